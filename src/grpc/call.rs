@@ -151,7 +151,10 @@ pub(super) fn answer<S: Store>(
         Ok(held) if is_one_message => {
             Either::Right(Either::Left(answer_message(context, &head, exchange, held.flatten())))
         }
-        Ok(_) => Either::Right(Either::Right(Box::pin(answer_by_tonic(context, head, exchange)))),
+        Ok(held) => Either::Right(Either::Right(Box::pin(async move {
+            let _held = held;
+            answer_by_tonic(context, head, exchange).await
+        }))),
     };
     answered.inspect(move |_| timer.into_iter().for_each(CallTimer::answered))
 }

@@ -1,22 +1,40 @@
-//! Memory budget of requests with several descriptors or many entries.
+//! Memory of requests by their descriptors and entries.
 //!
 //! While a store call is pending, a two-byte descriptor takes a thousand times as much memory, so
-//! messages within their bounds could hold gigabytes. The cost of each call covers requests of up
-//! to two descriptors; larger ones are also charged to the budget of all clients.
+//! messages within their bounds could hold gigabytes. The cost of a call covers usual requests, and
+//! is charged to its connection; large ones are also charged to the budget of all clients.
 
 use std::sync::Arc;
 
-use super::request::RequestBounds;
+use super::call::PREFIX;
+use super::request::{self, RequestBounds};
 use crate::descriptor::Request;
 use crate::transport::{Budget, BudgetExceeded, BudgetHold};
 
 /// Maximum numbers of descriptors and entries of a request that is not large.
-const USUAL_DESCRIPTORS: usize = 2;
-const USUAL_ENTRIES: usize = 8;
+const USUAL_DESCRIPTORS: usize = 16;
+const USUAL_ENTRIES: usize = 64;
+/// Number of descriptors that [`STORE_CALL`] covers.
+const COVERED_DESCRIPTORS: usize = 2;
+/// Memory of a pending store call of up to two checks in bytes, measured and rounded up: its
+/// encoded request, its replies, its part of a batch.
+const STORE_CALL: usize = 1536;
 /// Memory of a descriptor with its check, outcome, status and part of a Redis call, in bytes.
 const OF_DESCRIPTOR: usize = 1536;
 /// Memory of an entry in a list that doubles when full, in bytes.
 const OF_ENTRY: usize = 64;
+
+/// Returns the memory that a call allocates while it is pending, for up to the descriptors of a
+/// usual request.
+pub(super) fn heap_of(body: &[u8]) -> usize {
+    let descriptors = match body.split_first_chunk::<PREFIX>() {
+        Some((&[0, ..], message)) => request::count_descriptors(message, USUAL_DESCRIPTORS),
+        // Compressed: it is not known yet.
+        Some(_) => USUAL_DESCRIPTORS,
+        None => 0,
+    };
+    STORE_CALL.saturating_add(descriptors.saturating_sub(COVERED_DESCRIPTORS).saturating_mul(OF_DESCRIPTOR))
+}
 
 /// Returns a budget that has room for a request of the maximum size within the bounds.
 pub(super) fn budget_for(bounds: &RequestBounds) -> Arc<Budget> {

@@ -158,6 +158,20 @@ pub fn read<'a>(message: &'a [u8], bounds: &RequestBounds) -> Result<Request<'a>
     Ok(request)
 }
 
+/// Returns the number of descriptors of a message, up to `max`; of a malformed one, those before
+/// the error.
+pub(super) fn count_descriptors(mut message: &[u8], max: usize) -> usize {
+    let mut found = 0usize;
+    while found < max && message.has_remaining() {
+        let Ok((tag, wire_type)) = decode_key(&mut message) else { break };
+        if skip_field(wire_type, tag, &mut message, DecodeContext::default()).is_err() {
+            break;
+        }
+        found = found.saturating_add(usize::from(tag == 2));
+    }
+    found
+}
+
 fn descriptor<'a>(
     number: usize,
     message: &'a [u8],

@@ -16,6 +16,7 @@ use tonic_health::server::HealthService;
 use super::call::{self, CallContext, CallHead, PREFIX, Work};
 use super::head;
 use super::health::Health;
+use super::large_request;
 use super::method::Method;
 use super::proto::PROTOCOL;
 use super::proto::rate_limit_service_server::RateLimitServiceServer;
@@ -37,10 +38,6 @@ const MAX_OTHER_MESSAGE: usize = 4 << 10;
 /// body; for reflection also responses of 36 KB each, as messages and encoded.
 const SERVICE_COST: usize = 16 << 10;
 const REFLECTION_COST: usize = 160 << 10;
-
-/// Memory of a pending store call of up to two checks in bytes, measured and rounded up: its
-/// encoded request, its replies, its part of a batch.
-const STORE_CALL_COST: usize = 1536;
 
 /// The reflection service rejected the descriptor set.
 #[derive(Debug, thiserror::Error)]
@@ -177,8 +174,6 @@ where
     type Unary = F;
     type Body = Body;
 
-    const UNARY_HEAP: usize = STORE_CALL_COST;
-
     fn route(&self, fields: &HeaderFields) -> Route<CallHead> {
         // The query is not part of the method name.
         let path = fields.path().split(|byte| *byte == b'?').next();
@@ -198,6 +193,10 @@ where
 
     fn stream(&self, request: Request<RequestBody>) -> ResponseFuture<Body> {
         Box::pin(Self::answer_by_tonic(Arc::clone(&self.context), request))
+    }
+
+    fn unary_heap(&self, body: &[u8]) -> usize {
+        large_request::heap_of(body)
     }
 
     fn take_work(&self) -> usize {

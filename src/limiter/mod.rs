@@ -239,9 +239,9 @@ impl<S: Store> Limiter<S> {
                 self.count_shadow(&checks, &outcomes);
             }
             let overall = self.overall(matched.prior, &checks, &outcomes)?;
+            let applying = checks.len().saturating_sub(matched.trials.len());
             drop(checks);
             let MatchedRequest { statuses, trials, tally, .. } = matched;
-            let applying = outcomes.len().saturating_sub(trials.len());
             let tried = CandidateResult::all(trials, &mut outcomes, applying);
             let decision = Decision::new(overall, statuses, outcomes, tried);
             if let Some(tally) = &tally {

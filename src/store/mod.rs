@@ -60,10 +60,10 @@ impl Check<'_> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// There is no room for a new counter.
-    #[error("store full, no new counter can be created")]
+    #[error("store full")]
     NoRoom,
     /// The counter's state is of another algorithm or format.
-    #[error("counter state unreadable: unknown format")]
+    #[error("counter state unreadable: written by another algorithm or format")]
     Unreadable,
     /// The store cannot be reached; nothing was sent to it.
     #[error("store unavailable")]

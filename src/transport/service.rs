@@ -20,14 +20,17 @@ pub trait Service: Send + 'static {
     /// The body of a response.
     type Body: Body<Data = Bytes> + Send + Unpin;
 
-    /// Memory in bytes that a pending unary call allocates besides its future and its message.
-    const UNARY_HEAP: usize = 0;
-
     /// Chooses how a call is read, based on its header list.
     fn route(&self, fields: &HeaderFields) -> Route<Self::Head>;
 
     /// Begins a unary call. `exchange.request` holds its whole body.
     fn unary(&self, head: Self::Head, exchange: Exchange) -> Self::Unary;
+
+    /// Returns the memory in bytes that a unary call with this body allocates while it is pending,
+    /// besides its future and the body.
+    fn unary_heap(&self, _body: &[u8]) -> usize {
+        0
+    }
 
     /// Begins any other call; its body arrives as the service reads it.
     fn stream(&self, request: Request<RequestBody>) -> ResponseFuture<Self::Body>;

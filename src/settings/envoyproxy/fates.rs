@@ -131,7 +131,9 @@ pub(super) fn carried_flags(variables: &Variables, translation: &Translation) ->
         let Some(long) = argument.get_long() else { continue };
         let takes_one = argument.get_num_args().is_none_or(|number| number.max_values() <= 1);
         let takes_value = matches!(argument.get_action(), clap::ArgAction::Set | clap::ArgAction::Append);
-        if takes_value && takes_one && !is_own(&name, &value) {
+        // The file of the key is read as the flag is parsed; it may be that of a container.
+        let names_file = long == "hash-key-file";
+        if takes_value && takes_one && !names_file && !is_own(&name, &value) {
             flags.insert(name, format!("--{long}={value}"));
         }
     }

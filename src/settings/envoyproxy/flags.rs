@@ -68,7 +68,9 @@ fn distinct_ports(reader: &mut VariableReader<'_>, listeners: [(&'static str, &s
     for (number, (name, address)) in addresses.iter().enumerate() {
         let Some(address) = address.filter(|address| address.port() != 0) else { continue };
         let is_taken = |other: SocketAddr| {
-            let overlaps = other.ip() == address.ip() || other.ip().is_unspecified() || address.ip().is_unspecified();
+            let covers = |all: IpAddr, one: IpAddr| all.is_unspecified() && (all.is_ipv6() || one.is_ipv4());
+            let overlaps =
+                other.ip() == address.ip() || covers(other.ip(), address.ip()) || covers(address.ip(), other.ip());
             other.port() == address.port() && overlaps
         };
         let earlier = addresses.iter().take(number).find(|(_, other)| other.is_some_and(is_taken));

@@ -113,7 +113,8 @@ impl Connector {
         };
         let Proved { is_replica, is_sharded, forbidden } = proof.ask(connection.clone()).await?;
         if !forbidden.is_empty() {
-            let extras = proof.forbidden_extras(connection).await?;
+            // Without them, the error still names what decisions need.
+            let extras = proof.forbidden_extras(connection).await.unwrap_or_default();
             return Err(ConnectError::Forbidden { user: self.access.user.clone(), commands: forbidden, extras });
         }
         match self.role {

@@ -60,7 +60,7 @@ impl<S: Service> Connection<S> {
         let routed = self.route(block)?;
         if self.life.refuses_streams() {
             // GOAWAY named the last stream that is processed.
-            self.forget(stream);
+            self.forgotten.push(stream);
             return Ok(0);
         }
         if depends_on_itself || matches!(routed, Routed::Malformed) {
@@ -69,6 +69,7 @@ impl<S: Service> Connection<S> {
         }
         if self.streams.len() >= usize::try_from(self.limits.max_streams).unwrap_or(usize::MAX) {
             self.reset(stream, Reason::REFUSED_STREAM);
+            self.forgotten.push_refused(stream);
             self.abuse.record_refusal()?;
             return Ok(0);
         }
@@ -132,11 +133,9 @@ impl<S: Service> Connection<S> {
     /// call completes at once.
     fn begin_exchange(&mut self, stream: u32, head: S::Head, exchange: Exchange, now: Instant) {
         let is_known = self.streams.contains_key(&stream);
-        let cost = size_of::<CallFuture<S>>().saturating_add(S::UNARY_HEAP).saturating_add(if is_known {
-            0
-        } else {
-            STREAM_COST.saturating_add(exchange.request.len())
-        });
+        let of_stream = if is_known { 0 } else { STREAM_COST.saturating_add(exchange.request.len()) };
+        let heap = self.service.unary_heap(&exchange.request);
+        let cost = size_of::<CallFuture<S>>().saturating_add(heap).saturating_add(of_stream);
         if self.account.charge(cost).is_err() {
             return self.refuse(stream, Refusal::BudgetExceeded, true, now);
         }
@@ -221,7 +220,7 @@ impl<S: Service> Connection<S> {
     fn trailers(&mut self, id: u32, is_end: bool, block: &[u8], now: Instant) -> Result<(), ConnectionFailure> {
         self.decode(block)?;
         let Some(stream) = self.streams.get(&id) else {
-            return if self.forgotten.contains(&id) {
+            return if self.forgotten.contains(id) {
                 Ok(())
             } else if id == self.last_stream {
                 Err(Reason::STREAM_CLOSED.into())
@@ -257,7 +256,7 @@ impl<S: Service> Connection<S> {
         }
         let Some(stream) = self.streams.get_mut(&id) else {
             self.give_back(payload.len());
-            return if self.forgotten.contains(&id) { Ok(()) } else { self.reset_for_error(id, Reason::STREAM_CLOSED) };
+            return if self.forgotten.contains(id) { Ok(()) } else { self.reset_for_error(id, Reason::STREAM_CLOSED) };
         };
         if stream.is_remote_closed() {
             self.give_back(payload.len());

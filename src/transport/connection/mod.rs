@@ -10,6 +10,7 @@
 
 mod answers;
 mod calls;
+mod forgotten;
 mod life;
 mod receive;
 mod routes;
@@ -24,6 +25,7 @@ use std::time::{Duration, Instant};
 use foldhash::fast::RandomState;
 use futures_util::future::Either;
 
+use self::forgotten::ForgottenStreams;
 pub(super) use self::life::Life;
 use super::abuse::{Abuse, AbuseCounters};
 use super::budget::{Budget, ConnectionAccount};
@@ -54,8 +56,6 @@ const MAX_BEGUN: usize = 8;
 const MAX_WORK: usize = 64 << 10;
 /// Maximum capacity of a buffer kept for reuse, in bytes.
 const MAX_SPARE_BYTES: usize = 4 << 10;
-/// Maximum number of streams in `forgotten`: those of which frames may still arrive.
-const MAX_FORGOTTEN: usize = 64;
 
 /// Limits of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ pub(super) struct Connection<S: Service> {
     /// Streams whose answers wait for the connection's window or for the socket.
     blocked: VecDeque<u32>,
     /// Streams closed by this side first.
-    forgotten: VecDeque<u32>,
+    forgotten: ForgottenStreams,
     /// The last stream that the client opened.
     last_stream: u32,
     /// The last stream named in the latest GOAWAY.
@@ -208,7 +208,7 @@ impl<S: Service> Connection<S> {
             streams: HashMap::default(),
             slots: Slots::default(),
             blocked: VecDeque::new(),
-            forgotten: VecDeque::new(),
+            forgotten: ForgottenStreams::default(),
             last_stream: 0,
             goaway_stream: frame::MAX_STREAM,
             peer: PeerSettings { initial_window: DEFAULT_WINDOW.into() },
@@ -323,16 +323,8 @@ impl<S: Service> Connection<S> {
     /// Resets a stream, and remembers that frames on it may still arrive.
     fn reset(&mut self, stream: u32, reason: Reason) {
         frame::write(&mut self.out, kind::RST_STREAM, 0, stream, &reason.0.to_be_bytes());
-        self.forget(stream);
+        self.forgotten.push(stream);
         self.remove(stream);
-    }
-
-    /// Remembers that frames on a stream may still arrive, which are ignored.
-    fn forget(&mut self, stream: u32) {
-        if self.forgotten.len() >= MAX_FORGOTTEN {
-            self.forgotten.pop_front();
-        }
-        self.forgotten.push_back(stream);
     }
 
     /// Resets a stream because of a client error.
@@ -388,7 +380,7 @@ impl<S: Service> Connection<S> {
         let max_list = max_streams * 4 + 200;
         assert!(self.blocked.len() <= max_list, "{} streams wait in turn", self.blocked.len());
         assert!(self.life.deadlines() <= max_list, "{} deadlines", self.life.deadlines());
-        assert!(self.forgotten.len() <= MAX_FORGOTTEN && self.spare.len() <= MAX_SPARE);
+        assert!(self.spare.len() <= MAX_SPARE);
         assert!(self.streams.len() <= max_streams);
     }
 }

@@ -137,7 +137,7 @@ impl<S: Service> Connection<S> {
             return Err(Reason::FRAME_SIZE_ERROR.into());
         }
         // Includes a stream that was answered before its whole request arrived.
-        if self.streams.contains_key(&head.stream) || self.forgotten.contains(&head.stream) {
+        if self.streams.contains_key(&head.stream) || self.forgotten.contains(head.stream) {
             self.remove(head.stream);
             self.abuse.record_reset()?;
         } else {

@@ -226,6 +226,19 @@ fn a_client_that_does_not_wait_for_a_stalled_server_keeps_its_connection() {
 }
 
 #[test]
+fn late_data_of_refused_streams_is_no_error() {
+    let mut peer = TestPeer::new();
+    for number in 0..2_000 {
+        let headers = peer.headers(1 + 2 * number, "/wait", false);
+        peer.bytes(&headers);
+    }
+    (0..2_000).for_each(|number| peer.frame(kind::DATA, flag::END_STREAM, 1 + 2 * number, b"late"));
+    let resets = peer.sent().into_iter().filter(|sent| matches!(sent, SentFrame::Reset(..))).count();
+    assert_eq!(resets, 1_990);
+    assert_eq!(peer.connection.end(), None);
+}
+
+#[test]
 fn a_list_that_is_too_large_is_refused_alone() {
     let mut peer = TestPeer::new();
     let long = "v".repeat(17 << 10);
