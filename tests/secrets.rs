@@ -92,7 +92,7 @@ async fn logs_and_pages_show_no_secret() {
     let flags = ["--policy", policies.path().to_str().unwrap(), "--log", "trace", "--ready-without-store"];
     let secrets = ["--store", &url, "--per-second-store", &url, "--sentinel-password", MARKER, "--hash-key", MARKER];
     let mut service = Tollgate::serve_by(&[&flags[..], &secrets, &["--xds-header", &format!("a={MARKER}")]].concat());
-    service.process.wait_for_line("that Redis refuses", |line| line.contains("cannot be reached").then_some(()));
+    service.process.wait_for_line("that Redis refuses", |line| line.contains("Redis unreachable").then_some(()));
     let _ = Client::connect(service.grpc).await.ask(crate::support::rls::request(vec![])).await;
     let mut shown =
         Web::new(service.http).get("/metrics").await.body + &Web::new(service.http).get("/readyz").await.body;

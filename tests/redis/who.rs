@@ -109,7 +109,7 @@ async fn unavailable_tallies_are_an_error_with_the_reason() {
     let redis = Redis::start().await;
     let policies = Policies::of(&policy(&[("tenant", RECORDING), ("path", "requests_per_unit: 5, unit: year")]));
     for (store, descriptor, reason) in [
-        (redis.url().as_str(), "path=/", "records nobody"),
+        (redis.url().as_str(), "path=/", "does not record callers"),
         (redis.url().as_str(), "nothing=here", "no rule"),
         ("memory", "tenant=acme", "expected a Redis URL"),
     ] {
