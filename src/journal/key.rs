@@ -31,7 +31,7 @@ pub fn write_text(entries: &[Entry<'_>], text: &mut String) {
         push(entry.value, false, text);
     }
     if text.len() > MAX_TEXT {
-        text.truncate(text.floor_char_boundary(MAX_TEXT));
+        text.truncate(last_boundary(text));
         let mut digest = DIGEST.build_hasher();
         for part in entries.iter().flat_map(|entry| [entry.key, entry.value]) {
             digest.write_usize(part.len());
@@ -40,6 +40,29 @@ pub fn write_text(entries: &[Entry<'_>], text: &mut String) {
         // Writing to a string never fails.
         let _ = write!(text, "…{:016x}", digest.finish());
     }
+}
+
+/// Returns the end of the last whole character or escape within the first [`MAX_TEXT`] bytes: half
+/// of an escape would read as another one with the `…` that follows.
+fn last_boundary(text: &str) -> usize {
+    let mut end = 0usize;
+    while let Some(rest) = text.get(end..) {
+        let length = match rest.strip_prefix('\\') {
+            None => rest.chars().next().map_or(usize::MAX, char::len_utf8),
+            Some(escape) => match escape.chars().next() {
+                Some('u') => escape.find('}').map_or(usize::MAX, |at| at.saturating_add(2)),
+                Some('x') => 4,
+                Some(letter) => letter.len_utf8().saturating_add(1),
+                None => usize::MAX,
+            },
+        };
+        let next = end.saturating_add(length);
+        if next > MAX_TEXT {
+            break;
+        }
+        end = next;
+    }
+    end
 }
 
 /// Appends an escaped key or value, but reads only as much as exceeds the maximum: values may have
@@ -184,6 +207,18 @@ mod tests {
         let other = text(&[(b"k", &[b'x'; 60_001])]);
         assert!(one.len() < MAX_TEXT + 24 && other.len() < MAX_TEXT + 24);
         assert_ne!(one, other);
+    }
+
+    #[test]
+    fn a_truncated_key_is_recognized_wherever_it_is_cut() {
+        for escaped in ["\u{18}".as_bytes(), b",", b"\\", b"\xff", "…".as_bytes(), "ü".as_bytes(), b"a"] {
+            for before in 0..12 {
+                let value = [vec![b'x'; before], escaped.repeat(MAX_TEXT)].concat();
+                let text = text(&[(b"k", &value)]);
+                assert!(text.len() <= MAX_TEXT + "…".len() + 16, "{text}");
+                assert_eq!(read_text(&text), Err(NoEntries::CutShort), "{text}");
+            }
+        }
     }
 
     #[test]
