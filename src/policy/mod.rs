@@ -50,6 +50,7 @@ pub use counter::NoCounter;
 pub use document::plain::documents as yaml_documents;
 pub use document::scalar::integer as whole_number;
 pub use document::schema::json_schema;
+pub use document::vocabulary::ENVOYPROXY_WORDS;
 pub use matcher::MatchedBy;
 pub use metric_key::MetricKey;
 pub use report::PolicyReport;

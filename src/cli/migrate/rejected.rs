@@ -4,27 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::policy::{Source, yaml_documents};
+use crate::policy::{ENVOYPROXY_WORDS, Source, yaml_documents};
 
-/// All keys that envoyproxy/ratelimit accepts, at any level.
-const KEYS: [&str; 16] = [
-    "domain",
-    "key",
-    "value",
-    "descriptors",
-    "rate_limit",
-    "unit",
-    "requests_per_unit",
-    "unlimited",
-    "shadow_mode",
-    "quota_mode",
-    "name",
-    "replaces",
-    "detailed_metric",
-    "value_to_metric",
-    "share_threshold",
-    METADATA,
-];
 /// Key below which envoyproxy/ratelimit accepts all keys.
 const METADATA: &str = "metadata";
 /// Units of envoyproxy/ratelimit, in lower case.
@@ -61,7 +42,7 @@ fn collect(value: &Value, words: &mut BTreeSet<String>) {
                     Some(_) | None => {}
                 }
                 match () {
-                    () if !KEYS.contains(&key.as_str()) => _ = words.insert(format!("`{key}`")),
+                    () if !ENVOYPROXY_WORDS.contains(&key.as_str()) => _ = words.insert(format!("`{key}`")),
                     () if key == METADATA => {}
                     () => collect(below, words),
                 }

@@ -27,7 +27,7 @@ pub(super) mod plain;
 pub(super) mod scalar;
 pub(super) mod schema;
 pub(super) mod trial;
-mod vocabulary;
+pub(super) mod vocabulary;
 pub(super) mod written;
 mod yaml;
 

@@ -201,8 +201,8 @@ fn names<T>(table: &[(&'static str, T)]) -> Vec<&'static str> {
     table.iter().map(|(name, _)| *name).collect()
 }
 
-/// Words of envoyproxy/ratelimit, including those without effect there.
-const ENVOYPROXY_WORDS: [&str; 16] = [
+/// All keys that envoyproxy/ratelimit accepts, at any level, including those without effect there.
+pub const ENVOYPROXY_WORDS: [&str; 16] = [
     "domain",
     "key",
     "value",
