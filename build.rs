@@ -11,28 +11,32 @@ use prost_types::FileDescriptorSet;
 use prost_types::field_descriptor_proto::Type;
 
 /// What is served, and shown by reflection.
-const SERVED: &str = "envoy/service/ratelimit/v3/rls.proto";
+const SERVED: [&str; 2] = ["envoy/service/ratelimit/v3/rls.proto", "tollgate/v1/hold.proto"];
 /// What is asked of a control plane.
-const ASKED: [&str; 2] = ["envoy/service/discovery/v3/ads.proto", "ratelimit/config/ratelimit/v3/rls_conf.proto"];
+const ASKED: [&str; 2] =
+    ["envoy/service/discovery/v3/ads.proto", "ratelimit/config/ratelimit/v3/rls_conf.proto"];
 /// What spans are sent to.
 const TOLD: &str = "opentelemetry/proto/collector/trace/v1/trace_service.proto";
 const ENTRY: &str = ".envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry";
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let served = protox::compile([SERVED], ["proto"])?;
+    let served = protox::compile(SERVED, ["proto"])?;
     let out = std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?;
     std::fs::write(Path::new(&out).join("protocol.bin"), prost::Message::encode_to_vec(&served))?;
-    let mut files = protox::compile([SERVED, TOLD].into_iter().chain(ASKED), ["proto"])?;
+    let mut files = protox::compile(SERVED.into_iter().chain([TOLD]).chain(ASKED), ["proto"])?;
     read_entries_as_bytes(&mut files)?;
     tonic_prost_build::configure().bytes(ENTRY).emit_rerun_if_changed(false).compile_fds(files)?;
     Ok(())
 }
 
 fn read_entries_as_bytes(files: &mut FileDescriptorSet) -> Result<(), Box<dyn Error>> {
-    let common = files.file.iter_mut().find(|file| file.package() == "envoy.extensions.common.ratelimit.v3");
-    let descriptor = common.and_then(|file| file.message_type.iter_mut().find(|m| m.name() == "RateLimitDescriptor"));
-    let entry = descriptor.and_then(|message| message.nested_type.iter_mut().find(|m| m.name() == "Entry"));
+    let common =
+        files.file.iter_mut().find(|file| file.package() == "envoy.extensions.common.ratelimit.v3");
+    let descriptor = common
+        .and_then(|file| file.message_type.iter_mut().find(|m| m.name() == "RateLimitDescriptor"));
+    let entry =
+        descriptor.and_then(|message| message.nested_type.iter_mut().find(|m| m.name() == "Entry"));
     for field in &mut entry.ok_or("RateLimitDescriptor.Entry is not in the protos")?.field {
         field.set_type(Type::Bytes);
     }

@@ -65,7 +65,9 @@ fn match_patterns(bencher: Bencher<'_, '_>, count: usize) {
 #[divan::bench(args = [1, 4, 16])]
 fn match_deep(bencher: Bencher<'_, '_>, levels: usize) {
     let limit = "rate_limit: { unit: hour, requests_per_unit: 10 }".to_owned();
-    let nest = |inner: String, level: usize| format!("descriptors: [{{ key: k{level}, value: v, {inner} }}]");
+    let nest = |inner: String, level: usize| {
+        format!("descriptors: [{{ key: k{level}, value: v, {inner} }}]")
+    };
     let text = format!("domain: bench\n{}\n", (0..levels).rev().fold(limit, nest));
     let entries: Vec<String> = (0..levels).map(|level| format!("k{level}=v")).collect();
     find(bencher, &policies(&text), &entries.join(","));
@@ -74,7 +76,8 @@ fn match_deep(bencher: Bencher<'_, '_>, levels: usize) {
 /// Matches the last of `count` rules with `*`.
 #[divan::bench(args = [1, 10, 100])]
 fn match_wildcards(bencher: Bencher<'_, '_>, count: usize) {
-    let rules: String = (0..count).map(|number| rule("path", &format!("/{number}/*/edit"))).collect();
+    let rules: String =
+        (0..count).map(|number| rule("path", &format!("/{number}/*/edit"))).collect();
     let last = format!("path=/{}/some/thing/edit", count - 1);
     find(bencher, &policies(&format!("domain: bench\ndescriptors:\n{rules}")), &last);
 }
@@ -89,10 +92,13 @@ fn read(bencher: Bencher<'_, '_>, descriptors: usize) {
 #[divan::bench(args = ["fixed_window", "sliding_window", "sliding_log", "gcra", "token_bucket"])]
 fn decide(bencher: Bencher<'_, '_>, algorithm: &str) {
     let decider = Decider::of(algorithm);
-    let messages: Vec<Vec<u8>> = (0..10_000).map(|user| message(&[&format!("user={user:08}")])).collect();
-    let requests: Vec<_> = messages.iter().map(|message| request::read(message, &BOUNDS).unwrap()).collect();
+    let messages: Vec<Vec<u8>> =
+        (0..10_000).map(|user| message(&[&format!("user={user:08}")])).collect();
+    let requests: Vec<_> =
+        messages.iter().map(|message| request::read(message, &BOUNDS).unwrap()).collect();
     let mut turns = requests.iter().cycle();
-    bencher.bench_local(|| decider.decide(turns.next().unwrap(), |decision| decision.is_over_limit()));
+    bencher
+        .bench_local(|| decider.decide(turns.next().unwrap(), |decision| decision.is_over_limit()));
 }
 
 #[divan::bench(args = [1, 3])]

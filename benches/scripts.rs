@@ -85,7 +85,8 @@ fn main() {
         "{:<28}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}",
         "us a request", "checks", "in flight", "wall", "script", "Redis CPU", "commands"
     );
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         for (name, limit) in KINDS.iter().filter(|(name, _)| is_wanted(name)) {
             for (checks, in_flight) in LOADS {
@@ -97,7 +98,8 @@ fn main() {
 
 /// Returns true if the arguments name this kind, or none.
 fn is_wanted(name: &str) -> bool {
-    let mut names = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).peekable();
+    let mut names =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).peekable();
     names.peek().is_none() || names.any(|part| name.contains(&part))
 }
 
@@ -105,7 +107,9 @@ async fn measure(name: &str, limit: &str, descriptors: usize, in_flight: usize) 
     let redis = Redis::start().await;
     let process = redis.info("server").await["process_id"].parse().unwrap();
     let in_force = InForce::new(Metrics::new());
-    in_force.install(policies(&format!("domain: bench\ndescriptors: [{{ key: user, rate_limit: {{ {limit} }} }}]\n")));
+    in_force.install(policies(&format!(
+        "domain: bench\ndescriptors: [{{ key: user, rate_limit: {{ {limit} }} }}]\n"
+    )));
     let options = RedisOptions::at(RedisUrl::parse(&redis.url()).unwrap().unwrap());
     let store = RedisStore::connect(options, Time::Server, Metrics::new());
     store.connected().await;
@@ -120,14 +124,22 @@ async fn measure(name: &str, limit: &str, descriptors: usize, in_flight: usize) 
     let (calls_later, us_later) = scripts(&redis).await;
     let calls = (calls_later - calls) / count;
     let us = (us_later - us) / count;
-    println!("{name:<28}{descriptors:>12}{in_flight:>12}{wall:>12.1}{us:>12.1}{cpu:>12.1}{calls:>12.2}");
+    println!(
+        "{name:<28}{descriptors:>12}{in_flight:>12}{wall:>12.1}{us:>12.1}{cpu:>12.1}{calls:>12.2}"
+    );
 }
 
 /// Sends requests for `time`, and returns their number.
-async fn run(limiter: &Limiter<RedisStore>, descriptors: usize, in_flight: usize, time: Duration) -> usize {
+async fn run(
+    limiter: &Limiter<RedisStore>,
+    descriptors: usize,
+    in_flight: usize,
+    time: Duration,
+) -> usize {
     let end = Instant::now() + time;
     let of_user = |user: usize| {
-        let texts: Vec<String> = (0..descriptors).map(|number| format!("user={number}-{user:08}")).collect();
+        let texts: Vec<String> =
+            (0..descriptors).map(|number| format!("user={number}-{user:08}")).collect();
         message(&texts.iter().map(String::as_str).collect::<Vec<_>>())
     };
     let messages: Arc<Vec<Vec<u8>>> = Arc::new((0..USERS).map(of_user).collect());
@@ -136,9 +148,14 @@ async fn run(limiter: &Limiter<RedisStore>, descriptors: usize, in_flight: usize
         async move {
             let mut count = 0;
             while Instant::now() < end {
-                let request = request::read(&messages[(number + count * in_flight) % USERS], &BOUNDS).unwrap();
+                let request =
+                    request::read(&messages[(number + count * in_flight) % USERS], &BOUNDS)
+                        .unwrap();
                 let snapshot = limiter.snapshot();
-                limiter.decide(&snapshot, &request, Instant::now() + support::PATIENCE).await.expect("Redis decides");
+                limiter
+                    .decide(&snapshot, &request, Instant::now() + support::PATIENCE)
+                    .await
+                    .expect("Redis decides");
                 count += 1;
             }
             count

@@ -39,9 +39,17 @@ struct Constant;
 
 #[tonic::async_trait]
 impl RateLimitService for Constant {
-    async fn should_rate_limit(&self, _: Request<RateLimitRequest>) -> Result<Response<RateLimitResponse>, Status> {
-        let status = DescriptorStatus { code: Code::Ok.into(), limit_remaining: 42, ..Default::default() };
-        let answer = RateLimitResponse { overall_code: Code::Ok.into(), statuses: vec![status], ..Default::default() };
+    async fn should_rate_limit(
+        &self,
+        _: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let status =
+            DescriptorStatus { code: Code::Ok.into(), limit_remaining: 42, ..Default::default() };
+        let answer = RateLimitResponse {
+            overall_code: Code::Ok.into(),
+            statuses: vec![status],
+            ..Default::default()
+        };
         Ok(Response::new(answer))
     }
 }
@@ -53,7 +61,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Serves forever. Arguments are an address and optionally `--bare`.
 pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<(), Box<dyn Error>> {
-    let (flags, addresses): (Vec<_>, Vec<_>) = arguments.partition(|argument| argument.starts_with("--"));
+    let (flags, addresses): (Vec<_>, Vec<_>) =
+        arguments.partition(|argument| argument.starts_with("--"));
     let is_bare = flags.iter().any(|flag| flag == "--bare");
     let address = addresses.first().map_or("127.0.0.1:9081", String::as_str).parse()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -86,7 +95,9 @@ async fn over_hyper(mut incoming: Receiver<Accepted>) {
 
 /// Serves with tonic's own server.
 async fn bare(incoming: Receiver<Accepted>) {
-    let server = Server::builder().max_concurrent_streams(STREAMS).add_service(RateLimitServiceServer::new(Constant));
+    let server = Server::builder()
+        .max_concurrent_streams(STREAMS)
+        .add_service(RateLimitServiceServer::new(Constant));
     let ended = server.serve_with_incoming(ReceiverStream::new(incoming).map(stream)).await;
     ended.unwrap_or_else(|error| eprintln!("tonic's server ended: {error}"));
 }

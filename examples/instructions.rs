@@ -7,7 +7,12 @@
 //! ```
 //!
 //! The difference of two runs excludes the start-up. `tests/speed.rs` runs this and has the bounds.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "what panics is not counted")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "what panics is not counted"
+)]
 
 #[allow(dead_code, reason = "the benchmarks' inputs, of which this needs some")]
 #[path = "../benches/decisions/inputs.rs"]
@@ -31,7 +36,9 @@ fn main() {
     let [subject, count] = arguments.as_slice() else {
         panic!("expected a subject and how often, found {arguments:?}")
     };
-    let usual = |descriptors: usize| (0..descriptors).map(|number| format!("user=0123456789abcdef-{number}")).collect();
+    let usual = |descriptors: usize| {
+        (0..descriptors).map(|number| format!("user=0123456789abcdef-{number}")).collect()
+    };
     let (decider, texts): (Decider, Vec<String>) = match subject.as_str() {
         "one" => (Decider::of("fixed_window"), usual(1)),
         "three" => (Decider::of("fixed_window"), usual(3)),
@@ -39,7 +46,10 @@ fn main() {
         "gcra" => (Decider::of("gcra"), usual(1)),
         // Only the last of 1,000 patterns matches, at the end of a value of 60 KB that begins as
         // all patterns expect.
-        "patterns" => (Decider::under(&patterns(1_000)), vec![format!("user={}word0999", "wor ".repeat(15_000))]),
+        "patterns" => (
+            Decider::under(&patterns(1_000)),
+            vec![format!("user={}word0999", "wor ".repeat(15_000))],
+        ),
         // 960 descriptors with a counter each, and a rule that records an entry that none of the
         // request's 65,000 entries has.
         "wide" => {

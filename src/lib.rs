@@ -20,6 +20,8 @@
 //! | [`algorithm`] | arithmetic of limits; new algorithms go here | clocks, IO, locks, the rest |
 //! | [`descriptor`] | requests and counter keys, as values | policies, stores |
 //! | [`printable`] | the characters that are escaped in text for people | its readers |
+//! | [`yaml`] | YAML to a tree with positions; reports with excerpts | vocabularies, files |
+//! | [`statistics`] | statistics under the names of envoyproxy/ratelimit | their users |
 //! | [`telemetry`] | logs; the name of every metric | its users |
 //! | [`spans`] | sampling of calls, and the contents of their spans | span export |
 //! | [`watch`] | notification of changed files | file contents |
@@ -32,8 +34,10 @@
 //! | [`grpc`] | Envoy's protocol, health, reflection, a client | HTTP/2, policies, stores |
 //! | [`xds`] | policies from a control plane: requests, conversion to YAML | rules, stores |
 //! | [`otlp`] | export of spans to a collector | their origin |
-//! | [`admin`] | HTTP: probes, metrics, policies in force, denials, access control | gRPC, stores |
+//! | [`operations`] | actions of operators: inspect, change, reload | HTTP, the command line |
+//! | [`admin`] | HTTP: probes, metrics, the API and page, access control | gRPC, stores |
 //! | [`settings`] | flags, environment variables, defaults | its users |
+//! | [`envoyproxy`] | the variables of envoyproxy/ratelimit, as flags | the process |
 //! | [`app`], [`cli`] | assembly of the concrete parts; one file per subcommand | |
 //!
 //! A module may use modules above it in this list, never one below; `tests/tidy` lists and enforces
@@ -64,17 +68,21 @@ pub mod algorithm;
 pub mod app;
 pub mod cli;
 pub mod descriptor;
+pub mod envoyproxy;
 pub mod grpc;
 pub mod journal;
 pub mod limiter;
+pub mod operations;
 pub mod otlp;
 pub mod policy;
 pub mod printable;
 pub mod settings;
 pub mod spans;
+pub mod statistics;
 pub mod store;
 pub mod telemetry;
 pub mod tls;
 pub mod transport;
 pub mod watch;
 pub mod xds;
+pub mod yaml;

@@ -56,7 +56,11 @@ pub fn excerpt(text: &str, max: usize) -> Cow<'_, str> {
     format!("{}… ({} bytes)", escaped(begin), text.len()).into()
 }
 
-fn replaced(text: &str, is_escaped: impl Fn(char) -> bool + Copy, escape: impl Fn(char, &mut String)) -> Cow<'_, str> {
+fn replaced(
+    text: &str,
+    is_escaped: impl Fn(char) -> bool + Copy,
+    escape: impl Fn(char, &mut String),
+) -> Cow<'_, str> {
     if !text.contains(is_escaped) {
         return text.into();
     }
@@ -76,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_sees_is_escaped_and_what_people_read_is_not() {
+    fn invisible_characters_are_escaped_and_readable_ones_are_not() {
         for (text, shown) in [
             ("ann\u{202e}nimda", r"ann\u{202e}nimda"),
             ("a\u{2028}b\u{2029}c\nd\te", r"a\u{2028}b\u{2029}c\nd\te"),
@@ -97,7 +101,10 @@ mod tests {
         let value = serde_json::json!({"key\u{202e}": ["\u{9b}\u{e0041}\u{2028}\n", 1]});
         let text = serde_json::to_string_pretty(&value).unwrap();
         let shown = escaped_json(&text);
-        assert!(shown.contains(r"\u202e") && shown.contains(r"\u009b\udb40\udc41\u2028\n"), "{shown}");
+        assert!(
+            shown.contains(r"\u202e") && shown.contains(r"\u009b\udb40\udc41\u2028\n"),
+            "{shown}"
+        );
         assert!(!shown.chars().any(|letter| letter != '\n' && is_invisible(letter)));
         assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
     }

@@ -14,8 +14,11 @@ const EVERY: Duration = Duration::from_millis(500);
 
 /// Runs forever: polls `read`, which may block, and passes each settled change to `changed`.
 /// Contents that differ from `known` at the start are a change, too.
-pub async fn watch<T>(known: T, read: impl Fn() -> T + Clone + Send + 'static, mut changed: impl FnMut(T))
-where
+pub async fn watch<T>(
+    known: T,
+    read: impl Fn() -> T + Clone + Send + 'static,
+    mut changed: impl FnMut(T),
+) where
     T: Clone + PartialEq + Send + 'static,
 {
     let mut ticks = interval(EVERY);

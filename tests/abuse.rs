@@ -17,8 +17,8 @@ use tokio::net::TcpStream;
 use tonic::Code;
 
 use crate::support::http2::{
-    CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, HEADERS, Http2, PING, PRIORITY, RESET, SETTINGS,
-    WINDOW_UPDATE, frame, headers,
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, HEADERS, Http2, PING, PRIORITY,
+    RESET, SETTINGS, WINDOW_UPDATE, frame, headers,
 };
 use crate::support::policy::{Policies, daily};
 use crate::support::rls::{Client, descriptor, request};
@@ -48,12 +48,16 @@ async fn a_client_that_only_opens_and_resets_calls_is_disconnected_and_others_ar
         if !client.is_seen().await {
             break;
         }
-        let resets: Vec<u8> = streams.iter().flat_map(|stream| frame(RESET, 0, *stream, &CANCEL)).collect();
+        let resets: Vec<u8> =
+            streams.iter().flat_map(|stream| frame(RESET, 0, *stream, &CANCEL)).collect();
         client.write(&resets).await.unwrap();
         (stream, rounds) = (stream + 200, rounds + 1);
         assert!(other.hit("other", "ann").await);
     }
-    assert!(rounds > 10, "real clients give up now and then, this one was cut off after {rounds} times 100");
+    assert!(
+        rounds > 10,
+        "real clients give up now and then, this one was cut off after {rounds} times 100"
+    );
     // The client may notice before it is counted.
     becomes("it is counted", PATIENCE, || cut(&service, "given_up_calls"), |cut| *cut == 1).await;
     assert!(other.hit("other", "ann").await);
@@ -76,7 +80,10 @@ async fn a_real_client_that_resets_its_streams_is_disconnected() {
     let error = tokio::time::timeout(PATIENCE, ended).await.expect("it is cut off");
     // It receives GOAWAY, unless it was about to write and sees the closed connection before it
     // reads.
-    assert!(error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM) && error.is_remote() || error.is_io(), "{error}");
+    assert!(
+        error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM) && error.is_remote() || error.is_io(),
+        "{error}"
+    );
     let counted = || async { cut(&service, "flood").await + cut(&service, "given_up_calls").await };
     becomes("it is counted", PATIENCE, counted, |count| *count == 1).await;
     assert!(Client::connect(service.grpc).await.hit("user", "ann").await);
@@ -87,7 +94,9 @@ async fn resets_queued_by_a_stalled_process_are_tolerated_and_a_flood_disconnect
     let service = serve(&[]);
     let opened_and_reset = |from: u32, count: u32| -> Vec<u8> {
         let streams = (0..count).map(|number| from + 2 * number);
-        streams.flat_map(|stream| [opened(&[stream]), frame(RESET, 0, stream, &CANCEL)].concat()).collect()
+        streams
+            .flat_map(|stream| [opened(&[stream]), frame(RESET, 0, stream, &CANCEL)].concat())
+            .collect()
     };
     let mut client = Http2::connect(service.grpc).await;
     client.write(&opened_and_reset(1, 400)).await.unwrap();
@@ -104,7 +113,8 @@ async fn streams_beyond_the_bound_are_refused_and_a_flood_of_them_disconnects() 
     client.write(&opened(&(0..11).map(|number| 1 + 2 * number).collect::<Vec<_>>())).await.unwrap();
     assert_eq!(client.body_of(RESET).await, REFUSED_STREAM);
     assert!(client.is_seen().await);
-    let _ = client.write(&opened(&(11..20_000).map(|number| 1 + 2 * number).collect::<Vec<_>>())).await;
+    let _ =
+        client.write(&opened(&(11..20_000).map(|number| 1 + 2 * number).collect::<Vec<_>>())).await;
     assert_eq!(client.goaway().await, ENHANCE_YOUR_CALM);
     becomes("it is counted", PATIENCE, || cut(&service, "flood"), |count| *count == 1).await;
 }
@@ -132,7 +142,8 @@ async fn a_client_of_another_protocol_is_refused_and_counted() {
     let mut client = Http2::dial(service.grpc).await;
     client.write(b"GET /healthcheck HTTP/1.1\r\n\r\n").await.unwrap();
     assert_eq!(client.goaway().await, PROTOCOL_ERROR);
-    becomes("it is counted", PATIENCE, || cut(&service, "protocol_error"), |count| *count == 1).await;
+    becomes("it is counted", PATIENCE, || cut(&service, "protocol_error"), |count| *count == 1)
+        .await;
 }
 
 #[tokio::test]
@@ -143,9 +154,10 @@ async fn a_call_with_too_many_headers_is_refused_alone() {
     let mut large = call();
     // Each fits into a frame; together they exceed the bound of 16 KiB.
     for number in 0..5 {
-        large
-            .headers_mut()
-            .insert(http::HeaderName::try_from(format!("x-{number}")).unwrap(), "v".repeat(4_000).parse().unwrap());
+        large.headers_mut().insert(
+            http::HeaderName::try_from(format!("x-{number}")).unwrap(),
+            "v".repeat(4_000).parse().unwrap(),
+        );
     }
     let answer = requests.send_request(large, true).unwrap().0;
     assert_eq!(answer.await.unwrap().status(), 431);
@@ -187,7 +199,11 @@ async fn a_client_that_sends_and_never_reads_is_disconnected() {
     client.write(&frame(SETTINGS, 0, 0, &wide)).await.unwrap();
     client.write(&frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0, 0, 0])).await.unwrap();
     let call = |stream| {
-        [frame(HEADERS, END_HEADERS, stream, &headers(PATH)), frame(DATA, END_STREAM, stream, &question)].concat()
+        [
+            frame(HEADERS, END_HEADERS, stream, &headers(PATH)),
+            frame(DATA, END_STREAM, stream, &question),
+        ]
+        .concat()
     };
     let cut_off = async {
         // When pending answers exceed their bound, the service also stops reading, so that a write
@@ -198,7 +214,8 @@ async fn a_client_that_sends_and_never_reads_is_disconnected() {
         }
     };
     tokio::time::timeout(PATIENCE, cut_off).await.expect("it is cut off");
-    becomes("it is counted", PATIENCE, || cut(&service, "unread_answers"), |count| *count == 1).await;
+    becomes("it is counted", PATIENCE, || cut(&service, "unread_answers"), |count| *count == 1)
+        .await;
     assert!(Client::connect(service.grpc).await.hit("user", "ann").await);
 }
 
@@ -216,7 +233,8 @@ async fn a_missing_message_times_out_its_call_only() {
 #[tokio::test]
 async fn memory_of_unfinished_messages_is_bounded_and_released() {
     const MIB: usize = 1 << 20;
-    let service = serve(&["--workers", "1", "--max-message", "4MiB", "--client-memory-max", "64MiB"]);
+    let service =
+        serve(&["--workers", "1", "--max-message", "4MiB", "--client-memory-max", "64MiB"]);
     let (mut requests, connection) = connect(service.grpc).await;
     let connection = tokio::spawn(connection);
     let (told, mut statuses) = tokio::sync::mpsc::unbounded_channel();
@@ -226,7 +244,11 @@ async fn memory_of_unfinished_messages_is_bounded_and_released() {
         requests = requests.ready().await.unwrap();
         let (answer, mut body) = requests.send_request(call(), false).unwrap();
         let length = u32::try_from(4 * MIB - 1).unwrap();
-        body.send_data([&[0], &length.to_be_bytes()[..], &vec![0; 4 * MIB - 2]].concat().into(), false).unwrap();
+        body.send_data(
+            [&[0], &length.to_be_bytes()[..], &vec![0; 4 * MIB - 2]].concat().into(),
+            false,
+        )
+        .unwrap();
         let told = told.clone();
         tokio::spawn(async move {
             let answer = answer.await;
@@ -235,7 +257,8 @@ async fn memory_of_unfinished_messages_is_bounded_and_released() {
         });
     }
     for _ in 0..17 {
-        let status = tokio::time::timeout(PATIENCE, statuses.recv()).await.expect("it is refused").unwrap();
+        let status =
+            tokio::time::timeout(PATIENCE, statuses.recv()).await.expect("it is refused").unwrap();
         assert_eq!(status.unwrap(), "8");
     }
     connection.abort();
@@ -243,7 +266,8 @@ async fn memory_of_unfinished_messages_is_bounded_and_released() {
     let client = Client::connect(service.grpc).await;
     let long = "v".repeat(60 << 10);
     let many: Vec<_> = (0..50).map(|_| descriptor(&[("other", &long)])).collect();
-    let _ = becomes("there is room", PATIENCE, || client.ask(request(many.clone())), Result::is_ok).await;
+    let _ = becomes("there is room", PATIENCE, || client.ask(request(many.clone())), Result::is_ok)
+        .await;
 }
 
 #[tokio::test]
@@ -266,7 +290,11 @@ async fn connections_that_only_handshake_do_not_lock_out_clients() {
     for dial in [true, false] {
         let mut silent = Vec::new();
         for _ in 0..100 {
-            silent.push(if dial { Http2::dial(service.grpc).await } else { Http2::connect(service.grpc).await });
+            silent.push(if dial {
+                Http2::dial(service.grpc).await
+            } else {
+                Http2::connect(service.grpc).await
+            });
         }
         assert!(Client::connect(service.grpc).await.hit("other", "ann").await);
     }
@@ -302,11 +330,14 @@ fn opened(streams: &[u32]) -> Vec<u8> {
 }
 
 fn call() -> Request<()> {
-    let call = Request::post(format!("http://tollgate{PATH}")).header("content-type", "application/grpc");
+    let call =
+        Request::post(format!("http://tollgate{PATH}")).header("content-type", "application/grpc");
     call.body(()).unwrap()
 }
 
-async fn connect(address: SocketAddr) -> (SendRequest<Bytes>, h2::client::Connection<TcpStream, Bytes>) {
+async fn connect(
+    address: SocketAddr,
+) -> (SendRequest<Bytes>, h2::client::Connection<TcpStream, Bytes>) {
     let stream = TcpStream::connect(address).await.unwrap();
     stream.set_nodelay(true).unwrap();
     h2::client::Builder::new().max_send_buffer_size(16 << 20).handshake(stream).await.unwrap()
@@ -319,7 +350,9 @@ fn framed(message: &[u8]) -> Vec<u8> {
 
 /// Returns the number of connections cut off for this reason.
 async fn cut(service: &Tollgate, kind: &str) -> u64 {
-    Web::new(service.http).metric(&format!("tollgate_grpc_connections_cut_total{{kind=\"{kind}\"}}")).await
+    Web::new(service.http)
+        .metric(&format!("tollgate_grpc_connections_cut_total{{kind=\"{kind}\"}}"))
+        .await
 }
 
 fn serve(flags: &[&str]) -> Tollgate {

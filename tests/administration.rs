@@ -2,8 +2,10 @@
 
 mod commands;
 mod counter;
+mod counter_commands;
 mod refusals;
 mod reloads;
+mod rights;
 mod store;
 mod tries;
 
@@ -13,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::support::policy::{Policies, daily};
 use crate::support::rls::{Client, descriptor, request};
-use crate::support::tollgate::{Tollgate, command, output, quiet};
+use crate::support::tollgate::Tollgate;
 use crate::support::web::{Reply, Web};
 use crate::support::{PATIENCE, becomes};
 
@@ -42,16 +44,30 @@ async fn denied_callers_are_listed_with_all_known_facts() {
         .collect();
     assert_eq!(keys, [("user=ann", 3), ("plan=free", 1), ("user=bob", 1)]);
     let ann = &told["denials"][0];
-    assert_eq!((&ann["domain"], &ann["rule"], &ann["missed_at_most"]), (&json!("test"), &json!("user"), &json!(0)));
-    assert_eq!((&ann["hits"], &ann["passed"], &ann["recorded"]), (&json!(3), &json!(0), &json!(["path=/a"])));
+    assert_eq!(
+        (&ann["domain"], &ann["rule"], &ann["missed_at_most"]),
+        (&json!("test"), &json!("user"), &json!(0))
+    );
+    assert_eq!(
+        (&ann["hits"], &ann["passed"], &ann["recorded"]),
+        (&json!(3), &json!(0), &json!(["path=/a"]))
+    );
     assert_eq!(told["denials"][1]["passed"], 1, "in shadow mode requests pass");
     let version = json(&admin, "/api/v1/policies").await["version"].clone();
     assert_eq!(ann["version"], version);
-    assert!(text(&ann["first"]) < text(&ann["last"]) && text(&ann["last"]) < text(&ann["retry_at"]), "{ann}");
+    assert!(
+        text(&ann["first"]) < text(&ann["last"]) && text(&ann["last"]) < text(&ann["retry_at"]),
+        "{ann}"
+    );
     let first = text(&ann["first"]);
     let last = text(&ann["last"]);
-    let found = json(&admin, &format!("/api/v1/denials?rule=user&key=ann&since={first}&until={last}")).await;
-    assert_eq!((&found["total"], &found["denials"][0]["count"], &found["dropped"]), (&json!(1), &json!(3), &json!(0)));
+    let found =
+        json(&admin, &format!("/api/v1/denials?rule=user&key=ann&since={first}&until={last}"))
+            .await;
+    assert_eq!(
+        (&found["total"], &found["denials"][0]["count"], &found["dropped"]),
+        (&json!(1), &json!(3), &json!(0))
+    );
     let paged = json(&admin, "/api/v1/denials?domain=test&limit=1&offset=1").await;
     assert_eq!((paged["total"].as_u64(), paged["denials"].as_array().unwrap().len()), (Some(3), 1));
     assert_eq!(json(&admin, "/api/v1/denials?since=2100-01-01T00:00:00Z").await["total"], 0);
@@ -67,20 +83,31 @@ async fn reported_rates_match_the_traffic() {
     for _ in 0..15 {
         client.hit("user", "ann").await;
     }
-    let rates = || async { json(&admin, "/api/v1/rules?order=denied").await["rules"][0]["rates"]["1m"].clone() };
+    let rates = || async {
+        json(&admin, "/api/v1/rules?order=denied").await["rules"][0]["rates"]["1m"].clone()
+    };
     // A sample may fall between two requests, and the number of seconds it covers is unknown, so
     // only the ratios of the counts are checked: 10, 5 and 2.
     let of = |rate: &Value, what: &str| rate[what].as_f64().unwrap();
-    let is_all =
-        |rate: &Value| of(rate, "denied") > 0.0 && (of(rate, "allowed") / of(rate, "denied") - 2.0).abs() < 1e-9;
+    let is_all = |rate: &Value| {
+        of(rate, "denied") > 0.0 && (of(rate, "allowed") / of(rate, "denied") - 2.0).abs() < 1e-9
+    };
     let minute = becomes("all is told", PATIENCE, rates, is_all).await;
-    assert!((of(&minute, "near") / of(&minute, "denied") - 0.4).abs() < 1e-9, "the last two of ten are near: {minute}");
+    assert!(
+        (of(&minute, "near") / of(&minute, "denied") - 0.4).abs() < 1e-9,
+        "the last two of ten are near: {minute}"
+    );
     let rule = &json(&admin, "/api/v1/rules?rule=use").await["rules"][0];
     assert_eq!(
         (&rule["domain"], &rule["rule"], &rule["limit"]),
         (&json!("test"), &json!("user"), &json!("10 hits in 1d"))
     );
-    assert_eq!(Web::new(service.http).metric(r#"tollgate_near_limit_total{domain="test",rule="user"}"#).await, 2);
+    assert_eq!(
+        Web::new(service.http)
+            .metric(r#"tollgate_near_limit_total{domain="test",rule="user"}"#)
+            .await,
+        2
+    );
 }
 
 #[tokio::test]
@@ -91,22 +118,37 @@ async fn a_dry_run_of_a_request_charges_nothing() {
     let http = Web::new(service.http);
     assert!(client.hit("user", "ann").await);
     for (hits, would_admit, standing) in [(1, true, "room"), (2, false, "no room")] {
-        let question =
-            json!({"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}], "hits": hits}]});
-        let told =
-            admin.send_with("POST", "/api/v1/try", &[("content-type", "application/json")], question.to_string()).await;
+        let question = json!({"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}], "hits": hits}]});
+        let told = admin
+            .send_with(
+                "POST",
+                "/api/v1/try",
+                &[("content-type", "application/json")],
+                question.to_string(),
+            )
+            .await;
         let told: Value = serde_json::from_str(&told.body).unwrap();
-        assert_eq!((&told["would_admit"], &told["statuses"][0]["standing"]), (&json!(would_admit), &json!(standing)));
+        assert_eq!(
+            (&told["would_admit"], &told["statuses"][0]["standing"]),
+            (&json!(would_admit), &json!(standing))
+        );
         assert_eq!(told["statuses"][0]["remaining"], 1);
     }
     let allowed = r#"tollgate_decisions_total{domain="test",rule="user",outcome="allowed"}"#;
     assert_eq!(http.metric(allowed).await, 1, "what is tried is counted nowhere");
     assert!(client.hit("user", "ann").await);
     let explained = json(&admin, "/api/v1/explain?domain=test&descriptor=user=ann").await;
-    assert!(explained["rule"] == "user" && text(&explained["text"]).contains("key only user: yes"), "{explained}");
+    assert!(
+        explained["rule"] == "user" && text(&explained["text"]).contains("key only user: yes"),
+        "{explained}"
+    );
     for (body, status) in [("{}", 422), (r#"{"domain": "test", "descriptors": []}"#, 400)] {
         let headers = [("content-type", "application/json")];
-        assert_eq!(admin.send_with("POST", "/api/v1/try", &headers, body).await.status, status, "{body}");
+        assert_eq!(
+            admin.send_with("POST", "/api/v1/try", &headers, body).await.status,
+            status,
+            "{body}"
+        );
     }
     let long = format!("\"{}\"", "x".repeat(70_000));
     let headers = [("content-type", "application/json")];
@@ -127,120 +169,29 @@ async fn policies_are_reloaded_at_once_on_request() {
     assert_eq!(reloaded.status, 200, "{}", reloaded.body);
     let reloaded: Value = serde_json::from_str(&reloaded.body).unwrap();
     assert!(reloaded["is_changed"] == true && reloaded["policies"]["version"] != before["version"]);
-    assert!(!http.get("/metrics").await.body.contains(r#"rule="user""#), "series of rules that are gone go");
+    assert!(
+        !http.get("/metrics").await.body.contains(r#"rule="user""#),
+        "series of rules that are gone go"
+    );
     policies.write("policy.yaml", "domain: test\ndescriptors:\n  - kee: user\n");
     let refused = reload(&admin, &[]).await;
     assert!(refused.status == 422 && refused.body.contains("kee"), "{}", refused.body);
     let told = json(&admin, "/api/v1/policies").await;
     assert_eq!(told["version"], reloaded["policies"]["version"]);
-    assert!(text(&told["last_error"]["report"]).contains("policy.yaml") && told["last_error"]["at"].is_string());
+    assert!(
+        text(&told["last_error"]["report"]).contains("policy.yaml")
+            && told["last_error"]["at"].is_string()
+    );
     let degraded = json(&admin, "/api/v1/status").await["degraded"].clone();
     assert_eq!(degraded, json!(["the last policy change was rejected"]));
     service.process.wait_for_line("that loopback has written", |line| {
         let line: Value = serde_json::from_str(line).ok()?;
         let fields = &line["fields"];
-        (line["target"] == "audit" && fields["who"] == "loopback" && fields["path"] == "/api/v1/policies/reload")
+        (line["target"] == "audit"
+            && fields["who"] == "loopback"
+            && fields["path"] == "/api/v1/policies/reload")
             .then_some(())
     });
-}
-
-#[tokio::test]
-async fn rights_are_enforced() {
-    let folder = Policies::of(&daily("user", 2));
-    let mut service = guarded(&folder, &[]);
-    let admin = Web::new(service.admin);
-    let writer = ("authorization", "Bearer writer-0123456789");
-    let reader = ("authorization", "Bearer reader-0123456789");
-    for wrong in [
-        None,
-        Some("Bearer "),
-        Some("Bearer writer-012345678"),
-        Some("Basic writer-0123456789"),
-        Some("writer-0123456789"),
-    ] {
-        for path in ["/api/v1/policies", "/api/v1/openapi.json", "/rlconfig", "/"] {
-            let headers: Vec<(&'static str, &[u8])> =
-                wrong.iter().map(|value| ("authorization", value.as_bytes())).collect();
-            let reply = admin.get_with(path, &headers).await;
-            assert_eq!(reply.status, 401, "{path} {wrong:?}");
-        }
-        let headers: Vec<_> =
-            wrong.iter().map(|value| ("authorization", *value)).chain([("x-tollgate", "1")]).collect();
-        assert_eq!(admin.send_with("POST", "/api/v1/policies/reload", &headers, "").await.status, 401, "{wrong:?}");
-    }
-    for known in [writer, reader] {
-        assert_eq!(admin.get_with("/api/v1/policies", &[(known.0, known.1.as_bytes())]).await.status, 200);
-        assert_eq!(admin.get_with("/rlconfig", &[(known.0, known.1.as_bytes())]).await.status, 200);
-    }
-    let refused = reload(&admin, &[reader]).await;
-    assert!(refused.status == 403 && refused.body.contains("`bob` has read access only"), "{}", refused.body);
-    assert_eq!(reload(&admin, &[writer]).await.status, 200);
-    assert_eq!(
-        admin.send_with("POST", "/api/v1/policies/reload", &[writer], "").await.status,
-        415,
-        "pages of elsewhere cannot write"
-    );
-    service.process.wait_for_line("that ann has written", |line| {
-        let line: Value = serde_json::from_str(line).ok()?;
-        (line["target"] == "audit" && line["fields"]["who"] == "ann" && line["fields"]["status"] == 200).then_some(())
-    });
-    let log = service.process.log().join("\n");
-    assert!(!log.contains("writer-0123456789") && !log.contains("reader-0123456789"), "{log}");
-    folder.write("tokens", "eve:another-0123456789\n");
-    let known = || async { reload(&admin, &[("authorization", "Bearer another-0123456789")]).await.status };
-    becomes("a changed token is taken", PATIENCE, known, |status| *status == 200).await;
-    assert_eq!(reload(&admin, &[writer]).await.status, 401, "the old one is not any more");
-}
-
-#[tokio::test]
-async fn a_foreign_host_name_is_refused_without_a_token() {
-    let service = Tollgate::serve(Policies::of(&daily("user", 2)).path());
-    let admin = Web::new(service.admin);
-    for path in ["/api/v1/policies", "/rlconfig"] {
-        assert_eq!(admin.get_with(path, &[("host", b"evil.example:6070")]).await.status, 421, "{path}");
-        assert_eq!(admin.get_with(path, &[("host", b"localhost:6070")]).await.status, 200, "{path}");
-    }
-    let reply = reload(&admin, &[("host", "evil.example")]).await;
-    assert_eq!((reply.status, reply.header("access-control-allow-origin")), (421, ""));
-}
-
-#[test]
-fn a_port_beyond_loopback_needs_a_token() {
-    let policies = Policies::of(&daily("user", 2));
-    let flags = ["--admin-listen", "0.0.0.0:0"];
-    let mut serve = command(["serve"]);
-    let ended = serve.args(quiet(&flags)).args(flags).arg("--policy").arg(policies.path()).output().unwrap();
-    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert!(
-        ended.status.code() == Some(1) && told.contains("--admin-token-file") && told.contains("127.0.0.1"),
-        "{told}"
-    );
-    policies.write("tokens", "short\n");
-    let tokens = policies.file("tokens");
-    let ended = output([
-        "serve",
-        "--policy",
-        policies.path().to_str().unwrap(),
-        "--admin-token-file",
-        tokens.to_str().unwrap(),
-    ]);
-    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert!(
-        ended.status.code() == Some(1) && told.contains("at least 16 characters") && !told.contains("short\n"),
-        "{told}"
-    );
-}
-
-#[tokio::test]
-async fn plain_pages_may_be_open_while_the_api_is_not() {
-    let service = Tollgate::serve_with(
-        Policies::of(&daily("user", 2)).path(),
-        &["--admin-listen", "0.0.0.0:0", "--admin-open-pages"],
-    );
-    let admin = Web::new(([127, 0, 0, 1], service.admin.port()).into());
-    assert_eq!(admin.get("/rlconfig").await.status, 200);
-    assert_eq!(admin.get("/api/v1/policies").await.status, 401);
-    assert_eq!(reload(&admin, &[]).await.status, 401);
 }
 
 #[tokio::test]
@@ -268,7 +219,8 @@ async fn the_openapi_document_is_valid_and_lists_every_route() {
         "try",
         "who",
     ];
-    let mut found: Vec<&str> = paths.iter().map(|path| path.strip_prefix("/api/v1/").unwrap()).collect();
+    let mut found: Vec<&str> =
+        paths.iter().map(|path| path.strip_prefix("/api/v1/").unwrap()).collect();
     found.sort_unstable();
     assert_eq!(found, all);
     // Every reference resolves, and every documented path responds.
@@ -281,9 +233,13 @@ async fn the_openapi_document_is_valid_and_lists_every_route() {
     for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {
             let method = method.to_uppercase();
-            let reply = admin.send_with(&method, path, &[("content-type", "application/json")], "").await;
+            let reply =
+                admin.send_with(&method, path, &[("content-type", "application/json")], "").await;
             assert!(![404, 405].contains(&reply.status), "{method} {path}: {}", reply.status);
-            assert!(operation["responses"]["200"]["content"]["application/json"].is_object(), "{method} {path}");
+            assert!(
+                operation["responses"]["200"]["content"]["application/json"].is_object(),
+                "{method} {path}"
+            );
         }
     }
 }
@@ -291,8 +247,13 @@ async fn the_openapi_document_is_valid_and_lists_every_route() {
 #[tokio::test]
 async fn silent_connections_do_not_block_others() {
     let service = Tollgate::serve(Policies::of(&daily("user", 2)).path());
-    let silent: Vec<_> = (0..100).map(|_| std::net::TcpStream::connect(service.admin).unwrap()).collect();
-    let asked = tokio::time::timeout(Duration::from_secs(10), json(&Web::new(service.admin), "/api/v1/status")).await;
+    let silent: Vec<_> =
+        (0..100).map(|_| std::net::TcpStream::connect(service.admin).unwrap()).collect();
+    let asked = tokio::time::timeout(
+        Duration::from_secs(10),
+        json(&Web::new(service.admin), "/api/v1/status"),
+    )
+    .await;
     assert_eq!(asked.unwrap()["is_ready"], true);
     drop(silent);
 }
@@ -305,18 +266,30 @@ async fn metrics_follow_the_prometheus_conventions() {
     client.hit("user", "ann").await;
     let older = http.get("/metrics").await;
     assert!(older.header("content-type").starts_with("text/plain; version=0.0.4"));
-    assert!(older.body.contains("# TYPE tollgate_decisions_total counter\n") && !older.body.contains("# EOF"));
+    assert!(
+        older.body.contains("# TYPE tollgate_decisions_total counter\n")
+            && !older.body.contains("# EOF")
+    );
     assert!(older.body.contains("\ntollgate_call_duration_seconds_count 1\n"), "{}", older.body);
-    let newer =
-        http.get_with("/metrics", &[("accept", b"application/openmetrics-text;version=1.0.0,text/plain;q=0.5")]).await;
+    let newer = http
+        .get_with(
+            "/metrics",
+            &[("accept", b"application/openmetrics-text;version=1.0.0,text/plain;q=0.5")],
+        )
+        .await;
     assert!(newer.header("content-type").starts_with("application/openmetrics-text"));
-    assert!(newer.body.contains("# TYPE tollgate_decisions counter\n") && newer.body.ends_with("# EOF\n"));
+    assert!(
+        newer.body.contains("# TYPE tollgate_decisions counter\n")
+            && newer.body.ends_with("# EOF\n")
+    );
 }
 
 #[tokio::test]
 async fn rules_beyond_the_bound_are_counted_together() {
     let rules: String = (0..20)
-        .map(|rule| format!("  - key: k{rule}\n    rate_limit: {{ requests_per_unit: 5, unit: day }}\n"))
+        .map(|rule| {
+            format!("  - key: k{rule}\n    rate_limit: {{ requests_per_unit: 5, unit: day }}\n")
+        })
         .collect();
     let policies = Policies::of(&format!("domain: test\ndescriptors:\n{rules}"));
     let service = Tollgate::serve_with(policies.path(), &["--metrics-max-rules", "5"]);
@@ -326,8 +299,15 @@ async fn rules_beyond_the_bound_are_counted_together() {
         client.hit(&format!("k{rule}"), "ann").await;
     }
     let metrics = http.get("/metrics").await.body;
-    assert_eq!(metrics.lines().filter(|line| line.starts_with("tollgate_decisions_total{")).count(), 6 * 6);
-    assert_eq!(http.metric(r#"tollgate_decisions_total{domain="other",rule="other",outcome="allowed"}"#).await, 15);
+    assert_eq!(
+        metrics.lines().filter(|line| line.starts_with("tollgate_decisions_total{")).count(),
+        6 * 6
+    );
+    assert_eq!(
+        http.metric(r#"tollgate_decisions_total{domain="other",rule="other",outcome="allowed"}"#)
+            .await,
+        15
+    );
 }
 
 fn guarded(folder: &Policies, flags: &[&str]) -> Tollgate {
@@ -335,7 +315,12 @@ fn guarded(folder: &Policies, flags: &[&str]) -> Tollgate {
     folder.write("read-tokens", &format!("{READER}\n"));
     let tokens = folder.file("tokens");
     let read = folder.file("read-tokens");
-    let own = ["--admin-token-file", tokens.to_str().unwrap(), "--admin-read-token-file", read.to_str().unwrap()];
+    let own = [
+        "--admin-token-file",
+        tokens.to_str().unwrap(),
+        "--admin-read-token-file",
+        read.to_str().unwrap(),
+    ];
     Tollgate::serve_with(&folder.file("policy.yaml"), &[&own, flags].concat())
 }
 
@@ -346,7 +331,12 @@ async fn reload(admin: &Web, headers: &[(&'static str, &str)]) -> Reply {
 
 async fn json(admin: &Web, path: &str) -> Value {
     let reply = admin.get(path).await;
-    assert_eq!((reply.status, reply.header("content-type")), (200, "application/json"), "{path}: {}", reply.body);
+    assert_eq!(
+        (reply.status, reply.header("content-type")),
+        (200, "application/json"),
+        "{path}: {}",
+        reply.body
+    );
     serde_json::from_str(&reply.body).unwrap()
 }
 

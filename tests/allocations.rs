@@ -29,7 +29,11 @@ type Service = Rls<Arc<MemoryStore<Arc<ManualClock>>>>;
 fn a_decision_allocates_nothing_whatever_the_algorithm() {
     for algorithm in ["fixed_window", "gcra"] {
         assert_eq!(
-            allocations(&format!("algorithm: {algorithm}, unit: day, requests_per_unit: 1000"), 1, Answered::Ok),
+            allocations(
+                &format!("algorithm: {algorithm}, unit: day, requests_per_unit: 1000"),
+                1,
+                Answered::Ok
+            ),
             0,
             "{algorithm}"
         );
@@ -45,7 +49,10 @@ fn descriptors_beyond_the_bound_are_counted_without_memory() {
     let mut read = None;
     let allocated = measure(|| read = Some(request::read(&message, &bounds))).bytes_max;
     let error = read.unwrap().unwrap_err().to_string();
-    assert_eq!(error, "a request must have at most 64 descriptors (--max-descriptors), found 1048576");
+    assert_eq!(
+        error,
+        "a request must have at most 64 descriptors (--max-descriptors), found 1048576"
+    );
     assert!(allocated < 4_096, "{allocated} bytes");
 }
 
@@ -54,7 +61,11 @@ fn a_window_that_slides_allocates_only_when_it_grows() {
     for algorithm in ["sliding_window", "sliding_log"] {
         // The first request has allocated its list, with capacity for four.
         assert_eq!(
-            allocations(&format!("algorithm: {algorithm}, unit: day, requests_per_unit: 1000"), 1, Answered::Ok),
+            allocations(
+                &format!("algorithm: {algorithm}, unit: day, requests_per_unit: 1000"),
+                1,
+                Answered::Ok
+            ),
             0,
             "{algorithm}"
         );
@@ -63,7 +74,8 @@ fn a_window_that_slides_allocates_only_when_it_grows() {
 
 #[test]
 fn two_descriptors_allocate_nothing_and_more_allocate_two_lists() {
-    let of = |descriptors| allocations("unit: day, requests_per_unit: 1000", descriptors, Answered::Ok);
+    let of =
+        |descriptors| allocations("unit: day, requests_per_unit: 1000", descriptors, Answered::Ok);
     // That of the request and that of the statuses: a larger inline capacity would increase the
     // size of every call that waits.
     assert_eq!([of(2), of(3), of(4)], [0, 2, 2]);
@@ -95,7 +107,8 @@ fn a_call_without_a_recorded_trace_allocates_nothing() {
 fn allocations(what: &str, descriptors: usize, expected: Answered) -> u64 {
     let service = service(what);
     let names: Vec<String> = (0..descriptors).map(|number| format!("ann-{number}")).collect();
-    let message = request(names.iter().map(|name| descriptor(&[("user", name)])).collect()).encode_to_vec();
+    let message =
+        request(names.iter().map(|name| descriptor(&[("user", name)])).collect()).encode_to_vec();
     let answered = answer(&service, &message);
     assert_eq!(answered, Answered::Ok);
     let mut answered = None;
@@ -107,8 +120,13 @@ fn allocations(what: &str, descriptors: usize, expected: Answered) -> u64 {
 
 fn answer(service: &Service, message: &[u8]) -> Answered {
     let mut answer = BytesMut::with_capacity(256);
-    let mut answering =
-        pin!(service.answer(message, Some(Duration::from_secs(1)), &DomainRights::All, None, &mut answer));
+    let mut answering = pin!(service.answer(
+        message,
+        Some(Duration::from_secs(1)),
+        &DomainRights::All,
+        None,
+        &mut answer
+    ));
     match answering.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answered) => answered.unwrap(),
         Poll::Pending => panic!("the memory store never waits"),
@@ -118,7 +136,8 @@ fn answer(service: &Service, message: &[u8]) -> Answered {
 fn service(what: &str) -> Service {
     let text = format!("domain: test\ndescriptors:\n  - key: user\n    rate_limit: {{ {what} }}\n");
     let source = Source { name: "test.yaml".into(), text };
-    let loaded = load(&[source], &CompileOptions::default()).unwrap_or_else(|report| panic!("{report}"));
+    let loaded =
+        load(&[source], &CompileOptions::default()).unwrap_or_else(|report| panic!("{report}"));
     let metrics = Metrics::new();
     let in_force = InForce::new(Arc::clone(&metrics));
     in_force.install(loaded.policies);

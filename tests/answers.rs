@@ -50,9 +50,12 @@ async fn a_limit_of_0_reports_the_end_of_its_first_window_for_every_algorithm() 
     ];
     let rule = |(name, limit, _): &(&str, String, u64)| {
         let limit = format!("rate_limit: {{ algorithm: {name}, {limit} }}");
-        format!("  - {{ key: {name}, {limit} }}\n  - {{ key: {name}, value: watched, shadow_mode: true, {limit} }}\n")
+        format!(
+            "  - {{ key: {name}, {limit} }}\n  - {{ key: {name}, value: watched, shadow_mode: true, {limit} }}\n"
+        )
     };
-    let text = format!("domain: test\ndescriptors:\n{}", rules.iter().map(rule).collect::<String>());
+    let text =
+        format!("domain: test\ndescriptors:\n{}", rules.iter().map(rule).collect::<String>());
     let service = Tollgate::serve(Policies::of(&text).path());
     let client = Client::connect(service.grpc).await;
     let now = || SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
@@ -63,7 +66,10 @@ async fn a_limit_of_0_reports_the_end_of_its_first_window_for_every_algorithm() 
             let left: Vec<u64> = (begun..=now()).map(|at| period - at % period).collect();
             assert_eq!((status.code(), status.limit_remaining), (code, 0), "{name}");
             let reset = status.duration_until_reset.expect(name);
-            assert!(left.contains(&u64::try_from(reset.seconds).unwrap()), "{name} {value}: {reset:?}, not {left:?}");
+            assert!(
+                left.contains(&u64::try_from(reset.seconds).unwrap()),
+                "{name} {value}: {reset:?}, not {left:?}"
+            );
         }
     }
 }
@@ -97,23 +103,36 @@ async fn legacy_headers_show_the_denying_limit_even_in_global_shadow_mode() {
 #[tokio::test]
 async fn the_standards_headers_have_all_limits() {
     let (_service, client) = serve(&["--response-headers", "ietf"]).await;
-    let answer = client.ask(request(vec![of("a"), of("b"), of("a"), overridden("a"), of("none")])).await.unwrap();
+    let answer = client
+        .ask(request(vec![of("a"), of("b"), of("a"), overridden("a"), of("none")]))
+        .await
+        .unwrap();
     let reset = answer.statuses[0].duration_until_reset.unwrap().seconds;
     let headers = headers(&answer);
-    assert_eq!(headers[0], r#"RateLimit-Policy: "a";q=2;w=86400, "b\"s";q=10;w=86400, "override";q=7;w=3600"#);
+    assert_eq!(
+        headers[0],
+        r#"RateLimit-Policy: "a";q=2;w=86400, "b\"s";q=10;w=86400, "override";q=7;w=3600"#
+    );
     let left = headers[1].strip_prefix("RateLimit: ").unwrap();
     let items: Vec<&str> = left.split(", ").collect();
     assert_eq!(items[0], format!("\"a\";r=0;t={reset}"));
-    assert!(items[1].starts_with(r#""b\"s";r=9;t="#) && items[3].starts_with(r#""override";r=6;t="#), "{left}");
+    assert!(
+        items[1].starts_with(r#""b\"s";r=9;t="#) && items[3].starts_with(r#""override";r=6;t="#),
+        "{left}"
+    );
 }
 
 #[tokio::test]
 async fn metadata_has_the_request_and_merges_that_of_admitting_rules() {
     let (_service, client) = serve(&["--dynamic-metadata"]).await;
-    let mut asked = request(vec![of("a"), RateLimitDescriptor { hits_addend: Some(3), ..of("b") }, overridden("none")]);
+    let mut asked = request(vec![
+        of("a"),
+        RateLimitDescriptor { hits_addend: Some(3), ..of("b") },
+        overridden("none"),
+    ]);
     asked.hits_addend = 2;
     let expected = json!({
-        "domain": "test", "hitsAddend": 2.0,
+        "domain": "test", "hitsAddend": 2.0, "remaining": 0.0,
         "descriptors": [
             {"entries": ["a=x"]}, {"entries": ["b=x"], "hitsAddend": 3.0},
             {"entries": ["none=x"], "limit": "requests_per_unit:7 unit:HOUR"},
@@ -124,13 +143,23 @@ async fn metadata_has_the_request_and_merges_that_of_admitting_rules() {
     // Metadata merged for one request does not leak into the next, and a denial adds none.
     let alone = metadata(&client.ask(request(vec![of("b")])).await.unwrap());
     assert_eq!(alone["metadata"], json!({"team": "second", "cost": {"b": 2.0}}));
+    assert_eq!(alone["remaining"], 6.0);
     assert_eq!(metadata(&client.ask(asked).await.unwrap())["metadata"], alone["metadata"]);
+}
+
+#[tokio::test]
+async fn metadata_has_no_remaining_hits_of_shadow_mode_or_without_a_limit() {
+    let (_service, client) = serve(&["--dynamic-metadata"]).await;
+    let left = async |keys: &[&str]| metadata(&ask(&client, keys).await)["remaining"].clone();
+    assert_eq!(left(&["watched", "b", "free", "none"]).await, 9.0);
+    assert_eq!(left(&["watched", "free", "none"]).await, Json::Null);
 }
 
 #[tokio::test]
 async fn metadata_is_text_whatever_the_bytes_of_the_request() {
     let (_service, client) = serve(&["--dynamic-metadata"]).await;
-    let bytes = RateLimitDescriptor { entries: vec![entry(b"a", b"\xff\0\xc3")], ..Default::default() };
+    let bytes =
+        RateLimitDescriptor { entries: vec![entry(b"a", b"\xff\0\xc3")], ..Default::default() };
     let answer = client.ask(request(vec![bytes])).await.unwrap();
     assert_eq!(metadata(&answer)["descriptors"], json!([{"entries": ["a=\u{fffd}\0\u{fffd}"]}]));
 }
@@ -156,7 +185,10 @@ fn invalid_header_names_are_reported_at_startup() {
     let ended = command(quiet(&[])).args(wrong).output().unwrap();
     let told = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert_eq!(ended.status.code(), Some(1));
-    assert!(told.contains("--response-headers: ") && told.contains("--response-header-names: "), "{told}");
+    assert!(
+        told.contains("--response-headers: ") && told.contains("--response-header-names: "),
+        "{told}"
+    );
 }
 
 async fn serve(flags: &[&str]) -> (Tollgate, Client) {
@@ -180,7 +212,11 @@ async fn ask(client: &Client, keys: &[&str]) -> RateLimitResponse {
 }
 
 fn headers(answer: &RateLimitResponse) -> Vec<String> {
-    answer.response_headers_to_add.iter().map(|header| format!("{}: {}", header.key, header.value)).collect()
+    answer
+        .response_headers_to_add
+        .iter()
+        .map(|header| format!("{}: {}", header.key, header.value))
+        .collect()
 }
 
 fn metadata(answer: &RateLimitResponse) -> Json {

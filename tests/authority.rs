@@ -18,26 +18,43 @@ type Authority<'a> = Vec<(&'a str, &'a [u8])>;
 
 #[tokio::test]
 async fn a_call_with_an_authority_of_a_uri_is_answered_and_counted() {
-    let values: [&[u8]; 5] = [b"tollgate", b"127.0.0.1:8081", b"[::1]:8081", b"localhost", b"a.b.svc.cluster.local:1"];
+    let values: [&[u8]; 5] =
+        [b"tollgate", b"127.0.0.1:8081", b"[::1]:8081", b"localhost", b"a.b.svc.cluster.local:1"];
     answered_and_counted(values.map(authority)).await;
 }
 
 #[tokio::test]
 async fn a_call_with_the_name_of_an_envoy_cluster_as_authority_is_answered_and_counted() {
-    let values: [&[u8]; 3] =
-        [b"outbound|8081||ratelimit.default.svc.cluster.local", b"rate_limit_cluster", b"ratelimit/ratelimit/8081"];
+    let values: [&[u8]; 3] = [
+        b"outbound|8081||ratelimit.default.svc.cluster.local",
+        b"rate_limit_cluster",
+        b"ratelimit/ratelimit/8081",
+    ];
     answered_and_counted(values.map(authority)).await;
 }
 
 #[tokio::test]
 async fn a_call_with_a_path_as_authority_is_answered_and_counted() {
-    answered_and_counted([&b"/run/tollgate.sock"[..], b"a/b", b"%2Frun%2Ftollgate.sock"].map(authority)).await;
+    answered_and_counted(
+        [&b"/run/tollgate.sock"[..], b"a/b", b"%2Frun%2Ftollgate.sock"].map(authority),
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn a_call_with_an_authority_that_is_no_uri_is_answered_and_counted() {
-    let values: [&[u8]; 10] =
-        [b"%", b"%zz", b"a b", b"a@b", b"[::1", b":", b"a:b:c", b"a:99999", b"\xff\xfe", b"\"<>\\^`{}"];
+    let values: [&[u8]; 10] = [
+        b"%",
+        b"%zz",
+        b"a b",
+        b"a@b",
+        b"[::1",
+        b":",
+        b"a:b:c",
+        b"a:99999",
+        b"\xff\xfe",
+        b"\"<>\\^`{}",
+    ];
     answered_and_counted(values.map(authority)).await;
 }
 
@@ -70,7 +87,12 @@ async fn a_call_without_an_authority_is_answered_and_counted() {
 
 #[tokio::test]
 async fn a_call_with_a_host_instead_of_an_authority_is_answered_and_counted() {
-    answered_and_counted([vec![("host", &b"tollgate"[..])], vec![("host", b"a|b")], vec![("host", b"")]]).await;
+    answered_and_counted([
+        vec![("host", &b"tollgate"[..])],
+        vec![("host", b"a|b")],
+        vec![("host", b"")],
+    ])
+    .await;
 }
 
 #[tokio::test]
@@ -93,7 +115,11 @@ async fn calls_with_other_authorities_share_a_connection_and_a_counter() {
     let mut codes = Vec::new();
     for value in [&b"tollgate"[..], b"a|b", b"", b"/run/tollgate.sock"] {
         let answer = client.call(&authority(value), &question, Writes::One).await;
-        codes.push(answer.map(|(_, answer)| answer.map(|answer| answer.overall_code())).unwrap_or_default());
+        codes.push(
+            answer
+                .map(|(_, answer)| answer.map(|answer| answer.overall_code()))
+                .unwrap_or_default(),
+        );
     }
     assert_eq!(codes, [Some(Code::Ok), Some(Code::Ok), Some(Code::Ok), Some(Code::OverLimit)]);
     assert_eq!(Web::new(service.http).metric("tollgate_grpc_connections").await, 1);
@@ -112,7 +138,9 @@ async fn other_services_than_the_rate_limits_are_answered_whatever_the_authority
             ("content-type", b"application/grpc"),
         ];
         let mut client = Http2::connect(service.grpc).await;
-        let call = [frame(HEADERS, END_HEADERS, 1, &fields(&list)), frame(DATA, END_STREAM, 1, &[0; 5])].concat();
+        let call =
+            [frame(HEADERS, END_HEADERS, 1, &fields(&list)), frame(DATA, END_STREAM, 1, &[0; 5])]
+                .concat();
         client.write(&call).await.unwrap();
         // The message of a health check: field 1, SERVING.
         let answer = client.data().await;
@@ -134,8 +162,13 @@ async fn answered_and_counted<'a>(authorities: impl IntoIterator<Item = Authorit
                 let is_right = matches!(&answer, Ok((status, Some(answer)))
                     if status == "0" && answer.overall_code() == expected);
                 if !is_right {
-                    let answer = answer.map(|(status, answer)| (status, answer.map(|answer| answer.overall_code())));
-                    wrong.push(format!("{} by {writes:?}: {answer:?}, not {expected:?}", shown(&authority)));
+                    let answer = answer.map(|(status, answer)| {
+                        (status, answer.map(|answer| answer.overall_code()))
+                    });
+                    wrong.push(format!(
+                        "{} by {writes:?}: {answer:?}, not {expected:?}",
+                        shown(&authority)
+                    ));
                 }
             }
         }
@@ -150,6 +183,8 @@ fn authority(value: &[u8]) -> Authority<'_> {
 }
 
 fn shown(authority: &Authority<'_>) -> String {
-    let field = |(name, value): &(&str, &[u8])| format!("{name}: {}", value[..value.len().min(60)].escape_ascii());
+    let field = |(name, value): &(&str, &[u8])| {
+        format!("{name}: {}", value[..value.len().min(60)].escape_ascii())
+    };
     authority.iter().map(field).collect::<Vec<_>>().join(", ")
 }

@@ -35,10 +35,15 @@ async fn a_call_without_a_message_or_with_two_or_half_of_one_is_refused() {
     let service = serve();
     let message = message();
     let twice = message.repeat(2);
-    let cases: [&[&[u8]]; 5] = [&[], &[&message[..3]], &[&message[..9]], &[&twice], &[&message, &message]];
+    let cases: [&[&[u8]]; 5] =
+        [&[], &[&message[..3]], &[&message[..9]], &[&twice], &[&message, &message]];
     for pieces in cases {
         let (answer, trailers) = call(service.grpc, &[], pieces).await;
-        assert_eq!((answer.len(), &trailers["grpc-status"]), (0, &INTERNAL.parse().unwrap()), "{pieces:?}");
+        assert_eq!(
+            (answer.len(), &trailers["grpc-status"]),
+            (0, &INTERNAL.parse().unwrap()),
+            "{pieces:?}"
+        );
     }
     let (_, trailers) = call(service.grpc, &[], &[&message]).await;
     assert_eq!(trailers["grpc-status"], "0", "the connection and others are served on");
@@ -57,7 +62,8 @@ async fn invalid_messages_are_distinguished_from_invalid_requests() {
 async fn gzip_messages_are_read_and_other_encodings_are_refused_by_name() {
     let service = serve();
     let gzipped = gzip(&request(vec![descriptor(&[("user", "ann")])]).encode_to_vec());
-    let compressed = [&[1], &u32::try_from(gzipped.len()).unwrap().to_be_bytes()[..], &gzipped].concat();
+    let compressed =
+        [&[1], &u32::try_from(gzipped.len()).unwrap().to_be_bytes()[..], &gzipped].concat();
     let (answer, trailers) = call(service.grpc, &[("grpc-encoding", "gzip")], &[&compressed]).await;
     assert_eq!(trailers["grpc-status"], "0");
     assert_eq!(RateLimitResponse::decode(&answer[5..]).unwrap().statuses[0].limit_remaining, 4);
@@ -75,7 +81,9 @@ async fn a_query_in_the_method_path_is_ignored() {
     let service = serve();
     let mut client = Http2::connect(service.grpc).await;
     let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit?debug=1";
-    let call = [frame(HEADERS, END_HEADERS, 1, &headers(path)), frame(DATA, END_STREAM, 1, &message())].concat();
+    let call =
+        [frame(HEADERS, END_HEADERS, 1, &headers(path)), frame(DATA, END_STREAM, 1, &message())]
+            .concat();
     client.write(&call).await.unwrap();
     assert!(!client.body_of(DATA).await.is_empty());
 }
@@ -87,11 +95,29 @@ async fn a_call_that_is_not_grpc_is_refused_with_status_and_reason() {
     let rls = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
     let cases = [
         ("POST", rls, "application/json", "1S", (415, "3", "invalid gRPC request content-type")),
-        ("POST", "/grpc.health.v1.Health/Check", "text/plain", "1S", (415, "3", "invalid gRPC request content-type")),
+        (
+            "POST",
+            "/grpc.health.v1.Health/Check",
+            "text/plain",
+            "1S",
+            (415, "3", "invalid gRPC request content-type"),
+        ),
         ("GET", rls, "application/grpc", "1S", (405, "13", "which should be POST")),
         ("POST", rls, "application/grpc", "soon", (400, "13", "malformed grpc-timeout")),
-        ("POST", "/a.Service/Method", "application/grpc", "1S", (200, "12", "unknown method /a.Service/Method")),
-        ("POST", "/grpc.health.v1.Health/No", "application/grpc", "1S", (200, "12", "unknown method")),
+        (
+            "POST",
+            "/a.Service/Method",
+            "application/grpc",
+            "1S",
+            (200, "12", "unknown method /a.Service/Method"),
+        ),
+        (
+            "POST",
+            "/grpc.health.v1.Health/No",
+            "application/grpc",
+            "1S",
+            (200, "12", "unknown method"),
+        ),
         ("POST", rls, "application/grpc+proto", "1S", (200, "0", "")),
     ];
     let mut requests = connect(service.grpc).await;
@@ -100,15 +126,21 @@ async fn a_call_that_is_not_grpc_is_refused_with_status_and_reason() {
         let request = request.header("content-type", content_type).header("grpc-timeout", timeout);
         let (answer, mut body) = requests.send_request(request.body(()).unwrap(), false).unwrap();
         let _ = body.send_data(message().into(), true);
-        let mut answer = tokio::time::timeout(PATIENCE, answer).await.expect("the call is answered").unwrap();
+        let mut answer =
+            tokio::time::timeout(PATIENCE, answer).await.expect("the call is answered").unwrap();
         let status = answer.status().as_u16();
         while let Some(data) = answer.body_mut().data().await {
             data.unwrap();
         }
-        let trailers = answer.body_mut().trailers().await.unwrap().unwrap_or_else(|| answer.headers().clone());
+        let trailers =
+            answer.body_mut().trailers().await.unwrap().unwrap_or_else(|| answer.headers().clone());
         let text = trailers.get("grpc-message").map_or("", |text| text.to_str().unwrap());
         let text = text.replace("%20", " ");
-        assert_eq!((status, trailers["grpc-status"].to_str().unwrap()), (expected.0, expected.1), "{path} {text}");
+        assert_eq!(
+            (status, trailers["grpc-status"].to_str().unwrap()),
+            (expected.0, expected.1),
+            "{path} {text}"
+        );
         assert!(text.contains(expected.2), "{path}: {text}");
     }
 }
@@ -121,8 +153,9 @@ async fn a_client_that_pauses_receives_all_responses_afterwards() {
     let service = serve();
     let (mut reader, mut writer) = Http2::connect(service.grpc).await.into_split();
     let headers = headers("/no/method");
-    let calls: Vec<u8> =
-        (0..CALLS).flat_map(|number| frame(HEADERS, END_HEADERS | END_STREAM, 1 + 2 * number, &headers)).collect();
+    let calls: Vec<u8> = (0..CALLS)
+        .flat_map(|number| frame(HEADERS, END_HEADERS | END_STREAM, 1 + 2 * number, &headers))
+        .collect();
     let writing = tokio::spawn(async move { writer.write_all(&calls).await });
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     let reading = async {
@@ -141,7 +174,8 @@ async fn a_client_that_pauses_receives_all_responses_afterwards() {
 
 #[tokio::test]
 async fn a_message_is_within_its_bound_before_and_after_inflating() {
-    let service = Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &["--max-message", "64KiB"]);
+    let service =
+        Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &["--max-message", "64KiB"]);
     let compressed = |bytes: &[u8]| {
         let gzipped = gzip(bytes);
         [&[1], &u32::try_from(gzipped.len()).unwrap().to_be_bytes()[..], &gzipped].concat()
@@ -157,7 +191,12 @@ async fn a_message_is_within_its_bound_before_and_after_inflating() {
     for (bytes, status) in [(60 << 10, "3"), (100 << 10, "8")] {
         let bomb = compressed(&[0x12, 0].repeat(bytes / 2));
         let (_, trailers) = call(service.grpc, &[("grpc-encoding", "gzip")], &[&bomb]).await;
-        assert_eq!(trailers["grpc-status"], status, "{bytes} of {} bytes: {trailers:?}", bomb.len());
+        assert_eq!(
+            trailers["grpc-status"],
+            status,
+            "{bytes} of {} bytes: {trailers:?}",
+            bomb.len()
+        );
     }
     let long = framed(&vec![0; 1 + (1 << 20)]);
     let (_, trailers) = call(service.grpc, &[], &[&long]).await;
@@ -166,7 +205,8 @@ async fn a_message_is_within_its_bound_before_and_after_inflating() {
 
 #[tokio::test]
 async fn a_silent_client_is_pinged_and_kept_while_it_acknowledges() {
-    let service = Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &["--keepalive", "50ms"]);
+    let service =
+        Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &["--keepalive", "50ms"]);
     let mut client = Http2::connect(service.grpc).await;
     for _ in 0..3 {
         client.frame(PING).await;
@@ -175,14 +215,21 @@ async fn a_silent_client_is_pinged_and_kept_while_it_acknowledges() {
 
 /// Sends a call with additional headers and a body in these pieces. Returns the response message
 /// with its prefix, and the headers or trailers that contain the status.
-async fn call(address: SocketAddr, headers: &[(&str, &str)], pieces: &[&[u8]]) -> (Vec<u8>, HeaderMap) {
+async fn call(
+    address: SocketAddr,
+    headers: &[(&str, &str)],
+    pieces: &[&[u8]],
+) -> (Vec<u8>, HeaderMap) {
     let calling = async {
-        let mut request = Request::post("http://tollgate/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
-            .header("content-type", "application/grpc");
+        let mut request = Request::post(
+            "http://tollgate/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+        )
+        .header("content-type", "application/grpc");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let (answer, mut body) = connect(address).await.send_request(request.body(()).unwrap(), false).unwrap();
+        let (answer, mut body) =
+            connect(address).await.send_request(request.body(()).unwrap(), false).unwrap();
         for piece in pieces {
             // The call may already have been refused and its stream closed.
             let _ = body.send_data(Bytes::copy_from_slice(piece), false);

@@ -63,7 +63,10 @@ fn hit_prints_the_decision_as_json_with_the_flag() {
 fn hit_prints_the_decision_as_text() {
     let service = serve(3);
     let text = stdout(&hit(&service, &[]));
-    assert!(text.contains("OK") && text.contains('2') && text.contains('3') && text.contains("day"), "{text}");
+    assert!(
+        text.contains("OK") && text.contains('2') && text.contains('3') && text.contains("day"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -94,7 +97,8 @@ fn three_mistakes_in_two_files_get_one_report_with_three_carets() {
     let ended = output(["check".as_ref(), policies.path().as_os_str()]);
     assert_eq!(ended.status.code(), Some(1));
     let report = stdout(&ended) + &stderr(&ended);
-    let carets = report.lines().filter(|line| line.trim_start_matches(['|', ' ']).starts_with('^')).count();
+    let carets =
+        report.lines().filter(|line| line.trim_start_matches(['|', ' ']).starts_with('^')).count();
     assert_eq!(carets, 3, "{report}");
     for part in ["a.yaml:4", "rate_limit`", "b.yaml:4", "many", "fortnight"] {
         assert!(report.contains(part), "`{part}` is not in\n{report}");
@@ -104,7 +108,8 @@ fn three_mistakes_in_two_files_get_one_report_with_three_carets() {
 #[test]
 fn explain_names_the_rule_that_is_hit() {
     let policies = Policies::of(&daily("user", 5));
-    let ended = output(["explain", "test", "user=ann", "--policy", policies.path().to_str().unwrap()]);
+    let ended =
+        output(["explain", "test", "user=ann", "--policy", policies.path().to_str().unwrap()]);
     assert_eq!(ended.status.code(), Some(0), "{}", stderr(&ended));
     assert!(stdout(&ended).contains("user") && stdout(&ended).contains('5'), "{}", stdout(&ended));
 }
@@ -112,15 +117,20 @@ fn explain_names_the_rule_that_is_hit() {
 #[test]
 fn check_and_explain_take_overlays() {
     let files = Policies::of(&daily("user", 5));
-    files.write("overlays/good.yaml", "overlay:\n- key: user\n  rate_limit: { algorithm: gcra, burst: 2 }\n");
+    files.write(
+        "overlays/good.yaml",
+        "overlay:\n- key: user\n  rate_limit: { algorithm: gcra, burst: 2 }\n",
+    );
     files.write("overlays/bad.yaml", "overlay:\n- key: user\n  rate_limit: { burst: two }\n");
-    let [policy, good, bad] = ["policy.yaml", "overlays/good.yaml", "overlays/bad.yaml"].map(|name| files.file(name));
+    let [policy, good, bad] =
+        ["policy.yaml", "overlays/good.yaml", "overlays/bad.yaml"].map(|name| files.file(name));
     let [policy, good, bad] = [&policy, &good, &bad].map(|path| path.to_str().unwrap());
     assert_eq!(output(["check", policy, "--overlay", good]).status.code(), Some(0));
     let ended = output(["check", policy, "--overlay", good, "--overlay", bad]);
     assert_eq!(ended.status.code(), Some(1));
     assert!(stderr(&ended).contains("overlays/bad.yaml:3:24"), "{}", stderr(&ended));
-    let told = stdout(&output(["explain", "test", "user=ann", "--policy", policy, "--overlay", good]));
+    let told =
+        stdout(&output(["explain", "test", "user=ann", "--policy", policy, "--overlay", good]));
     assert!(told.contains("gcra: evenly spaced, burst 2 when idle"), "{told}");
 }
 
@@ -142,11 +152,13 @@ fn replay_decides_in_the_time_of_the_trace() {
     policies.write("trace.jsonl", &at.map(line).concat());
     let policy = policies.file("policy.yaml");
     let trace = policies.file("trace.jsonl");
-    let ended = output(["replay".as_ref(), "--policy".as_ref(), policy.as_os_str(), trace.as_os_str()]);
+    let ended =
+        output(["replay".as_ref(), "--policy".as_ref(), policy.as_os_str(), trace.as_os_str()]);
     assert_eq!(ended.status.code(), Some(0), "{}", stderr(&ended));
     let stdout = stdout(&ended);
-    let answers =
-        stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["response"]["overallCode"].clone());
+    let answers = stdout.lines().map(|line| {
+        serde_json::from_str::<Value>(line).unwrap()["response"]["overallCode"].clone()
+    });
     assert_eq!(answers.collect::<Vec<_>>(), ["OK", "OVER_LIMIT", "OK"]);
 }
 

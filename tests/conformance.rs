@@ -63,7 +63,10 @@ const EXCEPTIONS: &[Exception] = &[
         reason: NO_DATA,
     },
     Exception {
-        case: ("http2/6.9.1", "Sends SETTINGS frame to set the initial window size to 1 and sends HEADERS frame"),
+        case: (
+            "http2/6.9.1",
+            "Sends SETTINGS frame to set the initial window size to 1 and sends HEADERS frame",
+        ),
         result: CaseResult::Skipped,
         reason: NO_DATA,
     },
@@ -103,12 +106,14 @@ fn conforms(part: &str, cases: usize) {
     let mut h2spec = Command::new(root().join("target/go-tools/h2spec"));
     h2spec.args([part, "--host", "127.0.0.1", "--port", &port, "--timeout", TIMEOUT]);
     h2spec.args(["--path", "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"]);
-    let ended = h2spec.arg("--junit-report").arg(&report).output().expect("tests/run installs h2spec");
+    let ended =
+        h2spec.arg("--junit-report").arg(&report).output().expect("tests/run installs h2spec");
     let text = std::fs::read_to_string(&report).expect("h2spec writes its report");
 
     let results = results(&text);
     assert_eq!(results.len(), cases, "{}", String::from_utf8_lossy(&ended.stdout));
-    let exceptions: Vec<_> = EXCEPTIONS.iter().filter(|exception| exception.case.0.starts_with(part)).collect();
+    let exceptions: Vec<_> =
+        EXCEPTIONS.iter().filter(|exception| exception.case.0.starts_with(part)).collect();
     let wrong = wrong(&results, &exceptions);
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
@@ -118,14 +123,17 @@ fn wrong(results: &Results, exceptions: &[&Exception]) -> Vec<String> {
     let mut wrong = Vec::new();
     for Exception { case: (section, name), reason, .. } in exceptions {
         if !results.contains_key(&((*section).to_owned(), (*name).to_owned())) {
-            wrong.push(format!("{section}: {name}: listed, and h2spec has no such case ({reason})"));
+            wrong
+                .push(format!("{section}: {name}: listed, and h2spec has no such case ({reason})"));
         }
     }
     for ((section, name), (result, detail)) in results {
         let exception = exceptions.iter().find(|exception| exception.case == (section, name));
         let expected = exception.map_or(CaseResult::Passed, |exception| exception.result);
         if *result != expected {
-            wrong.push(format!("{section}: {name}: {result:?}, and listed as {expected:?}\n    {detail}"));
+            wrong.push(format!(
+                "{section}: {name}: {result:?}, and listed as {expected:?}\n    {detail}"
+            ));
         }
     }
     wrong
@@ -133,7 +141,9 @@ fn wrong(results: &Results, exceptions: &[&Exception]) -> Vec<String> {
 
 #[test]
 fn a_case_that_is_not_as_listed_is_reported_whether_it_fails_or_passes() {
-    let report = |body: &str| results(&format!(r#"<testcase package="http2/1" classname="A">{body}</testcase>"#));
+    let report = |body: &str| {
+        results(&format!(r#"<testcase package="http2/1" classname="A">{body}</testcase>"#))
+    };
     let listed = |result| Exception { case: ("http2/1", "A"), result, reason: "none" };
     let failed = report("<error>DATA frame\nHEADERS Frame</error>");
     let rows = [
@@ -143,7 +153,11 @@ fn a_case_that_is_not_as_listed_is_reported_whether_it_fails_or_passes() {
     ];
     for (results, result) in &rows {
         for (_, other) in &rows {
-            assert_eq!(wrong(results, &[&listed(*other)]).is_empty(), result == other, "{result:?}, {other:?}");
+            assert_eq!(
+                wrong(results, &[&listed(*other)]).is_empty(),
+                result == other,
+                "{result:?}, {other:?}"
+            );
         }
         assert_eq!(wrong(results, &[]).is_empty(), *result == CaseResult::Passed, "{result:?}");
     }
@@ -159,7 +173,8 @@ fn results(report: &str) -> Results {
         };
         let body = case.split("</testcase>").next().unwrap();
         let detail = body.split_once("<error>").or_else(|| body.split_once("<failure>"));
-        let detail = detail.map(|(_, rest)| rest.split("</").next().unwrap().replace('\n', "\n    "));
+        let detail =
+            detail.map(|(_, rest)| rest.split("</").next().unwrap().replace('\n', "\n    "));
         let result = match detail {
             Some(_) => CaseResult::Failed,
             None if body.contains("<skipped>") => CaseResult::Skipped,

@@ -31,7 +31,13 @@ async fn health_changes_under_each_of_its_names_before_the_service_exits() {
     let health = HealthClient::new(channel(service.grpc).await);
     service.process.signal(Signal::TERM);
     for name in NAMES {
-        becomes(name, PATIENCE, || check(health.clone(), name), |status| *status == ServingStatus::NotServing).await;
+        becomes(
+            name,
+            PATIENCE,
+            || check(health.clone(), name),
+            |status| *status == ServingStatus::NotServing,
+        )
+        .await;
     }
 }
 
@@ -40,7 +46,13 @@ async fn readiness_changes_before_the_service_exits_and_liveness_does_not() {
     let service = serve(&["--drain-delay", NEVER]);
     let web = Web::new(service.http);
     service.process.signal(Signal::TERM);
-    becomes("not ready", PATIENCE, || async { web.get("/readyz").await.status }, |status| *status == 503).await;
+    becomes(
+        "not ready",
+        PATIENCE,
+        || async { web.get("/readyz").await.status },
+        |status| *status == 503,
+    )
+    .await;
     assert_eq!(web.get("/livez").await.status, 200);
 }
 
@@ -152,7 +164,12 @@ fn serve(flags: &[&str]) -> Tollgate {
 }
 
 async fn check(mut health: HealthClient<tonic::transport::Channel>, name: &str) -> ServingStatus {
-    health.check(HealthCheckRequest { service: name.to_owned() }).await.unwrap().into_inner().status()
+    health
+        .check(HealthCheckRequest { service: name.to_owned() })
+        .await
+        .unwrap()
+        .into_inner()
+        .status()
 }
 
 async fn watch(address: SocketAddr, name: &str) -> Streaming<HealthCheckResponse> {
@@ -162,6 +179,7 @@ async fn watch(address: SocketAddr, name: &str) -> Streaming<HealthCheckResponse
 
 /// Returns the next status of a watch; `None` when it has ended.
 async fn next(watch: &mut Streaming<HealthCheckResponse>) -> Option<ServingStatus> {
-    let told = tokio::time::timeout(PATIENCE, watch.next()).await.expect("a watch is told something");
+    let told =
+        tokio::time::timeout(PATIENCE, watch.next()).await.expect("a watch is told something");
     told.map(|answer| answer.unwrap().status())
 }

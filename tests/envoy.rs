@@ -3,6 +3,7 @@
 mod authority;
 pub(crate) mod example;
 mod failure;
+mod holds;
 mod secure;
 
 use std::time::{Duration, SystemTime};
@@ -55,7 +56,8 @@ async fn a_429_has_retry_after() {
 
 #[tokio::test]
 async fn configured_headers_reach_the_client_also_with_metadata() {
-    let edge = Edge::start_as("true", &["--response-headers", "legacy,ietf", "--dynamic-metadata"]).await;
+    let edge =
+        Edge::start_as("true", &["--response-headers", "legacy,ietf", "--dynamic-metadata"]).await;
     let reply = edge.get("/both", &[("x-user", b"ann \xff")]).await;
     let of = |name| reply.header(name);
     assert_eq!((reply.status, of("ratelimit-limit"), of("ratelimit-remaining")), (200, "1", "0"));
@@ -95,7 +97,9 @@ async fn a_refund_returns_hits() {
 #[tokio::test]
 async fn a_cost_in_the_response_is_charged_afterwards() {
     let edge = Edge::start().await;
-    let ask = async || left(&edge.get("/tokens", &[("x-user", b"ann"), ("x-answer-tokens", b"60")]).await);
+    let ask = async || {
+        left(&edge.get("/tokens", &[("x-user", b"ann"), ("x-answer-tokens", b"60")]).await)
+    };
     // Without a token count nothing is charged after the response, so this is a peek.
     let look = || async { left(&edge.get("/tokens", &[("x-user", b"ann")]).await) };
     assert_eq!(ask().await, (200, 100));
@@ -165,7 +169,11 @@ async fn many_actions_make_one_descriptor() {
     assert_eq!(edge.envoy.edge.status("/actions?page=17", "ann").await, 200);
     assert_eq!(edge.envoy.edge.status("/actions?page=17", "ann").await, 429);
     let other = edge.get("/actions?page=2", &[("x-user", b"ann")]).await;
-    assert_eq!((other.status, other.header("x-ratelimit-limit")), (200, ""), "no rule is for page 2");
+    assert_eq!(
+        (other.status, other.header("x-ratelimit-limit")),
+        (200, ""),
+        "no rule is for page 2"
+    );
 }
 
 /// Envoy with `edge.yaml`, and tollgate with the limits of `policy.yaml`.

@@ -31,14 +31,20 @@ const REQUESTS: usize = 10;
 
 #[test]
 fn no_text_makes_policies_panic() {
-    let files = [files_in("config/policies"), vectors("policy.yaml"), vec![root().join("fuzz/targets/request.yaml")]];
-    let seeds: Vec<Vec<u8>> = files.concat().iter().map(|path| std::fs::read(path).unwrap()).collect();
+    let files = [
+        files_in("config/policies"),
+        vectors("policy.yaml"),
+        vec![root().join("fuzz/targets/request.yaml")],
+    ];
+    let seeds: Vec<Vec<u8>> =
+        files.concat().iter().map(|path| std::fs::read(path).unwrap()).collect();
     smoke("policy", &seeds, targets::policy::run);
 }
 
 #[test]
 fn no_bytes_make_a_request_panic() {
-    let seeds: Vec<Vec<u8>> = vectors("trace.jsonl").iter().flat_map(|path| requests(path)).collect();
+    let seeds: Vec<Vec<u8>> =
+        vectors("trace.jsonl").iter().flat_map(|path| requests(path)).collect();
     let folder = scratch().join("seeds");
     std::fs::create_dir_all(&folder).unwrap();
     for (number, seed) in seeds.iter().enumerate() {
@@ -75,7 +81,10 @@ fn smoke(target: &str, seeds: &[Vec<u8>], run: fn(&[u8])) {
             std::fs::write(&saved, &bytes).unwrap();
             let text = String::from_utf8_lossy(&bytes);
             let took = case_begun.elapsed();
-            panic!("case {number} of `{target}` failed after {took:?}, it is saved as {}:\n{text}", saved.display());
+            panic!(
+                "case {number} of `{target}` failed after {took:?}, it is saved as {}:\n{text}",
+                saved.display()
+            );
         }
         number += 1;
     }
@@ -99,7 +108,8 @@ fn case(number: u64, seeds: &[Vec<u8>]) -> Vec<u8> {
 /// Flips a bit, or removes, inserts or replaces a byte, a word or a line; inserted text is from
 /// `other`, a seed.
 fn mutate(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
-    const PARTS: [fn(u8) -> bool; 3] = [|_| false, |byte| byte.is_ascii_alphanumeric(), |byte| byte != b'\n'];
+    const PARTS: [fn(u8) -> bool; 3] =
+        [|_| false, |byte| byte.is_ascii_alphanumeric(), |byte| byte != b'\n'];
     let part = random.one_of(&PARTS);
     let here = span(random, bytes, part);
     let there = span(random, other, part);
@@ -124,7 +134,8 @@ fn span(random: &mut Random, bytes: &[u8], belongs: &fn(u8) -> bool) -> Range<us
 /// `fuzz/targets/request.rs`.
 fn requests(trace: &Path) -> Vec<Vec<u8>> {
     let text = std::fs::read_to_string(trace).unwrap();
-    let lines: Vec<Value> = text.lines().take(REQUESTS * 10).map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> =
+        text.lines().take(REQUESTS * 10).map(|line| serde_json::from_str(line).unwrap()).collect();
     let encode = |line: &Value| {
         let message = json::request(line["request"].clone()).unwrap();
         let mut length = Vec::new();
@@ -137,7 +148,10 @@ fn requests(trace: &Path) -> Vec<Vec<u8>> {
 
 /// Reads the seeds of a target from `fuzz/seeds`.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
-    files_in(&format!("fuzz/seeds/{target}")).iter().map(|path| std::fs::read(path).unwrap()).collect()
+    files_in(&format!("fuzz/seeds/{target}"))
+        .iter()
+        .map(|path| std::fs::read(path).unwrap())
+        .collect()
 }
 
 fn vectors(file: &str) -> Vec<PathBuf> {
@@ -145,8 +159,10 @@ fn vectors(file: &str) -> Vec<PathBuf> {
 }
 
 fn files_in(folder: &str) -> Vec<PathBuf> {
-    let mut paths: Vec<_> =
-        std::fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<_> = std::fs::read_dir(root().join(folder))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     paths.sort();
     paths
 }

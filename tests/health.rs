@@ -18,7 +18,8 @@ use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 
 /// The service names of health checks.
-pub(crate) const NAMES: [&str; 3] = ["", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"];
+pub(crate) const NAMES: [&str; 3] =
+    ["", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"];
 
 #[tokio::test]
 async fn health_says_serving_under_each_of_its_names() {
@@ -53,17 +54,23 @@ async fn metrics_count_decisions() {
     assert!(client.hit("user", "ann").await);
     let metrics = Web::new(service.http).get("/metrics").await;
     assert_eq!(metrics.status, 200);
-    let decisions: Vec<&str> = metrics.body.lines().filter(|line| line.starts_with("tollgate_decisions")).collect();
+    let decisions: Vec<&str> =
+        metrics.body.lines().filter(|line| line.starts_with("tollgate_decisions")).collect();
     assert!(decisions.iter().any(|line| line.ends_with(" 1")), "{decisions:#?}");
 }
 
 #[tokio::test]
 async fn reflection_lists_the_service() {
-    let MessageResponse::ListServicesResponse(list) = reflect(MessageRequest::ListServices(String::new())).await else {
+    let MessageResponse::ListServicesResponse(list) =
+        reflect(MessageRequest::ListServices(String::new())).await
+    else {
         panic!("no list of services")
     };
     let names: Vec<String> = list.service.into_iter().map(|service| service.name).collect();
-    assert!(names.iter().any(|name| name == "envoy.service.ratelimit.v3.RateLimitService"), "{names:?}");
+    assert!(
+        names.iter().any(|name| name == "envoy.service.ratelimit.v3.RateLimitService"),
+        "{names:?}"
+    );
 }
 
 #[tokio::test]
@@ -77,26 +84,36 @@ async fn reflection_shows_the_method_and_what_it_takes() {
 #[tokio::test]
 async fn reflection_shows_keys_and_values_as_text() {
     let file = file_with("envoy.extensions.common.ratelimit.v3.RateLimitDescriptor").await;
-    let descriptor = file.message_type.iter().find(|message| message.name() == "RateLimitDescriptor").unwrap();
+    let descriptor =
+        file.message_type.iter().find(|message| message.name() == "RateLimitDescriptor").unwrap();
     let entry = descriptor.nested_type.iter().find(|message| message.name() == "Entry").unwrap();
-    let types: Vec<(&str, Type)> = entry.field.iter().map(|field| (field.name(), field.r#type())).collect();
+    let types: Vec<(&str, Type)> =
+        entry.field.iter().map(|field| (field.name(), field.r#type())).collect();
     assert_eq!(types, [("key", Type::String), ("value", Type::String)]);
 }
 
 #[tokio::test]
 async fn reflection_has_the_fields_that_published_copies_of_the_protocol_lack() {
     let file = file_with("envoy.extensions.common.ratelimit.v3.RateLimitDescriptor").await;
-    let descriptor = file.message_type.iter().find(|message| message.name() == "RateLimitDescriptor").unwrap();
-    assert!(descriptor.field.iter().any(|field| field.name() == "is_negative_hits" && field.number() == 4));
+    let descriptor =
+        file.message_type.iter().find(|message| message.name() == "RateLimitDescriptor").unwrap();
+    assert!(
+        descriptor
+            .field
+            .iter()
+            .any(|field| field.name() == "is_negative_hits" && field.number() == 4)
+    );
 }
 
 #[tokio::test]
 async fn reflection_can_be_turned_off() {
-    let service = Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &["--no-reflection"]);
+    let service =
+        Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &["--no-reflection"]);
     let mut reflection = ServerReflectionClient::new(channel(service.grpc).await);
     let question = MessageRequest::ListServices(String::new());
     let question = ServerReflectionRequest { host: String::new(), message_request: Some(question) };
-    let refused = reflection.server_reflection_info(tokio_stream::once(question)).await.unwrap_err();
+    let refused =
+        reflection.server_reflection_info(tokio_stream::once(question)).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::Unimplemented);
 }
 
@@ -111,7 +128,10 @@ async fn file_with(symbol: &str) -> FileDescriptorProto {
     else {
         panic!("no file has {symbol}")
     };
-    let files = files.file_descriptor_proto.iter().map(|file| FileDescriptorProto::decode(file.as_slice()).unwrap());
+    let files = files
+        .file_descriptor_proto
+        .iter()
+        .map(|file| FileDescriptorProto::decode(file.as_slice()).unwrap());
     let files = FileDescriptorSet { file: files.collect() };
     let package = symbol.rsplit_once('.').unwrap().0;
     files.file.into_iter().find(|file| file.package() == package).unwrap()

@@ -12,7 +12,8 @@ use crate::support::rls::Client;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 
-const REQUEST: &str = r#"{"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}"#;
+const REQUEST: &str =
+    r#"{"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}"#;
 
 #[tokio::test]
 async fn a_request_in_json_is_decided_by_any_method() {
@@ -23,13 +24,22 @@ async fn a_request_in_json_is_decided_by_any_method() {
         let answer: Value = serde_json::from_str(&reply.body).unwrap();
         assert_eq!(answer["overallCode"], "OK");
         assert_eq!(answer["statuses"][0]["limitRemaining"], expected, "what is 0 is left out");
-        assert_eq!(answer["statuses"][0]["currentLimit"], json!({"requestsPerUnit": 2, "unit": "DAY"}));
+        assert_eq!(
+            answer["statuses"][0]["currentLimit"],
+            json!({"requestsPerUnit": 2, "unit": "DAY"})
+        );
     }
     let denied = web.send("POST", "/json", REQUEST).await;
     assert_eq!(denied.status, 429);
     let answer: Value = serde_json::from_str(&denied.body).unwrap();
-    assert_eq!((&answer["overallCode"], &answer["statuses"][0]["code"]), (&json!("OVER_LIMIT"), &json!("OVER_LIMIT")));
-    assert!(answer["statuses"][0]["durationUntilReset"].as_str().unwrap().ends_with('s'), "{answer}");
+    assert_eq!(
+        (&answer["overallCode"], &answer["statuses"][0]["code"]),
+        (&json!("OVER_LIMIT"), &json!("OVER_LIMIT"))
+    );
+    assert!(
+        answer["statuses"][0]["durationUntilReset"].as_str().unwrap().ends_with('s'),
+        "{answer}"
+    );
 }
 
 #[tokio::test]
@@ -54,7 +64,10 @@ async fn an_invalid_request_is_400_with_the_reason() {
         (r#"{"domian": "test"}"#, "domian"),
         (r#"{"descriptors": [{}]}"#, "domain must not be empty"),
         (r#"{"domain": "test"}"#, "descriptors must not be empty"),
-        (r#"{"domain": "test", "descriptors": [{"limit": {"requests_per_unit": 1}}]}"#, "limit.unit"),
+        (
+            r#"{"domain": "test", "descriptors": [{"limit": {"requests_per_unit": 1}}]}"#,
+            "limit.unit",
+        ),
         (&format!("{REQUEST}{REQUEST}"), "trailing characters"),
         (&"[".repeat(1_000), "expected a map"),
     ] {
@@ -71,7 +84,11 @@ async fn a_body_has_at_most_64_kib_and_any_content_type() {
     let (_service, web) = serve(&daily("user", 2), &[]);
     assert_eq!(web.send("POST", "/json", vec![b' '; 64 * 1024 + 1]).await.status, 413);
     let form = [("content-type", "application/x-www-form-urlencoded"), ("host", "limits.example")];
-    assert_eq!(web.send_with("POST", "/json", &form, REQUEST).await.status, 200, "as curl sends it by default");
+    assert_eq!(
+        web.send_with("POST", "/json", &form, REQUEST).await.status,
+        200,
+        "as curl sends it by default"
+    );
 }
 
 #[tokio::test]
@@ -87,12 +104,19 @@ async fn cross_origin_requests_are_refused() {
         ("origin", "null", 403),
         ("origin", own.as_str(), 200),
     ] {
-        assert_eq!(web.send_with("POST", "/json", &[(name, value)], REQUEST).await.status, status, "{name}: {value}");
+        assert_eq!(
+            web.send_with("POST", "/json", &[(name, value)], REQUEST).await.status,
+            status,
+            "{name}: {value}"
+        );
     }
     let admin = Web::new(service.admin);
     let evil = [("x-tollgate", "1"), ("origin", "https://evil.example")];
     assert_eq!(admin.send_with("POST", "/api/v1/policies/reload", &evil, "").await.status, 403);
-    assert_ne!(admin.send_with("POST", "/api/v1/policies/reload", &evil[..1], "").await.status, 403);
+    assert_ne!(
+        admin.send_with("POST", "/api/v1/policies/reload", &evil[..1], "").await.status,
+        403
+    );
 }
 
 #[tokio::test]
@@ -100,7 +124,11 @@ async fn a_head_has_at_most_32_kib() {
     let (_service, web) = serve(&daily("user", 2), &[]);
     for (bytes, status) in [(12 << 10, 200), (33 << 10, 431)] {
         let long = "a".repeat(bytes);
-        assert_eq!(web.get_with("/livez", &[("x-long", long.as_bytes())]).await.status, status, "{bytes}");
+        assert_eq!(
+            web.get_with("/livez", &[("x-long", long.as_bytes())]).await.status,
+            status,
+            "{bytes}"
+        );
     }
 }
 
@@ -123,7 +151,10 @@ async fn missing_bodies_do_not_delay_a_probe() {
     let mut slow = Vec::new();
     for _ in 0..600 {
         let mut stream = TcpStream::connect(service.http).await.unwrap();
-        stream.write_all(b"POST /json HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n").await.unwrap();
+        stream
+            .write_all(b"POST /json HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n")
+            .await
+            .unwrap();
         slow.push(stream);
     }
     let begun = Instant::now();
@@ -136,7 +167,8 @@ async fn missing_bodies_do_not_delay_a_probe() {
 async fn an_unavailable_store_is_503() {
     let redis = Redis::start().await;
     redis.kill();
-    let (_service, web) = serve(&daily("user", 2), &["--store", &redis.url(), "--ready-without-store"]);
+    let (_service, web) =
+        serve(&daily("user", 2), &["--store", &redis.url(), "--ready-without-store"]);
     let reply = web.send("POST", "/json", REQUEST).await;
     assert_eq!(reply.status, 503);
     assert!(reply.body.contains("store"), "{}", reply.body);
@@ -147,8 +179,15 @@ async fn the_configuration_is_listed_as_it_is_in_force() {
     let policy = "domain: test\ndescriptors:\n  - key: a\n    value: x\n    descriptors:\n      - key: b\n        shadow_mode: true\n        rate_limit: { requests_per_unit: 2, unit: day }\n";
     let (service, _) = serve(policy, &[]);
     let page = Web::new(service.admin).get("/rlconfig").await;
-    assert_eq!(page.body, "test.a_x.b: unit=DAY requests_per_unit=2, shadow_mode: true, quota_mode: false\n");
-    assert!(page.header("content-type").starts_with("text/plain"), "{}", page.header("content-type"));
+    assert_eq!(
+        page.body,
+        "test.a_x.b: unit=DAY requests_per_unit=2, shadow_mode: true, quota_mode: false\n"
+    );
+    assert!(
+        page.header("content-type").starts_with("text/plain"),
+        "{}",
+        page.header("content-type")
+    );
 }
 
 #[tokio::test]
@@ -157,7 +196,10 @@ async fn administration_lists_its_pages_and_each_is_there() {
     let admin = Web::new(service.admin);
     let list = admin.get("/").await.body;
     let paths: Vec<&str> = list.lines().map(|line| line.split_once(": ").unwrap().0).collect();
-    assert!(paths.is_sorted() && ["/", "/policies", "/rlconfig", "/stats"].iter().all(|path| paths.contains(path)));
+    assert!(
+        paths.is_sorted()
+            && ["/", "/policies", "/rlconfig", "/stats"].iter().all(|path| paths.contains(path))
+    );
     for path in paths {
         assert_eq!(admin.get(path).await.status, 200, "{path}");
     }

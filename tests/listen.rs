@@ -26,7 +26,9 @@ async fn a_unix_socket_is_served_and_removed_at_the_end() {
     let folder = TempDir::new().unwrap();
     let socket = folder.path().join("tollgate.sock");
     let mut service = serve_at(&socket);
-    service.wait_for_line("where", |line| line.contains(&format!("\"unix:{}\"", socket.display())).then_some(()));
+    service.wait_for_line("where", |line| {
+        line.contains(&format!("\"unix:{}\"", socket.display())).then_some(())
+    });
     assert!(client_of(&socket).await.hit("user", "ann").await);
     service.signal(Signal::TERM);
     assert_eq!(service.wait_for_end().code(), Some(0));
@@ -52,7 +54,9 @@ fn a_socket_in_use_and_a_regular_file_are_not_replaced() {
     let file = folder.path().join("notes.txt");
     let listener = UnixListener::bind(&used).unwrap();
     std::fs::write(&file, "words").unwrap();
-    for (path, problem) in [(&used, "another process listens on this path"), (&file, "is not a socket")] {
+    for (path, problem) in
+        [(&used, "another process listens on this path"), (&file, "is not a socket")]
+    {
         let told = start_error(path);
         assert!(told.contains("--grpc-listen") && told.contains(problem), "{told}");
     }
@@ -66,13 +70,16 @@ async fn the_address_of_ipv6_takes_ipv4_as_well() {
     if std::net::TcpListener::bind("[::1]:0").is_err() {
         return; // a machine without IPv6
     }
-    let service = Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &["--grpc-listen", "[::]:0"]);
+    let service =
+        Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &["--grpc-listen", "[::]:0"]);
     for address in ["127.0.0.1", "::1"] {
         assert!(
-            Client::connect((address.parse::<std::net::IpAddr>().unwrap(), service.grpc.port()).into())
-                .await
-                .hit("user", address)
-                .await
+            Client::connect(
+                (address.parse::<std::net::IpAddr>().unwrap(), service.grpc.port()).into()
+            )
+            .await
+            .hit("user", address)
+            .await
         );
     }
 }
@@ -83,7 +90,11 @@ async fn an_old_connection_gets_goaway() {
     let begun = Instant::now();
     let mut connection = Http2::connect(service.grpc).await;
     assert!(connection.frames_until_the_end().await.contains(&GOAWAY));
-    assert!(begun.elapsed() >= Duration::from_millis(180), "a tenth less at most, {:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() >= Duration::from_millis(180),
+        "a tenth less at most, {:?}",
+        begun.elapsed()
+    );
 }
 
 #[tokio::test]
@@ -111,7 +122,10 @@ async fn a_client_whose_connections_grow_old_loses_no_call() {
         let mut client = client.clone();
         tokio::spawn(async move {
             while Instant::now() < until {
-                client.should_rate_limit(request(vec![descriptor(&[("other", "ann")])])).await.unwrap();
+                client
+                    .should_rate_limit(request(vec![descriptor(&[("other", "ann")])]))
+                    .await
+                    .unwrap();
             }
         })
     });
@@ -154,7 +168,9 @@ fn serve(flags: &[&str]) -> Tollgate {
 pub(crate) fn serve_at(socket: &Path) -> Process {
     let policies = Policies::of(&daily("user", 5));
     let mut service = Process::start("tollgate", &mut command_at(socket, &policies));
-    service.wait_for_line("that it listens", |line| line.contains("\"protocol\":\"admin\"").then_some(()));
+    service.wait_for_line("that it listens", |line| {
+        line.contains("\"protocol\":\"admin\"").then_some(())
+    });
     service
 }
 
@@ -179,5 +195,7 @@ pub(crate) async fn client_of(socket: &Path) -> Client {
         let socket = socket.clone();
         async move { tokio::net::UnixStream::connect(socket).await.map(TokioIo::new) }
     });
-    Client::over(Endpoint::from_static("http://tollgate").connect_with_connector(connector).await.unwrap())
+    Client::over(
+        Endpoint::from_static("http://tollgate").connect_with_connector(connector).await.unwrap(),
+    )
 }

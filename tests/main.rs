@@ -13,6 +13,7 @@
 //! | `abuse` | abusive clients and their effect on others; attacks on a release-like build |
 //! | `clients` | gRPC clients in other languages, curl and h2load, installed by `tests/run` |
 //! | `conformance` | HTTP/2 conformance by h2spec, installed by `tests/run` |
+//! | `holds` | `HoldService` over gRPC and JSON, and holds by the command line |
 //! | `secrets` | passwords and keys, which appear in no output |
 //! | `allocations` | allocations of a decision |
 //! | `administration` | the admin API: content, authorization; metrics |
@@ -28,8 +29,10 @@
 //! | `deploy` | alerts and dashboard in a real Prometheus, manifests by schema, running Envoys |
 //! | `docs` | the book: it builds, its examples run as shown, its reference is current |
 //! | `servers` | the Redis servers that other tests build on |
+//! | `world` | the simulated servers of the test binary `world` |
 //! | `vectors` | `replay` against recorded decisions of a model |
 //! | `speed` | CPU close to the ceiling, no more instructions than before, within wide margins |
+//! | `guided` | adding an algorithm: compile errors lead to every place |
 //! | `fuzz_smoke` | the fuzz targets of `fuzz/`, for a bounded time |
 //! | `tidy` | the rules of the code base: dependencies between modules, length of files |
 //!
@@ -59,7 +62,9 @@ mod drain;
 mod drop_in;
 mod envoy;
 mod fuzz_smoke;
+mod guided;
 mod health;
+mod holds;
 mod http;
 mod listen;
 mod page;
@@ -78,4 +83,6 @@ mod support;
 mod tidy;
 mod tls;
 mod vectors;
+#[allow(dead_code, reason = "only its servers are used here")]
+mod world;
 mod xds;

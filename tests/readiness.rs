@@ -35,12 +35,18 @@ async fn with_the_flag_it_starts_without_a_policy_and_loads_the_first_valid_one(
         let client = Client::connect(service.grpc).await;
         let answer = client.ask(request(vec![descriptor(&[("user", "ann")])])).await;
         assert_eq!(answer.unwrap_err().code(), tonic::Code::Unavailable);
-        assert_eq!(probes.web.send("POST", "/json", r#"{"domain":"d","descriptors":[{}]}"#).await.status, 503);
+        assert_eq!(
+            probes.web.send("POST", "/json", r#"{"domain":"d","descriptors":[{}]}"#).await.status,
+            503
+        );
         assert_eq!(Web::new(service.admin).get("/rlconfig").await.body, "");
         policies.write("policy.yaml", &daily("user", 5));
-        becomes("a good policy is found", PATIENCE, || probes.agree(), |(is_ready, _)| *is_ready).await;
+        becomes("a good policy is found", PATIENCE, || probes.agree(), |(is_ready, _)| *is_ready)
+            .await;
         assert_eq!(client.limit("user", "ann").await, Some(5));
-        service.process.wait_for_line("what was wrong", |line| line.contains("policies rejected").then_some(()));
+        service.process.wait_for_line("what was wrong", |line| {
+            line.contains("policies rejected").then_some(())
+        });
     }
 }
 
@@ -57,15 +63,22 @@ async fn it_starts_without_a_policy_and_reports_the_next_error() {
 
 #[test]
 fn without_the_flag_a_missing_policy_fails_startup() {
-    let ended =
-        command(quiet(&[])).arg("--policy").arg("/nowhere.yaml").arg("--ready-without-policy").output().unwrap();
+    let ended = command(quiet(&[]))
+        .arg("--policy")
+        .arg("/nowhere.yaml")
+        .arg("--ready-without-policy")
+        .output()
+        .unwrap();
     assert_eq!(ended.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&ended.stderr).contains("/nowhere.yaml"));
 }
 
 #[tokio::test]
 async fn with_the_flag_it_is_ready_without_a_policy() {
-    let service = Tollgate::serve_with(Policies::none().path(), &["--start-without-policy", "--ready-without-policy"]);
+    let service = Tollgate::serve_with(
+        Policies::none().path(),
+        &["--start-without-policy", "--ready-without-policy"],
+    );
     assert_eq!(Probes::of(&service).await.agree().await, (true, "ok\n".to_owned()));
 }
 
@@ -76,7 +89,14 @@ async fn with_the_flag_readiness_follows_the_store() {
     let service = Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &flags);
     let probes = Probes::of(&service).await;
     let ready = async |expected: bool| {
-        becomes("readiness follows", PATIENCE, || probes.agree(), |(is_ready, _)| *is_ready == expected).await.1
+        becomes(
+            "readiness follows",
+            PATIENCE,
+            || probes.agree(),
+            |(is_ready, _)| *is_ready == expected,
+        )
+        .await
+        .1
     };
     ready(true).await;
     redis.kill();
@@ -92,10 +112,18 @@ async fn with_the_flag_readiness_follows_the_store() {
 #[tokio::test]
 async fn every_probe_fails_while_the_store_is_a_replica() {
     let redis = Redis::start().await;
-    let service = Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &["--store", &redis.url()]);
+    let service =
+        Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &["--store", &redis.url()]);
     let probes = Probes::of(&service).await;
     let ready = async |expected: bool| {
-        becomes("readiness follows", PATIENCE, || probes.agree(), |(is_ready, _)| *is_ready == expected).await.1
+        becomes(
+            "readiness follows",
+            PATIENCE,
+            || probes.agree(),
+            |(is_ready, _)| *is_ready == expected,
+        )
+        .await
+        .1
     };
     ready(true).await;
     redis.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
@@ -108,7 +136,9 @@ async fn every_probe_fails_while_the_store_is_a_replica() {
 fn readiness_cannot_both_follow_something_and_do_without_it() {
     let policies = Policies::of(&daily("user", 5));
     let mut both = command(quiet(&[]));
-    both.arg("--policy").arg(policies.path()).args(["--ready-while-store", "--ready-without-store"]);
+    both.arg("--policy")
+        .arg(policies.path())
+        .args(["--ready-while-store", "--ready-without-store"]);
     let ended = both.output().unwrap();
     assert_eq!(ended.status.code(), Some(1));
     assert!(
@@ -116,9 +146,14 @@ fn readiness_cannot_both_follow_something_and_do_without_it() {
             .contains("--ready-while-store: cannot be used with --ready-without-store")
     );
     let mut both = command(quiet(&[]));
-    both.arg("--policy").arg(policies.path()).args(["--ready-while-policy", "--ready-without-policy"]);
+    both.arg("--policy")
+        .arg(policies.path())
+        .args(["--ready-while-policy", "--ready-without-policy"]);
     let told = String::from_utf8(both.output().unwrap().stderr).unwrap();
-    assert!(told.contains("--ready-while-policy: cannot be used with --ready-without-policy"), "{told}");
+    assert!(
+        told.contains("--ready-while-policy: cannot be used with --ready-without-policy"),
+        "{told}"
+    );
 }
 
 /// All readiness probes of a service.
@@ -135,8 +170,12 @@ impl Probes {
     /// Returns the readiness and the reason. The probes are queried in sequence, so this waits
     /// until they agree.
     async fn agree(&self) -> (bool, String) {
-        let said =
-            becomes("all probes agree", PATIENCE, || self.ask(), |(said, _)| said.iter().all(|one| *one == said[0]));
+        let said = becomes(
+            "all probes agree",
+            PATIENCE,
+            || self.ask(),
+            |(said, _)| said.iter().all(|one| *one == said[0]),
+        );
         let (said, reason) = said.await;
         (said[0], reason)
     }
@@ -144,10 +183,18 @@ impl Probes {
     async fn ask(&self) -> (Vec<bool>, String) {
         let readyz = self.web.get("/readyz").await;
         let healthcheck = self.web.get("/healthcheck").await;
-        assert!([(200, "OK"), (500, "")].contains(&(healthcheck.status, healthcheck.body.as_str())), "{healthcheck:?}");
+        assert!(
+            [(200, "OK"), (500, "")].contains(&(healthcheck.status, healthcheck.body.as_str())),
+            "{healthcheck:?}"
+        );
         let mut said = vec![readyz.status == 200, healthcheck.status == 200];
         for name in NAMES {
-            let answer = self.health.clone().check(HealthCheckRequest { service: name.to_owned() }).await.unwrap();
+            let answer = self
+                .health
+                .clone()
+                .check(HealthCheckRequest { service: name.to_owned() })
+                .await
+                .unwrap();
             said.push(answer.into_inner().status() == ServingStatus::Serving);
         }
         (said, readyz.body)

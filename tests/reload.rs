@@ -111,7 +111,8 @@ async fn admin_shows_the_error_until_it_is_corrected() {
     let (_service, _client, admin, _public) = serve_all(&policies).await;
     assert_eq!(last_error(&admin).await, Value::Null);
     policies.write("policy.yaml", BROKEN);
-    let says_where = |error: &Value| error.as_str().is_some_and(|error| error.contains("policy.yaml:3"));
+    let says_where =
+        |error: &Value| error.as_str().is_some_and(|error| error.contains("policy.yaml:3"));
     becomes("the mistake is told", PATIENCE, || last_error(&admin), says_where).await;
     policies.write("policy.yaml", &daily("user", 5));
     becomes("the mistake is forgotten", PATIENCE, || last_error(&admin), Value::is_null).await;
@@ -123,7 +124,9 @@ async fn a_missing_directory_is_a_bad_change() {
     policies.write("limits/policy.yaml", &daily("user", 5));
     let mut service = Tollgate::serve(&policies.file("limits"));
     std::fs::rename(policies.file("limits"), policies.file("elsewhere")).unwrap();
-    service.process.wait_for_line("that it refuses", |line| line.contains("rejected").then_some(()));
+    service
+        .process
+        .wait_for_line("that it refuses", |line| line.contains("rejected").then_some(()));
     assert_eq!(Client::connect(service.grpc).await.limit("user", "ann").await, Some(5));
 }
 
@@ -177,9 +180,14 @@ async fn counters_of_other_rules_continue_through_every_change() {
     let policies = Policies::of(&daily("user", 2));
     let (_service, client) = serve(&policies).await;
     assert_eq!(hits(&client, 2).await, [true, true]);
-    let first = "  - key: user\n    value: bob\n    rate_limit: { requests_per_unit: 9, unit: hour }\n";
-    policies.write("policy.yaml", &daily("user", 2).replace("descriptors:\n", &format!("descriptors:\n{first}")));
-    becomes("bob has a rule", PATIENCE, || client.limit("user", "bob"), |limit| *limit == Some(9)).await;
+    let first =
+        "  - key: user\n    value: bob\n    rate_limit: { requests_per_unit: 9, unit: hour }\n";
+    policies.write(
+        "policy.yaml",
+        &daily("user", 2).replace("descriptors:\n", &format!("descriptors:\n{first}")),
+    );
+    becomes("bob has a rule", PATIENCE, || client.limit("user", "bob"), |limit| *limit == Some(9))
+        .await;
     assert_eq!(hits(&client, 1).await, [false]);
 }
 
@@ -199,7 +207,13 @@ async fn serve_all(policies: &Policies) -> (Tollgate, Client, Web, Web) {
 
 /// Waits until the limit of users has the given amount.
 async fn comes_to(client: &Client, amount: Option<u32>) {
-    becomes("the change is served", PATIENCE, || client.limit("user", "ann"), |limit| *limit == amount).await;
+    becomes(
+        "the change is served",
+        PATIENCE,
+        || client.limit("user", "ann"),
+        |limit| *limit == amount,
+    )
+    .await;
 }
 
 /// Sends `count` hits for user Ann; each result is `true` if the hit was admitted.

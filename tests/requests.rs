@@ -12,8 +12,11 @@ use crate::support::web::Web;
 
 #[tokio::test]
 async fn a_request_without_a_domain_is_refused() {
-    refused(RateLimitRequest { domain: String::new(), ..request(vec![descriptor(&[("user", "ann")])]) }, "domain")
-        .await;
+    refused(
+        RateLimitRequest { domain: String::new(), ..request(vec![descriptor(&[("user", "ann")])]) },
+        "domain",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -23,19 +26,30 @@ async fn a_request_without_descriptors_is_refused() {
 
 #[tokio::test]
 async fn more_descriptors_than_the_bound_are_refused() {
-    refused(request(vec![descriptor(&[("user", "ann")]); 1_025]), "1024 descriptors (--max-descriptors), found 1025")
-        .await;
+    refused(
+        request(vec![descriptor(&[("user", "ann")]); 1_025]),
+        "1024 descriptors (--max-descriptors), found 1025",
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn more_entries_than_the_bound_are_refused() {
-    refused(request(vec![descriptor(&[("user", "ann"); 1_025])]), "1024 entries (--max-entries), found 1025").await;
+    refused(
+        request(vec![descriptor(&[("user", "ann"); 1_025])]),
+        "1024 entries (--max-entries), found 1025",
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn more_entries_together_than_the_bound_are_refused() {
     let full = vec![descriptor(&[("user", "ann"); 1_000]); 66];
-    refused(request(full), "65536 entries in total (--max-request-entries), found 66000 up to descriptor 65").await;
+    refused(
+        request(full),
+        "65536 entries in total (--max-request-entries), found 66000 up to descriptor 65",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -49,7 +63,9 @@ async fn bounds_follow_their_flags_and_a_refusal_is_counted_and_its_log_throttle
     for beyond in [vec![ann; 3], vec![wide(4)], vec![wide(2), wide(3)]] {
         assert_eq!(client.ask(request(beyond)).await.unwrap_err().code(), Grpc::InvalidArgument);
     }
-    service.wait_for_message("invalid requests rejected; most proxies admit a request after this error");
+    service.wait_for_message(
+        "invalid requests rejected; most proxies admit a request after this error",
+    );
     assert_eq!(Web::new(service.http).metric("tollgate_invalid_requests_total").await, 3);
     assert!(service.terminate().success());
     let lines = service.process.log();
@@ -82,12 +98,19 @@ async fn a_request_at_its_bounds_is_decided() {
 
 #[tokio::test]
 async fn an_unknown_domain_is_admitted_with_a_status_for_each_descriptor() {
-    let unknown =
-        RateLimitRequest { domain: "nobody's".to_owned(), ..request(vec![descriptor(&[("user", "ann")]); 2]) };
+    let unknown = RateLimitRequest {
+        domain: "nobody's".to_owned(),
+        ..request(vec![descriptor(&[("user", "ann")]); 2])
+    };
     let answer = ask(unknown).await.unwrap();
     assert_eq!(answer.overall_code(), Code::Ok);
     assert_eq!(answer.statuses.len(), 2);
-    assert!(answer.statuses.iter().all(|status| status.code() == Code::Ok && status.current_limit.is_none()));
+    assert!(
+        answer
+            .statuses
+            .iter()
+            .all(|status| status.code() == Code::Ok && status.current_limit.is_none())
+    );
 }
 
 #[tokio::test]
@@ -115,7 +138,10 @@ async fn an_empty_value_is_limited_like_any_other() {
 #[tokio::test]
 async fn hits_of_the_request_are_those_of_descriptors_without_any() {
     let (_service, client) = serve().await;
-    let both = RateLimitRequest { hits_addend: 3, ..request(vec![descriptor(&[("user", "ann")]), taking(1)]) };
+    let both = RateLimitRequest {
+        hits_addend: 3,
+        ..request(vec![descriptor(&[("user", "ann")]), taking(1)])
+    };
     let answer = client.ask(both).await.unwrap();
     assert_eq!(answer.statuses[1].limit_remaining, 1, "3 and 1 of 5 are taken");
 }
@@ -145,7 +171,9 @@ async fn is_limited(value: &[u8]) {
     assert_eq!(client.status(one).await.code(), Code::OverLimit);
 }
 
-async fn ask(request: RateLimitRequest) -> Result<tollgate::grpc::proto::RateLimitResponse, tonic::Status> {
+async fn ask(
+    request: RateLimitRequest,
+) -> Result<tollgate::grpc::proto::RateLimitResponse, tonic::Status> {
     let (_service, client) = serve().await;
     client.ask(request).await
 }

@@ -44,8 +44,11 @@ fn an_invalid_url_is_reported_without_its_password() {
             let told = told(&mut command(&arguments));
             assert!(told.contains("error") && !told.contains(MARKER), "{arguments:?}: {told}");
         }
-        let variables =
-            [("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_PERSECOND", "true"), ("REDIS_PERSECOND_SOCKET_TYPE", "tcp")];
+        let variables = [
+            ("REDIS_SOCKET_TYPE", "tcp"),
+            ("REDIS_PERSECOND", "true"),
+            ("REDIS_PERSECOND_SOCKET_TYPE", "tcp"),
+        ];
         for name in ["REDIS_URL", "REDIS_PERSECOND_URL"] {
             let mut settings = command(["settings", "--from-env"]);
             settings.envs(variables).env(name, &url);
@@ -57,20 +60,35 @@ fn an_invalid_url_is_reported_without_its_password() {
 
 #[test]
 fn settings_and_help_show_no_secret_of_the_environment() {
-    let ours =
-        ["REDIS_PASSWORD", "SENTINEL_PASSWORD", "PER_SECOND_PASSWORD", "PER_SECOND_SENTINEL_PASSWORD", "HASH_KEY"];
+    let ours = [
+        "REDIS_PASSWORD",
+        "SENTINEL_PASSWORD",
+        "PER_SECOND_PASSWORD",
+        "PER_SECOND_SENTINEL_PASSWORD",
+        "HASH_KEY",
+    ];
     for name in ours.into_iter().chain(["STORE", "PER_SECOND_STORE", "XDS_HEADER"]) {
         let mut help = command(["serve", "--help"]);
         assert!(
-            !told(help.env(format!("TOLLGATE_{name}"), format!("redis://u:{MARKER}@h"))).contains(MARKER),
+            !told(help.env(format!("TOLLGATE_{name}"), format!("redis://u:{MARKER}@h")))
+                .contains(MARKER),
             "{name}"
         );
     }
-    let theirs =
-        ["REDIS_AUTH", "REDIS_SENTINEL_AUTH", "REDIS_PERSECOND_AUTH", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"];
-    for (name, value) in theirs.iter().flat_map(|name| [(name, MARKER.to_owned()), (name, format!("user:{MARKER}"))]) {
+    let theirs = [
+        "REDIS_AUTH",
+        "REDIS_SENTINEL_AUTH",
+        "REDIS_PERSECOND_AUTH",
+        "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
+    ];
+    for (name, value) in
+        theirs.iter().flat_map(|name| [(name, MARKER.to_owned()), (name, format!("user:{MARKER}"))])
+    {
         let mut settings = command(["settings", "--from-env"]);
-        settings.env("REDIS_SOCKET_TYPE", "tcp").env("REDIS_URL", "h:1").env("REDIS_PERSECOND", "true");
+        settings
+            .env("REDIS_SOCKET_TYPE", "tcp")
+            .env("REDIS_URL", "h:1")
+            .env("REDIS_PERSECOND", "true");
         assert!(!told(settings.env(name, &value)).contains(MARKER), "{name}={value}");
     }
 }
@@ -78,7 +96,9 @@ fn settings_and_help_show_no_secret_of_the_environment() {
 #[test]
 fn invalid_headers_are_reported_without_their_values() {
     for header in [MARKER.to_owned(), format!("a b={MARKER}"), format!("ab={MARKER}\n")] {
-        let told = told(command(["serve", "--xds", "127.0.0.1:1", "--xds-header", &header]).args(quiet(&[])));
+        let told = told(
+            command(["serve", "--xds", "127.0.0.1:1", "--xds-header", &header]).args(quiet(&[])),
+        );
         assert!(told.contains("--xds-header") && !told.contains(MARKER), "{told}");
     }
 }
@@ -89,13 +109,27 @@ async fn logs_and_pages_show_no_secret() {
     let policies = Policies::of(&daily("user", 5));
     // A real server and a wrong password: the case with the most attempts and log messages.
     let url = redis.url().replace("redis://", &format!("redis://u:{MARKER}@"));
-    let flags = ["--policy", policies.path().to_str().unwrap(), "--log", "trace", "--ready-without-store"];
-    let secrets = ["--store", &url, "--per-second-store", &url, "--sentinel-password", MARKER, "--hash-key", MARKER];
-    let mut service = Tollgate::serve_by(&[&flags[..], &secrets, &["--xds-header", &format!("a={MARKER}")]].concat());
-    service.process.wait_for_line("that Redis refuses", |line| line.contains("Redis unreachable").then_some(()));
+    let flags =
+        ["--policy", policies.path().to_str().unwrap(), "--log", "trace", "--ready-without-store"];
+    let secrets = [
+        "--store",
+        &url,
+        "--per-second-store",
+        &url,
+        "--sentinel-password",
+        MARKER,
+        "--hash-key",
+        MARKER,
+    ];
+    let mut service = Tollgate::serve_by(
+        &[&flags[..], &secrets, &["--xds-header", &format!("a={MARKER}")]].concat(),
+    );
+    service.process.wait_for_line("that Redis refuses", |line| {
+        line.contains("Redis unreachable").then_some(())
+    });
     let _ = Client::connect(service.grpc).await.ask(crate::support::rls::request(vec![])).await;
-    let mut shown =
-        Web::new(service.http).get("/metrics").await.body + &Web::new(service.http).get("/readyz").await.body;
+    let mut shown = Web::new(service.http).get("/metrics").await.body
+        + &Web::new(service.http).get("/readyz").await.body;
     let admin = Web::new(service.admin);
     for line in admin.get("/").await.body.lines() {
         shown += &admin.get(line.split(':').next().unwrap()).await.body;
@@ -104,7 +138,9 @@ async fn logs_and_pages_show_no_secret() {
     let log = service.process.last_words();
     assert!(!shown.contains(MARKER), "{shown}");
     assert!(!log.contains(MARKER), "{log}");
-    for flag in ["--store", "--per-second-store", "--sentinel-password", "--hash-key", "--xds-header"] {
+    for flag in
+        ["--store", "--per-second-store", "--sentinel-password", "--hash-key", "--xds-header"]
+    {
         assert!(log.contains(&format!("{flag}: a ")), "{flag} is warned of\n{log}");
     }
     assert!(log.contains("--redis-password-file or TOLLGATE_REDIS_PASSWORD"), "{log}");
@@ -116,7 +152,9 @@ fn secrets_in_the_environment_log_no_warning() {
     let mut serve = command(["serve", "--policy", policies.path().to_str().unwrap()]);
     serve.args(quiet(&[])).env("TOLLGATE_REDIS_PASSWORD", MARKER).env("TOLLGATE_STORE", "memory");
     let mut service = Process::start("tollgate", &mut serve);
-    service.wait_for_line("that it listens", |line| line.contains("\"protocol\":\"admin\"").then_some(()));
+    service.wait_for_line("that it listens", |line| {
+        line.contains("\"protocol\":\"admin\"").then_some(())
+    });
     service.signal(rustix::process::Signal::TERM);
     let log = service.last_words();
     assert!(!log.contains("on the command line") && !log.contains(MARKER), "{log}");

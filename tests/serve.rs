@@ -40,7 +40,10 @@ async fn files_and_directories_are_served_together() {
 async fn without_a_subcommand_it_serves() {
     let policies = Policies::of(&daily("user", 5));
     let mut plain = command(quiet(&[]));
-    let mut process = crate::support::process::Process::start("tollgate", plain.arg("--policy").arg(policies.path()));
+    let mut process = crate::support::process::Process::start(
+        "tollgate",
+        plain.arg("--policy").arg(policies.path()),
+    );
     process.wait_for_line("that it listens", |line| line.contains("listening").then_some(()));
 }
 
@@ -49,7 +52,8 @@ fn without_a_policy_it_serves_the_examples_if_they_exist() {
     let folder = Policies::none();
     folder.write("config/policies/limits.yaml", &daily("user", 5));
     let mut plain = command(quiet(&[]));
-    let mut process = crate::support::process::Process::start("tollgate", plain.current_dir(folder.path()));
+    let mut process =
+        crate::support::process::Process::start("tollgate", plain.current_dir(folder.path()));
     // The path by which it was called: it may not be on the PATH.
     let hint = format!("try: {} hit 127.0.0.1:", env!("CARGO_BIN_EXE_tollgate"));
     process.wait_for_line("a command to try", |line| line.contains(&hint).then_some(()));

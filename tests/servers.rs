@@ -32,7 +32,8 @@ async fn every_flavor_starts_and_runs_scripts() {
 #[tokio::test]
 async fn a_server_takes_settings_a_password_and_a_unix_socket() {
     let lines = vec!["maxmemory 20mb".to_owned(), "user app on >word ~app:* +@all".to_owned()];
-    let redis = Redis::start_as(Setup { lines, password: Some("secret"), ..Setup::default() }).await;
+    let redis =
+        Redis::start_as(Setup { lines, password: Some("secret"), ..Setup::default() }).await;
     assert_eq!(redis.info("memory").await["maxmemory"], (20 * 1024 * 1024).to_string());
     assert_eq!(redis.command(&["ACL", "DRYRUN", "app", "GET", "app:1"]).await, Value::Okay);
     assert!(std::os::unix::net::UnixStream::connect(redis.socket()).is_ok());
@@ -45,10 +46,15 @@ async fn a_server_can_require_tls_and_certificates() {
         let redis = Redis::start_as(Setup { tls: Some(tls.clone()), ..Setup::default() }).await;
         redis.command(&["SET", "key", "value"]).await;
 
-        let stranger = redis::TlsCertificates { client_tls: None, root_cert: std::fs::read(tls.authority()).ok() };
+        let stranger = redis::TlsCertificates {
+            client_tls: None,
+            root_cert: std::fs::read(tls.authority()).ok(),
+        };
         let client = redis::Client::build_with_tls(redis.url(), stranger).unwrap();
         let is_let_in = match connect(&client, PATIENCE).await {
-            Ok(mut connection) => redis::cmd("PING").query_async::<Value>(&mut connection).await.is_ok(),
+            Ok(mut connection) => {
+                redis::cmd("PING").query_async::<Value>(&mut connection).await.is_ok()
+            }
             Err(_) => false,
         };
         assert_eq!(is_let_in, clients == Clients::Anyone);
@@ -69,7 +75,13 @@ async fn a_killed_server_is_gone_and_comes_back_empty_at_its_address() {
 async fn a_paused_server_answers_when_it_is_resumed_and_not_before() {
     let redis = Redis::start().await;
     redis.pause();
-    assert!(redis.ask_within::<Value>(Duration::from_millis(100), &["PING"]).await.unwrap_err().is_timeout());
+    assert!(
+        redis
+            .ask_within::<Value>(Duration::from_millis(100), &["PING"])
+            .await
+            .unwrap_err()
+            .is_timeout()
+    );
     redis.resume();
     redis.command(&["PING"]).await;
 }
@@ -99,7 +111,8 @@ async fn a_cluster_replaces_a_killed_master() {
     cluster.wait_until_promoted(replica).await;
     assert_eq!(cluster.master_of(0).await.id, replica.id);
     master.redis.restart().await;
-    becomes("it follows", PATIENCE, || master.is_replica_of(replica), |is_replica| *is_replica).await;
+    becomes("it follows", PATIENCE, || master.is_replica_of(replica), |is_replica| *is_replica)
+        .await;
 }
 
 #[tokio::test]
@@ -141,11 +154,15 @@ async fn an_isolated_master_serves_clients_until_it_notices_and_follows_when_hea
     cluster.isolate(master, Isolation::FromNodes);
     master.redis.command(&["SET", "key", "lost"]).await;
     cluster.wait_until_promoted(replica).await;
-    let refused =
-        |answer: &redis::RedisResult<Value>| answer.as_ref().is_err_and(|error| error.code() == Some("CLUSTERDOWN"));
-    let _ = becomes("it notices", PATIENCE, || master.redis.ask(&["SET", "key", "refused"]), refused).await;
+    let refused = |answer: &redis::RedisResult<Value>| {
+        answer.as_ref().is_err_and(|error| error.code() == Some("CLUSTERDOWN"))
+    };
+    let _ =
+        becomes("it notices", PATIENCE, || master.redis.ask(&["SET", "key", "refused"]), refused)
+            .await;
     cluster.heal();
-    becomes("it follows", PATIENCE, || master.is_replica_of(replica), |is_replica| *is_replica).await;
+    becomes("it follows", PATIENCE, || master.is_replica_of(replica), |is_replica| *is_replica)
+        .await;
     cluster.wait_until_agreed().await;
     assert_eq!(replica.redis.command(&["GET", "key"]).await, Value::Nil);
 }
@@ -159,7 +176,9 @@ async fn an_isolated_node_answers_no_client_while_it_runs() {
     let mut connection = connect(&client, PATIENCE).await.unwrap();
     connection.set_response_timeout(Duration::from_millis(200));
     cluster.isolate(master, Isolation::FromAll);
-    assert!(redis::cmd("PING").query_async::<Value>(&mut connection).await.unwrap_err().is_timeout());
+    assert!(
+        redis::cmd("PING").query_async::<Value>(&mut connection).await.unwrap_err().is_timeout()
+    );
     assert!(master.redis.is_up());
     cluster.wait_until_promoted(replica).await;
 }
@@ -179,6 +198,8 @@ async fn sentinels_replace_a_killed_master_and_fail_over_on_request() {
 #[tokio::test]
 async fn sentinels_can_require_passwords() {
     let setup = Setup { password: Some("data"), ..Setup::default() };
-    let group = Sentinels::start_as(Watch { sentinel_password: Some("watch"), setup, ..Watch::default() }).await;
+    let group =
+        Sentinels::start_as(Watch { sentinel_password: Some("watch"), setup, ..Watch::default() })
+            .await;
     assert_eq!(group.replica().await.info("replication").await["role"], "slave");
 }

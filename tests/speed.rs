@@ -103,6 +103,7 @@ fn instructions(subject: &str, count: u64) -> u64 {
         .args([subject, &count.to_string()]);
     let told = valgrind.output().expect("tests/run installs valgrind");
     let text = String::from_utf8_lossy(&told.stderr);
-    let counted = text.lines().find_map(|line| line.rsplit_once("Collected : ")?.1.trim().parse().ok());
+    let counted =
+        text.lines().find_map(|line| line.rsplit_once("Collected : ")?.1.trim().parse().ok());
     counted.unwrap_or_else(|| panic!("{} {subject}: {}\n{text}", program.display(), told.status))
 }

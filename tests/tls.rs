@@ -1,5 +1,7 @@
 //! gRPC over TLS: client authentication, and rotation of certificates.
 
+mod startup;
+
 use std::path::Path;
 
 use rustix::process::Signal;
@@ -14,7 +16,7 @@ use crate::support::certificates::{Authority, Pair, files};
 use crate::support::policy::{Policies, daily};
 use crate::support::rls::{descriptor, request};
 use crate::support::secure::Secure;
-use crate::support::tollgate::{Tollgate, command, output, quiet};
+use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};
 
@@ -26,7 +28,8 @@ async fn tls_1_2_and_1_3_are_served_with_keys_and_wildcards_of_envoy_gateway() {
     assert!(pair.key.starts_with("-----BEGIN RSA PRIVATE KEY-----"), "{}", pair.key);
     pair.write(folder.path());
     let service = serve(folder.path(), &[]);
-    let versions = [(&version::TLS12, ProtocolVersion::TLSv1_2), (&version::TLS13, ProtocolVersion::TLSv1_3)];
+    let versions =
+        [(&version::TLS12, ProtocolVersion::TLSv1_2), (&version::TLS13, ProtocolVersion::TLSv1_3)];
     for (version, spoken) in versions {
         let client = Secure::with(&authority, None, &[version]);
         let stream = client.connect(service.grpc).await.unwrap();
@@ -51,16 +54,25 @@ async fn clients_need_a_certificate_of_the_configured_authority() {
     let folder = TempDir::new().unwrap();
     let service = serve_certified(&authority, folder.path(), &[]);
     let right = authority.sign("*.edge");
-    assert!(Secure::showing(&right, &authority).is_let_in(service.grpc).await, "a wildcard, and no extended key usage");
+    assert!(
+        Secure::showing(&right, &authority).is_let_in(service.grpc).await,
+        "a wildcard, and no extended key usage"
+    );
     assert!(!Secure::trusting(&authority).is_let_in(service.grpc).await, "without a certificate");
     let strange = other.sign("*.edge");
-    assert!(!Secure::showing(&strange, &authority).is_let_in(service.grpc).await, "another authority's");
+    assert!(
+        !Secure::showing(&strange, &authority).is_let_in(service.grpc).await,
+        "another authority's"
+    );
     for version in [&version::TLS12, &version::TLS13] {
         assert!(Secure::with(&authority, Some(&right), &[version]).is_let_in(service.grpc).await);
-        assert!(!Secure::with(&authority, Some(&strange), &[version]).is_let_in(service.grpc).await);
+        assert!(
+            !Secure::with(&authority, Some(&strange), &[version]).is_let_in(service.grpc).await
+        );
     }
     let counted = |count: &u64| *count >= 3;
-    let failures = || metric(&service, r#"tls_handshake_failures_total{kind="client_certificate"}"#);
+    let failures =
+        || metric(&service, r#"tls_handshake_failures_total{kind="client_certificate"}"#);
     becomes("failures are counted", PATIENCE, failures, counted).await;
 }
 
@@ -71,8 +83,9 @@ fn hit_sends_its_certificate_if_required() {
     let own = TempDir::new().unwrap();
     let service = serve_certified(&authority, folder.path(), &[]);
     authority.sign("*.edge").write(own.path());
-    let [ca, cert, key] = [&folder.path().join("ca.crt"), &files(own.path())[0], &files(own.path())[1]]
-        .map(|path| path.to_str().unwrap().to_owned());
+    let [ca, cert, key] =
+        [&folder.path().join("ca.crt"), &files(own.path())[0], &files(own.path())[1]]
+            .map(|path| path.to_str().unwrap().to_owned());
     let address = service.grpc.to_string();
     let ask = |flags: &[&str]| {
         let asked = [&["hit", &address, "test", "user=ann"], flags].concat();
@@ -81,7 +94,11 @@ fn hit_sends_its_certificate_if_required() {
     let trusting = ["--tls", "--ca", &ca, "--server-name", "a.gateway"];
     assert_eq!(ask(&[&trusting[..], &["--cert", &cert, "--key", &key]].concat()), Some(0));
     assert_eq!(ask(&trusting), Some(2), "without a certificate");
-    assert_eq!(ask(&["--tls", "--cert", &cert, "--key", &key]), Some(2), "of an authority that is not trusted");
+    assert_eq!(
+        ask(&["--tls", "--cert", &cert, "--key", &key]),
+        Some(2),
+        "of an authority that is not trusted"
+    );
     assert_eq!(ask(&[]), Some(2), "in the clear");
 }
 
@@ -105,29 +122,43 @@ async fn a_client_may_send_a_trusted_certificate_itself() {
         assert!(!shows(&other).is_let_in(service.grpc).await, "another one of that name");
     }
     let elsewhere = serve(folder.path(), &[&name[..], &["other.example"]].concat());
-    assert!(!Secure::showing(&own, &authority).is_let_in(elsewhere.grpc).await, "it is for another name");
+    assert!(
+        !Secure::showing(&own, &authority).is_let_in(elsewhere.grpc).await,
+        "it is for another name"
+    );
 }
 
 #[tokio::test]
 async fn clients_need_the_configured_name() {
     let authority = Authority::new();
     let folder = TempDir::new().unwrap();
-    let service = serve_certified(&authority, folder.path(), &["--grpc-tls-client-san", "envoy.gateway"]);
-    for (name, is_let_in) in
-        [("envoy.gateway", true), ("*.gateway", true), ("other.gateway", false), ("spiffe://gateway/envoy", false)]
-    {
+    let service =
+        serve_certified(&authority, folder.path(), &["--grpc-tls-client-san", "envoy.gateway"]);
+    for (name, is_let_in) in [
+        ("envoy.gateway", true),
+        ("*.gateway", true),
+        ("other.gateway", false),
+        ("spiffe://gateway/envoy", false),
+    ] {
         let client = Secure::showing(&authority.sign(name), &authority);
         assert_eq!(client.is_let_in(service.grpc).await, is_let_in, "{name}");
     }
     let other = Authority::new().sign("envoy.gateway");
-    assert!(!Secure::showing(&other, &authority).is_let_in(service.grpc).await, "the name alone is not enough");
+    assert!(
+        !Secure::showing(&other, &authority).is_let_in(service.grpc).await,
+        "the name alone is not enough"
+    );
 }
 
 #[tokio::test]
 async fn the_name_may_be_a_uri() {
     let authority = Authority::new();
     let folder = TempDir::new().unwrap();
-    let service = serve_certified(&authority, folder.path(), &["--grpc-tls-client-san", "spiffe://mesh/ns/edge"]);
+    let service = serve_certified(
+        &authority,
+        folder.path(),
+        &["--grpc-tls-client-san", "spiffe://mesh/ns/edge"],
+    );
     let right = authority.sign("spiffe://mesh/ns/edge");
     assert!(Secure::showing(&right, &authority).is_let_in(service.grpc).await);
     let wrong = authority.sign("spiffe://mesh/ns/edge/more");
@@ -143,7 +174,14 @@ async fn a_client_may_use_its_own_domains_and_others_are_refused_by_name() {
     let ask = |name: &'static str| {
         let client = Secure::showing(&authority.sign(name), &authority);
         let address = service.grpc;
-        async move { client.client(address).await.unwrap().ask(request(vec![descriptor(&[("user", "ann")])])).await }
+        async move {
+            client
+                .client(address)
+                .await
+                .unwrap()
+                .ask(request(vec![descriptor(&[("user", "ann")])]))
+                .await
+        }
     };
     assert_eq!(ask("edge.gateway").await.unwrap().statuses.len(), 1);
     for stranger in ["spiffe://mesh/ns/edge", "else.gateway"] {
@@ -162,7 +200,10 @@ fn rights_need_certificates_that_identify_the_client() {
     let started = output(["serve", "--allow", "edge.gateway=test", "--allow", "x"]);
     assert_eq!(started.status.code(), Some(1));
     let told = String::from_utf8(started.stderr).unwrap();
-    assert!(told.contains("--allow: requires --grpc-tls-client-ca") && told.contains("found `x`"), "{told}");
+    assert!(
+        told.contains("--allow: requires --grpc-tls-client-ca") && told.contains("found `x`"),
+        "{told}"
+    );
 }
 
 #[tokio::test]
@@ -194,11 +235,19 @@ async fn a_secret_swapped_by_kubernetes_is_loaded_and_files_beside_it_are_not_re
         secret.link(name, &format!("..data/{name}"));
     }
     // Reading every file in the folder would block forever on this one.
-    rustix::fs::mknodat(rustix::fs::CWD, secret.file("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        secret.file("pipe"),
+        rustix::fs::FileType::Fifo,
+        0o600.into(),
+        0,
+    )
+    .unwrap();
     let service = serve(secret.path(), &[]);
     secret.link("..data", "..2");
     let secure = Secure::trusting(&authority);
-    let shown = || async { secure.connect(service.grpc).await.map(|_| secure.last_seen()).unwrap() };
+    let shown =
+        || async { secure.connect(service.grpc).await.map(|_| secure.last_seen()).unwrap() };
     becomes("the other certificate is shown", PATIENCE, shown, |shown| *shown == der(&fresh)).await;
 }
 
@@ -260,44 +309,6 @@ async fn a_stalled_handshake_delays_neither_other_connections_nor_the_exit() {
     drop((silent, stuck, idle));
 }
 
-#[test]
-fn an_unknown_kind_of_key_is_reported_with_the_known_ones() {
-    let folder = TempDir::new().unwrap();
-    Pair::p521().write(folder.path());
-    let [certificate, key] = files(folder.path()).map(|path| path.to_str().unwrap().to_owned());
-    let told = start_error(&["--grpc-tls-cert", &certificate, "--grpc-tls-key", &key]);
-    assert!(told.contains("supported keys: RSA, ECDSA on P-256 or P-384, Ed25519"), "{told}");
-}
-
-#[test]
-fn all_problems_of_the_files_are_reported_at_startup() {
-    let authority = Authority::new();
-    let folder = TempDir::new().unwrap();
-    let pair = authority.sign("a.gateway");
-    pair.write(folder.path());
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    std::fs::write(path("empty"), "").unwrap();
-    std::fs::write(path("other.key"), authority.sign("b.gateway").key).unwrap();
-    let told = |certificate: &str, key: &str, authorities: &str| {
-        let flags = ["--grpc-tls-cert", certificate, "--grpc-tls-key", key, "--grpc-tls-client-ca", authorities];
-        start_error(&flags)
-    };
-    let all = told(&path("absent"), &path("empty"), &path("tls.key"));
-    for part in ["absent: failed to read", "empty: invalid PEM private key", "tls.key: no PEM certificate found"] {
-        assert!(all.contains(part), "{part} is not in\n{all}");
-    }
-    let all = told(&path("tls.crt"), &path("other.key"), &path("tls.crt"));
-    assert!(all.contains("tls.crt and ") && all.contains("other.key: "), "{all}");
-}
-
-#[test]
-fn flags_that_require_each_other_are_reported() {
-    let all = start_error(&["--grpc-tls-cert", "a", "--grpc-tls-client-san", "envoy"]);
-    for part in ["--grpc-tls-cert: requires --grpc-tls-key", "--grpc-tls-client-san: requires --grpc-tls-client-ca"] {
-        assert!(all.contains(part), "{part} is not in\n{all}");
-    }
-}
-
 /// Serves with the pair in `folder`.
 fn serve(folder: &Path, flags: &[&str]) -> Tollgate {
     let [certificate, key] = files(folder).map(|path| path.to_str().unwrap().to_owned());
@@ -319,15 +330,6 @@ fn serve_certified(authority: &Authority, folder: &Path, flags: &[&str]) -> Toll
     let authorities = folder.join("ca.crt");
     std::fs::write(&authorities, &authority.pem).unwrap();
     serve(folder, &[&["--grpc-tls-client-ca", authorities.to_str().unwrap()], flags].concat())
-}
-
-/// Returns the error output of a failed start.
-fn start_error(flags: &[&str]) -> String {
-    let policies = Policies::of(&daily("user", 5));
-    let mut serve = command(["serve"]);
-    let ended = serve.args(quiet(flags)).args(flags).arg("--policy").arg(policies.path()).output().unwrap();
-    assert_eq!(ended.status.code(), Some(1));
-    String::from_utf8(ended.stderr).unwrap()
 }
 
 /// Returns a counter by its name and labels.

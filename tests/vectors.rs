@@ -31,6 +31,21 @@ fn every_algorithm_agrees_with_the_third_vectors() {
 }
 
 #[test]
+fn holds_and_slots_agree_with_the_fourth_vectors() {
+    agrees(&ours("4"));
+}
+
+#[test]
+fn holds_and_slots_agree_with_the_fifth_vectors() {
+    agrees(&ours("5"));
+}
+
+#[test]
+fn holds_and_slots_agree_with_the_sixth_vectors() {
+    agrees(&ours("6"));
+}
+
+#[test]
 fn every_algorithm_agrees_with_vectors_from_the_environment() {
     let Some(named) = std::env::var_os("TOLLGATE_VECTORS").map(PathBuf::from) else { return };
     let folders = if named.join("policy.yaml").exists() { vec![named] } else { folders_in(&named) };
@@ -49,7 +64,8 @@ fn folders_in(folder: &Path) -> Vec<PathBuf> {
 
 fn agrees(folder: &Path) {
     let file = |name: &str| folder.join(name).into_os_string();
-    let replayed = output(["replay".into(), "--policy".into(), file("policy.yaml"), file("trace.jsonl")]);
+    let replayed =
+        output(["replay".into(), "--policy".into(), file("policy.yaml"), file("trace.jsonl")]);
     assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&replayed.stderr));
 
     let expected = lines(&std::fs::read(file("expected.jsonl")).unwrap());
@@ -59,14 +75,30 @@ fn agrees(folder: &Path) {
     let found: Vec<Value> = found.iter().map(as_expected).collect();
     let differ = |number: &usize| expected[*number] != found[*number];
     let wrong: Vec<usize> = (0..expected.len()).filter(differ).collect();
-    let show =
-        |number: &usize| format!("line {}:\n expected {}\n found    {}", number + 1, expected[*number], found[*number]);
+    let show = |number: &usize| {
+        format!(
+            "line {}:\n expected {}\n found    {}",
+            number + 1,
+            expected[*number],
+            found[*number]
+        )
+    };
     let shown: Vec<String> = wrong.iter().take(SHOWN).map(show).collect();
-    assert!(wrong.is_empty(), "{} lines of {} differ\n{}", wrong.len(), folder.display(), shown.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} lines of {} differ\n{}",
+        wrong.len(),
+        folder.display(),
+        shown.join("\n")
+    );
 }
 
 fn lines(text: &[u8]) -> Vec<Value> {
-    std::str::from_utf8(text).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    std::str::from_utf8(text)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 /// Converts a line of `replay` to the format of `expected.jsonl`. Proto3 JSON omits zeros.
@@ -77,7 +109,12 @@ fn as_expected(line: &Value) -> Value {
         statuses.iter().map(|status| status.get(field).unwrap_or(&absent).clone()).collect()
     };
     let of_descriptors = |field: &str| -> Vec<Value> {
-        line["descriptors"].as_array().unwrap().iter().map(|descriptor| descriptor[field].clone()).collect()
+        line["descriptors"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|descriptor| descriptor[field].clone())
+            .collect()
     };
     json!({
         "overall": line["response"]["overallCode"],

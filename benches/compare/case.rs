@@ -101,7 +101,11 @@ const fn case(name: &'static str, place: Place, targets: &'static [(Figure, f64)
 
 /// All comparisons.
 pub(crate) const CASES: &[Case] = &[
-    Case { subject: Server::Ceiling, baseline: Server::Bare, ..case("ceiling", Memory, &[(Throughput, 0.9)]) },
+    Case {
+        subject: Server::Ceiling,
+        baseline: Server::Bare,
+        ..case("ceiling", Memory, &[(Throughput, 0.9)])
+    },
     case("memory", Memory, &[(Throughput, 1.6), (Cpu, 0.45), (P99AtHalf, 2.0), (SystemCalls, 0.2)]),
     Case { keys: 1, ..case("memory-1-key", Memory, &[(Throughput, 1.6), (Cpu, 0.45)]) },
     Case { asks: THREE, ..case("memory-3", Memory, &[(Throughput, 1.3), (Cpu, 0.65)]) },
@@ -120,7 +124,11 @@ pub(crate) const CASES: &[Case] = &[
         baseline: Server::Blind(Memory, Usual),
         asks: &["over=o%n"],
         keys: 1_000_000,
-        ..case("observed", Memory, &[(Throughput, 0.95), (Figure::Memory, 50.0), (Figure::Series, 10_000.0)])
+        ..case(
+            "observed",
+            Memory,
+            &[(Throughput, 0.95), (Figure::Memory, 50.0), (Figure::Series, 10_000.0)],
+        )
     },
     Case {
         asks: &["over=o%n"],
@@ -135,9 +143,19 @@ pub(crate) const CASES: &[Case] = &[
     case(
         "redis",
         Redis,
-        &[(Throughput, 0.45), (Cpu, 1.0), (RedisCpu, 4.5), (P99AtHalf, 4.0), (RedisCommands, 1.01), (SystemCalls, 0.4)],
+        &[
+            (Throughput, 0.45),
+            (Cpu, 1.0),
+            (RedisCpu, 4.5),
+            (P99AtHalf, 4.0),
+            (RedisCommands, 1.01),
+            (SystemCalls, 0.4),
+        ],
     ),
-    Case { keys: 1, ..case("redis-1-key", Redis, &[(Throughput, 0.45), (Cpu, 2.2), (RedisCpu, 4.5)]) },
+    Case {
+        keys: 1,
+        ..case("redis-1-key", Redis, &[(Throughput, 0.45), (Cpu, 2.2), (RedisCpu, 4.5)])
+    },
     Case { asks: THREE, ..case("redis-3", Redis, &[(RedisCommands, 1.01)]) },
     Case { in_flight: ALONE, ..case("redis-alone", Redis, &[(Median, 1.25)]) },
     Case { in_flight: MANY, ..case("redis-256", Redis, &[(RedisCpu, 4.5)]) },
@@ -180,15 +198,24 @@ impl Policy {
                 for key in ["user", "a", "b"] {
                     let _ = writeln!(text, "  - {{ key: {key}, rate_limit: {{ {PLENTY} }} }}");
                 }
-                let _ = writeln!(text, "  - key: n1\n    descriptors: [{{ key: n2, rate_limit: {{ {PLENTY} }} }}]");
-                let _ = writeln!(text, "  - {{ key: over, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}");
+                let _ = writeln!(
+                    text,
+                    "  - key: n1\n    descriptors: [{{ key: n2, rate_limit: {{ {PLENTY} }} }}]"
+                );
+                let _ = writeln!(
+                    text,
+                    "  - {{ key: over, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}"
+                );
                 let lease = if is_ours { ", lease: { size: 1%, ttl: 100ms }" } else { "" };
                 let _ = writeln!(text, "  - {{ key: leased, rate_limit: {{ {PLENTY}{lease} }} }}");
             }
             Self::Siblings(count) => {
                 for number in 0..count {
                     let value = format!("r{number:08}");
-                    let _ = writeln!(text, "  - {{ key: route, value: {value}, rate_limit: {{ {PLENTY} }} }}");
+                    let _ = writeln!(
+                        text,
+                        "  - {{ key: route, value: {value}, rate_limit: {{ {PLENTY} }} }}"
+                    );
                 }
             }
         }

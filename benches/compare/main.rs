@@ -92,8 +92,12 @@ fn main() {
 }
 
 async fn measure(arguments: &Arguments) {
-    let effort = Effort { rounds: arguments.rounds.max(1), time: Duration::from_secs_f64(arguments.seconds) };
-    let is_wanted = |name: &str| arguments.cases.is_empty() || arguments.cases.iter().any(|case| case == name);
+    let effort = Effort {
+        rounds: arguments.rounds.max(1),
+        time: Duration::from_secs_f64(arguments.seconds),
+    };
+    let is_wanted =
+        |name: &str| arguments.cases.is_empty() || arguments.cases.iter().any(|case| case == name);
     let peer = arguments.peer.as_deref();
     for case in CASES.iter().filter(|case| is_wanted(case.name)) {
         let case = match peer {

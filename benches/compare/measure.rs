@@ -71,7 +71,8 @@ pub(crate) async fn measure(case: Case, effort: Effort, peer: Option<&Path>) -> 
     let mut baselines = Vec::new();
     let mut failed = 0;
     for _ in 0..effort.rounds {
-        for (turns, server) in [(&mut baselines, &stage.baseline), (&mut subjects, &stage.subject)] {
+        for (turns, server) in [(&mut baselines, &stage.baseline), (&mut subjects, &stage.subject)]
+        {
             let (turn, answers) = stage.turn(server, Pace::Closed, effort.time).await;
             failed += answers.failed;
             turns.push(turn);
@@ -79,7 +80,9 @@ pub(crate) async fn measure(case: Case, effort: Effort, peer: Option<&Path>) -> 
     }
     let subject = Turn::median_of(&subjects);
     let baseline = Turn::median_of(&baselines);
-    let ratio = |of: fn(&Turn) -> f64| median(subjects.iter().zip(&baselines).map(|(one, other)| of(one) / of(other)));
+    let ratio = |of: fn(&Turn) -> f64| {
+        median(subjects.iter().zip(&baselines).map(|(one, other)| of(one) / of(other)))
+    };
     let mut figures = vec![
         (Figure::Throughput, ratio(|turn| turn.per_second)),
         (Figure::Cpu, ratio(|turn| turn.cpu)),
@@ -104,14 +107,18 @@ pub(crate) async fn measure(case: Case, effort: Effort, peer: Option<&Path>) -> 
         figures.push((Figure::P99AtHalf, Turn::median_of(&turns).p99.as_secs_f64() * 1e3));
     }
     if case.target(Figure::Memory).is_some() {
-        let [own, other] = [&stage.subject, &stage.baseline].map(|server| resident_bytes(server.process) as f64);
+        let [own, other] =
+            [&stage.subject, &stage.baseline].map(|server| resident_bytes(server.process) as f64);
         figures.push((Figure::Memory, (own - other) / 1e6));
     }
     if case.target(Figure::Series).is_some()
         && let Some(http) = stage.subject.http
     {
         let metrics = Web::new(http).get("/metrics").await.body;
-        figures.push((Figure::Series, metrics.lines().filter(|line| !line.starts_with('#')).count() as f64));
+        figures.push((
+            Figure::Series,
+            metrics.lines().filter(|line| !line.starts_with('#')).count() as f64,
+        ));
     }
     if case.target(Figure::SystemCalls).is_some() {
         figures.extend(stage.system_calls().map(|calls| (Figure::SystemCalls, calls)));
@@ -130,14 +137,19 @@ impl Stage {
     }
 
     fn load(&self, server: &Running) -> Load {
-        Load { service: server.address, questions: Arc::clone(&self.questions), in_flight: self.case.in_flight }
+        Load {
+            service: server.address,
+            questions: Arc::clone(&self.questions),
+            in_flight: self.case.in_flight,
+        }
     }
 
     /// Measures one turn of a server.
     async fn turn(&self, server: &Running, pace: Pace, time: Duration) -> (Turn, Answers) {
         let commands = self.store.commands().await;
         let look = || (Usage::of(server.process), used_by(&self.redis));
-        let (answers, [(own, redis), (own_later, redis_later)]) = self.load(server).run(pace, time, look);
+        let (answers, [(own, redis), (own_later, redis_later)]) =
+            self.load(server).run(pace, time, look);
         let commands = self.store.commands().await - commands;
         let own = own_later.since(own);
         let redis = redis_later.since(redis);

@@ -33,7 +33,10 @@ impl Line {
         });
         let verdict = self.is_ok().map_or("", |is_ok| if is_ok { "ok" } else { "SHORT" });
         let value = format!("{value:.*}{unit}", digits(*value));
-        println!("{}", format!("  {name:<16} {value:>9}  {target:<10} {verdict:<6} {of}").trim_end());
+        println!(
+            "{}",
+            format!("  {name:<16} {value:>9}  {target:<10} {verdict:<6} {of}").trim_end()
+        );
     }
 }
 
@@ -66,7 +69,9 @@ pub(crate) fn case(case: &Case, measured: &Measured, as_json: bool) {
         line(case, measured, *figure, *value).print();
     }
     if case.target(Figure::SystemCalls).is_some() && !has(measured, Figure::SystemCalls) {
-        println!("  system calls     not measured: perf is missing, or may not count them (it wants root)");
+        println!(
+            "  system calls     not measured: perf is missing, or may not count them (it wants root)"
+        );
     }
     if measured.failed > 0 {
         println!("  !!! {} calls failed: these figures are of something else", measured.failed);
@@ -77,11 +82,22 @@ pub(crate) fn case(case: &Case, measured: &Measured, as_json: bool) {
 /// Prints the memory cost of a counter.
 pub(crate) fn counters(bytes: f64, as_json: bool) {
     if as_json {
-        return println!("{}", json!({ "case": "counters", "bytes": bytes, "target": counters::TARGET }));
+        return println!(
+            "{}",
+            json!({ "case": "counters", "bytes": bytes, "target": counters::TARGET })
+        );
     }
     println!("counters: {} in memory, keys of 32 bytes", counters::COUNT);
     let target = Some(counters::TARGET);
-    Line { name: "bytes each", value: bytes, unit: "", target, is_better_above: false, of: String::new() }.print();
+    Line {
+        name: "bytes each",
+        value: bytes,
+        unit: "",
+        target,
+        is_better_above: false,
+        of: String::new(),
+    }
+    .print();
     println!();
 }
 
@@ -93,12 +109,25 @@ fn line(case: &Case, measured: &Measured, figure: Figure, value: f64) -> Line {
     let (unit, of) = match figure {
         Figure::Throughput => {
             let latency = format!("p50 {:.0} us, p99 {:.1} ms", us(subject), ms(subject));
-            ("", format!("{:.0} of {:.0} a second; {latency}", subject.per_second, baseline.per_second))
+            (
+                "",
+                format!(
+                    "{:.0} of {:.0} a second; {latency}",
+                    subject.per_second, baseline.per_second
+                ),
+            )
         }
         Figure::Cpu => ("", format!("{:.1} of {:.1} us", subject.cpu, baseline.cpu)),
         Figure::Median => {
             let script = measured.script.unwrap_or_default().as_secs_f64() * 1e6;
-            ("", format!("{:.0} us of {:.0} and {script:.0} of the bare script", us(subject), us(baseline)))
+            (
+                "",
+                format!(
+                    "{:.0} us of {:.0} and {script:.0} of the bare script",
+                    us(subject),
+                    us(baseline)
+                ),
+            )
         }
         Figure::P99AtHalf => (" ms", format!("at {:.0} a second", subject.per_second / 2.0)),
         Figure::RedisCpu if case.baseline == Server::Peer => {
@@ -109,7 +138,14 @@ fn line(case: &Case, measured: &Measured, figure: Figure, value: f64) -> Line {
         Figure::Memory => (" MB", "more".to_owned()),
         Figure::Series => ("", "of metrics".to_owned()),
     };
-    Line { name: name(figure), value, unit, target: case.target(figure), is_better_above: figure.is_better_above(), of }
+    Line {
+        name: name(figure),
+        value,
+        unit,
+        target: case.target(figure),
+        is_better_above: figure.is_better_above(),
+        of,
+    }
 }
 
 fn name(figure: Figure) -> &'static str {
@@ -129,7 +165,9 @@ fn name(figure: Figure) -> &'static str {
 
 fn server(server: Server) -> String {
     match server {
-        Server::Tollgate(place, policy) => format!("tollgate ({place:?}, {policy:?})").to_lowercase(),
+        Server::Tollgate(place, policy) => {
+            format!("tollgate ({place:?}, {policy:?})").to_lowercase()
+        }
         Server::Blind(..) => "the same without a journal".to_owned(),
         Server::Ceiling => "the ceiling".to_owned(),
         Server::Bare => "a bare tonic".to_owned(),

@@ -38,7 +38,9 @@ fn seen(redis: &Redis, ask: impl FnOnce()) -> Option<Vec<Vec<u8>>> {
     // Marks the end of the closure's commands.
     TcpStream::connect(redis.address).ok()?.write_all(b"ECHO asked\r\n").ok()?;
     let lines = lines.map_while(Result::ok).take_while(|line| !line.contains(r#""ECHO" "asked""#));
-    let scripts = lines.map(|line| words(&line)).filter(|words| words.first().is_some_and(|word| word == b"EVALSHA"));
+    let scripts = lines
+        .map(|line| words(&line))
+        .filter(|words| words.first().is_some_and(|word| word == b"EVALSHA"));
     scripts.last()
 }
 

@@ -68,7 +68,8 @@ impl Running {
 
     fn ceiling(flags: &[&str]) -> Self {
         let mut command = Command::new("/proc/self/exe");
-        let mut process = Process::start("ceiling", command.args([CEILING, "127.0.0.1:0"]).args(flags));
+        let mut process =
+            Process::start("ceiling", command.args([CEILING, "127.0.0.1:0"]).args(flags));
         let address = |line: &str| line.rsplit(' ').next()?.parse().ok();
         let address = process.wait_for_line("where it listens", address);
         Self { address, process: process.id(), http: None, _server: Kind::Ceiling(process) }
@@ -103,7 +104,10 @@ impl Running {
 /// Returns a free port, for a server that cannot bind port 0. Another process may take the port
 /// first.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port is free").port()
+    TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .expect("a port is free")
+        .port()
 }
 
 fn listed(cluster: &Cluster) -> String {
@@ -136,7 +140,9 @@ impl Store {
     pub(crate) async fn processes(&self) -> Vec<u32> {
         let mut processes = Vec::new();
         for redis in self.redis() {
-            processes.push(redis.info("server").await["process_id"].parse().expect("a process has a number"));
+            processes.push(
+                redis.info("server").await["process_id"].parse().expect("a process has a number"),
+            );
         }
         processes
     }

@@ -22,12 +22,16 @@ impl Usage {
         // Fields after the name, which is in parentheses and may contain any character: the state,
         // 10 others, then the ticks in user and in kernel mode.
         let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
-        let ticks: u64 = fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+        let ticks: u64 =
+            fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
         Self { cpu: TICK * ticks as u32, waits: waits(process) }
     }
 
     pub(crate) fn since(self, before: Self) -> Self {
-        Self { cpu: self.cpu.saturating_sub(before.cpu), waits: self.waits.saturating_sub(before.waits) }
+        Self {
+            cpu: self.cpu.saturating_sub(before.cpu),
+            waits: self.waits.saturating_sub(before.waits),
+        }
     }
 
     pub(crate) fn and(self, other: Self) -> Self {
@@ -41,8 +45,10 @@ pub(crate) fn resident_bytes(process: u32) -> u64 {
 }
 
 fn waits(process: u32) -> u64 {
-    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    let status = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("status")).ok();
+    let threads =
+        std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let status =
+        |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("status")).ok();
     threads.filter_map(status).map(|status| field(&status, "voluntary_ctxt_switches:")).sum()
 }
 
@@ -62,7 +68,11 @@ pub(crate) fn system_calls(process: u32, work: impl FnOnce()) -> Option<u64> {
     perf.args(["stat", "-x,", "-e", "raw_syscalls:sys_enter", "-p", &process.to_string()]);
     // perf counts for as long as its child, `cat`, runs. An echo shows that it has started; closing
     // the child's stdin ends it.
-    let perf = perf.args(["--", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let perf = perf
+        .args(["--", "cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut perf = perf.spawn().ok()?;
     let mut ask = perf.stdin.take()?;
     let answer = perf.stdout.take()?;

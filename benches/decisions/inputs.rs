@@ -20,7 +20,8 @@ use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::telemetry::metrics::Metrics;
 
 /// Request bounds, at least the service's defaults.
-pub(crate) const BOUNDS: RequestBounds = RequestBounds { descriptors: 1_024, entries: 1_024, all_entries: 65_536 };
+pub(crate) const BOUNDS: RequestBounds =
+    RequestBounds { descriptors: 1_024, entries: 1_024, all_entries: 65_536 };
 const NOW: Timestamp = Timestamp::from_micros(1_780_000_000_000_000);
 
 /// A limiter with a clock that never advances.
@@ -32,22 +33,30 @@ impl Decider {
         // A log grows with every admitted hit, so only the first few hits of each user are
         // admitted.
         let amount = if algorithm == "sliding_log" { 10 } else { 1_000_000_000 };
-        let limit = format!("{{ algorithm: {algorithm}, unit: hour, requests_per_unit: {amount} }}");
-        Self::under(&format!("domain: bench\ndescriptors: [{{ key: user, rate_limit: {limit} }}]\n"))
+        let limit =
+            format!("{{ algorithm: {algorithm}, unit: hour, requests_per_unit: {amount} }}");
+        Self::under(&format!(
+            "domain: bench\ndescriptors: [{{ key: user, rate_limit: {limit} }}]\n"
+        ))
     }
 
     /// Creates a limiter with a policy of the domain `bench`.
     pub(crate) fn under(policy: &str) -> Self {
         let clock = Arc::<ManualClock>::default();
         clock.set(NOW);
-        let store = MemoryStore::new(Bounds { max_bytes: 1 << 28, domain_max_bytes: 1 << 28 }, clock);
+        let store =
+            MemoryStore::new(Bounds { max_bytes: 1 << 28, domain_max_bytes: 1 << 28 }, clock);
         let in_force = InForce::new(Metrics::new());
         in_force.install(policies(policy));
         Self(Limiter::new(in_force, store, Modes::default()))
     }
 
     /// Decides a request, and returns the result of `read` on the decision.
-    pub(crate) fn decide<T>(&self, request: &Request<'_>, read: impl FnOnce(&Decision<'_>) -> T) -> T {
+    pub(crate) fn decide<T>(
+        &self,
+        request: &Request<'_>,
+        read: impl FnOnce(&Decision<'_>) -> T,
+    ) -> T {
         let snapshot = self.0.snapshot();
         let decided = pin!(self.0.decide(&snapshot, request, Instant::now()));
         match decided.poll(&mut Context::from_waker(Waker::noop())) {
@@ -66,7 +75,9 @@ pub(crate) fn policies(text: &str) -> PolicySet {
 /// Returns a rule as a list item; an empty `value` matches the key alone.
 pub(crate) fn rule(key: &str, value: &str) -> String {
     let value = if value.is_empty() { String::new() } else { format!("value: \"{value}\", ") };
-    format!("  - {{ key: {key}, {value}rate_limit: {{ unit: hour, requests_per_unit: 1000000000 }} }}\n")
+    format!(
+        "  - {{ key: {key}, {value}rate_limit: {{ unit: hour, requests_per_unit: 1000000000 }} }}\n"
+    )
 }
 
 /// Returns a domain with `count` exact siblings.
@@ -78,26 +89,36 @@ pub(crate) fn siblings(count: usize) -> String {
 /// Returns a domain with `count` patterns for `user`, which match a value that contains `word` and
 /// four digits.
 pub(crate) fn patterns(count: usize) -> String {
-    let rules: String = (0..count).map(|number| rule("user", &format!("*word{number:04}*"))).collect();
+    let rules: String =
+        (0..count).map(|number| rule("user", &format!("*word{number:04}*"))).collect();
     format!("domain: bench\ndescriptors:\n{rules}")
 }
 
 /// Encodes a request with descriptors of the form `key=value,…`.
 pub(crate) fn message(descriptors: &[&str]) -> Vec<u8> {
-    let entry =
-        |(key, value): (&str, &str)| EntryMessage { key: key.to_owned().into(), value: value.to_owned().into() };
+    let entry = |(key, value): (&str, &str)| EntryMessage {
+        key: key.to_owned().into(),
+        value: value.to_owned().into(),
+    };
     let descriptors = descriptors.iter().map(|text| RateLimitDescriptor {
         entries: entries(text).map(entry).collect(),
         ..RateLimitDescriptor::default()
     });
     let domain = "bench".to_owned();
-    RateLimitRequest { domain, descriptors: descriptors.collect(), ..RateLimitRequest::default() }.encode_to_vec()
+    RateLimitRequest { domain, descriptors: descriptors.collect(), ..RateLimitRequest::default() }
+        .encode_to_vec()
 }
 
 /// Parses a descriptor of one hit.
 pub(crate) fn descriptor<'a>(text: &'a str) -> Descriptor<'a> {
-    let entry = |(key, value): (&'a str, &'a str)| Entry { key: key.as_bytes(), value: value.as_bytes() };
-    Descriptor { entries: entries(text).map(entry).collect(), hits: Hits::Charge(1), limit: None }
+    let entry =
+        |(key, value): (&'a str, &'a str)| Entry { key: key.as_bytes(), value: value.as_bytes() };
+    Descriptor {
+        entries: entries(text).map(entry).collect(),
+        hits: Hits::Charge(1),
+        hold: None,
+        limit: None,
+    }
 }
 
 fn entries(text: &str) -> impl Iterator<Item = (&str, &str)> {

@@ -17,7 +17,10 @@ pub(crate) fn run(bytes: &[u8]) {
     service.set_time(BEGIN);
     if let Some(answer) = service.answer(&request) {
         let text = json::response(&answer).expect("an answer has a text").to_string();
-        let statuses = RateLimitResponse::decode(answer.as_slice()).expect("an answer is a message").statuses.len();
+        let statuses = RateLimitResponse::decode(answer.as_slice())
+            .expect("an answer is a message")
+            .statuses
+            .len();
         assert_eq!(text.matches("\"code\":").count(), statuses, "{text}");
     }
     service.decide(&request);

@@ -4,7 +4,9 @@
 use tollgate::algorithm::judge::Hits;
 use tollgate::algorithm::time::{Micros, Timestamp};
 use tollgate::descriptor::{Descriptor, Entry, KeyBuffer, Request};
-use tollgate::policy::{CompileOptions, Imposes, Policy, PolicyDialect, PolicySet, Rule, Source, load};
+use tollgate::policy::{
+    CompileOptions, Imposes, Policy, PolicyDialect, PolicySet, Rule, Source, load,
+};
 
 use super::service::Service;
 
@@ -16,12 +18,20 @@ const NOW: Timestamp = Timestamp::from_micros(1_780_000_012_345_678);
 /// Reads the bytes as one file, or as two separated by a zero byte.
 pub(crate) fn run(bytes: &[u8]) {
     let texts = bytes.splitn(2, |byte| *byte == 0);
-    let named = |(name, text): (&str, &[u8])| Source { name: name.into(), text: String::from_utf8_lossy(text).into() };
+    let named = |(name, text): (&str, &[u8])| Source {
+        name: name.into(),
+        text: String::from_utf8_lossy(text).into(),
+    };
     let sources: Vec<Source> = ["a.yaml", "b.yaml"].into_iter().zip(texts).map(named).collect();
-    for (merge_domains, dialect) in
-        [(false, PolicyDialect::Tollgate), (true, PolicyDialect::Tollgate), (true, PolicyDialect::Envoyproxy)]
-    {
-        match load(&sources, &CompileOptions { merge_domains, dialect, ..CompileOptions::default() }) {
+    for (merge_domains, dialect) in [
+        (false, PolicyDialect::Tollgate),
+        (true, PolicyDialect::Tollgate),
+        (true, PolicyDialect::Envoyproxy),
+    ] {
+        match load(
+            &sources,
+            &CompileOptions { merge_domains, dialect, ..CompileOptions::default() },
+        ) {
             Err(report) => assert!(!report.to_string().is_empty()),
             Ok(loaded) => {
                 assert_eq!(loaded.warnings.is_empty(), loaded.warnings.to_string().is_empty());
@@ -32,12 +42,21 @@ pub(crate) fn run(bytes: &[u8]) {
 }
 
 fn ask(set: PolicySet) {
-    assert!(set.rules().map(Rule::id).eq(0..set.rules().count()), "rules are numbered in their order");
-    let rules: Vec<_> =
-        set.rules().take(ASKED).map(|rule| (rule.domain().to_owned(), rule.path().to_owned())).collect();
+    assert!(
+        set.rules().map(Rule::id).eq(0..set.rules().count()),
+        "rules are numbered in their order"
+    );
+    let rules: Vec<_> = set
+        .rules()
+        .take(ASKED)
+        .map(|rule| (rule.domain().to_owned(), rule.path().to_owned()))
+        .collect();
     let periods: Vec<_> = set.rules().take(ASKED).map(longest_period).collect();
     for (domain, path) in &rules {
-        find_and_trace_agree(set.find(domain).expect("a rule's domain has a policy"), &entries(path));
+        find_and_trace_agree(
+            set.find(domain).expect("a rule's domain has a policy"),
+            &entries(path),
+        );
     }
     let service = Service::new(set);
     for ((domain, path), period) in rules.iter().zip(periods) {
@@ -52,8 +71,10 @@ fn ask(set: PolicySet) {
                 Hits::Refund(1),
                 Hits::Charge(2),
             ] {
-                let descriptor = Descriptor { entries: entries(path).into(), hits, limit: None };
-                service.decide(&Request { domain, descriptors: [descriptor].into_iter().collect() });
+                let descriptor =
+                    Descriptor { entries: entries(path).into(), hits, hold: None, limit: None };
+                service
+                    .decide(&Request { domain, descriptors: [descriptor].into_iter().collect() });
             }
         }
     }
@@ -76,7 +97,9 @@ fn find_and_trace_agree(policy: &Policy, entries: &[Entry<'_>]) {
 
 fn longest_period(rule: &Rule) -> Micros {
     match rule.imposes() {
-        Imposes::Limit(limit) => limit.windows().iter().map(|window| window.period()).max().unwrap_or_default(),
+        Imposes::Limit(limit) => {
+            limit.windows().iter().map(|window| window.period()).max().unwrap_or_default()
+        }
         Imposes::Nothing | Imposes::Unlimited => Micros::ZERO,
     }
 }

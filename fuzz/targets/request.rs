@@ -10,7 +10,8 @@ use tollgate::policy::{CompileOptions, Source, load};
 use super::service::Service;
 
 /// Bounds lower than the service's own, so that inputs reach them.
-pub(super) const BOUNDS: RequestBounds = RequestBounds { descriptors: 8, entries: 4, all_entries: 16 };
+pub(super) const BOUNDS: RequestBounds =
+    RequestBounds { descriptors: 8, entries: 4, all_entries: 16 };
 /// Time of the first request.
 pub(super) const BEGIN: Timestamp = Timestamp::from_micros(1_780_000_000_000_000);
 /// Latest time of the clock, in the year 2100. The memory store represents seconds up to 2106.
@@ -45,6 +46,7 @@ fn moved(now: Timestamp, step: u8) -> Timestamp {
 
 pub(super) fn service() -> Service {
     let source = Source { name: "request.yaml".into(), text: include_str!("request.yaml").into() };
-    let loaded = load(&[source], &CompileOptions::default()).unwrap_or_else(|report| panic!("{report}"));
+    let loaded =
+        load(&[source], &CompileOptions::default()).unwrap_or_else(|report| panic!("{report}"));
     Service::new(loaded.policies)
 }

@@ -7,9 +7,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use prost::Message as _;
+use tollgate::algorithm::Charge;
 use tollgate::algorithm::judge::Hits;
 use tollgate::algorithm::time::{Micros, Timestamp};
-use tollgate::algorithm::{Algorithm, Charge};
 use tollgate::descriptor::Request;
 use tollgate::grpc::headers::HeaderStyle;
 use tollgate::grpc::proto::RateLimitResponse;
@@ -63,17 +63,25 @@ impl Service {
     /// Decides a request now. If the decision has a retry time, advances the clock and asserts that
     /// the time is exact.
     pub(super) fn decide(&self, request: &Request<'_>) {
-        let Some(wait) = self.once(request, |decision| certain_wait(request, decision)).flatten() else { return };
+        let Some(wait) = self.once(request, |decision| certain_wait(request, decision)).flatten()
+        else {
+            return;
+        };
         let begun = self.now();
         if begun < self.latest.get() {
             // A clock that stepped back is read as the counter's last instant, from which the wait
             // counts.
             return;
         }
-        for (later, expected) in [(wait - Micros::new(1), Standing::Denied), (wait, Standing::Allowed)] {
+        for (later, expected) in
+            [(wait - Micros::new(1), Standing::Denied), (wait, Standing::Allowed)]
+        {
             self.set_time(begun + later);
-            let found = self.once(request, |decision| decision.statuses().first().map(Status::standing)).flatten();
-            let is_presumed = matches!(found, None | Some(Standing::PresumedAllowed | Standing::PresumedDenied));
+            let found = self
+                .once(request, |decision| decision.statuses().first().map(Status::standing))
+                .flatten();
+            let is_presumed =
+                matches!(found, None | Some(Standing::PresumedAllowed | Standing::PresumedDenied));
             assert!(
                 is_presumed || found == Some(expected),
                 "{request:?} at {begun:?} is told to wait {wait}, and after {later} {found:?}"
@@ -100,34 +108,41 @@ impl Service {
         assert!(!decision.is_over_limit() || decision.statuses().iter().any(Status::is_over_limit));
         decision.statuses().iter().for_each(no_more_than_the_limit_is_left);
         // A refund beside a denial frees capacity after the denial was judged.
-        let refunds = request.descriptors.iter().any(|descriptor| matches!(descriptor.hits, Hits::Refund(_)));
-        let at_once = decision.statuses().iter().find(|status| status.retry_after() == Some(Micros::ZERO));
+        let refunds =
+            request.descriptors.iter().any(|descriptor| matches!(descriptor.hits, Hits::Refund(_)));
+        let at_once =
+            decision.statuses().iter().find(|status| status.retry_after() == Some(Micros::ZERO));
         assert!(refunds || at_once.is_none(), "denied, and told to come back at once: {at_once:?}");
         let mut answer = Vec::new();
         response::write(&decision, &talkative(), &mut answer);
         let answer = RateLimitResponse::decode(answer.as_slice()).expect("an answer is a message");
         assert_eq!(answer.statuses.len(), request.descriptors.len());
         // Names come from policies, and headers carry only printable ASCII.
-        let is_carried = |value: &str| value.len() <= 4096 && value.bytes().all(|byte| (b' '..=b'~').contains(&byte));
-        assert!(answer.response_headers_to_add.iter().all(|header| is_carried(&header.value)), "{answer:?}");
+        let is_carried = |value: &str| {
+            value.len() <= 4096 && value.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+        };
+        assert!(
+            answer.response_headers_to_add.iter().all(|header| is_carried(&header.value)),
+            "{answer:?}"
+        );
         Some(read(&decision))
     }
 }
 
 /// Returns the style with every header enabled.
 fn talkative() -> AnswerStyle {
-    let headers = HeaderStyle { legacy: Some(["limit", "remaining", "reset"].map(str::to_owned)), ietf: true };
+    let headers = HeaderStyle {
+        legacy: Some(["limit", "remaining", "reset"].map(str::to_owned)),
+        ietf: true,
+    };
     AnswerStyle { headers, ..AnswerStyle::default() }
 }
 
 fn no_more_than_the_limit_is_left(status: &Status<'_>) {
-    if let Some((limit, window)) = status.limit()
+    if let Some(applied) = status.limit()
         && let Some(remaining) = status.remaining()
     {
-        let most = match limit.algorithm() {
-            Algorithm::Gcra(gcra) => gcra.burst(),
-            Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => window.limit(),
-        };
+        let most = applied.limit.burst().unwrap_or(applied.amount);
         assert!(remaining <= most.into(), "{remaining} left of {most}");
     }
 }
@@ -135,8 +150,9 @@ fn no_more_than_the_limit_is_left(status: &Status<'_>) {
 /// Returns the retry time if only time and this limit determine when the same request is admitted.
 fn certain_wait(request: &Request<'_>, decision: &Decision<'_>) -> Option<Micros> {
     let [status] = decision.statuses() else { return None };
-    let (limit, _) = status.limit()?;
-    let charges = request.descriptors.iter().all(|descriptor| matches!(descriptor.hits, Hits::Charge(_)));
+    let limit = status.limit()?.limit;
+    let charges =
+        request.descriptors.iter().all(|descriptor| matches!(descriptor.hits, Hits::Charge(_)));
     status.retry_after().filter(|_| charges && limit.charge_mode() == Charge::Admitted)
 }
 

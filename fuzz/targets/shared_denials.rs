@@ -15,9 +15,15 @@ pub(crate) fn run(bytes: &[u8]) {
     let found = denials.find(&all);
     assert_eq!(found.len(), denials.top(&all).len());
     if let Some(one) = found.first() {
-        let span = DenialFilter { domain: Some(&one.domain), rule: Some(&one.rule), key: Some(&one.key), ..all };
+        let span = DenialFilter {
+            domain: Some(&one.domain),
+            rule: Some(&one.rule),
+            key: Some(&one.key),
+            ..all
+        };
         let again = denials.find(&span);
-        let is_it = one.record.first <= one.record.last && again.iter().any(|found| found.key == one.key);
+        let is_it =
+            one.record.first <= one.record.last && again.iter().any(|found| found.key == one.key);
         assert!(is_it || one.record.first > one.record.last, "{one:?}");
     }
     if let Some(text) = denials.message(minute) {

@@ -93,7 +93,10 @@ impl State {
             Activity::Answering => false,
             Activity::Idle => true,
         });
-        let answering = || longest(&|activity| activity == Activity::Answering).map(|number| (number, HttpCut::Full));
+        let answering = || {
+            longest(&|activity| activity == Activity::Answering)
+                .map(|number| (number, HttpCut::Full))
+        };
         let any = || longest(&|_| true).map(|number| (number, HttpCut::Idle));
         idle.map(|number| (number, HttpCut::Idle)).or_else(answering).or_else(any)
     }
@@ -126,7 +129,9 @@ impl Connections {
     pub(super) fn admit(self: &Arc<Self>) -> Arc<TrackedConnection> {
         let mut state = self.state.lock();
         let victim = if state.open.len() >= self.max { state.victim(self.max) } else { None };
-        if let Some((open, cut)) = victim.and_then(|(number, cut)| Some((state.open.remove(&number)?, cut))) {
+        if let Some((open, cut)) =
+            victim.and_then(|(number, cut)| Some((state.open.remove(&number)?, cut)))
+        {
             let _ = open.eviction.cut.set(cut);
             open.eviction.closed.cancel();
             state.leaving = state.leaving.saturating_add(1);
@@ -135,7 +140,10 @@ impl Connections {
         let number = state.tick();
         let activity = Activity::New(state.admitted);
         let eviction = Arc::<Eviction>::default();
-        state.open.insert(number, OpenConnection { since: number, activity, eviction: Arc::clone(&eviction) });
+        state.open.insert(
+            number,
+            OpenConnection { since: number, activity, eviction: Arc::clone(&eviction) },
+        );
         Arc::new(TrackedConnection { number, all: Arc::clone(self), eviction })
     }
 }
@@ -197,7 +205,10 @@ mod tests {
         let second = connections.admit();
         let under_way = [first.begin(), second.begin()];
         let third = connections.admit();
-        assert_eq!((is_closed(&first), is_closed(&second), is_closed(&third)), (true, false, false));
+        assert_eq!(
+            (is_closed(&first), is_closed(&second), is_closed(&third)),
+            (true, false, false)
+        );
         assert_eq!(first.eviction.cut.get(), Some(&HttpCut::Full));
         let _fourth = connections.admit();
         assert_eq!((is_closed(&second), is_closed(&third)), (false, true));
@@ -205,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_is_about_to_ask_outlives_those_that_are_answered_longest() {
+    fn new_connections_evict_those_with_the_longest_calls() {
         let connections = Connections::new(16);
         let held: Vec<_> = (0..16).map(|_| connections.admit()).collect();
         let _under_way: Vec<_> = held.iter().map(|connection| connection.begin()).collect();

@@ -1,5 +1,5 @@
-//! The `/json` endpoint: decisions over HTTP, for clients without gRPC. Bodies are parsed
-//! elsewhere.
+//! The `/json` endpoints: decisions and operations on holds over HTTP, for clients without gRPC.
+//! Bodies are parsed elsewhere.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -31,7 +31,7 @@ const MAX_DECIDED: usize = 8;
 /// concurrency.
 #[derive(Clone)]
 pub struct Decide {
-    decide: Arc<dyn Fn(Bytes) -> Deciding + Send + Sync>,
+    decide: Arc<dyn Fn(DecidePath, Bytes) -> Deciding + Send + Sync>,
     max_bytes: usize,
     /// Reserves memory for a body until the returned value is dropped. Returns `None` if clients
     /// already hold as much memory as they may.
@@ -42,6 +42,38 @@ pub struct Decide {
 }
 
 type Deciding = Pin<Box<dyn Future<Output = Decided> + Send>>;
+
+/// The kind of a request, by its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecidePath {
+    /// `/json`: a decision on a request.
+    RateLimit,
+    /// `/json/reserve`: a charge that is remembered by an ID.
+    Reserve,
+    /// `/json/extend`: a new TTL of the holds of an ID.
+    Extend,
+    /// `/json/commit`: the end of a hold, with its cost.
+    Commit,
+    /// `/json/cancel`: the end of a hold, whose hits are given back.
+    Cancel,
+}
+
+impl DecidePath {
+    /// All paths.
+    pub const ALL: [Self; 5] =
+        [Self::RateLimit, Self::Reserve, Self::Extend, Self::Commit, Self::Cancel];
+
+    /// Returns the path.
+    pub const fn path(self) -> &'static str {
+        match self {
+            Self::RateLimit => "/json",
+            Self::Reserve => "/json/reserve",
+            Self::Extend => "/json/extend",
+            Self::Commit => "/json/commit",
+            Self::Cancel => "/json/cancel",
+        }
+    }
+}
 
 /// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +86,10 @@ pub enum Decided {
     Invalid(String),
     /// Not permitted over HTTP, with the reason.
     Forbidden(String),
+    /// Nothing to extend, with the reason.
+    NotFound(String),
+    /// In conflict with other holds, with the reason.
+    Conflict(String),
     /// Not decided, with the reason.
     Undecided(String),
 }
@@ -61,12 +97,15 @@ pub enum Decided {
 impl Decide {
     /// Creates a handler. `decide` receives bodies of at most `max_bytes`, and never more than 64
     /// KiB.
-    pub fn new<F>(max_bytes: usize, decide: impl Fn(Bytes) -> F + Send + Sync + 'static) -> Self
+    pub fn new<F>(
+        max_bytes: usize,
+        decide: impl Fn(DecidePath, Bytes) -> F + Send + Sync + 'static,
+    ) -> Self
     where
         F: Future<Output = Decided> + Send + 'static,
     {
         Self {
-            decide: Arc::new(move |body| Box::pin(decide(body))),
+            decide: Arc::new(move |path, body| Box::pin(decide(path, body))),
             max_bytes: max_bytes.min(MAX_BODY),
             hold: Arc::new(|_| Some(Box::new(()))),
             reading: Arc::new(Semaphore::new(MAX_READ)),
@@ -77,8 +116,14 @@ impl Decide {
 
     /// Reserves memory for each body with `hold` until the request is answered. If `hold` returns
     /// `None`, there is no memory for another body.
-    pub fn charged_by<H: Send + 'static>(self, hold: impl Fn(usize) -> Option<H> + Send + Sync + 'static) -> Self {
-        Self { hold: Arc::new(move |bytes| hold(bytes).map(|held| Box::new(held) as Box<dyn Send>)), ..self }
+    pub fn charged_by<H: Send + 'static>(
+        self,
+        hold: impl Fn(usize) -> Option<H> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            hold: Arc::new(move |bytes| hold(bytes).map(|held| Box::new(held) as Box<dyn Send>)),
+            ..self
+        }
     }
 
     /// Counts refusals in `metrics`.
@@ -94,7 +139,11 @@ impl Decide {
     }
 }
 
-pub(super) async fn answer(State(decide): State<Decide>, headers: HeaderMap, body: Body) -> Response {
+pub(super) async fn answer(
+    State((path, decide)): State<(DecidePath, Decide)>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
     if let Err(why) = same_site(&headers) {
         return decide.refuse(HttpRefusal::Origin, StatusCode::FORBIDDEN, why + "\n");
     }
@@ -118,14 +167,17 @@ pub(super) async fn answer(State(decide): State<Decide>, headers: HeaderMap, bod
             return decide.refuse(HttpRefusal::TooSlow, StatusCode::REQUEST_TIMEOUT, why);
         }
     };
-    let json = |status, text| (status, [(header::CONTENT_TYPE, "application/json")], text).into_response();
+    let json =
+        |status, text| (status, [(header::CONTENT_TYPE, "application/json")], text).into_response();
     // The semaphore is never closed. Waiters are bounded by the number of bodies that may be read.
     let _deciding = decide.deciding.acquire().await;
-    match (decide.decide)(body).await {
+    match (decide.decide)(path, body).await {
         Decided::Ok(answer) => json(StatusCode::OK, answer),
         Decided::OverLimit(answer) => json(StatusCode::TOO_MANY_REQUESTS, answer),
         Decided::Invalid(why) => (StatusCode::BAD_REQUEST, why + "\n").into_response(),
         Decided::Forbidden(why) => (StatusCode::FORBIDDEN, why + "\n").into_response(),
+        Decided::NotFound(why) => (StatusCode::NOT_FOUND, why + "\n").into_response(),
+        Decided::Conflict(why) => (StatusCode::CONFLICT, why + "\n").into_response(),
         Decided::Undecided(why) => (StatusCode::SERVICE_UNAVAILABLE, why + "\n").into_response(),
     }
 }

@@ -17,9 +17,9 @@ use axum::response::{IntoResponse, Response};
 use tracing::{info, warn};
 
 use super::api::ApiError;
-use super::operations::AuditEntry;
 use super::rights::{AdminRights, Right};
 use super::server::AdminPeer;
+use crate::operations::audit::AuditEntry;
 use crate::printable::excerpt;
 use crate::telemetry::http::{HttpPort, HttpRefusal};
 use crate::telemetry::log_throttle::LogThrottle;
@@ -102,7 +102,11 @@ impl LoggedRequest {
 }
 
 /// Admits clients that may read, and adds the client to the extensions of the request.
-pub(super) async fn reads(State(guard): State<Arc<AccessGuard>>, mut request: Request, next: Next) -> Response {
+pub(super) async fn reads(
+    State(guard): State<Arc<AccessGuard>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     match admit(&guard.rights, &request, Right::Read) {
         Ok(who) => {
             request.extensions_mut().insert(who);
@@ -116,8 +120,16 @@ pub(super) async fn reads(State(guard): State<Arc<AccessGuard>>, mut request: Re
 }
 
 /// Admits clients that may see pages.
-pub(super) async fn pages(State(guard): State<Arc<AccessGuard>>, request: Request, next: Next) -> Response {
-    let admitted = if guard.rights.open_pages { Ok(()) } else { admit(&guard.rights, &request, Right::Read).map(drop) };
+pub(super) async fn pages(
+    State(guard): State<Arc<AccessGuard>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let admitted = if guard.rights.open_pages {
+        Ok(())
+    } else {
+        admit(&guard.rights, &request, Right::Read).map(drop)
+    };
     match admitted.and_then(|()| check_host(&guard.rights, request.headers())) {
         Ok(()) => answer(next, request).await,
         Err((kind, refusal)) => {
@@ -128,11 +140,16 @@ pub(super) async fn pages(State(guard): State<Arc<AccessGuard>>, request: Reques
 }
 
 /// Admits clients that may write, and logs what they did.
-pub(super) async fn writes(State(guard): State<Arc<AccessGuard>>, mut request: Request, next: Next) -> Response {
+pub(super) async fn writes(
+    State(guard): State<Arc<AccessGuard>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let asked = LoggedRequest::of(&request);
     let admitted = admit(&guard.rights, &request, Right::Write).and_then(|who| {
         is_deliberate(request.headers())?;
-        same_site(request.headers()).map_err(|why| (HttpRefusal::Origin, ApiError::Forbidden(why)))?;
+        same_site(request.headers())
+            .map_err(|why| (HttpRefusal::Origin, ApiError::Forbidden(why)))?;
         Ok(who)
     });
     match admitted {
@@ -150,7 +167,9 @@ pub(super) async fn writes(State(guard): State<Arc<AccessGuard>>, mut request: R
                 info!(target: "audit", who, peer, method, path, status, done, "audit: write");
                 response
             });
-            answered.await.unwrap_or_else(|_| ApiError::Unavailable("the response was lost".to_owned()).into_response())
+            answered.await.unwrap_or_else(|_| {
+                ApiError::Unavailable("the response was lost".to_owned()).into_response()
+            })
         }
         Err((kind, refusal)) => {
             guard.refused(&asked, &refusal, kind, Right::Write);
@@ -160,7 +179,11 @@ pub(super) async fn writes(State(guard): State<Arc<AccessGuard>>, mut request: R
 }
 
 /// Admits any request with an allowed host. For resources that hold no data.
-pub(super) async fn hosts(State(guard): State<Arc<AccessGuard>>, request: Request, next: Next) -> Response {
+pub(super) async fn hosts(
+    State(guard): State<Arc<AccessGuard>>,
+    request: Request,
+    next: Next,
+) -> Response {
     match check_host(&guard.rights, request.headers()) {
         Ok(()) => next.run(request).await,
         Err((kind, refusal)) => {
@@ -183,9 +206,16 @@ async fn answer(next: Next, request: Request<Body>) -> Response {
 }
 
 /// Checks the host, and returns the client if it has the `wanted` right.
-fn admit(rights: &AdminRights, request: &Request, wanted: Right) -> Result<AdmittedClient, Refused> {
+fn admit(
+    rights: &AdminRights,
+    request: &Request,
+    wanted: Right,
+) -> Result<AdmittedClient, Refused> {
     check_host(rights, request.headers())?;
-    let bearer = request.headers().get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or_default());
+    let bearer = request
+        .headers()
+        .get(header::AUTHORIZATION)
+        .map(|value| value.to_str().unwrap_or_default());
     let shown = bearer.map(|value| value.strip_prefix("Bearer ").unwrap_or_default());
     let peer = request.extensions().get::<AdminPeer>().and_then(|peer| peer.name.clone());
     let known = match (shown, peer) {
@@ -198,7 +228,10 @@ fn admit(rights: &AdminRights, request: &Request, wanted: Right) -> Result<Admit
     let known = known.or_else(|| rights.anonymous().map(|right| ("loopback".to_owned(), right)));
     match known {
         Some((name, right)) if right >= wanted => Ok(AdmittedClient { name, right }),
-        Some((name, _)) => Err((HttpRefusal::ReadOnly, ApiError::Forbidden(format!("`{name}` has read access only")))),
+        Some((name, _)) => Err((
+            HttpRefusal::ReadOnly,
+            ApiError::Forbidden(format!("`{name}` has read access only")),
+        )),
         None if shown.is_some_and(|secret| !secret.is_empty()) => {
             Err((HttpRefusal::UnknownToken, ApiError::UnknownToken))
         }
@@ -214,7 +247,9 @@ fn check_host(rights: &AdminRights, headers: &HeaderMap) -> Result<(), Refused> 
         return Ok(());
     }
     let host = excerpt(host, MAX_LOGGED);
-    let why = format!("host `{host}` is not allowed; use 127.0.0.1 or localhost, or set --admin-token-file");
+    let why = format!(
+        "host `{host}` is not allowed; use 127.0.0.1 or localhost, or set --admin-token-file"
+    );
     Err((HttpRefusal::Host, ApiError::Misdirected(why)))
 }
 
@@ -230,12 +265,17 @@ fn is_of_this_machine(host: &str) -> bool {
 /// Checks for a header that a browser does not send across origins without a preflight request,
 /// which this port never allows.
 fn is_deliberate(headers: &HeaderMap) -> Result<(), Refused> {
-    let content = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let is_json = content.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
+    let content =
+        headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let is_json = content
+        .split(';')
+        .next()
+        .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
     if is_json || headers.contains_key("x-tollgate") {
         Ok(())
     } else {
-        let why = "a write requires `Content-Type: application/json` or a header `X-Tollgate`".to_owned();
+        let why =
+            "a write requires `Content-Type: application/json` or a header `X-Tollgate`".to_owned();
         Err((HttpRefusal::ContentType, ApiError::Unsupported(why)))
     }
 }
@@ -246,7 +286,8 @@ fn is_deliberate(headers: &HeaderMap) -> Result<(), Refused> {
 /// # Errors
 /// The header that shows another origin.
 pub(super) fn same_site(headers: &HeaderMap) -> Result<(), String> {
-    let text = |name: &str| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let text =
+        |name: &str| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
     if let Some(site) = text("sec-fetch-site")
         && (site.eq_ignore_ascii_case("cross-site") || site.eq_ignore_ascii_case("same-site"))
     {
@@ -254,7 +295,9 @@ pub(super) fn same_site(headers: &HeaderMap) -> Result<(), String> {
     }
     let Some(origin) = text("origin") else { return Ok(()) };
     let host = text("host").unwrap_or_default();
-    let is_own = origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(&host));
+    let is_own = origin
+        .split_once("://")
+        .is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(&host));
     if is_own { Ok(()) } else { Err("cross-origin request refused (Origin)".to_owned()) }
 }
 
@@ -264,13 +307,25 @@ mod tests {
 
     #[test]
     fn hosts_are_of_this_machine_by_address_or_as_localhost() {
-        for host in ["127.0.0.1", "127.0.0.1:6070", "localhost:6070", "LOCALHOST", "[::1]:6070", "[::1]", "10.0.0.7:80"]
-        {
+        for host in [
+            "127.0.0.1",
+            "127.0.0.1:6070",
+            "localhost:6070",
+            "LOCALHOST",
+            "[::1]:6070",
+            "[::1]",
+            "10.0.0.7:80",
+        ] {
             assert!(is_of_this_machine(host), "{host}");
         }
-        for host in
-            ["", "evil.example", "evil.example:6070", "localhost.evil.example", "127.0.0.1.evil.example", ":6070"]
-        {
+        for host in [
+            "",
+            "evil.example",
+            "evil.example:6070",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            ":6070",
+        ] {
             assert!(!is_of_this_machine(host), "{host}");
         }
     }

@@ -3,10 +3,8 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `process_state` | readiness, and the policies in force |
-//! | [`loads`] | the last policy loads |
 //! | `decide` | decisions in JSON |
-//! | [`api`], [`operations`] | the admin API, and the operations that it delegates |
+//! | [`api`] | the admin API |
 //! | [`rights`], `guard` | rights on the admin port, and the checks that every request passes |
 //! | `page` | the admin page for browsers |
 //! | `render` | rendering of expensive texts |
@@ -18,10 +16,7 @@ mod connections;
 mod deadline;
 mod decide;
 mod guard;
-pub mod loads;
-pub mod operations;
 mod page;
-mod process_state;
 mod render;
 pub mod rights;
 pub mod server;
@@ -38,14 +33,14 @@ use axum::{Json, Router, middleware};
 use tokio::net::TcpListener;
 
 use self::api::Api;
-pub use self::decide::{Decide, Decided};
+pub use self::decide::{Decide, DecidePath, Decided};
 use self::guard::AccessGuard;
-pub use self::process_state::{PolicyRequirement, PolicySummary, ProcessState, Readiness, StoreState};
 use self::render::Renderer;
 use self::rights::AdminRights;
 use self::server::{AdminHandshake, HttpServer};
+use crate::operations::process_state::ProcessState;
+use crate::statistics::mapping::Exposition;
 use crate::telemetry::http::HttpPort;
-use crate::telemetry::mapping::Exposition;
 use crate::telemetry::metrics::Metrics;
 
 /// Content type for clients that accept OpenMetrics, such as Prometheus.
@@ -60,7 +55,8 @@ pub const ADMIN_CONNECTIONS: usize = 256;
 /// See [`PUBLIC_CONNECTIONS`]. Only Prometheus reads there.
 pub const STATS_CONNECTIONS: usize = 64;
 /// Bytes of the heads of requests that all these connections hold at most.
-pub const ALL_HEADS: usize = (PUBLIC_CONNECTIONS + ADMIN_CONNECTIONS + STATS_CONNECTIONS) * server::HEAD_BYTES;
+pub const ALL_HEADS: usize =
+    (PUBLIC_CONNECTIONS + ADMIN_CONNECTIONS + STATS_CONNECTIONS) * server::HEAD_BYTES;
 
 /// The contents and the access rules of the admin port.
 pub struct Administration {
@@ -93,21 +89,35 @@ pub struct PlainPage {
 pub async fn serve_public(
     listener: TcpListener,
     connections: usize,
-    facts: Arc<ProcessState>,
+    process: Arc<ProcessState>,
     metrics: Arc<Metrics>,
     decide: Decide,
     shutdown: impl Future<Output = ()>,
 ) {
-    const ELSEWHERE: &str = "not found; available: /livez, /readyz, /healthcheck, /metrics and /json\n";
-    let router = Router::new()
+    const ELSEWHERE: &str =
+        "not found; available: /livez, /readyz, /healthcheck, /metrics and /json\n";
+    let mut router = Router::new()
         .route("/livez", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready).with_state(Arc::clone(&facts)))
-        .route("/healthcheck", any(healthcheck).with_state(facts))
-        .route("/metrics", get(render).with_state(Rendering::new(HttpPort::Public, &metrics, Arc::clone(&metrics))))
-        .route("/json", any(decide::answer).with_state(decide.counted_by(&metrics)))
+        .route("/readyz", get(ready).with_state(Arc::clone(&process)))
+        .route("/healthcheck", any(healthcheck).with_state(process))
+        .route(
+            "/metrics",
+            get(render).with_state(Rendering::new(
+                HttpPort::Public,
+                &metrics,
+                Arc::clone(&metrics),
+            )),
+        )
         .fallback(|| async { (StatusCode::NOT_FOUND, ELSEWHERE) });
+    let decide = decide.counted_by(&metrics);
+    for path in DecidePath::ALL {
+        let state = (path, decide.clone());
+        router = router.route(path.path(), any(decide::answer).with_state(state));
+    }
     let port = HttpPort::Public;
-    HttpServer { listener, port, connections, handshake: None, metrics }.serve(router, shutdown).await;
+    HttpServer { listener, port, connections, handshake: None, metrics }
+        .serve(router, shutdown)
+        .await;
 }
 
 /// Serves the statistics of envoyproxy/ratelimit at `path` until `shutdown` completes.
@@ -120,25 +130,37 @@ pub async fn serve_stats(
     shutdown: impl Future<Output = ()>,
 ) {
     let port = HttpPort::Stats;
-    let router = Router::new().route(&path, get(statistics).with_state(Rendering::new(port, &metrics, exposition)));
-    HttpServer { listener, port, connections, handshake: None, metrics }.serve(router, shutdown).await;
+    let router = Router::new()
+        .route(&path, get(statistics).with_state(Rendering::new(port, &metrics, exposition)));
+    HttpServer { listener, port, connections, handshake: None, metrics }
+        .serve(router, shutdown)
+        .await;
 }
 
 /// Serves the admin port until `shutdown` completes: pages, the policies in force, an index of all
 /// paths, and the API.
-pub async fn serve_admin(listener: TcpListener, administration: Administration, shutdown: impl Future<Output = ()>) {
+pub async fn serve_admin(
+    listener: TcpListener,
+    administration: Administration,
+    shutdown: impl Future<Output = ()>,
+) {
     let Administration { api, pages, rights, metrics, connections, handshake } = administration;
     let list = list_of(&pages);
     let front = page::AdminPage::new();
     let port = HttpPort::Admin;
     let renderer = Renderer::new(port, Arc::clone(&metrics));
-    let facts = Rendering { renderer: renderer.clone(), source: Arc::clone(&api.facts) };
-    let mut shown = Router::new().route("/policies", get(policies).with_state(facts));
+    let process = Rendering { renderer: renderer.clone(), source: Arc::clone(&api.process) };
+    let mut shown = Router::new().route("/policies", get(policies).with_state(process));
     for page in pages {
-        shown = shown.route(page.path, any(show).with_state(Rendering { renderer: renderer.clone(), source: page }));
+        shown = shown.route(
+            page.path,
+            any(show).with_state(Rendering { renderer: renderer.clone(), source: page }),
+        );
     }
     let guard = AccessGuard::new(rights, Arc::clone(&metrics));
-    let guarded = |router: Router| router.route_layer(middleware::from_fn_with_state(Arc::clone(&guard), guard::pages));
+    let guarded = |router: Router| {
+        router.route_layer(middleware::from_fn_with_state(Arc::clone(&guard), guard::pages))
+    };
     let root = guarded(Router::new().route("/", any(|| async { list })));
     let open = root
         .route_layer(middleware::from_fn_with_state(front.clone(), page::serve_page))
@@ -166,16 +188,16 @@ fn list_of(pages: &[PlainPage]) -> String {
     })
 }
 
-async fn ready(State(facts): State<Arc<ProcessState>>) -> Response {
-    match facts.not_ready_reason() {
+async fn ready(State(process): State<Arc<ProcessState>>) -> Response {
+    match process.not_ready_reason() {
         None => "ok\n".into_response(),
         Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, reason).into_response(),
     }
 }
 
 /// Reports readiness with the bodies and status codes of envoyproxy/ratelimit.
-async fn healthcheck(State(facts): State<Arc<ProcessState>>) -> Response {
-    match facts.not_ready_reason() {
+async fn healthcheck(State(process): State<Arc<ProcessState>>) -> Response {
+    match process.not_ready_reason() {
         None => "OK".into_response(),
         Some(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
@@ -198,10 +220,14 @@ async fn render(
     State(Rendering { renderer, source }): State<Rendering<Arc<Metrics>>>,
     headers: HeaderMap,
 ) -> Result<Response, Response> {
-    let mut accepted = headers.get_all(header::ACCEPT).iter().filter_map(|accepted| accepted.to_str().ok());
+    let mut accepted =
+        headers.get_all(header::ACCEPT).iter().filter_map(|accepted| accepted.to_str().ok());
     let is_open = accepted.any(|accepted| accepted.contains("application/openmetrics-text"));
     let format = if is_open { OPEN_METRICS } else { PROMETHEUS_TEXT };
-    match renderer.render(move || if is_open { source.render() } else { source.render_plain() }).await? {
+    match renderer
+        .render(move || if is_open { source.render() } else { source.render_plain() })
+        .await?
+    {
         Ok(text) => Ok(([(header::CONTENT_TYPE, format)], text).into_response()),
         Err(error) => Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response()),
     }
@@ -220,6 +246,8 @@ async fn policies(
     renderer.render(move || Json(source.policies()).into_response()).await
 }
 
-async fn show(State(Rendering { renderer, source }): State<Rendering<PlainPage>>) -> Result<String, Response> {
+async fn show(
+    State(Rendering { renderer, source }): State<Rendering<PlainPage>>,
+) -> Result<String, Response> {
     renderer.render(move || (source.text)()).await
 }

@@ -36,7 +36,9 @@ impl Renderer {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Response> {
-        let Ok(Ok(turn)) = tokio::time::timeout(self.wait, Arc::clone(&self.turn).acquire_owned()).await else {
+        let Ok(Ok(turn)) =
+            tokio::time::timeout(self.wait, Arc::clone(&self.turn).acquire_owned()).await
+        else {
             self.metrics.http.refused(self.port, HttpRefusal::Busy);
             let why = format!("busy with other requests for {:?}; try again\n", self.wait);
             return Err((StatusCode::SERVICE_UNAVAILABLE, why).into_response());
@@ -46,7 +48,9 @@ impl Renderer {
             let _turn = turn;
             work()
         });
-        worked.await.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response())
+        worked
+            .await
+            .map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response())
     }
 }
 

@@ -57,11 +57,15 @@ impl Token {
     /// A description of the problem, without the secret.
     pub fn read(text: &str, unnamed: &str, right: Right) -> Result<Vec<Self>, String> {
         let tokens = secrets(text).map(|(line, name, secret)| match secret.chars().count() {
-            0..MIN_LETTERS => Err(format!("line {line}: a token must have at least {MIN_LETTERS} characters")),
+            0..MIN_LETTERS => {
+                Err(format!("line {line}: a token must have at least {MIN_LETTERS} characters"))
+            }
             _ if !secret.chars().all(|letter| letter.is_ascii_graphic()) => {
                 Err(format!("line {line}: a token must consist of printable ASCII characters"))
             }
-            _ => Ok(Self { name: name.unwrap_or(unnamed).to_owned(), digest: digest(secret), right }),
+            _ => {
+                Ok(Self { name: name.unwrap_or(unnamed).to_owned(), digest: digest(secret), right })
+            }
         });
         let tokens: Vec<Self> = tokens.collect::<Result<_, _>>()?;
         match tokens.len() {
@@ -81,7 +85,12 @@ impl Token {
 impl AdminRights {
     /// Creates the rules of a loopback listener: every client has all rights.
     pub fn of_loopback(open_pages: bool) -> Self {
-        Self { tokens: RwLock::default(), anonymous: Some(Right::Write), open_pages, checks_host: true }
+        Self {
+            tokens: RwLock::default(),
+            anonymous: Some(Right::Write),
+            open_pages,
+            checks_host: true,
+        }
     }
 
     /// Creates the rules of a listener that requires tokens. With no tokens, only clients with a
@@ -116,7 +125,11 @@ impl AdminRights {
 
 /// Yields the line number, the name if there is one, and the secret of each line.
 fn secrets(text: &str) -> impl Iterator<Item = (usize, Option<&str>, &str)> {
-    let lines = text.lines().map(str::trim).zip(1..).filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
+    let lines = text
+        .lines()
+        .map(str::trim)
+        .zip(1..)
+        .filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
     lines.map(|(line, number)| match line.split_once(':') {
         Some((name, secret)) => (number, Some(name.trim()), secret.trim()),
         None => (number, None, line),
@@ -151,12 +164,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_told_without_it() {
-        for (text, told) in
-            [("", "no token"), ("# only this", "no token"), ("ann:short", "16"), ("ümlaut-ümlaut-ümlaut", "ASCII")]
-        {
+    fn an_invalid_token_is_reported_without_its_text() {
+        for (text, told) in [
+            ("", "no token"),
+            ("# only this", "no token"),
+            ("ann:short", "16"),
+            ("ümlaut-ümlaut-ümlaut", "ASCII"),
+        ] {
             let error = Token::read(text, "unnamed", Right::Read).unwrap_err();
-            assert!(error.contains(told) && !error.contains("short") && !error.contains("mlaut"), "{error}");
+            assert!(
+                error.contains(told) && !error.contains("short") && !error.contains("mlaut"),
+                "{error}"
+            );
         }
         assert!(!format!("{:?}", Token::read(SECRET, "unnamed", Right::Read)).contains(SECRET));
     }

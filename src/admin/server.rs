@@ -52,8 +52,9 @@ pub struct Secured {
 }
 
 /// A function that performs the handshake of a connection.
-pub type AdminHandshake =
-    Arc<dyn Fn(TcpStream) -> Pin<Box<dyn Future<Output = io::Result<Secured>> + Send>> + Send + Sync>;
+pub type AdminHandshake = Arc<
+    dyn Fn(TcpStream) -> Pin<Box<dyn Future<Output = io::Result<Secured>> + Send>> + Send + Sync,
+>;
 
 /// The client of a connection.
 #[derive(Clone, Debug)]
@@ -91,7 +92,8 @@ impl HttpServer {
         let open = metrics.http.connections(port);
         let tasks = TaskTracker::new();
         let stop = CancellationToken::new();
-        let shared = Arc::new(ListenerState { port, handshake, metrics, router, stop: stop.clone() });
+        let shared =
+            Arc::new(ListenerState { port, handshake, metrics, router, stop: stop.clone() });
         let accept = async {
             let failed = LogThrottle::default();
             loop {
@@ -137,7 +139,12 @@ impl ListenerState {
         debug!(port = self.port.name(), kind = cut.name(), %peer, "connection closed");
     }
 
-    async fn open_and_serve(&self, stream: TcpStream, address: SocketAddr, connection: Arc<TrackedConnection>) {
+    async fn open_and_serve(
+        &self,
+        stream: TcpStream,
+        address: SocketAddr,
+        connection: Arc<TrackedConnection>,
+    ) {
         let secured = match open(stream, self.handshake.clone()).await {
             Ok(secured) => secured,
             Err(error) => {
@@ -152,7 +159,12 @@ impl ListenerState {
         }
     }
 
-    async fn keep(&self, secured: Secured, address: SocketAddr, place: Arc<TrackedConnection>) -> hyper::Result<()> {
+    async fn keep(
+        &self,
+        secured: Secured,
+        address: SocketAddr,
+        place: Arc<TrackedConnection>,
+    ) -> hyper::Result<()> {
         let peer = AdminPeer { address, name: secured.name };
         let routes = TowerToHyperService::new(self.router.clone().layer(Extension(peer)));
         let service = service_fn(move |request| {

@@ -15,10 +15,11 @@
 //! Example, 100 hits a day, all used, and a grant of 3 until 12:30: at 12:10 a request of 2 hits is
 //! admitted, a second one is not, one of 1 hit is; at 12:30 any hits left expire.
 //!
-//! Grant and reset are stored beside the state of any algorithm, as tallies are, in an `Extended`
-//! counter. The first write after they have expired turns it back into a plain one. A used-up grant
-//! is kept until its end, because hits may still be returned to it.
+//! Grant and reset are stored beside the state of any algorithm, as tallies and holds are, in an
+//! `Extended` counter. The first write after they have expired turns it back into a plain one. A
+//! used-up grant is kept until its end, because hits may still be returned to it.
 
+use super::hold::Holds;
 use super::tallies::Tallies;
 use super::time::{Micros, Timestamp};
 use super::{Algorithm, Inner, Limit, Receipt, State, Unreadable};
@@ -55,7 +56,7 @@ pub struct Amended {
 pub struct CounterReading {
     /// Instant by the counter's own clock.
     pub at: Timestamp,
-    /// Windows in the order of the limit.
+    /// Windows in the order of the limit; of `concurrency` one, the slots.
     pub windows: Vec<WindowLook>,
     /// Active grant.
     pub grant: Option<Grant>,
@@ -83,14 +84,16 @@ pub struct Grant {
     pub until: Timestamp,
 }
 
-/// A counter with a grant, a reset or tallies beside the state of its algorithm.
+/// A counter with a grant, a reset, tallies or holds beside the state of its algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Extended {
     /// Plain state; never itself extended.
-    state: State,
+    pub(super) state: State,
     grant: Option<Granted>,
     reset: Option<ResetMark>,
     pub(super) tallies: Tallies,
+    /// Holds, if the limit keeps them.
+    pub(super) holds: Option<Box<Holds>>,
 }
 
 /// A grant with its identity.
@@ -129,7 +132,9 @@ impl Limit {
             Amendment::Grant { hits, length } => {
                 let at = now.max(state.next_mutation());
                 let grant = Grant { left: hits.into(), until: at + length };
-                state.attach(self, |extended| extended.grant = (hits > 0).then_some(Granted { grant, at }));
+                state.attach(self, |extended| {
+                    extended.grant = (hits > 0).then_some(Granted { grant, at })
+                });
                 state.compact(self, at);
                 hits > 0 || before.grant.is_some()
             }
@@ -165,12 +170,23 @@ impl Limit {
             }};
         }
         let windows = match (&self.algorithm, state.inner()) {
-            (Algorithm::FixedWindow(limit), Inner::FixedWindow(counter)) => windows!(limit, counter),
-            (Algorithm::SlidingWindow(limit), Inner::SlidingWindow(counter)) => windows!(limit, counter),
+            (Algorithm::FixedWindow(limit), Inner::FixedWindow(counter)) => {
+                windows!(limit, counter)
+            }
+            (Algorithm::SlidingWindow(limit), Inner::SlidingWindow(counter)) => {
+                windows!(limit, counter)
+            }
             (Algorithm::SlidingLog(limit), Inner::SlidingLog(counter)) => windows!(limit, counter),
             (Algorithm::Gcra(limit), Inner::Gcra(counter)) => windows!(limit, counter),
+            (Algorithm::Concurrency(limit), Inner::Concurrency(counter)) => {
+                vec![limit.look(counter, now)]
+            }
             (
-                Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_),
+                Algorithm::FixedWindow(_)
+                | Algorithm::SlidingWindow(_)
+                | Algorithm::SlidingLog(_)
+                | Algorithm::Gcra(_)
+                | Algorithm::Concurrency(_),
                 _,
             ) => return Err(Unreadable),
         };
@@ -182,7 +198,11 @@ impl State {
     pub(super) fn extended(&self) -> Option<&Extended> {
         match &self.0 {
             Inner::Extended(extended) => Some(extended),
-            Inner::FixedWindow(_) | Inner::SlidingWindow(_) | Inner::SlidingLog(_) | Inner::Gcra(_) => None,
+            Inner::FixedWindow(_)
+            | Inner::SlidingWindow(_)
+            | Inner::SlidingLog(_)
+            | Inner::Concurrency(_)
+            | Inner::Gcra(_) => None,
         }
     }
 
@@ -194,7 +214,11 @@ impl State {
     pub(super) fn inner_mut(&mut self) -> &mut Inner {
         match &mut self.0 {
             Inner::Extended(extended) => &mut extended.state.0,
-            plain @ (Inner::FixedWindow(_) | Inner::SlidingWindow(_) | Inner::SlidingLog(_) | Inner::Gcra(_)) => plain,
+            plain @ (Inner::FixedWindow(_)
+            | Inner::SlidingWindow(_)
+            | Inner::SlidingLog(_)
+            | Inner::Concurrency(_)
+            | Inner::Gcra(_)) => plain,
         }
     }
 
@@ -248,15 +272,28 @@ impl State {
     }
 
     /// Changes the grant, reset or tallies, extending a plain counter first.
-    pub(super) fn attach(&mut self, limit: &Limit, change: impl FnOnce(&mut Extended)) {
+    pub(super) fn attach<T>(
+        &mut self,
+        limit: &Limit,
+        change: impl FnOnce(&mut Extended) -> T,
+    ) -> T {
         let mut extended = match std::mem::replace(self, limit.unused()).0 {
             Inner::Extended(extended) => extended,
-            plain @ (Inner::FixedWindow(_) | Inner::SlidingWindow(_) | Inner::SlidingLog(_) | Inner::Gcra(_)) => {
-                Box::new(Extended { state: Self(plain), grant: None, reset: None, tallies: Tallies::default() })
-            }
+            plain @ (Inner::FixedWindow(_)
+            | Inner::SlidingWindow(_)
+            | Inner::SlidingLog(_)
+            | Inner::Concurrency(_)
+            | Inner::Gcra(_)) => Box::new(Extended {
+                state: Self(plain),
+                grant: None,
+                reset: None,
+                tallies: Tallies::default(),
+                holds: None,
+            }),
         };
-        change(&mut extended);
+        let changed = change(&mut extended);
         self.0 = Inner::Extended(extended);
+        changed
     }
 
     /// Drops an expired grant and reset, and becomes plain if nothing is left beside the state.
@@ -265,7 +302,12 @@ impl State {
         let Inner::Extended(extended) = &mut self.0 else { return };
         extended.grant = extended.grant.filter(|granted| now < granted.grant.until);
         extended.reset = extended.reset.filter(|reset| now < reset.until);
-        if extended.grant.is_none() && extended.reset.is_none() && extended.tallies.is_empty() {
+        extended.holds = extended.holds.take().filter(|holds| !holds.is_empty());
+        if extended.grant.is_none()
+            && extended.reset.is_none()
+            && extended.tallies.is_empty()
+            && extended.holds.is_none()
+        {
             *self = std::mem::replace(&mut extended.state, limit.unused());
         }
     }
@@ -282,13 +324,17 @@ impl Extended {
         grant.max(self.reset.map_or(Timestamp::EPOCH, |reset| reset.at))
     }
 
-    /// Returns the instant from which neither grant nor reset has an effect.
+    /// Returns the instant from which neither grant, reset nor holds have an effect.
     pub(super) fn matters_until(&self) -> Timestamp {
         let grant = self.grant.map_or(Timestamp::EPOCH, |granted| granted.grant.until);
-        grant.max(self.reset.map_or(Timestamp::EPOCH, |reset| reset.until))
+        let holds = self.holds.as_ref().map_or(Timestamp::EPOCH, |holds| holds.matters_until());
+        grant.max(self.reset.map_or(Timestamp::EPOCH, |reset| reset.until)).max(holds)
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        size_of::<Self>().saturating_add(self.state.heap_bytes()).saturating_add(self.tallies.heap_bytes())
+        size_of::<Self>()
+            .saturating_add(self.state.heap_bytes())
+            .saturating_add(self.tallies.heap_bytes())
+            .saturating_add(self.holds.as_ref().map_or(0, |holds| holds.heap_bytes()))
     }
 }

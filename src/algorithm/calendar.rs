@@ -127,23 +127,44 @@ mod tests {
         let (start, end) = calendar.bounds(now);
         assert!(start <= now && now < end);
         let start_us = i64::try_from(start.as_micros()).unwrap();
-        (jiff::Timestamp::from_microsecond(start_us).unwrap().to_string(), end.since(start).get() / 3_600_000_000)
+        (
+            jiff::Timestamp::from_microsecond(start_us).unwrap().to_string(),
+            end.since(start).get() / 3_600_000_000,
+        )
     }
 
     #[test]
     fn a_day_has_23_to_25_hours_where_clocks_change() {
         use CalendarUnit::Day;
-        assert_eq!(hours(Day, "Europe/Berlin", "2026-03-29T10:00:00Z"), ("2026-03-28T23:00:00Z".into(), 23));
-        assert_eq!(hours(Day, "Europe/Berlin", "2026-10-25T10:00:00Z"), ("2026-10-24T22:00:00Z".into(), 25));
-        assert_eq!(hours(Day, "UTC", "2026-11-21T23:59:59.999999Z"), ("2026-11-21T00:00:00Z".into(), 24));
+        assert_eq!(
+            hours(Day, "Europe/Berlin", "2026-03-29T10:00:00Z"),
+            ("2026-03-28T23:00:00Z".into(), 23)
+        );
+        assert_eq!(
+            hours(Day, "Europe/Berlin", "2026-10-25T10:00:00Z"),
+            ("2026-10-24T22:00:00Z".into(), 25)
+        );
+        assert_eq!(
+            hours(Day, "UTC", "2026-11-21T23:59:59.999999Z"),
+            ("2026-11-21T00:00:00Z".into(), 24)
+        );
     }
 
     #[test]
     fn weeks_begin_on_monday_and_months_on_the_first() {
         use CalendarUnit::{Month, Week, Year};
-        assert_eq!(hours(Week, "UTC", "2026-11-22T12:00:00Z"), ("2026-11-16T00:00:00Z".into(), 168));
-        assert_eq!(hours(Month, "UTC", "2026-02-10T00:00:00Z"), ("2026-02-01T00:00:00Z".into(), 28 * 24));
-        assert_eq!(hours(Year, "UTC", "2028-02-10T00:00:00Z"), ("2028-01-01T00:00:00Z".into(), 366 * 24));
+        assert_eq!(
+            hours(Week, "UTC", "2026-11-22T12:00:00Z"),
+            ("2026-11-16T00:00:00Z".into(), 168)
+        );
+        assert_eq!(
+            hours(Month, "UTC", "2026-02-10T00:00:00Z"),
+            ("2026-02-01T00:00:00Z".into(), 28 * 24)
+        );
+        assert_eq!(
+            hours(Year, "UTC", "2028-02-10T00:00:00Z"),
+            ("2028-01-01T00:00:00Z".into(), 366 * 24)
+        );
     }
 
     #[test]
@@ -156,8 +177,17 @@ mod tests {
     #[test]
     fn a_day_begins_once_where_clocks_are_set_back_across_midnight() {
         // In St. John's, clocks went back from 2010-11-07 00:01 to 2010-11-06 23:01.
-        for at in ["2010-11-07T02:30:00Z", "2010-11-07T02:31:00Z", "2010-11-07T03:29:59Z", "2010-11-07T20:00:00Z"] {
-            assert_eq!(hours(CalendarUnit::Day, "America/St_Johns", at), ("2010-11-07T02:30:00Z".into(), 25), "{at}");
+        for at in [
+            "2010-11-07T02:30:00Z",
+            "2010-11-07T02:31:00Z",
+            "2010-11-07T03:29:59Z",
+            "2010-11-07T20:00:00Z",
+        ] {
+            assert_eq!(
+                hours(CalendarUnit::Day, "America/St_Johns", at),
+                ("2010-11-07T02:30:00Z".into(), 25),
+                "{at}"
+            );
         }
         let month = hours(CalendarUnit::Month, "America/St_Johns", "2010-11-07T02:31:00Z");
         assert_eq!(month.0, "2010-11-01T02:30:00Z");
@@ -169,14 +199,19 @@ mod tests {
         let in_range = |at: &jiff::Timestamp| (0..2_500_000_000).contains(&at.as_second());
         for name in jiff::tz::db().available() {
             let zone = TimeZone::get(name.as_str()).unwrap();
-            let changes = zone.following(jiff::Timestamp::UNIX_EPOCH).map(|change| change.timestamp());
+            let changes =
+                zone.following(jiff::Timestamp::UNIX_EPOCH).map(|change| change.timestamp());
             let before = |at: jiff::Timestamp| zone.to_datetime(at - 1.nanosecond());
             let near_midnight = |at: &jiff::Timestamp| {
-                [before(*at), zone.to_datetime(*at)].iter().any(|local| [23, 0].contains(&local.hour()))
+                [before(*at), zone.to_datetime(*at)]
+                    .iter()
+                    .any(|local| [23, 0].contains(&local.hour()))
             };
             for change in changes.take_while(in_range).filter(near_midnight) {
                 let change = u64::try_from(change.as_microsecond()).unwrap();
-                for (unit, after) in [(Day, 0), (Day, 1_800_000_000), (Week, 0), (Month, 60_000_000), (Year, 0)] {
+                for (unit, after) in
+                    [(Day, 0), (Day, 1_800_000_000), (Week, 0), (Month, 60_000_000), (Year, 0)]
+                {
                     let calendar = Calendar::new(unit, name.as_str()).unwrap();
                     let now = Timestamp::from_micros(change + after);
                     let (start, end) = calendar.bounds(now);

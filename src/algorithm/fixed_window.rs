@@ -58,7 +58,8 @@ impl FixedWindow {
     }
 
     pub(super) fn allows(&self, state: &State, hits: u64, now: Timestamp) -> bool {
-        self.used(state, now).all(|(window, used)| used.saturating_add(hits) <= u64::from(window.limit()))
+        self.used(state, now)
+            .all(|(window, used)| used.saturating_add(hits) <= u64::from(window.limit()))
     }
 
     pub(super) fn charge(&self, state: &mut State, hits: u64, now: Timestamp) {
@@ -80,7 +81,8 @@ impl FixedWindow {
     }
 
     pub(super) fn report(&self, state: &State, denied: Option<u64>, now: Timestamp) -> Report {
-        let report = Report::of_binding(&self.windows, denied.is_some(), self.reports(state, denied, now));
+        let report =
+            Report::of_binding(&self.windows, denied.is_some(), self.reports(state, denied, now));
         let beyond = match &*self.windows {
             [window] => self.counts(state, now).sum::<u64>().saturating_sub(window.limit().into()),
             _ => 0,
@@ -89,7 +91,11 @@ impl FixedWindow {
     }
 
     /// Returns the hits that count at `now`, per window.
-    pub(super) fn counts<'a>(&'a self, state: &'a State, now: Timestamp) -> impl Iterator<Item = u64> + 'a {
+    pub(super) fn counts<'a>(
+        &'a self,
+        state: &'a State,
+        now: Timestamp,
+    ) -> impl Iterator<Item = u64> + 'a {
         self.used(state, now).map(|(_, used)| used)
     }
 
@@ -111,33 +117,57 @@ impl FixedWindow {
         })
     }
 
-    pub(super) fn matters_until(&self, state: &State) -> Timestamp {
-        self.windows.iter().map(|window| window.bounds(state.last).1).max().unwrap_or(state.last)
-    }
-
-    /// Returns each window with its count at `now`: 0 unless it was written in that window.
-    fn used<'a>(&'a self, state: &'a State, now: Timestamp) -> impl Iterator<Item = (&'a Window, u64)> {
-        let counts = match &state.used {
-            Used::One(used) => std::slice::from_ref(used),
-            Used::Many(used) => used,
-        };
-        self.windows.iter().zip(counts).map(move |(window, used)| (window, still_used(window, state.last, *used, now)))
-    }
-
-    /// Replaces every count at `now` by `change(window, count)`. If no count changes, writes
-    /// nothing and returns `false`.
-    fn rewrite(&self, state: &mut State, now: Timestamp, change: impl Fn(&Window, u64) -> u64) -> bool {
-        if self.used(state, now).all(|(window, used)| change(window, used) == used) {
-            return false;
-        }
+    /// Sets the latest instant of the counter.
+    pub(super) fn touch(&self, state: &mut State, now: Timestamp) {
         let counts = match &mut state.used {
             Used::One(used) => std::slice::from_mut(used),
             Used::Many(used) => used,
         };
         for (window, used) in self.windows.iter().zip(counts) {
-            *used = change(window, still_used(window, state.last, *used, now));
+            *used = still_used(window, state.last, *used, now);
         }
         state.last = now;
+    }
+
+    pub(super) fn matters_until(&self, state: &State) -> Timestamp {
+        self.windows.iter().map(|window| window.bounds(state.last).1).max().unwrap_or(state.last)
+    }
+
+    /// Returns each window with its count at `now`: 0 unless it was written in that window.
+    fn used<'a>(
+        &'a self,
+        state: &'a State,
+        now: Timestamp,
+    ) -> impl Iterator<Item = (&'a Window, u64)> {
+        let counts = match &state.used {
+            Used::One(used) => std::slice::from_ref(used),
+            Used::Many(used) => used,
+        };
+        self.windows
+            .iter()
+            .zip(counts)
+            .map(move |(window, used)| (window, still_used(window, state.last, *used, now)))
+    }
+
+    /// Replaces every count at `now` by `change(window, count)`. If no count changes, writes
+    /// nothing and returns `false`.
+    fn rewrite(
+        &self,
+        state: &mut State,
+        now: Timestamp,
+        change: impl Fn(&Window, u64) -> u64,
+    ) -> bool {
+        if self.used(state, now).all(|(window, used)| change(window, used) == used) {
+            return false;
+        }
+        self.touch(state, now);
+        let counts = match &mut state.used {
+            Used::One(used) => std::slice::from_mut(used),
+            Used::Many(used) => used,
+        };
+        for (window, used) in self.windows.iter().zip(counts) {
+            *used = change(window, *used);
+        }
         true
     }
 }

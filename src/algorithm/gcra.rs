@@ -13,6 +13,9 @@
 //! l = L/g, T is p/l microseconds, and a backlog is `whole + part/l` with part < l. Draining
 //! subtracts whole microseconds and needs no division.
 
+mod backlog;
+mod marked;
+
 use super::Receipt;
 use super::parameter::{Parameter, Parameters};
 use super::quota::{MAX_HITS, QuotaError, Report, Window, WindowReport};
@@ -95,7 +98,11 @@ impl Gcra {
     ///
     /// # Errors
     /// If the burst is 0 or takes longer than 71 years to drain, or the debt longer than 285.
-    pub fn new(window: Window, burst: Option<u32>, max_debt: Option<u64>) -> Result<Self, QuotaError> {
+    pub fn new(
+        window: Window,
+        burst: Option<u32>,
+        max_debt: Option<u64>,
+    ) -> Result<Self, QuotaError> {
         let asked = (burst, max_debt);
         let limit = window.limit().max(1); // a ban has no interval and never needs one
         let burst = burst.unwrap_or(limit);
@@ -120,7 +127,8 @@ impl Gcra {
     /// Returns the limit for another amount and period; reduces a configured burst to what drains
     /// in 71 years, and a configured debt to what drains in 285.
     pub(super) fn with_window(&self, window: Window) -> Result<Self, QuotaError> {
-        let fitting = Interval::new(window.limit().max(1), window.period()).fitting(MAX_DRAIN.saturating_sub(1));
+        let fitting = Interval::new(window.limit().max(1), window.period())
+            .fitting(MAX_DRAIN.saturating_sub(1));
         let (burst, max_debt) = self.asked;
         let burst = burst.map(|burst| burst.min(u32::try_from(fitting).unwrap_or(u32::MAX)).max(1));
         match Self::new(window.clone(), burst, max_debt) {
@@ -182,7 +190,9 @@ impl Gcra {
     pub(super) fn charge(&self, state: &mut State, hits: u64, now: Timestamp) {
         let before = state.backlog(now);
         // A backlog beyond the longest is beyond the deepest too, so nothing is added.
-        let Some(own) = self.rescaled(before, state.limit) else { return state.write(before, state.limit, now) };
+        let Some(own) = self.rescaled(before, state.limit) else {
+            return state.write(before, state.limit, now);
+        };
         let after = own.plus(self.interval.times(hits), self.interval.parts);
         // The deepest backlog bounds what is added, not what is already there.
         state.write(after.min(self.deepest).max(own), self.limit(), now);
@@ -198,12 +208,21 @@ impl Gcra {
         self.relieve(state, receipt.hits, now.since(receipt.at), now)
     }
 
+    /// Sets the latest instant of the counter.
+    pub(super) fn touch(&self, state: &mut State, now: Timestamp) {
+        state.write(state.backlog(now), state.limit, now);
+    }
+
     pub(super) fn report(&self, state: &State, denied: Option<u64>, now: Timestamp) -> Report {
         Report::of_binding(&self.window, denied.is_some(), self.reports(state, denied, now))
     }
 
     /// Returns the hits that have not drained at `now`; a partial hit counts as one.
-    pub(super) fn counts<'a>(&'a self, state: &'a State, now: Timestamp) -> impl Iterator<Item = u64> + 'a {
+    pub(super) fn counts<'a>(
+        &'a self,
+        state: &'a State,
+        now: Timestamp,
+    ) -> impl Iterator<Item = u64> + 'a {
         std::iter::once(self.interval_of(state).hits_rounded_up(state.backlog(now)))
     }
 
@@ -239,7 +258,10 @@ impl Gcra {
     }
 
     fn interval_with(&self, limit: u32) -> Interval {
-        Interval::new(limit.max(1), self.window.iter().map(Window::period).max().unwrap_or_default())
+        Interval::new(
+            limit.max(1),
+            self.window.iter().map(Window::period).max().unwrap_or_default(),
+        )
     }
 
     /// Converts a backlog of another amount to this limit's parts: the same hits, rounded up, so
@@ -288,7 +310,8 @@ impl Interval {
         let divisor = gcd(u64::from(limit), period.get());
         Self {
             period: period.get().checked_div(divisor).unwrap_or_default(),
-            parts: u32::try_from(u64::from(limit).checked_div(divisor).unwrap_or_default()).unwrap_or(u32::MAX),
+            parts: u32::try_from(u64::from(limit).checked_div(divisor).unwrap_or_default())
+                .unwrap_or(u32::MAX),
             divisor: u32::try_from(divisor).unwrap_or(u32::MAX),
         }
     }
@@ -301,9 +324,15 @@ impl Interval {
             Some(product) => (product.checked_div(parts), product.checked_rem(parts)),
             None => {
                 let product = u128::from(hits).saturating_mul(u128::from(self.period));
-                let whole =
-                    product.checked_div(u128::from(parts)).map(|whole| u64::try_from(whole).unwrap_or(u64::MAX));
-                (whole, product.checked_rem(u128::from(parts)).and_then(|part| u64::try_from(part).ok()))
+                let whole = product
+                    .checked_div(u128::from(parts))
+                    .map(|whole| u64::try_from(whole).unwrap_or(u64::MAX));
+                (
+                    whole,
+                    product
+                        .checked_rem(u128::from(parts))
+                        .and_then(|part| u64::try_from(part).ok()),
+                )
             }
         };
         Backlog {
@@ -325,7 +354,9 @@ impl Interval {
     }
 
     fn parts_in(&self, backlog: Backlog) -> u128 {
-        u128::from(backlog.whole).saturating_mul(u128::from(self.parts)).saturating_add(u128::from(backlog.part))
+        u128::from(backlog.whole)
+            .saturating_mul(u128::from(self.parts))
+            .saturating_add(u128::from(backlog.part))
     }
 
     /// Returns the maximum number of hits in a backlog of `whole` microseconds.
@@ -341,44 +372,6 @@ impl Interval {
         let whole = u64::try_from(parts.checked_div(u128::from(self.parts))?).ok()?;
         let part = u32::try_from(parts.checked_rem(u128::from(self.parts))?).ok()?;
         (whole < MAX_BACKLOG).then_some(Backlog { whole, part })
-    }
-}
-
-impl Backlog {
-    fn plus(self, other: Self, parts: u32) -> Self {
-        let whole = self.whole.saturating_add(other.whole);
-        let part = u64::from(self.part).saturating_add(u64::from(other.part));
-        match u32::try_from(part.saturating_sub(u64::from(parts))) {
-            Ok(carried) if part >= u64::from(parts) => Self { whole: whole.saturating_add(1), part: carried },
-            _ => Self { whole, part: u32::try_from(part).unwrap_or(u32::MAX) },
-        }
-    }
-
-    /// Returns the difference; zero if `other` is larger.
-    fn minus(self, other: Self, parts: u32) -> Self {
-        if self <= other {
-            return Self::default();
-        }
-        let whole = self.whole.saturating_sub(other.whole);
-        match self.part.checked_sub(other.part) {
-            Some(part) => Self { whole, part },
-            None => {
-                let part = parts.saturating_sub(other.part).saturating_add(self.part);
-                Self { whole: whole.saturating_sub(1), part }
-            }
-        }
-    }
-
-    /// Returns the backlog that is left after `elapsed`.
-    fn drained(self, elapsed: Micros) -> Self {
-        match self.whole.checked_sub(elapsed.get()) {
-            Some(whole) => Self { whole, part: self.part },
-            None => Self::default(),
-        }
-    }
-
-    fn rounded_up(self) -> Micros {
-        Micros::new(self.whole) + Micros::new(u64::from(self.part > 0))
     }
 }
 

@@ -10,6 +10,7 @@
 
 use smallvec::SmallVec;
 
+use super::hold::{HoldEffect, HoldRequest};
 use super::quota::Report;
 use super::tallies::Recorded;
 use super::time::Timestamp;
@@ -29,6 +30,14 @@ pub enum Hits {
 }
 
 impl Hits {
+    /// Returns the amount of a charge or peek; `None` for a refund.
+    pub fn amount(self) -> Option<u32> {
+        match self {
+            Self::Charge(hits) | Self::Peek(hits) => Some(hits),
+            Self::Refund(_) => None,
+        }
+    }
+
     /// Returns the hits that must fit for a limit with charge mode `mode`; `None` for a refund. A
     /// peek at a limit that is charged afterwards needs room for at least one hit.
     pub fn needs(self, mode: Charge) -> Option<u32> {
@@ -53,6 +62,8 @@ pub struct Question<'a> {
     pub counter: Option<usize>,
     /// Entries to tally the hits for.
     pub recorded: Recorded<'a>,
+    /// Operation on a hold.
+    pub hold: Option<HoldRequest<'a>>,
 }
 
 /// The outcome of one question.
@@ -64,6 +75,8 @@ pub struct Outcome {
     pub report: Report,
     /// Source of the outcome.
     pub by: JudgedBy,
+    /// Effect of an operation on a hold.
+    pub hold: HoldEffect,
 }
 
 /// The source of an outcome.
@@ -101,23 +114,58 @@ pub struct Judgement {
 /// Judges the `questions` of a request at `now`, and writes `counters` as the charge modes require.
 ///
 /// Two questions may name the same counter. A counter of another algorithm counts as unavailable.
-pub fn judge(questions: &[Question<'_>], counters: &mut [State], prior: Prior, now: Timestamp) -> Judgement {
+pub fn judge(
+    questions: &[Question<'_>],
+    counters: &mut [State],
+    prior: Prior,
+    now: Timestamp,
+) -> Judgement {
     let mut repeats = repeats(questions, counters.len());
     let verdicts = look(questions, counters, &mut repeats, now);
-    let overall = combine(prior, questions.iter().map(|question| question.role).zip(verdicts.iter().copied()));
+    let overall = combine(
+        prior,
+        questions.iter().map(|question| question.role).zip(verdicts.iter().copied()),
+    );
     let mut written: Few<bool> = counters.iter().map(|_| false).collect();
-    for (question, verdict) in questions.iter().zip(&verdicts) {
-        let counter = question.counter.and_then(|index| Some((counters.get_mut(index)?, written.get_mut(index)?)));
+    let mut effects: Few<HoldEffect> = questions.iter().map(|_| HoldEffect::Nothing).collect();
+    for (index, (question, verdict)) in questions.iter().zip(&verdicts).enumerate() {
+        let counter = question
+            .counter
+            .and_then(|index| Some((counters.get_mut(index)?, written.get_mut(index)?)));
         let Some((state, written)) = counter else { continue };
         if matches!(verdict, Verdict::Unknown(_)) {
             continue;
         }
         let charged = charges(question.limit.charge_mode(), *verdict == Verdict::Allowed, overall);
-        let took = question.write(state, charged, now).unwrap_or(false);
+        let took = match question.hold {
+            None => question.write(state, charged, now).unwrap_or(false),
+            Some(hold) if hold.is_on_existing() && has_ended(questions, &effects, index) => false,
+            Some(hold) => {
+                let effect = question.write_hold(state, hold, charged, now).unwrap_or_default();
+                if let Some(own) = effects.get_mut(index) {
+                    *own = effect;
+                }
+                effect.is_write()
+            }
+        };
         *written |= question.tally(state, took, *verdict) || took;
     }
-    let outcomes = report(questions, &verdicts, counters, &mut repeats, now);
+    let outcomes = report(questions, &verdicts, &effects, counters, &mut repeats, now);
     Judgement { overall, outcomes, written }
+}
+
+/// Returns `true` if an earlier question of the request has ended a hold of the same ID at the same
+/// counter: a request ends one.
+fn has_ended(questions: &[Question<'_>], effects: &[HoldEffect], index: usize) -> bool {
+    let Some(Question { counter, hold: Some(own), .. }) = questions.get(index) else {
+        return false;
+    };
+    let earlier = questions.iter().zip(effects).take(index);
+    earlier
+        .filter(|(_, effect)| matches!(effect, HoldEffect::Committed { .. } | HoldEffect::Settled))
+        .any(|(other, _)| {
+            other.counter == *counter && other.hold.is_some_and(|hold| hold.id == own.id)
+        })
 }
 
 /// State that earlier questions leave for later ones on the same counter.
@@ -125,6 +173,8 @@ pub fn judge(questions: &[Question<'_>], counters: &mut [State], prior: Prior, n
 struct Repeat {
     /// Number of questions that name the counter.
     questions: usize,
+    /// Number of those that have a vote and are not judged yet: others need no draft.
+    votes: usize,
     /// State of the counter after the questions so far.
     draft: Option<State>,
     /// Hits that the questions so far requested.
@@ -137,9 +187,11 @@ fn repeats(questions: &[Question<'_>], counters: usize) -> Few<Repeat> {
     let mut repeats = Few::new();
     if questions.len() > 1 {
         repeats.resize(counters, Repeat::default());
-        for counter in questions.iter().filter_map(|question| question.counter) {
-            let repeat: Option<&mut Repeat> = repeats.get_mut(counter);
-            repeat.into_iter().for_each(|repeat| repeat.questions = repeat.questions.saturating_add(1));
+        for question in questions {
+            let index = question.counter.unwrap_or(usize::MAX);
+            let Some(repeat): Option<&mut Repeat> = repeats.get_mut(index) else { continue };
+            repeat.questions = repeat.questions.saturating_add(1);
+            repeat.votes = repeat.votes.saturating_add(usize::from(question.has_vote()));
         }
         if repeats.iter().all(|repeat| repeat.questions <= 1) {
             repeats.clear();
@@ -149,20 +201,42 @@ fn repeats(questions: &[Question<'_>], counters: usize) -> Few<Repeat> {
 }
 
 /// Returns the verdict on each question, in order. Writes only to copies of the counters.
-fn look(questions: &[Question<'_>], counters: &[State], repeats: &mut [Repeat], now: Timestamp) -> Few<Verdict> {
+fn look(
+    questions: &[Question<'_>],
+    counters: &[State],
+    repeats: &mut [Repeat],
+    now: Timestamp,
+) -> Few<Verdict> {
     let mut verdicts = Few::new();
-    for question in questions {
+    let mut effects: Few<HoldEffect> = Few::new();
+    for (number, question) in questions.iter().enumerate() {
+        effects.push(HoldEffect::Nothing);
         let index = question.counter.unwrap_or(usize::MAX);
         let repeat = repeats.get_mut(index).filter(|repeat| repeat.questions > 1);
-        let state = repeat.as_ref().and_then(|repeat| repeat.draft.as_ref()).or_else(|| counters.get(index));
+        let state = repeat
+            .as_ref()
+            .and_then(|repeat| repeat.draft.as_ref())
+            .or_else(|| counters.get(index));
         let verdict = state.map(|state| question.verdict(state, now)).and_then(Result::ok);
         verdicts.push(verdict.unwrap_or(Verdict::Unknown(question.limit.on_store_error())));
         let Some(repeat) = repeat else { continue };
-        let Some(verdict) = verdict else { continue };
+        repeat.votes = repeat.votes.saturating_sub(usize::from(question.has_vote()));
+        let Some(verdict) = verdict.filter(|_| repeat.votes > 0) else { continue };
         repeat.draft = repeat.draft.take().or_else(|| counters.get(index).cloned());
         if let Some(state) = &mut repeat.draft {
             let seen = is_seen(question.limit.charge_mode(), verdict == Verdict::Allowed);
-            let _ = question.as_charge().write(state, seen, now);
+            match question.hold {
+                None => {
+                    let _ = question.as_charge().write(state, seen, now);
+                }
+                Some(hold) if hold.is_on_existing() && has_ended(questions, &effects, number) => {}
+                Some(hold) => {
+                    let effect = question.as_charge().write_hold(state, hold, seen, now);
+                    if let Some(own) = effects.get_mut(number) {
+                        *own = effect.unwrap_or_default();
+                    }
+                }
+            }
         }
     }
     verdicts
@@ -172,11 +246,12 @@ fn look(questions: &[Question<'_>], counters: &[State], repeats: &mut [Repeat], 
 fn report(
     questions: &[Question<'_>],
     verdicts: &[Verdict],
+    effects: &[HoldEffect],
     counters: &[State],
     repeats: &mut [Repeat],
     now: Timestamp,
 ) -> Few<Option<Outcome>> {
-    let answer = |(question, verdict): (&Question<'_>, &Verdict)| {
+    let answer = |((question, verdict), effect): ((&Question<'_>, &Verdict), &HoldEffect)| {
         let index = question.counter?;
         let state = counters.get(index)?;
         let mut wanted = question.needs();
@@ -191,9 +266,9 @@ fn report(
         };
         // A denied caller that retries sends all hits that this request has for the counter so far.
         let report = question.limit.report(state, (!allowed).then_some(wanted), now).ok()?;
-        Some(Outcome { allowed, report, by: JudgedBy::Store })
+        Some(Outcome { allowed, report, by: JudgedBy::Store, hold: *effect })
     };
-    questions.iter().zip(verdicts).map(answer).collect()
+    questions.iter().zip(verdicts).zip(effects).map(answer).collect()
 }
 
 impl Question<'_> {
@@ -203,6 +278,11 @@ impl Question<'_> {
         }
         let allowed = self.limit.allows(state, self.needs(), now)?;
         Ok(if allowed { Verdict::Allowed } else { Verdict::Denied })
+    }
+
+    /// Returns `true` for a charge or a peek, whose verdict depends on the counter.
+    fn has_vote(&self) -> bool {
+        !matches!(self.hits, Hits::Refund(_))
     }
 
     /// Returns the hits that must fit.
@@ -237,11 +317,31 @@ impl Question<'_> {
         }
     }
 
+    /// Writes an operation on a hold: one on existing holds always, a reserve as the charge it is.
+    fn write_hold(
+        &self,
+        state: &mut State,
+        hold: HoldRequest<'_>,
+        charged: bool,
+        now: Timestamp,
+    ) -> Result<HoldEffect, Unreadable> {
+        if hold.is_on_existing() {
+            return self.limit.change_hold(state, hold, now);
+        }
+        match self.hits {
+            Hits::Charge(hits) if charged && !self.limit.is_ban() => {
+                self.limit.reserve(state, hits.into(), hold, now).map(|(_, effect)| effect)
+            }
+            Hits::Charge(_) | Hits::Peek(_) | Hits::Refund(_) => Ok(HoldEffect::Nothing),
+        }
+    }
+
     /// Tallies charged or denied hits, not peeks or refunds. Returns `true` if anything changed.
     fn tally(&self, state: &mut State, charged: bool, verdict: Verdict) -> bool {
         let Hits::Charge(of_charge) = self.hits else { return false };
         let hits = |counts: bool| if counts { u64::from(of_charge) } else { 0 };
         let is_denied = verdict == Verdict::Denied;
-        !self.limit.is_ban() && self.limit.tally(state, self.recorded, hits(charged), hits(is_denied))
+        !self.limit.is_ban()
+            && self.limit.tally(state, self.recorded, hits(charged), hits(is_denied))
     }
 }

@@ -3,6 +3,7 @@
 
 mod amend;
 mod amounts;
+mod holds;
 mod peek;
 mod take_back;
 
@@ -38,9 +39,12 @@ fn periods() -> impl Strategy<Value = u64> {
 
 fn algorithms() -> impl Strategy<Value = Algorithm> {
     let windows = || proptest::collection::vec((1u32..12, periods()), 1..4);
-    let made = |pairs: Vec<(u32, u64)>| pairs.into_iter().map(|(l, p)| window(l, p)).collect::<Vec<_>>();
+    let made =
+        |pairs: Vec<(u32, u64)>| pairs.into_iter().map(|(l, p)| window(l, p)).collect::<Vec<_>>();
     prop_oneof![
-        windows().prop_map(move |w| Algorithm::FixedWindow(fixed_window::FixedWindow::new(made(w)).unwrap())),
+        windows().prop_map(move |w| Algorithm::FixedWindow(
+            fixed_window::FixedWindow::new(made(w)).unwrap()
+        )),
         (windows(), 1u32..10).prop_map(move |(w, b)| {
             Algorithm::SlidingWindow(SlidingWindow::new(made(w), b, Estimate::Strict).unwrap())
         }),
@@ -48,7 +52,9 @@ fn algorithms() -> impl Strategy<Value = Algorithm> {
             let whole = vec![window(l, width * 1_000 * u64::from(b))];
             Algorithm::SlidingWindow(SlidingWindow::new(whole, b, Estimate::Weighted).unwrap())
         }),
-        windows().prop_map(move |w| Algorithm::SlidingLog(sliding_log::SlidingLog::new(made(w)).unwrap())),
+        windows().prop_map(move |w| Algorithm::SlidingLog(
+            sliding_log::SlidingLog::new(made(w)).unwrap()
+        )),
         (1u32..2_000, periods(), 1u32..12)
             .prop_map(|(l, p, c)| Algorithm::Gcra(Gcra::new(window(l, p), Some(c), None).unwrap())),
     ]
@@ -95,6 +101,7 @@ proptest! {
                     Algorithm::SlidingWindow(sliding) if sliding.estimate() == Estimate::Weighted => {}
                     Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => prop_assert!(taken(from) <= allowed),
                     Algorithm::Gcra(gcra) => prop_assert!(taken(from) <= allowed + u64::from(gcra.burst())),
+                    Algorithm::Concurrency(_) => unreachable!("slots have no period"),
                 }
             }
         }
@@ -188,7 +195,7 @@ proptest! {
         let limit = limit(algorithm, Charge::Admitted);
         let (_, state, now) = run(&limit, &trace);
         let mut counters = [state.clone()];
-        let peek = Question { limit: &limit, hits: Hits::Peek(0), role: Role::Enforce, counter: Some(0), recorded: Recorded::default() };
+        let peek = Question { limit: &limit, hits: Hits::Peek(0), role: Role::Enforce, counter: Some(0), hold: None, recorded: Recorded::default() };
         let judgement = judge(&[peek, peek], &mut counters, Prior::Open, at(now + 3));
         prop_assert_eq!(judgement.written.as_slice(), &[false]);
         prop_assert_eq!(&counters[0], &state);
@@ -245,7 +252,9 @@ proptest! {
 
 #[test]
 fn c_single_hits_at_one_instant_are_all_admitted_and_the_next_is_not() {
-    for (rate, period, burst) in [(3, 7_000_001, 10), (999_983, 7_000_000, 1), (1, 31_536_000_000_000, 70)] {
+    for (rate, period, burst) in
+        [(3, 7_000_001, 10), (999_983, 7_000_000, 1), (1, 31_536_000_000_000, 70)]
+    {
         let gcra = Gcra::new(window(rate, period), Some(burst), None).unwrap();
         let limit = limit(Algorithm::Gcra(gcra), Charge::Admitted);
         let mut state = limit.unused();
@@ -258,7 +267,7 @@ fn c_single_hits_at_one_instant_are_all_admitted_and_the_next_is_not() {
 }
 
 #[test]
-fn what_cannot_be_exact_is_refused_when_it_is_made() {
+fn limits_that_cannot_be_exact_are_rejected() {
     let year = Micros::from_secs(365 * 86_400);
     assert!(Gcra::new(Window::new(1, year).unwrap(), Some(71), None).is_ok());
     assert!(Gcra::new(Window::new(1, year).unwrap(), Some(72), None).is_err());
@@ -274,15 +283,19 @@ fn what_cannot_be_exact_is_refused_when_it_is_made() {
 
 #[test]
 fn a_counter_of_another_algorithm_is_unreadable_and_never_empty() {
-    let log =
-        limit(Algorithm::SlidingLog(sliding_log::SlidingLog::new(vec![window(1, 1_000)]).unwrap()), Charge::Admitted);
-    let gcra = limit(Algorithm::Gcra(Gcra::new(window(1, 1_000), None, None).unwrap()), Charge::Admitted);
+    let log = limit(
+        Algorithm::SlidingLog(sliding_log::SlidingLog::new(vec![window(1, 1_000)]).unwrap()),
+        Charge::Admitted,
+    );
+    let gcra =
+        limit(Algorithm::Gcra(Gcra::new(window(1, 1_000), None, None).unwrap()), Charge::Admitted);
     assert!(gcra.allows(&log.unused(), 1, at(0)).is_err());
     let question = Question {
         limit: &gcra,
         hits: Hits::Charge(1),
         role: Role::Enforce,
         counter: Some(0),
+        hold: None,
         recorded: Recorded::default(),
     };
     let judgement = judge(&[question], &mut [log.unused()], Prior::Open, at(0));

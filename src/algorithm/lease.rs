@@ -61,13 +61,19 @@ impl Limit {
         let least = self.windows().iter().map(|window| window.limit()).min().unwrap_or_default();
         match self.algorithm() {
             Algorithm::Gcra(gcra) => gcra.burst().min(if self.is_ban() { 0 } else { u32::MAX }),
-            Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => least,
+            Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => {
+                least
+            }
+            Algorithm::Concurrency(limit) => limit.in_flight(),
         }
     }
 
     /// Returns `basis_points` of [the hits admitted at once](Self::at_once), at least one hit.
     pub fn part(&self, basis_points: u16) -> u32 {
-        let hits = u64::from(self.at_once()).saturating_mul(basis_points.into()).checked_div(WHOLE).unwrap_or_default();
+        let hits = u64::from(self.at_once())
+            .saturating_mul(basis_points.into())
+            .checked_div(WHOLE)
+            .unwrap_or_default();
         u32::try_from(hits).unwrap_or(u32::MAX).max(1)
     }
 
@@ -84,7 +90,10 @@ impl Limit {
                 let ends = || self.windows().iter().map(|window| window.bounds(at).1.since(at));
                 ends().min().zip(ends().max())
             }
-            Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_) => None,
+            Algorithm::SlidingWindow(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::Gcra(_)
+            | Algorithm::Concurrency(_) => None,
         }
     }
 }
@@ -106,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_what_is_wanted_within_its_size_and_what_is_left() {
+    fn a_block_is_bounded_by_demand_size_and_remaining_hits() {
         let lease = Lease { hits: 100, ttl: Micros::from_secs(1) };
         assert_eq!(lease.block(50, 10_000), Some(50));
         assert_eq!(lease.block(500, 10_000), Some(100));
@@ -116,24 +125,33 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_of_what_can_be_admitted_at_once() {
-        let windows = limit(Algorithm::FixedWindow(FixedWindow::new(vec![window(500, 60), window(900, 90)]).unwrap()));
+    fn a_percentage_is_of_the_hits_that_can_be_admitted_at_once() {
+        let windows = limit(Algorithm::FixedWindow(
+            FixedWindow::new(vec![window(500, 60), window(900, 90)]).unwrap(),
+        ));
         assert_eq!([100, 10_000, 1].map(|part| windows.part(part)), [5, 500, 1]);
         let gcra = limit(Algorithm::Gcra(Gcra::new(window(500, 60), Some(2_000), None).unwrap()));
         assert_eq!(gcra.part(100), 20);
         let ban = limit(Algorithm::Gcra(Gcra::new(window(0, 60), Some(2_000), None).unwrap()));
         assert_eq!(ban.at_once(), 0);
         let lease = |hits| Lease { hits, ttl: Micros::from_secs(1) };
-        assert_eq!([3, 20, 100].map(|hits| lease(hits).largest(&windows)), [None, Some(20), Some(31)]);
+        assert_eq!(
+            [3, 20, 100].map(|hits| lease(hits).largest(&windows)),
+            [None, Some(20), Some(31)]
+        );
         assert_eq!(lease(100).largest(&ban), None);
     }
 
     #[test]
     fn a_block_of_several_fixed_windows_ends_with_the_first_and_counts_until_the_last() {
-        let windows = limit(Algorithm::FixedWindow(FixedWindow::new(vec![window(500, 60), window(900, 90)]).unwrap()));
+        let windows = limit(Algorithm::FixedWindow(
+            FixedWindow::new(vec![window(500, 60), window(900, 90)]).unwrap(),
+        ));
         let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
         let ends = |seconds| {
-            windows.windows_end_after(at(seconds)).map(|(first, last)| [first, last].map(|end| end.get() / 1_000_000))
+            windows
+                .windows_end_after(at(seconds))
+                .map(|(first, last)| [first, last].map(|end| end.get() / 1_000_000))
         };
         assert_eq!([50, 80, 180].map(ends), [Some([10, 40]), Some([10, 40]), Some([60, 90])]);
         let gcra = limit(Algorithm::Gcra(Gcra::new(window(500, 60), None, None).unwrap()));

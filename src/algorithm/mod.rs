@@ -9,6 +9,9 @@
 //! | [`quota`] | windows, their bounds, and the choice of the binding window |
 //! | [`calendar`] | windows that begin at local midnight |
 //! | [`fixed_window`], [`sliding_window`], [`sliding_log`], [`gcra`] | one algorithm each |
+//! | [`concurrency`] | slots of hits in flight, the algorithm without windows |
+//! | [`hold`], `marks` | charges that are corrected later, by an ID |
+//! | `state`, `write` | a counter, and what is written to it |
 //! | [`verdict`] | combining the verdicts of several limits, and which of them are charged |
 //! | [`judge`] | judging a whole request: evaluate first, write second, report last |
 //! | [`amend`] | operator actions on one counter: look, reset, refund, grant |
@@ -20,26 +23,33 @@
 
 pub mod amend;
 pub mod calendar;
+pub mod concurrency;
 pub mod fixed_window;
 pub mod gcra;
+pub mod hold;
 pub mod judge;
 #[cfg(test)]
 mod laws;
 pub mod lease;
+mod marks;
 mod mode;
 pub mod parameter;
 pub mod quota;
 pub mod sliding_log;
 pub mod sliding_window;
+mod state;
 pub mod tallies;
 pub mod time;
 pub mod verdict;
+mod write;
 
 use std::num::NonZeroU32;
 
 use amend::Extended;
+use concurrency::Concurrency;
 use fixed_window::FixedWindow;
 use gcra::Gcra;
+use hold::Hold;
 use parameter::Parameter;
 use quota::{QuotaError, Report, Window};
 use sliding_log::SlidingLog;
@@ -56,6 +66,7 @@ pub enum Algorithm {
     SlidingWindow(SlidingWindow),
     SlidingLog(SlidingLog),
     Gcra(Gcra),
+    Concurrency(Concurrency),
 }
 
 /// The limit of a rule: an algorithm with its parameters, a charge mode, and a failure mode.
@@ -65,6 +76,7 @@ pub struct Limit {
     charge: Charge,
     on_store_error: OnStoreError,
     ban: bool,
+    hold: Option<Hold>,
 }
 
 /// The counter of one limit for one set of values.
@@ -77,7 +89,8 @@ enum Inner {
     SlidingWindow(sliding_window::State),
     SlidingLog(Box<sliding_log::State>),
     Gcra(gcra::State),
-    /// One of the other variants, with a grant, a reset or tallies.
+    Concurrency(Box<concurrency::State>),
+    /// One of the other variants, with a grant, a reset, tallies or holds.
     Extended(Box<Extended>),
 }
 
@@ -105,20 +118,31 @@ macro_rules! with_algorithm {
             (Algorithm::SlidingWindow($p), Inner::SlidingWindow($s)) => Ok($call),
             (Algorithm::SlidingLog($p), Inner::SlidingLog($s)) => Ok($call),
             (Algorithm::Gcra($p), Inner::Gcra($s)) => Ok($call),
+            (Algorithm::Concurrency($p), Inner::Concurrency($s)) => Ok($call),
             (
-                Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_),
+                Algorithm::FixedWindow(_)
+                | Algorithm::SlidingWindow(_)
+                | Algorithm::SlidingLog(_)
+                | Algorithm::Gcra(_)
+                | Algorithm::Concurrency(_),
                 _,
             ) => Err(Unreadable),
         }
     };
 }
 
+use with_algorithm;
+
 impl Limit {
     /// Creates a limit.
     ///
     /// # Errors
     /// If a sliding log has a charge mode that writes hits past the limit without a bound.
-    pub fn new(algorithm: Algorithm, charge: Charge, on_store_error: OnStoreError) -> Result<Self, QuotaError> {
+    pub fn new(
+        algorithm: Algorithm,
+        charge: Charge,
+        on_store_error: OnStoreError,
+    ) -> Result<Self, QuotaError> {
         let unbounded = match charge {
             Charge::Always => Some("always"),
             Charge::Afterwards => Some("afterwards"),
@@ -128,8 +152,13 @@ impl Limit {
         if is_log && let Some(charge) = unbounded {
             return Err(QuotaError::LogCharge { charge });
         }
-        let ban = algorithm.windows().iter().any(|window| window.limit() == 0);
-        Ok(Self { algorithm, charge, on_store_error, ban })
+        let ban = algorithm.is_ban();
+        Ok(Self { algorithm, charge, on_store_error, ban, hold: None })
+    }
+
+    /// Returns the limit with holds: it is charged when `admitted`.
+    pub fn with_hold(self, hold: Hold) -> Self {
+        Self { hold: Some(hold), charge: Charge::Admitted, ..self }
     }
 
     /// Returns the limit with another amount and period, as for a request with an override.
@@ -139,26 +168,37 @@ impl Limit {
     pub fn with_window(&self, window: Window) -> Result<Self, QuotaError> {
         let algorithm = match &self.algorithm {
             Algorithm::FixedWindow(_) => Algorithm::FixedWindow(FixedWindow::new(vec![window])?),
-            Algorithm::SlidingWindow(old) => {
-                Algorithm::SlidingWindow(SlidingWindow::new(vec![window], old.buckets(), old.estimate())?)
-            }
+            Algorithm::SlidingWindow(old) => Algorithm::SlidingWindow(SlidingWindow::new(
+                vec![window],
+                old.buckets(),
+                old.estimate(),
+            )?),
             Algorithm::SlidingLog(_) => Algorithm::SlidingLog(SlidingLog::new(vec![window])?),
             Algorithm::Gcra(old) => Algorithm::Gcra(old.with_window(window)?),
+            Algorithm::Concurrency(_) => Algorithm::Concurrency(Concurrency::new(window.limit())?),
         };
-        Self::new(algorithm, self.charge, self.on_store_error)
+        let limit = Self::new(algorithm, self.charge, self.on_store_error)?;
+        Ok(Self { hold: self.hold, ..limit })
     }
 
     /// Returns one of `parts` equal shares of the limit, at least one hit; a ban stays a ban.
     pub fn share(&self, parts: NonZeroU32) -> Self {
-        let of = |amount: u32| if amount == 0 { 0 } else { amount.checked_div(parts.get()).unwrap_or(1).max(1) };
-        let windows = || self.windows().iter().map(|window| window.with_limit(of(window.limit()))).collect();
+        let of = |amount: u32| {
+            if amount == 0 { 0 } else { amount.checked_div(parts.get()).unwrap_or(1).max(1) }
+        };
+        let windows =
+            || self.windows().iter().map(|window| window.with_limit(of(window.limit()))).collect();
         let algorithm = match &self.algorithm {
             Algorithm::FixedWindow(_) => FixedWindow::new(windows()).map(Algorithm::FixedWindow),
             Algorithm::SlidingWindow(old) => {
-                SlidingWindow::new(windows(), old.buckets(), old.estimate()).map(Algorithm::SlidingWindow)
+                SlidingWindow::new(windows(), old.buckets(), old.estimate())
+                    .map(Algorithm::SlidingWindow)
             }
             Algorithm::SlidingLog(_) => SlidingLog::new(windows()).map(Algorithm::SlidingLog),
             Algorithm::Gcra(old) => old.share(of).map(Algorithm::Gcra),
+            Algorithm::Concurrency(old) => {
+                Concurrency::new(of(old.in_flight())).map(Algorithm::Concurrency)
+            }
         };
         // A smaller amount is valid too; if it were not, keeping the whole limit favors the caller.
         algorithm.map_or_else(|_| self.clone(), |algorithm| Self { algorithm, ..self.clone() })
@@ -179,12 +219,29 @@ impl Limit {
         self.on_store_error
     }
 
-    /// Returns the windows in policy order; never empty.
+    /// Returns how the limit keeps holds; `None` if it does not.
+    pub fn hold(&self) -> Option<Hold> {
+        self.hold
+    }
+
+    /// Returns the windows in policy order; empty for `concurrency` only.
     pub fn windows(&self) -> &[Window] {
         self.algorithm.windows()
     }
 
-    /// Returns `true` if a window has an amount of 0: it denies everything and needs no counter.
+    /// Returns the maximum number of hits in flight of a `concurrency` limit.
+    pub fn in_flight(&self) -> Option<u32> {
+        match &self.algorithm {
+            Algorithm::Concurrency(algorithm) => Some(algorithm.in_flight()),
+            Algorithm::FixedWindow(_)
+            | Algorithm::SlidingWindow(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::Gcra(_) => None,
+        }
+    }
+
+    /// Returns `true` if an amount is 0: the limit denies everything and needs no counter, except
+    /// to end slots that were taken under another amount.
     pub fn is_ban(&self) -> bool {
         self.ban
     }
@@ -193,16 +250,19 @@ impl Limit {
     pub fn burst(&self) -> Option<u32> {
         match &self.algorithm {
             Algorithm::Gcra(gcra) if !self.ban => Some(gcra.burst()),
-            Algorithm::Gcra(_) | Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => {
-                None
-            }
+            Algorithm::Gcra(_)
+            | Algorithm::FixedWindow(_)
+            | Algorithm::SlidingWindow(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::Concurrency(_) => None,
         }
     }
 
     /// Returns `true` if every window has a period of one second.
     pub fn is_of_a_second(&self) -> bool {
         const SECOND: Micros = Micros::from_secs(1);
-        self.windows().iter().all(|window| window.period() == SECOND)
+        let windows = self.windows();
+        !windows.is_empty() && windows.iter().all(|window| window.period() == SECOND)
     }
 
     /// Returns the state of an unused counter.
@@ -212,6 +272,7 @@ impl Limit {
             Algorithm::SlidingWindow(algorithm) => Inner::SlidingWindow(algorithm.unused()),
             Algorithm::SlidingLog(algorithm) => Inner::SlidingLog(Box::new(algorithm.unused())),
             Algorithm::Gcra(algorithm) => Inner::Gcra(algorithm.unused()),
+            Algorithm::Concurrency(algorithm) => Inner::Concurrency(Box::new(algorithm.unused())),
         })
     }
 
@@ -226,84 +287,35 @@ impl Limit {
 
     /// Returns `true` if the limit itself has room, grants aside.
     fn has_room(&self, state: &State, hits: u64, now: Timestamp) -> Result<bool, Unreadable> {
-        with_algorithm!(&self.algorithm, state.inner(), |limit, counter| !self.ban && limit.allows(counter, hits, now))
-    }
-
-    /// Writes `hits`, even without room: to the limit, unless only a grant has room for them.
-    ///
-    /// # Errors
-    /// [`Unreadable`].
-    pub fn charge(&self, state: &mut State, hits: u64, now: Timestamp) -> Result<Receipt, Unreadable> {
-        let now = state.clamp(now);
-        let of_grant = state.grants(hits, now) && !self.has_room(state, hits, now)?;
-        let at = if of_grant {
-            state.take_of_grant(hits).unwrap_or(now)
-        } else {
-            with_algorithm!(&self.algorithm, state.inner_mut(), |limit, counter| limit.charge(counter, hits, now))?;
-            now
-        };
-        state.compact(self, now);
-        Ok(Receipt { at, hits, of_grant })
-    }
-
-    /// Refunds `hits` for a caller, newest first, down to zero. Returns `true` if it took any.
-    ///
-    /// # Errors
-    /// [`Unreadable`].
-    pub fn refund(&self, state: &mut State, hits: u64, now: Timestamp) -> Result<bool, Unreadable> {
-        let now = state.clamp(now);
-        let inner = state.inner_mut();
-        let took =
-            with_algorithm!(&self.algorithm, inner, |limit, counter| hits > 0 && limit.refund(counter, hits, now))?;
-        if took {
-            state.compact(self, now);
-        }
-        Ok(took)
-    }
-
-    /// Undoes the charge of `receipt` as far as it still counts. Returns `true` if it took any.
-    ///
-    /// # Errors
-    /// [`Unreadable`].
-    pub fn take_back(&self, state: &mut State, receipt: Receipt, now: Timestamp) -> Result<bool, Unreadable> {
-        let now = state.clamp(now);
-        let took = if receipt.of_grant {
-            state.give_back_to_grant(receipt, now)
-        } else if state.is_invalidated_by_reset(receipt) {
-            false
-        } else {
-            with_algorithm!(&self.algorithm, state.inner_mut(), |limit, counter| {
-                limit.take_back(counter, receipt, now)
-            })?
-        };
-        if took {
-            state.compact(self, now);
-        }
-        Ok(took)
+        with_algorithm!(&self.algorithm, state.inner(), |limit, counter| !self.ban
+            && limit.allows(counter, hits, now))
     }
 
     /// Reports the remaining hits and wait times. `denied`: hits to wait for, if they were denied.
     ///
     /// # Errors
     /// [`Unreadable`].
-    pub fn report(&self, state: &State, denied: Option<u64>, now: Timestamp) -> Result<Report, Unreadable> {
+    pub fn report(
+        &self,
+        state: &State,
+        denied: Option<u64>,
+        now: Timestamp,
+    ) -> Result<Report, Unreadable> {
         let now = state.clamp(now);
         if self.ban {
+            if let Some(hold) = self.hold.filter(|_| self.in_flight().is_some()) {
+                return Ok(Report::of_ban(0, Some(hold.ttl)));
+            }
             let bans = self.windows().iter().enumerate().filter(|(_, window)| window.limit() == 0);
-            let window = bans.max_by_key(|(_, window)| window.period()).map_or(0, |(index, _)| index);
+            let window =
+                bans.max_by_key(|(_, window)| window.period()).map_or(0, |(index, _)| index);
             let window = u8::try_from(window).unwrap_or_default();
-            let ban_window_ends_after = self.windows().first().map(|window| window.bounds(now).1.since(now));
-            return Ok(Report {
-                remaining: 0,
-                beyond: 0,
-                window,
-                reset_after: None,
-                retry_after: None,
-                ban_window_ends_after,
-            });
+            let ban_window_ends_after =
+                self.windows().first().map(|window| window.bounds(now).1.since(now));
+            return Ok(Report::of_ban(window, ban_window_ends_after));
         }
-        let report =
-            with_algorithm!(&self.algorithm, state.inner(), |limit, counter| limit.report(counter, denied, now))?;
+        let report = with_algorithm!(&self.algorithm, state.inner(), |limit, counter| limit
+            .report(counter, denied, now))?;
         // A request is taken whole from either the limit or the grant, so the larger one remains.
         let remaining = report.remaining.max(state.granted(now));
         Ok(Report { remaining, beyond: if remaining > 0 { 0 } else { report.beyond }, ..report })
@@ -314,19 +326,31 @@ impl Limit {
     /// # Errors
     /// [`Unreadable`].
     pub fn matters_until(&self, state: &State) -> Result<Timestamp, Unreadable> {
-        let inner = with_algorithm!(&self.algorithm, state.inner(), |limit, counter| limit.matters_until(counter))?;
+        let inner = with_algorithm!(&self.algorithm, state.inner(), |limit, counter| limit
+            .matters_until(counter))?;
         Ok(state.extended().map_or(inner, |extended| extended.matters_until().max(inner)))
     }
 }
 
 impl Algorithm {
-    /// Returns the windows in policy order; never empty.
+    /// Returns `true` if an amount is 0, so that nothing is ever allowed.
+    fn is_ban(&self) -> bool {
+        match self {
+            Self::Concurrency(algorithm) => algorithm.in_flight() == 0,
+            Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::SlidingLog(_) | Self::Gcra(_) => {
+                self.windows().iter().any(|window| window.limit() == 0)
+            }
+        }
+    }
+
+    /// Returns the windows in policy order; empty for `concurrency` only.
     pub fn windows(&self) -> &[Window] {
         match self {
             Self::FixedWindow(algorithm) => algorithm.windows(),
             Self::SlidingWindow(algorithm) => algorithm.windows(),
             Self::SlidingLog(algorithm) => algorithm.windows(),
             Self::Gcra(algorithm) => algorithm.windows(),
+            Self::Concurrency(_) => &[],
         }
     }
 
@@ -336,47 +360,9 @@ impl Algorithm {
             Self::FixedWindow(_) | Self::SlidingLog(_) => [None, None],
             Self::SlidingWindow(algorithm) => algorithm.parameters(),
             Self::Gcra(algorithm) => algorithm.parameters(),
+            Self::Concurrency(algorithm) => algorithm.parameters(),
         };
         parameters.into_iter().flatten()
-    }
-}
-
-impl State {
-    /// Clamps `now` to the last write, so that a clock that steps back grants nothing: the counter
-    /// does not move, and its times count from that write, until the clock catches up.
-    fn clamp(&self, now: Timestamp) -> Timestamp {
-        now.max(self.last())
-    }
-
-    /// Returns the latest instant at which the counter was written.
-    pub fn last(&self) -> Timestamp {
-        match &self.0 {
-            Inner::FixedWindow(state) => state.last,
-            Inner::SlidingWindow(state) => state.last,
-            Inner::SlidingLog(state) => state.last,
-            Inner::Gcra(state) => state.last,
-            Inner::Extended(extended) => extended.last(),
-        }
-    }
-
-    /// Returns the heap size of the counter in bytes, its own size excluded.
-    pub fn heap_bytes(&self) -> usize {
-        match &self.0 {
-            Inner::FixedWindow(state) => state.heap_bytes(),
-            Inner::SlidingWindow(state) => state.heap_bytes(),
-            Inner::SlidingLog(state) => size_of::<sliding_log::State>().saturating_add(state.heap_bytes()),
-            Inner::Gcra(_) => 0,
-            Inner::Extended(extended) => extended.heap_bytes(),
-        }
-    }
-
-    /// Returns the number of bytes by which the next charge may grow the counter.
-    pub fn growth_bytes(&self) -> usize {
-        match self.inner() {
-            Inner::SlidingWindow(state) => state.growth_bytes(),
-            Inner::SlidingLog(state) => state.growth_bytes(),
-            Inner::FixedWindow(_) | Inner::Gcra(_) | Inner::Extended(_) => 0,
-        }
     }
 }
 

@@ -87,7 +87,12 @@ impl fmt::Display for Window {
         }
         match &self.calendar {
             None => write!(f, " in {}", self.period),
-            Some(calendar) => write!(f, " in each calendar {} of {}", calendar.unit().word(), calendar.zone_name()),
+            Some(calendar) => write!(
+                f,
+                " in each calendar {} of {}",
+                calendar.unit().word(),
+                calendar.zone_name()
+            ),
         }
     }
 }
@@ -102,21 +107,33 @@ pub enum QuotaError {
     Windows { found: usize },
     #[error("buckets must be from 1 to {MAX_BUCKETS}, found {found}")]
     Buckets { found: u32 },
-    #[error("{buckets} buckets of whole microseconds would make the period of {period} more than 1 % longer")]
+    #[error(
+        "{buckets} buckets of whole microseconds would make the period of {period} more than 1 % longer"
+    )]
     BucketWidth { buckets: u32, period: Micros },
-    #[error("with estimate: weighted, buckets must divide the unit evenly, found {buckets} buckets in {period}")]
+    #[error(
+        "with estimate: weighted, buckets must divide the unit evenly, found {buckets} buckets in {period}"
+    )]
     UnevenBuckets { buckets: u32, period: Micros },
     #[error(
         "sliding_log stores every hit and supports at most {MAX_LOG_LIMIT} requests_per_unit, found {found}; use sliding_window"
     )]
     LogLimit { found: u32 },
-    #[error("sliding_log does not support `charge: {charge}`, which has no bound; use sliding_window")]
+    #[error(
+        "sliding_log does not support `charge: {charge}`, which has no bound; use sliding_window"
+    )]
     LogCharge { charge: &'static str },
+    #[error("in_flight must be at most {}, found {found}", super::concurrency::MAX_IN_FLIGHT)]
+    InFlight { found: u32 },
     #[error("burst must be at least 1, found 0")]
     NoBurst,
-    #[error("a burst of {burst} takes more than 71 years to refill at {limit} in {period}; lower burst or unit")]
+    #[error(
+        "a burst of {burst} takes more than 71 years to refill at {limit} in {period}; lower burst or unit"
+    )]
     BurstTooSlow { burst: u32, limit: u32, period: Micros },
-    #[error("max_debt of {found} hits would take more than 285 years to pay back; at most {allowed} fits")]
+    #[error(
+        "max_debt of {found} hits would take more than 285 years to pay back; at most {allowed} fits"
+    )]
     Debt { found: u64, allowed: u64 },
 }
 
@@ -148,10 +165,27 @@ pub struct Report {
 }
 
 impl Report {
+    /// Returns the report of a ban, of which `window` is an index. `ends_after`: the end of its
+    /// first window, or the TTL of a ban on slots.
+    pub(super) fn of_ban(window: u8, ends_after: Option<Micros>) -> Self {
+        Self {
+            remaining: 0,
+            beyond: 0,
+            window,
+            reset_after: None,
+            retry_after: None,
+            ban_window_ends_after: ends_after,
+        }
+    }
+
     /// Returns the report of the binding window: of a denial the one with the longest wait, else
     /// the one with the fewest remaining hits; ties go to the longer period. Remaining hits are
     /// those of all windows.
-    pub(super) fn of_binding(windows: &[Window], denied: bool, reports: impl Iterator<Item = WindowReport>) -> Self {
+    pub(super) fn of_binding(
+        windows: &[Window],
+        denied: bool,
+        reports: impl Iterator<Item = WindowReport>,
+    ) -> Self {
         // The larger the rank, the more the window binds.
         let rank = |report: &WindowReport| {
             if denied {
@@ -162,10 +196,11 @@ impl Report {
         };
         let mut remaining = u64::MAX;
         let reports = reports.inspect(|report| remaining = remaining.min(report.remaining));
-        let binding = windows.iter().zip(reports).enumerate().max_by(|(a, (wa, ra)), (b, (wb, rb))| {
-            // equal in all: the first one in policy order
-            (rank(ra), wa.period).cmp(&(rank(rb), wb.period)).then(b.cmp(a))
-        });
+        let binding =
+            windows.iter().zip(reports).enumerate().max_by(|(a, (wa, ra)), (b, (wb, rb))| {
+                // equal in all: the first one in policy order
+                (rank(ra), wa.period).cmp(&(rank(rb), wb.period)).then(b.cmp(a))
+            });
         match binding {
             Some((window, (_, report))) => Self {
                 remaining,

@@ -12,6 +12,8 @@
 
 use std::collections::VecDeque;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::quota::{MAX_LOG_LIMIT, MAX_WINDOWS, QuotaError, Report, Window, WindowReport};
 use super::time::{Micros, Timestamp};
 use super::{Receipt, growth_of};
@@ -31,7 +33,15 @@ pub struct SlidingLog {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     pub(super) last: Timestamp,
-    /// Logged charges, oldest first.
+    /// One log that all windows share, or one per window once a cost that went past the limit was
+    /// written differently in each ([`SlidingLog::charge_past`]).
+    logs: SmallVec<[Log; 1]>,
+}
+
+/// Logged charges.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Log {
+    /// Oldest first.
     entries: VecDeque<LogEntry>,
     /// Running total before the oldest entry.
     base: u64,
@@ -65,42 +75,60 @@ impl SlidingLog {
     }
 
     pub(super) fn unused(&self) -> State {
-        State { last: Timestamp::EPOCH, entries: VecDeque::new(), base: 0 }
+        State { last: Timestamp::EPOCH, logs: std::iter::once(Log::default()).collect() }
     }
 
     pub(super) fn allows(&self, state: &State, hits: u64, now: Timestamp) -> bool {
-        self.windows
-            .iter()
-            .all(|window| state.used(window.period(), now).saturating_add(hits) <= u64::from(window.limit()))
+        self.views(state).all(|(window, log)| {
+            log.used(window.period(), now).saturating_add(hits) <= u64::from(window.limit())
+        })
     }
 
     pub(super) fn charge(&self, state: &mut State, hits: u64, now: Timestamp) {
-        state.forget(self.longest, now);
-        if state.entries.len() >= MAX_ENTRIES {
-            state.entries.pop_front();
+        self.begin_write(state, now);
+        state.logs.iter_mut().for_each(|log| log.push(hits, now));
+    }
+
+    /// Charges a cost that goes past the limit. Where a window has as many entries as its limit,
+    /// the hits are added to its newest entry, whose instant becomes `now`, so that costs past the
+    /// limit do not grow a log.
+    pub(super) fn charge_past(&self, state: &mut State, hits: u64, now: Timestamp) {
+        self.begin_write(state, now);
+        let is_full = |(window, log): (&Window, &Log)| {
+            let entries = log.entries.len().saturating_sub(log.gone(window.period(), now));
+            u64::try_from(entries).unwrap_or(u64::MAX) >= u64::from(window.limit())
+        };
+        let full: SmallVec<[bool; MAX_WINDOWS]> = self.views(state).map(is_full).collect();
+        let is_mixed = full.contains(&true) && full.contains(&false);
+        if is_mixed && let [shared] = state.logs.as_slice() {
+            state.logs = smallvec![shared.clone(); self.windows.len()];
+            self.begin_write(state, now);
         }
-        let total = state.total().saturating_add(hits);
-        state.entries.push_back(LogEntry { at: now, total });
-        state.last = now;
+        for (log, is_full) in state.logs.iter_mut().zip(full) {
+            if is_full {
+                log.add_to_newest(hits, now);
+            } else {
+                log.push(hits, now);
+            }
+        }
     }
 
     /// Refunds hits, newest entry first. Returns `true` if it took any.
     ///
-    /// One log serves all windows: the newest entries of the longest window are the newest of each.
+    /// A shared log serves all windows: the newest entries of the longest are the newest of each.
     pub(super) fn refund(&self, state: &mut State, hits: u64, now: Timestamp) -> bool {
-        let part = hits.min(state.used(self.longest, now));
-        if part == 0 {
+        let periods = self.periods(state);
+        let parts: SmallVec<[u64; MAX_WINDOWS]> = state
+            .logs
+            .iter()
+            .zip(periods)
+            .map(|(log, period)| hits.min(log.used(period, now)))
+            .collect();
+        if parts.iter().all(|part| *part == 0) {
             return false;
         }
-        state.forget(self.longest, now);
-        let total = state.total().saturating_sub(part);
-        while state.before_newest().is_some_and(|before| before >= total) {
-            state.entries.pop_back();
-        }
-        if let Some(newest) = state.entries.back_mut() {
-            newest.total = total;
-        }
-        state.last = now;
+        self.begin_write(state, now);
+        state.logs.iter_mut().zip(parts).for_each(|(log, part)| log.take_newest(part));
         true
     }
 
@@ -108,21 +136,15 @@ impl SlidingLog {
     ///
     /// Entries of one instant expire together, so it does not matter which of them loses the hits.
     pub(super) fn take_back(&self, state: &mut State, receipt: Receipt, now: Timestamp) -> bool {
-        let first = state.entries.partition_point(|entry| entry.at < receipt.at);
-        let before = state.total_before(first);
-        let later = state.entries.partition_point(|entry| entry.at <= receipt.at);
-        let part = receipt.hits.min(state.total_before(later).saturating_sub(before));
-        if part == 0 || receipt.at + self.longest <= now {
-            return false;
+        let periods = self.periods(state);
+        let mut took = false;
+        for (log, period) in state.logs.iter_mut().zip(periods) {
+            took |= receipt.at + period > now && log.take_at(receipt.at, receipt.hits);
         }
-        let emptied = state.entries.partition_point(|entry| entry.total <= before.saturating_add(part));
-        state.entries.drain(first..emptied);
-        for entry in state.entries.iter_mut().skip(first) {
-            entry.total = entry.total.saturating_sub(part);
+        if took {
+            self.begin_write(state, now);
         }
-        state.forget(self.longest, now);
-        state.last = now;
-        true
+        took
     }
 
     pub(super) fn report(&self, state: &State, denied: Option<u64>, now: Timestamp) -> Report {
@@ -130,8 +152,12 @@ impl SlidingLog {
     }
 
     /// Returns the hits that count at `now`, per window.
-    pub(super) fn counts<'a>(&'a self, state: &'a State, now: Timestamp) -> impl Iterator<Item = u64> + 'a {
-        self.windows.iter().map(move |window| state.used(window.period(), now))
+    pub(super) fn counts<'a>(
+        &'a self,
+        state: &'a State,
+        now: Timestamp,
+    ) -> impl Iterator<Item = u64> + 'a {
+        self.views(state).map(move |(window, log)| log.used(window.period(), now))
     }
 
     pub(super) fn reports<'a>(
@@ -140,24 +166,80 @@ impl SlidingLog {
         denied: Option<u64>,
         now: Timestamp,
     ) -> impl Iterator<Item = WindowReport> + 'a {
-        self.windows.iter().map(move |window| {
+        self.views(state).map(move |(window, log)| {
             let period = window.period();
             let limit = u64::from(window.limit());
-            let used = state.used(period, now);
+            let used = log.used(period, now);
             WindowReport {
                 remaining: limit.saturating_sub(used),
-                reset_after: if used == 0 { Micros::ZERO } else { state.newest_leaves(period).since(now) },
-                retry_after: denied.and_then(|hits| state.retry_after(limit.checked_sub(hits)?, period, now)),
+                reset_after: if used == 0 {
+                    Micros::ZERO
+                } else {
+                    log.newest_leaves(period).since(now)
+                },
+                retry_after: denied
+                    .and_then(|hits| log.retry_after(limit.checked_sub(hits)?, period, now)),
             }
         })
     }
 
+    /// Sets the latest instant of the counter.
+    pub(super) fn touch(&self, state: &mut State, now: Timestamp) {
+        self.begin_write(state, now);
+    }
+
     pub(super) fn matters_until(&self, state: &State) -> Timestamp {
-        state.newest_leaves(self.longest)
+        let logs = state.logs.iter().zip(self.periods(state));
+        let used = logs.filter(|(log, _)| !log.entries.is_empty());
+        used.map(|(log, period)| log.newest_leaves(period)).max().unwrap_or(state.last)
+    }
+
+    /// Returns each window with its log.
+    fn views<'a>(&'a self, state: &'a State) -> impl Iterator<Item = (&'a Window, &'a Log)> {
+        self.windows.iter().enumerate().filter_map(|(index, window)| {
+            Some((window, state.logs.get(index).or_else(|| state.logs.first())?))
+        })
+    }
+
+    /// Returns the time for which each log keeps its entries.
+    fn periods(&self, state: &State) -> SmallVec<[Micros; MAX_WINDOWS]> {
+        if state.logs.len() == 1 {
+            return std::iter::once(self.longest).collect();
+        }
+        self.windows.iter().map(Window::period).collect()
+    }
+
+    /// Drops the entries that have expired. Called only by a write at `now`: for an earlier clock
+    /// they still count.
+    fn begin_write(&self, state: &mut State, now: Timestamp) {
+        let periods = self.periods(state);
+        state.logs.iter_mut().zip(periods).for_each(|(log, period)| log.forget(period, now));
+        if state.logs.len() > 1 && state.logs.iter().all(|log| log.entries.is_empty()) {
+            state.logs.truncate(1);
+        }
+        state.last = now;
     }
 }
 
 impl State {
+    /// Returns the heap size in bytes.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let split = if self.logs.spilled() { size_of_val::<[Log]>(&self.logs) } else { 0 };
+        let entries = self.logs.iter().map(|log| log.entries.capacity());
+        entries
+            .fold(0, usize::saturating_add)
+            .saturating_mul(size_of::<LogEntry>())
+            .saturating_add(split)
+    }
+
+    /// Returns the number of bytes that the next charge may allocate.
+    pub(super) fn growth_bytes(&self) -> usize {
+        let growth = |log: &Log| growth_of::<LogEntry>(log.entries.len(), log.entries.capacity());
+        self.logs.iter().map(growth).fold(0, usize::saturating_add)
+    }
+}
+
+impl Log {
     fn total(&self) -> u64 {
         self.entries.back().map_or(self.base, |newest| newest.total)
     }
@@ -169,7 +251,10 @@ impl State {
 
     /// Returns the running total before entry number `index`.
     fn total_before(&self, index: usize) -> u64 {
-        index.checked_sub(1).and_then(|before| self.entries.get(before)).map_or(self.base, |entry| entry.total)
+        index
+            .checked_sub(1)
+            .and_then(|before| self.entries.get(before))
+            .map_or(self.base, |entry| entry.total)
     }
 
     /// Returns the running total before the newest entry, if there is one.
@@ -183,7 +268,7 @@ impl State {
     }
 
     fn newest_leaves(&self, period: Micros) -> Timestamp {
-        self.entries.back().map_or(self.last, |newest| newest.at + period)
+        self.entries.back().map_or(Timestamp::EPOCH, |newest| newest.at) + period
     }
 
     /// Returns the time until at most `room` hits count; `None`: never.
@@ -192,25 +277,64 @@ impl State {
             return Some(Micros::ZERO);
         }
         let total = self.total();
-        let last_to_leave = self.entries.partition_point(|entry| total.saturating_sub(entry.total) > room);
+        let last_to_leave =
+            self.entries.partition_point(|entry| total.saturating_sub(entry.total) > room);
         self.entries.get(last_to_leave).map(|entry| (entry.at + period).since(now))
     }
 
-    /// Drops the entries that have expired from the longest window. Called only by a write at
-    /// `now`: for an earlier clock they still count.
-    fn forget(&mut self, longest: Micros, now: Timestamp) {
-        let gone = self.gone(longest, now);
+    /// Adds an entry. In a full log, the two oldest are merged at the later instant.
+    fn push(&mut self, hits: u64, now: Timestamp) {
+        if self.entries.len() >= MAX_ENTRIES {
+            self.entries.pop_front();
+        }
+        let total = self.total().saturating_add(hits);
+        self.entries.push_back(LogEntry { at: now, total });
+    }
+
+    /// Adds hits to the newest entry, and moves it to `now`.
+    fn add_to_newest(&mut self, hits: u64, now: Timestamp) {
+        match self.entries.back_mut() {
+            Some(newest) => {
+                newest.total = newest.total.saturating_add(hits);
+                newest.at = now;
+            }
+            None => self.push(hits, now),
+        }
+    }
+
+    /// Removes hits, newest first.
+    fn take_newest(&mut self, hits: u64) {
+        let total = self.total().saturating_sub(hits);
+        while self.before_newest().is_some_and(|before| before >= total) {
+            self.entries.pop_back();
+        }
+        if let Some(newest) = self.entries.back_mut() {
+            newest.total = total;
+        }
+    }
+
+    /// Removes up to `hits` from the entries of one instant. Returns `true` if it took any.
+    fn take_at(&mut self, at: Timestamp, hits: u64) -> bool {
+        let first = self.entries.partition_point(|entry| entry.at < at);
+        let before = self.total_before(first);
+        let later = self.entries.partition_point(|entry| entry.at <= at);
+        let part = hits.min(self.total_before(later).saturating_sub(before));
+        if part == 0 {
+            return false;
+        }
+        let emptied =
+            self.entries.partition_point(|entry| entry.total <= before.saturating_add(part));
+        self.entries.drain(first..emptied);
+        for entry in self.entries.iter_mut().skip(first) {
+            entry.total = entry.total.saturating_sub(part);
+        }
+        true
+    }
+
+    /// Drops the entries that have expired from a window of this length.
+    fn forget(&mut self, period: Micros, now: Timestamp) {
+        let gone = self.gone(period, now);
         self.base = self.total_before(gone);
         self.entries.drain(..gone);
-    }
-
-    /// Returns the heap size in bytes.
-    pub(super) fn heap_bytes(&self) -> usize {
-        self.entries.capacity().saturating_mul(size_of::<LogEntry>())
-    }
-
-    /// Returns the number of bytes that the next charge may allocate.
-    pub(super) fn growth_bytes(&self) -> usize {
-        growth_of::<LogEntry>(self.entries.len(), self.entries.capacity())
     }
 }

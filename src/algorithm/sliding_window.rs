@@ -128,7 +128,8 @@ impl SlidingWindow {
     }
 
     pub(super) fn allows(&self, state: &State, hits: u64, now: Timestamp) -> bool {
-        self.views(state, now).all(|view| view.used().saturating_add(hits) <= u64::from(view.window.limit()))
+        self.views(state, now)
+            .all(|view| view.used().saturating_add(hits) <= u64::from(view.window.limit()))
     }
 
     pub(super) fn charge(&self, state: &mut State, hits: u64, now: Timestamp) {
@@ -136,7 +137,9 @@ impl SlidingWindow {
             let current = now.index(*width);
             ring.retain(|bucket| self.is_live(bucket.index, current));
             match ring.last_mut() {
-                Some(newest) if newest.index == current => newest.hits = newest.hits.saturating_add(hits).min(MAX_HITS),
+                Some(newest) if newest.index == current => {
+                    newest.hits = newest.hits.saturating_add(hits).min(MAX_HITS)
+                }
                 _ => ring.push(Bucket { index: current, hits }),
             }
         }
@@ -149,7 +152,9 @@ impl SlidingWindow {
         for (ring, width) in state.rings.iter_mut().zip(&self.widths) {
             let current = now.index(*width);
             let mut left = hits;
-            for bucket in ring.iter_mut().rev().take_while(|bucket| self.is_live(bucket.index, current)) {
+            for bucket in
+                ring.iter_mut().rev().take_while(|bucket| self.is_live(bucket.index, current))
+            {
                 let part = bucket.hits.min(left);
                 bucket.hits = bucket.hits.saturating_sub(part);
                 left = left.saturating_sub(part);
@@ -167,7 +172,9 @@ impl SlidingWindow {
         for (ring, width) in state.rings.iter_mut().zip(&self.widths) {
             let index = receipt.at.index(*width);
             let current = now.index(*width);
-            if let Some(bucket) = ring.iter_mut().find(|b| b.index == index && self.is_live(index, current)) {
+            if let Some(bucket) =
+                ring.iter_mut().find(|b| b.index == index && self.is_live(index, current))
+            {
                 took |= bucket.hits.min(receipt.hits) > 0;
                 bucket.hits = bucket.hits.saturating_sub(receipt.hits);
             }
@@ -182,7 +189,11 @@ impl SlidingWindow {
     }
 
     /// Returns the hits that count at `now`, per window.
-    pub(super) fn counts<'a>(&'a self, state: &'a State, now: Timestamp) -> impl Iterator<Item = u64> + 'a {
+    pub(super) fn counts<'a>(
+        &'a self,
+        state: &'a State,
+        now: Timestamp,
+    ) -> impl Iterator<Item = u64> + 'a {
         self.views(state, now).map(|view| view.used())
     }
 
@@ -194,9 +205,17 @@ impl SlidingWindow {
     ) -> impl Iterator<Item = WindowReport> + 'a {
         self.views(state, now).map(move |view| WindowReport {
             remaining: u64::from(view.window.limit()).saturating_sub(view.used()),
-            reset_after: view.live.last().map_or(Micros::ZERO, |newest| view.leaves(newest).since(now)),
+            reset_after: view
+                .live
+                .last()
+                .map_or(Micros::ZERO, |newest| view.leaves(newest).since(now)),
             retry_after: denied.and_then(|hits| view.retry_after(hits)),
         })
+    }
+
+    /// Sets the latest instant of the counter.
+    pub(super) fn touch(&self, state: &mut State, now: Timestamp) {
+        state.last = now;
     }
 
     pub(super) fn matters_until(&self, state: &State) -> Timestamp {
@@ -214,12 +233,14 @@ impl SlidingWindow {
     fn views<'a>(&'a self, state: &'a State, now: Timestamp) -> impl Iterator<Item = View<'a>> {
         let span = u64::from(self.buckets);
         let estimate = self.estimate;
-        self.windows.iter().zip(&self.widths).zip(&state.rings).map(move |((window, width), ring)| {
-            let current = now.index(*width);
-            let gone = ring.partition_point(|bucket| !self.is_live(bucket.index, current));
-            let live = ring.get(gone..).unwrap_or_default();
-            View { window, width: *width, span, estimate, live, now }
-        })
+        self.windows.iter().zip(&self.widths).zip(&state.rings).map(
+            move |((window, width), ring)| {
+                let current = now.index(*width);
+                let gone = ring.partition_point(|bucket| !self.is_live(bucket.index, current));
+                let live = ring.get(gone..).unwrap_or_default();
+                View { window, width: *width, span, estimate, live, now }
+            },
+        )
     }
 }
 
@@ -267,7 +288,10 @@ impl View<'_> {
         match self.estimate {
             Estimate::Strict => leaves,
             Estimate::Weighted => {
-                leaves - Micros::new(scaled(room, self.width, Micros::new(oldest.hits), |a, b| a.div_euclid(b)))
+                leaves
+                    - Micros::new(scaled(room, self.width, Micros::new(oldest.hits), |a, b| {
+                        a.div_euclid(b)
+                    }))
             }
         }
     }
@@ -282,12 +306,16 @@ fn scaled(hits: u64, part: Micros, whole: Micros, divide: impl Fn(u128, u128) ->
 impl State {
     /// Returns the heap size in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
-        let rings = self.rings.iter().map(|ring| ring.capacity().saturating_mul(size_of::<Bucket>()));
+        let rings =
+            self.rings.iter().map(|ring| ring.capacity().saturating_mul(size_of::<Bucket>()));
         rings.fold(size_of_val::<[Vec<Bucket>]>(&self.rings), usize::saturating_add)
     }
 
     /// Returns the number of bytes that the next charge may allocate.
     pub(super) fn growth_bytes(&self) -> usize {
-        self.rings.iter().map(|ring| growth_of::<Bucket>(ring.len(), ring.capacity())).fold(0, usize::saturating_add)
+        self.rings
+            .iter()
+            .map(|ring| growth_of::<Bucket>(ring.len(), ring.capacity()))
+            .fold(0, usize::saturating_add)
     }
 }

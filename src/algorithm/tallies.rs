@@ -56,7 +56,13 @@ pub fn ranked(mut tallies: Vec<EntryTally>) -> Vec<EntryTally> {
 
 impl Limit {
     /// Adds hits to the tallies of entries. Returns `true` if the counter changed.
-    pub fn tally(&self, state: &mut State, recorded: Recorded<'_>, charged: u64, denied: u64) -> bool {
+    pub fn tally(
+        &self,
+        state: &mut State,
+        recorded: Recorded<'_>,
+        charged: u64,
+        denied: u64,
+    ) -> bool {
         let Recorded { entries, may_grow } = recorded;
         let is_nothing = entries.is_empty() || (charged, denied) == (0, 0);
         if is_nothing || (!may_grow && state.tallies().is_empty()) {
@@ -125,7 +131,10 @@ impl Tallies {
     fn add(&mut self, entry: &[u8], charged: u64, denied: u64, may_grow: bool) {
         let is_known = self.find(entry).is_some();
         let entry = if is_known || may_grow { entry } else { OTHERS };
-        if !is_known && entry != OTHERS && self.0.iter().filter(|tally| tally.is_named()).count() >= PLACES {
+        if !is_known
+            && entry != OTHERS
+            && self.0.iter().filter(|tally| tally.is_named()).count() >= PLACES
+        {
             self.make_way();
         }
         self.add_to(entry, charged, denied);
@@ -186,7 +195,8 @@ mod tests {
     /// Returns as many tallies as fit, the first with one hit, the next with two, and so on.
     fn full() -> Tallies {
         let mut tallies = Tallies::default();
-        (1..=PLACES).for_each(|number| tallies.add(names(number).as_bytes(), number as u64, 0, true));
+        (1..=PLACES)
+            .for_each(|number| tallies.add(names(number).as_bytes(), number as u64, 0, true));
         tallies
     }
 
@@ -197,7 +207,10 @@ mod tests {
         tallies.add(b"user=bob", 0, 9, true);
         tallies.add(b"user=ann", 1, 4, true);
         tallies.add(b"user=cy", 0, 9, true);
-        assert_eq!(ranked(tallies.0), of(&[("user=ann", 3, 4), ("user=bob", 0, 9), ("user=cy", 0, 9)]));
+        assert_eq!(
+            ranked(tallies.0),
+            of(&[("user=ann", 3, 4), ("user=bob", 0, 9), ("user=cy", 0, 9)])
+        );
     }
 
     #[test]
@@ -210,7 +223,9 @@ mod tests {
         // The first one evicted had one hit, as has the new one, which is evicted next.
         assert_eq!(ranked.last(), of(&[("", 1, 1)]).first());
         assert!(ranked.iter().any(|tally| *tally.entry == *b"user=02"));
-        assert!(!ranked.iter().any(|tally| [&b"user=01"[..], b"user=new"].contains(&&*tally.entry)));
+        assert!(
+            !ranked.iter().any(|tally| [&b"user=01"[..], b"user=new"].contains(&&*tally.entry))
+        );
     }
 
     #[test]
@@ -219,7 +234,10 @@ mod tests {
         for number in 0..1_000 {
             tallies.add(names(number % 97).as_bytes(), 1, 2, true);
         }
-        let sum = tallies.0.iter().fold((0, 0), |sum, tally| (sum.0 + tally.charged, sum.1 + tally.denied));
+        let sum = tallies
+            .0
+            .iter()
+            .fold((0, 0), |sum, tally| (sum.0 + tally.charged, sum.1 + tally.denied));
         assert_eq!((sum, tallies.0.len()), ((1_000, 2_000), PLACES + 1));
     }
 
@@ -234,12 +252,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_comes_off_the_entry_or_off_all_others_where_it_has_made_way() {
+    fn a_take_back_reduces_the_entry_or_the_sum_that_replaced_it() {
         let mut tallies = full();
         tallies.add(b"user=new", 5, 0, true);
         tallies.take_off(b"user=new", 2);
         tallies.take_off(b"user=01", 9);
-        let of_entry = |entry: &[u8]| tallies.0.iter().find(|tally| *tally.entry == *entry).unwrap().charged;
+        let of_entry =
+            |entry: &[u8]| tallies.0.iter().find(|tally| *tally.entry == *entry).unwrap().charged;
         assert_eq!((of_entry(b"user=new"), of_entry(OTHERS)), (3, 0));
     }
 }

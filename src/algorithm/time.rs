@@ -138,7 +138,8 @@ impl fmt::Display for Micros {
             (1_000, "ms"),
             (1, "us"),
         ];
-        let whole = UNITS.iter().find(|(size, _)| self.get().is_multiple_of(*size) && self.get() > 0);
+        let whole =
+            UNITS.iter().find(|(size, _)| self.get().is_multiple_of(*size) && self.get() > 0);
         let (size, unit) = whole.unwrap_or(&(1_000_000, "s"));
         write!(f, "{}{unit}", self.get().checked_div(*size).unwrap_or_default())
     }
@@ -167,7 +168,10 @@ mod tests {
 
     #[test]
     fn time_saturates_at_both_ends() {
-        assert_eq!(Timestamp::from_micros(u64::MAX) + Micros::new(1), Timestamp::from_micros(u64::MAX));
+        assert_eq!(
+            Timestamp::from_micros(u64::MAX) + Micros::new(1),
+            Timestamp::from_micros(u64::MAX)
+        );
         assert_eq!(Timestamp::EPOCH - Micros::new(1), Timestamp::EPOCH);
         assert_eq!(Timestamp::EPOCH.since(Timestamp::from_micros(7)), Micros::ZERO);
     }

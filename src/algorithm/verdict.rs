@@ -70,11 +70,16 @@ pub fn combine(prior: Prior, limits: impl IntoIterator<Item = (Role, Verdict)>) 
             (Role::Enforce, Verdict::Denied) => denied = true,
             (Role::Enforce, Verdict::Unknown(OnStoreError::Deny)) => presumed = true,
             // A limit in shadow mode must never stop a request, not even by failing.
-            (Role::Enforce | Role::Quota, Verdict::Unknown(OnStoreError::Error | OnStoreError::Local)) => failed = true,
+            (
+                Role::Enforce | Role::Quota,
+                Verdict::Unknown(OnStoreError::Error | OnStoreError::Local),
+            ) => failed = true,
             (Role::Enforce | Role::Shadow | Role::Quota | Role::QuotaShadow, _) => {}
         }
         match (role, verdict) {
-            (Role::Quota, Verdict::Denied | Verdict::Unknown(OnStoreError::Deny)) => votes = votes.saturating_add(1),
+            (Role::Quota, Verdict::Denied | Verdict::Unknown(OnStoreError::Deny)) => {
+                votes = votes.saturating_add(1)
+            }
             (Role::Quota | Role::QuotaShadow, _) => passes = passes.saturating_add(1),
             (Role::Enforce | Role::Shadow, _) => {}
         }
@@ -141,16 +146,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_before_wins() {
+    fn a_prior_decision_wins() {
         assert_eq!(combine(Prior::Admitted, [(Enforce, Denied)]), Overall::Admitted);
         assert_eq!(combine(Prior::Denied, [(Enforce, Allowed)]), Overall::Denied);
     }
 
     #[test]
-    fn each_mode_writes_when_it_says() {
+    fn each_charge_mode_writes_when_it_should() {
         let written = |mode| {
-            [(true, Overall::Admitted), (true, Overall::Denied), (false, Overall::Admitted), (false, Overall::Denied)]
-                .map(|(allowed, overall)| charges(mode, allowed, overall))
+            [
+                (true, Overall::Admitted),
+                (true, Overall::Denied),
+                (false, Overall::Admitted),
+                (false, Overall::Denied),
+            ]
+            .map(|(allowed, overall)| charges(mode, allowed, overall))
         };
         assert_eq!(written(Charge::Admitted), [true, false, false, false]);
         assert_eq!(written(Charge::Blamed), [true, false, true, true]);

@@ -6,11 +6,11 @@ use std::io;
 use tokio::task::JoinHandle;
 use tracing::{error, info};
 
-use super::policies::Installer;
 use super::threads;
+use crate::operations::policies::Installer;
 use crate::policy::source::files;
 use crate::policy::source::watch::{self, SourceReading};
-use crate::policy::{CompileOptions, Loaded, PolicyReport};
+use crate::policy::{CompileOptions, Loaded, ProblemReport};
 use crate::settings::PolicySettings;
 
 /// Tries out the candidates now and after each change. Changes are compiled on a separate thread,
@@ -18,7 +18,10 @@ use crate::settings::PolicySettings;
 ///
 /// # Errors
 /// The thread cannot be started.
-pub(super) fn begin(settings: &PolicySettings, installer: &Installer) -> io::Result<JoinHandle<()>> {
+pub(super) fn begin(
+    settings: &PolicySettings,
+    installer: &Installer,
+) -> io::Result<JoinHandle<()>> {
     let places = settings.candidates.clone();
     if places.paths.is_empty() {
         return Ok(tokio::spawn(async {}));
@@ -38,8 +41,9 @@ fn try_out(read: &SourceReading, options: &CompileOptions, installer: &Installer
         info!(version = loaded.policies.version(), rules, "candidate policies loaded");
         installer.policies.try_out(loaded.policies);
     };
-    let read = read.as_ref().map_err(PolicyReport::clone);
-    if let Err(report) = read.and_then(|sources| installer.compiler.load(sources, options, try_out)) {
+    let read = read.as_ref().map_err(ProblemReport::clone);
+    if let Err(report) = read.and_then(|sources| installer.compiler.load(sources, options, try_out))
+    {
         error!("candidate policies rejected; previous candidates unchanged:\n{report}");
     }
 }

@@ -46,7 +46,10 @@ impl Certificates {
                 }
                 Err(problems) => {
                     let problems = problems.join("; ");
-                    error!(problems, "certificate reload failed; current certificates remain in force");
+                    error!(
+                        problems,
+                        "certificate reload failed; current certificates remain in force"
+                    );
                 }
             }
         })

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::policies::Installer;
-use crate::admin::loads::LoadTrigger;
+use crate::operations::loads::LoadTrigger;
+use crate::operations::policies::Installer;
 use crate::policy::source::files::PolicyLocations;
 use crate::policy::source::watch::{self, SourceReading};
-use crate::policy::{self, PolicyReport, Source};
+use crate::policy::{self, ProblemReport, Source};
 use crate::settings::PolicySettings;
 use crate::xds::{self, ControlPlane, Update};
 
@@ -22,7 +22,13 @@ pub(super) async fn follow(
     installer: Installer,
 ) {
     let metrics = Arc::clone(&installer.metrics);
-    let feed = Feed { options: settings.options, installer, remote: None, refused: None, overlays: overlays.clone() };
+    let feed = Feed {
+        options: settings.options,
+        installer,
+        remote: None,
+        refused: None,
+        overlays: overlays.clone(),
+    };
     let feed = Mutex::new(feed);
     let watch = async {
         let places = PolicyLocations { paths: vec![], ..settings.places };
@@ -63,12 +69,13 @@ impl Feed {
         installed.inspect_err(|reason| self.installer.refuse(LoadTrigger::ControlPlane, reason))
     }
 
-    fn overlays_changed(&mut self, read: Result<Vec<Source>, PolicyReport>) {
+    fn overlays_changed(&mut self, read: Result<Vec<Source>, ProblemReport>) {
         let overlays = match read {
             Ok(overlays) => overlays,
             Err(report) => return self.installer.refuse(LoadTrigger::Files, &report),
         };
-        let is_good_now = |refused: &&Vec<Source>| self.install(LoadTrigger::Files, refused, &overlays).is_ok();
+        let is_good_now =
+            |refused: &&Vec<Source>| self.install(LoadTrigger::Files, refused, &overlays).is_ok();
         if self.refused.as_ref().filter(is_good_now).is_some() {
             (self.remote, self.overlays) = (self.refused.take(), Ok(overlays));
             return;
@@ -84,11 +91,20 @@ impl Feed {
         }
     }
 
-    fn install_with_known(&self, remote: &[Source]) -> Result<(), PolicyReport> {
-        self.install(LoadTrigger::ControlPlane, remote, self.overlays.as_ref().map_err(Clone::clone)?)
+    fn install_with_known(&self, remote: &[Source]) -> Result<(), ProblemReport> {
+        self.install(
+            LoadTrigger::ControlPlane,
+            remote,
+            self.overlays.as_ref().map_err(Clone::clone)?,
+        )
     }
 
-    fn install(&self, by: LoadTrigger, remote: &[Source], overlays: &[Source]) -> Result<(), PolicyReport> {
+    fn install(
+        &self,
+        by: LoadTrigger,
+        remote: &[Source],
+        overlays: &[Source],
+    ) -> Result<(), ProblemReport> {
         let sources = [remote, overlays].concat();
         let install = |loaded| drop(self.installer.install(by, &sources, loaded));
         self.installer.compiler.load(&sources, &self.options, install)

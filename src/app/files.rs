@@ -61,7 +61,11 @@ struct FileNeeds {
 pub(super) fn raise_limit() -> Option<usize> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: maximum, maximum };
-    let limit = if current == maximum || setrlimit(Resource::Nofile, raised).is_err() { current } else { maximum };
+    let limit = if current == maximum || setrlimit(Resource::Nofile, raised).is_err() {
+        current
+    } else {
+        maximum
+    };
     limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
@@ -100,12 +104,21 @@ impl ConnectionLimits {
             let http = PUBLIC_CONNECTIONS;
             let admin = ADMIN_CONNECTIONS;
             let stats = most_stats;
-            return Ok(Self { grpc: needs.grpc, http, admin, stats, files, wanted: needs.grpc.total });
+            return Ok(Self {
+                grpc: needs.grpc,
+                http,
+                admin,
+                stats,
+                files,
+                wanted: needs.grpc.total,
+            });
         };
         // A store with many servers must not use up a low limit.
         let own = needs.own.saturating_add(needs.store.min(all / 4));
         let rest = all.saturating_sub(own);
-        let part = |most: usize, of: usize| rest.checked_div(of).unwrap_or_default().max(LEAST_HTTP).min(most);
+        let part = |most: usize, of: usize| {
+            rest.checked_div(of).unwrap_or_default().max(LEAST_HTTP).min(most)
+        };
         let http = part(PUBLIC_CONNECTIONS, 8);
         let admin = part(ADMIN_CONNECTIONS, 16);
         let stats = part(most_stats, 16);
@@ -114,8 +127,12 @@ impl ConnectionLimits {
         let leaving = needs.grpc.leaving.min(left.saturating_sub(needs.grpc.total).max(left / 9));
         let total = needs.grpc.total.min(left.saturating_sub(leaving));
         if total < LEAST_GRPC.min(needs.grpc.total) {
-            let least_of_listeners = LEAST_GRPC.saturating_mul(2).saturating_add(LEAST_HTTP.saturating_mul(3));
-            return Err(needs.own.saturating_add(needs.store.min(all)).saturating_add(least_of_listeners));
+            let least_of_listeners =
+                LEAST_GRPC.saturating_mul(2).saturating_add(LEAST_HTTP.saturating_mul(3));
+            return Err(needs
+                .own
+                .saturating_add(needs.store.min(all))
+                .saturating_add(least_of_listeners));
         }
         let grpc = ConnectionBounds { total, leaving, ..needs.grpc };
         Ok(Self { grpc, http, admin, stats, files, wanted: needs.grpc.total })
@@ -143,7 +160,9 @@ fn connections_to(store: &StoreLocation) -> usize {
     };
     match store {
         StoreLocation::Memory => 0,
-        StoreLocation::Redis(options) => to(options).saturating_add(options.per_second.as_deref().map_or(0, to)),
+        StoreLocation::Redis(options) => {
+            to(options).saturating_add(options.per_second.as_deref().map_or(0, to))
+        }
     }
 }
 
@@ -154,17 +173,20 @@ const _: () = assert!(ALL_HEADS <= BASE_BYTES / 2);
 mod tests {
     use super::*;
 
-    const GRPC: ConnectionBounds = ConnectionBounds { total: 16_384, per_address: None, leaving: 1_024 };
+    const GRPC: ConnectionBounds =
+        ConnectionBounds { total: 16_384, per_address: None, leaving: 1_024 };
     const NEEDS: FileNeeds = FileNeeds { own: 150, store: 40, grpc: GRPC, has_stats: false };
 
     /// Returns the number of descriptors in use when all connections are taken.
     fn taken(limits: ConnectionLimits, needs: FileNeeds, files: usize) -> usize {
         let ConnectionLimits { grpc, http, admin, stats, .. } = limits;
-        [grpc.total, grpc.leaving, http, admin, stats, needs.own, needs.store.min(files / 4)].iter().sum()
+        [grpc.total, grpc.leaving, http, admin, stats, needs.own, needs.store.min(files / 4)]
+            .iter()
+            .sum()
     }
 
     #[test]
-    fn all_that_is_asked_for_is_had_where_it_fits() {
+    fn all_requested_connections_are_granted_if_they_fit() {
         for files in [None, Some(20_000), Some(1_048_576)] {
             let limits = ConnectionLimits::divide(files, NEEDS).unwrap();
             assert_eq!(
@@ -173,12 +195,13 @@ mod tests {
                 "{files:?}"
             );
         }
-        let with_stats = ConnectionLimits::divide(None, FileNeeds { has_stats: true, ..NEEDS }).unwrap();
+        let with_stats =
+            ConnectionLimits::divide(None, FileNeeds { has_stats: true, ..NEEDS }).unwrap();
         assert_eq!(with_stats.stats, 64);
     }
 
     #[test]
-    fn what_is_handed_out_is_never_more_than_there_is() {
+    fn the_shares_never_exceed_the_limit() {
         for (store, has_stats) in [(0, false), (40, true), (100_000, true)] {
             let needs = FileNeeds { store, has_stats, ..NEEDS };
             for files in (256..20_000).step_by(97) {
@@ -187,7 +210,11 @@ mod tests {
                     continue;
                 };
                 assert!(taken(limits, needs, files) <= files, "{files} {limits:?}");
-                assert!(limits.grpc.total >= LEAST_GRPC && limits.http >= LEAST_HTTP && limits.admin >= LEAST_HTTP);
+                assert!(
+                    limits.grpc.total >= LEAST_GRPC
+                        && limits.http >= LEAST_HTTP
+                        && limits.admin >= LEAST_HTTP
+                );
             }
         }
         let usual = ConnectionLimits::divide(Some(1_024), NEEDS).unwrap();
@@ -195,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_are_told_with_how_many_are_needed() {
+    fn too_low_a_limit_is_reported_with_the_required_number() {
         let least = ConnectionLimits::divide(Some(180), NEEDS).unwrap_err();
         assert!(least > 180 && ConnectionLimits::divide(Some(least), NEEDS).is_ok(), "{least}");
     }

@@ -7,12 +7,12 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::serving::WorkerService;
 use super::threads;
-use crate::admin::{Decide, Decided};
-use crate::grpc::json;
+use crate::admin::{Decide, DecidePath, Decided};
+use crate::grpc::json::{self, HoldPath};
 use crate::grpc::rights::DomainRights;
-use crate::grpc::service::{Answered, is_callers_fault};
+use crate::grpc::service::{Answered, RefusalKind};
+use crate::operations::workers::WorkerService;
 use crate::settings::LimitSettings;
 use crate::transport::Budget;
 
@@ -22,7 +22,7 @@ const MAX_WAITING: usize = 16;
 const ENDED: &str = "shutting down";
 
 /// A body with the channel for its response.
-type JsonRequest = (Bytes, oneshot::Sender<Decided>);
+type JsonRequest = (DecidePath, Bytes, oneshot::Sender<Decided>);
 
 /// Decides requests with `service`. Bodies are charged to `budget`.
 ///
@@ -41,13 +41,13 @@ pub(super) fn decide(
     let (asking, mut asked) = mpsc::channel::<JsonRequest>(MAX_WAITING);
     // Parsing JSON is slow. Neither probes nor new gRPC connections should wait for it.
     let thread = threads::spawn("json", move || async move {
-        while let Some((body, reply)) = asked.recv().await {
+        while let Some((path, body, reply)) = asked.recv().await {
             let service = Arc::clone(&service);
-            tokio::spawn(async move { reply.send(answer(&service, &body).await) });
+            tokio::spawn(async move { reply.send(answer(&service, path, &body).await) });
         }
     })?;
     let thread = AbortOnDropHandle::new(thread);
-    let decide = Decide::new(limits.message.max_bytes, move |body| {
+    let decide = Decide::new(limits.message.max_bytes, move |path, body| {
         // The thread ends when the last handle is dropped.
         let _ = &thread;
         let asking = asking.clone();
@@ -58,7 +58,7 @@ pub(super) fn decide(
                 );
             }
             let (reply, replied) = oneshot::channel();
-            if asking.send((body, reply)).await.is_err() {
+            if asking.send((path, body, reply)).await.is_err() {
                 return Decided::Undecided(ENDED.to_owned());
             }
             replied.await.unwrap_or_else(|_| Decided::Undecided(ENDED.to_owned()))
@@ -67,20 +67,45 @@ pub(super) fn decide(
     Ok(decide.charged_by(move |bytes| budget.hold(bytes).ok()))
 }
 
-async fn answer(service: &WorkerService, body: &[u8]) -> Decided {
-    let message = match json::request_text(body) {
-        Ok(message) => message,
-        Err(error) => return Decided::Invalid(error.to_string()),
-    };
+async fn answer(service: &WorkerService, path: DecidePath, body: &[u8]) -> Decided {
+    let rights = &DomainRights::All;
     let mut answer = Vec::new();
-    let answered = match service.answer(&message, None, &DomainRights::All, None, &mut answer).await {
+    let answered = match hold_path(path) {
+        None => match json::request_text(body) {
+            Ok(message) => service.answer(&message, None, rights, None, &mut answer).await,
+            Err(error) => return Decided::Invalid(error.to_string()),
+        },
+        Some(path) => match json::hold_text(path, body) {
+            Ok(call) => service.hold(call, None, rights, None, &mut answer).await,
+            Err(error) => return Decided::Invalid(error.to_string()),
+        },
+    };
+    let answered = match answered {
         Ok(answered) => answered,
-        Err(status) if is_callers_fault(&status) => return Decided::Invalid(status.message().to_owned()),
-        Err(status) => return Decided::Undecided(status.message().to_owned()),
+        Err(status) => {
+            let why = status.message().to_owned();
+            return match RefusalKind::of(&status) {
+                RefusalKind::Invalid => Decided::Invalid(why),
+                RefusalKind::NothingOpen => Decided::NotFound(why),
+                RefusalKind::OtherOpen => Decided::Conflict(why),
+                RefusalKind::Undecided => Decided::Undecided(why),
+            };
+        }
     };
     match (json::response(&answer), answered) {
         (Ok(text), Answered::OverLimit) => Decided::OverLimit(text.to_string()),
         (Ok(text), Answered::Ok) => Decided::Ok(text.to_string()),
         (Err(error), _) => Decided::Undecided(error.to_string()),
+    }
+}
+
+/// Returns the method of `HoldService` that a path stands for; `None` for a decision.
+fn hold_path(path: DecidePath) -> Option<HoldPath> {
+    match path {
+        DecidePath::RateLimit => None,
+        DecidePath::Reserve => Some(HoldPath::Reserve),
+        DecidePath::Extend => Some(HoldPath::Extend),
+        DecidePath::Commit => Some(HoldPath::Commit),
+        DecidePath::Cancel => Some(HoldPath::Cancel),
     }
 }

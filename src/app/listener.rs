@@ -130,7 +130,10 @@ async fn remove_leftover(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
         Ok(found) if !found.file_type().is_socket() => {
-            return Err(Error::new(ErrorKind::AlreadyExists, "the path exists and is not a socket"));
+            return Err(Error::new(
+                ErrorKind::AlreadyExists,
+                "the path exists and is not a socket",
+            ));
         }
         Ok(_) => {}
     }

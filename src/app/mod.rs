@@ -5,15 +5,11 @@
 
 mod candidates;
 mod certificates;
-mod compiler;
 mod control_plane;
-mod counters;
-mod denial_sync;
 mod files;
 mod json;
 pub mod listener;
 mod observation;
-mod operations;
 mod pages;
 mod policies;
 mod prepare;
@@ -23,6 +19,7 @@ mod serving;
 mod spans;
 mod statistics;
 mod stores;
+mod tasks;
 mod threads;
 mod web;
 pub mod workers;
@@ -33,27 +30,31 @@ use std::time::Duration;
 
 use futures_util::future::{FutureExt, join_all};
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use self::certificates::Certificates;
-use self::denial_sync::DenialSync;
 use self::observation::Observation;
-use self::operations::WorkerOperations;
-use self::policies::Installer;
+use self::policies::First;
 use self::prepare::Listeners;
 pub use self::prepare::{CannotStart, Prepared, prepare};
 use self::rights::Admission;
 use self::serving::Serving;
 use self::statistics::StatisticsServices;
 use self::stores::Stores;
+use self::tasks::Tasks;
 use self::web::Web;
 use self::workers::Workers;
-use crate::admin::ProcessState;
 use crate::grpc::health::Health;
 use crate::limiter::InForce;
+use crate::operations::Operations;
+use crate::operations::denial_sync::DenialSync;
+use crate::operations::policies::{Installer, PolicyReloader};
+use crate::operations::process_state::ProcessState;
+use crate::operations::workers::WorkerService;
+use crate::policy::CompileOptions;
 use crate::policy::source::watch;
 use crate::settings::{PolicySettings, Settings, ShutdownSettings};
+use crate::statistics::statsd::Sending;
 use crate::telemetry::metrics::Metrics;
 use crate::transport::registry::Registry;
 use crate::xds::ControlPlane;
@@ -66,7 +67,7 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(1);
 struct ProcessParts {
     metrics: Arc<Metrics>,
     policies: Arc<InForce>,
-    facts: Arc<ProcessState>,
+    process: Arc<ProcessState>,
     stores: Stores,
     observation: Observation,
 }
@@ -79,11 +80,17 @@ impl ProcessParts {
         let services = settings.limits.workers.saturating_add(1);
         Self {
             policies: InForce::new(Arc::clone(&metrics)),
-            facts: readiness::begin(&settings.readiness, &stores),
+            process: readiness::begin(&settings.readiness, &stores),
             observation: Observation::new(settings.observation.journal_bytes, services),
             stores,
             metrics,
         }
+    }
+
+    /// Creates the installer of policies.
+    fn installer(&self, options: &CompileOptions) -> Installer {
+        let policies = Arc::clone(&self.policies);
+        Installer::new(policies, Arc::clone(&self.process), Arc::clone(&self.metrics), options)
     }
 }
 
@@ -91,71 +98,125 @@ impl ProcessParts {
 ///
 /// # Errors
 /// A thread or a runtime cannot be created, or a listener fails to listen.
-pub async fn run(settings: Settings, prepared: Prepared, shutdown: impl Future<Output = ()>) -> std::io::Result<()> {
+pub async fn run(
+    settings: Settings,
+    prepared: Prepared,
+    shutdown: impl Future<Output = ()>,
+) -> std::io::Result<()> {
+    // Build.
     let statistics = StatisticsServices::new(settings.stats.clone());
     let metrics = statistics.metrics(settings.observation.max_rules);
     let sending = statistics.send(&metrics)?;
     let shared = ProcessParts::new(&settings, metrics);
     let health = Health::new().await;
-    let installer = Installer::new(&shared, &settings.policy.options);
-    let facts = Arc::clone(&shared.facts);
-    let read = installer.begin(prepared.policies);
-    let try_out = candidates::begin(&settings.policy, &installer)?;
-    let (mirroring, is_serving) = readiness::mirror(&facts, &health).await;
-    let ended = CancellationToken::new();
-    let (tracer, sending_spans) = spans::begin(settings.tracing.clone(), &shared.metrics, &ended);
+    let mut tasks = Tasks::default();
+    let installer = shared.installer(&settings.policy.options);
+    let First { read, loaded } = prepared.policies;
+    installer.begin(&read, loaded);
+    tasks.add("candidates", candidates::begin(&settings.policy, &installer)?);
+    let (mirroring, is_serving) = readiness::mirror(&shared.process, &health).await;
+    let tracer = spans::begin(settings.tracing.clone(), &shared.metrics, &mut tasks);
     let tls = prepared.certificates.as_ref().map(|certificates| certificates.tls.clone());
     let serving = Arc::new(Serving::new(&settings, &shared, health.clone(), tls, tracer));
     let service = serving.service();
-    let follow_store = readiness::follow_store(&shared, serving.all_connected(), &service, &settings.readiness);
+    let all_connected = serving.all_connected();
+    let follow_store =
+        readiness::follow_store(&shared, all_connected, &service, &settings.readiness);
+    tasks.add("store-state", follow_store);
     let denial_sync = DenialSync::new(shared.stores.id(), &shared.observation.journal, &service);
-    let operations = WorkerOperations::new(&settings, &service, &serving, installer.clone(), denial_sync.clone());
+    let operations = Operations {
+        service: Arc::clone(&service),
+        services: serving.services.clone(),
+        reports: shared.stores.reports().clone(),
+        remembered: shared.stores.remembered(),
+        bounds: settings.limits.request,
+        reloads: settings.xds.is_none().then(|| reloader(&settings.policy)),
+        installer: installer.clone(),
+        denial_sync: denial_sync.clone(),
+    };
+    let budget = Arc::clone(&serving.budget);
     let connections = prepared.connections;
-    let registry = Registry::new(connections.grpc, Arc::clone(&serving.budget), Arc::clone(&shared.metrics));
-    let workers =
-        Workers::start(settings.limits.workers, move |incoming, drain| Arc::clone(&serving).serve(incoming, drain))?;
+    let registry = Registry::new(connections.grpc, budget, Arc::clone(&shared.metrics));
+    let serve_worker = move |incoming, drain| Arc::clone(&serving).serve(incoming, drain);
+    let workers = Workers::start(settings.limits.workers, serve_worker)?;
+    let has_allowances = !settings.allowances.is_empty();
+    let decide = json::decide(&service, &settings.limits, registry.budget(), has_allowances)?;
+    let are_examples = settings.policy.are_examples;
+    tasks.add("policies", follow_policies(settings.policy, settings.xds, read, installer)?);
+    maintain(&mut tasks, &shared, &service, &denial_sync);
+
+    // Serve.
     connections.announce();
     let Listeners { public, admin } = prepared.listeners;
-    let are_examples = settings.policy.are_examples;
-    let end = || ended.clone().cancelled_owned();
-    let decide = json::decide(&service, &settings.limits, registry.budget(), !settings.allowances.is_empty())?;
     let tls = prepared.admin_certificates.as_ref().map(|certificates| certificates.tls.clone());
-    let web =
-        Web { shared: shared.clone(), operations, rights: Arc::clone(&prepared.admission.rights), connections, tls };
-    let mut background = vec![web.serve_admin(admin, end())];
-    let stats = statistics.serve(prepared.stats, connections.stats, &shared.metrics, end());
-    background.extend(stats.into_iter().chain(sending_spans));
-    let tasks = [
-        follow_store,
-        try_out,
-        follow_policies(settings.policy, settings.xds, read, installer)?,
-        tokio::spawn(shared.stores.clone().maintain()),
-        tokio::spawn(denial_sync.clone().run()),
-        tokio::spawn(shared.stores.clone().poll_servers(Arc::clone(&service))),
-        tokio::spawn(shared.observation.clone().follow(Arc::clone(&shared.policies), Arc::clone(&shared.metrics))),
-        follow_files([prepared.certificates, prepared.admin_certificates], prepared.admission, &shared.metrics),
-    ];
-
+    let rights = Arc::clone(&prepared.admission.rights);
+    let web = Web { shared: shared.clone(), operations, rights, connections, tls };
+    tasks.add_finishing("admin", web.serve_admin(admin, tasks.end()));
+    if let Some(stats) =
+        statistics.serve(prepared.stats, connections.stats, &shared.metrics, tasks.end())
+    {
+        tasks.add_finishing("stats", stats);
+    }
+    let certificates = [prepared.certificates, prepared.admin_certificates];
+    tasks.add("files", follow_files(certificates, prepared.admission, &shared.metrics));
+    let mut running = Running { health, workers, tasks, denial_sync, service, sending };
     let serve = async {
         let (grpc, http) = public.open(is_serving, are_examples).await?;
-        background.push(web::serve_public(&shared, http, connections.http, decide, end())?);
-        let ((), ()) = tokio::join!(workers.accept(&grpc, &registry), registry.relieve());
+        let end = running.tasks.end();
+        let http = web::serve_public(&shared, http, connections.http, decide, end)?;
+        running.tasks.add_finishing("http", http);
+        tokio::join!(running.workers.accept(&grpc, &registry), registry.relieve());
         std::io::Result::Ok(())
     };
     tokio::select! {
         served = serve => served?,
-        () = stopping(shutdown, mirroring, &facts, &health, &settings.shutdown) => {}
+        () = stopping(shutdown, mirroring, &shared.process, &running.health, &settings.shutdown) => {}
     }
-    health.end_watches().await;
-    let all_finished = workers.stop(settings.shutdown.timeout).await;
-    tasks.iter().for_each(JoinHandle::abort);
-    let _ = tokio::time::timeout(PUBLISH_TIMEOUT, denial_sync.publish()).await;
-    ended.cancel();
-    let _ = tokio::time::timeout(Duration::from_secs(1), join_tasks(background)).await;
-    serving::settle(&service).await;
-    StatisticsServices::end(sending);
-    info!(all_finished, "stopped");
+    running.stop(settings.shutdown.timeout).await;
     Ok(())
+}
+
+/// The parts of a running service that end in order.
+struct Running {
+    health: Health,
+    workers: Workers,
+    tasks: Tasks,
+    denial_sync: DenialSync,
+    service: Arc<WorkerService>,
+    sending: Option<Sending>,
+}
+
+impl Running {
+    /// Finishes the calls under way, then publishes and sends what is left.
+    async fn stop(mut self, timeout: Duration) {
+        self.health.end_watches().await;
+        let all_finished = self.workers.stop(timeout).await;
+        self.tasks.abort_endless();
+        let _ = tokio::time::timeout(PUBLISH_TIMEOUT, self.denial_sync.publish()).await;
+        self.tasks.finish().await;
+        serving::settle(&self.service).await;
+        StatisticsServices::end(self.sending);
+        info!(all_finished, "stopped");
+    }
+}
+
+/// Spawns the tasks that maintain stores, denials and rates.
+fn maintain(
+    tasks: &mut Tasks,
+    shared: &ProcessParts,
+    service: &Arc<WorkerService>,
+    denial_sync: &DenialSync,
+) {
+    let ProcessParts { metrics, policies, stores, observation, .. } = shared.clone();
+    tasks.spawn("stores", stores.clone().maintain());
+    tasks.spawn("servers", stores.poll_servers(Arc::clone(service)));
+    tasks.spawn("denials", denial_sync.clone().run());
+    tasks.spawn("observation", observation.follow(policies, metrics));
+}
+
+/// Returns the reload of the configured files.
+fn reloader(settings: &PolicySettings) -> PolicyReloader {
+    PolicyReloader { places: settings.places.clone(), options: settings.options }
 }
 
 /// Follows the source of policies: files, or a control plane.
@@ -167,7 +228,9 @@ fn follow_policies(
 ) -> std::io::Result<JoinHandle<()>> {
     match plane {
         None => Ok(tokio::spawn(policies::follow(settings, read, installer))),
-        Some(plane) => threads::spawn("control-plane", move || control_plane::follow(plane, settings, read, installer)),
+        Some(plane) => threads::spawn("control-plane", move || {
+            control_plane::follow(plane, settings, read, installer)
+        }),
     }
 }
 
@@ -176,13 +239,13 @@ fn follow_policies(
 async fn stopping(
     shutdown: impl Future<Output = ()>,
     mirroring: JoinHandle<()>,
-    facts: &ProcessState,
+    process: &ProcessState,
     health: &Health,
     settings: &ShutdownSettings,
 ) {
     shutdown.await;
     info!(delay = ?settings.delay, "draining");
-    facts.drain();
+    process.drain();
     // Set here, so that health is updated before this function continues. The task that also
     // updates it must end first.
     mirroring.abort();
@@ -191,19 +254,18 @@ async fn stopping(
     tokio::time::sleep(settings.delay).await;
 }
 
-async fn join_tasks(tasks: impl IntoIterator<Item = JoinHandle<()>>) {
-    for task in tasks {
-        let _ = task.await;
-    }
-}
-
 /// Reloads certificates and tokens when their files change, forever.
 fn follow_files(
     certificates: [Option<Certificates>; 2],
     admission: Admission,
     metrics: &Arc<Metrics>,
 ) -> JoinHandle<()> {
-    let certificates = certificates.map(|certificates| certificates.map(|them| them.follow(Arc::clone(metrics))));
-    let all = certificates.into_iter().flatten().map(FutureExt::boxed).chain([admission.follow().boxed()]);
+    let certificates =
+        certificates.map(|certificates| certificates.map(|them| them.follow(Arc::clone(metrics))));
+    let all = certificates
+        .into_iter()
+        .flatten()
+        .map(FutureExt::boxed)
+        .chain([admission.follow().boxed()]);
     tokio::spawn(join_all(all.collect::<Vec<_>>()).map(drop))
 }

@@ -37,7 +37,11 @@ impl Observation {
             ticks.tick().await;
             let now = Instant::now();
             if let Some(live) = policies.snapshot().as_deref() {
-                self.rates.lock().sample(live.generation(), live.looks(), now.saturating_duration_since(last));
+                self.rates.lock().sample(
+                    live.generation(),
+                    live.samples(),
+                    now.saturating_duration_since(last),
+                );
                 last = now;
             }
             self.journal.expire();

@@ -10,11 +10,21 @@ use crate::telemetry::metrics::Metrics;
 pub(super) fn all(policies: &Arc<InForce>, metrics: &Arc<Metrics>) -> Vec<PlainPage> {
     let policies = Arc::clone(policies);
     let metrics = Arc::clone(metrics);
-    let rlconfig = move || policies.snapshot().as_deref().map_or_else(String::new, |live| live.policies().listing());
+    let rlconfig = move || {
+        policies.snapshot().as_deref().map_or_else(String::new, |live| live.policies().listing())
+    };
     let stats = move || stats(&metrics);
     vec![
-        PlainPage { path: "/rlconfig", help: "all limits in force, one per line", text: Arc::new(rlconfig) },
-        PlainPage { path: "/stats", help: "version, process ID and statistics", text: Arc::new(stats) },
+        PlainPage {
+            path: "/rlconfig",
+            help: "all limits in force, one per line",
+            text: Arc::new(rlconfig),
+        },
+        PlainPage {
+            path: "/stats",
+            help: "version, process ID and statistics",
+            text: Arc::new(stats),
+        },
     ]
 }
 

@@ -57,7 +57,9 @@ impl Public {
         are_examples: bool,
     ) -> io::Result<(Listener, TcpListener)> {
         readiness::wait_to_open(is_serving).await;
-        let cannot = |flag: &str, error: io::Error| io::Error::new(error.kind(), format!("error: {flag}: {error}"));
+        let cannot = |flag: &str, error: io::Error| {
+            io::Error::new(error.kind(), format!("error: {flag}: {error}"))
+        };
         let grpc = self.grpc.listen().map_err(|error| cannot("--grpc-listen", error))?;
         let http = self.http.listen(BACKLOG).map_err(|error| cannot("--http-listen", error))?;
         announce("grpc", grpc.endpoint());
@@ -102,15 +104,40 @@ pub async fn prepare(settings: &Settings) -> Result<Prepared, CannotStart> {
     }
     let listeners = bind(&settings.listen, &mut problems).await;
     let stats = statistics::bind(&settings.stats, &mut problems).await;
-    let mut report = |found: Vec<String>| problems.0.extend(found.iter().map(|what| format!("error: {what}")));
-    let certificates = settings.tls.clone().map(Certificates::load).transpose().map_err(&mut report);
-    let admin_certificates = settings.admin.tls.clone().map(Certificates::load).transpose().map_err(&mut report);
-    let admission = Admission::load(&settings.admin, settings.listen.admin.ip().is_loopback()).map_err(&mut report);
-    let connections = ConnectionLimits::new(settings, open_files).map_err(|what| report(vec![what]));
-    match (listeners, certificates, admin_certificates, admission, connections, problems.0.as_slice()) {
-        (Some(listeners), Ok(certificates), Ok(admin_certificates), Ok(admission), Ok(connections), []) => {
-            Ok(Prepared { listeners, policies, certificates, admission, admin_certificates, connections, stats })
-        }
+    let mut report =
+        |found: Vec<String>| problems.0.extend(found.iter().map(|what| format!("error: {what}")));
+    let certificates =
+        settings.tls.clone().map(Certificates::load).transpose().map_err(&mut report);
+    let admin_certificates =
+        settings.admin.tls.clone().map(Certificates::load).transpose().map_err(&mut report);
+    let admission = Admission::load(&settings.admin, settings.listen.admin.ip().is_loopback())
+        .map_err(&mut report);
+    let connections =
+        ConnectionLimits::new(settings, open_files).map_err(|what| report(vec![what]));
+    match (
+        listeners,
+        certificates,
+        admin_certificates,
+        admission,
+        connections,
+        problems.0.as_slice(),
+    ) {
+        (
+            Some(listeners),
+            Ok(certificates),
+            Ok(admin_certificates),
+            Ok(admission),
+            Ok(connections),
+            [],
+        ) => Ok(Prepared {
+            listeners,
+            policies,
+            certificates,
+            admission,
+            admin_certificates,
+            connections,
+            stats,
+        }),
         (..) => Err(problems),
     }
 }

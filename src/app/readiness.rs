@@ -10,10 +10,10 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{info, warn};
 
 use super::ProcessParts;
-use super::serving::WorkerService;
 use super::stores::Stores;
-use crate::admin::{PolicyRequirement, ProcessState, StoreState};
 use crate::grpc::health::Health;
+use crate::operations::process_state::{PolicyRequirement, ProcessState, StoreState};
+use crate::operations::workers::WorkerService;
 use crate::settings::ReadinessSettings;
 
 /// Time after which the ports open even if the process is not ready. The first connection to a
@@ -25,11 +25,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Creates the initial state: no policies loaded, and the store not reached unless readiness does
 /// not depend on it.
 pub(super) fn begin(settings: &ReadinessSettings, stores: &Stores) -> Arc<ProcessState> {
-    let facts = Arc::new(ProcessState::new(needs(settings)));
+    let process = Arc::new(ProcessState::new(needs(settings)));
     if stores.are_ready_at_once() {
-        facts.set_store(StoreState::Ready);
+        process.set_store(StoreState::Ready);
     }
-    facts
+    process
 }
 
 /// Returns the policy state that readiness requires.
@@ -45,8 +45,11 @@ fn needs(settings: &ReadinessSettings) -> PolicyRequirement {
 
 /// Mirrors the readiness of HTTP in the gRPC health service: once immediately, then on every
 /// change. Returns the task that does so, and a channel with the last state set.
-pub(super) async fn mirror(facts: &ProcessState, health: &Health) -> (JoinHandle<()>, watch::Receiver<bool>) {
-    let mut readiness = facts.readiness();
+pub(super) async fn mirror(
+    process: &ProcessState,
+    health: &Health,
+) -> (JoinHandle<()>, watch::Receiver<bool>) {
+    let mut readiness = process.readiness();
     let health = health.clone();
     let is_ready = readiness.borrow_and_update().is_ready();
     health.set(is_ready).await;
@@ -79,7 +82,7 @@ pub(super) fn follow_store(
     settings: &ReadinessSettings,
 ) -> JoinHandle<()> {
     let stores = shared.stores.clone();
-    let facts = Arc::clone(&shared.facts);
+    let process = Arc::clone(&shared.process);
     let service = Arc::clone(service);
     let ready_while_store = settings.ready_while_store;
     tokio::spawn(async move {
@@ -107,10 +110,11 @@ pub(super) fn follow_store(
                 (None, None) => StoreState::Ready,
             };
             if state != before {
-                let missing = missing_rights.map(|(address, rights)| format!("{address}: {rights}"));
+                let missing =
+                    missing_rights.map(|(address, rights)| format!("{address}: {rights}"));
                 log(before, state, replica.or(missing));
                 if !stores.are_ready_at_once() {
-                    facts.set_store(state);
+                    process.set_store(state);
                 }
                 before = state;
             }
@@ -123,7 +127,10 @@ pub(super) fn follow_store(
 fn log(before: StoreState, state: StoreState, detail: Option<String>) {
     match (before, state) {
         (_, StoreState::Replica) => {
-            warn!(address = detail, "Redis is a read-only replica; waiting for a master at this address");
+            warn!(
+                address = detail,
+                "Redis is a read-only replica; waiting for a master at this address"
+            );
         }
         (_, StoreState::Forbidden) => {
             warn!(

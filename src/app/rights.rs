@@ -68,21 +68,33 @@ impl Admission {
 
 fn read(settings: &AdminSettings) -> RightsFiles {
     let text = |path: &Path| match std::fs::read_to_string(path) {
-        Ok(text) if text.len() > MAX_BYTES => Err(format!("{}: more than {MAX_BYTES} bytes", path.display())),
+        Ok(text) if text.len() > MAX_BYTES => {
+            Err(format!("{}: more than {MAX_BYTES} bytes", path.display()))
+        }
         Ok(text) => Ok(text),
         Err(error) => Err(format!("{}: cannot be read: {error}", path.display())),
     };
-    [&settings.token_file, &settings.read_token_file].into_iter().flatten().map(|path| text(path)).collect()
+    [&settings.token_file, &settings.read_token_file]
+        .into_iter()
+        .flatten()
+        .map(|path| text(path))
+        .collect()
 }
 
 fn tokens(settings: &AdminSettings, contents: &RightsFiles) -> Result<Vec<Token>, Vec<String>> {
-    let files = [(&settings.token_file, "writer", Right::Write), (&settings.read_token_file, "reader", Right::Read)];
-    let files = files.into_iter().filter_map(|(path, unnamed, right)| Some((path.as_ref()?, unnamed, right)));
+    let files = [
+        (&settings.token_file, "writer", Right::Write),
+        (&settings.read_token_file, "reader", Right::Read),
+    ];
+    let files = files
+        .into_iter()
+        .filter_map(|(path, unnamed, right)| Some((path.as_ref()?, unnamed, right)));
     let mut tokens = Vec::new();
     let mut problems = Vec::new();
     for ((path, unnamed, right), text) in files.zip(contents) {
         let read = text.clone().and_then(|text| {
-            Token::read(&text, unnamed, right).map_err(|problem| format!("{}: {problem}", path.display()))
+            Token::read(&text, unnamed, right)
+                .map_err(|problem| format!("{}: {problem}", path.display()))
         });
         match read {
             Ok(read) => tokens.extend(read),

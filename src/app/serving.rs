@@ -2,26 +2,23 @@
 //! a store belong to a runtime. HTTP has a service of the same kind.
 
 use std::future::Future;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::ProcessParts;
-use super::stores::Stores;
 use crate::grpc::health::Health;
 use crate::grpc::request_log::RequestLog;
 use crate::grpc::rights::Allowance;
 use crate::grpc::server::{GrpcServices, Offered};
 use crate::grpc::service::Rls;
 use crate::limiter::Limiter;
+use crate::operations::workers::{WorkerService, WorkerServices};
 use crate::settings::{AnswerSettings, LimitSettings, Settings};
 use crate::spans::Tracer;
-use crate::store::any::AnyStore;
-use crate::store::clock::SystemClock;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::transport::Budget;
 use crate::transport::server::TransportServer;
@@ -51,20 +48,6 @@ pub(super) struct Serving {
     pub(super) services: WorkerServices,
 }
 
-/// A service, tied to the runtime on which it was created.
-pub(super) type WorkerService = Rls<AnyStore<SystemClock>>;
-
-/// The services of all workers.
-#[derive(Clone, Default)]
-pub(super) struct WorkerServices(Arc<Mutex<Vec<Weak<WorkerService>>>>);
-
-impl WorkerServices {
-    /// Returns the services that still exist.
-    pub(super) fn all(&self) -> Vec<Arc<WorkerService>> {
-        self.0.lock().iter().filter_map(Weak::upgrade).collect()
-    }
-}
-
 impl Serving {
     /// Creates a factory.
     pub(super) fn new(
@@ -90,11 +73,6 @@ impl Serving {
         }
     }
 
-    /// Returns the stores that services connect to.
-    pub(super) fn stores(&self) -> &Stores {
-        &self.shared.stores
-    }
-
     /// Creates a service that starts to connect to its store at once. Must be called within a
     /// runtime.
     pub(super) fn service(&self) -> Arc<WorkerService> {
@@ -104,9 +82,10 @@ impl Serving {
         let metrics = Arc::clone(metrics);
         let style = self.answers.style.clone();
         let service = Rls::new(limiter, metrics, self.limits.request, style, stores.timeout());
-        let service = service.with_tracer(self.tracer.clone()).with_budget(Arc::clone(&self.budget));
+        let service =
+            service.with_tracer(self.tracer.clone()).with_budget(Arc::clone(&self.budget));
         let service = Arc::new(service.with_request_log(self.request_log.clone()));
-        self.services.0.lock().push(Arc::downgrade(&service));
+        self.services.add(&service);
         let asking = Arc::clone(&service);
         let connected = Arc::clone(&self.connected);
         tokio::spawn(async move {
@@ -118,14 +97,24 @@ impl Serving {
 
     /// Serves connections until there are no more; once `drain` is cancelled, they only finish
     /// their pending calls.
-    pub(super) async fn serve(self: Arc<Self>, incoming: mpsc::Receiver<Accepted>, drain: CancellationToken) {
+    pub(super) async fn serve(
+        self: Arc<Self>,
+        incoming: mpsc::Receiver<Accepted>,
+        drain: CancellationToken,
+    ) {
         let service = self.service();
         let metrics = Arc::clone(&self.shared.metrics);
         let bounds = self.limits.message;
         let allowances = Arc::clone(&self.allowances);
         let budget = Arc::clone(&self.budget);
         let offered = Offered { bounds, allowances, has_reflection: self.has_reflection };
-        let services = GrpcServices::new(Arc::clone(&service), &self.health, offered, budget, Arc::clone(&metrics));
+        let services = GrpcServices::new(
+            Arc::clone(&service),
+            &self.health,
+            offered,
+            budget,
+            Arc::clone(&metrics),
+        );
         match services {
             Ok(services) => {
                 let lifetime = self.limits.lifetime;
@@ -157,8 +146,8 @@ impl Serving {
 
 /// Starts the request log, if enabled.
 fn request_log() -> Option<Arc<RequestLog>> {
-    let log =
-        RequestLog::begin().inspect_err(|error| error!(%error, "request log disabled: failed to start its thread"));
+    let log = RequestLog::begin()
+        .inspect_err(|error| error!(%error, "request log disabled: failed to start its thread"));
     log.ok().flatten().map(Arc::new)
 }
 

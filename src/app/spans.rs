@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
-
+use super::tasks::Tasks;
 use crate::otlp;
 use crate::settings::TracingSettings;
 use crate::spans::Tracer;
 use crate::telemetry::metrics::Metrics;
 
-/// Starts to export spans to the configured collector, until `ended` is cancelled.
+/// Starts to export spans to the configured collector, until the tasks end.
 pub(super) fn begin(
     settings: Option<TracingSettings>,
     metrics: &Arc<Metrics>,
-    ended: &CancellationToken,
-) -> (Option<Tracer>, Option<JoinHandle<()>>) {
-    let Some(TracingSettings { collector, sampler }) = settings else { return (None, None) };
+    tasks: &mut Tasks,
+) -> Option<Tracer> {
+    let TracingSettings { collector, sampler } = settings?;
     let (tracer, spans) = Tracer::new(sampler, Arc::clone(metrics));
-    let sending = tokio::spawn(otlp::send(collector, spans, Arc::clone(metrics), ended.clone()));
-    (Some(tracer), Some(sending))
+    let ended = tasks.token().clone();
+    let sending = tokio::spawn(otlp::send(collector, spans, Arc::clone(metrics), ended));
+    tasks.add_finishing("spans", sending);
+    Some(tracer)
 }

@@ -11,10 +11,10 @@ use tracing::{info, warn};
 use super::prepare::{CannotStart, announce};
 use crate::admin;
 use crate::settings::{PrometheusSettings, StatsSettings};
-use crate::telemetry::mapping::{Exposition, Mappings};
+use crate::statistics::Stats;
+use crate::statistics::mapping::{Exposition, Mappings};
+use crate::statistics::statsd::{self, Sending};
 use crate::telemetry::metrics::{Metrics, MetricsOptions};
-use crate::telemetry::stats::Stats;
-use crate::telemetry::statsd::{self, Sending};
 
 /// Timeout for the last send at shutdown.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -26,10 +26,14 @@ pub(super) struct StatisticsServices {
 }
 
 /// Binds the listener for Prometheus, if configured.
-pub(super) async fn bind(settings: &StatsSettings, problems: &mut CannotStart) -> Option<TcpListener> {
+pub(super) async fn bind(
+    settings: &StatsSettings,
+    problems: &mut CannotStart,
+) -> Option<TcpListener> {
     let addresses = settings.prometheus.as_ref()?.listen.as_slice();
     let bound = TcpListener::bind(addresses).await;
-    let problem = |error| problems.0.push(format!("error: --stats-prometheus-listen {addresses:?}: {error}"));
+    let problem =
+        |error| problems.0.push(format!("error: --stats-prometheus-listen {addresses:?}: {error}"));
     bound.map_err(problem).ok()
 }
 
@@ -63,7 +67,14 @@ impl StatisticsServices {
         announce("stats", listener.local_addr());
         let exposition = Arc::new(Exposition::new(stats, self.mappings, self.settings.tags));
         let path = self.settings.prometheus?.path;
-        Some(tokio::spawn(admin::serve_stats(listener, connections, path, exposition, Arc::clone(metrics), shutdown)))
+        Some(tokio::spawn(admin::serve_stats(
+            listener,
+            connections,
+            path,
+            exposition,
+            Arc::clone(metrics),
+            shutdown,
+        )))
     }
 
     /// Starts to send the statistics to statsd, if configured.

@@ -4,12 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{error, info, warn};
 
-use super::serving::WorkerService;
-use crate::admin::api::store::ServerInfo;
+use crate::algorithm::time::Micros;
+use crate::operations::servers::ServerReports;
+use crate::operations::workers::WorkerService;
 use crate::settings::{StoreLocation, StoreSettings};
 use crate::store::any::AnyStore;
 use crate::store::clock::SystemClock;
@@ -17,7 +17,7 @@ use crate::store::deny_cache::{DenialTable, DenyCache};
 use crate::store::fallback::{Fallback, Replicas};
 use crate::store::lease::Leases;
 use crate::store::memory::MemoryStore;
-use crate::store::redis::{RedisOptions, RedisStore, ReplicaCount, ServerTold, Time};
+use crate::store::redis::{RedisOptions, RedisStore, ReplicaCount, ServerReport, Time};
 use crate::telemetry::metrics::Metrics;
 
 /// Interval at which expired counters are removed and the metrics of the memory store are updated.
@@ -40,7 +40,7 @@ pub(super) struct Stores {
     denials: Option<Arc<DenialTable>>,
     metrics: Arc<Metrics>,
     /// The last report of each server, by address.
-    reports: Arc<Mutex<HashMap<String, ServerInfo>>>,
+    reports: ServerReports,
 }
 
 impl Stores {
@@ -50,12 +50,16 @@ impl Stores {
         let replicas = Replicas::new(settings.replicas.unwrap_or(std::num::NonZeroU32::MIN));
         let denials = match &settings.place {
             StoreLocation::Redis(options) if !settings.deny_cache_max.is_zero() => {
-                Some(DenialTable::new(settings.deny_cache_max, options.learns(), Arc::clone(&metrics)))
+                Some(DenialTable::new(
+                    settings.deny_cache_max,
+                    options.cacheable(),
+                    Arc::clone(&metrics),
+                ))
             }
             StoreLocation::Redis(_) | StoreLocation::Memory => None,
         };
         let id = format!("{:032x}", rand::random::<u128>()).into();
-        Self { settings, id, memory, replicas, denials, metrics, reports: Arc::default() }
+        Self { settings, id, memory, replicas, denials, metrics, reports: ServerReports::default() }
     }
 
     /// Returns the unique id of this process among those on the same store.
@@ -70,9 +74,10 @@ impl Stores {
 
     /// Returns the maximum time for which a process on the same store may remember a denial, or
     /// `None` if counters are not shared.
-    pub(super) fn remembered(&self) -> Option<Duration> {
+    pub(super) fn remembered(&self) -> Option<Micros> {
+        let micros = |length: Duration| u64::try_from(length.as_micros()).unwrap_or(u64::MAX);
         match self.settings.place {
-            StoreLocation::Redis(_) => Some(self.settings.deny_cache_max),
+            StoreLocation::Redis(_) => Some(Micros::new(micros(self.settings.deny_cache_max))),
             StoreLocation::Memory => None,
         }
     }
@@ -86,9 +91,10 @@ impl Stores {
                 let store = self.connect_redis(options);
                 let metrics = || Arc::clone(&self.metrics);
                 match &self.denials {
-                    Some(denials) => {
-                        AnyStore::Remembering(Leases::new(DenyCache::new(store, Arc::clone(denials)), metrics()))
-                    }
+                    Some(denials) => AnyStore::Remembering(Leases::new(
+                        DenyCache::new(store, Arc::clone(denials)),
+                        metrics(),
+                    )),
                     None => AnyStore::Leasing(Leases::new(store, metrics())),
                 }
             }
@@ -97,7 +103,8 @@ impl Stores {
 
     fn connect_redis(&self, options: &RedisOptions) -> RedisStore {
         let metrics = || Arc::clone(&self.metrics);
-        let fallback = Fallback::new(Arc::clone(&self.memory), Arc::clone(&self.replicas), metrics());
+        let fallback =
+            Fallback::new(Arc::clone(&self.memory), Arc::clone(&self.replicas), metrics());
         RedisStore::connect(options.clone(), Time::Server, metrics()).with_fallback(fallback)
     }
 
@@ -129,13 +136,15 @@ impl Stores {
             ticks.tick().await;
             self.memory.sweep();
             self.metrics.memory_counters.set(i64::try_from(self.memory.len()).unwrap_or(i64::MAX));
-            self.metrics.memory_bytes.set(i64::try_from(self.memory.used_bytes()).unwrap_or(i64::MAX));
+            self.metrics
+                .memory_bytes
+                .set(i64::try_from(self.memory.used_bytes()).unwrap_or(i64::MAX));
         }
     }
 
-    /// Returns the last report of each server, by address.
-    pub(super) fn reports(&self) -> HashMap<String, ServerInfo> {
-        self.reports.lock().clone()
+    /// Returns the last reports of the servers.
+    pub(super) fn reports(&self) -> &ServerReports {
+        &self.reports
     }
 
     /// Polls the servers through the store of a service, forever. Records their reports, and warns
@@ -148,9 +157,13 @@ impl Stores {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let servers = store.told().await;
+            let servers = store.server_reports().await;
             for server in &servers {
-                self.metrics.servers.set(&server.address, server.evicted_keys, seconds(server.clock_offset_us));
+                self.metrics.servers.set(
+                    &server.address,
+                    server.evicted_keys,
+                    seconds(server.clock_offset_us),
+                );
                 let before = runs.insert(server.address.clone(), server.run.clone());
                 if before.is_some_and(|before| before != server.run) {
                     warn!(address = server.address, "store server restarted");
@@ -160,25 +173,34 @@ impl Stores {
             replicas = self.report_replicas(&servers, replicas);
             let gone: Vec<_> = {
                 let masters = store.health();
-                let is_gone = |address: &&String| masters.iter().all(|node| node.address != **address);
+                let is_gone =
+                    |address: &&String| masters.iter().all(|node| node.address != **address);
                 runs.keys().filter(is_gone).cloned().collect()
             };
             for address in gone {
                 runs.remove(&address);
                 self.metrics.servers.forget(&address);
-                self.reports.lock().remove(&address);
+                self.reports.remove(&address);
             }
-            self.reports.lock().extend(servers.into_iter().map(|server| (server.address.clone(), server_info(server))));
+            self.reports.record(servers);
         }
     }
 
     /// Exports the clock offsets of replicas, and removes those of replicas that are no longer
     /// known. Returns the known replicas.
-    fn report_replicas(&self, servers: &[ServerTold], before: HashSet<Followed>) -> HashSet<Followed> {
+    fn report_replicas(
+        &self,
+        servers: &[ServerReport],
+        before: HashSet<Followed>,
+    ) -> HashSet<Followed> {
         let mut known = HashSet::new();
         for server in servers {
             for replica in &server.replicas {
-                self.metrics.servers.set_replica(&server.address, &replica.address, seconds(replica.offset_us));
+                self.metrics.servers.set_replica(
+                    &server.address,
+                    &replica.address,
+                    seconds(replica.offset_us),
+                );
                 known.insert((server.address.clone(), replica.address.clone()));
             }
         }
@@ -210,16 +232,4 @@ impl Stores {
 fn seconds(micros: i64) -> f64 {
     let length = Duration::from_micros(micros.unsigned_abs()).as_secs_f64();
     if micros < 0 { -length } else { length }
-}
-
-fn server_info(server: ServerTold) -> ServerInfo {
-    ServerInfo {
-        at: jiff::Timestamp::now().to_string(),
-        role: server.role,
-        used_bytes: server.used_bytes,
-        evicted_keys: server.evicted_keys,
-        uptime_seconds: server.uptime.as_secs(),
-        clock_offset_us: server.clock_offset_us,
-        round_trip_us: u64::try_from(server.round_trip.as_micros()).unwrap_or(u64::MAX),
-    }
 }

@@ -27,7 +27,10 @@ pub(super) fn spawn<F: Future<Output = ()>>(
     let (alive, aborted) = oneshot::channel::<Infallible>();
     let (running, ended) = oneshot::channel::<Infallible>();
     // Begun by the runtime are those of `spawn_blocking` alone.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().on_thread_start(lower_priority).build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .on_thread_start(lower_priority)
+        .build()?;
     std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         runtime.block_on(async {
             tokio::select! {

@@ -9,18 +9,18 @@ use tokio::task::JoinHandle;
 use tracing::error;
 
 use super::files::ConnectionLimits;
-use super::operations::WorkerOperations;
 use super::{ProcessParts, pages, threads};
 use crate::admin::api::Api;
 use crate::admin::rights::AdminRights;
 use crate::admin::server::{AdminHandshake, Secured};
 use crate::admin::{self, Administration, Decide};
+use crate::operations::Operations;
 use crate::transport::tls::{ServerTls, client_name};
 
 /// The parts of the admin server.
 pub(super) struct Web {
     pub(super) shared: ProcessParts,
-    pub(super) operations: WorkerOperations,
+    pub(super) operations: Operations,
     pub(super) rights: Arc<AdminRights>,
     pub(super) connections: ConnectionLimits,
     /// TLS of the admin port; `None` for plaintext.
@@ -39,12 +39,14 @@ pub(super) fn serve_public(
     decide: Decide,
     end: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
-    let facts = Arc::clone(&shared.facts);
+    let process = Arc::clone(&shared.process);
     let metrics = Arc::clone(&shared.metrics);
     let listener = listener.into_std()?;
     threads::spawn("http", move || async move {
         match TcpListener::from_std(listener) {
-            Ok(listener) => admin::serve_public(listener, connections, facts, metrics, decide, end).await,
+            Ok(listener) => {
+                admin::serve_public(listener, connections, process, metrics, decide, end).await
+            }
             Err(error) => error!(%error, "failed to serve HTTP"),
         }
     })
@@ -57,13 +59,13 @@ impl Web {
         listener: TcpListener,
         end: impl Future<Output = ()> + Send + 'static,
     ) -> JoinHandle<()> {
-        let ProcessParts { metrics, policies, facts, observation, .. } = self.shared;
+        let ProcessParts { metrics, policies, process, observation, .. } = self.shared;
         let administration = Administration {
             pages: pages::all(&policies, &metrics),
             metrics,
             connections: self.connections.admin,
             api: Api {
-                facts,
+                process,
                 policies,
                 journal: observation.journal,
                 rates: observation.rates,

@@ -43,8 +43,12 @@ impl Workers {
         count: usize,
         serve: impl Fn(mpsc::Receiver<Accepted>, CancellationToken) -> F + Clone + Send + 'static,
     ) -> std::io::Result<Self> {
-        let mut workers =
-            Self { queues: vec![], threads: vec![], drain: CancellationToken::new(), abort: CancellationToken::new() };
+        let mut workers = Self {
+            queues: vec![],
+            threads: vec![],
+            drain: CancellationToken::new(),
+            abort: CancellationToken::new(),
+        };
         for number in 0..count {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let (queue, incoming) = mpsc::channel(BACKLOG);
@@ -72,7 +76,11 @@ impl Workers {
         let failed = LogThrottle::default();
         for queue in self.queues.iter().cycle() {
             let accepted = loop {
-                match listener.accept().await.map(|carrier| (registry.register(carrier.peer()), carrier)) {
+                match listener
+                    .accept()
+                    .await
+                    .map(|carrier| (registry.register(carrier.peer()), carrier))
+                {
                     Ok((Some(registration), carrier)) => break Accepted { carrier, registration },
                     Ok((None, _)) => {}
                     Err(error) => {

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use super::settings::errors;
-use crate::settings::envoyproxy::{Flag, Translation, translate};
+use crate::envoyproxy::{Flag, Translation, translate};
 
 /// Name of the binary of envoyproxy/ratelimit.
 const ENVOYPROXY_NAME: &str = "ratelimit";
@@ -18,13 +18,15 @@ const FLAG: &str = "--envoyproxy-env";
 /// All variables that are not supported.
 pub(super) fn expanded(
     mut arguments: Vec<OsString>,
-    variables: &crate::settings::envoyproxy::Variables,
+    variables: &crate::envoyproxy::Variables,
 ) -> Result<(Vec<OsString>, Vec<String>), String> {
     let name = arguments.first().and_then(|name| Path::new(name).file_name());
     if name == Some(OsStr::new(ENVOYPROXY_NAME)) {
         arguments.splice(1..1, ["serve", FLAG].map(OsString::from));
     }
-    let Some(position) = arguments.iter().position(|argument| argument == FLAG) else { return Ok((arguments, vec![])) };
+    let Some(position) = arguments.iter().position(|argument| argument == FLAG) else {
+        return Ok((arguments, vec![]));
+    };
     let translation: Translation = translate(variables);
     if let Some(errors) = errors(&translation) {
         return Err(errors);
@@ -40,7 +42,8 @@ mod tests {
     use super::*;
 
     fn expand(arguments: &[&str], set: &[(&str, &str)]) -> Result<Vec<String>, String> {
-        let variables = set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let variables =
+            set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let (words, _) = expanded(arguments.iter().map(OsString::from).collect(), &variables)?;
         Ok(words.into_iter().map(|word| word.into_string().unwrap()).collect())
     }
@@ -51,9 +54,17 @@ mod tests {
             let words = expand(arguments, &[("GRPC_PORT", "1")]).unwrap();
             assert_eq!(words[1..3], ["serve", "--grpc-listen=0.0.0.0:1"]);
         }
-        let words = expand(&["tollgate", "--envoyproxy-env", "--grpc-listen", "[::]:2"], &[]).unwrap();
+        let words =
+            expand(&["tollgate", "--envoyproxy-env", "--grpc-listen", "[::]:2"], &[]).unwrap();
         assert_eq!(words[words.len() - 2..], ["--grpc-listen", "[::]:2"]);
-        assert_eq!(expand(&["tollgate", "serve"], &[("GRPC_PORT", "x")]).unwrap(), ["tollgate", "serve"]);
-        assert!(expand(&["ratelimit"], &[("GRPC_PORT", "x")]).unwrap_err().contains("error: GRPC_PORT: expected"));
+        assert_eq!(
+            expand(&["tollgate", "serve"], &[("GRPC_PORT", "x")]).unwrap(),
+            ["tollgate", "serve"]
+        );
+        assert!(
+            expand(&["ratelimit"], &[("GRPC_PORT", "x")])
+                .unwrap_err()
+                .contains("error: GRPC_PORT: expected")
+        );
     }
 }

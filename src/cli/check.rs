@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use super::load;
 use super::output::print;
 use super::table::counted;
-use crate::policy::{Imposes, PolicyReport, PolicySet, Rule};
+use crate::policy::{Imposes, PolicySet, ProblemReport, Rule};
 use crate::settings::{MessageFlag, ReadingFlags};
 
 /// Validate policy files
@@ -38,21 +38,31 @@ impl CheckArgs {
             Ok((found, warnings)) => {
                 // A closed standard error is no reason to fail.
                 let _ = write!(io::stderr(), "{warnings}");
-                print(format_args!("{found}\nrequests: --max-message of {}\n", self.message.room()));
+                print(format_args!(
+                    "{found}\nrequests: --max-message of {}\n",
+                    self.message.room()
+                ));
                 ExitCode::SUCCESS
             }
             Err(report) => {
-                let _ = writeln!(io::stderr(), "{report}\nerror: {} found", counted(report.len(), "problem"));
+                let _ = writeln!(
+                    io::stderr(),
+                    "{report}\nerror: {} found",
+                    counted(report.len(), "problem")
+                );
                 ExitCode::FAILURE
             }
         }
     }
 
-    fn check(&self) -> Result<(PolicyTotals, PolicyReport), PolicyReport> {
+    fn check(&self) -> Result<(PolicyTotals, ProblemReport), ProblemReport> {
         let (files, loaded) = load(&self.reading, &self.paths)?;
         Ok((PolicyTotals::of(files, &loaded.policies, loaded.warnings.len()), loaded.warnings))
     }
 }
+
+/// Requirement of limits with holds on their callers.
+const IDS: &str = "requests need a last entry tollgate.reserve with an ID that is unique and that clients cannot choose";
 
 /// Summary of the policies, in numbers.
 #[derive(Debug)]
@@ -62,17 +72,33 @@ struct PolicyTotals {
     rules: usize,
     limits: usize,
     candidates: usize,
+    /// Rate limits with holds.
+    holding: usize,
+    /// Limits on hits in flight.
+    in_flight: usize,
     warnings: usize,
     version: String,
 }
 
 impl PolicyTotals {
     fn of(files: usize, policies: &PolicySet, warnings: usize) -> Self {
+        let limits = || {
+            policies.rules().filter_map(|rule| match rule.imposes() {
+                Imposes::Limit(limit) => Some(limit),
+                Imposes::Nothing | Imposes::Unlimited => None,
+            })
+        };
+        let in_flight = limits().filter(|limit| limit.in_flight().is_some()).count();
         Self {
             files,
             domains: policies.policies().count(),
             rules: policies.rules().count(),
-            limits: policies.rules().filter(|rule| matches!(rule.imposes(), Imposes::Limit(_))).count(),
+            limits: limits().count(),
+            holding: limits()
+                .filter(|limit| limit.hold().is_some())
+                .count()
+                .saturating_sub(in_flight),
+            in_flight,
             candidates: policies.rules().filter_map(Rule::candidate).count(),
             warnings,
             version: policies.version().to_owned(),
@@ -89,8 +115,24 @@ impl fmt::Display for PolicyTotals {
             counted(self.limits, "limit"),
         ];
         let candidates = (self.candidates > 0).then(|| counted(self.candidates, "candidate"));
-        let parts: Vec<_> = parts.into_iter().chain(candidates).chain([counted(self.warnings, "warning")]).collect();
-        write!(f, "ok: {}; version {}", parts.join(", "), self.version)
+        let parts: Vec<_> = parts
+            .into_iter()
+            .chain(candidates)
+            .chain([counted(self.warnings, "warning")])
+            .collect();
+        write!(f, "ok: {}; version {}", parts.join(", "), self.version)?;
+        if self.holding > 0 {
+            let limits = counted(self.holding, "limit");
+            write!(f, "\nholds: {limits} corrected by the cost of a commit; {IDS}")?;
+        }
+        if self.in_flight > 0 {
+            let limits = counted(self.in_flight, "limit");
+            write!(
+                f,
+                "\nin flight: {limits} whose slots end by a settle, or else at their ttl; {IDS}"
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -101,7 +143,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn check(text: &str) -> Result<(PolicyTotals, PolicyReport), PolicyReport> {
+    fn check(text: &str) -> Result<(PolicyTotals, ProblemReport), ProblemReport> {
         let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
         fs::write(file.path(), text).unwrap();
         #[derive(clap::Parser)]
@@ -118,8 +160,30 @@ mod tests {
         let text = "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day, requests_per_unit: 1}\n- key: b\n";
         let (found, warnings) = check(text).unwrap();
         let text = found.to_string();
-        assert!(text.starts_with("ok: 1 file, 1 domain, 2 rules, 1 limit, 0 warnings; version "), "{text}");
+        assert!(
+            text.starts_with("ok: 1 file, 1 domain, 2 rules, 1 limit, 0 warnings; version "),
+            "{text}"
+        );
         assert!(warnings.is_empty());
+    }
+
+    #[test]
+    fn limits_with_holds_want_ids_that_clients_cannot_choose() {
+        let text = "domain: d
+descriptors:
+- {key: a, rate_limit: {algorithm: concurrency, in_flight: 2, hold: {ttl: 60s}}}
+- {key: b, rate_limit: {unit: day, requests_per_unit: 1, hold: {ttl: 60s}}}
+- {key: c, rate_limit: {unit: day, requests_per_unit: 1}}
+";
+        let (found, _) = check(text).unwrap();
+        let text = found.to_string();
+        let lines: Vec<_> = text.lines().skip(1).collect();
+        assert!(
+            matches!(lines[..], [holds, slots] if holds.starts_with("holds: 1 limit corrected by")
+                && slots.starts_with("in flight: 1 limit whose slots end by")),
+            "{text}"
+        );
+        assert_eq!(text.matches("an ID that is unique and that clients cannot choose").count(), 2);
     }
 
     #[test]

@@ -35,7 +35,10 @@ pub struct CheckStore {
 impl CheckStore {
     /// Runs the check and prints the findings.
     pub fn run(self) -> ExitCode {
-        match block_on(self.examine()).map_err(|error| error.to_string()).and_then(|examined| examined) {
+        match block_on(self.examine())
+            .map_err(|error| error.to_string())
+            .and_then(|examined| examined)
+        {
             Ok(findings) => {
                 print(text(&findings));
                 let is_usable = findings.iter().all(|finding| finding.grade < Grade::Problem);
@@ -47,7 +50,8 @@ impl CheckStore {
 
     async fn examine(self) -> Result<Vec<StoreFinding>, String> {
         let StoreLocation::Redis(options) = self.redis.complete(place(&self.store)?)? else {
-            return Err("`memory` is part of the service and needs no check; expected a Redis URL".to_owned());
+            return Err("`memory` is part of the service and needs no check; expected a Redis URL"
+                .to_owned());
         };
         let store = RedisStore::connect(*options, Time::Server, Metrics::new());
         if tokio::time::timeout(CONNECT_TIMEOUT, store.connected()).await.is_ok() {

@@ -38,11 +38,15 @@ impl ClientTlsFlags {
         if !self.tls {
             return Ok(None);
         }
-        let read = |path: &PathBuf| std::fs::read(path).map_err(|error| UnreadableFile { path: path.clone(), error });
+        let read = |path: &PathBuf| {
+            std::fs::read(path).map_err(|error| UnreadableFile { path: path.clone(), error })
+        };
         let identity = self.cert.as_ref().zip(self.key.as_ref());
         Ok(Some(ClientTls {
             authorities: self.ca.as_ref().map(read).transpose()?,
-            identity: identity.map(|(chain, key)| Ok::<_, UnreadableFile>((read(chain)?, read(key)?))).transpose()?,
+            identity: identity
+                .map(|(chain, key)| Ok::<_, UnreadableFile>((read(chain)?, read(key)?)))
+                .transpose()?,
             name: self.server_name.clone(),
         }))
     }

@@ -6,7 +6,8 @@ use serde::Serialize;
 use super::api::ServerArgs;
 use super::output::{print, report_error};
 use super::{block_on, table};
-use crate::admin::api::counter::{Changed, StateView};
+use crate::admin::api::counter::Changed;
+use crate::admin::api::state::StateView;
 use crate::printable::escaped;
 
 /// Explains the number of remaining hits beside a grant.
@@ -70,21 +71,34 @@ fn text(changed: &Changed) -> String {
     let key = escaped(&changed.key);
     let rows = [("before", before), ("after", after)];
     let rows = rows.map(|(word, state)| {
-        let granted =
-            state.grant.as_ref().map(|grant| format!("{} until {}", grant.remaining, when(&grant.until, &state.at)));
-        [word.to_owned(), used(state), granted.unwrap_or_else(|| "none".to_owned()), state.remaining.to_string()]
+        let granted = state
+            .grant
+            .as_ref()
+            .map(|grant| format!("{} until {}", grant.remaining, when(&grant.until, &state.at)));
+        [
+            word.to_owned(),
+            used(state),
+            granted.unwrap_or_else(|| "none".to_owned()),
+            state.remaining.to_string(),
+        ]
     });
     let table = table::of(["", "used", "granted", "remaining"], rows.into_iter());
     // A request is charged to the limit or to the grant, so they do not add up.
     let has_grant = before.grant.is_some() || after.grant.is_some();
     let limit_or_grant = if has_grant { REMAINING_WITH_GRANT } else { "" };
-    let notes: String = changed.notes.iter().map(|note| format!("note: {}\n", escaped(note))).collect();
-    format!("{key}, rule {rule} in {domain}\n{table}{limit_or_grant}{notes}note: {}\n", changed.elsewhere)
+    let notes: String =
+        changed.notes.iter().map(|note| format!("note: {}\n", escaped(note))).collect();
+    format!(
+        "{key}, rule {rule} in {domain}\n{table}{limit_or_grant}{notes}note: {}\n",
+        changed.elsewhere
+    )
 }
 
 /// Formats an instant as a time of day in UTC, with the date if it differs from that of `now`.
 pub(super) fn when(text: &str, now: &str) -> String {
-    let (Ok(at), Ok(now)) = (text.parse::<Timestamp>(), now.parse::<Timestamp>()) else { return text.to_owned() };
+    let (Ok(at), Ok(now)) = (text.parse::<Timestamp>(), now.parse::<Timestamp>()) else {
+        return text.to_owned();
+    };
     let day = |at: Timestamp| at.strftime("%Y-%m-%d").to_string();
     let time = at.strftime("%H:%M:%S");
     if day(at) == day(now) { time.to_string() } else { format!("{} {time}", day(at)) }
@@ -92,7 +106,9 @@ pub(super) fn when(text: &str, now: &str) -> String {
 
 /// Formats the time from one instant to another, rounded up to whole seconds.
 pub(super) fn length(from: &str, to: &str) -> String {
-    let (Ok(from), Ok(to)) = (from.parse::<Timestamp>(), to.parse::<Timestamp>()) else { return String::new() };
+    let (Ok(from), Ok(to)) = (from.parse::<Timestamp>(), to.parse::<Timestamp>()) else {
+        return String::new();
+    };
     let seconds = to.duration_since(from).as_millis_f64() / 1_000.0;
     let seconds = SignedDuration::try_from_secs_f64(seconds.ceil()).unwrap_or_default();
     format!("{seconds:#}")

@@ -57,7 +57,7 @@ impl Diff {
         }
     }
 
-    fn policies(&self, path: &Path) -> Result<PolicySet, crate::policy::PolicyReport> {
+    fn policies(&self, path: &Path) -> Result<PolicySet, crate::policy::ProblemReport> {
         Ok(load(&self.reading, &[path.to_owned()])?.1.policies)
     }
 }
@@ -77,8 +77,9 @@ fn json_of(old: &PolicySet, new: &PolicySet, changes: &[Change]) -> Value {
             CounterEffect::Dropped => "dropped",
         };
         let details = change.details.iter();
-        let details: Vec<_> =
-            details.map(|Detail { what, old, new }| json!({ "what": what, "old": old, "new": new })).collect();
+        let details: Vec<_> = details
+            .map(|Detail { what, old, new }| json!({ "what": what, "old": old, "new": new }))
+            .collect();
         json!({
             "change": kind, "from": from, "domain": change.domain, "rule": change.rule, "who": change.who,
             "details": details, "counters": counters, "instead": change.instead,

@@ -40,7 +40,11 @@ impl DryRun {
     fn of(policies: Arc<InForce>) -> Self {
         let clock = Arc::new(ManualClock::default());
         let store = Arc::new(MemoryStore::new(BOUNDS, Arc::clone(&clock)));
-        Self { limiter: Limiter::new(Arc::clone(&policies), store, Modes::default()), clock, policies }
+        Self {
+            limiter: Limiter::new(Arc::clone(&policies), store, Modes::default()),
+            clock,
+            policies,
+        }
     }
 
     /// Returns a snapshot of the policies.
@@ -60,6 +64,8 @@ impl DryRun {
     ) -> Result<Decision<'a>, Undecided> {
         self.clock.set(at);
         let now = Instant::now();
-        self.limiter.decide(snapshot, request, now.checked_add(DECISION_TIMEOUT).unwrap_or(now)).await
+        self.limiter
+            .decide(snapshot, request, now.checked_add(DECISION_TIMEOUT).unwrap_or(now))
+            .await
     }
 }

@@ -22,7 +22,12 @@ Examples:
   tollgate explain --policy config/policies/ tiers plan=free,user=42")]
 pub struct Explain {
     /// Policy file or directory. May be repeated
-    #[arg(long = "policy", value_name = "PATH", env = "TOLLGATE_POLICY", default_value = "config/policies")]
+    #[arg(
+        long = "policy",
+        value_name = "PATH",
+        env = "TOLLGATE_POLICY",
+        default_value = "config/policies"
+    )]
     policies: Vec<PathBuf>,
     #[command(flatten)]
     reading: ReadingFlags,
@@ -46,7 +51,9 @@ impl Explain {
         };
         let owned = match read_text(&self.descriptor) {
             Ok(owned) => owned,
-            Err(error) => return report_error(format_args!("descriptor `{}`: {error}", self.descriptor)),
+            Err(error) => {
+                return report_error(format_args!("descriptor `{}`: {error}", self.descriptor));
+            }
         };
         let (text, rule) = explain::explain(&policies, &self.domain, &owned.entries());
         print(text);

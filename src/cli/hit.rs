@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use super::block_on;
 use super::client_tls::{ClientTlsFlags, UnreadableFile};
 use super::output::{report_error, try_print};
-use crate::descriptor;
+use crate::algorithm::hold::MAX_ID;
+use crate::descriptor::{self, hold};
 use crate::grpc::client::{ClientError, RateLimitClient};
 use crate::grpc::json::{self, JsonError};
 use crate::grpc::proto::rate_limit_descriptor::Entry;
@@ -28,6 +29,9 @@ Examples:
   tollgate hit 127.0.0.1:8081 gateway remote_address=203.0.113.7 --hits 0
   # Send two descriptors, three times
   tollgate hit 127.0.0.1:8081 tiers plan=free,user=ann plan=premium,user=ann --count 3
+  # Reserve 500 tokens by an ID, and correct them to what was used
+  tollgate hit 127.0.0.1:8081 llm tenant=a --reserve r1 --hits 500
+  tollgate hit 127.0.0.1:8081 llm tenant=a --commit r1 --hits 320
   # Connect with TLS and a private CA
   tollgate hit ratelimit.svc:8081 tiers plan=free,user=ann --tls --ca ca.crt")]
 pub struct Hit {
@@ -44,6 +48,16 @@ pub struct Hit {
     /// Number of hits to charge per descriptor. 0 checks the limit without charging it.
     #[arg(long, value_name = "N")]
     hits: Option<u64>,
+    /// Reserve the hits by this ID, for a limit with `hold`. Appends the entry tollgate.reserve to
+    /// each descriptor.
+    #[arg(long, value_name = "ID", value_parser = hold_id, group = "hold")]
+    reserve: Option<String>,
+    /// End the oldest hold of this ID with its cost, --hits. Appends the entry tollgate.commit.
+    #[arg(long, value_name = "ID", value_parser = hold_id, group = "hold", requires = "hits")]
+    commit: Option<String>,
+    /// End the oldest hold of this ID without a cost. Appends the entry tollgate.settle.
+    #[arg(long, value_name = "ID", value_parser = hold_id, group = "hold", conflicts_with = "hits")]
+    settle: Option<String>,
     /// Number of requests to send.
     #[arg(long, value_name = "N", default_value_t = 1)]
     count: u32,
@@ -102,27 +116,47 @@ impl Hit {
     }
 
     fn request(&self) -> Result<RateLimitRequest, HitError> {
-        let entry =
-            |entry: descriptor::Entry<'_>| Entry { key: entry.key.to_vec().into(), value: entry.value.to_vec().into() };
+        let entry = |entry: descriptor::Entry<'_>| Entry {
+            key: entry.key.to_vec().into(),
+            value: entry.value.to_vec().into(),
+        };
         let descriptor = |text: &String| {
-            let owned = read_text(text).map_err(|error| HitError::Descriptor { text: text.clone(), error })?;
-            let entries = owned.entries().into_iter().map(entry).collect();
-            Ok::<_, HitError>(RateLimitDescriptor { entries, hits_addend: self.hits, ..Default::default() })
+            let owned = read_text(text)
+                .map_err(|error| HitError::Descriptor { text: text.clone(), error })?;
+            let entries = owned.entries().into_iter().chain(self.operation()).map(entry);
+            Ok::<_, HitError>(RateLimitDescriptor {
+                entries: entries.collect(),
+                hits_addend: self.hits,
+                ..Default::default()
+            })
         };
         let descriptors = self.descriptors.iter().map(descriptor).collect::<Result<_, _>>()?;
         Ok(RateLimitRequest { domain: self.domain.clone(), descriptors, hits_addend: 0 })
     }
 
+    /// Returns the entry of the operation on a hold, if there is one.
+    fn operation(&self) -> Option<descriptor::Entry<'_>> {
+        let operations = [
+            (hold::RESERVE, &self.reserve),
+            (hold::COMMIT, &self.commit),
+            (hold::SETTLE, &self.settle),
+        ];
+        let (key, id) = operations.into_iter().find_map(|(key, id)| Some((key, id.as_ref()?)))?;
+        Some(descriptor::Entry { key: key.as_bytes(), value: id.as_bytes() })
+    }
+
     fn text(&self, response: &RateLimitResponse) -> String {
         let lines = self.descriptors.iter().zip(&response.statuses);
-        let lines = lines.map(|(descriptor, status)| format!("  {descriptor}: {}\n", self.status_text(status)));
+        let lines = lines
+            .map(|(descriptor, status)| format!("  {descriptor}: {}\n", self.status_text(status)));
         std::iter::once(format!("{}\n", code_name(response.overall_code))).chain(lines).collect()
     }
 
     /// Returns `true` if a peek finds no remaining hits. The status itself is OK, since 0 hits
     /// always fit.
     fn is_used_up(&self, status: &DescriptorStatus) -> bool {
-        self.hits == Some(0) && status.current_limit.is_some() && status.limit_remaining == 0
+        let is_peek = self.hits == Some(0) && self.commit.is_none();
+        is_peek && status.current_limit.is_some() && status.limit_remaining == 0
     }
 
     /// Formats a status, such as `OK, 99 of 100 per minute remaining, resets in 42s`.
@@ -133,7 +167,10 @@ impl Hit {
             let none = format!(
                 "no limit applies: no policy for domain `{domain}`, or no matching rule; see `tollgate explain`"
             );
-            return format!("{code}, {}", if status.limit_remaining == u32::MAX { "unlimited by rule" } else { &none });
+            return format!(
+                "{code}, {}",
+                if status.limit_remaining == u32::MAX { "unlimited by rule" } else { &none }
+            );
         };
         let hits = self.hits.unwrap_or(1);
         let wait = status.duration_until_reset.as_ref().map(|wait| wait.seconds);
@@ -157,6 +194,14 @@ impl Hit {
     }
 }
 
+/// Parses the ID of a hold.
+fn hold_id(text: &str) -> Result<String, String> {
+    match text.len() {
+        1..=MAX_ID => Ok(text.to_owned()),
+        found => Err(format!("expected 1 to {MAX_ID} bytes, found {found}")),
+    }
+}
+
 fn code_name(code: i32) -> &'static str {
     match Code::try_from(code) {
         Ok(Code::Ok) => "OK",
@@ -167,7 +212,9 @@ fn code_name(code: i32) -> &'static str {
 
 fn limit_text(limit: &RateLimit) -> String {
     let unit = match Unit::try_from(limit.unit) {
-        Ok(Unit::Unknown) | Err(_) => return with_name(limit, format!("{}", limit.requests_per_unit)),
+        Ok(Unit::Unknown) | Err(_) => {
+            return with_name(limit, format!("{}", limit.requests_per_unit));
+        }
         Ok(unit) => unit.as_str_name().to_lowercase(),
     };
     let per = match limit.unit_multiplier {

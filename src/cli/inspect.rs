@@ -9,8 +9,9 @@ use super::counter::{CounterArgs, length, when};
 use super::output::{print, report_error};
 use super::{block_on, table};
 use crate::admin::api::ask::TallyView;
-use crate::admin::api::counter::{CounterView, StateView};
+use crate::admin::api::counter::CounterView;
 use crate::admin::api::denials::DenialView;
+use crate::admin::api::state::StateView;
 use crate::printable::escaped;
 
 /// Maximum number of callers to show, those with the most hits first.
@@ -37,7 +38,8 @@ impl Inspect {
     pub fn run(self) -> ExitCode {
         let CounterArgs { server, domain, descriptor, .. } = &self.which;
         let query = [("domain", domain.as_str()), ("descriptor", descriptor.as_str())];
-        let view = block_on(server.get::<CounterView>("counter", &query)).map_err(|error| error.to_string());
+        let view = block_on(server.get::<CounterView>("counter", &query))
+            .map_err(|error| error.to_string());
         match view.and_then(|view| view) {
             Ok(view) => {
                 let text = if self.which.json { table::json(&view) } else { self.text(&view) };
@@ -50,8 +52,11 @@ impl Inspect {
 
     fn text(&self, view: &CounterView) -> String {
         let rows = rows(view);
-        let mut text: String = rows.iter().map(|(name, value)| format!("{name:<9} {}\n", escaped(value))).collect();
-        let suggestion = |command: &str, effect: &str| format!("  {}\n      {effect}\n", self.which.command(command));
+        let mut text: String =
+            rows.iter().map(|(name, value)| format!("{name:<9} {}\n", escaped(value))).collect();
+        let suggestion = |command: &str, effect: &str| {
+            format!("  {}\n      {effect}\n", self.which.command(command))
+        };
         let hits = view.denials.as_ref().map_or(1, |denials| denials.last_hits.max(1));
         text.push('\n');
         if view.denials.as_ref().is_some_and(DenialView::never_fits) {
@@ -62,8 +67,12 @@ impl Inspect {
             ));
         }
         text.push_str(&match view.state.remaining {
-            _ if view.is_shadow => "Shadow mode: no request is denied. To change the counter:\n".to_owned(),
-            remaining if remaining >= hits => "Hits remain. To change the counter anyway:\n".to_owned(),
+            _ if view.is_shadow => {
+                "Shadow mode: no request is denied. To change the counter:\n".to_owned()
+            }
+            remaining if remaining >= hits => {
+                "Hits remain. To change the counter anyway:\n".to_owned()
+            }
             _ if hits == 1 => "To admit the next hit:\n".to_owned(),
             _ => format!("To admit a request of {hits} hits, like the last denied one:\n"),
         });
@@ -79,22 +88,30 @@ impl Inspect {
 fn grant(hits: u64, state: &StateView) -> (String, String) {
     let hits = hits.max(DEFAULT_GRANT);
     let Some(current) = &state.grant else {
-        return (format!("grant {hits} --for 10m"), format!("adds {hits} hits to the limit for 10 minutes"));
+        return (
+            format!("grant {hits} --for 10m"),
+            format!("adds {hits} hits to the limit for 10 minutes"),
+        );
     };
     let all = hits.saturating_add(current.remaining);
     let left = current.remaining;
     let end = when(&current.until, &state.at);
     let at_ten = state.at.parse::<Timestamp>().ok().and_then(|at| at.checked_add(TEN_MINUTES).ok());
-    let is_later = at_ten.zip(current.until.parse::<Timestamp>().ok()).is_some_and(|(ten, until)| until > ten);
+    let is_later =
+        at_ten.zip(current.until.parse::<Timestamp>().ok()).is_some_and(|(ten, until)| until > ten);
     if is_later {
         (
             format!("grant {all} --until {}", current.until),
-            format!("adds {hits} hits to the {left} remaining of the current grant, until {end} as before"),
+            format!(
+                "adds {hits} hits to the {left} remaining of the current grant, until {end} as before"
+            ),
         )
     } else {
         (
             format!("grant {all} --for 10m"),
-            format!("adds {hits} hits to the {left} remaining of the current grant, for 10 minutes from now"),
+            format!(
+                "adds {hits} hits to the {left} remaining of the current grant, for 10 minutes from now"
+            ),
         )
     }
 }
@@ -111,16 +128,28 @@ fn rows(view: &CounterView) -> Vec<(&'static str, String)> {
         ("state", availability(view)),
     ];
     for window in &state.windows {
-        let reset =
-            if window.used == 0 { String::new() } else { format!("; resets at {}", when(&window.reset_at, now)) };
-        rows.push(("used", format!("{} of {}; {} remaining{reset}", window.used, window.limit, window.remaining)));
+        let reset = if window.used == 0 {
+            String::new()
+        } else {
+            format!("; resets at {}", when(&window.reset_at, now))
+        };
+        rows.push((
+            "used",
+            format!("{} of {}; {} remaining{reset}", window.used, window.limit, window.remaining),
+        ));
     }
+    rows.extend(held(view));
     if let Some(grant) = &state.grant {
         let remaining = table::counted(grant.remaining, "hit");
-        rows.push(("granted", format!("{remaining} remaining; expires at {}", when(&grant.until, now))));
+        rows.push((
+            "granted",
+            format!("{remaining} remaining; expires at {}", when(&grant.until, now)),
+        ));
     }
     match &view.denials {
-        None if view.denials_missing.is_some() => rows.push(("denials", "none recorded".to_owned())),
+        None if view.denials_missing.is_some() => {
+            rows.push(("denials", "none recorded".to_owned()))
+        }
         None => rows.push(("denials", "none recorded in the last 15 minutes".to_owned())),
         Some(denials) => {
             let first = when(&denials.first, now);
@@ -133,7 +162,10 @@ fn rows(view: &CounterView) -> Vec<(&'static str, String)> {
                 1 => format!("once at {last}"),
                 count => format!("{count} times from {first} to {last}"),
             };
-            rows.push(("denials", format!("{times}, {}{callers}", table::counted(denials.hits, "hit"))));
+            rows.push((
+                "denials",
+                format!("{times}, {}{callers}", table::counted(denials.hits, "hit")),
+            ));
         }
     }
     let missing = |reason: &String| ("denials", format!("some may be missing: {reason}"));
@@ -147,11 +179,41 @@ fn rows(view: &CounterView) -> Vec<(&'static str, String)> {
     rows
 }
 
+/// Returns the rows of open holds.
+fn held(view: &CounterView) -> Vec<(&'static str, String)> {
+    let unknown = view.held_unknown.iter().map(|reason| ("held", reason.clone()));
+    let mut rows: Vec<_> = unknown.collect();
+    let Some(held) = &view.held else { return rows };
+    let now = &view.state.at;
+    let all = table::counted(held.hits, "hit");
+    let holds = table::counted(held.count, "hold");
+    rows.push((
+        "held",
+        if held.count == 0 { "none".to_owned() } else { format!("{all} in {holds}") },
+    ));
+    for hold in held.holds.iter().take(MAX_CALLERS) {
+        let id = hold.id.as_deref().unwrap_or("(no ID)");
+        let hits = table::counted(hold.hits, "hit");
+        let since = length(&hold.since, now);
+        let until = when(&hold.until, now);
+        rows.push(("held by", format!("{id}: {hits} for {since}; ends at {until}")));
+    }
+    let more = held.count.saturating_sub(MAX_CALLERS);
+    if more > 0 {
+        rows.push(("held by", format!("{more} more; --json prints up to 100")));
+    }
+    rows
+}
+
 fn availability(view: &CounterView) -> String {
     let state = &view.state;
     match (state.remaining, &state.retry_at) {
         (0, Some(retry)) => {
-            format!("no hits remaining; retry at {}, in {}", when(retry, &state.at), length(&state.at, retry))
+            format!(
+                "no hits remaining; retry at {}, in {}",
+                when(retry, &state.at),
+                length(&state.at, retry)
+            )
         }
         (0, None) => "no hits remaining".to_owned(),
         (hits, _) => format!("{} remaining", table::counted(hits, "hit")),

@@ -34,7 +34,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::policy::source::files;
-use crate::policy::{self, Loaded, PolicyReport};
+use crate::policy::{self, Loaded, ProblemReport};
 use crate::settings::ReadingFlags;
 
 /// Rate limit service that implements Envoy's rate limit protocol (RLS v3).
@@ -107,16 +107,19 @@ impl Cli {
     pub fn of_process() -> Self {
         let original: Vec<_> = std::env::args_os().collect();
         let mut secrets = secrets::on_command_line(&original);
-        let (arguments, mut notes) = arguments::expanded(original, &settings::variables()).unwrap_or_else(|errors| {
-            output::print_stderr(errors.trim_end());
-            std::process::exit(1)
-        });
+        let (arguments, mut notes) = arguments::expanded(original, &settings::variables())
+            .unwrap_or_else(|errors| {
+                output::print_stderr(errors.trim_end());
+                std::process::exit(1)
+            });
         notes.append(&mut secrets);
         let mut cli = Self::parse_from(arguments);
         match &mut cli.command {
             Some(Command::Serve(serve)) => serve.note(notes),
             None => cli.serve.note(notes),
-            Some(_) => notes.iter().for_each(|note| output::print_stderr(format_args!("warning: {note}"))),
+            Some(_) => {
+                notes.iter().for_each(|note| output::print_stderr(format_args!("warning: {note}")))
+            }
         }
         cli
     }
@@ -164,7 +167,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> std::io::Result<T> {
 ///
 /// # Errors
 /// All problems of the policies.
-fn load(reading: &ReadingFlags, paths: &[PathBuf]) -> Result<(usize, Loaded), PolicyReport> {
+fn load(reading: &ReadingFlags, paths: &[PathBuf]) -> Result<(usize, Loaded), ProblemReport> {
     let sources = files::read(&reading.places(paths))?;
     Ok((sources.len(), policy::load(&sources, &reading.options())?))
 }

@@ -34,13 +34,15 @@ pub(super) fn on_command_line(words: &[OsString]) -> Vec<String> {
         let is_flag = |(secret, _): &&(&str, &str)| *secret == flag;
         let (kind, alternative) = match SECRETS.iter().find(is_flag) {
             Some((_, alternative)) => ("a secret", *alternative),
-            None if has_password(value) => {
-                ("a password in a URL", URLS.iter().find(is_flag).map_or(ENVIRONMENT, |(_, alternative)| *alternative))
-            }
+            None if has_password(value) => (
+                "a password in a URL",
+                URLS.iter().find(is_flag).map_or(ENVIRONMENT, |(_, alternative)| *alternative),
+            ),
             None => continue,
         };
-        let warning =
-            format!("{flag}: {kind} on the command line is visible to every user of this machine; use {alternative}");
+        let warning = format!(
+            "{flag}: {kind} on the command line is visible to every user of this machine; use {alternative}"
+        );
         if !warnings.contains(&warning) {
             warnings.push(warning);
         }
@@ -75,20 +77,33 @@ mod tests {
 
     #[test]
     fn warnings_name_each_secret_and_its_alternative() {
-        let warnings = |words: &[&str]| on_command_line(&words.iter().map(OsString::from).collect::<Vec<_>>());
-        let secrets = ["tollgate", "--redis-password=x", "--store", "redis://:x@h", "--xds-header", "a=b"];
-        let flags: Vec<_> = warnings(&secrets).iter().map(|line| line.split(':').next().unwrap().to_owned()).collect();
+        let warnings =
+            |words: &[&str]| on_command_line(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        let secrets =
+            ["tollgate", "--redis-password=x", "--store", "redis://:x@h", "--xds-header", "a=b"];
+        let flags: Vec<_> = warnings(&secrets)
+            .iter()
+            .map(|line| line.split(':').next().unwrap().to_owned())
+            .collect();
         assert_eq!(flags, ["--redis-password", "--store", "--xds-header"]);
         assert!(warnings(&secrets)[0].contains("--redis-password-file or TOLLGATE_REDIS_PASSWORD"));
         assert_eq!(
-            warnings(&["tollgate", "--store", "redis://h", "--redis-password-file", "x", "--hash-key-file=y"]),
+            warnings(&[
+                "tollgate",
+                "--store",
+                "redis://h",
+                "--redis-password-file",
+                "x",
+                "--hash-key-file=y"
+            ]),
             [""; 0]
         );
     }
 
     #[test]
     fn every_command_and_every_url_is_checked() {
-        let warnings = |words: &[&str]| on_command_line(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        let warnings =
+            |words: &[&str]| on_command_line(&words.iter().map(OsString::from).collect::<Vec<_>>());
         for (words, flag) in [
             (&["top", "--token", "x"][..], "--token"),
             (&["top", "--token=x", "--once"], "--token"),
@@ -98,7 +113,10 @@ mod tests {
             (&["serve", "--statsd", "tcp://u:x@h"], "--statsd"),
         ] {
             let found = warnings(&[&["tollgate"], words].concat());
-            assert!(found.len() == 1 && found[0].starts_with(&format!("{flag}: a ")), "{words:?} {found:?}");
+            assert!(
+                found.len() == 1 && found[0].starts_with(&format!("{flag}: a ")),
+                "{words:?} {found:?}"
+            );
         }
         for words in [
             &["hit", "h:1", "test", "url=http://a:b@c"][..],

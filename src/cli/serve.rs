@@ -94,7 +94,8 @@ async fn serve(
     let prepared = match (prepared, problems) {
         (Ok(prepared), []) => prepared,
         (prepared, problems) => {
-            let mut text: String = problems.iter().map(|problem| format!("error: {problem}\n")).collect();
+            let mut text: String =
+                problems.iter().map(|problem| format!("error: {problem}\n")).collect();
             text.extend(prepared.err().map(|error| error.to_string()));
             return Err(text.into());
         }

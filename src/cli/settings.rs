@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use super::output::print_stderr;
-use crate::settings::envoyproxy::{self, Translation, Variables};
+use crate::envoyproxy::{self, Translation, Variables};
 
 /// Show how the variables of envoyproxy/ratelimit map to flags.
 #[derive(Debug, clap::Args)]
@@ -26,7 +26,8 @@ impl SettingsArgs {
     /// Prints the mapping. Exits with 1 if a variable is not supported.
     pub fn run(self) -> ExitCode {
         if !self.from_env {
-            let lines: String = envoyproxy::guide().map(|(name, flags)| format!("{name:<50} {flags}\n")).collect();
+            let lines: String =
+                envoyproxy::guide().map(|(name, flags)| format!("{name:<50} {flags}\n")).collect();
             // A closed standard output is no reason to fail.
             let _ = io::stdout().write_all(lines.as_bytes());
             return ExitCode::SUCCESS;
@@ -56,14 +57,16 @@ pub(super) fn variables() -> Variables {
 
 /// Returns all problems as one text, or `None` if there are none.
 pub(super) fn errors(translation: &Translation) -> Option<String> {
-    let errors: String = translation.problems.iter().map(|problem| format!("error: {problem}\n")).collect();
+    let errors: String =
+        translation.problems.iter().map(|problem| format!("error: {problem}\n")).collect();
     (!errors.is_empty()).then_some(errors)
 }
 
 fn command(translation: &Translation) -> String {
     let notes = translation.notes.iter().map(|note| format!("# {note}\n"));
     let flags = translation.flags.iter().map(|flag| format!(" \\\n  {flag}"));
-    let secret = "# Passwords are masked. Read them from a file instead: --redis-password-file FILE\n";
+    let secret =
+        "# Passwords are masked. Read them from a file instead: --redis-password-file FILE\n";
     let has_secret = translation.flags.iter().any(|flag| flag.name.ends_with("-password"));
     let notes: String = notes.chain(has_secret.then(|| secret.to_owned())).collect();
     let flags: String = flags.collect();
@@ -77,12 +80,24 @@ mod tests {
 
     #[test]
     fn the_command_is_quoted_for_a_shell() {
-        let set = [("REDIS_AUTH", "x"), ("MEMCACHE_SRV", "x"), ("CACHE_KEY_PREFIX", "a b"), ("SHADOW_MODE", "1")];
-        let variables = set.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().collect();
+        let set = [
+            ("REDIS_AUTH", "x"),
+            ("MEMCACHE_SRV", "x"),
+            ("CACHE_KEY_PREFIX", "a b"),
+            ("SHADOW_MODE", "1"),
+        ];
+        let variables =
+            set.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().collect();
         let text = command(&envoyproxy::translate(&variables));
         assert!(text.starts_with("# MEMCACHE_SRV: has no effect"), "{text}");
         assert!(text.contains("\ntollgate serve \\\n  --grpc-listen 0.0.0.0:8081 \\\n"), "{text}");
-        assert!(text.contains("--redis-prefix 'a b'") && text.contains("--redis-password '***'"), "{text}");
-        assert!(text.contains(" \\\n  --shadow-mode \\\n") && text.ends_with("--deny-cache-max 0s\n"), "{text}");
+        assert!(
+            text.contains("--redis-prefix 'a b'") && text.contains("--redis-password '***'"),
+            "{text}"
+        );
+        assert!(
+            text.contains(" \\\n  --shadow-mode \\\n") && text.ends_with("--deny-cache-max 0s\n"),
+            "{text}"
+        );
     }
 }

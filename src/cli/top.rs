@@ -75,10 +75,16 @@ impl TopArgs {
 
     async fn show(&self) -> Result<(), String> {
         let is_terminal = io::stdout().is_terminal();
-        let every = Duration::try_from(self.every).unwrap_or(Duration::from_secs(1)).max(Duration::from_millis(100));
+        let every = Duration::try_from(self.every)
+            .unwrap_or(Duration::from_secs(1))
+            .max(Duration::from_millis(100));
         loop {
             let data = self.fetch().await?;
-            let text = if self.json { table::json(&data) } else { escaped_lines(&self.text(&data)).into_owned() };
+            let text = if self.json {
+                table::json(&data)
+            } else {
+                escaped_lines(&self.text(&data)).into_owned()
+            };
             let clear = if is_terminal && !self.once && !self.json { CLEAR } else { "" };
             let written = io::stdout().write_all(format!("{clear}{text}").as_bytes());
             // A closed standard output is no reason to fail.
@@ -93,19 +99,27 @@ impl TopArgs {
         let limit = self.lines.to_string();
         let minutes = self.minutes.to_string();
         let domain = self.domain.as_deref().map(|domain| ("domain", domain));
-        let rules: Vec<_> = [("order", self.order.as_str()), ("limit", &limit)].into_iter().chain(domain).collect();
-        let top: Vec<_> = [("minutes", minutes.as_str()), ("limit", &limit)].into_iter().chain(domain).collect();
+        let rules: Vec<_> =
+            [("order", self.order.as_str()), ("limit", &limit)].into_iter().chain(domain).collect();
+        let top: Vec<_> =
+            [("minutes", minutes.as_str()), ("limit", &limit)].into_iter().chain(domain).collect();
         let status: ProcessStatus = self.server.get("status", &[]).await?;
         let rules = self.server.get("rules", &rules).await?;
-        let top = if status.journal.is_on { self.server.get("top", &top).await? } else { DenialsView::default() };
+        let top = if status.journal.is_on {
+            self.server.get("top", &top).await?
+        } else {
+            DenialsView::default()
+        };
         Ok(TopData { status, rules, top })
     }
 
     fn text(&self, data: &TopData) -> String {
         let TopData { status, rules, top } = data;
         let ready = if status.is_ready { "ready" } else { "NOT READY" };
-        let mut text =
-            format!("tollgate {}, {ready}, policies {}, since {}\n", status.program, rules.version, status.begun_at);
+        let mut text = format!(
+            "tollgate {}, {ready}, policies {}, since {}\n",
+            status.program, rules.version, status.begun_at
+        );
         status.degraded.iter().for_each(|reason| text.push_str(&format!("warning: {reason}\n")));
         let headings = [
             "domain",
@@ -131,7 +145,10 @@ impl TopArgs {
         text.push_str(&missing_notice(top));
         text.push_str(&replicas_notice(top));
         if !top.denials.is_empty() {
-            text.push_str(&table::of(["denied", "domain", "rule", "key"], top.denials.iter().map(key_row)));
+            text.push_str(&table::of(
+                ["denied", "domain", "rule", "key"],
+                top.denials.iter().map(key_row),
+            ));
         }
         text
     }
@@ -148,7 +165,8 @@ fn rule_row(rule: &RuleView) -> [String; 9] {
 }
 
 fn key_row(one: &DenialView) -> [String; 4] {
-    let missed = if one.missed_at_most > 0 { format!(" (+{})", one.missed_at_most) } else { String::new() };
+    let missed =
+        if one.missed_at_most > 0 { format!(" (+{})", one.missed_at_most) } else { String::new() };
     [format!("{}{missed}", one.count), one.domain.clone(), one.rule.clone(), one.key.clone()]
 }
 

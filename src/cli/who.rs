@@ -75,7 +75,8 @@ impl WhoArgs {
 
     async fn fetch(self) -> Result<Vec<EntryTally>, String> {
         let Some(store) = &self.store else {
-            let query = [("domain", self.domain.as_str()), ("descriptor", self.descriptor.as_str())];
+            let query =
+                [("domain", self.domain.as_str()), ("descriptor", self.descriptor.as_str())];
             return self
                 .server
                 .get::<CounterUsers>("who", &query)
@@ -91,8 +92,8 @@ impl WhoArgs {
         let loaded = load(&self.reading, &self.policy).map_err(|report| report.to_string())?;
         let policies = loaded.1.policies;
         let mut keys = KeyBuffer::default();
-        let owned =
-            read_text(&self.descriptor).map_err(|error| format!("descriptor `{}`: {error}", self.descriptor))?;
+        let owned = read_text(&self.descriptor)
+            .map_err(|error| format!("descriptor `{}`: {error}", self.descriptor))?;
         let entries = owned.entries();
         let counter = policies.counter(&self.domain, &entries, &mut keys);
         let (rule, key) = counter.map_err(|error| error.to_string())?;
@@ -124,7 +125,8 @@ fn tally(view: TallyView) -> EntryTally {
 
 fn text(tallies: &[EntryTally]) -> String {
     let mut text = format!("{:>12} {:>12}  caller\n", "charged", "denied");
-    let (named, others): (Vec<_>, Vec<_>) = tallies.iter().partition(|tally| !tally.entry.is_empty());
+    let (named, others): (Vec<_>, Vec<_>) =
+        tallies.iter().partition(|tally| !tally.entry.is_empty());
     for tally in named.iter().take(SHOWN) {
         let who = String::from_utf8_lossy(&tally.entry);
         text.push_str(&format!("{:>12} {:>12}  {}\n", tally.charged, tally.denied, escaped(&who)));

@@ -70,10 +70,18 @@ impl Keyed {
     }
 
     /// Calls `then` with entries as they may be displayed: with hashed values if there is a hasher.
-    pub fn show<R>(keyed: Option<&Self>, entries: &[Entry<'_>], then: impl FnOnce(&[Entry<'_>]) -> R) -> R {
+    pub fn show<R>(
+        keyed: Option<&Self>,
+        entries: &[Entry<'_>],
+        then: impl FnOnce(&[Entry<'_>]) -> R,
+    ) -> R {
         let Some(keyed) = keyed else { return then(entries) };
-        let values: SmallVec<[String; 4]> = entries.iter().map(|entry| keyed.shown(entry.value)).collect();
-        let shown = entries.iter().zip(&values).map(|(entry, value)| Entry { value: value.as_bytes(), ..*entry });
+        let values: SmallVec<[String; 4]> =
+            entries.iter().map(|entry| keyed.shown(entry.value)).collect();
+        let shown = entries
+            .iter()
+            .zip(&values)
+            .map(|(entry, value)| Entry { value: value.as_bytes(), ..*entry });
         then(&shown.collect::<SmallVec<[Entry<'_>; 4]>>())
     }
 
@@ -103,7 +111,9 @@ mod tests {
     #[test]
     fn it_is_hmac_sha256_as_others_reckon_it() {
         // RFC 4231, test case 2, on the underlying primitive, because its key is "Jefe".
-        let hmac = Hmac::<Sha256>::new_from_slice(b"Jefe").unwrap().chain_update(b"what do ya want for nothing?");
+        let hmac = Hmac::<Sha256>::new_from_slice(b"Jefe")
+            .unwrap()
+            .chain_update(b"what do ya want for nothing?");
         assert_eq!(hmac.finalize().into_bytes()[..4], [0x5b, 0xdc, 0xc1, 0x46]);
     }
 
@@ -111,7 +121,11 @@ mod tests {
     fn one_key_makes_one_name_of_a_value_and_another_key_another() {
         let own = Keyed::new(&HashKey::of(b"own"));
         let other = Keyed::new(&HashKey::of(b"other"));
-        assert_eq!(own.shown(b"ann"), Keyed::new(&HashKey::of(b" own\n")).shown(b"ann"), "white space is none of it");
+        assert_eq!(
+            own.shown(b"ann"),
+            Keyed::new(&HashKey::of(b" own\n")).shown(b"ann"),
+            "white space is none of it"
+        );
         assert_ne!(own.shown(b"ann"), other.shown(b"ann"));
         assert_ne!(own.shown(b"ann"), own.shown(b"bob"));
         assert!(Keyed::is_shown(own.shown(b"").as_bytes()));

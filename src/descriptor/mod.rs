@@ -2,16 +2,19 @@
 //!
 //! Everything borrows from the request. A key is encoded and hashed once, and passed by reference.
 
+pub mod hold;
 mod keyed;
 
 use std::hash::{BuildHasher, Hasher};
 use std::ops::Range;
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
+use foldhash::quality::SeedableRandomState;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
 pub use self::keyed::{HashKey, Keyed};
+use crate::algorithm::hold::HoldRequest;
 use crate::algorithm::judge::Hits;
 use crate::algorithm::time::Micros;
 
@@ -46,8 +49,10 @@ pub struct Override {
 pub struct Descriptor<'a> {
     /// Entries in order; may be empty.
     pub entries: SmallVec<[Entry<'a>; 4]>,
-    /// Hits to charge, peek or refund.
+    /// Hits to charge, peek or refund; a refund of none for the end of a hold.
     pub hits: Hits,
+    /// Operation on the holds of an ID. Boxed, since few requests have one.
+    pub hold: Option<Box<HoldRequest<'a>>>,
     /// Limit that the request itself sets.
     pub limit: Option<Override>,
 }
@@ -215,7 +220,12 @@ impl KeyBuffer {
     }
 
     /// Like [`finish`](Self::finish), for values that must not be readable in the key.
-    pub fn finish_keyed(&mut self, identity: &Identity, period: Option<Micros>, keyed: Option<&Keyed>) -> KeyRange {
+    pub fn finish_keyed(
+        &mut self,
+        identity: &Identity,
+        period: Option<Micros>,
+        keyed: Option<&Keyed>,
+    ) -> KeyRange {
         if let Some(period) = period {
             self.bytes.extend_from_slice(&period.get().to_be_bytes());
         }
@@ -223,7 +233,9 @@ impl KeyBuffer {
         let text = self.bytes.get(text_at..).unwrap_or_default();
         let (kind, digest): (_, Option<[u8; DIGEST_BYTES]>) = match keyed {
             Some(keyed) => (KeyEncoding::Keyed, Some(keyed.of_counter(text))),
-            None if text.len() > MAX_TEXT => (KeyEncoding::Digest, Some(truncated(Sha256::new_with_prefix(text)))),
+            None if text.len() > MAX_TEXT => {
+                (KeyEncoding::Digest, Some(truncated(Sha256::new_with_prefix(text))))
+            }
             None => (KeyEncoding::Text, None),
         };
         if let Some(digest) = digest {
@@ -235,7 +247,8 @@ impl KeyBuffer {
         let tag = (FORMAT << 4) | (u8::from(period.is_some()) << 1) | kind as u8;
         let prefix = std::iter::once(tag).chain(identity.0);
         self.bytes.iter_mut().skip(self.start).zip(prefix).for_each(|(byte, new)| *byte = new);
-        let [start, end] = [self.start, self.bytes.len()].map(|at| u32::try_from(at).unwrap_or(u32::MAX));
+        let [start, end] =
+            [self.start, self.bytes.len()].map(|at| u32::try_from(at).unwrap_or(u32::MAX));
         let range = KeyRange(start..end);
         self.start = self.bytes.len();
         range
@@ -243,16 +256,25 @@ impl KeyBuffer {
 
     /// Returns a finished key.
     pub fn key<'a>(&'a self, domain: &'a str, range: &KeyRange) -> CounterKey<'a> {
-        let [start, end] = [range.0.start, range.0.end].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
+        let [start, end] =
+            [range.0.start, range.0.end].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
         let bytes = self.bytes.get(start..end).unwrap_or_default();
         CounterKey::of(domain, bytes)
     }
 }
 
+/// The hash function of keys.
+static HASHES: OnceLock<SeedableRandomState> = OnceLock::new();
+
+/// Makes the hashes of keys the same in every process, for simulations that are replayed. Clients
+/// could then predict them. Returns `false` without effect if a key was hashed before.
+pub fn fix_hashes() -> bool {
+    HASHES.set(SeedableRandomState::fixed()).is_ok()
+}
+
 /// Returns the hash of a key's bytes, as [`CounterKey::hash`] does.
 pub fn hash_of(bytes: &[u8]) -> u64 {
-    static SEED: LazyLock<foldhash::quality::RandomState> = LazyLock::new(Default::default);
-    let mut hasher = SEED.build_hasher();
+    let mut hasher = HASHES.get_or_init(SeedableRandomState::random).build_hasher();
     hasher.write(bytes);
     hasher.finish()
 }
@@ -282,11 +304,14 @@ mod tests {
         assert_ne!(key(&rule, &[b"", b"a"], None), key(&rule, &[b"a", b""], None));
         assert_ne!(Identity::of([b"ab".as_slice(), b"c"]), Identity::of([b"a".as_slice(), b"bc"]));
         let eight = [b'x'; 8];
-        assert_ne!(key(&rule, &[b"a"], Some(u64::from_be_bytes(eight))), key(&rule, &[b"a", &eight[1..]], None));
+        assert_ne!(
+            key(&rule, &[b"a"], Some(u64::from_be_bytes(eight))),
+            key(&rule, &[b"a", &eight[1..]], None)
+        );
     }
 
     #[test]
-    fn long_text_stands_as_a_digest_that_no_text_can_imitate() {
+    fn long_text_is_a_digest_that_no_text_can_imitate() {
         let rule = Identity::of([b"rule".as_slice()]);
         let short = key(&rule, &[&[7; 63]], None);
         let long = key(&rule, &[&[7; 64]], None);
@@ -297,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_keyed_is_another_counter_for_each_value_and_each_key_and_shows_none() {
+    fn hashed_values_have_a_counter_per_value_and_key_and_are_not_shown() {
         let rule = Identity::of([b"rule".as_slice()]);
         let key = |secret: &[u8], part: &[u8]| {
             let mut buffer = KeyBuffer::default();
@@ -318,7 +343,8 @@ mod tests {
     #[test]
     fn a_counter_beside_the_others_of_its_domain_is_not_the_one_that_is_not() {
         let bytes = key(&Identity::of([b"rule".as_slice()]), &[b"a"], None);
-        let [apart, beside] = [false, true].map(|in_one_slot| CounterKey::of("d", &bytes).in_one_slot(in_one_slot));
+        let [apart, beside] =
+            [false, true].map(|in_one_slot| CounterKey::of("d", &bytes).in_one_slot(in_one_slot));
         assert_ne!(apart, beside);
         for key in [apart, beside] {
             let owned = OwnedKey::from(key);
@@ -328,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn one_buffer_holds_the_keys_of_a_request_and_forgets_what_was_not_finished() {
+    fn a_buffer_holds_the_keys_of_a_request_and_drops_unfinished_ones() {
         let rule = Identity::of([b"rule".as_slice()]);
         let mut buffer = KeyBuffer::default();
         buffer.begin();

@@ -20,9 +20,9 @@ use tonic::service::Routes;
 use super::rights::DomainRights;
 use super::service::{Rls, budget};
 use crate::spans::Recording;
+use crate::statistics::{CallTimer, Stats};
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::stats::{CallTimer, Stats};
 use crate::transport::{Answer, Budget, BudgetHold, Exchange, HeaderFields};
 
 /// Path of the method.
@@ -97,14 +97,21 @@ impl CallHead {
     /// Reads a header list. Values longer than any valid one are dropped, since a pending call
     /// retains them.
     pub(super) fn read(fields: &HeaderFields, is_traced: bool) -> Self {
-        let value = |name: &str, max| fields.get(name.as_bytes()).filter(|value| value.len() <= max);
+        let value =
+            |name: &str, max| fields.get(name.as_bytes()).filter(|value| value.len() <= max);
         let header = |name, max| HeaderValue::from_bytes(value(name, max)?).ok();
         let timeout = header("grpc-timeout", MAX_TIMEOUT).and_then(|value| {
             let budget = budget(value.as_bytes())?;
             Some((value, budget))
         });
-        let trace = || TRACE_FIELDS.iter().filter_map(|name| Some((*name, value(name, MAX_TRACE_FIELD)?.to_vec())));
-        let encoding = fields.get(b"grpc-encoding").map(|_| header("grpc-encoding", MAX_ENCODING).unwrap_or(UNKNOWN));
+        let trace = || {
+            TRACE_FIELDS
+                .iter()
+                .filter_map(|name| Some((*name, value(name, MAX_TRACE_FIELD)?.to_vec())))
+        };
+        let encoding = fields
+            .get(b"grpc-encoding")
+            .map(|_| header("grpc-encoding", MAX_ENCODING).unwrap_or(UNKNOWN));
         Self {
             timeout,
             encoding: encoding.filter(|encoding| encoding != "identity"),
@@ -124,11 +131,15 @@ impl CallHead {
     /// Adds the headers to those of a request for tonic.
     fn write(&self, headers: &mut http::HeaderMap) {
         let trace = self.trace.iter().flat_map(|trace| trace.iter());
-        let trace = trace.filter_map(|(name, value)| Some((*name, HeaderValue::from_bytes(value).ok()?)));
+        let trace =
+            trace.filter_map(|(name, value)| Some((*name, HeaderValue::from_bytes(value).ok()?)));
         let timeout = self.timeout.iter().map(|(value, _)| ("grpc-timeout", value.clone()));
         let encoding = self.encoding.iter().map(|value| ("grpc-encoding", value.clone()));
         headers.extend(
-            timeout.chain(encoding).chain(trace).map(|(name, value)| (http::HeaderName::from_static(name), value)),
+            timeout
+                .chain(encoding)
+                .chain(trace)
+                .map(|(name, value)| (http::HeaderName::from_static(name), value)),
         );
     }
 }
@@ -166,13 +177,17 @@ fn answer_message<S: Store>(
     mut exchange: Exchange,
     held: Option<BudgetHold>,
 ) -> impl Future<Output = Answer<Body>> + Send + use<S> {
-    let mut recording = context.rls.tracer().and_then(|tracer| tracer.begin(|name| head.trace_field(name)));
+    let mut recording =
+        context.rls.tracer().and_then(|tracer| tracer.begin(|name| head.trace_field(name)));
     let time = head.timeout.as_ref().map(|(_, time)| *time);
     async move {
         let Exchange { request, answer } = &mut exchange;
         let message = request.get(PREFIX..).unwrap_or_default();
         answer.resize(PREFIX, 0);
-        let answered = context.rls.answer(message, time, &context.rights, recording.as_deref_mut(), answer).await;
+        let answered = context
+            .rls
+            .answer(message, time, &context.rights, recording.as_deref_mut(), answer)
+            .await;
         drop(held);
         record_status(recording, answered.as_ref().err());
         if let Err(status) = answered {
@@ -184,14 +199,19 @@ fn answer_message<S: Store>(
     }
 }
 
-async fn answer_by_tonic<S: Store>(context: Arc<CallContext<S>>, head: CallHead, exchange: Exchange) -> Answer<Body> {
+async fn answer_by_tonic<S: Store>(
+    context: Arc<CallContext<S>>,
+    head: CallHead,
+    exchange: Exchange,
+) -> Answer<Body> {
     context.work.add(GENERAL_WORK);
     if has_more_messages(&exchange.request) {
         let status = Status::internal("expected one message, found more");
         return Answer::Response(Box::new(status.into_http()));
     }
-    let mut request =
-        Request::post(PATH).body(Body::new(http_body_util::Full::from(exchange.request))).unwrap_or_default();
+    let mut request = Request::post(PATH)
+        .body(Body::new(http_body_util::Full::from(exchange.request)))
+        .unwrap_or_default();
     head.write(request.headers_mut());
     request.extensions_mut().insert(context.rights.clone());
     let Ok(response) = context.routes.clone().call(request).await;
@@ -213,11 +233,15 @@ pub(super) fn record_status(recording: Option<Box<Recording>>, error: Option<&St
 /// RESOURCE_EXHAUSTED, with tonic's error text if the inflated message is larger than allowed (for
 /// any message, or for its compressed size), or if the budget of clients is exhausted.
 fn inflate<S>(body: &mut Vec<u8>, context: &CallContext<S>) -> Result<Option<BudgetHold>, Status> {
-    let Some((&[1, ref length @ ..], compressed)) = body.split_first_chunk::<PREFIX>() else { return Ok(None) };
+    let Some((&[1, ref length @ ..], compressed)) = body.split_first_chunk::<PREFIX>() else {
+        return Ok(None);
+    };
     if usize::try_from(u32::from_be_bytes(*length)) != Ok(compressed.len()) {
         return Ok(None);
     }
-    let max = context.max_message.min(compressed.len().saturating_mul(MAX_INFLATION).max(ALWAYS_INFLATED));
+    let max = context
+        .max_message
+        .min(compressed.len().saturating_mul(MAX_INFLATION).max(ALWAYS_INFLATED));
     let mut inflated = vec![0; PREFIX];
     let limit = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
     let read = GzDecoder::new(compressed).take(limit).read_to_end(&mut inflated);
@@ -225,11 +249,16 @@ fn inflate<S>(body: &mut Vec<u8>, context: &CallContext<S>) -> Result<Option<Bud
     let Ok(length) = read else { return Ok(None) };
     if length > max {
         context.metrics.guard.oversized_messages.inc();
-        let text = format!("Error decompressing: size limit, of {max} bytes, exceeded while decompressing message");
+        let text = format!(
+            "Error decompressing: size limit, of {max} bytes, exceeded while decompressing message"
+        );
         return Err(Status::resource_exhausted(text));
     }
     inflated.shrink_to_fit();
-    let held = context.budget.hold(length).map_err(|error| Status::resource_exhausted(error.to_string()))?;
+    let held = context
+        .budget
+        .hold(length)
+        .map_err(|error| Status::resource_exhausted(error.to_string()))?;
     set_length(&mut inflated, u32::try_from(length).unwrap_or(u32::MAX));
     *body = inflated;
     Ok(Some(held))
@@ -237,7 +266,9 @@ fn inflate<S>(body: &mut Vec<u8>, context: &CallContext<S>) -> Result<Option<Bud
 
 /// Sets the length in a message's prefix.
 fn set_length(framed: &mut [u8], length: u32) {
-    if let Some((_, place)) = framed.first_chunk_mut::<PREFIX>().and_then(|prefix| prefix.split_first_mut()) {
+    if let Some((_, place)) =
+        framed.first_chunk_mut::<PREFIX>().and_then(|prefix| prefix.split_first_mut())
+    {
         place.copy_from_slice(&length.to_be_bytes());
     }
 }
@@ -252,14 +283,18 @@ fn claims_more_than(body: &[u8], max: usize) -> bool {
 
 /// Returns `true` if a body is exactly one uncompressed message of at most `max` bytes.
 fn is_one_message(body: &[u8], max: usize) -> bool {
-    let Some((&[compressed, ref length @ ..], message)) = body.split_first_chunk::<PREFIX>() else { return false };
+    let Some((&[compressed, ref length @ ..], message)) = body.split_first_chunk::<PREFIX>() else {
+        return false;
+    };
     let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
     compressed == 0 && length == message.len() && length <= max
 }
 
 /// Returns `true` if a body continues after its first message. tonic ignores the rest.
 fn has_more_messages(body: &[u8]) -> bool {
-    let Some((&[_, ref length @ ..], message)) = body.split_first_chunk::<PREFIX>() else { return false };
+    let Some((&[_, ref length @ ..], message)) = body.split_first_chunk::<PREFIX>() else {
+        return false;
+    };
     message.len() > usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX)
 }
 

@@ -37,11 +37,15 @@ impl ClientTls {
     /// If a certificate is invalid, or there is no trusted certificate.
     pub fn on(&self, endpoint: Endpoint) -> Result<Endpoint, String> {
         let config = ClientTlsConfig::new();
-        let config =
-            self.identity.iter().fold(config, |config, (chain, key)| config.identity(Identity::from_pem(chain, key)));
+        let config = self
+            .identity
+            .iter()
+            .fold(config, |config, (chain, key)| config.identity(Identity::from_pem(chain, key)));
         let config = self.name.iter().fold(config, |config, name| config.domain_name(name));
         let own = self.authorities.iter().flat_map(|pem| CertificateDer::pem_slice_iter(pem));
-        let own = own.collect::<Result<Vec<_>, _>>().map_err(|error| format!("invalid PEM certificate: {error}"))?;
+        let own = own
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| format!("invalid PEM certificate: {error}"))?;
         // Minimal images have no system certificates; configured ones suffice.
         let trusted = own.into_iter().chain(system_authorities().iter().cloned()).collect();
         let verifier = ServerVerifier::new(trusted, false)?
@@ -128,16 +132,21 @@ impl RateLimitClient {
     /// If the connection fails.
     pub async fn connect(address: &str, tls: Option<&ClientTls>) -> Result<Self, ClientError> {
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let uri = if address.contains("://") { address.to_owned() } else { format!("{scheme}://{address}") };
+        let uri = if address.contains("://") {
+            address.to_owned()
+        } else {
+            format!("{scheme}://{address}")
+        };
         let failed = |error: tonic::transport::Error| ClientError::Connect {
             address: address.to_owned(),
             reason: cause(&error),
         };
-        let endpoint = Endpoint::from_shared(uri).map_err(failed)?.connect_timeout(PATIENCE).timeout(PATIENCE);
+        let endpoint =
+            Endpoint::from_shared(uri).map_err(failed)?.connect_timeout(PATIENCE).timeout(PATIENCE);
         let endpoint = match tls {
-            Some(tls) => {
-                tls.on(endpoint).map_err(|reason| ClientError::Connect { address: address.to_owned(), reason })?
-            }
+            Some(tls) => tls
+                .on(endpoint)
+                .map_err(|reason| ClientError::Connect { address: address.to_owned(), reason })?,
             None => endpoint,
         };
         Ok(Self(RateLimitServiceClient::new(endpoint.connect().await.map_err(failed)?)))
@@ -147,7 +156,10 @@ impl RateLimitClient {
     ///
     /// # Errors
     /// [`ClientError::Answer`] with the status of the service, or [`ClientError::NoAnswer`].
-    pub async fn should_rate_limit(&mut self, request: RateLimitRequest) -> Result<RateLimitResponse, ClientError> {
+    pub async fn should_rate_limit(
+        &mut self,
+        request: RateLimitRequest,
+    ) -> Result<RateLimitResponse, ClientError> {
         Ok(self.0.should_rate_limit(request).await?.into_inner())
     }
 }

@@ -36,8 +36,11 @@ pub(super) fn check<'a>(
     timeout: Option<&'a [u8]>,
 ) -> Result<(), HeadError<'a>> {
     let content_type = content_type.unwrap_or_default();
-    let format = content_type.get(..CONTENT_TYPE.len()).filter(|begin| begin.eq_ignore_ascii_case(CONTENT_TYPE));
-    let is_grpc = format.is_some() && matches!(content_type.get(CONTENT_TYPE.len()), None | Some(b'+' | b';'));
+    let format = content_type
+        .get(..CONTENT_TYPE.len())
+        .filter(|begin| begin.eq_ignore_ascii_case(CONTENT_TYPE));
+    let is_grpc = format.is_some()
+        && matches!(content_type.get(CONTENT_TYPE.len()), None | Some(b'+' | b';'));
     match timeout {
         _ if !is_grpc => Err(HeadError::ContentType(content_type)),
         _ if method != b"POST" => Err(HeadError::Method(method)),
@@ -50,7 +53,10 @@ pub(super) fn check<'a>(
 ///
 /// # Errors
 /// The first error found.
-pub(super) fn check_request<'a>(method: &'a http::Method, headers: &'a HeaderMap) -> Result<(), HeadError<'a>> {
+pub(super) fn check_request<'a>(
+    method: &'a http::Method,
+    headers: &'a HeaderMap,
+) -> Result<(), HeadError<'a>> {
     let value = |name: &str| headers.get(name).map(http::HeaderValue::as_bytes);
     check(method.as_str().as_bytes(), value("content-type"), value("grpc-timeout"))
 }
@@ -65,7 +71,10 @@ impl HeadError<'_> {
                 (StatusCode::UNSUPPORTED_MEDIA_TYPE, Status::invalid_argument(text))
             }
             Self::Method(found) => {
-                let text = format!("Received a HEADERS frame with :method \"{}\" which should be POST", quoted(found));
+                let text = format!(
+                    "Received a HEADERS frame with :method \"{}\" which should be POST",
+                    quoted(found)
+                );
                 (StatusCode::METHOD_NOT_ALLOWED, Status::internal(text))
             }
             Self::Timeout(found) => {
@@ -96,8 +105,13 @@ mod tests {
         assert_eq!(check(b"POST", Some(b"Application/GRPC;charset=utf-8"), None), Ok(()));
         assert_eq!(check(b"GET", grpc, None), Err(HeadError::Method(b"GET")));
         assert_eq!(check(b"POST", None, None), Err(HeadError::ContentType(b"")));
-        for other in ["application/json", "application/grpc-web", "application/grpcx", "application"] {
-            assert_eq!(check(b"POST", Some(other.as_bytes()), None), Err(HeadError::ContentType(other.as_bytes())));
+        for other in
+            ["application/json", "application/grpc-web", "application/grpcx", "application"]
+        {
+            assert_eq!(
+                check(b"POST", Some(other.as_bytes()), None),
+                Err(HeadError::ContentType(other.as_bytes()))
+            );
         }
         for timeout in ["", "m", "10", "-5m", "5x", "123456789m"] {
             let found = check(b"POST", grpc, Some(timeout.as_bytes()));

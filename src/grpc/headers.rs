@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::proto::HeaderValue;
 use super::proto::rate_limit_response::{Code, DescriptorStatus};
+use crate::algorithm::time::Micros;
 use crate::limiter::Status;
 
 /// Maximum number of limits in the IETF fields; a request may match more.
@@ -23,14 +24,24 @@ pub struct HeaderStyle {
 }
 
 /// Returns the headers of a decision. `answers` are its statuses in wire form.
-pub(super) fn of(statuses: &[Status<'_>], answers: &[DescriptorStatus], style: &HeaderStyle) -> Vec<HeaderValue> {
+pub(super) fn of(
+    statuses: &[Status<'_>],
+    answers: &[DescriptorStatus],
+    style: &HeaderStyle,
+) -> Vec<HeaderValue> {
     let mut headers = Vec::new();
     if let Some(names) = &style.legacy {
         let votes = statuses.iter().map(Status::is_vote);
         if let Some(chosen) = choose(answers.iter().zip(votes)) {
             let limit = chosen.current_limit.as_ref().map_or(0, |limit| limit.requests_per_unit);
-            let values = [u64::from(limit), chosen.limit_remaining.into(), reset(chosen).unwrap_or_default()];
-            headers.extend(names.iter().zip(values).map(|(name, value)| header(name, value.to_string())));
+            let values = [
+                u64::from(limit),
+                chosen.limit_remaining.into(),
+                reset(chosen).unwrap_or_default(),
+            ];
+            headers.extend(
+                names.iter().zip(values).map(|(name, value)| header(name, value.to_string())),
+            );
         }
     }
     if style.ietf {
@@ -44,7 +55,9 @@ pub(super) fn of(statuses: &[Status<'_>], answers: &[DescriptorStatus], style: &
 
 /// Chooses the descriptor of the legacy headers, as envoyproxy/ratelimit does: the last one that
 /// denies the request by itself, else the first of those with the least remaining.
-fn choose<'a>(answers: impl Iterator<Item = (&'a DescriptorStatus, bool)>) -> Option<&'a DescriptorStatus> {
+fn choose<'a>(
+    answers: impl Iterator<Item = (&'a DescriptorStatus, bool)>,
+) -> Option<&'a DescriptorStatus> {
     let limited = answers.filter(|(answer, _)| answer.current_limit.is_some());
     let chosen = limited.reduce(|chosen, next| {
         let denies = next.0.code() == Code::OverLimit && !next.1;
@@ -58,12 +71,16 @@ fn choose<'a>(answers: impl Iterator<Item = (&'a DescriptorStatus, bool)>) -> Op
 fn fields(statuses: &[Status<'_>], answers: &[DescriptorStatus]) -> (String, String) {
     let mut policies = Vec::<String>::new();
     let mut limits = Vec::new();
-    let limited = statuses.iter().zip(answers).filter_map(|(status, answer)| Some((status, answer, status.limit()?.1)));
-    for (status, answer, window) in limited.take(MAX_ITEMS) {
-        let name = quoted(status.rule().map_or("override", |rule| rule.name().unwrap_or(rule.path())));
-        let mut policy = format!("{name};q={}", window.limit());
+    let limited = statuses
+        .iter()
+        .zip(answers)
+        .filter_map(|(status, answer)| Some((status, answer, status.limit()?)));
+    for (status, answer, applied) in limited.take(MAX_ITEMS) {
+        let name =
+            quoted(status.rule().map_or("override", |rule| rule.name().unwrap_or(rule.path())));
+        let mut policy = format!("{name};q={}", applied.amount);
         // Only whole seconds are sent: a rounded period would describe another limit.
-        if let Some(seconds) = window.period().as_whole_secs() {
+        if let Some(seconds) = applied.period.and_then(Micros::as_whole_secs) {
             let _ = write!(policy, ";w={seconds}");
         }
         let mut limit = format!("{name};r={}", answer.limit_remaining);
@@ -96,7 +113,11 @@ fn quoted(name: &str) -> String {
 /// Returns the seconds until more hits are available, rounded up.
 fn reset(answer: &DescriptorStatus) -> Option<u64> {
     let duration = answer.duration_until_reset.as_ref()?;
-    Some(u64::try_from(duration.seconds).unwrap_or_default().saturating_add(u64::from(duration.nanos > 0)))
+    Some(
+        u64::try_from(duration.seconds)
+            .unwrap_or_default()
+            .saturating_add(u64::from(duration.nanos > 0)),
+    )
 }
 
 fn header(name: &str, value: String) -> HeaderValue {
@@ -120,7 +141,8 @@ mod tests {
 
     /// Returns the index of the chosen status. Each tuple is (remaining, over limit, vote).
     fn chosen(all: &[(Option<u32>, bool, bool)]) -> Option<usize> {
-        let answers: Vec<_> = all.iter().map(|(left, is_over, _)| status(*left, *is_over)).collect();
+        let answers: Vec<_> =
+            all.iter().map(|(left, is_over, _)| status(*left, *is_over)).collect();
         let votes = all.iter().map(|(_, _, is_vote)| *is_vote);
         let chosen = choose(answers.iter().zip(votes))?;
         answers.iter().position(|answer| std::ptr::eq(answer, chosen))
@@ -128,7 +150,10 @@ mod tests {
 
     #[test]
     fn the_least_remaining_is_chosen_and_the_first_of_several() {
-        assert_eq!(chosen(&[(Some(5), false, false), (Some(2), false, false), (Some(2), false, false)]), Some(1));
+        assert_eq!(
+            chosen(&[(Some(5), false, false), (Some(2), false, false), (Some(2), false, false)]),
+            Some(1)
+        );
         assert_eq!(
             chosen(&[(None, false, false), (Some(9), false, false)]),
             Some(1),
@@ -140,14 +165,17 @@ mod tests {
 
     #[test]
     fn the_last_that_denies_by_itself_wins_and_a_vote_does_not() {
-        assert_eq!(chosen(&[(Some(0), true, false), (Some(0), true, false), (Some(0), false, false)]), Some(1));
+        assert_eq!(
+            chosen(&[(Some(0), true, false), (Some(0), true, false), (Some(0), false, false)]),
+            Some(1)
+        );
         assert_eq!(chosen(&[(Some(0), false, false), (Some(0), true, false)]), Some(1));
         assert_eq!(chosen(&[(Some(0), true, true), (Some(0), true, true)]), Some(0));
         assert_eq!(chosen(&[(Some(0), true, false), (Some(0), true, true)]), Some(0));
     }
 
     #[test]
-    fn names_are_strings_of_structured_fields_whatever_is_in_them() {
+    fn names_are_encoded_as_strings_of_structured_fields() {
         assert_eq!(quoted("plan=free > user"), r#""plan=free > user""#);
         assert_eq!(quoted(r#"a"b\c"#), r#""a\"b\\c""#);
         assert_eq!(quoted("für\n\u{7f}"), r#""f?r??""#);

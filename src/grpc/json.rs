@@ -8,9 +8,12 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, Serialize
 use serde::Deserializer;
 use serde_json::Value;
 
+use super::proto::hold::{CancelRequest, CommitRequest, ExtendRequest, ReserveRequest};
 use super::proto::{PROTOCOL, RateLimitRequest, RateLimitResponse};
+use super::service::HoldCall;
 
-static POOL: LazyLock<Option<DescriptorPool>> = LazyLock::new(|| DescriptorPool::decode(PROTOCOL).ok());
+static POOL: LazyLock<Option<DescriptorPool>> =
+    LazyLock::new(|| DescriptorPool::decode(PROTOCOL).ok());
 
 /// An error in converting a message from or to JSON.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +34,7 @@ pub enum JsonError {
 /// # Errors
 /// If the JSON is not a valid request, such as for an unknown field or a wrong type.
 pub fn request(json: Value) -> Result<Vec<u8>, JsonError> {
-    read(json)
+    read("envoy.service.ratelimit.v3.RateLimitRequest", json)
 }
 
 /// Decodes a request.
@@ -47,14 +50,53 @@ pub fn request_message(json: Value) -> Result<RateLimitRequest, JsonError> {
 /// # Errors
 /// If the text is not JSON or not a valid request; with line and column.
 pub fn request_text(text: &[u8]) -> Result<Vec<u8>, JsonError> {
+    message_of_text("envoy.service.ratelimit.v3.RateLimitRequest", text)
+}
+
+/// A method of `HoldService`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the protocol's words")]
+pub enum HoldPath {
+    Reserve,
+    Extend,
+    Commit,
+    Cancel,
+}
+
+/// Reads a request of `HoldService`, given as JSON text.
+///
+/// # Errors
+/// If the text is not JSON or not a valid request; with line and column.
+pub fn hold_text(path: HoldPath, text: &[u8]) -> Result<HoldCall, JsonError> {
+    let message = |name| message_of_text(name, text);
+    Ok(match path {
+        HoldPath::Reserve => {
+            ReserveRequest::decode(message("tollgate.v1.ReserveRequest")?.as_slice())?.into()
+        }
+        HoldPath::Extend => {
+            ExtendRequest::decode(message("tollgate.v1.ExtendRequest")?.as_slice())?.into()
+        }
+        HoldPath::Commit => {
+            CommitRequest::decode(message("tollgate.v1.CommitRequest")?.as_slice())?.into()
+        }
+        HoldPath::Cancel => {
+            CancelRequest::decode(message("tollgate.v1.CancelRequest")?.as_slice())?.into()
+        }
+    })
+}
+
+fn message_of_text(name: &'static str, text: &[u8]) -> Result<Vec<u8>, JsonError> {
     let mut json = serde_json::Deserializer::from_slice(text);
-    let request = read(&mut json)?;
+    let request = read(name, &mut json)?;
     json.end()?;
     Ok(request)
 }
 
-fn read<'de, D: Deserializer<'de, Error = serde_json::Error>>(json: D) -> Result<Vec<u8>, JsonError> {
-    let message = DynamicMessage::deserialize(descriptor("envoy.service.ratelimit.v3.RateLimitRequest")?, json)?;
+fn read<'de, D: Deserializer<'de, Error = serde_json::Error>>(
+    name: &'static str,
+    json: D,
+) -> Result<Vec<u8>, JsonError> {
+    let message = DynamicMessage::deserialize(descriptor(name)?, json)?;
     Ok(message.encode_to_vec())
 }
 
@@ -63,7 +105,10 @@ fn read<'de, D: Deserializer<'de, Error = serde_json::Error>>(json: D) -> Result
 /// # Errors
 /// None for a response of this service.
 pub fn response(message: &[u8]) -> Result<Value, JsonError> {
-    let message = DynamicMessage::decode(descriptor("envoy.service.ratelimit.v3.RateLimitResponse")?, message)?;
+    let message = DynamicMessage::decode(
+        descriptor("envoy.service.ratelimit.v3.RateLimitResponse")?,
+        message,
+    )?;
     Ok(message.serialize_with_options(serde_json::value::Serializer, &SerializeOptions::new())?)
 }
 
@@ -92,7 +137,10 @@ mod tests {
         ]});
         let request = RateLimitRequest::decode(request(text).unwrap().as_slice()).unwrap();
         assert_eq!(request.descriptors[0].entries[0].value, "ü".as_bytes());
-        assert_eq!((request.descriptors[0].hits_addend, request.descriptors[0].is_negative_hits), (Some(0), true));
+        assert_eq!(
+            (request.descriptors[0].hits_addend, request.descriptors[0].is_negative_hits),
+            (Some(0), true)
+        );
         let limit = request.descriptors[1].limit.as_ref().unwrap();
         assert_eq!((limit.unit, limit.requests_per_unit, limit.unit_multiplier), (3, 3, Some(2)));
     }

@@ -33,7 +33,9 @@ pub(super) fn heap_of(body: &[u8]) -> usize {
         Some(_) => USUAL_DESCRIPTORS,
         None => 0,
     };
-    STORE_CALL.saturating_add(descriptors.saturating_sub(COVERED_DESCRIPTORS).saturating_mul(OF_DESCRIPTOR))
+    STORE_CALL.saturating_add(
+        descriptors.saturating_sub(COVERED_DESCRIPTORS).saturating_mul(OF_DESCRIPTOR),
+    )
 }
 
 /// Returns a budget that has room for a request of the maximum size within the bounds.
@@ -45,9 +47,15 @@ pub(super) fn budget_for(bounds: &RequestBounds) -> Arc<Budget> {
 ///
 /// # Errors
 /// If the budget of clients is exhausted.
-pub(super) fn hold(budget: &Arc<Budget>, request: &Request<'_>) -> Result<Option<BudgetHold>, BudgetExceeded> {
+pub(super) fn hold(
+    budget: &Arc<Budget>,
+    request: &Request<'_>,
+) -> Result<Option<BudgetHold>, BudgetExceeded> {
     let descriptors = &request.descriptors;
-    let entries = descriptors.iter().map(|descriptor| descriptor.entries.len()).fold(0, usize::saturating_add);
+    let entries = descriptors
+        .iter()
+        .map(|descriptor| descriptor.entries.len())
+        .fold(0, usize::saturating_add);
     if descriptors.len() <= USUAL_DESCRIPTORS && entries <= USUAL_ENTRIES {
         return Ok(None);
     }

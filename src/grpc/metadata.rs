@@ -1,5 +1,5 @@
-//! `dynamic_metadata`: the request and the metadata of the matched rules, for the proxy's access
-//! log and later filters.
+//! `dynamic_metadata`: the request, what its limits have left and the metadata of the matched
+//! rules, for the proxy's access log and later filters.
 
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
@@ -15,13 +15,16 @@ use crate::limiter::{Decision, Standing};
 /// treat the whole response as an error and let the request pass.
 const MAX_LEVELS: usize = 24;
 
-/// Returns the metadata of a response, in the fields of envoyproxy/ratelimit.
+/// Returns the metadata of a response, in the fields of envoyproxy/ratelimit, and `remaining`.
 pub(super) fn of(message: &RateLimitRequest, decision: &Decision<'_>) -> Struct {
     let mut all = Struct::default();
     all.fields.insert("domain".to_owned(), text(message.domain.clone()));
     all.fields.insert("descriptors".to_owned(), list(message.descriptors.iter().map(descriptor)));
     if message.hits_addend != 0 {
         all.fields.insert("hitsAddend".to_owned(), number(message.hits_addend.into()));
+    }
+    if let Some(remaining) = remaining(decision) {
+        all.fields.insert("remaining".to_owned(), number(remaining.into()));
     }
     let metadata = of_rules(decision);
     if !metadata.fields.is_empty() {
@@ -30,12 +33,22 @@ pub(super) fn of(message: &RateLimitRequest, decision: &Decision<'_>) -> Struct 
     all
 }
 
+/// Returns the fewest remaining hits of the limits that can deny the request.
+fn remaining(decision: &Decision<'_>) -> Option<u32> {
+    let statuses = decision.statuses().iter();
+    let denying = statuses.filter(|status| !status.rule().is_some_and(|rule| rule.shadow_mode()));
+    let fewest = denying.filter_map(|status| status.remaining()).min()?;
+    Some(u32::try_from(fewest).unwrap_or(u32::MAX))
+}
+
 /// Merges the metadata of the rules of all descriptors within their limits, in order.
 fn of_rules(decision: &Decision<'_>) -> Struct {
     let mut merged = Struct::default();
     let passed = decision.statuses().iter().filter(|status| match status.standing() {
         Standing::Allowed | Standing::ShadowDenied | Standing::PresumedAllowed => true,
-        Standing::NoLimit | Standing::Unlimited | Standing::Denied | Standing::PresumedDenied => false,
+        Standing::NoLimit | Standing::Unlimited | Standing::Denied | Standing::PresumedDenied => {
+            false
+        }
     });
     for metadata in passed.filter_map(|status| status.rule()?.metadata()?.as_object()) {
         merge(&mut merged, metadata, MAX_LEVELS);
@@ -65,7 +78,9 @@ fn value_of(json: &Json, levels: usize) -> Value {
         // Protobuf's `Struct` has only doubles.
         Json::Number(any) => number(any.as_f64().unwrap_or_default()),
         Json::String(any) => text(any.clone()),
-        Json::Array(items) => list(items.iter().map(|item| value_of(item, levels.saturating_sub(1)))),
+        Json::Array(items) => {
+            list(items.iter().map(|item| value_of(item, levels.saturating_sub(1))))
+        }
         Json::Object(fields) => {
             let mut all = Struct::default();
             merge(&mut all, fields, levels);
@@ -82,7 +97,10 @@ fn descriptor(message: &RateLimitDescriptor) -> Value {
     }
     if let Some(hits) = message.hits_addend {
         // Larger hits are invalid and fail before a decision.
-        fields.fields.insert("hitsAddend".to_owned(), number(u32::try_from(hits).unwrap_or(u32::MAX).into()));
+        fields.fields.insert(
+            "hitsAddend".to_owned(),
+            number(u32::try_from(hits).unwrap_or(u32::MAX).into()),
+        );
     }
     if message.is_negative_hits {
         fields.fields.insert("isNegativeHits".to_owned(), boolean(true));
@@ -93,15 +111,23 @@ fn descriptor(message: &RateLimitDescriptor) -> Value {
 /// Formats `key=value`. Bytes that are not UTF-8 are replaced, since they would make the whole
 /// response invalid.
 fn entry(entry: &Entry) -> Value {
-    text(format!("{}={}", String::from_utf8_lossy(&entry.key), String::from_utf8_lossy(&entry.value)))
+    text(format!(
+        "{}={}",
+        String::from_utf8_lossy(&entry.key),
+        String::from_utf8_lossy(&entry.value)
+    ))
 }
 
 /// Formats the limit override of a request as protobuf text: fields separated by one space, without
 /// those that are 0.
 fn limit_text(limit: &RateLimitOverride) -> String {
-    let unit = || Unit::try_from(limit.unit).map_or_else(|_| limit.unit.to_string(), |unit| unit.as_str_name().into());
+    let unit = || {
+        Unit::try_from(limit.unit)
+            .map_or_else(|_| limit.unit.to_string(), |unit| unit.as_str_name().into())
+    };
     let fields = [
-        (limit.requests_per_unit != 0).then(|| format!("requests_per_unit:{}", limit.requests_per_unit)),
+        (limit.requests_per_unit != 0)
+            .then(|| format!("requests_per_unit:{}", limit.requests_per_unit)),
         (limit.unit != 0).then(|| format!("unit:{}", unit())),
         limit.unit_multiplier.map(|multiplier| format!("unit_multiplier:{{value:{multiplier}}}")),
     ];
@@ -141,7 +167,9 @@ mod tests {
             Kind::StringValue(text) => json!(text),
             Kind::BoolValue(truth) => json!(truth),
             Kind::ListValue(list) => list.values.iter().map(shown).collect(),
-            Kind::StructValue(all) => all.fields.iter().map(|(name, value)| (name.clone(), shown(value))).collect(),
+            Kind::StructValue(all) => {
+                all.fields.iter().map(|(name, value)| (name.clone(), shown(value))).collect()
+            }
         }
     }
 
@@ -162,24 +190,32 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nested_too_deep_for_readers_of_protobuf_is_left_out() {
+    fn metadata_beyond_the_nesting_limit_of_protobuf_is_omitted() {
         use prost::Message as _;
         let deep = |mut json: Json, wrap: fn(Json) -> Json| {
             (0..120).for_each(|_| json = wrap(std::mem::take(&mut json)));
             json
         };
-        for json in [deep(json!(1), |inner| json!({"a": inner})), deep(json!(1), |inner| json!([inner]))] {
+        for json in
+            [deep(json!(1), |inner| json!({"a": inner})), deep(json!(1), |inner| json!([inner]))]
+        {
             let mut all = Struct::default();
             merge(&mut all, json!({"deep": json}).as_object().unwrap(), MAX_LEVELS);
             let mut outer = Struct::default();
             outer.fields.insert("metadata".to_owned(), structure(all));
-            let answer = super::super::proto::RateLimitResponse { dynamic_metadata: Some(outer), ..Default::default() };
-            assert!(super::super::proto::RateLimitResponse::decode(answer.encode_to_vec().as_slice()).is_ok());
+            let answer = super::super::proto::RateLimitResponse {
+                dynamic_metadata: Some(outer),
+                ..Default::default()
+            };
+            assert!(
+                super::super::proto::RateLimitResponse::decode(answer.encode_to_vec().as_slice())
+                    .is_ok()
+            );
         }
     }
 
     #[test]
-    fn a_descriptor_is_told_whatever_its_bytes() {
+    fn a_descriptor_of_any_bytes_has_metadata() {
         let entry = Entry { key: "k".into(), value: vec![0xff, b'a'].into() };
         let limit = RateLimitOverride { requests_per_unit: 3, unit: 3, unit_multiplier: Some(2) };
         let message = RateLimitDescriptor {

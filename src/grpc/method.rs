@@ -25,13 +25,15 @@ impl<S: Store> RateLimitService for Method<S> {
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let (metadata, extensions, message) = request.into_parts();
-        let header = |name: &str| metadata.get(name).map(tonic::metadata::MetadataValue::as_encoded_bytes);
+        let header =
+            |name: &str| metadata.get(name).map(tonic::metadata::MetadataValue::as_encoded_bytes);
         let time = header("grpc-timeout").and_then(budget);
         let rights = extensions.get::<DomainRights>().cloned().unwrap_or_else(DomainRights::none);
         let mut recording = self.0.tracer().and_then(|tracer| tracer.begin(header));
         let message = message.encode_to_vec();
         let mut answer = Vec::new();
-        let answered = self.0.answer(&message, time, &rights, recording.as_deref_mut(), &mut answer).await;
+        let answered =
+            self.0.answer(&message, time, &rights, recording.as_deref_mut(), &mut answer).await;
         record_status(recording, answered.as_ref().err());
         answered?;
         let answer = RateLimitResponse::decode(answer.as_slice());

@@ -1,5 +1,5 @@
-//! The gRPC layer: Envoy's RLS, health and reflection, and a client. The only module that handles
-//! protobuf.
+//! The gRPC layer: Envoy's RLS, holds for other callers, health and reflection, and a client. The
+//! only module that handles protobuf.
 //!
 //! Decodes a request, calls the [limiter](crate::limiter) and encodes the response. Knows neither
 //! policies nor stores.
@@ -9,6 +9,7 @@ pub mod client;
 mod head;
 pub mod headers;
 pub mod health;
+mod hold_service;
 pub mod json;
 mod large_request;
 mod metadata;

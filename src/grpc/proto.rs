@@ -87,12 +87,20 @@ pub mod opentelemetry {
     }
 }
 
+pub mod own {
+    pub mod v1 {
+        tonic::include_proto!("tollgate.v1");
+    }
+}
+
 pub use envoy::config::core::v3::HeaderValue;
 pub use envoy::extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor};
 pub use envoy::service::ratelimit::v3::{
-    RateLimitRequest, RateLimitResponse, rate_limit_response, rate_limit_service_client, rate_limit_service_server,
+    RateLimitRequest, RateLimitResponse, rate_limit_response, rate_limit_service_client,
+    rate_limit_service_server,
 };
 pub use envoy::r#type::v3::RateLimitUnit;
+pub use own::v1 as hold;
 
 /// The encoded descriptor set of the served `proto/` files, for reflection and JSON.
 pub const PROTOCOL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/protocol.bin"));

@@ -36,7 +36,11 @@ impl RequestBounds {
     ///
     /// # Errors
     /// [`InvalidRequest`], with the value found and its position.
-    pub fn check(&self, domain: &str, entries: impl ExactSizeIterator<Item = usize>) -> Result<(), InvalidRequest> {
+    pub fn check(
+        &self,
+        domain: &str,
+        entries: impl ExactSizeIterator<Item = usize>,
+    ) -> Result<(), InvalidRequest> {
         let descriptors = entries.len();
         if domain.is_empty() {
             return Err(InvalidRequest::NoDomain);
@@ -45,7 +49,10 @@ impl RequestBounds {
             return Err(InvalidRequest::NoDescriptors);
         }
         if descriptors > self.descriptors {
-            return Err(InvalidRequest::Descriptors { found: descriptors, allowed: self.descriptors });
+            return Err(InvalidRequest::Descriptors {
+                found: descriptors,
+                allowed: self.descriptors,
+            });
         }
         let mut all = 0;
         for (descriptor, found) in entries.enumerate() {
@@ -58,10 +65,19 @@ impl RequestBounds {
     }
 
     /// Returns the number of entries up to and including this descriptor, which has `found`.
-    fn check_all(&self, descriptor: usize, before: usize, found: usize) -> Result<usize, InvalidRequest> {
+    fn check_all(
+        &self,
+        descriptor: usize,
+        before: usize,
+        found: usize,
+    ) -> Result<usize, InvalidRequest> {
         let found = before.saturating_add(found);
         let allowed = self.all_entries;
-        if found > allowed { Err(InvalidRequest::AllEntries { descriptor, found, allowed }) } else { Ok(found) }
+        if found > allowed {
+            Err(InvalidRequest::AllEntries { descriptor, found, allowed })
+        } else {
+            Ok(found)
+        }
     }
 }
 
@@ -104,6 +120,11 @@ pub enum InvalidRequest {
     #[error("hits_addend must be at most 4294967295, found {found} in descriptor {descriptor}")]
     Hits { descriptor: usize, found: u64 },
     #[error(
+        "is_negative_hits must not be set with a last entry of tollgate.reserve, tollgate.commit or \
+         tollgate.settle, found in descriptor {descriptor}"
+    )]
+    NegativeHold { descriptor: usize },
+    #[error(
         "limit.unit must be SECOND, MINUTE, HOUR, DAY, MONTH, YEAR or 7 (WEEK), found {found} in descriptor {descriptor}"
     )]
     Unit { descriptor: usize, found: i32 },
@@ -124,7 +145,10 @@ pub fn read<'a>(message: &'a [u8], bounds: &RequestBounds) -> Result<Request<'a>
     let mut found = 0usize;
     fields(message, |tag, wire_type, rest| {
         match tag {
-            1 => domain = std::str::from_utf8(bytes_of(wire_type, rest)?).map_err(|_| RequestError::Domain)?,
+            1 => {
+                domain = std::str::from_utf8(bytes_of(wire_type, rest)?)
+                    .map_err(|_| RequestError::Domain)?
+            }
             2 => {
                 found = found.saturating_add(1);
                 let descriptor = bytes_of(wire_type, rest)?;
@@ -201,21 +225,25 @@ fn descriptor<'a>(
         Ok(())
     })?;
     if found > bounds.entries {
-        return Err(InvalidRequest::Entries { descriptor: number, found, allowed: bounds.entries }.into());
+        return Err(
+            InvalidRequest::Entries { descriptor: number, found, allowed: bounds.entries }.into()
+        );
     }
-    let hits = match hits {
-        Some(found) => u32::try_from(found).map_err(|_| InvalidRequest::Hits { descriptor: number, found })?,
-        None => request_hits.max(1),
+    let exact = |found: u64| {
+        u32::try_from(found).map_err(|_| InvalidRequest::Hits { descriptor: number, found })
     };
-    Ok(Descriptor {
-        entries,
-        hits: match (hits, is_negative) {
-            (hits, true) => Hits::Refund(hits),
-            (0, false) => Hits::Peek(0),
-            (hits, false) => Hits::Charge(hits),
-        },
-        limit: limit.map(|limit| wanted(number, &limit)).transpose()?,
-    })
+    let own_hits = hits.map(exact).transpose()?;
+    let hits = own_hits.unwrap_or(request_hits.max(1));
+    if is_negative && entries.last().is_some_and(Entry::is_reserved) {
+        return Err(InvalidRequest::NegativeHold { descriptor: number }.into());
+    }
+    let wanted = match (hits, is_negative) {
+        (hits, true) => Hits::Refund(hits),
+        (0, false) => Hits::Peek(0),
+        (hits, false) => Hits::Charge(hits),
+    };
+    let limit = limit.map(|limit| wanted_limit(number, &limit)).transpose()?;
+    Ok(Descriptor::new(entries, wanted, own_hits, limit))
 }
 
 fn entry(message: &[u8]) -> Result<Entry<'_>, RequestError> {
@@ -253,10 +281,12 @@ fn bytes_of<'a>(wire_type: WireType, rest: &mut &'a [u8]) -> Result<&'a [u8], Re
     Ok(value)
 }
 
-fn wanted(number: usize, message: &RateLimitOverride) -> Result<Override, InvalidRequest> {
+fn wanted_limit(number: usize, message: &RateLimitOverride) -> Result<Override, InvalidRequest> {
     // The protocol's enum for overrides has no WEEK; envoyproxy/ratelimit accepts the number of the
     // response enum.
-    let unit = Unit::try_from(message.unit).ok().and_then(|unit| UNITS.iter().find(|(known, _)| *known == unit));
+    let unit = Unit::try_from(message.unit)
+        .ok()
+        .and_then(|unit| UNITS.iter().find(|(known, _)| *known == unit));
     let Some((_, seconds)) = unit else {
         return Err(InvalidRequest::Unit { descriptor: number, found: message.unit });
     };
@@ -269,124 +299,4 @@ fn wanted(number: usize, message: &RateLimitOverride) -> Result<Override, Invali
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use prost::Message as _;
-
-    use super::super::proto::rate_limit_descriptor::Entry as EntryMessage;
-    use super::super::proto::{RateLimitDescriptor, RateLimitRequest};
-    use super::*;
-
-    const BOUNDS: RequestBounds = RequestBounds { descriptors: 4, entries: 3, all_entries: 8 };
-
-    fn of<'a>(
-        number: usize,
-        one: &'a RateLimitDescriptor,
-        message: &RateLimitRequest,
-    ) -> Result<Descriptor<'a>, InvalidRequest> {
-        let found = one.entries.len();
-        let allowed = BOUNDS.entries;
-        if found > allowed {
-            return Err(InvalidRequest::Entries { descriptor: number, found, allowed });
-        }
-        let hits = match one.hits_addend {
-            Some(found) => u32::try_from(found).map_err(|_| InvalidRequest::Hits { descriptor: number, found })?,
-            None => message.hits_addend.max(1),
-        };
-        Ok(Descriptor {
-            entries: one.entries.iter().map(|entry| Entry { key: &entry.key, value: &entry.value }).collect(),
-            hits: match (hits, one.is_negative_hits) {
-                (hits, true) => Hits::Refund(hits),
-                (0, false) => Hits::Peek(0),
-                (hits, false) => Hits::Charge(hits),
-            },
-            limit: one.limit.as_ref().map(|limit| wanted(number, limit)).transpose()?,
-        })
-    }
-
-    /// Returns the expected result of [`read`], from prost's decoding; `None` if prost cannot
-    /// decode it.
-    fn expected(bytes: &[u8]) -> Option<String> {
-        let message = RateLimitRequest::decode(bytes).ok()?;
-        let found = message.descriptors.len();
-        let read: Result<Request<'_>, _> = match &message {
-            message if message.domain.is_empty() => Err(InvalidRequest::NoDomain),
-            _ if found == 0 => Err(InvalidRequest::NoDescriptors),
-            _ if found > BOUNDS.descriptors => Err(InvalidRequest::Descriptors { found, allowed: BOUNDS.descriptors }),
-            message => {
-                let mut entries = 0usize;
-                let within_bounds = |(number, one)| {
-                    let descriptor = of(number, one, message)?;
-                    entries = entries.saturating_add(descriptor.entries.len());
-                    let found = entries;
-                    let allowed = BOUNDS.all_entries;
-                    let beyond = InvalidRequest::AllEntries { descriptor: number, found, allowed };
-                    if found > allowed { Err(beyond) } else { Ok(descriptor) }
-                };
-                let descriptors: Result<_, _> = message.descriptors.iter().enumerate().map(within_bounds).collect();
-                descriptors.map(|descriptors| Request { domain: &message.domain, descriptors })
-            }
-        };
-        Some(format!("{:?}", read.map_err(RequestError::from)))
-    }
-
-    fn entries() -> impl Strategy<Value = EntryMessage> {
-        let bytes = || prop::collection::vec(any::<u8>(), 0..4);
-        (bytes(), bytes()).prop_map(|(key, value)| EntryMessage { key: key.into(), value: value.into() })
-    }
-
-    fn limits() -> impl Strategy<Value = RateLimitOverride> {
-        (any::<u32>(), -1i32..9, prop::option::of(0u32..3)).prop_map(|(requests_per_unit, unit, unit_multiplier)| {
-            RateLimitOverride { requests_per_unit, unit, unit_multiplier }
-        })
-    }
-
-    fn descriptors() -> impl Strategy<Value = RateLimitDescriptor> {
-        let hits = prop::option::of(prop_oneof![0u64..3, any::<u64>()]);
-        let parts = (prop::collection::vec(entries(), 0..5), prop::option::of(limits()), hits, any::<bool>());
-        parts.prop_map(|(entries, limit, hits_addend, is_negative_hits)| RateLimitDescriptor {
-            entries,
-            limit,
-            hits_addend,
-            is_negative_hits,
-        })
-    }
-
-    fn messages() -> impl Strategy<Value = Vec<u8>> {
-        let parts = ("[a-zé]{0,3}", prop::collection::vec(descriptors(), 0..6), 0u32..3);
-        parts.prop_map(|(domain, descriptors, hits_addend)| {
-            RateLimitRequest { domain, descriptors, hits_addend }.encode_to_vec()
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn a_request_reads_as_prost_reads_it(message in messages()) {
-            prop_assert_eq!(format!("{:?}", read(&message, &BOUNDS)), expected(&message).unwrap());
-        }
-
-        /// Concatenated messages decode as one with the fields of both. Covers duplicate fields,
-        /// other wire types and truncated messages.
-        #[test]
-        fn what_is_no_usual_message_reads_as_prost_reads_it(
-            mut message in messages(),
-            more in messages(),
-            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
-            length in any::<prop::sample::Index>(),
-            is_cut in any::<bool>(),
-        ) {
-            message.extend(more);
-            if !message.is_empty() {
-                changes.iter().for_each(|(at, byte)| *at.get_mut(&mut message) = *byte);
-                message.truncate(if is_cut { length.index(message.len()) } else { message.len() });
-            }
-            let found = read(&message, &BOUNDS);
-            let expected = expected(&message);
-            match expected {
-                Some(expected) => prop_assert_eq!(format!("{found:?}"), expected),
-                // If there are several errors, the two may report different ones.
-                None => prop_assert!(found.is_err(), "{:?}", found),
-            }
-        }
-    }
-}
+mod tests;

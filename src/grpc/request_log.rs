@@ -82,9 +82,18 @@ impl RequestLog {
     }
 
     /// Logs a request, unless the limit per second is reached or the queue is full.
-    pub(super) fn log(&self, snapshot: &Snapshot, request: &Request<'_>, decision: Result<&Decision<'_>, &Undecided>) {
+    pub(super) fn log(
+        &self,
+        snapshot: &Snapshot,
+        request: &Request<'_>,
+        decision: Result<&Decision<'_>, &Undecided>,
+    ) {
         let Some(omitted) = self.permit(self.begun.elapsed()) else { return };
-        if self.queue.try_send(LoggedCall { omitted, ..LoggedCall::of(snapshot, request, decision) }).is_err() {
+        if self
+            .queue
+            .try_send(LoggedCall { omitted, ..LoggedCall::of(snapshot, request, decision) })
+            .is_err()
+        {
             self.omitted.fetch_add(omitted.saturating_add(1), Ordering::Relaxed);
         }
     }
@@ -106,7 +115,11 @@ impl RequestLog {
 }
 
 impl LoggedCall {
-    fn of(snapshot: &Snapshot, request: &Request<'_>, decision: Result<&Decision<'_>, &Undecided>) -> Self {
+    fn of(
+        snapshot: &Snapshot,
+        request: &Request<'_>,
+        decision: Result<&Decision<'_>, &Undecided>,
+    ) -> Self {
         let policy = snapshot.as_deref().and_then(|live| live.policies().find(request.domain));
         let statuses = decision.map(Decision::statuses).unwrap_or_default();
         let of = |(number, descriptor): (usize, &Descriptor<'_>)| {
@@ -120,7 +133,13 @@ impl LoggedCall {
         Self {
             domain: request.domain.to_owned(),
             overall,
-            descriptors: request.descriptors.iter().enumerate().take(MAX_DESCRIPTORS).map(of).collect(),
+            descriptors: request
+                .descriptors
+                .iter()
+                .enumerate()
+                .take(MAX_DESCRIPTORS)
+                .map(of)
+                .collect(),
             more: request.descriptors.len().saturating_sub(MAX_DESCRIPTORS),
             omitted: 0,
         }
@@ -150,8 +169,13 @@ impl LoggedCall {
 }
 
 impl DescriptorRecord {
-    fn of(policy: Option<&Policy>, descriptor: &Descriptor<'_>, status: Option<&Status<'_>>) -> Self {
-        let rule = policy.and_then(|policy| policy.find(&descriptor.entries, &mut KeyBuffer::default()));
+    fn of(
+        policy: Option<&Policy>,
+        descriptor: &Descriptor<'_>,
+        status: Option<&Status<'_>>,
+    ) -> Self {
+        let rule =
+            policy.and_then(|policy| policy.find(&descriptor.entries, &mut KeyBuffer::default()));
         let keyed = policy.and_then(|policy| match rule {
             Some(rule) => policy.keyed_for(rule),
             // Without a rule, it is unknown which values identify callers.
@@ -161,9 +185,9 @@ impl DescriptorRecord {
         let mut text = String::new();
         Keyed::show(keyed, &descriptor.entries, |entries| write_text(entries, &mut text));
         let mut limit = String::new();
-        if let Some((_, window)) = status.and_then(Status::limit) {
+        if let Some(applied) = status.and_then(Status::limit) {
             // Writing to a `String` cannot fail.
-            let _ = write!(limit, "{} per {}", window.limit(), window.period());
+            let _ = write!(limit, "{applied}");
         }
         Self {
             text,
@@ -173,7 +197,9 @@ impl DescriptorRecord {
                 (None, ..) => "undecided",
                 (Some(Standing::NoLimit), None, _) => "no limit: no policy for this domain",
                 (Some(Standing::NoLimit), Some(_), None) => "no limit: no rule matches",
-                (Some(Standing::NoLimit), Some(_), Some(_)) => "no limit: the rule has no limit or is replaced",
+                (Some(Standing::NoLimit), Some(_), Some(_)) => {
+                    "no limit: the rule has no limit or is replaced"
+                }
                 (Some(Standing::Unlimited), ..) => "unlimited",
                 (Some(Standing::Allowed), ..) => "OK",
                 (Some(Standing::Denied), ..) => "OVER_LIMIT",
@@ -202,13 +228,17 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_the_queue_full_is_counted() {
+    fn entries_beyond_the_queue_are_counted() {
         let (log, records) = RequestLog::new();
         let in_force = crate::limiter::InForce::new(crate::telemetry::metrics::Metrics::new());
         let snapshot = in_force.snapshot();
         let entries = crate::descriptor::entries("user=ann");
-        let descriptor =
-            Descriptor { entries: entries.into(), hits: crate::algorithm::judge::Hits::Charge(1), limit: None };
+        let descriptor = Descriptor {
+            entries: entries.into(),
+            hits: crate::algorithm::judge::Hits::Charge(1),
+            hold: None,
+            limit: None,
+        };
         let request = Request { domain: "edge", descriptors: [descriptor].into_iter().collect() };
         for _ in 0..MAX_WAITING + 3 {
             log.logged.store(0, Ordering::Relaxed);

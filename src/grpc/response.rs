@@ -11,9 +11,8 @@ use super::proto::rate_limit_response::rate_limit::Unit;
 use super::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use super::units::UNITS;
 use crate::algorithm::Limit;
-use crate::algorithm::quota::Window;
 use crate::algorithm::time::Micros;
-use crate::limiter::{Decision, Standing, Status};
+use crate::limiter::{AppliedLimit, Decision, Standing, Status};
 
 /// Options for encoding responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,7 +48,10 @@ pub(super) fn write_metadata(metadata: &prost_types::Struct, answer: &mut impl B
 fn status(status: &Status<'_>, style: &AnswerStyle) -> DescriptorStatus {
     // A ban has neither time. Proxies forward a missing time as 0, which clients read as "retry
     // now".
-    let waiting = status.retry_after().or_else(|| status.reset_after()).or_else(|| status.ban_window_ends_after());
+    let waiting = status
+        .retry_after()
+        .or_else(|| status.reset_after())
+        .or_else(|| status.ban_window_ends_after());
     let remaining = match status.standing() {
         Standing::Unlimited => u32::MAX, // as envoyproxy/ratelimit answers
         Standing::NoLimit
@@ -57,11 +59,13 @@ fn status(status: &Status<'_>, style: &AnswerStyle) -> DescriptorStatus {
         | Standing::Denied
         | Standing::ShadowDenied
         | Standing::PresumedAllowed
-        | Standing::PresumedDenied => u32::try_from(status.remaining().unwrap_or_default()).unwrap_or(u32::MAX),
+        | Standing::PresumedDenied => {
+            u32::try_from(status.remaining().unwrap_or_default()).unwrap_or(u32::MAX)
+        }
     };
     DescriptorStatus {
         code: code(status.is_over_limit()).into(),
-        current_limit: status.limit().map(|(limit, window)| current_limit(limit, window, status)),
+        current_limit: status.limit().map(|applied| current_limit(applied, status)),
         limit_remaining: remaining,
         duration_until_reset: waiting.map(|waiting| duration(waiting, style)),
         quota: None,
@@ -74,11 +78,12 @@ fn code(is_over_limit: bool) -> Code {
 
 /// Returns the limit in the protocol's terms: the largest unit that divides its period, and the
 /// multiplier.
-fn current_limit(limit: &Limit, window: &Window, status: &Status<'_>) -> RateLimit {
-    let period = window.period().get();
+fn current_limit(applied: AppliedLimit<'_>, status: &Status<'_>) -> RateLimit {
     let unit = UNITS.iter().find_map(|(unit, seconds)| {
+        let period = applied.period?.get();
         let unit_us = Micros::from_secs(*seconds).get();
-        let multiplier = period.checked_div(unit_us).filter(|_| period.checked_rem(unit_us) == Some(0))?;
+        let multiplier =
+            period.checked_div(unit_us).filter(|_| period.checked_rem(unit_us) == Some(0))?;
         Some((*unit, u32::try_from(multiplier).ok()?))
     });
     let (unit, multiplier) = unit.unwrap_or((Unit::Unknown, 1));
@@ -86,10 +91,12 @@ fn current_limit(limit: &Limit, window: &Window, status: &Status<'_>) -> RateLim
     RateLimit {
         name: match name {
             Some(name) => unquoted(name),
-            None if unit == Unit::Unknown || told_burst(limit).is_some() => InWords(limit, window).to_string(),
+            None if unit == Unit::Unknown || told_burst(applied.limit).is_some() => {
+                InWords(applied).to_string()
+            }
             None => String::new(),
         },
-        requests_per_unit: window.limit(),
+        requests_per_unit: applied.amount,
         unit: unit.into(),
         unit_multiplier: (multiplier > 1).then_some(multiplier),
     }
@@ -106,12 +113,12 @@ fn told_burst(limit: &Limit) -> Option<u32> {
 }
 
 /// A limit that units cannot express, such as `5 per 250ms` or `100 per 1m burst 20`.
-struct InWords<'a>(&'a Limit, &'a Window);
+struct InWords<'a>(AppliedLimit<'a>);
 
 impl fmt::Display for InWords<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} per {}", self.1.limit(), self.1.period())?;
-        told_burst(self.0).map_or(Ok(()), |burst| write!(f, " burst {burst}"))
+        write!(f, "{}", self.0)?;
+        told_burst(self.0.limit).map_or(Ok(()), |burst| write!(f, " burst {burst}"))
     }
 }
 
@@ -119,18 +126,23 @@ impl fmt::Display for InWords<'_> {
 fn duration(length: Micros, style: &AnswerStyle) -> Duration {
     /// Maximum of protobuf's duration, 10,000 years, in seconds.
     const LONGEST: i64 = 315_576_000_000;
-    let seconds = |seconds: u64| i64::try_from(seconds).map_or(LONGEST, |seconds| seconds.min(LONGEST));
+    let seconds =
+        |seconds: u64| i64::try_from(seconds).map_or(LONGEST, |seconds| seconds.min(LONGEST));
     if !style.exact_durations {
         return Duration { seconds: seconds(length.as_secs_ceil()), nanos: 0 };
     }
     let exact = std::time::Duration::from(length);
-    Duration { seconds: seconds(exact.as_secs()), nanos: i32::try_from(exact.subsec_nanos()).unwrap_or_default() }
+    Duration {
+        seconds: seconds(exact.as_secs()),
+        nanos: i32::try_from(exact.subsec_nanos()).unwrap_or_default(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::algorithm::gcra::Gcra;
+    use crate::algorithm::quota::Window;
     use crate::algorithm::{Algorithm, Charge, OnStoreError};
 
     fn rate(amount: u32, period: Micros, burst: Option<u32>) -> Limit {
@@ -139,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_told_where_it_is_another_amount_and_none_of_a_ban() {
+    fn the_burst_is_reported_if_it_differs_from_the_amount_except_for_bans() {
         let minute = Micros::from_secs(60);
         let short = Micros::new(250_000);
         for (limit, words, is_told) in [
@@ -150,7 +162,12 @@ mod tests {
             (rate(0, short, None), "0 per 250ms", false),
         ] {
             let [window] = limit.windows() else { panic!("one window") };
-            assert_eq!((InWords(&limit, window).to_string().as_str(), told_burst(&limit).is_some()), (words, is_told));
+            let period = Some(window.period());
+            let applied = AppliedLimit { limit: &limit, amount: window.limit(), period };
+            assert_eq!(
+                (InWords(applied).to_string().as_str(), told_burst(&limit).is_some()),
+                (words, is_told)
+            );
         }
     }
 }

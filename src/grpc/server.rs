@@ -1,4 +1,5 @@
-//! The gRPC services of a worker for its HTTP/2 connections: `ShouldRateLimit`, health, reflection.
+//! The gRPC services of a worker for its HTTP/2 connections: `ShouldRateLimit`, `HoldService`,
+//! health, reflection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,19 +17,21 @@ use tonic_health::server::HealthService;
 use super::call::{self, CallContext, CallHead, PREFIX, Work};
 use super::head;
 use super::health::Health;
+use super::hold_service::HoldMethods;
 use super::large_request;
 use super::method::Method;
 use super::proto::PROTOCOL;
+use super::proto::hold::hold_service_server::HoldServiceServer;
 use super::proto::rate_limit_service_server::RateLimitServiceServer;
 use super::rights::{Allowance, DomainRights};
 use super::service::Rls;
+use crate::statistics::CallTimer;
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::stats;
 use crate::transport::server::Client;
 use crate::transport::{
-    Answer, BodyError, Budget, BudgetExceeded, Exchange, HeaderFields, Refusal, RequestBody, ResponseFuture, Route,
-    Service,
+    Answer, BodyError, Budget, BudgetExceeded, Exchange, HeaderFields, Refusal, RequestBody,
+    ResponseFuture, Route, Service,
 };
 
 /// Maximum size of a message to health or reflection, in bytes: names of services and types.
@@ -38,6 +41,15 @@ const MAX_OTHER_MESSAGE: usize = 4 << 10;
 /// body; for reflection also responses of 36 KB each, as messages and encoded.
 const SERVICE_COST: usize = 16 << 10;
 const REFLECTION_COST: usize = 160 << 10;
+
+/// Beginning of the paths of `HoldService`.
+const HOLD_PATHS: &[u8] = b"/tollgate.v1.HoldService/";
+/// Maximum size of a message to `HoldService`, in bytes: descriptors as those of a proxy, of one
+/// piece of work.
+const MAX_HOLD_MESSAGE: usize = 16 << 10;
+/// Memory of a call of `HoldService` in bytes: a service's, the message as received, as decoded
+/// and as encoded again. Large requests are charged for their descriptors as well.
+const HOLD_COST: usize = SERVICE_COST + 6 * MAX_HOLD_MESSAGE;
 
 /// The reflection service rejected the descriptor set.
 #[derive(Debug, thiserror::Error)]
@@ -96,11 +108,17 @@ impl<S: Store> GrpcServices<S> {
             .max_decoding_message_size(bounds.max_bytes)
             .accept_compressed(CompressionEncoding::Gzip);
         let health = HealthServer::new(HealthService::from_health_reporter(health.reporter()));
-        let mut routes = Routes::new(method).add_service(health.max_decoding_message_size(MAX_OTHER_MESSAGE));
+        let holds = HoldServiceServer::new(HoldMethods(Arc::clone(&rls)))
+            .max_decoding_message_size(bounds.max_bytes.min(MAX_HOLD_MESSAGE));
+        let mut routes = Routes::new(method)
+            .add_service(holds)
+            .add_service(health.max_decoding_message_size(MAX_OTHER_MESSAGE));
         if has_reflection {
             routes = routes
                 .add_service(reflection().build_v1()?.max_decoding_message_size(MAX_OTHER_MESSAGE))
-                .add_service(reflection().build_v1alpha()?.max_decoding_message_size(MAX_OTHER_MESSAGE));
+                .add_service(
+                    reflection().build_v1alpha()?.max_decoding_message_size(MAX_OTHER_MESSAGE),
+                );
         }
         Ok(Self { rls, routes: routes.prepare(), bounds, allowances, budget, metrics })
     }
@@ -108,7 +126,8 @@ impl<S: Store> GrpcServices<S> {
     /// Returns these services for the calls of one connection.
     pub fn for_client(&self, client: &Client) -> impl Service + use<S> {
         let certificate = client.certificate.as_deref().unwrap_or_default();
-        let context = Arc::new(self.context(DomainRights::of(&self.allowances, certificate, client.address)));
+        let context =
+            Arc::new(self.context(DomainRights::of(&self.allowances, certificate, client.address)));
         let metrics = Arc::clone(&self.metrics);
         ClientServices { context, bounds: self.bounds, metrics, call: call::answer }
     }
@@ -141,7 +160,10 @@ struct ClientServices<S, C> {
 
 impl<S: Store, C> ClientServices<S, C> {
     /// Serves a call with tonic's services.
-    async fn answer_by_tonic(context: Arc<CallContext<S>>, request: Request<RequestBody>) -> Answer<Body> {
+    async fn answer_by_tonic(
+        context: Arc<CallContext<S>>,
+        request: Request<RequestBody>,
+    ) -> Answer<Body> {
         if let Err(error) = head::check_request(request.method(), request.headers()) {
             let response = error.response();
             // Protocol errors in the rest of the request belong to HTTP/2 and take precedence. The
@@ -156,7 +178,7 @@ impl<S: Store, C> ClientServices<S, C> {
         let mut request = request.map(|body| Body::new(body.map_err(status)));
         request.extensions_mut().insert(context.rights.clone());
         let Ok(mut response) = context.routes.clone().call(request).await;
-        timer.into_iter().for_each(stats::CallTimer::answered);
+        timer.into_iter().for_each(CallTimer::answered);
         if is_unknown_method(response.headers()) {
             response = head::unknown_method(uri.path());
         }
@@ -180,8 +202,7 @@ where
         let method = fields.get(b":method").unwrap_or_default();
         let head = head::check(method, fields.get(b"content-type"), fields.get(b"grpc-timeout"));
         if path != Some(call::PATH.as_bytes()) || head.is_err() {
-            let is_reflection = fields.path().starts_with(b"/grpc.reflection.");
-            return Route::Stream { cost: if is_reflection { REFLECTION_COST } else { SERVICE_COST } };
+            return Route::Stream { cost: cost_of(fields.path()) };
         }
         let head = CallHead::read(fields, self.context.rls.tracer().is_some());
         Route::Unary { head, max_body: self.bounds.max_bytes.saturating_add(PREFIX) }
@@ -207,7 +228,10 @@ where
         let status = match refusal {
             Refusal::BodyTooLarge => {
                 self.metrics.guard.oversized_messages.inc();
-                Status::out_of_range(format!("message exceeds the limit of {} bytes", self.bounds.max_bytes))
+                Status::out_of_range(format!(
+                    "message exceeds the limit of {} bytes",
+                    self.bounds.max_bytes
+                ))
             }
             Refusal::BodyTooSlow => {
                 self.metrics.guard.slow_calls.inc();
@@ -219,6 +243,17 @@ where
             }
         };
         status.into_http()
+    }
+}
+
+/// Returns the memory of a call of one of tonic's services, by its path.
+fn cost_of(path: &[u8]) -> usize {
+    if path.starts_with(b"/grpc.reflection.") {
+        REFLECTION_COST
+    } else if path.starts_with(HOLD_PATHS) {
+        HOLD_COST
+    } else {
+        SERVICE_COST
     }
 }
 

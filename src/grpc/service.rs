@@ -1,5 +1,7 @@
 //! Implementation of `ShouldRateLimit`.
 
+mod holds;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,6 +10,7 @@ use prost::bytes::BufMut;
 use tonic::{Code, Status};
 use tracing::warn;
 
+pub use self::holds::{HoldCall, HoldMethod};
 use super::large_request;
 use super::metadata;
 use super::proto::RateLimitRequest;
@@ -128,7 +131,9 @@ impl<S: Store> Rls<S> {
             let mut attributes = recording.as_mut().map(|recording| recording.attributes_mut());
             let request = self.read(message, rights, attributes.as_deref_mut());
             let answered = match &request {
-                Ok(request) => self.answer_request(message, request, deadline, attributes, answer).await,
+                Ok(request) => {
+                    self.answer_request(message, request, deadline, attributes, answer).await
+                }
                 Err(status) => Err(status.clone()),
             };
             let length = now.elapsed();
@@ -146,7 +151,8 @@ impl<S: Store> Rls<S> {
         rights: &DomainRights,
         attributes: Option<&mut SpanAttributes>,
     ) -> Result<Request<'a>, Status> {
-        let request = request::read(message, &self.bounds).map_err(|unreadable| self.refusal(message, &unreadable))?;
+        let request = request::read(message, &self.bounds)
+            .map_err(|unreadable| self.refusal(message, &unreadable))?;
         if let Some(attributes) = attributes {
             request.domain.clone_into(&mut attributes.domain);
         }
@@ -169,7 +175,8 @@ impl<S: Store> Rls<S> {
                 .map_err(|error| Status::resource_exhausted(format!("large requests: {error}")))?;
             let snapshot = self.limiter.snapshot();
             let store_time = attributes.as_mut().map(|attributes| &mut attributes.store_time);
-            let decision = self.limiter.decide_timed(&snapshot, request, deadline, store_time).await;
+            let decision =
+                self.limiter.decide_timed(&snapshot, request, deadline, store_time).await;
             if let Some(log) = &self.request_log {
                 log.log(&snapshot, request, decision.as_ref());
             }
@@ -179,7 +186,8 @@ impl<S: Store> Rls<S> {
             }
             response::write(&decision, &self.style, answer);
             if self.style.dynamic_metadata {
-                let message = RateLimitRequest::decode(message).map_err(|error| Status::internal(error.to_string()))?;
+                let message = RateLimitRequest::decode(message)
+                    .map_err(|error| Status::internal(error.to_string()))?;
                 response::write_metadata(&metadata::of(&message, &decision), answer);
             }
             Ok(if decision.is_over_limit() { Answered::OverLimit } else { Answered::Ok })
@@ -213,7 +221,9 @@ impl<S: Store> Rls<S> {
                 }
                 Status::invalid_argument(invalid.to_string())
             }
-            RequestError::Malformed(_) | RequestError::CutShort | RequestError::Domain => malformed(unreadable),
+            RequestError::Malformed(_) | RequestError::CutShort | RequestError::Domain => {
+                malformed(unreadable)
+            }
         }
     }
 
@@ -230,7 +240,8 @@ impl<S: Store> Rls<S> {
 
 /// Sets the attributes of a span that describe a decision.
 fn describe(decision: &Decision<'_>, attributes: &mut SpanAttributes) {
-    let path = |status: &limiter::Status<'_>| status.rule().map_or("", |rule| rule.path()).to_owned();
+    let path =
+        |status: &limiter::Status<'_>| status.rule().map_or("", |rule| rule.path()).to_owned();
     attributes.rules = decision.statuses().iter().take(MAX_RULES_OF_SPAN).map(path).collect();
     attributes.is_over_limit = Some(decision.is_over_limit());
 }
@@ -261,7 +272,8 @@ pub(super) fn budget(timeout: &[u8]) -> Option<Duration> {
     if digits.len() > MAX_DIGITS || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    let whole = Duration::from_nanos(digits.parse::<u32>().map(u64::from).ok()?.saturating_mul(ns)).min(LONGEST);
+    let whole = Duration::from_nanos(digits.parse::<u32>().map(u64::from).ok()?.saturating_mul(ns))
+        .min(LONGEST);
     Some(whole.saturating_sub(whole.div_f64(4.0).min(Duration::from_millis(5))))
 }
 
@@ -271,9 +283,30 @@ const MAX_RULES_OF_SPAN: usize = 64;
 /// Maximum size of an invalid message that is decoded again to report the error, in bytes.
 const MAX_READ_TWICE: usize = 4 << 10;
 
-/// Returns `true` if the error is caused by the request itself, so that a retry would fail as well.
-pub fn is_callers_fault(status: &Status) -> bool {
-    status.code() == Code::InvalidArgument
+/// The kind of error of a call, for callers by HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// Caused by the request itself: a retry would fail as well.
+    Invalid,
+    /// The ID has no open holds.
+    NothingOpen,
+    /// The ID has open holds of other hits.
+    OtherOpen,
+    /// No decision could be made.
+    Undecided,
+}
+
+impl RefusalKind {
+    /// Returns the kind of a status.
+    pub fn of(status: &Status) -> Self {
+        let kinds = [
+            (Code::InvalidArgument, Self::Invalid),
+            (Code::NotFound, Self::NothingOpen),
+            (Code::AlreadyExists, Self::OtherOpen),
+        ];
+        let known = kinds.into_iter().find(|(code, _)| *code == status.code());
+        known.map_or(Self::Undecided, |(_, kind)| kind)
+    }
 }
 
 #[cfg(test)]

@@ -103,9 +103,14 @@ pub enum NoEntries {
 impl fmt::Display for NoEntries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::CutShort => f.write_str("the key is truncated (`…`); provide its entries in full"),
+            Self::CutShort => {
+                f.write_str("the key is truncated (`…`); provide its entries in full")
+            }
             Self::Escape(found) => {
-                write!(f, r"expected one of \, \\ \= \… \u{{0}} \xff after a backslash, found `{found}`")
+                write!(
+                    f,
+                    r"expected one of \, \\ \= \… \u{{0}} \xff after a backslash, found `{found}`"
+                )
             }
         }
     }
@@ -143,7 +148,8 @@ pub fn read_text(text: &str) -> Result<OwnedEntries, NoEntries> {
                 after
             }
             '…' => return Err(NoEntries::CutShort),
-            '\\' => unescape(after, &mut part).ok_or_else(|| NoEntries::Escape(after.chars().take(8).collect()))?,
+            '\\' => unescape(after, &mut part)
+                .ok_or_else(|| NoEntries::Escape(after.chars().take(8).collect()))?,
             letter => {
                 part.extend(letter.encode_utf8(&mut [0; 4]).bytes());
                 after
@@ -211,7 +217,9 @@ mod tests {
 
     #[test]
     fn a_truncated_key_is_recognized_wherever_it_is_cut() {
-        for escaped in ["\u{18}".as_bytes(), b",", b"\\", b"\xff", "…".as_bytes(), "ü".as_bytes(), b"a"] {
+        for escaped in
+            ["\u{18}".as_bytes(), b",", b"\\", b"\xff", "…".as_bytes(), "ü".as_bytes(), b"a"]
+        {
             for before in 0..12 {
                 let value = [vec![b'x'; before], escaped.repeat(MAX_TEXT)].concat();
                 let text = text(&[(b"k", &value)]);
@@ -222,12 +230,18 @@ mod tests {
     }
 
     #[test]
-    fn what_people_type_is_read_as_the_command_line_reads_it() {
+    fn typed_descriptors_are_parsed_as_on_the_command_line() {
         for typed in ["plan=free,user=a=b", "user", "", ",a=1,,b", "user=ü", "="] {
-            assert_eq!(read_text(typed).unwrap().entries(), crate::descriptor::entries(typed), "{typed}");
+            assert_eq!(
+                read_text(typed).unwrap().entries(),
+                crate::descriptor::entries(typed),
+                "{typed}"
+            );
         }
         assert_eq!(read_text("user=…0123"), Err(NoEntries::CutShort));
-        for wrong in [r"user=\", r"user=\n", r"user=\x0", r"user=\u{}", r"user=\u{110000}", r"user=\xü"] {
+        for wrong in
+            [r"user=\", r"user=\n", r"user=\x0", r"user=\u{}", r"user=\u{110000}", r"user=\xü"]
+        {
             assert!(matches!(read_text(wrong), Err(NoEntries::Escape(_))), "{wrong}");
         }
     }

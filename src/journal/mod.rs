@@ -53,7 +53,10 @@ impl Journal {
     /// Creates an empty journal of at most `max_bytes` for a number of workers. With no bytes it
     /// stays empty and costs nothing.
     pub fn new(max_bytes: usize, workers: usize) -> Arc<Self> {
-        Arc::new(Self { pages: Mutex::default(), page_bytes: max_bytes.checked_div(workers).unwrap_or_default() })
+        Arc::new(Self {
+            pages: Mutex::default(),
+            page_bytes: max_bytes.checked_div(workers).unwrap_or_default(),
+        })
     }
 
     /// Creates a recorder with its own page.

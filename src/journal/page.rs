@@ -90,7 +90,9 @@ impl WorkerDenials {
         let Some(slice) = self.slices.back_mut().and_then(Arc::get_mut) else { return };
         match slice.note(denial, rule_hash, (&self.text, key_hash), now, self.slice_bytes) {
             Some(Noted::Known | Noted::Added) => {}
-            Some(Noted::Replaced { .. }) => self.lost.replaced = self.lost.replaced.saturating_add(1),
+            Some(Noted::Replaced { .. }) => {
+                self.lost.replaced = self.lost.replaced.saturating_add(1)
+            }
             None => {
                 slice.dropped = slice.dropped.saturating_add(1);
                 self.lost.dropped = self.lost.dropped.saturating_add(1);
@@ -121,7 +123,12 @@ impl WorkerDenials {
         let number = now.index(SLICE);
         if self.slices.back().is_none_or(|slice| slice.number < number) {
             drop(self.expired(now));
-            self.slices.push_back(Arc::new(Slice { number, rules: HashTable::new(), bytes: 0, dropped: 0 }));
+            self.slices.push_back(Arc::new(Slice {
+                number,
+                rules: HashTable::new(),
+                bytes: 0,
+                dropped: 0,
+            }));
         }
     }
 
@@ -136,7 +143,10 @@ impl WorkerDenials {
 }
 
 /// Returns the page's copy of a version, copying it if it has changed.
-fn own_version<'a>(known: &'a mut Option<(Arc<str>, Arc<str>)>, version: &Arc<str>) -> &'a Arc<str> {
+fn own_version<'a>(
+    known: &'a mut Option<(Arc<str>, Arc<str>)>,
+    version: &Arc<str>,
+) -> &'a Arc<str> {
     if known.as_ref().is_none_or(|(of, _)| !Arc::ptr_eq(of, version)) {
         *known = None;
     }
@@ -152,7 +162,11 @@ impl RuleDenials {
 
 impl Slice {
     /// Creates a slice from a received message, for reading only.
-    pub(super) fn from_peer(number: u64, of_rules: impl Iterator<Item = RuleDenials>, dropped: u64) -> Self {
+    pub(super) fn from_peer(
+        number: u64,
+        of_rules: impl Iterator<Item = RuleDenials>,
+        dropped: u64,
+    ) -> Self {
         let mut rules = HashTable::new();
         for (hash, of_rule) in (0..).zip(of_rules) {
             rules.insert_unique(hash, RuleDenials { hash, ..of_rule }, |rule| rule.hash);
@@ -187,7 +201,8 @@ impl Slice {
         } else {
             Room::None
         };
-        let (noted, record) = of_rule.keys.note(key, key_hash, room, || DenialRecord::begin(denial, now))?;
+        let (noted, record) =
+            of_rule.keys.note(key, key_hash, room, || DenialRecord::begin(denial, now))?;
         record.add(denial, now);
         let (added, gone) = match noted {
             Noted::Known => (0, 0),
@@ -200,10 +215,17 @@ impl Slice {
     }
 
     /// Returns the part of a rule, adding it if there is memory for it.
-    fn rule(&mut self, denial: &DenialEvent<'_>, hash: u64, free: Option<usize>) -> Option<&mut RuleDenials> {
-        let is_it = |found: &RuleDenials| *found.rule == *denial.rule && *found.domain == *denial.domain;
+    fn rule(
+        &mut self,
+        denial: &DenialEvent<'_>,
+        hash: u64,
+        free: Option<usize>,
+    ) -> Option<&mut RuleDenials> {
+        let is_it =
+            |found: &RuleDenials| *found.rule == *denial.rule && *found.domain == *denial.domain;
         if self.rules.find(hash, is_it).is_none() {
-            let bytes = RULE_BYTES.saturating_add(denial.domain.len()).saturating_add(denial.rule.len());
+            let bytes =
+                RULE_BYTES.saturating_add(denial.domain.len()).saturating_add(denial.rule.len());
             free.filter(|free| bytes <= *free)?;
             let domain = denial.domain.into();
             let rule = denial.rule.into();

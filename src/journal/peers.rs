@@ -90,9 +90,13 @@ impl RecentDenials {
             let of = (found.domain.clone(), found.rule.clone());
             let weight = found.record.count.saturating_add(found.missed_at_most);
             let key = SharedKey::from(found);
-            let key_bytes = serde_json::to_string(&key).map_or(usize::MAX, |text| text.len().saturating_add(1));
-            let rule_bytes =
-                if rules.contains_key(&of) { 0 } else { of.0.len().saturating_add(of.1.len()).saturating_add(64) };
+            let key_bytes =
+                serde_json::to_string(&key).map_or(usize::MAX, |text| text.len().saturating_add(1));
+            let rule_bytes = if rules.contains_key(&of) {
+                0
+            } else {
+                of.0.len().saturating_add(of.1.len()).saturating_add(64)
+            };
             let need = bytes.saturating_add(key_bytes).saturating_add(rule_bytes);
             if need > MAX_MESSAGE {
                 let most = others.entry(of).or_default();
@@ -123,8 +127,15 @@ impl PeerDenials {
         let text = text.get(..MAX_READ.min(text.len()))?;
         let message: MinuteMessage = serde_json::from_slice(text).ok()?;
         let rules = message.rules.into_iter().map(|rule| {
-            let keys = rule.keys.into_iter().map(|key| (key.key.clone().into(), key.count, key.missed, key.into()));
-            RuleDenials::from_peer(rule.domain.into(), rule.rule.into(), Summary::from_peer(keys, rule.others))
+            let keys = rule
+                .keys
+                .into_iter()
+                .map(|key| (key.key.clone().into(), key.count, key.missed, key.into()));
+            RuleDenials::from_peer(
+                rule.domain.into(),
+                rule.rule.into(),
+                Summary::from_peer(keys, rule.others),
+            )
         });
         Some(Self(Arc::new(Slice::from_peer(minute, rules, message.dropped))))
     }

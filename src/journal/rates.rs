@@ -100,7 +100,11 @@ impl Rates {
 
     /// Returns the rate of a rule by its ID, in the policies of `generation`.
     pub fn of(&self, generation: u64, rule: usize) -> Rate {
-        let ring = self.rules.get(rule).and_then(Option::as_ref).filter(|_| self.generation == Some(generation));
+        let ring = self
+            .rules
+            .get(rule)
+            .and_then(Option::as_ref)
+            .filter(|_| self.generation == Some(generation));
         let Some(ring) = ring else { return Rate::default() };
         let (second, _) = self.places();
         let last = ring.seconds.get(second).copied().unwrap_or_default();
@@ -136,9 +140,12 @@ impl Rates {
 
     fn renumber<'a>(&mut self, rules: impl Iterator<Item = CounterSnapshot<'a>>) {
         let old = std::mem::take(&mut self.rules).into_iter().flatten();
-        let mut old: HashMap<_, _> = old.map(|ring| ((ring.domain.clone(), ring.rule.clone()), ring)).collect();
+        let mut old: HashMap<_, _> =
+            old.map(|ring| ((ring.domain.clone(), ring.rule.clone()), ring)).collect();
         // A rule without samples costs a pointer, and a lookup here.
-        self.rules = rules.map(|snapshot| old.remove(&(snapshot.domain.into(), snapshot.rule.into()))).collect();
+        self.rules = rules
+            .map(|snapshot| old.remove(&(snapshot.domain.into(), snapshot.rule.into())))
+            .collect();
     }
 }
 
@@ -218,10 +225,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_a_quarter_of_an_hour_is_gone() {
+    fn samples_expire_after_15_minutes() {
         let mut rates = Rates::default();
-        (0..16 * 60)
-            .for_each(|second| rates.sample(1, [look("r", if second < 10 { 0 } else { 9 })].into_iter(), SECOND));
+        (0..16 * 60).for_each(|second| {
+            rates.sample(1, [look("r", if second < 10 { 0 } else { 9 })].into_iter(), SECOND)
+        });
         assert_eq!(rates.of(1, 0), Rate { all: [9, 0, 0, 0], ..Rate::default() });
     }
 
@@ -231,12 +239,15 @@ mod tests {
         rates.sample(1, [look("a", 0), look("b", 7), look("c", 3)].into_iter(), SECOND);
         assert_eq!(rates.len(), 2);
         rates.sample(2, [look("new", 0), look("b", 8)].into_iter(), SECOND);
-        assert_eq!((rates.len(), rates.of(2, 1).second[0], rates.of(2, 1).minute[0]), (1, 1.0, 4.0));
+        assert_eq!(
+            (rates.len(), rates.of(2, 1).second[0], rates.of(2, 1).minute[0]),
+            (1, 1.0, 4.0)
+        );
         assert_eq!(rates.of(1, 1), Rate::default(), "of other policies nothing is known");
     }
 
     #[test]
-    fn what_is_kept_of_a_rule_is_small() {
+    fn the_samples_of_a_rule_are_small() {
         assert!(size_of::<Ring>() < 1_300);
     }
 }

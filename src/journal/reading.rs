@@ -135,7 +135,8 @@ impl RecentDenials {
             span.domain.is_none_or(|domain| *domain == *of_rule.domain)
                 && span.rule.is_none_or(|rule| *rule == *of_rule.rule)
         };
-        let parts: Vec<&RuleDenials> = self.of_span(span).flat_map(Slice::rules).filter(wants).collect();
+        let parts: Vec<&RuleDenials> =
+            self.of_span(span).flat_map(Slice::rules).filter(wants).collect();
         let mut floors: HashMap<(&str, &str), u64> = HashMap::new();
         let mut keys: HashMap<(&str, &str, &str), Merged> = HashMap::new();
         for part in parts {
@@ -154,7 +155,8 @@ impl RecentDenials {
             }
         }
         let in_span = |record: &DenialRecord| {
-            span.since.is_none_or(|since| record.last >= since) && span.until.is_none_or(|until| record.first <= until)
+            span.since.is_none_or(|since| record.last >= since)
+                && span.until.is_none_or(|until| record.first <= until)
         };
         let key = span.key.map(plain);
         let is_it = |text: &str| key.as_ref().is_none_or(|key| plain(text).contains(key.as_ref()));
@@ -162,9 +164,16 @@ impl RecentDenials {
             in_span(record) && (is_it(key) || record.recorded.iter().any(|text| is_it(text)))
         });
         let found = found.map(|((domain, rule, key), (record, missed, here))| {
-            let elsewhere = floors.get(&(domain, rule)).copied().unwrap_or_default().saturating_sub(here);
+            let elsewhere =
+                floors.get(&(domain, rule)).copied().unwrap_or_default().saturating_sub(here);
             let missed_at_most = missed.saturating_add(elsewhere);
-            DeniedKey { domain: domain.to_owned(), rule: rule.to_owned(), key: key.to_owned(), record, missed_at_most }
+            DeniedKey {
+                domain: domain.to_owned(),
+                rule: rule.to_owned(),
+                key: key.to_owned(),
+                record,
+                missed_at_most,
+            }
         });
         found.collect()
     }

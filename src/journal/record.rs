@@ -102,7 +102,8 @@ impl DenialRecord {
             > (self.last, &self.version, self.retry_at, self.last_hits);
         let (late, early) = if is_later { (other, &*self) } else { (&*self, other) };
         let mut recorded = late.recorded.clone();
-        recorded.extend(early.recorded.iter().filter(|text| !late.recorded.contains(text)).cloned());
+        recorded
+            .extend(early.recorded.iter().filter(|text| !late.recorded.contains(text)).cloned());
         recorded.truncate(MAX_RECORDED);
         *self = Self {
             first: self.first.min(other.first),
@@ -141,17 +142,26 @@ mod tests {
     }
 
     fn denial<'a>(version: &'a Arc<str>, recorded: &'a [Vec<u8>]) -> DenialEvent<'a> {
-        DenialEvent { domain: "d", rule: "r", version, why: Why::NoRoom, hits: 2, retry_after: None, recorded }
+        DenialEvent {
+            domain: "d",
+            rule: "r",
+            version,
+            why: Why::NoRoom,
+            hits: 2,
+            retry_after: None,
+            recorded,
+        }
     }
 
     fn record(version: &Arc<str>, times: &[u64]) -> Option<DenialRecord> {
-        let mut record = DenialRecord::begin(&denial(version, &[]), Timestamp::from_micros(*times.first()?));
+        let mut record =
+            DenialRecord::begin(&denial(version, &[]), Timestamp::from_micros(*times.first()?));
         times.iter().for_each(|at| record.add(&denial(version, &[]), Timestamp::from_micros(*at)));
         Some(record)
     }
 
     #[test]
-    fn the_latest_of_what_is_recorded_is_kept() {
+    fn the_latest_recorded_entries_are_kept() {
         let version = version();
         let mut record = DenialRecord::begin(&denial(&version, &[]), Timestamp::EPOCH);
         for user in ["a", "b", "a", "c", "d", "e"] {

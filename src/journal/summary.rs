@@ -86,11 +86,19 @@ impl<T> Default for Summary<T> {
 impl<T> Summary<T> {
     /// Counts one occurrence of `key`; `begin` creates the value of a new key. `None` if there is
     /// no slot for it.
-    pub fn note(&mut self, key: &str, hash: u64, room: Room, begin: impl FnOnce() -> T) -> Option<(Noted, &mut T)> {
+    pub fn note(
+        &mut self,
+        key: &str,
+        hash: u64,
+        room: Room,
+        begin: impl FnOnce() -> T,
+    ) -> Option<(Noted, &mut T)> {
         let known = self.find(key, hash);
         let (number, noted) = match known {
             Some(number) => (number, Noted::Known),
-            None if room == Room::More && self.heap.is_empty() => (self.add(key, hash, begin())?, Noted::Added),
+            None if room == Room::More && self.heap.is_empty() => {
+                (self.add(key, hash, begin())?, Noted::Added)
+            }
             None if room == Room::None => return None,
             None => {
                 let (number, text) = self.replace(key, hash, begin())?;
@@ -109,9 +117,18 @@ impl<T> Summary<T> {
 
     /// Creates a summary from a received message: keys with their counts, their maximum missed
     /// occurrences and their values. `others` bounds the occurrences of an absent key.
-    pub(super) fn from_peer(keys: impl Iterator<Item = (Box<str>, u64, u64, T)>, others: u64) -> Self {
-        let slot =
-            |(key, counted, inherited, value)| SummaryEntry { key, hash: 0, place: 0, counted, inherited, value };
+    pub(super) fn from_peer(
+        keys: impl Iterator<Item = (Box<str>, u64, u64, T)>,
+        others: u64,
+    ) -> Self {
+        let slot = |(key, counted, inherited, value)| SummaryEntry {
+            key,
+            hash: 0,
+            place: 0,
+            counted,
+            inherited,
+            value,
+        };
         Self { slots: keys.map(slot).collect(), others, ..Self::default() }
     }
 
@@ -132,7 +149,8 @@ impl<T> Summary<T> {
     }
 
     fn find(&self, key: &str, hash: u64) -> Option<u32> {
-        let is_it = |number: &u32| self.slots.get(index(*number)).is_some_and(|slot| *slot.key == *key);
+        let is_it =
+            |number: &u32| self.slots.get(index(*number)).is_some_and(|slot| *slot.key == *key);
         self.by_key.find(hash, is_it).copied()
     }
 
@@ -143,10 +161,13 @@ impl<T> Summary<T> {
             let more = (self.slots.len() >> 3).max(4);
             self.slots.reserve_exact(more);
         }
-        let slot = SummaryEntry { key: key.into(), hash, place: 0, counted: 0, inherited: 0, value };
+        let slot =
+            SummaryEntry { key: key.into(), hash, place: 0, counted: 0, inherited: 0, value };
         self.slots.push(slot);
         let slots = &self.slots;
-        self.by_key.insert_unique(hash, number, |number| slots.get(index(*number)).map_or(0, |slot| slot.hash));
+        self.by_key.insert_unique(hash, number, |number| {
+            slots.get(index(*number)).map_or(0, |slot| slot.hash)
+        });
         Some(number)
     }
 
@@ -162,9 +183,12 @@ impl<T> Summary<T> {
         }
         let inherited = slot.weight();
         let text = slot.key.len();
-        *slot = SummaryEntry { key: key.into(), hash, place: slot.place, counted: 0, inherited, value };
+        *slot =
+            SummaryEntry { key: key.into(), hash, place: slot.place, counted: 0, inherited, value };
         let slots = &self.slots;
-        self.by_key.insert_unique(hash, number, |number| slots.get(index(*number)).map_or(0, |slot| slot.hash));
+        self.by_key.insert_unique(hash, number, |number| {
+            slots.get(index(*number)).map_or(0, |slot| slot.hash)
+        });
         Some((number, text))
     }
 
@@ -185,7 +209,9 @@ impl<T> Summary<T> {
         loop {
             let left = place.saturating_mul(2).saturating_add(1);
             let below = [left, left.saturating_add(1)].into_iter();
-            let lighter = below.filter_map(|at| Some((*self.heap.get(at)?, at))).min_by_key(|(below, _)| below.weight);
+            let lighter = below
+                .filter_map(|at| Some((*self.heap.get(at)?, at)))
+                .min_by_key(|(below, _)| below.weight);
             match lighter.filter(|(below, _)| below.weight < heavier.weight) {
                 Some((below, at)) => {
                     self.put(place, below);
@@ -240,7 +266,8 @@ mod tests {
     #[test]
     fn the_worked_example() {
         let summary = summary(&["a", "a", "b", "c"].map(str::to_owned), 2);
-        let mut slots: Vec<_> = summary.slots.iter().map(|slot| (&*slot.key, slot.counted, slot.inherited)).collect();
+        let mut slots: Vec<_> =
+            summary.slots.iter().map(|slot| (&*slot.key, slot.counted, slot.inherited)).collect();
         slots.sort_unstable();
         assert_eq!(slots, [("a", 2, 0), ("c", 1, 1)]);
         assert_eq!(summary.floor(), 2);

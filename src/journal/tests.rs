@@ -47,8 +47,11 @@ fn why_at_12_03_has_an_answer_at_12_10() {
     note(&mut page, "r", "ann", at(9));
     note(&mut page, "r", "bob", at(8));
     let denials = read(&[&page], at(10));
-    let span =
-        DenialFilter { since: Some(at(3)), until: Some(at(3) + Micros::from_secs(59)), ..DenialFilter::default() };
+    let span = DenialFilter {
+        since: Some(at(3)),
+        until: Some(at(3) + Micros::from_secs(59)),
+        ..DenialFilter::default()
+    };
     let found = denials.find(&span);
     assert_eq!(shown(&found), [("user=ann", 2)]);
     let record = &found[0].record;
@@ -56,8 +59,14 @@ fn why_at_12_03_has_an_answer_at_12_10() {
     assert_eq!(record.retry_at, Some(at(3) + Micros::from_secs(39)));
     assert_eq!((&*record.version, found[0].missed_at_most), ("v1", 0));
     assert_eq!(shown(&denials.find(&DenialFilter::default())), [("user=ann", 3), ("user=bob", 1)]);
-    assert_eq!(shown(&denials.find(&DenialFilter { key: Some("bo"), ..DenialFilter::default() })), [("user=bob", 1)]);
-    assert_eq!(shown(&denials.find(&DenialFilter { rule: Some("other"), ..DenialFilter::default() })), []);
+    assert_eq!(
+        shown(&denials.find(&DenialFilter { key: Some("bo"), ..DenialFilter::default() })),
+        [("user=bob", 1)]
+    );
+    assert_eq!(
+        shown(&denials.find(&DenialFilter { rule: Some("other"), ..DenialFilter::default() })),
+        []
+    );
 }
 
 #[test]
@@ -73,7 +82,7 @@ fn pages_of_several_workers_are_one_journal() {
 }
 
 #[test]
-fn what_is_older_than_15_minutes_is_forgotten() {
+fn denials_expire_after_15_minutes() {
     let mut page = WorkerDenials::new(1 << 20);
     note(&mut page, "r", "old", at(0));
     note(&mut page, "r", "new", at(15));
@@ -81,7 +90,11 @@ fn what_is_older_than_15_minutes_is_forgotten() {
     assert_eq!(shown(&read(&[&page], at(16)).find(&DenialFilter::default())), [("user=new", 1)]);
     assert_eq!(page.expired(at(16)).len(), 1);
     note(&mut page, "r", "back", at(3));
-    assert_eq!(read(&[&page], at(16)).find(&DenialFilter::default()).len(), 2, "a clock that steps back writes on");
+    assert_eq!(
+        read(&[&page], at(16)).find(&DenialFilter::default()).len(),
+        2,
+        "a clock that steps back writes on"
+    );
 }
 
 #[test]
@@ -90,7 +103,12 @@ fn a_million_keys_stay_within_the_room_and_the_heavy_ones_are_found() {
     let mut page = WorkerDenials::new(max);
     for number in 0..1_000_000u64 {
         let now = Timestamp::from_micros(NOON + number * 900);
-        note(&mut page, "flood", &format!("10.{}.{}.{}", number >> 16, (number >> 8) & 255, number & 255), now);
+        note(
+            &mut page,
+            "flood",
+            &format!("10.{}.{}.{}", number >> 16, (number >> 8) & 255, number & 255),
+            now,
+        );
         if number % 100 == 0 {
             note(&mut page, "flood", "heavy", now);
             note(&mut page, "quiet", "ann", now);
@@ -102,7 +120,10 @@ fn a_million_keys_stay_within_the_room_and_the_heavy_ones_are_found() {
     let top = denials.top(&DenialFilter { rule: Some("flood"), ..DenialFilter::default() });
     let heavy = &top[0];
     assert_eq!(heavy.key, "user=heavy");
-    assert!(heavy.record.count <= 10_000 && heavy.record.count + heavy.missed_at_most >= 10_000, "{heavy:?}");
+    assert!(
+        heavy.record.count <= 10_000 && heavy.record.count + heavy.missed_at_most >= 10_000,
+        "{heavy:?}"
+    );
     let quiet = denials.top(&DenialFilter { rule: Some("quiet"), ..DenialFilter::default() });
     assert_eq!(
         (shown(&quiet), quiet[0].missed_at_most),
@@ -131,7 +152,11 @@ fn many_rules_share_the_room() {
     assert!(page.bytes() <= 1 << 16);
     let found = read(&[&page], at(0));
     let known = found.find(&DenialFilter::default()).len();
-    assert!(known > 50 && found.dropped(&DenialFilter::default()) == 10_000 - u64::try_from(known).unwrap(), "{known}");
+    assert!(
+        known > 50
+            && found.dropped(&DenialFilter::default()) == 10_000 - u64::try_from(known).unwrap(),
+        "{known}"
+    );
 }
 
 fn received(page: &WorkerDenials, minute: u64) -> PeerDenials {
@@ -141,7 +166,7 @@ fn received(page: &WorkerDenials, minute: u64) -> PeerDenials {
 }
 
 #[test]
-fn what_another_process_tells_is_as_if_it_were_a_page_of_this_one() {
+fn denials_of_another_process_are_merged_as_own_pages() {
     let mut own = WorkerDenials::new(1 << 20);
     let mut other = WorkerDenials::new(1 << 20);
     for (minute, user) in [(1, "ann"), (2, "ann"), (2, "bob")] {
@@ -152,15 +177,23 @@ fn what_another_process_tells_is_as_if_it_were_a_page_of_this_one() {
     let slices = [own.slices(), vec![received(&other, 1).0, received(&other, 2).0]];
     let together = RecentDenials::of(slices, at(15));
     let as_pages = read(&[&own, &other], at(15));
-    for span in [DenialFilter::default(), DenialFilter { until: Some(at(1)), ..DenialFilter::default() }] {
+    for span in
+        [DenialFilter::default(), DenialFilter { until: Some(at(1)), ..DenialFilter::default() }]
+    {
         assert_eq!(together.find(&span), as_pages.find(&span));
     }
-    assert!(read(&[&own], at(15)).message(at(9).index(SLICE)).is_none(), "nothing was denied in that minute");
-    assert!(PeerDenials::read(0, b"{\"rules\": 7}").is_none() && PeerDenials::read(0, b"\xff").is_none());
+    assert!(
+        read(&[&own], at(15)).message(at(9).index(SLICE)).is_none(),
+        "nothing was denied in that minute"
+    );
+    assert!(
+        PeerDenials::read(0, b"{\"rules\": 7}").is_none()
+            && PeerDenials::read(0, b"\xff").is_none()
+    );
 }
 
 #[test]
-fn what_is_told_is_bounded_and_says_what_it_leaves_out() {
+fn a_message_is_bounded_and_counts_what_it_omits() {
     let mut page = WorkerDenials::new(64 << 20);
     for number in 0..5_000 {
         let times = if number < 10 { 3 } else { 2 };
@@ -171,7 +204,11 @@ fn what_is_told_is_bounded_and_says_what_it_leaves_out() {
     let found = denials.top(&DenialFilter::default());
     assert!(found.len() > 100 && found.len() < 1_000, "{}", found.len());
     let heavy = found.iter().filter(|found| found.record.count == 3).count();
-    assert_eq!((heavy, shown(&found).contains(&("user=ann", 1))), (10, true), "the heavy, and those of other rules");
+    assert_eq!(
+        (heavy, shown(&found).contains(&("user=ann", 1))),
+        (10, true),
+        "the heavy, and those of other rules"
+    );
     let own = RecentDenials::of([vec![received(&page, 0).0], page.slices()], at(15));
     let top = own.find(&DenialFilter { key: Some("u4999"), ..DenialFilter::default() });
     assert_eq!(
@@ -186,7 +223,11 @@ fn without_room_nothing_is_written() {
     let journal = Journal::new(0, 3);
     let recorder = journal.recorder();
     recorder.note(&denial("r", &"v".into()), &[]);
-    assert!(!journal.is_on() && !recorder.is_on() && journal.read().find(&DenialFilter::default()).is_empty());
+    assert!(
+        !journal.is_on()
+            && !recorder.is_on()
+            && journal.read().find(&DenialFilter::default()).is_empty()
+    );
     let journal = Journal::new(1 << 20, 2);
     journal.recorder().note(&denial("r", &"v".into()), &[]);
     journal.expire();

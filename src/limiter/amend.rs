@@ -27,7 +27,15 @@ impl<S: Store> Limiter<S> {
         if limit.is_ban() {
             return Err(StoreError::Refused);
         }
-        let check = Check { key, limit, hits: Hits::Peek(0), role: Role::Enforce, recorded: &[], lease: None };
+        let check = Check {
+            key,
+            limit,
+            hits: Hits::Peek(0),
+            role: Role::Enforce,
+            recorded: &[],
+            lease: None,
+            hold: None,
+        };
         self.store.amend(&check, amendment, deadline).await
     }
 

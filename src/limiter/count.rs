@@ -4,17 +4,18 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::decision::{Decision, Standing, Status};
+use super::decision::{AppliedLimit, Decision, Standing, Status};
+use super::holds::HoldOperations;
 use super::target::DescriptorTarget;
 use super::trial::Candidate;
+use crate::algorithm::Charge;
 use crate::algorithm::judge::{Hits, InlineVec};
-use crate::algorithm::{Algorithm, Charge};
 use crate::descriptor::{Descriptor, Request};
 use crate::journal::rates::Counts;
 use crate::policy::{Imposes, MetricKey, Policy, PolicySet, Rule};
+use crate::statistics::{RuleStats, StatName, Stats};
 use crate::telemetry::candidates::CandidateSource;
 use crate::telemetry::metrics::{Metrics, RuleMetrics};
-use crate::telemetry::stats::{RuleStats, StatName, Stats};
 
 /// The counters of the rules of a policy set, by [`Rule::id`].
 #[derive(Debug)]
@@ -24,6 +25,7 @@ pub(super) struct RuleCounters {
     near_limit_ratio: f32,
     /// Candidates of individual rules, or all limits of a candidate policy set.
     candidates: HashMap<usize, Candidate>,
+    holds: HoldOperations,
     statistics: Option<ServiceStatistics>,
 }
 
@@ -80,11 +82,16 @@ impl RuleCounters {
             }
         });
         let candidates = policies.rules().filter_map(Rule::candidate);
-        let of_candidate = |rule: &Rule| (rule.id(), candidate(rule, CandidateSource::rule, metrics));
+        let of_candidate =
+            |rule: &Rule| (rule.id(), candidate(rule, CandidateSource::rule, metrics));
         Self {
-            metrics: policies.rules().map(|rule| metrics.of_rule(rule.domain(), rule.path())).collect(),
+            metrics: policies
+                .rules()
+                .map(|rule| metrics.of_rule(rule.domain(), rule.path()))
+                .collect(),
             near_limit_ratio: metrics.options().near_limit_ratio,
             candidates: candidates.map(of_candidate).collect(),
+            holds: HoldOperations::of(policies, metrics),
             statistics,
         }
     }
@@ -93,7 +100,8 @@ impl RuleCounters {
     pub(super) fn of_rules(&self) -> impl Iterator<Item = Counts> + Clone {
         let counts = |metrics: &RuleMetrics| {
             if metrics.is_own {
-                [&metrics.allowed, &metrics.denied, &metrics.near, &metrics.shadow_denied].map(|counter| counter.get())
+                [&metrics.allowed, &metrics.denied, &metrics.near, &metrics.shadow_denied]
+                    .map(|counter| counter.get())
             } else {
                 Counts::default()
             }
@@ -106,7 +114,13 @@ impl RuleCounters {
         let limits = policies.rules().filter(|rule| matches!(rule.imposes(), Imposes::Limit(_)));
         let of = |rule: &Rule| (rule.id(), candidate(rule, CandidateSource::policy, metrics));
         let candidates = limits.map(of).collect();
-        Self { metrics: Vec::new(), near_limit_ratio: 0.0, candidates, statistics: None }
+        let holds = HoldOperations::default();
+        Self { metrics: Vec::new(), near_limit_ratio: 0.0, candidates, holds, statistics: None }
+    }
+
+    /// Returns the counters of operations on holds.
+    pub(super) fn holds(&self) -> &HoldOperations {
+        &self.holds
     }
 
     /// Returns the counters of a candidate limit.
@@ -167,13 +181,15 @@ impl ServiceStatistics {
         match target {
             DescriptorTarget::Nothing | DescriptorTarget::Unlimited(_) => None,
             // An override that inherits the other options of a rule counts for that rule.
-            DescriptorTarget::Limited { rule: Some(rule), .. } => match self.rules.get(Rule::id(rule))? {
-                RuleStatistics::Fixed(stats) => Some(CountedLimit::Fixed(stats)),
-                RuleStatistics::ByRequest(above) => {
-                    policy.write_metric_key(&descriptor.entries, &mut |part| name.push(part));
-                    Some(CountedLimit::ByRequest(self.stats.of_request(&mut name, above)))
+            DescriptorTarget::Limited { rule: Some(rule), .. } => {
+                match self.rules.get(Rule::id(rule))? {
+                    RuleStatistics::Fixed(stats) => Some(CountedLimit::Fixed(stats)),
+                    RuleStatistics::ByRequest(above) => {
+                        policy.write_metric_key(&descriptor.entries, &mut |part| name.push(part));
+                        Some(CountedLimit::ByRequest(self.stats.of_request(&mut name, above)))
+                    }
                 }
-            },
+            }
             DescriptorTarget::Limited { rule: None, .. } => {
                 policy.write_override_key(&descriptor.entries, &mut |part| name.push(part));
                 Some(CountedLimit::ByRequest(self.stats.of_request(&mut name, policy.domain())))
@@ -211,12 +227,9 @@ fn count(metrics: &RuleMetrics, status: &Status<'_>, near_limit_ratio: f32) {
 
 /// Returns `true` if more than the ratio of the limit is used; for GCRA, of the burst.
 fn has_little_room(status: &Status<'_>, ratio: f32) -> bool {
-    let Some((limit, window)) = status.limit() else { return false };
+    let Some(applied) = status.limit() else { return false };
     let Some(remaining) = status.remaining() else { return false };
-    let whole = match limit.algorithm() {
-        Algorithm::Gcra(gcra) => gcra.burst(),
-        Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => window.limit(),
-    };
+    let whole = applied.limit.burst().unwrap_or(applied.amount);
     u64::from(whole).saturating_sub(remaining) > threshold(whole, ratio)
 }
 
@@ -239,16 +252,19 @@ fn count_hits(stats: &RuleStats, status: &Status<'_>, hits: u64, near_limit_rati
                 stats.shadow_mode.add(over);
             }
         }
-        Standing::NoLimit | Standing::Unlimited | Standing::PresumedAllowed | Standing::PresumedDenied => {}
+        Standing::NoLimit
+        | Standing::Unlimited
+        | Standing::PresumedAllowed
+        | Standing::PresumedDenied => {}
     }
 }
 
 /// Returns the part of `hits` above the ratio of the limit, after the hits used before.
 fn near(status: &Status<'_>, hits: u64, ratio: f32) -> u64 {
-    let Some((_, window)) = status.limit() else { return 0 };
+    let Some(AppliedLimit { amount, .. }) = status.limit() else { return 0 };
     let Some(remaining) = status.remaining() else { return 0 };
-    let used = u64::from(window.limit()).saturating_sub(remaining);
-    used.saturating_sub(threshold(window.limit(), ratio)).min(hits)
+    let used = u64::from(amount).saturating_sub(remaining);
+    used.saturating_sub(threshold(amount, ratio)).min(hits)
 }
 
 /// Splits the hits of a denial into those over the limit and those near it, as envoyproxy/ratelimit
@@ -257,14 +273,14 @@ fn near(status: &Status<'_>, hits: u64, ratio: f32) -> u64 {
 fn over_and_near(status: &Status<'_>, hits: u64, ratio: f32) -> (u64, u64) {
     let over = status.beyond();
     let all = (hits, 0);
-    let Some((limit, window)) = status.limit() else { return all };
+    let Some(AppliedLimit { limit, amount, .. }) = status.limit() else { return all };
     let is_charged = limit.charge_mode() != Charge::Admitted && !limit.is_ban();
     if status.is_remembered() || !is_charged || !(1..hits).contains(&over) {
         return all;
     }
-    let most = u64::from(window.limit());
+    let most = u64::from(amount);
     let before = most.saturating_add(over).saturating_sub(hits);
-    (over, most.saturating_sub(before.max(threshold(window.limit(), ratio))))
+    (over, most.saturating_sub(before.max(threshold(amount, ratio))))
 }
 
 /// Computes the threshold in single precision, as envoyproxy/ratelimit does.

@@ -1,15 +1,19 @@
 //! The decision on a request: the overall result, and a status per descriptor with its rule.
 
+use std::fmt;
+
 use super::entries::FirstEntries;
+use super::holds;
 use super::modes::Modes;
 use super::target::DescriptorTarget;
 use super::trial::CandidateResult;
-use crate::algorithm::judge::{Hits, InlineVec, JudgedBy, Outcome};
+use crate::algorithm::hold::{Hold, HoldEffect};
+use crate::algorithm::judge::{InlineVec, JudgedBy, Outcome};
 use crate::algorithm::quota::Window;
 use crate::algorithm::time::Micros;
 use crate::algorithm::verdict::{Overall, Role};
 use crate::algorithm::{Limit, OnStoreError};
-use crate::descriptor::{KeyBuffer, Keyed, Request};
+use crate::descriptor::{Descriptor, KeyBuffer, Keyed, Request};
 use crate::policy::Rule;
 use crate::store::{Check, Outcomes, StoreError};
 
@@ -27,10 +31,23 @@ pub struct Status<'a> {
     target: DescriptorTarget<'a>,
     /// Role of the limit in the request.
     role: Role,
+    /// `false` for an operation on existing holds, which denies nothing even if the store fails.
+    has_vote: bool,
     /// Entries of the request that the rule records, as `key=value`.
     recorded: Vec<Vec<u8>>,
     /// Outcome of the limit; `None` until the store has judged it.
     outcome: Option<Result<Outcome, StoreError>>,
+}
+
+/// The limit of a status, with the amount that binds.
+#[derive(Clone, Copy, Debug)]
+pub struct AppliedLimit<'a> {
+    /// The limit.
+    pub limit: &'a Limit,
+    /// Amount of the binding window, or hits in flight.
+    pub amount: u32,
+    /// Period of the binding window; `None` for hits in flight.
+    pub period: Option<Micros>,
 }
 
 /// The statuses of a request.
@@ -55,12 +72,24 @@ pub enum Standing {
     PresumedDenied,
 }
 
+impl fmt::Display for AppliedLimit<'_> {
+    /// Formats as `5 per 250ms` or `10 in flight`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.period {
+            Some(period) => write!(f, "{} per {period}", self.amount),
+            None => write!(f, "{} in flight", self.amount),
+        }
+    }
+}
+
 impl<'a> Decision<'a> {
     /// Creates a decision in which no descriptor has a limit.
     pub(super) fn unlimited(descriptors: usize) -> Self {
         Self {
             is_over_limit: false,
-            statuses: (0..descriptors).map(|_| Status::of(DescriptorTarget::Nothing, Modes::default())).collect(),
+            statuses: (0..descriptors)
+                .map(|_| Status::of(DescriptorTarget::Nothing, Modes::default()))
+                .collect(),
             tried: Vec::new(),
         }
     }
@@ -101,7 +130,12 @@ impl<'a> Status<'a> {
     /// process.
     pub(super) fn of(target: DescriptorTarget<'a>, modes: Modes) -> Self {
         let role = modes.role(target.role());
-        Self { target, role, recorded: Vec::new(), outcome: None }
+        Self { target, role, has_vote: true, recorded: Vec::new(), outcome: None }
+    }
+
+    /// Returns the status with a vote, or without one.
+    pub(super) fn with_vote(self, has_vote: bool) -> Self {
+        Self { has_vote, ..self }
     }
 
     /// Returns the target of the descriptor.
@@ -133,14 +167,21 @@ impl<'a> Status<'a> {
     pub(super) fn check<'c>(
         &'c self,
         request: &'c Request<'_>,
-        hits: Hits,
+        descriptor: &'c Descriptor<'_>,
         keys: &'c KeyBuffer,
         in_one_slot: bool,
     ) -> Option<Check<'c>> {
         let key = keys.key(request.domain, self.target.key()?).in_one_slot(in_one_slot);
         let limit = self.target.limit()?;
-        let lease = self.target.lease();
-        Some(Check { key, limit, hits, role: self.role, recorded: &self.recorded, lease })
+        Some(Check {
+            key,
+            limit,
+            hits: descriptor.hits,
+            role: self.role,
+            recorded: &self.recorded,
+            lease: self.target.lease(),
+            hold: holds::operation(descriptor, limit),
+        })
     }
 
     /// Returns the rule behind the status; `None` without a rule, or if the request set the limit.
@@ -160,7 +201,7 @@ impl<'a> Status<'a> {
             (Some(outcome), _) if outcome.allowed => Standing::Allowed,
             (Some(_), _) if is_shadow => Standing::ShadowDenied,
             (Some(_), _) => Standing::Denied,
-            (None, OnStoreError::Deny) if !is_shadow => Standing::PresumedDenied,
+            (None, OnStoreError::Deny) if self.has_vote && !is_shadow => Standing::PresumedDenied,
             (None, _) => Standing::PresumedAllowed,
         }
     }
@@ -180,12 +221,17 @@ impl<'a> Status<'a> {
         self.target.limit().is_some() && matches!(self.role, Role::Quota | Role::QuotaShadow)
     }
 
-    /// Returns the limit that applies with its binding window, if the limit was judged or denies.
-    pub fn limit(&self) -> Option<(&Limit, &Window)> {
+    /// Returns the limit that applies, with the amount that binds, if the limit was judged or
+    /// denies.
+    pub fn limit(&self) -> Option<AppliedLimit<'_>> {
+        if self.standing() == Standing::PresumedAllowed {
+            return None;
+        }
         let limit = self.target.limit()?;
         let window = self.outcome().map_or(0, |outcome| outcome.report.window);
-        let binding = limit.windows().get(usize::from(window))?;
-        (self.standing() != Standing::PresumedAllowed).then_some((limit, binding))
+        let binding = limit.windows().get(usize::from(window));
+        let amount = binding.map(Window::limit).or_else(|| limit.in_flight())?;
+        Some(AppliedLimit { limit, amount, period: binding.map(Window::period) })
     }
 
     /// Returns the remaining hits, 0 if over limit. `None` if unknown or without a limit.
@@ -232,6 +278,16 @@ impl<'a> Status<'a> {
     /// Returns `true` if a remembered denial decided, without a call to the store.
     pub fn is_remembered(&self) -> bool {
         self.outcome().is_some_and(|outcome| outcome.by == JudgedBy::Memory)
+    }
+
+    /// Returns how the limit keeps holds; `None` if it does not, or without a limit.
+    pub fn hold(&self) -> Option<Hold> {
+        self.target.limit()?.hold()
+    }
+
+    /// Returns the effect of an operation on a hold; `None` if the limit was not judged.
+    pub fn hold_effect(&self) -> Option<HoldEffect> {
+        Some(self.outcome()?.hold)
     }
 
     fn outcome(&self) -> Option<&Outcome> {

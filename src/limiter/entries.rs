@@ -45,7 +45,8 @@ impl<'r, 'e> FirstEntries<'r, 'e> {
 /// Keeps, in each status, the entries of the request that its rule records.
 pub(super) fn record(statuses: &mut [Status<'_>], request: &Request<'_>) {
     let entries = FirstEntries::of(request);
-    let records = |status: &&mut Status<'_>| status.rule().is_some_and(|rule| !rule.record().is_empty());
+    let records =
+        |status: &&mut Status<'_>| status.rule().is_some_and(|rule| !rule.record().is_empty());
     statuses.iter_mut().filter(records).for_each(|status| status.record(&entries));
 }
 
@@ -60,13 +61,23 @@ mod tests {
         for count in [1usize, FEW, FEW + 1, 1_000] {
             let keys: Vec<String> = (0..count).map(|number| (number % 300).to_string()).collect();
             let values: Vec<String> = (0..count).map(|number| number.to_string()).collect();
-            let entries =
-                keys.iter().zip(&values).map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() });
-            let of = |entry| Descriptor { entries: [entry].into_iter().collect(), hits: Hits::Charge(1), limit: None };
+            let entries = keys
+                .iter()
+                .zip(&values)
+                .map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() });
+            let of = |entry| Descriptor {
+                entries: [entry].into_iter().collect(),
+                hits: Hits::Charge(1),
+                hold: None,
+                limit: None,
+            };
             let request = Request { domain: "d", descriptors: entries.map(of).collect() };
             let found = FirstEntries::of(&request);
             for number in 0..count.min(300) {
-                assert_eq!(found.with_key(keys[number].as_bytes()).unwrap().value, values[number].as_bytes());
+                assert_eq!(
+                    found.with_key(keys[number].as_bytes()).unwrap().value,
+                    values[number].as_bytes()
+                );
             }
             assert_eq!(found.with_key(b"none"), None);
         }

@@ -8,6 +8,8 @@ mod amend;
 mod count;
 mod decision;
 mod entries;
+mod holds;
+mod live;
 mod modes;
 mod recording;
 mod target;
@@ -23,7 +25,7 @@ use parking_lot::Mutex;
 
 use self::count::{RequestTally, RuleCounters};
 use self::decision::Statuses;
-pub use self::decision::{Decision, Standing, Status};
+pub use self::decision::{AppliedLimit, Decision, Standing, Status};
 pub use self::modes::Modes;
 use self::target::DescriptorTarget;
 pub use self::trial::CandidateResult;
@@ -32,10 +34,9 @@ use crate::algorithm::judge::Few;
 use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, combine};
 use crate::descriptor::{Descriptor, KeyBuffer, Request};
 use crate::journal::Recorder;
-use crate::journal::rates::CounterSnapshot;
-use crate::policy::{Policy, PolicySet, Rule};
+use crate::policy::{Policy, PolicySet};
 use crate::store::{Check, Outcomes, Store, StoreError};
-use crate::telemetry::candidates::{CandidateMetrics, CandidateSource};
+use crate::telemetry::candidates::CandidateSource;
 use crate::telemetry::metrics::Metrics;
 
 /// A rate limiter that decides requests by the active policies and a store.
@@ -110,14 +111,21 @@ impl InForce {
         let rules: HashSet<_> = policies.rules().map(|rule| (rule.domain(), rule.path())).collect();
         self.metrics.keep_rules(&rules);
         let tried = policies.rules().filter(|rule| rule.candidate().is_some());
-        self.metrics.candidates.keep(CandidateSource::rule, &tried.map(|rule| (rule.domain(), rule.path())).collect());
+        self.metrics
+            .candidates
+            .keep(CandidateSource::rule, &tried.map(|rule| (rule.domain(), rule.path())).collect());
         drop(rules);
         let counters = RuleCounters::of(&policies, &self.metrics);
         let generation = self.generations.fetch_add(1, Ordering::Relaxed);
         let version = policies.version().into();
         let in_force = Arc::new(CountedPolicies { policies, counters });
         let candidates = self.candidates.lock();
-        self.live.store(Some(Arc::new(Live { in_force, candidates: candidates.clone(), version, generation })));
+        self.live.store(Some(Arc::new(Live {
+            in_force,
+            candidates: candidates.clone(),
+            version,
+            generation,
+        })));
     }
 
     /// Evaluates a candidate policy set beside the active one, in place of the previous candidate.
@@ -131,7 +139,8 @@ impl InForce {
         let mut candidates = self.candidates.lock();
         *candidates = Some(Arc::new(CountedPolicies { policies, counters }));
         if let Some(live) = self.live.load_full() {
-            self.live.store(Some(Arc::new(Live { candidates: candidates.clone(), ..(*live).clone() })));
+            self.live
+                .store(Some(Arc::new(Live { candidates: candidates.clone(), ..(*live).clone() })));
         }
     }
 
@@ -143,7 +152,8 @@ impl InForce {
     /// Returns the estimated memory of the active and candidate policies, in bytes.
     pub fn memory(&self) -> usize {
         let in_force = self.live.load().as_ref().map_or(0, |live| live.in_force.policies.memory());
-        let on_trial = self.candidates.lock().as_ref().map_or(0, |candidates| candidates.policies.memory());
+        let on_trial =
+            self.candidates.lock().as_ref().map_or(0, |candidates| candidates.policies.memory());
         in_force.saturating_add(on_trial)
     }
 }
@@ -254,7 +264,12 @@ impl<S: Store> Limiter<S> {
     /// Matches a request to rules. Returns `None` if its domain has no policy. If `counts`, the
     /// decision is counted, and candidates are evaluated beside it.
     #[inline]
-    fn match_request<'a>(&self, live: &'a Live, request: &Request<'_>, counts: bool) -> Option<MatchedRequest<'a>> {
+    fn match_request<'a>(
+        &self,
+        live: &'a Live,
+        request: &Request<'_>,
+        counts: bool,
+    ) -> Option<MatchedRequest<'a>> {
         let policy = live.in_force.policies.find(request.domain);
         if policy.is_none() {
             if counts {
@@ -265,25 +280,39 @@ impl<S: Store> Limiter<S> {
         let mut keys = KeyBuffer::default();
         let statuses = self.find(policy, request, &mut keys);
         let prior = self.modes.prior(&statuses);
-        let trials = if counts { Trial::all(live, request, &statuses, &mut keys) } else { Vec::new() };
+        let trials =
+            if counts { Trial::all(live, request, &statuses, &mut keys) } else { Vec::new() };
         let tally = counts.then(|| live.in_force.counters.asked(policy, request, &statuses));
         let in_one_slot = policy.is_some_and(Policy::in_one_slot);
         Some(MatchedRequest { keys, statuses, prior, in_one_slot, trials, tally })
     }
 
     /// Counts a decision, and records its denials.
-    fn record(&self, live: &Live, request: &Request<'_>, decision: &Decision<'_>, tally: &RequestTally<'_>) {
+    fn record(
+        &self,
+        live: &Live,
+        request: &Request<'_>,
+        decision: &Decision<'_>,
+        tally: &RequestTally<'_>,
+    ) {
         live.in_force.counters.decided(decision, tally);
+        live.in_force.counters.holds().count(request, decision, &self.policies.metrics);
         self.record_denials(live, request, decision);
         self.record_candidate_denials(live, request, decision);
     }
 
     /// Matches the descriptors of a request, and encodes the keys of their counters.
-    fn find<'a>(&self, policy: Option<&'a Policy>, request: &Request<'_>, keys: &mut KeyBuffer) -> Statuses<'a> {
+    fn find<'a>(
+        &self,
+        policy: Option<&'a Policy>,
+        request: &Request<'_>,
+        keys: &mut KeyBuffer,
+    ) -> Statuses<'a> {
         let find = |descriptor| {
-            let target = policy
-                .map_or(DescriptorTarget::Nothing, |policy| DescriptorTarget::find(policy, descriptor, keys, None));
-            Status::of(target, self.modes)
+            let target = policy.map_or(DescriptorTarget::Nothing, |policy| {
+                DescriptorTarget::find(policy, descriptor, keys, None)
+            });
+            Status::of(target, self.modes).with_vote(!descriptor.changes_no_hits())
         };
         let mut statuses: Statuses<'a> = request.descriptors.iter().map(find).collect();
         target::drop_replaced(&mut statuses);
@@ -301,7 +330,12 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    fn overall(&self, prior: Prior, checks: &[Check<'_>], outcomes: &Outcomes) -> Result<Overall, Undecided> {
+    fn overall(
+        &self,
+        prior: Prior,
+        checks: &[Check<'_>],
+        outcomes: &Outcomes,
+    ) -> Result<Overall, Undecided> {
         let overall = combine(prior, verdicts(checks, outcomes));
         let failed = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
         failed.clone().for_each(|error| self.policies.metrics.store_error(error.kind()));
@@ -316,46 +350,24 @@ impl MatchedRequest<'_> {
     /// Returns the checks for the store: one for each limit, then one for each candidate.
     #[inline]
     fn checks<'c>(&'c self, request: &'c Request<'_>) -> Few<Check<'c>> {
-        let check = |(status, descriptor): (&'c Status<'_>, &Descriptor<'_>)| {
-            status.check(request, descriptor.hits, &self.keys, self.in_one_slot)
+        let check = |(status, descriptor): (&'c Status<'_>, &'c Descriptor<'_>)| {
+            status.check(request, descriptor, &self.keys, self.in_one_slot)
         };
         let limits = self.statuses.iter().zip(&request.descriptors).filter_map(check);
-        limits.chain(self.trials.iter().filter_map(|trial| trial.check(request, &self.keys))).collect()
+        let mut checks: Few<Check<'c>> = limits
+            .chain(self.trials.iter().filter_map(|trial| trial.check(request, &self.keys)))
+            .collect();
+        holds::drop_superseded(&mut checks);
+        checks
     }
 }
 
 /// Returns the verdict on each check, with its role in the request.
 fn verdicts(checks: &[Check<'_>], outcomes: &Outcomes) -> impl Iterator<Item = (Role, Verdict)> {
-    checks.iter().zip(outcomes).map(|(check, outcome)| (check.role, check.verdict(outcome.as_ref())))
-}
-
-impl Live {
-    /// Returns the policies.
-    pub fn policies(&self) -> &PolicySet {
-        &self.in_force.policies
-    }
-
-    /// Returns a number unique to each installation of a policy set, even of an identical one.
-    pub fn generation(&self) -> u64 {
-        self.generation
-    }
-
-    /// Returns the candidates with their metrics: first the rules beside active ones, which have
-    /// the same paths, then those of the candidate policy set.
-    pub fn candidates(&self) -> impl Iterator<Item = (CandidateSource, &Rule, &CandidateMetrics)> {
-        let beside = self.in_force.policies.rules().filter_map(Rule::candidate);
-        let beside = beside.map(|rule| (CandidateSource::rule, rule, &self.in_force.counters));
-        let sets = self.candidates.iter();
-        let set = sets.flat_map(|set| set.policies.rules().map(|rule| (CandidateSource::policy, rule, &set.counters)));
-        beside.chain(set).filter_map(|(from, rule, counters)| Some((from, rule, &counters.of_candidate(rule)?.metrics)))
-    }
-
-    /// Returns the counts of each rule, in rule ID order; zeros for rules that share a series.
-    pub fn looks(&self) -> impl Iterator<Item = CounterSnapshot<'_>> + Clone {
-        let CountedPolicies { policies, counters } = &*self.in_force;
-        let rules = policies.rules().zip(counters.of_rules());
-        rules.map(|(rule, counts)| CounterSnapshot { domain: rule.domain(), rule: rule.path(), counts })
-    }
+    checks
+        .iter()
+        .zip(outcomes)
+        .map(|(check, outcome)| (check.role, check.verdict(outcome.as_ref())))
 }
 
 #[cfg(test)]

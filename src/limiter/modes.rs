@@ -18,7 +18,11 @@ impl Modes {
     /// Returns the decision on a request that is known before its limits are judged.
     pub(super) fn prior(self, statuses: &[Status<'_>]) -> Prior {
         let is_free = |status: &Status<'_>| matches!(status.target(), DescriptorTarget::Nothing);
-        if self.shadow || (self.quota && statuses.iter().any(is_free)) { Prior::Admitted } else { Prior::Open }
+        if self.shadow || (self.quota && statuses.iter().any(is_free)) {
+            Prior::Admitted
+        } else {
+            Prior::Open
+        }
     }
 
     /// Returns the role of a limit in these modes, given its own role.

@@ -1,6 +1,6 @@
 //! Records beyond metrics per rule: denials in the journal, and exceptions to the promise.
 
-use super::decision::{Decision, Standing, Status};
+use super::decision::{AppliedLimit, Decision, Standing, Status};
 use super::{Limiter, Live};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::sliding_window::Estimate;
@@ -14,10 +14,17 @@ const OWN_LIMIT: &str = "(limit of the request)";
 
 impl<S: Store> Limiter<S> {
     /// Records the denials of a request.
-    pub(super) fn record_denials(&self, live: &Live, request: &Request<'_>, decision: &Decision<'_>) {
+    pub(super) fn record_denials(
+        &self,
+        live: &Live,
+        request: &Request<'_>,
+        decision: &Decision<'_>,
+    ) {
         for (status, descriptor) in decision.statuses().iter().zip(&request.descriptors) {
             self.count_exception(status, descriptor.hits);
-            let Some(why) = why(status.standing(), decision.is_over_limit()).filter(|_| self.recorder.is_on()) else {
+            let Some(why) =
+                why(status.standing(), decision.is_over_limit()).filter(|_| self.recorder.is_on())
+            else {
                 continue;
             };
             let denial = DenialEvent {
@@ -29,12 +36,19 @@ impl<S: Store> Limiter<S> {
                 retry_after: status.wait(),
                 recorded: status.recorded(),
             };
-            Keyed::show(status.keyed(), &descriptor.entries, |entries| self.recorder.note(&denial, entries));
+            Keyed::show(status.keyed(), &descriptor.entries, |entries| {
+                self.recorder.note(&denial, entries)
+            });
         }
     }
 
     /// Records the denials by candidate limits of a request that is admitted.
-    pub(super) fn record_candidate_denials(&self, live: &Live, request: &Request<'_>, decision: &Decision<'_>) {
+    pub(super) fn record_candidate_denials(
+        &self,
+        live: &Live,
+        request: &Request<'_>,
+        decision: &Decision<'_>,
+    ) {
         if decision.is_over_limit() || !self.recorder.is_on() {
             return;
         }
@@ -49,7 +63,9 @@ impl<S: Store> Limiter<S> {
                 retry_after: tried.wait(),
                 recorded: &[],
             };
-            Keyed::show(tried.keyed(), &descriptor.entries, |entries| self.recorder.note(&denial, entries));
+            Keyed::show(tried.keyed(), &descriptor.entries, |entries| {
+                self.recorder.note(&denial, entries)
+            });
         }
     }
 
@@ -61,10 +77,12 @@ impl<S: Store> Limiter<S> {
                 metrics.exceptions.refunded_hits.inc_by(hits.into());
             }
             (Hits::Charge(hits), standing) => match (status.limit(), standing) {
-                (Some((limit, _)), Standing::Denied) if limit.charge_mode() == Charge::Afterwards => {
+                (Some(AppliedLimit { limit, .. }), Standing::Denied)
+                    if limit.charge_mode() == Charge::Afterwards =>
+                {
                     metrics.exceptions.overrun_hits.inc_by(hits.into());
                 }
-                (Some((limit, _)), Standing::Allowed) if is_estimated(limit) => {
+                (Some(AppliedLimit { limit, .. }), Standing::Allowed) if is_estimated(limit) => {
                     metrics.exceptions.estimated_hits.inc_by(hits.into());
                 }
                 (_, _) => {}
@@ -85,14 +103,22 @@ fn why(standing: Standing, is_over_limit: bool) -> Option<Why> {
     match (standing, is_over_limit) {
         (Standing::Denied, true) => Some(Why::NoRoom),
         (Standing::PresumedDenied, true) => Some(Why::Presumed),
-        (Standing::Denied | Standing::PresumedDenied, false) | (Standing::ShadowDenied, _) => Some(Why::Passed),
-        (Standing::NoLimit | Standing::Unlimited | Standing::Allowed | Standing::PresumedAllowed, _) => None,
+        (Standing::Denied | Standing::PresumedDenied, false) | (Standing::ShadowDenied, _) => {
+            Some(Why::Passed)
+        }
+        (
+            Standing::NoLimit | Standing::Unlimited | Standing::Allowed | Standing::PresumedAllowed,
+            _,
+        ) => None,
     }
 }
 
 fn is_estimated(limit: &Limit) -> bool {
     match limit.algorithm() {
         Algorithm::SlidingWindow(window) => window.estimate() == Estimate::Weighted,
-        Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_) => false,
+        Algorithm::FixedWindow(_)
+        | Algorithm::SlidingLog(_)
+        | Algorithm::Gcra(_)
+        | Algorithm::Concurrency(_) => false,
     }
 }

@@ -66,10 +66,11 @@ impl<'a> DescriptorTarget<'a> {
         descriptor: &Descriptor<'_>,
         keys: &mut KeyBuffer,
     ) -> Self {
-        let inheriting = rule.filter(|rule| rule.inherits_override()).and_then(|rule| match rule.imposes() {
-            Imposes::Limit(limit) => Some((rule, limit)),
-            Imposes::Nothing | Imposes::Unlimited => None,
-        });
+        let inheriting =
+            rule.filter(|rule| rule.inherits_override()).and_then(|rule| match rule.imposes() {
+                Imposes::Limit(limit) => Some((rule, limit)),
+                Imposes::Nothing | Imposes::Unlimited => None,
+            });
         // The period was validated when the request was read; a window that cannot be counted
         // imposes no limit.
         let Ok(window) = Window::new(wanted.limit, wanted.period) else { return Self::Nothing };
@@ -79,7 +80,12 @@ impl<'a> DescriptorTarget<'a> {
             if let Ok(limit) = limit.with_window(window.clone()) {
                 let key = policy.finish(rule, keys, period);
                 let keyed = policy.keyed_for(rule);
-                return Self::Limited { rule: Some(rule), limit: Imposed::ByRequest(Box::new(limit)), key, keyed };
+                return Self::Limited {
+                    rule: Some(rule),
+                    limit: Imposed::ByRequest(Box::new(limit)),
+                    key,
+                    keyed,
+                };
             }
         }
         keys.begin();
@@ -90,7 +96,9 @@ impl<'a> DescriptorTarget<'a> {
         let key = policy.finish_override(keys, wanted.period);
         let keyed = policy.keyed_for_overrides();
         match fixed(window, policy.override_charge()) {
-            Ok(limit) => Self::Limited { rule: None, limit: Imposed::ByRequest(Box::new(limit)), key, keyed },
+            Ok(limit) => {
+                Self::Limited { rule: None, limit: Imposed::ByRequest(Box::new(limit)), key, keyed }
+            }
             Err(_) => Self::Nothing,
         }
     }
@@ -98,7 +106,9 @@ impl<'a> DescriptorTarget<'a> {
     /// Returns the rule's own limit and its counter key; `None` if the request set the limit.
     pub(super) fn of_rule(self) -> Option<(&'a Rule, &'a Limit, KeyRange)> {
         match self {
-            Self::Limited { rule: Some(rule), limit: Imposed::ByRule(limit), key, .. } => Some((rule, limit, key)),
+            Self::Limited { rule: Some(rule), limit: Imposed::ByRule(limit), key, .. } => {
+                Some((rule, limit, key))
+            }
             Self::Limited { .. } | Self::Nothing | Self::Unlimited(_) => None,
         }
     }
@@ -128,7 +138,9 @@ impl<'a> DescriptorTarget<'a> {
     /// Returns the lease of the rule's own limit, if any; `None` if the request set the limit.
     pub(super) fn lease(&self) -> Option<Lease> {
         match self {
-            Self::Limited { rule: Some(rule), limit: Imposed::ByRule(limit), .. } => Some(rule.lease()?.of(limit)),
+            Self::Limited { rule: Some(rule), limit: Imposed::ByRule(limit), .. } => {
+                Some(rule.lease()?.of(limit))
+            }
             Self::Limited { .. } | Self::Nothing | Self::Unlimited(_) => None,
         }
     }
@@ -146,8 +158,13 @@ impl<'a> DescriptorTarget<'a> {
         let Self::Limited { rule: Some(rule), .. } = self else { return Vec::new() };
         let first = |key: &[u8]| {
             let entry = entries.with_key(key)?;
-            let write = |value: &[u8]| [entry.key, b"=", value.get(..MAX_RECORDED).unwrap_or(value)].concat();
-            Some(self.keyed().map_or_else(|| write(entry.value), |keyed| write(keyed.shown(entry.value).as_bytes())))
+            let write = |value: &[u8]| {
+                [entry.key, b"=", value.get(..MAX_RECORDED).unwrap_or(value)].concat()
+            };
+            Some(self.keyed().map_or_else(
+                || write(entry.value),
+                |keyed| write(keyed.shown(entry.value).as_bytes()),
+            ))
         };
         rule.record().iter().filter_map(|key| first(key)).collect()
     }
@@ -195,9 +212,9 @@ pub(super) fn drop_replaced(statuses: &mut [Status<'_>]) {
         DescriptorTarget::Limited { rule: Some(rule), .. } => {
             rule.name().is_some_and(|name| replaced.binary_search(&name).is_ok())
         }
-        DescriptorTarget::Limited { rule: None, .. } | DescriptorTarget::Nothing | DescriptorTarget::Unlimited(_) => {
-            false
-        }
+        DescriptorTarget::Limited { rule: None, .. }
+        | DescriptorTarget::Nothing
+        | DescriptorTarget::Unlimited(_) => false,
     };
     statuses.iter_mut().filter(|status| is_replaced(status.target())).for_each(Status::drop_target);
 }

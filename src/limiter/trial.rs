@@ -5,6 +5,7 @@
 
 use super::Live;
 use super::decision::{Status, Statuses};
+use super::holds;
 use super::modes::Modes;
 use super::target::{DescriptorTarget, drop_replaced};
 use crate::algorithm::Limit;
@@ -66,8 +67,12 @@ impl<'a> Trial<'a> {
             // If the active rule hashes values, so does the candidate for it, even if the request
             // replaces that rule.
             let find = |descriptor: &Descriptor<'_>| {
-                let applying = in_force.and_then(|policy| policy.keyed_for(policy.find(&descriptor.entries, keys)?));
-                Status::of(DescriptorTarget::find(policy, descriptor, keys, applying), Modes::default())
+                let applying = in_force
+                    .and_then(|policy| policy.keyed_for(policy.find(&descriptor.entries, keys)?));
+                Status::of(
+                    DescriptorTarget::find(policy, descriptor, keys, applying),
+                    Modes::default(),
+                )
             };
             let mut tried: Statuses<'a> = request.descriptors.iter().map(find).collect();
             drop_replaced(&mut tried);
@@ -76,7 +81,15 @@ impl<'a> Trial<'a> {
                 let keyed = target.keyed();
                 let (rule, limit, key) = target.of_rule()?;
                 let candidate = candidates.counters.of_candidate(rule)?;
-                Some(Self { rule, limit, candidate, key, keyed, in_one_slot: policy.in_one_slot(), descriptor })
+                Some(Self {
+                    rule,
+                    limit,
+                    candidate,
+                    key,
+                    keyed,
+                    in_one_slot: policy.in_one_slot(),
+                    descriptor,
+                })
             };
             trials.extend(tried.into_iter().enumerate().filter_map(trial));
         }
@@ -93,27 +106,50 @@ impl<'a> Trial<'a> {
         keys: &mut KeyBuffer,
     ) -> impl Iterator<Item = Self> {
         statuses.iter().enumerate().filter_map(move |(descriptor, status)| {
-            let asked = request.descriptors.get(descriptor).filter(|asked| asked.limit.is_none())?;
+            let asked =
+                request.descriptors.get(descriptor).filter(|asked| asked.limit.is_none())?;
             let host = policy.find(&asked.entries, keys)?;
-            let is_replaced =
-                matches!((host.imposes(), status.target()), (Imposes::Limit(_), DescriptorTarget::Nothing));
+            let is_replaced = matches!(
+                (host.imposes(), status.target()),
+                (Imposes::Limit(_), DescriptorTarget::Nothing)
+            );
             let rule = host.candidate().filter(|_| !is_replaced)?;
             let Imposes::Limit(limit) = rule.imposes() else { return None };
             let candidate = live.in_force.counters.of_candidate(rule)?;
             // If the limit beside it hashes values, so does the candidate.
             let key = policy.finish(rule, keys, None);
             let keyed = policy.keyed_for(rule);
-            Some(Self { rule, limit, candidate, key, keyed, in_one_slot: policy.in_one_slot(), descriptor })
+            Some(Self {
+                rule,
+                limit,
+                candidate,
+                key,
+                keyed,
+                in_one_slot: policy.in_one_slot(),
+                descriptor,
+            })
         })
     }
 
     /// Returns the check of the candidate for the store.
-    pub(super) fn check<'c>(&'c self, request: &'c Request<'_>, keys: &'c KeyBuffer) -> Option<Check<'c>> {
+    pub(super) fn check<'c>(
+        &'c self,
+        request: &'c Request<'_>,
+        keys: &'c KeyBuffer,
+    ) -> Option<Check<'c>> {
         let key = keys.key(request.domain, &self.key).in_one_slot(self.in_one_slot);
-        let hits = request.descriptors.get(self.descriptor)?.hits;
+        let descriptor = request.descriptors.get(self.descriptor)?;
         let limit = self.limit;
         let lease = self.rule.lease().map(|lease| lease.of(self.limit));
-        Some(Check { key, limit, hits, role: Role::Shadow, recorded: &[], lease })
+        Some(Check {
+            key,
+            limit,
+            hits: descriptor.hits,
+            role: Role::Shadow,
+            recorded: &[],
+            lease,
+            hold: holds::operation(descriptor, limit),
+        })
     }
 }
 

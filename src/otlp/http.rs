@@ -60,7 +60,10 @@ impl HttpExporter {
         let url = url.parse::<Uri>().map_err(|error| error.to_string())?;
         let mut fields = HeaderMap::new();
         fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
-        fields.insert(USER_AGENT, HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION"))));
+        fields.insert(
+            USER_AGENT,
+            HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION"))),
+        );
         headers.iter().for_each(|header| header.add_to_http(&mut fields));
         Ok(Self { url, headers: fields, connection: None })
     }
@@ -69,7 +72,10 @@ impl HttpExporter {
     ///
     /// # Errors
     /// If the collector did not accept the batch, with the reason.
-    pub(super) async fn export(&mut self, batch: &ExportTraceServiceRequest) -> Result<u64, String> {
+    pub(super) async fn export(
+        &mut self,
+        batch: &ExportTraceServiceRequest,
+    ) -> Result<u64, String> {
         let body = Bytes::from(batch.encode_to_vec());
         let is_reused = self.connection.as_ref().is_some_and(|connection| !connection.is_closed());
         let sent = match self.send(body.clone()).await {
@@ -94,19 +100,26 @@ impl HttpExporter {
         let Some(connection) = &mut self.connection else { return Ok(0) };
         connection.ready().await?;
         let (head, body) = connection.send_request(request).await?.into_parts();
-        let body = Limited::new(body, MAX_ANSWER).collect().await.map_err(HttpError::Answer)?.to_bytes();
+        let body =
+            Limited::new(body, MAX_ANSWER).collect().await.map_err(HttpError::Answer)?.to_bytes();
         if !head.status.is_success() {
-            let text = String::from_utf8_lossy(body.get(..MAX_SHOWN).unwrap_or(&body)).escape_debug().to_string();
+            let text = String::from_utf8_lossy(body.get(..MAX_SHOWN).unwrap_or(&body))
+                .escape_debug()
+                .to_string();
             return Err(HttpError::Status { status: head.status, text });
         }
-        let answer = ExportTraceServiceResponse::decode(body).map_err(|error| HttpError::Answer(error.into()))?;
-        Ok(answer.partial_success.map_or(0, |part| u64::try_from(part.rejected_spans).unwrap_or_default()))
+        let answer = ExportTraceServiceResponse::decode(body)
+            .map_err(|error| HttpError::Answer(error.into()))?;
+        Ok(answer
+            .partial_success
+            .map_or(0, |part| u64::try_from(part.rejected_spans).unwrap_or_default()))
     }
 }
 
 async fn connect(url: &Uri) -> Result<SendRequest<Full<Bytes>>, HttpError> {
     let is_tls = url.scheme_str() == Some("https");
-    let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
+    let host =
+        url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
     let port = url.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
     let stream = TcpStream::connect((host.as_str(), port)).await?;
     stream.set_nodelay(true)?;
@@ -114,7 +127,8 @@ async fn connect(url: &Uri) -> Result<SendRequest<Full<Bytes>>, HttpError> {
         return speak(stream).await;
     }
     let name = ServerName::try_from(host).map_err(|error| HttpError::Tls(error.to_string()))?;
-    speak(TlsConnector::from(Arc::new(tls().map_err(HttpError::Tls)?)).connect(name, stream).await?).await
+    speak(TlsConnector::from(Arc::new(tls().map_err(HttpError::Tls)?)).connect(name, stream).await?)
+        .await
 }
 
 async fn speak<S>(stream: S) -> Result<SendRequest<Full<Bytes>>, HttpError>
@@ -131,7 +145,8 @@ fn tls() -> Result<ClientConfig, String> {
     let verifier = ServerVerifier::new(system_authorities().to_vec(), false)?;
     let verifier = verifier.ok_or("no CA certificates found on this system")?;
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
-    let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
+    let builder =
+        builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
     let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
     let mut config = builder.with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];

@@ -3,11 +3,15 @@
 use std::time::{Duration, SystemTime};
 
 use crate::grpc::proto::opentelemetry::proto::common::v1::any_value::Value;
-use crate::grpc::proto::opentelemetry::proto::common::v1::{AnyValue, ArrayValue, InstrumentationScope, KeyValue};
+use crate::grpc::proto::opentelemetry::proto::common::v1::{
+    AnyValue, ArrayValue, InstrumentationScope, KeyValue,
+};
 use crate::grpc::proto::opentelemetry::proto::resource::v1::Resource;
 use crate::grpc::proto::opentelemetry::proto::trace::v1::span::SpanKind;
 use crate::grpc::proto::opentelemetry::proto::trace::v1::status::StatusCode;
-use crate::grpc::proto::opentelemetry::proto::trace::v1::{self as otlp, ResourceSpans, ScopeSpans};
+use crate::grpc::proto::opentelemetry::proto::trace::v1::{
+    self as otlp, ResourceSpans, ScopeSpans,
+};
 use crate::spans::{CallSpan, SpanAttributes};
 
 const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
@@ -24,7 +28,10 @@ const ERRORS: [i32; 6] = [2, 4, 12, 13, 14, 15];
 /// Converts the spans of this process.
 pub(super) fn resource_spans(resource: &[(String, String)], spans: Vec<CallSpan>) -> ResourceSpans {
     let attributes = resource.iter().map(|(key, value)| attribute(key, text(value))).collect();
-    let scope = InstrumentationScope { name: "tollgate".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
+    let scope = InstrumentationScope {
+        name: "tollgate".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
     let spans = spans.into_iter().map(span).collect();
     ResourceSpans {
         resource: Some(Resource { attributes }),
@@ -62,9 +69,12 @@ fn attributes(span: SpanAttributes, status: i32) -> Vec<KeyValue> {
         attribute("tollgate.domain", text(&span.domain)),
         attribute("tollgate.rules", Value::ArrayValue(ArrayValue { values: rules })),
     ];
-    let outcome = span.is_over_limit.map(|is_over_limit| if is_over_limit { "OVER_LIMIT" } else { "OK" });
+    let outcome =
+        span.is_over_limit.map(|is_over_limit| if is_over_limit { "OVER_LIMIT" } else { "OK" });
     attributes.extend(outcome.map(|outcome| attribute("tollgate.outcome", text(outcome))));
-    let store_time = span.store_time.map(|time| Value::IntValue(i64::try_from(time.as_micros()).unwrap_or(i64::MAX)));
+    let store_time = span
+        .store_time
+        .map(|time| Value::IntValue(i64::try_from(time.as_micros()).unwrap_or(i64::MAX)));
     attributes.extend(store_time.map(|time| attribute("tollgate.store_time_us", time)));
     attributes
 }

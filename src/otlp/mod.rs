@@ -80,7 +80,10 @@ pub async fn send(
             Err(error) => {
                 metrics.guard.spans.dropped.inc_by(count);
                 if let Some(times) = failures.due() {
-                    warn!(endpoint = collector.endpoint, error, times, "failed to send spans; dropped");
+                    warn!(
+                        endpoint = collector.endpoint,
+                        error, times, "failed to send spans; dropped"
+                    );
                 }
             }
         }
@@ -88,7 +91,10 @@ pub async fn send(
 }
 
 /// Waits for a span, and briefly for more. After `ended`, returns the spans left in the queue.
-async fn next_batch(spans: &mut mpsc::Receiver<CallSpan>, ended: &CancellationToken) -> Vec<CallSpan> {
+async fn next_batch(
+    spans: &mut mpsc::Receiver<CallSpan>,
+    ended: &CancellationToken,
+) -> Vec<CallSpan> {
     let mut batch = Vec::new();
     let first = tokio::select! {
         first = spans.recv() => first,
@@ -118,19 +124,31 @@ async fn next_batch(spans: &mut mpsc::Receiver<CallSpan>, ended: &CancellationTo
 
 impl Collector {
     /// Sends a batch. Returns the number of rejected spans.
-    async fn export(&self, exporter: &mut Option<Exporter>, batch: Vec<CallSpan>) -> Result<u64, String> {
+    async fn export(
+        &self,
+        exporter: &mut Option<Exporter>,
+        batch: Vec<CallSpan>,
+    ) -> Result<u64, String> {
         let exporter = match exporter {
             Some(exporter) => exporter,
             None => exporter.insert(self.exporter()?),
         };
-        let batch = ExportTraceServiceRequest { resource_spans: vec![messages::resource_spans(&self.resource, batch)] };
+        let batch = ExportTraceServiceRequest {
+            resource_spans: vec![messages::resource_spans(&self.resource, batch)],
+        };
         match exporter {
             Exporter::Http(exporter) => exporter.export(&batch).await,
             Exporter::Grpc(client) => {
                 let mut request = Request::new(batch);
                 self.headers.iter().for_each(|header| header.add_to(request.metadata_mut()));
-                let answer = client.export(request).await.map_err(|status| status.message().to_owned())?.into_inner();
-                Ok(answer.partial_success.map_or(0, |part| u64::try_from(part.rejected_spans).unwrap_or_default()))
+                let answer = client
+                    .export(request)
+                    .await
+                    .map_err(|status| status.message().to_owned())?
+                    .into_inner();
+                Ok(answer
+                    .partial_success
+                    .map_or(0, |part| u64::try_from(part.rejected_spans).unwrap_or_default()))
             }
         }
     }
@@ -139,10 +157,14 @@ impl Collector {
         if self.protocol == OtlpProtocol::Http {
             return Ok(Exporter::Http(HttpExporter::new(&self.endpoint, &self.headers)?));
         }
-        let endpoint = Endpoint::from_shared(self.endpoint.clone()).map_err(|error| cause(&error))?;
-        let endpoint = endpoint.connect_timeout(EXPORT_TIMEOUT);
         let endpoint =
-            if self.endpoint.starts_with("https://") { ClientTls::default().on(endpoint)? } else { endpoint };
+            Endpoint::from_shared(self.endpoint.clone()).map_err(|error| cause(&error))?;
+        let endpoint = endpoint.connect_timeout(EXPORT_TIMEOUT);
+        let endpoint = if self.endpoint.starts_with("https://") {
+            ClientTls::default().on(endpoint)?
+        } else {
+            endpoint
+        };
         Ok(Exporter::Grpc(TraceServiceClient::new(endpoint.connect_lazy())))
     }
 }

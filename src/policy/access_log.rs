@@ -3,7 +3,7 @@
 //!
 //! Holds values only; the reader of the log parses the JSON.
 
-use super::{PolicyReport, Source, document};
+use super::{ProblemReport, Source, document};
 
 /// A mapping from log lines to requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Without {
 ///
 /// # Errors
 /// Returns all problems of the file.
-pub fn read(source: &Source) -> Result<AccessLogMap, PolicyReport> {
+pub fn read(source: &Source) -> Result<AccessLogMap, ProblemReport> {
     document::access_log::read(source)
 }
 

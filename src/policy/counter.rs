@@ -44,12 +44,18 @@ pub enum NoCounter {
 impl fmt::Display for NoCounter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Domain { domain, known } => write!(f, "no policy for domain `{domain}` (domains: {known})"),
+            Self::Domain { domain, known } => {
+                write!(f, "no policy for domain `{domain}` (domains: {known})")
+            }
             Self::Rule { at, known } => {
                 write!(f, "no rule for this descriptor: no match for {at} (rules: {known})")
             }
-            Self::Path { path, known } => write!(f, "no rule `{path}` (rules with a limit: {known})"),
-            Self::Limit { path, known } => write!(f, "rule `{path}` has no limit (rules below it: {known})"),
+            Self::Path { path, known } => {
+                write!(f, "no rule `{path}` (rules with a limit: {known})")
+            }
+            Self::Limit { path, known } => {
+                write!(f, "rule `{path}` has no limit (rules below it: {known})")
+            }
         }
     }
 }
@@ -86,13 +92,20 @@ impl PolicySet {
         }
         let path = path?;
         let here = self.rules().filter(|rule| domain.is_none_or(|domain| rule.domain() == domain));
-        let is_there = here.clone().any(|rule| path.strip_prefix(rule.path()).is_some_and(is_of_the_rule));
+        let is_there =
+            here.clone().any(|rule| path.strip_prefix(rule.path()).is_some_and(is_of_the_rule));
         let limits = here.filter(|rule| matches!(rule.imposes(), Imposes::Limit(_)));
-        (!is_there).then(|| NoCounter::Path { path: path.to_owned(), known: some_of(limits.map(Rule::path)) })
+        (!is_there).then(|| NoCounter::Path {
+            path: path.to_owned(),
+            known: some_of(limits.map(Rule::path)),
+        })
     }
 
     fn no_domain(&self, domain: &str) -> NoCounter {
-        NoCounter::Domain { domain: domain.to_owned(), known: some_of(self.policies().map(Policy::domain)) }
+        NoCounter::Domain {
+            domain: domain.to_owned(),
+            known: some_of(self.policies().map(Policy::domain)),
+        }
     }
 }
 

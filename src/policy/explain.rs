@@ -2,10 +2,10 @@
 
 use std::fmt::{self, Write as _};
 
-use super::diff::candidate_text;
+use super::diff::{amounts, candidate_text, in_flight_text};
 use super::{Imposes, MatchStep, MatchedBy, Policy, PolicySet, Rule};
+use crate::algorithm::hold::{Hold, OnSettle};
 use crate::algorithm::lease::{BLOCKS, Lease};
-use crate::algorithm::quota::Window;
 use crate::algorithm::sliding_window::Estimate;
 use crate::algorithm::{Algorithm, Charge, Limit, OnStoreError};
 use crate::descriptor::Entry;
@@ -14,10 +14,17 @@ use crate::descriptor::Entry;
 const MAX_TRIED: usize = 10;
 
 /// Returns the explanation, and the rule that the descriptor matches.
-pub fn explain<'p>(policies: &'p PolicySet, domain: &str, entries: &[Entry<'_>]) -> (String, Option<&'p Rule>) {
+pub fn explain<'p>(
+    policies: &'p PolicySet,
+    domain: &str,
+    entries: &[Entry<'_>],
+) -> (String, Option<&'p Rule>) {
     let Some(policy) = policies.find(domain) else {
         let domains: Vec<_> = policies.policies().map(Policy::domain).collect();
-        let text = format!("no policy for domain `{domain}` (domains: {}): OK, no limit\n", domains.join(", "));
+        let text = format!(
+            "no policy for domain `{domain}` (domains: {}): OK, no limit\n",
+            domains.join(", ")
+        );
         return (text, None);
     };
     let mut text = String::new();
@@ -29,8 +36,7 @@ pub fn explain<'p>(policies: &'p PolicySet, domain: &str, entries: &[Entry<'_>])
 /// Returns the limit of a rule in words, such as `100 hits in 1m`; `None` if it imposes none.
 pub fn limit_in_words(rule: &Rule) -> Option<String> {
     let Imposes::Limit(limit) = rule.imposes() else { return None };
-    let amounts: Vec<_> = limit.windows().iter().map(Window::to_string).collect();
-    Some(amounts.join(" and "))
+    Some(amounts(limit))
 }
 
 fn write_match<'p>(
@@ -39,13 +45,25 @@ fn write_match<'p>(
     entries: &[Entry<'_>],
 ) -> Result<Option<&'p Rule>, fmt::Error> {
     writeln!(text, "domain {}", policy.domain())?;
+    let (operation, entries) = match entries.split_last() {
+        Some((last, rest)) if last.is_reserved() => (Some(last), rest),
+        _ => (None, entries),
+    };
+    if let Some(operation) = operation {
+        let key = String::from_utf8_lossy(operation.key);
+        let id = String::from_utf8_lossy(operation.value);
+        writeln!(text, "\n{key}={id}: an operation on a hold, taken off before rules are matched")?;
+    }
     let steps = policy.trace(entries);
     for (number, (step, entry)) in (1..).zip(steps.iter().zip(entries)) {
         write_step(text, number, step, entry)?;
     }
     writeln!(text)?;
-    let Some((_, rule)) = steps.last().filter(|_| steps.len() == entries.len()).and_then(|step| step.taken) else {
-        let reason = if entries.is_empty() { "no entries" } else { "no rule matches the whole descriptor" };
+    let Some((_, rule)) =
+        steps.last().filter(|_| steps.len() == entries.len()).and_then(|step| step.taken)
+    else {
+        let reason =
+            if entries.is_empty() { "no entries" } else { "no rule matches the whole descriptor" };
         writeln!(text, "{reason}: OK, no limit")?;
         return Ok(None);
     };
@@ -53,7 +71,12 @@ fn write_match<'p>(
     Ok(Some(rule))
 }
 
-fn write_step(text: &mut String, number: usize, step: &MatchStep<'_>, entry: &Entry<'_>) -> fmt::Result {
+fn write_step(
+    text: &mut String,
+    number: usize,
+    step: &MatchStep<'_>,
+    entry: &Entry<'_>,
+) -> fmt::Result {
     let key = String::from_utf8_lossy(entry.key);
     let value = String::from_utf8_lossy(entry.value);
     writeln!(text, "\n{number}. {key}={value}, among {}", plural(step.siblings, "rule"))?;
@@ -61,7 +84,8 @@ fn write_step(text: &mut String, number: usize, step: &MatchStep<'_>, entry: &En
     let yes_or_no = |matched| if matched { "yes" } else { "no" };
     writeln!(text, "   exact {key}={value}: {}", yes_or_no(taken == Some(MatchedBy::Exact)))?;
     if taken != Some(MatchedBy::Exact) {
-        let passed = step.wildcards.len().saturating_sub(usize::from(taken == Some(MatchedBy::Wildcard)));
+        let passed =
+            step.wildcards.len().saturating_sub(usize::from(taken == Some(MatchedBy::Wildcard)));
         for rule in step.wildcards.iter().take(passed.min(MAX_TRIED)) {
             writeln!(text, "   wildcard {}: no", rule.step())?;
         }
@@ -94,7 +118,11 @@ fn write_rule(text: &mut String, rule: &Rule) -> fmt::Result {
     }
     if let Some(candidate) = rule.candidate() {
         let settings = candidate_text(candidate);
-        line(text, "candidate", &format!("{settings}; counted and reported, without effect on decisions"))?;
+        line(
+            text,
+            "candidate",
+            &format!("{settings}; counted and reported, without effect on decisions"),
+        )?;
     }
     if !rule.replaces().is_empty() {
         line(text, "replaces", &rule.replaces().join(", "))?;
@@ -106,6 +134,9 @@ fn write_rule(text: &mut String, rule: &Rule) -> fmt::Result {
 }
 
 fn write_limit(text: &mut String, rule: &Rule, limit: &Limit) -> fmt::Result {
+    if let Some(in_flight) = limit.in_flight() {
+        line(text, "limit", &in_flight_text(in_flight))?;
+    }
     for (index, window) in limit.windows().iter().enumerate() {
         line(text, if index == 0 { "limit" } else { "and" }, &window.to_string())?;
     }
@@ -129,24 +160,63 @@ fn write_limit(text: &mut String, rule: &Rule, limit: &Limit) -> fmt::Result {
         let keys: Vec<_> = rule.record().iter().map(|key| String::from_utf8_lossy(key)).collect();
         line(text, "record", &keys.join(", "))?;
     }
+    if let Some(hold) = limit.hold() {
+        write_hold(text, limit, hold)?;
+    }
     if let Some(lease) = rule.lease() {
         write_lease(text, &lease.of(limit), limit, rule.quota_mode())?;
     }
     Ok(())
 }
 
+/// Writes the effect of each of the three calls for an ID.
+fn write_hold(text: &mut String, limit: &Limit, hold: Hold) -> fmt::Result {
+    let ttl = hold.ttl;
+    if limit.in_flight().is_some() {
+        line(text, "hold", &format!("each request takes a slot; it ends by itself after {ttl}"))?;
+        line(text, "", "tollgate.reserve = ID: takes a slot of the hits, if all of them fit")?;
+        return line(
+            text,
+            "",
+            "tollgate.commit = ID, tollgate.settle = ID: end the oldest slot of the ID",
+        );
+    }
+    line(text, "hold", &format!("charges with an ID can be corrected for {ttl}"))?;
+    line(text, "", "tollgate.reserve = ID: charges the hits as an estimate, if they fit")?;
+    let commit = "sets the oldest hold of the ID to the hits, even past the limit";
+    line(text, "", &format!("tollgate.commit = ID: {commit}"))?;
+    let settled = match hold.on_settle {
+        OnSettle::Charge => "its estimate stays charged",
+        OnSettle::Release => "its estimate is taken back",
+    };
+    line(text, "", &format!("tollgate.settle = ID: ends the oldest hold of the ID; {settled}"))
+}
+
 fn write_lease(text: &mut String, lease: &Lease, limit: &Limit, is_vote: bool) -> fmt::Result {
     let Some(largest) = lease.largest(limit).filter(|_| !is_vote) else {
-        return line(text, "lease", "none: blocks of hits would be too small; see `tollgate check`");
+        return line(
+            text,
+            "lease",
+            "none: blocks of hits would be too small; see `tollgate check`",
+        );
     };
     let size = plural(usize::try_from(largest).unwrap_or(usize::MAX), "hit");
     let ttl = lease.ttl;
-    line(text, "lease", &format!("frequently used counters charge up to {size} in advance, for at most {ttl}"))?;
+    line(
+        text,
+        "lease",
+        &format!("frequently used counters charge up to {size} in advance, for at most {ttl}"),
+    )?;
     let bound = match limit.algorithm() {
         Algorithm::FixedWindow(_) => {
-            format!("at most the limit in a window; up to {BLOCKS} blocks per worker may be held unused")
+            format!(
+                "at most the limit in a window; up to {BLOCKS} blocks per worker may be held unused"
+            )
         }
-        Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_) => {
+        Algorithm::SlidingWindow(_)
+        | Algorithm::SlidingLog(_)
+        | Algorithm::Gcra(_)
+        | Algorithm::Concurrency(_) => {
             format!(
                 "at most the limit in any period less {ttl}; in a full one, up to {BLOCKS} held blocks per worker more"
             )
@@ -169,14 +239,26 @@ fn algorithm_text(name: &str, limit: &Limit) -> String {
         }
         Algorithm::SlidingWindow(window) => {
             let oldest = match window.estimate() {
-                Estimate::Strict => "the oldest counted in full: never over the limit in any period",
-                Estimate::Weighted => "the oldest weighted by its overlap with the period: an estimate",
+                Estimate::Strict => {
+                    "the oldest counted in full: never over the limit in any period"
+                }
+                Estimate::Weighted => {
+                    "the oldest weighted by its overlap with the period: an estimate"
+                }
             };
-            format!("{}, {oldest}", plural(usize::try_from(window.buckets()).unwrap_or(usize::MAX), "bucket"))
+            format!(
+                "{}, {oldest}",
+                plural(usize::try_from(window.buckets()).unwrap_or(usize::MAX), "bucket")
+            )
         }
         Algorithm::SlidingLog(_) => "each hit recorded: exact in any period".to_owned(),
+        Algorithm::Concurrency(_) => "hits in flight, until they end".to_owned(),
         Algorithm::Gcra(gcra) => {
-            format!("evenly spaced, burst {} when idle, debt up to {}", gcra.burst(), gcra.max_debt())
+            format!(
+                "evenly spaced, burst {} when idle, debt up to {}",
+                gcra.burst(),
+                gcra.max_debt()
+            )
         }
     };
     format!("{name}: {description}")
@@ -184,9 +266,13 @@ fn algorithm_text(name: &str, limit: &Limit) -> String {
 
 fn charge_text(charge: Charge) -> &'static str {
     match charge {
-        Charge::Admitted => "admitted: charged only if the whole request is admitted; denied requests are not charged",
+        Charge::Admitted => {
+            "admitted: charged only if the whole request is admitted; denied requests are not charged"
+        }
         Charge::Blamed => "blamed: charged if the request is admitted, or if this limit denies it",
-        Charge::Always => "always: denied requests are charged too, so that a client that keeps retrying stays denied",
+        Charge::Always => {
+            "always: denied requests are charged too, so that a client that keeps retrying stays denied"
+        }
         Charge::Afterwards => {
             "afterwards: always charged; a peek passes if one more hit fits, and the cost is charged later"
         }
@@ -206,8 +292,16 @@ fn modes(rule: &Rule) -> impl Iterator<Item = (&'static str, &'static str)> {
     let all = [
         (rule.shadow_mode(), "shadow_mode", "counted and reported, never denies"),
         (rule.quota_mode(), "quota_mode", "denies a request only if all limits in quota mode do"),
-        (rule.hashes_values(), "hash_values", "values are hashed with a secret key before they are stored or shown"),
-        (rule.inherits_override(), "override", "a limit in the request replaces the amount and period"),
+        (
+            rule.hashes_values(),
+            "hash_values",
+            "values are hashed with a secret key before they are stored or shown",
+        ),
+        (
+            rule.inherits_override(),
+            "override",
+            "a limit in the request replaces the amount and period",
+        ),
     ];
     all.into_iter().filter(|(on, ..)| *on).map(|(_, name, meaning)| (name, meaning))
 }
@@ -217,129 +311,4 @@ fn plural(number: usize, word: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::descriptor::entries;
-    use crate::policy::{CompileOptions, Source, load};
-
-    const POLICY: &str = "domain: tiers
-descriptors:
-- key: plan
-  value: free
-  descriptors:
-  - key: user
-    value: test-*
-  - key: user
-    rate_limit: {algorithm: gcra, requests_per_unit: 100, unit: minute, burst: 20}
-- key: tokens
-  quota_mode: true
-  rate_limit:
-    name: budget
-    algorithm: sliding_window
-    windows: [{requests_per_unit: 1, unit: second}, {requests_per_unit: 5000, unit: 10s}]
-    lease: {size: 0.5%, ttl: 100ms}
-- key: day
-  rate_limit: {requests_per_unit: 0, unit: day, calendar: true, time_zone: Europe/Berlin}
-- key: fixed
-  rate_limit: {requests_per_unit: 10000, unit: minute, lease: {size: 1%, ttl: 100ms}}
-- key: sliding
-  rate_limit: {algorithm: sliding_window, requests_per_unit: 10000, unit: minute, lease: {size: 1%, ttl: 100ms}}
-- key: gcra
-  rate_limit: {algorithm: gcra, requests_per_unit: 10000, unit: minute, lease: {size: 20, ttl: 100ms}}
-";
-
-    fn explained(descriptor: &str) -> (String, bool) {
-        let source = Source { name: "tiers.yaml".into(), text: POLICY.into() };
-        let policies: PolicySet = load(&[source], &CompileOptions::default()).unwrap().policies;
-        let (text, rule) = explain(&policies, "tiers", &entries(descriptor));
-        (text, rule.is_some())
-    }
-
-    #[test]
-    fn each_step_and_the_limit_are_explained() {
-        let (text, hit) = explained("plan=free,user=42");
-        assert!(hit);
-        insta::assert_snapshot!(text, @r##"
-        domain tiers
-
-        1. plan=free, among 6 rules
-           exact plan=free: yes
-           -> plan=free
-
-        2. user=42, among 2 rules
-           exact user=42: no
-           wildcard user=test-*: no
-           key only user: yes
-           -> plan=free > user
-
-        rule            plan=free > user
-        limit           100 hits in 1m
-        algorithm       gcra: evenly spaced, burst 20 when idle, debt up to 200
-        charge          admitted: charged only if the whole request is admitted; denied requests are not charged
-        on_store_error  error: the call fails, and the failure mode of the client applies
-        "##);
-    }
-
-    #[test]
-    fn windows_and_modes_are_explained() {
-        insta::assert_snapshot!(explained("tokens=a=b").0, @r##"
-        domain tiers
-
-        1. tokens=a=b, among 6 rules
-           exact tokens=a=b: no
-           key only tokens: yes
-           -> tokens
-
-        rule            tokens
-        name            budget
-        limit           1 hit in 1s
-        and             5000 hits in 10s
-        algorithm       sliding_window: 60 buckets, the oldest counted in full: never over the limit in any period
-        charge          admitted: charged only if the whole request is admitted; denied requests are not charged
-                        probably charged after the request: a charge over the limit is lost; see `charge: afterwards`
-        quota_mode      denies a request only if all limits in quota mode do
-        on_store_error  error: the call fails, and the failure mode of the client applies
-        lease           none: blocks of hits would be too small; see `tollgate check`
-        "##);
-        assert!(explained("day=1").0.contains("0 hits (ban) in each calendar day of Europe/Berlin"));
-    }
-
-    #[test]
-    fn the_effect_of_a_lease_is_explained() {
-        let of = |key: &str| explained(&format!("{key}=a")).0.split_once("lease           ").unwrap().1.to_owned();
-        insta::assert_snapshot!(of("fixed"), @r##"
-        frequently used counters charge up to 100 hits in advance, for at most 100ms
-                        at most the limit in a window; up to 2 blocks per worker may be held unused
-        "##);
-        insta::assert_snapshot!(of("sliding"), @r##"
-        frequently used counters charge up to 100 hits in advance, for at most 100ms
-                        at most the limit in any period less 100ms; in a full one, up to 2 held blocks per worker more
-        "##);
-        insta::assert_snapshot!(of("gcra"), @r##"
-        frequently used counters charge up to 20 hits in advance, for at most 100ms
-                        at most the limit in any period less 100ms; in a full one, up to 2 held blocks per worker more
-        "##);
-    }
-
-    #[test]
-    fn a_descriptor_without_a_match_is_explained() {
-        let (text, hit) = explained("plan=free,route=x");
-        assert!(!hit);
-        insta::assert_snapshot!(text, @r##"
-        domain tiers
-
-        1. plan=free, among 6 rules
-           exact plan=free: yes
-           -> plan=free
-
-        2. route=x, among 2 rules
-           exact route=x: no
-           wildcard user=test-*: no
-           key only route: no
-           -> no match; other branches are not tried
-
-        no rule matches the whole descriptor: OK, no limit
-        "##);
-        assert!(!explained("").1);
-    }
-}
+mod tests;

@@ -18,7 +18,9 @@ impl PolicySet {
                 let _ = match rule.imposes() {
                     Imposes::Nothing => Ok(()),
                     Imposes::Unlimited => line(&mut text, policy.domain(), &path, rule, None),
-                    Imposes::Limit(limit) => line(&mut text, policy.domain(), &path, rule, Some(limit)),
+                    Imposes::Limit(limit) => {
+                        line(&mut text, policy.domain(), &path, rule, Some(limit))
+                    }
                 };
             }
         }
@@ -52,17 +54,28 @@ impl Policy {
     }
 }
 
-fn line(text: &mut String, domain: &str, path: &str, rule: &Rule, limit: Option<&Limit>) -> fmt::Result {
+fn line(
+    text: &mut String,
+    domain: &str,
+    path: &str,
+    rule: &Rule,
+    limit: Option<&Limit>,
+) -> fmt::Result {
     let first = limit.and_then(|limit| limit.windows().first());
-    let unit =
-        first.and_then(|first| units::word(first.period())).map_or_else(|| "UNKNOWN".to_owned(), str::to_uppercase);
-    let amount = first.map_or(0, Window::limit);
+    let unit = first
+        .and_then(|first| units::word(first.period()))
+        .map_or_else(|| "UNKNOWN".to_owned(), str::to_uppercase);
+    let in_flight = limit.and_then(Limit::in_flight);
+    let amount = first.map(Window::limit).or(in_flight).unwrap_or(0);
     // A value may contain any character; a line break would split the line.
     let path = format!("{domain}.{path}").replace(is_invisible, "?");
     write!(text, "{path}: unit={unit} requests_per_unit={amount}, ")?;
     write!(text, "shadow_mode: {}, quota_mode: {}", rule.shadow_mode(), rule.quota_mode())?;
     if let Some(limit) = limit.filter(|limit| !is_plain(limit)) {
         write!(text, ", {}:", rule.algorithm())?;
+        if let Some(in_flight) = in_flight {
+            write!(text, " {in_flight} in flight")?;
+        }
         for (number, window) in limit.windows().iter().enumerate() {
             let and = if number > 0 { " and" } else { "" };
             write!(text, "{and} {} per {}", window.limit(), window.period())?;
@@ -82,10 +95,15 @@ fn line(text: &mut String, domain: &str, path: &str, rule: &Rule, limit: Option<
 fn is_plain(limit: &Limit) -> bool {
     match limit.algorithm() {
         Algorithm::FixedWindow(_) => {
-            let is_whole_unit = |window: &Window| window.calendar().is_none() && units::word(window.period()).is_some();
+            let is_whole_unit = |window: &Window| {
+                window.calendar().is_none() && units::word(window.period()).is_some()
+            };
             matches!(limit.windows(), [window] if is_whole_unit(window))
         }
-        Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_) => false,
+        Algorithm::SlidingWindow(_)
+        | Algorithm::SlidingLog(_)
+        | Algorithm::Gcra(_)
+        | Algorithm::Concurrency(_) => false,
     }
 }
 
@@ -114,7 +132,8 @@ descriptors:
   - { key: b, rate_limit: { algorithm: token_bucket, requests_per_unit: 5, unit: 10s, burst: 7 } }
 "#;
         let source = Source { name: "policy.yaml".into(), text: text.into() };
-        let loaded = policy::load(&[source], &CompileOptions::default()).unwrap_or_else(|report| panic!("{report}"));
+        let loaded = policy::load(&[source], &CompileOptions::default())
+            .unwrap_or_else(|report| panic!("{report}"));
         insta::assert_snapshot!(loaded.policies.listing(), @r"
         d.plan_free: unit=DAY requests_per_unit=2, shadow_mode: false, quota_mode: false
         d.plan_free.user: unit=WEEK requests_per_unit=1, shadow_mode: true, quota_mode: false

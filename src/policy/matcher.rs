@@ -79,7 +79,11 @@ impl Pattern {
             let first = parts.remove(0).into();
             // `**` is equivalent to `*`.
             let middle = parts.into_iter().filter(|part| !part.is_empty());
-            Pieces { first, middle: middle.map(|part| Finder::new(part).into_owned()).collect(), last }
+            Pieces {
+                first,
+                middle: middle.map(|part| Finder::new(part).into_owned()).collect(),
+                last,
+            }
         });
         Self { text: text.as_bytes().into(), pieces }
     }
@@ -96,7 +100,8 @@ impl Pattern {
     /// This never misses a match, so no text causes backtracking.
     pub(super) fn matches(&self, text: &[u8]) -> bool {
         let Some(pieces) = &self.pieces else { return *self.text == *text };
-        let rest = text.strip_prefix(&*pieces.first).and_then(|rest| rest.strip_suffix(&*pieces.last));
+        let rest =
+            text.strip_prefix(&*pieces.first).and_then(|rest| rest.strip_suffix(&*pieces.last));
         let Some(mut rest) = rest else { return false };
         pieces.middle.iter().all(|piece| {
             let found = piece.find(rest);
@@ -135,12 +140,16 @@ impl Level {
     pub(super) fn new(children: &[u32], rules: &[Rule]) -> Self {
         let mut fixed = HashTable::with_capacity(children.len());
         let rule_of = |index: &u32| at(rules, *index);
-        let hash_of = |index: &u32| rule_of(index).map_or(0, |rule| hash(rule.key.text(), rule.value_text()));
+        let hash_of =
+            |index: &u32| rule_of(index).map_or(0, |rule| hash(rule.key.text(), rule.value_text()));
         for index in children {
             fixed.insert_unique(hash_of(index), *index, hash_of);
         }
-        let wildcards: Box<[u32]> =
-            children.iter().filter(|index| rule_of(index).is_some_and(Rule::is_wild)).copied().collect();
+        let wildcards: Box<[u32]> = children
+            .iter()
+            .filter(|index| rule_of(index).is_some_and(Rule::is_wild))
+            .copied()
+            .collect();
         let index = WildcardIndex::new(&wildcards, rules).map(Box::new);
         Self { fixed, wildcards, index }
     }
@@ -153,9 +162,16 @@ impl Level {
     }
 
     /// Returns the rule for exactly this key and value, or for the key alone.
-    pub(super) fn fixed<'p>(&self, rules: &'p [Rule], key: &[u8], value: Option<&[u8]>) -> Option<&'p Rule> {
-        let is_it =
-            |index: &u32| at(rules, *index).is_some_and(|rule| rule.key.text() == key && rule.value_text() == value);
+    pub(super) fn fixed<'p>(
+        &self,
+        rules: &'p [Rule],
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Option<&'p Rule> {
+        let is_it = |index: &u32| {
+            at(rules, *index)
+                .is_some_and(|rule| rule.key.text() == key && rule.value_text() == value)
+        };
         at(rules, *self.fixed.find(hash(key, value), is_it)?)
     }
 
@@ -195,7 +211,8 @@ impl Rule {
     }
 
     pub(super) fn matches(&self, entry: &Entry<'_>) -> bool {
-        self.key.matches(entry.key) && self.value.as_ref().is_none_or(|value| value.matches(entry.value))
+        self.key.matches(entry.key)
+            && self.value.as_ref().is_none_or(|value| value.matches(entry.value))
     }
 
     /// Adds the parts that the rule's path leaves open to the key of a counter.

@@ -9,7 +9,6 @@
 //! |---|---|
 //! | `document` | parser: YAML to rules as written |
 //! | `compile` | compiler: rules as written to rules, with warnings for probable mistakes |
-//! | [`report`] | problems with their positions, and their text |
 //! | `rule`, `matcher`, `trace` | the compiled form, and matching |
 //! | `wildcards`, `searcher` | many rules with `*` at one level, tried at once |
 //! | `counter` | lookup of the counter of a descriptor |
@@ -32,7 +31,6 @@ pub mod explain;
 mod listing;
 mod matcher;
 mod metric_key;
-pub mod report;
 mod rule;
 mod searcher;
 pub mod source;
@@ -47,29 +45,20 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 pub use counter::NoCounter;
-pub use document::plain::documents as yaml_documents;
-pub use document::scalar::integer as whole_number;
 pub use document::schema::json_schema;
 pub use document::vocabulary::ENVOYPROXY_WORDS;
 pub use matcher::MatchedBy;
 pub use metric_key::MetricKey;
-pub use report::PolicyReport;
 pub use rule::{Imposes, LeaseSize, Rule, RuleLease};
 pub use trace::MatchStep;
+
+pub use crate::yaml::Source;
+pub use crate::yaml::report::ProblemReport;
 
 use crate::algorithm::Charge;
 use crate::algorithm::time::Micros;
 use crate::descriptor::{Entry, HashKey, Identity, KeyBuffer, KeyRange, Keyed};
 use matcher::Level;
-
-/// The text of one policy file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
-    /// Path of the file, as shown in messages.
-    pub name: String,
-    /// Content of the file.
-    pub text: String,
-}
 
 /// Default of [`CompileOptions::memory_max`]: enough for 370,000 rules with short texts, or half as
 /// many if they are to be replaced while they serve.
@@ -120,7 +109,7 @@ pub struct Loaded {
     /// The compiled policies.
     pub policies: PolicySet,
     /// Warnings about probable mistakes.
-    pub warnings: PolicyReport,
+    pub warnings: ProblemReport,
 }
 
 /// All policies, compiled and immutable.
@@ -150,7 +139,7 @@ pub struct Policy {
 ///
 /// # Errors
 /// Returns all problems of all sources, including warnings, if at least one is an error.
-pub fn load(sources: &[Source], options: &CompileOptions) -> Result<Loaded, PolicyReport> {
+pub fn load(sources: &[Source], options: &CompileOptions) -> Result<Loaded, ProblemReport> {
     compile::load(sources, *options)
 }
 

@@ -98,12 +98,19 @@ const COSTS: [&str; 6] = ["tokens", "cost", "costs", "credits", "bytes", "spend"
 
 impl Imposes {
     /// Returns `true` if the limit looks post-paid, that is, its hits become known afterwards, but
-    /// it is charged only when they are admitted.
+    /// it is charged only when they are admitted, without holds to correct them.
     pub(super) fn looks_postpaid(&self, key: &str, name: Option<&str>) -> bool {
         let texts = [Some(key), name];
-        let words = texts.into_iter().flatten().flat_map(|text| text.split(|letter: char| !letter.is_alphanumeric()));
+        let words = texts
+            .into_iter()
+            .flatten()
+            .flat_map(|text| text.split(|letter: char| !letter.is_alphanumeric()));
         match self {
-            Self::Limit(limit) if limit.charge_mode() == Charge::Admitted && !limit.is_ban() => {
+            Self::Limit(limit)
+                if limit.charge_mode() == Charge::Admitted
+                    && limit.hold().is_none()
+                    && !limit.is_ban() =>
+            {
                 words.map(str::to_lowercase).any(|word| COSTS.contains(&word.as_str()))
             }
             Self::Limit(_) | Self::Nothing | Self::Unlimited => false,

@@ -129,12 +129,15 @@ impl Searcher {
         while automaton.try_find_overlapping(Input::new(text), &mut state).is_ok()
             && let Some(piece) = state.get_match()
         {
-            let waiting = waiting.get_or_insert_with(|| Waiting::new(self.pieces, self.patterns.len()));
+            let waiting =
+                waiting.get_or_insert_with(|| Waiting::new(self.pieces, self.patterns.len()));
             // Queued before the patterns that this piece advances, whose next piece may not begin
             // earlier.
             while let Some((from, number)) = starts.next_if(|(from, _)| *from <= piece.end()) {
                 let fits = *number < end && wanted(*number);
-                if fits && get(&self.patterns, *number).is_some_and(|pattern| pattern.fits_ends(text)) {
+                if fits
+                    && get(&self.patterns, *number).is_some_and(|pattern| pattern.fits_ends(text))
+                {
                     waiting.push(
                         self.piece(*number, 0),
                         *number,
@@ -150,8 +153,14 @@ impl Searcher {
                     continue;
                 }
                 if next.is_some() {
-                    waiting.push(next, number, PatternProgress { stage, from: piece.end(), next: NONE });
-                } else if get(&self.patterns, number).is_some_and(|pattern| pattern.ends_behind(text, piece.end())) {
+                    waiting.push(
+                        next,
+                        number,
+                        PatternProgress { stage, from: piece.end(), next: NONE },
+                    );
+                } else if get(&self.patterns, number)
+                    .is_some_and(|pattern| pattern.ends_behind(text, piece.end()))
+                {
                     end = found(number);
                 }
             }
@@ -176,7 +185,9 @@ impl Waiting {
     }
 
     fn push(&mut self, piece: Option<u32>, number: u32, progress: PatternProgress) {
-        let Some((head, tail)) = piece.and_then(|piece| get_mut(&mut self.queues, piece)) else { return };
+        let Some((head, tail)) = piece.and_then(|piece| get_mut(&mut self.queues, piece)) else {
+            return;
+        };
         if let Some(last) = get_mut(&mut self.progress, *tail) {
             last.next = number;
         } else {

@@ -24,7 +24,9 @@ impl Policy {
         let mut steps = Vec::new();
         for entry in entries {
             let mut step = MatchStep { siblings: level.len(), wildcards: Vec::new(), taken: None };
-            step.taken = level.fixed(&self.rules, entry.key, Some(entry.value)).map(|rule| (MatchedBy::Exact, rule));
+            step.taken = level
+                .fixed(&self.rules, entry.key, Some(entry.value))
+                .map(|rule| (MatchedBy::Exact, rule));
             if step.taken.is_none() {
                 for rule in level.wildcards(&self.rules) {
                     step.wildcards.push(rule);
@@ -34,7 +36,9 @@ impl Policy {
                     }
                 }
             }
-            let alone = || level.fixed(&self.rules, entry.key, None).map(|rule| (MatchedBy::KeyAlone, rule));
+            let alone = || {
+                level.fixed(&self.rules, entry.key, None).map(|rule| (MatchedBy::KeyAlone, rule))
+            };
             step.taken = step.taken.or_else(alone);
             let taken = step.taken;
             steps.push(step);

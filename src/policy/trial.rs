@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use super::{PolicyReport, Source, document};
+use super::{ProblemReport, Source, document};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::time::{Micros, Timestamp};
 
@@ -45,6 +45,8 @@ pub struct TestStep {
     pub descriptors: Vec<Vec<(String, String)>>,
     /// Hits of each descriptor.
     pub hits: Hits,
+    /// Cost of each commit; `None` if the step sets no hits, so that its commits are settles.
+    pub cost: Option<u32>,
     /// The expected response; only its code if there are several descriptors.
     pub expected: Expected,
     /// The expected status of each descriptor; empty if not given.
@@ -121,6 +123,6 @@ impl fmt::Display for Wait {
 ///
 /// # Errors
 /// Returns all problems of the file.
-pub fn read(source: &Source) -> Result<Trials, PolicyReport> {
+pub fn read(source: &Source) -> Result<Trials, ProblemReport> {
     document::trial::read(source)
 }

@@ -36,7 +36,8 @@ impl WildcardIndex {
         if wildcards.len() <= MAX_TRIED {
             return None;
         }
-        let mut by_key: HashMap<Box<[u8]>, Vec<(usize, Pattern)>, FixedState> = HashMap::with_hasher(HASHER);
+        let mut by_key: HashMap<Box<[u8]>, Vec<(usize, Pattern)>, FixedState> =
+            HashMap::with_hasher(HASHER);
         let mut keys = Vec::new();
         let mut open = Vec::new();
         for (position, number) in wildcards.iter().enumerate() {
@@ -62,11 +63,14 @@ impl WildcardIndex {
 
     /// Returns the position of the first rule that matches.
     pub(super) fn find(&self, entry: &Entry<'_>) -> Option<usize> {
-        let fixed = self.by_key.get(entry.key).and_then(|values| values.first(entry.value, |_| true));
+        let fixed =
+            self.by_key.get(entry.key).and_then(|values| values.first(entry.value, |_| true));
         let open = self.open.as_ref().and_then(|(keys, values)| {
             let matches = keys.all(entry.key);
             // Most keys match no pattern, and their values are not searched.
-            let is_wanted = |number| usize::try_from(number).is_ok_and(|at: usize| matches.get(at) == Some(&true));
+            let is_wanted = |number| {
+                usize::try_from(number).is_ok_and(|at: usize| matches.get(at) == Some(&true))
+            };
             matches.contains(&true).then(|| values.first(entry.value, is_wanted))?
         });
         // The rule that is written first wins.

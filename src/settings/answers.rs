@@ -28,7 +28,8 @@ pub(super) struct Flags {
         default_value = "RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset"
     )]
     response_header_names: String,
-    /// Return the request and the metadata of the matched rules to the proxy as dynamic metadata.
+    /// Return the request, the fewest remaining hits of its limits and the metadata of the matched
+    /// rules to the proxy as dynamic metadata.
     #[arg(long, env = "TOLLGATE_DYNAMIC_METADATA")]
     dynamic_metadata: bool,
     /// Admit every request; report in statuses and metrics what would have been denied.
@@ -93,15 +94,16 @@ fn names(text: &str) -> Result<[String; 3], String> {
         [limit, remaining, reset] if text.matches(',').count() == 2 && are_different(&names) => {
             Ok([limit, remaining, reset].map(|name| (*name).to_owned()))
         }
-        _ => Err(format!("expected three different header names, LIMIT,REMAINING,RESET, found `{text}`")),
+        _ => Err(format!(
+            "expected three different header names, LIMIT,REMAINING,RESET, found `{text}`"
+        )),
     }
 }
 
 fn are_different(names: &[&str]) -> bool {
-    names
-        .iter()
-        .enumerate()
-        .all(|(place, name)| !names.iter().take(place).any(|other| other.eq_ignore_ascii_case(name)))
+    names.iter().enumerate().all(|(place, name)| {
+        !names.iter().take(place).any(|other| other.eq_ignore_ascii_case(name))
+    })
 }
 
 #[cfg(test)]
@@ -109,16 +111,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_are_asked_for_by_words() {
+    fn headers_are_selected_by_words() {
         assert_eq!(header_kinds(""), Ok(HeaderFlag::default()));
         assert_eq!(header_kinds(" ietf, legacy"), Ok(HeaderFlag { legacy: true, ietf: true }));
-        assert_eq!(header_kinds("draft3"), Err("expected legacy, ietf or legacy,ietf, found `draft3`".to_owned()));
+        assert_eq!(
+            header_kinds("draft3"),
+            Err("expected legacy, ietf or legacy,ietf, found `draft3`".to_owned())
+        );
     }
 
     #[test]
     fn names_are_three_that_http_can_carry() {
-        assert_eq!(names("X-Limit, X-Left,X-Reset"), Ok(["X-Limit", "X-Left", "X-Reset"].map(str::to_owned)));
-        for wrong in ["", "a,b", "a,b,c,d", "a,,c", "a,b,c c", "a,b,ü", ":path,b,c", "a,b,c,", "a,b,A"] {
+        assert_eq!(
+            names("X-Limit, X-Left,X-Reset"),
+            Ok(["X-Limit", "X-Left", "X-Reset"].map(str::to_owned))
+        );
+        for wrong in
+            ["", "a,b", "a,b,c,d", "a,,c", "a,b,c c", "a,b,ü", ":path,b,c", "a,b,c,", "a,b,A"]
+        {
             assert!(names(wrong).unwrap_err().contains(wrong), "{wrong}");
         }
     }

@@ -46,11 +46,21 @@ pub(super) struct Flags {
     keepalive: String,
     /// Maximum age of a connection, a tenth more or less, after which it is closed with GOAWAY; 0s:
     /// unlimited. No request is lost, and callers discover replicas that were added later.
-    #[arg(long, env = "TOLLGATE_MAX_CONNECTION_AGE", value_name = "DURATION", default_value = "24h")]
+    #[arg(
+        long,
+        env = "TOLLGATE_MAX_CONNECTION_AGE",
+        value_name = "DURATION",
+        default_value = "24h"
+    )]
     max_connection_age: String,
     /// Grace period for requests in flight on a connection that reached its maximum age, before it
     /// is closed.
-    #[arg(long, env = "TOLLGATE_MAX_CONNECTION_AGE_GRACE", value_name = "DURATION", default_value = "1h")]
+    #[arg(
+        long,
+        env = "TOLLGATE_MAX_CONNECTION_AGE_GRACE",
+        value_name = "DURATION",
+        default_value = "1h"
+    )]
     max_connection_age_grace: String,
     /// Number of threads that serve gRPC; default: the cores available to this process.
     #[arg(long, env = "TOLLGATE_WORKERS", value_name = "N")]
@@ -108,20 +118,36 @@ impl LimitSettings {
 /// requests by default.
 fn message_room(max: usize) -> String {
     let count = max.div_euclid(ENVOY_HEADERS);
-    format!("{} fits {count} values of {}, the header size that Envoy accepts", Size(max), Size(ENVOY_HEADERS))
+    format!(
+        "{} fits {count} values of {}, the header size that Envoy accepts",
+        Size(max),
+        Size(ENVOY_HEADERS)
+    )
 }
 
 impl Flags {
-    pub(super) fn resolve(&self, memory: &MemorySettings, problems: &mut Problems) -> LimitSettings {
+    pub(super) fn resolve(
+        &self,
+        memory: &MemorySettings,
+        problems: &mut Problems,
+    ) -> LimitSettings {
         let request = RequestBounds {
             descriptors: problems.read("--max-descriptors", &self.max_descriptors, descriptors),
             entries: problems.read("--max-entries", &self.max_entries, parse::count),
-            all_entries: problems.read("--max-request-entries", &self.max_request_entries, parse::count),
+            all_entries: problems.read(
+                "--max-request-entries",
+                &self.max_request_entries,
+                parse::count,
+            ),
         };
         let streams = problems.read("--max-streams", &self.max_streams, parse::count);
-        let max_age_grace =
-            problems.read("--max-connection-age-grace", &self.max_connection_age_grace, parse::duration);
-        let max_age = problems.read("--max-connection-age", &self.max_connection_age, parse::duration);
+        let max_age_grace = problems.read(
+            "--max-connection-age-grace",
+            &self.max_connection_age_grace,
+            parse::duration,
+        );
+        let max_age =
+            problems.read("--max-connection-age", &self.max_connection_age, parse::duration);
         let message = MessageBounds {
             max_bytes: problems.read("--max-message", &self.max_message, parse::bytes),
             timeout: problems.read("--message-timeout", &self.message_timeout, parse::some_time),
@@ -145,13 +171,17 @@ impl Flags {
         let per_address = self.max_connections_per_address.as_ref();
         let connections = ConnectionBounds {
             total: problems.read("--max-connections", &self.max_connections, parse::count),
-            per_address: per_address.map(|text| problems.read("--max-connections-per-address", text, parse::count)),
+            per_address: per_address
+                .map(|text| problems.read("--max-connections-per-address", text, parse::count)),
             leaving: MAX_LEAVING,
         };
         // One connection may hold at most a quarter of the memory for clients.
         if message.max_bytes.saturating_mul(4) > memory.clients {
             let needed = Size(message.max_bytes.saturating_mul(4));
-            let what = format!("requires --client-memory-max of at least {needed}, found {}", Size(memory.clients));
+            let what = format!(
+                "requires --client-memory-max of at least {needed}, found {}",
+                Size(memory.clients)
+            );
             problems.0.push(SettingProblem { flag: "--max-message", what });
         }
         LimitSettings { request, message, connections, lifetime, workers }

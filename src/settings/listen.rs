@@ -19,7 +19,12 @@ pub(super) struct Flags {
     http_listen: String,
     /// Address for administration. It exposes the configured limits, so by default it listens on
     /// this machine only.
-    #[arg(long, env = "TOLLGATE_ADMIN_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:6070")]
+    #[arg(
+        long,
+        env = "TOLLGATE_ADMIN_LISTEN",
+        value_name = "ADDR",
+        default_value = "127.0.0.1:6070"
+    )]
     admin_listen: String,
     /// Disable gRPC reflection; clients such as grpcurl then need the .proto files.
     #[arg(long, env = "TOLLGATE_NO_REFLECTION")]
@@ -95,5 +100,7 @@ fn endpoint(text: &str) -> Result<Endpoint, String> {
 
 pub(super) fn address(text: &str) -> Result<ListenAddress, String> {
     let address = text.trim().parse().map(ListenAddress);
-    address.map_err(|_| format!("expected an address and port such as 0.0.0.0:8081 or [::]:8081, found `{text}`"))
+    address.map_err(|_| {
+        format!("expected an address and port such as 0.0.0.0:8081 or [::]:8081, found `{text}`")
+    })
 }

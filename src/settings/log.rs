@@ -29,7 +29,10 @@ pub struct LogSettings {
 
 impl Flags {
     pub(super) fn resolve(self, problems: &mut Problems) -> LogSettings {
-        LogSettings { format: problems.read("--log-format", &self.log_format, format), filter: self.log }
+        LogSettings {
+            format: problems.read("--log-format", &self.log_format, format),
+            filter: self.log,
+        }
     }
 }
 

@@ -17,7 +17,8 @@ const UNUSED_ADDRESSES: usize = 128 << 20;
 /// Variables that make the allocators (mimalloc and that of the C library) reserve little address
 /// space. By default mimalloc reserves 1 GiB at first, or else 128 MiB at a time, and the C library
 /// 64 MiB per thread.
-const ALLOCATOR_VARIABLES: [(&str, &str); 2] = [("MIMALLOC_ARENA_RESERVE", "64MiB"), ("MALLOC_ARENA_MAX", "1")];
+const ALLOCATOR_VARIABLES: [(&str, &str); 2] =
+    [("MIMALLOC_ARENA_RESERVE", "64MiB"), ("MALLOC_ARENA_MAX", "1")];
 /// Memory limit that is assumed if the system sets none.
 const ASSUMED_LIMIT: usize = 512 << 20;
 /// Default of `--memory-max` if the limit leaves enough.
@@ -103,7 +104,12 @@ impl fmt::Display for MemorySettings {
 
 impl Flags {
     /// Resolves the flags. `journal` is the size of the journal of denials, in bytes.
-    pub(super) fn resolve(&self, journal: usize, limit: MemoryLimit, problems: &mut Problems) -> MemorySettings {
+    pub(super) fn resolve(
+        &self,
+        journal: usize,
+        limit: MemoryLimit,
+        problems: &mut Problems,
+    ) -> MemorySettings {
         let mut read = |flag, text: &Option<String>, min: usize, purpose: &str| {
             let text = text.as_ref()?;
             let bytes = problems.read(flag, text, parse::bytes);
@@ -122,24 +128,39 @@ impl Flags {
 impl MemorySettings {
     /// Divides a limit. `counters` and `clients` are the values of flags and apply whether they fit
     /// or not.
-    fn divide(limit: MemoryLimit, journal: usize, counters: Option<usize>, clients: Option<usize>) -> Self {
+    fn divide(
+        limit: MemoryLimit,
+        journal: usize,
+        counters: Option<usize>,
+        clients: Option<usize>,
+    ) -> Self {
         let room = limit.bytes.saturating_sub(limit.base()).saturating_sub(journal);
-        let default = COUNTERS.min(room.saturating_sub(clients.unwrap_or(MIN_CLIENTS)).max(MIN_COUNTERS));
+        let default =
+            COUNTERS.min(room.saturating_sub(clients.unwrap_or(MIN_CLIENTS)).max(MIN_COUNTERS));
         let shared = counters.unwrap_or(default);
         let clients = clients.unwrap_or_else(|| room.saturating_sub(shared).max(MIN_CLIENTS));
-        Self { limit, counters: shared, journal, clients, is_shrunk: counters.is_none() && default < COUNTERS }
+        Self {
+            limit,
+            counters: shared,
+            journal,
+            clients,
+            is_shrunk: counters.is_none() && default < COUNTERS,
+        }
     }
 
     /// Returns the number of bytes that the process may use at most.
     pub fn sum(&self) -> usize {
-        [self.counters, self.journal, self.clients].into_iter().fold(self.limit.base(), usize::saturating_add)
+        [self.counters, self.journal, self.clients]
+            .into_iter()
+            .fold(self.limit.base(), usize::saturating_add)
     }
 
     /// Returns the reason why the process must not run: the first allocation or thread beyond its
     /// limit of address space would terminate it. The limit of a control group is one of used
     /// memory, which the process may never reach.
     pub fn problem(&self) -> Option<SettingProblem> {
-        let is_exceeded = self.sum() > self.limit.bytes && self.limit.source == LimitSource::AddressSpace;
+        let is_exceeded =
+            self.sum() > self.limit.bytes && self.limit.source == LimitSource::AddressSpace;
         is_exceeded.then(|| SettingProblem { flag: "RLIMIT_AS", what: self.excess() })
     }
 
@@ -184,7 +205,8 @@ impl MemorySettings {
 /// its address space is limited, and its allocators, which read them at startup, would reserve most
 /// of it.
 pub fn missing_allocator_variables() -> Vec<(&'static str, &'static str)> {
-    let is_limited = address_space(&fs::read_to_string("/proc/self/limits").unwrap_or_default()).is_some();
+    let is_limited =
+        address_space(&fs::read_to_string("/proc/self/limits").unwrap_or_default()).is_some();
     let is_missing = |(name, _): &(&str, &str)| std::env::var_os(name).is_none();
     ALLOCATOR_VARIABLES.into_iter().filter(|variable| is_limited && is_missing(variable)).collect()
 }
@@ -205,17 +227,25 @@ impl MemoryLimit {
     }
 
     fn find_in(root: &Path) -> Self {
-        let read = |path: &str| fs::read_to_string(root.join(path.trim_start_matches('/'))).unwrap_or_default();
+        let read = |path: &str| {
+            fs::read_to_string(root.join(path.trim_start_matches('/'))).unwrap_or_default()
+        };
         let cgroup = read("/proc/self/cgroup");
-        let cgroup = cgroup.lines().flat_map(files_of).filter_map(|path| read(&path).trim().parse::<usize>().ok());
+        let cgroup = cgroup
+            .lines()
+            .flat_map(files_of)
+            .filter_map(|path| read(&path).trim().parse::<usize>().ok());
         let address_space = address_space(&read("/proc/self/limits"));
-        let limits = [(LimitSource::Cgroup, cgroup.min()), (LimitSource::AddressSpace, address_space)];
+        let limits =
+            [(LimitSource::Cgroup, cgroup.min()), (LimitSource::AddressSpace, address_space)];
         // Without a limit, version 1 of control groups reports a number beyond any machine.
         let found = limits.into_iter().filter_map(|(source, bytes)| {
             let bytes = bytes.filter(|bytes| *bytes < 1 << 60)?;
             Some(Self { bytes, source })
         });
-        found.min_by_key(|limit| limit.bytes).unwrap_or(Self { bytes: ASSUMED_LIMIT, source: LimitSource::Assumed })
+        found
+            .min_by_key(|limit| limit.bytes)
+            .unwrap_or(Self { bytes: ASSUMED_LIMIT, source: LimitSource::Assumed })
     }
 }
 
@@ -267,14 +297,18 @@ mod tests {
         MemoryLimit { bytes: mib * MIB, source: LimitSource::Cgroup }
     }
 
-    fn divided(limit: MemoryLimit, counters: Option<usize>, clients: Option<usize>) -> (usize, usize, usize) {
+    fn divided(
+        limit: MemoryLimit,
+        counters: Option<usize>,
+        clients: Option<usize>,
+    ) -> (usize, usize, usize) {
         let mib = |mib: usize| mib * MIB;
         let divided = MemorySettings::divide(limit, 16 * MIB, counters.map(mib), clients.map(mib));
         (divided.counters / MIB, divided.clients / MIB, divided.warnings().len())
     }
 
     #[test]
-    fn clients_have_what_the_limit_leaves() {
+    fn clients_have_the_rest_of_the_memory_limit() {
         assert_eq!(divided(cgroup(384), None, None), (256, 48, 0));
         assert_eq!(divided(cgroup(4096), None, None), (256, 3760, 0));
         assert_eq!(divided(cgroup(384), Some(100), None), (100, 204, 0));
@@ -284,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn where_both_do_not_fit_counters_have_less_and_the_start_says_so() {
+    fn if_both_do_not_fit_counters_have_less_and_a_note_is_logged() {
         assert_eq!(divided(cgroup(256), None, None), (144, 32, 1));
         assert_eq!(divided(cgroup(384), None, Some(128)), (176, 128, 1));
         // Too small for anything: both get their minimum, and a warning reports that they do not
@@ -323,11 +357,14 @@ mod tests {
     #[test]
     fn flags_are_obeyed_and_warned_of_where_they_do_not_fit() {
         assert_eq!(divided(cgroup(384), Some(512), Some(64)), (512, 64, 1));
-        let divided = MemorySettings::divide(cgroup(384), 16 * MIB, Some(512 * MIB), Some(64 * MIB));
+        let divided =
+            MemorySettings::divide(cgroup(384), 16 * MIB, Some(512 * MIB), Some(64 * MIB));
         assert_eq!(
             divided.warnings(),
-            ["memory settings add up to 656MiB, above the limit of 384MiB (cgroup): --memory-max 512MiB, \
-              --client-memory-max 64MiB, --denial-journal 16MiB and base 64MiB; lower a setting or raise the limit"]
+            [
+                "memory settings add up to 656MiB, above the limit of 384MiB (cgroup): --memory-max 512MiB, \
+              --client-memory-max 64MiB, --denial-journal 16MiB and base 64MiB; lower a setting or raise the limit"
+            ]
         );
     }
 
@@ -354,7 +391,10 @@ mod tests {
         assert_eq!(find(), cgroup(384));
         write("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "268435456\n");
         assert_eq!(find(), cgroup(256));
-        write("proc/self/limits", "Max address space         201326592            unlimited            bytes\n");
+        write(
+            "proc/self/limits",
+            "Max address space         201326592            unlimited            bytes\n",
+        );
         assert_eq!(find(), MemoryLimit { bytes: 192 * MIB, source: LimitSource::AddressSpace });
     }
 }

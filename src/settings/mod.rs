@@ -5,7 +5,6 @@
 
 mod admin;
 mod answers;
-pub mod envoyproxy;
 mod limits;
 mod listen;
 mod log;
@@ -29,7 +28,9 @@ pub use self::answers::AnswerSettings;
 pub use self::limits::{LimitSettings, MessageFlag};
 pub use self::listen::{Endpoint, ListenSettings};
 pub use self::log::LogSettings;
-pub use self::memory::{BASE_BYTES, LimitSource, MemoryLimit, MemorySettings, Size, missing_allocator_variables};
+pub use self::memory::{
+    BASE_BYTES, LimitSource, MemoryLimit, MemorySettings, Size, missing_allocator_variables,
+};
 pub use self::observation::ObservationSettings;
 pub use self::policy::{PolicySettings, ReadingFlags, program_name};
 pub use self::readiness::ReadinessSettings;
@@ -118,8 +119,10 @@ pub struct Settings {
 /// A setting that cannot be used: its flag, what was found, and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingProblem {
-    flag: &'static str,
-    what: String,
+    /// The flag.
+    pub flag: &'static str,
+    /// The problem, and the allowed values.
+    pub what: String,
 }
 
 impl fmt::Display for SettingProblem {
@@ -135,7 +138,12 @@ struct Problems(Vec<SettingProblem>);
 impl Problems {
     /// Parses a value. If it cannot be parsed, records the problem and returns the default of its
     /// type.
-    fn read<T: Default>(&mut self, flag: &'static str, text: &str, parse: fn(&str) -> Result<T, String>) -> T {
+    fn read<T: Default>(
+        &mut self,
+        flag: &'static str,
+        text: &str,
+        parse: fn(&str) -> Result<T, String>,
+    ) -> T {
         parse(text).unwrap_or_else(|what| {
             self.0.push(SettingProblem { flag, what });
             T::default()
@@ -150,7 +158,8 @@ impl Flags {
         let mut problems = Problems::default();
         let listen = self.listen.resolve(&mut problems);
         let observation = self.observation.resolve(&mut problems);
-        let memory = self.memory.resolve(observation.journal_bytes, MemoryLimit::find(), &mut problems);
+        let memory =
+            self.memory.resolve(observation.journal_bytes, MemoryLimit::find(), &mut problems);
         problems.0.extend(memory.problem());
         let store = self.store.resolve(&memory, &mut problems);
         let (tls, allowances) = self.tls.resolve(&mut problems);
@@ -202,30 +211,59 @@ mod tests {
 
     #[test]
     fn a_control_plane_takes_the_place_of_files() {
-        let (settings, problems) = resolve(&["--xds", "dns:///envoy-gateway:18001", "--overlay", "a.yaml"]);
+        let (settings, problems) =
+            resolve(&["--xds", "dns:///envoy-gateway:18001", "--overlay", "a.yaml"]);
         assert_eq!(problems, []);
         assert!(settings.policy.places.paths.is_empty() && !settings.policy.are_examples);
         assert_eq!(settings.policy.places.overlays, [std::path::PathBuf::from("a.yaml")]);
         let plane = settings.xds.unwrap();
-        assert_eq!((plane.target.to_string(), plane.node_id), ("envoy-gateway:18001".into(), "default".into()));
+        assert_eq!(
+            (plane.target.to_string(), plane.node_id),
+            ("envoy-gateway:18001".into(), "default".into())
+        );
         assert_eq!((plane.backoff_min.as_millis(), plane.max_message_bytes), (500, 4 << 20));
     }
 
     #[test]
-    fn everything_that_is_wrong_with_a_control_plane_is_said_at_once() {
-        let connection = ["--xds", "nowhere", "--policy", "a.yaml", "--xds-key", "key.pem", "--xds-ca", "ca.pem"];
-        let rest = ["--xds-header", "bad", "--xds-node-metadata", "a=b,c", "--xds-backoff-max", "1ms"];
+    fn all_problems_of_a_control_plane_are_reported_together() {
+        let connection = [
+            "--xds",
+            "nowhere",
+            "--policy",
+            "a.yaml",
+            "--xds-key",
+            "key.pem",
+            "--xds-ca",
+            "ca.pem",
+        ];
+        let rest =
+            ["--xds-header", "bad", "--xds-node-metadata", "a=b,c", "--xds-backoff-max", "1ms"];
         let (_, problems) = resolve(&[connection.as_slice(), rest.as_slice()].concat());
         let flags: Vec<_> = problems.iter().map(|problem| problem.flag).collect();
-        let all =
-            ["--policy", "--xds", "--xds-node-metadata", "--xds-header", "--xds-key", "--xds-ca", "--xds-backoff-max"];
+        let all = [
+            "--policy",
+            "--xds",
+            "--xds-node-metadata",
+            "--xds-header",
+            "--xds-key",
+            "--xds-ca",
+            "--xds-backoff-max",
+        ];
         assert_eq!(flags, all);
     }
 
     #[test]
     fn everything_that_is_wrong_is_said_at_once() {
-        let (_, problems) =
-            resolve(&["--grpc-listen", "here", "--memory-max", "lots", "--store", "ftp://x", "--drain-delay", "soon"]);
+        let (_, problems) = resolve(&[
+            "--grpc-listen",
+            "here",
+            "--memory-max",
+            "lots",
+            "--store",
+            "ftp://x",
+            "--drain-delay",
+            "soon",
+        ]);
         let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
         insta::assert_snapshot!(problems.join("\n"));
     }

@@ -4,24 +4,33 @@ use std::time::Duration;
 
 /// Parses a number of bytes: `268435456`, `256MiB` or `1GiB`.
 pub(super) fn bytes(text: &str) -> Result<usize, String> {
-    const UNITS: [(&str, usize); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("", 1)];
+    const UNITS: [(&str, usize); 4] =
+        [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("", 1)];
     let trimmed = text.trim();
-    let (number, unit) =
-        UNITS.iter().find_map(|(suffix, unit)| Some((trimmed.strip_suffix(suffix)?, unit))).unwrap_or((trimmed, &1));
+    let (number, unit) = UNITS
+        .iter()
+        .find_map(|(suffix, unit)| Some((trimmed.strip_suffix(suffix)?, unit)))
+        .unwrap_or((trimmed, &1));
     let bytes = number.trim().parse::<usize>().ok().and_then(|number| number.checked_mul(*unit));
-    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| format!("expected a size such as 256MiB, found `{text}`"))
+    bytes
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| format!("expected a size such as 256MiB, found `{text}`"))
 }
 
 /// Parses a share in thousandths, from `0.5` or `50%`.
 pub(super) fn share(text: &str) -> Result<Thousandths, String> {
-    let error = || format!("expected a share above 0 and up to 1, such as 0.5 or 50%, found `{text}`");
+    let error =
+        || format!("expected a share above 0 and up to 1, such as 0.5 or 50%, found `{text}`");
     let trimmed = text.trim();
     let (number, scale) = match trimmed.strip_suffix('%') {
         Some(percent) => (percent, 10.0),
         None => (trimmed, 1000.0),
     };
     let thousandths = number.trim().parse::<f64>().map_err(|_| error())? * scale;
-    (1..=1000u16).find(|whole| (f64::from(*whole) - thousandths).abs() <= 0.5).map(Thousandths).ok_or_else(error)
+    (1..=1000u16)
+        .find(|whole| (f64::from(*whole) - thousandths).abs() <= 0.5)
+        .map(Thousandths)
+        .ok_or_else(error)
 }
 
 /// A share in thousandths.
@@ -45,7 +54,9 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 /// Parses a duration above zero.
 pub(super) fn some_time(text: &str) -> Result<Duration, String> {
     let length = duration(text)?;
-    (!length.is_zero()).then_some(length).ok_or_else(|| format!("expected a duration above 0, found `{text}`"))
+    (!length.is_zero())
+        .then_some(length)
+        .ok_or_else(|| format!("expected a duration above 0, found `{text}`"))
 }
 
 /// Parses a whole number of at least 1.
@@ -69,10 +80,14 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_with_what_was_found() {
-        for error in
-            [bytes("-1").err(), bytes("0").err(), share("1.5").err(), share("NaN").err(), duration("-1s").err()]
-        {
+    fn invalid_values_are_reported_with_the_text_found() {
+        for error in [
+            bytes("-1").err(),
+            bytes("0").err(),
+            share("1.5").err(),
+            share("NaN").err(),
+            duration("-1s").err(),
+        ] {
             assert!(error.is_some_and(|text| text.contains("found `")));
         }
     }

@@ -145,7 +145,9 @@ impl ReadingFlags {
             merge_domains: self.merge_domains,
             dialect: self.policy_dialect,
             fixed_window_charge: Some(self.fixed_window_charge),
-            hash_key: self.hash_key_file.or_else(|| self.hash_key.as_ref().map(|key| HashKey::of(key.as_bytes()))),
+            hash_key: self
+                .hash_key_file
+                .or_else(|| self.hash_key.as_ref().map(|key| HashKey::of(key.as_bytes()))),
             are_candidates: false,
             memory_max: Some(self.policy_memory_max),
             memory_held: 0,

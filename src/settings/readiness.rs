@@ -37,7 +37,11 @@ pub struct ReadinessSettings {
 }
 
 impl Flags {
-    pub(super) fn resolve(&self, store: &StoreSettings, problems: &mut Problems) -> ReadinessSettings {
+    pub(super) fn resolve(
+        &self,
+        store: &StoreSettings,
+        problems: &mut Problems,
+    ) -> ReadinessSettings {
         if self.ready_while_policy && self.ready_without_policy {
             let what = "cannot be used with --ready-without-policy".to_owned();
             problems.0.push(SettingProblem { flag: "--ready-while-policy", what });

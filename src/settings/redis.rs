@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{StoreLocation, parse};
-use crate::store::redis::{Access, RedisOptions, RedisUrl, Secret, check_prefix};
+use crate::store::redis::{Access, Environment, RedisOptions, RedisUrl, Secret, check_prefix};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -70,7 +70,12 @@ pub struct Flags {
     #[arg(long, env = "TOLLGATE_PER_SECOND_SENTINEL_USER", value_name = "NAME", hide = true)]
     per_second_sentinel_user: Option<String>,
     /// Password of the sentinels of the per-second servers.
-    #[arg(long, env = "TOLLGATE_PER_SECOND_SENTINEL_PASSWORD", hide = true, hide_env_values = true)]
+    #[arg(
+        long,
+        env = "TOLLGATE_PER_SECOND_SENTINEL_PASSWORD",
+        hide = true,
+        hide_env_values = true
+    )]
     per_second_sentinel_password: Option<String>,
 }
 
@@ -93,6 +98,7 @@ impl Flags {
             system_roots: self.redis_system_roots || self.redis_ca.is_none(),
             any_hostname: self.redis_any_hostname,
             connect_timeout: self.redis_connect_timeout,
+            environment: Environment::System,
         };
         let sentinel_access = Access {
             user: self.sentinel_user.clone(),
@@ -101,7 +107,13 @@ impl Flags {
         };
         let prefix = self.redis_prefix.clone().into_bytes();
         let per_second = per_second.map(|url| self.per_second(url, &access));
-        Ok(StoreLocation::Redis(Box::new(RedisOptions { access, sentinel_access, prefix, per_second, ..*options })))
+        Ok(StoreLocation::Redis(Box::new(RedisOptions {
+            access,
+            sentinel_access,
+            prefix,
+            per_second,
+            ..*options
+        })))
     }
 
     /// Returns the options of the servers for limits of a second. They use the certificates of the
@@ -109,7 +121,10 @@ impl Flags {
     fn per_second(&self, url: RedisUrl, main: &Access) -> Box<RedisOptions> {
         let access = Access {
             user: self.per_second_user.clone(),
-            password: secret(self.per_second_password.as_ref(), self.per_second_password_file.as_ref()),
+            password: secret(
+                self.per_second_password.as_ref(),
+                self.per_second_password_file.as_ref(),
+            ),
             ..main.clone()
         };
         let sentinel_access = Access {
@@ -127,7 +142,8 @@ fn prefix(text: &str) -> Result<String, String> {
 
 fn redis_url(text: &str) -> Result<RedisUrl, String> {
     RedisUrl::parse(text.trim()).unwrap_or_else(|| {
-        Err("expected a URL such as redis://HOST, rediss://HOST or redis-cluster://HOST,HOST".to_owned())
+        Err("expected a URL such as redis://HOST, rediss://HOST or redis-cluster://HOST,HOST"
+            .to_owned())
     })
 }
 

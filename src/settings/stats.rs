@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Problems, SettingProblem, listen, parse};
-use crate::telemetry::stats;
-use crate::telemetry::statsd::{self, LineFormat, Rewrite, StatsdServer, StatsdTransport};
+use crate::statistics::StatsOptions;
+use crate::statistics::statsd::{self, LineFormat, Rewrite, StatsdServer, StatsdTransport};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -17,7 +17,12 @@ pub(super) struct Flags {
     #[arg(long, env = "TOLLGATE_STATS_PROMETHEUS_LISTEN", value_name = "ADDR")]
     stats_prometheus_listen: Option<String>,
     /// Path of the statistics at that address.
-    #[arg(long, env = "TOLLGATE_STATS_PROMETHEUS_PATH", value_name = "PATH", default_value = "/metrics")]
+    #[arg(
+        long,
+        env = "TOLLGATE_STATS_PROMETHEUS_PATH",
+        value_name = "PATH",
+        default_value = "/metrics"
+    )]
     stats_prometheus_path: String,
     /// A statsd_exporter mapping file that replaces the built-in names and labels.
     #[arg(long, env = "TOLLGATE_STATS_PROMETHEUS_MAPPER", value_name = "FILE")]
@@ -59,7 +64,7 @@ pub(super) struct Flags {
 #[derive(Clone, Debug)]
 pub struct StatsSettings {
     /// Options of the statistics.
-    pub options: stats::StatsOptions,
+    pub options: StatsOptions,
     /// Set to count the statistics for the admin port even without an endpoint or a target.
     pub page: bool,
     /// Endpoint for Prometheus, if any.
@@ -92,7 +97,8 @@ impl StatsSettings {
 
 impl Flags {
     pub(super) fn resolve(self, problems: &mut Problems) -> StatsSettings {
-        let mut tags: Vec<_> = self.stats_tag.iter().map(|text| problems.read("--stats-tag", text, tag)).collect();
+        let mut tags: Vec<_> =
+            self.stats_tag.iter().map(|text| problems.read("--stats-tag", text, tag)).collect();
         tags.sort();
         let path = problems.read("--stats-prometheus-path", &self.stats_prometheus_path, path);
         let prometheus = self.stats_prometheus_listen.as_ref().map(|address| PrometheusSettings {
@@ -102,8 +108,12 @@ impl Flags {
             milliseconds: self.stats_milliseconds,
         });
         StatsSettings {
-            options: stats::StatsOptions {
-                near_limit_ratio: problems.read("--near-limit-ratio", &self.near_limit_ratio, ratio),
+            options: StatsOptions {
+                near_limit_ratio: problems.read(
+                    "--near-limit-ratio",
+                    &self.near_limit_ratio,
+                    ratio,
+                ),
                 max_series: problems.read("--stats-max-series", &self.stats_max_series, number),
             },
             page: self.stats_page,
@@ -113,7 +123,11 @@ impl Flags {
         }
     }
 
-    fn statsd(&self, tags: &[(String, String)], problems: &mut Problems) -> Option<statsd::StatsdOptions> {
+    fn statsd(
+        &self,
+        tags: &[(String, String)],
+        problems: &mut Problems,
+    ) -> Option<statsd::StatsdOptions> {
         let dialect = problems.read("--statsd-dialect", &self.statsd_dialect, dialect);
         let interval = problems.read("--stats-interval", &self.stats_interval, interval);
         let mut rewrites = Vec::new();
@@ -132,10 +146,14 @@ impl Flags {
 }
 
 fn tag(text: &str) -> Result<(String, String), String> {
-    let is_plain =
-        |text: &str| !text.is_empty() && !text.contains(|letter: char| ":|,#".contains(letter) || letter.is_control());
+    let is_plain = |text: &str| {
+        !text.is_empty()
+            && !text.contains(|letter: char| ":|,#".contains(letter) || letter.is_control())
+    };
     match text.trim().split_once('=') {
-        Some((key, value)) if is_plain(key) && is_plain(value) => Ok((key.to_owned(), value.to_owned())),
+        Some((key, value)) if is_plain(key) && is_plain(value) => {
+            Ok((key.to_owned(), value.to_owned()))
+        }
         _ => Err(format!("expected a tag such as zone=a without any of `:|,#`, found `{text}`")),
     }
 }
@@ -143,13 +161,19 @@ fn tag(text: &str) -> Result<(String, String), String> {
 fn path(text: &str) -> Result<String, String> {
     // A router treats these characters as a pattern.
     let is_plain = text.starts_with('/') && !text.contains(['{', '}', ':', '*', '?', '#']);
-    if is_plain { Ok(text.to_owned()) } else { Err(format!("expected a path such as /metrics, found `{text}`")) }
+    if is_plain {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("expected a path such as /metrics, found `{text}`"))
+    }
 }
 
 /// Parses an address. `:9090` is every address, of IPv6 if the system supports it.
 fn addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
     match text.trim().strip_prefix(':').map(str::parse::<u16>) {
-        Some(Ok(port)) => Ok(vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()]),
+        Some(Ok(port)) => {
+            Ok(vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()])
+        }
         Some(Err(_)) | None => listen::address(text).map(|address| vec![address.0]),
     }
 }
@@ -171,8 +195,14 @@ fn target(text: &str) -> Result<Option<StatsdServer>, String> {
         _ => return Err(error()),
     };
     let address = address.trim_end_matches('/');
-    let has_port = address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
-    if has_port { Ok(Some(StatsdServer { protocol, address: address.to_owned() })) } else { Err(error()) }
+    let has_port = address
+        .rsplit_once(':')
+        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    if has_port {
+        Ok(Some(StatsdServer { protocol, address: address.to_owned() }))
+    } else {
+        Err(error())
+    }
 }
 
 fn interval(text: &str) -> Result<Duration, String> {

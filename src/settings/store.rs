@@ -14,7 +14,13 @@ pub(super) struct Flags {
     /// Store of counters: memory, redis://HOST, rediss://HOST, redis+unix:///PATH,
     /// redis-cluster://HOST,HOST, redis-sentinel://MASTER@HOST,HOST; rediss-cluster and
     /// rediss-sentinel with TLS.
-    #[arg(long, env = "TOLLGATE_STORE", value_name = "URL", default_value = "memory", hide_env_values = true)]
+    #[arg(
+        long,
+        env = "TOLLGATE_STORE",
+        value_name = "URL",
+        default_value = "memory",
+        hide_env_values = true
+    )]
     store: String,
     /// Timeout of a decision if the caller sets no deadline. Envoy waits 20 ms by default.
     #[arg(long, env = "TOLLGATE_STORE_TIMEOUT", value_name = "DURATION", default_value = "15ms")]
@@ -65,7 +71,11 @@ pub enum StoreLocation {
 }
 
 impl Flags {
-    pub(super) fn resolve(&self, memory: &MemorySettings, problems: &mut Problems) -> StoreSettings {
+    pub(super) fn resolve(
+        &self,
+        memory: &MemorySettings,
+        problems: &mut Problems,
+    ) -> StoreSettings {
         let max_bytes = memory.counters;
         let share = problems.read("--memory-domain-share", &self.memory_domain_share, parse::share);
         let place = problems.read("--store", &self.store, place);
@@ -76,7 +86,11 @@ impl Flags {
             }),
             memory: Bounds { max_bytes, domain_max_bytes: share.of(max_bytes) },
             timeout: problems.read("--store-timeout", &self.store_timeout, parse::duration),
-            deny_cache_max: problems.read("--deny-cache-max", &self.deny_cache_max, parse::duration),
+            deny_cache_max: problems.read(
+                "--deny-cache-max",
+                &self.deny_cache_max,
+                parse::duration,
+            ),
             ready_without: self.ready_without_store,
             replicas: self.replicas,
         }

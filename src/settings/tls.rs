@@ -46,11 +46,23 @@ impl Flags {
         }
         let read = self.allow.iter().map(|text| Allowance::parse(text));
         let allowances = read.filter_map(|read| read.map_err(&mut wrong).ok()).collect();
-        let flags =
-            TlsFlagNames { certificate: "--grpc-tls-cert", key: "--grpc-tls-key", authorities: "--grpc-tls-client-ca" };
+        let flags = TlsFlagNames {
+            certificate: "--grpc-tls-cert",
+            key: "--grpc-tls-key",
+            authorities: "--grpc-tls-client-ca",
+        };
         let name = self.grpc_tls_client_san;
         let clients = self.grpc_tls_client_ca.map(|authorities| Clients { authorities, name });
-        (files(&flags, (self.grpc_tls_cert, self.grpc_tls_key), clients, Speaks::Http2, problems), allowances)
+        (
+            files(
+                &flags,
+                (self.grpc_tls_cert, self.grpc_tls_key),
+                clients,
+                Speaks::Http2,
+                problems,
+            ),
+            allowances,
+        )
     }
 }
 
@@ -72,7 +84,9 @@ pub(super) fn files(
     let TlsFlagNames { certificate, key, authorities } = flags;
     let mut lacks = |flag, what: String| problems.0.push(SettingProblem { flag, what });
     match (identity, clients) {
-        ((Some(certificate), Some(key)), clients) => return Some(TlsFiles { certificate, key, clients, speaks }),
+        ((Some(certificate), Some(key)), clients) => {
+            return Some(TlsFiles { certificate, key, clients, speaks });
+        }
         ((Some(_), None), _) => lacks(certificate, format!("requires {key}")),
         ((None, Some(_)), _) => lacks(key, format!("requires {certificate}")),
         ((None, None), Some(_)) => lacks(authorities, format!("requires {certificate} and {key}")),

@@ -26,13 +26,23 @@ pub(super) struct Flags {
     )]
     otlp_header: Vec<String>,
     /// Protocol for sending spans: grpc, usually on port 4317, or http/protobuf, on 4318.
-    #[arg(long, env = "OTEL_EXPORTER_OTLP_PROTOCOL", value_name = "PROTOCOL", default_value = "grpc")]
+    #[arg(
+        long,
+        env = "OTEL_EXPORTER_OTLP_PROTOCOL",
+        value_name = "PROTOCOL",
+        default_value = "grpc"
+    )]
     otlp_protocol: String,
     /// Sampler that selects the calls to record. parentbased_always_off: calls that the caller
     /// sampled according to `traceparent`; parentbased_traceidratio: also a share of the calls
     /// outside of any trace; parentbased_always_on: also all of those; always_on, always_off and
     /// traceidratio: regardless of the caller.
-    #[arg(long, env = "OTEL_TRACES_SAMPLER", value_name = "SAMPLER", default_value = "parentbased_always_off")]
+    #[arg(
+        long,
+        env = "OTEL_TRACES_SAMPLER",
+        value_name = "SAMPLER",
+        default_value = "parentbased_always_off"
+    )]
     trace_sampler: String,
     /// Share of calls to sample, from 0 to 1.
     #[arg(long, env = "OTEL_TRACES_SAMPLER_ARG", value_name = "SHARE", default_value = "1")]
@@ -60,12 +70,16 @@ pub struct TracingSettings {
 
 impl Flags {
     pub(super) fn resolve(self, problems: &mut Problems) -> Option<TracingSettings> {
-        let endpoint = self.otlp_traces_endpoint.as_ref().unwrap_or(&self.otlp_endpoint).trim().to_owned();
+        let endpoint =
+            self.otlp_traces_endpoint.as_ref().unwrap_or(&self.otlp_endpoint).trim().to_owned();
         if endpoint.is_empty() || self.no_spans.eq_ignore_ascii_case("true") {
             return None;
         }
-        let protocol = problems.read("--otlp-protocol", &self.otlp_protocol, protocol).unwrap_or(OtlpProtocol::Grpc);
-        let endpoint = if endpoint.contains("://") { endpoint } else { format!("http://{endpoint}") };
+        let protocol = problems
+            .read("--otlp-protocol", &self.otlp_protocol, protocol)
+            .unwrap_or(OtlpProtocol::Grpc);
+        let endpoint =
+            if endpoint.contains("://") { endpoint } else { format!("http://{endpoint}") };
         let is_whole = endpoint.parse::<http::Uri>().is_ok_and(|url| {
             matches!(url.scheme_str(), Some("http" | "https"))
                 && url.authority().is_some_and(|at| !at.as_str().contains('@'))
@@ -75,7 +89,11 @@ impl Flags {
             problems.0.push(SettingProblem { flag: "--otlp-endpoint", what });
         }
         let is_base = protocol == OtlpProtocol::Http && self.otlp_traces_endpoint.is_none();
-        let endpoint = if is_base { format!("{}/v1/traces", endpoint.trim_end_matches('/')) } else { endpoint };
+        let endpoint = if is_base {
+            format!("{}/v1/traces", endpoint.trim_end_matches('/'))
+        } else {
+            endpoint
+        };
         let sampler = self.sampler(problems);
         let headers = self.headers(problems);
         let resource = self.resource(problems);
@@ -84,20 +102,24 @@ impl Flags {
     }
 
     fn sampler(&self, problems: &mut Problems) -> Sampler {
-        let share = self.trace_sampler_arg.trim().parse().ok().filter(|share| (0.0..=1.0).contains(share));
+        let share =
+            self.trace_sampler_arg.trim().parse().ok().filter(|share| (0.0..=1.0).contains(share));
         let word = self.trace_sampler.trim();
-        let (by_parent, word) = word.strip_prefix("parentbased_").map_or((false, word), |word| (true, word));
+        let (by_parent, word) =
+            word.strip_prefix("parentbased_").map_or((false, word), |word| (true, word));
         let share = match (word, share) {
             ("always_off", _) => 0.0,
             ("always_on", _) => 1.0,
             ("traceidratio", Some(share)) => share,
             ("traceidratio", None) => {
-                let what = format!("expected a share from 0 to 1, found `{}`", self.trace_sampler_arg);
+                let what =
+                    format!("expected a share from 0 to 1, found `{}`", self.trace_sampler_arg);
                 problems.0.push(SettingProblem { flag: "--trace-sampler-arg", what });
                 0.0
             }
             (_, _) => {
-                let known = "always_on, always_off or traceidratio, each also with parentbased_ before it";
+                let known =
+                    "always_on, always_off or traceidratio, each also with parentbased_ before it";
                 let what = format!("expected {known}, found `{}`", self.trace_sampler);
                 problems.0.push(SettingProblem { flag: "--trace-sampler", what });
                 0.0
@@ -121,7 +143,9 @@ impl Flags {
         let mut attributes = Vec::new();
         for text in self.resource_attribute.iter().filter(|text| !text.trim().is_empty()) {
             match text.split_once('=').filter(|(key, _)| !key.trim().is_empty()) {
-                Some((key, value)) => attributes.push((key.trim().to_owned(), value.trim().to_owned())),
+                Some((key, value)) => {
+                    attributes.push((key.trim().to_owned(), value.trim().to_owned()))
+                }
                 None => {
                     let what = format!("expected key=value, found `{text}`");
                     problems.0.push(SettingProblem { flag: "--resource-attribute", what });
@@ -142,6 +166,8 @@ fn protocol(text: &str) -> Result<Option<OtlpProtocol>, String> {
     match text.trim() {
         "grpc" => Ok(Some(OtlpProtocol::Grpc)),
         "http/protobuf" => Ok(Some(OtlpProtocol::Http)),
-        other => Err(format!("expected grpc or http/protobuf, found `{other}`; --no-spans sends none")),
+        other => {
+            Err(format!("expected grpc or http/protobuf, found `{other}`; --no-spans sends none"))
+        }
     }
 }

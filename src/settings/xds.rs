@@ -21,11 +21,22 @@ pub(super) struct Flags {
     #[arg(long, env = "TOLLGATE_XDS_NODE_ID", value_name = "ID", default_value = "default")]
     xds_node_id: String,
     /// Node metadata to report to the control plane.
-    #[arg(long, env = "TOLLGATE_XDS_NODE_METADATA", value_name = "KEY=VALUE,...", value_delimiter = ',')]
+    #[arg(
+        long,
+        env = "TOLLGATE_XDS_NODE_METADATA",
+        value_name = "KEY=VALUE,...",
+        value_delimiter = ','
+    )]
     xds_node_metadata: Vec<String>,
     /// Header to send to the control plane. May be repeated; separated by commas in the
     /// environment.
-    #[arg(long, env = "TOLLGATE_XDS_HEADER", value_name = "NAME=VALUE", value_delimiter = ',', hide_env_values = true)]
+    #[arg(
+        long,
+        env = "TOLLGATE_XDS_HEADER",
+        value_name = "NAME=VALUE",
+        value_delimiter = ',',
+        hide_env_values = true
+    )]
     xds_header: Vec<String>,
     /// Use TLS, and verify the control plane against the CA certificates of the system.
     #[arg(long, env = "TOLLGATE_XDS_TLS")]
@@ -53,7 +64,12 @@ pub(super) struct Flags {
     xds_keepalive: String,
     /// Minimum delay before reconnecting to a control plane that failed; the delay up to doubles
     /// with each attempt.
-    #[arg(long, env = "TOLLGATE_XDS_BACKOFF_MIN", value_name = "DURATION", default_value = "500ms")]
+    #[arg(
+        long,
+        env = "TOLLGATE_XDS_BACKOFF_MIN",
+        value_name = "DURATION",
+        default_value = "500ms"
+    )]
     xds_backoff_min: String,
     /// Maximum delay before reconnecting.
     #[arg(long, env = "TOLLGATE_XDS_BACKOFF_MAX", value_name = "DURATION", default_value = "30s")]
@@ -69,16 +85,29 @@ impl Flags {
             node_metadata: self.node_metadata(problems),
             headers: self.headers(problems),
             tls: self.tls(problems),
-            max_message_bytes: problems.read("--xds-max-message", &self.xds_max_message, parse::bytes),
+            max_message_bytes: problems.read(
+                "--xds-max-message",
+                &self.xds_max_message,
+                parse::bytes,
+            ),
             keepalive: problems.read("--xds-keepalive", &self.xds_keepalive, parse::some_time),
-            backoff_min: problems.read("--xds-backoff-min", &self.xds_backoff_min, parse::some_time),
-            backoff_max: problems.read("--xds-backoff-max", &self.xds_backoff_max, parse::some_time),
+            backoff_min: problems.read(
+                "--xds-backoff-min",
+                &self.xds_backoff_min,
+                parse::some_time,
+            ),
+            backoff_max: problems.read(
+                "--xds-backoff-max",
+                &self.xds_backoff_max,
+                parse::some_time,
+            ),
             node_id: self.xds_node_id,
         };
         if plane.backoff_max < plane.backoff_min {
             let least = plane.backoff_min;
             let found = plane.backoff_max;
-            let what = format!("expected at least {least:?}, which --xds-backoff-min is, found {found:?}");
+            let what =
+                format!("expected at least {least:?}, which --xds-backoff-min is, found {found:?}");
             problems.0.push(SettingProblem { flag: "--xds-backoff-max", what });
         }
         target.map(|_| plane)
@@ -91,7 +120,9 @@ impl Flags {
                 Some((key, value)) => pairs.push((key.to_owned(), value.to_owned())),
                 None => {
                     let found = if text.contains('=') { "an empty key" } else { "no `=`" };
-                    let what = format!("expected key=value, found {found} in `***`, which may be a secret");
+                    let what = format!(
+                        "expected key=value, found {found} in `***`, which may be a secret"
+                    );
                     problems.0.push(SettingProblem { flag: "--xds-node-metadata", what });
                 }
             }
@@ -111,7 +142,8 @@ impl Flags {
     }
 
     fn tls(&self, problems: &mut Problems) -> Option<XdsTls> {
-        let mut needs = |flag, what: &str| problems.0.push(SettingProblem { flag, what: what.to_owned() });
+        let mut needs =
+            |flag, what: &str| problems.0.push(SettingProblem { flag, what: what.to_owned() });
         match (&self.xds_cert, &self.xds_key) {
             (Some(_), None) => needs("--xds-cert", "needs its key, --xds-key"),
             (None, Some(_)) => needs("--xds-key", "needs its certificate, --xds-cert"),

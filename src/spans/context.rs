@@ -15,7 +15,8 @@ impl Parent {
     /// Parses `00-TRACE-SPAN-FLAGS`; later versions may append fields. `None` if invalid.
     pub fn read(text: &[u8]) -> Option<Self> {
         let (head, rest) = text.split_first_chunk::<55>()?;
-        let [version, trace, span, flags] = [head.get(..2)?, head.get(3..35)?, head.get(36..52)?, head.get(53..)?];
+        let [version, trace, span, flags] =
+            [head.get(..2)?, head.get(3..35)?, head.get(36..52)?, head.get(53..)?];
         let version = hex::<1>(version)?;
         let ends = match version {
             [0] => rest.is_empty(),
@@ -59,14 +60,23 @@ mod tests {
     #[test]
     fn the_standards_example_is_read() {
         let parent = Parent::read(GOOD.as_bytes()).unwrap();
-        assert_eq!((parent.trace[..2].to_vec(), parent.span[7], parent.is_sampled), (vec![0x0a, 0xf7], 0x31, true));
+        assert_eq!(
+            (parent.trace[..2].to_vec(), parent.span[7], parent.is_sampled),
+            (vec![0x0a, 0xf7], 0x31, true)
+        );
         assert!(!Parent::read(GOOD.replace("-01", "-00").as_bytes()).unwrap().is_sampled);
-        assert!(Parent::read(GOOD.replace("-01", "-03").as_bytes()).unwrap().is_sampled, "flags that are not known");
-        assert!(Parent::read(format!("{}-more", GOOD.replacen("00", "01", 1)).as_bytes()).is_some(), "a later version");
+        assert!(
+            Parent::read(GOOD.replace("-01", "-03").as_bytes()).unwrap().is_sampled,
+            "flags that are not known"
+        );
+        assert!(
+            Parent::read(format!("{}-more", GOOD.replacen("00", "01", 1)).as_bytes()).is_some(),
+            "a later version"
+        );
     }
 
     #[test]
-    fn what_is_none_is_none() {
+    fn a_missing_context_is_none() {
         let zeros = |text: &str, digits: usize| GOOD.replace(text, &"0".repeat(digits));
         for text in [
             String::new(),

@@ -83,9 +83,13 @@ impl Sampler {
             return parent.is_sampled;
         }
         // Sampling by trace ID, if there is one, selects all calls of a trace or none.
-        let draw =
-            || parent.and_then(|parent| parent.trace.last_chunk().copied()).unwrap_or_else(rand::random::<[u8; 4]>);
-        self.share > 0.0 && f64::from(u32::from_be_bytes(draw())) / f64::from(u32::MAX) <= self.share
+        let draw = || {
+            parent
+                .and_then(|parent| parent.trace.last_chunk().copied())
+                .unwrap_or_else(rand::random::<[u8; 4]>)
+        };
+        self.share > 0.0
+            && f64::from(u32::from_be_bytes(draw())) / f64::from(u32::MAX) <= self.share
     }
 }
 
@@ -102,12 +106,16 @@ impl Tracer {
         if !self.sampler.samples(parent.as_ref()) {
             return None;
         }
-        let state = header("tracestate").filter(|state| parent.is_some() && state.len() <= MAX_STATE);
+        let state =
+            header("tracestate").filter(|state| parent.is_some() && state.len() <= MAX_STATE);
         let span = CallSpan {
             trace: parent.map_or_else(rand::random, |parent| parent.trace),
             parent: parent.map(|parent| parent.span),
             id: rand::random(),
-            state: state.and_then(|state| std::str::from_utf8(state).ok()).unwrap_or_default().to_owned(),
+            state: state
+                .and_then(|state| std::str::from_utf8(state).ok())
+                .unwrap_or_default()
+                .to_owned(),
             begun: SystemTime::now(),
             length: Duration::ZERO,
             attributes: SpanAttributes::default(),
@@ -164,14 +172,20 @@ mod tests {
             (false, 0.0, Some(SAMPLED), false),
             (false, 1.0, Some(&*unsampled), true),
         ] {
-            assert_eq!(begins(Sampler { by_parent, share }, parent), is_recorded, "{by_parent} {share} {parent:?}");
+            assert_eq!(
+                begins(Sampler { by_parent, share }, parent),
+                is_recorded,
+                "{by_parent} {share} {parent:?}"
+            );
         }
     }
 
     #[test]
     fn a_span_has_the_callers_trace_and_is_sent_at_the_end() {
-        let (tracer, mut spans) = Tracer::new(Sampler { by_parent: true, share: 0.0 }, Metrics::new());
-        let header = |name: &str| Some(if name == "traceparent" { SAMPLED.as_bytes() } else { b"a=b" });
+        let (tracer, mut spans) =
+            Tracer::new(Sampler { by_parent: true, share: 0.0 }, Metrics::new());
+        let header =
+            |name: &str| Some(if name == "traceparent" { SAMPLED.as_bytes() } else { b"a=b" });
         let mut recording = tracer.begin(header).unwrap();
         recording.attributes_mut().domain = "edge".to_owned();
         spans.try_recv().unwrap_err();
@@ -183,9 +197,10 @@ mod tests {
     }
 
     #[test]
-    fn spans_that_nobody_sends_are_dropped_and_counted() {
+    fn spans_beyond_the_queue_are_dropped_and_counted() {
         let metrics = Metrics::new();
-        let (tracer, spans) = Tracer::new(Sampler { by_parent: true, share: 1.0 }, Arc::clone(&metrics));
+        let (tracer, spans) =
+            Tracer::new(Sampler { by_parent: true, share: 1.0 }, Arc::clone(&metrics));
         for _ in 0..MAX_WAITING + 3 {
             drop(tracer.begin(|_| None));
         }

@@ -12,6 +12,7 @@ use super::memory::MemoryStore;
 use super::redis::RedisStore;
 use super::{Check, Outcomes, Store, StoreError};
 use crate::algorithm::amend::{Amended, Amendment};
+use crate::algorithm::concurrency::Slot;
 use crate::algorithm::tallies::EntryTally;
 use crate::algorithm::verdict::Prior;
 use crate::descriptor::CounterKey;
@@ -29,16 +30,34 @@ pub enum AnyStore<C> {
 }
 
 impl<C: Clock> Store for AnyStore<C> {
-    fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> impl Future<Output = Outcomes> + Send {
+    fn decide(
+        &self,
+        checks: &[Check<'_>],
+        prior: Prior,
+        deadline: Instant,
+    ) -> impl Future<Output = Outcomes> + Send {
         match self {
-            Self::Memory(store) => Either::Left(Either::Left(store.decide(checks, prior, deadline))),
-            Self::Redis(store) => Either::Left(Either::Right(store.decide(checks, prior, deadline))),
-            Self::Leasing(store) => Either::Right(Either::Left(store.decide(checks, prior, deadline))),
-            Self::Remembering(store) => Either::Right(Either::Right(store.decide(checks, prior, deadline))),
+            Self::Memory(store) => {
+                Either::Left(Either::Left(store.decide(checks, prior, deadline)))
+            }
+            Self::Redis(store) => {
+                Either::Left(Either::Right(store.decide(checks, prior, deadline)))
+            }
+            Self::Leasing(store) => {
+                Either::Right(Either::Left(store.decide(checks, prior, deadline)))
+            }
+            Self::Remembering(store) => {
+                Either::Right(Either::Right(store.decide(checks, prior, deadline)))
+            }
         }
     }
 
-    async fn amend(&self, check: &Check<'_>, amendment: Amendment, deadline: Instant) -> Result<Amended, StoreError> {
+    async fn amend(
+        &self,
+        check: &Check<'_>,
+        amendment: Amendment,
+        deadline: Instant,
+    ) -> Result<Amended, StoreError> {
         match self {
             Self::Memory(store) => store.amend(check, amendment, deadline).await,
             Self::Redis(store) => store.amend(check, amendment, deadline).await,
@@ -90,6 +109,14 @@ impl<C: Clock> AnyStore<C> {
             Self::Redis(store) => store.tallies(key).await,
             Self::Leasing(store) => store.store().tallies(key).await,
             Self::Remembering(store) => store.store().store().tallies(key).await,
+        }
+    }
+
+    /// Returns the open holds of a counter, oldest first; `None` if the store cannot list them.
+    pub fn open_holds(&self, key: &CounterKey<'_>) -> Option<Vec<Slot>> {
+        match self {
+            Self::Memory(store) => Some(store.open_holds(key)),
+            Self::Redis(_) | Self::Leasing(_) | Self::Remembering(_) => None,
         }
     }
 

@@ -7,6 +7,7 @@ use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
 use super::StoreError;
+use super::clock::instant;
 
 /// Maximum number of pending tasks. A store with a longer backlog will not catch up in time.
 const MAX_PENDING: usize = 10_000;
@@ -41,14 +42,19 @@ impl Background {
 
 /// Calls the store, and retries until `deadline` while nothing was sent to it. After any other
 /// error the call may have been executed, or never will be.
-pub(super) async fn until_sent<T, F>(deadline: Instant, mut call: impl FnMut() -> F) -> Result<T, StoreError>
+pub(super) async fn until_sent<T, F>(
+    deadline: Instant,
+    mut call: impl FnMut() -> F,
+) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
 {
     let mut wait = FIRST_WAIT;
     loop {
         match call().await {
-            Err(StoreError::Unavailable) if Instant::now().checked_add(wait).is_some_and(|next| next < deadline) => {
+            Err(StoreError::Unavailable)
+                if instant().checked_add(wait).is_some_and(|next| next < deadline) =>
+            {
                 tokio::time::sleep(wait).await;
             }
             called => return called,

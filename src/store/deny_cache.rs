@@ -13,30 +13,35 @@
 //! which a new entry replaces the old one.
 //!
 //! **Not cached**: denials of limits that write denied hits, since each of those extends the wait;
-//! denials that may come from a charge that is taken back later (see [`Learns`]); bans, quota votes
-//! and counters that occur twice in a request. A single fixed window is cached even if it writes
-//! denied hits, since they do not move its end. Hits denied by the cache are then not written,
-//! which shows until the end of the window only in a refund, under another amount for the same
-//! counter (an inheriting override, a changed policy), and to an operator who inspects the counter.
+//! denials that may come from a charge that is taken back later (see [`Cacheable`]); bans, quota
+//! votes and counters that occur twice in a request. A single fixed window is cached even if it
+//! writes denied hits, since they do not move its end. Hits denied by the cache are then not
+//! written, which shows until the end of the window only in a refund, under another amount for the
+//! same counter (an inheriting override, a changed policy), and to an operator who inspects the
+//! counter.
 //! If the limit records callers, these hits are written in the background.
 
-use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
+mod limits;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, FutureExt as _};
 use parking_lot::Mutex;
 
+use self::limits::{amounts_of, fits_ever, is_single_fixed_window};
 use super::background::Background;
+use super::clock::instant;
 use super::duplicates::are_alone;
 use super::owned::OwnedCheck;
 use super::{Check, Lender, Lent, Outcomes, Store, StoreError};
 use crate::algorithm::amend::{Amended, Amendment};
+use crate::algorithm::hold::HoldEffect;
 use crate::algorithm::judge::{Few, Hits, JudgedBy, Outcome};
 use crate::algorithm::quota::Report;
 use crate::algorithm::time::Micros;
 use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, combine};
-use crate::algorithm::{Algorithm, Charge, Limit, Receipt};
+use crate::algorithm::{Charge, Receipt};
 use crate::descriptor::OwnedKey;
 use crate::telemetry::metrics::Metrics;
 
@@ -45,22 +50,22 @@ const PLACES: usize = 1 << 16;
 
 /// Denials that may be cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Learns {
+pub enum Cacheable {
     /// All: one server judges whole requests.
     All,
     /// All except those of per-second limits, which live on another server that judges first; for
-    /// these, as [`WhatIsNeverTakenBack`](Self::WhatIsNeverTakenBack).
-    AllButOfASecond,
+    /// these, as [`IrrevocableOnly`](Self::IrrevocableOnly).
+    AllButPerSecond,
     /// Only those of limits whose hits are never taken back: with other charge modes, a denial may
     /// be due to a charge that another slot voids.
-    WhatIsNeverTakenBack,
+    IrrevocableOnly,
 }
 
 /// The cached denials, shared by all workers of a process.
 pub struct DenialTable {
     places: Box<[Mutex<Option<CachedDenial>>]>,
     longest: Duration,
-    learns: Learns,
+    learns: Cacheable,
     metrics: Arc<Metrics>,
 }
 
@@ -69,11 +74,11 @@ struct CachedDenial {
     /// Number of denied hits.
     hits: u64,
     amounts: u64,
-    asked: Instant,
+    sent: Instant,
     until: Instant,
     /// The store's report, and the time of its arrival.
     report: Report,
-    answered: Instant,
+    received: Instant,
 }
 
 /// A store that answers from cached denials if it can, and calls another store otherwise.
@@ -85,20 +90,28 @@ pub struct DenyCache<S> {
 
 impl DenialTable {
     /// Creates an empty cache. `longest` bounds the lifetime of an entry.
-    pub fn new(longest: Duration, learns: Learns, metrics: Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Self { places: (0..PLACES).map(|_| Mutex::default()).collect(), longest, learns, metrics })
+    pub fn new(longest: Duration, learns: Cacheable, metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Self {
+            places: (0..PLACES).map(|_| Mutex::default()).collect(),
+            longest,
+            learns,
+            metrics,
+        })
     }
 
     fn place(&self, check: &Check<'_>) -> Option<&Mutex<Option<CachedDenial>>> {
-        let index = usize::try_from(check.key.hash()).unwrap_or_default().checked_rem(self.places.len())?;
+        let index =
+            usize::try_from(check.key.hash()).unwrap_or_default().checked_rem(self.places.len())?;
         self.places.get(index)
     }
 
     /// Returns the outcome of a check, if it is cached.
     fn find(&self, check: &Check<'_>, now: Instant) -> Option<Outcome> {
-        let wanted = needs(check).filter(|wanted| *wanted > 0)?;
+        // A limit that keeps holds since a reload may have a denial from before.
+        let wanted = needs(check).filter(|wanted| *wanted > 0 && check.limit.hold().is_none())?;
         let place = self.place(check)?.lock();
-        let denial = place.as_ref().filter(|denial| denial.key == check.key && denial.hits <= wanted)?;
+        let denial =
+            place.as_ref().filter(|denial| denial.key == check.key && denial.hits <= wanted)?;
         // More hits wait equally long in a single fixed window, if they can ever fit.
         let knows_more = is_single_fixed_window(check.limit) && fits_ever(check.limit, wanted);
         if denial.hits < wanted && !(knows_more && denial.report.retry_after.is_some()) {
@@ -107,39 +120,59 @@ impl DenialTable {
         if now >= denial.until || denial.amounts != amounts_of(check.limit) {
             return None;
         }
-        let passed =
-            Micros::new(u64::try_from(now.saturating_duration_since(denial.answered).as_micros()).unwrap_or(u64::MAX));
+        let passed = Micros::new(
+            u64::try_from(now.saturating_duration_since(denial.received).as_micros())
+                .unwrap_or(u64::MAX),
+        );
         let later = |length: Option<Micros>| length.map(|length| length - passed);
         let Report { reset_after, retry_after, .. } = denial.report;
-        let report = Report { reset_after: later(reset_after), retry_after: later(retry_after), ..denial.report };
-        Some(Outcome { allowed: false, report, by: JudgedBy::Memory })
+        let report = Report {
+            reset_after: later(reset_after),
+            retry_after: later(retry_after),
+            ..denial.report
+        };
+        Some(Outcome { allowed: false, report, by: JudgedBy::Memory, hold: HoldEffect::Nothing })
     }
 
     /// Caches a denial, or records a refund, which invalidates replies to all earlier requests.
-    fn learn(&self, check: &Check<'_>, outcome: &Outcome, asked: Instant, answered: Instant) {
+    fn learn(&self, check: &Check<'_>, outcome: &Outcome, sent: Instant, received: Instant) {
         let Some(place) = self.place(check) else { return };
-        let (hits, asked, wait) = match (check.hits, needs(check)) {
-            (Hits::Refund(_), _) => (u64::MAX, answered, Duration::ZERO),
+        let (hits, sent, wait) = match (check.hits, needs(check)) {
+            // Also an operation on holds, whose denials are not cached.
+            (Hits::Refund(0), _) => return,
+            (Hits::Refund(_), _) => (u64::MAX, received, Duration::ZERO),
             (_, Some(hits)) if hits > 0 && !outcome.allowed && self.lasts(check) => {
                 // A denial without `retry_after` holds until the counter resets; later it may be a
                 // different one.
                 let wait = outcome.report.retry_after.or(outcome.report.reset_after);
-                (hits, asked, wait.map_or(Duration::ZERO, |wait| Duration::from(wait).min(self.longest)))
+                (
+                    hits,
+                    sent,
+                    wait.map_or(Duration::ZERO, |wait| Duration::from(wait).min(self.longest)),
+                )
             }
             (Hits::Charge(_) | Hits::Peek(_), _) => return,
         };
         let mut place = place.lock();
         let is_known = |denial: &CachedDenial| denial.key == check.key;
         let is_refund = matches!(check.hits, Hits::Refund(_));
-        if place.as_ref().is_some_and(|denial| is_known(denial) && denial.asked > asked)
+        if place.as_ref().is_some_and(|denial| is_known(denial) && denial.sent > sent)
             || (wait.is_zero() && !is_refund)
         {
             return;
         }
         let key = check.key.into();
         let amounts = amounts_of(check.limit);
-        let until = asked.checked_add(wait).unwrap_or(asked);
-        *place = Some(CachedDenial { key, hits, amounts, asked, until, report: outcome.report, answered });
+        let until = sent.checked_add(wait).unwrap_or(sent);
+        *place = Some(CachedDenial {
+            key,
+            hits,
+            amounts,
+            sent,
+            until,
+            report: outcome.report,
+            received,
+        });
     }
 
     /// Invalidates the entry of a counter, like a refund.
@@ -152,8 +185,9 @@ impl DenialTable {
             retry_after: None,
             ban_window_ends_after: None,
         };
-        let outcome = Outcome { allowed: true, report, by: JudgedBy::Store };
-        let now = Instant::now();
+        let outcome =
+            Outcome { allowed: true, report, by: JudgedBy::Store, hold: HoldEffect::Nothing };
+        let now = instant();
         self.learn(&Check { hits: Hits::Refund(1), ..*check }, &outcome, now, now);
     }
 
@@ -161,27 +195,33 @@ impl DenialTable {
     /// to a charge that another slot voids, and no written denied hits extend the wait.
     fn lasts(&self, check: &Check<'_>) -> bool {
         let is_certain = match self.learns {
-            Learns::All => true,
-            Learns::AllButOfASecond => !check.limit.is_of_a_second(),
-            Learns::WhatIsNeverTakenBack => false,
+            Cacheable::All => true,
+            Cacheable::AllButPerSecond => !check.limit.is_of_a_second(),
+            Cacheable::IrrevocableOnly => false,
         };
         let taken_back = matches!(check.limit.charge_mode(), Charge::Admitted | Charge::Blamed);
-        let waits_longer = check.limit.charge_mode() != Charge::Admitted && !is_single_fixed_window(check.limit);
-        (is_certain || !taken_back) && !waits_longer && !check.limit.is_ban()
+        let waits_longer =
+            check.limit.charge_mode() != Charge::Admitted && !is_single_fixed_window(check.limit);
+        // Hits that are held may be given back at any time.
+        let may_end = check.limit.hold().is_some();
+        (is_certain || !taken_back) && !waits_longer && !check.limit.is_ban() && !may_end
     }
 
     /// Caches the denials in the store's reply.
-    fn learn_all(&self, checks: &[Check<'_>], outcomes: &Outcomes, asked: Instant) {
-        let is_denial = |outcome: &Result<Outcome, StoreError>| outcome.as_ref().is_ok_and(|outcome| !outcome.allowed);
+    fn learn_all(&self, checks: &[Check<'_>], outcomes: &Outcomes, sent: Instant) {
+        let is_denial = |outcome: &Result<Outcome, StoreError>| {
+            outcome.as_ref().is_ok_and(|outcome| !outcome.allowed)
+        };
         let alone = if outcomes.iter().any(is_denial) { are_alone(checks) } else { Few::new() };
         for (number, (check, outcome)) in checks.iter().zip(outcomes).enumerate() {
             let is_alone = alone.get(number) == Some(&true);
             let is_refund = matches!(check.hits, Hits::Refund(_));
             // A decision by this process's share of a limit is not about the counter.
-            let tells =
-                |outcome: &&Outcome| outcome.by == JudgedBy::Store && (is_refund || (!outcome.allowed && is_alone));
+            let tells = |outcome: &&Outcome| {
+                outcome.by == JudgedBy::Store && (is_refund || (!outcome.allowed && is_alone))
+            };
             if let Some(outcome) = outcome.as_ref().ok().filter(tells) {
-                self.learn(check, outcome, asked, Instant::now());
+                self.learn(check, outcome, sent, instant());
             }
         }
     }
@@ -205,7 +245,8 @@ impl<S: Store> DenyCache<S> {
 
     /// Charges hits in the background that were denied from the cache but have to be written.
     fn charge_anyway(&self, checks: &[Check<'_>], known: &[Option<Outcome>], deadline: Instant) {
-        let owed = checks.iter().zip(known).filter(|(check, known)| known.is_some() && is_owed(check));
+        let owed =
+            checks.iter().zip(known).filter(|(check, known)| known.is_some() && is_owed(check));
         let owed: Few<OwnedCheck> = owed.map(|(check, _)| OwnedCheck::of(check)).collect();
         if owed.is_empty() {
             return;
@@ -247,7 +288,7 @@ impl<S: Store> DenyCache<S> {
         checks: &[Check<'_>],
         known: Vec<Option<Outcome>>,
         prior: Prior,
-        asked: Instant,
+        sent: Instant,
         deadline: Instant,
     ) -> Outcomes {
         self.charge_anyway(checks, &known, deadline);
@@ -257,35 +298,51 @@ impl<S: Store> DenyCache<S> {
             (check.role, verdict)
         });
         let is_denied = combine(prior, verdicts) == Overall::Denied;
-        let rest: Few<Check<'_>> =
-            checks.iter().zip(&known).filter(|(_, known)| known.is_none()).map(|(check, _)| *check).collect();
+        let rest: Few<Check<'_>> = checks
+            .iter()
+            .zip(&known)
+            .filter(|(_, known)| known.is_none())
+            .map(|(check, _)| *check)
+            .collect();
         let answers = if rest.is_empty() {
             Outcomes::new()
         } else {
             self.store.decide(&rest, if is_denied { Prior::Denied } else { prior }, deadline).await
         };
-        self.denials.learn_all(&rest, &answers, asked);
+        self.denials.learn_all(&rest, &answers, sent);
         let mut answers = answers.into_iter();
         known
             .into_iter()
-            .map(|known| known.map_or_else(|| answers.next().unwrap_or(Err(StoreError::Unavailable)), Ok))
+            .map(|known| {
+                known.map_or_else(|| answers.next().unwrap_or(Err(StoreError::Unavailable)), Ok)
+            })
             .collect()
     }
 }
 
 impl<S: Store> Store for DenyCache<S> {
-    fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> impl Future<Output = Outcomes> + Send {
-        let asked = Instant::now();
-        let known = self.known(checks, asked);
+    fn decide(
+        &self,
+        checks: &[Check<'_>],
+        prior: Prior,
+        deadline: Instant,
+    ) -> impl Future<Output = Outcomes> + Send {
+        let sent = instant();
+        let known = self.known(checks, sent);
         if known.is_empty() {
-            let learn = move |outcomes: &Outcomes| self.denials.learn_all(checks, outcomes, asked);
+            let learn = move |outcomes: &Outcomes| self.denials.learn_all(checks, outcomes, sent);
             return Either::Left(self.store.decide(checks, prior, deadline).inspect(learn));
         }
         // Boxed to keep the future of the common case small.
-        Either::Right(Box::pin(self.decide_rest(checks, known, prior, asked, deadline)))
+        Either::Right(Box::pin(self.decide_rest(checks, known, prior, sent, deadline)))
     }
 
-    async fn amend(&self, check: &Check<'_>, amendment: Amendment, deadline: Instant) -> Result<Amended, StoreError> {
+    async fn amend(
+        &self,
+        check: &Check<'_>,
+        amendment: Amendment,
+        deadline: Instant,
+    ) -> Result<Amended, StoreError> {
         let amended = self.store.amend(check, amendment, deadline).await;
         if amendment != Amendment::Look {
             self.denials.forget(check);
@@ -300,7 +357,12 @@ impl<S: Lender> Lender for DenyCache<S> {
         self.store.lend(check, deadline).await
     }
 
-    async fn take_back(&self, check: &Check<'_>, receipt: Receipt, deadline: Instant) -> Result<(), StoreError> {
+    async fn take_back(
+        &self,
+        check: &Check<'_>,
+        receipt: Receipt,
+        deadline: Instant,
+    ) -> Result<(), StoreError> {
         let taken = self.store.take_back(check, receipt, deadline).await;
         self.denials.forget(check);
         taken
@@ -317,30 +379,10 @@ fn is_owed(check: &Check<'_>) -> bool {
     !check.recorded.is_empty() && matches!(check.hits, Hits::Charge(_))
 }
 
-fn is_single_fixed_window(limit: &Limit) -> bool {
-    match limit.algorithm() {
-        Algorithm::FixedWindow(_) => limit.windows().len() == 1,
-        Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_) => false,
-    }
-}
-
-/// Returns `true` if this many hits can ever be admitted.
-fn fits_ever(limit: &Limit, hits: u64) -> bool {
-    limit.windows().iter().all(|window| hits <= u64::from(window.limit()))
-}
-
 /// Returns `true` for a quota vote. The store counts it with the other votes, so the cache does not
 /// answer it.
 fn is_vote(check: &Check<'_>) -> bool {
     matches!(check.role, Role::Quota | Role::QuotaShadow)
-}
-
-/// Returns a hash of a limit's amounts: a denial under other amounts does not apply.
-fn amounts_of(limit: &Limit) -> u64 {
-    let mut hasher = foldhash::fast::FixedState::default().build_hasher();
-    limit.windows().iter().for_each(|window| hasher.write_u32(window.limit()));
-    limit.algorithm().parameters().for_each(|parameter| parameter.value.hash(&mut hasher));
-    hasher.finish()
 }
 
 #[cfg(test)]

@@ -12,7 +12,9 @@ const FEW: usize = 8;
 
 /// Returns for each key the index of the first key with the same bytes, possibly its own. For
 /// `None`, that is its own index.
-pub(super) fn firsts<'k>(keys: impl ExactSizeIterator<Item = Option<&'k CounterKey<'k>>>) -> Few<usize> {
+pub(super) fn firsts<'k>(
+    keys: impl ExactSizeIterator<Item = Option<&'k CounterKey<'k>>>,
+) -> Few<usize> {
     if keys.len() <= 1 {
         return (0..keys.len()).collect();
     }
@@ -48,7 +50,8 @@ pub(super) fn are_alone(checks: &[Check<'_>]) -> Few<bool> {
     }
     let firsts = firsts(checks.iter().map(|check| Some(&check.key)));
     let mut alone: Few<bool> = checks.iter().map(|_| true).collect();
-    for (number, first) in firsts.into_iter().enumerate().filter(|(number, first)| number != first) {
+    for (number, first) in firsts.into_iter().enumerate().filter(|(number, first)| number != first)
+    {
         for of_several in [number, first] {
             if let Some(is_alone) = alone.get_mut(of_several) {
                 *is_alone = false;
@@ -65,12 +68,21 @@ mod tests {
     #[test]
     fn the_first_of_each_key_is_found_among_few_and_many() {
         for count in [1usize, 2, 3, FEW, FEW + 1, 100] {
-            let names: Vec<String> = (0..count).map(|number| format!("key {}", number % 7)).collect();
-            let keys: Vec<CounterKey<'_>> = names.iter().map(|name| CounterKey::of("d", name.as_bytes())).collect();
+            let names: Vec<String> =
+                (0..count).map(|number| format!("key {}", number % 7)).collect();
+            let keys: Vec<CounterKey<'_>> =
+                names.iter().map(|name| CounterKey::of("d", name.as_bytes())).collect();
             let found = firsts(keys.iter().map(Some));
-            assert_eq!(found.to_vec(), (0..count).map(|number| number % 7).collect::<Vec<_>>(), "{count}");
+            assert_eq!(
+                found.to_vec(),
+                (0..count).map(|number| number % 7).collect::<Vec<_>>(),
+                "{count}"
+            );
             let without = firsts(keys.iter().map(|key| (key.bytes() != b"key 0").then_some(key)));
-            assert_eq!(without.to_vec(), (0..count).map(|n| if n % 7 == 0 { n } else { n % 7 }).collect::<Vec<_>>());
+            assert_eq!(
+                without.to_vec(),
+                (0..count).map(|n| if n % 7 == 0 { n } else { n % 7 }).collect::<Vec<_>>()
+            );
         }
     }
 }

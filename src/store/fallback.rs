@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::clock::SystemClock;
+use super::clock::Clock;
 use super::memory::MemoryStore;
 use super::{Check, Outcomes};
 use crate::algorithm::Limit;
@@ -23,9 +23,20 @@ pub struct Replicas(AtomicU32);
 /// Local counters of this process.
 #[derive(Clone)]
 pub struct Fallback {
-    memory: Arc<MemoryStore<SystemClock>>,
+    memory: Arc<dyn LocalCounters>,
     replicas: Arc<Replicas>,
     metrics: Arc<Metrics>,
+}
+
+/// Counters in memory, by any clock.
+trait LocalCounters: Send + Sync {
+    fn decide(&self, checks: &[Check<'_>], prior: Prior) -> Outcomes;
+}
+
+impl<C: Clock> LocalCounters for MemoryStore<C> {
+    fn decide(&self, checks: &[Check<'_>], prior: Prior) -> Outcomes {
+        self.decide_now(checks, prior)
+    }
 }
 
 impl Replicas {
@@ -47,7 +58,11 @@ impl Replicas {
 
 impl Fallback {
     /// Creates local counters in `memory`, limited to 1/N of each limit.
-    pub fn new(memory: Arc<MemoryStore<SystemClock>>, replicas: Arc<Replicas>, metrics: Arc<Metrics>) -> Self {
+    pub fn new<C: Clock>(
+        memory: Arc<MemoryStore<C>>,
+        replicas: Arc<Replicas>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         Self { memory, replicas, metrics }
     }
 
@@ -57,9 +72,12 @@ impl Fallback {
         let replicas = self.replicas.count();
         let limits: Few<Limit> = checks.iter().map(|check| check.limit.share(replicas)).collect();
         // Local tallies are never read: those shown are the store's.
-        let shares: Few<Check<'_>> =
-            checks.iter().zip(&limits).map(|(check, limit)| Check { limit, recorded: &[], ..*check }).collect();
-        let mut outcomes = self.memory.decide_now(&shares, prior);
+        let shares: Few<Check<'_>> = checks
+            .iter()
+            .zip(&limits)
+            .map(|(check, limit)| Check { limit, recorded: &[], ..*check })
+            .collect();
+        let mut outcomes = self.memory.decide(&shares, prior);
         outcomes.iter_mut().flatten().for_each(|outcome| outcome.by = JudgedBy::Share);
         outcomes
     }

@@ -19,6 +19,7 @@ use std::future::Future;
 use std::time::Instant;
 
 use crate::algorithm::amend::{Amended, Amendment};
+use crate::algorithm::hold::HoldRequest;
 use crate::algorithm::judge::{Few, Hits, Outcome};
 use crate::algorithm::lease::Lease;
 use crate::algorithm::quota::Report;
@@ -42,12 +43,29 @@ pub struct Check<'a> {
     pub recorded: &'a [Vec<u8>],
     /// Bounds on the hits that may be leased from it.
     pub lease: Option<Lease>,
+    /// Operation on a hold, under a limit that keeps holds.
+    pub hold: Option<&'a HoldRequest<'a>>,
 }
 
 impl Check<'_> {
+    /// Returns `true` for an operation on existing holds, which has no vote.
+    pub fn is_on_hold(&self) -> bool {
+        self.hold.is_some_and(|hold| hold.is_on_existing())
+    }
+
+    /// Returns `true` if the check needs no counter: a ban, unless slots may be ended that were
+    /// taken before it was one.
+    pub fn is_ban(&self) -> bool {
+        let ends_slots = self.limit.in_flight().is_some() && matches!(self.hits, Hits::Refund(_));
+        self.limit.is_ban() && !ends_slots
+    }
+
     /// Returns the verdict of an outcome.
     pub fn verdict(&self, outcome: Result<&Outcome, &StoreError>) -> Verdict {
         match (outcome, self.hits) {
+            // An operation on existing holds has no vote, whether it was written or not; its hits
+            // are a refund of nothing, also under a limit without holds.
+            (Err(_), Hits::Refund(0)) => Verdict::Refund,
             (Err(_), _) => Verdict::Unknown(self.limit.on_store_error()),
             (Ok(_), Hits::Refund(_)) => Verdict::Refund,
             (Ok(outcome), Hits::Charge(_) | Hits::Peek(_)) if outcome.allowed => Verdict::Allowed,
@@ -106,7 +124,12 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// Returns one result per check, in order. `prior` is the decision that a layer above has
     /// already made. A check whose outcome is not known by `deadline` returns a store error.
-    fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> impl Future<Output = Outcomes> + Send;
+    fn decide(
+        &self,
+        checks: &[Check<'_>],
+        prior: Prior,
+        deadline: Instant,
+    ) -> impl Future<Output = Outcomes> + Send;
 
     /// Amends the counter of a check at one instant; the check's hits and role are ignored. A ban
     /// has no counter.
@@ -133,7 +156,11 @@ pub struct Lent {
 pub trait Lender: Store {
     /// Judges a charge on its own, as [`decide`](Store::decide) does, and returns the receipt of
     /// the hits written.
-    fn lend(&self, check: &Check<'_>, deadline: Instant) -> impl Future<Output = Result<Lent, StoreError>> + Send;
+    fn lend(
+        &self,
+        check: &Check<'_>,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<Lent, StoreError>> + Send;
 
     /// Takes back a charge or a part of it, as far as it still counts.
     fn take_back(
@@ -145,7 +172,12 @@ pub trait Lender: Store {
 }
 
 impl<S: Store> Store for std::sync::Arc<S> {
-    fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> impl Future<Output = Outcomes> + Send {
+    fn decide(
+        &self,
+        checks: &[Check<'_>],
+        prior: Prior,
+        deadline: Instant,
+    ) -> impl Future<Output = Outcomes> + Send {
         S::decide(self, checks, prior, deadline)
     }
 
@@ -160,7 +192,11 @@ impl<S: Store> Store for std::sync::Arc<S> {
 }
 
 impl<S: Lender> Lender for std::sync::Arc<S> {
-    fn lend(&self, check: &Check<'_>, deadline: Instant) -> impl Future<Output = Result<Lent, StoreError>> + Send {
+    fn lend(
+        &self,
+        check: &Check<'_>,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<Lent, StoreError>> + Send {
         S::lend(self, check, deadline)
     }
 

@@ -2,8 +2,10 @@
 
 use super::Check;
 use crate::algorithm::Limit;
+use crate::algorithm::hold::{HoldAction, HoldRequest};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::lease::Lease;
+use crate::algorithm::time::Micros;
 use crate::algorithm::verdict::Role;
 use crate::descriptor::OwnedKey;
 
@@ -17,6 +19,7 @@ pub(super) struct OwnedCheck {
     pub(super) role: Role,
     recorded: Vec<Vec<u8>>,
     lease: Option<Lease>,
+    hold: Option<(Box<[u8]>, HoldAction, Option<Micros>)>,
 }
 
 impl OwnedCheck {
@@ -29,10 +32,22 @@ impl OwnedCheck {
             role: check.role,
             recorded: check.recorded.to_vec(),
             lease: check.lease,
+            hold: check.hold.map(|hold| (hold.id.into(), hold.action, hold.ttl)),
         }
     }
 
+    /// Returns the operation on a hold, to be passed to [`check_with`](Self::check_with).
+    pub(super) fn hold(&self) -> Option<HoldRequest<'_>> {
+        let (id, action, ttl) = self.hold.as_ref()?;
+        Some(HoldRequest { id, action: *action, ttl: *ttl })
+    }
+
+    /// Returns the check, without its operation on a hold.
     pub(super) fn check(&self) -> Check<'_> {
+        self.check_with(None)
+    }
+
+    pub(super) fn check_with<'a>(&'a self, hold: Option<&'a HoldRequest<'a>>) -> Check<'a> {
         Check {
             key: self.key.within(&self.domain),
             limit: &self.limit,
@@ -40,6 +55,7 @@ impl OwnedCheck {
             role: self.role,
             recorded: &self.recorded,
             lease: self.lease,
+            hold,
         }
     }
 }

@@ -48,8 +48,12 @@ impl CandidateSource {
     }
 }
 
-const OUTCOMES: [CandidateOutcome; 4] =
-    [CandidateOutcome::allowed, CandidateOutcome::denied, CandidateOutcome::denied_already, CandidateOutcome::unknown];
+const OUTCOMES: [CandidateOutcome; 4] = [
+    CandidateOutcome::allowed,
+    CandidateOutcome::denied,
+    CandidateOutcome::denied_already,
+    CandidateOutcome::unknown,
+];
 
 /// Domain and rule label of the candidates beyond the bound.
 const OTHER: &str = "other";
@@ -111,7 +115,12 @@ impl Candidates {
         self.known.lock().retain(|(known_from, domain, rule)| {
             let is_kept = *known_from != from || rules.contains(&(domain.as_str(), rule.as_str()));
             for outcome in OUTCOMES.into_iter().filter(|_| !is_kept) {
-                self.decisions.remove(&Labels { from, domain: domain.clone(), rule: rule.clone(), outcome });
+                self.decisions.remove(&Labels {
+                    from,
+                    domain: domain.clone(),
+                    rule: rule.clone(),
+                    outcome,
+                });
             }
             is_kept
         });

@@ -94,13 +94,16 @@ impl ConnectionMetrics {
         for cut in Cut::ALL {
             drop(self.cut.get_or_create(&KindLabel { kind: cut.name() }));
         }
-        registry.register("grpc_connections", "Number of open gRPC connections", self.connections.clone());
+        registry.register(
+            "grpc_connections",
+            "Number of open gRPC connections",
+            self.connections.clone(),
+        );
         let cut = "Number of gRPC connections closed because of client behavior or to make room for others, by kind";
         registry.register("grpc_connections_cut", cut, self.cut.clone());
         let slow = "Number of calls refused because their messages were late, or too many messages were being received";
         registry.register("slow_calls", slow, self.slow_calls.clone());
-        let oversized =
-            "Number of calls refused because messages exceed --max-message; Envoy admits such requests by default";
+        let oversized = "Number of calls refused because messages exceed --max-message; Envoy admits such requests by default";
         registry.register("oversized_messages", oversized, self.oversized_messages.clone());
         let forbidden = "Number of calls refused with PERMISSION_DENIED because the client has no access to the domain";
         registry.register("forbidden_calls", forbidden, self.forbidden.clone());

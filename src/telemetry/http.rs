@@ -90,7 +90,8 @@ impl HttpPort {
 }
 
 impl HttpCut {
-    const ALL: [Self; 6] = [Self::Full, Self::Idle, Self::SlowHead, Self::Unread, Self::Protocol, Self::Handshake];
+    const ALL: [Self; 6] =
+        [Self::Full, Self::Idle, Self::SlowHead, Self::Unread, Self::Protocol, Self::Handshake];
 
     /// Returns the name used in metrics and logs.
     pub fn name(self) -> &'static str {
@@ -137,7 +138,11 @@ impl HttpRefusal {
     /// Returns the ports on which a request can be rejected for this reason.
     fn ports(self) -> &'static [HttpPort] {
         match self {
-            Self::NoToken | Self::UnknownToken | Self::ReadOnly | Self::Host | Self::ContentType => &[HttpPort::Admin],
+            Self::NoToken
+            | Self::UnknownToken
+            | Self::ReadOnly
+            | Self::Host
+            | Self::ContentType => &[HttpPort::Admin],
             Self::Origin | Self::TooLarge => &[HttpPort::Public, HttpPort::Admin],
             Self::TooSlow => &[HttpPort::Public],
             Self::Busy => &HttpPort::ALL,
@@ -172,13 +177,21 @@ impl HttpMetrics {
         }
         for refusal in HttpRefusal::ALL {
             for port in refusal.ports().iter().filter(|port| always.contains(port)) {
-                drop(self.refused.get_or_create(&PortAndKind { port: port.name(), kind: refusal.name() }));
+                drop(
+                    self.refused
+                        .get_or_create(&PortAndKind { port: port.name(), kind: refusal.name() }),
+                );
             }
         }
-        registry.register("http_connections", "Number of open HTTP connections", self.connections.clone());
+        registry.register(
+            "http_connections",
+            "Number of open HTTP connections",
+            self.connections.clone(),
+        );
         let cut = "Number of HTTP connections closed because of client behavior or a connection limit, by kind";
         registry.register("http_connections_cut", cut, self.cut.clone());
-        let refused = "Number of HTTP requests refused for lack of access or because of a limit, by kind";
+        let refused =
+            "Number of HTTP requests refused for lack of access or because of a limit, by kind";
         registry.register("http_refused_requests", refused, self.refused.clone());
     }
 }

@@ -27,7 +27,13 @@ impl Default for LogThrottle {
 impl LogThrottle {
     /// Creates a throttle that allows one log per `pause`, and `burst` at once.
     pub fn new(pause: Duration, burst: u32) -> Self {
-        Self { begun: Instant::now(), next: AtomicU64::new(0), missed: AtomicU64::new(0), pause, burst }
+        Self {
+            begun: Instant::now(),
+            next: AtomicU64::new(0),
+            missed: AtomicU64::new(0),
+            pause,
+            burst,
+        }
     }
 
     /// Counts an event. If a log is due, returns the number of events since the last one, including
@@ -45,7 +51,10 @@ impl LogThrottle {
         let later = now.max(next).saturating_add(in_ms(self.pause));
         // Of several concurrent threads, one logs.
         let is_time = now.saturating_add(in_ms(at_once)) >= next
-            && self.next.compare_exchange(next, later, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+            && self
+                .next
+                .compare_exchange(next, later, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
         is_time.then(|| self.missed.swap(0, Ordering::Relaxed))
     }
 }
@@ -55,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_is_told_at_once_and_then_what_came_together() {
+    fn the_first_event_is_due_at_once_and_later_ones_together() {
         let throttle = LogThrottle::default();
         let at = Duration::from_millis;
         assert_eq!(throttle.due_after(at(0)), Some(1));
@@ -66,12 +75,15 @@ mod tests {
     }
 
     #[test]
-    fn a_few_are_told_at_once_and_then_one_in_a_while() {
+    fn a_burst_of_events_is_due_at_once_and_then_one_per_interval() {
         let throttle = LogThrottle::new(Duration::from_secs(1), 3);
         let at = Duration::from_millis;
         let told = |ms: u64| throttle.due_after(at(ms));
         assert_eq!([told(0), told(1), told(2), told(3)], [Some(1), Some(1), Some(1), None]);
         assert_eq!([told(999), told(1_000), told(1_001)], [None, Some(3), None]);
-        assert_eq!([told(9_000), told(9_000), told(9_000), told(9_000)], [Some(2), Some(1), Some(1), None]);
+        assert_eq!(
+            [told(9_000), told(9_000), told(9_000), told(9_000)],
+            [Some(2), Some(1), Some(1), None]
+        );
     }
 }

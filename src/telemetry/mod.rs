@@ -1,13 +1,9 @@
-//! Telemetry of the process: logs, metrics with all names in one place, and statistics under the
-//! names of envoyproxy/ratelimit.
+//! Telemetry of the process: logs, and metrics with all names in one place.
 
 pub mod candidates;
 pub mod guard;
 pub mod http;
 pub mod log;
 pub mod log_throttle;
-pub mod mapping;
 pub mod metrics;
 pub mod spans;
-pub mod stats;
-pub mod statsd;

@@ -14,7 +14,11 @@ pub struct SpanMetrics {
 
 impl SpanMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register("spans_sent", "Number of spans accepted by the collector", self.sent.clone());
+        registry.register(
+            "spans_sent",
+            "Number of spans accepted by the collector",
+            self.sent.clone(),
+        );
         let dropped = "Number of recorded spans dropped because the queue was full or the collector unavailable";
         registry.register("spans_dropped", dropped, self.dropped.clone());
     }

@@ -5,26 +5,33 @@ use std::sync::Arc;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-use super::is_trusted_itself;
+use super::{is_trusted_itself, names};
 
-/// A verifier that accepts what another one does, and trusted certificates themselves.
+/// A verifier that accepts what another one does, and trusted certificates themselves, if they are
+/// issued for a required name.
 #[derive(Debug)]
-struct TrustingItself {
+pub struct ClientVerifier {
     by_chain: Arc<dyn ClientCertVerifier>,
     trusted: Vec<CertificateDer<'static>>,
+    /// A DNS name or a URI; `None` to accept any name.
+    name: Option<String>,
 }
 
-/// Returns a verifier that also accepts a certificate which is itself in `trusted`.
-pub fn trusting_itself(
-    by_chain: Arc<dyn ClientCertVerifier>,
-    trusted: Vec<CertificateDer<'static>>,
-) -> Arc<dyn ClientCertVerifier> {
-    Arc::new(TrustingItself { by_chain, trusted })
+impl ClientVerifier {
+    /// Creates a verifier that also accepts a certificate which is itself in `trusted`, and
+    /// requires `name`, a DNS name or a URI, if it is set.
+    pub fn new(
+        by_chain: Arc<dyn ClientCertVerifier>,
+        trusted: Vec<CertificateDer<'static>>,
+        name: Option<String>,
+    ) -> Self {
+        Self { by_chain, trusted, name }
+    }
 }
 
-impl ClientCertVerifier for TrustingItself {
+impl ClientCertVerifier for ClientVerifier {
     fn verify_client_cert(
         &self,
         certificate: &CertificateDer<'_>,
@@ -32,8 +39,17 @@ impl ClientCertVerifier for TrustingItself {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         match self.by_chain.verify_client_cert(certificate, intermediates, now) {
-            Err(error) if is_trusted_itself(&error, certificate, &self.trusted) => Ok(ClientCertVerified::assertion()),
-            verified => verified,
+            Err(error) if !is_trusted_itself(&error, certificate, &self.trusted) => {
+                return Err(error);
+            }
+            Ok(_) | Err(_) => {}
+        }
+        // A name counts only once the certificate is trusted.
+        match &self.name {
+            Some(name) if !names::is_for(certificate, name) => {
+                Err(CertificateError::NotValidForName.into())
+            }
+            Some(_) | None => Ok(ClientCertVerified::assertion()),
         }
     }
 

@@ -7,6 +7,7 @@
 //! a server or client certificate.
 
 mod clients;
+pub mod names;
 mod servers;
 
 use std::sync::LazyLock;
@@ -14,7 +15,7 @@ use std::sync::LazyLock;
 use rustls::pki_types::CertificateDer;
 use rustls::{CertificateError, Error};
 
-pub use self::clients::trusting_itself;
+pub use self::clients::ClientVerifier;
 pub use self::servers::ServerVerifier;
 
 /// Returns the system's authorities. They are read only once, since there are many.
@@ -26,8 +27,13 @@ pub fn system_authorities() -> &'static [CertificateDer<'static>] {
 
 /// Returns `true` if a certificate was rejected for being an authority's and is itself trusted.
 /// webpki has checked its validity period before that.
-fn is_trusted_itself(error: &Error, certificate: &CertificateDer<'_>, trusted: &[CertificateDer<'_>]) -> bool {
+fn is_trusted_itself(
+    error: &Error,
+    certificate: &CertificateDer<'_>,
+    trusted: &[CertificateDer<'_>],
+) -> bool {
     let Error::InvalidCertificate(CertificateError::Other(other)) = error else { return false };
-    let is_of_authority = other.0.downcast_ref::<webpki::Error>() == Some(&webpki::Error::CaUsedAsEndEntity);
+    let is_of_authority =
+        other.0.downcast_ref::<webpki::Error>() == Some(&webpki::Error::CaUsedAsEndEntity);
     is_of_authority && trusted.contains(certificate)
 }

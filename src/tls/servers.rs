@@ -25,13 +25,19 @@ impl ServerVerifier {
     ///
     /// # Errors
     /// If the verifier cannot be built; never for a list with a certificate.
-    pub fn new(trusted: Vec<CertificateDer<'static>>, any_hostname: bool) -> Result<Option<Self>, String> {
+    pub fn new(
+        trusted: Vec<CertificateDer<'static>>,
+        any_hostname: bool,
+    ) -> Result<Option<Self>, String> {
         let mut roots = RootCertStore::empty();
         let (taken, _) = roots.add_parsable_certificates(trusted.iter().cloned());
         if taken == 0 {
             return Ok(None);
         }
-        let by_chain = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::new(default_provider()));
+        let by_chain = WebPkiServerVerifier::builder_with_provider(
+            Arc::new(roots),
+            Arc::new(default_provider()),
+        );
         let by_chain = by_chain.build().map_err(|error| error.to_string())?;
         Ok(Some(Self { by_chain, trusted, any_hostname }))
     }
@@ -46,13 +52,17 @@ impl ServerCertVerifier for ServerVerifier {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let verified = match self.by_chain.verify_server_cert(certificate, intermediates, name, ocsp, now) {
-            Err(error) if is_trusted_itself(&error, certificate, &self.trusted) => {
-                rustls::client::verify_server_name(&ParsedCertificate::try_from(certificate)?, name)
+        let verified =
+            match self.by_chain.verify_server_cert(certificate, intermediates, name, ocsp, now) {
+                Err(error) if is_trusted_itself(&error, certificate, &self.trusted) => {
+                    rustls::client::verify_server_name(
+                        &ParsedCertificate::try_from(certificate)?,
+                        name,
+                    )
                     .map(|()| ServerCertVerified::assertion())
-            }
-            verified => verified,
-        };
+                }
+                verified => verified,
+            };
         match verified {
             // The name is checked last, so the rest is valid.
             Err(Error::InvalidCertificate(

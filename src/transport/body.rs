@@ -109,7 +109,10 @@ impl Body for RequestBody {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let mut state = self.0.state.lock();
         if !state.unread.is_empty() {
             let piece = std::mem::take(&mut state.unread).freeze();
@@ -157,7 +160,10 @@ mod tests {
         let (sender, mut body) = channel(Waker::noop().clone());
         assert!(poll(&mut body).is_pending());
         sender.send(b"abc");
-        assert_eq!((data(poll(&mut body)), sender.take_read(), sender.take_read()), ("abc".into(), 3, 0));
+        assert_eq!(
+            (data(poll(&mut body)), sender.take_read(), sender.take_read()),
+            ("abc".into(), 3, 0)
+        );
         sender.finish(None);
         assert!(matches!(poll(&mut body), Poll::Ready(None)));
     }
@@ -174,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_reads_any_more_counts_as_read() {
+    fn bytes_without_a_reader_count_as_read() {
         let (sender, body) = channel(Waker::noop().clone());
         sender.send(b"abc");
         drop(body);

@@ -79,7 +79,12 @@ pub struct BudgetExceeded;
 impl Budget {
     /// Creates a budget of `max` bytes.
     pub fn new(max: usize) -> Self {
-        Self { max, used: AtomicUsize::new(0), connections: AtomicUsize::new(0), exceeded: Notify::new() }
+        Self {
+            max,
+            used: AtomicUsize::new(0),
+            connections: AtomicUsize::new(0),
+            exceeded: Notify::new(),
+        }
     }
 
     /// Returns the maximum number of bytes in use.
@@ -105,7 +110,10 @@ impl Budget {
     ///
     /// # Errors
     /// [`BudgetExceeded`] if fewer bytes are available.
-    pub(super) fn hold_connection(self: &Arc<Self>, bytes: usize) -> Result<HeldByConnection, BudgetExceeded> {
+    pub(super) fn hold_connection(
+        self: &Arc<Self>,
+        bytes: usize,
+    ) -> Result<HeldByConnection, BudgetExceeded> {
         let held = HeldByConnection { budget: Arc::clone(self), bytes };
         let of_all = self.connections.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         let used = self.used.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
@@ -129,7 +137,8 @@ impl Budget {
 
     /// Returns the total use up to which calls may reserve bytes.
     fn max_with_calls(&self) -> usize {
-        self.max.saturating_sub(self.kept().saturating_sub(self.connections.load(Ordering::Relaxed)))
+        self.max
+            .saturating_sub(self.kept().saturating_sub(self.connections.load(Ordering::Relaxed)))
     }
 
     /// Returns `true` if almost nothing is left for calls.

@@ -86,15 +86,22 @@ impl HeaderFields {
 
     /// Adds a field. `max_size` bounds the whole list, in bytes as RFC 9113, 6.5.2 counts.
     pub(crate) fn add(&mut self, name: &[u8], value: &[u8], max_size: usize) {
-        self.size = self.size.saturating_add(name.len()).saturating_add(value.len()).saturating_add(FIELD_OVERHEAD);
+        self.size = self
+            .size
+            .saturating_add(name.len())
+            .saturating_add(value.len())
+            .saturating_add(FIELD_OVERHEAD);
         if self.size > max_size {
             self.verdict = FieldsVerdict::TooLarge;
         }
         if self.verdict != FieldsVerdict::WellFormed {
             return;
         }
-        let is_well_formed =
-            if name.first() == Some(&b':') { self.add_pseudo(name, value) } else { self.add_regular(name, value) };
+        let is_well_formed = if name.first() == Some(&b':') {
+            self.add_pseudo(name, value)
+        } else {
+            self.add_regular(name, value)
+        };
         if !is_well_formed {
             self.verdict = FieldsVerdict::Malformed;
             return;
@@ -141,15 +148,24 @@ impl HeaderFields {
     /// Validates a request's complete list.
     pub(super) fn request_verdict(&self) -> FieldsVerdict {
         let Pseudo { method, scheme, path, .. } = self.pseudo;
-        let is_whole = method.is_some() && scheme.is_some() && path.is_some() && !self.path().is_empty();
-        if self.verdict == FieldsVerdict::WellFormed && !is_whole { FieldsVerdict::Malformed } else { self.verdict }
+        let is_whole =
+            method.is_some() && scheme.is_some() && path.is_some() && !self.path().is_empty();
+        if self.verdict == FieldsVerdict::WellFormed && !is_whole {
+            FieldsVerdict::Malformed
+        } else {
+            self.verdict
+        }
     }
 
     /// Validates a list of trailers, which must not have pseudo-header fields.
     pub(super) fn trailers_verdict(&self) -> FieldsVerdict {
         let Pseudo { method, scheme, path, authority } = self.pseudo;
         let has_pseudo = method.or(scheme).or(path).or(authority).is_some();
-        if self.verdict == FieldsVerdict::WellFormed && has_pseudo { FieldsVerdict::Malformed } else { self.verdict }
+        if self.verdict == FieldsVerdict::WellFormed && has_pseudo {
+            FieldsVerdict::Malformed
+        } else {
+            self.verdict
+        }
     }
 
     /// Returns the length of the body, if the client announced it.
@@ -185,9 +201,11 @@ impl HeaderFields {
     /// which then is `/`.
     pub(super) fn to_request<B>(&self, body: B) -> Request<B> {
         let mut request = Request::new(body);
-        let method = self.pseudo.method.and_then(|at| self.at(at)).map_or(&b"POST"[..], |(_, value)| value);
+        let method =
+            self.pseudo.method.and_then(|at| self.at(at)).map_or(&b"POST"[..], |(_, value)| value);
         *request.method_mut() = Method::from_bytes(method).unwrap_or(Method::POST);
-        *request.uri_mut() = Uri::try_from(self.path()).ok().filter(|uri| uri.host().is_none()).unwrap_or_default();
+        *request.uri_mut() =
+            Uri::try_from(self.path()).ok().filter(|uri| uri.host().is_none()).unwrap_or_default();
         *request.version_mut() = http::Version::HTTP_2;
         *request.headers_mut() = self.to_map();
         request
@@ -210,21 +228,27 @@ impl HeaderFields {
 
 /// Returns `true` if a name is valid (RFC 9113, 8.2.1): visible ASCII without upper case and colon.
 fn is_name(name: &[u8]) -> bool {
-    !name.is_empty() && name.iter().all(|byte| matches!(byte, 0x21..=0x7e) && !matches!(byte, b'A'..=b'Z' | b':'))
+    !name.is_empty()
+        && name
+            .iter()
+            .all(|byte| matches!(byte, 0x21..=0x7e) && !matches!(byte, b'A'..=b'Z' | b':'))
 }
 
 /// Returns `true` if a value is valid (RFC 9113, 8.2.1): no NUL, CR or LF, and no white space at
 /// either end.
 fn is_value(value: &[u8]) -> bool {
     let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-    !is_space(value.first()) && !is_space(value.last()) && !value.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n'))
+    !is_space(value.first())
+        && !is_space(value.last())
+        && !value.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n'))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const USUAL: [(&[u8], &[u8]); 3] = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a.B/C")];
+    const USUAL: [(&[u8], &[u8]); 3] =
+        [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a.B/C")];
 
     fn fields(list: &[(&[u8], &[u8])]) -> HeaderFields {
         let mut fields = HeaderFields::default();
@@ -238,13 +262,19 @@ mod tests {
 
     #[test]
     fn an_authority_may_hold_any_bytes() {
-        for authority in [&b""[..], b"outbound|80||a.b", b"/run/a.sock", b" a b ", b"\xff\x00\r\n", b"%zz"] {
-            assert_eq!(verdict_of((b":authority", authority)), FieldsVerdict::WellFormed, "{authority:?}");
+        for authority in
+            [&b""[..], b"outbound|80||a.b", b"/run/a.sock", b" a b ", b"\xff\x00\r\n", b"%zz"]
+        {
+            assert_eq!(
+                verdict_of((b":authority", authority)),
+                FieldsVerdict::WellFormed,
+                "{authority:?}"
+            );
         }
     }
 
     #[test]
-    fn a_malformed_list_is_told_from_a_well_formed_one() {
+    fn a_malformed_list_is_distinguished_from_a_valid_one() {
         use FieldsVerdict::{Malformed, WellFormed};
         let cases: [(&[u8], &[u8], FieldsVerdict); 21] = [
             (b"x", b"any \xff bytes", WellFormed),
@@ -270,7 +300,12 @@ mod tests {
             (b":path", b"/twice", Malformed),
         ];
         for (name, value, expected) in cases {
-            assert_eq!(verdict_of((name, value)), expected, "{:?}: {value:?}", String::from_utf8_lossy(name));
+            assert_eq!(
+                verdict_of((name, value)),
+                expected,
+                "{:?}: {value:?}",
+                String::from_utf8_lossy(name)
+            );
         }
     }
 
@@ -290,7 +325,10 @@ mod tests {
     #[test]
     fn content_lengths_that_differ_are_malformed() {
         let lengths = |first, second| {
-            fields(&[&USUAL[..], &[(b"content-length", first), (b"content-length", second)]].concat()).request_verdict()
+            fields(
+                &[&USUAL[..], &[(b"content-length", first), (b"content-length", second)]].concat(),
+            )
+            .request_verdict()
         };
         assert_eq!(lengths(b"1", b"1"), FieldsVerdict::WellFormed);
         assert_eq!(lengths(b"1", b"2"), FieldsVerdict::Malformed);
@@ -306,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_what_http_can_hold() {
+    fn fields_that_http_cannot_represent_are_omitted() {
         let odd: [(&[u8], &[u8]); 3] = [(b":authority", b"a|b"), (b"x", b"1"), (b"a(b", b"2")];
         let request = fields(&[&USUAL[..], &odd].concat()).to_request(());
         assert_eq!((request.method().as_str(), request.uri().path()), ("POST", "/a.B/C"));

@@ -97,7 +97,12 @@ pub(super) fn write(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload
 
 /// Writes a header block that `block` encodes, as HEADERS and as many CONTINUATION frames as
 /// needed. `flags` are those of HEADERS, except END_HEADERS.
-pub(super) fn write_block(out: &mut Vec<u8>, flags: u8, stream: u32, block: impl FnOnce(&mut Vec<u8>)) {
+pub(super) fn write_block(
+    out: &mut Vec<u8>,
+    flags: u8,
+    stream: u32,
+    block: impl FnOnce(&mut Vec<u8>),
+) {
     let begin = out.len();
     write_head(out, 0, kind::HEADERS, flags | flag::END_HEADERS, stream);
     let payload = out.len();
@@ -111,7 +116,8 @@ pub(super) fn write_block(out: &mut Vec<u8>, flags: u8, stream: u32, block: impl
     out.truncate(begin);
     let pieces = block.len().div_ceil(MAX_PAYLOAD);
     for (number, piece) in block.chunks(MAX_PAYLOAD).enumerate() {
-        let (kind, flags) = if number == 0 { (kind::HEADERS, flags) } else { (kind::CONTINUATION, 0) };
+        let (kind, flags) =
+            if number == 0 { (kind::HEADERS, flags) } else { (kind::CONTINUATION, 0) };
         let is_last = number.saturating_add(1) == pieces;
         write(out, kind, if is_last { flags | flag::END_HEADERS } else { flags }, stream, piece);
     }
@@ -143,7 +149,15 @@ mod tests {
         let mut out = Vec::new();
         write_head(&mut out, 0x01_02_03, kind::PING, flag::ACK, MAX_STREAM);
         let read = FrameHead::read(out.first_chunk().unwrap());
-        assert_eq!(read, FrameHead { length: 0x01_02_03, kind: kind::PING, flags: flag::ACK, stream: MAX_STREAM });
+        assert_eq!(
+            read,
+            FrameHead {
+                length: 0x01_02_03,
+                kind: kind::PING,
+                flags: flag::ACK,
+                stream: MAX_STREAM
+            }
+        );
     }
 
     #[test]
@@ -154,7 +168,9 @@ mod tests {
     #[test]
     fn a_long_block_is_continued() {
         let mut out = Vec::new();
-        write_block(&mut out, flag::END_STREAM, 5, |out| out.extend(std::iter::repeat_n(7, MAX_PAYLOAD * 2 + 1)));
+        write_block(&mut out, flag::END_STREAM, 5, |out| {
+            out.extend(std::iter::repeat_n(7, MAX_PAYLOAD * 2 + 1))
+        });
         let mut rest = out.as_slice();
         let mut found = Vec::new();
         while let Some(head) = rest.first_chunk().map(FrameHead::read) {

@@ -60,10 +60,15 @@ impl<S: Service, IO: AsyncRead + AsyncWrite + Unpin> Driver<S, IO> {
     ///
     /// # Errors
     /// If the socket fails.
-    pub(super) async fn run<I: Future>(&mut self, mut interrupt: Pin<&mut I>) -> io::Result<DriverResult<I::Output>> {
+    pub(super) async fn run<I: Future>(
+        &mut self,
+        mut interrupt: Pin<&mut I>,
+    ) -> io::Result<DriverResult<I::Output>> {
         poll_fn(|cx| match self.poll(cx) {
             Poll::Ready(end) => Poll::Ready(end.map(DriverResult::Ended)),
-            Poll::Pending => interrupt.as_mut().poll(cx).map(|output| Ok(DriverResult::Interrupted(output))),
+            Poll::Pending => {
+                interrupt.as_mut().poll(cx).map(|output| Ok(DriverResult::Interrupted(output)))
+            }
         })
         .await
     }
@@ -80,7 +85,9 @@ impl<S: Service, IO: AsyncRead + AsyncWrite + Unpin> Driver<S, IO> {
         poll_fn(|cx| match self.poll(cx) {
             Poll::Ready(end) => Poll::Ready(end.map(Some)),
             Poll::Pending if self.connection.has_completed_handshake() => Poll::Ready(Ok(None)),
-            Poll::Pending => interrupt.as_mut().poll(cx).map(|()| Ok(Some(ConnectionEnd::HandshakeTimeout))),
+            Poll::Pending => {
+                interrupt.as_mut().poll(cx).map(|()| Ok(Some(ConnectionEnd::HandshakeTimeout)))
+            }
         })
         .await
     }
@@ -125,7 +132,9 @@ impl<S: Service, IO: AsyncRead + AsyncWrite + Unpin> Driver<S, IO> {
     fn poll_read(&mut self, cx: &mut Context<'_>, now: Instant) -> io::Result<Poll<()>> {
         INPUT.with_borrow_mut(|input| {
             let kept = self.partial.len();
-            let Some((place, free)) = input.split_at_mut_checked(kept) else { return Ok(Poll::Pending) };
+            let Some((place, free)) = input.split_at_mut_checked(kept) else {
+                return Ok(Poll::Pending);
+            };
             let Some(free) = free.get_mut(..READ_BYTES) else { return Ok(Poll::Pending) };
             // Bytes left for this turn precede those of the socket.
             let read = if self.connection.is_behind() {

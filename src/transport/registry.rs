@@ -5,6 +5,7 @@
 //! than the new client's is evicted. An evicted connection is sent GOAWAY and has time for its
 //! calls, so that its client loses nothing, and no client can lock out others from one address.
 
+mod registration;
 #[cfg(test)]
 #[allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
 mod tests;
@@ -19,8 +20,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tracing::warn;
 
+pub use self::registration::Registration;
+pub(super) use self::registration::Usage;
 use super::budget::{Budget, HeldByConnection};
-use super::connection::ConnectionLoad;
 use crate::telemetry::guard::Cut;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::Metrics;
@@ -107,22 +109,6 @@ struct ConnectionState {
     cut: Notify,
 }
 
-/// The registration of one connection, which ends when dropped.
-pub struct Registration {
-    shared: Arc<ConnectionState>,
-    registry: Arc<Registry>,
-}
-
-/// A handle that reports a connection's load to the registry.
-#[derive(Debug)]
-pub(super) struct Usage {
-    shared: Arc<ConnectionState>,
-    /// Creation time of the registry.
-    begun: Instant,
-    /// The last stream that the client had opened.
-    last_stream: u32,
-}
-
 impl State {
     fn insert(&mut self, shared: &Arc<ConnectionState>, memory: HeldByConnection) {
         shared.index.store(self.open.len(), Ordering::Relaxed);
@@ -153,7 +139,10 @@ impl State {
     }
 
     /// Returns the connection with the largest key, of up to [`MAX_SEARCHED`].
-    fn search<K: Ord>(&mut self, key: impl Fn(&Self, &ConnectionState) -> Option<K>) -> Option<Arc<ConnectionState>> {
+    fn search<K: Ord>(
+        &mut self,
+        key: impl Fn(&Self, &ConnectionState) -> Option<K>,
+    ) -> Option<Arc<ConnectionState>> {
         let length = self.open.len();
         let searched = length.min(MAX_SEARCHED);
         let begin = if length > MAX_SEARCHED { self.next.checked_rem(length)? } else { 0 };
@@ -184,7 +173,9 @@ impl State {
 
     /// Returns the connection whose calls hold the most, if that is more than `least`.
     fn heaviest(&mut self, least: usize) -> Option<Arc<ConnectionState>> {
-        self.search(|_, shared| Some(shared.held.load(Ordering::Relaxed)).filter(|held| *held > least))
+        self.search(|_, shared| {
+            Some(shared.held.load(Ordering::Relaxed)).filter(|held| *held > least)
+        })
     }
 
     /// Evicts a connection: its slot and memory are free at once. At the maximum of evicted ones,
@@ -218,7 +209,14 @@ impl Registry {
     /// Creates a registry without connections, which are charged to `budget`.
     pub fn new(bounds: ConnectionBounds, budget: Arc<Budget>, metrics: Arc<Metrics>) -> Arc<Self> {
         let state = Mutex::new(State { max_leaving: bounds.leaving, ..State::default() });
-        Arc::new(Self { bounds, budget, begun: super::io::now(), state, metrics, refused: LogThrottle::default() })
+        Arc::new(Self {
+            bounds,
+            budget,
+            begun: super::io::now(),
+            state,
+            metrics,
+            refused: LogThrottle::default(),
+        })
     }
 
     /// Returns the budget that connections are charged to.
@@ -242,7 +240,8 @@ impl Registry {
                 return None;
             }
         };
-        let shared = Arc::new(ConnectionState::new(network, millis_since(self.begun, super::io::now())));
+        let shared =
+            Arc::new(ConnectionState::new(network, millis_since(self.begun, super::io::now())));
         state.insert(&shared, memory);
         self.metrics.guard.connections.inc();
         Some(Registration { shared, registry: Arc::clone(self) })
@@ -258,7 +257,11 @@ impl Registry {
     }
 
     /// Makes room for a connection, and reserves its memory; evicts another one if necessary.
-    fn make_room(&self, state: &mut State, network: Option<IpAddr>) -> Result<HeldByConnection, Cut> {
+    fn make_room(
+        &self,
+        state: &mut State,
+        network: Option<IpAddr>,
+    ) -> Result<HeldByConnection, Cut> {
         if self.bounds.per_address.is_some_and(|max| state.count_of(network) >= max) {
             let idle = state.idle(|other| other.network == network);
             self.evict(state, idle).then_some(()).ok_or(Cut::Address)?;
@@ -282,8 +285,9 @@ impl Registry {
 
     fn relieve_once(&self, now: Instant) {
         let now = millis_since(self.begun, now);
-        let is_idle_long =
-            |shared: &ConnectionState| shared.idle_since.load(Ordering::Relaxed).saturating_add(RELIEVED_AFTER) <= now;
+        let is_idle_long = |shared: &ConnectionState| {
+            shared.idle_since.load(Ordering::Relaxed).saturating_add(RELIEVED_AFTER) <= now
+        };
         let mut state = self.state.lock();
         for number in 0..RELIEVED_AT_ONCE {
             let idle = state.idle(is_idle_long);
@@ -310,7 +314,10 @@ impl Registry {
         self.metrics.guard.cut(cut);
         if let Some(times) = self.refused.due() {
             let kind = cut.name();
-            warn!(kind, times, "gRPC connections rejected: limit reached, and no other connection is idle");
+            warn!(
+                kind,
+                times, "gRPC connections rejected: limit reached, and no other connection is idle"
+            );
         }
     }
 }
@@ -325,62 +332,6 @@ impl ConnectionState {
             evicted: Notify::new(),
             cut: Notify::new(),
         }
-    }
-}
-
-impl Usage {
-    /// Creates the handle of a connection that is not registered.
-    #[cfg(test)]
-    pub(super) fn unregistered() -> Self {
-        Self { shared: Arc::new(ConnectionState::new(None, 0)), begun: super::io::now(), last_stream: 0 }
-    }
-
-    /// Records the connection's load. Calls are use; pings are not.
-    pub(super) fn record(&mut self, load: ConnectionLoad, now: Instant) {
-        let was_busy = self.shared.idle_since.load(Ordering::Relaxed) == BUSY;
-        let is_used = load.last_stream != std::mem::replace(&mut self.last_stream, load.last_stream);
-        if load.is_busy != was_busy || is_used {
-            let since = if load.is_busy { BUSY } else { millis_since(self.begun, now) };
-            self.shared.idle_since.store(since, Ordering::Relaxed);
-        }
-        if self.shared.held.load(Ordering::Relaxed) != load.held {
-            self.shared.held.store(load.held, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Registration {
-    /// Returns a handle that reports the connection's load.
-    pub(super) fn usage(&self) -> Usage {
-        Usage { shared: Arc::clone(&self.shared), begun: self.registry.begun, last_stream: 0 }
-    }
-
-    /// Waits until the connection is evicted. Returns once.
-    pub(super) async fn evicted(&self) {
-        self.shared.evicted.notified().await;
-    }
-
-    /// Waits until the evicted connection has to be closed immediately.
-    pub(super) async fn cut(&self) {
-        self.shared.cut.notified().await;
-    }
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        let mut state = self.registry.state.lock();
-        match self.shared.index.load(Ordering::Relaxed) {
-            LEAVING => state.remove_leaving(&self.shared),
-            _ => state.remove(&self.shared),
-        }
-        drop(state);
-        self.registry.metrics.guard.connections.dec();
-    }
-}
-
-impl std::fmt::Debug for Registration {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Registration").field(&self.shared).finish()
     }
 }
 

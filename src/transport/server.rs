@@ -90,7 +90,11 @@ impl TransportServer {
         tasks.wait().await;
     }
 
-    async fn serve_connection<S: Service>(&self, accepted: Accepted, service: impl Fn(&Client) -> S) {
+    async fn serve_connection<S: Service>(
+        &self,
+        accepted: Accepted,
+        service: impl Fn(&Client) -> S,
+    ) {
         let Accepted { carrier, registration } = accepted;
         let opened = tokio::select! {
             opened = self.open(carrier) => opened,
@@ -101,7 +105,8 @@ impl TransportServer {
             Ok(opened) => opened,
             Err(error) => return debug!(%error, "handshake failed"),
         };
-        let connection = Connection::new(service(&client), self.lifetime.limits, &self.budget, now());
+        let connection =
+            Connection::new(service(&client), self.lifetime.limits, &self.budget, now());
         let mut driver = Driver::new(connection, registration.usage(), stream);
         let ended = match self.run(&mut driver, &registration).await {
             Ok(None) => tokio::select! {
@@ -132,7 +137,8 @@ impl TransportServer {
         };
         let failed = |error: &io::Error| self.metrics.tls_handshake_failed(tls::kind(error));
         let stream = tls.accept(socket).await.inspect_err(failed)?;
-        let certificate = tls::client_certificate(&stream).map(|certificate| certificate.clone().into_owned());
+        let certificate =
+            tls::client_certificate(&stream).map(|certificate| certificate.clone().into_owned());
         Ok((Either::Right(stream), Client { address, certificate }))
     }
 
@@ -209,7 +215,9 @@ impl TransportServer {
                 self.metrics.guard.cut(Cut::Protocol);
                 return debug!(?reason, ?client.address, "protocol error");
             }
-            ConnectionEnd::HandshakeTimeout => return debug!(?client.address, "HTTP/2 handshake timed out"),
+            ConnectionEnd::HandshakeTimeout => {
+                return debug!(?client.address, "HTTP/2 handshake timed out");
+            }
             ConnectionEnd::GraceExceeded => {
                 return debug!(?client.address, "calls in progress at the end of the grace period");
             }

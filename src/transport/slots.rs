@@ -75,8 +75,17 @@ impl<F: Future> Slots<F> {
             return slot;
         }
         let slot = self.slots.len();
-        let wake = Arc::new(SlotWaker { slot, is_queued: AtomicBool::new(false), ready: Arc::clone(&self.ready) });
-        self.slots.push(TaskSlot { future: Box::pin(None), stream, waker: Arc::clone(&wake).into(), wake });
+        let wake = Arc::new(SlotWaker {
+            slot,
+            is_queued: AtomicBool::new(false),
+            ready: Arc::clone(&self.ready),
+        });
+        self.slots.push(TaskSlot {
+            future: Box::pin(None),
+            stream,
+            waker: Arc::clone(&wake).into(),
+            wake,
+        });
         slot
     }
 

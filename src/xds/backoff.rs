@@ -42,7 +42,10 @@ mod tests {
         let mut backoff = Backoff::new(min, max);
         for up_to in [200, 400, 800, 1_000, 1_000] {
             let wait = backoff.next();
-            assert!((min..=Duration::from_millis(up_to)).contains(&wait), "{wait:?}, up to {up_to} ms");
+            assert!(
+                (min..=Duration::from_millis(up_to)).contains(&wait),
+                "{wait:?}, up to {up_to} ms"
+            );
         }
         backoff.reset();
         assert!(backoff.next() <= min * 2);

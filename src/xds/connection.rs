@@ -32,7 +32,11 @@ impl XdsTarget {
     /// # Errors
     /// Returns a message with the expected forms and the text that was found.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let error = || format!("expected host:port, dns:///host:port or passthrough:///host:port, found `{text}`");
+        let error = || {
+            format!(
+                "expected host:port, dns:///host:port or passthrough:///host:port, found `{text}`"
+            )
+        };
         let (scheme, authority) = match text.trim().split_once(':') {
             Some((scheme @ ("dns" | "passthrough"), rest)) if rest.parse::<u16>().is_err() => {
                 (scheme, rest.strip_prefix("///").unwrap_or(rest))
@@ -43,8 +47,10 @@ impl XdsTarget {
         let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
         let authority = if scheme == "dns" && !has_port { &with_port } else { authority };
         let uri: Uri = format!("http://{authority}/").parse().map_err(|_| error())?;
-        let is_whole = uri.port_u16().is_some_and(|port| port > 0) && uri.host().is_some_and(|host| !host.is_empty());
-        let is_plain = uri.authority().is_some_and(|found| found.as_str() == authority) && !authority.contains('@');
+        let is_whole = uri.port_u16().is_some_and(|port| port > 0)
+            && uri.host().is_some_and(|host| !host.is_empty());
+        let is_plain = uri.authority().is_some_and(|found| found.as_str() == authority)
+            && !authority.contains('@');
         (is_whole && is_plain).then(|| Self(authority.to_owned())).ok_or_else(error)
     }
 }
@@ -68,15 +74,21 @@ pub struct XdsTls {
 
 impl ControlPlane {
     /// Connects, without a retry.
-    pub(super) async fn connect(&self) -> Result<AggregatedDiscoveryServiceClient<Channel>, StreamFailure> {
+    pub(super) async fn connect(
+        &self,
+    ) -> Result<AggregatedDiscoveryServiceClient<Channel>, StreamFailure> {
         let connected = tokio::time::timeout(PATIENCE, self.endpoint()?.connect()).await;
-        let channel = connected.map_err(|_| StreamFailure::Late(PATIENCE))?.map_err(|error| failed(&error))?;
-        Ok(AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(self.max_message_bytes))
+        let channel = connected
+            .map_err(|_| StreamFailure::Late(PATIENCE))?
+            .map_err(|error| failed(&error))?;
+        Ok(AggregatedDiscoveryServiceClient::new(channel)
+            .max_decoding_message_size(self.max_message_bytes))
     }
 
     fn endpoint(&self) -> Result<Endpoint, StreamFailure> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
-        let endpoint = Endpoint::from_shared(format!("{scheme}://{}", self.target)).map_err(|error| failed(&error))?;
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{}", self.target))
+            .map_err(|error| failed(&error))?;
         let endpoint = endpoint
             .connect_timeout(PATIENCE)
             .tcp_keepalive(Some(TCP_KEEPALIVE))
@@ -94,14 +106,17 @@ impl XdsTls {
         let identity = self.certificate.as_ref();
         Ok(ClientTls {
             authorities: self.ca.as_deref().map(read).transpose()?,
-            identity: identity.map(|(chain, key)| Ok::<_, StreamFailure>((read(chain)?, read(key)?))).transpose()?,
+            identity: identity
+                .map(|(chain, key)| Ok::<_, StreamFailure>((read(chain)?, read(key)?)))
+                .transpose()?,
             name: self.server_name.clone(),
         })
     }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, StreamFailure> {
-    std::fs::read(path).map_err(|error| StreamFailure::File { path: path.display().to_string(), error })
+    std::fs::read(path)
+        .map_err(|error| StreamFailure::File { path: path.display().to_string(), error })
 }
 
 fn failed(error: &tonic::transport::Error) -> StreamFailure {
@@ -145,7 +160,10 @@ mod tests {
             "passthrough://a/host:1",
             "unix:///socket",
         ] {
-            assert!(XdsTarget::parse(text).unwrap_err().contains(&format!("found `{text}`")), "{text}");
+            assert!(
+                XdsTarget::parse(text).unwrap_err().contains(&format!("found `{text}`")),
+                "{text}"
+            );
         }
     }
 }

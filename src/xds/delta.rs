@@ -10,7 +10,9 @@ use super::resource::{self, MAX_BYTES, MAX_RESOURCES, TYPE_URL};
 use super::{Acknowledgement, StreamFailure, Update, XdsProtocol, refusal};
 use crate::grpc::proto::envoy::config::core::v3::Node;
 use crate::grpc::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
-use crate::grpc::proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource};
+use crate::grpc::proto::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource,
+};
 use crate::policy::Source;
 
 /// Resources by name.
@@ -58,7 +60,11 @@ impl Delta {
     }
 
     /// Adds the changes of a response.
-    fn receive(&mut self, resources: Vec<Resource>, removed: &[String]) -> Result<(), StreamFailure> {
+    fn receive(
+        &mut self,
+        resources: Vec<Resource>,
+        removed: &[String],
+    ) -> Result<(), StreamFailure> {
         for name in removed {
             self.received.remove(name);
         }
@@ -92,7 +98,8 @@ impl XdsProtocol for Delta {
 
     fn open(&mut self) -> DeltaDiscoveryRequest {
         self.received.clone_from(&self.in_force);
-        let versions = self.in_force.iter().map(|(name, held)| (name.clone(), held.version.clone()));
+        let versions =
+            self.in_force.iter().map(|(name, held)| (name.clone(), held.version.clone()));
         DeltaDiscoveryRequest { initial_resource_versions: versions.collect(), ..self.request() }
     }
 
@@ -110,7 +117,11 @@ impl XdsProtocol for Delta {
         if !is_refusal {
             self.in_force.clone_from(&self.received);
         }
-        let request = DeltaDiscoveryRequest { response_nonce: response.nonce, error_detail, ..self.request() };
+        let request = DeltaDiscoveryRequest {
+            response_nonce: response.nonce,
+            error_detail,
+            ..self.request()
+        };
         Ok(Some(Acknowledgement { request, is_refusal }))
     }
 
@@ -130,7 +141,8 @@ mod tests {
     use prost_types::Any;
 
     fn resource(name: &str, version: &str) -> Resource {
-        let config = RateLimitConfig { name: name.into(), domain: name.into(), descriptors: vec![] };
+        let config =
+            RateLimitConfig { name: name.into(), domain: name.into(), descriptors: vec![] };
         let any = Any { type_url: TYPE_URL.to_owned(), value: config.encode_to_vec() };
         Resource { name: name.into(), version: version.into(), resource: Some(any) }
     }
@@ -162,7 +174,10 @@ mod tests {
     #[test]
     fn changes_add_up() {
         let mut delta = Delta::new(Node::default());
-        assert_eq!(take(&mut delta, vec![resource("b", "1"), resource("a", "1")], &[], false).unwrap(), ["a", "b"]);
+        assert_eq!(
+            take(&mut delta, vec![resource("b", "1"), resource("a", "1")], &[], false).unwrap(),
+            ["a", "b"]
+        );
         assert_eq!(take(&mut delta, vec![resource("c", "1")], &["a"], false).unwrap(), ["b", "c"]);
         assert_eq!(take(&mut delta, vec![], &["b", "c", "unknown"], false).unwrap(), [""; 0]);
     }
@@ -177,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_is_not_lost_when_the_rest_is_mended() {
+    fn a_rejected_update_is_applied_with_the_next_valid_one() {
         let mut delta = Delta::new(Node::default());
         let broken = Any { type_url: TYPE_URL.to_owned(), value: vec![0xff] };
         let broken = Resource { name: "a".into(), version: "1".into(), resource: Some(broken) };

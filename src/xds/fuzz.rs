@@ -20,7 +20,9 @@ use super::resource::TYPE_URL;
 use super::sotw::StateOfTheWorld;
 use super::{Update, XdsProtocol};
 use crate::grpc::proto::envoy::config::core::v3::Node;
-use crate::grpc::proto::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse, Resource};
+use crate::grpc::proto::envoy::service::discovery::v3::{
+    DeltaDiscoveryResponse, DiscoveryResponse, Resource,
+};
 use crate::policy::{CompileOptions, PolicyDialect, load};
 
 /// Reads responses, each preceded by its length. The first byte selects the variant of the
@@ -64,8 +66,11 @@ fn take<P: XdsProtocol>(protocol: &mut P, response: Option<P::Response>) -> usiz
     let Some(response) = response else { return 0 };
     let mut applied = 0;
     let mut apply = |update: Update| {
-        let options =
-            CompileOptions { merge_domains: true, dialect: PolicyDialect::Envoyproxy, ..CompileOptions::default() };
+        let options = CompileOptions {
+            merge_domains: true,
+            dialect: PolicyDialect::Envoyproxy,
+            ..CompileOptions::default()
+        };
         load(&update?, &options).map_err(|report| report.to_string())?;
         applied = 1;
         Ok(())
@@ -113,7 +118,8 @@ mod tests {
     /// Returns the seeds in `fuzz/seeds/xds`.
     fn seeds() -> Vec<Vec<u8>> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds/xds");
-        let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let mut paths: Vec<_> =
+            std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
         paths.sort();
         paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
     }

@@ -108,7 +108,9 @@ impl From<Status> for StreamFailure {
 fn cause(status: &Status) -> String {
     let causes = std::iter::successors(std::error::Error::source(status), |error| error.source());
     let cause = causes.last().map(ToString::to_string);
-    cause.filter(|cause| !status.message().contains(cause)).map_or(String::new(), |cause| format!(": {cause}"))
+    cause
+        .filter(|cause| !status.message().contains(cause))
+        .map_or(String::new(), |cause| format!(": {cause}"))
 }
 
 /// One variant of the protocol, with the state that is kept from one stream to the next.
@@ -149,7 +151,11 @@ struct Delayed<R> {
 
 /// Passes every change to `apply`, forever. If `apply` rejects one, its error is sent to the
 /// control plane.
-pub async fn follow(plane: ControlPlane, metrics: &Metrics, apply: impl FnMut(Update) -> Result<(), String> + Send) {
+pub async fn follow(
+    plane: ControlPlane,
+    metrics: &Metrics,
+    apply: impl FnMut(Update) -> Result<(), String> + Send,
+) {
     let node = plane.node();
     if plane.is_delta {
         XdsClient { plane, metrics, apply, protocol: Delta::new(node) }.run().await;
@@ -209,7 +215,8 @@ impl<P: XdsProtocol, A: FnMut(Update) -> Result<(), String>> XdsClient<'_, P, A>
             let Some(answer) = self.protocol.take(response, &mut self.apply)? else { continue };
             // Some control planes respond to a NACK with the same resources at once: delay all
             // consecutive NACKs but the first.
-            let wait = if answer.is_refusal && has_refused { refusals.next() } else { Duration::ZERO };
+            let wait =
+                if answer.is_refusal && has_refused { refusals.next() } else { Duration::ZERO };
             has_refused = answer.is_refusal;
             if !has_refused {
                 refusals.reset();
@@ -228,9 +235,14 @@ impl<P: XdsProtocol, A: FnMut(Update) -> Result<(), String>> XdsClient<'_, P, A>
 }
 
 /// Sends the pending request, if any.
-async fn send<R>(requests: &mpsc::Sender<R>, next: &mut Option<Delayed<R>>) -> Result<(), StreamFailure> {
+async fn send<R>(
+    requests: &mpsc::Sender<R>,
+    next: &mut Option<Delayed<R>>,
+) -> Result<(), StreamFailure> {
     match next.take() {
-        Some(Delayed { request, .. }) => requests.send(request).await.map_err(|_| StreamFailure::Ended),
+        Some(Delayed { request, .. }) => {
+            requests.send(request).await.map_err(|_| StreamFailure::Ended)
+        }
         None => Ok(()),
     }
 }
@@ -250,9 +262,12 @@ impl ControlPlane {
         Node {
             id: self.node_id.clone(),
             cluster: String::new(),
-            metadata: (!self.node_metadata.is_empty()).then(|| prost_types::Struct { fields: metadata.collect() }),
+            metadata: (!self.node_metadata.is_empty())
+                .then(|| prost_types::Struct { fields: metadata.collect() }),
             user_agent_name: "tollgate".to_owned(),
-            user_agent_version_type: Some(UserAgentVersionType::UserAgentVersion(env!("CARGO_PKG_VERSION").to_owned())),
+            user_agent_version_type: Some(UserAgentVersionType::UserAgentVersion(
+                env!("CARGO_PKG_VERSION").to_owned(),
+            )),
         }
     }
 }
@@ -261,8 +276,16 @@ impl ControlPlane {
 fn refusal(reason: &str) -> rpc::Status {
     let cut = reason.floor_char_boundary(MAX_REASON);
     let (shown, rest) = reason.split_at(cut);
-    let lines = if rest.is_empty() { shown } else { shown.rsplit_once('\n').map_or(shown, |(lines, _)| lines) };
+    let lines = if rest.is_empty() {
+        shown
+    } else {
+        shown.rsplit_once('\n').map_or(shown, |(lines, _)| lines)
+    };
     // envoyproxy/ratelimit sends code 0, which means success; the presence of a status makes it a
     // NACK.
-    rpc::Status { code: tonic::Code::InvalidArgument.into(), message: lines.trim_end().to_owned(), details: vec![] }
+    rpc::Status {
+        code: tonic::Code::InvalidArgument.into(),
+        message: lines.trim_end().to_owned(),
+        details: vec![],
+    }
 }

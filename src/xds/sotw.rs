@@ -50,12 +50,14 @@ impl XdsProtocol for StateOfTheWorld {
         if response.type_url != TYPE_URL {
             return Ok(None);
         }
-        let error_detail = apply(resource::read_all(&response.resources)).err().map(|reason| refusal(&reason));
+        let error_detail =
+            apply(resource::read_all(&response.resources)).err().map(|reason| refusal(&reason));
         let is_refusal = error_detail.is_some();
         if !is_refusal {
             self.version = response.version_info;
         }
-        let request = DiscoveryRequest { response_nonce: response.nonce, error_detail, ..self.request() };
+        let request =
+            DiscoveryRequest { response_nonce: response.nonce, error_detail, ..self.request() };
         Ok(Some(Acknowledgement { request, is_refusal }))
     }
 
@@ -83,26 +85,38 @@ mod tests {
     #[test]
     fn the_version_is_that_of_the_last_response_that_was_taken() {
         let mut asking = StateOfTheWorld::new(Node::default());
-        assert_eq!((asking.open().version_info.as_str(), asking.open().response_nonce.as_str()), ("", ""));
+        assert_eq!(
+            (asking.open().version_info.as_str(), asking.open().response_nonce.as_str()),
+            ("", "")
+        );
         let taken = asking.take(response("1", TYPE_URL), &mut |_| Ok(())).unwrap().unwrap();
-        assert_eq!((taken.request.version_info.as_str(), taken.request.response_nonce.as_str()), ("1", "nonce of 1"));
+        assert_eq!(
+            (taken.request.version_info.as_str(), taken.request.response_nonce.as_str()),
+            ("1", "nonce of 1")
+        );
         assert_eq!(taken.request.error_detail, None);
 
-        let refused = asking.take(response("2", TYPE_URL), &mut |_| Err("no".into())).unwrap().unwrap();
+        let refused =
+            asking.take(response("2", TYPE_URL), &mut |_| Err("no".into())).unwrap().unwrap();
         assert_eq!(
             (refused.request.version_info.as_str(), refused.request.response_nonce.as_str()),
             ("1", "nonce of 2")
         );
         let detail = refused.request.error_detail.unwrap();
         assert_eq!((detail.code, detail.message.as_str()), (3, "no"));
-        assert_eq!((asking.open().version_info.as_str(), asking.open().response_nonce.as_str()), ("1", ""));
+        assert_eq!(
+            (asking.open().version_info.as_str(), asking.open().response_nonce.as_str()),
+            ("1", "")
+        );
     }
 
     #[test]
-    fn what_is_of_another_type_is_not_for_us() {
+    fn resources_of_another_type_are_ignored() {
         let mut asking = StateOfTheWorld::new(Node::default());
         let clusters = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
-        let answer = asking.take(response("1", clusters), &mut |_| unreachable!("nothing to apply")).unwrap();
+        let answer = asking
+            .take(response("1", clusters), &mut |_| unreachable!("nothing to apply"))
+            .unwrap();
         assert!(answer.is_none());
     }
 
@@ -110,6 +124,9 @@ mod tests {
     fn a_long_reason_is_cut_at_a_line() {
         let reason = "a line of forty letters or thereabouts\n".repeat(100);
         let message = refusal(&reason).message;
-        assert!(message.len() <= super::super::MAX_REASON && message.ends_with("thereabouts"), "{message}");
+        assert!(
+            message.len() <= super::super::MAX_REASON && message.ends_with("thereabouts"),
+            "{message}"
+        );
     }
 }

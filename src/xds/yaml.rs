@@ -20,8 +20,14 @@ const MAX_NAME: usize = 200;
 /// Returns the policy of a resource under its name; `None` if the text has more than `room` bytes.
 pub(super) fn source(config: &RateLimitConfig, room: usize) -> Option<Source> {
     let name = [&config.name, &config.domain].into_iter().find(|name| !name.is_empty());
-    let printable = |letter: char| if is_invisible(letter) { char::REPLACEMENT_CHARACTER } else { letter };
-    let name = name.map_or("unnamed resource", |name| name).chars().take(MAX_NAME).map(printable).collect();
+    let printable =
+        |letter: char| if is_invisible(letter) { char::REPLACEMENT_CHARACTER } else { letter };
+    let name = name
+        .map_or("unnamed resource", |name| name)
+        .chars()
+        .take(MAX_NAME)
+        .map(printable)
+        .collect();
     let mut page = ConfigDocument { text: String::new(), room };
     page.line(0, &format!("domain: {}", quoted(&config.domain)));
     page.descriptors(0, &config.descriptors);
@@ -81,7 +87,10 @@ impl ConfigDocument {
         self.line(indent, "rate_limit:");
         let indent = indent.saturating_add(2);
         let unit = RateLimitUnit::try_from(limit.unit);
-        let unit = unit.map_or_else(|_| quoted(&limit.unit.to_string()), |unit| unit.as_str_name().to_lowercase());
+        let unit = unit.map_or_else(
+            |_| quoted(&limit.unit.to_string()),
+            |unit| unit.as_str_name().to_lowercase(),
+        );
         if limit.unlimited {
             self.line(indent, "unlimited: true");
         }
@@ -128,9 +137,12 @@ fn in_line(value: &Value) -> String {
         Some(Kind::NumberValue(number)) if number.is_finite() => number.to_string(),
         Some(Kind::NumberValue(_)) => "null".to_owned(),
         Some(Kind::StringValue(text)) => quoted(text),
-        Some(Kind::ListValue(list)) => format!("[{}]", joined(list.values.iter().map(in_line).collect())),
+        Some(Kind::ListValue(list)) => {
+            format!("[{}]", joined(list.values.iter().map(in_line).collect()))
+        }
         Some(Kind::StructValue(map)) => {
-            let pair = |(key, value): (&String, &Value)| format!("{}: {}", quoted(key), in_line(value));
+            let pair =
+                |(key, value): (&String, &Value)| format!("{}: {}", quoted(key), in_line(value));
             format!("{{{}}}", joined(map.fields.iter().map(pair).collect()))
         }
     }
@@ -145,7 +157,9 @@ fn quoted(text: &str) -> String {
             '"' | '\\' => quoted.extend(['\\', letter]),
             // Besides control characters: line breaks of YAML, and characters that it does not
             // allow.
-            '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => escape(&mut quoted, letter),
+            '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => {
+                escape(&mut quoted, letter)
+            }
             letter if letter.is_control() => escape(&mut quoted, letter),
             letter => quoted.push(letter),
         }

@@ -43,7 +43,8 @@ async fn probes_admin_and_store_have_file_descriptors_when_all_connections_are_i
     let limits = format!("ulimit -S -n 32 && ulimit -H -n {FILES}");
     let mut service = Tollgate::serve_within(&limits, &flags);
     let warned = |line: &str| {
-        line.contains("--max-connections 16384 exceeds the limit of open files (RLIMIT_NOFILE 320)").then_some(())
+        line.contains("--max-connections 16384 exceeds the limit of open files (RLIMIT_NOFILE 320)")
+            .then_some(())
     };
     service.process.wait_for_line("how many fit", warned);
     let web = Web::new(service.http);
@@ -53,7 +54,13 @@ async fn probes_admin_and_store_have_file_descriptors_when_all_connections_are_i
     assert!(client.hit("user", "ann").await);
 
     let mut held = silent(service.grpc).await;
-    becomes("all connections of gRPC are taken", PATIENCE, || cut(&service, "evicted"), |cut| *cut > 0).await;
+    becomes(
+        "all connections of gRPC are taken",
+        PATIENCE,
+        || cut(&service, "evicted"),
+        |cut| *cut > 0,
+    )
+    .await;
     held.extend(silent(service.http).await);
     held.extend(silent(service.admin).await);
     let web = web.afresh();
@@ -61,7 +68,9 @@ async fn probes_admin_and_store_have_file_descriptors_when_all_connections_are_i
     assert_eq!(web.get("/livez").await.status, 200);
     assert_eq!(web.get("/metrics").await.status, 200);
     assert_eq!(admin.get("/api/v1/status").await.status, 200);
-    assert!(web.metric("tollgate_http_connections_cut_total{port=\"http\",kind=\"idle\"}").await > 0);
+    assert!(
+        web.metric("tollgate_http_connections_cut_total{port=\"http\",kind=\"idle\"}").await > 0
+    );
     let asked = || client.ask(request(vec![descriptor(&[("user", "ann")])]));
     let _ = becomes("an idle connection gives way", PATIENCE, asked, Result::is_ok).await;
 
@@ -70,7 +79,9 @@ async fn probes_admin_and_store_have_file_descriptors_when_all_connections_are_i
     let asked = || client.ask(request(vec![descriptor(&[("user", "bob")])]));
     let _ = becomes("Redis is reached again", PATIENCE, asked, Result::is_ok).await;
     assert!(open_files(&service) <= FILES);
-    let failed = |line: &String| line.contains("failed to accept a connection") || line.contains("Too many open files");
+    let failed = |line: &String| {
+        line.contains("failed to accept a connection") || line.contains("Too many open files")
+    };
     assert!(!service.process.log().iter().any(failed), "files ran out");
     drop(held);
 }
@@ -80,7 +91,10 @@ fn too_few_file_descriptors_are_reported_at_startup() {
     let policies = Policies::of(&daily("user", 100));
     let serve = command(["serve", "--policy", policies.path().to_str().unwrap()]);
     let mut limited = std::process::Command::new("sh");
-    limited.args(["-c", "ulimit -n 60; exec \"$0\" \"$@\""]).arg(serve.get_program()).args(serve.get_args());
+    limited
+        .args(["-c", "ulimit -n 60; exec \"$0\" \"$@\""])
+        .arg(serve.get_program())
+        .args(serve.get_args());
     let ended = limited.args(quiet(&[])).output().unwrap();
     let told = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert_eq!(ended.status.code(), Some(1), "{told}");

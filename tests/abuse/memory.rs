@@ -6,7 +6,8 @@ use prost::Message as _;
 use tonic::Code;
 
 use crate::support::http2::{
-    CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, RESET, SETTINGS, WINDOW_UPDATE, fields, frame, headers,
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, RESET, SETTINGS, WINDOW_UPDATE,
+    fields, frame, headers,
 };
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
@@ -57,7 +58,11 @@ impl Measured {
     async fn is_bounded_with(&self, connections: usize, more: usize) {
         let other = Client::connect(self.service.grpc).await;
         // Refused while the budget is exhausted, if the call arrives in several pieces.
-        let code = other.ask(request(vec![descriptor(&[("other", "ann")])])).await.err().map(|status| status.code());
+        let code = other
+            .ask(request(vec![descriptor(&[("other", "ann")])]))
+            .await
+            .err()
+            .map(|status| status.code());
         assert!(matches!(code, None | Some(Code::ResourceExhausted)), "{code:?}");
         self.assert_bound(connections, more);
     }
@@ -99,7 +104,9 @@ fn streams() -> impl Iterator<Item = u32> {
 fn calls(path: &str, message: &[u8]) -> Vec<u8> {
     let headers = headers(path);
     let message = framed(message);
-    let call = |stream| [frame(HEADERS, END_HEADERS, stream, &headers), frame(DATA, END_STREAM, stream, &message)];
+    let call = |stream| {
+        [frame(HEADERS, END_HEADERS, stream, &headers), frame(DATA, END_STREAM, stream, &message)]
+    };
     streams().flat_map(call).flatten().collect()
 }
 
@@ -129,10 +136,12 @@ async fn responses_that_wait_for_a_window_are_within_the_budget() {
 async fn responses_that_wait_for_the_socket_are_within_the_budget() {
     let measured = Measured::serve(&[]).await;
     let window = frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0, 0, 0]);
-    let attack = [initial_window(0x7fff_ffff), window, calls(REFLECTION, &large_question())].concat();
+    let attack =
+        [initial_window(0x7fff_ffff), window, calls(REFLECTION, &large_question())].concat();
     let mut held = Vec::new();
     for _ in 0..10 {
-        let one = async { tokio::time::timeout(WRITE_TIME, measured.connections(10, &attack)).await };
+        let one =
+            async { tokio::time::timeout(WRITE_TIME, measured.connections(10, &attack)).await };
         held.extend(one.await);
     }
     measured.is_bounded_with(100, REFLECTION_ROOM).await;
@@ -164,8 +173,10 @@ async fn calls_that_are_only_begun_are_within_the_budget() {
 async fn resets_of_any_path_leak_nothing() {
     for path in [WATCH, "/no.such.Service/Method"] {
         let measured = Measured::serve(&[]).await;
-        let call =
-            |stream| [frame(HEADERS, END_HEADERS, stream, &headers(path)), frame(RESET, 0, stream, &CANCEL)].concat();
+        let call = |stream| {
+            [frame(HEADERS, END_HEADERS, stream, &headers(path)), frame(RESET, 0, stream, &CANCEL)]
+                .concat()
+        };
         let flood: Vec<u8> = (0..10_000).flat_map(|number| call(1 + 2 * number)).collect();
         let _held = measured.connections(10, &flood).await;
         // A client that does not read may not notice.
@@ -183,10 +194,12 @@ async fn long_header_lists_are_within_the_budget() {
     for path in [PATH, WATCH] {
         for list in [&one, &many] {
             let measured = Measured::serve(&[]).await;
-            let usual = [(":method", &b"POST"[..]), (":scheme", b"http"), (":path", path.as_bytes())];
+            let usual =
+                [(":method", &b"POST"[..]), (":scheme", b"http"), (":path", path.as_bytes())];
             let more = list.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
             let block = fields(&usual.into_iter().chain(more).collect::<Vec<_>>());
-            let attack: Vec<u8> = streams().flat_map(|stream| frame(HEADERS, END_HEADERS, stream, &block)).collect();
+            let attack: Vec<u8> =
+                streams().flat_map(|stream| frame(HEADERS, END_HEADERS, stream, &block)).collect();
             let _held = measured.connections(10, &attack).await;
             measured.is_bounded(10).await;
         }
@@ -197,7 +210,8 @@ async fn long_header_lists_are_within_the_budget() {
 async fn incomplete_frames_and_header_blocks_are_within_the_budget() {
     let partial = frame(DATA, 0, 1, &[0; 16_384]);
     let partial = [opened(&[1]), partial[..16_000].to_vec()].concat();
-    let block = [frame(HEADERS, 0, 1, &headers(PATH)), frame(CONTINUATION, 0, 1, &[0; 16_384])].concat();
+    let block =
+        [frame(HEADERS, 0, 1, &headers(PATH)), frame(CONTINUATION, 0, 1, &[0; 16_384])].concat();
     for attack in [partial, block] {
         let measured = Measured::serve(&[]).await;
         let _held = measured.connections(500, &attack).await;

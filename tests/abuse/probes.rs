@@ -52,7 +52,9 @@ async fn ask_on(address: SocketAddr, request: Vec<u8>) {
     let mut read = vec![0; 64 << 10];
     loop {
         let Ok(mut stream) = TcpStream::connect(address).await else { continue };
-        while stream.write_all(&request).await.is_ok() && stream.read(&mut read).await.is_ok_and(|count| count > 0) {}
+        while stream.write_all(&request).await.is_ok()
+            && stream.read(&mut read).await.is_ok_and(|count| count > 0)
+        {}
     }
 }
 
@@ -67,7 +69,9 @@ fn get(path: &str) -> Vec<u8> {
 
 /// Returns a policy with this many rules.
 fn rules(count: usize, begin: &str) -> String {
-    let rule = |number| format!("  - {{key: {begin}{number}, rate_limit: {{unit: day, requests_per_unit: 5}}}}\n");
+    let rule = |number| {
+        format!("  - {{key: {begin}{number}, rate_limit: {{unit: day, requests_per_unit: 5}}}}\n")
+    };
     format!("domain: test\ndescriptors:\n{}", (0..count).map(rule).collect::<String>())
 }
 
@@ -89,7 +93,10 @@ async fn silent_connections_do_not_delay_probes() {
     }
     are_answered(&service, "silent connections").await;
     let web = Web::new(service.http);
-    assert!(web.metric(r#"tollgate_http_connections_cut_total{port="http",kind="idle"}"#).await >= 3_000);
+    assert!(
+        web.metric(r#"tollgate_http_connections_cut_total{port="http",kind="idle"}"#).await
+            >= 3_000
+    );
     assert!(web.metric(r#"tollgate_http_connections{port="http"}"#).await <= 512);
 }
 
@@ -106,7 +113,8 @@ async fn clients_that_do_not_read_do_not_delay_probes_and_are_disconnected() {
     }
     are_answered(&service, "readers that do not read").await;
     let web = Web::new(service.http);
-    let cut = || web.metric(r#"tollgate_http_connections_cut_total{port="http",kind="unread_answers"}"#);
+    let cut =
+        || web.metric(r#"tollgate_http_connections_cut_total{port="http",kind="unread_answers"}"#);
     becomes("they are cut", 3 * PATIENCE, cut, |cut| *cut > 0).await;
 }
 
@@ -116,7 +124,8 @@ async fn large_bodies_of_json_do_not_delay_probes() {
     let _alone = no_other_load().await;
     let empty = r#"{"entries": [{"key": "a", "value": "b"}]},"#.repeat(1_500);
     let body = format!(r#"{{"domain": "test", "descriptors": [{}]}}"#, empty.trim_end_matches(','));
-    let head = format!("POST /json HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head =
+        format!("POST /json HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {}\r\n\r\n", body.len());
     assert!(body.len() < 64 << 10);
     let _askers = askers(32, service.http, &[head.as_bytes(), body.as_bytes()].concat());
     are_answered(&service, "large bodies of /json").await;
@@ -142,6 +151,8 @@ async fn large_candidate_policies_do_not_delay_probes() {
     let _alone = no_other_load().await;
     candidates.write("policy.yaml", &rules(20_000, "b"));
     are_answered(&service, "large candidate policies").await;
-    let tried = |line: &str| (line.contains("candidate policies loaded") && line.contains("20000")).then_some(());
+    let tried = |line: &str| {
+        (line.contains("candidate policies loaded") && line.contains("20000")).then_some(())
+    };
     service.process.wait_for_line("that they are tried", tried);
 }

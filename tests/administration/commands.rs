@@ -37,26 +37,46 @@ async fn denials_and_top_list_denied_callers() {
         (["--since", "2100-01-01T00:00:00Z"], "is in the future (now "),
     ] {
         let refused = run(&[&["denials", "--admin", &admin], &flags[..]].concat());
-        assert!(refused.status.code() == Some(2) && error(&refused).contains(reason), "{}", error(&refused));
+        assert!(
+            refused.status.code() == Some(2) && error(&refused).contains(reason),
+            "{}",
+            error(&refused)
+        );
     }
-    let json: Value = serde_json::from_str(&text(&run(&["denials", "--admin", &admin, "--json"]))).unwrap();
+    let json: Value =
+        serde_json::from_str(&text(&run(&["denials", "--admin", &admin, "--json"]))).unwrap();
     assert_eq!(json["denials"][0]["count"], 3);
     let top = text(&run(&["top", "--once", "--admin", &admin, "--order", "policy"]));
-    assert!(top.contains("ready") && top.contains("1 hit in 1d") && top.contains("user=ann"), "{top}");
-    let json: Value = serde_json::from_str(&text(&run(&["top", "--json", "--admin", &admin]))).unwrap();
-    assert_eq!((&json["top"]["denials"][0]["count"], &json["rules"]["total"]), (&3.into(), &1.into()));
+    assert!(
+        top.contains("ready") && top.contains("1 hit in 1d") && top.contains("user=ann"),
+        "{top}"
+    );
+    let json: Value =
+        serde_json::from_str(&text(&run(&["top", "--json", "--admin", &admin]))).unwrap();
+    assert_eq!(
+        (&json["top"]["denials"][0]["count"], &json["rules"]["total"]),
+        (&3.into(), &1.into())
+    );
 }
 
 #[tokio::test]
 async fn invisible_characters_are_escaped_in_tables_and_in_json() {
     let policy = "domain: \"te\\u202est\"\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 0, unit: day, record: [path] }\n";
     let service = Tollgate::serve(Policies::of(policy).path());
-    let descriptors = vec![descriptor(&[("user", "ann\u{202e}nimda")]), descriptor(&[("path", "/\u{2028}\u{9b}2J")])];
+    let descriptors = vec![
+        descriptor(&[("user", "ann\u{202e}nimda")]),
+        descriptor(&[("path", "/\u{2028}\u{9b}2J")]),
+    ];
     let asked = RateLimitRequest { domain: "te\u{202e}st".to_owned(), ..request(descriptors) };
     Client::connect(service.grpc).await.ask(asked).await.unwrap();
     let admin = format!("http://{}", service.admin);
-    let explained =
-        run(&["explain", "--policy", Policies::of(policy).path().to_str().unwrap(), "te\u{202e}st", "user=a"]);
+    let explained = run(&[
+        "explain",
+        "--policy",
+        Policies::of(policy).path().to_str().unwrap(),
+        "te\u{202e}st",
+        "user=a",
+    ]);
     let told = [
         run(&["denials", "--admin", &admin]),
         run(&["denials", "--admin", &admin, "--json"]),
@@ -67,10 +87,15 @@ async fn invisible_characters_are_escaped_in_tables_and_in_json() {
     ];
     for output in &told {
         let all = text(output) + &error(output);
-        let unseen = |letter: char| letter != '\n' && (letter.is_control() || "\u{202e}\u{2028}".contains(letter));
+        let unseen = |letter: char| {
+            letter != '\n' && (letter.is_control() || "\u{202e}\u{2028}".contains(letter))
+        };
         assert!(!all.contains(unseen) && all.contains("202e"), "{all:?}");
     }
-    assert!(text(&told[0]).contains(r"user=ann\u{202e}nimda") && text(&told[0]).contains(r"path=/\u{2028}\u{9b}2J"));
+    assert!(
+        text(&told[0]).contains(r"user=ann\u{202e}nimda")
+            && text(&told[0]).contains(r"path=/\u{2028}\u{9b}2J")
+    );
     let json: Value = serde_json::from_str(&text(&told[1])).unwrap();
     assert_eq!(json["denials"][0]["domain"], "te\u{202e}st", "JSON keeps its values");
 }
@@ -87,12 +112,26 @@ async fn a_token_file_readable_by_others_logs_a_warning() {
     let elsewhere = ask("0.0.0.0");
     assert_eq!(elsewhere.status.code(), Some(0), "{}", error(&elsewhere));
     assert_eq!(error(&elsewhere).matches("warning: ").count(), 1, "once: {}", error(&elsewhere));
-    assert!(error(&elsewhere).contains("over plain HTTP") && error(&elsewhere).contains("https://"));
+    assert!(
+        error(&elsewhere).contains("over plain HTTP") && error(&elsewhere).contains("https://")
+    );
     assert_eq!(error(&ask("127.0.0.1")), "");
-    let written =
-        run(&["top", "--once", "--admin", &format!("http://127.0.0.1:{port}"), "--token", "reader-0123456789"]);
-    assert!(error(&written).starts_with("warning: --token: a secret on the command line"), "{}", error(&written));
-    assert!(error(&written).contains("--token-file") && !error(&written).contains("reader-0123456789"));
+    let written = run(&[
+        "top",
+        "--once",
+        "--admin",
+        &format!("http://127.0.0.1:{port}"),
+        "--token",
+        "reader-0123456789",
+    ]);
+    assert!(
+        error(&written).starts_with("warning: --token: a secret on the command line"),
+        "{}",
+        error(&written)
+    );
+    assert!(
+        error(&written).contains("--token-file") && !error(&written).contains("reader-0123456789")
+    );
 }
 
 #[tokio::test]
@@ -112,7 +151,9 @@ async fn a_token_is_read_from_a_file() {
     let mine = ["--admin", &admin, "--token-file", mine.to_str().unwrap()];
     assert_eq!(run(&[&["denials"], &mine[..]].concat()).status.code(), Some(1));
     let refused = run(&[&["reload"], &mine[..]].concat());
-    assert!(refused.status.code() == Some(2) && error(&refused).contains("`bob` has read access only"));
+    assert!(
+        refused.status.code() == Some(2) && error(&refused).contains("`bob` has read access only")
+    );
     folder.write("mine", WRITER);
     let reloaded = run(&[&["reload"], &mine[..]].concat());
     assert!(text(&reloaded).starts_with("policies unchanged: version "), "{}", error(&reloaded));
@@ -131,7 +172,8 @@ async fn a_client_certificate_authenticates_and_its_name_is_logged() {
     let [certificate, key] = files(folder.path());
     let ca = folder.path().join("ca.crt");
     let [certificate, key, ca] = [&certificate, &key, &ca].map(|path| path.to_str().unwrap());
-    let flags = ["--admin-tls-cert", certificate, "--admin-tls-key", key, "--admin-tls-client-ca", ca];
+    let flags =
+        ["--admin-tls-cert", certificate, "--admin-tls-key", key, "--admin-tls-client-ca", ca];
     let policies = Policies::of(&daily("user", 1));
     let mut service = Tollgate::serve_with(policies.path(), &flags);
     let admin = format!("https://localhost:{}", service.admin.port());
@@ -139,7 +181,12 @@ async fn a_client_certificate_authenticates_and_its_name_is_logged() {
         let identity = identity.map(|folder| files(folder.path()));
         let mut arguments = vec!["reload", "--admin", &admin, "--ca", ca];
         if let Some([certificate, key]) = &identity {
-            arguments.extend(["--client-cert", certificate.to_str().unwrap(), "--client-key", key.to_str().unwrap()]);
+            arguments.extend([
+                "--client-cert",
+                certificate.to_str().unwrap(),
+                "--client-key",
+                key.to_str().unwrap(),
+            ]);
         }
         run(&arguments)
     };
@@ -155,15 +202,31 @@ async fn a_client_certificate_authenticates_and_its_name_is_logged() {
 
 #[test]
 fn an_unreachable_service_is_reported() {
-    let of_a_counter =
-        ["inspect test user=ann", "reset test user=ann", "refund 1 test user=ann", "grant 1 --for 1m test user=ann"];
+    let of_a_counter = [
+        "inspect test user=ann",
+        "reset test user=ann",
+        "refund 1 test user=ann",
+        "grant 1 --for 1m test user=ann",
+    ];
     for command in ["top", "denials", "reload"].into_iter().chain(of_a_counter) {
         let words: Vec<&str> = command.split(' ').collect();
         let told = run(&[words.as_slice(), &["--admin", "http://127.0.0.1:1"]].concat());
-        assert!(told.status.code() == Some(2) && error(&told).contains("http://127.0.0.1:1: "), "{}", error(&told));
-        assert!(error(&told).contains("set the address with --admin URL or TOLLGATE_ADMIN"), "{}", error(&told));
+        assert!(
+            told.status.code() == Some(2) && error(&told).contains("http://127.0.0.1:1: "),
+            "{}",
+            error(&told)
+        );
+        assert!(
+            error(&told).contains("set the address with --admin URL or TOLLGATE_ADMIN"),
+            "{}",
+            error(&told)
+        );
         let told = run(&[words.as_slice(), &["--admin", "127.0.0.1:6070"]].concat());
-        assert!(told.status.code() == Some(2) && error(&told).contains("127.0.0.1:6070: "), "{}", error(&told));
+        assert!(
+            told.status.code() == Some(2) && error(&told).contains("127.0.0.1:6070: "),
+            "{}",
+            error(&told)
+        );
     }
 }
 

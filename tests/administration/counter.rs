@@ -1,20 +1,16 @@
 //! One counter through the API and the command line: inspect, reset, refund, grant.
 
-use std::process::{Output, Stdio};
-
 use serde_json::{Value, json};
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
-use super::{READER, WRITER, guarded, json as told, text};
+use super::counter_commands::said;
+use super::{guarded, json as told, text};
 use crate::support::policy::{Policies, yearly};
 use crate::support::rls::{Client, descriptor};
 use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::{Reply, Web};
 
-/// A value with characters that are special to shells, to the command line's grammar and to
-/// terminals.
-const ANN_ONEIL: &str = "ann o'neil, \\ \u{7}";
 const ANN: &str = "/api/v1/counter?domain=test&descriptor=user=ann";
 
 #[tokio::test]
@@ -36,15 +32,27 @@ async fn a_counter_shows_its_state_and_its_changes() {
         (&json!("user"), &json!("user=ann"), &json!("2 hits in 365d"))
     );
     let window = &used["state"]["windows"][0];
-    assert_eq!((&window["used"], &window["remaining"], &used["denials"]["count"]), (&json!(2), &json!(0), &json!(2)));
+    assert_eq!(
+        (&window["used"], &window["remaining"], &used["denials"]["count"]),
+        (&json!(2), &json!(0), &json!(2))
+    );
     assert_eq!(used["state"]["retry_at"], window["reset_at"]);
     assert!(text(&used["state"]["at"]) < text(&window["reset_at"]), "{used}");
     let granted = done(&admin, "grant", json!({"hits": 3, "for": "1h"})).await;
-    assert_eq!((&granted["before"]["remaining"], &granted["after"]["remaining"]), (&json!(0), &json!(3)));
-    assert_eq!((&granted["elsewhere_within_us"], &granted["key"]), (&Value::Null, &json!("user=ann")));
+    assert_eq!(
+        (&granted["before"]["remaining"], &granted["after"]["remaining"]),
+        (&json!(0), &json!(3))
+    );
+    assert_eq!(
+        (&granted["elsewhere_within_us"], &granted["key"]),
+        (&Value::Null, &json!("user=ann"))
+    );
     assert!(text(&granted["elsewhere"]).contains("this process only"), "{granted}");
     let grant = &granted["after"]["grant"];
-    assert!(grant["remaining"] == 3 && text(&granted["after"]["at"]) < text(&grant["until"]), "{grant}");
+    assert!(
+        grant["remaining"] == 3 && text(&granted["after"]["at"]) < text(&grant["until"]),
+        "{grant}"
+    );
     assert_eq!([true, true, true, false], hits(&client).await);
     assert_eq!(
         told(&admin, ANN).await["state"]["windows"],
@@ -58,7 +66,10 @@ async fn a_counter_shows_its_state_and_its_changes() {
     );
     assert_eq!([true, false], hits(&client).await);
     let reset = done(&admin, "reset", json!({})).await;
-    assert_eq!((&reset["before"]["windows"][0]["used"], &reset["after"]["windows"][0]["used"]), (&json!(2), &json!(0)));
+    assert_eq!(
+        (&reset["before"]["windows"][0]["used"], &reset["after"]["windows"][0]["used"]),
+        (&json!(2), &json!(0))
+    );
     assert_eq!([true, true, false], hits(&client).await);
     let ended = done(&admin, "grant", json!({"hits": 0, "for": "1s"})).await;
     assert_eq!((&ended["before"]["grant"], &ended["after"]["grant"]), (&Value::Null, &Value::Null));
@@ -82,7 +93,8 @@ async fn remaining_hits_are_those_that_a_request_would_be_admitted_with() {
             (&json!(admits), &json!(3)),
             "{hits}: {peeked}"
         );
-        let many = RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&[("user", "ann")]) };
+        let many =
+            RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&[("user", "ann")]) };
         let status = client.status(many).await;
         assert_eq!(status.code() == Code::Ok, admits, "{hits}");
     }
@@ -91,10 +103,13 @@ async fn remaining_hits_are_those_that_a_request_would_be_admitted_with() {
 #[tokio::test]
 async fn a_counter_of_hashed_values_is_found_by_value_and_shown_by_hash() {
     let limit = "{ requests_per_unit: 1, unit: year, hash_values: true }";
-    let policies = Policies::of(&format!("domain: test\ndescriptors: [{{ key: user, rate_limit: {limit} }}]\n"));
+    let policies = Policies::of(&format!(
+        "domain: test\ndescriptors: [{{ key: user, rate_limit: {limit} }}]\n"
+    ));
     policies.write("key", "a secret of sixteen bytes");
     let key = policies.file("key").display().to_string();
-    let mut service = Tollgate::serve_with(&policies.file("policy.yaml"), &["--hash-key-file", &key]);
+    let mut service =
+        Tollgate::serve_with(&policies.file("policy.yaml"), &["--hash-key-file", &key]);
     let client = Client::connect(service.grpc).await;
     let admin = Web::new(service.admin);
     assert_eq!([true, false], hits(&client).await);
@@ -105,7 +120,11 @@ async fn a_counter_of_hashed_values_is_found_by_value_and_shown_by_hash() {
     assert_eq!(text(&done(&admin, "reset", json!({})).await["key"]), hashed);
     assert_eq!([true], hits(&client).await);
     let by_hash = admin.get(&format!("/api/v1/counter?domain=test&descriptor={hashed}")).await;
-    assert!(by_hash.status == 404 && by_hash.body.contains("cannot be looked up by hash"), "{}", by_hash.body);
+    assert!(
+        by_hash.status == 404 && by_hash.body.contains("cannot be looked up by hash"),
+        "{}",
+        by_hash.body
+    );
     service.terminate();
     let log = service.process.last_words();
     assert!(log.contains(hashed) && !log.contains("ann"), "{log}");
@@ -121,22 +140,57 @@ async fn invalid_changes_are_refused_with_the_reason() {
     let admin = Web::new(service.admin);
     for (what, body, status, reason) in [
         ("reset", json!({"domain": "test", "descriptor": "nothing=here"}), 404, "no rule"),
-        ("reset", json!({"domain": "other", "descriptor": "user=ann"}), 404, "no policy for domain `other`"),
+        (
+            "reset",
+            json!({"domain": "other", "descriptor": "user=ann"}),
+            404,
+            "no policy for domain `other`",
+        ),
         ("reset", json!({"domain": "test", "descriptor": "free=x"}), 404, "has no limit"),
         ("reset", json!({"domain": "test", "descriptor": "banned=x"}), 409, "has no counter"),
-        ("refund", json!({"domain": "test", "descriptor": "user=ann", "hits": 0}), 400, "at least 1"),
+        (
+            "refund",
+            json!({"domain": "test", "descriptor": "user=ann", "hits": 0}),
+            400,
+            "at least 1",
+        ),
         ("refund", json!({"domain": "test", "descriptor": "user=ann"}), 422, "hits"),
-        ("grant", json!({"domain": "test", "descriptor": "user=ann", "hits": 1}), 400, "either `for` or `until`"),
-        ("grant", json!({"domain": "test", "descriptor": "user=ann", "hits": 1, "for": "soon"}), 400, "found `soon`"),
-        ("grant", json!({"domain": "test", "descriptor": "user=ann", "hits": 1, "for": "-1m"}), 400, "found `-1m`"),
-        ("grant", json!({"domain": "test", "descriptor": "user=ann", "hits": 1, "for": "9000h"}), 400, "within 366d"),
+        (
+            "grant",
+            json!({"domain": "test", "descriptor": "user=ann", "hits": 1}),
+            400,
+            "either `for` or `until`",
+        ),
+        (
+            "grant",
+            json!({"domain": "test", "descriptor": "user=ann", "hits": 1, "for": "soon"}),
+            400,
+            "found `soon`",
+        ),
+        (
+            "grant",
+            json!({"domain": "test", "descriptor": "user=ann", "hits": 1, "for": "-1m"}),
+            400,
+            "found `-1m`",
+        ),
+        (
+            "grant",
+            json!({"domain": "test", "descriptor": "user=ann", "hits": 1, "for": "9000h"}),
+            400,
+            "within 366d",
+        ),
         (
             "grant",
             json!({"domain": "test", "descriptor": "user=ann", "hits": 1, "until": "2020-01-01T00:00:00Z"}),
             400,
             "in the future",
         ),
-        ("grant", json!({"domain": "test", "descriptor": "user=ann", "hits": -1, "for": "1m"}), 422, "hits"),
+        (
+            "grant",
+            json!({"domain": "test", "descriptor": "user=ann", "hits": -1, "for": "1m"}),
+            422,
+            "hits",
+        ),
     ] {
         let reply = post(&admin, what, &[], &body).await;
         assert!(
@@ -146,6 +200,16 @@ async fn invalid_changes_are_refused_with_the_reason() {
             reply.body
         );
     }
+}
+
+#[tokio::test]
+async fn a_counter_that_cannot_be_shown_is_refused_with_the_reason() {
+    let policy = format!(
+        "{}  - key: banned\n    rate_limit: {{ requests_per_unit: 0, unit: year }}\n",
+        yearly("user", 2)
+    );
+    let service = Tollgate::serve(Policies::of(&policy).path());
+    let admin = Web::new(service.admin);
     for (query, status, reason) in [
         ("domain=test&descriptor=banned=x", 409, "is a ban"),
         ("domain=test&descriptor=nothing=here", 404, "no rule"),
@@ -153,7 +217,12 @@ async fn invalid_changes_are_refused_with_the_reason() {
         ("domain=test&descriptor=user=%E2%80%A6", 400, "truncated"),
     ] {
         let reply = admin.get(&format!("/api/v1/counter?{query}")).await;
-        assert!(reply.status == status && reply.body.contains(reason), "{query}: {} {}", reply.status, reply.body);
+        assert!(
+            reply.status == status && reply.body.contains(reason),
+            "{query}: {} {}",
+            reply.status,
+            reply.body
+        );
     }
 }
 
@@ -167,7 +236,8 @@ async fn unknown_denials_are_reported_as_unknown() {
     let found = told(&admin, ANN).await;
     assert_eq!(found["denials"], Value::Null);
     assert!(text(&found["denials_missing"]).contains("--denial-journal is off"), "{found}");
-    let inspected = output(["inspect", "test", "user=ann", "--admin", &format!("http://{}", service.admin)]);
+    let inspected =
+        output(["inspect", "test", "user=ann", "--admin", &format!("http://{}", service.admin)]);
     let inspected = said(&inspected);
     assert!(inspected.contains("denials   none recorded"), "{inspected}");
     assert!(inspected.contains("some may be missing: denials are not recorded"), "{inspected}");
@@ -185,133 +255,22 @@ async fn read_rights_allow_inspection_and_every_change_is_logged() {
     let body = json!({"domain": "test", "descriptor": "user=ann", "hits": 5, "for": "10m"});
     assert_eq!(post(&admin, "grant", &[], &body).await.status, 401);
     let refused = post(&admin, "grant", &[reader], &body).await;
-    assert!(refused.status == 403 && refused.body.contains("has read access only"), "{}", refused.body);
+    assert!(
+        refused.status == 403 && refused.body.contains("has read access only"),
+        "{}",
+        refused.body
+    );
     assert_eq!(post(&admin, "grant", &[writer], &body).await.status, 200);
     let done = service.process.wait_for_line("that ann has granted", |line| {
         let line: Value = serde_json::from_str(line).ok()?;
         let fields = &line["fields"];
-        let is_it = line["target"] == "audit" && fields["who"] == "ann" && fields["path"] == "/api/v1/counter/grant";
+        let is_it = line["target"] == "audit"
+            && fields["who"] == "ann"
+            && fields["path"] == "/api/v1/counter/grant";
         is_it.then(|| fields["done"].as_str().unwrap().to_owned())
     });
-    let expected =
-        "counter user=ann of rule user in domain test: 5 hits granted for 10m; 2 hits remaining before, 5 after";
+    let expected = "counter user=ann of rule user in domain test: 5 hits granted for 10m; 2 hits remaining before, 5 after";
     assert_eq!(done, expected);
-}
-
-#[tokio::test]
-async fn each_command_suggests_the_next_from_a_denial_to_a_grant() {
-    let folder = Policies::of(&yearly("user", 1));
-    let service = guarded(&folder, &[]);
-    let client = Client::connect(service.grpc).await;
-    folder.write("mine", WRITER);
-    let admin = format!("http://{}", service.admin);
-    let mine = folder.file("mine");
-    let server = ["--admin", admin.as_str(), "--token-file", mine.to_str().unwrap()];
-    for _ in 0..3 {
-        client.hit("user", ANN_ONEIL).await;
-    }
-    let denials = said(&output([&["denials", "--key", "user=ann"], &server[..]].concat()));
-    let next = commands(&denials);
-    let [inspect] = next.as_slice() else { panic!("{denials}") };
-    let inspected = by_shell(inspect);
-    assert_eq!(inspected.status.code(), Some(1), "{}", said(&inspected));
-    let told = said(&inspected);
-    for part in [
-        r"user=ann o'neil\, \\ \u{7} in test",
-        "1 hit in 365d, fixed_window",
-        "no hits remaining; retry at",
-        "3 of 1 hit in 365d; 0 remaining",
-        "2 times from",
-        "used by   callers not recorded",
-        "To admit the next hit:",
-    ] {
-        assert!(told.contains(part), "{part} is not in\n{told}");
-    }
-    let next = commands(&told);
-    let [grant, reset] = next.as_slice() else { panic!("{told}") };
-    let granted = by_shell(grant);
-    assert!(granted.status.success() && said(&granted).contains("10 until"), "{}", said(&granted));
-    assert!(said(&granted).contains("note: remaining is the maximum for one request"), "{}", said(&granted));
-    assert!(client.hit("user", ANN_ONEIL).await);
-    let room = by_shell(inspect);
-    assert!(
-        room.status.success()
-            && said(&room).contains("state     9 hits remaining")
-            && said(&room).contains("granted   9 hits remaining")
-    );
-    let done = by_shell(reset);
-    assert!(done.status.success() && said(&done).contains("note: "), "{}", said(&done));
-    let json = by_shell(&format!("{inspect} --json"));
-    let json: Value = serde_json::from_str(&said(&json)).unwrap();
-    assert_eq!((&json["state"]["remaining"], &json["state"]["grant"]), (&json!(1), &Value::Null));
-    assert!(client.hit("user", ANN_ONEIL).await);
-    let refunded = by_shell(&reset.replace("reset", "refund 1"));
-    assert!(refunded.status.success(), "{}", String::from_utf8_lossy(&refunded.stderr));
-    assert!(client.hit("user", ANN_ONEIL).await);
-    folder.write("mine", READER);
-    let refused = by_shell(reset);
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("has read access only"));
-}
-
-/// Extracts the `tollgate` command lines that a text suggests.
-fn commands(text: &str) -> Vec<String> {
-    let all = text.lines().filter_map(|line| line.split_once("  tollgate ").map(|(_, words)| words.to_owned()));
-    all.collect()
-}
-
-fn by_shell(words: &str) -> Output {
-    let line = format!("{} {words}", env!("CARGO_BIN_EXE_tollgate"));
-    std::process::Command::new("sh").args(["-c", &line]).output().unwrap()
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-#[tokio::test]
-async fn the_proposed_grant_suffices_and_a_mistaken_one_is_reported() {
-    let policy = "domain: test\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 20, unit: hour, charge: admitted, record: [path] }\n  - key: banned\n    rate_limit: { requests_per_unit: 0, unit: day }\n";
-    let service = Tollgate::serve(Policies::of(policy).path());
-    let admin = format!("http://{}", service.admin);
-    let grpc = service.grpc.to_string();
-    let hit = |hits: &str| output(["hit", &grpc, "test", r"user=o\,neil", "path=/a", "--hits", hits]);
-    assert!(said(&hit("25")).contains("a request of 25 hits exceeds the limit"));
-    let ask = |command: &str| by_shell(&format!("{command} --admin {admin} test 'user=o\\,neil'"));
-    let told = said(&ask("inspect"));
-    assert!(
-        told.contains("A request of 25 hits can never be admitted by the limit (20 hits in 1h)")
-            && told.contains("  tollgate grant 25 --for"),
-        "{told}"
-    );
-    let granted = said(&by_shell(&commands(&told)[0]));
-    assert!(granted.contains("note: the counter is unused, or has reset"), "{granted}");
-    let again = said(&ask("inspect"));
-    assert!(again.contains("  tollgate grant 50 --for 10m"), "a live grant is never lowered: {again}");
-    assert_eq!((hit("25").status.code(), hit("20").status.code(), hit("1").status.code()), (Some(0), Some(0), Some(1)));
-    let peek = hit("0");
-    assert!(peek.status.code() == Some(1) && said(&peek).contains("the next hit is denied"), "{}", said(&peek));
-    assert!(said(&ask("refund 100")).contains("note: only 20 hits were used"));
-    let bare = said(&by_shell(&format!("reset --admin {admin} test user")));
-    assert!(bare.contains("note: `user` has no value") && bare.contains("check the key"), "{bare}");
-    for key in ["path=/a", "user=o,neil"] {
-        let denials = said(&output(["denials", "--admin", &admin, "--key", key]));
-        assert!(denials.contains("recent callers: path=/a") && denials.contains("20 in 1h"), "{denials}");
-    }
-    assert_eq!(output(["hit", &grpc, "test", "banned=x"]).status.code(), Some(1));
-    let ban = said(&output(["denials", "--admin", &admin, "--key", "banned"]));
-    assert!(ban.contains("only a policy change") && commands(&ban).is_empty(), "{ban}");
-}
-
-#[test]
-fn a_closed_output_does_not_panic() {
-    let service = Tollgate::serve(Policies::of(&yearly("user", 2)).path());
-    let words = ["hit", &service.grpc.to_string(), "test", "user=ann", "--count", "3"];
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"));
-    let mut hit = command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    drop(hit.stdout.take());
-    let ended = hit.wait_with_output().unwrap();
-    assert_eq!((ended.status.code(), String::from_utf8_lossy(&ended.stderr).as_ref()), (Some(0), ""));
 }
 
 async fn hits<const N: usize>(client: &Client) -> [bool; N] {

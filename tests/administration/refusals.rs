@@ -27,7 +27,10 @@ async fn wrong_tokens_are_counted_and_logged_with_the_peer_but_not_the_token() {
     let mut service = guarded(&folder, &[]);
     let admin = Web::new(service.admin);
     let wrong = ("authorization", "Bearer not-one-of-those");
-    assert_eq!(admin.get_with("/api/v1/policies", &[(wrong.0, wrong.1.as_bytes())]).await.status, 401);
+    assert_eq!(
+        admin.get_with("/api/v1/policies", &[(wrong.0, wrong.1.as_bytes())]).await.status,
+        401
+    );
     assert_eq!(reload(&admin, &[wrong]).await.status, 401);
     assert_eq!(admin.get("/api/v1/policies").await.status, 401);
     assert_eq!(reload(&admin, &[("authorization", "Bearer reader-0123456789")]).await.status, 403);
@@ -37,10 +40,12 @@ async fn wrong_tokens_are_counted_and_logged_with_the_peer_but_not_the_token() {
     }
     service.process.wait_for_line("the write", |line| line.contains("ann").then_some(()));
     let lines = audit(&service);
-    let is_of_peer = |fields: &Value| fields["peer"].as_str().is_some_and(|peer| peer.starts_with("127.0.0.1:"));
+    let is_of_peer =
+        |fields: &Value| fields["peer"].as_str().is_some_and(|peer| peer.starts_with("127.0.0.1:"));
     assert!(lines.iter().all(is_of_peer), "{lines:?}");
-    let told =
-        |message: &str, kind: &str| lines.iter().any(|fields| fields["message"] == message && fields["kind"] == kind);
+    let told = |message: &str, kind: &str| {
+        lines.iter().any(|fields| fields["message"] == message && fields["kind"] == kind)
+    };
     assert!(told("audit: read refused", "unknown_token"), "{lines:?}");
     assert!(told("audit: write refused", "unknown_token"), "{lines:?}");
     assert!(told("audit: write refused", "read_only"), "{lines:?}");
@@ -55,7 +60,13 @@ async fn a_flood_of_refusals_is_counted_and_its_log_is_throttled() {
     let service = guarded(&folder, &[]);
     let admin = Web::new(service.admin);
     for _ in 0..300 {
-        assert_eq!(admin.get_with("/api/v1/me", &[("authorization", b"Bearer not-one-of-those")]).await.status, 401);
+        assert_eq!(
+            admin
+                .get_with("/api/v1/me", &[("authorization", b"Bearer not-one-of-those")])
+                .await
+                .status,
+            401
+        );
     }
     assert_eq!(refused(&service, "unknown_token").await, 300);
     let lines = audit(&service).len();
@@ -69,7 +80,9 @@ async fn logged_request_texts_have_a_bounded_length() {
     let mut service = Tollgate::serve(Policies::of(&daily("user", 2)).path());
     let host = "a".repeat(10_000);
     let path = "b".repeat(4_000);
-    let request = format!("POST /api/v1/counter/reset?{path} HTTP/1.1\r\nhost: {host}\r\ncontent-length: 0\r\n\r\n");
+    let request = format!(
+        "POST /api/v1/counter/reset?{path} HTTP/1.1\r\nhost: {host}\r\ncontent-length: 0\r\n\r\n"
+    );
     let mut stream = TcpStream::connect(service.admin).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = vec![0; 64 << 10];
@@ -77,7 +90,8 @@ async fn logged_request_texts_have_a_bounded_length() {
     let answer = String::from_utf8_lossy(&answer[..read]).into_owned();
     assert!(answer.starts_with("HTTP/1.1 421 ") && answer.len() < 2_000, "{answer}");
     assert_eq!(refused(&service, "host").await, 1);
-    let line =
-        service.process.wait_for_line("the refusal", |line| line.contains("write refused").then(|| line.to_owned()));
+    let line = service.process.wait_for_line("the refusal", |line| {
+        line.contains("write refused").then(|| line.to_owned())
+    });
     assert!(line.len() < 1_500 && line.contains("(10000 bytes)"), "{} bytes: {line}", line.len());
 }

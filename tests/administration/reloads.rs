@@ -14,13 +14,22 @@ async fn loads(admin: &Web) -> Vec<(String, bool)> {
     let told = json(admin, "/api/v1/reloads").await;
     let loads = told["reloads"].as_array().unwrap();
     assert_eq!(told["total"], loads.len());
-    loads.iter().map(|load| (load["by"].as_str().unwrap().to_owned(), load["is_loaded"] == true)).collect()
+    loads
+        .iter()
+        .map(|load| (load["by"].as_str().unwrap().to_owned(), load["is_loaded"] == true))
+        .collect()
 }
 
 /// Waits until the latest load has this trigger and result.
 async fn until_first(admin: &Web, by: &str, is_loaded: bool) -> Value {
     let wanted = (by.to_owned(), is_loaded);
-    becomes(&format!("a load by {by}"), PATIENCE, || loads(admin), |loads| loads.first() == Some(&wanted)).await;
+    becomes(
+        &format!("a load by {by}"),
+        PATIENCE,
+        || loads(admin),
+        |loads| loads.first() == Some(&wanted),
+    )
+    .await;
     json(admin, "/api/v1/reloads").await["reloads"][0].clone()
 }
 
@@ -35,7 +44,10 @@ async fn each_load_is_reported_once_with_its_differences() {
     policies.write("policy.yaml", &daily("user", 5));
     let changed = until_first(&admin, "files", true).await;
     let changes = changed["changes"].as_str().unwrap();
-    assert!(changes.contains("rule `user` changed") && changes.contains("2 hits in 1d -> 5 hits in 1d"), "{changes}");
+    assert!(
+        changes.contains("rule `user` changed") && changes.contains("2 hits in 1d -> 5 hits in 1d"),
+        "{changes}"
+    );
     assert!(changed["before"].is_string() && changed["before"] != changed["version"], "{changed}");
 
     policies.write("policy.yaml", "domain: test\ndescriptors: 7\n");
@@ -59,8 +71,10 @@ async fn each_load_is_reported_once_with_its_differences() {
     let all = loads(&admin).await;
     assert_eq!(all.len(), since.len() + 1, "the change that was asked for is told once: {all:?}");
     let metrics = web.get("/metrics").await.body;
-    let counted =
-        format!("tollgate_policy_loads_total{{kind=\"loaded\"}} {}", all.iter().filter(|load| load.1).count());
+    let counted = format!(
+        "tollgate_policy_loads_total{{kind=\"loaded\"}} {}",
+        all.iter().filter(|load| load.1).count()
+    );
     assert!(metrics.contains(&counted), "{counted}\n{metrics}");
 }
 

@@ -29,20 +29,35 @@ async fn servers_are_listed_with_their_clients_and_reports() {
     let is_known = |servers: &Value| servers[0]["connected"] == 3 && servers[0]["told"].is_object();
     let servers_told = becomes("the server has told of itself", PATIENCE, servers, is_known).await;
     let server = &servers_told[0];
-    assert_eq!((&server["workers"], &server["breakers_open"]), (&json!(3), &json!(0)), "two workers and HTTP");
-    assert_eq!((&server["told"]["role"], &server["told"]["evicted_keys"]), (&json!("master"), &json!(0)));
+    assert_eq!(
+        (&server["workers"], &server["breakers_open"]),
+        (&json!(3), &json!(0)),
+        "two workers and HTTP"
+    );
+    assert_eq!(
+        (&server["told"]["role"], &server["told"]["evicted_keys"]),
+        (&json!("master"), &json!(0))
+    );
     let address = server["address"].as_str().unwrap();
     assert_eq!(http.metric(&format!("tollgate_store_evicted_keys{{node=\"{address}\"}}")).await, 0);
-    assert!(http.metric(&format!("tollgate_store_call_duration_seconds_count{{node=\"{address}\"}}")).await > 0);
+    assert!(
+        http.metric(&format!("tollgate_store_call_duration_seconds_count{{node=\"{address}\"}}"))
+            .await
+            > 0
+    );
     assert_eq!(told(&admin, "/api/v1/status").await["degraded"], json!([]));
     redis.kill();
     let degraded = || async { told(&admin, "/api/v1/status").await["degraded"].clone() };
-    let is_told =
-        |degraded: &Value| degraded[0].as_str().is_some_and(|text| text.contains("0 of 3 workers are connected"));
+    let is_told = |degraded: &Value| {
+        degraded[0].as_str().is_some_and(|text| text.contains("0 of 3 workers are connected"))
+    };
     becomes("the loss is told", PATIENCE, degraded, is_told).await;
     let tried = json!({"domain": "test", "descriptors": [{"entries": [{"key": "tenant", "value": "acme"}]}]});
     let headers = [("content-type", "application/json")];
-    assert_eq!(admin.send_with("POST", "/api/v1/try", &headers, tried.to_string()).await.status, 503);
+    assert_eq!(
+        admin.send_with("POST", "/api/v1/try", &headers, tried.to_string()).await.status,
+        503
+    );
 }
 
 #[tokio::test]
@@ -54,7 +69,10 @@ async fn top_users_of_a_counter_are_listed_or_the_reason_why_not() {
 }
 
 async fn who_used_it_up_at(store: &str) {
-    let service = Tollgate::serve_with(Policies::of(POLICY).path(), &["--store", store, "--store-timeout", "15s"]);
+    let service = Tollgate::serve_with(
+        Policies::of(POLICY).path(),
+        &["--store", store, "--store-timeout", "15s"],
+    );
     ready(&service).await;
     let admin = Web::new(service.admin);
     let client = Client::connect(service.grpc).await;
@@ -67,7 +85,10 @@ async fn who_used_it_up_at(store: &str) {
     }
     let who = told(&admin, "/api/v1/who?domain=test&descriptor=tenant=acme").await;
     let tally = |who, charged| json!({"who": who, "charged": charged, "denied": 0});
-    assert_eq!(who, json!({"rule": "tenant", "tallies": [tally("user=ann", 2), tally("user=bob", 1)]}));
+    assert_eq!(
+        who,
+        json!({"rule": "tenant", "tallies": [tally("user=ann", 2), tally("user=bob", 1)]})
+    );
     for (query, status, reason) in [
         ("domain=other&descriptor=tenant=acme", 404, "no policy for domain `other`"),
         ("domain=test&descriptor=nothing=here", 404, "no rule"),
@@ -75,21 +96,40 @@ async fn who_used_it_up_at(store: &str) {
         ("descriptor=free=x", 400, "domain"),
     ] {
         let reply = admin.get(&format!("/api/v1/who?{query}")).await;
-        assert!(reply.status == status && reply.body.contains(reason), "{query}: {} {}", reply.status, reply.body);
+        assert!(
+            reply.status == status && reply.body.contains(reason),
+            "{query}: {} {}",
+            reply.status,
+            reply.body
+        );
     }
     for user in ["bob", "bob", "cy"] {
         hit(user).await;
     }
     let by_command = |command: &str| {
-        let output = output([command, "--admin", &format!("http://{}", service.admin), "test", "tenant=acme"]);
+        let output = output([
+            command,
+            "--admin",
+            &format!("http://{}", service.admin),
+            "test",
+            "tenant=acme",
+        ]);
         String::from_utf8(output.stdout).unwrap()
     };
     let lines = [[3, 0], [2, 0], [0, 1]].into_iter().zip(["bob", "ann", "cy"]);
-    let lines = lines.map(|([charged, denied], user)| format!("{charged:>12} {denied:>12}  user={user}\n"));
-    assert_eq!(by_command("who").split_once("caller\n").unwrap().1, lines.collect::<String>(), "{store}");
+    let lines =
+        lines.map(|([charged, denied], user)| format!("{charged:>12} {denied:>12}  user={user}\n"));
+    assert_eq!(
+        by_command("who").split_once("caller\n").unwrap().1,
+        lines.collect::<String>(),
+        "{store}"
+    );
     assert!(by_command("inspect").contains("user=bob: 3 charged, 0 denied"));
     by_command("reset");
-    assert_eq!(told(&admin, "/api/v1/who?domain=test&descriptor=tenant=acme").await["tallies"], json!([]));
+    assert_eq!(
+        told(&admin, "/api/v1/who?domain=test&descriptor=tenant=acme").await["tallies"],
+        json!([])
+    );
     if store == "memory" {
         assert_eq!(told(&admin, "/api/v1/store").await, json!({"servers": []}));
     }
@@ -124,8 +164,14 @@ async fn one_journal(url: &str, stop: impl FnOnce()) {
     stop();
     let admin = Web::new(one.admin);
     let top = || async { told(&admin, "/api/v1/top").await };
-    let alone = becomes("it is said what is missing", PATIENCE, top, |top| top["missing"].is_string()).await;
-    assert_eq!((&alone["total"], &alone["processes"]), (&json!(2), &json!(2)), "what was read before is known still");
+    let alone =
+        becomes("it is said what is missing", PATIENCE, top, |top| top["missing"].is_string())
+            .await;
+    assert_eq!(
+        (&alone["total"], &alone["processes"]),
+        (&json!(2), &json!(2)),
+        "what was read before is known still"
+    );
 }
 
 #[tokio::test]
@@ -150,7 +196,10 @@ async fn denials_of_an_ended_process_are_shown_by_its_peers() {
     );
     let url = redis.url();
     let [one, mut other] = [(); 2].map(|()| {
-        Tollgate::serve_with(policies.path(), &["--store", &url, "--store-timeout", "15s", "--drain-delay", "0s"])
+        Tollgate::serve_with(
+            policies.path(),
+            &["--store", &url, "--store-timeout", "15s", "--drain-delay", "0s"],
+        )
     });
     ready(&one).await;
     ready(&other).await;
@@ -163,19 +212,29 @@ async fn denials_of_an_ended_process_are_shown_by_its_peers() {
 #[tokio::test]
 async fn a_write_whose_client_disconnects_is_in_the_audit_log() {
     let redis = Redis::start().await;
-    let mut service =
-        Tollgate::serve_with(Policies::of(POLICY).path(), &["--store", &redis.url(), "--store-timeout", "5s"]);
+    let mut service = Tollgate::serve_with(
+        Policies::of(POLICY).path(),
+        &["--store", &redis.url(), "--store-timeout", "5s"],
+    );
     ready(&service).await;
     redis.pause();
-    let body = json!({"domain": "test", "descriptor": "tenant=acme", "hits": 77, "for": "10m"}).to_string();
-    let head = "POST /api/v1/counter/grant HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json";
+    let body = json!({"domain": "test", "descriptor": "tenant=acme", "hits": 77, "for": "10m"})
+        .to_string();
+    let head =
+        "POST /api/v1/counter/grant HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json";
     let mut socket = TcpStream::connect(service.admin).await.unwrap();
-    socket.write_all(format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).as_bytes()).await.unwrap();
+    socket
+        .write_all(format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).as_bytes())
+        .await
+        .unwrap();
     drop(socket);
     service.process.wait_for_line("the audit log tells of it", |line| {
         let line: Value = serde_json::from_str(line).ok()?;
         let done = line["fields"]["done"].as_str()?;
-        (line["target"] == "audit" && done.contains("tenant=acme") && done.contains("77 hits granted")).then_some(())
+        (line["target"] == "audit"
+            && done.contains("tenant=acme")
+            && done.contains("77 hits granted"))
+        .then_some(())
     });
     redis.resume();
 }

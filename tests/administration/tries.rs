@@ -18,7 +18,8 @@ const PLENTY: u64 = 1_000_000;
 /// Rules by mode, then a rule without a limit and a key without a rule.
 const KEYS: [&str; 6] = ["enforced", "shadow", "quota", "both", "unlimited", "none"];
 const LIMITED: usize = 4;
-const MODES: [&[&str]; 4] = [&[], &["--shadow-mode"], &["--quota-mode"], &["--shadow-mode", "--quota-mode"]];
+const MODES: [&[&str]; 4] =
+    [&[], &["--shadow-mode"], &["--quota-mode"], &["--shadow-mode", "--quota-mode"]];
 
 /// A descriptor and its hits.
 type Wanted<'a> = (&'a str, &'a str, u64);
@@ -39,7 +40,10 @@ async fn a_dry_run_equals_the_following_call_in_every_mode() {
     let policies = policies();
     let mut wrong = Vec::new();
     for modes in MODES {
-        wrong.extend(a_try_is_the_call(Bench::start(&policies, &["--store", "memory"], modes).await, modes).await);
+        wrong.extend(
+            a_try_is_the_call(Bench::start(&policies, &["--store", "memory"], modes).await, modes)
+                .await,
+        );
         // Each service has counters of its own.
         let prefix = format!("--redis-prefix={}:", modes.concat());
         let store = ["--store", &redis.url(), "--store-timeout", "15s", &prefix];
@@ -53,8 +57,11 @@ async fn a_try_is_the_call(mut bench: Bench, modes: &[&str]) -> Option<String> {
     for key in &KEYS[..LIMITED] {
         bench.take(&[(key, "full", PLENTY)]).await;
     }
-    let all: Vec<Wanted<'_>> =
-        KEYS.iter().flat_map(|key| [(*key, "full", 1), (*key, "free", 1)]).take(KEYS.len() * 2 - 1).collect();
+    let all: Vec<Wanted<'_>> = KEYS
+        .iter()
+        .flat_map(|key| [(*key, "full", 1), (*key, "free", 1)])
+        .take(KEYS.len() * 2 - 1)
+        .collect();
     for first in &all {
         for second in &all {
             bench.compare(&[*first, *second]).await;
@@ -86,11 +93,13 @@ async fn a_try_is_the_call(mut bench: Bench, modes: &[&str]) -> Option<String> {
     }
     assert_eq!(bench.used("always=a").await, before);
     let Bench { asked, wrong, .. } = bench;
-    (!wrong.is_empty()).then(|| format!("{modes:?}: {} of {asked}:\n{}", wrong.len(), wrong.join("\n")))
+    (!wrong.is_empty())
+        .then(|| format!("{modes:?}: {} of {asked}:\n{}", wrong.len(), wrong.join("\n")))
 }
 
 fn policies() -> Policies {
-    let modes = ["", "shadow_mode: true, ", "quota_mode: true, ", "shadow_mode: true, quota_mode: true, "];
+    let modes =
+        ["", "shadow_mode: true, ", "quota_mode: true, ", "shadow_mode: true, quota_mode: true, "];
     let limit = format!("requests_per_unit: {PLENTY}, unit: year");
     let rule = |(key, modes): (&&str, &str)| {
         format!("  - {{ key: {key}, {modes}rate_limit: {{ {limit}, charge: admitted }} }}\n")
@@ -101,7 +110,9 @@ fn policies() -> Policies {
         ("always", format!("{limit}, algorithm: sliding_window, charge: always")),
         ("unlimited", "unlimited: true".to_owned()),
     ];
-    let more = more.map(|(key, limit)| format!("  - {{ key: {key}, rate_limit: {{ {limit} }} }}\n")).concat();
+    let more = more
+        .map(|(key, limit)| format!("  - {{ key: {key}, rate_limit: {{ {limit} }} }}\n"))
+        .concat();
     Policies::of(&format!("domain: test\ndescriptors:\n{rules}{more}"))
 }
 
@@ -120,7 +131,8 @@ impl Bench {
         let tried = self.tried(wanted).await;
         let (admits, codes) = self.take(wanted).await;
         let has_no_room = |status: &Value| status["standing"] == "no room";
-        let has_none: Vec<_> = tried["statuses"].as_array().unwrap().iter().map(has_no_room).collect();
+        let has_none: Vec<_> =
+            tried["statuses"].as_array().unwrap().iter().map(has_no_room).collect();
         let over: Vec<_> = codes.iter().map(|code| *code == Code::OverLimit).collect();
         self.asked += 1;
         if tried["would_admit"] != admits || has_none != over {
@@ -136,7 +148,9 @@ impl Bench {
 
     /// Returns the hits in a descriptor's counter.
     async fn used(&self, descriptor: &str) -> Value {
-        let counter = told(&self.admin, &format!("/api/v1/counter?domain=test&descriptor={descriptor}")).await;
+        let counter =
+            told(&self.admin, &format!("/api/v1/counter?domain=test&descriptor={descriptor}"))
+                .await;
         counter["state"]["windows"][0]["used"].clone()
     }
 

@@ -44,7 +44,9 @@ fn curl(service: &Tollgate) -> (RateLimitResponse, String) {
     let headers = folder.path().join("headers");
     let response = folder.path().join("response");
     let mut command = Command::new("curl");
-    command.args(["--silent", "--show-error", "--http2-prior-knowledge", "--max-time", "60"]).args(GRPC);
+    command
+        .args(["--silent", "--show-error", "--http2-prior-knowledge", "--max-time", "60"])
+        .args(GRPC);
     command.arg("--data-binary").arg(format!("@{}", body.display()));
     command.arg("--dump-header").arg(&headers).arg("--output").arg(&response);
     let called = command.arg(url(service)).output().unwrap();

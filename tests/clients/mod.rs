@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `go`, `python`, `javascript`, `java` (here) | `scenarios`, with that folder's program |
 //! | `scenarios` | the setup of a service, the actions of a program, and their results |
+//! | `holds` | the clients of docs/holds.md, in Python and Go |
 //! | `rust` | cases with tonic that other tests do not cover |
 //! | `command_line` | curl and h2load, which do not implement gRPC |
 //!
 //! `tests/run` installs the programs. Each takes a target, a scenario and its arguments.
 
 mod command_line;
+mod holds;
 mod rust;
 mod scenarios;
 
@@ -53,7 +55,11 @@ impl Language {
                 let mut command = Command::new("java");
                 let jars = tools.join("java/lib/*");
                 let classes = tools.join("java/classes");
-                command.args(["-cp", &format!("{}:{}", jars.display(), classes.display()), "Client"]);
+                command.args([
+                    "-cp",
+                    &format!("{}:{}", jars.display(), classes.display()),
+                    "Client",
+                ]);
                 command
             }
         };

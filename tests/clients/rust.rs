@@ -18,7 +18,8 @@ const CONCURRENCY: usize = 8;
 async fn a_call_cancelled_while_waiting_for_the_store_ends_and_its_connection_is_kept() {
     let redis = Redis::start().await;
     let store = format!("redis://{}", redis.address);
-    let service = serve(&[&["--store", &store, "--store-timeout", "1h"], &ONE_CONNECTION[..]].concat());
+    let service =
+        serve(&[&["--store", &store, "--store-timeout", "1h"], &ONE_CONNECTION[..]].concat());
     let client = Client::connect(service.grpc).await;
     redis.pause();
     let mut calls = JoinSet::new();
@@ -59,7 +60,10 @@ async fn ten_thousand_calls_on_one_connection_are_answered() {
 fn sized(size: usize) -> RateLimitRequest {
     let of = |length: usize| request(vec![descriptor(&[("user", &"v".repeat(length))])]);
     let lengths = (0..64).map(|less| size - less).map(of);
-    lengths.into_iter().find(|request| request.encoded_len() == size).expect("a request of this size")
+    lengths
+        .into_iter()
+        .find(|request| request.encoded_len() == size)
+        .expect("a request of this size")
 }
 
 fn serve(flags: &[&str]) -> Tollgate {

@@ -26,7 +26,9 @@ pub(super) async fn a_compressed_call_is_answered_as_any_other(client: Language)
     assert_eq!(client.run(&target(&service), &["gzip", "ann", "3"]), ["OK", "OK", "OVER_LIMIT"]);
 }
 
-pub(super) async fn a_compressed_message_is_bounded_by_its_size_before_compression(client: Language) {
+pub(super) async fn a_compressed_message_is_bounded_by_its_size_before_compression(
+    client: Language,
+) {
     let service = serve(&["--max-message", "20000"]);
     assert_eq!(client.run(&target(&service), &["gzip-sized", "20000"]), ["OK"]);
     assert_eq!(client.run(&target(&service), &["gzip-sized", "20001"]), ["RESOURCE_EXHAUSTED"]);
@@ -75,11 +77,17 @@ pub(super) async fn reflection_lists_the_service(client: Language) {
     assert!(names.contains(&"grpc.health.v1.Health"), "{names:?}");
 }
 
-pub(super) async fn a_message_of_maximum_size_is_answered_and_a_larger_one_is_refused(client: Language) {
+pub(super) async fn a_message_of_maximum_size_is_answered_and_a_larger_one_is_refused(
+    client: Language,
+) {
     let small = 20_000;
-    for (service, size) in [(serve(&["--max-message", "20000"]), small), (serve(&[]), MAX_MESSAGE)] {
+    for (service, size) in [(serve(&["--max-message", "20000"]), small), (serve(&[]), MAX_MESSAGE)]
+    {
         assert_eq!(client.run(&target(&service), &["sized", &size.to_string()]), ["OK"]);
-        assert_eq!(client.run(&target(&service), &["sized", &(size + 1).to_string()]), ["OUT_OF_RANGE"]);
+        assert_eq!(
+            client.run(&target(&service), &["sized", &(size + 1).to_string()]),
+            ["OUT_OF_RANGE"]
+        );
     }
 }
 

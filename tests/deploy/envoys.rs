@@ -14,9 +14,19 @@ use crate::support::envoy::{Envoy, binary, root};
 use crate::support::tollgate::Tollgate;
 use crate::support::{PATIENCE, becomes};
 
+/// Bootstraps below `deploy`, besides `envoy/envoy.yaml`.
+const EXAMPLES: [&str; 6] = [
+    "envoy/features.yaml",
+    "envoy/network.yaml",
+    "envoy/llm.yaml",
+    "envoy/llm-clamp.yaml",
+    "envoy/in-flight.yaml",
+    "playground/envoy.yaml",
+];
+
 #[test]
 fn envoy_finds_nothing_wrong_with_the_examples() {
-    for name in ["envoy/features.yaml", "envoy/network.yaml", "playground/envoy.yaml"] {
+    for name in EXAMPLES {
         validate(&std::fs::read_to_string(root().join("deploy").join(name)).unwrap());
     }
 }
@@ -31,7 +41,10 @@ async fn a_route_counts_by_header_and_host_and_its_denial_is_as_configured() {
     assert_eq!((denied.status, denied.header("x-limited-by")), (429, "edge"));
     assert_eq!(denied.header("x-envoy-ratelimited"), "", "disabled");
     assert!(denied.header("x-ratelimit-limit").starts_with("3, "), "{denied:?}");
-    assert!(denied.header("x-ratelimit-limit").contains("1000000;w=86400"), "the host's limit too: {denied:?}");
+    assert!(
+        denied.header("x-ratelimit-limit").contains("1000000;w=86400"),
+        "the host's limit too: {denied:?}"
+    );
     assert!(denied.header("retry-after").parse::<u64>().unwrap() > 0);
     assert_eq!(edge.envoy.edge.status("/free", "ann").await, 200);
 }
@@ -40,9 +53,13 @@ async fn a_route_counts_by_header_and_host_and_its_denial_is_as_configured() {
 async fn every_kind_of_action_makes_an_entry() {
     let edge = Edge::start().await;
     let reply = edge.envoy.edge.get_with("/actions?page=2", &[("x-user", b"ann")]).await;
-    assert_eq!((reply.status, reply.header("x-ratelimit-limit")), (200, "1, 1;w=86400;name=\"all-actions\""));
+    assert_eq!(
+        (reply.status, reply.header("x-ratelimit-limit")),
+        (200, "1, 1;w=86400;name=\"all-actions\"")
+    );
     assert_eq!(edge.envoy.edge.status("/actions?page=2", "ann").await, 429);
-    let robot = edge.envoy.edge.get_with("/actions?page=2", &[("x-user", b"ann"), ("x-robot", b"1")]).await;
+    let robot =
+        edge.envoy.edge.get_with("/actions?page=2", &[("x-user", b"ann"), ("x-robot", b"1")]).await;
     assert_eq!(
         (robot.status, robot.header("x-ratelimit-limit")),
         (200, ""),
@@ -59,7 +76,11 @@ async fn hits_are_charged_peeked_at_refunded_and_charged_afterwards() {
     assert_eq!(edge.pay("/refund", b"2").await, (200, "5".to_owned()));
     let look = || async { edge.pay("/tokens", b"").await };
     assert_eq!(
-        edge.envoy.edge.get_with("/tokens", &[("x-user", b"ann"), ("x-answer-tokens", b"60")]).await.status,
+        edge.envoy
+            .edge
+            .get_with("/tokens", &[("x-user", b"ann"), ("x-answer-tokens", b"60")])
+            .await
+            .status,
         200
     );
     becomes("the answer is charged", PATIENCE, look, |left| *left == (200, "40".to_owned())).await;
@@ -77,7 +98,11 @@ async fn a_second_stage_has_a_domain_and_a_status_of_its_own() {
     let edge = Edge::start().await;
     let ask = async || edge.envoy.edge.get_with("/session", &[("x-session", b"one")]).await.status;
     assert_eq!([ask().await, ask().await, ask().await], [200, 200, 402]);
-    assert_eq!(edge.envoy.edge.get("/session").await.status, 200, "without the header: an empty descriptor");
+    assert_eq!(
+        edge.envoy.edge.get("/session").await.status,
+        200,
+        "without the header: an empty descriptor"
+    );
 }
 
 #[tokio::test]
@@ -99,7 +124,11 @@ async fn a_draining_tollgate_reports_not_serving_before_it_exits() {
     becomes("it is healthy", PATIENCE, healthy, |count| *count == 1).await;
     edge.tollgate.process.signal(rustix::process::Signal::TERM);
     becomes("it is not wanted any more", PATIENCE, healthy, |count| *count == 0).await;
-    assert_eq!(edge.envoy.edge.status("/user", "ann").await, 200, "it answers still, and nobody else is there");
+    assert_eq!(
+        edge.envoy.edge.status("/user", "ann").await,
+        200,
+        "it answers still, and nobody else is there"
+    );
 }
 
 #[tokio::test]
@@ -111,7 +140,12 @@ async fn connections_over_the_limit_are_closed() {
         let _ = stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await;
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;
-        assert_eq!(answer.starts_with(b"HTTP/1.1 200"), is_served, "{}", String::from_utf8_lossy(&answer));
+        assert_eq!(
+            answer.starts_with(b"HTTP/1.1 200"),
+            is_served,
+            "{}",
+            String::from_utf8_lossy(&answer)
+        );
     }
 }
 
@@ -119,23 +153,34 @@ async fn connections_over_the_limit_are_closed() {
 async fn a_gateway_with_the_istio_overlay_calls_tollgate() {
     let tollgate = Tollgate::serve(&root().join("config/policies"));
     let [cluster, filter, host] = istio_patches();
-    let mut bootstrap: Value = serde_json::from_str(&json_of(&root().join("deploy/envoy/envoy.yaml"))).unwrap();
-    let manager = &mut bootstrap["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"];
+    let mut bootstrap: Value =
+        serde_json::from_str(&json_of(&root().join("deploy/envoy/envoy.yaml"))).unwrap();
+    let manager = &mut bootstrap["static_resources"]["listeners"][0]["filter_chains"][0]["filters"]
+        [0]["typed_config"];
     manager["http_filters"][0] = filter;
     manager["route_config"]["virtual_hosts"][0]["rate_limits"] = host["rate_limits"].clone();
-    manager["route_config"]["virtual_hosts"][0]["routes"][0]["route"].as_object_mut().unwrap().remove("rate_limits");
+    manager["route_config"]["virtual_hosts"][0]["routes"][0]["route"]
+        .as_object_mut()
+        .unwrap()
+        .remove("rate_limits");
     bootstrap["static_resources"]["clusters"][1] = cluster;
     let text = serde_json::to_string_pretty(&bootstrap).unwrap();
     validate(&text);
     // JSON is valid YAML, but the replacements for free ports match YAML syntax.
-    let text =
-        text.replace("\"port_value\": ", "port_value: ").replace("\"0.02s\"", "5s").replace("\"timeout\"", "timeout");
+    let text = text
+        .replace("\"port_value\": ", "port_value: ")
+        .replace("\"0.02s\"", "5s")
+        .replace("\"timeout\"", "timeout");
     let text = text.replace("tollgate.tollgate.svc.cluster.local", "127.0.0.1");
-    let text =
-        text.replace("port_value: 10000", "port_value: 0").replace("port_value: 8081", "port_value: ${TOLLGATE}");
+    let text = text
+        .replace("port_value: 10000", "port_value: 0")
+        .replace("port_value: 8081", "port_value: ${TOLLGATE}");
     let (listeners, clusters) = text.split_once("\"clusters\"").unwrap();
     let listeners = listeners.replace("port_value: 10001", "port_value: 0");
-    let text = format!("{listeners}\"clusters\"{}", clusters.replace("port_value: 10001", "port_value: ${UPSTREAM}"));
+    let text = format!(
+        "{listeners}\"clusters\"{}",
+        clusters.replace("port_value: 10001", "port_value: ${UPSTREAM}")
+    );
     let admin = "{\"admin\": { \"address\": { \"socket_address\": { \"address\": \"127.0.0.1\", port_value: 0 } } },";
     let text = format!("{admin}{}", text.trim_start().strip_prefix('{').unwrap());
     let port = tollgate.grpc.port().to_string();
@@ -169,21 +214,28 @@ impl Edge {
 
 async fn start(name: &str, tollgate: &Tollgate) -> Envoy {
     let port = tollgate.grpc.port().to_string();
-    let text = on_free_ports(&std::fs::read_to_string(root().join("deploy/envoy").join(name)).unwrap());
+    let text =
+        on_free_ports(&std::fs::read_to_string(root().join("deploy/envoy").join(name)).unwrap());
     Envoy::start_by(&text.replace("interval: 1s", "interval: 0.1s"), &[("TOLLGATE", &port)]).await
 }
 
 /// Returns the values that the overlay patches in: a cluster, a filter, and the rate limits of a
 /// host.
 fn istio_patches() -> [Value; 3] {
-    let filter: Value = serde_json::from_str(&json_of(&root().join("deploy/k8s/overlays/istio/filter.yaml"))).unwrap();
+    let filter: Value =
+        serde_json::from_str(&json_of(&root().join("deploy/k8s/overlays/istio/filter.yaml")))
+            .unwrap();
     [0, 1, 2].map(|number| filter["spec"]["configPatches"][number]["patch"]["value"].clone())
 }
 
 /// Converts a YAML file to JSON.
-fn json_of(path: &std::path::Path) -> String {
+pub(crate) fn json_of(path: &std::path::Path) -> String {
     let script = "import json, sys, yaml; print(json.dumps(yaml.safe_load(open(sys.argv[1]))))";
-    let output = Command::new(root().join(".venv/bin/python")).args(["-c", script]).arg(path).output().unwrap();
+    let output = Command::new(root().join(".venv/bin/python"))
+        .args(["-c", script])
+        .arg(path)
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -193,6 +245,10 @@ fn validate(bootstrap: &str) {
     let path = files.path().join("bootstrap.yaml");
     std::fs::write(&path, bootstrap).unwrap();
     let mut command = Command::new(binary());
-    let ended = command.args(["--mode", "validate", "--disable-hot-restart", "-c"]).arg(path).output().unwrap();
+    let ended = command
+        .args(["--mode", "validate", "--disable-hot-restart", "-c"])
+        .arg(path)
+        .output()
+        .unwrap();
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
 }

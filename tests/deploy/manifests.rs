@@ -20,12 +20,21 @@ fn the_playground_is_a_compose_file_of_what_is_there() {
 
 fn finds_nothing(script: &str) {
     let python = root().join(".venv/bin/python");
-    assert!(python.exists(), "this needs packages of Python: run `tests/run` once, which installs them in .venv");
+    assert!(
+        python.exists(),
+        "this needs packages of Python: run `tests/run` once, which installs them in .venv"
+    );
     let mut command = Command::new(python);
     command.arg(root().join("tests/deploy").join(script)).current_dir(root());
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     child.stdin.take().unwrap().write_all(&output(["serve", "--help"]).stdout).unwrap();
     let ended = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stdout).into_owned() + &String::from_utf8_lossy(&ended.stderr);
+    let said = String::from_utf8_lossy(&ended.stdout).into_owned()
+        + &String::from_utf8_lossy(&ended.stderr);
     assert!(ended.status.success() && !said.is_empty(), "{said}");
 }

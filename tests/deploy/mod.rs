@@ -1,6 +1,6 @@
 //! The files in `deploy`: manifests that work as described, and dashboards and alerts that detect
 //! failures.
 
-mod envoys;
+pub(crate) mod envoys;
 mod manifests;
 mod observability;

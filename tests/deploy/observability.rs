@@ -4,6 +4,8 @@
 //! The files differ from those shipped only in times: windows are seconds, and alerts fire without
 //! `for`. promtool verifies the shipped times with `alerts_test.yaml`.
 
+mod holds;
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
@@ -52,6 +54,7 @@ async fn every_query_has_data_under_load_and_every_alert_fires_on_its_fault() {
         scene.store_that_refuses().await,
         scene.replica_with_another_clock().await,
         scene.store_that_hangs_and_drops().await,
+        scene.holds_without_care().await,
         scene.another_process().await,
     ] {
         fired.extend(alerts);
@@ -82,8 +85,12 @@ async fn promtool_finds_nothing_wrong_with_the_metrics() {
         .output()
         .unwrap();
     assert!(checked.status.success() && checked.stderr.is_empty(), "{checked:?}");
-    let open =
-        web.get_with("/metrics", &[("accept", b"application/openmetrics-text;version=1.0.0,text/plain;q=0.5")]).await;
+    let open = web
+        .get_with(
+            "/metrics",
+            &[("accept", b"application/openmetrics-text;version=1.0.0,text/plain;q=0.5")],
+        )
+        .await;
     assert!(open.header("content-type").starts_with("application/openmetrics-text"), "{open:?}");
     assert!(open.body.ends_with("# EOF\n"));
 }
@@ -93,14 +100,21 @@ fn every_alert_has_a_severity_and_a_section_of_the_runbook() {
     let runbook = std::fs::read_to_string(root().join("docs/runbook.md")).unwrap();
     let text = rules();
     for alert in alerts() {
-        assert!(runbook.lines().any(|line| line == format!("## {alert}")), "{alert} is not in docs/runbook.md");
+        assert!(
+            runbook.lines().any(|line| line == format!("## {alert}")),
+            "{alert} is not in docs/runbook.md"
+        );
         let place = format!("runbook_url: docs/runbook.md#{}", alert.to_lowercase());
         assert!(text.contains(&place), "{alert} does not say {place}");
     }
     let sections: BTreeSet<_> =
         runbook.lines().filter_map(|line| line.strip_prefix("## ")).map(str::to_owned).collect();
     assert_eq!(sections, alerts(), "the runbook tells of other alerts");
-    assert_eq!(text.matches("severity: ").count(), alerts().len() + 1, "one each, and one in the head");
+    assert_eq!(
+        text.matches("severity: ").count(),
+        alerts().len() + 1,
+        "one each, and one in the head"
+    );
 }
 
 /// A tollgate on Redis with an Envoy and other clients, and a Prometheus that scrapes both.
@@ -125,8 +139,13 @@ impl Scene {
         let port = tollgate.grpc.port().to_string();
         let envoy = std::sync::Arc::new(Envoy::start_by(&example(), &[("TOLLGATE", &port)]).await);
         let of = |key: &str| vec![request(vec![descriptor(&[(key, "ann")])])];
-        let mut questions = Questions { rate: 50, groups: vec![of("user"), of("soft")], timeout: None };
-        questions.groups.iter_mut().flatten().for_each(|request| request.domain = "gateway".to_owned());
+        let mut questions =
+            Questions { rate: 50, groups: vec![of("user"), of("soft")], timeout: None };
+        questions
+            .groups
+            .iter_mut()
+            .flatten()
+            .for_each(|request| request.domain = "gateway".to_owned());
         let load = Load::beside_another(tollgate.grpc, questions);
         let browser = std::sync::Arc::clone(&envoy);
         let browsing = tokio::spawn(async move {
@@ -141,21 +160,32 @@ impl Scene {
     }
 
     fn scrape(&self, more: &[crate::support::prometheus::Target<'_>]) {
-        let own =
-            [("tollgate", self.tollgate.http, "/metrics"), ("envoy", self.envoy.admin.server(), "/stats/prometheus")];
+        let own = [
+            ("tollgate", self.tollgate.http, "/metrics"),
+            ("envoy", self.envoy.admin.server(), "/stats/prometheus"),
+        ];
         self.prometheus.scrape(&[&own, more].concat());
     }
 
     /// Waits until load is visible, and asserts that no alert fires without a failure.
     async fn is_quiet(&self) {
-        let admitted = || self.prometheus.query(r#"sum(rate(tollgate_decisions_total{outcome="allowed"}[2s])) > 10"#);
-        let _ =
-            becomes("load is seen", PATIENCE, admitted, |rate| rate.as_ref().is_ok_and(|rate| !rate.is_empty())).await;
+        let admitted = || {
+            self.prometheus
+                .query(r#"sum(rate(tollgate_decisions_total{outcome="allowed"}[2s])) > 10"#)
+        };
+        let _ = becomes("load is seen", PATIENCE, admitted, |rate| {
+            rate.as_ref().is_ok_and(|rate| !rate.is_empty())
+        })
+        .await;
         becomes("no alert fires", PATIENCE, || self.prometheus.firing(), Vec::is_empty).await;
     }
 
     /// Repeats `fault` until these alerts fire.
-    async fn fire<F: Future<Output = ()>>(&self, alerts: &[&'static str], fault: impl Fn() -> F) -> Vec<String> {
+    async fn fire<F: Future<Output = ()>>(
+        &self,
+        alerts: &[&'static str],
+        fault: impl Fn() -> F,
+    ) -> Vec<String> {
         let mut missing: BTreeSet<&str> = alerts.iter().copied().collect();
         let begun = std::time::Instant::now();
         while !missing.is_empty() {
@@ -172,7 +202,12 @@ impl Scene {
         let client = crate::support::rls::Client::connect(self.tollgate.grpc).await;
         let ask = async |domain: &str| {
             let question = request(vec![descriptor(&[("user", "ann")])]);
-            let _ = client.ask(tollgate::grpc::proto::RateLimitRequest { domain: domain.to_owned(), ..question }).await;
+            let _ = client
+                .ask(tollgate::grpc::proto::RateLimitRequest {
+                    domain: domain.to_owned(),
+                    ..question
+                })
+                .await;
         };
         let large = "v".repeat(1 << 20);
         let fault = async || {
@@ -182,8 +217,12 @@ impl Scene {
             let _ = client.ask(request(vec![descriptor(&[("user", &large)])])).await;
             soon().await;
         };
-        let wrong =
-            ["TollgateManyDenied", "TollgateDomainUnknown", "TollgateRequestsInvalid", "TollgateRequestsTooLarge"];
+        let wrong = [
+            "TollgateManyDenied",
+            "TollgateDomainUnknown",
+            "TollgateRequestsInvalid",
+            "TollgateRequestsTooLarge",
+        ];
         self.fire(&wrong, fault).await
     }
 
@@ -197,7 +236,8 @@ impl Scene {
             let keys: Vec<Vec<u8>> = self.redis.ask(&["KEYS", "*"]).await.unwrap();
             self.redis.command(&["RPUSH", "list", "another's"]).await;
             for key in keys.iter().filter(|key| *key != b"list") {
-                let _: Answer = self.redis.ask_bytes(&[b"COPY", b"list", key, b"REPLACE"]).await.unwrap();
+                let _: Answer =
+                    self.redis.ask_bytes(&[b"COPY", b"list", key, b"REPLACE"]).await.unwrap();
             }
             soon().await;
         };
@@ -215,7 +255,8 @@ impl Scene {
     async fn replica_with_another_clock(&self) -> Vec<String> {
         let master = self.redis.address;
         let lines = vec![format!("replicaof {} {}", master.ip(), master.port())];
-        let _replica = Redis::start_as(Setup { lines, clock_offset: -90, ..Setup::default() }).await;
+        let _replica =
+            Redis::start_as(Setup { lines, clock_offset: -90, ..Setup::default() }).await;
         self.fire(&["TollgateReplicaClockApart"], soon).await
     }
 
@@ -261,13 +302,16 @@ impl Scene {
         let mut fired = self.fire(&["TollgateCountsApart", "TollgateHandshakesFail"], babble).await;
         std::fs::write(certificate, "no certificate").unwrap();
         plane.kill();
-        fired.extend(self.fire(&["TollgateCertificateRefused", "TollgateControlPlaneLost"], soon).await);
+        fired.extend(
+            self.fire(&["TollgateCertificateRefused", "TollgateControlPlaneLost"], soon).await,
+        );
         fired
     }
 
     /// Asserts that every panel has data. The windows of the queries cover the whole test.
     async fn has_data_for_every_panel(&self) {
-        let text = std::fs::read_to_string(root().join("deploy/observability/dashboard.json")).unwrap();
+        let text =
+            std::fs::read_to_string(root().join("deploy/observability/dashboard.json")).unwrap();
         let dashboard: Value = serde_json::from_str(&text).unwrap();
         let panels = dashboard["panels"].as_array().unwrap().iter();
         let targets = panels.filter_map(|panel| panel["targets"].as_array()).flatten();
@@ -275,8 +319,14 @@ impl Scene {
         assert!(queries.len() > 25, "queries are missing");
         for query in queries {
             let filled = query.replace("$__rate_interval", "60s");
-            let filled = ["$job", "$instance", "$envoys"].iter().fold(filled, |text, name| text.replace(name, ".*"));
-            let samples = self.prometheus.query(&filled).await.unwrap_or_else(|error| panic!("{query}: {error}"));
+            let filled = ["$job", "$instance", "$envoys"]
+                .iter()
+                .fold(filled, |text, name| text.replace(name, ".*"));
+            let samples = self
+                .prometheus
+                .query(&filled)
+                .await
+                .unwrap_or_else(|error| panic!("{query}: {error}"));
             assert!(!samples.is_empty(), "no data: {query}");
             assert!(samples.iter().all(|(_, value)| value.is_finite()), "{query}: {samples:?}");
         }
@@ -305,7 +355,10 @@ fn rules() -> String {
 }
 
 fn alerts() -> BTreeSet<String> {
-    rules().lines().filter_map(|line| line.trim().strip_prefix("- alert: ").map(str::to_owned)).collect()
+    rules()
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- alert: ").map(str::to_owned))
+        .collect()
 }
 
 /// Shortens the rules' windows to seconds, and removes `for`.

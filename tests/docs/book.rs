@@ -12,10 +12,21 @@ use super::{folder, pages, project};
 fn the_book_builds_without_warnings_or_broken_links() {
     let built = TempDir::new().unwrap();
     let mdbook = project().join(".venv/bin/mdbook");
-    assert!(mdbook.exists(), "this test needs mdBook: run `tests/run` once, which installs it in .venv");
-    let ended = Command::new(mdbook).arg("build").arg(folder()).arg("--dest-dir").arg(built.path()).output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr).into_owned() + &String::from_utf8_lossy(&ended.stdout);
-    let wrong: Vec<_> = said.lines().filter(|line| line.contains("WARN") || line.contains("ERROR")).collect();
+    assert!(
+        mdbook.exists(),
+        "this test needs mdBook: run `tests/run` once, which installs it in .venv"
+    );
+    let ended = Command::new(mdbook)
+        .arg("build")
+        .arg(folder())
+        .arg("--dest-dir")
+        .arg(built.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned()
+        + &String::from_utf8_lossy(&ended.stdout);
+    let wrong: Vec<_> =
+        said.lines().filter(|line| line.contains("WARN") || line.contains("ERROR")).collect();
     assert!(ended.status.success() && wrong.is_empty(), "{said}");
 
     let read = |name: &str| std::fs::read_to_string(built.path().join(name)).unwrap();
@@ -40,7 +51,8 @@ fn the_book_builds_without_warnings_or_broken_links() {
 #[test]
 fn every_page_is_in_the_table_of_contents_once() {
     let contents = std::fs::read_to_string(folder().join("SUMMARY.md")).unwrap();
-    let listed: Vec<&str> = contents.lines().filter_map(|line| line.rsplit_once("](")?.1.strip_suffix(')')).collect();
+    let listed: Vec<&str> =
+        contents.lines().filter_map(|line| line.rsplit_once("](")?.1.strip_suffix(')')).collect();
     for page in pages() {
         let times = listed.iter().filter(|name| **name == page.name).count();
         assert!(times == 1, "{} stands {times} times in docs/SUMMARY.md", page.name);
@@ -51,8 +63,12 @@ fn every_page_is_in_the_table_of_contents_once() {
 #[test]
 fn every_file_link_of_the_readme_resolves() {
     let text = std::fs::read_to_string(project().join("README.md")).unwrap();
-    let links: Vec<_> =
-        text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link).collect();
+    let links: Vec<_> = text
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split_once(')'))
+        .map(|(link, _)| link)
+        .collect();
     assert!(links.len() > 10, "{links:?}");
     let is_lost = |link: &&&str| {
         let file = link.split('#').next().unwrap_or_default();
@@ -71,16 +87,26 @@ fn html(page: &str) -> String {
 /// Returns the values of an attribute, in all elements.
 fn attributes(text: &str, name: &str) -> impl Iterator<Item = String> {
     let begin = format!(" {name}=\"");
-    let values: Vec<_> =
-        text.split(&begin).skip(1).filter_map(|rest| rest.split_once('"')).map(|(value, _)| value.to_owned()).collect();
+    let values: Vec<_> = text
+        .split(&begin)
+        .skip(1)
+        .filter_map(|rest| rest.split_once('"'))
+        .map(|(value, _)| value.to_owned())
+        .collect();
     values.into_iter()
 }
 
-fn leads_somewhere(link: &str, page: &str, built: &Path, places: &BTreeMap<String, BTreeSet<String>>) -> bool {
+fn leads_somewhere(
+    link: &str,
+    page: &str,
+    built: &Path,
+    places: &BTreeMap<String, BTreeSet<String>>,
+) -> bool {
     if link.starts_with("https://") {
         return true;
     }
-    let (file, place) = link.split_once('#').map_or((link, None), |(file, place)| (file, Some(place)));
+    let (file, place) =
+        link.split_once('#').map_or((link, None), |(file, place)| (file, Some(place)));
     let target = match file {
         "" => page.to_owned(),
         file => {
@@ -109,7 +135,11 @@ fn a_link_out_of_the_book_or_to_a_missing_heading_is_broken() {
     std::fs::write(built.path().join("a.html"), "").unwrap();
     let places = BTreeMap::from([("a.html".to_owned(), BTreeSet::from(["here".to_owned()]))]);
     let leads = |link: &str, page: &str| leads_somewhere(link, page, built.path(), &places);
-    assert!(leads("a.html", "b.html") && leads("#here", "a.html") && leads("../a.html#here", "reference/b.html"));
+    assert!(
+        leads("a.html", "b.html")
+            && leads("#here", "a.html")
+            && leads("../a.html#here", "reference/b.html")
+    );
     assert!(leads("https://example.com", "a.html"));
     for lost in ["#there", "b.html", "../a.html", "../README.md", "http://example.com"] {
         assert!(!leads(lost, "a.html"), "{lost}");

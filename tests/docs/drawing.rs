@@ -35,7 +35,8 @@ const STYLE: &str = "
 /// Draws the requests that one algorithm admits: per second, and in the ten seconds before each
 /// instant.
 pub(super) fn course(of: &Course) -> String {
-    let most = of.admitted.iter().map(|at| in_period_until(&of.admitted, *at)).max().unwrap_or_default();
+    let most =
+        of.admitted.iter().map(|at| in_period_until(&of.admitted, *at)).max().unwrap_or_default();
     let title = format!(
         "{}: {} of {} admitted, at most {most} in any {PERIOD_S} s",
         of.name.replace('_', " "),
@@ -59,7 +60,9 @@ fn each_second(of: &Course, panel: &Panel) -> String {
             let x = LEFT + second * SECOND;
             let y = panel.y(count);
             let height = panel.bottom() - y;
-            let bar = format!("<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"10\" height=\"{height}\"/>\n");
+            let bar = format!(
+                "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"10\" height=\"{height}\"/>\n"
+            );
             body.push_str(if height > 0 { &bar } else { "" });
         }
     }
@@ -79,12 +82,20 @@ fn in_each_period(of: &Course, panel: &Panel) -> String {
         write!(line, "{x},{y} ").unwrap();
         if y < limit {
             let height = limit - y;
-            writeln!(body, "<rect class=\"over\" x=\"{x}\" y=\"{y}\" width=\"1.2\" height=\"{height}\"/>").unwrap();
+            writeln!(
+                body,
+                "<rect class=\"over\" x=\"{x}\" y=\"{y}\" width=\"1.2\" height=\"{height}\"/>"
+            )
+            .unwrap();
         }
     }
     writeln!(body, "<polyline class=\"line l0\" points=\"{}\"/>", line.trim_end()).unwrap();
     let end = LEFT + LENGTH_S * SECOND;
-    writeln!(body, "<line class=\"limit\" x1=\"{LEFT}\" x2=\"{end}\" y1=\"{limit}\" y2=\"{limit}\"/>").unwrap();
+    writeln!(
+        body,
+        "<line class=\"limit\" x1=\"{LEFT}\" x2=\"{end}\" y1=\"{limit}\" y2=\"{limit}\"/>"
+    )
+    .unwrap();
     body
 }
 
@@ -106,13 +117,22 @@ pub(super) fn comparison(all: &[Course]) -> String {
         let x = LEFT + 12;
         let end = LEFT + 34;
         let text = LEFT + 42;
-        writeln!(body, "<line class=\"line l{number}\" x1=\"{x}\" x2=\"{end}\" y1=\"{}\" y2=\"{}\"/>", y - 4, y - 4)
-            .unwrap();
+        writeln!(
+            body,
+            "<line class=\"line l{number}\" x1=\"{x}\" x2=\"{end}\" y1=\"{}\" y2=\"{}\"/>",
+            y - 4,
+            y - 4
+        )
+        .unwrap();
         writeln!(body, "<text x=\"{text}\" y=\"{y}\">{name}: {count}</text>").unwrap();
     }
     seconds(&mut body, panel.bottom());
     let offered = all.first().map_or(0, |one| one.offered.len());
-    picture(&format!("the same {offered} requests in a minute, limit {LIMIT} in {PERIOD_S} s"), 354, &body)
+    picture(
+        &format!("the same {offered} requests in a minute, limit {LIMIT} in {PERIOD_S} s"),
+        354,
+        &body,
+    )
 }
 
 /// A part of a chart with a vertical axis of its own, from 0 to `most`.
@@ -137,8 +157,18 @@ impl Panel {
         for mark in marks {
             let y = self.y(*mark);
             let end = LEFT + LENGTH_S * SECOND;
-            writeln!(body, "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{end}\" y1=\"{y}\" y2=\"{y}\"/>").unwrap();
-            writeln!(body, "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{mark}</text>", LEFT - 6, y + 4).unwrap();
+            writeln!(
+                body,
+                "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{end}\" y1=\"{y}\" y2=\"{y}\"/>"
+            )
+            .unwrap();
+            writeln!(
+                body,
+                "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{mark}</text>",
+                LEFT - 6,
+                y + 4
+            )
+            .unwrap();
         }
     }
 }
@@ -158,7 +188,8 @@ fn seconds(body: &mut String, bottom: u64) {
     for second in (0..=LENGTH_S).step_by(10) {
         let x = LEFT + second * SECOND;
         let y = bottom + 18;
-        writeln!(body, "<text x=\"{x}\" y=\"{y}\" text-anchor=\"middle\">{second} s</text>").unwrap();
+        writeln!(body, "<text x=\"{x}\" y=\"{y}\" text-anchor=\"middle\">{second} s</text>")
+            .unwrap();
     }
 }
 

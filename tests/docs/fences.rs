@@ -10,6 +10,7 @@
 //! | `yaml broken` | not checked: the following commands show its errors |
 //! | `… of=PATH` | must be an excerpt of that file of the repository, which other tests cover |
 //! | `text`, `json` | not checked |
+//! | `python`, `go` | excerpts, `of=PATH`, of programs that other tests run |
 
 use super::Page;
 
@@ -45,12 +46,13 @@ impl Fence {
     fn odd(&self) -> Option<String> {
         let known = match self.language.as_str() {
             "console" => ["stays", "elsewhere"].as_slice(),
-            "yaml" | "text" | "json" => [].as_slice(),
+            "yaml" | "text" | "json" | "python" | "go" => [].as_slice(),
             _ => return Some(format!("{}: a fence of `{}`", self.at, self.language)),
         };
         let is_known = |word: &&String| {
             let name = word.split('=').next().unwrap_or_default();
-            known.contains(&name) || (self.language != "console" && ["file", "of", "broken"].contains(&name))
+            known.contains(&name)
+                || (self.language != "console" && ["file", "of", "broken"].contains(&name))
         };
         let word = self.words.iter().find(|word| !is_known(word))?;
         Some(format!("{}: `{word}` beside a fence of `{}`", self.at, self.language))
@@ -71,7 +73,13 @@ pub(super) fn of(page: &Page) -> Vec<Fence> {
                 let mut words = info.split_whitespace().map(str::to_owned);
                 let language = words.next().unwrap_or_default();
                 let at = format!("docs/{}:{}", page.name, number + 1);
-                fences.push(Fence { at, language, words: words.collect(), text: String::new(), end: 0 });
+                fences.push(Fence {
+                    at,
+                    language,
+                    words: words.collect(),
+                    text: String::new(),
+                    end: 0,
+                });
                 open = true;
             }
             (true, Some("")) => {
@@ -94,7 +102,8 @@ fn every_fence_has_a_known_mark() {
     let all: Vec<_> = super::pages().iter().flat_map(of).collect();
     let odd: Vec<_> = all.iter().filter_map(Fence::odd).collect();
     assert!(odd.is_empty(), "{odd:#?}");
-    let elsewhere: Vec<_> = all.iter().filter(|fence| fence.is("elsewhere")).map(|fence| &fence.at).collect();
+    let elsewhere: Vec<_> =
+        all.iter().filter(|fence| fence.is("elsewhere")).map(|fence| &fence.at).collect();
     assert!(elsewhere.len() <= MOST_ELSEWHERE, "not run, and they are to be few: {elsewhere:#?}");
 }
 
@@ -106,7 +115,10 @@ fn a_fence_is_read_with_its_marks_and_an_unknown_mark_is_reported() {
     let text = "- a\n\n  ```yaml file=a.yaml\n  b:\n    c\n  ```\n\n```shell\n$ a\n```\n```console stay\n$ a\n```\n";
     let fences = of(&Page { name: "a.md".to_owned(), text: text.to_owned() });
     let first = &fences[0];
-    assert_eq!((first.value("file"), first.text.as_str(), first.end), (Some("a.yaml"), "b:\n  c\n", 6));
+    assert_eq!(
+        (first.value("file"), first.text.as_str(), first.end),
+        (Some("a.yaml"), "b:\n  c\n", 6)
+    );
     let odd: Vec<_> = fences.iter().map(Fence::odd).collect();
     assert_eq!(odd[0], None);
     assert_eq!(odd[1].as_deref(), Some("docs/a.md:8: a fence of `shell`"));

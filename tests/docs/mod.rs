@@ -41,7 +41,9 @@ fn pages() -> Vec<Page> {
         for entry in std::fs::read_dir(next).unwrap().map(|entry| entry.unwrap().path()) {
             if entry.is_dir() {
                 folders.push(entry);
-            } else if entry.extension().is_some_and(|extension| extension == "md") && !entry.ends_with("SUMMARY.md") {
+            } else if entry.extension().is_some_and(|extension| extension == "md")
+                && !entry.ends_with("SUMMARY.md")
+            {
                 let name = entry.strip_prefix(folder()).unwrap().to_str().unwrap().to_owned();
                 pages.push(Page { name, text: std::fs::read_to_string(entry).unwrap() });
             }

@@ -22,7 +22,8 @@ const IMAGES: &str = "images/algorithms";
 #[test]
 fn the_pictures_of_algorithms_match_their_decisions() {
     let page = pages().into_iter().find(|page| page.name == "algorithms.md").unwrap();
-    let courses: Vec<Course> = policies(&page).into_iter().map(|(name, policy)| decided(&name, &policy)).collect();
+    let courses: Vec<Course> =
+        policies(&page).into_iter().map(|(name, policy)| decided(&name, &policy)).collect();
     assert!(courses.len() >= 6, "{} pictures in docs/algorithms.md", courses.len());
     for one in &courses {
         is_written(&format!("{IMAGES}/{}.svg", one.name), &course(one));
@@ -32,7 +33,8 @@ fn the_pictures_of_algorithms_match_their_decisions() {
 
 /// Returns each chart of the page with the policy that precedes it.
 fn policies(page: &Page) -> Vec<(String, String)> {
-    let fences: Vec<_> = fences::of(page).into_iter().filter(|fence| fence.language == "yaml").collect();
+    let fences: Vec<_> =
+        fences::of(page).into_iter().filter(|fence| fence.language == "yaml").collect();
     let mut policies = Vec::new();
     for (line, text) in page.text.lines().enumerate() {
         let Some((_, rest)) = text.split_once(&format!("({IMAGES}/")) else { continue };
@@ -52,11 +54,13 @@ fn decided(name: &str, policy: &str) -> Course {
     for at in &offered {
         let entries = json!([{ "key": "user", "value": "ann" }]);
         let request = json!({ "domain": "shop", "descriptors": [{ "entries": entries }] });
-        writeln!(trace, "{}", json!({ "at": BEGIN_S * 1_000_000 + at, "request": request })).unwrap();
+        writeln!(trace, "{}", json!({ "at": BEGIN_S * 1_000_000 + at, "request": request }))
+            .unwrap();
     }
     files.write("trace.jsonl", &trace);
     let [policy, trace] = ["policy.yaml", "trace.jsonl"].map(|name| files.file(name));
-    let ended = output(["replay".as_ref(), "--policy".as_ref(), policy.as_os_str(), trace.as_os_str()]);
+    let ended =
+        output(["replay".as_ref(), "--policy".as_ref(), policy.as_os_str(), trace.as_os_str()]);
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     let said = String::from_utf8(ended.stdout).unwrap();
     let is_admitted = said.lines().map(|line| {
@@ -65,12 +69,23 @@ fn decided(name: &str, policy: &str) -> Course {
         assert!(is_limited, "docs/algorithms.md, {name}: nothing is limited");
         answer["response"]["overallCode"] == "OK"
     });
-    let admitted = offered.iter().zip(is_admitted).filter(|(_, is_admitted)| *is_admitted).map(|(at, _)| *at).collect();
+    let admitted = offered
+        .iter()
+        .zip(is_admitted)
+        .filter(|(_, is_admitted)| *is_admitted)
+        .map(|(at, _)| *at)
+        .collect();
     Course { name: name.to_owned(), offered, admitted }
 }
 
 /// Returns the times of the requests, in microseconds from the start.
 fn offered_us() -> Vec<u64> {
-    let spans = TRAFFIC.iter().flat_map(|(from, until, rate)| (*from..*until).map(move |second| (second, *rate)));
-    spans.flat_map(|(second, rate)| (0..rate).map(move |n| second * 1_000_000 + n * 1_000_000 / rate)).collect()
+    let spans = TRAFFIC
+        .iter()
+        .flat_map(|(from, until, rate)| (*from..*until).map(move |second| (second, *rate)));
+    spans
+        .flat_map(|(second, rate)| {
+            (0..rate).map(move |n| second * 1_000_000 + n * 1_000_000 / rate)
+        })
+        .collect()
 }

@@ -16,11 +16,21 @@ fn every_policy_of_the_book_and_of_the_readme_is_valid() {
     let text = std::fs::read_to_string(project().join("README.md")).unwrap();
     let readme = Page { name: "../README.md".to_owned(), text };
     let fences = pages().into_iter().chain([readme]).flat_map(|page| fences::of(&page));
-    let all: Vec<Fence> = fences.filter(|fence| fence.language == "yaml" && !fence.is("broken")).collect();
+    let all: Vec<Fence> =
+        fences.filter(|fence| fence.language == "yaml" && !fence.is("broken")).collect();
     let wrong: Vec<String> = all.iter().filter_map(|fence| mistakes(fence).err()).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
     let checked = all.iter().filter(|fence| fence.value("of").is_none()).count();
     assert!(checked > 10, "only {checked}");
+}
+
+#[test]
+fn every_program_of_the_book_is_an_excerpt_of_one_that_runs() {
+    let all: Vec<Fence> = pages().into_iter().flat_map(|page| fences::of(&page)).collect();
+    let programs = all.iter().filter(|fence| ["python", "go"].contains(&fence.language.as_str()));
+    let check = |fence: &Fence| is_part_of(fence, fence.value("of").expect("a file of tests"));
+    let wrong: Vec<String> = programs.filter_map(|fence| check(fence).err()).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
 /// Checks a block, and returns its errors.
@@ -29,7 +39,9 @@ fn mistakes(fence: &Fence) -> Result<(), String> {
         return is_part_of(fence, path);
     }
     let scratch = TempDir::new().unwrap();
-    for file in std::fs::read_dir(project().join("config/policies")).unwrap().map(|file| file.unwrap()) {
+    for file in
+        std::fs::read_dir(project().join("config/policies")).unwrap().map(|file| file.unwrap())
+    {
         std::fs::copy(file.path(), scratch.path().join(file.file_name())).unwrap();
     }
     let begins = |word: &str| fence.text.lines().any(|line| line.starts_with(&format!("{word}:")));
@@ -54,10 +66,17 @@ fn mistakes(fence: &Fence) -> Result<(), String> {
         // The following commands report its errors.
         return Ok(());
     } else {
-        return Err(format!("{}: neither a policy, an overlay nor tests; where does it stand (`of=PATH`)?", fence.at));
+        return Err(format!(
+            "{}: neither a policy, an overlay nor tests; where does it stand (`of=PATH`)?",
+            fence.at
+        ));
     };
     let said = [ended.stdout, ended.stderr].concat();
-    if ended.status.success() { Ok(()) } else { Err(format!("{}:\n{}", fence.at, String::from_utf8_lossy(&said))) }
+    if ended.status.success() {
+        Ok(())
+    } else {
+        Err(format!("{}:\n{}", fence.at, String::from_utf8_lossy(&said)))
+    }
 }
 
 fn envoy_validates(file: &Path) -> Output {
@@ -66,8 +85,8 @@ fn envoy_validates(file: &Path) -> Output {
 
 /// Checks that the lines occur in the file consecutively, regardless of indentation.
 fn is_part_of(fence: &Fence, path: &str) -> Result<(), String> {
-    let file =
-        std::fs::read_to_string(project().join(path)).map_err(|error| format!("{}: {path}: {error}", fence.at))?;
+    let file = std::fs::read_to_string(project().join(path))
+        .map_err(|error| format!("{}: {path}: {error}", fence.at))?;
     let lines: Vec<&str> = file.lines().map(str::trim).collect();
     let shown: Vec<&str> = fence.text.lines().map(str::trim).collect();
     if lines.windows(shown.len()).any(|part| part == shown) {

@@ -17,7 +17,8 @@ use crate::support::envoy;
 #[test]
 fn every_command_of_the_book_prints_what_it_shows() {
     let pages = pages();
-    let with_commands: Vec<_> = pages.iter().filter(|page| fences::of(page).iter().any(is_run)).collect();
+    let with_commands: Vec<_> =
+        pages.iter().filter(|page| fences::of(page).iter().any(is_run)).collect();
     assert!(with_commands.len() > 1, "commands on {} pages", with_commands.len());
     let wrong: Vec<String> = with_commands.iter().flat_map(|page| differences(page)).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -41,13 +42,18 @@ fn differences(page: &Page) -> Vec<String> {
         let commands = if is_run(&fence) { commands(&fence) } else { Vec::new() };
         for (command, shown) in commands {
             if fence.stays() {
-                terminal.begin(&command, fence.value("stays"), |said| is_as_shown(said, &format!("{shown}…\n")));
+                terminal.begin(&command, fence.value("stays"), |said| {
+                    is_as_shown(said, &format!("{shown}…\n"))
+                });
                 continue;
             }
             let (status, said) = terminal.run(&command);
             // A failing command must print an error.
             if !is_as_shown(&said, &shown) || (said.is_empty() && status != 0) {
-                wrong.push(format!("{}: $ {command}\n{said}(exit status {status}), and shown is\n{shown}", fence.at));
+                wrong.push(format!(
+                    "{}: $ {command}\n{said}(exit status {status}), and shown is\n{shown}",
+                    fence.at
+                ));
             }
         }
     }
@@ -106,17 +112,26 @@ fn scratch() -> TempDir {
     let kubectl = project().join(".venv/bin/kubectl");
     symlink(kubectl, at("bin/kubectl")).unwrap();
     for name in ["config", "deploy", "docs"] {
-        let copied = Command::new("cp").arg("-r").arg(project().join(name)).arg(at("work")).status().unwrap();
+        let copied = Command::new("cp")
+            .arg("-r")
+            .arg(project().join(name))
+            .arg(at("work"))
+            .status()
+            .unwrap();
         assert!(copied.success());
     }
-    ["envoy.yaml", "features.yaml"].iter().for_each(|name| patient(&at("work/deploy/envoy").join(name)));
+    ["envoy.yaml", "features.yaml"]
+        .iter()
+        .for_each(|name| patient(&at("work/deploy/envoy").join(name)));
     scratch
 }
 
 /// Extends Envoy's timeouts for busy machines: if a response is late, the request is admitted.
 fn patient(file: &Path) {
     let text = std::fs::read_to_string(file).unwrap();
-    let text = text.replace("timeout: 0.02s", "timeout: 5s").replace("max_interval: 0.02s", "max_interval: 5s");
+    let text = text
+        .replace("timeout: 0.02s", "timeout: 5s")
+        .replace("max_interval: 0.02s", "max_interval: 5s");
     std::fs::write(file, text).unwrap();
 }
 
@@ -131,9 +146,13 @@ fn placeholders_match_anything_and_other_text_matches_itself() {
     ] {
         assert!(is_as_shown(said, shown), "{said} is {shown}");
     }
-    for (said, shown) in
-        [("a\nb\n", "a\n"), ("a\n", "a\nb\n"), ("in 26 m\n", "in … s\n"), ("a\n1\nc\n", "a\n…\nb\n"), ("ab", "a")]
-    {
+    for (said, shown) in [
+        ("a\nb\n", "a\n"),
+        ("a\n", "a\nb\n"),
+        ("in 26 m\n", "in … s\n"),
+        ("a\n1\nc\n", "a\n…\nb\n"),
+        ("ab", "a"),
+    ] {
         assert!(!is_as_shown(said, shown), "{said} is not {shown}");
     }
 }

@@ -36,12 +36,16 @@ impl Terminal {
         command.args(["bash", "--noprofile", "--norc"]).current_dir(folder).env_clear();
         command.env("PATH", path).env("HOME", folder).env("LC_ALL", "C.UTF-8").env("TZ", "UTC");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("unshare cannot be started: {error}"));
+        let mut child =
+            command.spawn().unwrap_or_else(|error| panic!("unshare cannot be started: {error}"));
         let input = child.stdin.take().unwrap();
         let output = child.stdout.take().unwrap();
         let (sender, lines) = channel();
         std::thread::spawn(move || {
-            BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+            BufReader::new(output)
+                .lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| sender.send(line))
         });
         let mut terminal = Self { child, input, lines, folder: folder.to_owned(), stayed: 0 };
         // Two Envoys with the same base ID would share memory.
@@ -52,11 +56,14 @@ impl Terminal {
 
     /// Runs a command to completion. Returns its exit code, and its output on both streams.
     pub(super) fn run(&mut self, command: &str) -> (i32, String) {
-        writeln!(self.input, "{{\n{command}\n}} </dev/null 2>&1; printf '\\n%s %s\\n' '{MARK}' $?").unwrap();
+        writeln!(self.input, "{{\n{command}\n}} </dev/null 2>&1; printf '\\n%s %s\\n' '{MARK}' $?")
+            .unwrap();
         let mut said = String::new();
         loop {
             let line = self.lines.recv_timeout(PATIENCE);
-            let line = line.unwrap_or_else(|error| panic!("`{command}` does not end ({error}), and said:\n{said}"));
+            let line = line.unwrap_or_else(|error| {
+                panic!("`{command}` does not end ({error}), and said:\n{said}")
+            });
             if let Some(status) = line.strip_prefix(MARK) {
                 // The newline before the mark is not part of the output.
                 said.pop();
@@ -69,7 +76,12 @@ impl Terminal {
 
     /// Starts a background command, and waits until `is_right` accepts its output and, if a port is
     /// given, until that accepts connections.
-    pub(super) fn begin(&mut self, command: &str, port: Option<&str>, is_right: impl Fn(&str) -> bool) {
+    pub(super) fn begin(
+        &mut self,
+        command: &str,
+        port: Option<&str>,
+        is_right: impl Fn(&str) -> bool,
+    ) {
         self.stayed += 1;
         let name = format!(".stays-{}", self.stayed);
         let (_, said) = self.run(&format!("{{\n{command}\n}} >{name} 2>&1 &"));
@@ -87,7 +99,11 @@ impl Terminal {
             let wait = format!(
                 "for i in {{1..2000}}; do (: </dev/tcp/127.0.0.1/{port}) 2>/dev/null && break; sleep 0.01; done"
             );
-            assert_eq!(self.run(&wait), (0, String::new()), "`{command}` does not answer on {port}");
+            assert_eq!(
+                self.run(&wait),
+                (0, String::new()),
+                "`{command}` does not answer on {port}"
+            );
         }
     }
 }

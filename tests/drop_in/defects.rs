@@ -41,7 +41,8 @@ async fn hits_above_2_to_63_refund_nothing() {
     let istio = Istio::with(&daily("user", 5)).await;
     let mut service = istio.serve(&[]).await;
     let client = service.client().await;
-    let taking = |hits| RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&[("user", "ann")]) };
+    let taking =
+        |hits| RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&[("user", "ann")]) };
     assert_eq!(client.status(taking(3)).await.limit_remaining, 2);
     for hits in [1 << 63, u64::MAX] {
         let refused = client.ask(request(vec![taking(hits)])).await.unwrap_err();
@@ -60,7 +61,8 @@ async fn a_hanging_redis_blocks_no_caller_and_is_not_reported_as_an_error_of_the
     let begun = Instant::now();
     let undecided = client.ask(request(vec![descriptor(&[("user", "ann")])])).await.unwrap_err();
     assert_eq!(undecided.code(), tonic::Code::Unavailable);
-    let body = r#"{"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}"#;
+    let body =
+        r#"{"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}"#;
     assert_eq!(service.http.send("POST", "/json", body).await.status, 503);
     assert!(begun.elapsed() < 2 * AT_ONCE, "{:?}", begun.elapsed());
     istio.redis.resume();
@@ -73,7 +75,11 @@ fn a_signal_while_waiting_for_redis_ends_the_process() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for address in [silent.local_addr().unwrap(), closed] {
         let url = address.to_string();
-        let root = [("RUNTIME_ROOT", map.root()), ("RUNTIME_SUBDIRECTORY", "ratelimit"), ("LOG_LEVEL", "info")];
+        let root = [
+            ("RUNTIME_ROOT", map.root()),
+            ("RUNTIME_SUBDIRECTORY", "ratelimit"),
+            ("LOG_LEVEL", "info"),
+        ];
         let redis = [("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_URL", &url), ("USE_STATSD", "false")];
         let mut service = Ratelimit::start(&[&root[..], &redis].concat());
         let begun = Instant::now();
@@ -86,7 +92,8 @@ fn a_signal_while_waiting_for_redis_ends_the_process() {
 async fn series_of_unknown_domains_and_of_values_are_bounded() {
     let policy = "domain: test\ndescriptors:\n- {key: user, value_to_metric: true, rate_limit: {unit: day, requests_per_unit: 5}}\n";
     let istio = Istio::with(policy).await;
-    let more = [("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", ":0"), ("TOLLGATE_STATS_MAX_SERIES", "4")];
+    let more =
+        [("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", ":0"), ("TOLLGATE_STATS_MAX_SERIES", "4")];
     let mut service = istio.serve(&more).await;
     let client = service.client().await;
     for number in 0..50 {
@@ -96,11 +103,21 @@ async fn series_of_unknown_domains_and_of_values_are_bounded() {
         client.ask(elsewhere).await.unwrap();
     }
     let text = Web::new(listening(&mut service.process, "stats")).get("/metrics").await.body;
-    let of = |what: &str| text.lines().filter(|line| !line.starts_with('#') && line.contains(what)).collect::<Vec<_>>();
+    let of = |what: &str| {
+        text.lines()
+            .filter(|line| !line.starts_with('#') && line.contains(what))
+            .collect::<Vec<_>>()
+    };
     let hits = of("_total_hits{");
     let domains = of("_domain_not_found");
-    assert!(hits.len() <= 5 && hits.iter().any(|line| line.contains("key1=\"other\"")), "{hits:#?}");
-    assert!(domains.len() <= 5 && domains.iter().any(|line| line.contains("other")), "{domains:#?}");
+    assert!(
+        hits.len() <= 5 && hits.iter().any(|line| line.contains("key1=\"other\"")),
+        "{hits:#?}"
+    );
+    assert!(
+        domains.len() <= 5 && domains.iter().any(|line| line.contains("other")),
+        "{domains:#?}"
+    );
     let own = service.http.get("/metrics").await.body;
     assert!(!own.contains("domain-7"), "{own}");
 }
@@ -124,7 +141,11 @@ descriptors:
         &[("a_b", "d"), ("d", "c")],
     ] {
         let status = client.status(descriptor(entries)).await;
-        assert_eq!((status.code(), status.current_limit.is_some()), (Code::Ok, true), "{entries:?}");
+        assert_eq!(
+            (status.code(), status.current_limit.is_some()),
+            (Code::Ok, true),
+            "{entries:?}"
+        );
         assert_eq!(client.status(descriptor(entries)).await.code(), Code::OverLimit, "{entries:?}");
     }
 }
@@ -138,7 +159,10 @@ async fn a_config_map_is_read_once_though_files_with_a_dot_count() {
     assert_eq!(client.limit("user", "ann").await, Some(5));
     istio.map.swap(&daily("user", 7));
     let limit = || client.limit("user", "ann");
-    crate::support::becomes("the swap is served", crate::support::PATIENCE, limit, |limit| *limit == Some(7)).await;
+    crate::support::becomes("the swap is served", crate::support::PATIENCE, limit, |limit| {
+        *limit == Some(7)
+    })
+    .await;
     // Two files are separate policies, whatever their names.
     istio.map.files.write("ratelimit/config/.policy.yaml", &daily("user", 9));
     service.wait_for("policy change rejected");
@@ -149,7 +173,8 @@ async fn a_config_map_is_read_once_though_files_with_a_dot_count() {
 #[tokio::test]
 async fn a_readme_among_the_policies_is_ignored() {
     let istio = Istio::with(&daily("user", 5)).await;
-    let readme = "# Limits\n\nA file begins so:\n\n```yaml\ndomain: test\ndescriptors: [...]\n```\n";
+    let readme =
+        "# Limits\n\nA file begins so:\n\n```yaml\ndomain: test\ndescriptors: [...]\n```\n";
     istio.map.files.write("ratelimit/config/README.md", readme);
     let mut service = istio.serve(&[]).await;
     assert_eq!(service.client().await.limit("user", "ann").await, Some(5));
@@ -163,5 +188,8 @@ async fn a_second_instance_on_the_same_ports_is_an_error() {
     let ended = output(&istio.variables(&[("GRPC_PORT", &port)]));
     let told = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.code(), Some(1), "{told}");
-    assert!(told.contains(&format!("--grpc-listen 127.0.0.1:{port}: Address already in use")), "{told}");
+    assert!(
+        told.contains(&format!("--grpc-listen 127.0.0.1:{port}: Address already in use")),
+        "{told}"
+    );
 }

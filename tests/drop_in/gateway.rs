@@ -49,7 +49,8 @@ impl Gateway {
         // In a deployment the host name is `envoy-gateway`; here it is `localhost`.
         authority.sign_rsa("localhost").write(&own);
         let [certificate, key] = self::files(&own);
-        let tls = [certificate, key, files.path().join("ca.crt")].map(|path| path.to_str().unwrap().to_owned());
+        let tls = [certificate, key, files.path().join("ca.crt")]
+            .map(|path| path.to_str().unwrap().to_owned());
         let plane = ControlPlane::start_with(&["--tls", &tls[0], &tls[1], &tls[2]], resources);
         let mapper = files.path().join("conf.yaml").to_str().unwrap().to_owned();
         Self { plane, redis: Redis::start().await, authority, files, mapper }
@@ -104,7 +105,12 @@ impl Gateway {
         let port = service.grpc().port().to_string();
         let path = |name: &str| self.files.path().join(name).to_str().unwrap().to_owned();
         let [certificate, key, authority] = ["tls.crt", "tls.key", "ca.crt"].map(path);
-        let values = [("TOLLGATE", port.as_str()), ("CERT", &certificate), ("KEY", &key), ("CA", &authority)];
+        let values = [
+            ("TOLLGATE", port.as_str()),
+            ("CERT", &certificate),
+            ("KEY", &key),
+            ("CA", &authority),
+        ];
         let template = std::fs::read_to_string(root().join("tests/drop_in/gateway.yaml")).unwrap();
         (service, Envoy::start_by(&template, &values).await)
     }
@@ -122,7 +128,8 @@ fn listener(ann: u32) -> Value {
         shadow,
     ];
     let paid = [rule("rule-0-match--1", "rule-0-match--1", limit("YEAR", 10))];
-    let route = |name: &str, rules: &[Value]| json!({ "key": name, "value": name, "descriptors": rules });
+    let route =
+        |name: &str, rules: &[Value]| json!({ "key": name, "value": name, "descriptors": rules });
     json!({
         "name": "default/eg/http",
         "domain": "default/eg/http",
@@ -146,14 +153,20 @@ async fn clients_of_envoy_get_429_after_the_limits_of_the_control_plane() {
         assert_eq!(envoy.edge.status("/app", "ann").await, expected);
     }
     let refused = envoy.edge.get_with("/app", &[("x-user", b"ann")]).await;
-    assert_eq!((refused.header("x-envoy-ratelimited"), refused.header("x-ratelimit-remaining")), ("", "0"));
+    assert_eq!(
+        (refused.header("x-envoy-ratelimited"), refused.header("x-ratelimit-remaining")),
+        ("", "0")
+    );
     assert!(refused.header("x-ratelimit-limit").starts_with("3, 3;w=31536000"), "{refused:?}");
     // Each tenant has a limit of its own; all of them together exceed the one in shadow mode.
     for tenant in [b"a", b"b"] {
         assert_eq!([as_tenant(&envoy, tenant).await, as_tenant(&envoy, tenant).await], [200, 200]);
         assert_eq!(as_tenant(&envoy, tenant).await, 429);
     }
-    assert_eq!([pay(&envoy, b"7").await, pay(&envoy, b"3").await, pay(&envoy, b"1").await], [200, 200, 429]);
+    assert_eq!(
+        [pay(&envoy, b"7").await, pay(&envoy, b"3").await, pay(&envoy, b"1").await],
+        [200, 200, 429]
+    );
     assert_eq!(envoy.counter("cluster.upstream.ratelimit.error").await, 0);
 
     let statistics = Web::new(listening(&mut service.process, "stats"));
@@ -165,7 +178,10 @@ async fn clients_of_envoy_get_429_after_the_limits_of_the_control_plane() {
     let of_ann = "rule-0-match-0_rule-0-match-0";
     assert_eq!(statistics.metric(&name("total_hits", APP, of_ann)).await, 6);
     assert_eq!(statistics.metric(&name("over_limit", APP, of_ann)).await, 3);
-    assert_eq!(statistics.metric(&name("total_hits", PAID, "rule-0-match--1_rule-0-match--1")).await, 11);
+    assert_eq!(
+        statistics.metric(&name("total_hits", PAID, "rule-0-match--1_rule-0-match--1")).await,
+        11
+    );
     let shadow = name("shadow_mode", APP, "masked_remote_address_127_0_0_0/8");
     assert_eq!(statistics.metric(&shadow).await, 11, "all but the first");
 }
@@ -174,15 +190,26 @@ async fn clients_of_envoy_get_429_after_the_limits_of_the_control_plane() {
 async fn another_snapshot_changes_the_limits_a_bad_one_does_not_and_an_empty_one_lifts_them() {
     let mut gateway = Gateway::with(&[listener(1)]).await;
     let (mut service, envoy) = gateway.serve().await;
-    assert_eq!([envoy.edge.status("/app", "ann").await, envoy.edge.status("/app", "ann").await], [200, 429]);
+    assert_eq!(
+        [envoy.edge.status("/app", "ann").await, envoy.edge.status("/app", "ann").await],
+        [200, 429]
+    );
     let first = gateway.plane.wait_for_request("the first request", |_| true);
-    assert_eq!(first["type_url"], "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig");
-    assert_eq!((&first["node"]["id"], &first["resource_names"]), (&json!("envoy-ratelimit"), &Value::Null));
+    assert_eq!(
+        first["type_url"],
+        "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
+    );
+    assert_eq!(
+        (&first["node"]["id"], &first["resource_names"]),
+        (&json!("envoy-ratelimit"), &Value::Null)
+    );
 
     let mut broken = listener(1000);
     broken["descriptors"][0]["descriptors"][0]["rate_limit"]["unit"] = json!("UNKNOWN");
     gateway.plane.serve("2", &[broken]);
-    let refused = gateway.plane.wait_for_request("that it is refused", |request| request["error_detail"].is_object());
+    let refused = gateway
+        .plane
+        .wait_for_request("that it is refused", |request| request["error_detail"].is_object());
     assert_eq!(refused["version_info"], "1");
     assert_eq!(envoy.edge.status("/app", "ann").await, 429);
 
@@ -206,7 +233,11 @@ async fn a_client_without_a_certificate_of_the_gateway_is_refused() {
     service.wait_for("policies in force");
     let grpc = service.grpc();
     let authority = &gateway.authority;
-    assert!(Secure::showing(&authority.sign_rsa("*.envoy-gateway-system"), authority).is_let_in(grpc).await);
+    assert!(
+        Secure::showing(&authority.sign_rsa("*.envoy-gateway-system"), authority)
+            .is_let_in(grpc)
+            .await
+    );
     assert!(!Secure::trusting(authority).is_let_in(grpc).await, "without a certificate");
     let strange = Authority::new().sign_rsa("*.envoy-gateway-system");
     assert!(!Secure::showing(&strange, authority).is_let_in(grpc).await, "another authority's");
@@ -222,7 +253,8 @@ async fn a_mounted_file_of_names_is_used() {
     assert_eq!(envoy.edge.status("/app", "ann").await, 200);
     let statistics = Web::new(listening(&mut service.process, "stats"));
     let rule = "rule-0-match-0_rule-0-match-0";
-    let name = format!("eg_total_hits{{domain=\"default/eg/http\",key1=\"{APP}_{APP}\",key2=\"{rule}\"}}");
+    let name =
+        format!("eg_total_hits{{domain=\"default/eg/http\",key1=\"{APP}_{APP}\",key2=\"{rule}\"}}");
     assert_eq!(statistics.metric(&name).await, 1);
 }
 
@@ -234,7 +266,8 @@ async fn a_signal_before_the_first_configuration_ends_the_process_at_once() {
     for (force, health) in [("true", 200), ("false", 500)] {
         let mut service = gateway.start(&[("FORCE_START_WITHOUT_INITIAL_CONFIG", force)]);
         service.wait_for("store connected");
-        becomes("its health is that", PATIENCE, || service.health(), |status| *status == health).await;
+        becomes("its health is that", PATIENCE, || service.health(), |status| *status == health)
+            .await;
         let begun = Instant::now();
         assert_eq!(service.terminate().code(), Some(0));
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());

@@ -34,7 +34,9 @@ fn line<T>(process: &mut Process, message: &str, read: impl Fn(&Value) -> Option
 async fn serve(istio: &Istio, folder: &TempDir) -> (Process, Client) {
     let variables = istio.variables(&[("LOG_FORMAT", "json")]);
     let mut process = Process::start("ratelimit", &mut command(folder.path(), &variables));
-    let of_grpc = |line: &Value| line["address"].as_str().filter(|_| line["protocol"] == "grpc")?.parse().ok();
+    let of_grpc = |line: &Value| {
+        line["address"].as_str().filter(|_| line["protocol"] == "grpc")?.parse().ok()
+    };
     let address: SocketAddr = line(&mut process, "listening", of_grpc);
     line(&mut process, "store connected", |_| Some(()));
     let client = Client::connect(address).await;
@@ -49,7 +51,9 @@ async fn spans_are_sent_over_http_unless_grpc_is_configured() {
     let variables = [("TRACING_ENABLED", "true"), ("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str())];
     let mut service = istio.serve(&variables).await;
     service.client().await.ask(request(vec![descriptor(&[("free", "")])])).await.unwrap();
-    let spans = becomes("it is sent", PATIENCE, || async { collector.spans() }, |spans| !spans.is_empty()).await;
+    let spans =
+        becomes("it is sent", PATIENCE, || async { collector.spans() }, |spans| !spans.is_empty())
+            .await;
     assert_eq!(spans[0]["resource"]["service.name"], "RateLimit");
 }
 
@@ -58,7 +62,9 @@ async fn json_log_lines_have_the_names_and_levels_of_envoyproxy_ratelimit() {
     let istio = Istio::with(POLICY).await;
     let folder = TempDir::new().unwrap();
     let (mut process, client) = serve(&istio, &folder).await;
-    let at = line(&mut process, "listening", |line| Some((line["@timestamp"].clone(), line["level"].clone())));
+    let at = line(&mut process, "listening", |line| {
+        Some((line["@timestamp"].clone(), line["level"].clone()))
+    });
     at.0.as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
     assert_eq!(at.1, "info");
     client.ask(request(vec![])).await.unwrap_err();
@@ -66,7 +72,8 @@ async fn json_log_lines_have_the_names_and_levels_of_envoyproxy_ratelimit() {
     let warning = line(&mut process, refused, |line| Some(line.clone()));
     assert_eq!((&warning["level"], &warning["times"]), (&"warning".into(), &1.into()), "{warning}");
     for line in process.log() {
-        let line: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line} is no JSON"));
+        let line: Value =
+            serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line} is no JSON"));
         assert!(line.get("timestamp").is_none() && line.get("fields").is_none(), "{line}");
     }
 }
@@ -96,7 +103,12 @@ async fn debug_shows_the_keys_the_rule_and_the_decision_of_each_request() {
         assert_eq!((&found["rule"], &found["limit"]), (&rule.into(), &limit.into()), "{found}");
         assert_eq!((&found["level"], &found["domain"]), (&"debug".into(), &"test".into()));
     }
-    let elsewhere = tollgate::grpc::proto::RateLimitRequest { domain: "other".to_owned(), ..request(vec![user()]) };
+    let elsewhere = tollgate::grpc::proto::RateLimitRequest {
+        domain: "other".to_owned(),
+        ..request(vec![user()])
+    };
     client.ask(elsewhere).await.unwrap();
-    line(&mut process, "request", |line| (line["decision"] == "no limit: no policy for this domain").then_some(()));
+    line(&mut process, "request", |line| {
+        (line["decision"] == "no limit: no policy for this domain").then_some(())
+    });
 }

@@ -119,15 +119,24 @@ fn unsupported_settings_are_problems_and_exit_1() {
     let policy = files.file("policy.yaml");
     let (status, page, _) = migrate(&["--env-file", path(&env), "--policy", path(&policy)]);
     assert_eq!(status, 1);
-    assert!(page.contains("problem    BACKEND_TYPE, MEMCACHE_SRV: memcached is not supported: it"), "{page}");
+    assert!(
+        page.contains("problem    BACKEND_TYPE, MEMCACHE_SRV: memcached is not supported: it"),
+        "{page}"
+    );
     assert_eq!(page.matches("memcached").count(), 1, "{page}");
-    assert!(page.contains("note       EXTRA_TAGS: `a:` is ignored: a tag needs a name and a value"), "{page}");
+    assert!(
+        page.contains("note       EXTRA_TAGS: `a:` is ignored: a tag needs a name and a value"),
+        "{page}"
+    );
     assert!(page.contains("problem    PORT: expected a whole number, found `eighty`"), "{page}");
     assert!(page.contains("  1. fix the problems above"), "{page}");
     files.write("good.env", "REDIS_URL=redis:6379\nREDIS_SOCKET_TYPE=tcp\n");
     let (status, page, _) = migrate(&["--env-file", path(&files.file("good.env"))]);
     assert_eq!(status, 1, "{page}");
-    assert!(page.contains("/srv/runtime_data/current does not exist; add `--policy PATH`"), "{page}");
+    assert!(
+        page.contains("/srv/runtime_data/current does not exist; add `--policy PATH`"),
+        "{page}"
+    );
     files.write("broken.yaml", "domain: test\ndescriptors:\n  - kee: user\n");
     let good = files.file("good.env");
     let broken = files.file("broken.yaml");
@@ -149,9 +158,15 @@ fn unreadable_input_exits_2_and_shows_no_secret() {
     assert!(!complaints.contains("hunter2"), "{complaints}");
     let pods = files.file("pods.yaml");
     let (status, _, complaints) = migrate(&["--manifest", path(&pods)]);
-    assert!(status == 2 && complaints.contains("`--container NAME`, one of: proxy, limiter"), "{complaints}");
+    assert!(
+        status == 2 && complaints.contains("`--container NAME`, one of: proxy, limiter"),
+        "{complaints}"
+    );
     let (status, page, _) = migrate(&["--manifest", path(&pods), "--container", "limiter"]);
-    assert!(status == 1 && page.contains("not read   command runs /bin/rl instead of /bin/ratelimit"), "{page}");
+    assert!(
+        status == 1 && page.contains("not read   command runs /bin/rl instead of /bin/ratelimit"),
+        "{page}"
+    );
 }
 
 /// Equivalent of `set -a; . tollgate.env; tollgate serve`.
@@ -182,10 +197,15 @@ async fn written_files_are_served_and_decide_the_same() {
     TOLLGATE_DENY_CACHE_MAX=0s
     # TOLLGATE_REDIS_USER, TOLLGATE_REDIS_PASSWORD= from REDIS_AUTH: Secret redis, password; or TOLLGATE_REDIS_PASSWORD_FILE=PATH
     ");
-    let folder = std::fs::read_dir(output.join("policies")).unwrap().map(|file| file.unwrap().file_name());
+    let folder =
+        std::fs::read_dir(output.join("policies")).unwrap().map(|file| file.unwrap().file_name());
     assert_eq!(folder.collect::<Vec<_>>(), ["config.yaml"]);
-    let (status, _, complaints) = migrate(&["--manifest", path(&manifest), "--output", path(&output)]);
-    assert!(status == 2 && complaints.contains("already exists"), "nothing is overwritten: {complaints}");
+    let (status, _, complaints) =
+        migrate(&["--manifest", path(&manifest), "--output", path(&output)]);
+    assert!(
+        status == 2 && complaints.contains("already exists"),
+        "nothing is overwritten: {complaints}"
+    );
 
     let lines = variables.lines().filter(|line| !line.starts_with('#'));
     let set: Vec<_> = lines.map(|line| line.split_once('=').unwrap()).collect();
@@ -202,10 +222,14 @@ fn written_files_run_no_shell_code_and_do_not_serve_without_their_store() {
     let files = Policies::none();
     let manifest = MANIFEST
         .replace("value: 'redis:6379'", "valueFrom: { secretKeyRef: { name: redis, key: url } }")
-        .replace("name: REDIS_POOL_SIZE, value: '20'", "name: CACHE_KEY_PREFIX, value: 'a b;touch F;$(touch G)'");
+        .replace(
+            "name: REDIS_POOL_SIZE, value: '20'",
+            "name: CACHE_KEY_PREFIX, value: 'a b;touch F;$(touch G)'",
+        );
     files.write("ratelimit.yaml", &manifest);
     let output = files.file("own");
-    let written = ["--manifest", path(&files.file("ratelimit.yaml")), "--output", path(&output)].map(str::to_owned);
+    let written = ["--manifest", path(&files.file("ratelimit.yaml")), "--output", path(&output)]
+        .map(str::to_owned);
     let written = written.each_ref().map(String::as_str);
     let (status, page, complaints) = migrate(&written);
     assert_eq!(status, 0, "{page}{complaints}");
@@ -219,171 +243,4 @@ fn written_files_run_no_shell_code_and_do_not_serve_without_their_store() {
     std::fs::remove_file(output.join("tollgate.env")).unwrap();
     let (status, _, complaints) = migrate(&written);
     assert!(status == 2 && complaints.contains("already exists"), "{complaints}");
-}
-
-/// A manifest with every source of variables and files.
-const SOURCES: &str = "
-apiVersion: v1
-kind: ConfigMap
-metadata: { name: settings, namespace: prod }
-data: { URL: 'redis:6379', HOST: redis }
----
-apiVersion: v1
-kind: ConfigMap
-metadata: { name: settings, namespace: test }
-data: { URL: 'other:1', HOST: other }
----
-apiVersion: v1
-kind: ConfigMap
-metadata: { name: config, namespace: prod }
-data:
-  README.md: 'The limits of the shop: see the wiki'
-  shop: 'domain: shop'
-binaryData: { logo.png: aGVsbG8= }
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: { name: one, namespace: prod }
-spec:
-  template:
-    spec:
-      containers:
-        - name: ratelimit
-          image: envoyproxy/ratelimit
-          envFrom:
-            - { prefix: REDIS_, configMapRef: { name: settings } }
-            - { configMapRef: { name: absent } }
-            - { prefix: STATSD_, secretRef: { name: hidden } }
-          env:
-            - { name: REDIS_SOCKET_TYPE, value: tcp }
-            - { name: STATSD_HOST, value: '$(REDIS_HOST)-statsd' }
-            - { name: PORT, valueFrom: { configMapKeyRef: { name: ports, key: http } } }
-            - { name: REDIS_TLS, valueFrom: { secretKeyRef: { name: redis, key: tls } } }
-            - { name: CACHE_KEY_PREFIX, value: '$(POD)' }
-            - { name: RUNTIME_WATCH_ROOT, value: 'false' }
-            - { name: OTEL_BSP_SCHEDULE_DELAY, value: '1000' }
-            - { name: TOLLGATE_DRAIN_DELAY, value: 1s }
-          volumeMounts:
-            - { name: config, mountPath: /srv/runtime_data/current/config }
-            - { name: other, mountPath: /other }
-      volumes:
-        - { name: config, projected: { sources: [{ configMap: { name: config } }] } }
-        - { name: other, configMap: { name: other } }
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: { name: two, namespace: prod }
-spec: { template: { spec: { containers: [{ name: ratelimit, image: envoyproxy/ratelimit }] } } }
-";
-
-/// Everything that the manifest does not contain, or that only one service reads, is named.
-#[test]
-fn each_source_of_variables_and_files_is_read_or_named() {
-    let files = Policies::none();
-    files.write("all.yaml", SOURCES);
-    let manifest = files.file("all.yaml");
-    let output = files.file("own");
-    let (status, _, complaints) = migrate(&["--manifest", path(&manifest)]);
-    assert!(status == 2 && complaints.contains("one of: one/ratelimit, two/ratelimit"), "{complaints}");
-    let chosen = ["--manifest", path(&manifest), "--container", "one/ratelimit", "--output", path(&output)];
-    let (status, page, complaints) = migrate(&chosen);
-    assert_eq!((status, complaints.as_str()), (1, ""), "{page}");
-    let settings = page.split("\nAlways different").next().unwrap();
-    insta::assert_snapshot!(settings.replace(path(files.path()), ""), @r"
-    Settings: 10 variables from container ratelimit of Deployment one in /all.yaml
-      unchanged  STATSD_HOST, RUNTIME_WATCH_ROOT, CACHE_KEY_PREFIX, REDIS_SOCKET_TYPE, REDIS_URL
-      kept       TOLLGATE_DRAIN_DELAY: read under the same name
-      no effect  OTEL_BSP_SCHEDULE_DELAY: read only by a library of envoyproxy/ratelimit
-      not read   variables of envFrom: ConfigMap absent is not in the manifest
-      not read   variables STATSD_* of envFrom: the values are in Secret hidden
-      not read   ConfigMap config/logo.png, mounted at /srv/runtime_data/current/config: binaryData
-      not read   files mounted at /other: ConfigMap other is not in the manifest
-      reference  PORT: ConfigMap ports, http; value not in the manifest
-      reference  REDIS_TLS: Secret redis, tls; value not in the manifest
-      reference  CACHE_KEY_PREFIX: $(POD), which is not set earlier in the manifest; value not in the
-                 manifest
-      unknown    REDIS_HOST: read by neither service
-
-    Policies: 1 file from /srv/runtime_data/current/config, 0 rules, 0 limits
-      unchanged  all rules and limits
-    ");
-    let variables = std::fs::read_to_string(output.join("tollgate.env")).unwrap();
-    insta::assert_snapshot!(variables.replace(path(files.path()), ""), @r"
-    # Generated by `tollgate migrate` from container ratelimit of Deployment one in /all.yaml. Defaults are omitted.
-    # not read: variables of envFrom: ConfigMap absent is not in the manifest
-    # not read: variables STATSD_* of envFrom: the values are in Secret hidden
-    TOLLGATE_POLICY=/own/policies
-    TOLLGATE_ADMIN_LISTEN=0.0.0.0:6070
-    TOLLGATE_ADMIN_OPEN_PAGES=true
-    TOLLGATE_MAX_CONNECTION_AGE=86400s
-    TOLLGATE_MAX_CONNECTION_AGE_GRACE=3600s
-    TOLLGATE_LOG=warn
-    TOLLGATE_START_WITHOUT_POLICY=true
-    TOLLGATE_READY_WITHOUT_POLICY=true
-    TOLLGATE_STATS_PAGE=true
-    TOLLGATE_STATSD=tcp://redis-statsd:8125
-    TOLLGATE_STORE_TIMEOUT=1s
-    TOLLGATE_DENY_CACHE_MAX=0s
-    TOLLGATE_DRAIN_DELAY=1s
-    # TOLLGATE_HTTP_LISTEN= from PORT: ConfigMap ports, http
-    # TOLLGATE_STORE= from REDIS_TLS: Secret redis, tls
-    # Replace the next value with redis://HOST:PORT, or rediss:// with TLS
-    TOLLGATE_STORE=FILL-IN
-    # TOLLGATE_REDIS_PREFIX= from CACHE_KEY_PREFIX: $(POD), which is not set earlier in the manifest
-    # Replace the next value with the prefix of all keys
-    TOLLGATE_REDIS_PREFIX=FILL-IN{
-    ");
-}
-
-#[test]
-fn a_secret_with_all_variables_leaves_the_store_open() {
-    let files = Policies::of(&yearly("user", 2));
-    let manifest = SOURCES.replace("prefix: REDIS_, configMapRef: { name: settings }", "secretRef: { name: settings }");
-    files.write("all.yaml", &manifest);
-    let manifest = files.file("all.yaml");
-    let policy = files.file("policy.yaml");
-    let output = files.file("own");
-    let chosen = ["--manifest", path(&manifest), "--container", "one/ratelimit", "--policy", path(&policy)];
-    let (status, page, complaints) = migrate(&[&chosen[..], &["--output", path(&output)]].concat());
-    assert_eq!((status, complaints.as_str()), (1, ""), "{page}");
-    let variables = std::fs::read_to_string(output.join("tollgate.env")).unwrap();
-    let store: Vec<_> = variables.lines().filter(|line| line.starts_with("TOLLGATE_STORE=")).collect();
-    assert_eq!(store, ["TOLLGATE_STORE=FILL-IN"], "{variables}");
-}
-
-#[test]
-fn a_readme_beside_policies_is_ignored_and_unknown_variables_are_bounded() {
-    let files = Policies::none();
-    files.write("config/shop.yaml", &yearly("user", 2));
-    files.write("config/README.md", "# Limits\n\n- one: [\n");
-    let unknown: String = (0..30).map(|number| format!("UNKNOWN_{number:02}=x\n")).collect();
-    files.write("a.env", &format!("\u{feff}REDIS_SOCKET_TYPE='tcp' # comment\nREDIS_URL=redis:6379\n{unknown}"));
-    let env = files.file("a.env");
-    let policy = files.file("config");
-    let (status, page, complaints) = migrate(&["--env-file", path(&env), "--policy", path(&policy)]);
-    assert_eq!((status, complaints.as_str()), (0, ""), "{page}");
-    assert!(
-        page.contains("Policies: 1 file from") && page.contains("unchanged  REDIS_SOCKET_TYPE, REDIS_URL"),
-        "{page}"
-    );
-    assert_eq!(page.matches("read by neither service").count(), 10, "{page}");
-    assert!(page.contains("  unknown    … and 20 more\n"), "{page}");
-}
-
-/// Only one source of policies is written, by a path that does not depend on the working directory.
-#[test]
-fn files_given_by_hand_take_the_place_of_a_control_plane() {
-    let files = Policies::of(&yearly("user", 2));
-    let plane = "CONFIG_TYPE=GRPC_XDS_SOTW\nCONFIG_GRPC_XDS_SERVER_URL=gateway:18001\n";
-    files.write("a.env", &format!("REDIS_SOCKET_TYPE=tcp\nREDIS_URL=redis:6379\n{plane}"));
-    let env = files.file("a.env");
-    let policy = files.file("policy.yaml");
-    let arguments = ["migrate", "--env-file", path(&env), "--policy", path(&policy), "--output", "own"];
-    let written = tollgate::command(arguments).current_dir(files.path()).output().unwrap();
-    let page = String::from_utf8(written.stdout).unwrap();
-    assert!(written.status.success() && page.contains("instead of the control plane at gateway:18001"), "{page}");
-    let variables = std::fs::read_to_string(files.file("own/tollgate.env")).unwrap();
-    let folder = files.path().canonicalize().unwrap();
-    assert!(variables.contains(&format!("TOLLGATE_POLICY={}/own/policies\n", path(&folder))), "{variables}");
-    assert!(!variables.contains("TOLLGATE_XDS"), "{variables}");
 }

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use ::tollgate::grpc::proto::rate_limit_response::rate_limit::Unit;
 use ::tollgate::grpc::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
-use ::tollgate::grpc::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
+use ::tollgate::grpc::proto::rate_limit_service_server::{
+    RateLimitService, RateLimitServiceServer,
+};
 use ::tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
 use tonic::{Request, Response, Status};
 
@@ -36,10 +38,12 @@ async fn equal_responses_exit_0_and_differences_are_listed() {
     let istio = Istio::with(&yearly("user", 2)).await;
     let other = Istio::with(&yearly("user", 1)).await;
     let mut there = istio.serve(&[]).await;
-    let (status, text) = compare(&istio, &mut there, &Istio::with(&yearly("user", 2)).await, false).await;
+    let (status, text) =
+        compare(&istio, &mut there, &Istio::with(&yearly("user", 2)).await, false).await;
     assert_eq!((status, text.as_str()), (0, "3 requests: 3 equal, 0 different\n"));
     // The two hits are used up now, and 0 hits take nothing.
-    let (status, text) = compare(&istio, &mut there, &Istio::with(&yearly("user", 2)).await, true).await;
+    let (status, text) =
+        compare(&istio, &mut there, &Istio::with(&yearly("user", 2)).await, true).await;
     assert_eq!((status, text.as_str()), (0, "3 requests: 3 equal, 0 different\n"));
     let (status, text) = compare(&istio, &mut there, &other, false).await;
     assert_eq!(status, 1);
@@ -61,10 +65,14 @@ async fn a_line_that_is_not_a_request_is_skipped_and_exits_2() {
     files.write("trace.jsonl", &format!("{request}\n{{\"domain\":\n\n{request}\n"));
     let address = service.grpc.to_string();
     let trace = files.file("trace.jsonl");
-    let (status, text, _) = migrate(&["--live", &address, "--against", &address, "--peek", path(&trace)]);
+    let (status, text, _) =
+        migrate(&["--live", &address, "--against", &address, "--peek", path(&trace)]);
     assert_eq!(status, 2, "{text}");
     assert!(text.contains("trace.jsonl:2: skipped: EOF while parsing"), "{text}");
-    assert!(text.contains("2 requests: 2 equal, 0 different\n1 line of the trace is not a request"), "{text}");
+    assert!(
+        text.contains("2 requests: 2 equal, 0 different\n1 line of the trace is not a request"),
+        "{text}"
+    );
 }
 
 /// An envoyproxy/ratelimit that ignores the hits of a descriptor, as all did before the end of
@@ -73,12 +81,25 @@ struct Old(AtomicU32);
 
 #[tonic::async_trait]
 impl RateLimitService for Old {
-    async fn should_rate_limit(&self, _: Request<RateLimitRequest>) -> Result<Response<RateLimitResponse>, Status> {
-        let limit = RateLimit { requests_per_unit: 10, unit: Unit::Year.into(), ..Default::default() };
+    async fn should_rate_limit(
+        &self,
+        _: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let limit =
+            RateLimit { requests_per_unit: 10, unit: Unit::Year.into(), ..Default::default() };
         let limit_remaining = self.0.fetch_sub(1, Ordering::Relaxed);
         let code = Code::Ok.into();
-        let status = DescriptorStatus { code, current_limit: Some(limit), limit_remaining, ..Default::default() };
-        Ok(Response::new(RateLimitResponse { overall_code: code, statuses: vec![status], ..Default::default() }))
+        let status = DescriptorStatus {
+            code,
+            current_limit: Some(limit),
+            limit_remaining,
+            ..Default::default()
+        };
+        Ok(Response::new(RateLimitResponse {
+            overall_code: code,
+            statuses: vec![status],
+            ..Default::default()
+        }))
     }
 }
 
@@ -86,14 +107,16 @@ impl RateLimitService for Old {
 async fn a_service_that_charges_a_peek_is_reported() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let old = listener.local_addr().unwrap().to_string();
-    let server = tonic::transport::Server::builder().add_service(RateLimitServiceServer::new(Old(AtomicU32::new(9))));
+    let server = tonic::transport::Server::builder()
+        .add_service(RateLimitServiceServer::new(Old(AtomicU32::new(9))));
     tokio::spawn(server.serve_with_incoming(tonic::transport::server::TcpIncoming::from(listener)));
     let files = Policies::of(&yearly("user", 10));
     files.write("trace.jsonl", &TRACE.lines().take(2).collect::<Vec<_>>().join("\n"));
     let service = Tollgate::serve(&files.file("policy.yaml"));
     let new = service.grpc.to_string();
     let trace = files.file("trace.jsonl");
-    let (status, text, complaints) = migrate(&["--live", &old, "--against", &new, "--peek", path(&trace)]);
+    let (status, text, complaints) =
+        migrate(&["--live", &old, "--against", &new, "--peek", path(&trace)]);
     assert_eq!((status, text.as_str()), (2, ""));
     assert!(complaints.contains("limit_remaining fell from 9 to 7 in 2 peeks"), "{complaints}");
 }
@@ -102,12 +125,19 @@ async fn a_service_that_charges_a_peek_is_reported() {
 fn an_unreachable_service_exits_2() {
     let files = Policies::none();
     files.write("trace.jsonl", TRACE);
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let closed =
+        std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let trace = files.file("trace.jsonl");
     let (status, _, complaints) = migrate(&["--live", &closed, "--against", &closed, path(&trace)]);
-    assert!(status == 2 && complaints.contains(&format!("cannot connect to {closed}")), "{complaints}");
+    assert!(
+        status == 2 && complaints.contains(&format!("cannot connect to {closed}")),
+        "{complaints}"
+    );
     let service = Tollgate::serve(Policies::of(&yearly("user", 2)).path());
     let http = service.http.to_string();
     let (status, page, complaints) = migrate(&["--live", &http, "--against", &http, path(&trace)]);
-    assert!(status == 2 && complaints.contains("no response"), "a port without gRPC: {page}{complaints}");
+    assert!(
+        status == 2 && complaints.contains("no response"),
+        "a port without gRPC: {page}{complaints}"
+    );
 }

@@ -15,7 +15,8 @@ fn of_env(variables: &str, policy: &str) -> (i32, String) {
     files.write("a.env", variables);
     let env = files.file("a.env");
     let policy = files.file("policy.yaml");
-    let (status, page, complaints) = migrate(&["--env-file", path(&env), "--policy", path(&policy)]);
+    let (status, page, complaints) =
+        migrate(&["--env-file", path(&env), "--policy", path(&policy)]);
     assert_eq!(complaints, "", "{page}");
     (status, joined(&page).replace(path(files.path()), ""))
 }
@@ -41,7 +42,10 @@ fn health_is_compared_as_it_is() {
 #[test]
 fn the_next_steps_start_it_on_other_ports_with_a_command_that_cargo_installs() {
     let (_, page) = of_env(REDIS, &yearly("user", 2));
-    has(&page, "(set -a; . /a.env; GRPC_PORT=9081 PORT=9080 DEBUG_PORT=9070; tollgate serve --envoyproxy-env)");
+    has(
+        &page,
+        "(set -a; . /a.env; GRPC_PORT=9081 PORT=9080 DEBUG_PORT=9070; tollgate serve --envoyproxy-env)",
+    );
     has(&page, "tollgate migrate --live 127.0.0.1:8081 --against 127.0.0.1:9081 --peek TRACE");
     let more = format!("{REDIS}USE_STATSD=false\nUSE_PROMETHEUS=true\nGRPC_PORT=9081\n");
     let (_, page) = of_env(&more, &yearly("user", 2));
@@ -59,7 +63,8 @@ fn the_exported_settings_are_started_on_other_ports_too() {
     let env = files.file("a.env");
     let policy = files.file("policy.yaml");
     let output = files.file("own");
-    let arguments = ["--env-file", path(&env), "--policy", path(&policy), "--output", path(&output)];
+    let arguments =
+        ["--env-file", path(&env), "--policy", path(&policy), "--output", path(&output)];
     let page = joined(&migrate(&arguments).1);
     has(&page, "--grpc-listen 0.0.0.0:8091 --http-listen 0.0.0.0:8090 --admin-listen 0.0.0.0:6071");
     has(&page, "--stats-prometheus-listen :9092)");
@@ -147,17 +152,25 @@ fn a_manifest_is_read_from_standard_input_and_an_env_file_adds_to_it() {
     let (status, page) = run(&["--env-file", path(&env)]);
     assert_eq!(status, 0, "{page}");
     has(&page, "in a Deployment of its own");
-    has(&page, "Settings: 3 variables from container ratelimit of Deployment a in standard input and ");
+    has(
+        &page,
+        "Settings: 3 variables from container ratelimit of Deployment a in standard input and ",
+    );
     has(&page, "unchanged LOG_LEVEL, REDIS_SOCKET_TYPE, REDIS_URL");
     assert!(!page.contains("reference"), "{page}");
 }
 
 #[test]
 fn flags_without_an_effect_are_refused() {
-    for flags in [&["--output", "own"][..], &["--policy", "x"], &["--env-file", "x"], &["--manifest", "x"]] {
+    for flags in
+        [&["--output", "own"][..], &["--policy", "x"], &["--env-file", "x"], &["--manifest", "x"]]
+    {
         let live = ["--live", "127.0.0.1:1", "--against", "127.0.0.1:1", "trace.jsonl"];
         let (status, _, complaints) = migrate(&[flags, &live].concat());
-        assert!(status == 2 && complaints.contains("cannot be used with"), "{flags:?}: {complaints}");
+        assert!(
+            status == 2 && complaints.contains("cannot be used with"),
+            "{flags:?}: {complaints}"
+        );
     }
     let (status, _, complaints) = migrate(&["--tls"]);
     assert!(status == 2 && complaints.contains("--live"), "{complaints}");

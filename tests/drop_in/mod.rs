@@ -7,11 +7,13 @@
 //! | `variables` | effects of one or two additional variables |
 //! | `redis` | connection to Redis |
 //! | `gateway` | deployment by Envoy Gateway: certificates, a control plane, an Envoy |
+//! | `lifecycle` | its start, changed configuration, and end |
 //! | `logs` | its log: the names of fields, and requests at level debug; spans |
 //! | `migrate` | `tollgate migrate`: the report, and its files |
 //! | `migrate_live` | `tollgate migrate --live`: the comparison of answers |
 //! | `migrate_manifest` | `tollgate migrate`: what is lost, overridden or not read |
 //! | `migrate_report` | `tollgate migrate`: differences, invalid values, the next steps |
+//! | `migrate_sources` | `tollgate migrate`: sources of variables and policies |
 //! | `statistics` | hits of one request that cross a limit; `/stats` without a sink |
 //! | `defects` | defects of that service that this one does not have |
 //!
@@ -19,11 +21,13 @@
 
 mod defects;
 mod gateway;
+mod lifecycle;
 mod logs;
 mod migrate;
 mod migrate_live;
 mod migrate_manifest;
 mod migrate_report;
+mod migrate_sources;
 mod plain;
 mod redis;
 mod statistics;
@@ -122,7 +126,11 @@ fn listening(process: &mut Process, protocol: &str) -> SocketAddr {
     let protocol = format!("listening protocol=\"{protocol}\" address=");
     let address: SocketAddr =
         process.wait_for_line(&protocol, |line| line.split_once(&protocol)?.1.trim().parse().ok());
-    if address.ip().is_unspecified() { (IpAddr::from(Ipv4Addr::LOCALHOST), address.port()).into() } else { address }
+    if address.ip().is_unspecified() {
+        (IpAddr::from(Ipv4Addr::LOCALHOST), address.port()).into()
+    } else {
+        address
+    }
 }
 
 /// A ConfigMap as Kubernetes mounts it at `<root>/ratelimit/config`: links into `..data`, which is

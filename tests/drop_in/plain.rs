@@ -2,7 +2,6 @@
 
 use std::time::SystemTime;
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::rate_limit::Unit;
@@ -12,10 +11,9 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::variables::policy;
-use super::{ConfigMap, Istio, Ratelimit};
-use crate::support::policy::{Policies, daily};
+use super::{ConfigMap, Istio};
+use crate::support::policy::daily;
 use crate::support::rls::{Client, channel, descriptor, limit, request};
-use crate::support::{PATIENCE, becomes};
 
 const POLICY: &str = r#"
 domain: test
@@ -42,8 +40,9 @@ descriptors:
   - key: strict
     rate_limit: { unit: year, requests_per_unit: 7, replaces: [{ name: writes }] }
 "#;
-const BROKEN: &str = "domain: test\ndescriptors:\n  - kee: user\n";
-const ASK: &str = r#"{"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}"#;
+pub(super) const BROKEN: &str = "domain: test\ndescriptors:\n  - kee: user\n";
+const ASK: &str =
+    r#"{"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}"#;
 
 /// Returns the length of that service's units: months and years are not those of the calendar.
 const fn seconds(unit: Unit) -> u64 {
@@ -61,7 +60,12 @@ const fn seconds(unit: Unit) -> u64 {
 
 /// Sends a request and checks all fields of the statuses: the time until the window ends against
 /// the clock, the others against `expected`.
-async fn answers(client: &Client, descriptors: Vec<RateLimitDescriptor>, overall: Code, expected: &[DescriptorStatus]) {
+async fn answers(
+    client: &Client,
+    descriptors: Vec<RateLimitDescriptor>,
+    overall: Code,
+    expected: &[DescriptorStatus],
+) {
     let now = || SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
     let begun = now();
     let mut answer = client.ask(request(descriptors)).await.unwrap();
@@ -71,7 +75,10 @@ async fn answers(client: &Client, descriptors: Vec<RateLimitDescriptor>, overall
         let unit = seconds(limit.unit());
         let left = |at: u64| i64::try_from(unit - at % unit).unwrap();
         let reset = status.duration_until_reset.take().expect("a limit has an end of its window");
-        assert!((begun..=ended).any(|at| reset.seconds == left(at)), "{reset:?} of {limit:?} at {begun}");
+        assert!(
+            (begun..=ended).any(|at| reset.seconds == left(at)),
+            "{reset:?} of {limit:?} at {begun}"
+        );
         assert_eq!(reset.nanos, 0);
     }
     assert_eq!(answer.statuses, expected);
@@ -81,7 +88,12 @@ async fn answers(client: &Client, descriptors: Vec<RateLimitDescriptor>, overall
 
 fn of(code: Code, unit: Unit, requests_per_unit: u32, limit_remaining: u32) -> DescriptorStatus {
     let limit = RateLimit { requests_per_unit, unit: unit.into(), ..Default::default() };
-    DescriptorStatus { code: code.into(), current_limit: Some(limit), limit_remaining, ..Default::default() }
+    DescriptorStatus {
+        code: code.into(),
+        current_limit: Some(limit),
+        limit_remaining,
+        ..Default::default()
+    }
 }
 
 fn named(name: &str, mut status: DescriptorStatus) -> DescriptorStatus {
@@ -113,18 +125,32 @@ async fn responses_equal_those_of_envoyproxy_ratelimit_in_every_field() {
     answers(&client, api(0), Code::Ok, &[of(Code::Ok, Unit::Day, 10, 2)]).await;
     answers(&client, api(5), Code::OverLimit, &[of(Code::OverLimit, Unit::Day, 10, 0)]).await;
     answers(&client, api(1), Code::OverLimit, &[of(Code::OverLimit, Unit::Day, 10, 0)]).await;
-    answers(&client, vec![taking(1, &[("PATH", "/api/y")])], Code::Ok, &[of(Code::Ok, Unit::Day, 10, 9)]).await;
+    answers(
+        &client,
+        vec![taking(1, &[("PATH", "/api/y")])],
+        Code::Ok,
+        &[of(Code::Ok, Unit::Day, 10, 9)],
+    )
+    .await;
     // Only the rule at the depth of the last entry applies.
     let write = || descriptor(&[("PATH", "/x"), ("method", "PUT")]);
-    let other = vec![descriptor(&[("PATH", "/x")]), write(), descriptor(&[("PATH", "/x"), ("deeper", "1")])];
+    let other = vec![
+        descriptor(&[("PATH", "/x")]),
+        write(),
+        descriptor(&[("PATH", "/x"), ("deeper", "1")]),
+    ];
     let writes = named("writes", of(Code::Ok, Unit::Week, 5, 4));
     answers(&client, other, Code::Ok, &[of(Code::Ok, Unit::Hour, 100, 99), writes, none(0)]).await;
     // A limit that is replaced by another counts nothing and is not in the status.
     let replaced = vec![write(), descriptor(&[("strict", "")])];
     answers(&client, replaced, Code::Ok, &[none(0), of(Code::Ok, Unit::Year, 7, 6)]).await;
-    answers(&client, vec![write()], Code::Ok, &[named("writes", of(Code::Ok, Unit::Week, 5, 3))]).await;
+    answers(&client, vec![write()], Code::Ok, &[named("writes", of(Code::Ok, Unit::Week, 5, 3))])
+        .await;
     answers(&client, vec![descriptor(&[("free", "")])], Code::Ok, &[none(u32::MAX)]).await;
-    let own = RateLimitDescriptor { limit: limit(3, 7), ..descriptor(&[("PATH", "/productpage"), ("own", "")]) };
+    let own = RateLimitDescriptor {
+        limit: limit(3, 7),
+        ..descriptor(&[("PATH", "/productpage"), ("own", "")])
+    };
     answers(&client, vec![own], Code::Ok, &[of(Code::Ok, Unit::Week, 3, 2)]).await;
 }
 
@@ -140,10 +166,12 @@ async fn a_thousand_descriptors_and_a_thousand_entries_are_decided() {
     let remaining: Vec<u32> = answer.statuses.iter().map(|status| status.limit_remaining).collect();
     assert_eq!(remaining, [9; 1_000]);
     // One counter a thousand times: ten hits are left.
-    let answer = client.ask(request(vec![descriptor(&[("PATH", "/api/all")]); 1_000])).await.unwrap();
+    let answer =
+        client.ask(request(vec![descriptor(&[("PATH", "/api/all")]); 1_000])).await.unwrap();
     let over = answer.statuses.iter().filter(|status| status.code() == Code::OverLimit).count();
     assert_eq!((answer.statuses.len(), over), (1_000, 990));
-    let deep: Vec<(&str, &str)> = [("PATH", "/a"), ("method", "POST")].into_iter().cycle().take(1_000).collect();
+    let deep: Vec<(&str, &str)> =
+        [("PATH", "/a"), ("method", "POST")].into_iter().cycle().take(1_000).collect();
     answers(&client, vec![descriptor(&deep)], Code::Ok, &[none(0)]).await;
 }
 
@@ -159,7 +187,13 @@ async fn shadow_and_quota_mode_respond_as_envoyproxy_ratelimit() {
     let vote = |value| descriptor(&[("vote", value)]);
     answers(&client, vec![vote("a")], Code::Ok, &[of(Code::Ok, Unit::Year, 1, 0)]).await;
     let over = of(Code::OverLimit, Unit::Year, 1, 0);
-    answers(&client, vec![vote("a"), vote("b")], Code::Ok, &[over.clone(), of(Code::Ok, Unit::Year, 1, 0)]).await;
+    answers(
+        &client,
+        vec![vote("a"), vote("b")],
+        Code::Ok,
+        &[over.clone(), of(Code::Ok, Unit::Year, 1, 0)],
+    )
+    .await;
     answers(&client, vec![vote("a"), vote("b")], Code::OverLimit, &[over.clone(), over]).await;
 }
 
@@ -188,13 +222,27 @@ async fn every_descriptor_is_charged_independently_of_the_others() {
     let mut asked = request(vec![a(), taking(0, &[("a", "")])]);
     asked.hits_addend = 3;
     let answer = client.ask(asked).await.unwrap();
-    assert_eq!(answer.overall_code(), Code::OverLimit, "what the descriptor says wins, else the request");
+    assert_eq!(
+        answer.overall_code(),
+        Code::OverLimit,
+        "what the descriptor says wins, else the request"
+    );
     answers(&client, vec![a()], Code::OverLimit, &[yearly(Code::OverLimit, 5, 0)]).await;
     // Envoy reports when the window ends, although clients are over limit in the next one too.
-    answers(&client, vec![descriptor(&[("never", "")])], Code::OverLimit, &[of(Code::OverLimit, Unit::Day, 0, 0)])
-        .await;
-    answers(&client, vec![descriptor(&[("now", "")])], Code::Ok, &[of(Code::Ok, Unit::Second, u32::MAX, u32::MAX - 1)])
-        .await;
+    answers(
+        &client,
+        vec![descriptor(&[("never", "")])],
+        Code::OverLimit,
+        &[of(Code::OverLimit, Unit::Day, 0, 0)],
+    )
+    .await;
+    answers(
+        &client,
+        vec![descriptor(&[("now", "")])],
+        Code::Ok,
+        &[of(Code::Ok, Unit::Second, u32::MAX, u32::MAX - 1)],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -249,123 +297,15 @@ async fn health_and_the_pages_keep_their_paths() {
 }
 
 #[tokio::test]
-async fn a_swap_of_the_config_map_is_served_and_a_bad_one_is_not() {
-    let mut istio = Istio::with(&daily("user", 5)).await;
-    let mut service = istio.serve(&[]).await;
-    let client = service.client().await;
-    assert!(client.hit("user", "ann").await);
-    istio.map.swap(BROKEN);
-    service.wait_for("policy change rejected");
-    service.wait_for("kee");
-    assert_eq!((client.limit("user", "ann").await, service.health().await), (Some(5), 200));
-    istio.map.swap(&daily("user", 2));
-    becomes("the change is served", PATIENCE, || client.limit("user", "ann"), |limit| *limit == Some(2)).await;
-    assert!(client.hit("user", "ann").await && !client.hit("user", "ann").await, "counters go on");
-}
-
-#[tokio::test]
-async fn a_start_with_a_bad_configuration_serves_and_is_healthy_unless_a_good_one_is_required() {
-    for (asked_for, health) in [("false", 200), ("true", 500)] {
-        let mut istio = Istio::with(BROKEN).await;
-        let more = [("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", asked_for)];
-        let mut service = Ratelimit::start(&istio.variables(&more));
-        service.wait_for("store connected");
-        becomes("its health is that", PATIENCE, || service.health(), |status| *status == health).await;
-        let client = service.client().await;
-        client.ask(request(vec![descriptor(&[("user", "ann")])])).await.unwrap_err();
-        service.wait_for("kee");
-        istio.map.swap(&daily("user", 5));
-        let ask = || client.ask(request(vec![descriptor(&[("user", "ann")])]));
-        becomes("it answers", PATIENCE, ask, Result::is_ok).await.unwrap();
-        assert_eq!(service.health().await, 200);
-    }
-}
-
-#[tokio::test]
-async fn no_policy_is_a_configuration_without_limits() {
-    let istio = Istio::with("").await;
-    std::fs::remove_file(istio.map.files.file("ratelimit/config/policy.yaml")).unwrap();
-    let mut service = istio.serve(&[]).await;
-    let client = service.client().await;
-    let becomes = async |what: &str, amount| {
-        becomes(what, PATIENCE, || client.limit("user", "ann"), |limit| *limit == amount).await;
-    };
-    becomes("there is none", None).await;
-    istio.map.files.write("ratelimit/config/below/policy.yaml", &daily("user", 5));
-    becomes("a file below is noticed", Some(5)).await;
-    std::fs::rename(istio.map.files.file("ratelimit/config/below"), istio.map.files.file("elsewhere")).unwrap();
-    becomes("a file that goes elsewhere is noticed", None).await;
-}
-
-#[tokio::test]
-async fn health_may_need_a_policy_at_any_time() {
-    let mut istio = Istio::with("").await;
-    let link = istio.map.files.file("ratelimit/config/policy.yaml");
-    std::fs::remove_file(&link).unwrap();
-    let more = [("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true")];
-    let mut service = Ratelimit::start(&istio.variables(&more));
-    service.wait_for("store connected");
-    assert_eq!(service.health().await, 500);
-    istio.map.swap(&daily("user", 5));
-    istio.map.files.link("ratelimit/config/policy.yaml", "..data/policy.yaml");
-    becomes("there is one", PATIENCE, || service.health(), |status| *status == 200).await;
-    std::fs::remove_file(link).unwrap();
-    becomes("there is none", PATIENCE, || service.health(), |status| *status == 500).await;
-}
-
-#[tokio::test]
-async fn the_root_may_be_a_link_that_is_swapped() {
-    let files = Policies::none();
-    for (version, amount) in [("v1", 5), ("v2", 7)] {
-        files.write(&format!("{version}/ratelimit/config/policy.yaml"), &daily("user", amount));
-        files.write(&format!("{version}/ratelimit/other/policy.yaml"), BROKEN);
-    }
-    files.link("current", "v1");
-    let root = files.file("current");
-    let istio = Istio::with("").await;
-    let more = [("RUNTIME_ROOT", root.to_str().unwrap()), ("RUNTIME_WATCH_ROOT", "true")];
-    let mut service = istio.serve(&more).await;
-    let client = service.client().await;
-    assert_eq!(client.limit("user", "ann").await, Some(5));
-    files.link("current", "v2");
-    becomes("the other is served", PATIENCE, || client.limit("user", "ann"), |limit| *limit == Some(7)).await;
-}
-
-#[tokio::test]
 async fn ipv6_any_takes_ipv4_as_well() {
     if std::net::TcpListener::bind("[::1]:0").is_err() {
         return; // A machine without IPv6.
     }
     let istio = Istio::with(&daily("user", 5)).await;
-    let mut service = istio.serve(&[("HOST", "::"), ("GRPC_HOST", "::"), ("DEBUG_HOST", "::")]).await;
+    let mut service =
+        istio.serve(&[("HOST", "::"), ("GRPC_HOST", "::"), ("DEBUG_HOST", "::")]).await;
     assert!(service.client().await.hit("user", "ann").await);
     assert!(service.admin.get("/rlconfig").await.body.starts_with("test.user: "));
-}
-
-#[tokio::test]
-async fn every_signal_ends_the_process_with_exit_code_0() {
-    let istio = Istio::with(&daily("user", 5)).await;
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        let mut service = istio.serve(&[]).await;
-        service.process.signal(signal);
-        assert_eq!(service.process.wait_for_end().code(), Some(0), "{signal:?}");
-    }
-    let mut with_all_defaults = istio.serve(&[("TOLLGATE_DRAIN_DELAY", "3s")]).await;
-    assert_eq!(with_all_defaults.terminate().code(), Some(0));
-}
-
-#[tokio::test]
-async fn without_redis_it_listens_and_is_healthy_once_there_is_one() {
-    let istio = Istio::with(&daily("user", 5)).await;
-    istio.redis.kill();
-    let mut service = Ratelimit::start(&istio.variables(&[]));
-    let client = service.client().await;
-    assert_eq!(service.health().await, 500);
-    client.ask(request(vec![descriptor(&[("user", "ann")])])).await.unwrap_err();
-    assert_eq!(client.limit("other", "ann").await, None, "what has no limit needs no Redis");
-    istio.redis.restart().await;
-    becomes("it is healthy", PATIENCE, || service.health(), |status| *status == 200).await;
-    assert!(client.hit("user", "ann").await);
 }
 
 #[test]
@@ -374,7 +314,8 @@ fn a_config_map_is_what_kubernetes_mounts() {
     map.swap("b");
     let folder = map.files.file("ratelimit/config");
     assert_eq!(std::fs::read_to_string(folder.join("policy.yaml")).unwrap(), "b");
-    let mut names: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let mut names: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, ["..2", "..data", "policy.yaml"]);
 }

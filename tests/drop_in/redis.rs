@@ -82,7 +82,8 @@ async fn the_ports_open_when_health_can_be_serving() {
     for _ in 0..5 {
         let mut service = Ratelimit::start(&istio.variables(&[]));
         let mut health = HealthClient::new(channel(service.grpc()).await);
-        let serving = health.check(HealthCheckRequest::default()).await.unwrap().into_inner().status();
+        let serving =
+            health.check(HealthCheckRequest::default()).await.unwrap().into_inner().status();
         assert_eq!((serving, service.health().await), (ServingStatus::Serving, 200));
         assert!(service.client().await.hit("user", "ann").await);
     }
@@ -95,7 +96,11 @@ async fn the_ports_open_within_a_second_of_the_start_without_redis() {
     istio.redis.kill();
     let begun = Instant::now();
     let mut service = Ratelimit::start(&variables);
-    assert!(begun.elapsed() >= Duration::from_millis(900), "they opened after {:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() >= Duration::from_millis(900),
+        "they opened after {:?}",
+        begun.elapsed()
+    );
     let mut health = HealthClient::new(channel(service.grpc()).await);
     let serving = health.check(HealthCheckRequest::default()).await.unwrap().into_inner().status();
     assert_eq!((serving, service.health().await), (ServingStatus::NotServing, 500));
@@ -122,12 +127,15 @@ async fn a_cluster_is_found_by_its_seeds() {
 #[tokio::test]
 async fn sentinels_have_a_password_of_their_own() {
     let setup = Setup { password: Some("data"), ..Setup::default() };
-    let group = Sentinels::start_as(Watch { sentinel_password: Some("watch"), setup, ..Watch::default() }).await;
+    let group =
+        Sentinels::start_as(Watch { sentinel_password: Some("watch"), setup, ..Watch::default() })
+            .await;
     group.master().await;
     let addresses: Vec<String> = group.addresses().iter().map(ToString::to_string).collect();
     let url = format!("{MASTER},{}", addresses.join(","));
     let own = [("REDIS_TYPE", "SENTINEL"), ("REDIS_URL", url.as_str())];
-    takes_five(&[&own[..], &[("REDIS_AUTH", "data"), ("REDIS_SENTINEL_AUTH", "watch")]].concat()).await;
+    takes_five(&[&own[..], &[("REDIS_AUTH", "data"), ("REDIS_SENTINEL_AUTH", "watch")]].concat())
+        .await;
 }
 
 #[tokio::test]
@@ -137,10 +145,13 @@ async fn certificates_are_checked_and_shown_and_the_name_may_be_another() {
     let redis = Redis::start_as(Setup { tls: Some(tls.clone()), lines, ..Setup::default() }).await;
     let authority = tls.authority();
     let (certificate, key) = tls.client();
-    let [authority, certificate, key] = [&authority, &certificate, &key].map(|path| path.to_str().unwrap());
+    let [authority, certificate, key] =
+        [&authority, &certificate, &key].map(|path| path.to_str().unwrap());
     let right = redis.address.to_string();
     let other = right.replace("127.0.0.1", "127.0.0.2");
-    for (url, any_name) in [(right.as_str(), "false"), (&other, "true"), (&format!("redis://{right}"), "false")] {
+    for (url, any_name) in
+        [(right.as_str(), "false"), (&other, "true"), (&format!("redis://{right}"), "false")]
+    {
         let own = [
             ("REDIS_URL", url),
             ("REDIS_TLS", "true"),

@@ -14,7 +14,8 @@ const RULES: [(&str, &str); 3] = [
 ];
 
 /// Variables that expose statistics.
-const COUNTING: [(&str, &str); 2] = [("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", "127.0.0.1:0")];
+const COUNTING: [(&str, &str); 2] =
+    [("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", "127.0.0.1:0")];
 
 fn taking(hits: u64, key: &str) -> RateLimitDescriptor {
     RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&[(key, "")]) }
@@ -29,7 +30,9 @@ async fn counts(service: &Ratelimit, rule: &str) -> [u64; 4] {
     let page = service.admin.get("/stats").await.body;
     ["total_hits", "within_limit", "near_limit", "over_limit"].map(|name| {
         let name = format!("ratelimit.service.rate_limit.test.{rule}.{name}: ");
-        page.lines().find_map(|line| line.strip_prefix(&name)).map_or(0, |count| count.trim().parse().unwrap())
+        page.lines()
+            .find_map(|line| line.strip_prefix(&name))
+            .map_or(0, |count| count.trim().parse().unwrap())
     })
 }
 
@@ -54,8 +57,11 @@ async fn hits_that_cross_a_limit_are_split_as_in_envoyproxy_ratelimit() {
 #[tokio::test]
 async fn hits_that_cross_a_limit_are_split_as_in_envoyproxy_ratelimit_if_denials_stop_the_others() {
     let istio = Istio::with(&policy(&RULES)).await;
-    let mut service =
-        istio.serve(&[COUNTING.as_slice(), &[("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "true")]].concat()).await;
+    let mut service = istio
+        .serve(
+            &[COUNTING.as_slice(), &[("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "true")]].concat(),
+        )
+        .await;
     let client = service.client().await;
     take(&client, vec![taking(9, "other"), taking(90, "third")]).await;
     take(&client, vec![taking(4, "other"), taking(5, "third")]).await;
@@ -69,7 +75,8 @@ async fn hits_that_cross_a_limit_are_split_as_in_envoyproxy_ratelimit_if_denials
 async fn the_page_has_the_counters_without_a_sink_unless_they_are_disabled() {
     let istio = Istio::with(&policy(&RULES)).await;
     for (disabled, expected) in [("false", [7, 7, 0, 0]), ("true", [0; 4])] {
-        let mut service = istio.serve(&[("DISABLE_STATS", disabled), ("CACHE_KEY_PREFIX", disabled)]).await;
+        let mut service =
+            istio.serve(&[("DISABLE_STATS", disabled), ("CACHE_KEY_PREFIX", disabled)]).await;
         take(&service.client().await, vec![taking(7, "one")]).await;
         assert_eq!(counts(&service, "one").await, expected, "DISABLE_STATS={disabled}");
     }

@@ -1,5 +1,5 @@
 //! Effects of one or two additional variables; the flags that they become are tested in
-//! `src/settings/envoyproxy`.
+//! `src/envoyproxy`.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -18,7 +18,8 @@ const PROMETHEUS: [(&str, &str); 2] = [("USE_PROMETHEUS", "true"), ("PROMETHEUS_
 
 /// Returns a policy for domain `test`, with rules given as `key: rate_limit`.
 pub(super) fn policy(rules: &[(&str, &str)]) -> String {
-    let rule = |(key, limit): &(&str, &str)| format!("  - key: {key}\n    rate_limit: {{ {limit} }}\n");
+    let rule =
+        |(key, limit): &(&str, &str)| format!("  - key: {key}\n    rate_limit: {{ {limit} }}\n");
     format!("domain: test\ndescriptors:\n{}", rules.iter().map(rule).collect::<String>())
 }
 
@@ -35,7 +36,8 @@ fn statistics(service: &mut Ratelimit) -> Web {
 #[tokio::test]
 async fn the_local_cache_denies_without_redis_and_prometheus_reads_the_old_names() {
     let istio = Istio::with(&daily("user", 3)).await;
-    let mut service = istio.serve(&[&PROMETHEUS[..], &[("LOCAL_CACHE_SIZE_IN_BYTES", "1000000")]].concat()).await;
+    let mut service =
+        istio.serve(&[&PROMETHEUS[..], &[("LOCAL_CACHE_SIZE_IN_BYTES", "1000000")]].concat()).await;
     let client = service.client().await;
     let statistics = statistics(&mut service);
     for admitted in [true, true, true, false] {
@@ -60,7 +62,10 @@ async fn the_local_cache_denies_without_redis_and_prometheus_reads_the_old_names
 
 #[tokio::test]
 async fn a_denial_stops_the_counting_of_the_rest_if_configured() {
-    let rules = [("tight", "unit: year, requests_per_unit: 1"), ("wide", "unit: year, requests_per_unit: 10")];
+    let rules = [
+        ("tight", "unit: year, requests_per_unit: 1"),
+        ("wide", "unit: year, requests_per_unit: 10"),
+    ];
     for (stop, left_of_wide) in [("false", 7), ("true", 9)] {
         let istio = Istio::with(&policy(&rules)).await;
         let mut service = istio.serve(&[("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", stop)]).await;
@@ -76,7 +81,8 @@ async fn a_denial_stops_the_counting_of_the_rest_if_configured() {
 #[tokio::test]
 async fn a_denial_in_shadow_mode_does_not_stop_the_counting() {
     let watched = "  - key: watched\n    shadow_mode: true\n    rate_limit: { unit: year, requests_per_unit: 1 }\n";
-    let istio = Istio::with(&(policy(&[("real", "unit: year, requests_per_unit: 2")]) + watched)).await;
+    let istio =
+        Istio::with(&(policy(&[("real", "unit: year, requests_per_unit: 2")]) + watched)).await;
     let mut service = istio.serve(&[("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "true")]).await;
     let client = service.client().await;
     for expected in [Code::Ok, Code::Ok, Code::OverLimit] {
@@ -99,28 +105,38 @@ async fn grpc_uds_is_a_socket_that_is_removed_at_exit() {
 
 #[tokio::test]
 async fn headers_show_the_tightest_limit_under_the_configured_names() {
-    let rules = [("tight", "unit: year, requests_per_unit: 2"), ("wide", "unit: year, requests_per_unit: 10")];
+    let rules = [
+        ("tight", "unit: year, requests_per_unit: 2"),
+        ("wide", "unit: year, requests_per_unit: 10"),
+    ];
     let istio = Istio::with(&policy(&rules)).await;
     let more = [("LIMIT_RESPONSE_HEADERS_ENABLED", "true"), ("LIMIT_RESET_HEADER", "X-Reset")];
     let mut service = istio.serve(&more).await;
     let both = request(vec![descriptor(&[("wide", "")]), descriptor(&[("tight", "")])]);
     let answer = service.client().await.ask(both).await.unwrap();
     let reset = answer.statuses[1].duration_until_reset.unwrap().seconds.to_string();
-    let headers: Vec<_> = answer.response_headers_to_add.into_iter().map(|one| (one.key, one.value)).collect();
+    let headers: Vec<_> =
+        answer.response_headers_to_add.into_iter().map(|one| (one.key, one.value)).collect();
     let expected = [("RateLimit-Limit", "2"), ("RateLimit-Remaining", "1"), ("X-Reset", &reset)];
     assert_eq!(headers, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
 }
 
 #[tokio::test]
 async fn headers_are_of_the_last_limit_that_denies() {
-    let rules = [("tight", "unit: year, requests_per_unit: 1"), ("wide", "unit: year, requests_per_unit: 2")];
+    let rules = [
+        ("tight", "unit: year, requests_per_unit: 1"),
+        ("wide", "unit: year, requests_per_unit: 2"),
+    ];
     let istio = Istio::with(&policy(&rules)).await;
     let mut service = istio.serve(&[("LIMIT_RESPONSE_HEADERS_ENABLED", "true")]).await;
     let client = service.client().await;
     for limit in ["1", "1", "2"] {
         let both = request(vec![descriptor(&[("tight", "")]), descriptor(&[("wide", "")])]);
         let headers = client.ask(both).await.unwrap().response_headers_to_add;
-        assert_eq!((headers[0].key.as_str(), headers[0].value.as_str()), ("RateLimit-Limit", limit));
+        assert_eq!(
+            (headers[0].key.as_str(), headers[0].value.as_str()),
+            ("RateLimit-Limit", limit)
+        );
     }
 }
 
@@ -131,7 +147,9 @@ async fn statsd_is_sent_over_tcp_unless_udp_is_configured() {
     let port = |address: SocketAddr| address.port().to_string();
     let istio = Istio::with(&daily("user", 5)).await;
     let name = "ratelimit.service.rate_limit.test.user.total_hits.__zone=b:1|c";
-    for (protocol, port) in [(None, port(tcp.local_addr().unwrap())), (Some("udp"), port(udp.local_addr().unwrap()))] {
+    for (protocol, port) in
+        [(None, port(tcp.local_addr().unwrap())), (Some("udp"), port(udp.local_addr().unwrap()))]
+    {
         let more = [
             ("USE_STATSD", "true"),
             ("STATSD_HOST", "127.0.0.1"),
@@ -166,7 +184,10 @@ async fn a_domain_in_two_files_is_merged_if_configured() {
     refusing.wait_for("policies rejected");
     let mut service = istio.serve(&[("MERGE_DOMAIN_CONFIG", "true")]).await;
     let client = service.client().await;
-    assert_eq!((client.limit("user", "ann").await, client.limit("plan", "free").await), (Some(5), Some(7)));
+    assert_eq!(
+        (client.limit("user", "ann").await, client.limit("plan", "free").await),
+        (Some(5), Some(7))
+    );
 }
 
 #[tokio::test]

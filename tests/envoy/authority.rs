@@ -25,8 +25,13 @@ async fn limits_by(cluster: &str) {
     let edge = std::fs::read_to_string(root().join("tests/envoy/edge.yaml")).unwrap();
     let named = edge.replace("name: tollgate\n", &format!("name: '{cluster}'\n"));
     let named = named.replace("cluster_name: tollgate }", &format!("cluster_name: '{cluster}' }}"));
-    assert_eq!(named.matches(cluster).count(), 3, "the filter, the cluster and its endpoints name it");
-    let envoy = Envoy::start_by(&named, &[("TOLLGATE", &port), ("FAILURE_MODE_DENY", "false")]).await;
+    assert_eq!(
+        named.matches(cluster).count(),
+        3,
+        "the filter, the cluster and its endpoints name it"
+    );
+    let envoy =
+        Envoy::start_by(&named, &[("TOLLGATE", &port), ("FAILURE_MODE_DENY", "false")]).await;
     let mut statuses = Vec::new();
     for _ in 0..4 {
         statuses.push(envoy.edge.get_with("/agent", &[("x-agent", b"ann")]).await.status);

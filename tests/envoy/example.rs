@@ -6,7 +6,8 @@ use crate::support::envoy::{Envoy, binary, root};
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Reply;
 
-const ADMIN: &str = "admin: { address: { socket_address: { address: 127.0.0.1, port_value: 0 } } }\n";
+const ADMIN: &str =
+    "admin: { address: { socket_address: { address: 127.0.0.1, port_value: 0 } } }\n";
 
 #[test]
 fn envoy_finds_nothing_wrong_with_the_example() {
@@ -71,10 +72,13 @@ pub(crate) fn example() -> String {
 /// Adapts a bootstrap of `deploy/envoy`: free ports, the tests' upstream as the application, and
 /// longer timeouts for busy machines, since Envoy retries a late call or admits its request.
 pub(crate) fn on_free_ports(text: &str) -> String {
-    let text = text.replace("timeout: 0.02s", "timeout: 5s").replace("max_interval: 0.02s", "max_interval: 5s");
+    let text = text
+        .replace("timeout: 0.02s", "timeout: 5s")
+        .replace("max_interval: 0.02s", "max_interval: 5s");
     let (listeners, clusters) = text.split_once("\n  clusters:\n").unwrap();
-    let listeners =
-        listeners.replace("port_value: 10000", "port_value: 0").replace("port_value: 10001", "port_value: 0");
+    let listeners = listeners
+        .replace("port_value: 10000", "port_value: 0")
+        .replace("port_value: 10001", "port_value: 0");
     let clusters = clusters.replace("port_value: 10001", "port_value: ${UPSTREAM}");
     let clusters = clusters.replace("port_value: 8081", "port_value: ${TOLLGATE}");
     format!("{ADMIN}{listeners}\n  clusters:\n{clusters}")

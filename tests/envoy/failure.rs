@@ -44,7 +44,8 @@ async fn a_tollgate_that_comes_back_decides_at_once() {
 async fn a_rolling_restart_fails_no_request() {
     let mut pair = [(); 2].map(|()| Tollgate::serve_with(&policy(), &DRAIN));
     let ports = pair.each_ref().map(|tollgate| tollgate.grpc.port().to_string());
-    let envoy = Envoy::start("pair.yaml", &[("TOLLGATE", &ports[0]), ("TOLLGATE_2", &ports[1])]).await;
+    let envoy =
+        Envoy::start("pair.yaml", &[("TOLLGATE", &ports[0]), ("TOLLGATE_2", &ports[1])]).await;
     let traffic = Traffic::start(&envoy.edge, 4);
     traffic.flows("with both").await;
     for tollgate in &mut pair {
@@ -53,7 +54,8 @@ async fn a_rolling_restart_fails_no_request() {
         assert_eq!(tollgate.process.wait_for_end().code(), Some(0));
         traffic.flows("while one is away").await;
         *tollgate = again(tollgate);
-        becomes("the new one decides", PATIENCE, || decisions(tollgate), |decided| *decided > 0).await;
+        becomes("the new one decides", PATIENCE, || decisions(tollgate), |decided| *decided > 0)
+            .await;
     }
     traffic.flows("with both new ones").await;
     let (answers, failures) = traffic.stop().await;
@@ -77,8 +79,9 @@ fn policy() -> std::path::PathBuf {
 /// Returns the number of descriptors that a tollgate admitted.
 async fn decisions(tollgate: &Tollgate) -> u64 {
     let metrics = Web::new(tollgate.http).get("/metrics").await.body;
-    let allowed =
-        metrics.lines().filter(|line| line.starts_with("tollgate_decisions_total") && line.contains("\"allowed\""));
+    let allowed = metrics.lines().filter(|line| {
+        line.starts_with("tollgate_decisions_total") && line.contains("\"allowed\"")
+    });
     allowed.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
@@ -103,7 +106,8 @@ impl Traffic {
     pub(super) async fn flows(&self, when: &str) {
         let enough = self.answers.load(Ordering::Relaxed) + 200;
         let answers = || async { self.answers.load(Ordering::Relaxed) };
-        becomes(&format!("traffic flows {when}"), PATIENCE, answers, |answers| *answers >= enough).await;
+        becomes(&format!("traffic flows {when}"), PATIENCE, answers, |answers| *answers >= enough)
+            .await;
     }
 
     /// Stops the traffic. Returns the number of responses, and the statuses other than 200.

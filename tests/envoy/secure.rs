@@ -23,7 +23,8 @@ async fn neither_changed_certificates_nor_the_age_of_connections_fail_a_request(
         ["--grpc-tls-client-san", "envoy.envoy-gateway-system"],
         ["--max-connection-age", "200ms"],
     ];
-    let mut tollgate = Tollgate::serve_with(&root().join("tests/envoy/policy.yaml"), flags.as_flattened());
+    let mut tollgate =
+        Tollgate::serve_with(&root().join("tests/envoy/policy.yaml"), flags.as_flattened());
 
     let port = tollgate.grpc.port().to_string();
     let values = [
@@ -57,5 +58,8 @@ fn template() -> String {
             tls_certificates: [{ certificate_chain: { filename: "${CERT}" }, private_key: { filename: "${KEY}" } }]
             validation_context: { trusted_ca: { filename: "${CA}" } }
 "#;
-    format!("{}    - name: tollgate\n{tls}{after}", before.replace("num_retries: 1", "num_retries: 0"))
+    format!(
+        "{}    - name: tollgate\n{tls}{after}",
+        before.replace("num_retries: 1", "num_retries: 0")
+    )
 }

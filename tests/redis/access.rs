@@ -53,7 +53,8 @@ async fn a_password_file_is_read_again_when_the_connection_is_lost() {
 #[tokio::test]
 async fn a_wrong_password_makes_it_unready_with_the_reason() {
     let redis = Redis::start_as(Setup { password: Some("right"), ..Setup::default() }).await;
-    refused(&format!("redis://:wrong@{}", redis.address), &[], "Password authentication failed").await;
+    refused(&format!("redis://:wrong@{}", redis.address), &[], "Password authentication failed")
+        .await;
 }
 
 #[tokio::test]
@@ -68,12 +69,17 @@ async fn a_server_may_show_the_trusted_certificate_itself() {
     let other = Tls::of_itself();
     let lines = vec!["bind 127.0.0.1 127.0.0.2".to_owned()];
     let redis = Redis::start_as(Setup { tls: Some(tls.clone()), lines, ..Setup::default() }).await;
-    let [authority, stranger] = [&tls, &other].map(|tls| tls.authority().to_str().unwrap().to_owned());
+    let [authority, stranger] =
+        [&tls, &other].map(|tls| tls.authority().to_str().unwrap().to_owned());
     let elsewhere = redis.url().replace("127.0.0.1", "127.0.0.2");
     works_at(&redis.url(), &["--redis-ca", &authority]).await;
     refused(&redis.url(), &["--redis-ca", &stranger], "certificate").await;
     refused(&elsewhere, &["--redis-ca", &authority], "certificate").await;
-    works_at(&elsewhere, &["--redis-ca", &authority, "--redis-any-hostname", "--redis-prefix", "b:"]).await;
+    works_at(
+        &elsewhere,
+        &["--redis-ca", &authority, "--redis-any-hostname", "--redis-prefix", "b:"],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -87,7 +93,8 @@ async fn a_certificate_for_another_host_is_accepted_if_configured() {
     refused(&elsewhere, &trusting, "certificate").await;
     works_at(&elsewhere, &[&trusting[..], &["--redis-any-hostname"]].concat()).await;
     let stranger = Tls::new(Clients::Anyone);
-    let wrong = ["--redis-ca", stranger.authority().to_str().unwrap(), "--redis-any-hostname"].map(str::to_owned);
+    let wrong = ["--redis-ca", stranger.authority().to_str().unwrap(), "--redis-any-hostname"]
+        .map(str::to_owned);
     refused(&elsewhere, &wrong.each_ref().map(String::as_str), "certificate").await;
 }
 
@@ -96,8 +103,13 @@ async fn a_client_certificate_is_sent_if_required() {
     let (tls, redis) = encrypted(Clients::Certified).await;
     let authority = tls.authority();
     let (certificate, key) = tls.client();
-    let [authority, certificate, key] = [&authority, &certificate, &key].map(|path| path.to_str().unwrap());
-    works_at(&redis.url(), &["--redis-ca", authority, "--redis-cert", certificate, "--redis-key", key]).await;
+    let [authority, certificate, key] =
+        [&authority, &certificate, &key].map(|path| path.to_str().unwrap());
+    works_at(
+        &redis.url(),
+        &["--redis-ca", authority, "--redis-cert", certificate, "--redis-key", key],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -112,14 +124,16 @@ async fn a_cluster_is_reached_over_tls() {
 #[tokio::test]
 async fn without_the_required_certificate_it_is_unready() {
     let (tls, redis) = encrypted(Clients::Certified).await;
-    refused(&redis.url(), &["--redis-ca", tls.authority().to_str().unwrap()], "Redis unreachable").await;
+    refused(&redis.url(), &["--redis-ca", tls.authority().to_str().unwrap()], "Redis unreachable")
+        .await;
 }
 
 #[tokio::test]
 async fn a_server_of_another_authority_is_refused() {
     let (_tls, redis) = encrypted(Clients::Anyone).await;
     let stranger = Tls::new(Clients::Anyone);
-    refused(&redis.url(), &["--redis-ca", stranger.authority().to_str().unwrap()], "certificate").await;
+    refused(&redis.url(), &["--redis-ca", stranger.authority().to_str().unwrap()], "certificate")
+        .await;
 }
 
 #[tokio::test]
@@ -181,7 +195,11 @@ async fn a_cluster_that_requires_full_coverage_logs_a_warning() {
         let policies = yearly();
         let (service, _client) = serve(&policies, &cluster.url(), &[]).await;
         says(&service, "store connected");
-        let warns = service.process.log().iter().any(|line| line.contains("cluster-require-full-coverage yes"));
+        let warns = service
+            .process
+            .log()
+            .iter()
+            .any(|line| line.contains("cluster-require-full-coverage yes"));
         assert_eq!(warns, is_warned_of);
     }
 }
@@ -206,27 +224,39 @@ async fn a_user_with_the_documented_rights_is_refused_nothing() {
     let docs = include_str!("../../docs/deploying.md");
     let (_, table) = docs.split_once("## Redis").unwrap();
     let (table, _) = table.split_once("## Kubernetes").unwrap();
-    let of_row = |line: &str| Some(line.strip_suffix("` |")?.rsplit_once('`')?.1.replace("\\|", "|"));
+    let of_row =
+        |line: &str| Some(line.strip_suffix("` |")?.rsplit_once('`')?.1.replace("\\|", "|"));
     let may = table.lines().filter_map(of_row).collect::<Vec<_>>().join(" ");
     let redis = Redis::start_with(&[&format!("user app on >first ~* -@all {may}")]).await;
     let store = format!("redis://app:first@{}", redis.address);
     let policies = Policies::of(&policy(&[("user", "requests_per_unit: 0, unit: year")]));
-    let tollgate = Tollgate::serve_with(policies.path(), &["--store", &store, "--store-timeout", "15s"]);
+    let tollgate =
+        Tollgate::serve_with(policies.path(), &["--store", &store, "--store-timeout", "15s"]);
     let web = Web::new(tollgate.http);
-    becomes("the service is ready", PATIENCE, || web.get("/readyz"), |reply| reply.status == 200).await;
+    becomes("the service is ready", PATIENCE, || web.get("/readyz"), |reply| reply.status == 200)
+        .await;
     Client::connect(tollgate.grpc).await.hit("user", "ann").await;
     let boards = async || redis.ask::<Vec<String>>(&["KEYS", "tollgate:*"]).await.unwrap().len();
-    becomes("it has told of itself and of the denial", PATIENCE, boards, |boards| *boards == 2).await;
+    becomes("it has told of itself and of the denial", PATIENCE, boards, |boards| *boards == 2)
+        .await;
     assert_eq!(redis.command(&["ACL", "LOG"]).await, Value::Array(Vec::new()));
 }
 
 fn yearly() -> Policies {
-    Policies::of(&policy(&[("user", "algorithm: sliding_window, requests_per_unit: 1, unit: year")]))
+    Policies::of(&policy(&[(
+        "user",
+        "algorithm: sliding_window, requests_per_unit: 1, unit: year",
+    )]))
 }
 
 /// Starts a server with one more user, and with a password for the default user.
 async fn guarded(user: &str) -> Redis {
-    Redis::start_as(Setup { lines: vec![user.to_owned()], password: Some("admin"), ..Setup::default() }).await
+    Redis::start_as(Setup {
+        lines: vec![user.to_owned()],
+        password: Some("admin"),
+        ..Setup::default()
+    })
+    .await
 }
 
 async fn encrypted(clients: Clients) -> (Tls, Redis) {

@@ -25,7 +25,8 @@ async fn amendments_work_on_a_server_a_cluster_and_a_master_of_sentinels() {
     let cluster = cluster().await;
     let group = Sentinels::start().await;
     let sentinels: Vec<String> = group.addresses().iter().map(ToString::to_string).collect();
-    let urls = [redis.url(), cluster.url(), format!("redis-sentinel://{MASTER}@{}", sentinels.join(","))];
+    let urls =
+        [redis.url(), cluster.url(), format!("redis-sentinel://{MASTER}@{}", sentinels.join(","))];
     for url in urls {
         for limit in [
             YEARLY,
@@ -50,7 +51,10 @@ async fn goes_through_all(service: &Tollgate, client: &Client, user: &str) {
     };
     hits(&[true, true, false]).await;
     let granted = amend(service, "grant", user, json!({"hits": 2, "for": "1h"})).await;
-    assert_eq!((&granted["before"]["remaining"], &granted["after"]["remaining"]), (&json!(0), &json!(2)));
+    assert_eq!(
+        (&granted["before"]["remaining"], &granted["after"]["remaining"]),
+        (&json!(0), &json!(2))
+    );
     assert_eq!(remaining(client, "user", user).await, 2);
     hits(&[true, true, false]).await;
     amend(service, "grant", user, json!({"hits": 5, "for": "1h"})).await;
@@ -82,7 +86,13 @@ async fn amendments_reach_other_replicas_when_reported() {
         assert_eq!(changed["elsewhere_within_us"], 500_000);
         assert!(changed["elsewhere"].as_str().unwrap().contains("within 500ms"), "{changed}");
         assert!(one.hit("user", "ann").await, "{change}: this process remembers nothing of before");
-        becomes("the other one sees it", PATIENCE, || other.hit("user", "ann"), |admitted| *admitted).await;
+        becomes(
+            "the other one sees it",
+            PATIENCE,
+            || other.hit("user", "ann"),
+            |admitted| *admitted,
+        )
+        .await;
     }
 }
 
@@ -96,12 +106,16 @@ async fn hits_of_a_grant_go_back_to_it_if_another_slot_denies() {
     }
     amend(&service, "grant", "ann", json!({"hits": 3, "for": "1h"})).await;
     let both = || request(vec![descriptor(&[("user", "ann")]), descriptor(&[("full", "ann")])]);
-    let is_whole = |state: &Value| state["grant"]["remaining"] == 3 && state["windows"][0]["used"] == 2;
+    let is_whole =
+        |state: &Value| state["grant"]["remaining"] == 3 && state["windows"][0]["used"] == 2;
     let state = || async { inspect(&service, "user=ann").await["state"].clone() };
     for at_once in [1, 3, 40] {
         // With many at once, others write between a charge and its take-back, which then goes by
         // the receipt.
-        join_all((0..at_once).map(|_| client.ask(both()))).await.into_iter().for_each(|answer| drop(answer.unwrap()));
+        join_all((0..at_once).map(|_| client.ask(both())))
+            .await
+            .into_iter()
+            .for_each(|answer| drop(answer.unwrap()));
         becomes("all are back where they came from", PATIENCE, state, is_whole).await;
     }
     for admitted in [true, true, true, false] {
@@ -112,28 +126,36 @@ async fn hits_of_a_grant_go_back_to_it_if_another_slot_denies() {
 #[tokio::test]
 async fn blocks_that_a_grant_paid_go_back_to_it() {
     let redis = Redis::start().await;
-    let limit = "requests_per_unit: 5, unit: year, charge: admitted, lease: { size: 50, ttl: 100ms }";
+    let limit =
+        "requests_per_unit: 5, unit: year, charge: admitted, lease: { size: 50, ttl: 100ms }";
     let policies = Policies::of(&policy(&[("user", limit)]));
     let (service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
     while client.hit("user", "ann").await {}
     let granted = amend(&service, "grant", "ann", json!({"hits": 100_000, "for": "1h"})).await;
     let elsewhere = granted["elsewhere"].as_str().unwrap();
     assert!(
-        elsewhere.starts_with("other replicas see the change at once; hits leased before by any replica"),
+        elsewhere.starts_with(
+            "other replicas see the change at once; hits leased before by any replica"
+        ),
         "{elsewhere}"
     );
-    assert!(elsewhere.contains("for up to 100ms") && granted["elsewhere_within_us"] == 100_000, "{granted}");
+    assert!(
+        elsewhere.contains("for up to 100ms") && granted["elsewhere_within_us"] == 100_000,
+        "{granted}"
+    );
     for _ in 0..200 {
         assert!(client.hit("user", "ann").await);
     }
     assert!(metric(&service, "tollgate_lease_blocks_total").await > 0);
     let state = || async { inspect(&service, "user=ann").await["state"].clone() };
-    let is_whole = |state: &Value| state["grant"]["remaining"] == 100_000 - 200 && state["windows"][0]["used"] == 5;
+    let is_whole = |state: &Value| {
+        state["grant"]["remaining"] == 100_000 - 200 && state["windows"][0]["used"] == 5
+    };
     becomes("what was not used is back", PATIENCE, state, is_whole).await;
 }
 
 #[tokio::test]
-async fn hits_of_blocks_from_before_a_reset_do_not_go_back_into_what_came_after() {
+async fn hits_leased_before_a_reset_are_not_returned_after_it() {
     let redis = Redis::start().await;
     let limit = "algorithm: sliding_window, requests_per_unit: 2000, unit: year, lease: { size: 100, ttl: 10m }";
     let policies = Policies::of(&policy(&[("user", limit)]));
@@ -155,7 +177,8 @@ async fn hits_of_blocks_from_before_a_reset_do_not_go_back_into_what_came_after(
 #[tokio::test]
 async fn hits_of_blocks_that_another_grant_paid_do_not_go_back_into_the_one_after() {
     let redis = Redis::start().await;
-    let limit = "requests_per_unit: 5, unit: year, charge: admitted, lease: { size: 200, ttl: 10m }";
+    let limit =
+        "requests_per_unit: 5, unit: year, charge: admitted, lease: { size: 200, ttl: 10m }";
     let policies = Policies::of(&policy(&[("user", limit)]));
     let (mut here, one) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
     let (there, _) = serve(&policies, &redis.url(), &[]).await;
@@ -175,8 +198,10 @@ async fn hits_of_blocks_that_another_grant_paid_do_not_go_back_into_the_one_afte
 #[tokio::test]
 async fn amendments_under_load_are_consistent_with_requests_in_flight() {
     let redis = Redis::start().await;
-    let policies =
-        Policies::of(&policy(&[("user", YEARLY), ("rate", "algorithm: gcra, requests_per_unit: 2, unit: year")]));
+    let policies = Policies::of(&policy(&[
+        ("user", YEARLY),
+        ("rate", "algorithm: gcra, requests_per_unit: 2, unit: year"),
+    ]));
     let (service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
     for key in ["user", "rate"] {
         let mut admitted = 0;
@@ -189,14 +214,18 @@ async fn amendments_under_load_are_consistent_with_requests_in_flight() {
             admitted += hits.into_iter().filter(|admitted| *admitted).count();
             resets += 3;
         }
-        assert!(admitted > 2 && admitted <= 2 * (resets + 1), "{key}: {admitted} with {resets} resets");
+        assert!(
+            admitted > 2 && admitted <= 2 * (resets + 1),
+            "{key}: {admitted} with {resets} resets"
+        );
     }
 }
 
 #[tokio::test]
 async fn exactly_the_limit_and_the_grant_are_admitted_by_several_processes_with_leases() {
     let redis = Redis::start().await;
-    let limit = "requests_per_unit: 2000, unit: year, charge: admitted, lease: { size: 2%, ttl: 200ms }";
+    let limit =
+        "requests_per_unit: 2000, unit: year, charge: admitted, lease: { size: 2%, ttl: 200ms }";
     let policies = Policies::of(&policy(&[("user", limit)]));
     let (here, one) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
     let (_there, other) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
@@ -236,12 +265,25 @@ async fn top_users_are_listed_and_cleared_by_a_reset() {
     let tally = |who, charged, denied| json!({"who": who, "charged": charged, "denied": denied});
     let all = [tally("user=ann", 4, 0), tally("user=bob", 1, 0), tally("user=cy", 0, 1)];
     assert_eq!(inspect(&service, "tenant=acme").await["who"], json!(all));
-    let asked = output(["who", "--admin", &format!("http://{}", service.admin), "test", "tenant=acme"]);
-    assert_eq!(lines(&asked), [row(([4, 0], "user=ann")), row(([1, 0], "user=bob")), row(([0, 1], "user=cy"))]);
-    post(&service, "grant", &json!({"domain": "test", "descriptor": "tenant=acme", "hits": 1, "for": "1h"})).await;
+    let asked =
+        output(["who", "--admin", &format!("http://{}", service.admin), "test", "tenant=acme"]);
+    assert_eq!(
+        lines(&asked),
+        [row(([4, 0], "user=ann")), row(([1, 0], "user=bob")), row(([0, 1], "user=cy"))]
+    );
+    post(
+        &service,
+        "grant",
+        &json!({"domain": "test", "descriptor": "tenant=acme", "hits": 1, "for": "1h"}),
+    )
+    .await;
     hit_as(&client, "cy", 1).await;
     let with_grant = [tally("user=ann", 4, 0), tally("user=cy", 1, 1), tally("user=bob", 1, 0)];
-    assert_eq!(inspect(&service, "tenant=acme").await["who"], json!(with_grant), "hits of a grant are used as well");
+    assert_eq!(
+        inspect(&service, "tenant=acme").await["who"],
+        json!(with_grant),
+        "hits of a grant are used as well"
+    );
     post(&service, "reset", &json!({"domain": "test", "descriptor": "tenant=acme"})).await;
     assert_eq!(inspect(&service, "tenant=acme").await["who"], json!([]));
 }
@@ -255,14 +297,20 @@ async fn an_unavailable_store_is_reported() {
     redis.kill();
     let body = json!({"domain": "test", "descriptor": "user=ann"}).to_string();
     let headers = [("content-type", "application/json")];
-    let refused = Web::new(service.admin).send_with("POST", "/api/v1/counter/reset", &headers, body).await;
+    let refused =
+        Web::new(service.admin).send_with("POST", "/api/v1/counter/reset", &headers, body).await;
     assert_eq!(refused.status, 503, "{}", refused.body);
-    assert_eq!(Web::new(service.admin).get("/api/v1/counter?domain=test&descriptor=user=ann").await.status, 503);
+    assert_eq!(
+        Web::new(service.admin).get("/api/v1/counter?domain=test&descriptor=user=ann").await.status,
+        503
+    );
 }
 
 /// Returns the state of a counter.
 pub(super) async fn inspect(service: &Tollgate, descriptor: &str) -> Value {
-    let reply = Web::new(service.admin).get(&format!("/api/v1/counter?domain=test&descriptor={descriptor}")).await;
+    let reply = Web::new(service.admin)
+        .get(&format!("/api/v1/counter?domain=test&descriptor={descriptor}"))
+        .await;
     assert_eq!(reply.status, 200, "{}", reply.body);
     serde_json::from_str(&reply.body).unwrap()
 }

@@ -28,7 +28,10 @@ const OLD: [u32; 4] = [100, 1, 0, 9_999];
 /// Limits that admit N at once.
 const LIMITS: [(&str, &str); 11] = [
     ("fixed", "requests_per_unit: N, unit: hour"),
-    ("fixed_windows", "windows: [{ requests_per_unit: N, unit: hour }, { requests_per_unit: N, unit: year }]"),
+    (
+        "fixed_windows",
+        "windows: [{ requests_per_unit: N, unit: hour }, { requests_per_unit: N, unit: year }]",
+    ),
     ("calendar", "requests_per_unit: N, unit: day, calendar: true, time_zone: Asia/Kathmandu"),
     ("sliding", "algorithm: sliding_window, requests_per_unit: N, unit: hour"),
     ("weighted", "algorithm: sliding_window, requests_per_unit: N, unit: hour, estimate: weighted"),
@@ -37,7 +40,10 @@ const LIMITS: [(&str, &str); 11] = [
     ("gcra_yearly", "algorithm: gcra, requests_per_unit: N, unit: year"),
     ("gcra_without_debt", "algorithm: gcra, requests_per_unit: N, unit: hour, max_debt: 0"),
     ("bucket", "algorithm: token_bucket, requests_per_unit: N, unit: hour, burst: B"),
-    ("bucket_of_another_size", "algorithm: token_bucket, requests_per_unit: 100, unit: hour, burst: B"),
+    (
+        "bucket_of_another_size",
+        "algorithm: token_bucket, requests_per_unit: 100, unit: hour, burst: B",
+    ),
 ];
 
 #[tokio::test]
@@ -89,7 +95,10 @@ async fn denied_hits_through_old_amounts_return_nothing() {
             bench.install(old, charge);
             assert!(!bench.hit(key, 7).await, "{key}: 7 hits of {old}");
             bench.install(AMOUNT, "admitted");
-            assert!(bench.used(key).await >= u64::from(AMOUNT) - 1, "{key}: {charge} through {old}");
+            assert!(
+                bench.used(key).await >= u64::from(AMOUNT) - 1,
+                "{key}: {charge} through {old}"
+            );
             // The seven hits were charged as far as the amount allows debt; if they were not, the
             // one hit that was left still is.
             bench.install(AMOUNT, charge);
@@ -116,7 +125,10 @@ async fn amounts_that_were_lowered_by_mistake_and_raised_again_admit_no_more_in_
                 }
                 bench.install(AMOUNT, "admitted");
                 let left = bench.left(key).await;
-                assert!(left <= u64::from(AMOUNT - admitted), "{key}: {admitted} admitted, {left} left: {mistake}");
+                assert!(
+                    left <= u64::from(AMOUNT - admitted),
+                    "{key}: {admitted} admitted, {left} left: {mistake}"
+                );
                 bench.admits(key, 500, &format!("after {mistake}")).await;
                 admitted += 500;
             }
@@ -132,7 +144,8 @@ async fn no_write_lowers_what_any_amount_counts_by_more_than_it_gives_back() {
     /// Amounts whose counts are compared; a ban counts nothing.
     const WATCHED: [u32; 3] = [1, 997, 10_000];
     let servers = Servers::start().await;
-    let from_environment = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let from_environment =
+        |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seed = from_environment("TOLLGATE_RANDOM_SEED").unwrap_or_default();
     for case in 0..from_environment("TOLLGATE_RANDOM_CASES").unwrap_or(1) {
         let bench = servers.bench().await;
@@ -163,8 +176,11 @@ async fn no_write_lowers_what_any_amount_counts_by_more_than_it_gives_back() {
                     _ => drop(bench.hit(key, hits).await),
                 }
                 let after = bench.used_by(key, &WATCHED).await;
-                let is_held = before.iter().zip(&after).all(|(before, after)| after + given_back >= *before);
-                let told = format!("{key}, case {case}, step {step}: {what} of {hits} through {amount}, {charge}");
+                let is_held =
+                    before.iter().zip(&after).all(|(before, after)| after + given_back >= *before);
+                let told = format!(
+                    "{key}, case {case}, step {step}: {what} of {hits} through {amount}, {charge}"
+                );
                 assert!(is_held, "{told}: {WATCHED:?} counted {before:?}, and then {after:?}");
                 before = after;
             }
@@ -202,17 +218,22 @@ impl Bench {
 
     /// Installs a policy with this amount in all stores.
     fn install(&self, amount: u32, charge: &str) {
-        let limit =
-            |limit: &str| limit.replace(": N", &format!(": {amount}")).replace(": B", &format!(": {}", amount.max(1)));
+        let limit = |limit: &str| {
+            limit
+                .replace(": N", &format!(": {amount}"))
+                .replace(": B", &format!(": {}", amount.max(1)))
+        };
         let keys: Vec<&str> = self.keys(charge).collect();
         let limits = LIMITS.iter().filter(|(key, _)| keys.contains(key));
         let limits: Vec<(&str, String)> = limits.map(|(key, text)| (*key, limit(text))).collect();
-        let limits: Vec<(&str, &str)> = limits.iter().map(|(key, limit)| (*key, limit.as_str())).collect();
+        let limits: Vec<(&str, &str)> =
+            limits.iter().map(|(key, limit)| (*key, limit.as_str())).collect();
         self.sides.install(&format!("defaults: {{ charge: {charge} }}\n{}", policy(&limits)));
     }
 
     async fn status(&self, descriptor: RateLimitDescriptor) -> bool {
-        let (response, _) = self.sides.decide(AT, &request(vec![descriptor])).await.unwrap().unwrap();
+        let (response, _) =
+            self.sides.decide(AT, &request(vec![descriptor])).await.unwrap().unwrap();
         response.overall_code() == Code::Ok
     }
 
@@ -221,7 +242,9 @@ impl Bench {
     }
 
     async fn refund(&self, key: &str, hits: u32) {
-        assert!(self.status(RateLimitDescriptor { is_negative_hits: true, ..of_hits(key, hits) }).await);
+        assert!(
+            self.status(RateLimitDescriptor { is_negative_hits: true, ..of_hits(key, hits) }).await
+        );
     }
 
     async fn try_lend(&self, key: &str, hits: u32) -> Option<Receipt> {
@@ -238,7 +261,8 @@ impl Bench {
 
     /// Returns the hits used, and the hits left.
     async fn look(&self, key: &str) -> (u64, u64) {
-        let looked = self.sides.amend(AT, &format!("{key}=a"), Amendment::Look).await.unwrap().unwrap();
+        let looked =
+            self.sides.amend(AT, &format!("{key}=a"), Amendment::Look).await.unwrap().unwrap();
         let windows = looked.after.windows;
         // All windows here have the same amount.
         (windows.iter().map(|window| window.used).min().unwrap(), windows[0].remaining)
@@ -262,7 +286,11 @@ impl Bench {
     }
 
     async fn admits(&self, key: &str, hits: u32, when: &str) {
-        assert!(self.hit(key, hits).await, "{key}: {hits} hits {when}; {} are left", self.left(key).await);
+        assert!(
+            self.hit(key, hits).await,
+            "{key}: {hits} hits {when}; {} are left",
+            self.left(key).await
+        );
     }
 
     /// Asserts that this many hits are admitted, and no more.
@@ -270,7 +298,11 @@ impl Bench {
         if hits > 0 {
             self.admits(key, hits, when).await;
         }
-        assert!(!self.hit(key, 1).await, "{key}: more than {hits} hits {when}; {} are left", self.left(key).await + 1);
+        assert!(
+            !self.hit(key, 1).await,
+            "{key}: more than {hits} hits {when}; {} are left",
+            self.left(key).await + 1
+        );
     }
 }
 

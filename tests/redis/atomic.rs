@@ -72,7 +72,10 @@ async fn a_request_is_one_call_to_each_master_that_it_needs() {
     assert!(masters > 1 && masters < 5, "{masters}");
     // Nodes are probed one after the other for whether one call may name keys of several slots.
     let calls = async || calls_for(&client, &keys, &nodes_of(&cluster)).await;
-    becomes("slots of one master share a call", PATIENCE, calls, |calls| *calls == masters * REQUESTS).await;
+    becomes("slots of one master share a call", PATIENCE, calls, |calls| {
+        *calls == masters * REQUESTS
+    })
+    .await;
 }
 
 /// One limit of each algorithm, in a domain whose limits all have keys in slots of their own.
@@ -86,7 +89,9 @@ const ONE_OF_EACH: [(&str, &str); 4] = [
 #[tokio::test]
 async fn a_denial_of_one_slot_leaves_the_counters_of_the_others_unchanged() {
     let cluster = cluster().await;
-    let policies = Policies::of(&policy(&[&ONE_OF_EACH[..], &[("full", "requests_per_unit: 1, unit: year")]].concat()));
+    let policies = Policies::of(&policy(
+        &[&ONE_OF_EACH[..], &[("full", "requests_per_unit: 1, unit: year")]].concat(),
+    ));
     let (_service, client) = serve(&policies, &cluster.url(), &["--deny-cache-max", "0s"]).await;
     for (key, _) in ONE_OF_EACH {
         assert!(client.hit(key, "used").await);
@@ -99,22 +104,37 @@ async fn a_denial_of_one_slot_leaves_the_counters_of_the_others_unchanged() {
             let answer = client.ask(request(both)).await.unwrap();
             assert_eq!(answer.overall_code(), Code::OverLimit);
             let left = if value == "used" { 4 } else { 5 };
-            assert_eq!(answer.statuses[0].limit_remaining, left, "{key}: the answer shows it without the charge");
+            assert_eq!(
+                answer.statuses[0].limit_remaining, left,
+                "{key}: the answer shows it without the charge"
+            );
         }
     }
     let but_the_full_one = |values: &BTreeMap<Vec<u8>, Vec<u8>>| {
         let is_full = |key: &[u8]| key.windows(4).any(|part| part == b"full");
-        values.iter().filter(|(key, _)| !is_full(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
+        values
+            .iter()
+            .filter(|(key, _)| !is_full(key))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
     };
     let wanted: BTreeMap<Vec<u8>, Vec<u8>> = but_the_full_one(&before);
     assert_eq!(wanted.len(), ONE_OF_EACH.len());
-    becomes("all is as it was", PATIENCE, || values(&cluster), |now| but_the_full_one(now) == wanted).await;
+    becomes(
+        "all is as it was",
+        PATIENCE,
+        || values(&cluster),
+        |now| but_the_full_one(now) == wanted,
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn take_backs_are_counted() {
     let cluster = cluster().await;
-    let policies = Policies::of(&policy(&[&ONE_OF_EACH[..], &[("full", "requests_per_unit: 1, unit: year")]].concat()));
+    let policies = Policies::of(&policy(
+        &[&ONE_OF_EACH[..], &[("full", "requests_per_unit: 1, unit: year")]].concat(),
+    ));
     let (service, client) = serve(&policies, &cluster.url(), &["--deny-cache-max", "0s"]).await;
     assert!(client.hit("full", "").await);
     assert_eq!(metric(&service, "tollgate_take_backs_total").await, 0);
@@ -166,7 +186,8 @@ async fn values(cluster: &Cluster) -> BTreeMap<Vec<u8>, Vec<u8>> {
         return all";
     let mut values = BTreeMap::new();
     for node in nodes_of(cluster) {
-        values.extend(node.ask::<BTreeMap<Vec<u8>, Vec<u8>>>(&["EVAL", script, "0"]).await.unwrap());
+        values
+            .extend(node.ask::<BTreeMap<Vec<u8>, Vec<u8>>>(&["EVAL", script, "0"]).await.unwrap());
     }
     values
 }

@@ -16,9 +16,15 @@ const DAY: u64 = 24 * HOUR;
 const NOON: u64 = 20_600 * DAY + 12 * HOUR;
 
 const RULES: [(&str, &str); 3] = [
-    ("day", "requests_per_unit: 3, unit: day, calendar: true, time_zone: Europe/Berlin, charge: admitted"),
+    (
+        "day",
+        "requests_per_unit: 3, unit: day, calendar: true, time_zone: Europe/Berlin, charge: admitted",
+    ),
     ("week", "requests_per_unit: 4, unit: week, calendar: true, charge: always"),
-    ("month", "requests_per_unit: 9, unit: month, calendar: true, time_zone: America/St_Johns, charge: admitted"),
+    (
+        "month",
+        "requests_per_unit: 9, unit: month, calendar: true, time_zone: America/St_Johns, charge: admitted",
+    ),
 ];
 
 #[tokio::test]

@@ -22,7 +22,10 @@ const UNKNOWN: &str = "tollgate_unknown_charges_total";
 /// Returns one limit that is never reached, and one that a single hit uses up.
 fn rules() -> Policies {
     let plenty = format!("requests_per_unit: {PLENTY}, unit: year, charge: admitted");
-    Policies::of(&policy(&[("plenty", &plenty), ("full", "requests_per_unit: 1, unit: year, charge: admitted")]))
+    Policies::of(&policy(&[
+        ("plenty", &plenty),
+        ("full", "requests_per_unit: 1, unit: year, charge: admitted"),
+    ]))
 }
 
 fn of(entries: &[(&str, &str)]) -> RateLimitRequest {
@@ -89,7 +92,8 @@ async fn calls_that_are_cancelled_at_any_time_leave_no_charge() {
     let (value, _) = apart(&cluster, &client).await;
     let both = of(&[("plenty", &value), ("full", "the-full-one")]);
     for round in 0..25u64 {
-        let wait = |number| Duration::from_micros(100 * round + 1_000 * u64::try_from(number).unwrap());
+        let wait =
+            |number| Duration::from_micros(100 * round + 1_000 * u64::try_from(number).unwrap());
         ask_and_go(&client, &both, wait).await;
     }
     let left = || remaining(&client, "plenty", &value);
@@ -107,7 +111,9 @@ async fn calls_past_their_deadline_leave_no_uncounted_charge() {
         let wait = Duration::from_micros(200 + 25 * (round % 100));
         let _ = client.ask_within(both, Some(wait)).await;
     }
-    let left = async || u64::from(remaining(&client, "plenty", &value).await) + metric(&service, UNKNOWN).await;
+    let left = async || {
+        u64::from(remaining(&client, "plenty", &value).await) + metric(&service, UNKNOWN).await
+    };
     let is_all = |left: &u64| *left >= u64::from(PLENTY - 1);
     becomes("each charge is taken back or counted", PATIENCE, left, is_all).await;
 }
@@ -118,7 +124,10 @@ async fn a_cancelled_call_charges_no_server_that_was_not_called_yet() {
     let other = Redis::start().await;
     let limits = [
         // A limit that never denies, and drains only one hit per second.
-        ("second", "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 1000000, charge: admitted"),
+        (
+            "second",
+            "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 1000000, charge: admitted",
+        ),
         ("year", "requests_per_unit: 1000, unit: year, charge: admitted"),
     ];
     let flags = ["--per-second-store", &other.url(), "--deny-cache-max", "0s"];
@@ -128,7 +137,13 @@ async fn a_cancelled_call_charges_no_server_that_was_not_called_yet() {
     other.pause();
     ask_and_go(&client, &both, |_| Duration::from_millis(200)).await;
     other.resume();
-    becomes("all is back", PATIENCE, || remaining(&client, "second", "x"), |left| *left >= PLENTY - 1).await;
+    becomes(
+        "all is back",
+        PATIENCE,
+        || remaining(&client, "second", "x"),
+        |left| *left >= PLENTY - 1,
+    )
+    .await;
     assert_eq!(remaining(&client, "year", "x").await, 999);
     assert_eq!(metric(&service, UNKNOWN).await, 0);
     let taken_back = metric(&service, "tollgate_take_backs_total").await;
@@ -142,7 +157,8 @@ async fn charges_that_this_process_would_have_denied_are_taken_back() {
         ("local", "requests_per_unit: 1, unit: year, charge: admitted, on_store_error: local"),
         ("year", "requests_per_unit: 1000, unit: year, charge: admitted"),
     ];
-    let (service, client) = serve(&Policies::of(&policy(&limits)), &redis.url(), &["--deny-cache-max", "0s"]).await;
+    let (service, client) =
+        serve(&Policies::of(&policy(&limits)), &redis.url(), &["--deny-cache-max", "0s"]).await;
     assert!(client.hit("local", "foreign").await);
     let keys: Vec<Vec<u8>> = redis.ask(&["KEYS", "*foreign*"]).await.unwrap();
     redis.ask_bytes::<redis::Value>(&[b"SET", &keys[0], b"no counter"]).await.unwrap();
@@ -159,7 +175,10 @@ async fn charges_that_this_process_would_have_denied_are_taken_back() {
 async fn hits_of_a_block_go_back_to_it() {
     let redis = Redis::start().await;
     let limits = [
-        ("hot", "requests_per_unit: 100000, unit: year, charge: admitted, lease: { size: 1000, ttl: 1h }"),
+        (
+            "hot",
+            "requests_per_unit: 100000, unit: year, charge: admitted, lease: { size: 1000, ttl: 1h }",
+        ),
         ("year", "requests_per_unit: 1000, unit: year, charge: admitted"),
     ];
     let policies = Policies::of(&policy(&limits));
@@ -184,7 +203,10 @@ async fn a_charge_is_taken_back_of_a_server_that_was_away_for_a_moment() {
     let redis = Redis::start().await;
     let other = Redis::start().await;
     let limits = [
-        ("second", "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 1000000, charge: admitted"),
+        (
+            "second",
+            "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 1000000, charge: admitted",
+        ),
         ("full", "requests_per_unit: 1, unit: year, charge: admitted"),
     ];
     let flags = ["--per-second-store", &other.url(), "--deny-cache-max", "0s"];

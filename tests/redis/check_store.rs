@@ -15,7 +15,8 @@ fn check(url: &str) -> Output {
 /// Returns the grade and the text of a topic.
 fn line<'a>(told: &'a str, topic: &str) -> (&'a str, &'a str) {
     let of_topic = |line: &&str| line.split_whitespace().nth(1) == Some(topic);
-    let line = told.lines().find(of_topic).unwrap_or_else(|| panic!("nothing about {topic}:\n{told}"));
+    let line =
+        told.lines().find(of_topic).unwrap_or_else(|| panic!("nothing about {topic}:\n{told}"));
     let (grade, rest) = line.trim_start().split_once(' ').unwrap();
     (grade, rest.trim_start().strip_prefix(topic).unwrap().trim_start())
 }
@@ -43,7 +44,10 @@ async fn settings_that_break_a_guarantee_are_warnings() {
     let told = check(&redis.url());
     assert_eq!(told.status.code(), Some(0));
     assert!(line(&text(&told), "eviction").1.contains("allkeys-lru may evict live counters"));
-    assert_eq!(line(&text(&told), "persistence"), ("warning", "none: a restart of the server loses all counters"));
+    assert_eq!(
+        line(&text(&told), "persistence"),
+        ("warning", "none: a restart of the server loses all counters")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -59,19 +63,27 @@ async fn a_cluster_is_reported_by_node() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn missing_rights_are_listed_with_the_command_that_grants_them() {
     let lines = vec![
-        "user old on >first ~* -@all +auth +hello +client +select +ping +get +incrby +expire".to_owned(),
-        "user new on >first ~* -@all +evalsha +eval +ping +select +client +time +get +set +del".to_owned(),
+        "user old on >first ~* -@all +auth +hello +client +select +ping +get +incrby +expire"
+            .to_owned(),
+        "user new on >first ~* -@all +evalsha +eval +ping +select +client +time +get +set +del"
+            .to_owned(),
     ];
     let redis = Redis::start_as(Setup { lines, ..Setup::default() }).await;
     let told = check(&format!("redis://old:first@{}", redis.address));
     assert_eq!(told.status.code(), Some(1));
     let told = text(&told);
     let (grade, rights) = line(&told, "rights");
-    assert!(grade == "problem" && rights.contains("ACL SETUSER old +evalsha +eval +time +set +del"), "{rights}");
+    assert!(
+        grade == "problem" && rights.contains("ACL SETUSER old +evalsha +eval +time +set +del"),
+        "{rights}"
+    );
     // The command grants all permissions, those of features other than decisions as well.
     let (_, command) = rights.split_once("run ").unwrap();
     redis.command(&command.split(' ').collect::<Vec<_>>()).await;
-    assert_eq!(line(&text(&check(&format!("redis://old:first@{}", redis.address))), "rights").0, "ok");
+    assert_eq!(
+        line(&text(&check(&format!("redis://old:first@{}", redis.address))), "rights").0,
+        "ok"
+    );
     let told = check(&format!("redis://new:first@{}", redis.address));
     assert_eq!(told.status.code(), Some(0));
     let told = text(&told);
@@ -79,7 +91,10 @@ async fn missing_rights_are_listed_with_the_command_that_grants_them() {
     assert!(grade == "warning" && rights.contains("hgetall (denials of all replicas)"), "{rights}");
     let (_, command) = rights.split_once("run ").unwrap();
     redis.command(&command.split(' ').collect::<Vec<_>>()).await;
-    assert_eq!(line(&text(&check(&format!("redis://new:first@{}", redis.address))), "rights").0, "ok");
+    assert_eq!(
+        line(&text(&check(&format!("redis://new:first@{}", redis.address))), "rights").0,
+        "ok"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -101,7 +116,10 @@ async fn a_sharding_proxy_is_detected() {
     assert_eq!(told.status.code(), Some(0), "{}", text(&told));
     let told = text(&told);
     let (grade, keys) = line(&told, "keys");
-    assert!(grade == "warning" && keys.contains("a proxy distributes keys over several servers"), "{keys}");
+    assert!(
+        grade == "warning" && keys.contains("a proxy distributes keys over several servers"),
+        "{keys}"
+    );
 }
 
 #[test]
@@ -109,6 +127,9 @@ fn an_unreachable_store_is_distinguished_from_an_unusable_one() {
     let told = check("redis://127.0.0.1:1");
     assert_eq!(told.status.code(), Some(2));
     let error = String::from_utf8(told.stderr).unwrap();
-    assert!(error.contains("cannot connect to the store within 5s: ") && error.contains("refused"), "{error}");
+    assert!(
+        error.contains("cannot connect to the store within 5s: ") && error.contains("refused"),
+        "{error}"
+    );
     assert_eq!(check("memory").status.code(), Some(2));
 }

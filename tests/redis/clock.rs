@@ -25,9 +25,12 @@ async fn the_clock_of_a_replica_is_exposed_beside_its_masters_and_removed_with_i
         let pair = Pair::start_as(own.clone(), Setup { clock_offset: -90, ..own }).await;
         let (service, _client) = serve(&policies(), &pair.url(), &[]).await;
         let offsets = || offsets(&service);
-        let told = becomes(&format!("{flavor:?} tells"), PATIENCE, offsets, |offsets| offsets.len() == 1).await;
+        let told =
+            becomes(&format!("{flavor:?} tells"), PATIENCE, offsets, |offsets| offsets.len() == 1)
+                .await;
         let (labels, offset) = &told[0];
-        let expected = format!("node=\"{}\",replica=\"{}\"}}", pair.name.address, pair.servers[1].address);
+        let expected =
+            format!("node=\"{}\",replica=\"{}\"}}", pair.name.address, pair.servers[1].address);
         assert!(*labels == expected && (-91.0..-89.0).contains(offset), "{told:?}");
         pair.servers[1].kill();
         becomes("it is forgotten", PATIENCE, offsets, Vec::is_empty).await;
@@ -43,10 +46,12 @@ async fn replicas_are_polled_over_tls_with_the_masters_password() {
     let pair = Pair::start_as(own.clone(), own).await;
     let authority = tls.authority();
     let (certificate, key) = tls.client();
-    let [authority, certificate, key] = [&authority, &certificate, &key].map(|path| path.to_str().unwrap());
+    let [authority, certificate, key] =
+        [&authority, &certificate, &key].map(|path| path.to_str().unwrap());
     let flags = ["--redis-ca", authority, "--redis-cert", certificate, "--redis-key", key];
     let (service, _client) = serve(&policies(), &pair.servers[0].url(), &flags).await;
-    let told = becomes("it is told", PATIENCE, || offsets(&service), |offsets| offsets.len() == 1).await;
+    let told =
+        becomes("it is told", PATIENCE, || offsets(&service), |offsets| offsets.len() == 1).await;
     assert!(told[0].1.abs() < 0.5, "{told:?}");
 }
 
@@ -54,13 +59,15 @@ async fn replicas_are_polled_over_tls_with_the_masters_password() {
 async fn each_master_of_a_cluster_has_its_replica() {
     let cluster = Cluster::start_as(Layout { replicas: 1, ..calm() }).await;
     let (service, _client) = serve(&policies(), &cluster.url(), &[]).await;
-    let told = becomes("all are told", PATIENCE, || offsets(&service), |offsets| offsets.len() == 3).await;
+    let told =
+        becomes("all are told", PATIENCE, || offsets(&service), |offsets| offsets.len() == 3).await;
     assert!(told.iter().all(|(_, offset)| offset.abs() < 0.5), "{told:?}");
 }
 
 #[tokio::test]
 async fn an_unreachable_replica_has_no_series_and_logs_nothing() {
-    let lines = vec!["replica-announce-ip 127.0.0.1".to_owned(), "replica-announce-port 1".to_owned()];
+    let lines =
+        vec!["replica-announce-ip 127.0.0.1".to_owned(), "replica-announce-port 1".to_owned()];
     let pair = Pair::start_as(Setup::default(), Setup { lines, ..Setup::default() }).await;
     let (service, _client) = serve(&policies(), &pair.url(), &[]).await;
     let web = Web::new(service.http);
@@ -76,10 +83,12 @@ async fn an_unreachable_replica_has_no_series_and_logs_nothing() {
 #[tokio::test]
 async fn a_replica_whose_clock_is_behind_stops_used_counters_until_it_has_caught_up() {
     const BEHIND: Duration = Duration::from_secs(4);
-    let pair = Pair::start_as(Setup::default(), Setup { clock_offset: -4, ..Setup::default() }).await;
+    let pair =
+        Pair::start_as(Setup::default(), Setup { clock_offset: -4, ..Setup::default() }).await;
     let limit = "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 1";
     let policies = Policies::of(&policy(&[("user", limit)]));
-    let (_service, client) = serve(&policies, &pair.url(), &["--exact-durations", "--deny-cache-max", "0s"]).await;
+    let (_service, client) =
+        serve(&policies, &pair.url(), &["--exact-durations", "--deny-cache-max", "0s"]).await;
     assert!(client.hit("user", "ann").await);
     let written = Instant::now();
     let in_step = || async { pair.servers[1].command(&["DBSIZE"]).await };
@@ -87,10 +96,16 @@ async fn a_replica_whose_clock_is_behind_stops_used_counters_until_it_has_caught
     pair.promote(1).await;
     pair.lead_to(1);
     let decided = || client.ask(crate::support::rls::request(vec![descriptor(&[("user", "bob")])]));
-    becomes("another counter is decided", PATIENCE, decided, |answer| answer.is_ok()).await.unwrap();
+    becomes("another counter is decided", PATIENCE, decided, |answer| answer.is_ok())
+        .await
+        .unwrap();
     let status = client.status(descriptor(&[("user", "ann")])).await;
     let told = status.duration_until_reset.unwrap();
-    assert_eq!((status.limit_remaining, told.seconds, told.nanos), (0, 1, 0), "reckoned from the counter's instant");
+    assert_eq!(
+        (status.limit_remaining, told.seconds, told.nanos),
+        (0, 1, 0),
+        "reckoned from the counter's instant"
+    );
     let admitted = || client.hit("user", "ann");
     becomes("it is admitted", PATIENCE, admitted, |is_admitted| *is_admitted).await;
     let stood = written.elapsed();

@@ -69,7 +69,10 @@ async fn another_value_makes_a_store_call() {
 #[tokio::test]
 async fn a_denial_of_many_hits_does_not_apply_to_fewer() {
     let redis = Redis::start().await;
-    let policies = Policies::of(&policy(&[("user", "algorithm: sliding_window, requests_per_unit: 3, unit: year")]));
+    let policies = Policies::of(&policy(&[(
+        "user",
+        "algorithm: sliding_window, requests_per_unit: 3, unit: year",
+    )]));
     let (_service, client) = serve(&policies, &redis.url(), &LONG).await;
     assert_eq!(take(&client, 2).await, Code::Ok);
     assert_eq!(take(&client, 2).await, Code::OverLimit);
@@ -80,7 +83,8 @@ async fn a_denial_of_many_hits_does_not_apply_to_fewer() {
 async fn a_denial_is_cached_at_most_until_retry_after() {
     let limit = "algorithm: sliding_log, requests_per_unit: 1, unit: 2s";
     let denied = Denied::by(&[("user", limit)], &LONG).await;
-    becomes("there is room", PATIENCE, || denied.client.hit("user", "ann"), |admitted| *admitted).await;
+    becomes("there is room", PATIENCE, || denied.client.hit("user", "ann"), |admitted| *admitted)
+        .await;
 }
 
 #[tokio::test]
@@ -117,7 +121,13 @@ async fn a_policy_that_allows_more_ends_a_cached_denial() {
     let denied = Denied::by(&[("user", YEARLY)], &LONG).await;
     let raised = "algorithm: sliding_window, requests_per_unit: 2, unit: year";
     denied.policies.write("policy.yaml", &policy(&[("user", raised)]));
-    becomes("the new amount is there", PATIENCE, || denied.client.limit("user", "bob"), |now| *now == Some(2)).await;
+    becomes(
+        "the new amount is there",
+        PATIENCE,
+        || denied.client.limit("user", "bob"),
+        |now| *now == Some(2),
+    )
+    .await;
     assert!(denied.client.hit("user", "ann").await);
 }
 
@@ -132,7 +142,13 @@ async fn a_policy_that_moves_its_counters_ends_a_cached_denial() {
         assert!(client.hit("user", "ann").await);
         assert!(!client.hit("user", "ann").await);
         policies.write("policy.yaml", &format!("atomicity: domain\n{rules}"));
-        becomes("another counter is asked", PATIENCE, || client.hit("user", "ann"), |admitted| *admitted).await;
+        becomes(
+            "another counter is asked",
+            PATIENCE,
+            || client.hit("user", "ann"),
+            |admitted| *admitted,
+        )
+        .await;
     }
 }
 
@@ -141,14 +157,18 @@ async fn denied_hits_that_extend_the_wait_are_charged_and_the_wait_is_reported()
     // Each hit adds 12 s to the wait of the hourly limit, and hits of the first window may use up
     // the second.
     let rate = "algorithm: gcra, requests_per_unit: 300, unit: hour, burst: 1, charge: always";
-    let windows =
-        "windows: [{ requests_per_unit: 1, unit: year }, { requests_per_unit: 10, unit: 3650d }], charge: always";
+    let windows = "windows: [{ requests_per_unit: 1, unit: year }, { requests_per_unit: 10, unit: 3650d }], charge: always";
     let redis = Redis::start().await;
     let policies = Policies::of(&policy(&[("rate", rate), ("windows", windows)]));
     let (service, client) = serve(&policies, &redis.url(), &LONG).await;
     assert!(client.hit("rate", "ann").await && client.hit("windows", "ann").await);
     for denied in 1..=10 {
-        let wait = client.status(descriptor(&[("rate", "ann")])).await.duration_until_reset.unwrap().seconds;
+        let wait = client
+            .status(descriptor(&[("rate", "ann")]))
+            .await
+            .duration_until_reset
+            .unwrap()
+            .seconds;
         // The elapsed time is less than a hit's worth, unless the machine is very slow.
         assert!(wait > denied * 12, "{denied} hits denied, {wait} s");
         assert!(!client.hit("windows", "ann").await);

@@ -24,7 +24,10 @@ const ASKED: usize = 75;
 
 const LIMITS: [(&str, &str); 6] = [
     ("fixed", "requests_per_unit: 200, unit: year"),
-    ("windows", "windows: [{ requests_per_unit: 300, unit: year }, { requests_per_unit: 200, unit: 3650d }]"),
+    (
+        "windows",
+        "windows: [{ requests_per_unit: 300, unit: year }, { requests_per_unit: 200, unit: 3650d }]",
+    ),
     ("sliding", "algorithm: sliding_window, requests_per_unit: 200, unit: year"),
     ("log", "algorithm: sliding_log, requests_per_unit: 200, unit: year"),
     ("gcra", "algorithm: gcra, requests_per_unit: 200, unit: year"),
@@ -50,25 +53,39 @@ async fn a_cluster_never_exceeds_any_limit_of_requests_with_three() {
     let fleet = Fleet::start(&policies, &cluster.url()).await;
     // Most limits are in two kinds of requests, so that every denial has charges of others to take
     // back.
-    let kinds = [["fixed", "sliding", "gcra"], ["fixed", "log", "bucket"], ["sliding", "log", "windows"]];
-    let asked = (0..ASKED).flat_map(|_| kinds.iter().map(|kind| kind.map(|key| descriptor(&[(key, "")])).to_vec()));
+    let kinds =
+        [["fixed", "sliding", "gcra"], ["fixed", "log", "bucket"], ["sliding", "log", "windows"]];
+    let asked = (0..ASKED)
+        .flat_map(|_| kinds.iter().map(|kind| kind.map(|key| descriptor(&[(key, "")])).to_vec()));
     let admitted = fleet.ask(asked.collect()).await;
     for (key, _) in LIMITS {
-        let of_key = |descriptors: &&Vec<RateLimitDescriptor>| descriptors.iter().any(|one| is(one, key));
+        let of_key =
+            |descriptors: &&Vec<RateLimitDescriptor>| descriptors.iter().any(|one| is(one, key));
         let taken = u32::try_from(admitted.iter().filter(of_key).count()).unwrap();
         assert!(taken <= AMOUNT, "{key}: {taken} of {AMOUNT}");
         // Taking back a charge of a rate leaves the time since that charge, which may be part of a
         // hit.
         let parts = u32::from(matches!(key, "gcra" | "bucket"));
-        let is_right = |left: &u32| ((AMOUNT - taken).saturating_sub(parts)..=AMOUNT - taken).contains(left);
-        becomes(&format!("{key}: what was not admitted is left"), PATIENCE, || fleet.remaining(key), is_right).await;
+        let is_right =
+            |left: &u32| ((AMOUNT - taken).saturating_sub(parts)..=AMOUNT - taken).contains(left);
+        becomes(
+            &format!("{key}: what was not admitted is left"),
+            PATIENCE,
+            || fleet.remaining(key),
+            is_right,
+        )
+        .await;
     }
 }
 
 #[tokio::test]
 async fn one_server_admits_exactly_the_least_limit_of_requests_with_three() {
     let redis = Redis::start().await;
-    let rules = [LIMITS[2], LIMITS[4], ("least", "algorithm: sliding_window, requests_per_unit: 150, unit: year")];
+    let rules = [
+        LIMITS[2],
+        LIMITS[4],
+        ("least", "algorithm: sliding_window, requests_per_unit: 150, unit: year"),
+    ];
     let policies = Policies::of(&admitted_only(&rules));
     let fleet = Fleet::start(&policies, &redis.url()).await;
     let all = rules.map(|(key, _)| descriptor(&[(key, "")])).to_vec();
@@ -121,12 +138,21 @@ impl Fleet {
     }
 
     /// Sends these requests to every process, many at once. Returns those that were admitted.
-    pub(super) async fn ask(&self, asked: Vec<Vec<RateLimitDescriptor>>) -> Vec<Vec<RateLimitDescriptor>> {
+    pub(super) async fn ask(
+        &self,
+        asked: Vec<Vec<RateLimitDescriptor>>,
+    ) -> Vec<Vec<RateLimitDescriptor>> {
         // On a starved machine, a process may be ready before it is connected to all three masters.
         for (_, client) in &self.services {
             for descriptors in asked.iter().take(LIMITS.len()) {
                 let peeks: Vec<_> = descriptors.iter().cloned().map(peek).collect();
-                let _ = becomes("it decides", PATIENCE, || client.ask(request(peeks.clone())), Result::is_ok).await;
+                let _ = becomes(
+                    "it decides",
+                    PATIENCE,
+                    || client.ask(request(peeks.clone())),
+                    Result::is_ok,
+                )
+                .await;
             }
         }
         let mut clients = JoinSet::new();

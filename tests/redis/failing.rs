@@ -77,7 +77,11 @@ async fn a_limit_beside_an_unreadable_local_one_is_enforced() {
         bench.spoil("local").await;
         let before = metric(&bench.service, UNREADABLE).await;
         assert_eq!(bench.admitted(20, &[("local", SPOILT), ("few", "x")]).await, 5);
-        assert_eq!(metric(&bench.service, UNREADABLE).await, before + 20, "each is counted, and once");
+        assert_eq!(
+            metric(&bench.service, UNREADABLE).await,
+            before + 20,
+            "each is counted, and once"
+        );
     })
     .await;
 }
@@ -104,12 +108,18 @@ async fn a_local_denial_leaves_the_other_counters_unchanged() {
         for denied in 1..=4 {
             let answer = bench.ask(&all).await;
             assert_eq!(answer.overall_code(), Code::OverLimit);
-            let left: Vec<u32> = answer.statuses.iter().map(|status| status.limit_remaining).collect();
-            assert_eq!(left, [7, 7, 7, 7, 7, 0, 7 - denied], "the answer shows them without the charge");
+            let left: Vec<u32> =
+                answer.statuses.iter().map(|status| status.limit_remaining).collect();
+            assert_eq!(
+                left,
+                [7, 7, 7, 7, 7, 0, 7 - denied],
+                "the answer shows them without the charge"
+            );
             // Charges are taken back after the answer, the first by a script that the server may
             // not have cached.
             for (key, _) in CHARGED {
-                becomes(key, PATIENCE, || remaining(&bench.client, key, "x"), |left| *left == 7).await;
+                becomes(key, PATIENCE, || remaining(&bench.client, key, "x"), |left| *left == 7)
+                    .await;
             }
         }
         assert_eq!(metric(&bench.service, "tollgate_take_backs_lost_total").await, 0);
@@ -120,14 +130,18 @@ async fn a_local_denial_leaves_the_other_counters_unchanged() {
 #[tokio::test]
 async fn an_unreadable_vote_is_counted_with_the_others_once_known() {
     let vote = format!("quota_mode: true, rate_limit: {{ requests_per_unit: 6, {LOCAL} }}");
-    let other = "quota_mode: true, rate_limit: { requests_per_unit: 2, unit: year, charge: admitted }";
+    let other =
+        "quota_mode: true, rate_limit: { requests_per_unit: 2, unit: year, charge: admitted }";
     let charged = "rate_limit: { requests_per_unit: 100, unit: year, charge: admitted }";
     let rules = [("local", vote.as_str()), ("other", other), ("charged", charged)];
     let rules = rules.map(|(key, words)| format!("  - {{ key: {key}, {words} }}\n")).concat();
     everywhere(&format!("domain: test\ndescriptors:\n{rules}"), async |bench| {
         bench.spoil("local").await;
         // Two that both limits admit, three that only this process's share admits, and then none.
-        assert_eq!(bench.admitted(10, &[("local", SPOILT), ("other", "x"), ("charged", "x")]).await, 5);
+        assert_eq!(
+            bench.admitted(10, &[("local", SPOILT), ("other", "x"), ("charged", "x")]).await,
+            5
+        );
         let left = || remaining(&bench.client, "charged", "x");
         becomes("what was admitted is charged", PATIENCE, left, |left| *left == 95).await;
     })
@@ -138,14 +152,18 @@ async fn an_unreadable_vote_is_counted_with_the_others_once_known() {
 async fn a_local_vote_denies_nothing_if_another_admits() {
     let vote = format!("quota_mode: true, rate_limit: {{ requests_per_unit: 3, {LOCAL} }}");
     let local = format!("rate_limit: {{ requests_per_unit: 8, {LOCAL} }}");
-    let passes = "quota_mode: true, rate_limit: { requests_per_unit: 1000, unit: year, charge: admitted }";
+    let passes =
+        "quota_mode: true, rate_limit: { requests_per_unit: 1000, unit: year, charge: admitted }";
     let rules = [("vote", vote.as_str()), ("local", &local), ("passes", passes)];
     let rules = rules.map(|(key, words)| format!("  - {{ key: {key}, {words} }}\n")).concat();
     everywhere(&format!("domain: test\ndescriptors:\n{rules}"), async |bench| {
         bench.spoil("vote").await;
         bench.spoil("local").await;
         // One hit of eight was used to find out that the counter cannot be read.
-        assert_eq!(bench.admitted(20, &[("vote", SPOILT), ("local", SPOILT), ("passes", "x")]).await, 7);
+        assert_eq!(
+            bench.admitted(20, &[("vote", SPOILT), ("local", SPOILT), ("passes", "x")]).await,
+            7
+        );
     })
     .await;
 }
@@ -154,7 +172,8 @@ async fn a_local_vote_denies_nothing_if_another_admits() {
 async fn per_second_limits_on_their_own_server_follow_the_same_rules() {
     let redis = Redis::start().await;
     let other = Redis::start().await;
-    let second = "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 1000, charge: admitted";
+    let second =
+        "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 1000, charge: admitted";
     let local = format!("requests_per_unit: 1000, {LOCAL}");
     let few = "requests_per_unit: 5, unit: year, charge: admitted";
     let rules = policy(&[("second", second), ("local", &local), ("few", few)]);
@@ -167,10 +186,16 @@ async fn per_second_limits_on_their_own_server_follow_the_same_rules() {
 #[tokio::test]
 async fn a_denial_that_a_full_store_could_not_write_still_denies() {
     let redis = Redis::start_with(&["maxmemory-policy noeviction"]).await;
-    let always = |on_error| format!("requests_per_unit: 1, unit: year, charge: always, on_store_error: {on_error}");
+    let always = |on_error| {
+        format!("requests_per_unit: 1, unit: year, charge: always, on_store_error: {on_error}")
+    };
     let allow = always("allow");
     let local = always("local");
-    let rules = [("allow", &*allow), ("local", &*local), ("few", "requests_per_unit: 5, unit: year, charge: admitted")];
+    let rules = [
+        ("allow", &*allow),
+        ("local", &*local),
+        ("few", "requests_per_unit: 5, unit: year, charge: admitted"),
+    ];
     let bench = Bench::start(&policy(&rules), &redis.url(), vec![&redis], &[]).await;
     for key in ["allow", "local"] {
         assert!(bench.client.hit(key, "x").await);

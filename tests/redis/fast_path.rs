@@ -92,7 +92,8 @@ async fn run(redis: &Redis, case: &Case) {
                 ..descriptor(&[("user", counter)])
             };
             let beside = beside.map(|key| descriptor(&[(key, "")]));
-            let said = sides.decide(now, &request([asked].into_iter().chain(beside).collect())).await;
+            let said =
+                sides.decide(now, &request([asked].into_iter().chain(beside).collect())).await;
             let (answer, times) = said.unwrap_or_else(|said| panic!("{what}: {said}")).unwrap();
             answers.push((answer.statuses[0].clone(), times[0]));
         }
@@ -136,13 +137,19 @@ async fn counters_expire_equally_by_both_paths_on_the_servers_clock() {
 /// Limits of every kind that the fast path supports.
 const KINDS: [(&str, &str); 10] = [
     ("fixed", "requests_per_unit: 3, unit: year"),
-    ("windows", "windows: [{ requests_per_unit: 3, unit: hour }, { requests_per_unit: 9, unit: year }]"),
+    (
+        "windows",
+        "windows: [{ requests_per_unit: 3, unit: hour }, { requests_per_unit: 9, unit: year }]",
+    ),
     ("calendar", "requests_per_unit: 3, unit: year, calendar: true, time_zone: Europe/Berlin"),
     ("blamed", "requests_per_unit: 3, unit: year, charge: blamed"),
     ("gcra", "algorithm: gcra, requests_per_unit: 3, unit: year"),
     ("fractions", "algorithm: gcra, requests_per_unit: 7, unit: day"),
     ("sliding", "algorithm: sliding_window, requests_per_unit: 3, unit: year"),
-    ("weighted", "algorithm: sliding_window, requests_per_unit: 3, unit: year, buckets: 10, estimate: weighted"),
+    (
+        "weighted",
+        "algorithm: sliding_window, requests_per_unit: 3, unit: year, buckets: 10, estimate: weighted",
+    ),
     (
         "three",
         "algorithm: sliding_window, windows: [{ requests_per_unit: 3, unit: hour }, { requests_per_unit: 4, unit: day }, { requests_per_unit: 5, unit: year }]",
@@ -161,7 +168,9 @@ async fn the_fast_path_handles_all_kinds_of_limits_and_hits_itself() {
         together(&client, hits).await;
     }
     let before = calls(&[&redis], "evalsha").await;
-    for (hits, is_refund) in [(Some(1), false), (Some(0), false), (Some(1), false), (Some(2), true), (Some(9), false)] {
+    for (hits, is_refund) in
+        [(Some(1), false), (Some(0), false), (Some(1), false), (Some(2), true), (Some(9), false)]
+    {
         each_alone(&client, hits, is_refund).await;
         if !is_refund {
             together(&client, hits).await;
@@ -173,13 +182,20 @@ async fn the_fast_path_handles_all_kinds_of_limits_and_hits_itself() {
 
 async fn each_alone(client: &Client, hits: Option<u64>, is_negative_hits: bool) {
     for (key, _) in KINDS {
-        let one = RateLimitDescriptor { hits_addend: hits, is_negative_hits, ..descriptor(&[(key, "alone")]) };
+        let one = RateLimitDescriptor {
+            hits_addend: hits,
+            is_negative_hits,
+            ..descriptor(&[(key, "alone")])
+        };
         client.ask(request(vec![one])).await.unwrap();
     }
 }
 
 async fn together(client: &Client, hits: Option<u64>) {
-    let one = |(key, _): &(&str, &str)| RateLimitDescriptor { hits_addend: hits, ..descriptor(&[(key, "together")]) };
+    let one = |(key, _): &(&str, &str)| RateLimitDescriptor {
+        hits_addend: hits,
+        ..descriptor(&[(key, "together")])
+    };
     client.ask(request(KINDS.iter().map(one).collect())).await.unwrap();
 }
 
@@ -217,12 +233,8 @@ fn cases() -> impl Strategy<Value = Case> {
         1 => Just(Some(u64::from(u32::MAX))),
     ];
     let turns = prop_oneof![4 => Just(0), 1 => 1usize..3];
-    let step = (steps(), hits, prop::bool::weighted(0.12), turns).prop_map(|(by, hits, is_refund, turn)| Step {
-        by,
-        hits,
-        is_refund,
-        turn,
-    });
+    let step = (steps(), hits, prop::bool::weighted(0.12), turns)
+        .prop_map(|(by, hits, is_refund, turn)| Step { by, hits, is_refund, turn });
     let trace = prop::collection::vec(step, REQUESTS);
     let shadow = prop::bool::weighted(0.2);
     (rules().prop_map(Rule::without_record), shadow, trace).prop_map(|(rule, shadow, trace)| Case {

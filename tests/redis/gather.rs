@@ -66,7 +66,8 @@ async fn requests_for_many_slots_of_a_cluster_are_few_calls_and_each_counts_once
         calls(&nodes_of(&cluster), "evalsha").await - before
     };
     // Nodes are checked one after the other for whether calls can be shared.
-    becomes("calls are shared", PATIENCE, calls_of_a_round, |calls| *calls < as_u64(AT_ONCE) / 2).await;
+    becomes("calls are shared", PATIENCE, calls_of_a_round, |calls| *calls < as_u64(AT_ONCE) / 2)
+        .await;
     for number in [0, 17, AT_ONCE - 1] {
         assert_eq!(remaining(&client, key, &format!("{key}-{number}")).await, 1000 - rounds.get());
     }
@@ -84,7 +85,11 @@ async fn requests_for_one_counter_see_each_other() {
     for (key, _) in limits {
         let same = vec![one(key, "ann"); AT_ONCE];
         let answers = said(&client, same).await;
-        assert_eq!(answers.iter().filter(|said| **said == Said::Ok).count(), 40, "{key}: {answers:?}");
+        assert_eq!(
+            answers.iter().filter(|said| **said == Said::Ok).count(),
+            40,
+            "{key}: {answers:?}"
+        );
         assert_eq!(remaining(&client, key, "ann").await, 0);
     }
 }
@@ -130,7 +135,17 @@ async fn a_full_store_rejects_writes_only() {
 async fn a_forbidden_key_fails_its_own_request_only() {
     let redis = Redis::start().await;
     redis
-        .command(&["ACL", "SETUSER", "half", "on", ">secret", "+@all", "~*fixed-?", "~*sliding-?", "~*record-?"])
+        .command(&[
+            "ACL",
+            "SETUSER",
+            "half",
+            "on",
+            ">secret",
+            "+@all",
+            "~*fixed-?",
+            "~*sliding-?",
+            "~*record-?",
+        ])
         .await;
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "secret").unwrap();
@@ -169,13 +184,17 @@ async fn each_request_is_answered_at_its_own_deadline_though_the_batch_is_late()
     for (round, (key, _)) in (1..).zip(LIMITS) {
         said(&client, vec![one(key, "first")]).await;
         redis.pause();
-        let waits = (0..AT_ONCE).map(|number| if number < hasty { 100 } else { 20_000 }).map(Duration::from_millis);
+        let waits = (0..AT_ONCE)
+            .map(|number| if number < hasty { 100 } else { 20_000 })
+            .map(Duration::from_millis);
         let asked = users(key, AT_ONCE).into_iter().zip(waits);
         let begun = Instant::now();
         let all: Vec<_> = asked
             .map(|(request, wait)| {
                 let client = client.clone();
-                tokio::spawn(async move { (client.ask_within(request, Some(wait)).await, begun.elapsed()) })
+                tokio::spawn(async move {
+                    (client.ask_within(request, Some(wait)).await, begun.elapsed())
+                })
             })
             .collect();
         let mut all = all.into_iter();
@@ -186,11 +205,18 @@ async fn each_request_is_answered_at_its_own_deadline_though_the_batch_is_late()
         }
         redis.resume();
         let answers = join_all(all).await;
-        let admitted = answers.into_iter().filter(|answer| is_ok(&answer.as_ref().unwrap().0)).count();
+        let admitted =
+            answers.into_iter().filter(|answer| is_ok(&answer.as_ref().unwrap().0)).count();
         assert_eq!(admitted, patient, "{key}");
         let unknown = || metric(&service, "tollgate_unknown_charges_total");
         assert!(unknown().await <= as_u64(hasty) * round, "{}", unknown().await);
-        becomes("it decides", PATIENCE, || said_of(&client, one(key, "last")), |said| *said == Said::Ok).await;
+        becomes(
+            "it decides",
+            PATIENCE,
+            || said_of(&client, one(key, "last")),
+            |said| *said == Said::Ok,
+        )
+        .await;
     }
 }
 

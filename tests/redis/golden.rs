@@ -39,7 +39,7 @@ const KEYS: [&str; 15] = [
 ];
 /// 2026-05-28T20:26:40Z, in microseconds.
 const START: u64 = 1_780_000_000_000_000;
-const PREFIX: &str = "golden:";
+pub(super) const PREFIX: &str = "golden:";
 
 #[tokio::test]
 async fn names_and_values_of_keys_and_versions_of_policies_do_not_change() {
@@ -52,13 +52,16 @@ async fn names_and_values_of_keys_and_versions_of_policies_do_not_change() {
     add(&mut text, "after requests", &redis).await;
     write_amendments(&sides).await;
     add(&mut text, "after amendments", &redis).await;
-    compare(&text);
+    compare("stored.txt", &text);
 }
 
 /// Makes the same requests of every rule: admitted, denied, several hits, refunds, later ones, and
 /// requests of several descriptors.
-async fn write_requests(sides: &Sides) {
-    let of = |key: &str, hits: Option<u64>| RateLimitDescriptor { hits_addend: hits, ..descriptor(&[(key, "a")]) };
+pub(super) async fn write_requests(sides: &Sides) {
+    let of = |key: &str, hits: Option<u64>| RateLimitDescriptor {
+        hits_addend: hits,
+        ..descriptor(&[(key, "a")])
+    };
     for key in KEYS {
         decide(sides, START, request(vec![of(key, None)])).await;
         decide(sides, START + 1_234_567, request(vec![of(key, Some(2))])).await;
@@ -75,14 +78,18 @@ async fn write_requests(sides: &Sides) {
     decide(sides, START + 67_000_000, request(vec![own])).await;
 }
 
-async fn write_amendments(sides: &Sides) {
+pub(super) async fn write_amendments(sides: &Sides) {
     let grant = Amendment::Grant { hits: 3, length: Micros::new(3_600_000_000) };
     for key in KEYS {
         let counter = format!("{key}=a");
         sides.amend(START + 70_000_000, &counter, Amendment::Refund(1)).await.unwrap().unwrap();
         sides.amend(START + 71_000_000, &counter, grant).await.unwrap().unwrap();
         decide(sides, START + 72_000_000, request(vec![descriptor(&[(key, "a")])])).await;
-        sides.amend(START + 73_000_000, &format!("{key}=b"), Amendment::Reset).await.unwrap().unwrap();
+        sides
+            .amend(START + 73_000_000, &format!("{key}=b"), Amendment::Reset)
+            .await
+            .unwrap()
+            .unwrap();
     }
 }
 
@@ -92,8 +99,8 @@ async fn decide(sides: &Sides, now: u64, message: RateLimitRequest) {
 
 fn version(policy: &str) -> String {
     let source = Source { name: "policy.yaml".to_owned(), text: policy.to_owned() };
-    let loaded =
-        policy::load(&[source], &policy::CompileOptions::default()).unwrap_or_else(|report| panic!("{report}"));
+    let loaded = policy::load(&[source], &policy::CompileOptions::default())
+        .unwrap_or_else(|report| panic!("{report}"));
     loaded.policies.version().to_owned()
 }
 
@@ -112,18 +119,22 @@ async fn add(text: &mut String, heading: &str, redis: &Redis) {
     }
 }
 
-fn compare(found: &str) {
-    let file = file("stored.txt");
+pub(super) fn compare(name: &str, found: &str) {
+    let file = file(name);
     if std::env::var_os("TOLLGATE_GOLDEN").is_some_and(|value| value == "write") {
         std::fs::write(&file, found).unwrap();
     }
     let expected = std::fs::read_to_string(&file).unwrap_or_default();
     for (expected, found) in expected.lines().zip(found.lines()) {
-        assert_eq!(found, expected, "stored bytes have changed");
+        assert_eq!(found, expected, "bytes of {name} have changed");
     }
-    assert_eq!(found.lines().count(), expected.lines().count(), "keys have come or gone");
+    assert_eq!(
+        found.lines().count(),
+        expected.lines().count(),
+        "lines of {name} have come or gone"
+    );
 }
 
-fn file(name: &str) -> PathBuf {
+pub(super) fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/redis/golden").join(name)
 }

@@ -38,7 +38,8 @@ async fn hashed_values_are_not_in_redis_logs_or_pages() {
     redis.command(&["ECHO", "the-end"]).await;
     let mut seen = Vec::new();
     while !String::from_utf8_lossy(&seen).contains("the-end") {
-        let read = tokio::time::timeout(PATIENCE, monitor.read_buf(&mut seen)).await.expect("it is told");
+        let read =
+            tokio::time::timeout(PATIENCE, monitor.read_buf(&mut seen)).await.expect("it is told");
         assert!(read.unwrap() > 0);
     }
     let seen = String::from_utf8_lossy(&seen);
@@ -56,13 +57,18 @@ async fn hashed_values_are_not_exposed_by_candidates_that_do_not_hash() {
     let redis = Redis::start().await;
     let folder = Policies::none();
     // In force, and named as what another limit of the request replaces.
-    let rule = |key: &str, more: &str, limit: &str| format!("  - key: {key}\n    rate_limit: {{ {more}{limit} }}\n");
+    let rule = |key: &str, more: &str, limit: &str| {
+        format!("  - key: {key}\n    rate_limit: {{ {more}{limit} }}\n")
+    };
     let head = "domain: test\ndescriptors:\n";
     let one = "name: mails, ";
     let rules = rule("mail", one, HASHED) + &rule("user", "replaces: [{ name: mails }], ", HASHED);
     let policies = Policies::of(&format!("{head}{rules}"));
     let plain = "unit: year, requests_per_unit: 2";
-    folder.write("tried.yaml", &format!("{head}{}{}", rule("mail", "", plain), rule("user", "", plain)));
+    folder.write(
+        "tried.yaml",
+        &format!("{head}{}{}", rule("mail", "", plain), rule("user", "", plain)),
+    );
     let tried = folder.file("tried.yaml").to_str().unwrap().to_owned();
     let key = key_in(&folder, "one");
     let flags = ["--hash-key-file", &key, "--candidate-policy", &tried];
@@ -70,7 +76,10 @@ async fn hashed_values_are_not_exposed_by_candidates_that_do_not_hash() {
     client.ask(request(vec![descriptor(&[("mail", MARKER)])])).await.unwrap();
     ask_all(&client).await;
     let metrics = Web::new(service.http).get("/metrics").await.body;
-    assert!(metrics.lines().any(|line| line.contains("candidate") && line.contains("denied")), "{metrics}");
+    assert!(
+        metrics.lines().any(|line| line.contains("candidate") && line.contains("denied")),
+        "{metrics}"
+    );
     let keys: Vec<Vec<u8>> = redis.ask(&["KEYS", "*"]).await.unwrap();
     let keys: Vec<_> = keys.iter().map(|key| String::from_utf8_lossy(key)).collect();
     assert!(keys.len() > 4 && !keys.iter().any(|key| key.contains("marker")), "{keys:?}");
@@ -86,14 +95,27 @@ async fn with_the_key_a_counter_and_a_user_are_found_by_value() {
     ask_all(&client).await;
     let policy = policies.file("policy.yaml");
     let who = |key: &str, only: &str| {
-        let asked = ["who", "--policy", policy.to_str().unwrap(), "--store", &redis.url(), "--hash-key-file", key];
-        let told = output([&asked[..], &["--only", only, "test", &format!("mail={MARKER}")]].concat());
+        let asked = [
+            "who",
+            "--policy",
+            policy.to_str().unwrap(),
+            "--store",
+            &redis.url(),
+            "--hash-key-file",
+            key,
+        ];
+        let told =
+            output([&asked[..], &["--only", only, "test", &format!("mail={MARKER}")]].concat());
         (told.status.code(), String::from_utf8(told.stdout).unwrap())
     };
     let (code, told) = who(&key, &format!("user={MARKER}"));
     assert!(code == Some(0) && told.contains("user=hash-"), "{told}");
     assert_eq!(who(&key, "user=bob").0, Some(1), "who was not there");
-    assert_eq!(who(&key_in(&folder, "two"), &format!("user={MARKER}")).0, Some(1), "by another key");
+    assert_eq!(
+        who(&key_in(&folder, "two"), &format!("user={MARKER}")).0,
+        Some(1),
+        "by another key"
+    );
 }
 
 #[tokio::test]
@@ -107,15 +129,24 @@ async fn a_counter_is_inspected_and_granted_by_value_without_exposing_it() {
     let admin = format!("http://{}", service.admin);
     let run = |words: &[&str]| {
         let told = output([words, &["--admin", &admin]].concat());
-        (told.status.code(), String::from_utf8(told.stdout).unwrap() + &String::from_utf8(told.stderr).unwrap())
+        (
+            told.status.code(),
+            String::from_utf8(told.stdout).unwrap() + &String::from_utf8(told.stderr).unwrap(),
+        )
     };
     let mail = format!("mail={MARKER}");
     let (code, told) = run(&["inspect", "test", &mail]);
-    assert!(code == Some(1) && told.contains("mail=hash-") && told.contains("used by   user=hash-"), "{told}");
+    assert!(
+        code == Some(1) && told.contains("mail=hash-") && told.contains("used by   user=hash-"),
+        "{told}"
+    );
     assert!(told.contains("denials   once at"), "{told}");
     let (code, told) = run(&["grant", "2", "--for", "1h", "test", &mail]);
     assert!(code == Some(0) && told.contains("mail=hash-") && !told.contains("marker"), "{told}");
-    assert_eq!(client.ask(request(vec![descriptor(&[("mail", MARKER)])])).await.unwrap().overall_code(), Code::Ok);
+    assert_eq!(
+        client.ask(request(vec![descriptor(&[("mail", MARKER)])])).await.unwrap().overall_code(),
+        Code::Ok
+    );
     let (_, denials) = run(&["denials", "--key", "mail="]);
     assert!(denials.contains("with the original values, not their hashes"), "{denials}");
     let hash = denials.split_whitespace().find(|word| word.starts_with("mail=hash-")).unwrap();
@@ -133,7 +164,8 @@ async fn replicas_with_one_key_share_counters_and_another_key_starts_new_ones() 
     let policies = Policies::of(&policy(&[("mail", HASHED)]));
     let mut codes = Vec::new();
     for name in ["one", "one", "two"] {
-        let (_service, client) = serve(&policies, &redis.url(), &["--hash-key-file", &key_in(&folder, name)]).await;
+        let (_service, client) =
+            serve(&policies, &redis.url(), &["--hash-key-file", &key_in(&folder, name)]).await;
         let mut all = descriptor(&[("mail", MARKER)]);
         all.hits_addend = Some(5);
         codes.push(client.ask(request(vec![all])).await.unwrap().overall_code());
@@ -145,16 +177,23 @@ async fn replicas_with_one_key_share_counters_and_another_key_starts_new_ones() 
 fn startup_without_a_key_shows_what_to_do_and_hides_a_short_one() {
     let policies = Policies::of(&policy(&[("mail", HASHED)]));
     let serve = |flags: &[&str]| {
-        let told = output([&["serve", "--policy", policies.path().to_str().unwrap()], flags].concat());
+        let told =
+            output([&["serve", "--policy", policies.path().to_str().unwrap()], flags].concat());
         (told.status.success(), String::from_utf8(told.stderr).unwrap())
     };
     let (started, told) = serve(&[]);
-    assert!(!started && told.contains("requires a hash key") && told.contains("--hash-key-file"), "{told}");
+    assert!(
+        !started && told.contains("requires a hash key") && told.contains("--hash-key-file"),
+        "{told}"
+    );
     policies.write("key", "short-secret");
     let short = policies.file("key");
     for flags in [["--hash-key-file", short.to_str().unwrap()], ["--hash-key", "short-secret"]] {
         let (started, told) = serve(&flags);
-        assert!(!started && told.contains("at least 16 bytes") && !told.contains("short-secret"), "{told}");
+        assert!(
+            !started && told.contains("at least 16 bytes") && !told.contains("short-secret"),
+            "{told}"
+        );
     }
 }
 
@@ -181,7 +220,10 @@ async fn pages(service: &Tollgate) -> String {
         assert_eq!(told.status, 200, "{path}: {}", told.body);
         shown += &told.body;
     }
-    assert!(shown.contains(r#""key":"mail=hash-"#) && shown.contains(r#""recorded":["user=hash-"#), "{shown}");
+    assert!(
+        shown.contains(r#""key":"mail=hash-"#) && shown.contains(r#""recorded":["user=hash-"#),
+        "{shown}"
+    );
     shown
 }
 

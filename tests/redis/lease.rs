@@ -59,9 +59,12 @@ async fn a_cold_key_needs_one_command_per_request() {
 async fn blocks_of_per_second_limits_are_taken_from_their_own_servers() {
     let redis = Redis::start().await;
     let other = Redis::start().await;
-    let limit = format!("algorithm: gcra, requests_per_unit: {PLENTY}, unit: second, lease: {{ size: 1%, {LONG} }}");
+    let limit = format!(
+        "algorithm: gcra, requests_per_unit: {PLENTY}, unit: second, lease: {{ size: 1%, {LONG} }}"
+    );
     let policies = Policies::of(&policy(&[("user", &limit)]));
-    let (mut service, client) = serve(&policies, &redis.url(), &["--per-second-store", &other.url()]).await;
+    let (mut service, client) =
+        serve(&policies, &redis.url(), &["--per-second-store", &other.url()]).await;
     let before = scripts(&redis).await;
     let others = scripts(&other).await;
     assert_eq!(many(&client, "user", 200, 1).await, 200);
@@ -79,7 +82,10 @@ const LEASED: [(&str, &str); 3] = [
         "windows",
         "windows: [{ requests_per_unit: 9000, unit: year }, { requests_per_unit: 3000, unit: 3650d }], lease: { size: 200, ttl: 500ms }",
     ),
-    ("sliding", "algorithm: sliding_window, requests_per_unit: 3000, unit: year, lease: { size: 5%, ttl: 500ms }"),
+    (
+        "sliding",
+        "algorithm: sliding_window, requests_per_unit: 3000, unit: year, lease: { size: 5%, ttl: 500ms }",
+    ),
 ];
 
 #[tokio::test]
@@ -97,15 +103,21 @@ async fn several_processes_admit_exactly_the_limit_of_a_cluster() {
 async fn exactly_the_limits(store: &str) {
     let policies = Policies::of(&format!("defaults: {{ charge: admitted }}\n{}", policy(&LEASED)));
     let fleet = Fleet::start(&policies, store).await;
-    let all = |count: usize| (0..count).flat_map(|_| LEASED.map(|(key, _)| vec![descriptor(&[(key, "")])])).collect();
+    let all = |count: usize| {
+        (0..count).flat_map(|_| LEASED.map(|(key, _)| vec![descriptor(&[(key, "")])])).collect()
+    };
     let of_key = |admitted: &[Vec<RateLimitDescriptor>], key: &str| {
-        admitted.iter().filter(|descriptors| descriptors[0].entries[0].key == key.as_bytes()).count()
+        admitted
+            .iter()
+            .filter(|descriptors| descriptors[0].entries[0].key == key.as_bytes())
+            .count()
     };
     // Together a tenth more than the amount.
     let mut admitted = fleet.ask(all(412)).await;
     let begun = std::time::Instant::now();
     // Unused hits of blocks are returned when the blocks end.
-    while LEASED.iter().any(|(key, _)| of_key(&admitted, key) < 3_000) && begun.elapsed() < PATIENCE {
+    while LEASED.iter().any(|(key, _)| of_key(&admitted, key) < 3_000) && begun.elapsed() < PATIENCE
+    {
         admitted.extend(fleet.ask(all(10)).await);
     }
     let mut blocks = 0;
@@ -117,7 +129,10 @@ async fn exactly_the_limits(store: &str) {
     }
     for (key, _) in LEASED {
         let taken = of_key(&admitted, key);
-        assert!(taken <= 3_000 && taken as u64 + lost >= 3_000, "{key}: {taken} of 3000, {lost} lost");
+        assert!(
+            taken <= 3_000 && taken as u64 + lost >= 3_000,
+            "{key}: {taken} of 3000, {lost} lost"
+        );
     }
     assert!(blocks > 0, "no blocks were taken");
 }
@@ -127,7 +142,8 @@ async fn windows_that_end_under_load_admit_no_more_than_their_limits() {
     const WINDOW_US: u64 = 500_000;
     const AMOUNT: u64 = 600;
     let redis = Redis::start().await;
-    let limit = format!("requests_per_unit: {AMOUNT}, unit: 500ms, lease: {{ size: 10%, ttl: 400ms }}");
+    let limit =
+        format!("requests_per_unit: {AMOUNT}, unit: 500ms, lease: {{ size: 10%, ttl: 400ms }}");
     let policies = Policies::of(&policy(&[("user", &limit)]));
     let mut services = Vec::new();
     for _ in 0..3 {
@@ -161,7 +177,10 @@ const COUNTED: [(&str, &str); 4] = [
         "fixed",
         "windows: [{ requests_per_unit: 4000, unit: 300ms }, { requests_per_unit: 100000, unit: 3650d }], lease: { size: 200, ttl: 10s }",
     ),
-    ("log", "algorithm: sliding_log, requests_per_unit: 9000, unit: 3650d, lease: { size: 200, ttl: 100ms }"),
+    (
+        "log",
+        "algorithm: sliding_log, requests_per_unit: 9000, unit: 3650d, lease: { size: 200, ttl: 100ms }",
+    ),
     (
         "logs",
         "algorithm: sliding_log, windows: [{ requests_per_unit: 4000, unit: 200ms }, { requests_per_unit: 9000, unit: 3650d }], lease: { size: 200, ttl: 100ms }",
@@ -201,10 +220,17 @@ async fn what_was_admitted_counts(store: &str) {
     for _ in 0..6 {
         for (admitted, (key, _)) in admitted.iter_mut().zip(COUNTED) {
             let bursts = services.iter().map(|(_, client)| many(client, key, 80, 8));
-            *admitted += futures_util::future::join_all(bursts).await.into_iter().sum::<usize>() as u64;
+            *admitted +=
+                futures_util::future::join_all(bursts).await.into_iter().sum::<usize>() as u64;
         }
         // The blocks in use end with hits left.
-        becomes("no block is held", PATIENCE, || sum("tollgate_lease_hits_outstanding"), |held| *held == 0).await;
+        becomes(
+            "no block is held",
+            PATIENCE,
+            || sum("tollgate_lease_hits_outstanding"),
+            |held| *held == 0,
+        )
+        .await;
     }
     let counted = || async {
         let mut counted = [0; COUNTED.len()];
@@ -226,8 +252,9 @@ async fn what_was_admitted_counts(store: &str) {
 #[tokio::test]
 async fn a_process_that_exits_returns_its_blocks_and_one_that_is_killed_loses_at_most_those() {
     let redis = Redis::start().await;
-    let limit =
-        format!("algorithm: sliding_window, requests_per_unit: 100000, unit: year, lease: {{ size: 1%, {LONG} }}");
+    let limit = format!(
+        "algorithm: sliding_window, requests_per_unit: 100000, unit: year, lease: {{ size: 1%, {LONG} }}"
+    );
     let policies = Policies::of(&policy(&[("user", &limit)]));
     let (_other, observer) = serve(&policies, &redis.url(), &[]).await;
 
@@ -244,12 +271,21 @@ async fn a_process_that_exits_returns_its_blocks_and_one_that_is_killed_loses_at
     let (mut dies, client) = serve(&policies, &redis.url(), &[]).await;
     assert_eq!(many(&client, "user", 500, 4).await, 500);
     // A block that is being requested may or may not be charged.
-    let outstanding =
-        becomes("no block is being asked for", PATIENCE, || balance(&dies, &observer), |(_, lost)| *lost >= 0).await.0;
+    let outstanding = becomes(
+        "no block is being asked for",
+        PATIENCE,
+        || balance(&dies, &observer),
+        |(_, lost)| *lost >= 0,
+    )
+    .await
+    .0;
     dies.process.signal(Signal::KILL);
     dies.process.wait_for_end();
     let left = remaining(&observer, "user", "").await;
-    assert!(left <= 100_000 - 1_000 && u64::from(left) + outstanding >= 100_000 - 1_000, "{left} and {outstanding}");
+    assert!(
+        left <= 100_000 - 1_000 && u64::from(left) + outstanding >= 100_000 - 1_000,
+        "{left} and {outstanding}"
+    );
 }
 
 /// Returns the outstanding hits, and their excess over those charged and not admitted, after 1,000
@@ -274,7 +310,13 @@ async fn a_policy_that_moves_its_counters_ends_their_blocks() {
         assert!(metric(&service, "tollgate_lease_hits_outstanding").await > 0);
         policies.write("policy.yaml", &format!("atomicity: domain\n{rules}"));
         for service in [&service, &observer] {
-            becomes("another counter is asked", PATIENCE, || used(service, "user"), |used| *used == 0).await;
+            becomes(
+                "another counter is asked",
+                PATIENCE,
+                || used(service, "user"),
+                |used| *used == 0,
+            )
+            .await;
         }
         assert_eq!(many(&client, "user", 5, 1).await, 5);
         drop(client);

@@ -65,7 +65,8 @@ async fn fill(client: &Client, users: std::ops::Range<usize>) {
     let users: Vec<_> = users.map(|user| format!("{user:0width$}", width = VALUE_BYTES)).collect();
     let mut requests = JoinSet::new();
     for users in users.chunks(AT_ONCE) {
-        let descriptors: Vec<_> = users.iter().map(|user| descriptor(&[("user", user.as_str())])).collect();
+        let descriptors: Vec<_> =
+            users.iter().map(|user| descriptor(&[("user", user.as_str())])).collect();
         let client = client.clone();
         requests.spawn(async move { client.ask(request(descriptors)).await.unwrap() });
     }
@@ -80,7 +81,10 @@ async fn used(redis: &Redis) -> u64 {
 async fn a_counter_expires_a_minute_after_it_stops_mattering() {
     let limits = [
         ("fixed", "requests_per_unit: 9, unit: hour"),
-        ("windows", "windows: [{ requests_per_unit: 9, unit: second }, { requests_per_unit: 9, unit: hour }]"),
+        (
+            "windows",
+            "windows: [{ requests_per_unit: 9, unit: second }, { requests_per_unit: 9, unit: hour }]",
+        ),
         ("sliding", "algorithm: sliding_window, requests_per_unit: 9, unit: hour"),
         ("log", "algorithm: sliding_log, requests_per_unit: 9, unit: hour"),
         ("gcra", "algorithm: gcra, requests_per_unit: 9, unit: hour"),
@@ -99,8 +103,14 @@ async fn a_counter_expires_a_minute_after_it_stops_mattering() {
         // time of their reset.
         let matters = if key == "windows" { Duration::ZERO } else { until_reset };
         let most = if key == "windows" { Duration::from_secs(3600) } else { until_reset };
-        assert!(lives <= most + MINUTE + Duration::from_millis(1), "{key}: {lives:?} with {until_reset:?} to the end");
-        assert!(lives + begun.elapsed() >= matters + MINUTE, "{key}: {lives:?} with {until_reset:?} to the end");
+        assert!(
+            lives <= most + MINUTE + Duration::from_millis(1),
+            "{key}: {lives:?} with {until_reset:?} to the end"
+        );
+        assert!(
+            lives + begun.elapsed() >= matters + MINUTE,
+            "{key}: {lives:?} with {until_reset:?} to the end"
+        );
     }
 }
 

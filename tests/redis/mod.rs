@@ -8,9 +8,11 @@
 //! | `random` | random traces and policies, including amounts that change meanwhile |
 //! | `random_rules` | the limits of `random` and `fast_path` |
 //! | `sides` | the stores that `random` compares |
+//! | `simulated` | the simulated server does what a real one does |
 //! | `fast_path` | the scripts of the fast path do what the general ones do |
 //! | `gather` | requests in flight are sent together, and do not affect one another |
 //! | `golden` | stored bytes do not change |
+//! | `golden_replies` | replies of the scripts, byte for byte |
 //! | `amounts` | a replica that judges by other amounts frees no hits for others |
 //! | `atomic` | one round trip per request, and no charge left if another slot denies |
 //! | `calendar` | calendar windows, with clocks that are days apart |
@@ -47,11 +49,13 @@ mod fast_path;
 mod faults;
 mod gather;
 mod golden;
+mod golden_replies;
 mod hashed;
 mod lease;
 mod memory;
 mod per_second;
 mod random;
+mod random_holds;
 mod random_rules;
 mod rates;
 mod reloads;
@@ -59,6 +63,7 @@ mod replay;
 mod replicas;
 mod sharded;
 mod sides;
+mod simulated;
 mod slots;
 mod verdicts;
 mod who;
@@ -73,7 +78,8 @@ use crate::support::{PATIENCE, becomes};
 
 /// Returns a policy for domain `test`, with rules given as `key: rate_limit`.
 fn policy(rules: &[(&str, &str)]) -> String {
-    let rule = |(key, limit): &(&str, &str)| format!("  - key: {key}\n    rate_limit: {{ {limit} }}\n");
+    let rule =
+        |(key, limit): &(&str, &str)| format!("  - key: {key}\n    rate_limit: {{ {limit} }}\n");
     format!("domain: test\ndescriptors:\n{}", rules.iter().map(rule).collect::<String>())
 }
 

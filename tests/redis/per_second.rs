@@ -19,7 +19,10 @@ async fn the_per_second_server_has_per_second_limits_only() {
         ("second", "requests_per_unit: 1000, unit: second"),
         ("rate", "algorithm: gcra, requests_per_unit: 1000, unit: 1s"),
         ("minute", "requests_per_unit: 1000, unit: minute"),
-        ("both", "windows: [{requests_per_unit: 9, unit: second}, {requests_per_unit: 99, unit: hour}]"),
+        (
+            "both",
+            "windows: [{requests_per_unit: 9, unit: second}, {requests_per_unit: 99, unit: hour}]",
+        ),
     ];
     let policies = Policies::of(&policy(&limits));
     // No heartbeat is among the keys: the number of processes is given.
@@ -39,7 +42,10 @@ async fn a_denial_of_one_server_is_taken_back_at_the_other() {
     let other = Redis::start().await;
     let limits = [
         // A limit that never denies, and drains only one hit per second.
-        ("second", "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 1000, charge: admitted"),
+        (
+            "second",
+            "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 1000, charge: admitted",
+        ),
         ("year", "requests_per_unit: 1, unit: year, charge: admitted"),
     ];
     let policies = Policies::of(&policy(&limits));
@@ -51,17 +57,26 @@ async fn a_denial_of_one_server_is_taken_back_at_the_other() {
         assert_eq!(client.ask(both()).await.unwrap().overall_code(), Code::OverLimit);
     }
     assert_eq!(metric(&service, "tollgate_take_backs_total").await, 10);
-    becomes("what was taken back is left", PATIENCE, || remaining(&client, "second", ""), |left| *left >= 999).await;
+    becomes(
+        "what was taken back is left",
+        PATIENCE,
+        || remaining(&client, "second", ""),
+        |left| *left >= 999,
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn an_unavailable_server_fails_its_own_limits_only() {
     let redis = Redis::start().await;
     let other = Redis::start().await;
-    let limits =
-        [("second", "requests_per_unit: 1000, unit: second"), ("minute", "requests_per_unit: 1000, unit: minute")];
+    let limits = [
+        ("second", "requests_per_unit: 1000, unit: second"),
+        ("minute", "requests_per_unit: 1000, unit: minute"),
+    ];
     let policies = Policies::of(&policy(&limits));
-    let (_service, client) = serve(&policies, &redis.url(), &["--per-second-store", &other.url()]).await;
+    let (_service, client) =
+        serve(&policies, &redis.url(), &["--per-second-store", &other.url()]).await;
     assert!(client.hit("second", "ann").await);
     other.kill();
     let ask = |key| client.ask(request(vec![descriptor(&[(key, "ann")])]));
@@ -78,8 +93,16 @@ async fn a_hanging_server_leaves_the_other_time_to_decide() {
         ("year", "requests_per_unit: 3, unit: year"),
     ];
     let policies = Policies::of(&policy(&limits));
-    let flags =
-        ["--store", &redis.url(), "--per-second-store", &other.url(), "--store-timeout", "2s", "--replicas", "1"];
+    let flags = [
+        "--store",
+        &redis.url(),
+        "--per-second-store",
+        &other.url(),
+        "--store-timeout",
+        "2s",
+        "--replicas",
+        "1",
+    ];
     let service = Tollgate::serve_with(policies.path(), &flags);
     becomes("it is ready", PATIENCE, || is_ready(&service), |ready| *ready).await;
     let client = Client::connect(service.grpc).await;
@@ -99,11 +122,14 @@ async fn per_second_decisions_are_known_before_the_others_charge() {
         ("gone", "requests_per_unit: 1000, unit: second, on_store_error: deny"),
         ("year", "requests_per_unit: 100, unit: year, charge: admitted"),
     ];
-    let vote = "\n  - {key: vote, quota_mode: true, rate_limit: {requests_per_unit: 0, unit: second}}";
+    let vote =
+        "\n  - {key: vote, quota_mode: true, rate_limit: {requests_per_unit: 0, unit: second}}";
     let policies = Policies::of(&format!("{}{vote}", policy(&limits).trim_end()));
     let flags = ["--per-second-store", &other.url()];
     let (service, client) = serve(&policies, &redis.url(), &flags).await;
-    let ask = |key: &'static str| client.ask(request(vec![descriptor(&[(key, "")]), descriptor(&[("year", "")])]));
+    let ask = |key: &'static str| {
+        client.ask(request(vec![descriptor(&[(key, "")]), descriptor(&[("year", "")])]))
+    };
     assert_eq!(ask("vote").await.unwrap().overall_code(), Code::OverLimit);
     other.kill();
     becomes(

@@ -21,7 +21,7 @@ use crate::support::rls::{descriptor, request};
 
 const CASES: u32 = 12;
 const REQUESTS: usize = 300;
-const START: u64 = 1_780_000_000_000_000;
+pub(super) const START: u64 = 1_780_000_000_000_000;
 /// Start times shortly before the last second that four bytes hold, shortly before the last instant
 /// of the short form of a gcra value, and after both.
 const LATER: [u64; 3] = [4_294_967_266_000_000, 4_503_599_626_000_000, 7_258_118_400_000_000];
@@ -30,18 +30,18 @@ const LATER: [u64; 3] = [4_294_967_266_000_000, 4_503_599_626_000_000, 7_258_118
 const FARTHEST_BACK: u64 = 59_000_000;
 
 /// A case, whose policies share its trace evenly.
-struct Case {
-    policies: Vec<String>,
-    modes: Modes,
-    begin: u64,
-    trace: Vec<Step>,
+pub(super) struct Case {
+    pub(super) policies: Vec<String>,
+    pub(super) modes: Modes,
+    pub(super) begin: u64,
+    pub(super) trace: Vec<Step>,
 }
 
 /// Microseconds forwards or back, and the operation that follows.
-type Step = (i64, Asked);
+pub(super) type Step = (i64, Asked);
 
 #[derive(Clone, Debug)]
-enum Asked {
+pub(super) enum Asked {
     Decide(RateLimitRequest),
     /// A request, first without taking its hits, then with.
     Try(RateLimitRequest),
@@ -57,12 +57,17 @@ enum Asked {
 
 #[test]
 fn memory_redis_and_a_cluster_decide_alike() {
-    agree(0, CASES, (policies(), any::<bool>(), modes(), traces()), |(rules, in_one_slot, modes, trace)| Case {
-        policies: vec![text_of(&rules, in_one_slot)],
-        modes,
-        begin: START,
-        trace,
-    });
+    agree(
+        0,
+        CASES,
+        (policies(), any::<bool>(), modes(), traces()),
+        |(rules, in_one_slot, modes, trace)| Case {
+            policies: vec![text_of(&rules, in_one_slot)],
+            modes,
+            begin: START,
+            trace,
+        },
+    );
 }
 
 #[test]
@@ -88,11 +93,14 @@ fn memory_redis_and_a_cluster_decide_alike_when_amounts_change() {
 #[test]
 fn memory_redis_and_a_cluster_decide_alike_when_hits_of_grants_and_resets_return() {
     let keys = || select(vec!["k0=a", "k1=a"]);
-    let lends = (keys(), 1u32..5).prop_map(|(descriptor, hits)| Asked::Lend(descriptor.to_owned(), hits));
+    let lends =
+        (keys(), 1u32..5).prop_map(|(descriptor, hits)| Asked::Lend(descriptor.to_owned(), hits));
     let grants = (1u32..9, select(vec![100, 5_000, 100_000_000]))
         .prop_map(|(hits, us)| Amendment::Grant { hits, length: Micros::new(us) });
-    let amendments = prop_oneof![4 => grants, 1 => Just(Amendment::Reset), 2 => Just(Amendment::Look)];
-    let amended = (keys(), amendments).prop_map(|(descriptor, what)| Asked::Amend(descriptor.to_owned(), what));
+    let amendments =
+        prop_oneof![4 => grants, 1 => Just(Amendment::Reset), 2 => Just(Amendment::Look)];
+    let amended = (keys(), amendments)
+        .prop_map(|(descriptor, what)| Asked::Amend(descriptor.to_owned(), what));
     let back = (any::<usize>(), 1u64..6).prop_map(|(which, hits)| Asked::TakeBack(which, hits));
     let asked = prop_oneof![4 => lends, 3 => back, 3 => amended];
     let steps = prop_oneof![4 => Just(0), 6 => 1i64..50, 2 => -50i64..0, 1 => 0i64..5_000];
@@ -112,7 +120,8 @@ fn memory_redis_and_a_cluster_tally_alike() {
         let rule = rule.without_record();
         Rule { limit: rule.limit + RECORD, ..rule }
     });
-    let requests = prop::collection::vec(descriptors(), 1..5).prop_map(|all| Asked::Decide(request(all)));
+    let requests =
+        prop::collection::vec(descriptors(), 1..5).prop_map(|all| Asked::Decide(request(all)));
     let keys = select(vec!["k0=a", "k0=b", "k1=a", "k2=a", "k3=a"]);
     let tallies = keys.clone().prop_map(|descriptor| Asked::Tallies(descriptor.to_owned()));
     let resets = keys.prop_map(|descriptor| Asked::Amend(descriptor.to_owned(), Amendment::Reset));
@@ -121,21 +130,32 @@ fn memory_redis_and_a_cluster_tally_alike() {
     let steps = prop_oneof![4 => Just(0), 6 => 1i64..50, 2 => -50i64..0, 3 => 1_000i64..100_000];
     let traces = prop::collection::vec((steps, asked), REQUESTS / 2..REQUESTS);
     let policies = prop::collection::vec(recording, 3..8);
-    agree(3, CASES, (policies, any::<bool>(), modes(), traces), |(rules, in_one_slot, modes, trace)| Case {
-        policies: vec![text_of(&rules, in_one_slot)],
-        modes,
-        begin: START,
-        trace,
-    });
+    agree(
+        3,
+        CASES,
+        (policies, any::<bool>(), modes(), traces),
+        |(rules, in_one_slot, modes, trace)| Case {
+            policies: vec![text_of(&rules, in_one_slot)],
+            modes,
+            begin: START,
+            trace,
+        },
+    );
 }
 
 /// Runs `cases` cases of a strategy.
-fn agree<S: Strategy>(test: u8, cases: u32, strategy: S, case: impl Fn(S::Value) -> Case) {
+pub(super) fn agree<S: Strategy>(
+    test: u8,
+    cases: u32,
+    strategy: S,
+    case: impl Fn(S::Value) -> Case,
+) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (redis, cluster) = runtime.block_on(async { (Redis::start().await, cluster().await) });
     let urls = [redis.url(), cluster.url()];
     let mut seed = [test; 32];
-    seed[0] = u8::try_from(from_environment("TOLLGATE_RANDOM_SEED").unwrap_or_default() % 256).unwrap();
+    seed[0] =
+        u8::try_from(from_environment("TOLLGATE_RANDOM_SEED").unwrap_or_default() % 256).unwrap();
     let config = Config {
         cases: from_environment("TOLLGATE_RANDOM_CASES").unwrap_or(cases),
         failure_persistence: None,
@@ -144,8 +164,9 @@ fn agree<S: Strategy>(test: u8, cases: u32, strategy: S, case: impl Fn(S::Value)
         ..Config::default()
     };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
-    let outcome = TestRunner::new_with_rng(config, rng)
-        .run(&strategy, |value| runtime.block_on(run(&urls, &case(value))).map_err(TestCaseError::fail));
+    let outcome = TestRunner::new_with_rng(config, rng).run(&strategy, |value| {
+        runtime.block_on(run(&urls, &case(value))).map_err(TestCaseError::fail)
+    });
     outcome.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
@@ -158,14 +179,20 @@ async fn run(urls: &[String], case: &Case) -> Result<(), String> {
     let mut lent = Vec::new();
     for (number, (step, asked)) in trace.iter().enumerate() {
         if number % (trace.len() / policies.len()).max(1) == 0 {
-            sides.install(&policies[(number * policies.len() / trace.len()).min(policies.len() - 1)]);
+            sides.install(
+                &policies[(number * policies.len() / trace.len()).min(policies.len() - 1)],
+            );
         }
         now = now.saturating_add_signed(*step).max(latest - FARTHEST_BACK);
         latest = latest.max(now);
         let said = match asked {
-            Asked::Decide(message) => sides.decide(now, message).await.map(|answer| drop(answer.ok())),
+            Asked::Decide(message) => {
+                sides.decide(now, message).await.map(|answer| drop(answer.ok()))
+            }
             Asked::Try(message) => a_try_is_what_follows(&sides, now, message).await,
-            Asked::Amend(descriptor, amendment) => sides.amend(now, descriptor, *amendment).await.map(drop),
+            Asked::Amend(descriptor, amendment) => {
+                sides.amend(now, descriptor, *amendment).await.map(drop)
+            }
             Asked::Lend(descriptor, hits) => {
                 let said = sides.lend(now, descriptor, *hits).await;
                 said.map(|receipt| lent.extend(receipt.map(|receipt| (descriptor, receipt))))
@@ -206,7 +233,8 @@ fn traces() -> impl Strategy<Value = Vec<Step>> {
 
 fn amendments() -> impl Strategy<Value = Asked> {
     let lengths = select(vec![0, 1, 30, 1_000_000, 100_000_000, 86_400_000_000]);
-    let grants = (0u32..9, lengths).prop_map(|(hits, us)| Amendment::Grant { hits, length: Micros::new(us) });
+    let grants = (0u32..9, lengths)
+        .prop_map(|(hits, us)| Amendment::Grant { hits, length: Micros::new(us) });
     let what = prop_oneof![
         2 => Just(Amendment::Look),
         2 => Just(Amendment::Reset),
@@ -237,15 +265,23 @@ fn descriptors() -> impl Strategy<Value = RateLimitDescriptor> {
         6 => (1u64..6).prop_map(Some),
         1 => select(vec![100, 70_000, 4_294_967_295]).prop_map(Some),
     ];
-    let limits =
-        (0u32..6, 1i32..5, prop::option::of(1u32..4)).prop_map(|(requests_per_unit, unit, unit_multiplier)| {
-            RateLimitOverride { requests_per_unit, unit, unit_multiplier }
-        });
+    let limits = (0u32..6, 1i32..5, prop::option::of(1u32..4)).prop_map(
+        |(requests_per_unit, unit, unit_multiplier)| RateLimitOverride {
+            requests_per_unit,
+            unit,
+            unit_multiplier,
+        },
+    );
     let limits = prop_oneof![8 => Just(None), 1 => limits.prop_map(Some)];
     // A value that is longer than a key's text is identified by a digest.
     let values = prop_oneof![6 => Just("a"), 2 => Just("b"), 1 => Just(concat!("0123456789012345678901234567890123456789", "0123456789012345678901234567890123456789"))];
     let keys = select(vec!["k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8", "k9", "who"]);
-    (keys, values, hits, prop::bool::weighted(0.12), limits).prop_map(|(key, value, hits, is_refund, limit)| {
-        RateLimitDescriptor { hits_addend: hits, is_negative_hits: is_refund, limit, ..descriptor(&[(key, value)]) }
-    })
+    (keys, values, hits, prop::bool::weighted(0.12), limits).prop_map(
+        |(key, value, hits, is_refund, limit)| RateLimitDescriptor {
+            hits_addend: hits,
+            is_negative_hits: is_refund,
+            limit,
+            ..descriptor(&[(key, value)])
+        },
+    )
 }

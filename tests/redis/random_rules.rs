@@ -32,23 +32,41 @@ pub(super) fn text_of(rules: &[Rule], in_one_slot: bool) -> String {
 
 fn is_valid(rule: &Rule) -> bool {
     let text = text_of(std::slice::from_ref(rule), false);
-    policy::load(&[Source { name: "policy".to_owned(), text }], &policy::CompileOptions::default()).is_ok()
+    policy::load(&[Source { name: "policy".to_owned(), text }], &policy::CompileOptions::default())
+        .is_ok()
 }
 
 pub(super) fn policies() -> impl Strategy<Value = Vec<Rule>> {
     let of_all = || prop::collection::vec(rules(), 3..10);
     // If nearly every request had a limit that records, the fast path would not be tested.
-    prop_oneof![of_all(), of_all().prop_map(|rules| rules.into_iter().map(Rule::without_record).collect())]
+    prop_oneof![
+        of_all(),
+        of_all().prop_map(|rules| rules.into_iter().map(Rule::without_record).collect())
+    ]
 }
 
 pub(super) fn rules() -> impl Strategy<Value = Rule> {
-    let limits = prop_oneof![fixed_windows(), calendars(), sliding_windows(), weighted_windows(), logs(), rates()];
+    let limits = prop_oneof![
+        fixed_windows(),
+        calendars(),
+        sliding_windows(),
+        weighted_windows(),
+        logs(),
+        rates()
+    ];
     finished(limits).prop_filter("a limit that cannot work", is_valid)
 }
 
 /// Generates one rule with two amounts.
 pub(super) fn changing_rules() -> impl Strategy<Value = (Rule, Rule)> {
-    let limits = prop_oneof![fixed_windows(), sliding_windows(), weighted_windows(), logs(), rates(), rates()];
+    let limits = prop_oneof![
+        fixed_windows(),
+        sliding_windows(),
+        weighted_windows(),
+        logs(),
+        rates(),
+        rates()
+    ];
     let changed = (finished(limits), amounts(), amounts()).prop_map(|(rule, from, to)| {
         // All windows get the same two amounts; a configured burst stays.
         let with = |amount: u32| Rule { limit: with_amount(&rule.limit, amount), ..rule.clone() };
@@ -68,8 +86,13 @@ fn with_amount(limit: &str, amount: u32) -> String {
 
 /// Extends limits with options that every algorithm has.
 fn finished(limits: impl Strategy<Value = String>) -> impl Strategy<Value = Rule> {
-    let charges =
-        select(vec!["", ", charge: admitted", ", charge: blamed", ", charge: always", ", charge: afterwards"]);
+    let charges = select(vec![
+        "",
+        ", charge: admitted",
+        ", charge: blamed",
+        ", charge: always",
+        ", charge: afterwards",
+    ]);
     let inherits = select(vec!["", "", ", override: inherit"]);
     let records = select(vec!["", "", RECORD]);
     let modes = select(vec![
@@ -80,11 +103,13 @@ fn finished(limits: impl Strategy<Value = String>) -> impl Strategy<Value = Rule
         "    quota_mode: true\n",
         "    quota_mode: true\n    shadow_mode: true\n",
     ]);
-    (limits, charges, inherits, records, modes).prop_map(|(limit, charge, inherit, record, mode)| {
-        // Options that do not apply are left out.
-        let whole = Rule { limit: format!("{limit}{charge}{inherit}{record}"), mode };
-        if is_valid(&whole) { whole } else { Rule { limit: format!("{limit}{record}"), mode } }
-    })
+    (limits, charges, inherits, records, modes).prop_map(
+        |(limit, charge, inherit, record, mode)| {
+            // Options that do not apply are left out.
+            let whole = Rule { limit: format!("{limit}{charge}{inherit}{record}"), mode };
+            if is_valid(&whole) { whole } else { Rule { limit: format!("{limit}{record}"), mode } }
+        },
+    )
 }
 
 fn amounts() -> impl Strategy<Value = u32> {
@@ -98,21 +123,24 @@ fn amounts() -> impl Strategy<Value = u32> {
 
 fn periods() -> impl Strategy<Value = &'static str> {
     select(vec![
-        "1ms", "7ms", "250ms", "997ms", "second", "7s", "15s", "minute", "2m", "hour", "day", "week", "month", "year",
-        "3650d",
+        "1ms", "7ms", "250ms", "997ms", "second", "7s", "15s", "minute", "2m", "hour", "day",
+        "week", "month", "year", "3650d",
     ])
 }
 
 fn windows() -> impl Strategy<Value = String> {
     prop::collection::vec((amounts(), periods()), 1..4).prop_map(|windows| {
-        let window = |(amount, unit): &(u32, &str)| format!("{{ requests_per_unit: {amount}, unit: {unit} }}");
+        let window = |(amount, unit): &(u32, &str)| {
+            format!("{{ requests_per_unit: {amount}, unit: {unit} }}")
+        };
         format!("windows: [{}]", windows.iter().map(window).collect::<Vec<_>>().join(", "))
     })
 }
 
 /// Generates one window, which may inherit an override's.
 fn window() -> impl Strategy<Value = String> {
-    (amounts(), periods()).prop_map(|(amount, unit)| format!("requests_per_unit: {amount}, unit: {unit}"))
+    (amounts(), periods())
+        .prop_map(|(amount, unit)| format!("requests_per_unit: {amount}, unit: {unit}"))
 }
 
 fn fixed_windows() -> impl Strategy<Value = String> {
@@ -120,30 +148,48 @@ fn fixed_windows() -> impl Strategy<Value = String> {
 }
 
 fn calendars() -> impl Strategy<Value = String> {
-    let zones = vec!["UTC", "Europe/Berlin", "America/St_Johns", "Pacific/Apia", "Asia/Kathmandu", "Africa/Cairo"];
-    (amounts(), select(vec!["day", "week", "month", "year"]), select(zones)).prop_map(|(amount, unit, zone)| {
-        format!("requests_per_unit: {amount}, unit: {unit}, calendar: true, time_zone: {zone}")
-    })
+    let zones = vec![
+        "UTC",
+        "Europe/Berlin",
+        "America/St_Johns",
+        "Pacific/Apia",
+        "Asia/Kathmandu",
+        "Africa/Cairo",
+    ];
+    (amounts(), select(vec!["day", "week", "month", "year"]), select(zones)).prop_map(
+        |(amount, unit, zone)| {
+            format!("requests_per_unit: {amount}, unit: {unit}, calendar: true, time_zone: {zone}")
+        },
+    )
 }
 
 fn sliding_windows() -> impl Strategy<Value = String> {
-    (prop_oneof![windows(), window()], select(vec![1, 2, 7, 10, 60, 1_000])).prop_map(|(windows, buckets)| {
-        let coarse =
-            if windows.contains("unit: 1ms") || windows.contains("unit: 7ms") { buckets.min(10) } else { buckets };
-        format!("algorithm: sliding_window, {windows}, buckets: {coarse}")
-    })
+    (prop_oneof![windows(), window()], select(vec![1, 2, 7, 10, 60, 1_000])).prop_map(
+        |(windows, buckets)| {
+            let coarse = if windows.contains("unit: 1ms") || windows.contains("unit: 7ms") {
+                buckets.min(10)
+            } else {
+                buckets
+            };
+            format!("algorithm: sliding_window, {windows}, buckets: {coarse}")
+        },
+    )
 }
 
 fn weighted_windows() -> impl Strategy<Value = String> {
-    (prop_oneof![windows(), window()], select(vec![1, 2, 4, 10, 50])).prop_map(|(windows, buckets)| {
-        format!("algorithm: sliding_window, {windows}, buckets: {buckets}, estimate: weighted")
-    })
+    (prop_oneof![windows(), window()], select(vec![1, 2, 4, 10, 50])).prop_map(
+        |(windows, buckets)| {
+            format!("algorithm: sliding_window, {windows}, buckets: {buckets}, estimate: weighted")
+        },
+    )
 }
 
 fn logs() -> impl Strategy<Value = String> {
     let amounts = || prop_oneof![8 => 1u32..12, 1 => select(vec![997, 10_000])];
     prop::collection::vec((amounts(), periods()), 1..4).prop_map(|windows| {
-        let window = |(amount, unit): &(u32, &str)| format!("{{ requests_per_unit: {amount}, unit: {unit} }}");
+        let window = |(amount, unit): &(u32, &str)| {
+            format!("{{ requests_per_unit: {amount}, unit: {unit} }}")
+        };
         let windows: Vec<_> = windows.iter().map(window).collect();
         format!("algorithm: sliding_log, windows: [{}]", windows.join(", "))
     })

@@ -25,13 +25,19 @@ async fn sides(prefix: &str) -> (Sides, Redis, Cluster) {
 fn hourly(amount: u32) -> String {
     policy(&[
         ("gcra", &format!("algorithm: gcra, requests_per_unit: {amount}, unit: hour")),
-        ("bucket", &format!("algorithm: token_bucket, requests_per_unit: {amount}, unit: hour, burst: {amount}")),
+        (
+            "bucket",
+            &format!(
+                "algorithm: token_bucket, requests_per_unit: {amount}, unit: hour, burst: {amount}"
+            ),
+        ),
     ])
 }
 
 /// Returns the hits used of the counter of `key`, under the policy in force.
 async fn used(sides: &Sides, at: u64, key: &str) -> u64 {
-    sides.amend(at, &format!("{key}="), Amendment::Look).await.unwrap().unwrap().after.windows[0].used
+    sides.amend(at, &format!("{key}="), Amendment::Look).await.unwrap().unwrap().after.windows[0]
+        .used
 }
 
 #[tokio::test]
@@ -66,7 +72,8 @@ async fn the_reported_time_after_a_change_of_the_amount_admits() {
     assert!(sides.lend(START, "gcra=", 3_600).await.unwrap().is_some());
     sides.install(&hourly(360));
     let ask = async |after: u64| {
-        let answer = sides.decide(START + after, &request(vec![descriptor(&[("gcra", "")])])).await.unwrap();
+        let answer =
+            sides.decide(START + after, &request(vec![descriptor(&[("gcra", "")])])).await.unwrap();
         answer.unwrap().1[0][0]
     };
     // It drains at the rate of its charge until the next write: 3,241 of 3,600 hits must drain at 1
@@ -83,16 +90,28 @@ async fn times_are_exact_if_backlog_and_cost_exceed_a_double() {
     let slow = "algorithm: gcra, requests_per_unit: 1, unit: year, burst: 71, max_debt: 214, charge: always";
     sides.install(&policy(&[("slow", slow)]));
     let ask = async |at: u64, hits: u64| {
-        let descriptor =
-            tollgate::grpc::proto::RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&[("slow", "")]) };
+        let descriptor = tollgate::grpc::proto::RateLimitDescriptor {
+            hits_addend: Some(hits),
+            ..descriptor(&[("slow", "")])
+        };
         sides.decide(at, &request(vec![descriptor])).await.unwrap().unwrap().1[0]
     };
     ask(START, 285).await;
     const { assert!(285 * YEAR < MAX_HITS && (285 + 71) * YEAR > MAX_HITS) };
     for passed in [1, 3, 7, 1_001] {
-        let peeked = sides.amend(START + passed, "slow=", Amendment::Look).await.unwrap().unwrap().after.windows[0];
+        let peeked = sides
+            .amend(START + passed, "slow=", Amendment::Look)
+            .await
+            .unwrap()
+            .unwrap()
+            .after
+            .windows[0];
         assert_eq!(peeked.retry_after.unwrap().get(), 215 * YEAR - passed);
     }
     let [retry, reset] = ask(START + 1, 71).await;
-    assert_eq!((retry, reset), (Some(285 * YEAR), Some(285 * YEAR)), "as much again as is owed at most");
+    assert_eq!(
+        (retry, reset),
+        (Some(285 * YEAR), Some(285 * YEAR)),
+        "as much again as is owed at most"
+    );
 }

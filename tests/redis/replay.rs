@@ -97,14 +97,21 @@ fn replayed_with(name: &str, store: &str, flags: &[&str]) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors").join(name);
     let file = |name: &str| folder.join(name).into_os_string();
     let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
-    let arguments = [words(&["replay", "--store", store, "--policy"]), vec![file("policy.yaml"), file("trace.jsonl")]];
+    let arguments = [
+        words(&["replay", "--store", store, "--policy"]),
+        vec![file("policy.yaml"), file("trace.jsonl")],
+    ];
     let replayed = output([arguments.concat(), words(flags)].concat());
     assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&replayed.stderr));
     String::from_utf8(replayed.stdout).unwrap()
 }
 
 fn same_lines(name: &str, expected: &str, found: &str) {
-    let differs = expected.lines().zip(found.lines()).enumerate().find(|(_, (expected, found))| expected != found);
+    let differs = expected
+        .lines()
+        .zip(found.lines())
+        .enumerate()
+        .find(|(_, (expected, found))| expected != found);
     assert_eq!(differs, None, "the first line of {name} that differs");
     assert_eq!(found.lines().count(), expected.lines().count());
 }

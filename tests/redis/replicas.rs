@@ -10,17 +10,26 @@ use crate::support::{PATIENCE, becomes};
 async fn replicas_are_counted_again_after_the_store_lost_its_data() {
     let redis = Redis::start().await;
     let policies = Policies::of(&yearly("user", 10));
-    let start = || Tollgate::serve_with(policies.path(), &["--store", &redis.url(), "--store-timeout", "15s"]);
+    let start = || {
+        Tollgate::serve_with(policies.path(), &["--store", &redis.url(), "--store-timeout", "15s"])
+    };
     let services = [start(), start()];
     for service in &services {
         becomes("it is ready", PATIENCE, || is_ready(service), |ready| *ready).await;
-        becomes("it knows of both", PATIENCE, || metric(service, "tollgate_replicas"), |count| *count == 2).await;
+        becomes(
+            "it knows of both",
+            PATIENCE,
+            || metric(service, "tollgate_replicas"),
+            |count| *count == 2,
+        )
+        .await;
     }
     redis.command(&["FLUSHALL"]).await;
     let state = async || {
         let reported: u64 = redis.ask(&["ZCARD", "tollgate:replicas"]).await.unwrap();
         let [one, other] = &services;
-        let known = [metric(one, "tollgate_replicas").await, metric(other, "tollgate_replicas").await];
+        let known =
+            [metric(one, "tollgate_replicas").await, metric(other, "tollgate_replicas").await];
         assert_eq!(known, [2, 2], "{reported} have reported again");
         reported
     };

@@ -51,7 +51,8 @@ impl Sharded {
         let servers = [Redis::start().await, Redis::start().await, Redis::start().await];
         let ports = servers.each_ref().map(|server| server.address.port().to_string());
         let [first, second, third] = &ports;
-        let proxy = Envoy::start_by(PROXY, &[("FIRST", first), ("SECOND", second), ("THIRD", third)]).await;
+        let proxy =
+            Envoy::start_by(PROXY, &[("FIRST", first), ("SECOND", second), ("THIRD", third)]).await;
         Self { servers, proxy }
     }
 
@@ -74,12 +75,19 @@ async fn a_sharding_proxy_admits_no_request_more() {
         let user = format!("ann{run}");
         let call = async |number: usize| {
             let path = format!("/{run}/{number}");
-            let asked =
-                vec![descriptor(&[("path", &path)]), descriptor(&[("user", &user)]), descriptor(&[("group", "all")])];
+            let asked = vec![
+                descriptor(&[("path", &path)]),
+                descriptor(&[("user", &user)]),
+                descriptor(&[("group", "all")]),
+            ];
             client.clone().ask(request(asked)).await.unwrap().overall_code()
         };
         let codes = futures_util::future::join_all((0..12).map(call)).await;
-        assert_eq!(codes.iter().filter(|code| **code == Code::Ok).count(), 3, "run {run}: {codes:?}");
+        assert_eq!(
+            codes.iter().filter(|code| **code == Code::Ok).count(),
+            3,
+            "run {run}: {codes:?}"
+        );
     }
     // Charges of denied requests are taken back after their answers.
     let asked = AtomicU32::new(0);
@@ -89,7 +97,8 @@ async fn a_sharding_proxy_admits_no_request_more() {
         left + 1 + asked.fetch_add(1, Ordering::Relaxed)
     };
     let admitted = u32::try_from(RUNS * 3).unwrap();
-    becomes("what was denied is not counted", PATIENCE, left, |left| *left == 1_000 - admitted).await;
+    becomes("what was denied is not counted", PATIENCE, left, |left| *left == 1_000 - admitted)
+        .await;
     for server in &sharded.servers {
         let redis::Value::Int(keys) = server.command(&["DBSIZE"]).await else { panic!("a number") };
         assert!(keys > 20, "{keys} keys at one of three");

@@ -66,7 +66,8 @@ impl Sides {
         for url in urls {
             let place = RedisUrl::parse(url).unwrap().unwrap();
             let options = RedisOptions { prefix: prefix.into(), ..RedisOptions::at(place) };
-            let store = RedisStore::connect(options, Time::Given(Arc::clone(&clock)), Arc::clone(&metrics));
+            let store =
+                RedisStore::connect(options, Time::Given(Arc::clone(&clock)), Arc::clone(&metrics));
             stores.push((url.clone(), AnyStore::Redis(store)));
         }
         let limiter = |(name, store)| (name, Limiter::new(Arc::clone(&in_force), store, modes));
@@ -82,18 +83,28 @@ impl Sides {
     pub(super) fn install(&self, policy: &str) {
         let source = Source { name: "policy".to_owned(), text: policy.to_owned() };
         let loaded = policy::load(&[source], &policy::CompileOptions::default());
-        self.in_force.install(loaded.unwrap_or_else(|report| panic!("{report}\n{policy}")).policies);
+        self.in_force
+            .install(loaded.unwrap_or_else(|report| panic!("{report}\n{policy}")).policies);
     }
 
     /// Decides a request on all sides at an instant. Returns the common answer, or an error with
     /// all of them.
-    pub(super) async fn decide(&self, at: u64, message: &RateLimitRequest) -> Result<Answer, String> {
+    pub(super) async fn decide(
+        &self,
+        at: u64,
+        message: &RateLimitRequest,
+    ) -> Result<Answer, String> {
         self.clock.set(Timestamp::from_micros(at));
-        let mut answers = join_all(self.limiters.iter().map(|(_, limiter)| decide(limiter, message))).await;
+        let mut answers =
+            join_all(self.limiters.iter().map(|(_, limiter)| decide(limiter, message))).await;
         if answers.iter().all(|answer| *answer == answers[0]) {
             return Ok(answers.swap_remove(0));
         }
-        let said = self.limiters.iter().zip(&answers).map(|((name, _), answer)| format!("{name}: {answer:#?}\n"));
+        let said = self
+            .limiters
+            .iter()
+            .zip(&answers)
+            .map(|((name, _), answer)| format!("{name}: {answer:#?}\n"));
         Err(format!("at {at}: {message:#?}\n{}", said.collect::<String>()))
     }
 
@@ -101,29 +112,44 @@ impl Sides {
     /// with all of them.
     pub(super) async fn peek(&self, at: u64, message: &RateLimitRequest) -> Result<Tried, String> {
         self.clock.set(Timestamp::from_micros(at));
-        let mut tried = join_all(self.limiters.iter().map(|(_, limiter)| peek(limiter, message))).await;
+        let mut tried =
+            join_all(self.limiters.iter().map(|(_, limiter)| peek(limiter, message))).await;
         if tried.iter().all(|one| *one == tried[0]) {
             return Ok(tried.swap_remove(0));
         }
-        let said = self.limiters.iter().zip(&tried).map(|((name, _), tried)| format!("{name}: {tried:?}\n"));
+        let said = self
+            .limiters
+            .iter()
+            .zip(&tried)
+            .map(|((name, _), tried)| format!("{name}: {tried:?}\n"));
         Err(format!("at {at}, only asked about: {message:#?}\n{}", said.collect::<String>()))
     }
 
     /// Amends a counter on all sides.
-    pub(super) async fn amend(&self, at: u64, descriptor: &str, amendment: Amendment) -> Result<Touched, String> {
+    pub(super) async fn amend(
+        &self,
+        at: u64,
+        descriptor: &str,
+        amendment: Amendment,
+    ) -> Result<Touched, String> {
         self.clock.set(Timestamp::from_micros(at));
-        let mut said = join_all(self.limiters.iter().map(|(_, limiter)| amend(limiter, descriptor, amendment))).await;
+        let mut said = join_all(
+            self.limiters.iter().map(|(_, limiter)| amend(limiter, descriptor, amendment)),
+        )
+        .await;
         if said.iter().all(|touched| *touched == said[0]) {
             return Ok(said.swap_remove(0));
         }
-        let said = self.limiters.iter().zip(&said).map(|((name, _), said)| format!("{name}: {said:#?}\n"));
+        let said =
+            self.limiters.iter().zip(&said).map(|((name, _), said)| format!("{name}: {said:#?}\n"));
         Err(format!("at {at}: {amendment:?} of {descriptor}\n{}", said.collect::<String>()))
     }
 
     /// Returns the tallies of a counter on all sides, except those without hits: a charge that is
     /// taken back leaves an entry in a Cluster.
     pub(super) async fn tallies(&self, descriptor: &str) -> Result<Vec<EntryTally>, String> {
-        let mut said = join_all(self.limiters.iter().map(|(_, limiter)| tallies(limiter, descriptor))).await;
+        let mut said =
+            join_all(self.limiters.iter().map(|(_, limiter)| tallies(limiter, descriptor))).await;
         said.iter_mut().for_each(|all| all.retain(|tally| (tally.charged, tally.denied) != (0, 0)));
         if said.iter().all(|tallies| *tallies == said[0]) {
             return Ok(said.swap_remove(0));
@@ -132,9 +158,17 @@ impl Sides {
     }
 
     /// Charges the counter of a descriptor in advance, on all sides. Returns the receipt.
-    pub(super) async fn lend(&self, at: u64, descriptor: &str, hits: u32) -> Result<Option<Receipt>, String> {
+    pub(super) async fn lend(
+        &self,
+        at: u64,
+        descriptor: &str,
+        hits: u32,
+    ) -> Result<Option<Receipt>, String> {
         self.clock.set(Timestamp::from_micros(at));
-        let asked = self.limiters.iter().map(|(_, limiter)| lend(limiter, descriptor, Hits::Charge(hits), None));
+        let asked = self
+            .limiters
+            .iter()
+            .map(|(_, limiter)| lend(limiter, descriptor, Hits::Charge(hits), None));
         let mut said = join_all(asked).await;
         if said.iter().all(|lent| *lent == said[0]) {
             return Ok(said.swap_remove(0));
@@ -145,7 +179,10 @@ impl Sides {
     /// Takes back a charge of [`Self::lend`].
     pub(super) async fn take_back(&self, at: u64, descriptor: &str, receipt: Receipt) {
         self.clock.set(Timestamp::from_micros(at));
-        let asked = self.limiters.iter().map(|(_, limiter)| lend(limiter, descriptor, Hits::Peek(0), Some(receipt)));
+        let asked = self
+            .limiters
+            .iter()
+            .map(|(_, limiter)| lend(limiter, descriptor, Hits::Peek(0), Some(receipt)));
         join_all(asked).await;
     }
 
@@ -160,17 +197,26 @@ impl Sides {
 }
 
 /// Compares a try with the same request made after it, on all sides.
-pub(super) async fn a_try_is_what_follows(sides: &Sides, now: u64, message: &RateLimitRequest) -> Result<(), String> {
+pub(super) async fn a_try_is_what_follows(
+    sides: &Sides,
+    now: u64,
+    message: &RateLimitRequest,
+) -> Result<(), String> {
     let tried = sides.peek(now, message).await?.map(|(is_over, statuses)| {
         let statuses: Vec<_> = statuses.iter().map(|(is_over, ..)| *is_over).collect();
         (is_over, statuses)
     });
     let made = sides.decide(now, message).await?.map(|(answer, _)| {
         let is_over = |code| code == rate_limit_response::Code::OverLimit;
-        let statuses: Vec<_> = answer.statuses.iter().map(|status| is_over(status.code())).collect();
+        let statuses: Vec<_> =
+            answer.statuses.iter().map(|status| is_over(status.code())).collect();
         (is_over(answer.overall_code()), statuses)
     });
-    if tried == made { Ok(()) } else { Err(format!("at {now}: {message:#?}\ntried: {tried:?}, made: {made:?}")) }
+    if tried == made {
+        Ok(())
+    } else {
+        Err(format!("at {now}: {message:#?}\ntried: {tried:?}, made: {made:?}"))
+    }
 }
 
 /// Charges in advance, or takes such a charge back.
@@ -182,7 +228,8 @@ async fn lend(
 ) -> Option<Receipt> {
     let snapshot = limiter.snapshot();
     let mut keys = KeyBuffer::default();
-    let counter = snapshot.as_deref().unwrap().policies().counter("test", &entries(descriptor), &mut keys);
+    let counter =
+        snapshot.as_deref().unwrap().policies().counter("test", &entries(descriptor), &mut keys);
     let (rule, key) = counter.ok()?;
     let Imposes::Limit(limit) = rule.imposes() else { return None };
     // A ban has no hits to lease.
@@ -190,7 +237,8 @@ async fn lend(
         return None;
     }
     let limit = &limit.charged(Charge::Admitted);
-    let check = Check { key, limit, hits, role: Role::Enforce, recorded: &[], lease: None };
+    let check =
+        Check { key, limit, hits, role: Role::Enforce, recorded: &[], lease: None, hold: None };
     match limiter.store() {
         AnyStore::Memory(store) => lend_of(&**store, &check, back).await,
         AnyStore::Redis(store) => lend_of(store, &check, back).await,
@@ -205,28 +253,42 @@ async fn lend_of(store: &impl Lender, check: &Check<'_>, back: Option<Receipt>) 
     None
 }
 
-async fn tallies(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, descriptor: &str) -> Vec<EntryTally> {
+async fn tallies(
+    limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
+    descriptor: &str,
+) -> Vec<EntryTally> {
     let snapshot = limiter.snapshot();
     let mut keys = KeyBuffer::default();
-    let counter = snapshot.as_deref().unwrap().policies().counter("test", &entries(descriptor), &mut keys);
+    let counter =
+        snapshot.as_deref().unwrap().policies().counter("test", &entries(descriptor), &mut keys);
     match counter {
         Ok((_, key)) => limiter.store().tallies(&key).await.unwrap(),
         Err(_) => Vec::new(),
     }
 }
 
-async fn amend(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, descriptor: &str, amendment: Amendment) -> Touched {
+async fn amend(
+    limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
+    descriptor: &str,
+    amendment: Amendment,
+) -> Touched {
     let snapshot = limiter.snapshot();
     let mut keys = KeyBuffer::default();
-    let counter = snapshot.as_deref().unwrap().policies().counter("test", &entries(descriptor), &mut keys);
+    let counter =
+        snapshot.as_deref().unwrap().policies().counter("test", &entries(descriptor), &mut keys);
     let (rule, key) = counter.map_err(|none| none.to_string())?;
     let amended = limiter.amend(rule, key, amendment, Instant::now() + PATIENCE).await;
     amended.map_err(|error| error.to_string())
 }
 
-async fn decide(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, message: &RateLimitRequest) -> Answer {
+async fn decide(
+    limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
+    message: &RateLimitRequest,
+) -> Answer {
     let message = message.encode_to_vec();
-    let request = request::read(&message, &RequestBounds { descriptors: 64, entries: 32, all_entries: 2048 }).unwrap();
+    let request =
+        request::read(&message, &RequestBounds { descriptors: 64, entries: 32, all_entries: 2048 })
+            .unwrap();
     let snapshot = limiter.snapshot();
     let decided = limiter.decide(&snapshot, &request, Instant::now() + PATIENCE).await;
     let decision = decided.map_err(|undecided| undecided.to_string())?;
@@ -240,7 +302,8 @@ async fn decide(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, message: &RateLim
 async fn peek(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, message: &RateLimitRequest) -> Tried {
     let message = message.encode_to_vec();
     let mut request =
-        request::read(&message, &RequestBounds { descriptors: 64, entries: 32, all_entries: 2048 }).unwrap();
+        request::read(&message, &RequestBounds { descriptors: 64, entries: 32, all_entries: 2048 })
+            .unwrap();
     for descriptor in &mut request.descriptors {
         let (Hits::Charge(hits) | Hits::Peek(hits) | Hits::Refund(hits)) = descriptor.hits;
         descriptor.hits = Hits::Peek(hits);

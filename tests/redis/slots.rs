@@ -34,7 +34,10 @@ async fn top_users_are_known_for_values_with_braces() {
     let (_service, client) = serve(&policies, &cluster.url(), &[]).await;
     let by_ann = vec![descriptor(&[("tenant", "{acme}")]), descriptor(&[("user", "ann")])];
     client.ask(request(by_ann)).await.unwrap();
-    assert_eq!(lines(&who(&policies, &cluster.url(), "tenant={acme}")), [row(([1, 0], "user=ann"))]);
+    assert_eq!(
+        lines(&who(&policies, &cluster.url(), "tenant={acme}")),
+        [row(([1, 0], "user=ann"))]
+    );
 }
 
 #[tokio::test]
@@ -64,9 +67,14 @@ async fn a_replay_leaves_no_counter_whose_value_has_braces() {
         )
     };
     policies.write("trace.jsonl", &(0..20).map(|number| line(number) + "\n").collect::<String>());
-    let [policy, trace] = ["policy.yaml", "trace.jsonl"].map(|name| policies.file(name).display().to_string());
+    let [policy, trace] =
+        ["policy.yaml", "trace.jsonl"].map(|name| policies.file(name).display().to_string());
     let told = output(["replay", "--policy", &policy, "--store", &cluster.url(), &trace]);
-    assert_eq!(String::from_utf8_lossy(&told.stdout).matches(r#""overallCode":"OK""#).count(), 20, "{told:?}");
+    assert_eq!(
+        String::from_utf8_lossy(&told.stdout).matches(r#""overallCode":"OK""#).count(),
+        20,
+        "{told:?}"
+    );
     assert_eq!(counters(&cluster).await, [0, 0, 0]);
 }
 

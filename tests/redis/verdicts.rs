@@ -81,7 +81,8 @@ fn the_store_charges_according_to_the_verdict() {
         ..Config::default()
     };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[5; 32]);
-    let priors = prop_oneof![6 => Just(Prior::Open), 1 => Just(Prior::Denied), 1 => Just(Prior::Admitted)];
+    let priors =
+        prop_oneof![6 => Just(Prior::Open), 1 => Just(Prior::Denied), 1 => Just(Prior::Admitted)];
     let cases = (priors, prop::collection::vec(parts(), 1..5));
     let number = AtomicU32::new(0);
     let outcome = TestRunner::new_with_rng(config, rng).run(&cases, |(prior, parts)| {
@@ -95,8 +96,16 @@ fn the_store_charges_according_to_the_verdict() {
 }
 
 fn parts() -> impl Strategy<Value = Part> {
-    let counters = select(vec![Counter::HasRoom, Counter::HasRoom, Counter::Full, Counter::Unreadable]);
-    let roles = select(vec![Role::Enforce, Role::Enforce, Role::Shadow, Role::Quota, Role::Quota, Role::QuotaShadow]);
+    let counters =
+        select(vec![Counter::HasRoom, Counter::HasRoom, Counter::Full, Counter::Unreadable]);
+    let roles = select(vec![
+        Role::Enforce,
+        Role::Enforce,
+        Role::Shadow,
+        Role::Quota,
+        Role::Quota,
+        Role::QuotaShadow,
+    ]);
     let modes = select(vec![Charge::Admitted, Charge::Admitted, Charge::Blamed, Charge::Always]);
     let errors = prop_oneof![
         3 => Just(OnStoreError::Local),
@@ -136,42 +145,70 @@ impl<'a> Bench<'a> {
         Self { name, store, share, nodes, in_one_slot }
     }
 
+    fn check<'c>(&self, name: &'c str, part: &'c Part, hits: Hits) -> Check<'c> {
+        let key = CounterKey::of("d", name.as_bytes()).in_one_slot(self.in_one_slot);
+        Check {
+            key,
+            limit: &part.limit,
+            hits,
+            role: part.role,
+            recorded: &[],
+            lease: None,
+            hold: None,
+        }
+    }
+
+    /// Fills or spoils the counter of a part.
+    async fn fill(&self, name: &str, part: &Part) {
+        let fill = [self.check(name, part, Hits::Charge(AMOUNT))];
+        match &self.share {
+            Some(share) if part.share_is_full => {
+                drop(share.decide(&fill, Prior::Admitted, soon()).await)
+            }
+            Some(_) | None => {}
+        }
+        if part.counter != Counter::HasRoom {
+            self.store.decide(&fill, Prior::Admitted, soon()).await;
+        }
+        if part.counter == Counter::Unreadable {
+            self.spoil(name).await;
+        }
+    }
+
     /// Sets up counters, sends a request, and compares.
     async fn holds(&self, prior: Prior, parts: &[Part], number: u32) {
-        let names: Vec<String> = (0..parts.len()).map(|part| format!("case-{number}-{part}-")).collect();
-        let check = |part: usize, hits| {
-            let key = CounterKey::of("d", names[part].as_bytes()).in_one_slot(self.in_one_slot);
-            Check { key, limit: &parts[part].limit, hits, role: parts[part].role, recorded: &[], lease: None }
-        };
-        for (index, part) in parts.iter().enumerate() {
-            let fill = [check(index, Hits::Charge(AMOUNT))];
-            match &self.share {
-                Some(share) if part.share_is_full => drop(share.decide(&fill, Prior::Admitted, soon()).await),
-                Some(_) | None => {}
-            }
-            if part.counter != Counter::HasRoom {
-                self.store.decide(&fill, Prior::Admitted, soon()).await;
-            }
-            if part.counter == Counter::Unreadable {
-                self.spoil(&names[index]).await;
-            }
+        let names: Vec<String> =
+            (0..parts.len()).map(|part| format!("case-{number}-{part}-")).collect();
+        let check = |index: usize, hits| self.check(&names[index], &parts[index], hits);
+        for (name, part) in names.iter().zip(parts) {
+            self.fill(name, part).await;
         }
-        let checks: Vec<Check<'_>> = (0..parts.len()).map(|index| check(index, parts[index].hits)).collect();
+        let checks: Vec<Check<'_>> =
+            (0..parts.len()).map(|index| check(index, parts[index].hits)).collect();
         let outcomes = self.store.decide(&checks, prior, soon()).await;
         self.store.settled().await;
 
         let verdicts: Vec<Verdict> = parts.iter().map(|part| self.verdict(part)).collect();
-        let overall = combine(prior, parts.iter().map(|part| part.role).zip(verdicts.iter().copied()));
+        let overall =
+            combine(prior, parts.iter().map(|part| part.role).zip(verdicts.iter().copied()));
         let told = format!("{}: {prior:?} {parts:#?}\n{outcomes:#?}\n{overall:?}", self.name);
         for (index, part) in parts.iter().enumerate() {
-            assert_eq!(checks[index].verdict(outcomes[index].as_ref()), verdicts[index], "part {index}, {told}");
+            assert_eq!(
+                checks[index].verdict(outcomes[index].as_ref()),
+                verdicts[index],
+                "part {index}, {told}"
+            );
             let is_owed = part.hits != Hits::Peek(0)
                 && verdicts[index] == Verdict::Allowed
                 && charges(part.limit.charge_mode(), true, overall);
             let left = u64::from(AMOUNT) - u64::from(is_owed);
             let peek = [check(index, Hits::Peek(0))];
             if part.counter == Counter::HasRoom {
-                let stands = self.store.decide(&peek, Prior::Open, soon()).await[0].clone().unwrap().report.remaining;
+                let stands = self.store.decide(&peek, Prior::Open, soon()).await[0]
+                    .clone()
+                    .unwrap()
+                    .report
+                    .remaining;
                 assert_eq!(stands, left, "the counter of part {index}, {told}");
                 let told_left = outcomes[index].as_ref().unwrap().report.remaining;
                 assert_eq!(told_left, left, "the answer for part {index}, {told}");
@@ -181,7 +218,11 @@ impl<'a> Bench<'a> {
                 && !part.share_is_full
             {
                 assert_eq!(outcome.by, JudgedBy::Share, "part {index}, {told}");
-                let stands = share.decide(&peek, Prior::Open, soon()).await[0].clone().unwrap().report.remaining;
+                let stands = share.decide(&peek, Prior::Open, soon()).await[0]
+                    .clone()
+                    .unwrap()
+                    .report
+                    .remaining;
                 assert_eq!(stands, left, "the share of part {index}, {told}");
             }
         }
@@ -189,7 +230,8 @@ impl<'a> Bench<'a> {
 
     /// Returns the verdict on a part.
     fn verdict(&self, part: &Part) -> Verdict {
-        let is_decided_here = self.share.is_some() && part.limit.on_store_error() == OnStoreError::Local;
+        let is_decided_here =
+            self.share.is_some() && part.limit.on_store_error() == OnStoreError::Local;
         let is_full = match part.counter {
             Counter::HasRoom => false,
             Counter::Full => true,

@@ -10,7 +10,8 @@ use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::output;
 
-const RECORDING: &str = "algorithm: sliding_window, requests_per_unit: 5, unit: year, record: [user]";
+const RECORDING: &str =
+    "algorithm: sliding_window, requests_per_unit: 5, unit: year, record: [user]";
 
 #[tokio::test]
 async fn top_users_are_listed_in_descending_order() {
@@ -24,7 +25,11 @@ async fn top_users_are_listed_in_descending_order() {
     assert_eq!(told.status.code(), Some(0));
     assert_eq!(
         lines(&told),
-        [[3, 0], [2, 0], [0, 7]].into_iter().zip(["user=bob", "user=ann", "user=cy"]).map(row).collect::<Vec<_>>()
+        [[3, 0], [2, 0], [0, 7]]
+            .into_iter()
+            .zip(["user=bob", "user=ann", "user=cy"])
+            .map(row)
+            .collect::<Vec<_>>()
     );
 }
 
@@ -84,7 +89,10 @@ async fn small_users_are_listed_as_one_row() {
     assert_eq!(told[0], row(([1_000, 0], "user=heavy")));
     assert_eq!(told.last().unwrap().1, "(other)");
     assert_eq!(told.iter().map(|([charged, _], _)| charged).sum::<u64>(), 1_060, "nobody is lost");
-    let stored: u64 = redis.ask(&["EVAL", "return #redis.call('GET', redis.call('KEYS', '*')[1])", "0"]).await.unwrap();
+    let stored: u64 = redis
+        .ask(&["EVAL", "return #redis.call('GET', redis.call('KEYS', '*')[1])", "0"])
+        .await
+        .unwrap();
     assert!(stored < 3_000, "tallies are bounded, found {stored} bytes");
 }
 
@@ -107,7 +115,10 @@ async fn an_unused_counter_has_its_own_exit_code() {
 #[tokio::test]
 async fn unavailable_tallies_are_an_error_with_the_reason() {
     let redis = Redis::start().await;
-    let policies = Policies::of(&policy(&[("tenant", RECORDING), ("path", "requests_per_unit: 5, unit: year")]));
+    let policies = Policies::of(&policy(&[
+        ("tenant", RECORDING),
+        ("path", "requests_per_unit: 5, unit: year"),
+    ]));
     for (store, descriptor, reason) in [
         (redis.url().as_str(), "path=/", "does not record callers"),
         (redis.url().as_str(), "nothing=here", "no rule"),

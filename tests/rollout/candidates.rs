@@ -23,12 +23,15 @@ async fn counts(flags: &[&str]) {
     let policies = Policies::of(POLICY);
     let service = Tollgate::serve_with(policies.path(), flags);
     let web = Web::new(service.http);
-    becomes("the service is ready", PATIENCE, || web.get("/readyz"), |reply| reply.status == 200).await;
+    becomes("the service is ready", PATIENCE, || web.get("/readyz"), |reply| reply.status == 200)
+        .await;
     let client = Client::connect(service.grpc).await;
     for expected in [true, true, true, false, false] {
         assert_eq!(client.hit("user", "ann").await, expected);
     }
-    for (outcome, expected) in [("allowed", 1), ("denied", 2), ("denied_already", 2), ("unknown", 0)] {
+    for (outcome, expected) in
+        [("allowed", 1), ("denied", 2), ("denied_already", 2), ("unknown", 0)]
+    {
         let name = format!(
             "tollgate_candidate_decisions_total{{from=\"rule\",domain=\"test\",rule=\"user\",outcome=\"{outcome}\"}}"
         );
@@ -36,7 +39,9 @@ async fn counts(flags: &[&str]) {
     }
     let told = Web::new(service.admin).get("/api/v1/denials").await.body;
     let told: Value = serde_json::from_str(&told).unwrap();
-    let of = |rule: &str| told["denials"].as_array().unwrap().iter().find(|one| one["rule"] == rule).unwrap().clone();
+    let of = |rule: &str| {
+        told["denials"].as_array().unwrap().iter().find(|one| one["rule"] == rule).unwrap().clone()
+    };
     let limit = of("user");
     let candidate = of("user (candidate)");
     assert_eq!(
@@ -71,20 +76,23 @@ async fn candidate_policies_are_reloaded_and_cannot_stop_the_service() {
     policies.write("tried/policy.yaml", &daily("user", 1));
     let policy = policies.file("policy.yaml");
     let tried = policies.file("tried");
-    let mut service = Tollgate::serve_with(&policy, &["--candidate-policy", tried.to_str().unwrap()]);
+    let mut service =
+        Tollgate::serve_with(&policy, &["--candidate-policy", tried.to_str().unwrap()]);
     let web = Web::new(service.http);
     let client = Client::connect(service.grpc).await;
     let denied = "tollgate_candidate_decisions_total{from=\"policy\",domain=\"test\",rule=\"user\",outcome=\"denied\"}";
     assert!(client.hit("user", "ann").await && client.hit("user", "ann").await);
     assert_eq!(web.metric(denied).await, 1);
     policies.write("tried/policy.yaml", "domain: test\ndescriptors: [{ kei: user }]\n");
-    service
-        .process
-        .wait_for_line("that they are refused", |line| line.contains("candidate policies rejected").then_some(()));
+    service.process.wait_for_line("that they are refused", |line| {
+        line.contains("candidate policies rejected").then_some(())
+    });
     assert!(client.hit("user", "ann").await);
     assert_eq!(web.metric(denied).await, 2);
     policies.write("tried/policy.yaml", &(daily("user", 5) + "  - key: other\n"));
-    let is_it = |line: &str| (line.contains("candidate policies loaded") && line.contains("\"rules\":2")).then_some(());
+    let is_it = |line: &str| {
+        (line.contains("candidate policies loaded") && line.contains("\"rules\":2")).then_some(())
+    };
     service.process.wait_for_line("that the new ones are tried out", is_it);
     assert!(client.hit("user", "ann").await);
     assert_eq!(web.metric(denied).await, 2, "an amount is judged by the same counter");
@@ -97,31 +105,51 @@ fn check_explain_diff_and_replay_show_a_candidate() {
     policies.write("plain/policy.yaml", &POLICY.replace(candidate, ""));
     let line = |second: u32| format!("{{\"t\": {second}, \"user\": \"ann\"}}\n");
     policies.write("log.jsonl", &(1..5).map(line).collect::<String>());
-    policies.write("map", "time: { field: t }\ndomain: test\ndescriptors: [{ user: { field: user } }]\n");
+    policies.write(
+        "map",
+        "time: { field: t }\ndomain: test\ndescriptors: [{ user: { field: user } }]\n",
+    );
     let names = ["policy.yaml", "plain", "log.jsonl", "map"];
-    let [policy, plain, log, map] = names.map(|name| policies.file(name).to_str().unwrap().to_owned());
-    assert!(run(&["check", &policy]).1.starts_with("ok: 1 file, 1 domain, 1 rule, 1 limit, 1 candidate, 0 warnings; "));
+    let [policy, plain, log, map] =
+        names.map(|name| policies.file(name).to_str().unwrap().to_owned());
+    assert!(
+        run(&["check", &policy])
+            .1
+            .starts_with("ok: 1 file, 1 domain, 1 rule, 1 limit, 1 candidate, 0 warnings; ")
+    );
     let words = "1 hit in 1d, algorithm gcra, burst 1, max_debt 10, charge admitted";
     let explained = run(&["explain", "--policy", &policy, "test", "user=ann"]).1;
     assert!(
-        explained.contains(&format!("candidate       {words}; counted and reported, without effect on decisions\n")),
+        explained.contains(&format!(
+            "candidate       {words}; counted and reported, without effect on decisions\n"
+        )),
         "{explained}"
     );
     let (code, told, _) = run(&["diff", &plain, &policy]);
     assert_eq!(code, 1);
-    assert!(told.contains(&format!("    candidate       {words}\n    counters        continue")), "{told}");
+    assert!(
+        told.contains(&format!("    candidate       {words}\n    counters        continue")),
+        "{told}"
+    );
     let (_, out, err) = run(&["replay", "--policy", &policy, "--access-log", &log, "--map", &map]);
-    let denied = |number: u32| format!("          {number} from 1 key  test user\n              {number}  user=ann\n");
+    let denied = |number: u32| {
+        format!("          {number} from 1 key  test user\n              {number}  user=ann\n")
+    };
     assert_eq!(
         out,
-        format!("4 requests, 1 over limit\n{}2 more if its candidates were in force\n{}", denied(1), denied(2)),
+        format!(
+            "4 requests, 1 over limit\n{}2 more if its candidates were in force\n{}",
+            denied(1),
+            denied(2)
+        ),
         "{err}"
     );
 }
 
 #[test]
 fn a_candidate_rejects_options_that_affect_the_response() {
-    let wrong = POLICY.replace("algorithm: gcra", "on_store_error: deny, name: x, shadow_mode: true");
+    let wrong =
+        POLICY.replace("algorithm: gcra", "on_store_error: deny, name: x, shadow_mode: true");
     let policies = Policies::of(&wrong);
     let (code, _, err) = run(&["check", policies.path().to_str().unwrap()]);
     assert_eq!(code, 1);

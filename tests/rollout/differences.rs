@@ -25,7 +25,8 @@ descriptors:
 fn compared(new: &str, flags: &[&str]) -> (i32, String) {
     let policies = Policies::of(OLD);
     policies.write("new/policy.yaml", new);
-    let [old, new] = ["policy.yaml", "new"].map(|name| policies.file(name).to_str().unwrap().to_owned());
+    let [old, new] =
+        ["policy.yaml", "new"].map(|name| policies.file(name).to_str().unwrap().to_owned());
     let (code, out, err) = run(&[&["diff", &old, &new], flags].concat());
     assert_eq!(err, "");
     (code, out)
@@ -36,14 +37,20 @@ fn equal_texts_have_no_differences() {
     let quoted = OLD
         .replace("unit: minute", "unit: 60s, algorithm: fixed_window, charge: always")
         .replace("mallory", "'mallory'");
-    assert_eq!(compared(&quoted, &[]), (0, "no differences: limits are the same and counters continue\n".to_owned()));
+    assert_eq!(
+        compared(&quoted, &[]),
+        (0, "no differences: limits are the same and counters continue\n".to_owned())
+    );
 }
 
 #[test]
 fn a_change_is_described_with_its_callers_and_the_effect_on_counters() {
     let new = OLD
         .replace("requests_per_unit: 100, unit: minute", "requests_per_unit: 50, unit: minute")
-        .replace("requests_per_unit: 5, unit: second", "requests_per_unit: 5, unit: second, algorithm: gcra")
+        .replace(
+            "requests_per_unit: 5, unit: second",
+            "requests_per_unit: 5, unit: second, algorithm: gcra",
+        )
         .replace("  - key: plan\n", "  - key: plan\n    shadow_mode: true\n");
     let (code, out) = compared(&new, &[]);
     assert_eq!(code, 1);
@@ -101,26 +108,36 @@ fn added_removed_and_moved_rules_show_what_their_descriptors_match_instead() {
 fn the_order_of_wildcards_and_the_atomicity_of_a_domain_are_differences() {
     let a = "value: /a*\n    rate_limit: { requests_per_unit: 5";
     let b = "value: /*b\n    rate_limit: { requests_per_unit: 6";
-    let new =
-        OLD.replace(a, "?").replace(b, a).replace('?', b).replace("domain: edge", "domain: edge\natomicity: domain");
+    let new = OLD
+        .replace(a, "?")
+        .replace(b, a)
+        .replace('?', b)
+        .replace("domain: edge", "domain: edge\natomicity: domain");
     let (code, out) = compared(&new, &["--json"]);
     let told: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(code, 1);
     let changes = told["changes"].as_array().unwrap();
     let details: Vec<_> = changes.iter().map(|change| change["details"][0].clone()).collect();
-    assert_eq!(details[0], serde_json::json!({ "what": "atomicity", "old": "limit", "new": "domain" }));
+    assert_eq!(
+        details[0],
+        serde_json::json!({ "what": "atomicity", "old": "limit", "new": "domain" })
+    );
     assert_eq!(
         details[1],
         serde_json::json!({ "what": "order", "old": "path=/a*, path=/*b", "new": "path=/*b, path=/a*" })
     );
-    assert_eq!((&changes[0]["counters"], &changes[1]["counters"]), (&"anew".into(), &"none".into()));
+    assert_eq!(
+        (&changes[0]["counters"], &changes[1]["counters"]),
+        (&"anew".into(), &"none".into())
+    );
 }
 
 #[test]
 fn unreadable_policies_exit_2() {
     let policies = Policies::of(OLD);
     policies.write("bad.yaml", "domain: edge\ndescriptors:\n  - kei: user\n");
-    let [old, bad] = ["policy.yaml", "bad.yaml"].map(|name| policies.file(name).to_str().unwrap().to_owned());
+    let [old, bad] =
+        ["policy.yaml", "bad.yaml"].map(|name| policies.file(name).to_str().unwrap().to_owned());
     let (code, _, err) = run(&["diff", &old, &bad]);
     assert_eq!(code, 2);
     assert!(err.contains("bad.yaml:3:5"), "{err}");

@@ -37,14 +37,18 @@ fn a_failed_test_is_one_line_with_its_place_the_result_and_the_next_step() {
     let (code, out, _, policies) = tested(TESTS);
     let folder = policies.path().display();
     assert_eq!(code, 1);
-    let line = format!("{folder}/policy.test.yaml:10: the fourth is let in: expected remaining 3, found 2; ");
+    let line = format!(
+        "{folder}/policy.test.yaml:10: the fourth is let in: expected remaining 3, found 2; "
+    );
     let next = format!("see tollgate explain --policy {folder}/policy.yaml test 'user=a, b'");
     assert_eq!(out, format!("{line}{next}\nerror: 1 of 2 tests failed\n"));
 }
 
 #[test]
 fn an_unexpected_code_names_the_request_and_the_rule() {
-    let (_, out, ..) = tested(&TESTS.replace("times: 3, expect: ok, remaining: 0, rule: user", "times: 5, expect: ok"));
+    let (_, out, ..) = tested(
+        &TESTS.replace("times: 3, expect: ok, remaining: 0, rule: user", "times: 5, expect: ok"),
+    );
     let found = "request 4 of 5: expected ok, found over_limit (rule `user`, 0 remaining); see ";
     assert!(out.contains(&format!("policy.test.yaml:5: three are let in: {found}")), "{out}");
 }
@@ -53,7 +57,8 @@ fn an_unexpected_code_names_the_request_and_the_rule() {
 fn json_lists_every_test() {
     let policies = Policies::of(&daily("user", 3));
     policies.write("policy.test.yaml", TESTS);
-    let (code, out, _) = run(&["test", "--json", policies.file("policy.test.yaml").to_str().unwrap()]);
+    let (code, out, _) =
+        run(&["test", "--json", policies.file("policy.test.yaml").to_str().unwrap()]);
     let told: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, &told["failed"], &told["tests"][0]["ok"]), (1, &1.into(), &true.into()));
     assert_eq!(told["tests"][1]["failure"]["line"], 10);
@@ -62,11 +67,14 @@ fn json_lists_every_test() {
 
 #[test]
 fn unreadable_tests_exit_2_with_every_error_and_its_place() {
-    let wrong = TESTS.replace("times: 3", "tims: 3").replace("retry_after: 1d", "retry_after: soon");
+    let wrong =
+        TESTS.replace("times: 3", "tims: 3").replace("retry_after: 1d", "retry_after: soon");
     let (code, out, err, policies) = tested(&wrong);
     assert_eq!((code, out.as_str()), (2, ""));
     let file = policies.file("policy.test.yaml");
-    for part in [":5:26", "unknown key `tims`", "did you mean `times`?", ":6:59", "invalid duration `soon`"] {
+    for part in
+        [":5:26", "unknown key `tims`", "did you mean `times`?", ":6:59", "invalid duration `soon`"]
+    {
         assert!(err.contains(part), "`{part}` is not in\n{err}");
     }
     assert!(err.contains(&format!("{}:5:26", file.display())), "{err}");

@@ -41,18 +41,34 @@ fn files() -> (Policies, [String; 4]) {
 #[test]
 fn an_access_log_shows_who_would_be_denied_most() {
     let (_files, [policy, _, log, map]) = files();
-    let (code, out, err) = run(&["replay", "--policy", &policy, "--access-log", &log, "--map", &map]);
+    let (code, out, err) =
+        run(&["replay", "--policy", &policy, "--access-log", &log, "--map", &map]);
     assert_eq!(code, 0, "{err}");
-    assert_eq!(out, "4 requests, 1 over limit\n          1 from 1 key  test user\n              1  user=ann\n");
-    assert!(err.contains(&format!("warning: 1 invalid line skipped; first error: {log}:6: EOF")), "{err}");
+    assert_eq!(
+        out,
+        "4 requests, 1 over limit\n          1 from 1 key  test user\n              1  user=ann\n"
+    );
+    assert!(
+        err.contains(&format!("warning: 1 invalid line skipped; first error: {log}:6: EOF")),
+        "{err}"
+    );
     assert!(err.contains("note: 1 line skipped: "), "{err}");
 }
 
 #[test]
 fn two_policies_on_the_same_traffic_show_whom_each_would_deny() {
     let (_files, [policy, new, log, map]) = files();
-    let (code, out, err) =
-        run(&["replay", "--policy", &policy, "--against", &new, "--access-log", &log, "--map", &map]);
+    let (code, out, err) = run(&[
+        "replay",
+        "--policy",
+        &policy,
+        "--against",
+        &new,
+        "--access-log",
+        &log,
+        "--map",
+        &map,
+    ]);
     assert_eq!(code, 0, "{err}");
     insta::assert_snapshot!(out, @r##"
     4 requests: 1 over limit by --policy, 3 by --against
@@ -72,7 +88,8 @@ fn a_trace_is_compared_too() {
     };
     files.write("trace.jsonl", &[1, 2, 3, 4].map(line).concat());
     let trace = files.file("trace.jsonl");
-    let (code, out, err) = run(&["replay", "--policy", &new, "--against", &policy, trace.to_str().unwrap()]);
+    let (code, out, err) =
+        run(&["replay", "--policy", &new, "--against", &policy, trace.to_str().unwrap()]);
     assert_eq!(code, 0, "{err}");
     assert!(
         out.starts_with("4 requests: 0 over limit by --policy, 2 by --against\n2 would be denied only by --against\n"),
@@ -85,11 +102,14 @@ fn an_invalid_map_is_reported_with_its_place() {
     let (files, [policy, _, log, map]) = files();
     files.write(
         "map.yaml",
-        &MAP.replace("without: port", "without: ports").replace("time: { field: start_time }", "time: {}"),
+        &MAP.replace("without: port", "without: ports")
+            .replace("time: { field: start_time }", "time: {}"),
     );
     let (code, _, err) = run(&["replay", "--policy", &policy, "--access-log", &log, "--map", &map]);
     assert_eq!(code, 2);
-    for part in ["map.yaml:1:7", "`field` is missing in `time`", "map.yaml:5:45", "did you mean `port`?"] {
+    for part in
+        ["map.yaml:1:7", "`field` is missing in `time`", "map.yaml:5:45", "did you mean `port`?"]
+    {
         assert!(err.contains(part), "`{part}` is not in\n{err}");
     }
 }
@@ -100,5 +120,8 @@ fn a_log_without_a_readable_line_is_an_error() {
     files.write("access.jsonl", "[2026-11-21T12:00:00.123Z] \"GET / HTTP/1.1\" 200\n");
     let (code, _, err) = run(&["replay", "--policy", &policy, "--access-log", &log, "--map", &map]);
     assert_eq!(code, 2);
-    assert!(err.contains("no valid line; first error: ") && err.contains("access.jsonl:1: "), "{err}");
+    assert!(
+        err.contains("no valid line; first error: ") && err.contains("access.jsonl:1: "),
+        "{err}"
+    );
 }

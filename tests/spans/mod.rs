@@ -24,7 +24,9 @@ async fn a_sampled_request_creates_a_span_below_envoys_and_others_create_none() 
     let collector = Collector::start(0);
     let service = serve(&collector.url(), &[]);
     let ports = [service.grpc.port(), collector.port].map(|port| port.to_string());
-    let envoy = Envoy::start("../spans/envoy.yaml", &[("TOLLGATE", &ports[0]), ("COLLECTOR", &ports[1])]).await;
+    let envoy =
+        Envoy::start("../spans/envoy.yaml", &[("TOLLGATE", &ports[0]), ("COLLECTOR", &ports[1])])
+            .await;
     for (user, flags) in [("bob", "00"), ("ann", "01")] {
         let traceparent = format!("00-{TRACE}-{PARENT}-{flags}");
         let headers = [("traceparent", traceparent.as_bytes()), ("x-user", user.as_bytes())];
@@ -35,25 +37,44 @@ async fn a_sampled_request_creates_a_span_below_envoys_and_others_create_none() 
     let of = |spans: &[Value], service: &str| -> Vec<Value> {
         spans.iter().filter(|span| span["resource"]["service.name"] == service).cloned().collect()
     };
-    let is_whole = |spans: &Vec<Value>| of(spans, "edge").len() >= 2 && !of(spans, "tollgate").is_empty();
+    let is_whole =
+        |spans: &Vec<Value>| of(spans, "edge").len() >= 2 && !of(spans, "tollgate").is_empty();
     let spans = becomes("both send their spans", PATIENCE, all, is_whole).await;
     let own = of(&spans, "tollgate");
     assert_eq!(own.len(), 1, "{own:?}");
-    assert_eq!((&own[0]["trace"], &own[0]["attributes"]["tollgate.domain"]), (&json!(TRACE), &json!("test")));
+    assert_eq!(
+        (&own[0]["trace"], &own[0]["attributes"]["tollgate.domain"]),
+        (&json!(TRACE), &json!("test"))
+    );
     let parent = spans.iter().find(|span| span["id"] == own[0]["parent"]);
-    assert_eq!(parent.unwrap()["resource"]["service.name"], "edge", "the call as Envoy saw it: {spans:?}");
+    assert_eq!(
+        parent.unwrap()["resource"]["service.name"],
+        "edge",
+        "the call as Envoy saw it: {spans:?}"
+    );
     assert_eq!(Web::new(service.http).metric("tollgate_spans_dropped_total").await, 0);
 }
 
 #[tokio::test]
 async fn a_span_has_domain_rules_outcome_and_store_latency() {
     let collector = Collector::start(0);
-    let resource = ["--resource-attribute", "deployment.environment=test", "--otlp-header", "authorization=Bearer x"];
+    let resource = [
+        "--resource-attribute",
+        "deployment.environment=test",
+        "--otlp-header",
+        "authorization=Bearer x",
+    ];
     let service = serve(&collector.url(), &resource);
     assert_eq!(ask(&service, Some("01"), 5).await, 0);
     assert_eq!(ask(&service, None, 0).await, 0, "and who is in no trace gives none");
     assert_eq!(ask(&service, Some("01"), 1).await, 0);
-    let spans = becomes("both are sent", PATIENCE, || async { collector.spans() }, |spans| spans.len() == 2).await;
+    let spans = becomes(
+        "both are sent",
+        PATIENCE,
+        || async { collector.spans() },
+        |spans| spans.len() == 2,
+    )
+    .await;
     for (span, outcome) in spans.iter().zip(["OK", "OVER_LIMIT"]) {
         let attributes = &span["attributes"];
         assert_eq!(attributes["tollgate.outcome"], outcome);
@@ -61,8 +82,14 @@ async fn a_span_has_domain_rules_outcome_and_store_latency() {
         assert_eq!(attributes["rpc.grpc.status_code"], 0);
         let store_ns = attributes["tollgate.store_time_us"].as_u64().unwrap() * 1_000;
         assert!(store_ns <= span["length_ns"].as_u64().unwrap(), "{span}");
-        assert_eq!((&span["parent"], &span["state"], &span["kind"]), (&json!(PARENT), &json!("a=b"), &json!(2)));
-        assert_eq!(span["resource"], json!({ "service.name": "tollgate", "deployment.environment": "test" }));
+        assert_eq!(
+            (&span["parent"], &span["state"], &span["kind"]),
+            (&json!(PARENT), &json!("a=b"), &json!(2))
+        );
+        assert_eq!(
+            span["resource"],
+            json!({ "service.name": "tollgate", "deployment.environment": "test" })
+        );
         assert_eq!(span["headers"], json!({ "authorization": "Bearer x" }));
         assert!(!span.to_string().contains("ann"), "values of requests are in none: {span}");
     }
@@ -76,9 +103,18 @@ async fn over_http_the_same_spans_are_sent_on_one_connection() {
     let service = serve(&collector.url(), &flags);
     for sent in [1, 2] {
         assert_eq!(ask(&service, Some("01"), 1).await, 0);
-        let spans = becomes("it is sent", PATIENCE, || async { collector.spans() }, |spans| spans.len() == sent).await;
+        let spans = becomes(
+            "it is sent",
+            PATIENCE,
+            || async { collector.spans() },
+            |spans| spans.len() == sent,
+        )
+        .await;
         let span = &spans[sent - 1];
-        assert_eq!((&span["attributes"]["tollgate.outcome"], &span["parent"]), (&json!("OK"), &json!(PARENT)));
+        assert_eq!(
+            (&span["attributes"]["tollgate.outcome"], &span["parent"]),
+            (&json!("OK"), &json!(PARENT))
+        );
         assert_eq!(span["resource"], json!({ "service.name": "tollgate" }));
         assert_eq!(span["headers"], json!({ "authorization": "Bearer x" }));
     }
@@ -95,10 +131,13 @@ async fn over_http_spans_lost_by_a_failing_collector_are_counted_and_sending_res
     let port = collector.port;
     let mut refused = serve(&format!("{url}/elsewhere"), &["--otlp-protocol", "http/protobuf"]);
     assert_eq!(ask(&refused, Some("01"), 1).await, 0);
-    refused.process.wait_for_line("why", |line| line.contains("404 Not Found: not here").then_some(()));
+    refused
+        .process
+        .wait_for_line("why", |line| line.contains("404 Not Found: not here").then_some(()));
     let service = serve(&url, &["--otlp-protocol", "http/protobuf"]);
     assert_eq!(ask(&service, Some("01"), 1).await, 0);
-    becomes("it is sent", PATIENCE, || async { collector.spans().len() }, |spans| *spans == 1).await;
+    becomes("it is sent", PATIENCE, || async { collector.spans().len() }, |spans| *spans == 1)
+        .await;
     drop(collector);
     let web = Web::new(service.http);
     assert_eq!(ask(&service, Some("01"), 1).await, 0);
@@ -122,12 +161,15 @@ async fn prometheus_reads_the_trace_of_a_call_as_an_exemplar() {
     assert_eq!(ask(&service, Some("00"), 1).await, 0);
     prometheus.scrape(&[("tollgate", service.http, "/metrics")]);
     let found = || prometheus.exemplars("tollgate_call_duration_seconds_bucket");
-    let counted = || async { prometheus.query("tollgate_call_duration_seconds_count == 2").await.unwrap() };
+    let counted =
+        || async { prometheus.query("tollgate_call_duration_seconds_count == 2").await.unwrap() };
     becomes("both are read", PATIENCE, counted, |samples| samples.len() == 1).await;
     assert_eq!(found().await, [Value::Null; 0], "of calls that are not traced there are none");
     assert_eq!(ask(&service, Some("01"), 1).await, 0);
     let exemplars = becomes("it is read", PATIENCE, found, |exemplars| !exemplars.is_empty()).await;
-    let spans = becomes("it is sent", PATIENCE, || async { collector.spans() }, |spans| spans.len() == 1).await;
+    let spans =
+        becomes("it is sent", PATIENCE, || async { collector.spans() }, |spans| spans.len() == 1)
+            .await;
     assert_eq!(exemplars, [json!({ "trace_id": TRACE, "span_id": spans[0]["id"] })]);
     assert!(!older().await.contains("trace_id"), "the older format knows none");
 }
@@ -135,13 +177,25 @@ async fn prometheus_reads_the_trace_of_a_call_as_an_exemplar() {
 #[tokio::test]
 async fn an_undecided_call_is_an_error_and_roots_are_sampled_if_configured() {
     let collector = Collector::start(0);
-    let service = serve(&collector.url(), &["--trace-sampler", "parentbased_always_on", "--service-name", "limits"]);
+    let service = serve(
+        &collector.url(),
+        &["--trace-sampler", "parentbased_always_on", "--service-name", "limits"],
+    );
     assert_eq!(ask(&service, Some("00"), 1).await, 0);
     assert_eq!(ask(&service, None, 1).await, 0);
-    let invalid = RateLimitServiceClient::new(channel(service.grpc).await).should_rate_limit(request(vec![])).await;
+    let invalid = RateLimitServiceClient::new(channel(service.grpc).await)
+        .should_rate_limit(request(vec![]))
+        .await;
     assert_eq!(invalid.unwrap_err().code(), tonic::Code::InvalidArgument);
-    let spans = becomes("both are sent", PATIENCE, || async { collector.spans() }, |spans| spans.len() == 2).await;
-    let codes: Vec<_> = spans.iter().map(|span| span["attributes"]["rpc.grpc.status_code"].clone()).collect();
+    let spans = becomes(
+        "both are sent",
+        PATIENCE,
+        || async { collector.spans() },
+        |spans| spans.len() == 2,
+    )
+    .await;
+    let codes: Vec<_> =
+        spans.iter().map(|span| span["attributes"]["rpc.grpc.status_code"].clone()).collect();
     assert_eq!(codes, [0, 3], "that whose caller was not sampled has none");
     assert!(spans.iter().all(|span| span["parent"] == "" && span["trace"] != TRACE), "{spans:?}");
     assert!(spans.iter().all(|span| span["resource"]["service.name"] == "limits"), "{spans:?}");
@@ -173,7 +227,8 @@ async fn pending_spans_are_sent_at_exit() {
     let mut service = serve(&collector.url(), &[]);
     assert_eq!(ask(&service, Some("01"), 1).await, 0);
     service.terminate();
-    becomes("it is sent", PATIENCE, || async { collector.spans().len() }, |spans| *spans == 1).await;
+    becomes("it is sent", PATIENCE, || async { collector.spans().len() }, |spans| *spans == 1)
+        .await;
 }
 
 #[test]
@@ -203,7 +258,8 @@ async fn ask(service: &Tollgate, flags: Option<&str>, hits: u64) -> i32 {
         call.metadata_mut().insert("traceparent", traceparent.parse().unwrap());
         call.metadata_mut().insert("tracestate", "a=b".parse().unwrap());
     }
-    let answer = RateLimitServiceClient::new(channel(service.grpc).await).should_rate_limit(call).await;
+    let answer =
+        RateLimitServiceClient::new(channel(service.grpc).await).should_rate_limit(call).await;
     answer.map_or_else(|status| status.code().into(), |_| 0)
 }
 

@@ -13,8 +13,12 @@ use crate::support::web::Web;
 /// Returns the metrics exposed at `path`, without comments and response times.
 async fn shown(service: &mut Tollgate, path: &str) -> String {
     let reply = Web::new(address(&mut service.process)).get(path).await;
-    assert_eq!((reply.status, reply.header("content-type")), (200, "text/plain; version=0.0.4; charset=utf-8"));
-    let lines = reply.body.lines().filter(|line| !line.starts_with('#') && !line.contains("response_time"));
+    assert_eq!(
+        (reply.status, reply.header("content-type")),
+        (200, "text/plain; version=0.0.4; charset=utf-8")
+    );
+    let lines =
+        reply.body.lines().filter(|line| !line.starts_with('#') && !line.contains("response_time"));
     lines.collect::<Vec<_>>().join("\n")
 }
 
@@ -44,13 +48,27 @@ async fn queries_of_envoyproxy_ratelimit_dashboards_find_their_series() {
     assert!(text.contains("# TYPE ratelimit_service_rate_limit_total_hits counter\n"), "{text}");
     let times = "ratelimit_service_response_time_seconds";
     assert!(text.contains(&format!("# TYPE {times} histogram\n")), "{text}");
-    assert!(text.contains(&format!("{times}_bucket{{grpc_method=\"ShouldRateLimit\",le=\"+Inf\"}} 5\n")), "{text}");
-    assert!(!Web::new(serving.service.http).get("/metrics").await.body.contains("ratelimit_service"));
+    assert!(
+        text.contains(&format!(
+            "{times}_bucket{{grpc_method=\"ShouldRateLimit\",le=\"+Inf\"}} 5\n"
+        )),
+        "{text}"
+    );
+    assert!(
+        !Web::new(serving.service.http).get("/metrics").await.body.contains("ratelimit_service")
+    );
 }
 
 #[tokio::test]
 async fn series_of_requests_are_bounded_and_tags_are_labels() {
-    let flags = ["--stats-prometheus-listen", ":0", "--stats-prometheus-path", "/all", "--stats-max-series", "2"];
+    let flags = [
+        "--stats-prometheus-listen",
+        ":0",
+        "--stats-prometheus-path",
+        "/all",
+        "--stats-max-series",
+        "2",
+    ];
     let mut serving = serve(&[&flags[..], &["--stats-tag", "zone=b"]].concat()).await;
     for value in ["1", "2", "3", "4"] {
         serving.client.hit("each", value).await;
@@ -58,8 +76,10 @@ async fn series_of_requests_are_bounded_and_tags_are_labels() {
     }
     let port = address(&mut serving.service.process).port();
     let text = Web::new(([127, 0, 0, 1], port).into()).get("/all").await.body;
-    let hits: Vec<&str> =
-        text.lines().filter(|line| line.starts_with("ratelimit_service_rate_limit_total_hits")).collect();
+    let hits: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("ratelimit_service_rate_limit_total_hits"))
+        .collect();
     insta::assert_snapshot!(hits.join("\n"), @r#"
     ratelimit_service_rate_limit_total_hits{domain="test",key1="each_1",zone="b"} 1
     ratelimit_service_rate_limit_total_hits{domain="test",key1="other",zone="b"} 6
@@ -89,13 +109,19 @@ async fn a_mapping_file_renames_metrics_and_unsupported_parts_are_reported() {
     let files = Policies::none();
     files.write("conf.yaml", MAPPER);
     let mapper = files.file("conf.yaml");
-    let flags = ["--stats-prometheus-listen", "127.0.0.1:0", "--stats-prometheus-mapper", mapper.to_str().unwrap()];
+    let flags = [
+        "--stats-prometheus-listen",
+        "127.0.0.1:0",
+        "--stats-prometheus-mapper",
+        mapper.to_str().unwrap(),
+    ];
     let mut serving = serve(&flags).await;
     serving.client.hit("user", "ann").await;
     let warning = "conf.yaml:13: `honor_labels` is not supported and has no effect";
     serving.service.process.wait_for_line(warning, |line| line.contains(warning).then_some(()));
     let text = Web::new(address(&mut serving.service.process)).get("/metrics").await.body;
-    let is_known = |line: &&str| !line.starts_with("# HELP") && !line.starts_with("response_seconds_sum");
+    let is_known =
+        |line: &&str| !line.starts_with("# HELP") && !line.starts_with("response_seconds_sum");
     let lines: Vec<&str> = text.lines().filter(is_known).collect();
     insta::assert_snapshot!(lines.join("\n"), @r#"
     # TYPE hits counter
@@ -118,10 +144,13 @@ async fn settings_of_envoy_gateway_work_without_its_file() {
     serve.env("TOLLGATE_STATS_PROMETHEUS_MAPPER", "/etc/statsd-exporter/conf.yaml");
     let mut process = Process::start("tollgate", &mut serve);
     let shown = address(&mut process);
-    process.wait_for_line("that there is no file", |line| line.contains("using the built-in mapping").then_some(()));
+    process.wait_for_line("that there is no file", |line| {
+        line.contains("using the built-in mapping").then_some(())
+    });
     let grpc = process.wait_for_line("where it listens", |line| {
         let line: serde_json::Value = serde_json::from_str(line).ok()?;
-        (line["fields"]["protocol"] == "grpc").then(|| line["fields"]["address"].as_str().unwrap().parse().unwrap())
+        (line["fields"]["protocol"] == "grpc")
+            .then(|| line["fields"]["address"].as_str().unwrap().parse().unwrap())
     });
     assert!(Client::connect(grpc).await.hit("user", "ann").await);
     let text = Web::new(([127, 0, 0, 1], shown.port()).into()).get("/metrics").await.body;

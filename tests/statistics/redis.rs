@@ -13,12 +13,20 @@ async fn connections_remembered_denials_and_failures_are_counted() {
     let redis = Redis::start().await;
     let policies = Policies::of(POLICY);
     let url = redis.url();
-    let store = ["--store", &url, "--store-timeout", "15s", "--deny-cache-max", "60s", "--replicas", "1"];
-    let flags = [&store[..], &["--workers", "1", "--stats-prometheus-listen", "127.0.0.1:0"]].concat();
+    let store =
+        ["--store", &url, "--store-timeout", "15s", "--deny-cache-max", "60s", "--replicas", "1"];
+    let flags =
+        [&store[..], &["--workers", "1", "--stats-prometheus-listen", "127.0.0.1:0"]].concat();
     let mut service = Tollgate::serve_with(policies.path(), &flags);
     let web = Web::new(super::address(&mut service.process));
     let public = Web::new(service.http);
-    becomes("the service is ready", PATIENCE, || public.get("/readyz"), |reply| reply.status == 200).await;
+    becomes(
+        "the service is ready",
+        PATIENCE,
+        || public.get("/readyz"),
+        |reply| reply.status == 200,
+    )
+    .await;
     let client = Client::connect(service.grpc).await;
     for expected in [true, true, false, false, false] {
         assert_eq!(client.hit("user", "ann").await, expected);

@@ -29,7 +29,8 @@ impl Udp {
         let mut lines = Vec::new();
         let mut packet = [0; 65_536];
         while let Ok(length) = self.0.recv(&mut packet) {
-            lines.extend(std::str::from_utf8(&packet[..length]).unwrap().lines().map(str::to_owned));
+            lines
+                .extend(std::str::from_utf8(&packet[..length]).unwrap().lines().map(str::to_owned));
         }
         lines
     }
@@ -52,7 +53,8 @@ async fn all_counts_are_sent_at_exit_at_the_latest() {
     own_limit(&serving.client, "10.0.0.1").await;
     assert_eq!(serving.service.terminate().code(), Some(0));
     let lines = statsd.lines();
-    let counters: Vec<String> = counters(&lines).iter().map(|(name, count)| format!("{name} {count}")).collect();
+    let counters: Vec<String> =
+        counters(&lines).iter().map(|(name, count)| format!("{name} {count}")).collect();
     insta::assert_snapshot!(counters.join("\n"), @r"
     ratelimit.service.config_load_success 1
     ratelimit.service.rate_limit.elsewhere.domain_not_found 1
@@ -66,8 +68,12 @@ async fn all_counts_are_sent_at_exit_at_the_latest() {
     ratelimit.service.rate_limit.test.user.within_limit 2
     ratelimit_server.ShouldRateLimit.total_requests 6
     ");
-    let times = lines.iter().filter(|line| line.starts_with("ratelimit_server.ShouldRateLimit.response_time:"));
-    let ms = times.map(|line| line.split_once(':').unwrap().1.strip_suffix("|ms").unwrap().parse::<f64>().unwrap());
+    let times = lines
+        .iter()
+        .filter(|line| line.starts_with("ratelimit_server.ShouldRateLimit.response_time:"));
+    let ms = times.map(|line| {
+        line.split_once(':').unwrap().1.strip_suffix("|ms").unwrap().parse::<f64>().unwrap()
+    });
     let ms: Vec<f64> = ms.collect();
     assert!(ms.len() == 6 && ms.iter().all(|ms| (0.0..20_000.0).contains(ms)), "{ms:?}");
     assert!(lines.contains(&"ratelimit.localcache.hitCount:0|g".to_owned()), "{lines:#?}");
@@ -80,7 +86,9 @@ async fn counters_are_sent_as_increments() {
     let name = "ratelimit.service.rate_limit.test.user.total_hits:1|c";
     for _ in 0..2 {
         serving.client.hit("user", "ann").await;
-        eventually("the hit is told", PATIENCE, || statsd.lines().iter().any(|line| line == name).then_some(()));
+        eventually("the hit is told", PATIENCE, || {
+            statsd.lines().iter().any(|line| line == name).then_some(())
+        });
     }
 }
 
@@ -118,7 +126,9 @@ async fn tags_and_rewrites_are_read_from_the_environment() {
     command.env("TOLLGATE_STATSD_REWRITE", "^none$\nx\n\n^(.*)_load_success$\n$1\nfine:yes");
     let _process = crate::support::process::Process::start("tollgate", &mut command);
     let line = "ratelimit.service.config:1|c|#fine:yes,app:x,zone:b";
-    eventually("the rewritten line", PATIENCE, || statsd.lines().iter().any(|told| told == line).then_some(()));
+    eventually("the rewritten line", PATIENCE, || {
+        statsd.lines().iter().any(|told| told == line).then_some(())
+    });
 }
 
 #[tokio::test]
@@ -129,10 +139,9 @@ async fn a_late_or_restarted_server_receives_all_counts_and_is_logged_once() {
     let url = format!("tcp://{address}");
     let mut serving = serve(&["--statsd", &url, "--stats-interval", "20ms"]).await;
     assert!(serving.client.hit("user", "ann").await);
-    serving
-        .service
-        .process
-        .wait_for_line("that nobody is there", |line| line.contains("StatsD unreachable").then_some(()));
+    serving.service.process.wait_for_line("that nobody is there", |line| {
+        line.contains("StatsD unreachable").then_some(())
+    });
     for hits in [1, 2] {
         let server = TcpListener::bind(address).unwrap();
         let stream = server.accept().unwrap().0;
@@ -143,11 +152,14 @@ async fn a_late_or_restarted_server_receives_all_counts_and_is_logged_once() {
         assert!(lines.any(|line| line == name), "the hit number {hits} is told");
         drop(lines);
         drop(stream);
-        let complaints = || serving.service.process.log().iter().filter(|line| line.contains("unreachable")).count();
+        let complaints = || {
+            serving.service.process.log().iter().filter(|line| line.contains("unreachable")).count()
+        };
         eventually("the loss is told", PATIENCE, || (complaints() == hits + 1).then_some(()));
         serving.client.hit("user", "ann").await;
     }
-    let complaints = serving.service.process.log().iter().filter(|line| line.contains("unreachable")).count();
+    let complaints =
+        serving.service.process.log().iter().filter(|line| line.contains("unreachable")).count();
     assert_eq!(complaints, 3, "one a loss, however many intervals it lasts");
 }
 
@@ -181,7 +193,8 @@ fn all_invalid_settings_are_reported_together() {
         ("--stats-prometheus-path", "metrics"),
     ];
     let flags = wrong.into_iter().flat_map(|(flag, value)| [flag, value]);
-    let policy = ["serve", "--policy", policies.path().to_str().unwrap(), "--statsd-rewrite", "(", "a", "b"];
+    let policy =
+        ["serve", "--policy", policies.path().to_str().unwrap(), "--statsd-rewrite", "(", "a", "b"];
     let ended = output(policy.into_iter().chain(crate::support::tollgate::quiet(&[])).chain(flags));
     let text = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert_eq!(ended.status.code(), Some(1));
@@ -195,6 +208,7 @@ fn without_statistics_nothing_is_started() {
     let policies = Policies::of(&daily("user", 5));
     let service = Tollgate::serve(policies.path());
     let threads = std::fs::read_dir(format!("/proc/{}/task", service.process.id())).unwrap();
-    let names = threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("comm")).unwrap());
+    let names =
+        threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("comm")).unwrap());
     assert!(!names.into_iter().any(|name| name.trim() == "statsd"));
 }

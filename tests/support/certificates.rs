@@ -4,7 +4,9 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+};
 
 /// A certificate authority that only explicitly configured clients trust.
 pub(crate) struct Authority {
@@ -66,7 +68,8 @@ impl Pair {
 
     /// Creates a self-signed certificate with a P-521 key.
     pub(crate) fn p521() -> Self {
-        let key = openssl(&["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-521"], "");
+        let key =
+            openssl(&["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-521"], "");
         let own = ["req", "-x509", "-key", "/dev/stdin", "-subj", "/CN=localhost", "-days", "1"];
         Self { certificate: openssl(&own, &key), key }
     }
@@ -85,7 +88,8 @@ pub(crate) fn files(folder: &Path) -> [PathBuf; 2] {
 
 fn openssl(arguments: &[&str], input: &str) -> String {
     let mut command = Command::new("openssl");
-    let command = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let command =
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut openssl = command.spawn().unwrap();
     openssl.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let output = openssl.wait_with_output().unwrap();

@@ -88,7 +88,8 @@ fn write(files: &TempDir, content: &Value) {
 fn run(files: &TempDir, port: u16, flags: &[String]) -> (Process, u16) {
     let mut command = Command::new(python());
     command.arg(root().join("tests/xds/control_plane.py")).arg(files.path().join("snapshot.json"));
-    let mut process = Process::start("control plane", command.args(["--port", &port.to_string()]).args(flags));
+    let mut process =
+        Process::start("control plane", command.args(["--port", &port.to_string()]).args(flags));
     let port = process.wait_for_line("where it listens", |line| {
         let facts: Value = serde_json::from_str(line).ok()?;
         (facts["event"] == "listening").then(|| facts["port"].as_u64().unwrap())
@@ -98,6 +99,9 @@ fn run(files: &TempDir, port: u16, flags: &[String]) -> (Process, u16) {
 
 pub(crate) fn python() -> PathBuf {
     let python = root().join(".venv/bin/python");
-    assert!(python.exists(), "these tests need packages of Python: run `tests/run` once, which installs them in .venv");
+    assert!(
+        python.exists(),
+        "these tests need packages of Python: run `tests/run` once, which installs them in .venv"
+    );
     python
 }

@@ -52,14 +52,25 @@ impl Envoy {
         });
         let admin = Web::new(admin);
         let edge = becomes("envoy listens", PATIENCE, || listener(&admin), Option::is_some).await;
-        Self { edge: Web::new(edge.unwrap()), admin, _upstream: upstream, _process: process, _files: files }
+        Self {
+            edge: Web::new(edge.unwrap()),
+            admin,
+            _upstream: upstream,
+            _process: process,
+            _files: files,
+        }
     }
 
     /// Returns one of Envoy's own counters.
     pub(crate) async fn counter(&self, name: &str) -> u64 {
         let stats = self.admin.get(&format!("/stats?format=json&filter=^{name}$")).await.body;
         let stats: Value = serde_json::from_str(&stats).unwrap();
-        stats["stats"].as_array().unwrap().iter().find_map(|stat| stat["value"].as_u64()).unwrap_or_default()
+        stats["stats"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find_map(|stat| stat["value"].as_u64())
+            .unwrap_or_default()
     }
 }
 
@@ -68,16 +79,21 @@ async fn listener(admin: &Web) -> Option<SocketAddr> {
     if admin.get("/ready").await.status != 200 {
         return None;
     }
-    let listeners: Value = serde_json::from_str(&admin.get("/listeners?format=json").await.body).unwrap();
-    let edge = listeners["listener_statuses"].as_array()?.iter().find(|listener| listener["name"] == "edge")?;
+    let listeners: Value =
+        serde_json::from_str(&admin.get("/listeners?format=json").await.body).unwrap();
+    let edge = listeners["listener_statuses"]
+        .as_array()?
+        .iter()
+        .find(|listener| listener["name"] == "edge")?;
     let address = &edge["local_address"]["socket_address"];
     let port = u16::try_from(address["port_value"].as_u64()?).ok().filter(|port| *port > 0)?;
     Some((address["address"].as_str()?.parse::<std::net::IpAddr>().ok()?, port).into())
 }
 
 fn filled(template: &str, values: &[(&str, &str)]) -> String {
-    let text =
-        values.iter().fold(template.to_owned(), |text, (name, value)| text.replace(&format!("${{{name}}}"), value));
+    let text = values.iter().fold(template.to_owned(), |text, (name, value)| {
+        text.replace(&format!("${{{name}}}"), value)
+    });
     let left = text.lines().find(|line| line.contains("${") && !line.trim_start().starts_with('#'));
     assert_eq!(left, None, "a place is not filled in");
     text
@@ -89,7 +105,9 @@ pub(crate) fn binary() -> PathBuf {
     let left_by_run = root().join(".venv/bin/envoy");
     let named = std::env::var_os("TOLLGATE_ENVOY").map(PathBuf::from);
     let binary = named.or_else(|| left_by_run.exists().then_some(left_by_run));
-    binary.expect("these tests need Envoy: run `tests/run` once, which installs it in .venv and runs them")
+    binary.expect(
+        "these tests need Envoy: run `tests/run` once, which installs it in .venv and runs them",
+    )
 }
 
 /// Returns the root of the repository.

@@ -51,7 +51,9 @@ pub(crate) fn headers(path: &str) -> Vec<u8> {
 /// Encodes a header list in HPACK without tables, in this order. Values may have any bytes and
 /// length.
 pub(crate) fn fields(list: &[(&str, &[u8])]) -> Vec<u8> {
-    let literal = |(name, value): &(&str, &[u8])| [&[0], &string(name.as_bytes())[..], &string(value)].concat();
+    let literal = |(name, value): &(&str, &[u8])| {
+        [&[0], &string(name.as_bytes())[..], &string(value)].concat()
+    };
     list.iter().flat_map(literal).collect()
 }
 
@@ -84,7 +86,9 @@ impl Http2 {
         Self(TcpStream::connect(address).await.unwrap())
     }
 
-    pub(crate) fn into_split(self) -> (tokio::net::tcp::OwnedReadHalf, tokio::net::tcp::OwnedWriteHalf) {
+    pub(crate) fn into_split(
+        self,
+    ) -> (tokio::net::tcp::OwnedReadHalf, tokio::net::tcp::OwnedWriteHalf) {
         self.0.into_split()
     }
 
@@ -164,7 +168,9 @@ impl Http2 {
     /// Answers frames until the connection is closed, and returns their types.
     pub(crate) async fn frames_until_the_end(&mut self) -> Vec<u8> {
         let mut frames = Vec::new();
-        while let Some(frame) = tokio::time::timeout(PATIENCE, self.answer_frame()).await.expect("it is closed") {
+        while let Some(frame) =
+            tokio::time::timeout(PATIENCE, self.answer_frame()).await.expect("it is closed")
+        {
             frames.push(frame);
         }
         frames

@@ -112,7 +112,8 @@ impl Load {
         let ended = Arc::<AtomicBool>::default();
         let is_over = Arc::clone(&ended);
         let callers = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(call_until(service, questions, begun, &is_over))
         });
         Self { begun, ended, callers, alone: None }
@@ -138,7 +139,12 @@ impl Load {
     }
 }
 
-async fn call_until(service: SocketAddr, questions: Questions, begun: Instant, is_over: &AtomicBool) -> Calls {
+async fn call_until(
+    service: SocketAddr,
+    questions: Questions,
+    begun: Instant,
+    is_over: &AtomicBool,
+) -> Calls {
     // One for each worker of the service, on a machine with two cores.
     let clients = [Client::connect(service).await, Client::connect(service).await];
     let calls = Arc::<Mutex<Vec<Call>>>::default();
@@ -152,7 +158,9 @@ async fn call_until(service: SocketAddr, questions: Questions, begun: Instant, i
         if looked - before > STALL {
             stalls.push((before, looked));
         }
-        let due = usize::try_from(first.elapsed().as_micros() * u128::from(questions.rate) / 1_000_000).unwrap();
+        let due =
+            usize::try_from(first.elapsed().as_micros() * u128::from(questions.rate) / 1_000_000)
+                .unwrap();
         // Skip calls that a stalled machine has missed: a burst after a stall is not a steady load.
         sent = sent.max(due.saturating_sub(20));
         while sent < due {
@@ -179,7 +187,9 @@ async fn call_until(service: SocketAddr, questions: Questions, begun: Instant, i
     }
     under_way.join_all().await;
     let mut calls = std::mem::take(&mut *calls.lock().unwrap());
-    let is_clear = |call: &Call| stalls.iter().all(|(from, to)| call.at + call.took < *from || call.at > *to + STALL);
+    let is_clear = |call: &Call| {
+        stalls.iter().all(|(from, to)| call.at + call.took < *from || call.at > *to + STALL)
+    };
     calls.retain(is_clear);
     Calls { calls, stalled: stalls.iter().map(|(from, to)| *to - *from).sum() }
 }
@@ -266,7 +276,8 @@ impl Call {
 impl Summary {
     /// Returns the percentage of failed calls.
     pub(crate) fn percent_failed(&self) -> f64 {
-        100.0 * f64::from(u32::try_from(self.errors).unwrap()) / f64::from(u32::try_from(self.calls.max(1)).unwrap())
+        100.0 * f64::from(u32::try_from(self.errors).unwrap())
+            / f64::from(u32::try_from(self.calls.max(1)).unwrap())
     }
 
     /// Returns the end of the outage; 0 if there was none.
@@ -278,7 +289,11 @@ impl Summary {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { calls, admitted, errors, median, p99, p999, longest, .. } = self;
-        write!(f, "{calls} calls, {admitted} admitted, {errors} errors ({:.2} %)", self.percent_failed())?;
+        write!(
+            f,
+            "{calls} calls, {admitted} admitted, {errors} errors ({:.2} %)",
+            self.percent_failed()
+        )?;
         if let Some((first, last)) = self.outage {
             write!(f, " in {:?} from {first:?} to {last:?}", last - first)?;
         }

@@ -5,6 +5,7 @@ pub(crate) mod control_plane;
 pub(crate) mod envoy;
 pub(crate) mod http2;
 pub(crate) mod load;
+pub(crate) mod model;
 pub(crate) mod policy;
 pub(crate) mod process;
 pub(crate) mod prometheus;
@@ -53,7 +54,10 @@ pub(crate) async fn becomes<T: Debug, F: Future<Output = T>>(
         if is_right(&answer) {
             return answer;
         }
-        assert!(begun.elapsed() < within, "{what}: not within {within:?}, the last answer was {answer:?}");
+        assert!(
+            begun.elapsed() < within,
+            "{what}: not within {within:?}, the last answer was {answer:?}"
+        );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

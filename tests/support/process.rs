@@ -21,7 +21,8 @@ impl Process {
     /// Starts `command` and collects its standard error from then on.
     pub(crate) fn start(name: &'static str, command: &mut Command) -> Self {
         let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("{name} cannot be started: {error}"));
+        let mut child =
+            command.spawn().unwrap_or_else(|error| panic!("{name} cannot be started: {error}"));
         let log = Arc::<Mutex<Vec<String>>>::default();
         let stderr = child.stderr.take().unwrap();
         let lines = Arc::clone(&log);
@@ -49,7 +50,12 @@ impl Process {
         eventually(&format!("{} says {what}", self.name), PATIENCE, || {
             let found = self.log().iter().find_map(|line| read(line));
             let ended = self.child.try_wait().unwrap();
-            assert!(found.is_some() || ended.is_none(), "{} ended: {ended:?}\n{}", self.name, self.log().join("\n"));
+            assert!(
+                found.is_some() || ended.is_none(),
+                "{} ended: {ended:?}\n{}",
+                self.name,
+                self.log().join("\n")
+            );
             found
         })
     }

@@ -38,14 +38,26 @@ impl Prometheus {
         std::fs::write(file("prometheus.yaml"), CONFIGURATION).unwrap();
         write_targets(files.path(), &[]);
         let mut command = Command::new("prometheus");
-        command.arg("--config.file").arg(file("prometheus.yaml")).arg("--storage.tsdb.path").arg(file("data"));
-        command.args(["--web.listen-address", "127.0.0.1:0", "--enable-feature", "exemplar-storage"]);
+        command
+            .arg("--config.file")
+            .arg(file("prometheus.yaml"))
+            .arg("--storage.tsdb.path")
+            .arg(file("data"));
+        command.args([
+            "--web.listen-address",
+            "127.0.0.1:0",
+            "--enable-feature",
+            "exemplar-storage",
+        ]);
         let mut process = Process::start("prometheus", &mut command);
         let address = process.wait_for_line("where it listens", |line| {
-            line.contains("Listening on").then(|| line.rsplit_once("address=").unwrap().1.parse().unwrap())
+            line.contains("Listening on")
+                .then(|| line.rsplit_once("address=").unwrap().1.parse().unwrap())
         });
         // It listens before it serves requests.
-        process.wait_for_line("that it is ready", |line| line.contains("Server is ready").then_some(()));
+        process.wait_for_line("that it is ready", |line| {
+            line.contains("Server is ready").then_some(())
+        });
         Self { web: Web::new(address), files, _process: process }
     }
 
@@ -65,7 +77,8 @@ impl Prometheus {
     /// Returns the labels of all exemplars of the series that a query selects.
     pub(crate) async fn exemplars(&self, query: &str) -> Vec<Value> {
         let always = "start=2020-01-01T00:00:00Z&end=2100-01-01T00:00:00Z";
-        let answer = self.ask(&format!("/api/v1/query_exemplars?{always}&query={}", escaped(query))).await;
+        let answer =
+            self.ask(&format!("/api/v1/query_exemplars?{always}&query={}", escaped(query))).await;
         let series = answer["data"].as_array().unwrap_or_else(|| panic!("{query}: {answer}"));
         let exemplars = series.iter().flat_map(|series| series["exemplars"].as_array().unwrap());
         exemplars.map(|exemplar| exemplar["labels"].clone()).collect()
@@ -81,7 +94,8 @@ impl Prometheus {
 
     async fn ask(&self, path: &str) -> Value {
         let reply = self.web.get(path).await;
-        serde_json::from_str(&reply.body).unwrap_or_else(|error| panic!("{path}: {error}: {}", reply.body))
+        serde_json::from_str(&reply.body)
+            .unwrap_or_else(|error| panic!("{path}: {error}: {}", reply.body))
     }
 }
 

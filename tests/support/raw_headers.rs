@@ -80,7 +80,9 @@ impl RawHeaders {
         writes: Writes,
     ) -> Result<(String, Option<RateLimitResponse>), h2::Error> {
         *self.header_block.lock().unwrap() = header_block(authority);
-        tokio::time::timeout(PATIENCE, self.exchange(request, writes)).await.expect("the call is answered or refused")
+        tokio::time::timeout(PATIENCE, self.exchange(request, writes))
+            .await
+            .expect("the call is answered or refused")
     }
 
     async fn exchange(
@@ -113,8 +115,10 @@ impl RawHeaders {
 
 fn header_block(authority: &[(&str, &[u8])]) -> Vec<u8> {
     // Pseudo-headers precede all others (RFC 9113, 8.3).
-    let (pseudo, regular): (Vec<_>, Vec<_>) = authority.iter().copied().partition(|(name, _)| name.starts_with(':'));
-    let before: [(&str, &[u8]); 3] = [(":method", b"POST"), (":scheme", b"http"), (":path", PATH.as_bytes())];
+    let (pseudo, regular): (Vec<_>, Vec<_>) =
+        authority.iter().copied().partition(|(name, _)| name.starts_with(':'));
+    let before: [(&str, &[u8]); 3] =
+        [(":method", b"POST"), (":scheme", b"http"), (":path", PATH.as_bytes())];
     let after: [(&str, &[u8]); 2] = [("te", b"trailers"), ("content-type", b"application/grpc")];
     fields(&[&before[..], &pseudo, &regular, &after].concat())
 }
@@ -139,7 +143,11 @@ async fn relay(
         client.read_exact(&mut body).await?;
         let is_headers = kind == HEADERS;
         if is_headers {
-            assert_eq!(flags & END_HEADERS, END_HEADERS, "the list that is replaced fits into one frame");
+            assert_eq!(
+                flags & END_HEADERS,
+                END_HEADERS,
+                "the list that is replaced fits into one frame"
+            );
             body = header_block.lock().unwrap().clone();
         }
         let flags = if is_headers { flags & (END_HEADERS | END_STREAM) } else { flags };

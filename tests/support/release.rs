@@ -9,14 +9,24 @@ pub(crate) fn release(command: &[&str], arguments: &[&str]) -> String {
     let mut cargo = Command::new(env!("CARGO"));
     // Variables that cargo sets for this test would change the inputs of build scripts, and trigger
     // a full rebuild.
-    let is_set_by_cargo =
-        |name: &str| ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"].iter().any(|begin| name.starts_with(begin));
+    let is_set_by_cargo = |name: &str| {
+        ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"].iter().any(|begin| name.starts_with(begin))
+    };
     for (name, _) in std::env::vars().filter(|(name, _)| is_set_by_cargo(name)) {
         cargo.env_remove(name);
     }
-    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).args(&command[..1]).args(["--locked", "--profile", "release"]);
-    let Output { status, stdout, stderr } = cargo.args(&command[1..]).args(arguments).output().unwrap();
-    assert!(status.success(), "{command:?} {arguments:?}: {status}\n{}", String::from_utf8_lossy(&stderr));
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).args(&command[..1]).args([
+        "--locked",
+        "--profile",
+        "release",
+    ]);
+    let Output { status, stdout, stderr } =
+        cargo.args(&command[1..]).args(arguments).output().unwrap();
+    assert!(
+        status.success(),
+        "{command:?} {arguments:?}: {status}\n{}",
+        String::from_utf8_lossy(&stderr)
+    );
     String::from_utf8(stdout).unwrap()
 }
 

@@ -31,7 +31,10 @@ impl Client {
     }
 
     pub(crate) async fn ask(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
-        Ok(RateLimitServiceClient::new(self.0.clone()).should_rate_limit(request).await?.into_inner())
+        Ok(RateLimitServiceClient::new(self.0.clone())
+            .should_rate_limit(request)
+            .await?
+            .into_inner())
     }
 
     /// Sends a request with a timeout, as Envoy does.
@@ -44,7 +47,10 @@ impl Client {
         if let Some(timeout) = timeout {
             request.set_timeout(timeout);
         }
-        Ok(RateLimitServiceClient::new(self.0.clone()).should_rate_limit(request).await?.into_inner())
+        Ok(RateLimitServiceClient::new(self.0.clone())
+            .should_rate_limit(request)
+            .await?
+            .into_inner())
     }
 
     /// Begins a call without sending its message. The call is pending at the service when this
@@ -99,7 +105,10 @@ impl UnderWay {
     }
 
     /// Sends the message, and waits for the response.
-    pub(crate) async fn finish(self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
+    pub(crate) async fn finish(
+        self,
+        request: RateLimitRequest,
+    ) -> Result<RateLimitResponse, Status> {
         let _ = self.question.send(request);
         self.answer.await.unwrap()
     }
@@ -111,7 +120,8 @@ async fn call(
 ) -> Result<RateLimitResponse, Status> {
     let mut grpc = tonic::client::Grpc::new(channel);
     grpc.ready().await.unwrap();
-    let path = PathAndQuery::from_static("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
+    let path =
+        PathAndQuery::from_static("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
     let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
     Ok(grpc.client_streaming(tonic::Request::new(messages), path, codec).await?.into_inner())
 }

@@ -52,14 +52,22 @@ impl Secure {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap()).unwrap();
         let by_name =
-            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build().unwrap();
-        let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
-        let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyName(by_name)));
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+                .build()
+                .unwrap();
+        let builder =
+            ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
+        let builder =
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyName(by_name)));
         let mut config = match pair {
             Some(pair) => {
-                let chain = vec![CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()];
+                let chain =
+                    vec![CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()];
                 builder
-                    .with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap())
+                    .with_client_auth_cert(
+                        chain,
+                        PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap(),
+                    )
                     .unwrap()
             }
             None => builder.with_no_client_auth(),
@@ -79,14 +87,18 @@ impl Secure {
     pub(crate) async fn connect(&self, address: SocketAddr) -> io::Result<TlsStream<TcpStream>> {
         let name = ServerName::try_from("nobody").unwrap();
         let stream = TcpStream::connect(address).await?;
-        let stream = TlsConnector::from(Arc::new(self.config.clone())).connect(name, stream).await?;
+        let stream =
+            TlsConnector::from(Arc::new(self.config.clone())).connect(name, stream).await?;
         let shown = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
         self.seen.lock().unwrap().push(shown);
         Ok(stream)
     }
 
     /// Connects a client of the rate limit service.
-    pub(crate) async fn client(&self, address: SocketAddr) -> Result<Client, tonic::transport::Error> {
+    pub(crate) async fn client(
+        &self,
+        address: SocketAddr,
+    ) -> Result<Client, tonic::transport::Error> {
         self.channel(address).await.map(Client::over)
     }
 
@@ -103,10 +115,17 @@ impl Secure {
     /// Returns `true` if requests are answered.
     pub(crate) async fn is_let_in(&self, address: SocketAddr) -> bool {
         let Ok(client) = self.client(address).await else { return false };
-        client.ask(super::rls::request(vec![super::rls::descriptor(&[("user", "ann")])])).await.is_ok()
+        client
+            .ask(super::rls::request(vec![super::rls::descriptor(&[("user", "ann")])]))
+            .await
+            .is_ok()
     }
 
-    async fn channel(&self, address: SocketAddr) -> Result<Channel, tonic::transport::Error> {
+    /// Connects a channel of tonic.
+    pub(crate) async fn channel(
+        &self,
+        address: SocketAddr,
+    ) -> Result<Channel, tonic::transport::Error> {
         let connect = || {
             let this = self.clone();
             tower::service_fn(move |_| {

@@ -51,7 +51,9 @@ impl Tollgate {
     pub(crate) fn serve_as(command: &mut Command, flags: &[&str]) -> Self {
         let mut process = Process::start("tollgate", command.args(quiet(flags)).args(flags));
         let address = |process: &mut Process, protocol: &str| {
-            process.wait_for_line(&format!("where it listens for {protocol}"), |line| listening(line, protocol))
+            process.wait_for_line(&format!("where it listens for {protocol}"), |line| {
+                listening(line, protocol)
+            })
         };
         let grpc = address(&mut process, "grpc");
         let http = address(&mut process, "http");
@@ -83,7 +85,9 @@ pub(crate) fn command_of<S: AsRef<OsStr>>(
     arguments: impl IntoIterator<Item = S>,
 ) -> Command {
     let mut command = Command::new(program);
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TOLLGATE_")) {
+    for (name, _) in
+        std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TOLLGATE_"))
+    {
         command.env_remove(name);
     }
     command.args(arguments);
@@ -106,7 +110,11 @@ pub(crate) fn quiet(given: &[&str]) -> Vec<&'static str> {
         ("--drain-delay", "0s"),
         ("--drain-timeout", "10s"),
     ];
-    defaults.into_iter().filter(|(flag, _)| !given.contains(flag)).flat_map(|(flag, value)| [flag, value]).collect()
+    defaults
+        .into_iter()
+        .filter(|(flag, _)| !given.contains(flag))
+        .flat_map(|(flag, value)| [flag, value])
+        .collect()
 }
 
 fn listening(line: &str, protocol: &str) -> Option<SocketAddr> {

@@ -32,6 +32,7 @@ impl Drop for Upstream {
 
 /// Copies header `x-answer-tokens` of the request to `x-tokens` of the response.
 async fn answer(request: HeaderMap) -> (HeaderMap, &'static str) {
-    let tokens = request.get("x-answer-tokens").map(|tokens| ("x-tokens".parse().unwrap(), tokens.clone()));
+    let tokens =
+        request.get("x-answer-tokens").map(|tokens| ("x-tokens".parse().unwrap(), tokens.clone()));
     (tokens.into_iter().collect(), "upstream\n")
 }

@@ -46,7 +46,8 @@ impl Web {
 
     /// Sends a GET request with headers, whose values may be any bytes that HTTP permits.
     pub(crate) async fn get_with(&self, path: &str, headers: &[(&'static str, &[u8])]) -> Reply {
-        let mut request = Request::get(format!("http://{}{path}", self.server)).body(Full::default()).unwrap();
+        let mut request =
+            Request::get(format!("http://{}{path}", self.server)).body(Full::default()).unwrap();
         for (name, value) in headers {
             request.headers_mut().append(*name, HeaderValue::from_bytes(value).unwrap());
         }
@@ -55,7 +56,8 @@ impl Web {
 
     /// Sends a request with any method and a body.
     pub(crate) async fn send(&self, method: &str, path: &str, body: impl Into<Bytes>) -> Reply {
-        let request = Request::builder().method(method).uri(format!("http://{}{path}", self.server));
+        let request =
+            Request::builder().method(method).uri(format!("http://{}{path}", self.server));
         self.ask(request.body(Full::new(body.into())).unwrap()).await
     }
 
@@ -67,7 +69,8 @@ impl Web {
         headers: &[(&'static str, &str)],
         body: impl Into<Bytes>,
     ) -> Reply {
-        let mut request = Request::builder().method(method).uri(format!("http://{}{path}", self.server));
+        let mut request =
+            Request::builder().method(method).uri(format!("http://{}{path}", self.server));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -78,13 +81,19 @@ impl Web {
         let response = self.client.request(request).await.unwrap();
         let (head, body) = response.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
-        Reply { status: head.status.as_u16(), headers: head.headers, body: String::from_utf8_lossy(&body).into_owned() }
+        Reply {
+            status: head.status.as_u16(),
+            headers: head.headers,
+            body: String::from_utf8_lossy(&body).into_owned(),
+        }
     }
 
     /// Returns a metric by its exposed name, including labels and `_total`; 0 if it is not exposed.
     pub(crate) async fn metric(&self, name: &str) -> u64 {
         let body = self.get("/metrics").await.body;
-        let mut values = body.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        let mut values = body
+            .lines()
+            .filter_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
         values.next().unwrap_or_default()
     }
 

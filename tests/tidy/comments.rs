@@ -2,8 +2,8 @@
 
 /// Words that open a doc comment without a verb or the thing that it documents.
 const OPENINGS: [&str; 14] = [
-    "What", "Whether", "Who", "Whom", "Whose", "That", "Those", "These", "How", "When", "Where", "Which", "Says",
-    "Tells",
+    "What", "Whether", "Who", "Whom", "Whose", "That", "Those", "These", "How", "When", "Where",
+    "Which", "Says", "Tells",
 ];
 /// Maximum columns of a line that is a comment.
 const MAX_COLUMNS: usize = 100;
@@ -40,19 +40,24 @@ pub(super) fn faults(path: &str, text: &str) -> Vec<String> {
 
 /// Returns the words that occur too often in the comments of Rust files.
 pub(super) fn frequent<'a>(texts: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
-    let comments = || texts.clone().flat_map(str::lines).filter(|line| line.trim_start().starts_with("//"));
+    let comments =
+        || texts.clone().flat_map(str::lines).filter(|line| line.trim_start().starts_with("//"));
     let lines = comments().count();
     let mut frequent = Vec::new();
     for (group, most) in RARE {
         let is_of_group = |word: &&str| group.iter().any(|rare| rare.eq_ignore_ascii_case(word));
         let count = comments().flat_map(words).filter(is_of_group).count();
         if count * 1_000 > most * lines {
-            frequent.push(format!("{count} times {} in {lines} comment lines, at most {most} in 1,000", group[0]));
+            frequent.push(format!(
+                "{count} times {} in {lines} comment lines, at most {most} in 1,000",
+                group[0]
+            ));
         }
     }
     frequent
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|letter: char| !letter.is_alphanumeric() && letter != '_').filter(|word| !word.is_empty())
+    text.split(|letter: char| !letter.is_alphanumeric() && letter != '_')
+        .filter(|word| !word.is_empty())
 }

@@ -7,7 +7,7 @@ pub(super) struct Row {
     pub(super) place: &'static str,
     /// Other modules, from rows above this one only; `store::Store` permits only this item.
     pub(super) rooms: &'static str,
-    /// Crates, and items of [`OUTSIDE`](super::OUTSIDE).
+    /// Crates, and items of [`OUTSIDE`](super::modules::OUTSIDE).
     pub(super) foreign: &'static str,
 }
 
@@ -15,21 +15,35 @@ pub(super) struct Row {
 /// anything.
 pub(super) const HOUSE: &[Row] = &[
     // Values: no clock, IO, lock, async, serde.
-    Row { place: "algorithm", rooms: "", foreign: "smallvec thiserror" },
+    Row { place: "algorithm", rooms: "", foreign: "hashbrown smallvec thiserror" },
     Row { place: "algorithm/calendar", rooms: "", foreign: "jiff" },
-    Row { place: "descriptor", rooms: "algorithm", foreign: "foldhash sha2 smallvec std::sync::LazyLock" },
+    Row {
+        place: "descriptor",
+        rooms: "algorithm",
+        foreign: "foldhash sha2 smallvec std::sync::OnceLock",
+    },
     Row { place: "descriptor/keyed", rooms: "", foreign: "hmac" },
     Row { place: "printable", rooms: "", foreign: "" },
+    Row { place: "yaml", rooms: "printable", foreign: "granit_parser serde_json strsim" },
+    // Deletable: what stands in for the statistics of envoyproxy/ratelimit.
+    Row {
+        place: "statistics",
+        rooms: "",
+        foreign: "foldhash parking_lot smallvec std::sync std::time::Instant",
+    },
+    Row { place: "statistics/mapping", rooms: "yaml", foreign: "regex" },
+    Row {
+        place: "statistics/statsd",
+        rooms: "",
+        foreign: "regex std::io std::net std::thread tracing",
+    },
     Row {
         place: "telemetry",
-        rooms: "",
+        rooms: "statistics",
         foreign: "parking_lot prometheus_client std::io std::sync tracing_subscriber",
     },
-    Row { place: "telemetry/stats", rooms: "", foreign: "foldhash smallvec std::time::Instant" },
     Row { place: "telemetry/log/logrus", rooms: "", foreign: "serde_json tracing" },
     Row { place: "telemetry/log_throttle", rooms: "", foreign: "std::time::Instant" },
-    Row { place: "telemetry/mapping", rooms: "", foreign: "granit_parser regex" },
-    Row { place: "telemetry/statsd", rooms: "", foreign: "regex std::net std::thread std::time::Instant tracing" },
     Row {
         place: "spans",
         rooms: "telemetry::metrics",
@@ -41,10 +55,9 @@ pub(super) const HOUSE: &[Row] = &[
     // Policies do not depend on stores, and only their sources access files.
     Row {
         place: "policy",
-        rooms: "algorithm descriptor printable",
-        foreign: "aho_corasick foldhash hashbrown memchr serde_json sha2 smallvec std::sync::Arc strsim",
+        rooms: "algorithm descriptor printable yaml",
+        foreign: "aho_corasick foldhash hashbrown memchr serde_json sha2 smallvec std::sync::Arc",
     },
-    Row { place: "policy/document", rooms: "", foreign: "granit_parser" },
     Row { place: "policy/document/trial", rooms: "", foreign: "jiff" },
     Row { place: "policy/source", rooms: "watch", foreign: "async std::fs std::io std::os" },
     // Stores do not depend on policies, and own the clock.
@@ -55,7 +68,7 @@ pub(super) const HOUSE: &[Row] = &[
     },
     Row { place: "store/any", rooms: "", foreign: "futures_util::future" },
     Row { place: "store/background", rooms: "", foreign: "tokio tokio_util" },
-    Row { place: "store/clock", rooms: "", foreign: "std::time::SystemTime" },
+    Row { place: "store/clock", rooms: "", foreign: "std::time::SystemTime tokio" },
     Row { place: "store/deny_cache", rooms: "", foreign: "foldhash futures_util::future" },
     Row { place: "store/lease", rooms: "", foreign: "tokio tokio_util" },
     // The only module that uses Redis.
@@ -64,7 +77,7 @@ pub(super) const HOUSE: &[Row] = &[
         rooms: "",
         foreign: "arc_swap futures_util rand redis sha1 smallvec std::fs std::io tokio tracing",
     },
-    Row { place: "store/redis/tls", rooms: "tls", foreign: "rustls tokio_rustls" },
+    Row { place: "store/redis/node/tls", rooms: "tls", foreign: "rustls tokio_rustls" },
     // Written while requests are decided, read by operators.
     Row {
         place: "journal",
@@ -75,9 +88,10 @@ pub(super) const HOUSE: &[Row] = &[
     // Connects policies with the `Store` trait.
     Row {
         place: "limiter",
-        rooms: "algorithm descriptor journal policy store::Check store::Outcomes store::Store store::StoreError telemetry",
+        rooms: "algorithm descriptor journal policy store::Check store::Outcomes store::Store statistics store::StoreError telemetry",
         foreign: "arc_swap async parking_lot std::sync std::time::Instant thiserror",
     },
+    Row { place: "limiter/holds", rooms: "", foreign: "tracing" },
     // HTTP/2 for gRPC servers, without protobuf and rate limits.
     Row {
         place: "transport",
@@ -86,20 +100,32 @@ pub(super) const HOUSE: &[Row] = &[
                   tokio",
     },
     Row { place: "transport/registry", rooms: "", foreign: "std::net tracing" },
-    Row { place: "transport/server", rooms: "", foreign: "rand rustls std::net tokio_util tracing" },
-    Row { place: "transport/socket", rooms: "", foreign: "std::net std::os tokio_rustls tokio_util" },
+    Row {
+        place: "transport/server",
+        rooms: "",
+        foreign: "rand rustls std::net tokio_util tracing",
+    },
+    Row {
+        place: "transport/socket",
+        rooms: "",
+        foreign: "std::net std::os tokio_rustls tokio_util",
+    },
     Row { place: "transport/tls", rooms: "tls", foreign: "arc_swap rustls std::fs tokio_rustls" },
     // The only module that uses protobuf.
     Row {
         place: "grpc",
-        rooms: "algorithm descriptor limiter printable spans store::Store telemetry transport",
+        rooms: "algorithm descriptor limiter printable spans statistics store::Store telemetry transport",
         foreign: "async http http_body_util prost prost_reflect prost_types serde serde_json smallvec std::sync \
                   std::time::Instant thiserror tonic tonic_health tonic_reflection",
     },
     Row { place: "grpc/call", rooms: "", foreign: "flate2 futures_util::future std::io" },
-    Row { place: "grpc/rights", rooms: "", foreign: "std::net" },
+    Row { place: "grpc/rights", rooms: "tls::names", foreign: "std::net" },
     Row { place: "grpc/client", rooms: "tls", foreign: "rustls" },
-    Row { place: "grpc/request_log", rooms: "journal::key policy::Policy", foreign: "std::io std::thread tracing" },
+    Row {
+        place: "grpc/request_log",
+        rooms: "journal::key policy::Policy",
+        foreign: "std::io std::thread tracing",
+    },
     Row { place: "grpc/service", rooms: "", foreign: "tracing" },
     // Delivers policies as text, and does not interpret them.
     Row {
@@ -117,10 +143,16 @@ pub(super) const HOUSE: &[Row] = &[
         rooms: "tls",
         foreign: "bytes http http_body_util hyper hyper_util prost rustls std::io thiserror tokio_rustls",
     },
+    // Returns values, which `admin` renders.
+    Row {
+        place: "operations",
+        rooms: "algorithm descriptor grpc::request grpc::service journal limiter policy store telemetry",
+        foreign: "async jiff parking_lot serde std::sync std::time::Instant thiserror tokio tracing",
+    },
     // The only module that serves HTTP; gRPC has its own HTTP/2 server.
     Row {
         place: "admin",
-        rooms: "algorithm::amend algorithm::time journal limiter::InForce policy printable telemetry",
+        rooms: "algorithm descriptor journal limiter::InForce limiter::Standing operations policy printable statistics telemetry",
         foreign: "async axum jiff parking_lot serde std::io std::sync tokio tracing",
     },
     Row { place: "admin/api", rooms: "", foreign: "serde_json utoipa utoipa_axum" },
@@ -128,21 +160,32 @@ pub(super) const HOUSE: &[Row] = &[
     Row { place: "admin/guard", rooms: "", foreign: "std::net::IpAddr" },
     Row { place: "admin/page", rooms: "", foreign: "sha2" },
     Row { place: "admin/rights", rooms: "", foreign: "sha2 subtle" },
-    Row { place: "admin/server", rooms: "", foreign: "hyper hyper_util std::net::SocketAddr tokio_util" },
+    Row {
+        place: "admin/server",
+        rooms: "",
+        foreign: "hyper hyper_util std::net::SocketAddr tokio_util",
+    },
     // The only module that reads the environment, except for the arguments of `cli`.
     Row {
         place: "settings",
         rooms: "algorithm::Charge descriptor::HashKey grpc::client grpc::headers grpc::request grpc::response grpc::rights grpc::server limiter::Modes policy::PolicyDialect policy::CompileOptions \
-                otlp policy::source::files policy::whole_number spans store::memory store::redis telemetry::log telemetry::stats telemetry::statsd transport xds",
+                otlp policy::source::files spans store::memory store::redis statistics telemetry::log transport xds",
         foreign: "clap http jiff std::env std::net std::thread",
     },
     Row { place: "settings/memory", rooms: "", foreign: "std::fs" },
     Row { place: "settings/policy", rooms: "", foreign: "std::fs" },
-    Row { place: "settings/envoyproxy/fates", rooms: "", foreign: "std::sync" },
+    // Deletable: the variables of envoyproxy/ratelimit.
+    Row {
+        place: "envoyproxy",
+        rooms: "settings::Flags settings::PolicySettings store::redis::without_password yaml::scalar",
+        foreign: "clap",
+    },
+    Row { place: "envoyproxy/fates", rooms: "", foreign: "std::env std::sync" },
+    Row { place: "envoyproxy/flags", rooms: "", foreign: "std::net" },
     // Composes the concrete parts.
     Row {
         place: "app",
-        rooms: "admin algorithm descriptor grpc journal limiter otlp policy settings spans store telemetry transport watch xds",
+        rooms: "admin algorithm grpc journal limiter operations otlp policy settings spans statistics store telemetry transport watch xds",
         foreign: "async bytes futures_util jiff parking_lot rand std::fs std::io std::net std::os std::sync std::thread std::time::Instant tokio tokio_util \
                   tracing",
     },
@@ -151,12 +194,16 @@ pub(super) const HOUSE: &[Row] = &[
     Row { place: "app/pages", rooms: "", foreign: "std::process" },
     Row {
         place: "cli",
-        rooms: "admin::api admin::rights::Token algorithm app descriptor grpc journal::key journal::summary limiter policy printable settings store telemetry",
+        rooms: "admin::api admin::rights::Token algorithm app descriptor envoyproxy grpc journal::key journal::summary limiter policy printable settings store telemetry yaml",
         foreign: "async clap jiff rand serde serde_json smallvec std::env std::fs std::io std::process std::sync std::time::Instant thiserror tokio tracing",
     },
     // Starts the process again with other variables, which std has for Unix alone.
     Row { place: "cli/serve", rooms: "", foreign: "std::os" },
-    Row { place: "cli/api", rooms: "", foreign: "bytes http_body_util hyper hyper_util std::net::IpAddr" },
+    Row {
+        place: "cli/api",
+        rooms: "",
+        foreign: "bytes http_body_util hyper hyper_util std::net::IpAddr",
+    },
     Row { place: "cli/api/tls", rooms: "tls", foreign: "rustls tokio_rustls" },
     Row { place: "main", rooms: "cli", foreign: "mimalloc std::process" },
     Row { place: "lib", rooms: "", foreign: "" },

@@ -18,7 +18,9 @@ pub(super) fn repeated<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> V
     places.retain(|name, places| places.len() > 1 && !SHARED.contains(name));
     places
         .iter()
-        .map(|(name, places)| format!("`{name}` is the name of several types: {}", places.join(", ")))
+        .map(|(name, places)| {
+            format!("`{name}` is the name of several types: {}", places.join(", "))
+        })
         .collect()
 }
 
@@ -26,7 +28,9 @@ pub(super) fn repeated<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> V
 fn defined(line: &str) -> Option<&str> {
     let code = line.trim_start();
     let code = match code.strip_prefix("pub") {
-        Some(rest) => rest.strip_prefix('(').map_or(rest, |rest| rest.split_once(')').map_or("", |(_, rest)| rest)),
+        Some(rest) => rest
+            .strip_prefix('(')
+            .map_or(rest, |rest| rest.split_once(')').map_or("", |(_, rest)| rest)),
         None => code,
     };
     let (keyword, rest) = code.trim_start().split_once(' ')?;

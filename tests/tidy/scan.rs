@@ -27,7 +27,11 @@ pub(super) struct Mention {
 
 /// Scans the text of the module at `place`: `policy/source`, `policy/source/files`.
 pub(super) fn scan(text: &str, place: &str) -> Scan {
-    let module = place.split('/').filter(|name| !["lib", "main"].contains(name)).map(str::to_owned).collect();
+    let module = place
+        .split('/')
+        .filter(|name| !["lib", "main"].contains(name))
+        .map(str::to_owned)
+        .collect();
     let mut scan = Scan { module, ..Scan::default() };
     scan.read(text.parse().unwrap_or_else(|error| panic!("{place} is not Rust: {error}")));
     let names = std::mem::take(&mut scan.names);
@@ -82,11 +86,12 @@ impl Scan {
         loop {
             if let Some(branches) = block(tokens.get(at)) {
                 let branches: Vec<TokenTree> = branches.into_iter().collect();
-                branches.split(|token| is_sign(Some(token), ',')).filter(|branch| !branch.is_empty()).for_each(
-                    |branch| {
+                branches
+                    .split(|token| is_sign(Some(token), ','))
+                    .filter(|branch| !branch.is_empty())
+                    .for_each(|branch| {
                         self.tree(branch, 0, &path);
-                    },
-                );
+                    });
                 return at + 1;
             }
             path.extend(word(tokens.get(at)));
@@ -97,7 +102,8 @@ impl Scan {
             at += 2;
         }
         path.truncate(path.len() - usize::from(path.len() > 1 && path.ends_with(&["self".into()])));
-        let alias = word(tokens.get(at)).filter(|word| word == "as").and_then(|_| word(tokens.get(at + 1)));
+        let alias =
+            word(tokens.get(at)).filter(|word| word == "as").and_then(|_| word(tokens.get(at + 1)));
         let name = alias.or_else(|| path.last().filter(|_| path.len() > 1).cloned());
         self.names.extend(name);
         self.mention(line, path);
@@ -143,10 +149,12 @@ impl Scan {
 
 /// Returns `true` for `#[cfg(test)]`, also if combined with fuzzing.
 fn is_for_tests(tokens: &[TokenTree]) -> bool {
-    let Some(TokenTree::Group(attribute)) = tokens.get(1).filter(|_| is_sign(tokens.first(), '#')) else {
+    let Some(TokenTree::Group(attribute)) = tokens.get(1).filter(|_| is_sign(tokens.first(), '#'))
+    else {
         return false;
     };
-    ["cfg(test)", "cfg(any(test,fuzzing))"].contains(&attribute.stream().to_string().replace(' ', "").as_str())
+    ["cfg(test)", "cfg(any(test,fuzzing))"]
+        .contains(&attribute.stream().to_string().replace(' ', "").as_str())
 }
 
 fn is_colons(tokens: &[TokenTree], at: usize) -> bool {
@@ -169,7 +177,9 @@ fn word(token: Option<&TokenTree>) -> Option<String> {
 fn block(token: Option<&TokenTree>) -> Option<TokenStream> {
     match token? {
         TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => Some(group.stream()),
-        TokenTree::Group(_) | TokenTree::Punct(_) | TokenTree::Literal(_) | TokenTree::Ident(_) => None,
+        TokenTree::Group(_) | TokenTree::Punct(_) | TokenTree::Literal(_) | TokenTree::Ident(_) => {
+            None
+        }
     }
 }
 

@@ -25,7 +25,9 @@ impl Statements {
         for (at, token) in tokens.iter().enumerate() {
             let line = token.span().start().line;
             match token {
-                TokenTree::Ident(word) if word == "let" && is_packed(&tokens[at + 1..]) => self.packed.push(line),
+                TokenTree::Ident(word) if word == "let" && is_packed(&tokens[at + 1..]) => {
+                    self.packed.push(line)
+                }
                 TokenTree::Ident(word) if word == "match" && has_bool_arm(&tokens[at + 1..]) => {
                     self.bool_matches.push(line);
                 }
@@ -58,16 +60,21 @@ fn is_packed(tokens: &[TokenTree]) -> bool {
 fn has_bool_arm(tokens: &[TokenTree]) -> bool {
     let block = |token: &TokenTree| match token {
         TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => Some(group.stream()),
-        TokenTree::Group(_) | TokenTree::Ident(_) | TokenTree::Punct(_) | TokenTree::Literal(_) => None,
+        TokenTree::Group(_) | TokenTree::Ident(_) | TokenTree::Punct(_) | TokenTree::Literal(_) => {
+            None
+        }
     };
     let Some(arms) = tokens.iter().find_map(block) else { return false };
     let arms: Vec<TokenTree> = arms.into_iter().collect();
     (0..arms.len()).any(|at| {
         let is_start = at == 0 || is_sign(&arms[at - 1], ',') || block(&arms[at - 1]).is_some();
-        let is_bool = matches!(&arms[at], TokenTree::Ident(word) if word == "true" || word == "false");
+        let is_bool =
+            matches!(&arms[at], TokenTree::Ident(word) if word == "true" || word == "false");
         let is_pattern = match arms.get(at + 1) {
             Some(TokenTree::Ident(word)) => word == "if",
-            Some(token) => is_sign(token, '=') && arms.get(at + 2).is_some_and(|token| is_sign(token, '>')),
+            Some(token) => {
+                is_sign(token, '=') && arms.get(at + 2).is_some_and(|token| is_sign(token, '>'))
+            }
             None => false,
         };
         is_start && is_bool && is_pattern
@@ -79,7 +86,10 @@ fn is_tuple(token: &TokenTree) -> bool {
     let TokenTree::Group(group) = token else { return false };
     let tokens: Vec<TokenTree> = group.stream().into_iter().collect();
     group.delimiter() == Delimiter::Parenthesis
-        && tokens.iter().position(|token| is_sign(token, ',')).is_some_and(|comma| comma + 1 < tokens.len())
+        && tokens
+            .iter()
+            .position(|token| is_sign(token, ','))
+            .is_some_and(|comma| comma + 1 < tokens.len())
 }
 
 fn is_sign(token: &TokenTree, sign: char) -> bool {

@@ -22,7 +22,13 @@ async fn a_restarted_control_plane_receives_the_version_in_force() {
     let service = follow(&plane, &[]);
     comes_to(&service, Some(5)).await;
     plane.kill();
-    becomes("it is missed", PATIENCE, || metric(&service, "tollgate_xds_connected"), |connected| *connected == 0).await;
+    becomes(
+        "it is missed",
+        PATIENCE,
+        || metric(&service, "tollgate_xds_connected"),
+        |connected| *connected == 0,
+    )
+    .await;
     comes_to(&service, Some(5)).await;
     plane.restart();
     let first = plane.wait_for_request("the first request", |_| true);
@@ -50,7 +56,8 @@ async fn certificates_headers_and_metadata_arrive() {
     let tls = Tls::new(Clients::Certified);
     let (certificate, key) = tls.server();
     let paths = [certificate, key, tls.authority()].map(|path| path.to_str().unwrap().to_owned());
-    let plane = ControlPlane::start_with(&["--tls", &paths[0], &paths[1], &paths[2]], &[daily("user", 5)]);
+    let plane =
+        ControlPlane::start_with(&["--tls", &paths[0], &paths[1], &paths[2]], &[daily("user", 5)]);
     let (certificate, key) = tls.client();
     let certificate = certificate.to_str().unwrap();
     let key = key.to_str().unwrap();
@@ -64,11 +71,13 @@ async fn certificates_headers_and_metadata_arrive() {
         "--xds-node-metadata",
         "zone=a,rack=7",
     ];
-    let service = follow(&plane, &[&own[..], &told[..], &["--xds-server-name", "localhost"]].concat());
+    let service =
+        follow(&plane, &[&own[..], &told[..], &["--xds-server-name", "localhost"]].concat());
     comes_to(&service, Some(5)).await;
     let headers = plane.events("stream")[0]["headers"].to_string();
     assert!(
-        headers.contains(r#"["authorization","Bearer a=b"]"#) && headers.contains(r#"["x-team","edge"]"#),
+        headers.contains(r#"["authorization","Bearer a=b"]"#)
+            && headers.contains(r#"["x-team","edge"]"#),
         "{headers}"
     );
     let node = &plane.events("request")[0]["node"];
@@ -85,20 +94,23 @@ async fn a_control_plane_may_send_the_trusted_certificate_itself() {
         std::fs::create_dir(folder).unwrap();
         Pair::signed_by_itself("localhost").write(folder);
     }
-    let [certificate, key] = certificates::files(&own).map(|path| path.to_str().unwrap().to_owned());
+    let [certificate, key] =
+        certificates::files(&own).map(|path| path.to_str().unwrap().to_owned());
     let authority = clients.authority().to_str().unwrap().to_owned();
-    let plane = ControlPlane::start_with(&["--tls", &certificate, &key, &authority], &[daily("user", 5)]);
+    let plane =
+        ControlPlane::start_with(&["--tls", &certificate, &key, &authority], &[daily("user", 5)]);
     let (shown, its_key) = clients.client();
     let shown = shown.to_str().unwrap();
     let its_key = its_key.to_str().unwrap();
-    let flags = |trusted| ["--xds-tls", "--xds-ca", trusted, "--xds-cert", shown, "--xds-key", its_key];
+    let flags =
+        |trusted| ["--xds-tls", "--xds-ca", trusted, "--xds-cert", shown, "--xds-key", its_key];
     let named = |trusted| [&flags(trusted)[..], &["--xds-server-name", "localhost"]].concat();
     comes_to(&follow(&plane, &named(&certificate)), Some(5)).await;
     let [another, _] = certificates::files(&other);
     let mut service = follow(&plane, &named(another.to_str().unwrap()));
-    service
-        .process
-        .wait_for_line("that it does not believe", |line| line.contains("invalid peer certificate").then_some(()));
+    service.process.wait_for_line("that it does not believe", |line| {
+        line.contains("invalid peer certificate").then_some(())
+    });
 }
 
 #[tokio::test]
@@ -106,19 +118,22 @@ async fn an_untrusted_server_is_refused_and_certificate_files_are_reloaded() {
     let tls = Tls::new(Clients::Certified);
     let (certificate, key) = tls.server();
     let paths = [certificate, key, tls.authority()].map(|path| path.to_str().unwrap().to_owned());
-    let plane = ControlPlane::start_with(&["--tls", &paths[0], &paths[1], &paths[2]], &[daily("user", 5)]);
+    let plane =
+        ControlPlane::start_with(&["--tls", &paths[0], &paths[1], &paths[2]], &[daily("user", 5)]);
     let files = tempfile::tempdir().unwrap();
     let own = ["ca.pem", "client.pem", "client.key"].map(|name| files.path().join(name));
     let texts = own.each_ref().map(|path| path.to_str().unwrap());
     std::fs::copy(Tls::new(Clients::Anyone).authority(), &own[0]).unwrap();
     let flags = ["--xds-tls", "--xds-ca", texts[0], "--xds-cert", texts[1], "--xds-key", texts[2]];
     let mut service = follow(&plane, &flags);
-    service.process.wait_for_line("that a file is missing", |line| line.contains("client.pem").then_some(()));
-    std::fs::copy(tls.client().1, &own[2]).unwrap();
-    std::fs::copy(tls.client().0, &own[1]).unwrap();
     service
         .process
-        .wait_for_line("that it does not believe", |line| line.contains("invalid peer certificate").then_some(()));
+        .wait_for_line("that a file is missing", |line| line.contains("client.pem").then_some(()));
+    std::fs::copy(tls.client().1, &own[2]).unwrap();
+    std::fs::copy(tls.client().0, &own[1]).unwrap();
+    service.process.wait_for_line("that it does not believe", |line| {
+        line.contains("invalid peer certificate").then_some(())
+    });
     assert_eq!(ready(&service).await, 503);
     std::fs::copy(tls.authority(), &own[0]).unwrap();
     comes_to(&service, Some(5)).await;
@@ -130,7 +145,9 @@ async fn a_response_that_is_too_large_ends_the_stream_and_the_running_policies_s
     let mut service = follow(&plane, &["--xds-max-message", "1KiB"]);
     comes_to(&service, Some(5)).await;
     plane.serve("2", &[daily(&"x".repeat(2_000), 5)]);
-    service.process.wait_for_line("that it is too large", |line| line.contains("too large").then_some(()));
+    service
+        .process
+        .wait_for_line("that it is too large", |line| line.contains("too large").then_some(()));
     comes_to(&service, Some(5)).await;
     plane.serve("3", &[daily("user", 7)]);
     comes_to(&service, Some(7)).await;
@@ -144,7 +161,8 @@ async fn a_control_plane_that_hangs_is_noticed() {
     plane.hang();
     let missed = |connected: &u64| *connected == 0;
     // The keepalive timeout is 20 s.
-    becomes("it is missed", PATIENCE * 3, || metric(&service, "tollgate_xds_connected"), missed).await;
+    becomes("it is missed", PATIENCE * 3, || metric(&service, "tollgate_xds_connected"), missed)
+        .await;
     comes_to(&service, Some(5)).await;
     ends_at_once(service).await;
 }
@@ -153,14 +171,18 @@ async fn a_control_plane_that_hangs_is_noticed() {
 async fn the_process_exits_at_once_in_every_state() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    for (what, address) in [("an answer", silent.local_addr().unwrap()), ("the next attempt", closed)] {
+    for (what, address) in
+        [("an answer", silent.local_addr().unwrap()), ("the next attempt", closed)]
+    {
         let tls: &[&[&str]] = &[&[], &["--xds-tls"]];
         for tls in tls {
             let target = address.to_string();
             let flags = ["--xds", &target, "--xds-backoff-min", "1h", "--xds-backoff-max", "1h"];
             let mut service = Tollgate::serve_by(&[&flags, *tls].concat());
             if address == closed {
-                service.process.wait_for_line(what, |line| line.contains("cannot connect").then_some(()));
+                service
+                    .process
+                    .wait_for_line(what, |line| line.contains("cannot connect").then_some(()));
             } else {
                 silent.accept().unwrap();
             }
@@ -172,14 +194,19 @@ async fn the_process_exits_at_once_in_every_state() {
 
 #[test]
 fn problems_of_an_overlay_are_reported_before_serving() {
-    let files = crate::support::policy::Policies::of("overlay:\n- key: user\n  rate_limit: { algoritm: gcra }\n");
+    let files = crate::support::policy::Policies::of(
+        "overlay:\n- key: user\n  rate_limit: { algoritm: gcra }\n",
+    );
     let overlay = files.file("policy.yaml");
     let flags = ["serve", "--xds", "127.0.0.1:1", "--overlay", overlay.to_str().unwrap()];
     let quiet = crate::support::tollgate::quiet(&[]);
     let ended = crate::support::tollgate::output([&flags[..], &quiet[..]].concat());
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert_eq!(ended.status.code(), Some(1), "{said}");
-    assert!(said.contains("policy.yaml:3:17") && said.contains("did you mean `algorithm`?"), "{said}");
+    assert!(
+        said.contains("policy.yaml:3:17") && said.contains("did you mean `algorithm`?"),
+        "{said}"
+    );
 }
 
 /// Terminates the service on another thread, so that clients on this one can close their

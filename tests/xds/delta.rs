@@ -16,7 +16,8 @@ async fn added_changed_and_removed_resources_add_up() {
     let service = follow(&plane, &["--xds-delta"]);
     comes_to(&service, Some(5)).await;
     plane.serve("2", &[daily("user", 5), other(1)]);
-    let taken = plane.wait_for_request("that the second is taken", |request| request["response_nonce"] == "2");
+    let taken = plane
+        .wait_for_request("that the second is taken", |request| request["response_nonce"] == "2");
     assert!(!refuses(&taken));
     assert_eq!(plane.events("delta")[1]["changed"], json!(["other"]));
     comes_to(&service, Some(5)).await;
@@ -31,14 +32,21 @@ async fn a_bad_change_is_refused_and_the_rest_of_its_response_is_applied_with_th
     let mut plane = ControlPlane::start(&[other(1)]);
     let service = follow(&plane, &["--xds-delta"]);
     comes_to(&service, None).await;
-    let bad = json!({ "name": "bad", "domain": "bad", "descriptors": broken()["descriptors"].clone() });
+    let bad =
+        json!({ "name": "bad", "domain": "bad", "descriptors": broken()["descriptors"].clone() });
     plane.serve("2", &[other(1), daily("user", 5), bad]);
     let refused = plane.wait_for_request("that the second is refused", refuses);
-    assert!(refused["error_detail"]["message"].as_str().unwrap().contains("invalid unit `unknown`"), "{refused}");
+    assert!(
+        refused["error_detail"]["message"].as_str().unwrap().contains("invalid unit `unknown`"),
+        "{refused}"
+    );
     comes_to(&service, None).await;
     plane.serve("3", &[other(1), daily("user", 5)]);
     comes_to(&service, Some(5)).await;
-    assert_eq!(plane.events("delta")[2], json!({ "event": "delta", "changed": [], "removed": ["bad"] }));
+    assert_eq!(
+        plane.events("delta")[2],
+        json!({ "event": "delta", "changed": [], "removed": ["bad"] })
+    );
 }
 
 #[tokio::test]
@@ -47,8 +55,13 @@ async fn a_new_stream_sends_the_known_versions() {
     let service = follow(&plane, &["--xds-delta"]);
     comes_to(&service, Some(5)).await;
     plane.restart();
-    becomes("it is tried again", PATIENCE, || metric(&service, "tollgate_xds_reconnects_total"), |count| *count > 0)
-        .await;
+    becomes(
+        "it is tried again",
+        PATIENCE,
+        || metric(&service, "tollgate_xds_reconnects_total"),
+        |count| *count > 0,
+    )
+    .await;
     let first = plane.wait_for_request("the first request", |_| true);
     assert!(first["initial_resource_versions"]["test"].is_string(), "{first}");
     comes_to(&service, Some(5)).await;

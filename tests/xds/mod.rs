@@ -33,7 +33,10 @@ fn broken() -> Value {
 fn follow(plane: &ControlPlane, flags: &[&str]) -> Tollgate {
     let target = format!("127.0.0.1:{}", plane.port);
     let usual = [("--xds-backoff-min", "20ms"), ("--xds-backoff-max", "200ms")];
-    let usual = usual.into_iter().filter(|(flag, _)| !flags.contains(flag)).flat_map(|(flag, value)| [flag, value]);
+    let usual = usual
+        .into_iter()
+        .filter(|(flag, _)| !flags.contains(flag))
+        .flat_map(|(flag, value)| [flag, value]);
     let usual: Vec<&str> = ["--xds", &target].into_iter().chain(usual).collect();
     Tollgate::serve_by(&[&usual, flags].concat())
 }
@@ -42,7 +45,13 @@ fn follow(plane: &ControlPlane, flags: &[&str]) -> Tollgate {
 async fn comes_to(service: &Tollgate, amount: Option<u32>) {
     becomes("it is ready", PATIENCE, || ready(service), |status| *status == 200).await;
     let client = Client::connect(service.grpc).await;
-    becomes("the change is served", PATIENCE, || client.limit("user", "ann"), |limit| *limit == amount).await;
+    becomes(
+        "the change is served",
+        PATIENCE,
+        || client.limit("user", "ann"),
+        |limit| *limit == amount,
+    )
+    .await;
 }
 
 async fn ready(service: &Tollgate) -> u16 {
@@ -65,11 +74,16 @@ async fn every_change_is_served_and_acknowledged() {
     plane.serve("2", &[daily("user", 7)]);
     comes_to(&service, Some(7)).await;
 
-    let first = plane.wait_for_request("the first request", |request| request["response_nonce"].is_null());
-    assert_eq!(first["type_url"], "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig");
+    let first =
+        plane.wait_for_request("the first request", |request| request["response_nonce"].is_null());
+    assert_eq!(
+        first["type_url"],
+        "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
+    );
     assert!(first["version_info"].is_null() && first["resource_names"].is_null(), "{first}");
     assert_eq!(first["node"]["id"], "default");
-    let taken = plane.wait_for_request("that the second is taken", |request| request["response_nonce"] == "2");
+    let taken = plane
+        .wait_for_request("that the second is taken", |request| request["response_nonce"] == "2");
     assert_eq!((&taken["version_info"], refuses(&taken)), (&json!("2"), false));
     assert_eq!(metric(&service, "tollgate_policy_loads_total{kind=\"loaded\"}").await, 2);
     assert_eq!(metric(&service, "tollgate_xds_connected").await, 1);
@@ -86,7 +100,9 @@ async fn a_bad_change_is_refused_with_the_reason_and_the_running_policies_stay()
     assert_eq!(refused["error_detail"]["code"], 3);
     let reason = refused["error_detail"]["message"].as_str().unwrap();
     assert!(reason.contains("invalid unit `unknown`") && reason.contains("test:5:13"), "{reason}");
-    service.process.wait_for_line("that it refuses, where and why", |line| line.contains("test:5:13").then_some(()));
+    service.process.wait_for_line("that it refuses, where and why", |line| {
+        line.contains("test:5:13").then_some(())
+    });
     comes_to(&service, Some(5)).await;
     assert_eq!(metric(&service, "tollgate_policy_loads_total{kind=\"refused\"}").await, 1);
 
@@ -101,7 +117,10 @@ async fn resources_that_cannot_be_decoded_are_refused() {
     comes_to(&service, Some(5)).await;
     plane.serve("2", &[daily("user", 6), json!({ "broken": "other" })]);
     let refused = plane.wait_for_request("that the second is refused", refuses);
-    assert!(refused["error_detail"]["message"].as_str().unwrap().contains("invalid RateLimitConfig"), "{refused}");
+    assert!(
+        refused["error_detail"]["message"].as_str().unwrap().contains("invalid RateLimitConfig"),
+        "{refused}"
+    );
     comes_to(&service, Some(5)).await;
 }
 
@@ -110,7 +129,9 @@ async fn resources_of_another_type_are_ignored() {
     let mut plane = ControlPlane::start(&[daily("user", 5)]);
     let service = follow(&plane, &[]);
     comes_to(&service, Some(5)).await;
-    plane.serve_content(&json!({ "version": "2", "resources": [], "type_url": "type.googleapis.com/another.Type" }));
+    plane.serve_content(
+        &json!({ "version": "2", "resources": [], "type_url": "type.googleapis.com/another.Type" }),
+    );
     plane.serve("3", &[daily("user", 7)]);
     comes_to(&service, Some(7)).await;
     plane.wait_for_request("that the third is taken", |request| request["version_info"] == "3");
@@ -124,7 +145,9 @@ async fn an_empty_configuration_lifts_all_limits() {
     comes_to(&service, Some(5)).await;
     plane.serve("2", &[]);
     comes_to(&service, None).await;
-    plane.wait_for_request("that it is taken", |request| request["version_info"] == "2" && !refuses(request));
+    plane.wait_for_request("that it is taken", |request| {
+        request["version_info"] == "2" && !refuses(request)
+    });
 }
 
 #[tokio::test]
@@ -134,7 +157,8 @@ async fn without_a_first_configuration_calls_are_unavailable() {
     plane.wait_for_request("that the first is refused", refuses);
     assert_eq!(ready(&service).await, 503);
     let mut health = HealthClient::new(channel(service.grpc).await);
-    let mut serves = async || health.check(HealthCheckRequest::default()).await.unwrap().into_inner().status();
+    let mut serves =
+        async || health.check(HealthCheckRequest::default()).await.unwrap().into_inner().status();
     assert_eq!(serves().await, ServingStatus::NotServing);
     let client = Client::connect(service.grpc).await;
     let descriptor = crate::support::rls::descriptor(&[("user", "ann")]);
@@ -154,7 +178,13 @@ async fn a_control_plane_that_repeats_a_bad_change_is_refused_slowly() {
     let service = follow(&plane, &["--xds-backoff-min", "1h", "--xds-backoff-max", "1h"]);
     plane.wait_for_request("the first refusal", refuses);
     let refused = "tollgate_policy_loads_total{kind=\"refused\"}";
-    becomes("the same again is looked at", PATIENCE, || metric(&service, refused), |count| *count == 2).await;
+    becomes(
+        "the same again is looked at",
+        PATIENCE,
+        || metric(&service, refused),
+        |count| *count == 2,
+    )
+    .await;
     let refusals = plane.events("request").iter().filter(|request| refuses(request)).count();
     assert_eq!(refusals, 1, "the second is held back");
     // A corrected resource is processed despite the backoff.
@@ -174,7 +204,8 @@ async fn resources_of_envoy_gateway_limit_requests_of_its_envoys() {
     let service = follow(&plane, &["--xds-node-id", "envoy-ratelimit"]);
     becomes("it is ready", PATIENCE, || ready(&service), |status| *status == 200).await;
     let client = Client::connect(service.grpc).await;
-    let descriptor = crate::support::rls::descriptor(&[(route, route), ("rule-0-match-0", "rule-0-match-0")]);
+    let descriptor =
+        crate::support::rls::descriptor(&[(route, route), ("rule-0-match-0", "rule-0-match-0")]);
     let mut request = crate::support::rls::request(vec![descriptor]);
     request.domain = "default/eg/http".to_owned();
     let mut codes = Vec::new();
@@ -188,11 +219,16 @@ async fn resources_of_envoy_gateway_limit_requests_of_its_envoys() {
 #[tokio::test]
 async fn an_overlay_and_metadata_set_options_that_the_protocol_lacks() {
     let files = Policies::none();
-    files.write("overlay.yaml", "overlay:\n- key: user\n  rate_limit: { algorithm: gcra, burst: 2 }\n");
+    files.write(
+        "overlay.yaml",
+        "overlay:\n- key: user\n  rate_limit: { algorithm: gcra, burst: 2 }\n",
+    );
     let overlay = files.file("overlay.yaml");
     let mut other = limit("plan", 9);
-    other["metadata"] = json!({ "tollgate": { "rate_limit": { "algorithm": "token_bucket", "burst": 3 } } });
-    let config = json!({ "name": "test", "domain": "test", "descriptors": [limit("user", 5), other] });
+    other["metadata"] =
+        json!({ "tollgate": { "rate_limit": { "algorithm": "token_bucket", "burst": 3 } } });
+    let config =
+        json!({ "name": "test", "domain": "test", "descriptors": [limit("user", 5), other] });
     let plane = ControlPlane::start(&[config]);
     let service = follow(&plane, &["--overlay", overlay.to_str().unwrap()]);
     comes_to(&service, Some(5)).await;
@@ -201,18 +237,29 @@ async fn an_overlay_and_metadata_set_options_that_the_protocol_lacks() {
     assert_eq!(admitted(&client, "plan", 5).await, 3);
 
     // The overlay changes at run time; an invalid change is refused.
-    files.write("overlay.yaml", "overlay:\n- key: user\n  rate_limit: { algorithm: gcra, burst: 0 }\n");
+    files.write(
+        "overlay.yaml",
+        "overlay:\n- key: user\n  rate_limit: { algorithm: gcra, burst: 0 }\n",
+    );
     let refused = "tollgate_policy_loads_total{kind=\"refused\"}";
-    becomes("the overlay is refused", PATIENCE, || metric(&service, refused), |count| *count == 1).await;
-    files.write("overlay.yaml", "overlay:\n- key: user\n  rate_limit: { algorithm: gcra, burst: 4 }\n");
+    becomes("the overlay is refused", PATIENCE, || metric(&service, refused), |count| *count == 1)
+        .await;
+    files.write(
+        "overlay.yaml",
+        "overlay:\n- key: user\n  rate_limit: { algorithm: gcra, burst: 4 }\n",
+    );
     let loaded = "tollgate_policy_loads_total{kind=\"loaded\"}";
-    becomes("the overlay is taken", PATIENCE, || metric(&service, loaded), |count| *count == 2).await;
+    becomes("the overlay is taken", PATIENCE, || metric(&service, loaded), |count| *count == 2)
+        .await;
 }
 
 #[tokio::test]
 async fn a_resource_broken_by_an_overlay_is_served_once_the_overlay_is_fixed() {
     let files = Policies::none();
-    files.write("overlay.yaml", "overlay:\n- key: plan\n  rate_limit: { algorithm: gcra, burst: 0 }\n");
+    files.write(
+        "overlay.yaml",
+        "overlay:\n- key: plan\n  rate_limit: { algorithm: gcra, burst: 0 }\n",
+    );
     let overlay = files.file("overlay.yaml");
     let mut plane = ControlPlane::start(&[daily("user", 5)]);
     let service = follow(&plane, &["--overlay", overlay.to_str().unwrap()]);
@@ -221,8 +268,14 @@ async fn a_resource_broken_by_an_overlay_is_served_once_the_overlay_is_fixed() {
     second["descriptors"].as_array_mut().unwrap().push(limit("plan", 9));
     plane.serve("2", &[second]);
     let refused = plane.wait_for_request("that the second is refused", refuses);
-    assert!(refused["error_detail"]["message"].as_str().unwrap().contains("overlay.yaml:3:41"), "{refused}");
-    files.write("overlay.yaml", "overlay:\n- key: plan\n  rate_limit: { algorithm: gcra, burst: 2 }\n");
+    assert!(
+        refused["error_detail"]["message"].as_str().unwrap().contains("overlay.yaml:3:41"),
+        "{refused}"
+    );
+    files.write(
+        "overlay.yaml",
+        "overlay:\n- key: plan\n  rate_limit: { algorithm: gcra, burst: 2 }\n",
+    );
     comes_to(&service, Some(7)).await;
 }
 

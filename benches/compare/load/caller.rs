@@ -59,8 +59,13 @@ impl Caller {
         let mut buffer = vec![0; BUFFER];
         loop {
             // After the end, wait for pending calls: they cost the servers as much as the others.
-            let wait = if phase == Phase::Over { LOOK_EVERY } else { self.send(&mut connections, &mut due) };
-            let all_answered = connections.iter().all(|connection| connection.calls_under_way() == 0);
+            let wait = if phase == Phase::Over {
+                LOOK_EVERY
+            } else {
+                self.send(&mut connections, &mut due)
+            };
+            let all_answered =
+                connections.iter().all(|connection| connection.calls_under_way() == 0);
             if all_answered && (phase == Phase::Over || self.each_once.is_some()) {
                 return answers;
             }
@@ -128,11 +133,14 @@ fn ready(connections: &[Connection], wait: Duration) -> Vec<usize> {
     let events = |connection: &Connection| {
         if connection.wants_to_write() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN }
     };
-    let mut polled: Vec<_> = connections.iter().map(|one| PollFd::new(&one.stream, events(one))).collect();
+    let mut polled: Vec<_> =
+        connections.iter().map(|one| PollFd::new(&one.stream, events(one))).collect();
     let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
     // An interrupted poll needs no handling: the next one reports the same events.
     let _ = poll(&mut polled, Some(&wait));
-    let is_readable = |(number, fd): (usize, &PollFd<'_>)| fd.revents().intersects(!PollFlags::OUT).then_some(number);
+    let is_readable = |(number, fd): (usize, &PollFd<'_>)| {
+        fd.revents().intersects(!PollFlags::OUT).then_some(number)
+    };
     polled.iter().enumerate().filter_map(is_readable).collect()
 }
 

@@ -172,12 +172,21 @@ impl Connection {
             self.received.extend_from_slice(&buffer[..count]);
             let received = std::mem::take(&mut self.received);
             let mut rest = received.as_slice();
-            while let Some((&[a, b, c, kind, flags, ref stream @ ..], after)) = rest.split_first_chunk::<FRAME_HEADER>()
+            while let Some((&[a, b, c, kind, flags, ref stream @ ..], after)) =
+                rest.split_first_chunk::<FRAME_HEADER>()
             {
-                let Some((payload, after)) = after.split_at_checked(u32::from_be_bytes([0, a, b, c]) as usize) else {
+                let Some((payload, after)) =
+                    after.split_at_checked(u32::from_be_bytes([0, a, b, c]) as usize)
+                else {
                     break;
                 };
-                self.take(kind, flags, u32::from_be_bytes(*stream) & !(1 << 31), payload, &mut done)?;
+                self.take(
+                    kind,
+                    flags,
+                    u32::from_be_bytes(*stream) & !(1 << 31),
+                    payload,
+                    &mut done,
+                )?;
                 rest = after;
             }
             let left = rest.len();
@@ -190,7 +199,14 @@ impl Connection {
         }
     }
 
-    fn take(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8], done: &mut impl FnMut(Done)) -> Result<()> {
+    fn take(
+        &mut self,
+        kind: u8,
+        flags: u8,
+        stream: u32,
+        payload: &[u8],
+        done: &mut impl FnMut(Done),
+    ) -> Result<()> {
         match kind {
             DATA => {
                 self.taken += payload.len() as u32;
@@ -217,7 +233,12 @@ impl Connection {
                 let more = payload.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
                 self.window += i64::from(more);
             }
-            GOAWAY => return Err(Error::other(format!("it ends the connection: {}", payload.escape_ascii()))),
+            GOAWAY => {
+                return Err(Error::other(format!(
+                    "it ends the connection: {}",
+                    payload.escape_ascii()
+                )));
+            }
             _ => {}
         }
         Ok(())

@@ -85,7 +85,12 @@ struct Clock(Arc<AtomicU8>);
 impl Load {
     /// Runs the load for `time` after the warm-up. `look` is called at the start and at the end of
     /// the measurement.
-    pub(crate) fn run<T>(&self, pace: Pace, time: Duration, mut look: impl FnMut() -> T) -> (Answers, [T; 2]) {
+    pub(crate) fn run<T>(
+        &self,
+        pace: Pace,
+        time: Duration,
+        mut look: impl FnMut() -> T,
+    ) -> (Answers, [T; 2]) {
         let clock = Clock::default();
         let callers = self.start(pace, None, &clock);
         std::thread::sleep(WARM_UP);
@@ -113,7 +118,12 @@ impl Load {
 
     /// Starts the threads. Half of the cores are left to the servers, so that the load generator is
     /// rarely the bottleneck.
-    fn start(&self, pace: Pace, each_once: Option<usize>, clock: &Clock) -> Vec<JoinHandle<Answers>> {
+    fn start(
+        &self,
+        pace: Pace,
+        each_once: Option<usize>,
+        clock: &Clock,
+    ) -> Vec<JoinHandle<Answers>> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = (cores / 2).clamp(1, self.in_flight.connections);
         let caller = |number: usize| Caller {
@@ -135,7 +145,10 @@ impl Load {
 }
 
 fn all(callers: Vec<JoinHandle<Answers>>) -> Answers {
-    callers.into_iter().map(|caller| caller.join().expect("a caller ends")).fold(Answers::default(), Answers::and)
+    callers
+        .into_iter()
+        .map(|caller| caller.join().expect("a caller ends"))
+        .fold(Answers::default(), Answers::and)
 }
 
 impl InFlight {

@@ -22,8 +22,10 @@ impl Questions {
         let mut questions = Self { bytes: Vec::new(), ends: Vec::new() };
         for number in 0..count {
             let number = format!("{number:0width$}");
-            let descriptors = descriptors.iter().map(|text| descriptor(&text.replace("%n", &number))).collect();
-            let request = RateLimitRequest { domain: domain.to_owned(), descriptors, ..Default::default() };
+            let descriptors =
+                descriptors.iter().map(|text| descriptor(&text.replace("%n", &number))).collect();
+            let request =
+                RateLimitRequest { domain: domain.to_owned(), descriptors, ..Default::default() };
             questions.bytes.push(0);
             questions.bytes.extend((request.encoded_len() as u32).to_be_bytes());
             request.encode(&mut questions.bytes).expect("there is room");

@@ -7,7 +7,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{Api, ApiError, ErrorBody};
+use crate::algorithm::judge::Hits;
+use crate::algorithm::tallies::EntryTally;
+use crate::descriptor::{Descriptor, Entry, Request};
 use crate::journal::key::read_text;
+use crate::limiter::Standing;
+use crate::operations::attempt::{AttemptedRequest, AttemptedStatus};
+use crate::operations::counters::CounterTallies;
 use crate::policy::explain;
 
 /// A descriptor in a domain.
@@ -113,6 +119,56 @@ pub struct TallyView {
     pub denied: u64,
 }
 
+impl TryResult {
+    fn descriptor(&self) -> Descriptor<'_> {
+        let entries = self.entries.iter();
+        let entries =
+            entries.map(|entry| Entry { key: entry.key.as_bytes(), value: entry.value.as_bytes() });
+        let hits = Hits::Peek(self.hits);
+        // An operation on a hold is not performed: a reserve is tried as the charge that it is.
+        let descriptor = Descriptor::new(entries.collect(), hits, None, None);
+        let hits = if descriptor.changes_no_hits() { Hits::Peek(0) } else { hits };
+        Descriptor { hits, hold: None, ..descriptor }
+    }
+}
+
+impl From<AttemptedRequest> for Peeked {
+    fn from(AttemptedRequest { would_admit, statuses }: AttemptedRequest) -> Self {
+        Self { would_admit, statuses: statuses.into_iter().map(PeekedStatus::from).collect() }
+    }
+}
+
+impl From<AttemptedStatus> for PeekedStatus {
+    fn from(status: AttemptedStatus) -> Self {
+        let standing = match status.standing {
+            Standing::NoLimit => "no limit",
+            Standing::Unlimited => "unlimited",
+            Standing::Allowed => "room",
+            Standing::Denied => "no room",
+            Standing::ShadowDenied => "watched",
+            Standing::PresumedAllowed | Standing::PresumedDenied => "unknown",
+        };
+        Self {
+            rule: status.rule,
+            standing: standing.to_owned(),
+            limit: status.limit,
+            remaining: status.remaining,
+            reset_after_us: status.reset_after.map(|length| length.get()),
+        }
+    }
+}
+
+impl From<EntryTally> for TallyView {
+    fn from(tally: EntryTally) -> Self {
+        Self {
+            who: (!tally.entry.is_empty())
+                .then(|| String::from_utf8_lossy(&tally.entry).into_owned()),
+            charged: tally.charged,
+            denied: tally.denied,
+        }
+    }
+}
+
 fn one() -> u32 {
     1
 }
@@ -133,9 +189,12 @@ pub(super) async fn explain(
     Query(which): Query<DescriptorQuery>,
 ) -> Result<Json<Explanation>, ApiError> {
     let snapshot = api.policies.snapshot();
-    let live = snapshot.as_deref().ok_or_else(|| ApiError::Unavailable("no policy loaded yet".to_owned()))?;
-    let owned = read_text(&which.descriptor)
-        .map_err(|wrong| ApiError::Invalid(format!("descriptor `{}`: {wrong}", which.descriptor)))?;
+    let live = snapshot
+        .as_deref()
+        .ok_or_else(|| ApiError::Unavailable("no policy loaded yet".to_owned()))?;
+    let owned = read_text(&which.descriptor).map_err(|wrong| {
+        ApiError::Invalid(format!("descriptor `{}`: {wrong}", which.descriptor))
+    })?;
     let (text, rule) = explain::explain(live.policies(), &which.domain, &owned.entries());
     let version = live.policies().version().to_owned();
     Ok(Json(Explanation { version, rule: rule.map(|rule| rule.path().to_owned()), text }))
@@ -153,8 +212,15 @@ pub(super) async fn explain(
         (status = 503, description = "store unavailable, or no policy loaded yet", body = ErrorBody)
     )
 )]
-pub(super) async fn peek(State(api): State<Api>, Json(question): Json<TryRequest>) -> Result<Json<Peeked>, ApiError> {
-    api.operations.peek(question).await.map(Json)
+pub(super) async fn peek(
+    State(api): State<Api>,
+    Json(question): Json<TryRequest>,
+) -> Result<Json<Peeked>, ApiError> {
+    let request = Request {
+        domain: &question.domain,
+        descriptors: question.descriptors.iter().map(TryResult::descriptor).collect(),
+    };
+    Ok(Json(api.operations.attempt(&request).await?.into()))
 }
 
 /// Returns the callers that used up the counter of a descriptor, if its limit has `record`.
@@ -172,5 +238,7 @@ pub(super) async fn who(
     State(api): State<Api>,
     Query(which): Query<DescriptorQuery>,
 ) -> Result<Json<CounterUsers>, ApiError> {
-    api.operations.who(which.domain, which.descriptor).await.map(Json)
+    let CounterTallies { rule, tallies } =
+        api.operations.who(&which.domain, &which.descriptor).await?;
+    Ok(Json(CounterUsers { rule, tallies: tallies.into_iter().map(TallyView::from).collect() }))
 }

@@ -8,10 +8,13 @@ use utoipa::ToSchema;
 
 use super::ask::{DescriptorQuery, TallyView};
 use super::denials::{DenialView, instant, of_key};
+use super::held::HeldView;
+use super::state::StateView;
 use super::{Api, ApiError, ErrorBody};
-use crate::admin::operations::AuditEntry;
 use crate::algorithm::amend::Amendment;
 use crate::algorithm::time::Micros;
+use crate::operations::audit::AuditEntry;
+use crate::operations::counters::{AmendedCounter, CounterState};
 
 /// Maximum length of a grant: a year. Anything longer belongs in a policy.
 const MAX_GRANT: Micros = Micros::from_secs(366 * 86_400);
@@ -39,51 +42,18 @@ pub struct CounterView {
     pub who: Vec<TallyView>,
     /// The reason why no callers are listed; absent if they are.
     pub who_unknown: Option<String>,
+    /// Open holds; absent if the limit keeps none, or if the store cannot list them.
+    #[serde(default)]
+    pub held: Option<HeldView>,
+    /// The reason why no holds are listed although the limit keeps them; absent if they are.
+    #[serde(default)]
+    pub held_unknown: Option<String>,
     /// Denials of the last 15 minutes recorded in the journal; absent if none are known.
     pub denials: Option<DenialView>,
     /// The reason why denials may be missing, such as those of other replicas; absent if all are
     /// known, except for the last seconds of other replicas.
     #[serde(default)]
     pub denials_missing: Option<String>,
-}
-
-/// The state of a counter.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct StateView {
-    /// Time of the state by the clock of the store, RFC 3339.
-    pub at: String,
-    /// Maximum hits that a request would be admitted with now. Hits are charged either to the limit
-    /// or to a grant, so this is the larger of what the two have left.
-    pub remaining: u64,
-    /// Time at which the next hit is admitted if there are no other requests; absent if it is now
-    /// or never.
-    pub retry_at: Option<String>,
-    /// Windows of the limit.
-    pub windows: Vec<WindowView>,
-    /// Hits granted in addition to the limit; absent if there are none.
-    pub grant: Option<GrantView>,
-}
-
-/// The state of one window of a limit.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct WindowView {
-    /// Amount and length of the window as text.
-    pub limit: String,
-    /// Hits used; more than the limit if hits were charged beyond it.
-    pub used: u64,
-    /// Remaining hits.
-    pub remaining: u64,
-    /// Time at which the window resets.
-    pub reset_at: String,
-}
-
-/// Hits granted in addition to a limit.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct GrantView {
-    /// Remaining hits of the grant.
-    pub remaining: u64,
-    /// Time at which the grant expires.
-    pub until: String,
 }
 
 /// The result of a change to a counter.
@@ -167,7 +137,8 @@ pub(super) async fn counter(
     State(api): State<Api>,
     Query(which): Query<DescriptorQuery>,
 ) -> Result<Json<CounterView>, ApiError> {
-    let mut view = api.operations.counter(which.domain, which.descriptor).await?;
+    let found = api.operations.inspect(&which.domain, &which.descriptor).await?;
+    let mut view = CounterView::from(found);
     (view.denials, view.denials_missing) = of_key(&api, &view.domain, &view.rule, &view.key).await;
     Ok(Json(view))
 }
@@ -266,14 +237,90 @@ pub(super) async fn grant(
             "a grant must end in the future, within {MAX_GRANT}, found {length} from now"
         )));
     }
-    change(&api, &audit, asked.domain, asked.descriptor, Amendment::Grant { hits: asked.hits, length }).await
+    change(
+        &api,
+        &audit,
+        asked.domain,
+        asked.descriptor,
+        Amendment::Grant { hits: asked.hits, length },
+    )
+    .await
+}
+
+impl From<CounterState> for CounterView {
+    fn from(found: CounterState) -> Self {
+        let who_unknown = match found.tallies {
+            Some(_) => None,
+            None => Some("callers not recorded; add `record: [key]` to rate_limit".to_owned()),
+        };
+        let tallies = found.tallies.into_iter().flatten();
+        let keeps_holds = found.limit.hold().is_some();
+        let why = "open holds are listed with --store memory only";
+        let held_unknown = (keeps_holds && found.held.is_none()).then(|| why.to_owned());
+        Self {
+            held: found.held.filter(|_| keeps_holds).map(|open| HeldView::of(&open)),
+            held_unknown,
+            state: StateView::of(&found.limit, &found.reading),
+            domain: found.domain,
+            rule: found.rule,
+            key: found.key,
+            limit: found.limit_text,
+            algorithm: found.algorithm,
+            is_shadow: found.is_shadow,
+            who: tallies.map(TallyView::from).collect(),
+            who_unknown,
+            denials: None,
+            denials_missing: None,
+        }
+    }
+}
+
+impl From<AmendedCounter> for Changed {
+    fn from(counter: AmendedCounter) -> Self {
+        let (elsewhere_within, elsewhere) = elsewhere(counter.remembered, counter.leased);
+        let note = |key: String| {
+            format!("`{key}` has no value: this is the counter of `{key}=`; check the key")
+        };
+        Self {
+            before: StateView::of(&counter.limit, &counter.amended.before),
+            after: StateView::of(&counter.limit, &counter.amended.after),
+            domain: counter.domain,
+            rule: counter.rule,
+            key: counter.key,
+            notes: counter.valueless_key.map(note).into_iter().collect(),
+            elsewhere_within_us: elsewhere_within.map(Micros::get),
+            elsewhere,
+        }
+    }
+}
+
+/// Returns the maximum time for which processes may act on state from before a change, and an
+/// explanation: other replicas remember denials, and all replicas, including this one, use hits
+/// that they leased before.
+fn elsewhere(remembered: Option<Micros>, leased: Option<Micros>) -> (Option<Micros>, String) {
+    let Some(remembered) = remembered else {
+        let own = "applied to this process only; other replicas keep their own counters";
+        return (None, own.to_owned());
+    };
+    let seen = match remembered {
+        Micros::ZERO => "other replicas see the change at once".to_owned(),
+        _ => format!(
+            "other replicas see the change within {remembered}, for which they cache denials"
+        ),
+    };
+    let used = leased
+        .map(|ttl| format!("; hits leased before by any replica may be used for up to {ttl}, even after a grant ends"));
+    (Some(leased.map_or(remembered, |ttl| remembered.max(ttl))), seen + &used.unwrap_or_default())
 }
 
 impl Changed {
     /// Returns the number of hits refunded: with several windows, that of the window with the most.
     fn given_back(&self) -> u64 {
         let pairs = self.before.windows.iter().zip(&self.after.windows);
-        pairs.map(|(before, after)| before.used.saturating_sub(after.used)).max().unwrap_or_default()
+        pairs
+            .map(|(before, after)| before.used.saturating_sub(after.used))
+            .max()
+            .unwrap_or_default()
     }
 
     /// Returns a warning if the change is probably not the intended one.
@@ -289,7 +336,9 @@ impl Changed {
             Amendment::Reset | Amendment::Grant { .. } if is_unused => {
                 Some("the counter is unused, or has reset; check the key".to_owned())
             }
-            Amendment::Look | Amendment::Reset | Amendment::Refund(_) | Amendment::Grant { .. } => None,
+            Amendment::Look | Amendment::Reset | Amendment::Refund(_) | Amendment::Grant { .. } => {
+                None
+            }
         }
     }
 }
@@ -307,8 +356,10 @@ async fn change(
         Amendment::Refund(hits) => format!("{hits} hits refunded"),
         Amendment::Grant { hits, length } => format!("{hits} hits granted for {length}"),
     };
-    let changed = api.operations.amend(domain, descriptor, amendment, audit.clone()).await;
-    let mut changed = changed.inspect_err(|_| audit.add(&format!(": {what}: not confirmed, see the status")))?;
+    let amended = api.operations.amend(&domain, &descriptor, amendment, audit).await;
+    let mut changed = amended
+        .map(Changed::from)
+        .inspect_err(|_| audit.add(&format!(": {what}: not confirmed, see the status")))?;
     changed.notes.extend(changed.note(amendment));
     let what = match amendment {
         Amendment::Refund(_) => format!("{} of {what}", changed.given_back()),
@@ -324,5 +375,7 @@ async fn change(
 fn length_of(text: &str) -> Result<Micros, ApiError> {
     let length: Option<SignedDuration> = text.parse().ok();
     let us = length.and_then(|length| u64::try_from(length.as_micros()).ok());
-    us.map(Micros::new).ok_or_else(|| ApiError::Invalid(format!("expected a duration such as 10m, found `{text}`")))
+    us.map(Micros::new).ok_or_else(|| {
+        ApiError::Invalid(format!("expected a duration such as 10m, found `{text}`"))
+    })
 }

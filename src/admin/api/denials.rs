@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{Api, ApiError, ErrorBody, PageQuery, rfc3339};
-use crate::admin::operations::PeerReport;
 use crate::algorithm::time::{Micros, Timestamp as Instant};
 use crate::journal::{DenialFilter, DeniedKey, Journal, RecentDenials};
+use crate::operations::denial_sync::PeerReport;
 use crate::policy::explain::limit_in_words;
 use crate::policy::{Imposes, PolicySet, Rule};
 use crate::telemetry::candidates::CandidateSource as TriedOutBy;
@@ -196,8 +196,12 @@ pub(super) async fn top(
 ) -> Result<Json<DenialsView>, ApiError> {
     let back = Micros::from_secs(query.minutes.unwrap_or(TOP_MINUTES).saturating_mul(60));
     let since = Some(Journal::now() - back);
-    let span =
-        DenialFilter { domain: query.domain.as_deref(), rule: query.rule.as_deref(), since, ..DenialFilter::default() };
+    let span = DenialFilter {
+        domain: query.domain.as_deref(),
+        rule: query.rule.as_deref(),
+        since,
+        ..DenialFilter::default()
+    };
     let known = read(&api, &span).await?;
     Ok(Json(known.view(&api, &span, known.denials.top(&span), page)))
 }
@@ -209,7 +213,13 @@ struct ReplicaDenials {
 }
 
 impl ReplicaDenials {
-    fn view(&self, api: &Api, span: &DenialFilter<'_>, found: Vec<DeniedKey>, page: PageQuery) -> DenialsView {
+    fn view(
+        &self,
+        api: &Api,
+        span: &DenialFilter<'_>,
+        found: Vec<DeniedKey>,
+        page: PageQuery,
+    ) -> DenialsView {
         let snapshot = api.policies.snapshot();
         let policies = snapshot.as_deref().map(|live| live.policies());
         let kept = self.denials.since();
@@ -236,7 +246,9 @@ impl ReplicaDenials {
 
 async fn read(api: &Api, span: &DenialFilter<'_>) -> Result<ReplicaDenials, ApiError> {
     if !api.journal.is_on() {
-        return Err(ApiError::Conflict("denials are not recorded: --denial-journal is off".to_owned()));
+        return Err(ApiError::Conflict(
+            "denials are not recorded: --denial-journal is off".to_owned(),
+        ));
     }
     let mut peers = api.operations.peer_denials(Journal::minutes_of(span)).await;
     Ok(ReplicaDenials { denials: api.journal.read_with(std::mem::take(&mut peers.denials)), peers })
@@ -244,8 +256,18 @@ async fn read(api: &Api, span: &DenialFilter<'_>) -> Result<ReplicaDenials, ApiE
 
 /// Returns the denials of exactly this key from all replicas, and the reason why some may be
 /// missing.
-pub(super) async fn of_key(api: &Api, domain: &str, rule: &str, key: &str) -> (Option<DenialView>, Option<String>) {
-    let span = DenialFilter { domain: Some(domain), rule: Some(rule), key: Some(key), ..DenialFilter::default() };
+pub(super) async fn of_key(
+    api: &Api,
+    domain: &str,
+    rule: &str,
+    key: &str,
+) -> (Option<DenialView>, Option<String>) {
+    let span = DenialFilter {
+        domain: Some(domain),
+        rule: Some(rule),
+        key: Some(key),
+        ..DenialFilter::default()
+    };
     let known = match read(api, &span).await {
         Ok(known) => known,
         Err(refusal) => return (None, Some(refusal.text().to_owned())),
@@ -261,9 +283,16 @@ pub(super) async fn of_key(api: &Api, domain: &str, rule: &str, key: &str) -> (O
 /// of the number of denials.
 type ByPath<'a> = HashMap<(&'a str, &'a str), &'a Rule>;
 
-fn by_path<'a, 'f>(policies: Option<&'a PolicySet>, found: impl IntoIterator<Item = &'f DeniedKey>) -> ByPath<'a> {
-    let wanted: HashSet<_> = found.into_iter().map(|found| (found.domain.as_str(), found.rule.as_str())).collect();
-    let rules = policies.into_iter().flat_map(PolicySet::rules).map(|rule| ((rule.domain(), rule.path()), rule));
+fn by_path<'a, 'f>(
+    policies: Option<&'a PolicySet>,
+    found: impl IntoIterator<Item = &'f DeniedKey>,
+) -> ByPath<'a> {
+    let wanted: HashSet<_> =
+        found.into_iter().map(|found| (found.domain.as_str(), found.rule.as_str())).collect();
+    let rules = policies
+        .into_iter()
+        .flat_map(PolicySet::rules)
+        .map(|rule| ((rule.domain(), rule.path()), rule));
     rules.filter(|(path, _)| wanted.contains(path)).collect()
 }
 
@@ -285,7 +314,9 @@ fn view(rule: Option<&Rule>, found: DeniedKey) -> DenialView {
 }
 
 pub(super) fn instant(text: &str) -> Result<Instant, ApiError> {
-    let invalid = || ApiError::Invalid(format!("expected a time such as 2026-06-01T12:03:00Z, found `{text}`"));
+    let invalid = || {
+        ApiError::Invalid(format!("expected a time such as 2026-06-01T12:03:00Z, found `{text}`"))
+    };
     let at: Timestamp = text.parse().map_err(|_| invalid())?;
     u64::try_from(at.as_microsecond()).map(Instant::from_micros).map_err(|_| invalid())
 }

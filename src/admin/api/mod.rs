@@ -7,9 +7,11 @@
 pub mod ask;
 pub mod counter;
 pub mod denials;
+pub mod held;
 pub mod me;
 pub mod policies;
 pub mod rules;
+pub mod state;
 pub mod store;
 
 use std::sync::Arc;
@@ -28,12 +30,12 @@ use utoipa::{IntoParams, OpenApi as _, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::ProcessState;
 use super::guard::{self, AccessGuard};
-use super::operations::Operations;
 use crate::journal::Journal;
 use crate::journal::rates::Rates;
 use crate::limiter::InForce;
+use crate::operations::process_state::ProcessState;
+use crate::operations::{OperationError, Operations};
 
 /// Path of the OpenAPI document.
 pub const DOCUMENT: &str = "/api/v1/openapi.json";
@@ -47,7 +49,7 @@ const MAX_PAGE: usize = 1_000;
 #[derive(Clone)]
 pub struct Api {
     /// State of the process.
-    pub facts: Arc<ProcessState>,
+    pub process: Arc<ProcessState>,
     /// The policies in force.
     pub policies: Arc<InForce>,
     /// The journal of denials.
@@ -55,7 +57,7 @@ pub struct Api {
     /// Rates of the rules.
     pub rates: Arc<Mutex<Rates>>,
     /// Operations on the stores and the policies.
-    pub operations: Arc<dyn Operations>,
+    pub operations: Arc<Operations>,
     /// Start time of the process.
     pub begun: Timestamp,
 }
@@ -126,7 +128,9 @@ impl ApiError {
 
     pub(super) fn text(&self) -> &str {
         match self {
-            Self::Unknown => "token required: send `Authorization: Bearer …`; see --admin-token-file",
+            Self::Unknown => {
+                "token required: send `Authorization: Bearer …`; see --admin-token-file"
+            }
             Self::UnknownToken => "unknown token; use one from --admin-token-file",
             Self::Invalid(text)
             | Self::Forbidden(text)
@@ -140,11 +144,24 @@ impl ApiError {
     }
 }
 
+impl From<OperationError> for ApiError {
+    fn from(error: OperationError) -> Self {
+        match error {
+            OperationError::Invalid(text) => Self::Invalid(text),
+            OperationError::NotFound(text) => Self::NotFound(text),
+            OperationError::Conflict(text) => Self::Conflict(text),
+            OperationError::Rejected(report) => Self::Unprocessable(report),
+            OperationError::Unavailable(text) => Self::Unavailable(text),
+        }
+    }
+}
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let problem = Json(ErrorBody { error: self.text().to_owned() });
         if matches!(self, Self::Unknown | Self::UnknownToken) {
-            return (self.status(), [(header::WWW_AUTHENTICATE, "Bearer")], problem).into_response();
+            return (self.status(), [(header::WWW_AUTHENTICATE, "Bearer")], problem)
+                .into_response();
         }
         (self.status(), problem).into_response()
     }
@@ -161,10 +178,14 @@ impl PageQuery {
 /// Builds the router of all routes, behind `guard`.
 pub(super) fn router(api: Api, guard: &Arc<AccessGuard>) -> Router {
     let guarded = |router: OpenApiRouter<Api>| router.layer(DefaultBodyLimit::max(MAX_BODY));
-    let reads = guarded(reads()).route_layer(middleware::from_fn_with_state(Arc::clone(guard), guard::reads));
-    let writes = guarded(writes()).route_layer(middleware::from_fn_with_state(Arc::clone(guard), guard::writes));
-    let (router, document) =
-        OpenApiRouter::with_openapi(Document::openapi()).merge(reads).merge(writes).split_for_parts();
+    let reads = guarded(reads())
+        .route_layer(middleware::from_fn_with_state(Arc::clone(guard), guard::reads));
+    let writes = guarded(writes())
+        .route_layer(middleware::from_fn_with_state(Arc::clone(guard), guard::writes));
+    let (router, document) = OpenApiRouter::with_openapi(Document::openapi())
+        .merge(reads)
+        .merge(writes)
+        .split_for_parts();
     let text = serde_json::to_string(&finished(document)).unwrap_or_else(|error| error.to_string());
     let show = get(move || async move { ([(header::CONTENT_TYPE, "application/json")], text) });
     let show = show.route_layer(middleware::from_fn_with_state(Arc::clone(guard), guard::reads));
@@ -190,7 +211,7 @@ fn reads() -> OpenApiRouter<Api> {
 }
 
 /// Returns the routes that make changes. Each handler adds details for the audit log to
-/// [`super::operations::AuditEntry`].
+/// [`crate::operations::audit::AuditEntry`].
 fn writes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(policies::reload))

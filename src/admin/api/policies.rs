@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{Api, ApiError, ErrorBody};
-use crate::admin::PolicySummary;
-use crate::admin::loads::{LoadOutcome, PolicyLoad};
-use crate::admin::operations::AuditEntry;
+use crate::operations::audit::AuditEntry;
+use crate::operations::loads::{LoadOutcome, PolicyLoad};
+use crate::operations::policies::ReloadedPolicies;
+use crate::operations::process_state::PolicySummary;
 
 /// The policies in force.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -78,26 +79,36 @@ pub struct LoadView {
 
 impl From<PolicyLoad> for LoadView {
     fn from(PolicyLoad { at, by, version, outcome }: PolicyLoad) -> Self {
-        let view =
-            Self { at, by: by.name().to_owned(), is_loaded: true, version, before: None, changes: None, report: None };
+        let view = Self {
+            at,
+            by: by.name().to_owned(),
+            is_loaded: true,
+            version,
+            before: None,
+            changes: None,
+            report: None,
+        };
         match outcome {
             LoadOutcome::First => view,
-            LoadOutcome::Changed { before, changes } => Self { before: Some(before), changes: Some(changes), ..view },
+            LoadOutcome::Changed { before, changes } => {
+                Self { before: Some(before), changes: Some(changes), ..view }
+            }
             LoadOutcome::Refused(report) => Self { is_loaded: false, report: Some(report), ..view },
         }
     }
 }
 
 impl From<PolicySummary> for Policies {
-    fn from(facts: PolicySummary) -> Self {
-        let last_error =
-            facts.last_error.map(|report| LoadError { at: facts.last_error_at.unwrap_or_default(), report });
+    fn from(process: PolicySummary) -> Self {
+        let last_error = process
+            .last_error
+            .map(|report| LoadError { at: process.last_error_at.unwrap_or_default(), report });
         Self {
-            version: facts.version,
-            loaded_at: facts.loaded_at,
-            files: facts.files,
-            domains: facts.domains,
-            rules: facts.rules,
+            version: process.version,
+            loaded_at: process.loaded_at,
+            files: process.files,
+            domains: process.domains,
+            rules: process.rules,
             last_error,
         }
     }
@@ -106,14 +117,14 @@ impl From<PolicySummary> for Policies {
 /// Returns the policies in force, and the error of the last change if it was rejected.
 #[utoipa::path(get, path = "/api/v1/policies", responses((status = 200, body = Policies)))]
 pub(super) async fn policies(State(api): State<Api>) -> Json<Policies> {
-    Json(api.facts.policies().into())
+    Json(api.process.policies().into())
 }
 
 /// Returns the last policy loads, at most 20: the time, the trigger, and either the differences and
 /// the callers that they affect or the reason for the rejection.
 #[utoipa::path(get, path = "/api/v1/reloads", responses((status = 200, body = RecentLoads)))]
 pub(super) async fn reloads(State(api): State<Api>) -> Json<RecentLoads> {
-    let (loads, total) = api.facts.loads();
+    let (loads, total) = api.process.loads();
     Json(RecentLoads { reloads: loads.into_iter().map(LoadView::from).collect(), total })
 }
 
@@ -132,7 +143,7 @@ pub(super) async fn reload(
     State(api): State<Api>,
     Extension(audit): Extension<AuditEntry>,
 ) -> Result<Json<Reloaded>, ApiError> {
-    let reloaded = api.operations.reload().await?;
-    audit.add(&format!("policies {} are in force", reloaded.policies.version));
-    Ok(Json(reloaded))
+    let ReloadedPolicies { is_changed, changes, policies } = api.operations.reload().await?;
+    audit.add(&format!("policies {} are in force", policies.version));
+    Ok(Json(Reloaded { is_changed, changes, policies: policies.into() }))
 }

@@ -121,7 +121,11 @@ impl From<Counts> for CountsView {
 
 impl From<Rate> for RatesView {
     fn from(rate: Rate) -> Self {
-        Self { second: rate.second.into(), minute: rate.minute.into(), quarter: rate.quarter.into() }
+        Self {
+            second: rate.second.into(),
+            minute: rate.minute.into(),
+            quarter: rate.quarter.into(),
+        }
     }
 }
 
@@ -157,7 +161,11 @@ pub(super) async fn rules(
             && which.rule.as_deref().is_none_or(|part| rule.path().contains(part))
     };
     let rates = api.rates.lock();
-    let rated = live.policies().rules().filter(wanted).map(|rule| (rule, rates.of(live.generation(), rule.id())));
+    let rated = live
+        .policies()
+        .rules()
+        .filter(wanted)
+        .map(|rule| (rule, rates.of(live.generation(), rule.id())));
     let mut rated: Vec<(&Rule, Rate)> = rated.collect();
     drop(rates);
     let by = |rate: &Rate| match which.order.unwrap_or_default() {

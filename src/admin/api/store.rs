@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::Api;
+use crate::operations::servers::{ServerState, TimedReport};
 use crate::telemetry::metrics::Process;
 
 /// The status of the process.
@@ -82,6 +83,27 @@ pub struct ServerInfo {
     pub round_trip_us: u64,
 }
 
+impl From<ServerState> for ServerStatus {
+    fn from(server: ServerState) -> Self {
+        let ServerState { address, workers, connected, breakers_open, report } = server;
+        Self { address, workers, connected, breakers_open, told: report.map(ServerInfo::from) }
+    }
+}
+
+impl From<TimedReport> for ServerInfo {
+    fn from(TimedReport { at, server }: TimedReport) -> Self {
+        Self {
+            at: at.to_string(),
+            role: server.role,
+            used_bytes: server.used_bytes,
+            evicted_keys: server.evicted_keys,
+            uptime_seconds: server.uptime.as_secs(),
+            clock_offset_us: server.clock_offset_us,
+            round_trip_us: u64::try_from(server.round_trip.as_micros()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
 impl ServerStatus {
     /// Returns the problem with the server, if there is one.
     fn problem(&self) -> Option<String> {
@@ -91,18 +113,21 @@ impl ServerStatus {
                 "store {address}: circuit breaker open in {breakers_open} of {workers} workers: no reply in time"
             ));
         }
-        (connected < workers).then(|| format!("store {address}: {connected} of {workers} workers are connected"))
+        (connected < workers)
+            .then(|| format!("store {address}: {connected} of {workers} workers are connected"))
     }
 }
 
 /// Returns the status of the process: its problems and its resource usage.
 #[utoipa::path(get, path = "/api/v1/status", responses((status = 200, body = ProcessStatus)))]
 pub(super) async fn status(State(api): State<Api>) -> Json<ProcessStatus> {
-    let unready = api.facts.not_ready_reason();
+    let unready = api.process.not_ready_reason();
     let lost = api.journal.lost();
-    let refused = api.facts.policies().last_error.map(|_| "the last policy change was rejected".to_owned());
-    let servers = api.operations.servers();
-    let mut degraded: Vec<String> = unready.map(|reason| reason.trim().to_owned()).into_iter().collect();
+    let refused =
+        api.process.policies().last_error.map(|_| "the last policy change was rejected".to_owned());
+    let servers = servers(&api);
+    let mut degraded: Vec<String> =
+        unready.map(|reason| reason.trim().to_owned()).into_iter().collect();
     degraded.extend(refused);
     degraded.extend(servers.iter().filter_map(ServerStatus::problem));
     Json(ProcessStatus {
@@ -125,5 +150,9 @@ pub(super) async fn status(State(api): State<Api>) -> Json<ProcessStatus> {
 /// report about themselves.
 #[utoipa::path(get, path = "/api/v1/store", responses((status = 200, body = StoreStatus)))]
 pub(super) async fn store(State(api): State<Api>) -> Json<StoreStatus> {
-    Json(StoreStatus { servers: api.operations.servers() })
+    Json(StoreStatus { servers: servers(&api) })
+}
+
+fn servers(api: &Api) -> Vec<ServerStatus> {
+    api.operations.servers().into_iter().map(ServerStatus::from).collect()
 }

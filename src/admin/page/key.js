@@ -18,6 +18,7 @@ export function open(main, { domain = '', rule = '', key = '' }, live) {
   const [now, story, chart] = [h('div'), h('div'), h('ol', { class: 'bars' })];
   const why = h('pre', { tabindex: '0', 'aria-label': 'Matching rule' });
   const who = h('section', { class: 'card', hidden: true });
+  const held = h('section', { class: 'card', hidden: true });
   const total = h('p', { class: 'soft' });
   let latest = null;
   const changes = counters.changes(live, domain, key, () => latest);
@@ -27,6 +28,7 @@ export function open(main, { domain = '', rule = '', key = '' }, live) {
     h('h1', { class: 'key' }, key || '(no entries)'),
     h('p', { class: 'soft' }, `${domain}: ${rule}`),
     h('section', { class: 'card' }, h('h2', {}, 'Now'), now, changes),
+    held,
     h('section', { class: 'card' }, h('h2', {}, 'Denials in the last 15 minutes'), story, chart, total),
     who,
     h('section', { class: 'card' }, h('h2', {}, 'Matching rule'), why),
@@ -43,6 +45,8 @@ export function open(main, { domain = '', rule = '', key = '' }, live) {
       latest = found ?? latest;
       changes.hidden = latest === null;
       now.replaceChildren(...await standings(found, { domain, rule, key }, signal));
+      held.hidden = !found?.held?.count;
+      if (!held.hidden) held.replaceChildren(h('h2', {}, 'Open holds'), holds(found.held));
       who.hidden = !found?.who.length;
       if (!who.hidden) who.replaceChildren(h('h2', {}, 'Usage by caller'), tallies(found.who));
     });
@@ -174,6 +178,14 @@ function bars(list, minutes) {
       h('span', { class: 'value' }, denied ? count(denied) : ''), h('span', { class: 'column' }, bar),
       h('span', { class: 'unseen' }, `${count(denied)} denied at ${name}`), h('span', { class: 'soft name', 'aria-hidden': 'true' }, name));
   }));
+}
+
+/** The open holds, oldest first. */
+function holds({ count: number, hits, holds: oldest }) {
+  const rows = oldest.map(({ id, hits, since, until }) =>
+    h('tr', {}, h('th', { scope: 'row', class: 'key' }, id ?? '(no ID)'), h('td', { class: 'number' }, count(hits)), h('td', {}, time(since)), h('td', {}, from(until))));
+  const head = h('tr', {}, ['ID', 'Hits', 'Since', 'Ends'].map((name, place) => h('th', { scope: 'col', class: place === 1 ? 'number' : undefined }, name)));
+  return h('div', {}, h('p', { class: 'soft' }, `${count(hits)} hits in ${count(number)} holds.`), h('table', {}, h('thead', {}, head), h('tbody', {}, rows)));
 }
 
 /** A table of the usage by caller. */

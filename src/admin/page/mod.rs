@@ -52,9 +52,17 @@ const FILES: [File; 17] = [
     File { name: "store.js", kind: JAVASCRIPT, text: include_str!("store.js") },
     File { name: "page.css", kind: CSS, text: include_str!("page.css") },
     File { name: "icon.svg", kind: "image/svg+xml", text: include_str!("icon.svg") },
-    File { name: "uplot/uPlot.js", kind: JAVASCRIPT, text: include_str!("uplot/uPlot.iife.min.js") },
+    File {
+        name: "uplot/uPlot.js",
+        kind: JAVASCRIPT,
+        text: include_str!("uplot/uPlot.iife.min.js"),
+    },
     File { name: "uplot/uPlot.css", kind: CSS, text: include_str!("uplot/uPlot.min.css") },
-    File { name: "uplot/LICENSE", kind: "text/plain; charset=utf-8", text: include_str!("uplot/LICENSE") },
+    File {
+        name: "uplot/LICENSE",
+        kind: "text/plain; charset=utf-8",
+        text: include_str!("uplot/LICENSE"),
+    },
 ];
 
 /// The page in the form in which it is served.
@@ -85,12 +93,20 @@ impl AdminPage {
 }
 
 /// Serves the page instead of the index of paths at `/` if the client accepts HTML.
-pub(super) async fn serve_page(State(AdminPage(served)): State<AdminPage>, request: Request, next: Next) -> Response {
+pub(super) async fn serve_page(
+    State(AdminPage(served)): State<AdminPage>,
+    request: Request,
+    next: Next,
+) -> Response {
     let headers = request.headers();
     let asks = |name, part: &str| {
-        headers.get(name).and_then(|value| value.to_str().ok()).is_some_and(|value| value.contains(part))
+        headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .is_some_and(|value| value.contains(part))
     };
-    let mut response = if !asks(header::ACCEPT, "text/html") || ![Method::GET, Method::HEAD].contains(request.method())
+    let mut response = if !asks(header::ACCEPT, "text/html")
+        || ![Method::GET, Method::HEAD].contains(request.method())
     {
         next.run(request).await
     } else if asks(header::IF_NONE_MATCH, &served.tag) {
@@ -103,12 +119,17 @@ pub(super) async fn serve_page(State(AdminPage(served)): State<AdminPage>, reque
     response
 }
 
-async fn file(State(AdminPage(served)): State<AdminPage>, Path((version, name)): Path<(String, String)>) -> Response {
+async fn file(
+    State(AdminPage(served)): State<AdminPage>,
+    Path((version, name)): Path<(String, String)>,
+) -> Response {
     match FILES.iter().find(|file| file.name == name) {
         Some(file) if version == served.version => {
-            (cache_headers(&served.tag, IMMUTABLE), [(header::CONTENT_TYPE, file.kind)], file.text).into_response()
+            (cache_headers(&served.tag, IMMUTABLE), [(header::CONTENT_TYPE, file.kind)], file.text)
+                .into_response()
         }
-        Some(_) => (StatusCode::NOT_FOUND, "the file is of another version; reload the page\n").into_response(),
+        Some(_) => (StatusCode::NOT_FOUND, "the file is of another version; reload the page\n")
+            .into_response(),
         None => (StatusCode::NOT_FOUND, "not found\n").into_response(),
     }
 }
@@ -121,8 +142,10 @@ fn cache_headers(tag: &str, keep: &'static str) -> HeaderMap {
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
     ];
-    let mut headers: HeaderMap =
-        fixed.into_iter().map(|(name, value)| (name, header::HeaderValue::from_static(value))).collect();
+    let mut headers: HeaderMap = fixed
+        .into_iter()
+        .map(|(name, value)| (name, header::HeaderValue::from_static(value)))
+        .collect();
     headers.extend(header::HeaderValue::from_str(tag).ok().map(|tag| (header::ETAG, tag)));
     headers
 }

@@ -155,6 +155,7 @@ proptest! {
             Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => {
                 limit.windows()[usize::from(report.window)].limit()
             }
+            Algorithm::Concurrency(limit) => limit.in_flight(),
         };
         prop_assert_eq!(window.used + window.remaining, u64::from(most));
     }

@@ -39,19 +39,35 @@ enum AlgorithmKind {
 
 fn writes() -> impl Strategy<Value = Vec<Write>> {
     use AlgorithmKind::{ChargeAlways, ChargeIfAllowed, Refund, TakeBack};
-    let step = prop_oneof![Just(0), 0i64..50, 0i64..5_000, -100i64..0, Just(1_000_000), Just(40_000_000_000)];
-    let kind = prop::sample::select(vec![ChargeIfAllowed, ChargeIfAllowed, ChargeAlways, Refund, TakeBack]);
-    let hits = prop_oneof![4 => 1u32..4, 2 => 1u32..2_000, 1 => any::<u32>().prop_map(|hits| hits.max(1))];
+    let step = prop_oneof![
+        Just(0),
+        0i64..50,
+        0i64..5_000,
+        -100i64..0,
+        Just(1_000_000),
+        Just(40_000_000_000)
+    ];
+    let kind = prop::sample::select(vec![
+        ChargeIfAllowed,
+        ChargeIfAllowed,
+        ChargeAlways,
+        Refund,
+        TakeBack,
+    ]);
+    let hits =
+        prop_oneof![4 => 1u32..4, 2 => 1u32..2_000, 1 => any::<u32>().prop_map(|hits| hits.max(1))];
     let write = (step, 0usize..2, kind, hits, any::<prop::sample::Index>());
-    let write = write.prop_map(|(step, by, kind, hits, charge)| Write { step, by, kind, hits, charge });
+    let write =
+        write.prop_map(|(step, by, kind, hits, charge)| Write { step, by, kind, hits, charge });
     prop::collection::vec(write, 1..40)
 }
 
 /// Generates an amount, and a second one that may be far from it.
 fn amounts(most: u32) -> impl Strategy<Value = [u32; 2]> {
     let near = (1u32..12, 1u32..12).prop_map(|(one, other)| [one, other]);
-    let far = (1u32..100, 1u32..100, any::<bool>())
-        .prop_map(|(one, part, up)| if up { [one, one * 100 + part] } else { [one * 100 + part, one] });
+    let far = (1u32..100, 1u32..100, any::<bool>()).prop_map(|(one, part, up)| {
+        if up { [one, one * 100 + part] } else { [one * 100 + part, one] }
+    });
     prop_oneof![near, far, Just([1, most]), Just([most, 1])]
 }
 
@@ -68,28 +84,38 @@ fn limits() -> impl Strategy<Value = [Limit; 2]> {
     let bursts = || prop::option::of(prop_oneof![1u32..20, Just(300_000)]);
     let debts = || prop::option::of(0u64..1_000);
     prop_oneof![
-        shapes(u32::MAX).prop_filter_map("", move |shape| both(&|by| FixedWindow::new(made(&shape, by))
-            .ok()
-            .map(Algorithm::FixedWindow))),
+        shapes(u32::MAX).prop_filter_map("", move |shape| both(&|by| FixedWindow::new(made(
+            &shape, by
+        ))
+        .ok()
+        .map(Algorithm::FixedWindow))),
         (shapes(u32::MAX), 1u32..10).prop_filter_map("", move |(shape, buckets)| {
             let sliding = |by| SlidingWindow::new(made(&shape, by), buckets, Estimate::Strict);
             both(&|by| sliding(by).ok().map(Algorithm::SlidingWindow))
         }),
-        (amounts(u32::MAX), 1u64..50, 1u32..10).prop_filter_map("", move |(amounts, width, buckets)| {
-            let shape = [(width * 1_000 * u64::from(buckets), amounts)];
-            let sliding = |by| SlidingWindow::new(made(&shape, by), buckets, Estimate::Weighted);
-            both(&|by| sliding(by).ok().map(Algorithm::SlidingWindow))
-        }),
-        shapes(10_000).prop_filter_map("", move |shape| both(&|by| SlidingLog::new(made(&shape, by))
-            .ok()
-            .map(Algorithm::SlidingLog))),
-        (gcra_periods(), amounts(u32::MAX), [bursts(), bursts()], [debts(), debts()]).prop_filter_map(
-            "a rate that cannot be exact",
-            move |(period, amounts, bursts, debts)| {
-                let gcra = |by: usize| Gcra::new(window(amounts[by], period), bursts[by], debts[by]);
-                both(&|by| gcra(by).ok().map(Algorithm::Gcra))
+        (amounts(u32::MAX), 1u64..50, 1u32..10).prop_filter_map(
+            "",
+            move |(amounts, width, buckets)| {
+                let shape = [(width * 1_000 * u64::from(buckets), amounts)];
+                let sliding =
+                    |by| SlidingWindow::new(made(&shape, by), buckets, Estimate::Weighted);
+                both(&|by| sliding(by).ok().map(Algorithm::SlidingWindow))
             }
         ),
+        shapes(10_000).prop_filter_map("", move |shape| both(&|by| SlidingLog::new(made(
+            &shape, by
+        ))
+        .ok()
+        .map(Algorithm::SlidingLog))),
+        (gcra_periods(), amounts(u32::MAX), [bursts(), bursts()], [debts(), debts()])
+            .prop_filter_map(
+                "a rate that cannot be exact",
+                move |(period, amounts, bursts, debts)| {
+                    let gcra =
+                        |by: usize| Gcra::new(window(amounts[by], period), bursts[by], debts[by]);
+                    both(&|by| gcra(by).ok().map(Algorithm::Gcra))
+                }
+            ),
     ]
 }
 
@@ -159,7 +185,7 @@ proptest! {
 }
 
 #[test]
-fn a_refund_by_a_much_lower_amount_takes_only_what_it_says() {
+fn a_refund_under_a_much_lower_amount_returns_only_its_hits() {
     let hour = |amount| {
         let gcra = Gcra::new(window(amount, 3_600_000_000), None, None).unwrap();
         limit(Algorithm::Gcra(gcra), Charge::Admitted)

@@ -8,8 +8,14 @@ use crate::algorithm::judge::Judgement;
 type PeekCase = (usize, u32, Charge, Role);
 
 fn questions() -> impl Strategy<Value = Vec<PeekCase>> {
-    let roles = proptest::sample::select(vec![Role::Enforce, Role::Shadow, Role::Quota, Role::QuotaShadow]);
-    let modes = proptest::sample::select(vec![Charge::Admitted, Charge::Blamed, Charge::Always, Charge::Afterwards]);
+    let roles =
+        proptest::sample::select(vec![Role::Enforce, Role::Shadow, Role::Quota, Role::QuotaShadow]);
+    let modes = proptest::sample::select(vec![
+        Charge::Admitted,
+        Charge::Blamed,
+        Charge::Always,
+        Charge::Afterwards,
+    ]);
     proptest::collection::vec((0usize..2, 0u32..7, modes, roles), 1..6)
 }
 
@@ -43,12 +49,14 @@ fn judged(
     hits: impl Fn(u32) -> Hits,
 ) -> Judgement {
     let entries = [b"user=ann".to_vec()];
-    let limits: Vec<_> = asked.iter().map(|(which, _, mode, _)| limit(algorithms[*which].clone(), *mode)).collect();
+    let limits: Vec<_> =
+        asked.iter().map(|(which, _, mode, _)| limit(algorithms[*which].clone(), *mode)).collect();
     let question = |(limit, (which, wanted, _, role)): (_, &PeekCase)| Question {
         limit,
         hits: hits(*wanted),
         role: *role,
         counter: Some(*which),
+        hold: None,
         recorded: Recorded { entries: &entries, may_grow: true },
     };
     let questions: Vec<_> = limits.iter().zip(asked).map(question).collect();

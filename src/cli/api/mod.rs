@@ -64,8 +64,13 @@ impl ServerArgs {
     ///
     /// # Errors
     /// The request failed; the error is a text to print.
-    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str, query: &[(&str, &str)]) -> Result<T, String> {
-        let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
+    pub(super) async fn get<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<T, String> {
+        let query: Vec<String> =
+            query.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
         let suffix = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
         self.call(Method::GET, &format!("/api/v1/{path}{suffix}"), Bytes::new()).await
     }
@@ -74,7 +79,11 @@ impl ServerArgs {
     ///
     /// # Errors
     /// As for [`get`](Self::get).
-    pub(super) async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, String> {
+    pub(super) async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, String> {
         let body = serde_json::to_vec(body).map_err(|error| error.to_string())?;
         self.call(Method::POST, &format!("/api/v1/{path}"), body.into()).await
     }
@@ -91,17 +100,27 @@ impl ServerArgs {
             ("--client-cert", path(&self.client_cert)),
             ("--client-key", path(&self.client_key)),
         ];
-        let given = all.into_iter().filter_map(|(flag, value)| Some(format!(" {flag} {}", quoted(&value?))));
+        let given = all
+            .into_iter()
+            .filter_map(|(flag, value)| Some(format!(" {flag} {}", quoted(&value?))));
         given.collect()
     }
 
-    async fn call<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, String> {
+    async fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<T, String> {
         let failed = |error: &dyn std::fmt::Display| format!("--admin {}: {error}", self.admin);
         let sent = tokio::time::timeout(REQUEST_TIMEOUT, self.send(method, path, body));
-        let (status, body) = sent.await.map_err(|_| failed(&format!("no response within {REQUEST_TIMEOUT:?}")))??;
+        let (status, body) = sent
+            .await
+            .map_err(|_| failed(&format!("no response within {REQUEST_TIMEOUT:?}")))??;
         if !(200..300).contains(&status) {
             let problem = serde_json::from_slice::<ErrorBody>(&body).map(|problem| problem.error);
-            let problem = problem.unwrap_or_else(|_| String::from_utf8_lossy(&body).trim().to_owned());
+            let problem =
+                problem.unwrap_or_else(|_| String::from_utf8_lossy(&body).trim().to_owned());
             let hint = if status == 401 { "; set the token with --token-file FILE" } else { "" };
             return Err(failed(&format!("{status}: {problem}{hint}")));
         }
@@ -120,7 +139,8 @@ impl ServerArgs {
         let authority = uri.authority().ok_or_else(|| failed(&"the URL has no host"))?;
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let address = (host.as_str(), authority.port_u16().unwrap_or(port));
-        let mut request = Request::builder().method(method).uri(path).header(HOST, authority.as_str());
+        let mut request =
+            Request::builder().method(method).uri(path).header(HOST, authority.as_str());
         request = request.header(CONTENT_TYPE, "application/json");
         if let Some(token) = self.token()? {
             if !is_tls && !is_loopback(&host) {
@@ -130,11 +150,13 @@ impl ServerArgs {
         }
         let request = request.body(Full::new(body)).map_err(|error| failed(&error))?;
         let stream = TcpStream::connect(address).await;
-        let stream =
-            stream.map_err(|error| failed(&format!("{error}; set the address with --admin URL or TOLLGATE_ADMIN")))?;
+        let stream = stream.map_err(|error| {
+            failed(&format!("{error}; set the address with --admin URL or TOLLGATE_ADMIN"))
+        })?;
         (if is_tls {
             let identity = self.client_cert.as_deref().zip(self.client_key.as_deref());
-            exchange(tls::connect(stream, &host, self.ca.as_deref(), identity).await?, request).await
+            exchange(tls::connect(stream, &host, self.ca.as_deref(), identity).await?, request)
+                .await
         } else {
             exchange(stream, request).await
         })
@@ -154,7 +176,8 @@ impl ServerArgs {
 
     fn token(&self) -> Result<Option<String>, String> {
         let Some(path) = &self.token_file else { return Ok(self.token.clone()) };
-        let failed = |error: &dyn std::fmt::Display| format!("--token-file {}: {error}", path.display());
+        let failed =
+            |error: &dyn std::fmt::Display| format!("--token-file {}: {error}", path.display());
         let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
         Token::first_secret(&text)
             .map(|secret| Some(secret.to_owned()))
@@ -180,13 +203,16 @@ where
 
 /// Returns `true` if a host is this machine, whatever its resolver returns.
 fn is_loopback(host: &str) -> bool {
-    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    host.eq_ignore_ascii_case("localhost")
+        || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// Encodes a query value: everything but ASCII letters, digits, `-`, `.`, `_` and `~` as `%XX`.
 fn encoded(value: &str) -> String {
     let part = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+            char::from(byte).to_string()
+        }
         _ => format!("%{byte:02X}"),
     };
     value.bytes().map(part).collect()
@@ -197,7 +223,9 @@ mod tests {
     #[test]
     fn only_addresses_of_this_machine_are_loopback() {
         assert!(
-            ["localhost", "LocalHost", "127.0.0.1", "127.8.9.1", "::1"].iter().all(|host| super::is_loopback(host))
+            ["localhost", "LocalHost", "127.0.0.1", "127.8.9.1", "::1"]
+                .iter()
+                .all(|host| super::is_loopback(host))
         );
         let others = ["localhost.example", "10.0.0.1", "0.0.0.0", "::", "tollgate"];
         assert!(!others.iter().any(|host| super::is_loopback(host)));

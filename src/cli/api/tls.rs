@@ -29,19 +29,26 @@ pub(super) async fn connect(
     connected.map_err(|error| format!("{host}: {error}"))
 }
 
-fn configure(authority: Option<&Path>, identity: Option<(&Path, &Path)>) -> Result<ClientConfig, String> {
+fn configure(
+    authority: Option<&Path>,
+    identity: Option<(&Path, &Path)>,
+) -> Result<ClientConfig, String> {
     let trusted = authority.map_or_else(|| Ok(system_authorities().to_vec()), certificates)?;
-    let source =
-        authority.map_or_else(|| "the trust store of the system".to_owned(), |path| path.display().to_string());
+    let source = authority.map_or_else(
+        || "the trust store of the system".to_owned(),
+        |path| path.display().to_string(),
+    );
     let verifier = ServerVerifier::new(trusted, false)?;
     let verifier = verifier.ok_or_else(|| format!("no CA certificate in {source}"))?;
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
-    let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
+    let builder =
+        builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
     let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
     let mut config = match identity {
         None => builder.with_no_client_auth(),
         Some((chain, key)) => {
-            let read = PrivateKeyDer::from_pem_file(key).map_err(|error| format!("{}: {error}", key.display()))?;
+            let read = PrivateKeyDer::from_pem_file(key)
+                .map_err(|error| format!("{}: {error}", key.display()))?;
             let built = builder.with_client_auth_cert(certificates(chain)?, read);
             built.map_err(|error| format!("{}: {error}", chain.display()))?
         }

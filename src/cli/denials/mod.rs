@@ -65,7 +65,11 @@ impl DenialsArgs {
         let view = block_on(self.fetch()).map_err(|error| error.to_string()).and_then(|view| view);
         match view {
             Ok(view) => {
-                let text = if self.json { table::json(&view) } else { text::of(&view, &self.server.flags()) };
+                let text = if self.json {
+                    table::json(&view)
+                } else {
+                    text::of(&view, &self.server.flags())
+                };
                 print(text);
                 if view.total > 0 { ExitCode::SUCCESS } else { ExitCode::from(1) }
             }
@@ -90,7 +94,8 @@ impl DenialsArgs {
             ("until", until.as_deref()),
             ("limit", Some(limit.as_str())),
         ];
-        let query: Vec<_> = all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        let query: Vec<_> =
+            all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
         let view: DenialsView = self.server.get("denials", &query).await?;
         view.unknown.clone().map_or(Ok(view), Err)
     }

@@ -38,7 +38,11 @@ impl SpanArgs {
         };
         let kept = "denials are kept for 15 minutes";
         if let Some(late) = since.filter(|since| *since > now) {
-            return Err(format!("{} is in the future (now {})", moment(late, now), moment(now, now)));
+            return Err(format!(
+                "{} is in the future (now {})",
+                moment(late, now),
+                moment(now, now)
+            ));
         }
         if let Some(early) = until.filter(|until| *until < oldest(now)) {
             // A minute is named by its start.
@@ -48,7 +52,11 @@ impl SpanArgs {
             return Err(format!("{when} is {ago} ago; {kept} (now {})", moment(now, now)));
         }
         if let Some((since, until)) = since.zip(until).filter(|(since, until)| since > until) {
-            return Err(format!("the end {} is before the start {}", moment(until, now), moment(since, now)));
+            return Err(format!(
+                "the end {} is before the start {}",
+                moment(until, now),
+                moment(since, now)
+            ));
         }
         let is_cut = since.is_some_and(|since| since < oldest(now));
         let note = is_cut.then(|| match self.last {
@@ -75,7 +83,11 @@ fn moment(at: Timestamp, now: Timestamp) -> String {
 
 /// Formats `7h` or `20m`.
 fn length(length: SignedDuration) -> String {
-    if length.as_hours() > 0 { format!("{}h", length.as_hours()) } else { format!("{}m", length.as_mins()) }
+    if length.as_hours() > 0 {
+        format!("{}h", length.as_hours())
+    } else {
+        format!("{}m", length.as_mins())
+    }
 }
 
 /// Parses an instant, or a time of day, which means its latest occurrence.
@@ -86,9 +98,18 @@ pub(super) fn instant(text: &str) -> Result<Timestamp, String> {
     let error = || format!("expected a time such as 12:03 or 2026-06-01T12:03:00Z, found `{text}`");
     let time: Time = text.parse().map_err(|_| error())?;
     let now = Timestamp::now();
-    let at = now.to_zoned(TimeZone::UTC).date().to_datetime(time).to_zoned(TimeZone::UTC).map_err(|_| error())?;
+    let at = now
+        .to_zoned(TimeZone::UTC)
+        .date()
+        .to_datetime(time)
+        .to_zoned(TimeZone::UTC)
+        .map_err(|_| error())?;
     let at = at.timestamp();
-    if at <= now { Ok(at) } else { at.checked_sub(SignedDuration::from_hours(24)).map_err(|_| error()) }
+    if at <= now {
+        Ok(at)
+    } else {
+        at.checked_sub(SignedDuration::from_hours(24)).map_err(|_| error())
+    }
 }
 
 #[cfg(test)]
@@ -122,7 +143,10 @@ mod tests {
         let oldest = SpanArgs { at: Some(at("18:44:00")), ..SpanArgs::default() };
         assert_eq!(oldest.span(now).unwrap().1, None);
         let cut = SpanArgs { last: Some(SignedDuration::from_hours(1)), ..SpanArgs::default() };
-        assert_eq!(cut.span(now).unwrap().1.unwrap(), "denials are kept for 15 minutes: --last 1h reduced to 15m");
+        assert_eq!(
+            cut.span(now).unwrap().1.unwrap(),
+            "denials are kept for 15 minutes: --last 1h reduced to 15m"
+        );
         let cut = SpanArgs { since: Some(at("18:00:00")), ..SpanArgs::default() };
         let note = cut.span(now).unwrap().1.unwrap();
         assert_eq!(note, "denials are kept for 15 minutes: showing those since 18:44 UTC");

@@ -29,7 +29,9 @@ pub(super) fn of(view: &DenialsView, flags: &str) -> String {
     text.push_str(&replicas_notice(view));
     if view.dropped > 0 {
         let denials = table::counted(view.dropped, "more denial");
-        text.push_str(&format!("and {denials} of keys that did not fit in the journal; raise --denial-journal\n"));
+        text.push_str(&format!(
+            "and {denials} of keys that did not fit in the journal; raise --denial-journal\n"
+        ));
     }
     text
 }
@@ -44,7 +46,9 @@ pub(in crate::cli) fn missing_notice(view: &DenialsView) -> String {
 pub(in crate::cli) fn replicas_notice(view: &DenialsView) -> String {
     match view.processes {
         0 | 1 => String::new(),
-        processes => format!("from {processes} replicas; denials of other replicas appear within 5s\n"),
+        processes => {
+            format!("from {processes} replicas; denials of other replicas appear within 5s\n")
+        }
     }
 }
 
@@ -62,7 +66,8 @@ fn no_denials(view: &DenialsView) -> String {
 /// Returns the next command for the first denial that an operator can resolve, or why there is
 /// none.
 fn next(shown: &[DenialView], flags: &str) -> String {
-    let Some(first) = shown.iter().find(|one| !one.is_ban && !one.is_watching).or(shown.first()) else {
+    let Some(first) = shown.iter().find(|one| !one.is_ban && !one.is_watching).or(shown.first())
+    else {
         return String::new();
     };
     let rule = escaped(&first.rule);
@@ -70,13 +75,21 @@ fn next(shown: &[DenialView], flags: &str) -> String {
         return format!("rule `{rule}` is in shadow mode: no request is denied\n");
     }
     if first.is_ban {
-        return format!("rule `{rule}` is a ban and has no counter: only a policy change can admit these requests\n");
+        return format!(
+            "rule `{rule}` is a ban and has no counter: only a policy change can admit these requests\n"
+        );
     }
     let domain = quoted(&first.domain);
     let key = quoted(&first.key);
-    let key = if is_hashed(&first.key) { "KEY=VALUE,...  (with the original values, not their hashes)" } else { &key };
+    let key = if is_hashed(&first.key) {
+        "KEY=VALUE,...  (with the original values, not their hashes)"
+    } else {
+        &key
+    };
     let counter = if shown.len() > 1 { "one of these counters" } else { "the counter" };
-    format!("to see who used up {counter}, and how to admit requests:\n  tollgate inspect{flags} {domain} {key}\n")
+    format!(
+        "to see who used up {counter}, and how to admit requests:\n  tollgate inspect{flags} {domain} {key}\n"
+    )
 }
 
 /// Returns `true` if the values of a key are hashed.
@@ -109,8 +122,22 @@ fn row(one: &DenialView) -> [String; 8] {
     let first = clock(&one.first);
     let last = clock(&one.last);
     let denied = one.count.to_string();
-    let limit = one.limit.as_deref().unwrap_or("-").replace(" hits in ", " in ").replace(" hit in ", " in ");
-    [first, last, denied, one.domain.clone(), one.rule.clone(), one.key.clone(), limit, notes.join(", ")]
+    let limit = one
+        .limit
+        .as_deref()
+        .unwrap_or("-")
+        .replace(" hits in ", " in ")
+        .replace(" hit in ", " in ");
+    [
+        first,
+        last,
+        denied,
+        one.domain.clone(),
+        one.rule.clone(),
+        one.key.clone(),
+        limit,
+        notes.join(", "),
+    ]
 }
 
 /// Formats the time of day of an instant, to the second.

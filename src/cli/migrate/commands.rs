@@ -28,17 +28,20 @@ pub(super) fn read(found: &Container<'_>, deployment: &mut Deployment) {
         Some(_) | None => {}
     }
     if program(container, "args").is_some() {
-        deployment
-            .unread
-            .push("args: /bin/ratelimit takes no arguments; set command: [/bin/ratelimit] without args".to_owned());
+        deployment.unread.push(
+            "args: /bin/ratelimit takes no arguments; set command: [/bin/ratelimit] without args"
+                .to_owned(),
+        );
     }
     let probes = PROBES.iter().map(|name| ((*name).to_owned(), container.get(name)));
-    let hooks =
-        HOOKS.iter().map(|name| (format!("lifecycle {name}"), container.pointer(&format!("/lifecycle/{name}"))));
+    let hooks = HOOKS.iter().map(|name| {
+        (format!("lifecycle {name}"), container.pointer(&format!("/lifecycle/{name}")))
+    });
     for (name, handler) in probes.chain(hooks) {
         let Some(exec) = handler.and_then(|handler| handler.get("exec")) else { continue };
         let program = program(exec, "command").unwrap_or("an empty command");
-        let alternative = if name.starts_with("lifecycle") { "sleep or httpGet" } else { "grpc or httpGet" };
+        let alternative =
+            if name.starts_with("lifecycle") { "sleep or httpGet" } else { "grpc or httpGet" };
         deployment.unread.push(format!(
             "{name} runs {program}: Tollgate's image has neither this program nor a shell; use {alternative}"
         ));

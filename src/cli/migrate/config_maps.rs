@@ -31,21 +31,29 @@ impl<'m> ConfigMaps<'m> {
     ///
     /// # Errors
     /// There is none, or the name is ambiguous.
-    pub(super) fn find(&self, name: &str, namespace: Option<&str>) -> Result<&ConfigMap<'m>, String> {
+    pub(super) fn find(
+        &self,
+        name: &str,
+        namespace: Option<&str>,
+    ) -> Result<&ConfigMap<'m>, String> {
         let named: Vec<&ConfigMap<'m>> = self.0.iter().filter(|map| map.name == name).collect();
         let mut fitting: Vec<_> = named.iter().filter(|map| map.namespace == namespace).collect();
         if fitting.is_empty() {
             let is_open = |map: &&&ConfigMap<'m>| map.namespace.is_none() || namespace.is_none();
             fitting = named.iter().filter(is_open).collect();
         }
-        let spaces = named.iter().map(|map| map.namespace.unwrap_or("(none)")).collect::<Vec<_>>().join(", ");
+        let spaces = named
+            .iter()
+            .map(|map| map.namespace.unwrap_or("(none)"))
+            .collect::<Vec<_>>()
+            .join(", ");
         let expected = namespace.unwrap_or("(none)");
         match fitting.as_slice() {
             [map] => Ok(map),
             _ if named.is_empty() => Err(format!("ConfigMap {name} is not in the manifest")),
-            [] => {
-                Err(format!("ConfigMap {name} is in namespaces {spaces}, but the workload is in namespace {expected}"))
-            }
+            [] => Err(format!(
+                "ConfigMap {name} is in namespaces {spaces}, but the workload is in namespace {expected}"
+            )),
             _ => Err(format!(
                 "ConfigMap {name} is ambiguous: defined in namespaces {spaces}; expected one for the workload"
             )),

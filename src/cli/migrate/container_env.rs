@@ -26,7 +26,9 @@ pub(super) fn read(found: &Container<'_>, maps: &ConfigMaps<'_>, deployment: &mu
             }
         };
         if !names.insert(name) {
-            deployment.notes.push(format!("{name}: set several times in env; the last value applies"));
+            deployment
+                .notes
+                .push(format!("{name}: set several times in env; the last value applies"));
         }
         deployment.keep_secrets_of(text_at(entry, "/value").unwrap_or_default());
         let value = match (entry.get("value"), entry.get("valueFrom")) {
@@ -50,7 +52,9 @@ fn items<'m>(container: &'m Value, list: &str, deployment: &mut Deployment) -> &
         None | Some(Value::Null) => &[],
         Some(Value::Array(items)) => items,
         Some(other) => {
-            deployment.problems.push(format!("{list} of the container: expected a list, found {}", shape(other)));
+            deployment
+                .problems
+                .push(format!("{list} of the container: expected a list, found {}", shape(other)));
             &[]
         }
     }
@@ -66,7 +70,9 @@ fn name_of(entry: &Value) -> Result<&str, String> {
     };
     let name = text_at(entry, "/name").filter(|name| !name.is_empty());
     let of = name.map(|name| format!(" of {name}")).unwrap_or_default();
-    if let Some(key) = fields.keys().find(|key| !["name", "value", "valueFrom"].contains(&key.as_str())) {
+    if let Some(key) =
+        fields.keys().find(|key| !["name", "value", "valueFrom"].contains(&key.as_str()))
+    {
         return Err(format!("expected name, value or valueFrom, found `{key}`{of}"));
     }
     let value = fields.get("value");
@@ -97,13 +103,20 @@ fn shape(value: &Value) -> &'static str {
 }
 
 /// Collects the variables of an item of `envFrom`.
-fn of_source(source: &Value, namespace: Option<&str>, maps: &ConfigMaps<'_>, deployment: &mut Deployment) {
+fn of_source(
+    source: &Value,
+    namespace: Option<&str>,
+    maps: &ConfigMaps<'_>,
+    deployment: &mut Deployment,
+) {
     let prefix = text_at(source, "/prefix").unwrap_or_default();
-    let names = if prefix.is_empty() { "variables".to_owned() } else { format!("variables {prefix}*") };
+    let names =
+        if prefix.is_empty() { "variables".to_owned() } else { format!("variables {prefix}*") };
     let why = match (text_at(source, "/configMapRef/name"), text_at(source, "/secretRef/name")) {
         (Some(map), _) => match maps.find(map, namespace) {
             Ok(map) => {
-                map.texts().for_each(|(key, value)| deployment.set(&format!("{prefix}{key}"), value));
+                map.texts()
+                    .for_each(|(key, value)| deployment.set(&format!("{prefix}{key}"), value));
                 return;
             }
             Err(why) => why,
@@ -115,13 +128,20 @@ fn of_source(source: &Value, namespace: Option<&str>, maps: &ConfigMaps<'_>, dep
 }
 
 /// Returns the value of a reference, or its text if the manifest does not contain the value.
-fn of_reference(from: &Value, namespace: Option<&str>, maps: &ConfigMaps<'_>) -> Result<String, String> {
-    let part = |kind: &str| Some((text_at(from, &format!("/{kind}/name"))?, text_at(from, &format!("/{kind}/key"))?));
+fn of_reference(
+    from: &Value,
+    namespace: Option<&str>,
+    maps: &ConfigMaps<'_>,
+) -> Result<String, String> {
+    let part = |kind: &str| {
+        Some((text_at(from, &format!("/{kind}/name"))?, text_at(from, &format!("/{kind}/key"))?))
+    };
     if let Some((secret, key)) = part("secretKeyRef") {
         return Err(format!("Secret {secret}, {key}"));
     }
     let Some((map, key)) = part("configMapKeyRef") else {
-        let field = text_at(from, "/fieldRef/fieldPath").or_else(|| text_at(from, "/resourceFieldRef/resource"));
+        let field = text_at(from, "/fieldRef/fieldPath")
+            .or_else(|| text_at(from, "/resourceFieldRef/resource"));
         return Err(field.unwrap_or("an unsupported source").to_owned());
     };
     let value = maps.find(map, namespace).ok().and_then(|map| map.value(key));
@@ -139,13 +159,20 @@ fn expanded(text: &str, deployment: &Deployment) -> Result<String, String> {
         if let Some(after) = after.strip_prefix('$') {
             value.push('$');
             rest = after;
-        } else if let Some((name, after)) = after.strip_prefix('(').and_then(|inner| inner.split_once(')')) {
-            let reference =
-                deployment.references.iter().find(|(other, _)| other == name).map(|(_, reference)| reference);
+        } else if let Some((name, after)) =
+            after.strip_prefix('(').and_then(|inner| inner.split_once(')'))
+        {
+            let reference = deployment
+                .references
+                .iter()
+                .find(|(other, _)| other == name)
+                .map(|(_, reference)| reference);
             match (reference, deployment.variables.get(name)) {
                 (Some(reference), _) => return Err(format!("{reference}, through $({name})")),
                 (None, Some(known)) => value.push_str(known),
-                (None, None) => return Err(format!("$({name}), which is not set earlier in the manifest")),
+                (None, None) => {
+                    return Err(format!("$({name}), which is not set earlier in the manifest"));
+                }
             }
             rest = after;
         } else {
@@ -169,6 +196,9 @@ mod tests {
         assert_eq!(expand("$(HOST):6379"), Ok("redis:6379".to_owned()));
         assert_eq!(expand("$$(HOST) $HOST $ $(HOST"), Ok("$(HOST) $HOST $ $(HOST".to_owned()));
         assert_eq!(expand("a$(SECRET)"), Err("Secret redis, key, through $(SECRET)".to_owned()));
-        assert_eq!(expand("$(PORT)"), Err("$(PORT), which is not set earlier in the manifest".to_owned()));
+        assert_eq!(
+            expand("$(PORT)"),
+            Err("$(PORT), which is not set earlier in the manifest".to_owned())
+        );
     }
 }

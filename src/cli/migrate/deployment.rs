@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use super::env_file::{self, EnvFile};
 use super::manifest;
 use crate::cli::settings::variables;
+use crate::envoyproxy::{Translation, Variables, named, translate};
 use crate::policy::Source;
 use crate::policy::source::files::PolicyLocations;
-use crate::settings::envoyproxy::{Translation, Variables, named, translate};
 
 /// The kind of source of a deployment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,14 +58,17 @@ impl Deployment {
     /// Sets the variables of an env file.
     fn merge(&mut self, file: EnvFile) {
         let repeated = file.repeated.iter();
-        self.notes.extend(repeated.map(|name| format!("{name}: set on several lines; the last value applies")));
+        self.notes.extend(
+            repeated.map(|name| format!("{name}: set on several lines; the last value applies")),
+        );
         file.variables.into_iter().for_each(|(name, value)| self.set(&name, value));
     }
 
     /// Keeps the secrets that a value contains by `$(NAME)`, to mask them.
     pub(super) fn keep_secrets_of(&mut self, value: &str) {
         for name in value.split("$(").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0)) {
-            let is_secret = SECRET_NAMES.iter().any(|part| name.to_ascii_uppercase().contains(part));
+            let is_secret =
+                SECRET_NAMES.iter().any(|part| name.to_ascii_uppercase().contains(part));
             let secret = self.variables.get(name).filter(|secret| is_secret && !secret.is_empty());
             self.secrets.extend(secret.cloned());
         }
@@ -92,7 +95,8 @@ impl Deployment {
     /// unset, and is not a problem.
     pub(super) fn translate(&mut self) -> Translation {
         let first = translate(&self.variables);
-        let is_refused = |name: &str| first.problems.iter().any(|problem| named(problem).any(|one| one == name));
+        let is_refused =
+            |name: &str| first.problems.iter().any(|problem| named(problem).any(|one| one == name));
         let refused = self.references.iter().filter(|(name, _)| is_refused(name));
         refused.for_each(|(name, _)| _ = self.variables.remove(name));
         let mut translation = translate(&self.variables);
@@ -152,7 +156,8 @@ pub(super) fn of_environment() -> Deployment {
 /// The file cannot be read, or a line is invalid.
 pub(super) fn of_env_file(path: &Path) -> Result<Deployment, String> {
     let (name, file) = read_env_file(path)?;
-    let mut deployment = Deployment { from: name, source: DeploymentSource::EnvFile, ..Deployment::default() };
+    let mut deployment =
+        Deployment { from: name, source: DeploymentSource::EnvFile, ..Deployment::default() };
     deployment.merge(file);
     Ok(deployment)
 }
@@ -161,7 +166,11 @@ pub(super) fn of_env_file(path: &Path) -> Result<Deployment, String> {
 ///
 /// # Errors
 /// A file cannot be read, or is invalid.
-pub(super) fn of_both(manifest: &Path, container: Option<&str>, path: &Path) -> Result<Deployment, String> {
+pub(super) fn of_both(
+    manifest: &Path,
+    container: Option<&str>,
+    path: &Path,
+) -> Result<Deployment, String> {
     let mut deployment = manifest::read(manifest, container)?;
     let (name, file) = read_env_file(path)?;
     deployment.from = format!("{} and {name}", deployment.from);

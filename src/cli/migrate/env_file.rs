@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::settings::envoyproxy::Variables;
+use crate::envoyproxy::Variables;
 
 /// The variables of an env file.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -50,8 +50,9 @@ fn variable(line: &str) -> Result<(&str, String), String> {
 
 /// Returns a value without quotes, up to a comment.
 fn bare(text: &str) -> Result<&str, String> {
-    let is_comment =
-        |at: &usize| text.get(..*at).is_some_and(|before| before.is_empty() || before.ends_with([' ', '\t']));
+    let is_comment = |at: &usize| {
+        text.get(..*at).is_some_and(|before| before.is_empty() || before.ends_with([' ', '\t']))
+    };
     let end = text.match_indices('#').map(|(at, _)| at).find(is_comment).unwrap_or(text.len());
     let value = text.get(..end).unwrap_or(text).trim_end();
     if value.starts_with([' ', '\t']) {
@@ -114,9 +115,20 @@ mod tests {
 
     #[test]
     fn ambiguous_lines_are_rejected_by_number() {
-        for line in ["hunter2", "A = hunter2", "A= hunter2", "=hunter2", "A=\"hunter2", "A='hunter'2", "B C=hunter2"] {
+        for line in [
+            "hunter2",
+            "A = hunter2",
+            "A= hunter2",
+            "=hunter2",
+            "A=\"hunter2",
+            "A='hunter'2",
+            "B C=hunter2",
+        ] {
             let error = parse(&format!("# comment\nOK=1\n{line}\nhunter2\"\n")).unwrap_err();
-            assert!(error.starts_with("3: expected") && !error.contains("hunter"), "{line}: {error}");
+            assert!(
+                error.starts_with("3: expected") && !error.contains("hunter"),
+                "{line}: {error}"
+            );
         }
     }
 }

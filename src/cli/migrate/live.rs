@@ -47,7 +47,8 @@ struct LiveComparison {
 /// Prints the differences. Exits with 0 if there are none, 1 if there are some, 2 if a service does
 /// not respond or a line of the trace is not a request.
 pub(super) fn run(both: &Both<'_>) -> ExitCode {
-    match block_on(both.compare()).map_err(|error| error.to_string()).and_then(|compared| compared) {
+    match block_on(both.compare()).map_err(|error| error.to_string()).and_then(|compared| compared)
+    {
         Ok(comparison) => {
             print(&comparison);
             match (comparison.skipped, comparison.different) {
@@ -77,14 +78,19 @@ impl Both<'_> {
                     continue;
                 }
             };
-            let (old_result, new_result) = tokio::join!(call(&mut old, &request), call(&mut new, &request));
+            let (old_result, new_result) =
+                tokio::join!(call(&mut old, &request), call(&mut new, &request));
             let failed = |address: &str, error| format!("{address}, {}: {error}", lines.position());
             let old_result = old_result.map_err(|error| failed(self.live, error))?;
             let new_result = new_result.map_err(|error| failed(self.against, error))?;
             if !is_peek_tested {
                 is_peek_tested = self.test_peek(&mut old, &request, &old_result).await?;
             }
-            comparison.add(&lines.position(), &request, &differences(&old_result, &new_result, self.peek));
+            comparison.add(
+                &lines.position(),
+                &request,
+                &differences(&old_result, &new_result, self.peek),
+            );
         }
         match comparison.requests {
             0 => Err(format!("{}no requests in {}", comparison.shown, self.trace.display())),
@@ -103,10 +109,13 @@ impl Both<'_> {
         request: &RateLimitRequest,
         first: &CallResult,
     ) -> Result<bool, String> {
-        let Some(first) = remaining(first).filter(|remaining| *remaining >= REPEATS) else { return Ok(false) };
+        let Some(first) = remaining(first).filter(|remaining| *remaining >= REPEATS) else {
+            return Ok(false);
+        };
         let mut before = first;
         for _ in 0..REPEATS {
-            let result = call(old, request).await.map_err(|error| format!("{}: {error}", self.live))?;
+            let result =
+                call(old, request).await.map_err(|error| format!("{}: {error}", self.live))?;
             match remaining(&result) {
                 Some(now) if now.checked_add(1) == Some(before) => before = now,
                 _ => return Ok(true),
@@ -124,7 +133,10 @@ impl Both<'_> {
 /// Returns the remaining hits of the first limit in a response.
 fn remaining(result: &CallResult) -> Option<u32> {
     let statuses = &result.as_ref().ok()?.statuses;
-    statuses.iter().find(|status| status.current_limit.is_some()).map(|status| status.limit_remaining)
+    statuses
+        .iter()
+        .find(|status| status.current_limit.is_some())
+        .map(|status| status.limit_remaining)
 }
 
 /// Parses a request, alone or as `request` of a line of a trace.
@@ -142,11 +154,16 @@ fn read(line: &[u8], peek: bool) -> Result<RateLimitRequest, String> {
 }
 
 /// Sends a request. An error from the service is a result; an error of the connection is not.
-async fn call(client: &mut RateLimitClient, request: &RateLimitRequest) -> Result<CallResult, String> {
+async fn call(
+    client: &mut RateLimitClient,
+    request: &RateLimitRequest,
+) -> Result<CallResult, String> {
     match client.should_rate_limit(request.clone()).await {
         Ok(response) => Ok(Ok(response)),
         Err(error @ ClientError::Answer(_)) => Ok(Err(error.to_string())),
-        Err(error @ (ClientError::Connect { .. } | ClientError::NoAnswer(_))) => Err(error.to_string()),
+        Err(error @ (ClientError::Connect { .. } | ClientError::NoAnswer(_))) => {
+            Err(error.to_string())
+        }
     }
 }
 
@@ -179,7 +196,11 @@ impl LiveComparison {
 
 /// Formats a descriptor as `user=ann: `, in the form that `tollgate hit` accepts.
 fn named(request: &RateLimitRequest, index: usize) -> String {
-    let entries = request.descriptors.get(index).map(|descriptor| descriptor.entries.as_slice()).unwrap_or_default();
+    let entries = request
+        .descriptors
+        .get(index)
+        .map(|descriptor| descriptor.entries.as_slice())
+        .unwrap_or_default();
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let entry = |entry: &crate::grpc::proto::rate_limit_descriptor::Entry| {
         format!("{}={}", lossy(&entry.key), lossy(&entry.value))
@@ -205,7 +226,8 @@ impl fmt::Display for LiveComparison {
         if self.fields.is_empty() {
             return Ok(());
         }
-        let fields: Vec<String> = self.fields.iter().map(|(field, count)| format!("{field} {count}")).collect();
+        let fields: Vec<String> =
+            self.fields.iter().map(|(field, count)| format!("{field} {count}")).collect();
         writeln!(f, "  {}", fields.join(", "))?;
         let counts = ["code", "limit_remaining", "overall_code", "response_headers_to_add"];
         if self.fields.keys().all(|field| counts.contains(field)) {

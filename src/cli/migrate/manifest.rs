@@ -10,7 +10,8 @@ use super::commands;
 use super::config_maps::ConfigMaps;
 use super::container_env;
 use super::deployment::Deployment;
-use crate::policy::{Source, yaml_documents};
+use crate::policy::Source;
+use crate::yaml::plain;
 
 /// A container, with its pod.
 pub(super) struct Container<'m> {
@@ -47,16 +48,20 @@ impl<'m> Container<'m> {
 pub(super) fn read(path: &Path, container: Option<&str>) -> Result<Deployment, String> {
     let is_input = path == Path::new("-");
     let name = if is_input { "standard input".to_owned() } else { path.display().to_string() };
-    let text = if is_input { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) };
+    let text =
+        if is_input { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) };
     let text = text.map_err(|error| format!("{name}: {error}"))?;
-    let documents = yaml_documents(&Source { name: name.clone(), text }).map_err(|report| report.to_string())?;
+    let documents = plain::documents(&Source { name: name.clone(), text })
+        .map_err(|report| report.to_string())?;
     let objects: Vec<&Value> = documents.iter().flat_map(objects).collect();
     let maps = ConfigMaps::among(&objects);
     let all: Vec<_> = objects.iter().flat_map(|object| containers(object)).collect();
     let found = select(&all, container).map_err(|error| format!("{name}: {error}"))?;
     let [_, kind, workload, own] = found.path();
-    let mut deployment =
-        Deployment { from: format!("container {own} of {kind} {workload} in {name}"), ..Deployment::default() };
+    let mut deployment = Deployment {
+        from: format!("container {own} of {kind} {workload} in {name}"),
+        ..Deployment::default()
+    };
     container_env::read(found, &maps, &mut deployment);
     mounts(found, &maps, &mut deployment);
     commands::read(found, &mut deployment);
@@ -76,13 +81,23 @@ fn containers(object: &Value) -> Vec<Container<'_>> {
     let kind = text_at(object, "/kind").unwrap_or("?");
     let workload = text_at(object, "/metadata/name").unwrap_or("?");
     let namespace = text_at(object, "/metadata/namespace");
-    let of =
-        |pod| array(pod, "containers").map(move |container| Container { kind, workload, namespace, pod, container });
+    let of = |pod| {
+        array(pod, "containers").map(move |container| Container {
+            kind,
+            workload,
+            namespace,
+            pod,
+            container,
+        })
+    };
     pod.into_iter().flat_map(of).collect()
 }
 
 /// Returns the container with a name, or the one that is likely to be the service.
-fn select<'c, 'm>(all: &'c [Container<'m>], name: Option<&str>) -> Result<&'c Container<'m>, String> {
+fn select<'c, 'm>(
+    all: &'c [Container<'m>],
+    name: Option<&str>,
+) -> Result<&'c Container<'m>, String> {
     let is_selected = |container: &&Container<'_>| match name {
         Some(name) => container.is_named(name),
         None => all.len() == 1 || container.is_likely(),
@@ -92,7 +107,11 @@ fn select<'c, 'm>(all: &'c [Container<'m>], name: Option<&str>) -> Result<&'c Co
         ([container], _) => Ok(container),
         (_, []) => Err("no container; expected a Deployment".to_owned()),
         _ => {
-            let names = all.iter().map(|container| shortest_name(container, all)).collect::<Vec<_>>().join(", ");
+            let names = all
+                .iter()
+                .map(|container| shortest_name(container, all))
+                .collect::<Vec<_>>()
+                .join(", ");
             Err(format!("cannot detect the container; add `--container NAME`, one of: {names}"))
         }
     }
@@ -109,17 +128,28 @@ fn shortest_name(container: &Container<'_>, all: &[Container<'_>]) -> String {
 /// Collects the files of mounted ConfigMaps, with their paths in the container.
 fn mounts(found: &Container<'_>, maps: &ConfigMaps<'_>, deployment: &mut Deployment) {
     for mount in array(found.container, "volumeMounts") {
-        let (Some(name), Some(mount_path)) = (text_at(mount, "/name"), text_at(mount, "/mountPath")) else { continue };
-        let Some(volume) = array(found.pod, "volumes").find(|one| text_at(one, "/name") == Some(name)) else {
+        let (Some(name), Some(mount_path)) =
+            (text_at(mount, "/name"), text_at(mount, "/mountPath"))
+        else {
             continue;
         };
-        let projected = volume.get("projected").into_iter().flat_map(|projected| array(projected, "sources"));
+        let Some(volume) =
+            array(found.pod, "volumes").find(|one| text_at(one, "/name") == Some(name))
+        else {
+            continue;
+        };
+        let projected =
+            volume.get("projected").into_iter().flat_map(|projected| array(projected, "sources"));
         for source in projected.chain([volume]).filter_map(|source| source.get("configMap")) {
             let Some(map) = text_at(source, "/name") else { continue };
             match maps.find(map, found.namespace) {
                 Ok(map) => {
-                    let binary = map.binary_keys().filter(|key| path_of(key, source, mount, mount_path).is_some());
-                    let unread = |key| format!("ConfigMap {}/{key}, mounted at {mount_path}: binaryData", map.name);
+                    let binary = map
+                        .binary_keys()
+                        .filter(|key| path_of(key, source, mount, mount_path).is_some());
+                    let unread = |key| {
+                        format!("ConfigMap {}/{key}, mounted at {mount_path}: binaryData", map.name)
+                    };
                     deployment.unread.extend(binary.map(unread));
                     let files = map.texts().filter_map(|(key, text)| {
                         let name = format!("ConfigMap {}/{key}", map.name);

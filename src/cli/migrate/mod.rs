@@ -22,10 +22,10 @@ use self::deployment::{Deployment, DeploymentSource};
 use self::page::Page;
 use super::client_tls::ClientTlsFlags;
 use super::output::{report_error, try_print};
+use crate::envoyproxy::{self, Translation};
 use crate::policy::source::files;
-use crate::policy::{self, Loaded, PolicyReport};
+use crate::policy::{self, Loaded, ProblemReport};
 use crate::settings::PolicySettings;
-use crate::settings::envoyproxy::{self, Translation};
 
 /// Compare an envoyproxy/ratelimit deployment with Tollgate, before or after the switch
 #[derive(Debug, clap::Args)]
@@ -104,7 +104,7 @@ enum MigratedPolicies {
     },
     ControlPlane(String),
     Missing(String),
-    Invalid(PolicyReport),
+    Invalid(ProblemReport),
 }
 
 impl Migrate {
@@ -114,7 +114,13 @@ impl Migrate {
             && let Some(against) = &self.against
             && let Some(trace) = &self.trace
         {
-            return live::run(&live::Both { live, against, trace, tls: &self.tls, peek: self.peek });
+            return live::run(&live::Both {
+                live,
+                against,
+                trace,
+                tls: &self.tls,
+                peek: self.peek,
+            });
         }
         match self.page() {
             Ok((page, is_whole)) => match try_print(page) {
@@ -141,22 +147,35 @@ impl Migrate {
         let policies = self.policies(&deployment, &translation, settings.as_ref())?;
         let is_whole = translation.problems.is_empty()
             && deployment.problems.is_empty()
-            && matches!(policies, MigratedPolicies::Loaded { .. } | MigratedPolicies::ControlPlane(_));
+            && matches!(
+                policies,
+                MigratedPolicies::Loaded { .. } | MigratedPolicies::ControlPlane(_)
+            );
         let written = match (&self.output, is_whole) {
-            (Some(folder), true) => {
-                Some(export::write(folder, &deployment, &translation, settings.as_ref(), &policies)?)
-            }
+            (Some(folder), true) => Some(export::write(
+                folder,
+                &deployment,
+                &translation,
+                settings.as_ref(),
+                &policies,
+            )?),
             (Some(_), false) | (None, _) => None,
         };
-        let page =
-            Page { deployment: &deployment, translation: &translation, policies: &policies, written: written.as_ref() };
+        let page = Page {
+            deployment: &deployment,
+            translation: &translation,
+            policies: &policies,
+            written: written.as_ref(),
+        };
         Ok((deployment.masked(&page.to_string()), is_whole && deployment.is_read()))
     }
 
     fn deployment(&self) -> Result<Deployment, String> {
         match (&self.env_file, &self.manifest) {
             (Some(path), None) => deployment::of_env_file(path),
-            (Some(path), Some(manifest)) => deployment::of_both(manifest, self.container.as_deref(), path),
+            (Some(path), Some(manifest)) => {
+                deployment::of_both(manifest, self.container.as_deref(), path)
+            }
             (None, Some(path)) => manifest::read(path, self.container.as_deref()),
             (None, None) => Ok(deployment::of_environment()),
         }
@@ -168,31 +187,48 @@ impl Migrate {
         translation: &Translation,
         settings: Option<&PolicySettings>,
     ) -> Result<MigratedPolicies, String> {
-        let plane = translation.flags.iter().find(|flag| flag.name == "--xds").and_then(|flag| flag.values.first());
+        let plane = translation
+            .flags
+            .iter()
+            .find(|flag| flag.name == "--xds")
+            .and_then(|flag| flag.values.first());
         if let Some(plane) = plane
             && self.policy.is_empty()
         {
-            return Ok(MigratedPolicies::ControlPlane(deployment.reference_of(plane).unwrap_or(plane).to_owned()));
+            return Ok(MigratedPolicies::ControlPlane(
+                deployment.reference_of(plane).unwrap_or(plane).to_owned(),
+            ));
         }
         let Some(settings) = settings else {
-            return Ok(MigratedPolicies::Missing("not checked until the settings are valid".to_owned()));
+            return Ok(MigratedPolicies::Missing(
+                "not checked until the settings are valid".to_owned(),
+            ));
         };
         let mut locations = settings.places.clone();
         if !self.policy.is_empty() {
             locations.paths.clone_from(&self.policy);
             locations.which.prefix.clear();
         }
-        let from = locations.paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+        let from = locations
+            .paths
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect::<Vec<_>>()
+            .join(", ");
         let mounted = deployment.mounted(&locations);
         let files = match () {
             () if self.policy.is_empty() && !mounted.is_empty() => Ok(mounted),
             () if locations.paths.iter().any(|path| !path.exists()) => {
-                return Ok(MigratedPolicies::Missing(format!("{from} does not exist; add `--policy PATH`")));
+                return Ok(MigratedPolicies::Missing(format!(
+                    "{from} does not exist; add `--policy PATH`"
+                )));
             }
             () => files::read(&locations),
         };
         Ok(match files.and_then(|files| Ok((policy::load(&files, &settings.options)?, files))) {
-            Ok((loaded, files)) => MigratedPolicies::Loaded { files, loaded, from, unused_plane: plane.cloned() },
+            Ok((loaded, files)) => {
+                MigratedPolicies::Loaded { files, loaded, from, unused_plane: plane.cloned() }
+            }
             Err(report) => MigratedPolicies::Invalid(report),
         })
     }

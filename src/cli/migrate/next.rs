@@ -4,7 +4,7 @@ use super::deployment::{Deployment, DeploymentSource};
 use super::export::ExportedFiles;
 use super::page::{Page, count};
 use crate::cli::counter::quoted;
-use crate::settings::envoyproxy::Translation;
+use crate::envoyproxy::Translation;
 
 /// A listener: the variable of its port, the flag, and ports that are free beside a running
 /// envoyproxy/ratelimit: for the same variables, and for the exported ones.
@@ -20,7 +20,12 @@ const PORTS: [ListenerPort; 4] = [
     ListenerPort { variable: "GRPC_PORT", flag: "--grpc-listen", beside: 9081, exported: 8091 },
     ListenerPort { variable: "PORT", flag: "--http-listen", beside: 9080, exported: 8090 },
     ListenerPort { variable: "DEBUG_PORT", flag: "--admin-listen", beside: 9070, exported: 6071 },
-    ListenerPort { variable: "PROMETHEUS_ADDR", flag: "--stats-prometheus-listen", beside: 9091, exported: 9092 },
+    ListenerPort {
+        variable: "PROMETHEUS_ADDR",
+        flag: "--stats-prometheus-listen",
+        beside: 9091,
+        exported: 9092,
+    },
 ];
 
 /// A step, with the shell commands that it consists of.
@@ -42,18 +47,24 @@ impl Step {
 impl Page<'_> {
     /// Returns the next steps, in order.
     pub(super) fn steps(&self) -> Vec<Step> {
-        let mut steps = self.written.map(|written| written.steps(self.translation)).unwrap_or_default();
+        let mut steps =
+            self.written.map(|written| written.steps(self.translation)).unwrap_or_default();
         if !self.deployment.is_read() {
-            steps.insert(0, Step::new("check each `not read` line above: this report does not cover it"));
+            steps.insert(
+                0,
+                Step::new("check each `not read` line above: this report does not cover it"),
+            );
         }
         if self.written.is_none() {
             steps.push(start(self.deployment, self.translation));
         }
         let live = self.addresses();
-        steps.push(Step::with("compare the responses:", format!("tollgate migrate {live} --peek TRACE")));
+        steps.push(Step::with(
+            "compare the responses:",
+            format!("tollgate migrate {live} --peek TRACE"),
+        ));
         if self.written.is_none() {
-            let text =
-                "replace the image; files, variables and ports stay. --output DIR converts them to Tollgate's own";
+            let text = "replace the image; files, variables and ports stay. --output DIR converts them to Tollgate's own";
             steps.push(Step::new(format!("{text} format")));
         }
         steps
@@ -64,7 +75,9 @@ impl Page<'_> {
         let [grpc, ..] = &PORTS;
         let new = if self.written.is_some() { grpc.exported } else { free(self.translation, grpc) };
         match (port_of(self.translation, grpc), self.deployment.source) {
-            (Some(old), DeploymentSource::Manifest) => format!("--live OLD:{old} --against NEW:{old}"),
+            (Some(old), DeploymentSource::Manifest) => {
+                format!("--live OLD:{old} --against NEW:{old}")
+            }
             (Some(old), _) => format!("--live 127.0.0.1:{old} --against 127.0.0.1:{new}"),
             (None, _) => format!("--live OLD:8081 --against NEW:{new}"),
         }
@@ -111,7 +124,9 @@ fn start(deployment: &Deployment, translation: &Translation) -> Step {
 fn other_ports(translation: &Translation) -> String {
     let listeners = PORTS.iter().filter_map(|port| Some((port, text_of(translation, port)?)));
     let flags = listeners.map(|(port, text)| match text.rsplit_once(':') {
-        Some((host, _)) if !text.starts_with("unix:") => format!(" {} {host}:{}", port.flag, port.exported),
+        Some((host, _)) if !text.starts_with("unix:") => {
+            format!(" {} {host}:{}", port.flag, port.exported)
+        }
         Some(_) | None => format!(" {} 127.0.0.1:{}", port.flag, port.exported),
     });
     flags.collect()
@@ -139,7 +154,9 @@ impl ExportedFiles {
             && !self.is_native
         {
             let set = "TOLLGATE_POLICY_DIALECT=envoyproxy is set until then";
-            steps.push(Step::new(format!("remove the keys named in the warnings from {policies}; {set}")));
+            steps.push(Step::new(format!(
+                "remove the keys named in the warnings from {policies}; {set}"
+            )));
         }
         let and = policies.map(|policies| format!(" and {policies}")).unwrap_or_default();
         let file = quoted(&variables.to_string());

@@ -6,11 +6,11 @@ use super::deployment::{Deployment, DeploymentSource};
 use super::export::ExportedFiles;
 use super::{MigratedPolicies, rejected};
 use crate::algorithm::{Algorithm, Charge, Limit};
-use crate::policy::report::Severity;
-use crate::policy::{Imposes, Loaded, Rule};
-use crate::settings::envoyproxy::{
+use crate::envoyproxy::{
     Fate, ReadBy, Translation, fates, has_public_admin, is_carried, named, overridden, read_by,
 };
+use crate::policy::{Imposes, Loaded, Rule};
+use crate::yaml::report::Severity;
 
 /// Width of a line, in columns.
 const WIDTH: usize = 100;
@@ -27,7 +27,10 @@ const ALWAYS_DIFFERENT: &[(&str, &str)] = &[
         "counters",
         "start at zero at the switch, since Redis keys differ; both services can share a Redis and count separately",
     ),
-    ("Redis user", "needs +eval +evalsha +time +get +set +del; `tollgate check-store URL` shows what is missing"),
+    (
+        "Redis user",
+        "needs +eval +evalsha +time +get +set +del; `tollgate check-store URL` shows what is missing",
+    ),
     ("errors", "INVALID_ARGUMENT or UNAVAILABLE instead of UNKNOWN"),
     (
         "health",
@@ -61,13 +64,18 @@ impl Page<'_> {
     fn settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fates = fates(&self.deployment.variables);
         // References without a usable placeholder have no fate.
-        let unset =
-            self.deployment.references.iter().filter(|(name, _)| !self.deployment.variables.contains_key(name)).count();
+        let unset = self
+            .deployment
+            .references
+            .iter()
+            .filter(|(name, _)| !self.deployment.variables.contains_key(name))
+            .count();
         let set = self.deployment.variables.keys().filter(|name| self.is_listed(name)).count();
         let number = set.saturating_add(unset);
         writeln!(f, "Settings: {} from {}", count(number, "variable"), self.deployment.from)?;
-        let is_problem =
-            |name: &str| self.translation.problems.iter().any(|problem| named(problem).any(|one| one == name));
+        let is_problem = |name: &str| {
+            self.translation.problems.iter().any(|problem| named(problem).any(|one| one == name))
+        };
         let same = fates.iter().filter(|(name, fate)| *fate == Fate::Same && !is_problem(name));
         let same: Vec<_> = same.map(|(name, _)| *name).collect();
         if !same.is_empty() {
@@ -103,19 +111,26 @@ impl Page<'_> {
         if !kept.is_empty() {
             line(f, "kept", &format!("{}: read under the same name", kept.join(", ")))?;
         }
-        overridden.iter().try_for_each(|(name, by)| line(f, "overridden", &format!("{name}: by {by}")))?;
+        overridden
+            .iter()
+            .try_for_each(|(name, by)| line(f, "overridden", &format!("{name}: by {by}")))?;
         let by = |wanted| deployment.variables.keys().filter(move |name| read_by(name) == wanted);
-        let theirs =
-            by(ReadBy::OnlyTheirs).map(|name| format!("{name}: read only by a library of envoyproxy/ratelimit"));
+        let theirs = by(ReadBy::OnlyTheirs)
+            .map(|name| format!("{name}: read only by a library of envoyproxy/ratelimit"));
         bounded(f, "no effect", theirs)?;
-        bounded(f, "not needed", by(ReadBy::GoRuntime).map(|name| format!("{name}: read only by the Go runtime")))?;
+        bounded(
+            f,
+            "not needed",
+            by(ReadBy::GoRuntime).map(|name| format!("{name}: read only by the Go runtime")),
+        )?;
         let unread = deployment.unread_variables.iter().chain(&deployment.unread).cloned();
         bounded(f, "not read", unread)?;
         let references = deployment.references.iter();
         bounded(
             f,
             "reference",
-            references.map(|(name, reference)| format!("{name}: {reference}; value not in the manifest")),
+            references
+                .map(|(name, reference)| format!("{name}: {reference}; value not in the manifest")),
         )?;
         let unknown = by(ReadBy::Neither).filter(|name| self.is_listed(name));
         bounded(f, "unknown", unknown.map(|name| format!("{name}: read by neither service")))
@@ -131,13 +146,16 @@ impl Page<'_> {
 
     fn policies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.policies {
-            MigratedPolicies::ControlPlane(address) => writeln!(f, "\nPolicies: from the control plane at {address}"),
+            MigratedPolicies::ControlPlane(address) => {
+                writeln!(f, "\nPolicies: from the control plane at {address}")
+            }
             MigratedPolicies::Missing(why) => {
                 writeln!(f, "\nPolicies: none")?;
                 line(f, "problem", why)
             }
             MigratedPolicies::Invalid(report) => {
-                let errors = report.iter().filter(|problem| problem.severity() == Severity::Error).count();
+                let errors =
+                    report.iter().filter(|problem| problem.severity() == Severity::Error).count();
                 let least = if report.iter().count() < report.len() { "at least " } else { "" };
                 writeln!(f, "\nPolicies: invalid, {least}{}\n", count(errors, "error"))?;
                 write!(f, "{report}")
@@ -146,15 +164,20 @@ impl Page<'_> {
                 let limits = limits(loaded).count();
                 let files = count(sources.len(), "file");
                 let rules = count(loaded.policies.rules().count(), "rule");
-                writeln!(f, "\nPolicies: {files} from {from}, {rules}, {}", count(limits, "limit"))?;
+                writeln!(
+                    f,
+                    "\nPolicies: {files} from {from}, {rules}, {}",
+                    count(limits, "limit")
+                )?;
                 let rejected = rejected::in_files(sources);
                 match rejected.as_slice() {
                     [] => line(f, "unchanged", "all rules and limits")?,
                     rejected => bounded(f, "differs", rejected.iter().cloned())?,
                 }
                 if let Some(plane) = unused_plane {
-                    let text =
-                        format!("read from --policy instead of the control plane at {plane}, which --output omits");
+                    let text = format!(
+                        "read from --policy instead of the control plane at {plane}, which --output omits"
+                    );
                     line(f, "note", &text)?;
                 }
                 for problem in loaded.warnings.iter() {
@@ -162,7 +185,11 @@ impl Page<'_> {
                         Some((row, column)) => format!("{file}:{row}:{column}: "),
                         None => format!("{file}: "),
                     });
-                    line(f, "warning", &format!("{}{}", position.unwrap_or_default(), problem.message()))?;
+                    line(
+                        f,
+                        "warning",
+                        &format!("{}{}", position.unwrap_or_default(), problem.message()),
+                    )?;
                 }
                 Ok(())
             }
@@ -172,20 +199,34 @@ impl Page<'_> {
     /// Writes the gains, with the first limit that would benefit as an example.
     fn gains(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\nGained immediately")?;
-        line(f, "exactness", "a request is checked and charged atomically: concurrent requests cannot exceed a limit")?;
-        let insight = "`tollgate top`, `denials` and `inspect` show who is denied, by which rule, and why";
-        let token =
-            if has_public_admin(self.translation) { "; they need a token: TOLLGATE_ADMIN_TOKEN_FILE" } else { "" };
-        line(f, "insight", &format!("{insight}{token}. `tollgate explain` shows which rule a descriptor matches"))?;
+        line(
+            f,
+            "exactness",
+            "a request is checked and charged atomically: concurrent requests cannot exceed a limit",
+        )?;
+        let insight =
+            "`tollgate top`, `denials` and `inspect` show who is denied, by which rule, and why";
+        let token = if has_public_admin(self.translation) {
+            "; they need a token: TOLLGATE_ADMIN_TOKEN_FILE"
+        } else {
+            ""
+        };
+        line(
+            f,
+            "insight",
+            &format!("{insight}{token}. `tollgate explain` shows which rule a descriptor matches"),
+        )?;
         let MigratedPolicies::Loaded { loaded, .. } = self.policies else { return Ok(()) };
         let is_fixed = |(_, limit): &(&Rule, &Limit)| match limit.algorithm() {
             Algorithm::FixedWindow(_) => true,
-            Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_) => false,
+            Algorithm::SlidingWindow(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::Gcra(_)
+            | Algorithm::Concurrency(_) => false,
         };
-        let Some((rule, window)) = limits(loaded)
-            .filter(is_fixed)
-            .find_map(|(rule, limit)| Some((rule, limit.windows().first().filter(|window| window.limit() > 0)?)))
-        else {
+        let Some((rule, window)) = limits(loaded).filter(is_fixed).find_map(|(rule, limit)| {
+            Some((rule, limit.windows().first().filter(|window| window.limit() > 0)?))
+        }) else {
             return Ok(());
         };
         writeln!(f, "\nGained with one line in a policy")?;
@@ -205,15 +246,23 @@ impl Page<'_> {
 
     fn next(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\nNext")?;
-        let has_policies = matches!(self.policies, MigratedPolicies::Loaded { .. } | MigratedPolicies::ControlPlane(_));
-        if !self.translation.problems.is_empty() || !self.deployment.problems.is_empty() || !has_policies {
+        let has_policies = matches!(
+            self.policies,
+            MigratedPolicies::Loaded { .. } | MigratedPolicies::ControlPlane(_)
+        );
+        if !self.translation.problems.is_empty()
+            || !self.deployment.problems.is_empty()
+            || !has_policies
+        {
             return writeln!(f, "  1. fix the problems above and run this command again");
         }
         let steps = self.steps();
         for (step, number) in steps.iter().zip(1..) {
             wrapped(f, &format!("  {number}. "), STEP_INDENT, &step.text)?;
             // In one piece, so that a shell reads a copy of it as one command.
-            step.commands.iter().try_for_each(|command| writeln!(f, "{:STEP_INDENT$}{command}", ""))?;
+            step.commands
+                .iter()
+                .try_for_each(|command| writeln!(f, "{:STEP_INDENT$}{command}", ""))?;
         }
         Ok(())
     }
@@ -237,7 +286,11 @@ fn line(f: &mut fmt::Formatter<'_>, topic: &str, text: &str) -> fmt::Result {
 }
 
 /// Writes a line for each text, and the number of those beyond [`MAX_SHOWN`].
-fn bounded(f: &mut fmt::Formatter<'_>, topic: &str, mut texts: impl Iterator<Item = String>) -> fmt::Result {
+fn bounded(
+    f: &mut fmt::Formatter<'_>,
+    topic: &str,
+    mut texts: impl Iterator<Item = String>,
+) -> fmt::Result {
     texts.by_ref().take(MAX_SHOWN).try_for_each(|text| line(f, topic, &text))?;
     match texts.count() {
         0 => Ok(()),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::settings::envoyproxy::{Flag, Translation, Variables, variables_of};
+use crate::envoyproxy::{Flag, Translation, Variables, variables_of};
 
 /// Flags whose values are paths of files that are read at the start.
 const FILES: [&str; 10] = [

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::policy::{ENVOYPROXY_WORDS, Source, yaml_documents};
+use crate::policy::{ENVOYPROXY_WORDS, Source};
+use crate::yaml::plain;
 
 /// Key below which envoyproxy/ratelimit accepts all keys.
 const METADATA: &str = "metadata";
@@ -16,14 +17,19 @@ pub(super) fn in_files(files: &[Source]) -> Vec<String> {
     let mut texts = Vec::new();
     for file in files {
         // That service reads only the first document.
-        let Some(root) = yaml_documents(file).ok().and_then(|documents| documents.into_iter().next()) else {
+        let Some(root) =
+            plain::documents(file).ok().and_then(|documents| documents.into_iter().next())
+        else {
             continue;
         };
         let mut words = BTreeSet::new();
         collect(&root, &mut words);
         if !words.is_empty() {
             let words = words.into_iter().collect::<Vec<_>>().join(", ");
-            texts.push(format!("{}: envoyproxy/ratelimit rejects {words}; the file is for Tollgate only", file.name));
+            texts.push(format!(
+                "{}: envoyproxy/ratelimit rejects {words}; the file is for Tollgate only",
+                file.name
+            ));
         }
     }
     texts
@@ -33,7 +39,8 @@ fn collect(value: &Value, words: &mut BTreeSet<String>) {
     match value {
         Value::Object(map) => {
             let unlimited = map.get("unlimited").and_then(Value::as_str).unwrap_or_default();
-            let is_unlimited = ["true", "yes", "on", "y"].contains(&unlimited.to_lowercase().as_str());
+            let is_unlimited =
+                ["true", "yes", "on", "y"].contains(&unlimited.to_lowercase().as_str());
             for (key, below) in map {
                 match below.as_str().filter(|_| key == "unit" && !is_unlimited) {
                     Some(unit) if !UNITS.contains(&unit.to_lowercase().as_str()) => {
@@ -42,7 +49,9 @@ fn collect(value: &Value, words: &mut BTreeSet<String>) {
                     Some(_) | None => {}
                 }
                 match () {
-                    () if !ENVOYPROXY_WORDS.contains(&key.as_str()) => _ = words.insert(format!("`{key}`")),
+                    () if !ENVOYPROXY_WORDS.contains(&key.as_str()) => {
+                        _ = words.insert(format!("`{key}`"))
+                    }
                     () if key == METADATA => {}
                     () => collect(below, words),
                 }
@@ -69,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_accept_is_not_named() {
+    fn policies_that_both_services_accept_are_not_listed() {
         let both = "domain: a\ndescriptors:\n  - key: b\n    metadata: { any: 1 }\n    rate_limit: { unit: DAY, requests_per_unit: 1 }\n  - key: c\n    rate_limit: { unlimited: true, unit: 15m }\n---\nalgorithm: x\n";
         assert_eq!(rejected(both), [""; 0]);
     }

@@ -29,7 +29,8 @@ pub(super) fn differences(old: &CallResult, new: &CallResult, peek: bool) -> Vec
                 Ok(response) => code(response.overall_code),
                 Err(error) => error.clone(),
             };
-            let is_same = matches!((old, new), (Err(old), Err(new)) if code_of(old) == code_of(new));
+            let is_same =
+                matches!((old, new), (Err(old), Err(new)) if code_of(old) == code_of(new));
             list.add(None, "error", text(old), text(new), is_same);
         }
     }
@@ -44,13 +45,26 @@ fn code_of(error: &str) -> &str {
 struct List(Vec<FieldDifference>);
 
 impl List {
-    fn add(&mut self, descriptor: Option<usize>, field: &'static str, old: String, new: String, is_same: bool) {
+    fn add(
+        &mut self,
+        descriptor: Option<usize>,
+        field: &'static str,
+        old: String,
+        new: String,
+        is_same: bool,
+    ) {
         if !is_same {
             self.0.push(FieldDifference { descriptor, field, old, new });
         }
     }
 
-    fn compare(&mut self, descriptor: Option<usize>, field: &'static str, old: String, new: String) {
+    fn compare(
+        &mut self,
+        descriptor: Option<usize>,
+        field: &'static str,
+        old: String,
+        new: String,
+    ) {
         let is_same = old == new;
         self.add(descriptor, field, old, new, is_same);
     }
@@ -61,7 +75,13 @@ fn responses(old: &RateLimitResponse, new: &RateLimitResponse, peek: bool, list:
         list.compare(None, "overall_code", code(old.overall_code), code(new.overall_code));
         let is_same = headers(old).len() == headers(new).len()
             && headers(old).iter().zip(headers(new)).all(|(old, new)| is_similar(old, &new));
-        list.add(None, "response_headers_to_add", text(&headers(old)), text(&headers(new)), is_same);
+        list.add(
+            None,
+            "response_headers_to_add",
+            text(&headers(old)),
+            text(&headers(new)),
+            is_same,
+        );
         list.compare(None, "dynamic_metadata", metadata(old), metadata(new));
     }
     list.compare(None, "statuses", old.statuses.len().to_string(), new.statuses.len().to_string());
@@ -70,28 +90,44 @@ fn responses(old: &RateLimitResponse, new: &RateLimitResponse, peek: bool, list:
     }
 }
 
-fn statuses(index: usize, old: &DescriptorStatus, new: &DescriptorStatus, peek: bool, list: &mut List) {
+fn statuses(
+    index: usize,
+    old: &DescriptorStatus,
+    new: &DescriptorStatus,
+    peek: bool,
+    list: &mut List,
+) {
     list.compare(Some(index), "current_limit", limit(old), limit(new));
     if !peek {
         list.compare(Some(index), "code", code(old.code), code(new.code));
         let remaining = |status: &DescriptorStatus| status.limit_remaining.to_string();
         list.compare(Some(index), "limit_remaining", remaining(old), remaining(new));
     }
-    let seconds = |status: &DescriptorStatus| status.duration_until_reset.as_ref().map(|length| length.seconds);
+    let seconds = |status: &DescriptorStatus| {
+        status.duration_until_reset.as_ref().map(|length| length.seconds)
+    };
     let is_same = match (seconds(old), seconds(new)) {
         (Some(old), Some(new)) => old.abs_diff(new) <= 1,
         (old, new) => old == new,
     };
-    let text = |seconds: Option<i64>| seconds.map_or_else(|| "none".to_owned(), |seconds| format!("{seconds}s"));
+    let text = |seconds: Option<i64>| {
+        seconds.map_or_else(|| "none".to_owned(), |seconds| format!("{seconds}s"))
+    };
     list.add(Some(index), "duration_until_reset", text(seconds(old)), text(seconds(new)), is_same);
 }
 
 fn limit(status: &DescriptorStatus) -> String {
     match &status.current_limit {
         Some(limit) => {
-            let name = if limit.name.is_empty() { String::new() } else { format!(" ({})", limit.name) };
-            let multiplier = limit.unit_multiplier.map(|times| format!("{times} ")).unwrap_or_default();
-            format!("{} per {multiplier}{}{name}", limit.requests_per_unit, limit.unit().as_str_name())
+            let name =
+                if limit.name.is_empty() { String::new() } else { format!(" ({})", limit.name) };
+            let multiplier =
+                limit.unit_multiplier.map(|times| format!("{times} ")).unwrap_or_default();
+            format!(
+                "{} per {multiplier}{}{name}",
+                limit.requests_per_unit,
+                limit.unit().as_str_name()
+            )
         }
         None if status.limit_remaining == u32::MAX => "unlimited".to_owned(),
         None => "none".to_owned(),
@@ -117,13 +153,15 @@ fn text(headers: &[(String, String)]) -> String {
 /// one; a different count is detected from the count itself.
 fn is_similar((name, value): &(String, String), (other_name, other): &(String, String)) -> bool {
     let number = |text: &str| text.parse::<i64>().ok();
-    let is_near = number(value).zip(number(other)).is_some_and(|(one, other)| one.abs_diff(other) <= 1);
+    let is_near =
+        number(value).zip(number(other)).is_some_and(|(one, other)| one.abs_diff(other) <= 1);
     name.eq_ignore_ascii_case(other_name) && (value == other || is_near)
 }
 
 fn metadata(response: &RateLimitResponse) -> String {
     let json = json::response_of(response).ok();
-    json.and_then(|json| json.get("dynamicMetadata").map(ToString::to_string)).unwrap_or_else(|| "none".to_owned())
+    json.and_then(|json| json.get("dynamicMetadata").map(ToString::to_string))
+        .unwrap_or_else(|| "none".to_owned())
 }
 
 #[cfg(test)]
@@ -134,20 +172,25 @@ mod tests {
 
     fn response(requests_per_unit: u32, limit_remaining: u32) -> CallResult {
         let limit = RateLimit { requests_per_unit, unit: Unit::Hour.into(), ..Default::default() };
-        let status = DescriptorStatus { current_limit: Some(limit), limit_remaining, ..Default::default() };
+        let status =
+            DescriptorStatus { current_limit: Some(limit), limit_remaining, ..Default::default() };
         Ok(RateLimitResponse { statuses: vec![status], ..Default::default() })
     }
 
     fn fields(old: &CallResult, new: &CallResult, peek: bool) -> Vec<String> {
-        let line =
-            |found: FieldDifference| format!("{:?} {} {} {}", found.descriptor, found.field, found.old, found.new);
+        let line = |found: FieldDifference| {
+            format!("{:?} {} {} {}", found.descriptor, found.field, found.old, found.new)
+        };
         differences(old, new, peek).into_iter().map(line).collect()
     }
 
     #[test]
     fn each_field_that_differs_is_named_with_both_values() {
         assert!(fields(&response(5, 4), &response(5, 4), false).is_empty());
-        assert_eq!(fields(&response(5, 4), &response(5, 3), false), ["Some(0) limit_remaining 4 3"]);
+        assert_eq!(
+            fields(&response(5, 4), &response(5, 3), false),
+            ["Some(0) limit_remaining 4 3"]
+        );
         let both = ["Some(0) current_limit 5 per HOUR 6 per HOUR", "Some(0) limit_remaining 4 5"];
         assert_eq!(fields(&response(5, 4), &response(6, 5), false), both);
     }

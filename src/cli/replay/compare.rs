@@ -49,7 +49,10 @@ pub(super) async fn print(
         if comparison.is_empty() {
             return Err(format!("no valid line; first error: {error}").into());
         }
-        print_stderr(format_args!("warning: {} skipped; first error: {error}", counted(skipped.lines, "invalid line")));
+        print_stderr(format_args!(
+            "warning: {} skipped; first error: {error}",
+            counted(skipped.lines, "invalid line")
+        ));
     }
     if without_request > 0 {
         print_stderr(format_args!(
@@ -72,13 +75,17 @@ async fn decide(
     let Some(line) = format.read(line)? else { return Ok(false) };
     let request = line.request()?;
     let by_first = first.snapshot();
-    let one = first.decide(line.instant, &by_first, &request).await.map_err(|error| error.to_string())?;
+    let one =
+        first.decide(line.instant, &by_first, &request).await.map_err(|error| error.to_string())?;
     let Some(second) = second else {
         comparison.add(&request, &one, None);
         return Ok(true);
     };
     let by_second = second.snapshot();
-    let other = second.decide(line.instant, &by_second, &request).await.map_err(|error| error.to_string())?;
+    let other = second
+        .decide(line.instant, &by_second, &request)
+        .await
+        .map_err(|error| error.to_string())?;
     comparison.add(&request, &one, Some(&other));
     Ok(true)
 }

@@ -50,9 +50,14 @@ impl Denied {
         let mut is_any = false;
         for tried in denying.filter(|_| !decision.is_over_limit()) {
             is_any = true;
-            let top = self.rules.entry((request.domain.to_owned(), tried.rule().path().to_owned())).or_default();
+            let top = self
+                .rules
+                .entry((request.domain.to_owned(), tried.rule().path().to_owned()))
+                .or_default();
             let descriptor = request.descriptors.get(tried.descriptor());
-            descriptor.into_iter().for_each(|descriptor| top.add(&key_of(descriptor, tried.keyed())));
+            descriptor
+                .into_iter()
+                .for_each(|descriptor| top.add(&key_of(descriptor, tried.keyed())));
         }
         self.requests = self.requests.saturating_add(u64::from(is_any));
     }
@@ -70,7 +75,12 @@ impl Comparison {
     }
 
     /// Adds the decisions on a request: of the first policy set, and of the second if there is one.
-    pub(super) fn add(&mut self, request: &Request<'_>, first: &Decision<'_>, second: Option<&Decision<'_>>) {
+    pub(super) fn add(
+        &mut self,
+        request: &Request<'_>,
+        first: &Decision<'_>,
+        second: Option<&Decision<'_>>,
+    ) {
         self.requests = self.requests.saturating_add(1);
         let over = [first.is_over_limit(), second.is_some_and(Decision::is_over_limit)];
         for (denied, over) in self.denied.iter_mut().zip(over) {
@@ -114,7 +124,8 @@ impl fmt::Display for Denied {
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [old, new] = self.denied;
-        let requests = format!("{} request{}", self.requests, if self.requests == 1 { "" } else { "s" });
+        let requests =
+            format!("{} request{}", self.requests, if self.requests == 1 { "" } else { "s" });
         if !self.is_of_two {
             writeln!(f, "{requests}, {old} over limit")?;
             write!(f, "{}", self.old)?;

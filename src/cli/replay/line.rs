@@ -48,8 +48,10 @@ impl Format {
             Self::Trace => {
                 let at = line.get("at").cloned().unwrap_or_default();
                 let instant = instant(&at, 1).ok_or_else(|| not_an_instant("at", &at))?;
-                let message = line.get_mut("request").map(Value::take).ok_or("`request` is missing")?;
-                let message = json::request(message).map_err(|error| format!("request: {error}"))?;
+                let message =
+                    line.get_mut("request").map(Value::take).ok_or("`request` is missing")?;
+                let message =
+                    json::request(message).map_err(|error| format!("request: {error}"))?;
                 Ok(Some(Line { at, instant, content: LineContent::Message(message) }))
             }
             Self::AccessLog(map) => of_access_log(map, &line),
@@ -64,11 +66,18 @@ fn of_access_log(map: &AccessLogMap, line: &Value) -> Result<Option<Line>, Strin
     let entry = |(key, from): &(String, TextSource)| Some((key.clone(), text(from, line)?));
     let descriptors: Vec<Vec<_>> =
         map.descriptors.iter().filter_map(|entries| entries.iter().map(entry).collect()).collect();
-    let hits = map.hits.as_ref().and_then(|hits| text(hits, line)).unwrap_or_else(|| "1".to_owned());
-    let hits: u32 = hits.parse().map_err(|_| format!("`hits` must be a whole number below 2^32, found `{hits}`"))?;
+    let hits =
+        map.hits.as_ref().and_then(|hits| text(hits, line)).unwrap_or_else(|| "1".to_owned());
+    let hits: u32 = hits
+        .parse()
+        .map_err(|_| format!("`hits` must be a whole number below 2^32, found `{hits}`"))?;
     let hits = if hits == 0 { Hits::Peek(0) } else { Hits::Charge(hits) };
     let is_any = !descriptors.is_empty();
-    Ok(is_any.then(|| Line { at, instant, content: LineContent::Entries { domain, descriptors, hits } }))
+    Ok(is_any.then(|| Line {
+        at,
+        instant,
+        content: LineContent::Entries { domain, descriptors, hits },
+    }))
 }
 
 impl Line {
@@ -79,19 +88,25 @@ impl Line {
     pub(super) fn request(&self) -> Result<Request<'_>, String> {
         match &self.content {
             LineContent::Message(message) => {
-                let bounds = RequestBounds { descriptors: usize::MAX, entries: usize::MAX, all_entries: usize::MAX };
+                let bounds = RequestBounds {
+                    descriptors: usize::MAX,
+                    entries: usize::MAX,
+                    all_entries: usize::MAX,
+                };
                 request::read(message, &bounds).map_err(|invalid| invalid.to_string())
             }
-            LineContent::Entries { domain, descriptors, hits } => {
-                Ok(Request { domain, descriptors: descriptors.iter().map(|pairs| of_pairs(pairs, *hits)).collect() })
-            }
+            LineContent::Entries { domain, descriptors, hits } => Ok(Request {
+                domain,
+                descriptors: descriptors.iter().map(|pairs| of_pairs(pairs, *hits)).collect(),
+            }),
         }
     }
 }
 
 fn of_pairs(pairs: &[(String, String)], hits: Hits) -> Descriptor<'_> {
-    let entries = pairs.iter().map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() });
-    Descriptor { entries: entries.collect(), hits, limit: None }
+    let entries =
+        pairs.iter().map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() });
+    Descriptor::new(entries.collect(), hits, hits.amount(), None)
 }
 
 /// Returns a field of a line by its name: a literal key, or a path of keys separated by dots.
@@ -123,10 +138,12 @@ fn text(from: &TextSource, line: &Value) -> Option<String> {
 fn instant(at: &Value, scale: u64) -> Option<Timestamp> {
     let of_number = |text: &str| {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-        let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let digits =
+            |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         // Digits beyond the sixth are cut off.
         let fraction = fraction.get(..6).unwrap_or(fraction);
-        let millionths: u64 = digits(fraction).then(|| format!("{fraction:0<6}").parse().ok()).flatten()?;
+        let millionths: u64 =
+            digits(fraction).then(|| format!("{fraction:0<6}").parse().ok()).flatten()?;
         let whole: u64 = digits(whole).then(|| whole.parse().ok()).flatten()?;
         let part = millionths.checked_mul(scale)?.checked_div(1_000_000)?;
         whole.checked_mul(scale)?.checked_add(part)
@@ -172,17 +189,30 @@ mod tests {
             time: "t".into(),
             scale: 1_000_000,
             domain: TextSource::Literal("d".into()),
-            descriptors: vec![entries("user", of("who")), entries("deep", of("a.b")), entries("dotted", of("c.d"))],
+            descriptors: vec![
+                entries("user", of("who")),
+                entries("deep", of("a.b")),
+                entries("dotted", of("c.d")),
+            ],
             hits: Some(of("cost")),
         };
         let read = |line: Value| Format::AccessLog(map.clone()).read(line.to_string().as_bytes());
-        let line = read(json!({ "t": 5, "who": "-", "a": { "b": true }, "c.d": 7, "cost": 3 })).unwrap().unwrap();
+        let line = read(json!({ "t": 5, "who": "-", "a": { "b": true }, "c.d": 7, "cost": 3 }))
+            .unwrap()
+            .unwrap();
         let request = line.request().unwrap();
-        let entries: Vec<_> = request.descriptors.iter().flat_map(|descriptor| &descriptor.entries).collect();
-        assert_eq!((entries[0].value, entries[1].value, entries.len()), (b"true".as_slice(), b"7".as_slice(), 2));
+        let entries: Vec<_> =
+            request.descriptors.iter().flat_map(|descriptor| &descriptor.entries).collect();
+        assert_eq!(
+            (entries[0].value, entries[1].value, entries.len()),
+            (b"true".as_slice(), b"7".as_slice(), 2)
+        );
         assert_eq!(request.descriptors[0].hits, Hits::Charge(3));
         assert!(read(json!({ "t": 5, "who": null })).unwrap().is_none());
         assert!(read(json!({ "who": "ann" })).is_err_and(|error| error.starts_with("`t` must be")));
-        assert!(read(json!({ "t": 5, "who": "ann", "cost": -1 })).is_err_and(|error| error.contains("`hits`")));
+        assert!(
+            read(json!({ "t": 5, "who": "ann", "cost": -1 }))
+                .is_err_and(|error| error.contains("`hits`"))
+        );
     }
 }

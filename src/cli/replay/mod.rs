@@ -112,8 +112,10 @@ impl Replay {
             None => Format::Trace,
             Some(path) => {
                 let name = path.display().to_string();
-                let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
-                let map = access_log::read(&Source { name, text }).map_err(|report| report.to_string())?;
+                let text =
+                    std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
+                let map = access_log::read(&Source { name, text })
+                    .map_err(|report| report.to_string())?;
                 Format::AccessLog(map)
             }
         };
@@ -126,7 +128,9 @@ impl Replay {
     }
 
     fn policies(&self, paths: &[PathBuf]) -> Result<PolicySet, String> {
-        load(&self.reading, paths).map(|(_, loaded)| loaded.policies).map_err(|report| report.to_string())
+        load(&self.reading, paths)
+            .map(|(_, loaded)| loaded.policies)
+            .map_err(|report| report.to_string())
     }
 
     async fn replay(self) -> Result<(), Box<dyn std::error::Error>> {
@@ -142,7 +146,11 @@ impl Replay {
             }
             StoreLocation::Redis(options) => {
                 let options = RedisOptions { prefix: own_prefix(), ..*options };
-                AnyStore::Redis(RedisStore::connect(options, Time::Given(Arc::clone(&clock)), Arc::clone(&metrics)))
+                AnyStore::Redis(RedisStore::connect(
+                    options,
+                    Time::Given(Arc::clone(&clock)),
+                    Arc::clone(&metrics),
+                ))
             }
         };
         let in_force = InForce::new(metrics);
@@ -190,7 +198,9 @@ impl<R: BufRead> NonEmptyLines<R> {
             self.line.clear();
             self.number = self.number.saturating_add(1);
             let mut bounded = (&mut self.input).take(MAX_LINE);
-            let read = bounded.read_until(b'\n', &mut self.line).map_err(|error| format!("{}: {error}", self.name))?;
+            let read = bounded
+                .read_until(b'\n', &mut self.line)
+                .map_err(|error| format!("{}: {error}", self.name))?;
             if bounded.limit() == 0 {
                 return Err(format!("{}: line longer than {MAX_LINE} bytes", self.position()));
             }

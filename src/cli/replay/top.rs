@@ -36,9 +36,12 @@ impl TopKeys {
     /// Returns the most frequent keys and their counts, with `~` before an estimate.
     pub(super) fn first(&self, number: usize) -> impl Iterator<Item = (String, &str)> {
         let mut slots: Vec<_> = self.keys.slots().iter().collect();
-        slots.sort_unstable_by(|one, other| other.weight().cmp(&one.weight()).then_with(|| one.key.cmp(&other.key)));
-        let count =
-            |slot: &SummaryEntry<()>| format!("{}{}", if slot.inherited == 0 { "" } else { "~" }, slot.weight());
+        slots.sort_unstable_by(|one, other| {
+            other.weight().cmp(&one.weight()).then_with(|| one.key.cmp(&other.key))
+        });
+        let count = |slot: &SummaryEntry<()>| {
+            format!("{}{}", if slot.inherited == 0 { "" } else { "~" }, slot.weight())
+        };
         slots.into_iter().take(number).map(move |slot| (count(slot), &*slot.key))
     }
 }
@@ -66,7 +69,10 @@ mod tests {
     fn few_keys_are_counted_exactly() {
         let mut top = TopKeys::default();
         ["b", "a", "b"].into_iter().for_each(|key| top.add(key));
-        assert_eq!(top.first(9).collect::<Vec<_>>(), [("2".to_owned(), "b"), ("1".to_owned(), "a")]);
+        assert_eq!(
+            top.first(9).collect::<Vec<_>>(),
+            [("2".to_owned(), "b"), ("1".to_owned(), "a")]
+        );
         assert_eq!(top.keys(), "2 keys");
     }
 }

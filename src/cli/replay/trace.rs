@@ -50,7 +50,9 @@ async fn decide(
     line: &[u8],
     summary: &mut ReplaySummary,
 ) -> Result<Value, String> {
-    let Some(line) = Format::Trace.read(line)? else { return Err("the line contains no request".to_owned()) };
+    let Some(line) = Format::Trace.read(line)? else {
+        return Err("the line contains no request".to_owned());
+    };
     clock.set(line.instant);
     let at = &line.at;
     let request = match line.request() {
@@ -95,14 +97,19 @@ impl ReplaySummary {
         self.requests = self.requests.saturating_add(1);
         self.denied = self.denied.saturating_add(u64::from(decision.is_over_limit()));
         for status in decision.statuses() {
-            let of_rule = |rule: &crate::policy::Rule| (rule.domain().to_owned(), rule.path().to_owned());
-            let key = status.rule().map_or_else(|| (String::new(), "(no rule)".to_owned()), of_rule);
+            let of_rule =
+                |rule: &crate::policy::Rule| (rule.domain().to_owned(), rule.path().to_owned());
+            let key =
+                status.rule().map_or_else(|| (String::new(), "(no rule)".to_owned()), of_rule);
             let counts = self.rules.entry(key).or_default();
             let [allowed, denied, shadow] = counts;
             let count = match status.standing() {
                 Standing::Denied | Standing::PresumedDenied => denied,
                 Standing::ShadowDenied => shadow,
-                Standing::NoLimit | Standing::Unlimited | Standing::Allowed | Standing::PresumedAllowed => allowed,
+                Standing::NoLimit
+                | Standing::Unlimited
+                | Standing::Allowed
+                | Standing::PresumedAllowed => allowed,
             };
             *count = count.saturating_add(1);
         }
@@ -111,7 +118,9 @@ impl ReplaySummary {
     fn print(&self) {
         print_stderr(format_args!("{} requests, {} over limit", self.requests, self.denied));
         for ((domain, rule), [allowed, denied, shadow]) in &self.rules {
-            print_stderr(format_args!("  {allowed:>9} ok {denied:>9} over {shadow:>9} shadow  {domain} {rule}"));
+            print_stderr(format_args!(
+                "  {allowed:>9} ok {denied:>9} over {shadow:>9} shadow  {domain} {rule}"
+            ));
         }
     }
 }

@@ -68,7 +68,9 @@ impl PendingTest<'_> {
             (1, 0 | 1) => String::new(),
             (1, _) => format!("descriptor {}: ", index.saturating_add(1)),
             (times, 0 | 1) => format!("request {number} of {times}: "),
-            (times, _) => format!("request {number} of {times}: descriptor {}: ", index.saturating_add(1)),
+            (times, _) => {
+                format!("request {number} of {times}: descriptor {}: ", index.saturating_add(1))
+            }
         };
         Some(Mismatch {
             line: step.line,
@@ -85,42 +87,66 @@ impl PendingTest<'_> {
         let flags = flags.collect::<String>();
         let pairs = pairs.join(",");
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:".contains(letter);
-        let pairs = if pairs.chars().all(is_plain) { pairs } else { format!("'{}'", pairs.replace('\'', r"'\''")) };
+        let pairs = if pairs.chars().all(is_plain) {
+            pairs
+        } else {
+            format!("'{}'", pairs.replace('\'', r"'\''"))
+        };
         format!("tollgate explain {flags}{} {pairs}", self.domain)
     }
 }
 
 fn descriptor<'s>(pairs: &'s [(String, String)], step: &TestStep) -> Descriptor<'s> {
-    let entries: SmallVec<_> =
-        pairs.iter().map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() }).collect();
-    Descriptor { entries, hits: step.hits, limit: None }
+    let entries: SmallVec<_> = pairs
+        .iter()
+        .map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() })
+        .collect();
+    Descriptor::new(entries, step.hits, step.cost, None)
 }
 
 /// Returns the first mismatch of a decision, with the index of its descriptor. Unless `is_last`,
 /// only the code is compared.
-fn mismatch(step: &TestStep, is_last: bool, decision: &Decision<'_>) -> Option<(usize, (String, String))> {
+fn mismatch(
+    step: &TestStep,
+    is_last: bool,
+    decision: &Decision<'_>,
+) -> Option<(usize, (String, String))> {
     let statuses = decision.statuses();
     let code = Code::of(decision.is_over_limit());
     if code != step.expected.code {
         let denying = statuses.iter().position(Status::is_over_limit).unwrap_or_default();
         let details = statuses.get(denying).map_or(String::new(), details);
-        return Some((denying, (step.expected.code.word().to_owned(), format!("{}{details}", code.word()))));
+        return Some((
+            denying,
+            (step.expected.code.word().to_owned(), format!("{}{details}", code.word())),
+        ));
     }
     let alone = (statuses.len() == 1).then_some(&step.expected);
-    let all = if step.each.is_empty() { alone.into_iter().collect() } else { step.each.iter().collect::<Vec<_>>() };
+    let all = if step.each.is_empty() {
+        alone.into_iter().collect()
+    } else {
+        step.each.iter().collect::<Vec<_>>()
+    };
     let mut compared = statuses.iter().zip(all).filter(|_| is_last).enumerate();
-    compared.find_map(|(index, (status, expected))| Some((index, status_mismatch(expected, status)?)))
+    compared
+        .find_map(|(index, (status, expected))| Some((index, status_mismatch(expected, status)?)))
 }
 
 fn status_mismatch(expected: &Expected, status: &Status<'_>) -> Difference {
     let wait = |length: Option<_>| length.map_or(Wait::Never, Wait::For);
     let rule = status.rule().map_or("", |rule| rule.path());
     let code = Code::of(status.is_over_limit());
-    let number = |number: Option<u64>| number.map_or("none".to_owned(), |number| number.to_string());
+    let number =
+        |number: Option<u64>| number.map_or("none".to_owned(), |number| number.to_string());
     if code != expected.code {
-        return Some((expected.code.word().to_owned(), format!("{}{}", code.word(), details(status))));
+        return Some((
+            expected.code.word().to_owned(),
+            format!("{}{}", code.word(), details(status)),
+        ));
     }
-    if let Some(remaining) = expected.remaining.filter(|remaining| Some(*remaining) != status.remaining()) {
+    if let Some(remaining) =
+        expected.remaining.filter(|remaining| Some(*remaining) != status.remaining())
+    {
         return Some((format!("remaining {remaining}"), number(status.remaining())));
     }
     let times = [
@@ -139,7 +165,8 @@ fn status_mismatch(expected: &Expected, status: &Status<'_>) -> Difference {
 
 /// Formats the details of a status, to append to its code.
 fn details(status: &Status<'_>) -> String {
-    let remaining = status.remaining().map_or(String::new(), |remaining| format!(", {remaining} remaining"));
+    let remaining =
+        status.remaining().map_or(String::new(), |remaining| format!(", {remaining} remaining"));
     let rule = status.rule().map_or("no rule".to_owned(), |rule| format!("rule `{}`", rule.path()));
     format!(" ({rule}{remaining})")
 }

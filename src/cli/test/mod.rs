@@ -77,7 +77,11 @@ impl Test {
         for source in &sources {
             self.run_file(source, &mut ran).await?;
         }
-        if ran.is_empty() { Err("error: no tests found; see `tollgate test --help`".to_owned()) } else { Ok(ran) }
+        if ran.is_empty() {
+            Err("error: no tests found; see `tollgate test --help`".to_owned())
+        } else {
+            Ok(ran)
+        }
     }
 
     async fn run_file(&self, source: &Source, ran: &mut Vec<TestResult>) -> Result<(), String> {
@@ -86,7 +90,8 @@ impl Test {
         let paths: Vec<_> = trials.policies.iter().map(|path| folder.join(path)).collect();
         let loaded = load(&self.reading, &paths).map_err(|report| report.to_string())?;
         let policies = loaded.1.policies;
-        let domains: Vec<_> = policies.policies().map(|policy| Policy::domain(policy).to_owned()).collect();
+        let domains: Vec<_> =
+            policies.policies().map(|policy| Policy::domain(policy).to_owned()).collect();
         let dry_run = DryRun::new(policies);
         for case in &trials.cases {
             let domain = match (&case.domain, domains.as_slice()) {
@@ -94,11 +99,15 @@ impl Test {
                 (None, [domain]) => domain,
                 (None, several) => {
                     let several = several.join(", ");
-                    let message = format!("test `{}`: `domain` is missing; expected one of {several}", case.name);
+                    let message = format!(
+                        "test `{}`: `domain` is missing; expected one of {several}",
+                        case.name
+                    );
                     return Err(format!("error: {}: {message}", source.name));
                 }
             };
-            let pending = PendingTest { case, domain, policies: &paths, dry_run: dry_run.without_counters() };
+            let pending =
+                PendingTest { case, domain, policies: &paths, dry_run: dry_run.without_counters() };
             let failure = pending.failure().await;
             ran.push(TestResult { file: source.name.clone(), test: case.name.clone(), failure });
         }
@@ -116,7 +125,9 @@ fn text_of(ran: &[TestResult]) -> String {
     let mut lines: Vec<_> = failures
         .map(|(TestResult { file, test, .. }, failure)| {
             let Mismatch { line, request, expected, found, explain } = failure;
-            format!("{file}:{line}: {test}: {request}expected {expected}, found {found}; see {explain}")
+            format!(
+                "{file}:{line}: {test}: {request}expected {expected}, found {found}; see {explain}"
+            )
         })
         .collect();
     let plural = if ran.len() == 1 { "" } else { "s" };

@@ -41,16 +41,19 @@ descriptors:
 /// Creates a service with counters of its own.
 fn context(style: AnswerStyle, rights: DomainRights) -> Arc<CallContext<ManualMemory>> {
     let source = Source { name: "test.yaml".into(), text: POLICY.to_owned() };
-    let loaded = policy::load(&[source], &CompileOptions::default()).unwrap_or_else(|report| panic!("{report}"));
+    let loaded = policy::load(&[source], &CompileOptions::default())
+        .unwrap_or_else(|report| panic!("{report}"));
     let metrics = Metrics::new();
     let in_force = InForce::new(Arc::clone(&metrics));
     in_force.install(loaded.policies);
     let clock = Arc::<ManualClock>::default();
     clock.set(Timestamp::from_micros(1_780_000_000_000_000));
-    let store = Arc::new(MemoryStore::new(Bounds { max_bytes: 1 << 20, domain_max_bytes: 1 << 20 }, clock));
+    let store =
+        Arc::new(MemoryStore::new(Bounds { max_bytes: 1 << 20, domain_max_bytes: 1 << 20 }, clock));
     let limiter = Limiter::new(in_force, store, Modes::default());
     let bounds = RequestBounds { descriptors: 3, entries: 2, all_entries: 6 };
-    let rls = Arc::new(Rls::new(limiter, Arc::clone(&metrics), bounds, style, Duration::from_secs(1)));
+    let rls =
+        Arc::new(Rls::new(limiter, Arc::clone(&metrics), bounds, style, Duration::from_secs(1)));
     let health = ready(Health::new());
     let bounds = MessageBounds { max_bytes: MAX_MESSAGE, timeout: Duration::from_secs(1) };
     let budget = Arc::new(Budget::new(1 << 20));
@@ -70,7 +73,9 @@ fn ready<T>(future: impl Future<Output = T>) -> T {
 fn parts(answer: Answer<Body>) -> (http::StatusCode, HeaderMap, Bytes, HeaderMap) {
     match answer {
         Answer::Message(exchange) => {
-            let map = |name: &'static str, value| HeaderMap::from_iter([(http::HeaderName::from_static(name), value)]);
+            let map = |name: &'static str, value| {
+                HeaderMap::from_iter([(http::HeaderName::from_static(name), value)])
+            };
             let head = map("content-type", HeaderValue::from_static("application/grpc"));
             let trailers = map("grpc-status", HeaderValue::from_static("0"));
             (http::StatusCode::OK, head, exchange.answer.into(), trailers)
@@ -97,21 +102,30 @@ fn entries() -> impl Strategy<Value = Entry> {
 fn requests() -> impl Strategy<Value = RateLimitRequest> {
     let limit = prop::option::of((0u32..3, 0i32..8, prop::option::of(0u32..3)));
     let hits = prop::option::of(prop_oneof![4 => 0u64..4, 1 => any::<u64>()]);
-    let descriptor = (prop::collection::vec(entries(), 0..4), prop::option::weighted(0.1, limit), hits, any::<bool>());
-    let descriptor = descriptor.prop_map(|(entries, limit, hits_addend, is_negative_hits)| RateLimitDescriptor {
-        entries,
-        limit: limit.flatten().map(|(requests_per_unit, unit, unit_multiplier)| RateLimitOverride {
-            requests_per_unit,
-            unit,
-            unit_multiplier,
-        }),
-        hits_addend,
-        is_negative_hits: is_negative_hits && hits_addend.is_some(),
+    let descriptor = (
+        prop::collection::vec(entries(), 0..4),
+        prop::option::weighted(0.1, limit),
+        hits,
+        any::<bool>(),
+    );
+    let descriptor = descriptor.prop_map(|(entries, limit, hits_addend, is_negative_hits)| {
+        RateLimitDescriptor {
+            entries,
+            limit: limit.flatten().map(|(requests_per_unit, unit, unit_multiplier)| {
+                RateLimitOverride { requests_per_unit, unit, unit_multiplier }
+            }),
+            hits_addend,
+            is_negative_hits: is_negative_hits && hits_addend.is_some(),
+        }
     });
     let domain = prop::sample::select(vec!["a", "a", "a", "b", ""]);
-    (domain, prop::collection::vec(descriptor, 0..5), 0u32..3).prop_map(|(domain, descriptors, hits_addend)| {
-        RateLimitRequest { domain: domain.to_owned(), descriptors, hits_addend }
-    })
+    (domain, prop::collection::vec(descriptor, 0..5), 0u32..3).prop_map(
+        |(domain, descriptors, hits_addend)| RateLimitRequest {
+            domain: domain.to_owned(),
+            descriptors,
+            hits_addend,
+        },
+    )
 }
 
 /// Generates encoded requests, some with a changed byte that makes them invalid.
@@ -127,7 +141,15 @@ fn messages() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn heads() -> impl Strategy<Value = CallHead> {
-    let timeout = prop::option::of(prop::sample::select(vec!["20m", "0n", "1H", "x", "99999999S", "123456789S", ""]));
+    let timeout = prop::option::of(prop::sample::select(vec![
+        "20m",
+        "0n",
+        "1H",
+        "x",
+        "99999999S",
+        "123456789S",
+        "",
+    ]));
     timeout.prop_map(|timeout| {
         let mut fields = HeaderFields::default();
         timeout.iter().for_each(|timeout| fields.add(b"grpc-timeout", timeout.as_bytes(), 1 << 10));
@@ -158,7 +180,7 @@ proptest! {
 }
 
 #[test]
-fn one_message_is_told_from_none_and_from_more() {
+fn a_body_of_one_message_is_distinguished_from_none_or_several() {
     for (body, is_one, has_more) in [
         (&[][..], false, false),
         (&[0, 0, 0, 0], false, false),
@@ -169,7 +191,11 @@ fn one_message_is_told_from_none_and_from_more() {
         (&[0, 0, 0, 0, 2, 7, 8, 9], false, true),
         (&[0, 0, 0, 0, 3, 7, 8, 9], false, false),
     ] {
-        assert_eq!((is_one_message(body, 2), has_more_messages(body)), (is_one, has_more), "{body:?}");
+        assert_eq!(
+            (is_one_message(body, 2), has_more_messages(body)),
+            (is_one, has_more),
+            "{body:?}"
+        );
     }
 }
 
@@ -179,21 +205,27 @@ fn a_call_that_waits_for_its_store_does_not_grow() {
     fn size_of_output<A, B, C, F>(_: fn(A, B, C) -> F) -> usize {
         size_of::<F>()
     }
-    let size = size_of_output(answer::<crate::store::any::AnyStore<crate::store::clock::SystemClock>>);
+    let size =
+        size_of_output(answer::<crate::store::any::AnyStore<crate::store::clock::SystemClock>>);
     assert!(size <= 2_200, "{size} bytes");
 }
 
 #[test]
 fn a_compressed_message_is_answered_like_any_other() {
-    let message =
-        RateLimitRequest { domain: "a".to_owned(), descriptors: vec![RateLimitDescriptor::default()], hits_addend: 0 };
+    let message = RateLimitRequest {
+        domain: "a".to_owned(),
+        descriptors: vec![RateLimitDescriptor::default()],
+        hits_addend: 0,
+    };
     let message = message.encode_to_vec();
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     std::io::Write::write_all(&mut encoder, &message).unwrap();
     let mut compressed = framed(&encoder.finish().unwrap());
     compressed[0] = 1;
     let head = CallHead { encoding: Some(HeaderValue::from_static("gzip")), ..CallHead::default() };
-    for (body, is_read) in [(framed(&message), true), (compressed.clone(), true), (compressed[..20].to_vec(), false)] {
+    for (body, is_read) in
+        [(framed(&message), true), (compressed.clone(), true), (compressed[..20].to_vec(), false)]
+    {
         let answers = [true, false].map(|by_tonic| {
             let context = context(AnswerStyle::default(), DomainRights::All);
             let exchange = Exchange { request: body.clone(), answer: Vec::new() };
@@ -215,10 +247,14 @@ fn a_call_that_need_not_wait_allocates_nothing() {
     let descriptors = vec![RateLimitDescriptor { entries: vec![one], ..Default::default() }];
     let message = RateLimitRequest { domain: "a".to_owned(), descriptors, hits_addend: 0 };
     let mut exchanges: Vec<_> = (0..2)
-        .map(|_| Exchange { request: framed(&message.encode_to_vec()), answer: Vec::with_capacity(128) })
+        .map(|_| Exchange {
+            request: framed(&message.encode_to_vec()),
+            answer: Vec::with_capacity(128),
+        })
         .collect();
     // The first call creates the counter.
-    let mut call = || drop(ready(answer(Arc::clone(&context), CallHead::default(), exchanges.pop().unwrap())));
+    let mut call =
+        || drop(ready(answer(Arc::clone(&context), CallHead::default(), exchanges.pop().unwrap())));
     call();
     assert_eq!(allocation_counter::measure(call).count_total, 0);
 }

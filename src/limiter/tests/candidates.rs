@@ -3,7 +3,8 @@
 use super::*;
 use crate::telemetry::candidates::CandidateSource;
 
-const PLAIN: &str = "  - {key: a, rate_limit: {unit: minute, requests_per_unit: 3, algorithm: gcra}}
+const PLAIN: &str =
+    "  - {key: a, rate_limit: {unit: minute, requests_per_unit: 3, algorithm: gcra}}
   - {key: b, rate_limit: {unit: minute, requests_per_unit: 2, name: b}}
   - {key: c}
   - {key: r, rate_limit: {unlimited: true, replaces: [{name: b}]}}
@@ -12,7 +13,10 @@ const PLAIN: &str = "  - {key: a, rate_limit: {unit: minute, requests_per_unit: 
 /// Returns the plain rules, each with a candidate limit of one hit a minute.
 fn tried() -> String {
     let candidate = "candidate: {unit: minute, requests_per_unit: 1}";
-    PLAIN.lines().map(|line| format!("{}, {candidate}}}\n", line.strip_suffix('}').unwrap())).collect()
+    PLAIN
+        .lines()
+        .map(|line| format!("{}, {candidate}}}\n", line.strip_suffix('}').unwrap()))
+        .collect()
 }
 
 /// Returns the counts of a rule's candidate: allowed, denied, and denied in requests that are
@@ -39,7 +43,7 @@ fn no_answer_is_another_for_a_candidate() {
 }
 
 #[test]
-fn what_would_have_been_denied_is_counted_apart_from_what_is_denied_anyway() {
+fn denials_by_a_candidate_alone_are_counted_separately() {
     let bench = bench(&tried());
     assert_eq!(bench.times(5, take("a=1")), "OVER: OVER");
     assert_eq!(counted(&bench, "a"), [1, 2, 2]);
@@ -77,8 +81,10 @@ fn a_candidate_does_not_vote() {
 fn a_set_is_tried_out_by_counters_of_its_own_also_in_domains_that_are_not_in_force() {
     let bench = bench(PLAIN);
     let text = "  - {key: a, rate_limit: {unit: minute, requests_per_unit: 3, algorithm: gcra}}\n  - {key: new, rate_limit: {unit: day, requests_per_unit: 1}}\n";
-    let sources = ["d", "e"]
-        .map(|domain| Source { name: domain.into(), text: format!("domain: {domain}\ndescriptors:\n{text}") });
+    let sources = ["d", "e"].map(|domain| Source {
+        name: domain.into(),
+        text: format!("domain: {domain}\ndescriptors:\n{text}"),
+    });
     let options = CompileOptions { are_candidates: true, ..CompileOptions::default() };
     bench.in_force.try_out(policy::load(&sources, &options).unwrap().policies);
     let counted = |domain: &str, rule: &str| {
@@ -94,11 +100,16 @@ fn a_set_is_tried_out_by_counters_of_its_own_also_in_domains_that_are_not_in_for
     let told = |bench: &LimiterFixture| -> Vec<(CandidateSource, String, u64)> {
         let live = bench.in_force.snapshot();
         let told = live.as_deref().unwrap().candidates();
-        told.map(|(from, rule, counted)| (from, format!("{} {}", rule.domain(), rule.path()), counted.denied.get()))
-            .collect()
+        told.map(|(from, rule, counted)| {
+            (from, format!("{} {}", rule.domain(), rule.path()), counted.denied.get())
+        })
+        .collect()
     };
     let expected = [("d a", 0), ("d new", 2), ("e a", 0), ("e new", 1)];
-    assert_eq!(told(&bench), expected.map(|(rule, denied)| (CandidateSource::policy, rule.to_owned(), denied)));
+    assert_eq!(
+        told(&bench),
+        expected.map(|(rule, denied)| (CandidateSource::policy, rule.to_owned(), denied))
+    );
     bench.in_force.install(load(&format!("domain: d\ndescriptors:\n{PLAIN}")));
     bench.ask(&[take("new=1")]);
     assert_eq!(counted("d", "new"), [1, 3, 0], "it outlives a change of what is in force");
@@ -109,9 +120,13 @@ fn the_series_of_a_candidate_go_with_it() {
     let bench = bench(&tried());
     let shows = |bench: &LimiterFixture, rule: &str| {
         let text = bench.metrics.render().unwrap();
-        text.contains(&format!("tollgate_candidate_decisions_total{{from=\"rule\",domain=\"d\",rule=\"{rule}\""))
+        text.contains(&format!(
+            "tollgate_candidate_decisions_total{{from=\"rule\",domain=\"d\",rule=\"{rule}\""
+        ))
     };
     assert!(shows(&bench, "a") && shows(&bench, "c"));
-    bench.in_force.install(load(&format!("domain: d\ndescriptors:\n{}", tried().lines().next().unwrap())));
+    bench
+        .in_force
+        .install(load(&format!("domain: d\ndescriptors:\n{}", tried().lines().next().unwrap())));
     assert!(shows(&bench, "a") && !shows(&bench, "c"));
 }

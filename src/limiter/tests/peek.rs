@@ -1,19 +1,22 @@
 //! Peeks with hits: decided like a charge of the same hits in every mode, but nothing is taken.
 
 use super::*;
-use crate::telemetry::stats::{Stats, StatsOptions};
+use crate::statistics::{Stats, StatsOptions};
 
-const ROLES: [&str; 4] = ["", "quota_mode: true, ", "shadow_mode: true, ", "quota_mode: true, shadow_mode: true, "];
+const ROLES: [&str; 4] =
+    ["", "quota_mode: true, ", "shadow_mode: true, ", "quota_mode: true, shadow_mode: true, "];
 const BOTH: Modes = Modes { shadow: true, quota: true };
 
 impl LimiterFixture {
     fn peek(&self, asked: &[(&str, u32)]) -> String {
-        let asked: Vec<_> = asked.iter().map(|(entries, wanted)| hits(entries, Hits::Peek(*wanted))).collect();
+        let asked: Vec<_> =
+            asked.iter().map(|(entries, wanted)| hits(entries, Hits::Peek(*wanted))).collect();
         self.run("d", &asked, true).unwrap()
     }
 
     fn charge(&self, asked: &[(&str, u32)]) -> String {
-        let asked: Vec<_> = asked.iter().map(|(entries, wanted)| hits(entries, Hits::Charge(*wanted))).collect();
+        let asked: Vec<_> =
+            asked.iter().map(|(entries, wanted)| hits(entries, Hits::Charge(*wanted))).collect();
         self.ask(&asked)
     }
 }
@@ -37,7 +40,8 @@ fn is_denied(modes: Modes, [first, second]: [&str; 2], [a, b]: [u32; 2]) -> bool
 /// Counts the denied requests for two limits in all pairs of roles, with room and without.
 fn denied_of_two(modes: Modes) -> usize {
     let pairs = ROLES.iter().flat_map(|first| ROLES.map(|second| [*first, second]));
-    let all = pairs.flat_map(|roles| [[1, 1], [1, 3], [3, 1], [3, 3]].map(|wanted| (roles, wanted)));
+    let all =
+        pairs.flat_map(|roles| [[1, 1], [1, 3], [3, 1], [3, 3]].map(|wanted| (roles, wanted)));
     all.filter(|(roles, wanted)| is_denied(modes, *roles, *wanted)).count()
 }
 
@@ -54,9 +58,14 @@ fn of_two_limits_in_any_roles_and_modes_it_is_decided_as_the_charge_that_follows
 }
 
 #[test]
-fn what_asks_for_one_counter_twice_finds_the_first_of_it_taken() {
-    let bench = bench("  - {key: a, rate_limit: {unit: minute, requests_per_unit: 5, charge: admitted}}\n");
-    assert_eq!(bench.peek(&[("a", 3), ("a", 2)]), "OK: 5 5", "what is left is as the counter stands");
+fn a_second_check_of_one_counter_sees_the_first() {
+    let bench =
+        bench("  - {key: a, rate_limit: {unit: minute, requests_per_unit: 5, charge: admitted}}\n");
+    assert_eq!(
+        bench.peek(&[("a", 3), ("a", 2)]),
+        "OK: 5 5",
+        "what is left is as the counter stands"
+    );
     assert_eq!(bench.peek(&[("a", 3), ("a", 3)]), "OVER: 5 OVER");
     assert_eq!(bench.peek(&[("a", 6), ("a", 5)]), "OVER: OVER 5", "what is denied is not taken");
     assert_eq!(bench.charge(&[("a", 6), ("a", 5)]), "OVER: OVER 5");
@@ -65,7 +74,9 @@ fn what_asks_for_one_counter_twice_finds_the_first_of_it_taken() {
 
 #[test]
 fn at_a_limit_that_is_charged_afterwards_a_peek_of_nothing_needs_room_for_one() {
-    let bench = bench("  - {key: t, rate_limit: {unit: minute, requests_per_unit: 2, charge: afterwards}}\n");
+    let bench = bench(
+        "  - {key: t, rate_limit: {unit: minute, requests_per_unit: 2, charge: afterwards}}\n",
+    );
     assert_eq!(bench.peek(&[("t", 2), ("t", 0)]), "OVER: 2 OVER");
     assert_eq!(bench.peek(&[("t", 1), ("t", 0)]), "OK: 2 2");
     assert_eq!(bench.peek(&[("t", 3)]), "OVER: OVER");
@@ -73,7 +84,8 @@ fn at_a_limit_that_is_charged_afterwards_a_peek_of_nothing_needs_room_for_one() 
 
 #[test]
 fn it_needs_no_room_in_the_store_and_is_counted_nowhere() {
-    let stats = Stats::new(StatsOptions { near_limit_ratio: 0.8, max_series: 10 }, |_| Box::new([]));
+    let stats =
+        Stats::new(StatsOptions { near_limit_ratio: 0.8, max_series: 10 }, |_| Box::new([]));
     let metrics = Metrics::with_stats(Some(stats));
     let policies = load(&format!("domain: d\ndescriptors:\n{PLAIN}"));
     let bench = bench_with(metrics, policies, SHADOW, 0);

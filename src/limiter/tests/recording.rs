@@ -14,8 +14,11 @@ const RULES: &str = "
 ";
 
 fn noted(journal: &Journal) -> Vec<(String, String, [u64; 3])> {
-    let view = |found: DeniedKey| (found.rule, found.key, [found.record.count, found.record.passed, found.record.hits]);
-    let mut all: Vec<_> = journal.read().find(&DenialFilter::default()).into_iter().map(view).collect();
+    let view = |found: DeniedKey| {
+        (found.rule, found.key, [found.record.count, found.record.passed, found.record.hits])
+    };
+    let mut all: Vec<_> =
+        journal.read().find(&DenialFilter::default()).into_iter().map(view).collect();
     all.sort();
     all
 }
@@ -39,7 +42,7 @@ fn denials_are_taken_down_with_whether_the_request_passed() {
 }
 
 #[test]
-fn values_that_are_hashed_are_taken_down_as_hashes_by_whatever_limit_denies() {
+fn hashed_values_are_recorded_as_hashes_by_every_limit() {
     let ban = "unit: day, requests_per_unit: 0";
     let text = format!(
         "domain: d\ndescriptors:
@@ -51,8 +54,10 @@ fn values_that_are_hashed_are_taken_down_as_hashes_by_whatever_limit_denies() {
     );
     // The candidate policy set hashes values only because the active limits do.
     let other = format!("domain: d\ndescriptors: [{{key: tried, rate_limit: {{{ban}}}}}]\n");
-    let options =
-        CompileOptions { hash_key: Some(HashKey::of(b"sixteen bytes at least")), ..CompileOptions::default() };
+    let options = CompileOptions {
+        hash_key: Some(HashKey::of(b"sixteen bytes at least")),
+        ..CompileOptions::default()
+    };
     let mut bench = bench_of(load_by(&text, options), Modes::default(), 1 << 20);
     let journal = Journal::new(1 << 20, 1);
     bench.in_force.try_out(load_by(&other, CompileOptions { are_candidates: true, ..options }));
@@ -88,18 +93,29 @@ fn each_exception_of_the_promise_is_counted_in_hits() {
     bench.ask(&[hits("guess=1", Hits::Charge(4))]);
     bench.ask(&[hits("guess=1", Hits::Charge(6)), hits("guess=1", Hits::Peek(0))]);
     let exceptions = &bench.metrics.exceptions;
-    let counts = [&exceptions.refunded_hits, &exceptions.overrun_hits, &exceptions.estimated_hits].map(|one| one.get());
+    let counts = [&exceptions.refunded_hits, &exceptions.overrun_hits, &exceptions.estimated_hits]
+        .map(|one| one.get());
     assert_eq!(counts, [7, 5, 4]);
 }
 
 #[test]
 fn series_of_rules_go_with_them_and_rules_beyond_the_bound_are_counted_together() {
     let options = crate::telemetry::metrics::MetricsOptions { max_rules: 2, near_limit_ratio: 0.5 };
-    let rule = |key: &str| format!("  - {{key: {key}, rate_limit: {{unit: day, requests_per_unit: 2}}}}\n");
-    let of = |keys: &[&str]| {
-        load(&format!("domain: d\ndescriptors:\n{}", keys.iter().map(|key| rule(key)).collect::<String>()))
+    let rule = |key: &str| {
+        format!("  - {{key: {key}, rate_limit: {{unit: day, requests_per_unit: 2}}}}\n")
     };
-    let bench = bench_with(Metrics::with(options, None), of(&["a", "b", "c", "e"]), Modes::default(), 1 << 20);
+    let of = |keys: &[&str]| {
+        load(&format!(
+            "domain: d\ndescriptors:\n{}",
+            keys.iter().map(|key| rule(key)).collect::<String>()
+        ))
+    };
+    let bench = bench_with(
+        Metrics::with(options, None),
+        of(&["a", "b", "c", "e"]),
+        Modes::default(),
+        1 << 20,
+    );
     for key in ["a", "a", "b", "c", "e"] {
         bench.ask(&[take(&format!("{key}=1"))]);
     }
@@ -110,6 +126,12 @@ fn series_of_rules_go_with_them_and_rules_beyond_the_bound_are_counted_together(
     bench.in_force.install(of(&["b", "c"]));
     bench.ask(&[take("c=1")]);
     assert!(!bench.metrics.render().unwrap().contains(r#"rule="a""#));
-    assert!(shows(r#"tollgate_decisions_total{domain="d",rule="b",outcome="allowed"} 1"#), "it goes on");
-    assert!(shows(r#"tollgate_decisions_total{domain="d",rule="c",outcome="allowed"} 1"#), "there is room now");
+    assert!(
+        shows(r#"tollgate_decisions_total{domain="d",rule="b",outcome="allowed"} 1"#),
+        "it goes on"
+    );
+    assert!(
+        shows(r#"tollgate_decisions_total{domain="d",rule="c",outcome="allowed"} 1"#),
+        "there is room now"
+    );
 }

@@ -1,12 +1,17 @@
 //! Request counts under the metric names of envoyproxy/ratelimit.
 
 use super::*;
-use crate::telemetry::stats::{Stats, StatsOptions};
+use crate::statistics::{Stats, StatsOptions};
 
 fn counted(rules: &str, shadow: bool, max_series: usize) -> LimiterFixture {
     let stats = Stats::new(StatsOptions { near_limit_ratio: 0.8, max_series }, |_| Box::new([]));
     let metrics = Metrics::with_stats(Some(stats));
-    bench_with(metrics, load(&format!("domain: d\ndescriptors:\n{rules}")), Modes { shadow, quota: false }, 1 << 20)
+    bench_with(
+        metrics,
+        load(&format!("domain: d\ndescriptors:\n{rules}")),
+        Modes { shadow, quota: false },
+        1 << 20,
+    )
 }
 
 /// Returns the counts of rules, without the common prefix, zeros and gauges.
@@ -18,7 +23,8 @@ fn text(bench: &LimiterFixture) -> String {
 
 #[test]
 fn hits_are_within_near_or_over_the_limit() {
-    let bench = counted("  - {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n", false, 10);
+    let bench =
+        counted("  - {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n", false, 10);
     bench.ask(&[hits("a=1", Hits::Charge(7))]);
     bench.ask(&[hits("a=1", Hits::Charge(2))]);
     bench.ask(&[hits("a=1", Hits::Peek(0))]);
@@ -72,7 +78,8 @@ fn hits_that_cross_the_limit_are_split_between_near_and_over() {
 
 #[test]
 fn hits_that_are_given_back_are_counted_apart() {
-    let bench = counted("  - {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n", false, 10);
+    let bench =
+        counted("  - {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n", false, 10);
     bench.ask(&[hits("a=1", Hits::Charge(7)), hits("a=1", Hits::Refund(3))]);
     insta::assert_snapshot!(text(&bench), @r"
     rate_limit.d.a.total_hits: 7
@@ -82,7 +89,7 @@ fn hits_that_are_given_back_are_counted_apart() {
 }
 
 #[test]
-fn what_is_only_watched_counts_in_shadow_mode_too() {
+fn shadow_rules_are_counted_in_global_shadow_mode_too() {
     let rules = "  - {key: s, value: v, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 0}}
   - {key: u, rate_limit: {unlimited: true}}\n";
     let bench = counted(rules, false, 10);
@@ -96,15 +103,19 @@ fn what_is_only_watched_counts_in_shadow_mode_too() {
 
 #[test]
 fn a_request_that_is_admitted_only_because_all_are_is_counted_once() {
-    let bench = counted("  - {key: a, rate_limit: {unit: minute, requests_per_unit: 1}}\n", true, 10);
+    let bench =
+        counted("  - {key: a, rate_limit: {unit: minute, requests_per_unit: 1}}\n", true, 10);
     assert_eq!(bench.ask(&[take("a"), take("a"), take("a")]), "OK: 0 OVER OVER");
     assert!(text(&bench).starts_with("global_shadow_mode: 1\n"), "{}", text(&bench));
 }
 
 #[test]
-fn what_the_store_could_not_judge_is_in_the_total_only() {
-    let policies = load("domain: d\ndescriptors:\n  - {key: e, rate_limit: {unit: hour, requests_per_unit: 9}}\n");
-    let stats = Stats::new(StatsOptions { near_limit_ratio: 0.8, max_series: 10 }, |_| Box::new([]));
+fn checks_without_an_outcome_are_in_the_total_only() {
+    let policies = load(
+        "domain: d\ndescriptors:\n  - {key: e, rate_limit: {unit: hour, requests_per_unit: 9}}\n",
+    );
+    let stats =
+        Stats::new(StatsOptions { near_limit_ratio: 0.8, max_series: 10 }, |_| Box::new([]));
     let bench = bench_with(Metrics::with_stats(Some(stats)), policies, Modes::default(), 64);
     assert_eq!(bench.ask_in("d", &[take("e")]), Err(Undecided::Store(StoreError::NoRoom)));
     assert_eq!(text(&bench), "rate_limit.d.e.total_hits: 1\n");
@@ -132,7 +143,9 @@ fn values_of_requests_make_series_up_to_a_bound() {
     rate_limit.d.x_1_2.total_hits: 1
     ");
     bench.ask_in("nobody's", &[take("a")]).unwrap();
-    assert!(bench.metrics.stats().unwrap().text().contains("rate_limit.nobody's.domain_not_found: 1\n"));
+    assert!(
+        bench.metrics.stats().unwrap().text().contains("rate_limit.nobody's.domain_not_found: 1\n")
+    );
 }
 
 #[test]
@@ -147,10 +160,16 @@ fn a_rule_keeps_its_counts_when_the_policy_changes() {
 
 #[test]
 fn where_statistics_are_off_a_request_makes_no_series() {
-    let bench = bench("  - {key: a, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 10}}\n");
+    let bench = bench(
+        "  - {key: a, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 10}}\n",
+    );
     bench.ask(&[take("a=1"), overridden("x=1", 10, 60)]);
     assert!(bench.metrics.stats().is_none());
     assert!(bench.metrics.stats().is_none());
     let metrics = bench.metrics.render().unwrap();
-    assert_eq!(metrics.lines().filter(|line| line.contains("outcome=\"allowed\"")).count(), 1, "rules only: {metrics}");
+    assert_eq!(
+        metrics.lines().filter(|line| line.contains("outcome=\"allowed\"")).count(),
+        1,
+        "rules only: {metrics}"
+    );
 }

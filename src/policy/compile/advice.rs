@@ -5,8 +5,8 @@ use super::limit::CompiledLimit;
 use crate::algorithm::lease::{LEAST, NEAR};
 use crate::algorithm::{Algorithm, Limit};
 use crate::policy::document::written;
-use crate::policy::report::{Finding, SourceSpan};
 use crate::policy::rule::{Imposes, RuleLease};
+use crate::yaml::report::{Finding, SourceSpan};
 
 /// Reports warnings that can be derived from a single rule.
 pub(super) fn give(
@@ -22,7 +22,9 @@ pub(super) fn give(
         report(warning.note("proxies quote the name in a header without escaping it"));
     }
     let key = &rule.key.value;
-    if let Some(written) = rule.limit.as_ref().filter(|_| terms.imposes.looks_postpaid(key, terms.name.as_deref())) {
+    if let Some(written) =
+        rule.limit.as_ref().filter(|_| terms.imposes.looks_postpaid(key, terms.name.as_deref()))
+    {
         let warning = Finding::warning(
             written.span,
             "the cost of these hits may be known only after the response, but `charge` is `admitted`",
@@ -44,7 +46,9 @@ pub(super) fn give(
 fn of_lease(span: SourceSpan, lease: &RuleLease, limit: &Limit, is_vote: bool) -> Option<Finding> {
     let useless = Finding::warning(span, "lease has no effect");
     if is_vote {
-        return Some(useless.note("limits in quota mode are always evaluated together, in the store"));
+        return Some(
+            useless.note("limits in quota mode are always evaluated together, in the store"),
+        );
     }
     if limit.is_ban() {
         return Some(useless.note("a ban (`requests_per_unit: 0`) has no hits to lease"));
@@ -52,7 +56,8 @@ fn of_lease(span: SourceSpan, lease: &RuleLease, limit: &Limit, is_vote: bool) -
     if lease.of(limit).largest(limit).is_none() {
         let most = limit.at_once();
         let wanted = lease.of(limit).hits;
-        let why = format!("a lease has at least {LEAST} hits and at most 1/{NEAR} of the remaining hits");
+        let why =
+            format!("a lease has at least {LEAST} hits and at most 1/{NEAR} of the remaining hits");
         let found = format!("the size of this lease is {wanted}, and at most {most} hits remain");
         return Some(useless.note(why).note(found));
     }
@@ -60,7 +65,10 @@ fn of_lease(span: SourceSpan, lease: &RuleLease, limit: &Limit, is_vote: bool) -
     let warning = Finding::warning(span, "lease `ttl` is not shorter than the period of the limit");
     let note = match limit.algorithm() {
         Algorithm::FixedWindow(_) => "a lease ends with its window at the latest",
-        Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_) => {
+        Algorithm::SlidingWindow(_)
+        | Algorithm::SlidingLog(_)
+        | Algorithm::Gcra(_)
+        | Algorithm::Concurrency(_) => {
             "with a lease, the limit applies to the period minus the ttl, which leaves nothing here"
         }
     };

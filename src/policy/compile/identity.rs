@@ -46,7 +46,8 @@ impl Path {
         };
         let key_compares = if rule.key.value.contains('*') { b'w' } else { b'v' };
         let mut parts = self.parts.clone();
-        let rest = [rule.key.value.as_bytes(), value.unwrap_or_default().as_bytes()].map(<[u8]>::to_vec);
+        let rest =
+            [rule.key.value.as_bytes(), value.unwrap_or_default().as_bytes()].map(<[u8]>::to_vec);
         // A shared counter counts something else, under a key of fewer parts.
         parts.push(vec![compares, key_compares, u8::from(is_shared)]);
         parts.extend(rest);
@@ -71,7 +72,11 @@ impl Path {
         // The depth marks where the path ends and the shape begins, whatever the keys are called.
         let depth = self.parts.len().to_be_bytes();
         let parts = self.parts.iter().map(Vec::as_slice);
-        Identity::of(std::iter::once(depth.as_slice()).chain(parts).chain(shape.iter().map(String::as_bytes)))
+        Identity::of(
+            std::iter::once(depth.as_slice())
+                .chain(parts)
+                .chain(shape.iter().map(String::as_bytes)),
+        )
     }
 }
 
@@ -89,7 +94,8 @@ fn shape(algorithm: &str, limit: &Limit) -> Vec<String> {
         shape.push(calendar.map_or(String::new(), |calendar| calendar.unit().word().to_owned()));
         shape.push(calendar.map_or(String::new(), |calendar| calendar.zone_name().to_owned()));
     }
-    let parameters = limit.algorithm().parameters().filter(|parameter| parameter.kind == ParameterKind::Shape);
+    let parameters =
+        limit.algorithm().parameters().filter(|parameter| parameter.kind == ParameterKind::Shape);
     shape.extend(parameters.map(|parameter| parameter.value.to_string()));
     shape
 }
@@ -97,7 +103,14 @@ fn shape(algorithm: &str, limit: &Limit) -> Vec<String> {
 /// Returns the switches of a rule as versions contain them. The text is part of every version, and
 /// does not follow the names in the code.
 fn modes_text(modes: RuleModes) -> String {
-    let RuleModes { shadow, quota, inherits_override, detailed_metric, value_to_metric, share_threshold } = modes;
+    let RuleModes {
+        shadow,
+        quota,
+        inherits_override,
+        detailed_metric,
+        value_to_metric,
+        share_threshold,
+    } = modes;
     format!(
         "Modes {{ shadow: {shadow}, quota: {quota}, inherits_override: {inherits_override}, \
          detailed_metric: {detailed_metric}, value_to_metric: {value_to_metric}, share_threshold: {share_threshold} }}"
@@ -164,10 +177,16 @@ impl Version {
 
     fn amounts(&mut self, limit: &Limit) {
         self.list(limit.windows().iter().map(|window| window.limit().to_string()));
-        let parameters = limit.algorithm().parameters().filter(|parameter| parameter.kind == ParameterKind::Amount);
+        let parameters = limit
+            .algorithm()
+            .parameters()
+            .filter(|parameter| parameter.kind == ParameterKind::Amount);
         let amounts: Vec<_> = parameters.map(|parameter| parameter.value.to_string()).collect();
         if !amounts.is_empty() {
             self.add(&amounts.join("/"));
+        }
+        if let Some(hold) = limit.hold() {
+            self.add(&format!("hold/{}/{}", hold.ttl.get(), hold.on_settle.word()));
         }
         self.add(written::word_of(&written::CHARGES, &limit.charge_mode()));
         self.add(written::word_of(&written::ON_STORE_ERROR, &limit.on_store_error()));

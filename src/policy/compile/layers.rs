@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::options;
 use crate::policy::document::written::{self, Options, Switches};
 use crate::policy::matcher::Pattern;
-use crate::policy::report::{Finding, Findings, SourceSpan, Spanned};
+use crate::yaml::report::{Finding, Findings, SourceSpan, Spanned};
 
 /// Maximum number of entries in all overlays. Each is compared with every rule of its domains.
 const MAX_ENTRIES: usize = 1_000;
@@ -47,17 +47,36 @@ impl<T> Clone for OptionValue<'_, T> {
 impl<T> Copy for OptionValue<'_, T> {}
 
 impl<'w> Layers<'w> {
-    pub(super) fn of(rule: &'w written::WrittenRule, overlays: &[&'w OverlayEntry<'w>], defaults: &'w Options) -> Self {
+    pub(super) fn of(
+        rule: &'w written::WrittenRule,
+        overlays: &[&'w OverlayEntry<'w>],
+        defaults: &'w Options,
+    ) -> Self {
         let itself = (rule.limit.as_ref().map(|limit| &limit.options), Some(&rule.switches), true);
-        let of_layer = |layer: &'w written::WrittenLayer, alone| (Some(&layer.options), Some(&layer.switches), alone);
+        let of_layer = |layer: &'w written::WrittenLayer, alone| {
+            (Some(&layer.options), Some(&layer.switches), alone)
+        };
         let metadata = rule.layer.as_deref().map(|layer| of_layer(layer, true));
         let entries = overlays.iter().filter(|entry| entry.matches(rule));
         let entries = entries.map(|entry| of_layer(&entry.written.layer, false));
-        let all = std::iter::once(itself).chain(metadata).chain(entries).chain([(Some(defaults), None, false)]);
-        let layer = |(options, switches, of_rule_alone)| Layer { options, switches, of_rule_alone, own: of_rule_alone };
+        let all = std::iter::once(itself).chain(metadata).chain(entries).chain([(
+            Some(defaults),
+            None,
+            false,
+        )]);
+        let layer = |(options, switches, of_rule_alone)| Layer {
+            options,
+            switches,
+            of_rule_alone,
+            own: of_rule_alone,
+        };
         let mut layers = Self(all.map(layer).collect());
-        let chooses = |layer: &&mut Layer<'_>| layer.options.is_some_and(|options| options.algorithm.is_some());
-        if let Some(chooser) = layers.0.iter_mut().find(chooses).filter(|layer| layer.switches.is_some()) {
+        let chooses = |layer: &&mut Layer<'_>| {
+            layer.options.is_some_and(|options| options.algorithm.is_some())
+        };
+        if let Some(chooser) =
+            layers.0.iter_mut().find(chooses).filter(|layer| layer.switches.is_some())
+        {
             chooser.own = true;
         }
         layers
@@ -65,12 +84,20 @@ impl<'w> Layers<'w> {
 
     /// Returns the layers of a candidate limit: the limit itself and the defaults of the file.
     pub(super) fn of_candidate(limit: &'w written::WrittenLimit, defaults: &'w Options) -> Self {
-        let layer = |options, own| Layer { options: Some(options), switches: None, of_rule_alone: own, own };
+        let layer = |options, own| Layer {
+            options: Some(options),
+            switches: None,
+            of_rule_alone: own,
+            own,
+        };
         Self([layer(&limit.options, true), layer(defaults, false)].into_iter().collect())
     }
 
     /// Returns an option from the first layer that sets it.
-    pub(super) fn option<T>(&self, get: impl Fn(&'w Options) -> &'w Option<Spanned<T>>) -> Option<OptionValue<'w, T>> {
+    pub(super) fn option<T>(
+        &self,
+        get: impl Fn(&'w Options) -> &'w Option<Spanned<T>>,
+    ) -> Option<OptionValue<'w, T>> {
         self.0.iter().find_map(|layer| option_value(get(layer.options?).as_ref(), layer.own))
     }
 
@@ -79,12 +106,19 @@ impl<'w> Layers<'w> {
         &self,
         get: impl Fn(&'w Options) -> &'w Option<Spanned<T>>,
     ) -> impl Iterator<Item = SourceSpan> {
-        self.0.iter().filter(|layer| layer.own).filter_map(move |layer| Some(get(layer.options?).as_ref()?.span))
+        self.0
+            .iter()
+            .filter(|layer| layer.own)
+            .filter_map(move |layer| Some(get(layer.options?).as_ref()?.span))
     }
 
     /// Returns the options set for this rule only, by name.
     pub(super) fn own_options(&self) -> impl Iterator<Item = (&'static str, SourceSpan)> {
-        self.0.iter().filter(|layer| layer.of_rule_alone).filter_map(|layer| layer.options).flat_map(options::written)
+        self.0
+            .iter()
+            .filter(|layer| layer.of_rule_alone)
+            .filter_map(|layer| layer.options)
+            .flat_map(options::written)
     }
 
     /// Returns a switch from the first layer that sets it.
@@ -92,7 +126,9 @@ impl<'w> Layers<'w> {
         &self,
         get: impl Fn(&'w Switches) -> &'w Option<Spanned<bool>>,
     ) -> Option<OptionValue<'w, bool>> {
-        self.0.iter().find_map(|layer| option_value(get(layer.switches?).as_ref(), layer.of_rule_alone))
+        self.0
+            .iter()
+            .find_map(|layer| option_value(get(layer.switches?).as_ref(), layer.of_rule_alone))
     }
 
     /// Returns `true` if a switch is on.
@@ -119,14 +155,19 @@ impl<'w> OverlayEntry<'w> {
     /// Compiles the patterns of all entries, in order.
     pub(super) fn all(overlays: &'w [written::WrittenEntry], findings: &mut Findings) -> Vec<Self> {
         if let Some(beyond) = overlays.get(MAX_ENTRIES) {
-            findings.push(Finding::error(beyond.span, format!("more than {MAX_ENTRIES} overlay items")));
+            findings.push(Finding::error(
+                beyond.span,
+                format!("more than {MAX_ENTRIES} overlay items"),
+            ));
         }
         for empty in overlays.iter().filter(|entry| sets_nothing(&entry.layer)) {
             let warning = Finding::warning(empty.span, "overlay item sets no options");
-            findings
-                .push(warning.note("set options of the limit under `rate_limit`, or switches such as `shadow_mode`"));
+            findings.push(warning.note(
+                "set options of the limit under `rate_limit`, or switches such as `shadow_mode`",
+            ));
         }
-        let pattern = |text: &Option<Spanned<String>>| text.as_ref().map(|text| Pattern::new(&text.value));
+        let pattern =
+            |text: &Option<Spanned<String>>| text.as_ref().map(|text| Pattern::new(&text.value));
         let entry = |written: &'w written::WrittenEntry| Self {
             written,
             domain: pattern(&written.domain),
@@ -145,11 +186,14 @@ impl<'w> OverlayEntry<'w> {
 
     fn matches(&self, rule: &written::WrittenRule) -> bool {
         let fits = |pattern: &Option<Pattern>, text: Option<&Spanned<String>>| {
-            pattern.as_ref().is_none_or(|pattern| pattern.matches(text.map_or(b"", |text| text.value.as_bytes())))
+            pattern.as_ref().is_none_or(|pattern| {
+                pattern.matches(text.map_or(b"", |text| text.value.as_bytes()))
+            })
         };
         let name = rule.limit.as_ref().and_then(|limit| limit.name.as_ref());
-        let is_it =
-            fits(&self.key, Some(&rule.key)) && fits(&self.value, rule.value.as_ref()) && fits(&self.name, name);
+        let is_it = fits(&self.key, Some(&rule.key))
+            && fits(&self.value, rule.value.as_ref())
+            && fits(&self.name, name);
         self.is_met.set(self.is_met.get() || is_it);
         is_it
     }
@@ -158,13 +202,17 @@ impl<'w> OverlayEntry<'w> {
     pub(super) fn miss(&self, findings: &mut Findings) {
         if !self.is_met.get() {
             let warning = Finding::warning(self.written.span, "overlay item matches no rule");
-            findings.push(warning.note("`domain`, `key`, `value` and `name` match the rule itself, as written"));
+            findings.push(
+                warning
+                    .note("`domain`, `key`, `value` and `name` match the rule itself, as written"),
+            );
         }
     }
 }
 
 fn sets_nothing(layer: &written::WrittenLayer) -> bool {
-    let Switches { shadow_mode, quota_mode, share_threshold, detailed_metric, value_to_metric } = &layer.switches;
+    let Switches { shadow_mode, quota_mode, share_threshold, detailed_metric, value_to_metric } =
+        &layer.switches;
     let switches = [shadow_mode, quota_mode, share_threshold, detailed_metric, value_to_metric];
     options::written(&layer.options).next().is_none() && switches.into_iter().all(Option::is_none)
 }

@@ -1,5 +1,7 @@
 //! Compiler of a `rate_limit`: its windows and options.
 
+mod extras;
+
 use super::layers::{Layers, OptionValue};
 use super::options::OptionResolver;
 use super::positions::{OptionPositions, PlacedWindow};
@@ -13,16 +15,11 @@ use crate::algorithm::sliding_window::{Estimate, SlidingWindow};
 use crate::algorithm::{Algorithm, Charge, Limit};
 use crate::policy::CompileOptions;
 use crate::policy::document::written::{self, AlgorithmWord};
-use crate::policy::report::{Finding, SourceSpan, Spanned, shown};
 use crate::policy::rule::{Imposes, RuleLease};
+use crate::yaml::report::{Finding, SourceSpan, Spanned, shown};
 
 /// Default number of buckets of a sliding window.
 const DEFAULT_BUCKETS: u32 = 60;
-/// Maximum number of entry keys that one limit may record.
-const MAX_RECORD: usize = 8;
-/// Granularity of override periods, in microseconds. They are whole seconds, so buckets that divide
-/// one second divide any of them.
-const OVERRIDE_GRAIN_US: u64 = 1_000_000;
 
 /// A compiled limit with its options.
 #[derive(Debug)]
@@ -43,7 +40,15 @@ impl Default for CompiledLimit {
         let record = Box::default();
         let hashes_values = false;
         let inherits_override = false;
-        Self { imposes: Imposes::Nothing, algorithm: "", inherits_override, name, record, hashes_values, lease: None }
+        Self {
+            imposes: Imposes::Nothing,
+            algorithm: "",
+            inherits_override,
+            name,
+            record,
+            hashes_values,
+            lease: None,
+        }
     }
 }
 
@@ -62,13 +67,24 @@ pub(super) fn compile<'w>(
     }
     let algorithm = layers.option(|options| &options.algorithm);
     let algorithm = algorithm.map_or(AlgorithmWord::FixedWindow, |algorithm| *algorithm.value);
-    let mut compiler = LimitCompiler { limit, options, resolver: OptionResolver { layers, algorithm, report } };
+    let mut compiler =
+        LimitCompiler { limit, options, resolver: OptionResolver { layers, algorithm, report } };
     if !limit.is_whole {
         compiler.check_words();
         return CompiledLimit::default();
     }
-    let imposes =
-        compiler.windows().and_then(|windows| compiler.limit(windows)).map_or(Imposes::Nothing, Imposes::Limit);
+    let limit = match algorithm {
+        AlgorithmWord::Concurrency => compiler.slots(),
+        AlgorithmWord::FixedWindow
+        | AlgorithmWord::SlidingWindow
+        | AlgorithmWord::SlidingLog
+        | AlgorithmWord::Gcra
+        | AlgorithmWord::TokenBucket => {
+            compiler.no_slots();
+            compiler.windows().and_then(|windows| compiler.limit(windows))
+        }
+    };
+    let imposes = limit.map_or(Imposes::Nothing, Imposes::Limit);
     CompiledLimit {
         inherits_override: compiler.inherits(&imposes),
         imposes,
@@ -81,13 +97,22 @@ pub(super) fn compile<'w>(
 }
 
 /// Returns `true` if values are hashed. Reports an error if there is no key for it.
-pub(super) fn hashes_values(layers: &Layers<'_>, options: &CompileOptions, report: &mut dyn FnMut(Finding)) -> bool {
-    let Some(option) = layers.option(|options| &options.hash_values).filter(|option| *option.value) else {
+pub(super) fn hashes_values(
+    layers: &Layers<'_>,
+    options: &CompileOptions,
+    report: &mut dyn FnMut(Finding),
+) -> bool {
+    let Some(option) = layers.option(|options| &options.hash_values).filter(|option| *option.value)
+    else {
         return false;
     };
     if options.hash_key.is_none() {
-        let error = Finding::error(option.span, "`hash_values` requires a hash key, but none is configured");
-        let way = "set --hash-key-file FILE or TOLLGATE_HASH_KEY, to the same secret on all replicas";
+        let error = Finding::error(
+            option.span,
+            "`hash_values` requires a hash key, but none is configured",
+        );
+        let way =
+            "set --hash-key-file FILE or TOLLGATE_HASH_KEY, to the same secret on all replicas";
         report(error.note(way).note("to only validate a policy, use any text of 16 bytes"));
     }
     true
@@ -96,23 +121,34 @@ pub(super) fn hashes_values(layers: &Layers<'_>, options: &CompileOptions, repor
 fn check_names(limit: &written::WrittenLimit, report: &mut dyn FnMut(Finding)) {
     let name = limit.name.as_ref().map(|name| &name.value);
     for replaced in limit.replaces.iter().filter(|replaced| Some(&replaced.value) == name) {
-        report(Finding::error(replaced.span, format!("limit `{}` replaces itself", shown(&replaced.value))));
+        report(Finding::error(
+            replaced.span,
+            format!("limit `{}` replaces itself", shown(&replaced.value)),
+        ));
     }
 }
 
-fn check_unlimited(limit: &written::WrittenLimit, layers: &Layers<'_>, report: &mut dyn FnMut(Finding)) {
+fn check_unlimited(
+    limit: &written::WrittenLimit,
+    layers: &Layers<'_>,
+    report: &mut dyn FnMut(Finding),
+) {
     let single = &limit.single;
     if let Some(unit) = &single.unit {
         if units::unit(&unit.value).is_some() {
             report(
-                Finding::error(unit.span, "`unit` and `unlimited: true` cannot be combined").note("remove one of them"),
+                Finding::error(unit.span, "`unit` and `unlimited: true` cannot be combined")
+                    .note("remove one of them"),
             );
         } else {
             report(Finding::warning(unit.span, "`unit` has no effect with `unlimited: true`"));
         }
     }
     if let Some(requests) = &single.requests_per_unit {
-        report(Finding::warning(requests.span, "`requests_per_unit` has no effect with `unlimited: true`"));
+        report(Finding::warning(
+            requests.span,
+            "`requests_per_unit` has no effect with `unlimited: true`",
+        ));
     }
     let windows = limit.windows.as_ref().map(|windows| ("windows", windows.span));
     for (word, span) in windows.into_iter().chain(layers.own_options()) {
@@ -120,20 +156,22 @@ fn check_unlimited(limit: &written::WrittenLimit, layers: &Layers<'_>, report: &
     }
 }
 
-struct LimitCompiler<'w, 'r> {
-    limit: &'w written::WrittenLimit,
+pub(super) struct LimitCompiler<'w, 'r> {
+    pub(super) limit: &'w written::WrittenLimit,
     options: &'r CompileOptions,
-    resolver: OptionResolver<'w, 'r>,
+    pub(super) resolver: OptionResolver<'w, 'r>,
 }
 
 impl<'w> LimitCompiler<'w, '_> {
-    fn error(&mut self, span: SourceSpan, message: impl Into<String>, note: &str) {
+    pub(super) fn error(&mut self, span: SourceSpan, message: impl Into<String>, note: &str) {
         (self.resolver.report)(Finding::error(span, message).note(note));
     }
 
     /// Checks the units and the lease of a limit that could not be read in full.
     fn check_words(&mut self) {
-        for amount in self.limit.windows.iter().flat_map(|windows| &windows.value).chain([&self.limit.single]) {
+        for amount in
+            self.limit.windows.iter().flat_map(|windows| &windows.value).chain([&self.limit.single])
+        {
             if let Some(unit) = &amount.unit {
                 self.unit_of(unit);
             }
@@ -163,18 +201,27 @@ impl<'w> LimitCompiler<'w, '_> {
     fn check_list(&mut self, windows: &Spanned<Vec<written::WrittenWindow>>) -> Option<()> {
         let single = &self.limit.single;
         let beside = single.unit.as_ref().map(|unit| ("unit", unit.span));
-        let beside = single.requests_per_unit.as_ref().map(|amount| ("requests_per_unit", amount.span)).or(beside);
+        let beside = single
+            .requests_per_unit
+            .as_ref()
+            .map(|amount| ("requests_per_unit", amount.span))
+            .or(beside);
         if let Some((word, span)) = beside {
             let error = Finding::error(span, format!("`{word}` and `windows` cannot be combined"));
-            let error =
-                error.also(windows.span, "`windows` is here").note("move it to an item of `windows`, or remove it");
+            let error = error
+                .also(windows.span, "`windows` is here")
+                .note("move it to an item of `windows`, or remove it");
             (self.resolver.report)(error);
             return None;
         }
         if self.resolver.algorithm.is_rate() {
             let word = self.resolver.algorithm.word();
             let note = "set `requests_per_unit` and `unit`, or use fixed_window, sliding_window or sliding_log";
-            self.error(windows.span, format!("`windows` does not apply to {word}, which has a single rate"), note);
+            self.error(
+                windows.span,
+                format!("`windows` does not apply to {word}, which has a single rate"),
+                note,
+            );
             return None;
         }
         Some(())
@@ -191,7 +238,8 @@ impl<'w> LimitCompiler<'w, '_> {
     fn unit_of(&mut self, written: &Spanned<String>) -> Option<PeriodUnit> {
         let unit = units::unit(&written.value);
         if unit.is_none() {
-            let error = Finding::error(written.span, format!("invalid unit `{}`", shown(&written.value)));
+            let error =
+                Finding::error(written.span, format!("invalid unit `{}`", shown(&written.value)));
             let words = units::WORDS.iter().map(|(word, ..)| *word);
             (self.resolver.report)(error.suggest(&written.value, words).note(units::ALLOWED));
         }
@@ -207,9 +255,16 @@ impl<'w> LimitCompiler<'w, '_> {
     ) -> Option<PlacedWindow> {
         let requests = amount.requests_per_unit.as_ref();
         if requests.is_none() && listed {
-            self.error(amount.span, "`requests_per_unit` is missing", "each item of `windows` requires it");
+            self.error(
+                amount.span,
+                "`requests_per_unit` is missing",
+                "each item of `windows` requires it",
+            );
         } else if requests.is_none() && amount.unit.is_some() {
-            let warning = Finding::warning(amount.span, "`requests_per_unit` is missing, so all requests are denied");
+            let warning = Finding::warning(
+                amount.span,
+                "`requests_per_unit` is missing, so all requests are denied",
+            );
             (self.resolver.report)(warning.note("if this is intended, set `requests_per_unit: 0`"));
         }
         let unit = unit?;
@@ -249,7 +304,11 @@ impl<'w> LimitCompiler<'w, '_> {
         let zone = self.resolver.only("time_zone", &fixed, |options| &options.time_zone);
         let on = switch.filter(|switch| *switch.value);
         if let (None, Some(OptionValue { own: true, span, .. })) = (on, zone) {
-            self.error(span, "`time_zone` requires `calendar: true`", "add `calendar: true`, or remove `time_zone`");
+            self.error(
+                span,
+                "`time_zone` requires `calendar: true`",
+                "add `calendar: true`, or remove `time_zone`",
+            );
         }
         let on = on?;
         let mut fits = true;
@@ -258,12 +317,19 @@ impl<'w> LimitCompiler<'w, '_> {
             let Some(written) = &amount.unit else { continue };
             fits = false;
             if on.own {
-                let message = format!("`calendar` does not support the unit `{}`", shown(&written.value));
-                self.error(written.span, message, "with `calendar: true`, the unit must be day, week, month or year");
+                let message =
+                    format!("`calendar` does not support the unit `{}`", shown(&written.value));
+                self.error(
+                    written.span,
+                    message,
+                    "with `calendar: true`, the unit must be day, week, month or year",
+                );
             }
         }
         let utc = || Spanned { value: "UTC".to_owned(), span: on.span };
-        fits.then(|| zone.map_or_else(utc, |zone| Spanned { value: zone.value.clone(), span: zone.span }))
+        fits.then(|| {
+            zone.map_or_else(utc, |zone| Spanned { value: zone.value.clone(), span: zone.span })
+        })
     }
 
     fn limit(&mut self, windows: Vec<PlacedWindow>) -> Option<Limit> {
@@ -274,30 +340,48 @@ impl<'w> LimitCompiler<'w, '_> {
         let buckets = self.resolver.only("buckets", &[SlidingWord], |options| &options.buckets);
         let estimate = self.resolver.only("estimate", &[SlidingWord], |options| &options.estimate);
         let charge = self.resolver.any(|options| &options.charge);
-        let on_store_error = self.resolver.any(|options| &options.on_store_error).map(|option| *option.value);
+        let on_store_error =
+            self.resolver.any(|options| &options.on_store_error).map(|option| *option.value);
+        let hold = self.hold();
+        self.check_charge(hold.is_some(), charge);
         let made = windows.iter().map(|placed| placed.window.clone()).collect::<Vec<_>>();
-        let narrow = |option: OptionValue<'_, u64>| u32::try_from(*option.value).unwrap_or(u32::MAX);
+        let narrow =
+            |option: OptionValue<'_, u64>| u32::try_from(*option.value).unwrap_or(u32::MAX);
         let word = self.resolver.algorithm;
         let algorithm = match word {
             AlgorithmWord::FixedWindow => FixedWindow::new(made).map(Algorithm::FixedWindow),
             AlgorithmWord::SlidingWindow => {
+                let applies = |estimate: &OptionValue<'_, Estimate>| estimate.own || hold.is_none();
+                let estimate = estimate.filter(applies);
                 let estimate = estimate.map_or(Estimate::default(), |estimate| *estimate.value);
                 SlidingWindow::new(made, buckets.map_or(DEFAULT_BUCKETS, narrow), estimate)
                     .map(Algorithm::SlidingWindow)
             }
             AlgorithmWord::SlidingLog => SlidingLog::new(made).map(Algorithm::SlidingLog),
+            // Has no windows and is compiled by `slots`.
+            AlgorithmWord::Concurrency => return None,
             GcraWord | TokenBucket => {
                 let window = made.into_iter().next()?;
-                Gcra::new(window, burst.map(narrow), max_debt.map(|debt| *debt.value)).map(Algorithm::Gcra)
+                Gcra::new(window, burst.map(narrow), max_debt.map(|debt| *debt.value))
+                    .map(Algorithm::Gcra)
             }
         };
-        // A sliding log cannot be charged without a bound. Defaults and overlays with such a mode
-        // are meant for other limits and ignored.
-        let usual = if word == AlgorithmWord::FixedWindow { self.options.window_charge() } else { Charge::Admitted };
-        let bounded = |charge: &OptionValue<'_, Charge>| matches!(charge.value, Charge::Admitted | Charge::Blamed);
-        let charge = charge.filter(|charge| charge.own || word != AlgorithmWord::SlidingLog || bounded(charge));
+        // A sliding log cannot be charged without a bound, and a limit with holds only when
+        // admitted. Defaults and overlays with such a mode are meant for other limits and ignored.
+        let usual = if word == AlgorithmWord::FixedWindow && hold.is_none() {
+            self.options.window_charge()
+        } else {
+            Charge::Admitted
+        };
+        let bounded = |charge: &OptionValue<'_, Charge>| {
+            matches!(charge.value, Charge::Admitted | Charge::Blamed)
+        };
+        let charge = charge
+            .filter(|charge| charge.own || word != AlgorithmWord::SlidingLog || bounded(charge))
+            .filter(|_| hold.is_none());
         let mode = charge.map_or(usual, |charge| *charge.value);
-        let made = algorithm.and_then(|algorithm| Limit::new(algorithm, mode, on_store_error.unwrap_or_default()));
+        let made = algorithm
+            .and_then(|algorithm| Limit::new(algorithm, mode, on_store_error.unwrap_or_default()));
         let places = OptionPositions {
             burst: burst.map(|option| option.span),
             max_debt: max_debt.map(|option| option.span),
@@ -305,70 +389,12 @@ impl<'w> LimitCompiler<'w, '_> {
             estimate: estimate.map(|option| option.span),
             charge: charge.map(|option| option.span),
         };
-        made.map_err(|error| (self.resolver.report)(places.finding(&error, self.limit, &windows))).ok()
-    }
-
-    /// Returns `true` if `override: inherit` is set and can work. Reports an error if the rule
-    /// itself sets it and it cannot.
-    fn inherits(&mut self, imposes: &Imposes) -> bool {
-        let (Some(option), Imposes::Limit(limit)) = (self.resolver.any(|options| &options.inherit), imposes) else {
-            return false;
-        };
-        let reason = match limit.algorithm() {
-            _ if limit.windows().len() > 1 => {
-                Some("the limit has several windows, but an override has one amount and period")
-            }
-            _ if limit.windows().iter().any(|window| window.calendar().is_some()) => {
-                Some("calendar windows cannot take the period of an override")
-            }
-            Algorithm::SlidingLog(_) => Some("sliding_log has a maximum amount, which an override may exceed"),
-            Algorithm::SlidingWindow(window)
-                if window.estimate() == Estimate::Weighted
-                    && !OVERRIDE_GRAIN_US.is_multiple_of(u64::from(window.buckets())) =>
-            {
-                Some("with `estimate: weighted`, `buckets` must divide 1 s evenly")
-            }
-            Algorithm::SlidingWindow(_) | Algorithm::FixedWindow(_) | Algorithm::Gcra(_) => None,
-        };
-        if let Some(reason) = reason
-            && option.own
-        {
-            self.error(option.span, format!("`override: inherit` is not possible: {reason}"), "remove `override`");
-        }
-        reason.is_none()
-    }
-
-    fn record(&mut self) -> Box<[Box<[u8]>]> {
-        let keys = self.resolver.any(|options| &options.record);
-        if let Some(keys) = keys.filter(|keys| keys.value.len() > MAX_RECORD) {
-            let message = format!("`record` must name at most {MAX_RECORD} keys, found {}", keys.value.len());
-            self.error(keys.span, message, "each key adds a table to every counter");
-        }
-        keys.into_iter().flat_map(|option| option.value).map(|key| key.as_bytes().into()).collect()
-    }
-
-    fn lease(&mut self) -> Option<RuleLease> {
-        let written = self.resolver.any(|options| &options.lease)?.value;
-        let size = written.size.as_ref()?;
-        let ttl = written.ttl.as_ref()?;
-        let good_size = units::lease_size(&size.value);
-        if good_size.is_none() {
-            let message = format!("invalid lease size `{}`", shown(&size.value));
-            self.error(
-                size.span,
-                message,
-                "expected a percentage of the limit from 0.01% to 100%, or a number of hits from 1",
-            );
-        }
-        let good_ttl = units::duration(&ttl.value).filter(|ttl| Window::new(1, *ttl).is_ok());
-        if good_ttl.is_none() {
-            let message = format!("invalid lease ttl `{}`", shown(&ttl.value));
-            self.error(
-                ttl.span,
-                message,
-                "expected a whole number of ms, s, m, h or d such as 100ms, from 1ms to 3650d",
-            );
-        }
-        Some(RuleLease { size: good_size?, ttl: good_ttl? })
+        let made = made
+            .map_err(|error| (self.resolver.report)(places.finding(&error, self.limit, &windows)));
+        let limit = made.ok()?;
+        Some(match hold {
+            Some(hold) => limit.with_hold(hold),
+            None => limit,
+        })
     }
 }

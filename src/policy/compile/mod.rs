@@ -12,6 +12,7 @@
 //! | `unreachable`, `advice` | warnings for rules that work but are probably a mistake |
 
 pub(super) mod advice;
+mod holds;
 mod identity;
 mod layers;
 mod limit;
@@ -26,10 +27,10 @@ use std::sync::Arc;
 use super::document::budget::DocumentBudget;
 use super::document::{in_rule, step, written};
 use super::matcher::{Level, Pattern};
-use super::report::{Finding, Findings, SourceSpan, text_of};
 use super::rule::{Extras, Imposes, Rule, RuleModes};
-use super::{CompileOptions, Loaded, Policy, PolicyReport, PolicySet, Source, document};
+use super::{CompileOptions, Loaded, Policy, PolicySet, ProblemReport, Source, document};
 use crate::descriptor::Keyed;
+use crate::yaml::report::{Finding, Findings, SourceSpan, text_of};
 use identity::{Path, Version};
 use layers::{Layers, OverlayEntry};
 use limit::CompiledLimit;
@@ -40,17 +41,20 @@ const MAX_RULES: usize = 1_000_000;
 /// Maximum number of domains.
 const MAX_DOMAINS: usize = 100_000;
 
-pub(super) fn load(sources: &[Source], options: CompileOptions) -> Result<Loaded, PolicyReport> {
+pub(super) fn load(sources: &[Source], options: CompileOptions) -> Result<Loaded, ProblemReport> {
     let mut findings = Findings::default();
     let mut domains: BTreeMap<String, Vec<written::WrittenDocument>> = BTreeMap::new();
     let mut overlays: Vec<written::WrittenEntry> = Vec::new();
-    let mut budget = DocumentBudget::new(options.memory_max.unwrap_or(super::MEMORY_MAX), options.memory_held);
+    let mut budget =
+        DocumentBudget::new(options.memory_max.unwrap_or(super::MEMORY_MAX), options.memory_held);
     for (file, source) in (0..).zip(sources) {
         let begin = SourceSpan { file, start: 0, end: 0 };
         if !budget.fits_tree(text_of(source).len(), begin, &mut findings) {
             continue;
         }
-        for root in document::read(file, text_of(source), options.dialect, &mut budget, &mut findings) {
+        for root in
+            document::read(file, text_of(source), options.dialect, &mut budget, &mut findings)
+        {
             match root {
                 written::Root::Policy(document) => {
                     domains.entry(document.domain.value.clone()).or_default().push(*document);
@@ -60,8 +64,11 @@ pub(super) fn load(sources: &[Source], options: CompileOptions) -> Result<Loaded
         }
     }
     let overlays = OverlayEntry::all(&overlays, &mut findings);
-    if let Some(document) = domains.values().nth(MAX_DOMAINS).and_then(|documents| documents.first()) {
-        findings.push(Finding::error(document.domain.span, format!("more than {MAX_DOMAINS} domains")));
+    if let Some(document) =
+        domains.values().nth(MAX_DOMAINS).and_then(|documents| documents.first())
+    {
+        findings
+            .push(Finding::error(document.domain.span, format!("more than {MAX_DOMAINS} domains")));
         return Err(findings.report(sources));
     }
     let mut policies = Vec::new();
@@ -73,7 +80,8 @@ pub(super) fn load(sources: &[Source], options: CompileOptions) -> Result<Loaded
         }
         let overlays = overlays.iter().filter(|entry| entry.is_for(domain)).collect();
         let policy =
-            DomainCompiler::new(domain, (first_id, options), overlays, &mut findings, &mut version).policy(documents);
+            DomainCompiler::new(domain, (first_id, options), overlays, &mut findings, &mut version)
+                .policy(documents);
         first_id = first_id.saturating_add(policy.rules.len());
         policies.push(policy);
     }
@@ -145,20 +153,31 @@ impl<'a> DomainCompiler<'a> {
     }
 
     fn policy(mut self, documents: &[written::WrittenDocument]) -> Policy {
-        let rules = documents.iter().flat_map(|document| document.rules.iter().map(|rule| (rule, &document.defaults)));
-        let top = self.level(&rules.collect::<Vec<_>>(), &Path::of(&self.domain, self.options.are_candidates));
+        let rules = documents
+            .iter()
+            .flat_map(|document| document.rules.iter().map(|rule| (rule, &document.defaults)));
+        let top = self.level(
+            &rules.collect::<Vec<_>>(),
+            &Path::of(&self.domain, self.options.are_candidates),
+        );
         self.version.domain(&self.domain);
         for (name, span, path) in std::mem::take(&mut self.replaces) {
             // After an error the missing limit may be one that could not be read.
             if !self.names.contains(&name) && self.findings.errors() == 0 {
-                let warning = Finding::warning(span, format!("`replaces` names an unknown limit `{name}`"));
+                let warning =
+                    Finding::warning(span, format!("`replaces` names an unknown limit `{name}`"));
                 let known = self.names.iter().map(String::as_str);
-                self.findings.push(warning.suggest(&name, known).note(format!("in {}", in_rule(&path, &self.place))));
+                self.findings.push(
+                    warning
+                        .suggest(&name, known)
+                        .note(format!("in {}", in_rule(&path, &self.place))),
+                );
             }
         }
         let override_identity = identity::of_overrides(&self.domain);
         let atomicity = documents.iter().filter_map(|document| document.atomicity.as_ref());
-        let in_one_slot = atomicity.into_iter().any(|atomicity| atomicity.value == written::Atomicity::Domain);
+        let in_one_slot =
+            atomicity.into_iter().any(|atomicity| atomicity.value == written::Atomicity::Domain);
         self.version.slot(in_one_slot);
         let override_charge = self.options.window_charge();
         let has_candidates = self.rules.iter().any(|rule| rule.candidate().is_some());
@@ -166,7 +185,16 @@ impl<'a> DomainCompiler<'a> {
         let hashes_any = limits.any(Rule::hashes_values);
         let keyed = self.options.hash_key.as_ref().filter(|_| hashes_any).map(Keyed::new);
         let Self { domain, rules, .. } = self;
-        Policy { domain, in_one_slot, has_candidates, override_identity, override_charge, keyed, top, rules }
+        Policy {
+            domain,
+            in_one_slot,
+            has_candidates,
+            override_identity,
+            override_charge,
+            keyed,
+            top,
+            rules,
+        }
     }
 
     /// Compiles the rules of one level.
@@ -177,7 +205,10 @@ impl<'a> DomainCompiler<'a> {
         for (rule, defaults) in siblings {
             if self.first_id.saturating_add(self.rules.len()) >= MAX_RULES {
                 if !std::mem::replace(&mut self.full, true) {
-                    self.findings.push(Finding::error(rule.key.span, format!("more than {MAX_RULES} rules")));
+                    self.findings.push(Finding::error(
+                        rule.key.span,
+                        format!("more than {MAX_RULES} rules"),
+                    ));
                 }
                 break;
             }
@@ -190,17 +221,28 @@ impl<'a> DomainCompiler<'a> {
         let mut seen = HashMap::with_capacity(siblings.len());
         for (rule, _) in siblings {
             let value = rule.value.as_ref().map(|value| value.value.as_str());
+            holds::check_key(&rule.key.value, rule.key.span, &mut |finding| {
+                self.findings.push(finding);
+            });
             if let Some(first) = seen.insert((&rule.key.value, value), rule.key.span) {
                 let path = above.readable(&step(&rule.key.value, value));
                 let error = Finding::error(rule.key.span, "duplicate rule for this key and value");
-                self.findings
-                    .push(error.also(first, "first defined here").note(format!("in {}", in_rule(&path, &self.place))));
+                self.findings.push(
+                    error
+                        .also(first, "first defined here")
+                        .note(format!("in {}", in_rule(&path, &self.place))),
+                );
             }
         }
     }
 
     /// Compiles a rule and all rules below it; returns its number in the policy.
-    fn rule(&mut self, rule: &written::WrittenRule, defaults: &written::Options, above: &Path) -> Option<u32> {
+    fn rule(
+        &mut self,
+        rule: &written::WrittenRule,
+        defaults: &written::Options,
+        above: &Path,
+    ) -> Option<u32> {
         let index = self.rules.len();
         let layers = Layers::of(rule, &self.overlays, defaults);
         let modes = modes(rule, &layers);
@@ -265,7 +307,12 @@ impl<'a> DomainCompiler<'a> {
         }
     }
 
-    fn terms<'w>(&mut self, rule: &'w written::WrittenRule, layers: &Layers<'w>, path: &Path) -> CompiledLimit {
+    fn terms<'w>(
+        &mut self,
+        rule: &'w written::WrittenRule,
+        layers: &Layers<'w>,
+        path: &Path,
+    ) -> CompiledLimit {
         let mut report = |finding: Finding| {
             self.findings.push(finding.note(format!("in {}", in_rule(path.text(), &self.place))));
         };
@@ -274,7 +321,8 @@ impl<'a> DomainCompiler<'a> {
             Some(limit) => limit::compile(limit, layers, options, &mut report),
             None => {
                 // The options of the rule apply to its candidate even if the rule has no limit.
-                let hashes_values = rule.candidate.is_some() && limit::hashes_values(layers, options, &mut report);
+                let hashes_values =
+                    rule.candidate.is_some() && limit::hashes_values(layers, options, &mut report);
                 CompiledLimit { hashes_values, ..CompiledLimit::default() }
             }
         };
@@ -282,11 +330,14 @@ impl<'a> DomainCompiler<'a> {
         let share = layers.switch(|switches| &switches.share_threshold);
         if let Some(share) = share.filter(|share| *share.value && share.own && !is_wild(rule)) {
             let error = Finding::error(share.span, "`share_threshold` requires a `*` in `value`");
-            report(error.note("without `value`, each value has its own counter; to share one, set `value: \"*\"`"));
+            report(error.note(
+                "without `value`, each value has its own counter; to share one, set `value: \"*\"`",
+            ));
         }
         self.names.extend(terms.name.as_deref().map(str::to_owned));
         let replaced = rule.limit.iter().flat_map(|limit| &limit.replaces);
-        self.replaces.extend(replaced.map(|name| (name.value.clone(), name.span, path.text().to_owned())));
+        self.replaces
+            .extend(replaced.map(|name| (name.value.clone(), name.span, path.text().to_owned())));
         terms
     }
 }
@@ -305,11 +356,17 @@ fn modes(rule: &written::WrittenRule, layers: &Layers<'_>) -> RuleModes {
 
 /// Returns `true` if the rule has a `*`, and so something to share.
 fn is_wild(rule: &written::WrittenRule) -> bool {
-    rule.key.value.contains('*') || rule.value.as_ref().is_some_and(|value| value.value.contains('*'))
+    rule.key.value.contains('*')
+        || rule.value.as_ref().is_some_and(|value| value.value.contains('*'))
 }
 
-fn extras(rule: &written::WrittenRule, terms: &CompiledLimit, candidate: Option<Rule>) -> Option<Box<Extras>> {
-    let has_any = rule.metadata.is_some() || candidate.is_some() || terms.imposes != Imposes::Nothing;
+fn extras(
+    rule: &written::WrittenRule,
+    terms: &CompiledLimit,
+    candidate: Option<Rule>,
+) -> Option<Box<Extras>> {
+    let has_any =
+        rule.metadata.is_some() || candidate.is_some() || terms.imposes != Imposes::Nothing;
     has_any.then(|| {
         let limit = rule.limit.as_ref();
         Box::new(Extras {

@@ -4,8 +4,8 @@
 //! overlays or defaults, which are written for limits of many kinds.
 
 use super::layers::{Layers, OptionValue};
-use crate::policy::document::written::{ALGORITHMS, AlgorithmWord, Options, word_of};
-use crate::policy::report::{Finding, SourceSpan, Spanned};
+use crate::policy::document::written::{AlgorithmWord, Options};
+use crate::yaml::report::{Finding, SourceSpan, Spanned};
 
 /// A resolver of the options of one limit.
 pub(super) struct OptionResolver<'w, 'r> {
@@ -15,19 +15,21 @@ pub(super) struct OptionResolver<'w, 'r> {
 }
 
 impl AlgorithmWord {
-    pub(super) fn word(self) -> &'static str {
-        word_of(&ALGORITHMS, &self)
-    }
-
     /// Returns `true` for GCRA, under either of its two names: it has a rate and a burst.
     pub(super) fn is_rate(self) -> bool {
-        matches!(self, Self::Gcra | Self::TokenBucket)
+        match self {
+            Self::Gcra | Self::TokenBucket => true,
+            Self::FixedWindow | Self::SlidingWindow | Self::SlidingLog | Self::Concurrency => false,
+        }
     }
 }
 
 impl<'w> OptionResolver<'w, '_> {
     /// Returns an option that every algorithm has.
-    pub(super) fn any<T>(&mut self, get: impl Fn(&'w Options) -> &'w Option<Spanned<T>>) -> Option<OptionValue<'w, T>> {
+    pub(super) fn any<T>(
+        &mut self,
+        get: impl Fn(&'w Options) -> &'w Option<Spanned<T>>,
+    ) -> Option<OptionValue<'w, T>> {
         self.layers.option(get)
     }
 
@@ -44,7 +46,10 @@ impl<'w> OptionResolver<'w, '_> {
         }
         for span in self.layers.has_to_apply(get) {
             let names: Vec<_> = algorithms.iter().map(|algorithm| algorithm.word()).collect();
-            let error = Finding::error(span, format!("`{word}` does not apply to {}", self.algorithm.word()));
+            let error = Finding::error(
+                span,
+                format!("`{word}` does not apply to {}", self.algorithm.word()),
+            );
             (self.report)(error.note(format!("it is an option of {}", names.join(" and "))));
         }
         None
@@ -70,6 +75,7 @@ pub(super) fn written(options: &Options) -> impl Iterator<Item = (&'static str, 
         ("record", at(&options.record)),
         ("hash_values", at(&options.hash_values)),
         ("lease", at(&options.lease)),
+        ("hold", at(&options.hold)),
     ];
     all.into_iter().filter_map(|(word, span)| Some((word, span?)))
 }

@@ -2,7 +2,7 @@
 
 use crate::algorithm::quota::{QuotaError, Window};
 use crate::policy::document::written;
-use crate::policy::report::{Finding, SourceSpan};
+use crate::yaml::report::{Finding, SourceSpan};
 
 /// A window, with the positions of its words.
 pub(super) struct PlacedWindow {
@@ -28,17 +28,21 @@ impl OptionPositions {
         limit: &written::WrittenLimit,
         windows: &[PlacedWindow],
     ) -> Finding {
-        let unit_of = |found| windows.iter().find(|placed| placed.window.period() == found).map(|placed| placed.unit);
+        let unit_of = |found| {
+            windows.iter().find(|placed| placed.window.period() == found).map(|placed| placed.unit)
+        };
         let span = match error {
             QuotaError::Period { found } => unit_of(*found),
             QuotaError::Windows { .. } => limit.windows.as_ref().map(|windows| windows.span),
             QuotaError::Buckets { .. } => self.buckets,
             QuotaError::BucketWidth { period, .. } => self.buckets.or_else(|| unit_of(*period)),
             QuotaError::UnevenBuckets { .. } => self.buckets.or(self.estimate),
-            QuotaError::LogLimit { found } => {
-                windows.iter().find(|placed| placed.window.limit() == *found).map(|placed| placed.amount)
-            }
+            QuotaError::LogLimit { found } => windows
+                .iter()
+                .find(|placed| placed.window.limit() == *found)
+                .map(|placed| placed.amount),
             QuotaError::LogCharge { .. } => self.charge,
+            QuotaError::InFlight { .. } => limit.in_flight.as_ref().map(|amount| amount.span),
             QuotaError::NoBurst => self.burst,
             QuotaError::BurstTooSlow { period, .. } => self.burst.or_else(|| unit_of(*period)),
             QuotaError::Debt { .. } => self.max_debt,

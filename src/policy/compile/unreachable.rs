@@ -7,7 +7,7 @@ use super::identity::Path;
 use super::{DomainCompiler, RuleWithOptions};
 use crate::policy::document::{in_rule, step, written};
 use crate::policy::matcher::Pattern;
-use crate::policy::report::Finding;
+use crate::yaml::report::Finding;
 
 /// Maximum number of rule pairs compared in one domain. Comparing each rule with each wildcard at
 /// its level is quadratic for a large file.
@@ -22,7 +22,8 @@ struct Wildcard<'w> {
 impl DomainCompiler<'_> {
     /// Reports warnings for rules among `siblings` that can never match.
     pub(super) fn find_unreachable(&mut self, siblings: &[RuleWithOptions<'_>], above: &Path) {
-        let wildcards: Vec<_> = siblings.iter().filter_map(|(rule, _)| Wildcard::of(rule)).collect();
+        let wildcards: Vec<_> =
+            siblings.iter().filter_map(|(rule, _)| Wildcard::of(rule)).collect();
         let mut earlier = 0usize;
         for (rule, _) in siblings {
             let is_wild = Wildcard::of(rule).is_some();
@@ -32,7 +33,9 @@ impl DomainCompiler<'_> {
             }
             // A rule for the key alone comes after all of them, a rule with `*` after those written
             // before it.
-            let rivals = wildcards.get(..if is_wild { earlier } else { wildcards.len() }).unwrap_or_default();
+            let rivals = wildcards
+                .get(..if is_wild { earlier } else { wildcards.len() })
+                .unwrap_or_default();
             earlier = earlier.saturating_add(usize::from(is_wild));
             self.comparisons = self.comparisons.saturating_sub(rivals.len());
             if self.comparisons == 0 {
@@ -41,10 +44,13 @@ impl DomainCompiler<'_> {
             if let Some(rival) = rivals.iter().find(|rival| rival.covers(rule)) {
                 let value = rule.value.as_ref().map(|value| value.value.as_str());
                 let path = above.readable(&step(&rule.key.value, value));
-                let warning = Finding::warning(rule.key.span, "unreachable rule: another rule matches first");
-                let warning = warning.also(rival.rule.key.span, "matches everything that the rule would match");
+                let warning =
+                    Finding::warning(rule.key.span, "unreachable rule: another rule matches first");
+                let warning = warning
+                    .also(rival.rule.key.span, "matches everything that the rule would match");
                 let order = "matching order: exact key and value, then rules with `*` as written, then the key alone";
-                self.findings.push(warning.note(order).note(format!("in {}", in_rule(&path, &self.place))));
+                self.findings
+                    .push(warning.note(order).note(format!("in {}", in_rule(&path, &self.place))));
             }
         }
     }

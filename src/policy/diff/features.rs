@@ -4,7 +4,7 @@
 use crate::algorithm::Limit;
 use crate::algorithm::quota::Window;
 use crate::policy::document::written::{CHARGES, ON_STORE_ERROR, word_of};
-use crate::policy::rule::{Imposes, LeaseSize, Rule};
+use crate::policy::rule::{Imposes, LeaseSize, Rule, RuleModes};
 
 /// Returns the settings of a rule by name. Unset ones have no entry; defaults are included.
 pub(super) fn features(rule: &Rule) -> Vec<(&'static str, String)> {
@@ -17,12 +17,20 @@ pub(super) fn features(rule: &Rule) -> Vec<(&'static str, String)> {
         Imposes::Limit(limit) => of_limit(limit, rule.algorithm(), &mut add),
     }
     let on = |is_on: bool| is_on.then(|| "on".to_owned());
-    add("override", rule.inherits_override().then(|| "inherit".to_owned()));
-    add("shadow_mode", on(rule.shadow_mode()));
-    add("quota_mode", on(rule.quota_mode()));
-    add("share_threshold", on(rule.share_threshold()));
-    add("detailed_metric", on(rule.detailed_metric()));
-    add("value_to_metric", on(rule.value_to_metric()));
+    let RuleModes {
+        shadow,
+        quota,
+        inherits_override,
+        detailed_metric,
+        value_to_metric,
+        share_threshold,
+    } = rule.modes;
+    add("override", inherits_override.then(|| "inherit".to_owned()));
+    add("shadow_mode", on(shadow));
+    add("quota_mode", on(quota));
+    add("share_threshold", on(share_threshold));
+    add("detailed_metric", on(detailed_metric));
+    add("value_to_metric", on(value_to_metric));
     add("replaces", list(rule.replaces().iter().map(|name| name.to_string())));
     add("record", list(rule.record().iter().map(|key| String::from_utf8_lossy(key).into_owned())));
     add("hash_values", on(rule.hashes_values()));
@@ -44,10 +52,12 @@ pub(super) fn features(rule: &Rule) -> Vec<(&'static str, String)> {
 
 /// Returns the settings of a candidate limit in one line: `50 hits in 1m, algorithm gcra, ...`.
 pub fn candidate_text(candidate: &Rule) -> String {
-    let settings =
-        features(candidate).into_iter().filter(|(name, _)| !["shadow_mode", "on_store_error"].contains(name));
-    let parts: Vec<_> =
-        settings.map(|(name, text)| if name == "limit" { text } else { format!("{name} {text}") }).collect();
+    let settings = features(candidate)
+        .into_iter()
+        .filter(|(name, _)| !["shadow_mode", "on_store_error"].contains(name));
+    let parts: Vec<_> = settings
+        .map(|(name, text)| if name == "limit" { text } else { format!("{name} {text}") })
+        .collect();
     parts.join(", ")
 }
 
@@ -66,13 +76,33 @@ fn of_limit(limit: &Limit, algorithm: &str, add: &mut impl FnMut(&'static str, O
     for parameter in limit.algorithm().parameters() {
         add(parameter.name, Some(parameter.value.to_string()));
     }
+    if let Some(hold) = limit.hold() {
+        let on_settle = match limit.in_flight() {
+            Some(_) => String::new(),
+            None => format!(", on_settle {}", hold.on_settle.word()),
+        };
+        add("hold", Some(format!("ttl {}{on_settle}", hold.ttl)));
+    }
     add("charge", Some(word_of(&CHARGES, &limit.charge_mode()).to_owned()));
     add("on_store_error", Some(word_of(&ON_STORE_ERROR, &limit.on_store_error()).to_owned()));
 }
 
-fn amounts(limit: &Limit) -> String {
+/// Returns the amounts of a limit in words, such as `100 hits in 1m` or `10 hits in flight`.
+pub(in crate::policy) fn amounts(limit: &Limit) -> String {
+    if let Some(in_flight) = limit.in_flight() {
+        return in_flight_text(in_flight);
+    }
     let amounts: Vec<_> = limit.windows().iter().map(Window::to_string).collect();
     amounts.join(" and ")
+}
+
+/// Returns an amount of hits in flight in words.
+pub(in crate::policy) fn in_flight_text(in_flight: u32) -> String {
+    match in_flight {
+        0 => "0 hits in flight (ban)".to_owned(),
+        1 => "1 hit in flight".to_owned(),
+        hits => format!("{hits} hits in flight"),
+    }
 }
 
 fn list(items: impl Iterator<Item = String>) -> Option<String> {

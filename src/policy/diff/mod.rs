@@ -10,6 +10,7 @@ mod text;
 use std::collections::{BTreeMap, HashMap};
 
 pub use self::features::candidate_text;
+pub(super) use self::features::{amounts, in_flight_text};
 use self::features::{features, limit_of};
 pub use self::text::text_of;
 use super::matcher::Pattern;
@@ -106,7 +107,10 @@ pub fn diff(old: &PolicySet, new: &PolicySet) -> Vec<Change> {
         match old_rules.get(&rule.position()) {
             Some(was) => changes.extend(rule.changed(was)),
             None => {
-                let was = gone.get_mut(&rule.fingerprint()).filter(|_| has_counters(rule.rule)).and_then(Vec::pop);
+                let was = gone
+                    .get_mut(&rule.fingerprint())
+                    .filter(|_| has_counters(rule.rule))
+                    .and_then(Vec::pop);
                 changes.push(was.map_or_else(|| rule.added(old), |was| rule.moved(was)));
             }
         }
@@ -114,8 +118,11 @@ pub fn diff(old: &PolicySet, new: &PolicySet) -> Vec<Change> {
     let mut gone: Vec<_> = gone.into_values().flatten().collect();
     gone.sort_by_key(|rule| rule.rule.id());
     changes.extend(gone.into_iter().map(|rule| rule.removed(new)));
-    changes.extend(new.policies().filter_map(|policy| of_domain(old.find(policy.domain())?, policy)));
-    changes.extend(new.policies().filter_map(|policy| reordered(old.find(policy.domain())?, policy)).flatten());
+    changes
+        .extend(new.policies().filter_map(|policy| of_domain(old.find(policy.domain())?, policy)));
+    changes.extend(
+        new.policies().filter_map(|policy| reordered(old.find(policy.domain())?, policy)).flatten(),
+    );
     changes.sort_by(|one, other| one.domain.cmp(&other.domain));
     changes
 }
@@ -132,7 +139,11 @@ fn placed(set: &PolicySet) -> Vec<PlacedRule<'_>> {
                 *to_come = to_come.saturating_sub(1);
             }
             above.push((rule, rule.children.len()));
-            all.push(PlacedRule { rule, policy, steps: above.iter().map(|(rule, _)| *rule).collect() });
+            all.push(PlacedRule {
+                rule,
+                policy,
+                steps: above.iter().map(|(rule, _)| *rule).collect(),
+            });
         }
     }
     all
@@ -179,13 +190,25 @@ impl<'p> PlacedRule<'p> {
     }
 
     fn added(&self, old: &PolicySet) -> Change {
-        let counters = if has_counters(self.rule) { CounterEffect::Anew } else { CounterEffect::None };
-        self.change(ChangeKind::Added, details(&[], &features(self.rule)), counters, Some(self.hit_in(old)))
+        let counters =
+            if has_counters(self.rule) { CounterEffect::Anew } else { CounterEffect::None };
+        self.change(
+            ChangeKind::Added,
+            details(&[], &features(self.rule)),
+            counters,
+            Some(self.hit_in(old)),
+        )
     }
 
     fn removed(&self, new: &PolicySet) -> Change {
-        let counters = if has_counters(self.rule) { CounterEffect::Dropped } else { CounterEffect::None };
-        self.change(ChangeKind::Removed, details(&features(self.rule), &[]), counters, Some(self.hit_in(new)))
+        let counters =
+            if has_counters(self.rule) { CounterEffect::Dropped } else { CounterEffect::None };
+        self.change(
+            ChangeKind::Removed,
+            details(&features(self.rule), &[]),
+            counters,
+            Some(self.hit_in(new)),
+        )
     }
 
     /// Returns a text that identifies a moved rule: its settings, and its name or, without one, its
@@ -211,15 +234,25 @@ impl<'p> PlacedRule<'p> {
             return "no policy for the domain: OK, no limit".to_owned();
         };
         let text = |pattern: Option<&Pattern>| {
-            let text = pattern.map_or(ANY_VALUE.into(), |pattern| String::from_utf8_lossy(pattern.text()));
+            let text =
+                pattern.map_or(ANY_VALUE.into(), |pattern| String::from_utf8_lossy(pattern.text()));
             text.replace('*', ANY_VALUE)
         };
-        let pairs: Vec<_> = self.steps.iter().map(|rule| (text(Some(&rule.key)), text(rule.value.as_ref()))).collect();
-        let entries = pairs.iter().map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() });
+        let pairs: Vec<_> = self
+            .steps
+            .iter()
+            .map(|rule| (text(Some(&rule.key)), text(rule.value.as_ref())))
+            .collect();
+        let entries =
+            pairs.iter().map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() });
         match policy.find(&entries.collect::<Vec<_>>(), &mut KeyBuffer::default()) {
             None => "no rule: OK, no limit".to_owned(),
             Some(rule) => {
-                let longer = if rule.children.len() > 0 { "; longer descriptors match the rules below it" } else { "" };
+                let longer = if rule.children.len() > 0 {
+                    "; longer descriptors match the rules below it"
+                } else {
+                    ""
+                };
                 format!("rule `{}`: {}{longer}", rule.path(), limit_of(rule))
             }
         }
@@ -247,7 +280,8 @@ fn details(old: &[(&'static str, String)], new: &[(&'static str, String)]) -> Ve
 
 /// Returns the difference for a domain as a whole.
 fn of_domain(old: &Policy, new: &Policy) -> Option<Change> {
-    let word = |policy: &Policy| Some(if policy.in_one_slot() { "domain" } else { "limit" }.to_owned());
+    let word =
+        |policy: &Policy| Some(if policy.in_one_slot() { "domain" } else { "limit" }.to_owned());
     let detail = Detail { what: "atomicity", old: word(old), new: word(new) };
     let has_any = new.rules.iter().any(has_counters);
     (detail.old != detail.new).then(|| Change {
@@ -257,7 +291,10 @@ fn of_domain(old: &Policy, new: &Policy) -> Option<Change> {
         who: "all descriptors".to_owned(),
         details: vec![detail],
         counters: if has_any { CounterEffect::Anew } else { CounterEffect::None },
-        instead: Some("counters in Redis restart, since their keys change; counters in memory continue".to_owned()),
+        instead: Some(
+            "counters in Redis restart, since their keys change; counters in memory continue"
+                .to_owned(),
+        ),
     })
 }
 
@@ -266,7 +303,10 @@ fn of_domain(old: &Policy, new: &Policy) -> Option<Change> {
 fn reordered(old: &Policy, new: &Policy) -> Option<Vec<Change>> {
     let orders = |policy: &'_ Policy| -> BTreeMap<String, Vec<String>> {
         let level = |rule: &Rule| {
-            (rule.path().to_owned(), rule.children.wildcards(&policy.rules).map(Rule::step).collect::<Vec<_>>())
+            (
+                rule.path().to_owned(),
+                rule.children.wildcards(&policy.rules).map(Rule::step).collect::<Vec<_>>(),
+            )
         };
         let top = (String::new(), policy.top.wildcards(&policy.rules).map(Rule::step).collect());
         policy.rules.iter().map(level).chain([top]).filter(|(_, order)| order.len() > 1).collect()
@@ -285,7 +325,11 @@ fn reordered(old: &Policy, new: &Policy) -> Option<Vec<Change>> {
             domain: new.domain().to_owned(),
             rule: path.clone(),
             who: "descriptors that match several of these rules".to_owned(),
-            details: vec![Detail { what: "order", old: Some(was.join(", ")), new: Some(is.join(", ")) }],
+            details: vec![Detail {
+                what: "order",
+                old: Some(was.join(", ")),
+                new: Some(is.join(", ")),
+            }],
             counters: CounterEffect::None,
             instead: None,
         })

@@ -22,15 +22,20 @@ pub fn text_of(changes: &[Change], max_bytes: usize) -> String {
 }
 
 fn summary(changes: &[Change]) -> String {
-    let count = |is_kind: fn(&ChangeKind) -> bool| changes.iter().filter(|change| is_kind(&change.kind)).count();
+    let count = |is_kind: fn(&ChangeKind) -> bool| {
+        changes.iter().filter(|change| is_kind(&change.kind)).count()
+    };
     let counts = [
         (count(|kind| *kind == ChangeKind::Added), "added"),
         (count(|kind| *kind == ChangeKind::Removed), "removed"),
         (count(|kind| matches!(kind, ChangeKind::Moved { .. })), "moved"),
         (count(|kind| *kind == ChangeKind::Changed), "changed"),
     ];
-    let counts: Vec<_> =
-        counts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
+    let counts: Vec<_> = counts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, word)| format!("{count} {word}"))
+        .collect();
     let restarted = changes
         .iter()
         .filter(|change| change.counters == CounterEffect::Anew && change.kind != ChangeKind::Added)
@@ -46,7 +51,11 @@ fn change_text(change: &Change) -> String {
         ChangeKind::Moved { from } => (">", format!("moved from `{from}`")),
         ChangeKind::Changed => ("~", "changed".to_owned()),
     };
-    let rule = if change.rule.is_empty() { "the domain".to_owned() } else { format!("rule `{}`", change.rule) };
+    let rule = if change.rule.is_empty() {
+        "the domain".to_owned()
+    } else {
+        format!("rule `{}`", change.rule)
+    };
     let mut lines = vec![format!("{sign} {}: {rule} {verb}", change.domain)];
     let mut line = |name: &str, value: &str| lines.push(format!("    {name:<15} {value}"));
     line("descriptors", &change.who);

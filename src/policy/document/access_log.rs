@@ -3,13 +3,13 @@
 use super::fields::{DocumentReader, MappingFields};
 use super::trial::document;
 use super::vocabulary::DocumentLevel;
-use super::yaml::{NodeContent, NodeId};
 use crate::policy::access_log::{AccessLogMap, SCALES, TextSource, WITHOUT};
-use crate::policy::report::Finding;
-use crate::policy::{PolicyReport, Source};
+use crate::policy::{ProblemReport, Source};
+use crate::yaml::report::Finding;
+use crate::yaml::tree::{NodeContent, NodeId};
 
 /// Reads a mapping.
-pub(in crate::policy) fn read(source: &Source) -> Result<AccessLogMap, PolicyReport> {
+pub(in crate::policy) fn read(source: &Source) -> Result<AccessLogMap, ProblemReport> {
     document(source, "an access log mapping", |reader, root| reader.access_log(root))
 }
 
@@ -23,11 +23,20 @@ impl DocumentReader<'_> {
         let hits = self.source(&fields, "hits");
         let items = self.items(&fields, "descriptors")?;
         if items.value.is_empty() {
-            self.report(Finding::error(items.span, "`descriptors` must have at least one item, found none"));
+            self.report(Finding::error(
+                items.span,
+                "`descriptors` must have at least one item, found none",
+            ));
         }
         let descriptors = items.value.iter().map(|item| self.sources(*item)).collect::<Option<_>>();
         let scale = scale.map_or(1_000_000, |scale| scale.value);
-        Some(AccessLogMap { time: name?.value, scale, domain: domain?, descriptors: descriptors?, hits })
+        Some(AccessLogMap {
+            time: name?.value,
+            scale,
+            domain: domain?,
+            descriptors: descriptors?,
+            hits,
+        })
     }
 
     fn source(&mut self, fields: &MappingFields, word: &str) -> Option<TextSource> {
@@ -39,10 +48,13 @@ impl DocumentReader<'_> {
     fn source_at(&mut self, id: NodeId, what: &str) -> Option<TextSource> {
         let node = self.node(id)?;
         match &node.content {
-            NodeContent::Scalar { .. } => self.text_at(id, what).map(|text| TextSource::Literal(text.value)),
+            NodeContent::Scalar { .. } => {
+                self.text_at(id, what).map(|text| TextSource::Literal(text.value))
+            }
             NodeContent::Map(_) => {
                 let fields = self.fields(id, DocumentLevel::Field)?;
-                let without = self.one_of(&fields, "without", &WITHOUT).map(|without| without.value);
+                let without =
+                    self.one_of(&fields, "without", &WITHOUT).map(|without| without.value);
                 Some(TextSource::Field { name: self.some_text(&fields, "field")?.value, without })
             }
             NodeContent::List(_) => {
@@ -55,7 +67,11 @@ impl DocumentReader<'_> {
     fn sources(&mut self, id: NodeId) -> Option<Vec<(String, TextSource)>> {
         let node = self.node(id)?;
         let NodeContent::Map(pairs) = &node.content else {
-            self.wrong_form(node, "an item of `descriptors`", "a mapping of keys to a text or { field: NAME }");
+            self.wrong_form(
+                node,
+                "an item of `descriptors`",
+                "a mapping of keys to a text or { field: NAME }",
+            );
             return None;
         };
         let mut entries = Vec::new();

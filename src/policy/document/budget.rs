@@ -1,6 +1,6 @@
 //! Budget for the memory of policies, estimated before they are compiled.
 
-use crate::policy::report::{Finding, Findings, SourceSpan};
+use crate::yaml::report::{Finding, Findings, SourceSpan};
 
 /// Bytes of a rule, parsed and compiled, without its texts; measured with a million rules.
 const RULE: u64 = 2_900;
@@ -40,7 +40,12 @@ impl DocumentBudget {
 
     /// Returns `true` if the tree of a text fits while it is read. It is freed before rules are
     /// compiled, and not charged.
-    pub(in crate::policy) fn fits_tree(&mut self, bytes: usize, span: SourceSpan, findings: &mut Findings) -> bool {
+    pub(in crate::policy) fn fits_tree(
+        &mut self,
+        bytes: usize,
+        span: SourceSpan,
+        findings: &mut Findings,
+    ) -> bool {
         let tree = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_mul(TREE);
         let fits = tree <= self.left;
         if !fits {
@@ -50,7 +55,12 @@ impl DocumentBudget {
     }
 
     /// Charges the texts of a document, in bytes. Returns `true` if they fit.
-    pub(super) fn charge_text(&mut self, bytes: u64, span: SourceSpan, findings: &mut Findings) -> bool {
+    pub(super) fn charge_text(
+        &mut self,
+        bytes: u64,
+        span: SourceSpan,
+        findings: &mut Findings,
+    ) -> bool {
         self.charge(bytes.saturating_mul(COPIES_OF_TEXT), span, findings)
     }
 
@@ -84,7 +94,8 @@ impl DocumentBudget {
             self.is_exceeded = true;
             let Self { held, max, .. } = self;
             let rest = max.saturating_sub(*held);
-            let error = Finding::error(span, format!("policies need more than {rest} bytes of memory"));
+            let error =
+                Finding::error(span, format!("policies need more than {rest} bytes of memory"));
             findings.push(error.note(match held {
                 0 => "raise --policy-memory-max to allow more".to_owned(),
                 _ => format!(

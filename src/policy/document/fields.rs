@@ -5,11 +5,11 @@
 //! next.
 
 use super::budget::DocumentBudget;
-use super::scalar;
 use super::vocabulary::{DocumentLevel, Form, WORDS};
-use super::yaml::{NodeContent, NodeId, Tree, YamlNode};
 use crate::policy::PolicyDialect;
-use crate::policy::report::{Finding, Findings, SourceSpan, Spanned, shown};
+use crate::yaml::report::{Finding, Findings, SourceSpan, Spanned, shown};
+use crate::yaml::scalar;
+use crate::yaml::tree::{NodeContent, NodeId, Tree, YamlNode};
 
 /// Maximum bytes of keys, values and names: the most that a proxy can forward, see "Wire" in the
 /// semantics.
@@ -43,7 +43,8 @@ struct Field {
 impl<'a> DocumentReader<'a> {
     /// Reports a problem, with the rule that contains it.
     pub(super) fn report(&mut self, finding: Finding) {
-        let finding = if self.path.is_empty() { finding } else { finding.note(format!("in {}", self.path)) };
+        let finding =
+            if self.path.is_empty() { finding } else { finding.note(format!("in {}", self.path)) };
         self.findings.push(finding);
     }
 
@@ -58,12 +59,16 @@ impl<'a> DocumentReader<'a> {
             self.wrong_form(node, level.name(), "a mapping");
             return None;
         };
-        let span = pairs.first().and_then(|(key, _)| self.node(*key)).map_or(node.span, |key| key.span);
+        let span =
+            pairs.first().and_then(|(key, _)| self.node(*key)).map_or(node.span, |key| key.span);
         let mut fields = MappingFields { span, level, found: Vec::with_capacity(pairs.len()) };
         self.collect(pairs, &mut fields, false);
         for word in level.words().filter(|word| word.required) {
             if fields.get(self, word.name).is_none() {
-                let error = Finding::error(fields.span, format!("`{}` is missing {}", word.name, level.place()));
+                let error = Finding::error(
+                    fields.span,
+                    format!("`{}` is missing {}", word.name, level.place()),
+                );
                 self.report(error.note(format!("`{}`: {}", word.name, word.meaning)));
             }
         }
@@ -76,8 +81,12 @@ impl<'a> DocumentReader<'a> {
             let Some(key) = self.node(*key) else { continue };
             match &key.content {
                 NodeContent::Scalar { text, plain: true } if text == "<<" => merges.push(*value),
-                NodeContent::Scalar { text, .. } => self.word(text, key.span, *value, fields, merged),
-                NodeContent::List(_) | NodeContent::Map(_) => self.wrong_form(key, "a key", "a string"),
+                NodeContent::Scalar { text, .. } => {
+                    self.word(text, key.span, *value, fields, merged)
+                }
+                NodeContent::List(_) | NodeContent::Map(_) => {
+                    self.wrong_form(key, "a key", "a string")
+                }
             }
         }
         for merge in merges {
@@ -90,14 +99,23 @@ impl<'a> DocumentReader<'a> {
         let Some(node) = self.node(id) else { return };
         match &node.content {
             NodeContent::Map(pairs) => self.collect(pairs, fields, true),
-            NodeContent::List(items) if lists => items.iter().for_each(|item| self.merge(*item, fields, false)),
+            NodeContent::List(items) if lists => {
+                items.iter().for_each(|item| self.merge(*item, fields, false))
+            }
             NodeContent::List(_) | NodeContent::Scalar { .. } => {
                 self.wrong_form(node, "the value of `<<`", "a mapping")
             }
         }
     }
 
-    fn word(&mut self, text: &str, key: SourceSpan, value: NodeId, fields: &mut MappingFields, merged: bool) {
+    fn word(
+        &mut self,
+        text: &str,
+        key: SourceSpan,
+        value: NodeId,
+        fields: &mut MappingFields,
+        merged: bool,
+    ) {
         let level = fields.level;
         let Some(word) = level.word(text) else {
             let finding = match self.dialect {
@@ -111,7 +129,10 @@ impl<'a> DocumentReader<'a> {
         match fields.found.iter_mut().find(|field| field.name == word.name) {
             Some(_) if merged => {}
             Some(first) if !first.merged && self.dialect == PolicyDialect::Envoyproxy => {
-                let warning = Finding::warning(first.key, format!("duplicate key `{text}`, the last value is used"));
+                let warning = Finding::warning(
+                    first.key,
+                    format!("duplicate key `{text}`, the last value is used"),
+                );
                 let warning = warning.also(key, "last value");
                 *first = Field { name: word.name, key, value, merged };
                 self.report(warning);
@@ -127,7 +148,9 @@ impl<'a> DocumentReader<'a> {
 
     pub(super) fn wrong_form(&mut self, node: &YamlNode, what: &str, wanted: &str) {
         let found = match &node.content {
-            NodeContent::Scalar { text, plain: true } if scalar::is_null(text) => "no value".to_owned(),
+            NodeContent::Scalar { text, plain: true } if scalar::is_null(text) => {
+                "no value".to_owned()
+            }
             NodeContent::Scalar { text, plain: true } => format!("`{}`", shown(text)),
             NodeContent::Scalar { text, plain: false } => format!("the string `{}`", shown(text)),
             NodeContent::List(_) => "a list".to_owned(),
@@ -149,7 +172,8 @@ impl<'a> DocumentReader<'a> {
             return None;
         };
         if text.len() > MAX_TEXT_BYTES {
-            let error = format!("{what} must be at most {MAX_TEXT_BYTES} bytes long, found {}", text.len());
+            let error =
+                format!("{what} must be at most {MAX_TEXT_BYTES} bytes long, found {}", text.len());
             self.report(Finding::error(node.span, error));
             return None;
         }
@@ -157,7 +181,11 @@ impl<'a> DocumentReader<'a> {
     }
 
     /// Returns the value of a word as text. Reports an error if it is empty.
-    pub(super) fn some_text(&mut self, fields: &MappingFields, word: &str) -> Option<Spanned<String>> {
+    pub(super) fn some_text(
+        &mut self,
+        fields: &MappingFields,
+        word: &str,
+    ) -> Option<Spanned<String>> {
         let text = self.text(fields, word)?;
         if text.value.is_empty() {
             self.report(Finding::error(text.span, format!("`{word}` must not be empty")));
@@ -167,7 +195,11 @@ impl<'a> DocumentReader<'a> {
     }
 
     /// Returns the value of a word as a list of texts.
-    pub(super) fn texts(&mut self, fields: &MappingFields, word: &str) -> Option<Spanned<Vec<String>>> {
+    pub(super) fn texts(
+        &mut self,
+        fields: &MappingFields,
+        word: &str,
+    ) -> Option<Spanned<Vec<String>>> {
         let node = self.node(fields.get(self, word)?)?;
         let NodeContent::List(items) = &node.content else {
             self.wrong_form(node, &format!("`{word}`"), "a list of strings");
@@ -200,11 +232,17 @@ impl<'a> DocumentReader<'a> {
     /// Returns the value of a word as a whole number, within the bounds of the vocabulary.
     pub(super) fn count(&mut self, fields: &MappingFields, word: &str) -> Option<Spanned<u64>> {
         let node = self.node(fields.get(self, word)?)?;
-        let most = if let Form::Count(most) = fields.level.word(word)?.form { most } else { u64::MAX };
-        let number = plain(node).and_then(scalar::integer).and_then(|number| u64::try_from(number).ok());
+        let most =
+            if let Form::Count(most) = fields.level.word(word)?.form { most } else { u64::MAX };
+        let number =
+            plain(node).and_then(scalar::integer).and_then(|number| u64::try_from(number).ok());
         let value = number.filter(|number| *number <= most);
         if value.is_none() {
-            self.wrong_form(node, &format!("`{word}`"), &format!("a whole number from 0 to {most}, without quotes"));
+            self.wrong_form(
+                node,
+                &format!("`{word}`"),
+                &format!("a whole number from 0 to {most}, without quotes"),
+            );
         }
         Some(Spanned { value: value?, span: node.span })
     }
@@ -222,14 +260,20 @@ impl<'a> DocumentReader<'a> {
         }
         let names = table.iter().map(|(name, _)| *name);
         let allowed = names.clone().collect::<Vec<_>>().join(", ");
-        let error =
-            Finding::error(text.span, format!("`{word}` must be one of {allowed}, found `{}`", shown(&text.value)));
+        let error = Finding::error(
+            text.span,
+            format!("`{word}` must be one of {allowed}, found `{}`", shown(&text.value)),
+        );
         self.report(error.suggest(&text.value, names));
         None
     }
 
     /// Returns the items of a list.
-    pub(super) fn items(&mut self, fields: &MappingFields, word: &str) -> Option<Spanned<&'a [NodeId]>> {
+    pub(super) fn items(
+        &mut self,
+        fields: &MappingFields,
+        word: &str,
+    ) -> Option<Spanned<&'a [NodeId]>> {
         let node = self.node(fields.get(self, word)?)?;
         let NodeContent::List(items) = &node.content else {
             self.wrong_form(node, &format!("`{word}`"), "a list");
@@ -274,7 +318,9 @@ impl MappingFields {
 fn plain(node: &YamlNode) -> Option<&str> {
     match &node.content {
         NodeContent::Scalar { text, plain: true } => Some(text),
-        NodeContent::Scalar { plain: false, .. } | NodeContent::List(_) | NodeContent::Map(_) => None,
+        NodeContent::Scalar { plain: false, .. } | NodeContent::List(_) | NodeContent::Map(_) => {
+            None
+        }
     }
 }
 
@@ -290,9 +336,7 @@ fn unknown(text: &str, key: SourceSpan, level: DocumentLevel) -> Finding {
         return error.note(format!("it is allowed {}", places.join(" or ")));
     }
     let words = level.words().map(|word| word.name);
-    Finding::error(key, format!("unknown key `{}`", shown(text))).suggest(text, words.clone()).note(format!(
-        "allowed {}: {}",
-        level.place(),
-        words.collect::<Vec<_>>().join(", ")
-    ))
+    Finding::error(key, format!("unknown key `{}`", shown(text)))
+        .suggest(text, words.clone())
+        .note(format!("allowed {}: {}", level.place(), words.collect::<Vec<_>>().join(", ")))
 }

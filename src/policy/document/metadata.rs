@@ -6,9 +6,9 @@
 use serde_json::{Map, Number, Value};
 
 use super::fields::{DocumentReader, MappingFields};
-use super::scalar;
-use super::yaml::{NodeContent, NodeId, YamlNode};
-use crate::policy::report::Finding;
+use crate::yaml::report::Finding;
+use crate::yaml::scalar;
+use crate::yaml::tree::{NodeContent, NodeId, YamlNode};
 
 /// The key of the metadata that holds options for Tollgate.
 pub(super) const TOLLGATE: &str = "tollgate";
@@ -47,7 +47,12 @@ impl DocumentReader<'_> {
         }
     }
 
-    fn pairs(&mut self, pairs: &[(NodeId, NodeId)], map: &mut Map<String, Value>, own: bool) -> Option<()> {
+    fn pairs(
+        &mut self,
+        pairs: &[(NodeId, NodeId)],
+        map: &mut Map<String, Value>,
+        own: bool,
+    ) -> Option<()> {
         let mut merges = Vec::new();
         for (key, value) in pairs {
             let node = self.node(*key)?;
@@ -105,7 +110,10 @@ fn plain_value(text: &str) -> Value {
         return Value::Bool(truth);
     }
     let whole = scalar::integer(text).and_then(|number| {
-        i64::try_from(number).map(Number::from).or_else(|_| u64::try_from(number).map(Number::from)).ok()
+        i64::try_from(number)
+            .map(Number::from)
+            .or_else(|_| u64::try_from(number).map(Number::from))
+            .ok()
     });
     let number = whole.or_else(|| scalar::float(text).and_then(Number::from_f64));
     number.map_or_else(|| Value::from(text), Value::Number)

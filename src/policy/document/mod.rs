@@ -5,15 +5,12 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `yaml` | text to a tree of nodes with positions; the only file that names the YAML parser |
-//! | `scalar` | the meaning of an unquoted scalar |
 //! | `vocabulary` | every word of a policy, once |
 //! | `budget` | the memory of policies |
 //! | `fields` | mappings checked against the vocabulary, with all errors |
 //! | `metadata` | content without a vocabulary |
 //! | `overlay` | options for rules from overlays and metadata |
 //! | `trial` | tests of policies |
-//! | `plain` | YAML that is no policy |
 //! | `access_log` | mappings from access logs to requests |
 //! | `written` | the result |
 //! | `schema` | the vocabulary as a JSON Schema |
@@ -23,22 +20,23 @@ pub(super) mod budget;
 mod fields;
 mod metadata;
 mod overlay;
-pub(super) mod plain;
-pub(super) mod scalar;
 pub(super) mod schema;
 pub(super) mod trial;
 pub(super) mod vocabulary;
 pub(super) mod written;
-mod yaml;
 
 use super::PolicyDialect;
-use super::report::{Finding, Findings, shown};
+use crate::yaml::report::{Finding, Findings, shown};
+use crate::yaml::scalar;
+use crate::yaml::tree::{NodeContent, NodeId, Tree};
 use budget::DocumentBudget;
 use fields::{DocumentReader, MappingFields};
 use vocabulary::DocumentLevel;
-use written::{ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_STORE_ERROR, OVERRIDES};
-use written::{Options, Root, WrittenDocument, WrittenLease, WrittenLimit, WrittenRule, WrittenWindow};
-use yaml::{NodeContent, NodeId, Tree};
+use written::{ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_SETTLE, ON_STORE_ERROR, OVERRIDES};
+use written::{
+    Options, Root, WrittenDocument, WrittenHold, WrittenLease, WrittenLimit, WrittenRule,
+    WrittenWindow,
+};
 
 /// Note for files without a policy.
 const POLICY_START: &str = "a policy starts with `domain: NAME`";
@@ -80,9 +78,12 @@ pub(super) fn read(
     let is_whole = !findings.errors_since(&mark);
     let roots = roots((file, is_whole), &tree, dialect, budget, findings);
     if findings.errors_since(&mark) && !has_words_of_policies(&tree, text) {
-        let span = super::report::SourceSpan { file, ..Default::default() };
+        let span = crate::yaml::report::SourceSpan { file, ..Default::default() };
         let error = Finding::error(span, "file contains no policy").whole_file();
-        findings.replace_since(&mark, error.note(POLICY_START).note("the content of the file is not shown"));
+        findings.replace_since(
+            &mark,
+            error.note(POLICY_START).note("the content of the file is not shown"),
+        );
     }
     roots
 }
@@ -90,7 +91,8 @@ pub(super) fn read(
 /// Returns `true` if a word of policies is a key at the top of a file or, if the file is not YAML,
 /// begins a line.
 fn has_words_of_policies(tree: &Tree, text: &str) -> bool {
-    let words = || DocumentLevel::File.words().chain(DocumentLevel::Overlay.words()).map(|word| word.name);
+    let words =
+        || DocumentLevel::File.words().chain(DocumentLevel::Overlay.words()).map(|word| word.name);
     let begins = |line: &str| {
         let line = line.strip_prefix("- ").unwrap_or(line);
         words().any(|word| line.strip_prefix(word).is_some_and(|rest| rest.starts_with(':')))
@@ -103,7 +105,10 @@ fn has_words_of_policies(tree: &Tree, text: &str) -> bool {
         Some(NodeContent::Map(pairs)) => pairs.iter().any(|(key, _)| is_text(key)),
         Some(NodeContent::Scalar { .. } | NodeContent::List(_)) | None => false,
     };
-    let flow = text.trim_start().strip_prefix('{').map(|rest| rest.trim_start_matches([' ', '\n', '"', '\'']));
+    let flow = text
+        .trim_start()
+        .strip_prefix('{')
+        .map(|rest| rest.trim_start_matches([' ', '\n', '"', '\'']));
     let is_flow = flow.is_some_and(|flow| words().any(|word| flow.starts_with(word)));
     tree.roots().iter().any(is_map) || is_flow || text.lines().any(begins)
 }
@@ -121,16 +126,20 @@ fn roots(
         NodeContent::List(_) | NodeContent::Map(_) => false,
     };
     let roots = tree.roots().iter().copied();
-    let written: Vec<_> = roots.filter(|root| tree.node(*root).is_some_and(|node| !is_empty(&node.content))).collect();
+    let written: Vec<_> = roots
+        .filter(|root| tree.node(*root).is_some_and(|node| !is_empty(&node.content)))
+        .collect();
     if written.is_empty() && is_whole {
-        let span = super::report::SourceSpan { file, ..Default::default() };
+        let span = crate::yaml::report::SourceSpan { file, ..Default::default() };
         // Not treated as a policy without rules: a file that is being written is empty for a
         // moment.
         findings.push(Finding::error(span, "file contains no policy").note(POLICY_START));
     }
     let mut reader = DocumentReader { tree, dialect, findings, budget, path: String::new() };
     let read = reader.documents_to_read(&written);
-    read.iter().filter_map(|root| if reader.fits(*root) { reader.root(*root) } else { None }).collect()
+    read.iter()
+        .filter_map(|root| if reader.fits(*root) { reader.root(*root) } else { None })
+        .collect()
 }
 
 impl DocumentReader<'_> {
@@ -142,14 +151,18 @@ impl DocumentReader<'_> {
         }
         for other in others {
             let Some(span) = self.node(*other).map(|other| other.span) else { continue };
-            self.report(Finding::warning(span, "only the first document of a file is read, this one is ignored"));
+            self.report(Finding::warning(
+                span,
+                "only the first document of a file is read, this one is ignored",
+            ));
         }
         std::slice::from_ref(first)
     }
 
     /// Charges the texts of a document. Returns `true` if they fit.
     fn fits(&mut self, root: NodeId) -> bool {
-        self.node(root).is_some_and(|node| self.budget.charge_text(node.bytes(), node.span, self.findings))
+        self.node(root)
+            .is_some_and(|node| self.budget.charge_text(node.bytes(), node.span, self.findings))
     }
 
     fn root(&mut self, root: NodeId) -> Option<Root> {
@@ -165,23 +178,44 @@ impl DocumentReader<'_> {
         let place = format!("domain `{}`", domain.as_ref().map_or("?", |domain| &domain.value));
         self.path.clone_from(&place);
         let atomicity = self.one_of(&fields, "atomicity", &ATOMICITIES);
-        let defaults = self.section(&fields, "defaults", DocumentLevel::Defaults).map(|found| self.options(&found));
+        let defaults = self
+            .section(&fields, "defaults", DocumentLevel::Defaults)
+            .map(|found| self.options(&found));
         let rules = self.rules(&fields, &place, "", 1);
         self.path.clear();
-        Some(WrittenDocument { domain: domain?, atomicity, defaults: defaults.unwrap_or_default(), rules })
+        Some(WrittenDocument {
+            domain: domain?,
+            atomicity,
+            defaults: defaults.unwrap_or_default(),
+            rules,
+        })
     }
 
     /// Returns the value of a word as a mapping.
-    fn section(&mut self, fields: &MappingFields, word: &str, level: DocumentLevel) -> Option<MappingFields> {
+    fn section(
+        &mut self,
+        fields: &MappingFields,
+        word: &str,
+        level: DocumentLevel,
+    ) -> Option<MappingFields> {
         let id = fields.get(self, word)?;
         self.fields(id, level)
     }
 
-    fn rules(&mut self, fields: &MappingFields, place: &str, above: &str, depth: usize) -> Vec<WrittenRule> {
+    fn rules(
+        &mut self,
+        fields: &MappingFields,
+        place: &str,
+        above: &str,
+        depth: usize,
+    ) -> Vec<WrittenRule> {
         let items = self.items(fields, "descriptors").map(|items| items.value).unwrap_or_default();
         let first = items.first().and_then(|item| self.node(*item));
         if let Some(first) = first.filter(|_| depth > MAX_DEPTH) {
-            self.report(Finding::error(first.span, format!("rules are nested more than {MAX_DEPTH} levels deep")));
+            self.report(Finding::error(
+                first.span,
+                format!("rules are nested more than {MAX_DEPTH} levels deep"),
+            ));
             return Vec::new();
         }
         let outer = self.path.clone();
@@ -191,13 +225,20 @@ impl DocumentReader<'_> {
     }
 
     /// Reads a rule. `above`: the path of its parent.
-    fn rule(&mut self, item: NodeId, place: &str, above: &str, depth: usize) -> Option<WrittenRule> {
+    fn rule(
+        &mut self,
+        item: NodeId,
+        place: &str,
+        above: &str,
+        depth: usize,
+    ) -> Option<WrittenRule> {
         let known = self.peek(item, "value").filter(|value| !value.is_empty());
         let step = step(self.peek(item, "key").unwrap_or("?"), known);
         let path = if above.is_empty() { step } else { format!("{above} > {step}") };
         self.path = in_rule(&path, place);
         let span = self.node(item)?.span;
-        let texts = ["key", "value"].map(|word| self.peek(item, word).filter(|text| text.contains('*')));
+        let texts =
+            ["key", "value"].map(|word| self.peek(item, word).filter(|text| text.contains('*')));
         let patterns = texts.iter().flatten().map(|text| text.len()).fold(0, usize::saturating_add);
         if !self.budget.charge_rule(path.len(), patterns, span, self.findings) {
             return None;
@@ -205,31 +246,52 @@ impl DocumentReader<'_> {
         let fields = &self.fields(item, DocumentLevel::Rule)?;
         let key = self.some_text(fields, "key");
         let value = self.text(fields, "value").filter(|value| !value.value.is_empty());
-        let limit = self.section(fields, "rate_limit", DocumentLevel::Limit).map(|found| self.limit(&found));
-        let candidate = self.section(fields, "candidate", DocumentLevel::Candidate).map(|found| self.limit(&found));
+        let limit = self
+            .section(fields, "rate_limit", DocumentLevel::Limit)
+            .map(|found| self.limit(&found));
+        let candidate = self
+            .section(fields, "candidate", DocumentLevel::Candidate)
+            .map(|found| self.limit(&found));
         let switches = self.switches(fields);
         let metadata = self.metadata(fields);
         let layer = self.options_in_metadata(fields);
         let children = self.rules(fields, place, &path, depth.saturating_add(1));
-        Some(WrittenRule { key: key?, value, limit, candidate, switches, metadata, layer, children })
+        Some(WrittenRule {
+            key: key?,
+            value,
+            limit,
+            candidate,
+            switches,
+            metadata,
+            layer,
+            children,
+        })
     }
 
     fn limit(&mut self, fields: &MappingFields) -> WrittenLimit {
         let errors = self.findings.errors();
         let single = self.window(fields);
-        let windows = self.maps(fields, "windows", DocumentLevel::Window).map(|windows| super::report::Spanned {
-            value: windows.value.iter().map(|window| self.window(window)).collect(),
-            span: windows.span,
+        let windows = self.maps(fields, "windows", DocumentLevel::Window).map(|windows| {
+            crate::yaml::report::Spanned {
+                value: windows.value.iter().map(|window| self.window(window)).collect(),
+                span: windows.span,
+            }
         });
-        let replaced = self.maps(fields, "replaces", DocumentLevel::Replaced).map(|replaced| replaced.value);
+        let replaced =
+            self.maps(fields, "replaces", DocumentLevel::Replaced).map(|replaced| replaced.value);
         let mut limit = WrittenLimit {
             span: fields.span,
             is_whole: true,
             single,
             windows,
+            in_flight: self.count(fields, "in_flight"),
             unlimited: self.truth(fields, "unlimited"),
             name: self.text(fields, "name").filter(|name| !name.value.is_empty()),
-            replaces: replaced.iter().flatten().filter_map(|item| self.some_text(item, "name")).collect(),
+            replaces: replaced
+                .iter()
+                .flatten()
+                .filter_map(|item| self.some_text(item, "name"))
+                .collect(),
             options: self.options(fields),
         };
         limit.is_whole = self.findings.errors() == errors;
@@ -258,9 +320,23 @@ impl DocumentReader<'_> {
             on_store_error: self.one_of(fields, "on_store_error", &ON_STORE_ERROR),
             record: self.texts(fields, "record"),
             hash_values: self.truth(fields, "hash_values"),
-            lease: self.section(fields, "lease", DocumentLevel::Lease).map(|found| super::report::Spanned {
-                value: WrittenLease { size: self.some_text(&found, "size"), ttl: self.some_text(&found, "ttl") },
-                span: found.span,
+            lease: self.section(fields, "lease", DocumentLevel::Lease).map(|found| {
+                crate::yaml::report::Spanned {
+                    value: WrittenLease {
+                        size: self.some_text(&found, "size"),
+                        ttl: self.some_text(&found, "ttl"),
+                    },
+                    span: found.span,
+                }
+            }),
+            hold: self.section(fields, "hold", DocumentLevel::Hold).map(|found| {
+                crate::yaml::report::Spanned {
+                    value: WrittenHold {
+                        ttl: self.some_text(&found, "ttl"),
+                        on_settle: self.one_of(&found, "on_settle", &ON_SETTLE),
+                    },
+                    span: found.span,
+                }
             }),
         }
     }

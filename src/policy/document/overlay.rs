@@ -5,7 +5,7 @@ use super::fields::{DocumentReader, MappingFields};
 use super::metadata::TOLLGATE;
 use super::vocabulary::DocumentLevel;
 use super::written::{Switches, WrittenEntry, WrittenLayer};
-use super::yaml::{NodeContent, NodeId};
+use crate::yaml::tree::{NodeContent, NodeId};
 
 impl DocumentReader<'_> {
     /// Returns `true` if a document is an overlay. One with the words of both is read as a policy,
@@ -32,7 +32,9 @@ impl DocumentReader<'_> {
     }
 
     fn layer(&mut self, fields: &MappingFields) -> WrittenLayer {
-        let options = self.section(fields, "rate_limit", DocumentLevel::Overlaid).map(|found| self.options(&found));
+        let options = self
+            .section(fields, "rate_limit", DocumentLevel::Overlaid)
+            .map(|found| self.options(&found));
         WrittenLayer { options: options.unwrap_or_default(), switches: self.switches(fields) }
     }
 
@@ -47,7 +49,10 @@ impl DocumentReader<'_> {
     }
 
     /// Returns the options for Tollgate in the metadata of a rule.
-    pub(super) fn options_in_metadata(&mut self, fields: &MappingFields) -> Option<Box<WrittenLayer>> {
+    pub(super) fn options_in_metadata(
+        &mut self,
+        fields: &MappingFields,
+    ) -> Option<Box<WrittenLayer>> {
         let ours = self.child(fields.get(self, "metadata")?, TOLLGATE)?;
         let fields = self.fields(ours, DocumentLevel::Tollgate)?;
         Some(Box::new(self.layer(&fields)))

@@ -8,7 +8,8 @@ use super::vocabulary::{DocumentLevel, Form, Word};
 /// of access logs are `#/$defs/overlay`, `#/$defs/tests` and `#/$defs/access_log`.
 pub fn json_schema() -> Value {
     let levels = DocumentLevel::ALL.into_iter().filter(|level| *level != DocumentLevel::File);
-    let definitions: Map<_, _> = levels.map(|level| (name(level).to_owned(), object(level))).collect();
+    let definitions: Map<_, _> =
+        levels.map(|level| (name(level).to_owned(), object(level))).collect();
     let mut schema = Map::new();
     schema.insert("$schema".into(), json!("https://json-schema.org/draft/2020-12/schema"));
     schema.insert("title".into(), json!("tollgate policy"));
@@ -21,7 +22,8 @@ pub fn json_schema() -> Value {
 
 fn object(level: DocumentLevel) -> Value {
     let words = || level.words();
-    let properties: Map<_, _> = words().map(|word| (word.name.to_owned(), described(word))).collect();
+    let properties: Map<_, _> =
+        words().map(|word| (word.name.to_owned(), described(word))).collect();
     let required: Vec<_> = words().filter(|word| word.required).map(|word| word.name).collect();
     // `<<` merges mappings in YAML; an editor that does not resolve it takes it for a property.
     let merges = json!({ "^<<$": {} });
@@ -62,7 +64,9 @@ fn form(form: Form) -> Value {
                 { "pattern": unit_pattern() },
             ],
         }),
-        Form::Size => json!({ "type": ["string", "integer"], "pattern": "^[0-9]+([.][0-9]{1,2})?%?$" }),
+        Form::Size => {
+            json!({ "type": ["string", "integer"], "pattern": "^[0-9]+([.][0-9]{1,2})?%?$" })
+        }
         Form::Length => json!({ "type": "string", "pattern": "^([0-9]+(us|ms|s|m|h|d)|never)$" }),
         Form::Instant => json!({ "type": "string" }),
         Form::Descriptors => {
@@ -87,7 +91,8 @@ fn form(form: Form) -> Value {
 fn unit_pattern() -> String {
     let any_case = |letter: char| format!("[{letter}{}]", letter.to_ascii_uppercase());
     let words = ["second", "minute", "hour", "day", "week", "month", "year"];
-    let words: Vec<String> = words.iter().map(|word| word.chars().map(any_case).collect()).collect();
+    let words: Vec<String> =
+        words.iter().map(|word| word.chars().map(any_case).collect()).collect();
     format!("^([0-9]+(ms|s|m|h|d)|{})$", words.join("|"))
 }
 
@@ -105,6 +110,7 @@ fn name(level: DocumentLevel) -> &'static str {
         DocumentLevel::Window => "window",
         DocumentLevel::Replaced => "replaced",
         DocumentLevel::Lease => "lease",
+        DocumentLevel::Hold => "hold",
         DocumentLevel::Overlay => "overlay",
         DocumentLevel::Entry => "entry",
         DocumentLevel::Overlaid => "overlaid",
@@ -129,7 +135,11 @@ mod tests {
         let schema = json_schema();
         for word in WORDS {
             for level in word.levels {
-                let object = if *level == DocumentLevel::File { &schema } else { &schema["$defs"][name(*level)] };
+                let object = if *level == DocumentLevel::File {
+                    &schema
+                } else {
+                    &schema["$defs"][name(*level)]
+                };
                 assert_eq!(object["properties"][word.name]["description"], word.meaning);
                 let required = object["required"].as_array().unwrap().contains(&json!(word.name));
                 assert_eq!(required, word.required, "{}", word.name);

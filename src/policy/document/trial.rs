@@ -3,13 +3,14 @@
 use super::budget::DocumentBudget;
 use super::fields::{DocumentReader, MappingFields};
 use super::vocabulary::DocumentLevel;
-use super::yaml::{NodeContent, NodeId, Tree};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::time::{Micros, Timestamp};
+use crate::descriptor::hold;
 use crate::policy::compile::units;
-use crate::policy::report::{Finding, Findings, SourceSpan, Spanned, line_of, shown, text_of};
 use crate::policy::trial::{CODES, Case, Code, Expected, TestStep, Trials, Wait, When};
-use crate::policy::{PolicyDialect, PolicyReport, Source};
+use crate::policy::{PolicyDialect, ProblemReport, Source};
+use crate::yaml::report::{Finding, Findings, SourceSpan, Spanned, line_of, shown, text_of};
+use crate::yaml::tree::{NodeContent, NodeId, Tree};
 
 /// Default start of a test: the beginning of a minute, hour, day, month and year. In microseconds.
 const NEW_YEAR: u64 = 1_767_225_600_000_000;
@@ -17,7 +18,7 @@ const NEW_YEAR: u64 = 1_767_225_600_000_000;
 const LENGTHS: &str = "expected a whole number of us, ms, s, m, h or d such as 250ms or 15m";
 
 /// Reads a file of tests.
-pub(in crate::policy) fn read(source: &Source) -> Result<Trials, PolicyReport> {
+pub(in crate::policy) fn read(source: &Source) -> Result<Trials, ProblemReport> {
     document(source, "a test file", |reader, root| reader.trials(root, source))
 }
 
@@ -26,7 +27,7 @@ pub(super) fn document<T>(
     source: &Source,
     what: &str,
     read: impl FnOnce(&mut DocumentReader<'_>, NodeId) -> Option<T>,
-) -> Result<T, PolicyReport> {
+) -> Result<T, ProblemReport> {
     let mut findings = Findings::default();
     let tree = Tree::parse(0, text_of(source), &mut findings);
     // Only rules are charged to the budget, and these files have none.
@@ -36,19 +37,28 @@ pub(super) fn document<T>(
             let dialect = PolicyDialect::Tollgate;
             let path = String::new();
             read(
-                &mut DocumentReader { tree: &tree, dialect, findings: &mut findings, budget: &mut budget, path },
+                &mut DocumentReader {
+                    tree: &tree,
+                    dialect,
+                    findings: &mut findings,
+                    budget: &mut budget,
+                    path,
+                },
                 *root,
             )
         }
         roots => {
             if findings.errors() == 0 {
-                let message = format!("{what} must have exactly one document, found {}", roots.len());
+                let message =
+                    format!("{what} must have exactly one document, found {}", roots.len());
                 findings.push(Finding::error(SourceSpan::default(), message));
             }
             None
         }
     };
-    found.filter(|_| findings.errors() == 0).ok_or_else(|| findings.report(std::slice::from_ref(source)))
+    found
+        .filter(|_| findings.errors() == 0)
+        .ok_or_else(|| findings.report(std::slice::from_ref(source)))
 }
 
 impl DocumentReader<'_> {
@@ -78,18 +88,23 @@ impl DocumentReader<'_> {
         if let Some(at) = &at
             && let Some(after) = &after
         {
-            let error = Finding::error(after.span, "`after` and `at` cannot be combined").also(at.span, "`at` is here");
-            self.report(error.note("set the time of the step, or its time since the previous step"));
+            let error = Finding::error(after.span, "`after` and `at` cannot be combined")
+                .also(at.span, "`at` is here");
+            self.report(
+                error.note("set the time of the step, or its time since the previous step"),
+            );
         }
         let hits = self.count(fields, "hits");
         let refund = self.count(fields, "refund");
         if let (Some(hits), Some(refund)) = (&hits, &refund) {
-            let error =
-                Finding::error(refund.span, "`refund` and `hits` cannot be combined").also(hits.span, "`hits` is here");
+            let error = Finding::error(refund.span, "`refund` and `hits` cannot be combined")
+                .also(hits.span, "`hits` is here");
             self.report(error.note("a step either charges hits or refunds them"));
         }
         let narrow = |count: Spanned<u64>| u32::try_from(count.value).unwrap_or(u32::MAX);
-        let hits = match (hits.map(narrow), refund.map(narrow)) {
+        let refund_span = refund.as_ref().map(|refund| refund.span);
+        let cost = hits.map(narrow);
+        let hits = match (cost, refund.map(narrow)) {
             (_, Some(refund)) => Hits::Refund(refund),
             (Some(0), None) => Hits::Peek(0),
             (hits, None) => Hits::Charge(hits.unwrap_or(1)),
@@ -100,35 +115,58 @@ impl DocumentReader<'_> {
         }
         let every = self.length(fields, "every");
         let descriptors = self.descriptors(fields)?;
+        self.check_refund(refund_span, &descriptors);
         let expected = self.expected(fields);
         let each = self.each(fields, descriptors.len());
         Some(TestStep {
             line: line_of(fields.span, source),
-            when: at.map_or(When::After(after.map_or(Micros::ZERO, |after| after.value)), |at| When::At(at.value)),
+            when: at.map_or(When::After(after.map_or(Micros::ZERO, |after| after.value)), |at| {
+                When::At(at.value)
+            }),
             times: times.map_or(1, |times| times.value),
             every: every.map_or(Micros::ZERO, |every| every.value),
             descriptors,
             hits,
+            cost,
             expected: expected?,
             each,
         })
     }
 
+    /// Reports a refund of hits by a descriptor whose last entry is an operation on holds.
+    fn check_refund(&mut self, refund: Option<SourceSpan>, descriptors: &[Vec<(String, String)>]) {
+        let reserved = |key: &str| hold::RESERVED.contains(&key);
+        let last = descriptors.iter().filter_map(|pairs| pairs.last());
+        let operation = last.map(|(key, _)| key.as_str()).find(|key| reserved(key));
+        if let Some((span, key)) = refund.zip(operation) {
+            let error = Finding::error(span, format!("`refund` and `{key}` cannot be combined"));
+            self.report(
+                error.note("set `hits`: the estimate of a reserve, or the cost of a commit"),
+            );
+        }
+    }
+
     /// Returns the expectations for each descriptor: one for each, or none at all.
     fn each(&mut self, fields: &MappingFields, descriptors: usize) -> Vec<Expected> {
         let written = self.maps(fields, "each", DocumentLevel::Expected);
-        if let Some(written) = written.as_ref().filter(|written| written.value.len() != descriptors) {
+        if let Some(written) = written.as_ref().filter(|written| written.value.len() != descriptors)
+        {
             let found = written.value.len();
-            let message = format!("`each` must have one item per descriptor: expected {descriptors}, found {found}");
+            let message = format!(
+                "`each` must have one item per descriptor: expected {descriptors}, found {found}"
+            );
             self.report(Finding::error(written.span, message));
         }
         let one_by_one = ["remaining", "retry_after", "reset_after", "rule"];
         if descriptors > 1
-            && let Some((word, id)) = one_by_one.iter().find_map(|word| Some((*word, fields.get(self, word)?)))
+            && let Some((word, id)) =
+                one_by_one.iter().find_map(|word| Some((*word, fields.get(self, word)?)))
             && let Some(node) = self.node(id)
         {
-            let error =
-                Finding::error(node.span, format!("`{word}` is ambiguous in a step with {descriptors} descriptors"));
+            let error = Finding::error(
+                node.span,
+                format!("`{word}` is ambiguous in a step with {descriptors} descriptors"),
+            );
             self.report(error.note("set it in the items of `each`"));
         }
         let written = written.map(|written| written.value);
@@ -152,7 +190,8 @@ impl DocumentReader<'_> {
     fn instant(&mut self, fields: &MappingFields) -> Option<Spanned<Timestamp>> {
         let text = self.some_text(fields, "at")?;
         let instant = text.value.parse::<jiff::Timestamp>().ok();
-        let Some(us) = instant.and_then(|instant| u64::try_from(instant.as_microsecond()).ok()) else {
+        let Some(us) = instant.and_then(|instant| u64::try_from(instant.as_microsecond()).ok())
+        else {
             let error = Finding::error(text.span, format!("invalid time `{}`", shown(&text.value)));
             self.report(error.note("expected a time such as 2026-11-21T12:00:00Z"));
             return None;
@@ -162,14 +201,19 @@ impl DocumentReader<'_> {
 
     fn wait(&mut self, fields: &MappingFields, word: &str) -> Option<Wait> {
         let is_never = self.text(fields, word)?.value == "never";
-        if is_never { Some(Wait::Never) } else { self.length(fields, word).map(|length| Wait::For(length.value)) }
+        if is_never {
+            Some(Wait::Never)
+        } else {
+            self.length(fields, word).map(|length| Wait::For(length.value))
+        }
     }
 
     fn length(&mut self, fields: &MappingFields, word: &str) -> Option<Spanned<Micros>> {
         let text = self.some_text(fields, word)?;
         let us = text.value.strip_suffix("us").and_then(|us| us.parse().ok()).map(Micros::new);
         let Some(value) = us.or_else(|| units::duration(&text.value)) else {
-            let error = Finding::error(text.span, format!("invalid duration `{}`", shown(&text.value)));
+            let error =
+                Finding::error(text.span, format!("invalid duration `{}`", shown(&text.value)));
             self.report(error.note(LENGTHS));
             return None;
         };
@@ -190,10 +234,18 @@ impl DocumentReader<'_> {
         match &node.content {
             NodeContent::Scalar { text, .. } => {
                 let pairs = text.split(',').filter(|pair| !pair.is_empty());
-                let pair = |pair: &str| pair.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
-                Some(pairs.map(|text| pair(text).unwrap_or((text.to_owned(), String::new()))).collect())
+                let pair = |pair: &str| {
+                    pair.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()))
+                };
+                Some(
+                    pairs
+                        .map(|text| pair(text).unwrap_or((text.to_owned(), String::new())))
+                        .collect(),
+                )
             }
-            NodeContent::Map(pairs) => pairs.iter().map(|(key, value)| self.pair(*key, *value)).collect(),
+            NodeContent::Map(pairs) => {
+                pairs.iter().map(|(key, value)| self.pair(*key, *value)).collect()
+            }
             NodeContent::List(_) => {
                 self.wrong_form(node, "a descriptor", "key=value,key=value or a mapping");
                 None

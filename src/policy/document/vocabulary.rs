@@ -4,15 +4,20 @@
 //! this table. A new option takes a line here, a field in [`written`](super::written), and its use
 //! in the compiler.
 
-use super::written::{ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_STORE_ERROR, OVERRIDES};
+use super::written::{
+    ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_SETTLE, ON_STORE_ERROR, OVERRIDES,
+};
+use crate::algorithm::concurrency::MAX_IN_FLIGHT;
 use crate::policy::access_log::{SCALES, WITHOUT};
 use crate::policy::trial::CODES;
 use DocumentLevel::{
-    AccessLog, Candidate, Case, Defaults, Entry, Expected, Field, File, Lease, Limit, Overlaid, Overlay,
+    AccessLog, Candidate, Case, Defaults, Entry, Expected, Field, File, Hold, Lease, Limit,
+    Overlaid, Overlay,
 };
 use DocumentLevel::{Replaced, Rule, Step, Time, Tollgate, Trials, Window};
 use Form::{
-    Anything, Count, Descriptors, Instant, Length, Map, Maps, OneOf, Size, Source, Sources, Text, Texts, Truth, Unit,
+    Anything, Count, Descriptors, Instant, Length, Map, Maps, OneOf, Size, Source, Sources, Text,
+    Texts, Truth, Unit,
 };
 
 /// The kind of mapping that a word belongs to.
@@ -27,6 +32,7 @@ pub(in crate::policy) enum DocumentLevel {
     Window,
     Replaced,
     Lease,
+    Hold,
     /// A document of options for rules that are written elsewhere.
     Overlay,
     /// An item of an overlay.
@@ -120,6 +126,7 @@ pub(in crate::policy) static WORDS: &[Word] = &[
 
     may("requests_per_unit", AMOUNT, Count(u32::MAX as u64), "hits per unit; 0 denies all requests (a ban)"),
     may("unit", AMOUNT, Unit, "the period: second, minute, hour, day, week, month, year, or a duration such as 250ms, 10s, 15m, 6h, 7d"),
+    may("in_flight", &[Limit, Candidate], Count(MAX_IN_FLIGHT as u64), "concurrency: maximum number of hits in flight; 0 denies all requests (a ban)"),
     may("unlimited", &[Limit], Truth, "no limit; cannot be combined with `unit`"),
     may("name", &[Limit], Text, "the name of the limit in responses and in `replaces`"),
     may("replaces", &[Limit], Maps(Replaced), "limits that are ignored in a request to which this limit applies"),
@@ -137,6 +144,7 @@ pub(in crate::policy) static WORDS: &[Word] = &[
     may("record", OWN, Texts, "entry keys whose values are tallied per counter, to show which callers used it"),
     may("hash_values", OPTION, Truth, "hash the values in counter keys, with the hash key of the process, before they are stored or shown; for personal data"),
     may("lease", OPTION, Map(Lease), "hits that a process may take from a shared store in advance and then admit in memory"),
+    may("hold", OPTION, Map(Hold), "remember charges by an ID (the entries tollgate.reserve, tollgate.commit, tollgate.settle), to be corrected when their cost is known; required for concurrency"),
 
     must("name", &[Replaced], Text, "the name of the limit that is replaced"),
 
@@ -149,6 +157,9 @@ pub(in crate::policy) static WORDS: &[Word] = &[
 
     must("size", &[Lease], Size, "maximum number of hits per lease: a percentage of the limit such as 1%, or a number of hits"),
     must("ttl", &[Lease], Unit, "how long leased hits are kept; unused hits are returned"),
+
+    must("ttl", &[Hold], Unit, "the time after which a hold ends by itself, from 1s to 24h"),
+    may("on_settle", &[Hold], OneOf(|| names(&ON_SETTLE)), "when a hold ends without a cost: charge (its estimate stays) or release (it is taken back); default: charge"),
 
     must("policies", &[Trials], Texts, "the policies under test: files or directories, relative to this file"),
     must("tests", &[Trials], Maps(Case), "the tests; each starts without counters"),
@@ -188,11 +199,21 @@ const OPTION: &[DocumentLevel] = &[Limit, Candidate, Defaults, Overlaid];
 const OWN: &[DocumentLevel] = &[Limit, Defaults, Overlaid];
 const SWITCH: &[DocumentLevel] = &[Rule, Entry, Tollgate];
 
-const fn may(name: &'static str, levels: &'static [DocumentLevel], form: Form, meaning: &'static str) -> Word {
+const fn may(
+    name: &'static str,
+    levels: &'static [DocumentLevel],
+    form: Form,
+    meaning: &'static str,
+) -> Word {
     Word { name, levels, form, required: false, meaning }
 }
 
-const fn must(name: &'static str, levels: &'static [DocumentLevel], form: Form, meaning: &'static str) -> Word {
+const fn must(
+    name: &'static str,
+    levels: &'static [DocumentLevel],
+    form: Form,
+    meaning: &'static str,
+) -> Word {
     Word { name, levels, form, required: true, meaning }
 }
 
@@ -230,14 +251,16 @@ impl Word {
 
 impl DocumentLevel {
     /// All levels.
-    pub(in crate::policy) const ALL: [Self; 19] = [
-        File, Defaults, Rule, Limit, Candidate, Window, Replaced, Lease, Overlay, Entry, Overlaid, Tollgate, Trials,
-        Case, Step, Expected, AccessLog, Time, Field,
+    pub(in crate::policy) const ALL: [Self; 20] = [
+        File, Defaults, Rule, Limit, Candidate, Window, Replaced, Lease, Hold, Overlay, Entry,
+        Overlaid, Tollgate, Trials, Case, Step, Expected, AccessLog, Time, Field,
     ];
 
     fn kind(self) -> DocumentKind {
         match self {
-            File | Defaults | Rule | Limit | Candidate | Window | Replaced | Lease => DocumentKind::Policy,
+            File | Defaults | Rule | Limit | Candidate | Window | Replaced | Lease | Hold => {
+                DocumentKind::Policy
+            }
             Overlay | Entry | Overlaid | Tollgate => DocumentKind::Policy,
             Trials | Case | Step | Expected => DocumentKind::Tests,
             AccessLog | Time | Field => DocumentKind::AccessLog,
@@ -246,7 +269,8 @@ impl DocumentLevel {
 
     /// Returns the other levels of this kind of file at which a word is allowed.
     pub(super) fn elsewhere(self, name: &str) -> impl Iterator<Item = Self> {
-        let places = WORDS.iter().filter(move |word| word.name == name).flat_map(|word| word.levels);
+        let places =
+            WORDS.iter().filter(move |word| word.name == name).flat_map(|word| word.levels);
         places.copied().filter(move |level| level.kind() == self.kind())
     }
 
@@ -271,6 +295,7 @@ impl DocumentLevel {
             Window => "an item of `windows`",
             Replaced => "an item of `replaces`",
             Lease => "`lease`",
+            Hold => "`hold`",
             Overlay => "an overlay",
             Entry => "an item of `overlay`",
             Overlaid => "`rate_limit`",
@@ -296,6 +321,7 @@ impl DocumentLevel {
             Window => "in an item of `windows`",
             Replaced => "in an item of `replaces`",
             Lease => "in `lease`",
+            Hold => "in `hold`",
             Overlay => "at the top level of an overlay",
             Entry => "in an item of `overlay`",
             Overlaid => "in `rate_limit` of an overlay",
@@ -316,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_word_stands_twice_in_one_place() {
+    fn no_level_has_a_word_twice() {
         for level in DocumentLevel::ALL {
             let mut names: Vec<_> = level.words().map(|word| word.name).collect();
             let count = names.len();

@@ -1,8 +1,9 @@
 //! Policies as written: the content of a file, with positions, before the compiler checks it.
 
+use crate::algorithm::hold::OnSettle;
 use crate::algorithm::sliding_window::Estimate;
 use crate::algorithm::{Charge, OnStoreError};
-use crate::policy::report::{SourceSpan, Spanned};
+use crate::yaml::report::{SourceSpan, Spanned};
 
 /// One document of a file.
 #[derive(Debug)]
@@ -45,6 +46,7 @@ pub(in crate::policy) struct WrittenLimit {
     pub(in crate::policy) is_whole: bool,
     pub(in crate::policy) single: WrittenWindow,
     pub(in crate::policy) windows: Option<Spanned<Vec<WrittenWindow>>>,
+    pub(in crate::policy) in_flight: Option<Spanned<u64>>,
     pub(in crate::policy) unlimited: Option<Spanned<bool>>,
     pub(in crate::policy) name: Option<Spanned<String>>,
     pub(in crate::policy) replaces: Vec<Spanned<String>>,
@@ -103,6 +105,14 @@ pub(in crate::policy) struct Options {
     pub(in crate::policy) record: Option<Spanned<Vec<String>>>,
     pub(in crate::policy) hash_values: Option<Spanned<bool>>,
     pub(in crate::policy) lease: Option<Spanned<WrittenLease>>,
+    pub(in crate::policy) hold: Option<Spanned<WrittenHold>>,
+}
+
+/// The value of `hold`.
+#[derive(Clone, Debug)]
+pub(in crate::policy) struct WrittenHold {
+    pub(in crate::policy) ttl: Option<Spanned<String>>,
+    pub(in crate::policy) on_settle: Option<Spanned<OnSettle>>,
 }
 
 /// The value of `lease`.
@@ -120,6 +130,7 @@ pub(in crate::policy) enum AlgorithmWord {
     SlidingLog,
     Gcra,
     TokenBucket,
+    Concurrency,
 }
 
 /// The value of `atomicity`.
@@ -138,13 +149,36 @@ pub(in crate::policy) enum OverrideWord {
     Inherit,
 }
 
-pub(in crate::policy) const ALGORITHMS: [(&str, AlgorithmWord); 5] = [
-    ("fixed_window", AlgorithmWord::FixedWindow),
-    ("sliding_window", AlgorithmWord::SlidingWindow),
-    ("sliding_log", AlgorithmWord::SlidingLog),
-    ("gcra", AlgorithmWord::Gcra),
-    ("token_bucket", AlgorithmWord::TokenBucket),
+impl AlgorithmWord {
+    /// Returns the word.
+    pub(in crate::policy) const fn word(self) -> &'static str {
+        match self {
+            Self::FixedWindow => "fixed_window",
+            Self::SlidingWindow => "sliding_window",
+            Self::SlidingLog => "sliding_log",
+            Self::Gcra => "gcra",
+            Self::TokenBucket => "token_bucket",
+            Self::Concurrency => "concurrency",
+        }
+    }
+
+    /// Returns the word with its value.
+    const fn entry(self) -> (&'static str, Self) {
+        (self.word(), self)
+    }
+}
+
+pub(in crate::policy) const ALGORITHMS: [(&str, AlgorithmWord); 6] = [
+    AlgorithmWord::FixedWindow.entry(),
+    AlgorithmWord::SlidingWindow.entry(),
+    AlgorithmWord::SlidingLog.entry(),
+    AlgorithmWord::Gcra.entry(),
+    AlgorithmWord::TokenBucket.entry(),
+    AlgorithmWord::Concurrency.entry(),
 ];
+
+pub(in crate::policy) const ON_SETTLE: [(&str, OnSettle); 2] =
+    [(OnSettle::Charge.word(), OnSettle::Charge), (OnSettle::Release.word(), OnSettle::Release)];
 
 pub(in crate::policy) const ESTIMATES: [(&str, Estimate); 2] =
     [(Estimate::Strict.word(), Estimate::Strict), (Estimate::Weighted.word(), Estimate::Weighted)];
@@ -156,7 +190,8 @@ pub(in crate::policy) const CHARGES: [(&str, Charge); 4] = [
     ("afterwards", Charge::Afterwards),
 ];
 
-pub(in crate::policy) const OVERRIDES: [(&str, OverrideWord); 1] = [("inherit", OverrideWord::Inherit)];
+pub(in crate::policy) const OVERRIDES: [(&str, OverrideWord); 1] =
+    [("inherit", OverrideWord::Inherit)];
 
 pub(in crate::policy) const ON_STORE_ERROR: [(&str, OnStoreError); 4] = [
     ("error", OnStoreError::Error),
@@ -166,6 +201,9 @@ pub(in crate::policy) const ON_STORE_ERROR: [(&str, OnStoreError); 4] = [
 ];
 
 /// Returns the word for a value in a table.
-pub(in crate::policy) fn word_of<T: PartialEq>(table: &[(&'static str, T)], value: &T) -> &'static str {
+pub(in crate::policy) fn word_of<T: PartialEq>(
+    table: &[(&'static str, T)],
+    value: &T,
+) -> &'static str {
     table.iter().find(|(_, other)| other == value).map_or("", |(word, _)| word)
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::policy::document::is_policy;
-use crate::policy::{PolicyReport, Source};
+use crate::policy::{ProblemReport, Source};
 
 /// Maximum bytes of all files together: enough for a million rules, but not for a disk image given
 /// by mistake.
@@ -53,7 +53,7 @@ pub struct FileFilter {
 ///
 /// # Errors
 /// Returns all files that cannot be read.
-pub fn read(places: &PolicyLocations) -> Result<Vec<Source>, PolicyReport> {
+pub fn read(places: &PolicyLocations) -> Result<Vec<Source>, ProblemReport> {
     let PolicyLocations { paths, overlays, which } = places;
     let mut reading = FileReading {
         which,
@@ -61,7 +61,7 @@ pub fn read(places: &PolicyLocations) -> Result<Vec<Source>, PolicyReport> {
         found: HashSet::new(),
         folders: 0,
         bytes: 0,
-        report: PolicyReport::default(),
+        report: ProblemReport::default(),
     };
     paths.iter().for_each(|path| reading.path(path));
     let found_none = reading.sources.is_empty() && reading.report.is_empty() && !which.by_content;
@@ -69,7 +69,9 @@ pub fn read(places: &PolicyLocations) -> Result<Vec<Source>, PolicyReport> {
         // Not treated as a request to lift all limits: a volume that is not mounted looks like
         // this.
         let wanted = if which.tests { "*.test.yaml or *.test.yml" } else { "*.yaml or *.yml" };
-        reading.report.push_unreadable(&path.display().to_string(), format!("no {wanted} files found"));
+        reading
+            .report
+            .push_unreadable(&path.display().to_string(), format!("no {wanted} files found"));
     }
     overlays.iter().for_each(|path| reading.path(path));
     if reading.folders > MAX_FOLDERS {
@@ -83,7 +85,7 @@ pub fn read(places: &PolicyLocations) -> Result<Vec<Source>, PolicyReport> {
 ///
 /// # Errors
 /// Returns all files that cannot be read, or an error if there are none.
-pub fn tests(paths: &[PathBuf]) -> Result<Vec<Source>, PolicyReport> {
+pub fn tests(paths: &[PathBuf]) -> Result<Vec<Source>, ProblemReport> {
     let which = FileFilter { tests: true, ..FileFilter::default() };
     read(&PolicyLocations { paths: paths.to_owned(), which, ..PolicyLocations::default() })
 }
@@ -95,7 +97,7 @@ struct FileReading<'w> {
     found: HashSet<(u64, u64)>,
     folders: usize,
     bytes: u64,
-    report: PolicyReport,
+    report: ProblemReport,
 }
 
 impl FileReading<'_> {
@@ -114,9 +116,11 @@ impl FileReading<'_> {
             return;
         }
         if depth > MAX_DEPTH {
-            return self.refuse(path, format!("directories are nested more than {MAX_DEPTH} levels deep"));
+            return self
+                .refuse(path, format!("directories are nested more than {MAX_DEPTH} levels deep"));
         }
-        let children = fs::read_dir(path).and_then(|items| items.map(|item| Ok(item?.path())).collect());
+        let children =
+            fs::read_dir(path).and_then(|items| items.map(|item| Ok(item?.path())).collect());
         let mut children: Vec<PathBuf> = match children {
             Ok(children) => children,
             Err(error) => return self.fail(path, &error),
@@ -124,11 +128,15 @@ impl FileReading<'_> {
         children.sort();
         for child in children.iter().filter(|child| self.which.dot_files || !is_hidden(child)) {
             match fs::metadata(child) {
-                Ok(metadata) if metadata.is_dir() => self.directory(root, child, depth.saturating_add(1)),
+                Ok(metadata) if metadata.is_dir() => {
+                    self.directory(root, child, depth.saturating_add(1))
+                }
                 Ok(_) if !self.which.is_named(root, child) => {}
                 Ok(metadata) if self.has_found(&metadata) => {}
                 Ok(metadata) if self.which.has(child) && metadata.is_file() => self.file(child),
-                Ok(metadata) if self.which.by_content && metadata.is_file() => self.file_of_another_name(child),
+                Ok(metadata) if self.which.by_content && metadata.is_file() => {
+                    self.file_of_another_name(child)
+                }
                 // Not a policy. Reading a pipe would block.
                 Ok(_) => {}
                 Err(error) if self.which.has(child) => self.fail(child, &error),
@@ -189,7 +197,8 @@ impl FileFilter {
     pub fn selects(&self, below: &Path, text: &str) -> bool {
         let has_dot = below.iter().any(|part| part.as_encoded_bytes().starts_with(b"."));
         let is_named = (self.dot_files || !has_dot) && self.is_named(Path::new(""), below);
-        below.as_os_str().is_empty() || is_named && (self.has(below) || self.by_content && is_policy(text))
+        below.as_os_str().is_empty()
+            || is_named && (self.has(below) || self.by_content && is_policy(text))
     }
 
     /// Returns `true` if a file is selected by its name.
@@ -232,7 +241,8 @@ fn is_hidden(path: &Path) -> bool {
 /// Returns `true` if a name in a directory is that of a policy. Tests are in the same directories,
 /// see [`tests`].
 fn is_yaml(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml") && !is_tests(path)
+    path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
+        && !is_tests(path)
 }
 
 fn is_tests(path: &Path) -> bool {
@@ -249,8 +259,12 @@ mod tests {
     }
 
     fn names_of(root: &Path, which: FileFilter) -> Vec<String> {
-        let sources = read(&PolicyLocations { paths: vec![root.to_owned()], which, overlays: vec![] }).unwrap();
-        let relative = |source: &Source| Path::new(&source.name).strip_prefix(root).unwrap().display().to_string();
+        let sources =
+            read(&PolicyLocations { paths: vec![root.to_owned()], which, overlays: vec![] })
+                .unwrap();
+        let relative = |source: &Source| {
+            Path::new(&source.name).strip_prefix(root).unwrap().display().to_string()
+        };
         sources.iter().map(relative).collect()
     }
 
@@ -266,27 +280,35 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_a_policy_and_cannot_be_read_is_told() {
+    fn an_unreadable_file_that_may_be_a_policy_is_reported() {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("edge"), b"domain: caf\xe9\n").unwrap();
         let which = FileFilter { by_content: true, ..FileFilter::default() };
         let report =
-            read(&PolicyLocations { paths: vec![root.path().to_owned()], which, overlays: vec![] }).unwrap_err();
+            read(&PolicyLocations { paths: vec![root.path().to_owned()], which, overlays: vec![] })
+                .unwrap_err();
         assert!(report.to_string().contains("edge"), "{report}");
     }
 
     #[test]
-    fn what_counts_may_be_told_by_content_dots_and_the_beginning_of_the_name() {
+    fn files_are_selected_by_content_and_name() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("config/.d")).unwrap();
-        for name in ["config/a", "config/b.json", "config/.d/c.yaml", "config.e.conf", "other.yaml", "config/empty.yml"]
-        {
+        for name in [
+            "config/a",
+            "config/b.json",
+            "config/.d/c.yaml",
+            "config.e.conf",
+            "other.yaml",
+            "config/empty.yml",
+        ] {
             fs::write(root.path().join(name), "# a policy\ndomain: d\n").unwrap();
         }
         let readme = "The domain: is explained elsewhere\n```yaml\ndomain: d\n```\n";
         fs::write(root.path().join("config/README.md"), readme).unwrap();
         fs::write(root.path().join("config/image"), [0xff, 0x00]).unwrap();
-        fs::write(root.path().join("config/b.json"), r#"{ "domain": "json", "descriptors": [] }"#).unwrap();
+        fs::write(root.path().join("config/b.json"), r#"{ "domain": "json", "descriptors": [] }"#)
+            .unwrap();
         let which = |dot_files, prefix: &str| FileFilter {
             by_content: true,
             dot_files,
@@ -299,8 +321,16 @@ mod tests {
         assert!(names_of(root.path(), which(false, "")).contains(&"other.yaml".to_owned()));
         assert_eq!(names_of(root.path(), which(false, "nothing")), [""; 0]);
         let selects = |path: &str, text| which(false, "config.").selects(Path::new(path), text);
-        assert!(selects("config/a", "domain: d") && selects("config/empty.yml", "") && selects("", readme));
-        assert!(!selects("config/README.md", readme) && !selects("config/.a", "domain: d") && !selects("b.yml", ""));
+        assert!(
+            selects("config/a", "domain: d")
+                && selects("config/empty.yml", "")
+                && selects("", readme)
+        );
+        assert!(
+            !selects("config/README.md", readme)
+                && !selects("config/.a", "domain: d")
+                && !selects("b.yml", "")
+        );
     }
 
     #[cfg(unix)]
@@ -329,7 +359,10 @@ mod tests {
         let report = read(&PolicyLocations { paths, ..PolicyLocations::default() }).unwrap_err();
         assert_eq!(report.len(), 3);
         let text = report.to_string();
-        assert!(text.contains("absent.yaml") && text.contains("binary.yaml") && text.contains("gone"), "{text}");
+        assert!(
+            text.contains("absent.yaml") && text.contains("binary.yaml") && text.contains("gone"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -339,7 +372,11 @@ mod tests {
         let overlay = root.path().join("overlay.yaml");
         fs::create_dir(&empty).unwrap();
         fs::write(&overlay, "overlay: []").unwrap();
-        let places = |paths| PolicyLocations { paths, overlays: vec![overlay.clone()], ..PolicyLocations::default() };
+        let places = |paths| PolicyLocations {
+            paths,
+            overlays: vec![overlay.clone()],
+            ..PolicyLocations::default()
+        };
         let report = read(&places(vec![empty])).unwrap_err();
         assert!(report.to_string().contains("no *.yaml"), "{report}");
         assert_eq!(read(&places(vec![])).unwrap().len(), 1);
@@ -350,8 +387,11 @@ mod tests {
     fn a_link_that_leads_back_up_ends() {
         let root = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(root.path(), root.path().join("loop")).unwrap();
-        let report =
-            read(&PolicyLocations { paths: vec![root.path().to_owned()], ..PolicyLocations::default() }).unwrap_err();
+        let report = read(&PolicyLocations {
+            paths: vec![root.path().to_owned()],
+            ..PolicyLocations::default()
+        })
+        .unwrap_err();
         assert!(report.to_string().contains("nested more than 16"));
     }
 }

@@ -3,14 +3,18 @@
 use std::sync::Arc;
 
 use super::files::{self, PolicyLocations};
-use crate::policy::{PolicyReport, Source};
+use crate::policy::{ProblemReport, Source};
 
 /// Reads `places` forever and passes every settled change to `changed`, including the first reading
 /// if it differs from `known`.
-pub async fn watch(places: PolicyLocations, known: SourceReading, changed: impl FnMut(SourceReading)) {
+pub async fn watch(
+    places: PolicyLocations,
+    known: SourceReading,
+    changed: impl FnMut(SourceReading),
+) {
     let places = Arc::new(places);
     crate::watch::watch(known, move || files::read(&places), changed).await;
 }
 
 /// The result of one reading.
-pub type SourceReading = Result<Vec<Source>, PolicyReport>;
+pub type SourceReading = Result<Vec<Source>, ProblemReport>;

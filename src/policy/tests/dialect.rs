@@ -1,11 +1,14 @@
 //! Dialect of envoyproxy/ratelimit: whatever that service silently ignores is a warning.
 
 use super::super::{CompileOptions, Imposes, PolicyDialect, load};
-use super::{Loaded, PolicyReport, limited, load_all, path, sources};
+use super::{Loaded, ProblemReport, limited, load_all, path, sources};
 use crate::algorithm::Charge;
 
-fn theirs(text: &str) -> Result<Loaded, PolicyReport> {
-    load(&sources(&[text]), &CompileOptions { dialect: PolicyDialect::Envoyproxy, ..CompileOptions::default() })
+fn theirs(text: &str) -> Result<Loaded, ProblemReport> {
+    load(
+        &sources(&[text]),
+        &CompileOptions { dialect: PolicyDialect::Envoyproxy, ..CompileOptions::default() },
+    )
 }
 
 /// Returns the warnings about a policy that the dialect of Tollgate rejects.
@@ -35,7 +38,7 @@ fn words_in_another_place_are_passed_over() {
 }
 
 #[test]
-fn the_last_of_a_word_that_stands_twice_counts() {
+fn the_last_value_of_a_duplicate_word_applies() {
     let (loaded, warnings) = passed_over(
         "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day, unit: hour, requests_per_unit: 1}, key: b}\n",
     );
@@ -49,13 +52,14 @@ fn the_last_of_a_word_that_stands_twice_counts() {
 
 #[test]
 fn the_first_document_of_a_file_counts() {
-    let loaded = theirs("domain: d\ndescriptors: [{key: k}]\n---\ndomain: d\n---\nnot: a policy\n").unwrap();
+    let loaded =
+        theirs("domain: d\ndescriptors: [{key: k}]\n---\ndomain: d\n---\nnot: a policy\n").unwrap();
     assert_eq!(loaded.policies.policies().count(), 1);
     assert_eq!(loaded.warnings.to_string().matches("only the first document").count(), 2);
 }
 
 #[test]
-fn what_that_service_refuses_is_refused() {
+fn policies_that_envoyproxy_ratelimit_rejects_are_rejected() {
     let cases = [
         ("domain: d\ndescriptors: [{key: k, algorythm: gcra}]\n", "unknown key"),
         ("domain: d\nDescriptors: []\n", "unknown key"),
@@ -66,16 +70,37 @@ fn what_that_service_refuses_is_refused() {
         ("domain: d\ndescriptors: [text]\n", "must be a mapping"),
         ("domain: d\ndescriptors: [~]\n", "must be a mapping"),
         ("domain: d\ndescriptors: [{value: v}]\n", "`key` is missing"),
-        ("domain: d\ndescriptors: [{key: k}, {key: k, value: ''}]\n", "duplicate rule for this key and value"),
+        (
+            "domain: d\ndescriptors: [{key: k}, {key: k, value: ''}]\n",
+            "duplicate rule for this key and value",
+        ),
         ("domain: d\ndescriptors: [{key: k, rate_limit: {}}]\n", "`unit` is missing"),
         ("domain: d\ndescriptors: [{key: k, rate_limit: {unit: unknown}}]\n", "invalid unit"),
-        ("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, unlimited: true}}]\n", "cannot be combined"),
-        ("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: '1'}}]\n", "without quotes"),
-        ("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 4294967296}}]\n", "from 0 to"),
-        ("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1.5}}]\n", "whole number"),
+        (
+            "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, unlimited: true}}]\n",
+            "cannot be combined",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: '1'}}]\n",
+            "without quotes",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 4294967296}}]\n",
+            "from 0 to",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1.5}}]\n",
+            "whole number",
+        ),
         ("domain: d\ndescriptors: [{key: k, shadow_mode: 1}]\n", "true or false"),
-        ("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, replaces: [{name: ''}]}}]\n", "must not be empty"),
-        ("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, name: n, replaces: [{name: n}]}}]\n", "itself"),
+        (
+            "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, replaces: [{name: ''}]}}]\n",
+            "must not be empty",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, name: n, replaces: [{name: n}]}}]\n",
+            "itself",
+        ),
         ("domain: d\ndescriptors: [{key: k, value: v, share_threshold: true}]\n", "requires a `*`"),
         ("domain: d\ndescriptors:\n\t- key: k\n", "invalid YAML"),
         ("domain: d\ndescriptors: [{key: k, metadata: text}]\n", "`metadata` must be a mapping"),
@@ -87,7 +112,7 @@ fn what_that_service_refuses_is_refused() {
 }
 
 #[test]
-fn what_that_service_takes_is_taken() {
+fn policies_that_envoyproxy_ratelimit_accepts_are_accepted() {
     let cases = [
         "domain: d\n",
         "domain: d\ndescriptors: ~\n",

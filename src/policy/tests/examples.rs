@@ -8,9 +8,13 @@ use crate::descriptor::KeyBuffer;
 
 fn examples() -> PolicySet {
     let folder: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/policies");
-    let sources =
-        files::read(&files::PolicyLocations { paths: vec![folder], ..files::PolicyLocations::default() }).unwrap();
-    let loaded = load(&sources, &CompileOptions::default()).unwrap_or_else(|report| panic!("{report}"));
+    let sources = files::read(&files::PolicyLocations {
+        paths: vec![folder],
+        ..files::PolicyLocations::default()
+    })
+    .unwrap();
+    let loaded =
+        load(&sources, &CompileOptions::default()).unwrap_or_else(|report| panic!("{report}"));
     assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
     loaded.policies
 }
@@ -26,14 +30,17 @@ fn imposed(set: &PolicySet, descriptor: &str) -> String {
         Some(Imposes::Nothing) => "nothing".to_owned(),
         Some(Imposes::Unlimited) => "unlimited".to_owned(),
         Some(Imposes::Limit(limit)) => {
-            let windows = limit.windows().iter().map(|window| format!("{}/{}", window.limit(), window.period()));
+            let windows = limit
+                .windows()
+                .iter()
+                .map(|window| format!("{}/{}", window.limit(), window.period()));
             windows.collect::<Vec<_>>().join(" ")
         }
     }
 }
 
 #[test]
-fn every_example_loads_without_a_warning_and_limits_what_it_says() {
+fn every_example_loads_without_warnings_and_limits_as_described() {
     let set = examples();
     let cases = [
         ("gateway remote_address=10.0.0.1", "100/1m"),

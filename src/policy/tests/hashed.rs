@@ -19,7 +19,8 @@ descriptors:
 ";
 
 fn by(key: &str, text: &str) -> PolicySet {
-    let options = CompileOptions { hash_key: Some(HashKey::of(key.as_bytes())), ..CompileOptions::default() };
+    let options =
+        CompileOptions { hash_key: Some(HashKey::of(key.as_bytes())), ..CompileOptions::default() };
     let source = Source { name: "a.yaml".to_owned(), text: text.to_owned() };
     load(&[source], &options).unwrap_or_else(|report| panic!("{report}")).policies
 }
@@ -29,7 +30,8 @@ fn counters_have_no_values_in_them_and_other_keys_make_others() {
     let set = by("one", TEXT);
     let other = by("two", TEXT);
     let key = |set: &PolicySet, pair| hit(set, &[pair]).unwrap().1;
-    let readable = |key: &[u8], value: &str| key.windows(value.len()).any(|bytes| bytes == value.as_bytes());
+    let readable =
+        |key: &[u8], value: &str| key.windows(value.len()).any(|bytes| bytes == value.as_bytes());
     let ann = key(&set, ("mail", "ann@example.com"));
     assert!(!readable(&ann, "ann") && ann.len() == 27, "{ann:?}");
     assert!(readable(&key(&set, ("plan", "free")), "free"), "what says nothing of it is as ever");
@@ -47,13 +49,14 @@ fn limits_that_requests_bring_along_are_hashed_where_any_limit_of_the_domain_is(
         let range = set.find("d").unwrap().finish_override(&mut keys, Micros::from_secs(1));
         keys.key("d", &range).bytes().to_vec()
     };
-    let plain = "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n";
+    let plain =
+        "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n";
     assert!(!key(&by("one", TEXT)).windows(3).any(|bytes| bytes == b"ann"));
     assert!(key(&by("one", plain)).windows(3).any(|bytes| bytes == b"ann"));
 }
 
 #[test]
-fn what_is_shown_is_hashed_and_so_are_names_of_series() {
+fn shown_values_and_names_of_series_are_hashed() {
     let set = by("one", TEXT);
     let policy = set.find("d").unwrap();
     let rule = |key| policy.find(&entries(&[(key, "ann")]), &mut KeyBuffer::default()).unwrap();
@@ -61,7 +64,8 @@ fn what_is_shown_is_hashed_and_so_are_names_of_series() {
     assert!(shown.starts_with(b"hash-") && shown.len() == 25, "{shown:?}");
     assert_eq!(&*policy.shown(rule("plan"), b"ann"), b"ann");
     let mut text = Vec::new();
-    policy.write_metric_key(&entries(&[("named", "ann")]), &mut |part| text.extend_from_slice(part));
+    policy
+        .write_metric_key(&entries(&[("named", "ann")]), &mut |part| text.extend_from_slice(part));
     assert_eq!(text, [b"d.named_", &*shown].concat());
 }
 
@@ -80,7 +84,8 @@ fn limits_that_are_tried_out_hash_where_they_or_those_beside_them_do() {
         let set = by("one", &format!("domain: d\ndescriptors: [{text}]\n"));
         let policy = set.find("d").unwrap();
         let mut keys = KeyBuffer::default();
-        let candidate = policy.find(&entries(&[("k", "ann")]), &mut keys).unwrap().candidate().unwrap();
+        let candidate =
+            policy.find(&entries(&[("k", "ann")]), &mut keys).unwrap().candidate().unwrap();
         let range = policy.finish(candidate, &mut keys, None);
         keys.key("d", &range).bytes().to_vec()
     };
@@ -91,17 +96,20 @@ fn limits_that_are_tried_out_hash_where_they_or_those_beside_them_do() {
         format!("{{key: k, rate_limit: {{{limit}, hash_values: true}}, candidate: {{{limit}}}}}"),
         format!("{{key: k, rate_limit: {{{limit}}}, candidate: {{{limit}, hash_values: true}}}}"),
         format!("{{key: k, candidate: {{{limit}, hash_values: true}}}}"),
-        format!("{{key: k, candidate: {{{limit}}}, metadata: {{tollgate: {{rate_limit: {{hash_values: true}}}}}}}}"),
+        format!(
+            "{{key: k, candidate: {{{limit}}}, metadata: {{tollgate: {{rate_limit: {{hash_values: true}}}}}}}}"
+        ),
     ] {
         assert!(!readable(&text), "{text}");
     }
 }
 
 #[test]
-fn other_keys_begin_anew_and_a_comparison_says_so() {
+fn another_hash_key_starts_new_counters_and_the_diff_reports_it() {
     let was = by("one", &TEXT.replace("hash_values: true", "hash_values: false"));
     let changes = diff(&was, &by("one", TEXT));
-    let told: Vec<_> = changes.iter().map(|change| (change.rule.as_str(), change.counters)).collect();
+    let told: Vec<_> =
+        changes.iter().map(|change| (change.rule.as_str(), change.counters)).collect();
     assert_eq!(told, [("mail", CounterEffect::Anew), ("named", CounterEffect::Anew)]);
     assert_eq!(changes[0].details[0].what, "hash_values");
     assert_ne!(was.version(), by("one", TEXT).version());
@@ -110,7 +118,10 @@ fn other_keys_begin_anew_and_a_comparison_says_so() {
 #[test]
 fn without_a_key_there_are_no_hashes() {
     let told = errors(&[TEXT]);
-    assert!(told.contains("`hash_values` requires a hash key") && told.contains("--hash-key-file"), "{told}");
+    assert!(
+        told.contains("`hash_values` requires a hash key") && told.contains("--hash-key-file"),
+        "{told}"
+    );
     assert!(told.contains("a.yaml:4:"), "{told}");
     let off = TEXT.replace("hash_values: true", "hash_values: false");
     assert!(load_all(&[&off]).is_ok());

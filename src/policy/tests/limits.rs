@@ -32,10 +32,14 @@ fn a_counter_outlives_amounts_and_modes_and_not_its_shape() {
     ] {
         assert_ne!(identity(other), base, "{other}");
     }
-    let day = |zone: &str| identity(&format!("{{unit: day, requests_per_unit: 5, calendar: true, time_zone: {zone}}}"));
+    let day = |zone: &str| {
+        identity(&format!("{{unit: day, requests_per_unit: 5, calendar: true, time_zone: {zone}}}"))
+    };
     assert_ne!(day("UTC"), day("Europe/Berlin"));
     assert_ne!(day("UTC"), identity("{unit: day, requests_per_unit: 5}"));
-    let gcra = |burst: u32| identity(&format!("{{algorithm: gcra, unit: day, requests_per_unit: 5, burst: {burst}}}"));
+    let gcra = |burst: u32| {
+        identity(&format!("{{algorithm: gcra, unit: day, requests_per_unit: 5, burst: {burst}}}"))
+    };
     assert_eq!(gcra(1), gcra(2));
 }
 
@@ -61,7 +65,8 @@ fn the_identity_is_of_the_path_as_written() {
 
 #[test]
 fn the_version_is_of_the_meaning() {
-    let text = "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: minute, requests_per_unit: 500}\n";
+    let text =
+        "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: minute, requests_per_unit: 500}\n";
     assert_eq!(version(text).len(), 16);
     assert_eq!(version(text), version(&format!("# a comment\n{}", text.replace("minute", "60s"))));
     let files = |texts: &[&str]| load_all(texts).unwrap().policies.version().to_owned();
@@ -97,11 +102,14 @@ descriptors:
     let set = policies(text);
     let seen = set.rules().map(|rule| match rule.imposes() {
         Imposes::Limit(limit) => {
-            let burst = if let Algorithm::Gcra(gcra) = limit.algorithm() { gcra.burst() } else { 0 };
+            let burst =
+                if let Algorithm::Gcra(gcra) = limit.algorithm() { gcra.burst() } else { 0 };
             assert_eq!(limit.on_store_error(), OnStoreError::Deny);
             (rule.algorithm(), burst, Some(limit.charge_mode()), rule.inherits_override())
         }
-        Imposes::Nothing | Imposes::Unlimited => (rule.algorithm(), 0, None, rule.inherits_override()),
+        Imposes::Nothing | Imposes::Unlimited => {
+            (rule.algorithm(), 0, None, rule.inherits_override())
+        }
     });
     let expected = [
         ("gcra", 7, Some(Charge::Always), true),
@@ -113,7 +121,7 @@ descriptors:
 }
 
 #[test]
-fn a_rule_knows_what_goes_with_its_limit() {
+fn a_rule_has_the_options_of_its_limit() {
     let text = limited(
         "{unit: day, requests_per_unit: 5, name: n, replaces: [{name: n2}], record: [user, ip], override: inherit, \
          lease: {size: 1%, ttl: 100ms}}",

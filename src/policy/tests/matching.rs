@@ -19,7 +19,11 @@ descriptors:
     let set = policies(text);
     let hits = ["abc", "abd", "a", "x", ""].map(|value| path(&set, &[("k", value)]).unwrap());
     assert_eq!(hits, ["k=abc", "k=ab*", "k=a*", "k", "k"]);
-    assert_eq!(path(&set, &[("k", "a*")]).unwrap(), "k=a*", "the text of a pattern is an exact hit of its rule");
+    assert_eq!(
+        path(&set, &[("k", "a*")]).unwrap(),
+        "k=a*",
+        "the text of a pattern is an exact hit of its rule"
+    );
 }
 
 #[test]
@@ -39,9 +43,8 @@ descriptors:
 }
 
 #[test]
-fn a_counter_is_for_what_its_path_leaves_open() {
-    let text =
-        "domain: d\ndescriptors:\n- {key: plan, value: free, descriptors: [{key: user}]}\n- {key: x*, value: v}\n";
+fn a_counter_is_per_value_that_its_path_leaves_open() {
+    let text = "domain: d\ndescriptors:\n- {key: plan, value: free, descriptors: [{key: user}]}\n- {key: x*, value: v}\n";
     let set = policies(text);
     let key = |plan, user| hit(&set, &[("plan", plan), ("user", user)]).unwrap().1;
     assert_ne!(key("free", "1"), key("free", "2"));
@@ -49,8 +52,10 @@ fn a_counter_is_for_what_its_path_leaves_open() {
 }
 
 #[test]
-fn a_trace_tells_each_step() {
-    let set = policies("domain: d\ndescriptors:\n- {key: k, value: a*}\n- {key: k, value: b*}\n- {key: k}\n");
+fn a_trace_has_every_step() {
+    let set = policies(
+        "domain: d\ndescriptors:\n- {key: k, value: a*}\n- {key: k, value: b*}\n- {key: k}\n",
+    );
     let policy = set.find("d").unwrap();
     let taken = |value| {
         let steps = policy.trace(&entries(&[("k", value), ("x", "y")]));
@@ -76,7 +81,8 @@ fn a_value_that_makes_wildcards_go_back_and_forth_does_not() {
 /// Returns the time to match a value of 60 KB with this many patterns, each of which it begins to
 /// match again and again.
 fn time_of_patterns(count: usize) -> Duration {
-    let rules: String = (0..count).map(|n| format!("- {{key: k, value: '*word{n:04}*'}}\n")).collect();
+    let rules: String =
+        (0..count).map(|n| format!("- {{key: k, value: '*word{n:04}*'}}\n")).collect();
     let set = policies(&format!("domain: d\ndescriptors:\n{rules}"));
     let value = "wor ".repeat(15_000);
     let time = |_| {
@@ -121,7 +127,8 @@ fn stands_for(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern.split_first(), text.split_first()) {
         (None, _) => text.is_empty(),
         (Some((b'*', rest)), _) => {
-            stands_for(rest, text) || text.split_first().is_some_and(|(_, t)| stands_for(pattern, t))
+            stands_for(rest, text)
+                || text.split_first().is_some_and(|(_, t)| stands_for(pattern, t))
         }
         (Some((p, rest)), Some((t, text))) => p == t && stands_for(rest, text),
         (Some(_), None) => false,
@@ -133,26 +140,45 @@ fn reference(rules: &[Plain], pairs: &[(String, String)]) -> Option<String> {
     let wild = |rule: &&Plain| rule.key.contains('*') || rule.value.contains('*');
     let fits = |rule: &&Plain| {
         let any = rule.value.is_empty();
-        stands_for(rule.key.as_bytes(), key.as_bytes()) && (any || stands_for(rule.value.as_bytes(), value.as_bytes()))
+        stands_for(rule.key.as_bytes(), key.as_bytes())
+            && (any || stands_for(rule.value.as_bytes(), value.as_bytes()))
     };
-    let exact = rules.iter().find(|rule| rule.key == *key && rule.value == *value && !value.is_empty());
+    let exact =
+        rules.iter().find(|rule| rule.key == *key && rule.value == *value && !value.is_empty());
     let rule = exact
         .or_else(|| rules.iter().filter(wild).find(fits))
         .or_else(|| rules.iter().find(|rule| rule.key == *key && rule.value.is_empty()))?;
-    let step = if rule.value.is_empty() { rule.key.clone() } else { format!("{}={}", rule.key, rule.value) };
-    if rest.is_empty() { Some(step) } else { Some(format!("{step} > {}", reference(&rule.children, rest)?)) }
+    let step = if rule.value.is_empty() {
+        rule.key.clone()
+    } else {
+        format!("{}={}", rule.key, rule.value)
+    };
+    if rest.is_empty() {
+        Some(step)
+    } else {
+        Some(format!("{step} > {}", reference(&rule.children, rest)?))
+    }
 }
 
 fn written(rules: &[Plain]) -> String {
     let rule = |rule: &Plain| {
-        format!("{{key: '{}', value: '{}', descriptors: [{}]}}", rule.key, rule.value, written(&rule.children))
+        format!(
+            "{{key: '{}', value: '{}', descriptors: [{}]}}",
+            rule.key,
+            rule.value,
+            written(&rule.children)
+        )
     };
     rules.iter().map(rule).collect::<Vec<_>>().join(", ")
 }
 
 fn rules() -> impl Strategy<Value = Vec<Plain>> {
     let one = |children: BoxedStrategy<Vec<Plain>>| {
-        ("[ab*]{1,2}", "[ab*]{0,3}", children).prop_map(|(key, value, children)| Plain { key, value, children })
+        ("[ab*]{1,2}", "[ab*]{0,3}", children).prop_map(|(key, value, children)| Plain {
+            key,
+            value,
+            children,
+        })
     };
     let some = move |count, children| {
         proptest::collection::vec(one(children), count).prop_map(|mut rules| {

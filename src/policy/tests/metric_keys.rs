@@ -17,7 +17,9 @@ descriptors:
 fn of_request(pairs: &[(&str, &str)]) -> String {
     let set = policies(POLICY);
     let mut text = Vec::new();
-    set.find("d").unwrap().write_metric_key(&entries(pairs), &mut |part| text.extend_from_slice(part));
+    set.find("d")
+        .unwrap()
+        .write_metric_key(&entries(pairs), &mut |part| text.extend_from_slice(part));
     String::from_utf8(text).unwrap()
 }
 
@@ -60,7 +62,11 @@ fn share_threshold_names_the_pattern() {
 fn detailed_metric_names_all_values_of_the_request() {
     assert_eq!(of_request(&[("detail", "1")]), "d.detail_1");
     assert_eq!(of_request(&[("detail", "")]), "d.detail_");
-    assert_eq!(of_request(&[("detail", "1"), ("sub", "2")]), "d.detail.sub", "of the rule that is hit only");
+    assert_eq!(
+        of_request(&[("detail", "1"), ("sub", "2")]),
+        "d.detail.sub",
+        "of the rule that is hit only"
+    );
 }
 
 #[test]

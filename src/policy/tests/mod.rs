@@ -3,6 +3,7 @@
 mod dialect;
 mod examples;
 mod hashed;
+mod holds;
 mod limits;
 mod matching;
 mod metric_keys;
@@ -13,16 +14,19 @@ mod robust;
 mod trials;
 mod warnings;
 
-use super::{CompileOptions, Loaded, PolicyReport, PolicySet, Source, load};
+use super::{CompileOptions, Loaded, PolicySet, ProblemReport, Source, load};
 use crate::descriptor::{Entry, Identity, KeyBuffer};
 
 /// Returns sources named `a.yaml`, `b.yaml` and so on.
 fn sources(texts: &[&str]) -> Vec<Source> {
-    let named = |(name, text): (char, &&str)| Source { name: format!("{name}.yaml"), text: (*text).to_owned() };
+    let named = |(name, text): (char, &&str)| Source {
+        name: format!("{name}.yaml"),
+        text: (*text).to_owned(),
+    };
     ('a'..='z').zip(texts).map(named).collect()
 }
 
-fn load_all(texts: &[&str]) -> Result<Loaded, PolicyReport> {
+fn load_all(texts: &[&str]) -> Result<Loaded, ProblemReport> {
     load(&sources(texts), &CompileOptions::default())
 }
 
@@ -47,7 +51,10 @@ fn limited(rate_limit: &str) -> String {
 }
 
 fn entries<'a>(pairs: &[(&'a str, &'a str)]) -> Vec<Entry<'a>> {
-    pairs.iter().map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() }).collect()
+    pairs
+        .iter()
+        .map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() })
+        .collect()
 }
 
 /// Returns the path of the rule that is matched in domain `d`, and the counter's key.

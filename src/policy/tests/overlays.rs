@@ -24,7 +24,10 @@ fn overlaid(policy: &str, overlay: &str) -> PolicySet {
 
 /// Returns the algorithms of all rules, with their paths.
 fn algorithms(set: &PolicySet) -> Vec<(&str, &'static str)> {
-    set.rules().map(|rule| (rule.path(), rule.algorithm())).filter(|(_, algorithm)| !algorithm.is_empty()).collect()
+    set.rules()
+        .map(|rule| (rule.path(), rule.algorithm()))
+        .filter(|(_, algorithm)| !algorithm.is_empty())
+        .collect()
 }
 
 fn burst(set: &PolicySet) -> u32 {
@@ -84,7 +87,8 @@ fn switches_are_layered_too() {
         (rule.shadow_mode(), rule.share_threshold(), rule.detailed_metric(), rule.quota_mode())
     };
     assert_eq!(switches(&overlaid(&rule(""), overlay)), (true, true, true, false));
-    let off = ", shadow_mode: false, metadata: {tollgate: {detailed_metric: false, quota_mode: true}}";
+    let off =
+        ", shadow_mode: false, metadata: {tollgate: {detailed_metric: false, quota_mode: true}}";
     assert_eq!(switches(&overlaid(&rule(off), overlay)), (false, true, false, true));
 }
 
@@ -99,20 +103,27 @@ fn counters_that_an_overlay_shares_are_shared() {
 }
 
 #[test]
-fn what_does_not_apply_is_passed_over_unless_it_stands_beside_the_algorithm() {
+fn options_that_do_not_apply_are_ignored_unless_set_beside_the_algorithm() {
     let overlay = "overlay: [{rate_limit: {burst: 2, share: 1}}]";
     assert!(errors(&[POLICY, overlay]).contains("unknown key `share`"));
-    overlaid(POLICY, "overlay:\n- rate_limit: {burst: 2, on_store_error: allow}\n- share_threshold: true\n");
+    overlaid(
+        POLICY,
+        "overlay:\n- rate_limit: {burst: 2, on_store_error: allow}\n- share_threshold: true\n",
+    );
 
     let beside = "overlay:\n- key: user\n  rate_limit: {algorithm: sliding_log, burst: 2}\n";
     let report = errors(&[POLICY, beside]);
-    assert!(report.contains("b.yaml:3:47") && report.contains("`burst` does not apply to sliding_log"), "{report}");
+    assert!(
+        report.contains("b.yaml:3:47") && report.contains("`burst` does not apply to sliding_log"),
+        "{report}"
+    );
 }
 
 #[test]
-fn what_cannot_work_is_told_once_at_its_place_in_the_overlay() {
+fn an_invalid_option_is_reported_once_at_its_position_in_the_overlay() {
     let rules = "domain: d\ndescriptors:\n- &r {key: a, rate_limit: {unit: minute, requests_per_unit: 6}}\n- {key: b, rate_limit: {unit: minute, requests_per_unit: 6}}\n";
-    let report = load_all(&[rules, "overlay:\n- rate_limit: {algorithm: gcra, burst: 0}\n"]).unwrap_err();
+    let report =
+        load_all(&[rules, "overlay:\n- rate_limit: {algorithm: gcra, burst: 0}\n"]).unwrap_err();
     assert_eq!(report.len(), 1, "{report}");
     assert!(report.to_string().contains("--> b.yaml:2:40"), "{report}");
 }
@@ -127,11 +138,19 @@ fn metadata_has_to_apply_and_is_not_given_to_callers() {
     let set = policies(&rule("{rate_limit: {on_store_error: allow}}"));
     let kept = set.rules().next().unwrap();
     assert_eq!(kept.metadata(), None);
-    assert!(matches!(kept.imposes(), Imposes::Limit(limit) if limit.on_store_error() == OnStoreError::Allow));
+    assert!(
+        matches!(kept.imposes(), Imposes::Limit(limit) if limit.on_store_error() == OnStoreError::Allow)
+    );
 
-    assert!(errors(&[&rule("{rate_limit: {burst: 5}}")]).contains("`burst` does not apply to fixed_window"));
+    assert!(
+        errors(&[&rule("{rate_limit: {burst: 5}}")])
+            .contains("`burst` does not apply to fixed_window")
+    );
     let report = errors(&[&rule("{algorithm: gcra}")]);
-    assert!(report.contains("a.yaml:5:16") && report.contains("is not allowed in `metadata.tollgate`"), "{report}");
+    assert!(
+        report.contains("a.yaml:5:16") && report.contains("is not allowed in `metadata.tollgate`"),
+        "{report}"
+    );
 }
 
 #[test]
@@ -142,7 +161,8 @@ fn amounts_are_not_for_overlays() {
 
 #[test]
 fn an_entry_that_no_rule_matches_is_warned_of() {
-    let overlay = "overlay:\n- key: usr\n  rate_limit: {algorithm: gcra}\n- key: user\n  shadow_mode: true\n";
+    let overlay =
+        "overlay:\n- key: usr\n  rate_limit: {algorithm: gcra}\n- key: user\n  shadow_mode: true\n";
     let loaded = load_all(&[POLICY, overlay]).unwrap();
     insta::assert_snapshot!(loaded.warnings.to_string(), @r"
     warning: overlay item matches no rule
@@ -155,14 +175,14 @@ fn an_entry_that_no_rule_matches_is_warned_of() {
 }
 
 #[test]
-fn an_entry_that_says_nothing_is_warned_of() {
+fn an_empty_entry_is_a_warning() {
     let loaded = load_all(&[POLICY, "overlay:\n- key: user\n"]).unwrap();
     let warnings = loaded.warnings.to_string();
     assert!(warnings.contains("b.yaml:2:3") && warnings.contains("sets no options"), "{warnings}");
 }
 
 #[test]
-fn a_document_with_the_words_of_both_is_a_policy_that_says_so() {
+fn a_document_with_words_of_policies_and_overlays_is_read_as_a_policy() {
     let report = errors(&["domain: d\noverlay: []\n"]);
     assert!(report.contains("`overlay` is not allowed at the top level of a policy"), "{report}");
 }

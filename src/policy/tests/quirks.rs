@@ -8,7 +8,9 @@ fn window(text: &str) -> String {
     let loaded = load_all(&[text]).unwrap_or_else(|report| panic!("{report}"));
     let rule = loaded.policies.rules().next().unwrap();
     match rule.imposes() {
-        Imposes::Limit(limit) => format!("{}/{}", limit.windows()[0].limit(), limit.windows()[0].period()),
+        Imposes::Limit(limit) => {
+            format!("{}/{}", limit.windows()[0].limit(), limit.windows()[0].period())
+        }
         Imposes::Nothing | Imposes::Unlimited => String::new(),
     }
 }
@@ -34,7 +36,9 @@ fn null_is_as_good_as_absent() {
 
 #[test]
 fn a_quoted_null_is_a_text() {
-    let set = policies("domain: d\ndescriptors:\n- {key: k, value: 'null'}\n- {key: !!str yes, value: !!str null}\n");
+    let set = policies(
+        "domain: d\ndescriptors:\n- {key: k, value: 'null'}\n- {key: !!str yes, value: !!str null}\n",
+    );
     assert_eq!(path(&set, &[("k", "null")]), Some("k=null".into()));
     assert_eq!(path(&set, &[("k", "x")]), None);
 }
@@ -47,7 +51,9 @@ fn an_empty_value_is_none() {
 
 #[test]
 fn numbers_and_truths_are_those_of_yaml_1_1() {
-    for (number, amount) in [("0x10", 16), ("010", 8), ("0o10", 8), ("0b11", 3), ("1_000", 1_000), ("+5", 5)] {
+    for (number, amount) in
+        [("0x10", 16), ("010", 8), ("0o10", 8), ("0b11", 3), ("1_000", 1_000), ("+5", 5)]
+    {
         let text = limited(&format!("{{unit: MINUTE, requests_per_unit: {number}}}"));
         assert_eq!(window(&text), format!("{amount}/1m"));
     }
@@ -56,15 +62,22 @@ fn numbers_and_truths_are_those_of_yaml_1_1() {
         assert_eq!(*set.rules().next().unwrap().imposes(), Imposes::Unlimited);
     }
     assert!(
-        errors(&[&limited("{unit: day, requests_per_unit: '5'}")]).contains("without quotes, found the string `5`")
+        errors(&[&limited("{unit: day, requests_per_unit: '5'}")])
+            .contains("without quotes, found the string `5`")
     );
-    assert!(errors(&[&limited("{unit: day, requests_per_unit: 4294967296}")]).contains("from 0 to 4294967295"));
+    assert!(
+        errors(&[&limited("{unit: day, requests_per_unit: 4294967296}")])
+            .contains("from 0 to 4294967295")
+    );
 }
 
 #[test]
 fn a_missing_amount_is_a_ban_and_a_warning() {
     assert_eq!(window(&limited("{unit: hour}")), "0/1h");
-    assert!(warnings(&limited("{unit: hour}")).contains("`requests_per_unit` is missing, so all requests are denied"));
+    assert!(
+        warnings(&limited("{unit: hour}"))
+            .contains("`requests_per_unit` is missing, so all requests are denied")
+    );
     assert_eq!(warnings(&limited("{unit: hour, requests_per_unit: 0}")), "");
 }
 
@@ -78,7 +91,8 @@ fn units_have_the_lengths_of_that_service() {
 #[test]
 fn unlimited_takes_no_unit_that_means_something() {
     assert!(
-        errors(&[&limited("{unlimited: true, unit: day}")]).contains("`unit` and `unlimited: true` cannot be combined")
+        errors(&[&limited("{unlimited: true, unit: day}")])
+            .contains("`unit` and `unlimited: true` cannot be combined")
     );
     assert!(warnings(&limited("{unlimited: true, unit: unknown}")).contains("no effect"));
     assert!(warnings(&limited("{unlimited: true, requests_per_unit: 5}")).contains("no effect"));
@@ -101,10 +115,13 @@ descriptors:
     let amounts: Vec<_> = set.rules().map(|rule| format!("{:?}", rule.imposes())).collect();
     assert_eq!(amounts[0], amounts[1]);
     let windows = set.rules().filter_map(|rule| match rule.imposes() {
-        Imposes::Limit(limit) => Some((limit.windows()[0].limit(), limit.windows()[0].period().to_string())),
+        Imposes::Limit(limit) => {
+            Some((limit.windows()[0].limit(), limit.windows()[0].period().to_string()))
+        }
         Imposes::Nothing | Imposes::Unlimited => None,
     });
-    let expected = [(5, "1m"), (5, "1m"), (7, "1m"), (5, "1d")].map(|(limit, period)| (limit, period.to_owned()));
+    let expected = [(5, "1m"), (5, "1m"), (7, "1m"), (5, "1d")]
+        .map(|(limit, period)| (limit, period.to_owned()));
     assert_eq!(windows.collect::<Vec<_>>(), expected);
 }
 
@@ -119,13 +136,16 @@ fn a_byte_order_mark_and_carriage_returns_do_not_matter() {
 #[test]
 fn a_file_holds_several_documents() {
     let set = policies("domain: d\n---\n# nothing\n---\ndomain: e\ndescriptors:\n- key: k\n---\n");
-    assert_eq!(set.policies().map(|policy| policy.domain().to_owned()).collect::<Vec<_>>(), ["d", "e"]);
+    assert_eq!(
+        set.policies().map(|policy| policy.domain().to_owned()).collect::<Vec<_>>(),
+        ["d", "e"]
+    );
     assert!(errors(&["# nothing\n"]).contains("file contains no policy"));
     assert!(errors(&[""]).contains("file contains no policy"));
 }
 
 #[test]
-fn what_reads_the_same_when_joined_is_different() {
+fn paths_that_join_to_the_same_text_are_different() {
     let set = policies("domain: d\ndescriptors:\n- {key: a_b}\n- {key: a, value: b}\n");
     assert_eq!(path(&set, &[("a_b", "x")]), Some("a_b".into()));
     assert_eq!(path(&set, &[("a", "b")]), Some("a=b".into()));
@@ -141,7 +161,10 @@ descriptors:
 ";
     let set = policies(text);
     let metadata = set.rules().next().unwrap().metadata().unwrap().to_string();
-    assert_eq!(metadata, r#"{"true":2,"3":[1.5,false,null,"no"],"text":"2001-01-01","unit":{"deep":16}}"#);
+    assert_eq!(
+        metadata,
+        r#"{"true":2,"3":[1.5,false,null,"no"],"text":"2001-01-01","unit":{"deep":16}}"#
+    );
 }
 
 #[test]

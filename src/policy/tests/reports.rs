@@ -25,7 +25,7 @@ descriptors:
     7 |     rate_limit: {unit: minute, requests_per_unit: 100, bursts: 20}
       |                                                        ^^^^^^
       = did you mean `burst`?
-      = allowed in `rate_limit`: requests_per_unit, unit, unlimited, name, replaces, windows, algorithm, burst, max_debt, buckets, estimate, calendar, time_zone, charge, override, on_store_error, record, hash_values, lease
+      = allowed in `rate_limit`: requests_per_unit, unit, in_flight, unlimited, name, replaces, windows, algorithm, burst, max_debt, buckets, estimate, calendar, time_zone, charge, override, on_store_error, record, hash_values, lease, hold
       = in rule `plan=free > user` of domain `edge`
 
     error: invalid unit `minutes`
@@ -75,7 +75,7 @@ descriptors:
     3 | defaults: {algoritm: gcra, unit: day}
       |            ^^^^^^^^
       = did you mean `algorithm`?
-      = allowed in `defaults`: algorithm, burst, max_debt, buckets, estimate, calendar, time_zone, charge, override, on_store_error, record, hash_values, lease
+      = allowed in `defaults`: algorithm, burst, max_debt, buckets, estimate, calendar, time_zone, charge, override, on_store_error, record, hash_values, lease, hold
       = in domain `d`
 
     error: key `unit` is not allowed in `defaults`
@@ -111,7 +111,7 @@ descriptors:
     10 |   rate_limit: {unit: day, requests_per_unit: 1, calender: yes}
        |                                                 ^^^^^^^^
        = did you mean `calendar`?
-       = allowed in `rate_limit`: requests_per_unit, unit, unlimited, name, replaces, windows, algorithm, burst, max_debt, buckets, estimate, calendar, time_zone, charge, override, on_store_error, record, hash_values, lease
+       = allowed in `rate_limit`: requests_per_unit, unit, in_flight, unlimited, name, replaces, windows, algorithm, burst, max_debt, buckets, estimate, calendar, time_zone, charge, override, on_store_error, record, hash_values, lease, hold
        = in rule `c` of domain `d`
     "##);
 }
@@ -209,7 +209,7 @@ fn limits_that_cannot_work() {
     // One line each: position and message.
     let lines = texts.iter().flat_map(|text| {
         let report = load_all(&[text]).unwrap_err();
-        let line = |problem: &super::super::report::Problem| {
+        let line = |problem: &crate::yaml::report::Problem| {
             let (_, position) = problem.place().unwrap();
             format!("{:?} {}", position.unwrap(), problem.message())
         };
@@ -278,7 +278,12 @@ fn merged_domains_are_added_up_and_their_duplicates_are_errors() {
     let merge = CompileOptions { merge_domains: true, ..CompileOptions::default() };
     assert_eq!(load(&sources(&files), &merge).unwrap().policies.rules().count(), 2);
     let same = ["domain: d\ndescriptors: [{key: a}]\n", "domain: d\ndescriptors: [{key: a}]\n"];
-    assert!(load(&sources(&same), &merge).unwrap_err().to_string().contains("duplicate rule for this key and value"));
+    assert!(
+        load(&sources(&same), &merge)
+            .unwrap_err()
+            .to_string()
+            .contains("duplicate rule for this key and value")
+    );
 }
 
 #[test]
@@ -303,8 +308,11 @@ fn a_syntax_error_ends_its_file_and_no_other() {
 
 #[test]
 fn a_long_line_is_shown_around_its_caret_and_nothing_speaks_to_the_terminal() {
-    let text =
-        format!("domain: d\ndescriptors: [{{key: \"{}\\e\u{85}31m\", valeu: {}}}]\n", "x".repeat(300), "y".repeat(300));
+    let text = format!(
+        "domain: d\ndescriptors: [{{key: \"{}\\e\u{85}31m\", valeu: {}}}]\n",
+        "x".repeat(300),
+        "y".repeat(300)
+    );
     let report = errors(&[&text]);
     assert!(report.lines().all(|line| line.chars().count() < 400), "{report}");
     assert!(!report.contains(|letter: char| letter.is_control() && letter != '\n'));

@@ -8,7 +8,7 @@ fn errors(text: &str) -> String {
 }
 
 #[test]
-fn every_mistake_is_told_with_its_place_and_its_test() {
+fn every_mistake_is_reported_with_its_position_and_test() {
     let report = errors(
         "policies: [a.yaml]
 tests:
@@ -56,7 +56,7 @@ tests:
 }
 
 #[test]
-fn what_is_no_time_and_no_descriptor_is_told() {
+fn invalid_times_and_descriptors_are_reported() {
     let report = errors(
         "policies: [a.yaml]
 tests:
@@ -118,4 +118,17 @@ fn a_file_of_tests_is_one_document() {
             .starts_with("error: a test file must have exactly one document, found 2")
     );
     assert!(errors("").starts_with("error: a test file must have exactly one document, found 0"));
+}
+
+#[test]
+fn a_refund_is_no_operation_on_a_hold() {
+    let report = errors(
+        "policies: [a.yaml]
+tests:
+- test: both
+  steps:
+  - { hit: 'user=ann,tollgate.commit=r', refund: 1, expect: ok }
+",
+    );
+    assert!(report.contains("`refund` and `tollgate.commit` cannot be combined"), "{report}");
 }

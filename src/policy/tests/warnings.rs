@@ -3,7 +3,7 @@
 use super::{load_all, warnings};
 
 #[test]
-fn rules_that_can_never_match_are_told() {
+fn unreachable_rules_are_reported() {
     let text = "domain: d
 descriptors:
 - {key: a, value: '*'}
@@ -55,7 +55,7 @@ descriptors:
 }
 
 #[test]
-fn what_is_probably_not_meant_is_told() {
+fn probable_mistakes_are_warnings() {
     let text = "domain: d
 descriptors:
 - key: llm_tokens
@@ -64,6 +64,8 @@ descriptors:
   rate_limit: {unit: minute, requests_per_unit: 100, name: small}
 - key: b
   rate_limit: {unit: minute, requests_per_unit: 100, name: 'say \"x\"'}
+- key: tokens_with_holds
+  rate_limit: {unit: minute, requests_per_unit: 100, hold: {ttl: 1m}}
 ";
     insta::assert_snapshot!(warnings(text), @r##"
     warning: the cost of these hits may be known only after the response, but `charge` is `admitted`
@@ -94,7 +96,7 @@ descriptors:
 }
 
 #[test]
-fn what_a_mistake_hides_is_not_missed_a_second_time() {
+fn a_word_inside_an_invalid_part_is_not_reported_as_missing() {
     let text = "domain: d
 descriptors:
 - {key: a, rate_limit: {unit: fortnight, name: small}}
@@ -112,7 +114,7 @@ descriptors:
 }
 
 #[test]
-fn leases_that_help_nobody_are_told() {
+fn leases_without_effect_are_reported() {
     let text = "domain: d
 descriptors:
 - {key: ban, rate_limit: {unit: minute, requests_per_unit: 0, lease: {size: 10, ttl: 1s}}}

@@ -7,14 +7,18 @@ use proptest::prelude::*;
 use super::*;
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::gcra::Gcra;
+use crate::algorithm::hold::{Hold, HoldAction, HoldEffect, HoldRequest, OnSettle};
 use crate::algorithm::judge::{Question, judge};
 use crate::algorithm::quota::Window;
 use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_window::{Estimate, SlidingWindow};
 use crate::algorithm::tallies::Recorded;
 use crate::algorithm::time::Timestamp;
+use crate::algorithm::{Algorithm, Limit};
 use crate::algorithm::{OnStoreError, State};
 use crate::descriptor::CounterKey;
+use crate::store::clock::ManualClock;
+use crate::store::memory::{Bounds, MemoryStore};
 
 /// Long enough that no entry expires by the bound.
 const LONG: Duration = Duration::from_secs(3_600);
@@ -22,26 +26,40 @@ const START: u64 = 1_780_000_000_123_456;
 const KEY: &[u8] = b"a counter of some rule";
 
 fn denials() -> Arc<DenialTable> {
-    DenialTable::new(LONG, Learns::All, Metrics::new())
+    DenialTable::new(LONG, Cacheable::All, Metrics::new())
 }
 
 fn check(limit: &Limit, hits: u32) -> Check<'_> {
     let hits = Hits::Charge(hits);
-    Check { key: CounterKey::of("d", KEY), limit, hits, role: Role::Enforce, recorded: &[], lease: None }
+    Check {
+        key: CounterKey::of("d", KEY),
+        limit,
+        hits,
+        role: Role::Enforce,
+        recorded: &[],
+        lease: None,
+        hold: None,
+    }
 }
 
 fn limits() -> impl Strategy<Value = Limit> {
-    let parts = proptest::collection::vec((1u32..6, prop_oneof![Just(1_000u64), Just(60_000), 1_000u64..9_000]), 1..4);
+    let parts = proptest::collection::vec(
+        (1u32..6, prop_oneof![Just(1_000u64), Just(60_000), 1_000u64..9_000]),
+        1..4,
+    );
     let charges = prop_oneof![Just(Charge::Admitted), Just(Charge::Blamed), Just(Charge::Always)];
     (parts, 0u8..5, 1u32..10, charges).prop_map(|(parts, kind, buckets, charge)| {
-        let windows = || parts.iter().map(|(amount, us)| Window::new(*amount, Micros::new(*us)).unwrap());
+        let windows =
+            || parts.iter().map(|(amount, us)| Window::new(*amount, Micros::new(*us)).unwrap());
         let first = || windows().next().unwrap();
         let algorithm = match kind {
             0 => Algorithm::FixedWindow(FixedWindow::new(vec![first()]).unwrap()),
             1 => Algorithm::FixedWindow(FixedWindow::new(windows().collect()).unwrap()),
             2 => {
                 let windows = windows().collect();
-                Algorithm::SlidingWindow(SlidingWindow::new(windows, buckets, Estimate::Strict).unwrap())
+                Algorithm::SlidingWindow(
+                    SlidingWindow::new(windows, buckets, Estimate::Strict).unwrap(),
+                )
             }
             3 => Algorithm::SlidingLog(SlidingLog::new(windows().collect()).unwrap()),
             _ => Algorithm::Gcra(Gcra::new(first(), Some(buckets), None).unwrap()),
@@ -106,7 +124,8 @@ fn run(limit: &Limit, steps: &[CacheStep]) -> Vec<Remembered> {
         match event {
             CacheEvent::Wanted(step) => {
                 let (_, hits, is_elsewhere, [there, _]) = step;
-                let found = denials.find(&check(limit, hits), instant(at)).filter(|_| !is_elsewhere);
+                let found =
+                    denials.find(&check(limit, hits), instant(at)).filter(|_| !is_elsewhere);
                 if let Some(found) = found {
                     remembered.push(compare(limit, &state[0], hits, now, found.report));
                 } else {
@@ -115,11 +134,18 @@ fn run(limit: &Limit, steps: &[CacheStep]) -> Vec<Remembered> {
             }
             CacheEvent::Asked { asked, step: (_, hits, is_elsewhere, [_, back]) } => {
                 let recorded = Recorded::default();
-                let charge =
-                    Question { limit, hits: Hits::Charge(hits), role: Role::Enforce, counter: Some(0), recorded };
+                let charge = Question {
+                    limit,
+                    hits: Hits::Charge(hits),
+                    role: Role::Enforce,
+                    counter: Some(0),
+                    recorded,
+                    hold: None,
+                };
                 let outcome = judge(&[charge], &mut state, Prior::Open, now).outcomes[0].unwrap();
                 if !is_elsewhere {
-                    events.insert((at + back, number), CacheEvent::Answered { asked, hits, outcome });
+                    events
+                        .insert((at + back, number), CacheEvent::Answered { asked, hits, outcome });
                 }
             }
             CacheEvent::Answered { asked, hits, outcome } => {
@@ -163,7 +189,9 @@ fn of_a_minute(amount: u32) -> Vec<Window> {
 #[test]
 fn denials_are_remembered_unless_denied_hits_make_the_wait_longer() {
     let fixed = || Algorithm::FixedWindow(FixedWindow::new(of_a_minute(2)).unwrap());
-    let several = || Algorithm::FixedWindow(FixedWindow::new([of_a_minute(2), of_a_minute(3)].concat()).unwrap());
+    let several = || {
+        Algorithm::FixedWindow(FixedWindow::new([of_a_minute(2), of_a_minute(3)].concat()).unwrap())
+    };
     let rate = || Algorithm::Gcra(Gcra::new(of_a_minute(2)[0].clone(), None, None).unwrap());
     // Two are admitted, the third is denied, and the rest is answered from the cache.
     let steps = [(10, 1, false, [1, 1]); 10];
@@ -182,24 +210,40 @@ fn denials_are_remembered_unless_denied_hits_make_the_wait_longer() {
 
 #[test]
 fn times_are_counted_from_the_answer_and_the_memory_from_the_question() {
-    let limit = single(Algorithm::Gcra(Gcra::new(of_a_minute(2)[0].clone(), None, None).unwrap()), Charge::Admitted);
+    let limit = single(
+        Algorithm::Gcra(Gcra::new(of_a_minute(2)[0].clone(), None, None).unwrap()),
+        Charge::Admitted,
+    );
     let denials = denials();
     let asked = Instant::now();
     let at = |us: u64| asked + Duration::from_micros(us);
     let [retry_after, reset_after] = [Some(Micros::new(500)), Some(Micros::new(900))];
-    let report = Report { remaining: 0, beyond: 0, window: 0, reset_after, retry_after, ban_window_ends_after: None };
-    let outcome = Outcome { allowed: false, report, by: JudgedBy::Store };
+    let report = Report {
+        remaining: 0,
+        beyond: 0,
+        window: 0,
+        reset_after,
+        retry_after,
+        ban_window_ends_after: None,
+    };
+    let outcome =
+        Outcome { allowed: false, report, by: JudgedBy::Store, hold: HoldEffect::Nothing };
     denials.learn(&check(&limit, 1), &outcome, asked, at(100));
     let told = |us| denials.find(&check(&limit, 1), at(us)).map(|found| found.report);
-    let times = |us| told(us).map(|report| [report.retry_after, report.reset_after].map(|time| time.map(Micros::get)));
+    let times = |us| {
+        told(us).map(|report| {
+            [report.retry_after, report.reset_after].map(|time| time.map(Micros::get))
+        })
+    };
     assert_eq!(times(100), Some([Some(500), Some(900)]));
     assert_eq!(times(499), Some([Some(101), Some(501)]));
     assert_eq!(times(500), None);
 }
 
 #[test]
-fn a_denial_says_nothing_of_the_counter_beside_the_others_of_its_domain() {
-    let limit = single(Algorithm::FixedWindow(FixedWindow::new(of_a_minute(2)).unwrap()), Charge::Always);
+fn a_cached_denial_is_not_of_the_counter_in_the_slot_of_its_domain() {
+    let limit =
+        single(Algorithm::FixedWindow(FixedWindow::new(of_a_minute(2)).unwrap()), Charge::Always);
     let denials = denials();
     let asked = Instant::now();
     let report = Report {
@@ -210,11 +254,47 @@ fn a_denial_says_nothing_of_the_counter_beside_the_others_of_its_domain() {
         retry_after: Some(Micros::from_secs(60)),
         ban_window_ends_after: None,
     };
-    let outcome = Outcome { allowed: false, report, by: JudgedBy::Store };
+    let outcome =
+        Outcome { allowed: false, report, by: JudgedBy::Store, hold: HoldEffect::Nothing };
     let apart = check(&limit, 1);
     let beside = Check { key: apart.key.in_one_slot(true), ..apart };
     for (denied, other) in [(apart, beside), (beside, apart)] {
         denials.learn(&denied, &outcome, asked, asked);
         assert!(denials.find(&denied, asked).is_some() && denials.find(&other, asked).is_none());
     }
+}
+
+#[test]
+fn an_operation_on_holds_reaches_the_store_beside_a_remembered_denial_and_forgets_none() {
+    let hold = Hold { ttl: Micros::from_secs(60), on_settle: OnSettle::Release };
+    let fixed = |amount| Algorithm::FixedWindow(FixedWindow::new(of_a_minute(amount)).unwrap());
+    let plain = single(fixed(1), Charge::Admitted);
+    let holding = single(fixed(10), Charge::Admitted).with_hold(hold);
+    let clock = Arc::new(ManualClock::default());
+    clock.set(Timestamp::from_micros(START));
+    let memory = MemoryStore::new(Bounds { max_bytes: 1 << 20, domain_max_bytes: 1 << 20 }, clock);
+    let cache = DenyCache::new(memory, denials());
+    let decide = |checks: &[Check<'_>]| {
+        let decided = cache.decide(checks, Prior::Open, Instant::now()).now_or_never().unwrap();
+        decided.into_iter().map(Result::unwrap).collect::<Vec<_>>()
+    };
+    let request = |action| HoldRequest { id: b"r", action, ttl: None };
+    let reserve = request(HoldAction::Reserve);
+    let commit = request(HoldAction::Commit(1));
+    let of = |hold, hits| Check {
+        key: CounterKey::of("d", b"another counter"),
+        hits,
+        hold: Some(hold),
+        ..check(&holding, 1)
+    };
+    decide(&[of(&reserve, Hits::Charge(4)), check(&plain, 1)]);
+    decide(&[check(&plain, 1)]);
+    let outcomes = decide(&[check(&plain, 1), of(&commit, Hits::Refund(0))]);
+    assert_eq!(outcomes[0].by, JudgedBy::Memory);
+    assert_eq!(outcomes[1].hold, HoldEffect::Committed { reserved: 4, cost: 1 });
+    // At the counter of the denial itself, too.
+    decide(&[Check { hits: Hits::Refund(0), ..check(&plain, 1) }]);
+    assert_eq!(decide(&[check(&plain, 1)])[0].by, JudgedBy::Memory);
+    let amount = single(fixed(1), Charge::Admitted).with_hold(hold);
+    assert_eq!(decide(&[check(&amount, 1)])[0].by, JudgedBy::Store);
 }

@@ -16,8 +16,8 @@ const CLOSED: u64 = u64::MAX;
 pub(super) struct Block {
     /// Receipt of the whole charge.
     receipt: Receipt,
-    asked: Instant,
-    answered: Instant,
+    sent: Instant,
+    received: Instant,
     end: Instant,
     ends_with_window: bool,
     /// The instant from which no window counts its hits; `None` if only the store knows.
@@ -33,18 +33,23 @@ impl Block {
     /// for which a window may count them from its end, on this process's monotonic clock. It does
     /// not have to agree with the store's clock on the time, only on the length of intervals. (It
     /// does not advance while the machine is suspended.)
-    pub(super) fn new(limit: &Limit, receipt: Receipt, under_way: Range<Instant>, ttl: Micros) -> Self {
+    pub(super) fn new(
+        limit: &Limit,
+        receipt: Receipt,
+        under_way: Range<Instant>,
+        ttl: Micros,
+    ) -> Self {
         // Hits charged to a grant are in no window.
         let windows = limit.windows_end_after(receipt.at).filter(|_| !receipt.of_grant);
-        let Range { start: asked, end: answered } = under_way;
+        let Range { start: sent, end: received } = under_way;
         let life = windows.map_or(ttl, |(first, _)| first.min(ttl));
         Self {
             receipt,
-            asked,
-            answered,
-            end: asked.checked_add(life.into()).unwrap_or(asked),
+            sent,
+            received,
+            end: sent.checked_add(life.into()).unwrap_or(sent),
             ends_with_window: windows.is_some_and(|(first, _)| first <= ttl),
-            gone: windows.and_then(|(_, last)| answered.checked_add(last.into())),
+            gone: windows.and_then(|(_, last)| received.checked_add(last.into())),
             left: AtomicU64::new(receipt.hits),
         }
     }
@@ -85,8 +90,8 @@ impl Block {
     }
 
     /// Returns the arrival time of the store's reply.
-    pub(super) fn answered(&self) -> Instant {
-        self.answered
+    pub(super) fn received(&self) -> Instant {
+        self.received
     }
 
     /// Returns the end of the block.
@@ -103,7 +108,7 @@ impl Block {
     /// or, unless its end is that of its window, of its lifetime.
     pub(super) fn is_running_out(&self, now: Instant) -> bool {
         let is_low = self.left(now) <= self.hits() / 4;
-        let quarter = self.end.saturating_duration_since(self.asked).div_f64(4.0);
+        let quarter = self.end.saturating_duration_since(self.sent).div_f64(4.0);
         is_low || (!self.ends_with_window && self.end.saturating_duration_since(now) <= quarter)
     }
 }
@@ -129,13 +134,16 @@ mod tests {
     /// Returns a block of 8 hits, charged `after` microseconds past the start of a minute, and the
     /// time of the request. The reply arrives 10 microseconds after the request.
     fn block_of(minutes: &[u64], after: u64, ttl_us: u64) -> (Block, Instant) {
-        let windows = minutes.iter().map(|count| Window::new(100, Micros::new(count * MINUTE)).unwrap()).collect();
+        let windows = minutes
+            .iter()
+            .map(|count| Window::new(100, Micros::new(count * MINUTE)).unwrap())
+            .collect();
         let algorithm = Algorithm::FixedWindow(FixedWindow::new(windows).unwrap());
         let limit = Limit::new(algorithm, Charge::Admitted, OnStoreError::Error).unwrap();
         let receipt = receipt(5 * MINUTE + after);
-        let asked = Instant::now();
-        let under_way = asked..asked + Duration::from_micros(10);
-        (Block::new(&limit, receipt, under_way, Micros::new(ttl_us)), asked)
+        let sent = Instant::now();
+        let under_way = sent..sent + Duration::from_micros(10);
+        (Block::new(&limit, receipt, under_way, Micros::new(ttl_us)), sent)
     }
 
     fn block(after: u64, ttl_us: u64) -> (Block, Instant) {
@@ -143,9 +151,9 @@ mod tests {
     }
 
     #[test]
-    fn it_gives_what_it_has_until_its_end() {
-        let (block, asked) = block(0, 100);
-        let at = |us| asked + Duration::from_micros(us);
+    fn a_block_gives_its_hits_until_its_end() {
+        let (block, sent) = block(0, 100);
+        let at = |us| sent + Duration::from_micros(us);
         assert!(block.take(5, at(0)));
         assert!(!block.take(4, at(0)));
         assert!(block.take(3, at(99)));
@@ -156,48 +164,60 @@ mod tests {
 
     #[test]
     fn it_ends_with_its_window_where_that_is_sooner() {
-        let (of_window, asked) = block(MINUTE - 100, 1_000);
-        assert_eq!((of_window.end() - asked, of_window.ends_with_window), (Duration::from_micros(100), true));
-        let (of_ttl, asked) = block(MINUTE - 1_000, 100);
-        assert_eq!((of_ttl.end() - asked, of_ttl.ends_with_window), (Duration::from_micros(100), false));
+        let (of_window, sent) = block(MINUTE - 100, 1_000);
+        assert_eq!(
+            (of_window.end() - sent, of_window.ends_with_window),
+            (Duration::from_micros(100), true)
+        );
+        let (of_ttl, sent) = block(MINUTE - 1_000, 100);
+        assert_eq!(
+            (of_ttl.end() - sent, of_ttl.ends_with_window),
+            (Duration::from_micros(100), false)
+        );
     }
 
     #[test]
     fn its_hits_are_gone_when_the_last_window_that_counts_them_has_surely_ended() {
         // Measured from the reply, since they may have been charged just before it.
-        for (minutes, last) in [([1].as_slice(), 110), (&[2, 1], 110), (&[7, 1, 3], 60_000_110), (&[1, 3], 110)] {
-            let (block, asked) = block_of(minutes, MINUTE - 100, 1_000);
-            assert_eq!(block.end() - asked, Duration::from_micros(100), "{minutes:?}");
-            let is_gone = |us| block.is_gone(asked + Duration::from_micros(us));
+        for (minutes, last) in
+            [([1].as_slice(), 110), (&[2, 1], 110), (&[7, 1, 3], 60_000_110), (&[1, 3], 110)]
+        {
+            let (block, sent) = block_of(minutes, MINUTE - 100, 1_000);
+            assert_eq!(block.end() - sent, Duration::from_micros(100), "{minutes:?}");
+            let is_gone = |us| block.is_gone(sent + Duration::from_micros(us));
             assert_eq!([is_gone(last - 1), is_gone(last)], [false, true], "{minutes:?}");
         }
         let limit = Gcra::new(Window::new(100, Micros::new(MINUTE)).unwrap(), None, None).unwrap();
-        let limit = Limit::new(Algorithm::Gcra(limit), Charge::Admitted, OnStoreError::Error).unwrap();
+        let limit =
+            Limit::new(Algorithm::Gcra(limit), Charge::Admitted, OnStoreError::Error).unwrap();
         let now = Instant::now();
         let block = Block::new(&limit, receipt(0), now..now, Micros::new(1));
         assert!(!block.is_gone(now + Duration::from_secs(3_600)), "that is for the store to say");
     }
 
     #[test]
-    fn what_is_left_is_told_once() {
-        let (block, asked) = block(0, 100);
-        assert!(block.take(5, asked));
+    fn remaining_hits_are_reported_once() {
+        let (block, sent) = block(0, 100);
+        assert!(block.take(5, sent));
         assert_eq!((block.close(), block.close()), (3, 0));
-        assert!(!block.take(1, asked));
+        assert!(!block.take(1, sent));
         assert!(!block.put_back(1));
         assert_eq!(block.receipt(3).hits, 3);
     }
 
     #[test]
     fn the_next_is_wanted_before_it_is_empty_or_over() {
-        let (few, asked) = block(0, 100);
-        assert!(!few.is_running_out(asked));
-        assert!(few.take(6, asked));
-        assert!(few.is_running_out(asked));
-        let (late, asked) = block(0, 100);
-        assert!(!late.is_running_out(asked + Duration::from_micros(74)));
-        assert!(late.is_running_out(asked + Duration::from_micros(75)));
-        let (last, asked) = block(MINUTE - 100, 1_000);
-        assert!(!last.is_running_out(asked + Duration::from_micros(99)), "after it comes another window");
+        let (few, sent) = block(0, 100);
+        assert!(!few.is_running_out(sent));
+        assert!(few.take(6, sent));
+        assert!(few.is_running_out(sent));
+        let (late, sent) = block(0, 100);
+        assert!(!late.is_running_out(sent + Duration::from_micros(74)));
+        assert!(late.is_running_out(sent + Duration::from_micros(75)));
+        let (last, sent) = block(MINUTE - 100, 1_000);
+        assert!(
+            !last.is_running_out(sent + Duration::from_micros(99)),
+            "after it comes another window"
+        );
     }
 }

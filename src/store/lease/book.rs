@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::block::Block;
 use crate::algorithm::Limit;
+use crate::algorithm::hold::HoldEffect;
 use crate::algorithm::judge::{Few, Hits, JudgedBy, Outcome};
 use crate::algorithm::lease::{BLOCKS, Lease};
 use crate::algorithm::quota::Report;
@@ -81,7 +82,9 @@ impl Book {
     /// Counts a charge, and takes it from a block if one has enough hits.
     pub(super) fn take(&mut self, check: &Check<'_>, lease: &Lease, now: Instant) -> LeaseLookup {
         let Hits::Charge(hits) = check.hits else { return LeaseLookup::default() };
-        let Some(place) = self.open(hash(check), lease.ttl, now) else { return LeaseLookup::default() };
+        let Some(place) = self.open(hash(check), lease.ttl, now) else {
+            return LeaseLookup::default();
+        };
         place.count(hits, lease.ttl, now);
         // Blocks that were charged under another limit, or for another key, do not apply.
         if place.held.as_ref().is_some_and(|held| !held.is_of(check)) {
@@ -116,11 +119,13 @@ impl Book {
         let hash = hash(&check.check());
         let check = check.check();
         let Some(place) = self.place(hash).filter(|place| place.hash == hash) else { return false };
-        let Some(held) = place.held.as_mut().filter(|held| held.is_of(&check)) else { return false };
+        let Some(held) = place.held.as_mut().filter(|held| held.is_of(&check)) else {
+            return false;
+        };
         held.is_asking = false;
         place.left = lent.map_or(0, |lent| lent.report.remaining);
         let Some(block) = block.filter(|_| held.blocks.len() < BLOCKS) else { return false };
-        held.report = lent.ok().map(|lent| (lent.report, block.answered()));
+        held.report = lent.ok().map(|lent| (lent.report, block.received()));
         held.blocks.push(Arc::clone(block));
         true
     }
@@ -156,7 +161,14 @@ impl Book {
 
 impl KeyDemand {
     fn new(hash: u64, now: Instant) -> Self {
-        Self { hash, since: now, now: WindowUse::default(), before: WindowUse::default(), left: 0, held: None }
+        Self {
+            hash,
+            since: now,
+            now: WindowUse::default(),
+            before: WindowUse::default(),
+            left: 0,
+            held: None,
+        }
     }
 
     /// Starts a new count if the current one has lasted a TTL.
@@ -164,7 +176,8 @@ impl KeyDemand {
         let ttl = Duration::from(ttl);
         let passed = now.saturating_duration_since(self.since);
         if passed >= ttl {
-            self.before = if passed < ttl.saturating_mul(2) { self.now } else { WindowUse::default() };
+            self.before =
+                if passed < ttl.saturating_mul(2) { self.now } else { WindowUse::default() };
             (self.now, self.since) = (WindowUse::default(), now);
         }
     }
@@ -180,13 +193,23 @@ impl KeyDemand {
         let held = self.held.as_mut()?;
         held.blocks.retain(|block| block.left(now) > 0);
         let block = Arc::clone(held.blocks.iter().find(|block| block.take(hits, now))?);
-        let unused = held.blocks.iter().map(|block| block.left(now)).fold(left, u64::saturating_add);
+        let unused =
+            held.blocks.iter().map(|block| block.left(now)).fold(left, u64::saturating_add);
         let (report, answered) = held.report?;
-        let passed =
-            Micros::new(u64::try_from(now.saturating_duration_since(answered).as_micros()).unwrap_or(u64::MAX));
+        let passed = Micros::new(
+            u64::try_from(now.saturating_duration_since(answered).as_micros()).unwrap_or(u64::MAX),
+        );
         let reset_after = report.reset_after.map(|reset| reset - passed);
         let report = Report { remaining: unused, reset_after, retry_after: None, ..report };
-        Some(TakenHits { block, outcome: Outcome { allowed: true, report, by: JudgedBy::Block } })
+        Some(TakenHits {
+            block,
+            outcome: Outcome {
+                allowed: true,
+                report,
+                by: JudgedBy::Block,
+                hold: HoldEffect::Nothing,
+            },
+        })
     }
 
     /// Returns the size of the block to lease if the current one is running out: the hits of a TTL.
@@ -217,7 +240,9 @@ impl HeldBlocks {
     }
 
     fn is_of(&self, check: &Check<'_>) -> bool {
-        self.key == check.key && self.limit.algorithm() == check.limit.algorithm() && self.recorded == check.recorded
+        self.key == check.key
+            && self.limit.algorithm() == check.limit.algorithm()
+            && self.recorded == check.recorded
     }
 
     fn is_live(&self, now: Instant) -> bool {

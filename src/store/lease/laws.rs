@@ -33,7 +33,12 @@ fn steps() -> impl Strategy<Value = Vec<LeaseStep>> {
     );
     let hits = (prop_oneof![8 => Just(1u32), 1 => 1u32..6], prop::bool::weighted(0.02));
     let step = (wait, 0usize..3, hits, rest).prop_map(
-        |(wait, replica, (hits, is_other_amount), (denied_after, delays, given_back_after, step_back))| LeaseStep {
+        |(
+            wait,
+            replica,
+            (hits, is_other_amount),
+            (denied_after, delays, given_back_after, step_back),
+        )| LeaseStep {
             wait,
             replica,
             hits,
@@ -68,7 +73,9 @@ fn rolling() -> impl Strategy<Value = Limit> {
     prop_oneof![
         (parts(), 1u32..20).prop_map(|((amount, period), buckets)| {
             let windows = vec![window(amount, period)];
-            limit(Algorithm::SlidingWindow(SlidingWindow::new(windows, buckets, Estimate::Strict).unwrap()))
+            limit(Algorithm::SlidingWindow(
+                SlidingWindow::new(windows, buckets, Estimate::Strict).unwrap(),
+            ))
         }),
         parts().prop_map(|(amount, period)| {
             limit(Algorithm::SlidingLog(SlidingLog::new(vec![window(amount, period)]).unwrap()))
@@ -89,7 +96,9 @@ fn counting() -> impl Strategy<Value = [Limit; 2]> {
             limit(match kind {
                 0 => Algorithm::FixedWindow(FixedWindow::new(windows).unwrap()),
                 1 => Algorithm::SlidingLog(SlidingLog::new(windows).unwrap()),
-                _ => Algorithm::SlidingWindow(SlidingWindow::new(windows, buckets, Estimate::Strict).unwrap()),
+                _ => Algorithm::SlidingWindow(
+                    SlidingWindow::new(windows, buckets, Estimate::Strict).unwrap(),
+                ),
             })
         };
         [of(|window| window.0), of(|window| window.1)]
@@ -106,7 +115,7 @@ fn is_live(limit: &Limit, window: usize, charged: Timestamp, now: Timestamp) -> 
             charged.index(width) + u64::from(sliding.buckets()) >= now.index(width)
         }
         Algorithm::SlidingLog(_) => charged + period > now,
-        Algorithm::Gcra(_) => unreachable!("a backlog has no windows"),
+        Algorithm::Gcra(_) | Algorithm::Concurrency(_) => unreachable!("neither has windows"),
     }
 }
 
@@ -184,9 +193,11 @@ const PLAIN: LeaseStep = LeaseStep {
 
 #[test]
 fn these_worlds_do_take_blocks() {
-    let limit = limit(Algorithm::FixedWindow(FixedWindow::new(vec![window(400, 500 * MS)]).unwrap()));
+    let limit =
+        limit(Algorithm::FixedWindow(FixedWindow::new(vec![window(400, 500 * MS)]).unwrap()));
     let step = LeaseStep { wait: 100, delays: (50, 50), ..PLAIN };
-    let world = World::run([&limit; 2], Lease { hits: 20, ttl: Micros::new(20 * MS) }, &vec![step; 300]);
+    let world =
+        World::run([&limit; 2], Lease { hits: 20, ttl: Micros::new(20 * MS) }, &vec![step; 300]);
     assert!(world.of_blocks > 200, "{} of 300 by {} blocks", world.of_blocks, world.blocks.len());
 }
 
@@ -205,9 +216,19 @@ fn the_bounds_of_a_rolling_limit_are_reached_and_not_passed() {
         (0..8).for_each(|_| ask(&mut world, 0, &PLAIN));
         (0..5).for_each(|_| ask(&mut world, used_at, &PLAIN));
         // All charges from the beginning have left the period.
-        [40, 40, 15, 5].into_iter().for_each(|hits| ask(&mut world, period, &LeaseStep { hits, replica: 1, ..PLAIN }));
-        (world.taken(used_at, period), world.taken(used_at, period - ttl + 1), world.outstanding(used_at))
+        [40, 40, 15, 5]
+            .into_iter()
+            .for_each(|hits| ask(&mut world, period, &LeaseStep { hits, replica: 1, ..PLAIN }));
+        (
+            world.taken(used_at, period),
+            world.taken(used_at, period - ttl + 1),
+            world.outstanding(used_at),
+        )
     };
     assert_eq!(run(ttl - 1), (105, 5, 5));
-    assert_eq!(run(ttl), (100, 100, 0), "the block has ended: these five have asked for themselves");
+    assert_eq!(
+        run(ttl),
+        (100, 100, 0),
+        "the block has ended: these five have asked for themselves"
+    );
 }

@@ -50,6 +50,7 @@ use tokio_util::sync::CancellationToken;
 use self::block::Block;
 use self::book::{Book, TakenHits};
 use super::background::{Background, until_sent};
+use super::clock::instant;
 use super::duplicates::are_alone;
 use super::owned::OwnedCheck;
 use super::{Check, Lender, Outcomes, Store, StoreError};
@@ -61,7 +62,7 @@ use crate::algorithm::verdict::{Overall, Prior, Role, combine};
 use crate::telemetry::metrics::Metrics;
 
 /// Timeout of background store calls.
-const PATIENCE: Duration = Duration::from_secs(2);
+const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A store that leases blocks of hits instead of calling another store for each request.
 pub struct Leases<S> {
@@ -81,7 +82,12 @@ struct LeaseTable<S> {
 impl<S: Lender> Leases<S> {
     /// Creates a layer that leases hits from `store` for limits with a lease.
     pub fn new(store: S, metrics: Arc<Metrics>) -> Self {
-        let table = LeaseTable { store, book: Mutex::default(), closing: CancellationToken::new(), metrics };
+        let table = LeaseTable {
+            store,
+            book: Mutex::default(),
+            closing: CancellationToken::new(),
+            metrics,
+        };
         Self { table: Arc::new(table), under_way: Background::default() }
     }
 
@@ -102,7 +108,8 @@ impl<S: Lender> Leases<S> {
         let found = self.table.book.lock().take(check, lease, now);
         if let Some(hits) = found.wanted {
             let limit = check.limit.charged(Charge::Admitted);
-            let check = Check { limit: &limit, hits: Hits::Charge(hits), role: Role::Enforce, ..*check };
+            let check =
+                Check { limit: &limit, hits: Hits::Charge(hits), role: Role::Enforce, ..*check };
             let wanted = Arc::new(OwnedCheck::of(&check));
             let work = Arc::clone(&self.table).hold(Arc::clone(&wanted), lease.ttl);
             if self.table.closing.is_cancelled() || !self.under_way.spawn(work) {
@@ -124,7 +131,9 @@ impl<S: Lender> Leases<S> {
             let table = Arc::clone(&self.table);
             let block = Arc::clone(&taken.block);
             let owned = OwnedCheck::of(check);
-            let begun = self.under_way.spawn(async move { table.give_back(&owned, &block, hits.into()).await });
+            let begun = self
+                .under_way
+                .spawn(async move { table.give_back(&owned, &block, hits.into()).await });
             if !begun {
                 self.table.metrics.leases.lost.inc_by(hits.into());
             }
@@ -133,7 +142,9 @@ impl<S: Lender> Leases<S> {
 
     /// Records the store's outcomes of checks that no block answered.
     fn learn(&self, checks: &[Check<'_>], outcomes: &Outcomes) {
-        for (check, outcome) in checks.iter().zip(outcomes).filter(|(check, _)| check.lease.is_some()) {
+        for (check, outcome) in
+            checks.iter().zip(outcomes).filter(|(check, _)| check.lease.is_some())
+        {
             self.table.book.lock().learn(check, outcome.as_ref());
         }
     }
@@ -142,10 +153,11 @@ impl<S: Lender> Leases<S> {
 impl<S: Lender> LeaseTable<S> {
     /// Leases a block, holds it to its end, and returns the unused hits.
     async fn hold(self: Arc<Self>, wanted: Arc<OwnedCheck>, ttl: Micros) {
-        let asked = Instant::now();
-        let lent = self.store.lend(&wanted.check(), within(PATIENCE)).await;
+        let sent = instant();
+        let lent = self.store.lend(&wanted.check(), within(STORE_TIMEOUT)).await;
         let receipt = lent.as_ref().ok().and_then(|lent| lent.receipt);
-        let block = receipt.map(|receipt| Arc::new(Block::new(&wanted.limit, receipt, asked..Instant::now(), ttl)));
+        let block = receipt
+            .map(|receipt| Arc::new(Block::new(&wanted.limit, receipt, sent..instant(), ttl)));
         let is_held = self.book.lock().answered(&wanted, lent.as_ref(), block.as_ref());
         if let Err(StoreError::Late | StoreError::Lost) = &lent
             && let Hits::Charge(hits) = wanted.hits
@@ -158,6 +170,7 @@ impl<S: Lender> LeaseTable<S> {
         self.metrics.leases.outstanding.inc_by(hits);
         if is_held {
             tokio::select! {
+                biased;
                 () = tokio::time::sleep_until(block.end().into()) => {}
                 () = self.closing.cancelled() => {}
             }
@@ -171,12 +184,12 @@ impl<S: Lender> LeaseTable<S> {
 
     /// Returns hits of a block to their counter, unless their windows have ended.
     async fn give_back(&self, check: &OwnedCheck, block: &Block, hits: u64) {
-        if hits == 0 || block.is_gone(Instant::now()) {
+        if hits == 0 || block.is_gone(instant()) {
             return;
         }
         let check = check.check();
         let receipt = block.receipt(hits);
-        let deadline = within(PATIENCE);
+        let deadline = within(STORE_TIMEOUT);
         if until_sent(deadline, || self.store.take_back(&check, receipt, deadline)).await.is_err() {
             self.metrics.leases.lost.inc_by(hits);
         }
@@ -184,7 +197,12 @@ impl<S: Lender> LeaseTable<S> {
 }
 
 impl<S: Lender> Store for Leases<S> {
-    fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> impl Future<Output = Outcomes> + Send {
+    fn decide(
+        &self,
+        checks: &[Check<'_>],
+        prior: Prior,
+        deadline: Instant,
+    ) -> impl Future<Output = Outcomes> + Send {
         let is_leased = checks.iter().any(|check| check.lease.is_some());
         async move {
             if is_leased {
@@ -206,7 +224,12 @@ impl<S: Lender> Store for Leases<S> {
     }
 
     /// Amends the counter only. Blocks that are held are still used to their ends.
-    async fn amend(&self, check: &Check<'_>, amendment: Amendment, deadline: Instant) -> Result<Amended, StoreError> {
+    async fn amend(
+        &self,
+        check: &Check<'_>,
+        amendment: Amendment,
+        deadline: Instant,
+    ) -> Result<Amended, StoreError> {
         self.table.store.amend(check, amendment, deadline).await
     }
 }
@@ -222,7 +245,7 @@ struct TakenOfBlocks<'a, S: Lender> {
 impl<'a, S: Lender> TakenOfBlocks<'a, S> {
     /// Takes the hits of each check from its block, if that has enough.
     fn take(leases: &'a Leases<S>, checks: &'a [Check<'a>]) -> Self {
-        let now = Instant::now();
+        let now = instant();
         let taken = checks.iter().zip(are_alone(checks));
         let taken = taken.map(|(check, is_alone)| leases.take(check, is_alone, now)).collect();
         Self { leases, checks, taken }
@@ -240,7 +263,10 @@ impl<'a, S: Lender> TakenOfBlocks<'a, S> {
     /// Returns the outcomes of all checks, given the store's outcomes of the rest.
     fn finish(mut self, prior: Prior, rest: &[Check<'_>], answers: Outcomes) -> Outcomes {
         // Hits from blocks are allowed, and enforced or in shadow mode: only the rest decides.
-        let verdicts = rest.iter().zip(&answers).map(|(check, answer)| (check.role, check.verdict(answer.as_ref())));
+        let verdicts = rest
+            .iter()
+            .zip(&answers)
+            .map(|(check, answer)| (check.role, check.verdict(answer.as_ref())));
         if combine(prior, verdicts) != Overall::Admitted {
             self.put_back();
         }
@@ -253,7 +279,11 @@ impl<'a, S: Lender> TakenOfBlocks<'a, S> {
     }
 
     fn put_back(&mut self) {
-        let taken = self.checks.iter().zip(&mut self.taken).filter_map(|(check, taken)| Some((check, taken.as_mut()?)));
+        let taken = self
+            .checks
+            .iter()
+            .zip(&mut self.taken)
+            .filter_map(|(check, taken)| Some((check, taken.as_mut()?)));
         taken.for_each(|(check, taken)| self.leases.put_back(check, taken));
     }
 }
@@ -274,6 +304,6 @@ fn may_lease(check: &Check<'_>, is_alone: bool) -> bool {
 
 /// Returns the instant `time` from now.
 fn within(time: Duration) -> Instant {
-    let now = Instant::now();
+    let now = instant();
     now.checked_add(time).unwrap_or(now)
 }

@@ -1,7 +1,10 @@
 #![allow(clippy::arithmetic_side_effects, reason = "an overflow here is a test that fails")]
 
+mod amended;
+
 use super::*;
 use crate::algorithm::fixed_window::FixedWindow;
+use crate::algorithm::hold::HoldEffect;
 use crate::algorithm::judge::{JudgedBy, Outcome};
 use crate::algorithm::lease::Lease;
 use crate::algorithm::quota::{Report, Window};
@@ -38,12 +41,19 @@ struct CheckInput<'a> {
 }
 
 fn memory() -> SharedMemory {
-    Arc::new(MemoryStore::new(Bounds { max_bytes: 1 << 26, domain_max_bytes: 1 << 26 }, SystemClock))
+    Arc::new(MemoryStore::new(
+        Bounds { max_bytes: 1 << 26, domain_max_bytes: 1 << 26 },
+        SystemClock,
+    ))
 }
 
 fn replica(store: &SharedMemory) -> ReplicaFixture {
     let metrics = Metrics::new();
-    ReplicaFixture { leases: Leases::new(Arc::clone(store), Arc::clone(&metrics)), store: Arc::clone(store), metrics }
+    ReplicaFixture {
+        leases: Leases::new(Arc::clone(store), Arc::clone(&metrics)),
+        store: Arc::clone(store),
+        metrics,
+    }
 }
 
 fn bench() -> ReplicaFixture {
@@ -53,14 +63,23 @@ fn bench() -> ReplicaFixture {
 /// Creates a limit with a period of a year, so that nothing expires during a test.
 fn yearly(amount: u32, charge: Charge) -> Limit {
     let windows = vec![Window::new(amount, Micros::from_secs(365 * 86_400)).unwrap()];
-    let algorithm = Algorithm::SlidingWindow(SlidingWindow::new(windows, 60, Estimate::Strict).unwrap());
+    let algorithm =
+        Algorithm::SlidingWindow(SlidingWindow::new(windows, 60, Estimate::Strict).unwrap());
     Limit::new(algorithm, charge, OnStoreError::Error).unwrap()
 }
 
 /// Creates a charge of one hit.
 fn hit<'a>(key: &'a str, limit: &'a Limit) -> CheckInput<'a> {
     let lease = Some(Lease { hits: 100, ttl: LONG });
-    CheckInput { key, in_one_slot: false, limit, hits: Hits::Charge(1), role: Role::Enforce, recorded: vec![], lease }
+    CheckInput {
+        key,
+        in_one_slot: false,
+        limit,
+        hits: Hits::Charge(1),
+        role: Role::Enforce,
+        recorded: vec![],
+        lease,
+    }
 }
 
 impl ReplicaFixture {
@@ -79,12 +98,13 @@ impl ReplicaFixture {
         };
         let bytes: Vec<Vec<u8>> = asked.iter().map(of_key).collect();
         let check = |(ask, bytes)| {
-            let CheckInput { in_one_slot, limit, hits, role, ref recorded, lease, .. } = *(ask as &'_ CheckInput<'_>);
+            let CheckInput { in_one_slot, limit, hits, role, ref recorded, lease, .. } =
+                *(ask as &'_ CheckInput<'_>);
             let key = CounterKey::of("d", bytes as &Vec<u8>).in_one_slot(in_one_slot);
-            Check { key, limit, hits, role, recorded, lease }
+            Check { key, limit, hits, role, recorded, lease, hold: None }
         };
         let checks: Vec<Check<'_>> = asked.iter().zip(&bytes).map(check).collect();
-        let outcomes = self.leases.decide(&checks, Prior::Open, within(PATIENCE)).await;
+        let outcomes = self.leases.decide(&checks, Prior::Open, within(STORE_TIMEOUT)).await;
         tokio::task::yield_now().await;
         outcomes.to_vec()
     }
@@ -110,8 +130,16 @@ impl ReplicaFixture {
         keys.push(key.as_bytes());
         let range = keys.finish(&Identity::of([b"rule".as_slice()]), None);
         let key = keys.key("d", &range);
-        let check = Check { key, limit, hits: Hits::Peek(0), role: Role::Enforce, recorded: &[], lease: None };
-        self.leases.amend(&check, amendment, within(PATIENCE)).await.unwrap()
+        let check = Check {
+            key,
+            limit,
+            hits: Hits::Peek(0),
+            role: Role::Enforce,
+            recorded: &[],
+            lease: None,
+            hold: None,
+        };
+        self.leases.amend(&check, amendment, within(STORE_TIMEOUT)).await.unwrap()
     }
 
     fn blocks(&self) -> u64 {
@@ -124,7 +152,7 @@ impl ReplicaFixture {
 }
 
 #[tokio::test]
-async fn a_hot_key_is_answered_of_blocks_and_what_is_not_used_goes_back() {
+async fn a_hot_key_is_answered_from_blocks_and_unused_hits_are_returned() {
     let bench = bench();
     let limit = yearly(10_000, Charge::Admitted);
     let mut by_block = 0;
@@ -140,11 +168,15 @@ async fn a_hot_key_is_answered_of_blocks_and_what_is_not_used_goes_back() {
     assert_eq!(bench.left("a", &limit).await, 9_000);
     assert_eq!((bench.outstanding(), bench.metrics.leases.used.get()), (0, by_block));
     assert_eq!(bench.metrics.leases.lost.get(), 0);
-    assert_eq!(bench.ask(&[hit("a", &limit)]).await[0].by, JudgedBy::Store, "no more blocks after the end");
+    assert_eq!(
+        bench.ask(&[hit("a", &limit)]).await[0].by,
+        JudgedBy::Store,
+        "no more blocks after the end"
+    );
 }
 
 #[tokio::test]
-async fn keys_that_are_rarely_asked_for_have_no_blocks() {
+async fn cold_keys_have_no_blocks() {
     let bench = bench();
     let limit = yearly(10_000, Charge::Admitted);
     for _ in 0..7 {
@@ -173,7 +205,7 @@ async fn a_hot_key_keeps_its_place_among_many_that_come_once() {
 }
 
 #[tokio::test]
-async fn all_that_a_limit_has_is_admitted_before_the_first_denial_whatever_replicas_there_are() {
+async fn the_whole_limit_is_admitted_before_the_first_denial_by_any_replica() {
     for amount in [100, 1_000, 5_000] {
         let store = memory();
         let limit = yearly(amount, Charge::Admitted);
@@ -244,14 +276,15 @@ async fn a_store_that_fails_for_another_descriptor_gives_the_hit_back_too() {
     let fixed = Algorithm::FixedWindow(FixedWindow::new(vec![window]).unwrap());
     let fixed = Limit::new(fixed, Charge::Admitted, OnStoreError::Error).unwrap();
     bench.ask(&[CheckInput { lease: None, ..hit("b", &limit) }]).await;
-    let outcomes = bench.try_ask(&[hit("a", &limit), CheckInput { lease: None, ..hit("b", &fixed) }]).await;
+    let outcomes =
+        bench.try_ask(&[hit("a", &limit), CheckInput { lease: None, ..hit("b", &fixed) }]).await;
     assert!(outcomes[0].is_ok() && outcomes[1].is_err());
     bench.leases.settled().await;
     assert_eq!(bench.left("a", &limit).await, 992);
 }
 
 #[tokio::test]
-async fn peeks_refunds_votes_and_counters_asked_for_twice_are_the_stores() {
+async fn peeks_refunds_votes_and_duplicate_counters_go_to_the_store() {
     let bench = bench();
     let limit = yearly(1_000, Charge::Admitted);
     let one = hit("a", &limit);
@@ -296,10 +329,11 @@ async fn a_block_is_of_no_counter_beside_the_others_of_its_domain_but_its_own() 
 }
 
 #[tokio::test]
-async fn a_block_is_for_those_whom_it_is_recorded_for() {
+async fn a_block_serves_only_the_callers_it_is_recorded_for() {
     let bench = bench();
     let limit = yearly(1_000, Charge::Admitted);
-    let of = |name: &str| CheckInput { recorded: vec![name.as_bytes().to_vec()], ..hit("a", &limit) };
+    let of =
+        |name: &str| CheckInput { recorded: vec![name.as_bytes().to_vec()], ..hit("a", &limit) };
     bench.heat(&of("user=ann")).await;
     assert_eq!(bench.ask(&[of("user=bob")]).await[0].by, JudgedBy::Store);
     assert_eq!(bench.ask(&[of("user=ann")]).await[0].by, JudgedBy::Block);
@@ -309,11 +343,18 @@ async fn a_block_is_for_those_whom_it_is_recorded_for() {
 fn the_time_to_the_end_is_counted_from_the_answer() {
     let mut book = Book::default();
     let limit = yearly(1_000, Charge::Admitted);
-    let asked = Instant::now();
+    let sent = Instant::now();
     let lease = Lease { hits: 100, ttl: LONG };
     let key = CounterKey::of("d", b"a counter of some rule");
-    let check =
-        Check { key, limit: &limit, hits: Hits::Charge(1), role: Role::Enforce, recorded: &[], lease: Some(lease) };
+    let check = Check {
+        key,
+        limit: &limit,
+        hits: Hits::Charge(1),
+        role: Role::Enforce,
+        recorded: &[],
+        lease: Some(lease),
+        hold: None,
+    };
     let report = Report {
         remaining: 900,
         beyond: 0,
@@ -323,57 +364,35 @@ fn the_time_to_the_end_is_counted_from_the_answer() {
         ban_window_ends_after: None,
     };
     let mut ask = || {
-        let wanted = book.take(&check, &lease, asked).wanted;
-        book.learn(&check, Ok(&Outcome { allowed: true, report, by: JudgedBy::Store }));
+        let wanted = book.take(&check, &lease, sent).wanted;
+        book.learn(
+            &check,
+            Ok(&Outcome { allowed: true, report, by: JudgedBy::Store, hold: HoldEffect::Nothing }),
+        );
         wanted
     };
     let wanted = (0..8).find_map(|_| ask());
     assert_eq!(wanted, Some(8));
     let receipt = Receipt { at: Timestamp::EPOCH, hits: 8, of_grant: false };
-    let at = |us| asked + Duration::from_micros(us);
-    let block = Arc::new(Block::new(&limit, receipt, asked..at(100), LONG));
-    assert!(book.answered(&OwnedCheck::of(&check), Ok(&Lent { report, receipt: Some(receipt) }), Some(&block)));
+    let at = |us| sent + Duration::from_micros(us);
+    let block = Arc::new(Block::new(&limit, receipt, sent..at(100), LONG));
+    assert!(book.answered(
+        &OwnedCheck::of(&check),
+        Ok(&Lent { report, receipt: Some(receipt) }),
+        Some(&block)
+    ));
     let taken = book.take(&check, &lease, at(150)).taken.unwrap();
     assert_eq!(taken.outcome.report.reset_after, Some(Micros::new(950)));
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_lend_is_asked_once_a_request_as_ever() {
-    let full = Arc::new(MemoryStore::new(Bounds { max_bytes: 0, domain_max_bytes: 0 }, SystemClock));
+async fn a_store_that_cannot_lend_gets_one_call_per_request() {
+    let full =
+        Arc::new(MemoryStore::new(Bounds { max_bytes: 0, domain_max_bytes: 0 }, SystemClock));
     let bench = replica(&full);
     let limit = yearly(1_000, Charge::Admitted);
     for _ in 0..20 {
         assert_eq!(bench.try_ask(&[hit("a", &limit)]).await, [Err(StoreError::NoRoom)]);
     }
     assert_eq!(bench.blocks(), 0);
-}
-
-#[tokio::test]
-async fn hits_of_blocks_from_before_a_reset_do_not_go_back_into_what_came_after() {
-    let bench = bench();
-    let limit = yearly(1_000, Charge::Admitted);
-    bench.heat(&hit("a", &limit)).await;
-    bench.amend("a", &limit, Amendment::Reset).await;
-    let other = replica(&bench.store);
-    for _ in 0..200 {
-        other.ask(&[CheckInput { lease: None, ..hit("a", &limit) }]).await;
-    }
-    bench.leases.settled().await;
-    assert!(bench.metrics.leases.unused.get() > 0);
-    assert_eq!(bench.left("a", &limit).await, 800);
-}
-
-#[tokio::test]
-async fn blocks_that_a_grant_paid_go_back_to_it() {
-    let bench = bench();
-    let limit = yearly(10, Charge::Admitted);
-    for _ in 0..10 {
-        bench.ask(&[CheckInput { lease: None, ..hit("a", &limit) }]).await;
-    }
-    bench.amend("a", &limit, Amendment::Grant { hits: 1_000, length: LONG }).await;
-    bench.heat(&hit("a", &limit)).await;
-    bench.leases.settled().await;
-    let amended = bench.amend("a", &limit, Amendment::Look).await;
-    assert_eq!(amended.after.grant.map(|grant| grant.left), Some(1_000 - 8));
-    assert_eq!(amended.after.windows[0].used, 10);
 }

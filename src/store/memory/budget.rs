@@ -23,7 +23,11 @@ pub(super) struct MemoryAccount {
 
 impl MemoryBudget {
     pub(super) fn new(max: usize, domain_max: usize) -> Self {
-        Self { total: MemoryAccount::new(max), domain_max: domain_max.min(max), domains: Mutex::default() }
+        Self {
+            total: MemoryAccount::new(max),
+            domain_max: domain_max.min(max),
+            domains: Mutex::default(),
+        }
     }
 
     /// Returns the account of a domain. Shards cache it, so this is called once per shard and

@@ -19,7 +19,12 @@ impl<C: Clock> Lender for MemoryStore<C> {
         lent.map(|(lent, _)| lent)
     }
 
-    async fn take_back(&self, check: &Check<'_>, receipt: Receipt, _: Instant) -> Result<(), StoreError> {
+    async fn take_back(
+        &self,
+        check: &Check<'_>,
+        receipt: Receipt,
+        _: Instant,
+    ) -> Result<(), StoreError> {
         let checks = [Check { hits: Hits::Peek(0), ..*check }];
         let mut work = self.begin(&checks);
         work.ask(&checks, 0);

@@ -20,6 +20,8 @@ use super::clock::{Clock, SystemClock};
 use super::duplicates::firsts;
 use super::{Check, Outcomes, Store, StoreError};
 use crate::algorithm::amend::{Amended, Amendment};
+use crate::algorithm::concurrency::Slot;
+use crate::algorithm::hold::HoldRequest;
 use crate::algorithm::judge::{Few, Hits, Question, judge};
 use crate::algorithm::tallies::{EntryTally, Recorded, ranked};
 use crate::algorithm::time::Timestamp;
@@ -118,24 +120,43 @@ impl<C: Clock> MemoryStore<C> {
     /// or records nothing.
     pub fn tallies(&self, key: &CounterKey<'_>) -> Vec<EntryTally> {
         let shard = self.shards.get(usize::from(shard_of(key))).map(Mutex::lock);
-        let tallies = shard.and_then(|shard| Some(shard.state(shard.find(key)?)?.tallies().to_vec()));
+        let tallies =
+            shard.and_then(|shard| Some(shard.state(shard.find(key)?)?.tallies().to_vec()));
         ranked(tallies.unwrap_or_default())
+    }
+
+    /// Returns the open holds of a counter, oldest first; empty if the counter does not exist.
+    pub fn open_holds(&self, key: &CounterKey<'_>) -> Vec<Slot> {
+        let now = self.clock.now();
+        let shard = self.shards.get(usize::from(shard_of(key))).map(Mutex::lock);
+        let holds = shard.and_then(|shard| {
+            let state = shard.state(shard.find(key)?)?;
+            Some(state.open_holds(now.max(state.last())))
+        });
+        let mut holds = holds.unwrap_or_default();
+        holds.sort_by_key(|hold| hold.taken_at);
+        holds
     }
 
     /// Locks the shards of the checks and reads the clock.
     fn begin<'a>(&self, checks: &[Check<'a>]) -> LockedRequest<'a, '_> {
-        let mut wanted: Few<u8> =
-            checks.iter().filter(|check| !check.limit.is_ban()).map(|check| shard_of(&check.key)).collect();
+        let mut wanted: Few<u8> = checks
+            .iter()
+            .filter(|check| !check.is_ban())
+            .map(|check| shard_of(&check.key))
+            .collect();
         wanted.sort_unstable();
         wanted.dedup();
         // Always in ascending order, to prevent deadlocks.
-        let guards = wanted.iter().filter_map(|number| Some((*number, self.shards.get(usize::from(*number))?.lock())));
+        let guards = wanted
+            .iter()
+            .filter_map(|number| Some((*number, self.shards.get(usize::from(*number))?.lock())));
         LockedRequest {
             budget: &self.budget,
             guards: guards.collect(),
             now: self.clock.now(),
             questions: Few::new(),
-            firsts: firsts(checks.iter().map(|check| (!check.limit.is_ban()).then_some(&check.key))),
+            firsts: firsts(checks.iter().map(|check| (!check.is_ban()).then_some(&check.key))),
             counters: Few::new(),
             states: Few::new(),
         }
@@ -159,11 +180,21 @@ impl<C: Clock> MemoryStore<C> {
 }
 
 impl<C: Clock> Store for MemoryStore<C> {
-    fn decide(&self, checks: &[Check<'_>], prior: Prior, _: Instant) -> impl Future<Output = Outcomes> + Send {
+    fn decide(
+        &self,
+        checks: &[Check<'_>],
+        prior: Prior,
+        _: Instant,
+    ) -> impl Future<Output = Outcomes> + Send {
         async move { self.decide_now(checks, prior) }
     }
 
-    async fn amend(&self, check: &Check<'_>, amendment: Amendment, _: Instant) -> Result<Amended, StoreError> {
+    async fn amend(
+        &self,
+        check: &Check<'_>,
+        amendment: Amendment,
+        _: Instant,
+    ) -> Result<Amended, StoreError> {
         self.amend_now(check, amendment)
     }
 }
@@ -173,27 +204,37 @@ impl<'a> LockedRequest<'a, '_> {
     fn ask(&mut self, checks: &[Check<'a>], number: usize) {
         let Some(check) = checks.get(number) else { return };
         let first = self.firsts.get(number).filter(|first| **first != number);
-        let place = first.and_then(|first| self.counters.binary_search_by_key(first, |counter| counter.first).ok());
+        let place = first.and_then(|first| {
+            self.counters.binary_search_by_key(first, |counter| counter.first).ok()
+        });
         let counter = place.or_else(|| self.open(check, number));
         let counter = counter.filter(|counter| self.has_room(check, *counter, &[]));
         // The charge may fit even if its tallies do not.
-        let may_grow =
-            !check.recorded.is_empty() && counter.is_some_and(|counter| self.has_room(check, counter, check.recorded));
+        let may_grow = !check.recorded.is_empty()
+            && counter.is_some_and(|counter| self.has_room(check, counter, check.recorded));
         let recorded = Recorded { entries: check.recorded, may_grow };
-        self.questions.push(Question { limit: check.limit, hits: check.hits, role: check.role, counter, recorded });
+        self.questions.push(Question {
+            limit: check.limit,
+            hits: check.hits,
+            role: check.role,
+            counter,
+            recorded,
+            hold: check.hold.copied(),
+        });
     }
 
     /// Finds the check's counter or prepares a new one, and takes its state to work on.
     fn open(&mut self, check: &Check<'a>, number: usize) -> Option<usize> {
         let mut counter = CounterSlot { first: number, shard: 0, slot: None, reserved: 0, held: 0 };
         let mut state = None;
-        if !check.limit.is_ban() {
+        if !check.is_ban() {
             let wanted = shard_of(&check.key);
             counter.shard = self.guards.iter().position(|(number, _)| *number == wanted)?;
             let (_, shard) = self.guards.get_mut(counter.shard)?;
             counter.slot = shard.find(&check.key);
             state = counter.slot.and_then(|slot| shard.take(slot));
-            counter.held = state.as_ref().map_or(0, |state| bytes_of(check.key.bytes().len(), Some(state)));
+            counter.held =
+                state.as_ref().map_or(0, |state| bytes_of(check.key.bytes().len(), Some(state)));
         }
         self.states.push(state.unwrap_or_else(|| check.limit.unused()));
         self.counters.push(counter);
@@ -203,11 +244,25 @@ impl<'a> LockedRequest<'a, '_> {
     /// Reserves the bytes by which the check, with tallies for `recorded`, could grow the counter;
     /// a charge of a new counter reserves its whole size. Returns `true` if they fit.
     fn has_room(&mut self, check: &Check<'_>, index: usize, recorded: &[Vec<u8>]) -> bool {
-        let charges = matches!(check.hits, Hits::Charge(_)) && !check.limit.is_ban();
+        let is_charge = matches!(check.hits, Hits::Charge(_)) && !check.limit.is_ban();
+        let charges = is_charge || check.is_on_hold();
         let Some(counter) = self.counters.get_mut(index) else { return false };
         let Some(state) = self.states.get(index) else { return false };
-        let Some((_, shard)) = self.guards.get_mut(counter.shard).filter(|_| charges) else { return true };
-        let growth = state.growth_bytes().saturating_add(state.tallying_bytes(recorded));
+        let Some((_, shard)) = self.guards.get_mut(counter.shard).filter(|_| charges) else {
+            return true;
+        };
+        let holding = match (check.hold, check.limit.hold()) {
+            // What is there can always be ended; only a cost without a hold takes memory.
+            (Some(hold), _) if state.has_hold(hold, self.now) => return true,
+            (Some(hold), _) => state.holding_bytes(hold),
+            // The marks of a plain charge.
+            (None, Some(_)) => state.holding_bytes(&HoldRequest::PLAIN),
+            (None, None) => 0,
+        };
+        let growth = state
+            .growth_bytes()
+            .saturating_add(state.tallying_bytes(recorded))
+            .saturating_add(holding);
         let whole = bytes_of(check.key.bytes().len(), Some(state)).saturating_add(growth);
         let need = whole.saturating_sub(counter.held).saturating_sub(counter.reserved);
         let taken = need == 0 || shard.reserve(self.budget, check.key.domain(), need, self.now);
@@ -217,13 +272,16 @@ impl<'a> LockedRequest<'a, '_> {
 
     /// Puts the counters back, new ones only if they were written, and corrects the budget.
     fn finish(&mut self, checks: &[Check<'_>], written: &[bool]) {
-        for ((counter, state), written) in self.counters.iter().zip(self.states.drain(..)).zip(written) {
+        for ((counter, state), written) in
+            self.counters.iter().zip(self.states.drain(..)).zip(written)
+        {
             let Some(check) = checks.get(counter.first) else { continue };
             let Some((_, shard)) = self.guards.get_mut(counter.shard) else { continue };
             let kept = *written || counter.slot.is_some();
             let used = if kept { bytes_of(check.key.bytes().len(), Some(&state)) } else { 0 };
             // Tallies are kept even if the counter's state no longer matters.
-            let expires = || check.limit.matters_until(&state).unwrap_or_default().max(self.now) + GRACE;
+            let expires =
+                || check.limit.matters_until(&state).unwrap_or_default().max(self.now) + GRACE;
             let expires = written.then(expires);
             match (counter.slot, expires) {
                 (Some(slot), expires) => shard.put(slot, state, expires),

@@ -121,14 +121,27 @@ impl Shard {
 
     /// Reserves room for a new counter, or for `bytes` more of an existing one, removing expired
     /// counters if needed.
-    pub(super) fn reserve(&mut self, budget: &MemoryBudget, domain: &str, bytes: usize, now: Timestamp) -> bool {
+    pub(super) fn reserve(
+        &mut self,
+        budget: &MemoryBudget,
+        domain: &str,
+        bytes: usize,
+        now: Timestamp,
+    ) -> bool {
         let number = self.number(budget, domain);
         let Some(account) = self.account(number) else { return false };
-        budget.take(&account, bytes) || (self.sweep(budget, SWEEP_WHEN_FULL, now) > 0 && budget.take(&account, bytes))
+        budget.take(&account, bytes)
+            || (self.sweep(budget, SWEEP_WHEN_FULL, now) > 0 && budget.take(&account, bytes))
     }
 
     /// Corrects a reservation to the actual usage.
-    pub(super) fn settle(&mut self, budget: &MemoryBudget, domain: &str, reserved: usize, used: usize) {
+    pub(super) fn settle(
+        &mut self,
+        budget: &MemoryBudget,
+        domain: &str,
+        reserved: usize,
+        used: usize,
+    ) {
         let number = self.number(budget, domain);
         let Some(account) = self.account(number) else { return };
         budget.give(&account, reserved.saturating_sub(used));
@@ -138,10 +151,17 @@ impl Shard {
     }
 
     /// Inserts a counter whose room is reserved.
-    pub(super) fn insert(&mut self, budget: &MemoryBudget, key: &CounterKey<'_>, state: State, expires: Timestamp) {
+    pub(super) fn insert(
+        &mut self,
+        budget: &MemoryBudget,
+        key: &CounterKey<'_>,
+        state: State,
+        expires: Timestamp,
+    ) {
         let expires = next_tick(expires);
         let domain = self.number(budget, key.domain());
-        let counter = StoredCounter { key: key.bytes().into(), state: Some(state), expires, domain };
+        let counter =
+            StoredCounter { key: key.bytes().into(), state: Some(state), expires, domain };
         self.note_expiry(expires);
         let slot = self.free_slot();
         if let Some(place) = self.slot_mut(slot) {
@@ -150,7 +170,9 @@ impl Shard {
         let hash = SlotEntry::hash_bits(key.hash());
         let entry = SlotEntry { slot, hash };
         self.make_room_in_table();
-        self.table.insert_unique(SlotEntry::table_hash(hash), entry, |entry| SlotEntry::table_hash(entry.hash));
+        self.table.insert_unique(SlotEntry::table_hash(hash), entry, |entry| {
+            SlotEntry::table_hash(entry.hash)
+        });
     }
 
     /// Rebuilds a table without room for another entry if removed ones take some of it. On its own
@@ -162,8 +184,9 @@ impl Shard {
         if self.table.capacity() == len && len < seven_eighths(max) {
             let mut rebuilt = HashTable::with_capacity(max);
             for entry in self.table.drain() {
-                rebuilt
-                    .insert_unique(SlotEntry::table_hash(entry.hash), entry, |entry| SlotEntry::table_hash(entry.hash));
+                rebuilt.insert_unique(SlotEntry::table_hash(entry.hash), entry, |entry| {
+                    SlotEntry::table_hash(entry.hash)
+                });
             }
             self.table = rebuilt;
         }
@@ -183,7 +206,9 @@ impl Shard {
                     self.forget(budget, slot);
                     forgotten = forgotten.saturating_add(1);
                 }
-                Some(StoredCounter { expires, .. }) => self.earliest_passed = self.earliest_passed.min(*expires),
+                Some(StoredCounter { expires, .. }) => {
+                    self.earliest_passed = self.earliest_passed.min(*expires)
+                }
                 None => {}
             }
             self.advance_hand();
@@ -194,7 +219,8 @@ impl Shard {
     /// Moves the hand to the next slot. Once it has passed all of them, replaces the bound.
     fn advance_hand(&mut self) {
         let next = self.hand.saturating_add(1);
-        self.hand = if usize::try_from(next).is_ok_and(|next| next < self.slots()) { next } else { 0 };
+        self.hand =
+            if usize::try_from(next).is_ok_and(|next| next < self.slots()) { next } else { 0 };
         if self.hand == 0 {
             self.earliest = std::mem::replace(&mut self.earliest_passed, u32::MAX);
         }
@@ -229,12 +255,17 @@ impl Shard {
 
     fn forget(&mut self, budget: &MemoryBudget, slot: u32) {
         let hash = SlotEntry::hash_bits(hash_of(self.key(slot)));
-        if let Ok(entry) = self.table.find_entry(SlotEntry::table_hash(hash), |entry| entry.slot == slot) {
+        if let Ok(entry) =
+            self.table.find_entry(SlotEntry::table_hash(hash), |entry| entry.slot == slot)
+        {
             entry.remove();
         }
         let next = self.free;
         let Some(place) = self.slot_mut(slot) else { return };
-        let CounterEntry::Used(counter) = std::mem::replace(place, CounterEntry::Free { next }) else { return };
+        let CounterEntry::Used(counter) = std::mem::replace(place, CounterEntry::Free { next })
+        else {
+            return;
+        };
         self.free = Some(slot);
         if let Some(account) = self.account(counter.domain) {
             budget.give(&account, bytes_of(counter.key.len(), counter.state.as_ref()));
@@ -245,9 +276,11 @@ impl Shard {
     fn free_slot(&mut self) -> u32 {
         let slot = self.free.unwrap_or_else(|| {
             let first = u32::try_from(self.slots()).unwrap_or(u32::MAX);
-            let last = first.saturating_add(u32::try_from(PAGE).unwrap_or(u32::MAX)).saturating_sub(1);
-            let page = (first..=last)
-                .map(|slot| CounterEntry::Free { next: slot.checked_add(1).filter(|next| *next <= last) });
+            let last =
+                first.saturating_add(u32::try_from(PAGE).unwrap_or(u32::MAX)).saturating_sub(1);
+            let page = (first..=last).map(|slot| CounterEntry::Free {
+                next: slot.checked_add(1).filter(|next| *next <= last),
+            });
             self.pages.push(page.collect());
             first
         });

@@ -1,6 +1,8 @@
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
 
 mod expiry;
+mod holds;
+mod tallies;
 
 use std::sync::Arc;
 
@@ -26,7 +28,10 @@ struct MemoryFixture {
 fn bench(max_bytes: usize, domain_max_bytes: usize) -> MemoryFixture {
     let clock = Arc::new(ManualClock::default());
     clock.set(Timestamp::from_micros(START));
-    MemoryFixture { store: MemoryStore::new(Bounds { max_bytes, domain_max_bytes }, Arc::clone(&clock)), clock }
+    MemoryFixture {
+        store: MemoryStore::new(Bounds { max_bytes, domain_max_bytes }, Arc::clone(&clock)),
+        clock,
+    }
 }
 
 fn window(limit: u32, seconds: u64) -> Window {
@@ -46,7 +51,11 @@ fn key(keys: &mut KeyBuffer, text: &[u8]) -> KeyRange {
 
 /// Decides a request, and returns for each counter `true` if it allows the hits; `None` for a store
 /// error.
-fn ask<C: Clock>(store: &MemoryStore<C>, domain: &str, wanted: &[(&str, &Limit, Hits)]) -> Vec<Option<bool>> {
+fn ask<C: Clock>(
+    store: &MemoryStore<C>,
+    domain: &str,
+    wanted: &[(&str, &Limit, Hits)],
+) -> Vec<Option<bool>> {
     let mut keys = KeyBuffer::default();
     let ranges: Vec<_> = wanted.iter().map(|(name, ..)| key(&mut keys, name.as_bytes())).collect();
     let check = |(range, (_, limit, hits)): (&KeyRange, &(&str, &'_ Limit, Hits))| {
@@ -62,9 +71,14 @@ fn ask<C: Clock>(store: &MemoryStore<C>, domain: &str, wanted: &[(&str, &Limit, 
             role: Role::Enforce,
             recorded: &[],
             lease: None,
+            hold: None,
         })
         .collect();
-    store.decide_now(&checks, Prior::Open).into_iter().map(|outcome| outcome.ok().map(|o| o.allowed)).collect()
+    store
+        .decide_now(&checks, Prior::Open)
+        .into_iter()
+        .map(|outcome| outcome.ok().map(|o| o.allowed))
+        .collect()
 }
 
 fn hit(bench: &MemoryFixture, domain: &str, name: &str, limit: &Limit) -> Option<bool> {
@@ -87,7 +101,11 @@ fn one_denial_leaves_every_counter_of_the_request_as_it_was() {
 fn the_second_check_of_one_counter_sees_the_first() {
     let bench = bench(1 << 20, 1 << 20);
     let limit = fixed(3, 60);
-    let twice = [("a", &limit, Hits::Charge(2)), ("a", &limit, Hits::Charge(2)), ("a", &limit, Hits::Peek(0))];
+    let twice = [
+        ("a", &limit, Hits::Charge(2)),
+        ("a", &limit, Hits::Charge(2)),
+        ("a", &limit, Hits::Peek(0)),
+    ];
     assert_eq!(ask(&bench.store, "d", &twice), [Some(true), Some(false), Some(true)]);
     assert_eq!(bench.store.len(), 0, "a denied request creates no counter");
 }
@@ -105,7 +123,8 @@ fn a_flood_of_new_keys_is_refused_and_resets_no_live_counter() {
     let bench = bench(1 << 20, 1 << 20);
     let limit = fixed(1, 3600);
     assert_eq!(hit(&bench, "d", "live", &limit), Some(true));
-    let answers: Vec<_> = (0..50_000).map(|n| hit(&bench, "d", &format!("flood {n}"), &limit)).collect();
+    let answers: Vec<_> =
+        (0..50_000).map(|n| hit(&bench, "d", &format!("flood {n}"), &limit)).collect();
     assert_eq!(answers.first(), Some(&Some(true)));
     assert_eq!(answers.last(), Some(&None), "no room");
     assert!(bench.store.used_bytes() <= 1 << 20);
@@ -113,10 +132,12 @@ fn a_flood_of_new_keys_is_refused_and_resets_no_live_counter() {
 }
 
 #[test]
-fn what_has_expired_makes_room() {
+fn expired_counters_make_room() {
     let bench = bench(1 << 20, 1 << 20);
     let limit = fixed(1, 1);
-    let fill = |from: u32| (from..from + 20_000).filter_map(|n| hit(&bench, "d", &format!("{n:06}"), &limit)).count();
+    let fill = |from: u32| {
+        (from..from + 20_000).filter_map(|n| hit(&bench, "d", &format!("{n:06}"), &limit)).count()
+    };
     let first = fill(0);
     assert!(first < 20_000);
     bench.clock.set(Timestamp::from_micros(START + 64 * SECOND));
@@ -142,7 +163,9 @@ fn a_sweep_forgets_the_expired_and_keeps_the_rest() {
 fn no_domain_takes_more_than_its_share() {
     let bench = bench(1 << 20, 1 << 19);
     let limit = fixed(1, 3600);
-    let fill = |domain: &str| (0..20_000).filter_map(|n| hit(&bench, domain, &format!("{domain}{n}"), &limit)).count();
+    let fill = |domain: &str| {
+        (0..20_000).filter_map(|n| hit(&bench, domain, &format!("{domain}{n}"), &limit)).count()
+    };
     let greedy = fill("greedy");
     assert!(bench.store.used_bytes() <= 1 << 19);
     assert!(fill("other").abs_diff(greedy) < greedy / 10);
@@ -154,7 +177,8 @@ fn every_byte_that_was_taken_is_given_back() {
     let log = Algorithm::SlidingLog(SlidingLog::new(vec![window(1_000, 1)]).unwrap());
     let log = Limit::new(log, Charge::Admitted, OnStoreError::Error).unwrap();
     let windows = FixedWindow::new(vec![window(500, 1), window(900, 2)]).unwrap();
-    let windows = Limit::new(Algorithm::FixedWindow(windows), Charge::Always, OnStoreError::Error).unwrap();
+    let windows =
+        Limit::new(Algorithm::FixedWindow(windows), Charge::Always, OnStoreError::Error).unwrap();
     for n in 0..3_000 {
         let a = format!("log {}", n % 7);
         let b = format!("windows {}", n % 5);
@@ -183,8 +207,9 @@ fn a_counter_that_cannot_grow_is_refused_and_not_reset() {
 }
 
 #[test]
-fn exactly_the_limit_is_admitted_whatever_runs_at_once() {
-    let store = MemoryStore::new(Bounds { max_bytes: 1 << 20, domain_max_bytes: 1 << 20 }, SystemClock);
+fn concurrent_requests_admit_exactly_the_limit() {
+    let store =
+        MemoryStore::new(Bounds { max_bytes: 1 << 20, domain_max_bytes: 1 << 20 }, SystemClock);
     let limit = fixed(1_000, 365 * 86_400);
     let other = fixed(5_000, 365 * 86_400);
     let admitted: usize = std::thread::scope(|scope| {
@@ -196,14 +221,22 @@ fn exactly_the_limit_is_admitted_whatever_runs_at_once() {
                 // Half of the threads list the counters in reverse order, which must not deadlock.
                 let mut wanted = [("a", limit, Hits::Charge(1)), ("b", other, Hits::Charge(1))];
                 wanted.rotate_left(thread % 2);
-                (0..1_000).filter(|_| ask(store, "d", &wanted).iter().all(|allowed| *allowed == Some(true))).count()
+                (0..1_000)
+                    .filter(|_| {
+                        ask(store, "d", &wanted).iter().all(|allowed| *allowed == Some(true))
+                    })
+                    .count()
             })
         };
         let threads: Vec<_> = (0..8).map(work).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
     assert_eq!(admitted, 1_000);
-    assert_eq!(ask(&store, "d", &[("b", &other, Hits::Charge(4_000))]), [Some(true)], "b was charged 1,000 times");
+    assert_eq!(
+        ask(&store, "d", &[("b", &other, Hits::Charge(4_000))]),
+        [Some(true)],
+        "b was charged 1,000 times"
+    );
     assert_eq!(ask(&store, "d", &[("b", &other, Hits::Charge(1))]), [Some(false)]);
 }
 
@@ -215,13 +248,25 @@ fn a_counter_that_is_amended_takes_more_room_and_gives_it_back() {
         let mut keys = KeyBuffer::default();
         let range = key(&mut keys, name.as_bytes());
         let key = keys.key("d", &range);
-        let check = Check { key, limit: &limit, hits: Hits::Peek(0), role: Role::Enforce, recorded: &[], lease: None };
+        let check = Check {
+            key,
+            limit: &limit,
+            hits: Hits::Peek(0),
+            role: Role::Enforce,
+            recorded: &[],
+            lease: None,
+            hold: None,
+        };
         bench.store.amend_now(&check, amendment).unwrap().after
     };
     amend("a", Amendment::Look);
     amend("a", Amendment::Reset);
     amend("a", Amendment::Refund(1));
-    assert_eq!((bench.store.len(), bench.store.used_bytes()), (0, 0), "only a grant makes a counter");
+    assert_eq!(
+        (bench.store.len(), bench.store.used_bytes()),
+        (0, 0),
+        "only a grant makes a counter"
+    );
     hit(&bench, "d", "a", &limit);
     let plain = bench.store.used_bytes();
     amend("a", Amendment::Grant { hits: 2, length: Micros::from_secs(30) });
@@ -243,11 +288,18 @@ fn a_counter_that_is_amended_takes_more_room_and_gives_it_back() {
 #[test]
 fn live_counters_are_kept_and_expired_ones_forgotten_in_any_century() {
     // Before, around and after the last second that fits four bytes, 2106-02-07, and early in 2200.
-    for begin in [START, (1 << 32) * SECOND - 30 * SECOND, (1 << 32) * SECOND + SECOND, 7_258_118_400 * SECOND] {
+    for begin in [
+        START,
+        (1 << 32) * SECOND - 30 * SECOND,
+        (1 << 32) * SECOND + SECOND,
+        7_258_118_400 * SECOND,
+    ] {
         let bench = bench(1 << 20, 1 << 20);
         let limit = fixed(1, 3600);
         let hit_after = |seconds: i64| {
-            bench.clock.set(Timestamp::from_micros(begin.saturating_add_signed(seconds * 1_000_000)));
+            bench
+                .clock
+                .set(Timestamp::from_micros(begin.saturating_add_signed(seconds * 1_000_000)));
             (0..16).for_each(|_| bench.store.sweep());
             hit(&bench, "d", "a", &limit)
         };
@@ -260,92 +312,4 @@ fn live_counters_are_kept_and_expired_ones_forgotten_in_any_century() {
         (0..16).for_each(|_| bench.store.sweep());
         assert_eq!((bench.store.len(), bench.store.used_bytes()), (0, 0), "{begin}");
     }
-}
-
-/// Charges one hit, recorded for some entries.
-fn hit_for(bench: &MemoryFixture, name: &str, limit: &Limit, entries: &[&str]) -> Option<bool> {
-    let mut keys = KeyBuffer::default();
-    let range = key(&mut keys, name.as_bytes());
-    let recorded: Vec<Vec<u8>> = entries.iter().map(|entry| entry.as_bytes().to_vec()).collect();
-    let key = keys.key("d", &range);
-    let hits = Hits::Charge(1);
-    let role = Role::Enforce;
-    let check = Check { key, limit, hits, role, recorded: &recorded, lease: None };
-    bench.store.decide_now(&[check], Prior::Open).pop().unwrap().ok().map(|outcome| outcome.allowed)
-}
-
-/// Returns the charged and denied hits of each entry.
-fn tallies(bench: &MemoryFixture, name: &str) -> Vec<(String, u64, u64)> {
-    let mut keys = KeyBuffer::default();
-    let range = key(&mut keys, name.as_bytes());
-    let tallies = bench.store.tallies(&keys.key("d", &range)).into_iter();
-    tallies.map(|tally| (String::from_utf8(tally.entry.into()).unwrap(), tally.charged, tally.denied)).collect()
-}
-
-#[test]
-fn tallies_go_with_their_counter_and_their_memory_counts() {
-    let bench = bench(1 << 20, 1 << 20);
-    let limit = fixed(2, 60);
-    hit(&bench, "d", "a", &limit);
-    let plain = bench.store.used_bytes();
-    assert_eq!(hit_for(&bench, "a", &limit, &["user=ann", "path=/a"]), Some(true));
-    let recorded = bench.store.used_bytes();
-    assert!(recorded > plain);
-    for _ in 0..3 {
-        assert_eq!(hit_for(&bench, "a", &limit, &["user=ann", "path=/a"]), Some(false));
-    }
-    assert_eq!(bench.store.used_bytes(), recorded, "known entries take no more");
-    assert_eq!(tallies(&bench, "a"), [("path=/a".to_owned(), 1, 3), ("user=ann".to_owned(), 1, 3)]);
-    assert_eq!(hit_for(&bench, "denied", &fixed(2, 60), &[]), Some(true), "no entries, no tallies");
-    assert!(tallies(&bench, "denied").is_empty() && bench.store.used_bytes() - recorded <= plain + "denied".len());
-    for number in 0..200 {
-        hit_for(&bench, "a", &limit, &[&format!("user={number}")]);
-    }
-    assert!(bench.store.used_bytes() < recorded + 4_000, "{}", bench.store.used_bytes());
-    bench.clock.set(Timestamp::from_micros(START + 125 * SECOND));
-    (0..16).for_each(|_| bench.store.sweep());
-    assert_eq!((bench.store.len(), bench.store.used_bytes(), tallies(&bench, "a")), (0, 0, vec![]));
-}
-
-#[test]
-fn a_denied_hit_of_a_new_counter_is_tallied_and_kept_for_a_minute() {
-    let bench = bench(1 << 20, 1 << 20);
-    let none = fixed(0, 60);
-    let few = fixed(3, 60);
-    let tallied = vec![("user=ann".to_owned(), 0, 5)];
-    let mut keys = KeyBuffer::default();
-    let range = key(&mut keys, b"a");
-    let recorded = [b"user=ann".to_vec()];
-    let key = keys.key("d", &range);
-    let role = Role::Enforce;
-    let check = Check { key, limit: &few, hits: Hits::Charge(5), role, recorded: &recorded, lease: None };
-    assert!(!bench.store.decide_now(&[check], Prior::Open)[0].as_ref().unwrap().allowed);
-    // A peek, a request that another limit denies, and a ban tally no hits.
-    bench.store.decide_now(&[Check { hits: Hits::Peek(5), ..check }], Prior::Open);
-    bench.store.decide_now(&[Check { hits: Hits::Charge(1), ..check }], Prior::Denied);
-    bench.store.decide_now(&[Check { limit: &none, ..check }], Prior::Open);
-    bench.clock.set(Timestamp::from_micros(START + 59 * SECOND));
-    (0..16).for_each(|_| bench.store.sweep());
-    assert_eq!(tallies(&bench, "a"), tallied);
-    bench.store.amend_now(&check, Amendment::Reset).unwrap();
-    assert_eq!(tallies(&bench, "a"), []);
-}
-
-#[test]
-fn a_full_store_decides_on_and_tallies_those_whom_it_knows() {
-    let bench = bench(1 << 20, 1 << 20);
-    let limit = fixed(1_000, 365 * 86_400);
-    let year = fixed(1, 365 * 86_400);
-    assert_eq!(hit_for(&bench, "a", &limit, &["user=ann"]), Some(true));
-    assert_eq!(hit_for(&bench, "plain", &limit, &[]), Some(true));
-    for number in 0..50_000 {
-        hit(&bench, "d", &number.to_string(), &year);
-    }
-    for user in ["user=ann", "user=bob", "user=cy"] {
-        assert_eq!(hit_for(&bench, "a", &limit, &[user]), Some(true), "{user}");
-    }
-    assert_eq!(tallies(&bench, "a"), [("user=ann".to_owned(), 2, 0), (String::new(), 2, 0)]);
-    assert_eq!(hit_for(&bench, "plain", &limit, &["user=ann"]), Some(true));
-    assert_eq!(tallies(&bench, "plain"), []);
-    assert!(bench.store.used_bytes() <= (1 << 20) + 100);
 }

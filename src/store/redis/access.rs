@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use redis::RedisConnectionInfo;
 
+use super::environment::Environment;
 use super::url::RedisUrl;
 
 /// Connection settings for every node of a store.
@@ -29,6 +30,8 @@ pub struct Access {
     pub any_hostname: bool,
     /// Timeout for a connection, including its handshake; 500 ms by default.
     pub connect_timeout: Option<Duration>,
+    /// The network, clock and randomness: those of the system, except in simulations.
+    pub environment: Environment,
 }
 
 /// A password, or the file that contains it, which is read again for each connection.
@@ -63,7 +66,7 @@ pub(super) enum ConnectError {
     Late(Duration),
     #[error("server is a read-only replica")]
     Replica,
-    #[error("{}", super::rights::advice(.user.as_deref(), .commands, .extras))]
+    #[error("{}", super::node::rights::advice(.user.as_deref(), .commands, .extras))]
     Forbidden {
         user: Option<String>,
         /// Commands that decisions need.
@@ -84,8 +87,9 @@ impl Access {
 
     /// Returns the login for the handshake.
     pub(super) fn login(&self) -> Result<RedisConnectionInfo, ConnectError> {
-        let mut login =
-            RedisConnectionInfo::default().set_db(self.database).set_lib_name("tollgate", env!("CARGO_PKG_VERSION"));
+        let mut login = RedisConnectionInfo::default()
+            .set_db(self.database)
+            .set_lib_name("tollgate", env!("CARGO_PKG_VERSION"));
         if let Some(user) = &self.user {
             login = login.set_username(user);
         }
@@ -102,5 +106,6 @@ impl Access {
 }
 
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, ConnectError> {
-    std::fs::read(path).map_err(|error| ConnectError::File { path: path.display().to_string(), error })
+    std::fs::read(path)
+        .map_err(|error| ConnectError::File { path: path.display().to_string(), error })
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::decode::ScriptReply;
-use super::encode::ScriptRequest;
+use super::script::decode::ScriptReply;
+use super::script::encode::ScriptRequest;
 use super::{RedisStore, plan};
 use crate::algorithm::amend::{Amended, Amendment};
 use crate::store::{Check, StoreError};
@@ -25,10 +25,13 @@ impl RedisStore {
         if core.is_down(group.slot) {
             return Err(StoreError::Unavailable);
         }
-        let question = ScriptRequest::amend(&core.prefix, check, amendment, core.given(), core.now());
-        match core.ask(group.slot, Arc::new(question), deadline).await? {
+        let request =
+            ScriptRequest::amend(&core.prefix, check, amendment, core.given(), core.now());
+        match core.ask(group.slot, Arc::new(request), deadline).await? {
             ScriptReply::Amended(amended) => amended.map(|amended| *amended),
-            ScriptReply::Judged(_) | ScriptReply::PassedOn | ScriptReply::Beyond { .. } => Err(StoreError::Refused),
+            ScriptReply::Judged(_) | ScriptReply::PassedOn | ScriptReply::Beyond { .. } => {
+                Err(StoreError::Refused)
+            }
         }
     }
 }

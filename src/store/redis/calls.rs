@@ -8,19 +8,19 @@ use futures_util::future::TryFutureExt as _;
 use tokio::time::Instant;
 
 use super::Time;
-use super::batch::{How, Reply};
-use super::decode::ScriptReply;
-use super::encode::ScriptRequest;
-use super::failure::CallFailure;
-use super::key::key_of;
 use super::node::Node;
-use super::routes::Routes;
-use super::slot::slot_of;
+use super::node::batch::{How, Reply};
+use super::node::failure::CallFailure;
+use super::script::decode::ScriptReply;
+use super::script::encode::ScriptRequest;
+use super::script::key::key_of;
+use super::script::slot::slot_of;
+use super::topology::routes::Routes;
 use crate::algorithm::judge::Few;
 use crate::algorithm::time::Timestamp;
 use crate::descriptor::CounterKey;
 use crate::store::StoreError;
-use crate::store::clock::{Clock as _, SystemClock};
+use crate::store::clock::Clock as _;
 use crate::telemetry::metrics::Metrics;
 
 /// Initial backoff before a command that did not run is resent. It doubles each time, so that a
@@ -74,7 +74,8 @@ impl Core {
         match &self.time {
             Time::Server => {
                 let ahead = self.clock_ahead_us.load(Ordering::Relaxed);
-                Timestamp::from_micros(SystemClock.now().as_micros().saturating_add_signed(ahead))
+                let own = self.routes.access().environment.now();
+                Timestamp::from_micros(own.as_micros().saturating_add_signed(ahead))
             }
             Time::Given(clock) => clock.now(),
         }
@@ -84,7 +85,7 @@ impl Core {
     /// more, each request about a calendar would otherwise be sent twice.
     fn set_now(&self, servers: Timestamp) {
         let servers = servers.as_micros();
-        let own = SystemClock.now().as_micros();
+        let own = self.routes.access().environment.now().as_micros();
         let ahead = i128::from(servers).saturating_sub(i128::from(own));
         self.clock_ahead_us.store(i64::try_from(ahead).unwrap_or_default(), Ordering::Relaxed);
     }
@@ -110,7 +111,8 @@ impl Core {
 
     /// Returns `true` if a connection to the server of a slot has been attempted.
     pub(super) fn is_tried(&self, slot: u16) -> bool {
-        self.routes.has_searched() && self.routes.with_node(slot, |node| node.is_tried()).unwrap_or(true)
+        self.routes.has_searched()
+            && self.routes.with_node(slot, |node| node.is_tried()).unwrap_or(true)
     }
 
     pub(super) fn is_down(&self, slot: u16) -> bool {
@@ -131,10 +133,10 @@ impl Core {
     pub(super) fn ask(
         &self,
         slot: u16,
-        question: Arc<ScriptRequest>,
+        request: Arc<ScriptRequest>,
         deadline: Instant,
     ) -> impl Future<Output = Result<ScriptReply, StoreError>> + Send {
-        self.run(slot, question, deadline).map_err(|failure| {
+        self.run(slot, request, deadline).map_err(|failure| {
             self.complain_of(&failure);
             StoreError::from(failure)
         })
@@ -145,13 +147,13 @@ impl Core {
     pub(super) fn ask_to_charge(
         &self,
         slot: u16,
-        question: Arc<ScriptRequest>,
+        request: Arc<ScriptRequest>,
         charges: u64,
         deadline: Instant,
     ) -> impl Future<Output = Result<ScriptReply, StoreError>> + Send {
         async move {
             let mut under_way = UnknownCharges { metrics: &self.metrics, charges };
-            let reply = self.ask(slot, question, deadline).await;
+            let reply = self.ask(slot, request, deadline).await;
             if !matches!(reply, Err(StoreError::Late | StoreError::Lost)) {
                 under_way.charges = 0;
             }
@@ -159,15 +161,20 @@ impl Core {
         }
     }
 
-    fn run(&self, slot: u16, question: Arc<ScriptRequest>, deadline: Instant) -> impl Future<Output = Reply> + Send {
+    fn run(
+        &self,
+        slot: u16,
+        request: Arc<ScriptRequest>,
+        deadline: Instant,
+    ) -> impl Future<Output = Reply> + Send {
         async move {
             let how = How { slot, alone: self.is_sharded(), ..How::default() };
             let node = self.routes.node(slot).ok_or(CallFailure::Unavailable)?;
-            match node.ask(&question, how, deadline).await {
+            match node.ask(&request, how, deadline).await {
                 Ok(ScriptReply::Judged(answers)) => Ok(ScriptReply::Judged(answers)),
                 // Boxed: otherwise every call that waits for a reply would carry the state of its
                 // retries.
-                reply => Box::pin(self.run_again(node, question, how, reply, deadline)).await,
+                reply => Box::pin(self.run_again(node, request, how, reply, deadline)).await,
             }
         }
     }
@@ -176,7 +183,7 @@ impl Core {
     async fn run_again(
         &self,
         mut node: Arc<Node>,
-        mut question: Arc<ScriptRequest>,
+        mut request: Arc<ScriptRequest>,
         mut how: How,
         first: Reply,
         deadline: Instant,
@@ -187,12 +194,16 @@ impl Core {
         for _ in 0..ATTEMPTS {
             let reply = match first.take() {
                 Some(reply) => reply,
-                None => node.ask(&question, how, deadline).await,
+                None => node.ask(&request, how, deadline).await,
             };
             let asking = std::mem::take(&mut how.asking);
             match reply {
-                Err(CallFailure::NoScript) if !how.by_text => (how.by_text, how.asking) = (true, asking),
-                Err(CallFailure::InCompany) if !how.alone => (how.alone, how.asking) = (true, asking),
+                Err(CallFailure::NoScript) if !how.by_text => {
+                    (how.by_text, how.asking) = (true, asking)
+                }
+                Err(CallFailure::RetryAlone) if !how.alone => {
+                    (how.alone, how.asking) = (true, asking)
+                }
                 Err(CallFailure::Moved(address)) => {
                     self.routes.doubt();
                     node = self.routes.node_at(&address.or_host_of(&node.address));
@@ -201,7 +212,7 @@ impl Core {
                     how.asking = true;
                     node = self.routes.node_at(&address.or_host_of(&node.address));
                 }
-                Err(CallFailure::Again | CallFailure::InCompany) if within(again) < deadline => {
+                Err(CallFailure::Again | CallFailure::RetryAlone) if within(again) < deadline => {
                     self.routes.doubt();
                     tokio::time::sleep(again).await;
                     again = again.saturating_mul(2);
@@ -216,15 +227,16 @@ impl Core {
                         self.set_now(now);
                     }
                     instants.extend([now, instant]);
-                    let mut reaching = ScriptRequest::clone(&question);
+                    let mut reaching = ScriptRequest::clone(&request);
                     if !reaching.reach(&instants) {
                         return Err(CallFailure::Refused(
-                            "script requests a calendar window, but the limit has no calendar".to_owned(),
+                            "script requests a calendar window, but the limit has no calendar"
+                                .to_owned(),
                         ));
                     }
-                    question = Arc::new(reaching);
+                    request = Arc::new(reaching);
                 }
-                Ok(said) => return Ok(said),
+                Ok(reply) => return Ok(reply),
             }
         }
         Err(CallFailure::Again)

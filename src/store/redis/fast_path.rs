@@ -12,9 +12,9 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::RedisStore;
-use super::encode::{Context, MAX_EXACT, ScriptRequest};
-use super::key::key_of;
 use super::plan::Group;
+use super::script::encode::{Context, MAX_EXACT, ScriptRequest};
+use super::script::key::key_of;
 use super::script::{ONE_FIXED_WINDOW, ScriptNeeds, number_of};
 use crate::algorithm::gcra::{Backlog, Gcra};
 use crate::algorithm::judge::{Few, Hits, Outcome};
@@ -49,7 +49,7 @@ impl RedisStore {
         deadline: Instant,
     ) -> impl Future<Output = Option<Result<Outcome, StoreError>>> + Send {
         async move {
-            if check.limit.is_ban() {
+            if check.is_ban() {
                 return None;
             }
             let per_second = check.limit.is_of_a_second();
@@ -58,12 +58,13 @@ impl RedisStore {
             if !self.has_begun() {
                 self.begin_alone(per_second, slot, deadline).await;
             }
-            let question = ScriptRequest::alone(&core.prefix, check, prior, core.given(), core.now())?;
+            let request =
+                ScriptRequest::alone(&core.prefix, check, prior, core.given(), core.now())?;
             if core.is_down(slot) {
                 return None;
             }
             let charges = u64::from(matches!(check.hits, Hits::Charge(_)));
-            match core.ask_to_charge(slot, Arc::new(question), charges, deadline).await {
+            match core.ask_to_charge(slot, Arc::new(request), charges, deadline).await {
                 Ok(reply) => reply.judged()?.pop().map(|answer| answer.outcome),
                 Err(error) => Some(Err(error)),
             }
@@ -81,14 +82,21 @@ impl RedisStore {
 impl ScriptRequest {
     /// Encodes a request that consists of this check only; returns `None` if the fast path does not
     /// support it. `now` approximates the server's time, for calendars.
-    fn alone(prefix: &[u8], check: &Check<'_>, prior: Prior, given: Option<Timestamp>, now: Timestamp) -> Option<Self> {
+    fn alone(
+        prefix: &[u8],
+        check: &Check<'_>,
+        prior: Prior,
+        given: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Option<Self> {
         let keys = SmallVec::from_buf([key_of(prefix, &check.key)]);
-        let mut question = Self { checks: 1, ..Self::of(given, keys, SmallVec::new(), ScriptNeeds::FAST) };
+        let mut request =
+            Self { checks: 1, ..Self::of(given, keys, SmallVec::new(), ScriptNeeds::FAST) };
         let overall = |verdict| combine(prior, [(check.role, verdict)]);
         let writes = writes(check, overall);
-        question.text.extend([fast_number_of(check.limit), writes]);
-        question.fast_parameters(check, now)?;
-        Some(question)
+        request.text.extend([fast_number_of(check.limit), writes]);
+        request.fast_parameters(check, now)?;
+        Some(request)
     }
 
     /// Encodes the checks of a request in one slot; returns `None` if the fast path does not
@@ -106,13 +114,14 @@ impl ScriptRequest {
             Prior::Denied => 1,
             Prior::Admitted => 2,
         };
-        let text = SmallVec::from_slice(&[0, if context.is_partial { prior | PARTIAL } else { prior }]);
-        let mut question = Self::of(given, SmallVec::new(), text, ScriptNeeds::FAST);
-        question.put(count.into(), 4);
+        let text =
+            SmallVec::from_slice(&[0, if context.is_partial { prior | PARTIAL } else { prior }]);
+        let mut request = Self::of(given, SmallVec::new(), text, ScriptNeeds::FAST);
+        request.put(count.into(), 4);
         for check in checks {
-            let known = question.keys.len();
-            question.key(key_of(prefix, &check.key));
-            if question.keys.len() == known {
+            let known = request.keys.len();
+            request.key(key_of(prefix, &check.key));
+            if request.keys.len() == known {
                 return None;
             }
             let role = match (check.hits, check.role) {
@@ -123,16 +132,16 @@ impl ScriptRequest {
             };
             let admitted = writes(check, |_| Overall::Admitted);
             let otherwise = writes(check, |_| Overall::Denied);
-            question.text.extend([fast_number_of(check.limit), admitted, otherwise, role]);
-            question.fast_parameters(check, now)?;
+            request.text.extend([fast_number_of(check.limit), admitted, otherwise, role]);
+            request.fast_parameters(check, now)?;
         }
-        question.checks = count;
-        Some(question)
+        request.checks = count;
+        Some(request)
     }
 
     /// Appends the hits of a check and the parameters of its algorithm.
     fn fast_parameters(&mut self, check: &Check<'_>, now: Timestamp) -> Option<()> {
-        if !check.recorded.is_empty() {
+        if !check.recorded.is_empty() || check.limit.hold().is_some() {
             return None;
         }
         let number = fast_number_of(check.limit);
@@ -150,7 +159,11 @@ impl ScriptRequest {
                 self.put(window.period().get(), 7);
             }
             (
-                Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Gcra(_),
+                Algorithm::FixedWindow(_)
+                | Algorithm::SlidingWindow(_)
+                | Algorithm::SlidingLog(_)
+                | Algorithm::Gcra(_)
+                | Algorithm::Concurrency(_),
                 _,
             ) => self.parameters(check.limit, now),
         }
@@ -189,10 +202,13 @@ fn fast_number_of(limit: &Limit) -> u8 {
 /// Returns the cases in which the hits of a check are written; `overall` returns the request's
 /// verdict, given that of the check.
 fn writes(check: &Check<'_>, overall: impl Fn(Verdict) -> Overall) -> u8 {
-    let is_written = |verdict| charges(check.limit.charge_mode(), verdict == Verdict::Allowed, overall(verdict));
+    let is_written =
+        |verdict| charges(check.limit.charge_mode(), verdict == Verdict::Allowed, overall(verdict));
     let bit = |verdict, bit| if is_written(verdict) { bit } else { 0 };
     match check.hits {
-        Hits::Charge(_) => bit(Verdict::Allowed, WHERE_ALLOWED) | bit(Verdict::Denied, WHERE_DENIED),
+        Hits::Charge(_) => {
+            bit(Verdict::Allowed, WHERE_ALLOWED) | bit(Verdict::Denied, WHERE_DENIED)
+        }
         Hits::Peek(_) => 0,
         Hits::Refund(_) => REFUND,
     }
@@ -202,7 +218,7 @@ fn writes(check: &Check<'_>, overall: impl Fn(Verdict) -> Overall) -> u8 {
 fn cost_us(limit: &Limit) -> u32 {
     let windows = u32::try_from(limit.windows().len()).unwrap_or(u32::MAX);
     match limit.algorithm() {
-        Algorithm::FixedWindow(_) | Algorithm::Gcra(_) => CHECK_US,
+        Algorithm::FixedWindow(_) | Algorithm::Gcra(_) | Algorithm::Concurrency(_) => CHECK_US,
         Algorithm::SlidingWindow(_) => windows.saturating_mul(SLIDING_US),
         Algorithm::SlidingLog(_) => {
             let most = limit.windows().iter().map(Window::limit).max().unwrap_or_default();

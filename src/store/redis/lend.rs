@@ -4,14 +4,18 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::encode::{Context, ScriptRequest, Undo, Wanted};
+use super::script::encode::{Context, ScriptRequest, Undo, Wanted};
 use super::{RedisStore, plan};
 use crate::algorithm::Receipt;
 use crate::algorithm::judge::Hits;
 use crate::store::{Check, Lender, Lent, StoreError};
 
 impl Lender for RedisStore {
-    async fn lend(&self, check: &Check<'_>, deadline: std::time::Instant) -> Result<Lent, StoreError> {
+    async fn lend(
+        &self,
+        check: &Check<'_>,
+        deadline: std::time::Instant,
+    ) -> Result<Lent, StoreError> {
         if check.limit.is_ban() {
             // A ban has no counter, and is in no group.
             let outcome = plan::of_ban(check, self.core.now()).ok_or(StoreError::Refused)?;
@@ -23,11 +27,14 @@ impl Lender for RedisStore {
         self.begin(&groups, deadline).await;
         let group = groups.first().filter(|group| !self.core_of(group).is_down(group.slot));
         let group = group.ok_or(StoreError::Unavailable)?;
-        let said = self.ask_group(&checks, group, Context::default(), deadline).await?;
-        let answer = said.judged().and_then(|mut answers| answers.pop()).ok_or(StoreError::Refused)?;
+        let reply = self.ask_group(&checks, group, Context::default(), deadline).await?;
+        let answer =
+            reply.judged().and_then(|mut answers| answers.pop()).ok_or(StoreError::Refused)?;
         let outcome = answer.outcome?;
         let receipt = match (check.hits, answer.written) {
-            (Hits::Charge(hits), Some(at)) => Some(Receipt { at, hits: hits.into(), of_grant: answer.of_grant }),
+            (Hits::Charge(hits), Some(at)) => {
+                Some(Receipt { at, hits: hits.into(), of_grant: answer.of_grant })
+            }
             (Hits::Charge(_) | Hits::Peek(_) | Hits::Refund(_), _) => None,
         };
         Ok(Lent { report: outcome.report, receipt })
@@ -41,10 +48,16 @@ impl Lender for RedisStore {
     ) -> Result<(), StoreError> {
         for group in plan::groups(&[*check], &self.core, self.per_second.as_deref()) {
             let core = self.core_of(&group);
-            let mut question = ScriptRequest::new(Context::default(), core.given());
-            question.add(&core.prefix, check, Wanted::TakeBack(receipt, Undo::default()), core.now());
-            let said = core.ask(group.slot, Arc::new(question), Instant::from_std(deadline)).await?;
-            said.judged().into_iter().flatten().try_for_each(|answer| answer.outcome.map(drop))?;
+            let mut request = ScriptRequest::new(Context::default(), core.given());
+            request.add(
+                &core.prefix,
+                check,
+                Wanted::TakeBack(receipt, Undo::default()),
+                core.now(),
+            );
+            let reply =
+                core.ask(group.slot, Arc::new(request), Instant::from_std(deadline)).await?;
+            reply.judged().into_iter().flatten().try_for_each(|answer| answer.outcome.map(drop))?;
         }
         Ok(())
     }

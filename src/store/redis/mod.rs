@@ -5,65 +5,38 @@
 //! clock. Several slots are judged concurrently, each charging as if the others admitted; if they
 //! do not, those charges are taken back by receipt, after the reply to the caller.
 //!
-//! | file | purpose |
+//! | module | purpose |
 //! |---|---|
-//! | `lua/`, `script` | the scripts |
-//! | `encode`, `decode` | encoding of requests to them, decoding of their replies |
-//! | `request`, `plan` | any request: distribution of checks over slots, and what is undone |
-//! | `fast_path` | a request without rare features |
-//! | `key` | names of keys |
-//! | `options`, `url`, `access`, `slot` | addresses, credentials, the slot of a key |
-//! | `connect`, `rights`, `tls` | a connection: the server's role, the user's permissions, trust |
+//! | `environment` | the network, clock and randomness, which a simulation replaces |
+//! | `options`, `url`, `access` | addresses, credentials, settings |
+//! | `script` | the scripts, their arguments and replies; names of keys, and their slots |
+//! | `node` | one server: its connection, permissions, batches, breaker; kinds of failure |
+//! | `topology` | the node of each slot: a single server, a Cluster, sentinels |
 //! | `calls` | one request's part in one slot, with its retries |
-//! | `batcher`, `batch` | requests sent to a node together: when, and as which commands |
-//! | `node`, `failure` | one connection: deadlines, breaker, reconnection; kinds of failure |
-//! | `routes`, `single`, `cluster`, `sentinel` | the node of each slot, and its discovery |
-//! | `foreign_slots` | detection of Cluster nodes that accept one call for several slots |
+//! | `fast_path` | a request without rare features |
+//! | `request`, `plan` | any request: distribution of checks over slots, and what is undone |
 //! | `take_back` | charges that have to be undone |
 //! | `amend` | amendments of one counter by operators |
 //! | `lend` | hits that are charged in advance |
-//! | `tallies` | the callers that used a counter up |
-//! | `shared_denials` | denials that processes publish for each other |
-//! | `health`, `replica_clocks` | the servers' health, and the clocks of their replicas |
-//! | `check_up`, `examine` | warnings at startup; the full examination for an operator |
-//! | `replicas` | the number of processes that share the limits |
+//! | `admin` | health, warnings at startup; tallies, shared denials, number of replicas |
 //! | `fuzz` | fuzz targets, compiled for fuzzing and tests only |
 
 mod access;
+mod admin;
 mod amend;
-mod batch;
-mod batcher;
 mod calls;
-mod check_up;
-mod cluster;
-mod connect;
-mod decode;
-mod encode;
-mod examine;
-mod failure;
+mod environment;
 mod fast_path;
-mod foreign_slots;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
-mod health;
-mod key;
 mod lend;
 mod node;
 mod options;
 mod plan;
-mod replica_clocks;
-mod replicas;
 mod request;
-mod rights;
-mod routes;
 mod script;
-mod sentinel;
-mod shared_denials;
-mod single;
-mod slot;
 mod take_back;
-mod tallies;
-mod tls;
+mod topology;
 mod url;
 
 use std::sync::Arc;
@@ -73,20 +46,22 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 pub use self::access::{Access, Secret};
+pub use self::admin::examine::{Grade, StoreFinding};
+pub use self::admin::health::{NodeHealth, ServerReport};
+pub use self::admin::replica_clocks::ReplicaClock;
+use self::admin::replica_clocks::ReplicaConnections;
+pub use self::admin::replicas::ReplicaCount;
+pub use self::admin::shared_denials::PublishedDenials;
 use self::calls::{Core, within};
-use self::connect::RequiredRole;
-pub use self::examine::{Grade, StoreFinding};
-pub use self::health::{NodeHealth, ServerTold};
-pub use self::key::check_prefix;
+pub use self::environment::{BoxedStream, Environment, NetworkStream, Simulation};
 use self::node::Node;
+use self::node::connect::RequiredRole;
+use self::node::rights::Proof;
 pub use self::options::{RedisOptions, Time};
 use self::plan::Group;
-pub use self::replica_clocks::ReplicaClock;
-use self::replica_clocks::ReplicaConnections;
-pub use self::replicas::ReplicaCount;
-use self::rights::Proof;
-use self::routes::Routes;
-pub use self::shared_denials::PublishedDenials;
+pub use self::script::key::check_prefix;
+use self::topology::routes::Routes;
+use self::topology::{cluster, sentinel, single};
 pub use self::url::{RedisUrl, ServerAddress, Topology, without_password};
 use super::background::Background;
 use super::fallback::Fallback;
@@ -121,9 +96,12 @@ pub struct RedisStore {
 impl RedisStore {
     /// Creates a store, which starts to connect immediately. Must be called within a runtime.
     pub fn connect(options: RedisOptions, time: Time, metrics: Arc<Metrics>) -> Self {
+        let per_second = options
+            .per_second
+            .clone()
+            .map(|other| RedisOptions { prefix: options.prefix.clone(), ..*other });
         let per_second =
-            options.per_second.clone().map(|other| RedisOptions { prefix: options.prefix.clone(), ..*other });
-        let per_second = per_second.map(|options| Self::core(options, time.clone(), Arc::clone(&metrics)));
+            per_second.map(|options| Self::core(options, time.clone(), Arc::clone(&metrics)));
         let core = Self::core(options, time, metrics);
         Self {
             core,
@@ -139,12 +117,14 @@ impl RedisStore {
         let access = Arc::new(options.access.clone().with(&options.url));
         let by_slot = matches!(options.url.kind, Topology::Cluster(_));
         let proof = Proof::new(&options.prefix, !by_slot);
-        let role = if by_slot { RequiredRole::ClusterNode(proof) } else { RequiredRole::Master(proof) };
+        let role =
+            if by_slot { RequiredRole::ClusterNode(proof) } else { RequiredRole::Master(proof) };
         let seed_role = if by_slot { role.clone() } else { RequiredRole::Sentinel };
         let user = access.user.clone();
         let routes = Routes::new(Arc::clone(&access), role, Arc::clone(&metrics));
-        let start =
-            |seed, access: &Arc<Access>| Node::start(seed, Arc::clone(access), seed_role.clone(), Arc::clone(&metrics));
+        let start = |seed, access: &Arc<Access>| {
+            Node::start(seed, Arc::clone(access), seed_role.clone(), Arc::clone(&metrics))
+        };
         match options.url.kind.clone() {
             Topology::Single(address) => single::find(&routes, address),
             Topology::Cluster(seeds) => {
@@ -217,7 +197,7 @@ impl RedisStore {
         }
         let is_tried = |group: &Group| self.core_of(group).is_tried(group.slot);
         while !groups.iter().all(is_tried) && Instant::now() < deadline {
-            tokio::time::sleep(CONNECTED_EVERY).await;
+            tokio::time::sleep_until(within(CONNECTED_EVERY).min(deadline)).await;
         }
         if self.cores().all(|core| core.routes.is_tried()) {
             self.begun.store(true, Ordering::Relaxed);
@@ -258,7 +238,11 @@ impl RedisStore {
             let mut cursor = 0u64;
             loop {
                 let mut scan = redis::cmd("SCAN");
-                scan.arg(cursor).arg("MATCH").arg([self.core.prefix.as_slice(), b"*"].concat()).arg("COUNT").arg(1_000);
+                scan.arg(cursor)
+                    .arg("MATCH")
+                    .arg([self.core.prefix.as_slice(), b"*"].concat())
+                    .arg("COUNT")
+                    .arg(1_000);
                 let reply = node.call(&scan, within(CLEAR_TIMEOUT)).await?;
                 let (next, keys): (u64, Vec<Vec<u8>>) =
                     redis::from_redis_value(reply).map_err(|_| StoreError::Refused)?;

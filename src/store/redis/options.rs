@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::access::Access;
 use super::url::{RedisUrl, Topology};
 use crate::store::clock::ManualClock;
-use crate::store::deny_cache::Learns;
+use crate::store::deny_cache::Cacheable;
 
 /// The address and access of Redis, and the names of its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,13 +38,13 @@ impl RedisOptions {
     }
 
     /// Returns which denials are certain, meaning not caused by a charge that is taken back later.
-    pub fn learns(&self) -> Learns {
+    pub fn cacheable(&self) -> Cacheable {
         match (&self.url.kind, &self.per_second) {
-            (Topology::Cluster(_), _) => Learns::WhatIsNeverTakenBack,
-            (_, None) => Learns::All,
+            (Topology::Cluster(_), _) => Cacheable::IrrevocableOnly,
+            (_, None) => Cacheable::All,
             // Limits of a second are judged first, so that only their charges may be taken back;
             // except while their servers are down and `local` decides for them, after all others.
-            (_, Some(_)) => Learns::AllButOfASecond,
+            (_, Some(_)) => Cacheable::AllButPerSecond,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::calls::Core;
 use crate::algorithm::OnStoreError;
+use crate::algorithm::hold::HoldEffect;
 use crate::algorithm::judge::{Few, Hits, JudgedBy, Outcome};
 use crate::algorithm::time::Timestamp;
 use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, combine};
@@ -23,8 +24,9 @@ pub(super) type CheckOutcome = Option<Result<Outcome, StoreError>>;
 impl Group {
     /// Returns the number of its charges.
     pub(super) fn charges(&self, checks: &[Check<'_>]) -> u64 {
-        let is_charge =
-            |number: &&usize| checks.get(**number).is_some_and(|check| matches!(check.hits, Hits::Charge(_)));
+        let is_charge = |number: &&usize| {
+            checks.get(**number).is_some_and(|check| matches!(check.hits, Hits::Charge(_)))
+        };
         u64::try_from(self.checks.iter().filter(is_charge).count()).unwrap_or(u64::MAX)
     }
 }
@@ -40,7 +42,7 @@ pub(super) fn groups(checks: &[Check<'_>], core: &Core, of_a_second: Option<&Cor
         let key = if core.is_sharded() { check.key.hash() } else { 0 };
         (per_second, core.slot(&check.key), key, number)
     };
-    let counted = checks.iter().enumerate().filter(|(_, check)| !check.limit.is_ban());
+    let counted = checks.iter().enumerate().filter(|(_, check)| !check.is_ban());
     let mut places: Few<(bool, u16, u64, usize)> = counted.map(place).collect();
     places.sort_unstable();
     let key_of = |number: &usize| checks.get(*number).map(|check| &check.key);
@@ -61,7 +63,25 @@ pub(super) fn groups(checks: &[Check<'_>], core: &Core, of_a_second: Option<&Cor
 /// Returns the outcome of a ban, for which no store is needed.
 pub(super) fn of_ban(check: &Check<'_>, now: Timestamp) -> Option<Outcome> {
     let report = check.limit.report(&check.limit.unused(), Some(1), now).ok()?;
-    Some(Outcome { allowed: matches!(check.hits, Hits::Refund(_)), report, by: JudgedBy::Store })
+    Some(Outcome {
+        allowed: matches!(check.hits, Hits::Refund(_)),
+        report,
+        by: JudgedBy::Store,
+        hold: HoldEffect::Nothing,
+    })
+}
+
+/// Replaces the reports of bans that the store was called for, to end slots taken before the ban.
+pub(super) fn report_bans(checks: &[Check<'_>], judged: &mut [CheckOutcome]) {
+    for (check, outcome) in checks.iter().zip(judged) {
+        if let Some(Ok(outcome)) = outcome
+            && check.limit.is_ban()
+            && !check.is_ban()
+            && let Ok(report) = check.limit.report(&check.limit.unused(), None, Timestamp::EPOCH)
+        {
+            outcome.report = report;
+        }
+    }
 }
 
 /// Returns the prior verdict for the slots that have yet to judge, from the checks that have been
@@ -70,10 +90,17 @@ pub(super) fn of_ban(check: &Check<'_>, now: Timestamp) -> Option<Outcome> {
 ///
 /// `Denied` if the request is not admitted even if all open checks allow: nothing more is to be
 /// charged for it.
-pub(super) fn prior_of(checks: &[Check<'_>], outcomes: &[CheckOutcome], prior: Prior, locally: bool) -> Prior {
+pub(super) fn prior_of(
+    checks: &[Check<'_>],
+    outcomes: &[CheckOutcome],
+    prior: Prior,
+    locally: bool,
+) -> Prior {
     let verdicts = checks.iter().zip(outcomes).map(|(check, outcome)| {
         let verdict = match (outcome, check.hits) {
-            (Some(outcome), _) if !(locally && is_left(check, outcome)) => check.verdict(outcome.as_ref()),
+            (Some(outcome), _) if !(locally && is_left(check, outcome)) => {
+                check.verdict(outcome.as_ref())
+            }
             (Some(_) | None, Hits::Refund(_)) => Verdict::Refund,
             (Some(_) | None, Hits::Charge(_) | Hits::Peek(_)) => Verdict::Allowed,
         };
@@ -99,5 +126,5 @@ pub(super) fn has_passing_vote(checks: &[Check<'_>], outcomes: &[CheckOutcome]) 
 
 /// Returns `true` if the store failed for a check that this process may decide.
 pub(super) fn is_left(check: &Check<'_>, outcome: &Result<Outcome, StoreError>) -> bool {
-    outcome.is_err() && check.limit.on_store_error() == OnStoreError::Local
+    outcome.is_err() && check.limit.on_store_error() == OnStoreError::Local && !check.is_on_hold()
 }

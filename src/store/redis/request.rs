@@ -13,9 +13,10 @@ use futures_util::future::{BoxFuture, FutureExt as _, MaybeDone, join_all, maybe
 use tokio::time::Instant;
 
 use super::RedisStore;
-use super::decode::{Answers, CheckReply, ScriptReply};
-use super::encode::{Context, ScriptRequest, Undo, Wanted};
 use super::plan::{self, Group};
+use super::script::decode::{Answers, CheckReply, ScriptReply};
+use super::script::encode::{Context, ScriptRequest, Undo, Wanted};
+use crate::algorithm::hold::HoldRequest;
 use crate::algorithm::judge::{Few, Hits};
 use crate::algorithm::verdict::{Overall, Prior, Role, combine};
 use crate::algorithm::{Charge, OnStoreError, Receipt};
@@ -62,7 +63,8 @@ impl RedisStore {
         deadline: Instant,
     ) -> impl Future<Output = Outcomes> + Send {
         async move {
-            let mut request = PendingRequest { store: self, checks, prior, progress: RequestProgress::default() };
+            let mut request =
+                PendingRequest { store: self, checks, prior, progress: RequestProgress::default() };
             request.ask_all(deadline).await;
             let progress = std::mem::take(&mut request.progress);
             self.conclude(checks, prior, progress)
@@ -78,10 +80,12 @@ impl RedisStore {
         deadline: Instant,
     ) -> impl Future<Output = Result<ScriptReply, StoreError>> + Send + use<> {
         let core = self.core_of(group);
-        let mut question = ScriptRequest::new(context, core.given());
+        let mut request = ScriptRequest::new(context, core.given());
         let of_group = group.checks.iter().filter_map(|number| checks.get(*number));
-        of_group.for_each(|check| question.add(&core.prefix, check, Wanted::Hits(check.hits), core.now()));
-        self.ask_question(checks, group, question, deadline)
+        of_group.for_each(|check| {
+            request.add(&core.prefix, check, Wanted::Hits(check.hits), core.now())
+        });
+        self.send_request(checks, group, request, deadline)
     }
 
     /// Calls one slot by the fast path; returns `None` if that does not support all of its checks.
@@ -93,23 +97,30 @@ impl RedisStore {
         deadline: Instant,
     ) -> Option<impl Future<Output = Result<ScriptReply, StoreError>> + Send + use<>> {
         let core = self.core_of(group);
-        let of_group: Few<&Check<'_>> = group.checks.iter().filter_map(|number| checks.get(*number)).collect();
-        let question = ScriptRequest::fast(&core.prefix, of_group.into_iter(), context, core.given(), core.now())?;
-        Some(self.ask_question(checks, group, question, deadline))
+        let of_group: Few<&Check<'_>> =
+            group.checks.iter().filter_map(|number| checks.get(*number)).collect();
+        let request = ScriptRequest::fast(
+            &core.prefix,
+            of_group.into_iter(),
+            context,
+            core.given(),
+            core.now(),
+        )?;
+        Some(self.send_request(checks, group, request, deadline))
     }
 
-    fn ask_question(
+    fn send_request(
         &self,
         checks: &[Check<'_>],
         group: &Group,
-        question: ScriptRequest,
+        request: ScriptRequest,
         deadline: Instant,
     ) -> impl Future<Output = Result<ScriptReply, StoreError>> + Send + use<> {
         let core = Arc::clone(self.core_of(group));
-        let question = Arc::new(question);
+        let request = Arc::new(request);
         let slot = group.slot;
         let charges = group.charges(checks);
-        async move { core.ask_to_charge(slot, question, charges, deadline).await }
+        async move { core.ask_to_charge(slot, request, charges, deadline).await }
     }
 
     /// Decides what the store left to this process, and takes back the charges if the request is
@@ -123,14 +134,23 @@ impl RedisStore {
             (check.role, check.verdict(outcome))
         });
         if combine(prior, verdicts) != Overall::Admitted {
-            answered.into_iter().for_each(|(group, answers)| self.take_back(checks, &group, answers, &mut judged));
+            answered
+                .into_iter()
+                .for_each(|(group, answers)| self.take_back(checks, &group, answers, &mut judged));
         }
+        plan::report_bans(checks, &mut judged);
         all_of(judged)
     }
 
     /// Takes back the charges of a slot, and replaces its outcomes in `judged` by those without the
     /// charges.
-    fn take_back(&self, checks: &[Check<'_>], group: &Group, answers: Answers, judged: &mut CheckOutcomes) {
+    fn take_back(
+        &self,
+        checks: &[Check<'_>],
+        group: &Group,
+        answers: Answers,
+        judged: &mut CheckOutcomes,
+    ) {
         let mut charges: Few<(&Check<'_>, Receipt, Undo)> = Few::new();
         for (number, answer) in group.checks.iter().zip(answers) {
             let Some(check) = checks.get(*number) else { continue };
@@ -141,6 +161,7 @@ impl RedisStore {
                 *place = Some(Ok(outcome));
             }
             let undo = otherwise.map(|otherwise| otherwise.undo).unwrap_or_default();
+            let undo = Undo { record: answer.record, ..undo };
             charges.extend(receipt.map(|receipt| (check, receipt, undo)));
         }
         self.undo(group, charges);
@@ -163,7 +184,8 @@ impl RedisStore {
         let is_let_pass = plan::has_passing_vote(checks, judged);
         let role = |role| if role == Role::Quota && is_let_pass { Role::QuotaShadow } else { role };
         let of_them = numbers.iter().filter_map(|number| checks.get(*number));
-        let of_them: Few<Check<'_>> = of_them.map(|check| Check { role: role(check.role), ..*check }).collect();
+        let of_them: Few<Check<'_>> =
+            of_them.map(|check| Check { role: role(check.role), ..*check }).collect();
         for (number, outcome) in numbers.iter().zip(fallback.decide(&of_them, prior)) {
             if let Some(place) = judged.get_mut(*number)
                 && let Ok(outcome) = outcome
@@ -177,7 +199,9 @@ impl RedisStore {
 
     /// Finishes a request whose caller has gone away.
     async fn finish(self, checks: Vec<OwnedCheck>, prior: Prior, mut progress: RequestProgress) {
-        let checks: Few<Check<'_>> = checks.iter().map(OwnedCheck::check).collect();
+        let holds: Few<Option<HoldRequest<'_>>> = checks.iter().map(OwnedCheck::hold).collect();
+        let checks = checks.iter().zip(&holds).map(|(check, hold)| check.check_with(hold.as_ref()));
+        let checks: Few<Check<'_>> = checks.collect();
         progress.hear().await;
         let all_asked = progress.judged.iter().all(Option::is_some);
         self.conclude(&checks, if all_asked { prior } else { Prior::Denied }, progress);
@@ -209,7 +233,8 @@ impl PendingRequest<'_> {
     fn rounds(&mut self, mut groups: Vec<Group>) -> (Vec<Group>, Vec<Group>) {
         let Self { store, checks, .. } = *self;
         let now = store.core.now();
-        let of_ban = |check: &Check<'_>| check.limit.is_ban().then(|| plan::of_ban(check, now)).flatten().map(Ok);
+        let of_ban =
+            |check: &Check<'_>| check.is_ban().then(|| plan::of_ban(check, now)).flatten().map(Ok);
         self.progress.judged = checks.iter().map(of_ban).collect();
         groups.retain(|group| {
             let is_down = store.core_of(group).is_down(group.slot);
@@ -234,7 +259,11 @@ impl PendingRequest<'_> {
             || plan::has_passing_vote(checks, judged)
             || judged.iter().any(|outcome| matches!(outcome, Some(Err(_))));
         let has_fallback = self.store.fallback.is_some();
-        Context { prior: plan::prior_of(checks, judged, self.prior, has_fallback), is_partial, has_fallback }
+        Context {
+            prior: plan::prior_of(checks, judged, self.prior, has_fallback),
+            is_partial,
+            has_fallback,
+        }
     }
 
     /// Calls some slots concurrently; `more` if others are called afterwards.
@@ -242,7 +271,8 @@ impl PendingRequest<'_> {
         let context = self.context(&groups, more);
         let is_local = |check: &Check<'_>| check.limit.on_store_error() == OnStoreError::Local;
         let may_fall_back = context.has_fallback && self.checks.iter().any(is_local);
-        self.progress.is_decided_there = !context.is_partial && self.progress.answered.is_empty() && !may_fall_back;
+        self.progress.is_decided_there =
+            !context.is_partial && self.progress.answered.is_empty() && !may_fall_back;
         let store = self.store;
         let checks = self.checks;
         let in_general = |group: Group| {
@@ -334,7 +364,8 @@ fn halfway(deadline: Instant) -> Instant {
 /// Returns the receipt of a charge that is due only if the request is admitted.
 fn to_undo(check: &Check<'_>, answer: &CheckReply) -> Option<Receipt> {
     let allowed = answer.outcome.as_ref().is_ok_and(|outcome| outcome.allowed);
-    let conditional = matches!(check.limit.charge_mode(), Charge::Admitted | Charge::Blamed) && allowed;
+    let conditional =
+        matches!(check.limit.charge_mode(), Charge::Admitted | Charge::Blamed) && allowed;
     match (check.hits, answer.written) {
         (Hits::Charge(hits), Some(at)) if conditional => {
             Some(Receipt { at, hits: hits.into(), of_grant: answer.of_grant })

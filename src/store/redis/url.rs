@@ -40,7 +40,7 @@ pub enum Topology {
 }
 
 /// The address of a server.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ServerAddress {
     /// Host and port.
     Tcp(String, u16),
@@ -55,7 +55,11 @@ impl RedisUrl {
     /// Returns a message if the scheme is one of Redis, but the rest is invalid.
     pub fn parse(text: &str) -> Option<Result<Self, String>> {
         let (scheme, rest) = text.split_once("://")?;
-        let parse = match scheme.strip_suffix("-cluster").or(scheme.strip_suffix("-sentinel")).unwrap_or(scheme) {
+        let parse = match scheme
+            .strip_suffix("-cluster")
+            .or(scheme.strip_suffix("-sentinel"))
+            .unwrap_or(scheme)
+        {
             "redis" | "rediss" | "redis+unix" => Self::parse_rest(scheme, rest),
             _ => return None,
         };
@@ -88,13 +92,18 @@ impl RedisUrl {
         let (hosts, database_text) = rest.split_once('/').unwrap_or((rest, ""));
         let database = if database_text.is_empty() { 0 } else { database(database_text)? };
         if scheme.ends_with("-sentinel") {
-            let master = access.filter(|master| !master.is_empty()).ok_or("missing master name before `@`")?;
+            let master = access
+                .filter(|master| !master.is_empty())
+                .ok_or("missing master name before `@`")?;
             if master.contains(':') {
                 return Err(
                     "expected only the master name before `@`; use the password settings, such as --redis-password-file".to_owned()
                 );
             }
-            let kind = Topology::Sentinel { master: decoded(master)?, sentinels: addresses(hosts, SENTINEL_PORT)? };
+            let kind = Topology::Sentinel {
+                master: decoded(master)?,
+                sentinels: addresses(hosts, SENTINEL_PORT)?,
+            };
             return Ok(Self { kind, tls, database, user: None, password: None });
         }
         let (user, password) = user_and_password(access)?;
@@ -108,7 +117,9 @@ impl RedisUrl {
             Topology::Single(found.remove(0))
         } else {
             let found = found.len();
-            return Err(format!("expected one host, found {found} (for a Cluster, use `redis-cluster://`)"));
+            return Err(format!(
+                "expected one host, found {found} (for a Cluster, use `redis-cluster://`)"
+            ));
         };
         Ok(Self { kind, tls, database, user, password })
     }
@@ -121,7 +132,8 @@ fn database(text: &str) -> Result<i64, String> {
 
 fn user_and_password(access: Option<&str>) -> Result<(Option<String>, Option<String>), String> {
     let Some(access) = access else { return Ok((None, None)) };
-    let (user, password) = access.split_once(':').map_or((access, None), |(user, password)| (user, Some(password)));
+    let (user, password) =
+        access.split_once(':').map_or((access, None), |(user, password)| (user, Some(password)));
     let user = if user.is_empty() { None } else { Some(decoded(user)?) };
     Ok((user, password.map(decoded).transpose()?))
 }
@@ -136,7 +148,8 @@ fn decoded(text: &str) -> Result<String, String> {
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
         let escaped = (*first == b'%').then(|| after.get(..2)).flatten();
-        let byte = escaped.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        let byte =
+            escaped.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
         bytes.push(byte.unwrap_or(*first));
         rest = if byte.is_some() { after.get(2..).unwrap_or_default() } else { after };
     }
@@ -154,8 +167,9 @@ impl ServerAddress {
         if host.is_empty() {
             return Err("missing host".to_owned());
         }
-        let port =
-            port_text.map_or(Ok(port), |text| text.parse().map_err(|_| format!("invalid port after `{host}:`")))?;
+        let port = port_text.map_or(Ok(port), |text| {
+            text.parse().map_err(|_| format!("invalid port after `{host}:`"))
+        })?;
         Ok(Self::Tcp(host.to_owned(), port))
     }
 }
@@ -164,7 +178,9 @@ impl ServerAddress {
     /// Returns this address, with the host of `other` if it has none, as in some redirections.
     pub(super) fn or_host_of(self, other: &Self) -> Self {
         match (self, other) {
-            (Self::Tcp(host, port), Self::Tcp(other, _)) if host.is_empty() => Self::Tcp(other.clone(), port),
+            (Self::Tcp(host, port), Self::Tcp(other, _)) if host.is_empty() => {
+                Self::Tcp(other.clone(), port)
+            }
             (address, _) => address,
         }
     }
@@ -197,21 +213,31 @@ pub fn without_password(text: &str) -> String {
     if rest.starts_with('/') {
         return text.to_owned();
     }
-    let (access, rest) = rest.rsplit_once('@').map_or((None, rest), |(access, rest)| (Some(access), rest));
+    let (access, rest) =
+        rest.rsplit_once('@').map_or((None, rest), |(access, rest)| (Some(access), rest));
     let access = access.map(|access| match access.split_once(':') {
         Some((user, _)) => format!("{user}:***@"),
         None => format!("{access}@"),
     });
-    let (hosts, database) = rest.split_once('/').map_or((rest, None), |(hosts, rest)| (hosts, Some(rest)));
+    let (hosts, database) =
+        rest.split_once('/').map_or((rest, None), |(hosts, rest)| (hosts, Some(rest)));
     let hosts: Vec<_> = hosts.split(',').map(without_word).collect();
-    let database = database.map(|text| if is_number(text) { format!("/{text}") } else { "/***".to_owned() });
-    format!("{scheme}://{}{}{}", access.unwrap_or_default(), hosts.join(","), database.unwrap_or_default())
+    let database =
+        database.map(|text| if is_number(text) { format!("/{text}") } else { "/***".to_owned() });
+    format!(
+        "{scheme}://{}{}{}",
+        access.unwrap_or_default(),
+        hosts.join(","),
+        database.unwrap_or_default()
+    )
 }
 
 /// Returns a host with its port, which is masked unless it is a number.
 fn without_word(host: &str) -> String {
     match host.rsplit_once(':') {
-        Some((before, after)) if !is_number(after) && !after.ends_with(']') => format!("{before}:***"),
+        Some((before, after)) if !is_number(after) && !after.ends_with(']') => {
+            format!("{before}:***")
+        }
         _ => host.to_owned(),
     }
 }
@@ -240,9 +266,14 @@ mod tests {
             kind("redis+unix:///run/redis.sock?db=2"),
             Topology::Single(ServerAddress::Unix("/run/redis.sock".into()))
         );
-        assert_eq!(kind("redis-cluster://a:1,b"), Topology::Cluster(vec![tcp("a", 1), tcp("b", 6379)]));
-        let sentinel =
-            Topology::Sentinel { master: "mymaster".to_owned(), sentinels: vec![tcp("a", 26379), tcp("b", 1)] };
+        assert_eq!(
+            kind("redis-cluster://a:1,b"),
+            Topology::Cluster(vec![tcp("a", 1), tcp("b", 6379)])
+        );
+        let sentinel = Topology::Sentinel {
+            master: "mymaster".to_owned(),
+            sentinels: vec![tcp("a", 26379), tcp("b", 1)],
+        };
         assert_eq!(kind("rediss-sentinel://mymaster@a,b:1"), sentinel);
         assert!(RedisUrl::parse("memory").is_none() && RedisUrl::parse("http://x").is_none());
     }
@@ -251,14 +282,20 @@ mod tests {
     fn user_password_and_database_are_read() {
         let url = RedisUrl::parse("rediss://tolly:s%40cret@h:1/3").unwrap().unwrap();
         assert!(url.tls);
-        assert_eq!((url.user.as_deref(), url.password.as_deref(), url.database), (Some("tolly"), Some("s@cret"), 3));
+        assert_eq!(
+            (url.user.as_deref(), url.password.as_deref(), url.database),
+            (Some("tolly"), Some("s@cret"), 3)
+        );
         assert!(!format!("{url:?}").contains("s@cret"));
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_the_password() {
+    fn an_invalid_url_is_reported_without_its_password() {
         let problem = |text| RedisUrl::parse(text).unwrap().unwrap_err();
-        assert_eq!(problem("redis://u:secret@h:port"), "invalid port after `h:` in `redis://u:***@h:***`");
+        assert_eq!(
+            problem("redis://u:secret@h:port"),
+            "invalid port after `h:` in `redis://u:***@h:***`"
+        );
         assert_eq!(problem("redis://u:secret"), "invalid port after `u:` in `redis://u:***`");
         assert_eq!(problem("redis://:secret"), "missing host in `redis://:***`");
         assert_eq!(problem("redis://u:1/secret"), "database must be a number in `redis://u:1/***`");
@@ -267,8 +304,14 @@ mod tests {
             problem("redis://a,b"),
             "expected one host, found 2 (for a Cluster, use `redis-cluster://`) in `redis://a,b`"
         );
-        assert_eq!(problem("redis-sentinel://a"), "missing master name before `@` in `redis-sentinel://a`");
-        assert_eq!(problem("redis-cluster://a/1"), "a Cluster supports only database 0 in `redis-cluster://a/1`");
+        assert_eq!(
+            problem("redis-sentinel://a"),
+            "missing master name before `@` in `redis-sentinel://a`"
+        );
+        assert_eq!(
+            problem("redis-cluster://a/1"),
+            "a Cluster supports only database 0 in `redis-cluster://a/1`"
+        );
         assert_eq!(problem("redis://"), "missing host in `redis://`");
     }
 }

@@ -25,12 +25,21 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
         let mut time = String::new();
         SystemTime.format_time(&mut Writer::new(&mut time))?;
         let mut fields = EventFields::default();
         event.record(&mut fields);
-        writeln!(writer, "{}", fields.into_line(time, *event.metadata().level(), event.metadata().target()))
+        writeln!(
+            writer,
+            "{}",
+            fields.into_line(time, *event.metadata().level(), event.metadata().target())
+        )
     }
 }
 
@@ -117,14 +126,16 @@ mod tests {
         let writer = LogrusFormat::default();
         let written = Arc::clone(&lines.0);
         drop(writer);
-        let logs = tracing_subscriber::fmt().event_format(Logrus).with_writer(move || lines.clone());
+        let logs =
+            tracing_subscriber::fmt().event_format(Logrus).with_writer(move || lines.clone());
         let error = io::Error::other("gone");
         with_default(logs.finish(), || {
             tracing::warn!(times = 3, ok = true, share = 0.5, offset = -1, domain = "a\nb", %error, "store is {}", "away");
             tracing::info!("listening");
         });
         let text = String::from_utf8(written.lock().unwrap().clone()).unwrap();
-        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let lines: Vec<Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let [first, second] = lines.as_slice() else { panic!("{text}") };
         for (name, expected) in [
             ("@message", Value::from("store is away")),

@@ -29,11 +29,15 @@ pub fn begin(level: &str, format: LogFormat) -> Result<(), LogError> {
     let mut filter = EnvFilter::try_new(level).map_err(|error| LogError(error.to_string()))?;
     // Audit entries are logged at any level, unless the filter mentions them.
     if !level.contains("audit") {
-        filter = filter.add_directive("audit=info".parse().map_err(|error: ParseError| LogError(error.to_string()))?);
+        filter = filter.add_directive(
+            "audit=info".parse().map_err(|error: ParseError| LogError(error.to_string()))?,
+        );
     }
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let begun = match format {
-        LogFormat::Text => logs.with_target(false).with_ansi(std::io::stderr().is_terminal()).try_init(),
+        LogFormat::Text => {
+            logs.with_target(false).with_ansi(std::io::stderr().is_terminal()).try_init()
+        }
         LogFormat::Json => logs.json().try_init(),
         LogFormat::Logrus => logs.event_format(logrus::Logrus).try_init(),
     };

@@ -23,7 +23,8 @@ impl Exceptions {
     pub(super) fn register(&self, registry: &mut Registry) {
         let refunded = "Number of hits refunded by callers; a retried refund counts twice";
         registry.register("refunded_hits", refunded, self.refunded_hits.clone());
-        let overrun = "Number of hits charged beyond their limit because the cost was known only afterwards";
+        let overrun =
+            "Number of hits charged beyond their limit because the cost was known only afterwards";
         registry.register("overrun_hits", overrun, self.overrun_hits.clone());
         let estimated = "Number of hits admitted by a weighted estimate of usage";
         registry.register("estimated_hits", estimated, self.estimated_hits.clone());

@@ -35,13 +35,15 @@ fn push(exemplar: &Exemplar, text: &mut String) {
     let seconds = exemplar.length.as_secs_f64();
     let at = at.as_secs_f64();
     // Writing to a `String` cannot fail.
-    let _ = write!(text, " # {{trace_id=\"{trace:032x}\",span_id=\"{span:016x}\"}} {seconds} {at:.3}");
+    let _ =
+        write!(text, " # {{trace_id=\"{trace:032x}\",span_id=\"{span:016x}\"}} {seconds} {at:.3}");
 }
 
 /// Converts OpenMetrics to the older format, which names a counter like its samples and has no end
 /// marker.
 pub(super) fn plain(open_metrics: &str) -> String {
-    let of_counter = |line: &str| Some(line.strip_prefix("# TYPE ")?.strip_suffix(" counter")?.to_owned());
+    let of_counter =
+        |line: &str| Some(line.strip_prefix("# TYPE ")?.strip_suffix(" counter")?.to_owned());
     let counters: HashSet<String> = open_metrics.lines().filter_map(of_counter).collect();
     let mut text = String::with_capacity(open_metrics.len());
     for line in open_metrics.lines().filter(|line| *line != "# EOF") {

@@ -14,8 +14,10 @@ use prometheus_client::registry::Unit;
 
 /// Upper bounds of the buckets in microseconds: finest around typical decision latencies, and
 /// including 20 ms, Envoy's default timeout.
-const BOUNDS_US: [u64; 14] =
-    [50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 20_000, 50_000, 100_000, 500_000, 1_000_000];
+const BOUNDS_US: [u64; 14] = [
+    50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 20_000, 50_000, 100_000, 500_000,
+    1_000_000,
+];
 
 /// Number of buckets: the bounds plus the overflow bucket.
 const BUCKETS: usize = BOUNDS_US.len() + 1;
@@ -66,7 +68,11 @@ impl Latency {
     pub fn remember(&self, length: Duration, trace: [u8; 16], span: [u8; 8]) {
         let us = u64::try_from(length.as_micros()).unwrap_or(u64::MAX);
         let exemplar = Exemplar { trace, span, length, at: SystemTime::now() };
-        self.exemplars.lock().get_mut(bucket(us)).into_iter().for_each(|place| *place = Some(exemplar));
+        self.exemplars
+            .lock()
+            .get_mut(bucket(us))
+            .into_iter()
+            .for_each(|place| *place = Some(exemplar));
     }
 }
 
@@ -108,8 +114,11 @@ impl Latencies {
     /// Returns the non-cumulative bucket counts and the sum in microseconds.
     fn read(parts: &[Arc<Latency>]) -> (Vec<u64>, u64) {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let all = |of: &dyn Fn(&Latency) -> u64| parts.iter().map(|part| of(part)).fold(0, u64::saturating_add);
-        let counts = (0..BUCKETS).map(|bucket| all(&|part| part.counts.get(bucket).map_or(0, load)));
+        let all = |of: &dyn Fn(&Latency) -> u64| {
+            parts.iter().map(|part| of(part)).fold(0, u64::saturating_add)
+        };
+        let counts =
+            (0..BUCKETS).map(|bucket| all(&|part| part.counts.get(bucket).map_or(0, load)));
         (counts.collect(), all(&|part| load(&part.sum_us)))
     }
 }
@@ -130,11 +139,18 @@ impl Collector for Latencies {
         if live.is_empty() {
             return Ok(());
         }
-        let mut encoder =
-            encoder.encode_descriptor(self.name, self.help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        let mut encoder = encoder.encode_descriptor(
+            self.name,
+            self.help,
+            Some(&Unit::Seconds),
+            MetricType::Histogram,
+        )?;
         for (value, parts) in live {
             let (counts, sum_us) = Self::read(&parts);
-            let bounds = BOUNDS_US.map(|us| Duration::from_micros(us).as_secs_f64()).into_iter().chain([f64::INFINITY]);
+            let bounds = BOUNDS_US
+                .map(|us| Duration::from_micros(us).as_secs_f64())
+                .into_iter()
+                .chain([f64::INFINITY]);
             let buckets: Vec<_> = bounds.zip(counts).collect();
             let count = buckets.iter().map(|(_, count)| *count).fold(0, u64::saturating_add);
             let sum = Duration::from_micros(sum_us).as_secs_f64();
@@ -193,7 +209,8 @@ mod tests {
         one.remember(Duration::from_micros(60), [1; 16], [1; 8]);
         other.remember(Duration::from_micros(70), [2; 16], [2; 8]);
         one.remember(Duration::from_secs(5), [3; 16], [3; 8]);
-        let found = latencies.exemplars("").map(|exemplar| exemplar.map(|exemplar| exemplar.trace[0]));
+        let found =
+            latencies.exemplars("").map(|exemplar| exemplar.map(|exemplar| exemplar.trace[0]));
         let mut expected = [None; BUCKETS];
         (expected[1], expected[BUCKETS - 1]) = (Some(2), Some(3));
         assert_eq!(found, expected);

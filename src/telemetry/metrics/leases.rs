@@ -21,12 +21,17 @@ pub struct LeaseMetrics {
 
 impl LeaseMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register("lease_blocks", "Number of blocks of hits leased in advance", self.blocks.clone());
+        registry.register(
+            "lease_blocks",
+            "Number of blocks of hits leased in advance",
+            self.blocks.clone(),
+        );
         let used = "Number of hits of ended leases that were used";
         registry.register("lease_hits_used", used, self.used.clone());
         let unused = "Number of hits of ended leases that were unused: returned, or expired with their window";
         registry.register("lease_hits_unused", unused, self.unused.clone());
-        let lost = "Number of leased hits lost: possibly charged but never received, or not returned";
+        let lost =
+            "Number of leased hits lost: possibly charged but never received, or not returned";
         registry.register("lease_hits_lost", lost, self.lost.clone());
         let outstanding = "Number of hits in current leases";
         registry.register("lease_hits_outstanding", outstanding, self.outstanding.clone());

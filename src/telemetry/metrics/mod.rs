@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `names` | names and help texts of all metrics |
 //! | `exceptions` | observable exceptions to the promise |
+//! | `holds` | charges that are corrected later, bounded |
 //! | `rules` | counters of rules, bounded |
 //! | `leases` | hits charged in advance |
 //! | `latency` | histograms with one part per worker |
@@ -17,6 +18,7 @@
 
 mod exceptions;
 mod exposition;
+mod holds;
 mod latency;
 mod leases;
 mod names;
@@ -37,6 +39,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 pub use self::exceptions::Exceptions;
+pub use self::holds::{HoldCounters, HoldMetrics};
 use self::latency::Latencies;
 pub use self::latency::Latency;
 pub use self::leases::LeaseMetrics;
@@ -47,7 +50,7 @@ pub use self::servers::Servers;
 use super::candidates::Candidates;
 use super::guard::ConnectionMetrics;
 use super::http::HttpMetrics;
-use super::stats::Stats;
+use crate::statistics::Stats;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ErrorLabels {
@@ -135,6 +138,8 @@ pub struct Metrics {
     policy_loaded_at: Gauge,
     /// Exceptions to the promise.
     pub exceptions: Exceptions,
+    /// Charges that are corrected later.
+    pub holds: HoldMetrics,
     /// Metrics of the journal of denials.
     pub journal: JournalMetrics,
     /// Metrics that the store's servers report.
@@ -168,7 +173,9 @@ impl Metrics {
         let deny_cache_hits = Counter::default();
         let deny_cache_misses = Counter::default();
         let store_connections = Gauge::default();
-        let stats = stats.map(|stats| with_gauges(stats, &deny_cache_hits, &deny_cache_misses, &store_connections));
+        let stats = stats.map(|stats| {
+            with_gauges(stats, &deny_cache_hits, &deny_cache_misses, &store_connections)
+        });
         let metrics = Self {
             registry: Mutex::default(),
             options,
@@ -205,6 +212,7 @@ impl Metrics {
             memory_bytes: Gauge::default(),
             policy_loaded_at: Gauge::default(),
             exceptions: Exceptions::default(),
+            holds: HoldMetrics::new(options.max_rules),
             journal: JournalMetrics::default(),
             servers: Servers::default(),
             guard: ConnectionMetrics::default(),
@@ -244,6 +252,7 @@ impl Metrics {
     /// Removes the series of all rules except these pairs of domain and path.
     pub fn keep_rules(&self, rules: &HashSet<(&str, &str)>) {
         self.rules.keep(rules);
+        self.holds.keep(rules);
     }
 
     /// Returns a worker's part of the call latency histogram.
@@ -307,7 +316,9 @@ impl Metrics {
             let service = &stats.service;
             if loaded { &service.config_load_success } else { &service.config_load_error }.add(1);
         }
-        self.reloads.get_or_create(&ErrorLabels { kind: if loaded { LOADED } else { REFUSED } }).inc();
+        self.reloads
+            .get_or_create(&ErrorLabels { kind: if loaded { LOADED } else { REFUSED } })
+            .inc();
         self.policy_is_refused.set(i64::from(!loaded));
         if loaded {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -317,7 +328,9 @@ impl Metrics {
 
     /// Counts a load of the gRPC listener's certificates.
     pub fn tls_load(&self, loaded: bool) {
-        self.tls_loads.get_or_create(&ErrorLabels { kind: if loaded { LOADED } else { REFUSED } }).inc();
+        self.tls_loads
+            .get_or_create(&ErrorLabels { kind: if loaded { LOADED } else { REFUSED } })
+            .inc();
         self.tls_is_refused.set(i64::from(!loaded));
     }
 
@@ -332,7 +345,8 @@ impl Metrics {
     /// If writing the text fails, which a `String` never does.
     pub fn render(&self) -> Result<String, std::fmt::Error> {
         let name = format!("tollgate_{CALL_DURATION}_seconds");
-        self.encode().map(|text| exposition::with_exemplars(&text, &name, &self.calls.exemplars("")))
+        self.encode()
+            .map(|text| exposition::with_exemplars(&text, &name, &self.calls.exemplars("")))
     }
 
     /// Renders all metrics in the older Prometheus text format, for scrapers that do not request
@@ -371,17 +385,4 @@ fn with_gauges(stats: Stats, hits: &Counter, misses: &Counter, connections: &Gau
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_loaded_and_refused_is_shown_before_either_happened() {
-        let metrics = Metrics::new();
-        let shows = |line: &str| metrics.render().unwrap().lines().any(|shown| shown == line);
-        assert!(shows("tollgate_policy_loads_total{kind=\"refused\"} 0") && shows("tollgate_policy_refused 0"));
-        metrics.policy_load(false);
-        assert!(shows("tollgate_policy_loads_total{kind=\"refused\"} 1") && shows("tollgate_policy_refused 1"));
-        metrics.policy_load(true);
-        assert!(shows("tollgate_policy_loads_total{kind=\"loaded\"} 1") && shows("tollgate_policy_refused 0"));
-    }
-}
+mod tests;

@@ -16,6 +16,7 @@ impl Metrics {
         self.rules.register(registry);
         self.candidates.register(registry);
         self.exceptions.register(registry);
+        self.holds.register(registry);
         self.guard.register(registry);
         self.http.register(registry);
         self.servers.register(registry);
@@ -27,13 +28,16 @@ impl Metrics {
             "Number of checks that failed in the store, by kind",
             self.store_errors.clone(),
         );
-        registry.register("policy_loads", "Number of policy loads, by result", self.reloads.clone());
+        registry.register(
+            "policy_loads",
+            "Number of policy loads, by result",
+            self.reloads.clone(),
+        );
         let refused = "1 if the last policy load was refused, so that older policies or none are in force; otherwise 0";
         registry.register("policy_refused", refused, self.policy_is_refused.clone());
         let loads = "Number of certificate loads of listeners, by result";
         registry.register("tls_loads", loads, self.tls_loads.clone());
-        let refused =
-            "1 if the last certificate load was refused, so that older certificates are in force; otherwise 0";
+        let refused = "1 if the last certificate load was refused, so that older certificates are in force; otherwise 0";
         registry.register("tls_refused", refused, self.tls_is_refused.clone());
         let failures = "Number of failed TLS handshakes on the gRPC listener, by kind";
         registry.register("tls_handshake_failures", failures, self.tls_handshake_failures.clone());
@@ -41,7 +45,8 @@ impl Metrics {
         registry.register("unknown_domain_requests", unknown, self.unknown_domain.clone());
         let invalid = "Number of requests refused with INVALID_ARGUMENT";
         registry.register("invalid_requests", invalid, self.invalid_requests.clone());
-        let undone = "Number of charges taken back because another slot or this process denied or failed";
+        let undone =
+            "Number of charges taken back because another slot or this process denied or failed";
         registry.register("take_backs", undone, self.take_backs.clone());
         let lost = "Number of charges that could not be taken back";
         registry.register("take_backs_lost", lost, self.take_backs_lost.clone());
@@ -60,11 +65,35 @@ impl Metrics {
         registry.register("xds_connected", connected, self.xds_connected.clone());
         let again = "Number of connection attempts to the control plane after the first";
         registry.register("xds_reconnects", again, self.xds_reconnects.clone());
-        registry.register("replicas", "Number of replicas registered in the store", self.replicas.clone());
+        self.register_store(registry);
+    }
+
+    fn register_store(&self, registry: &mut Registry) {
+        registry.register(
+            "replicas",
+            "Number of replicas registered in the store",
+            self.replicas.clone(),
+        );
         let connections = "Number of open connections to store servers";
         registry.register("store_connections", connections, self.store_connections.clone());
         let connects = "Number of connections made to store servers";
         registry.register("store_connects", connects, self.store_connects.clone());
+    }
+
+    fn register_observation(&self, registry: &mut Registry) {
+        let loaded = "Time of the last successful policy load since the Unix epoch in seconds";
+        registry.register_with_unit(
+            "policy_loaded_timestamp",
+            loaded,
+            Unit::Seconds,
+            self.policy_loaded_at.clone(),
+        );
+        let bytes = "Memory used by the journal of denials in bytes";
+        registry.register("journal_bytes", bytes, self.journal.bytes.clone());
+        let dropped = "Number of denials dropped because the journal was full";
+        registry.register("journal_dropped_denials", dropped, self.journal.dropped.clone());
+        let replaced = "Number of keys evicted from the journal in favor of others";
+        registry.register("journal_replaced_keys", replaced, self.journal.replaced.clone());
         registry.register(
             "memory_store_counters",
             "Number of counters in the memory store",
@@ -75,16 +104,5 @@ impl Metrics {
             "Memory used by the counters of the memory store in bytes",
             self.memory_bytes.clone(),
         );
-    }
-
-    fn register_observation(&self, registry: &mut Registry) {
-        let loaded = "Time of the last successful policy load since the Unix epoch in seconds";
-        registry.register_with_unit("policy_loaded_timestamp", loaded, Unit::Seconds, self.policy_loaded_at.clone());
-        let bytes = "Memory used by the journal of denials in bytes";
-        registry.register("journal_bytes", bytes, self.journal.bytes.clone());
-        let dropped = "Number of denials dropped because the journal was full";
-        registry.register("journal_dropped_denials", dropped, self.journal.dropped.clone());
-        let replaced = "Number of keys evicted from the journal in favor of others";
-        registry.register("journal_replaced_keys", replaced, self.journal.replaced.clone());
     }
 }

@@ -35,7 +35,8 @@ impl Process {
         let mut all = Duration::ZERO;
         for thread in std::fs::read_dir("/proc/self/task").ok()?.flatten() {
             let text = std::fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
-            let ns = text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or_default();
+            let ns =
+                text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or_default();
             all = all.saturating_add(Duration::from_nanos(ns));
         }
         Some(all)
@@ -56,12 +57,25 @@ impl Collector for Process {
             Some(self.begun.as_secs_f64()),
         )?;
         let kib = Self::resident_bytes().and_then(|bytes| whole(bytes >> 10));
-        gauge("process_resident_memory_bytes", "Resident memory size in bytes", kib.map(|kib| kib * 1024.0))?;
-        gauge("process_open_fds", "Number of open file descriptors", Self::open_files().and_then(whole))?;
+        gauge(
+            "process_resident_memory_bytes",
+            "Resident memory size in bytes",
+            kib.map(|kib| kib * 1024.0),
+        )?;
+        gauge(
+            "process_open_fds",
+            "Number of open file descriptors",
+            Self::open_files().and_then(whole),
+        )?;
         if let Some(cpu) = Self::cpu() {
             let counter = ConstCounter::new(cpu.as_secs_f64());
             let help = "Total CPU time of the running threads of the process in seconds";
-            counter.encode(encoder.encode_descriptor("process_cpu_seconds", help, None, counter.metric_type())?)?;
+            counter.encode(encoder.encode_descriptor(
+                "process_cpu_seconds",
+                help,
+                None,
+                counter.metric_type(),
+            )?)?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
 /// Domain and rule label of the rules beyond the bound.
-const OTHER: &str = "other";
+pub(super) const OTHER: &str = "other";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RuleLabels {
@@ -83,8 +83,16 @@ impl RuleFamilies {
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register("decisions", "Number of descriptors decided, by rule and outcome", self.decisions.clone());
-        registry.register("near_limit", "Number of allowed descriptors near their limit, by rule", self.near.clone());
+        registry.register(
+            "decisions",
+            "Number of descriptors decided, by rule and outcome",
+            self.decisions.clone(),
+        );
+        registry.register(
+            "near_limit",
+            "Number of allowed descriptors near their limit, by rule",
+            self.near.clone(),
+        );
     }
 
     /// Returns the counters of one rule. A reload keeps them.
@@ -105,7 +113,10 @@ impl RuleFamilies {
             unlimited: counter(OutcomeLabel::unlimited),
             presumed_allowed: counter(OutcomeLabel::presumed_allowed),
             presumed_denied: counter(OutcomeLabel::presumed_denied),
-            near: self.near.get_or_create(&NearLabels { domain: domain.to_owned(), rule: rule.to_owned() }).clone(),
+            near: self
+                .near
+                .get_or_create(&NearLabels { domain: domain.to_owned(), rule: rule.to_owned() })
+                .clone(),
             is_own,
         }
     }
@@ -117,7 +128,11 @@ impl RuleFamilies {
             let is_kept = rules.contains(&(domain.as_str(), rule.as_str()));
             if !is_kept {
                 for outcome in OUTCOMES {
-                    self.decisions.remove(&RuleLabels { domain: domain.clone(), rule: rule.clone(), outcome });
+                    self.decisions.remove(&RuleLabels {
+                        domain: domain.clone(),
+                        rule: rule.clone(),
+                        outcome,
+                    });
                 }
                 self.near.remove(&NearLabels { domain: domain.clone(), rule: rule.clone() });
             }

@@ -31,7 +31,9 @@ impl Servers {
     /// ahead of this process's clock.
     pub fn set(&self, node: &str, evicted_keys: u64, clock_offset: f64) {
         let labels = NodeLabels { node: node.to_owned() };
-        self.evicted_keys.get_or_create(&labels).set(i64::try_from(evicted_keys).unwrap_or(i64::MAX));
+        self.evicted_keys
+            .get_or_create(&labels)
+            .set(i64::try_from(evicted_keys).unwrap_or(i64::MAX));
         self.clock_offset.get_or_create(&labels).set(clock_offset);
     }
 
@@ -55,11 +57,16 @@ impl Servers {
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
-        let evicted = "Number of keys evicted by a store server since its start, possibly including counters";
+        let evicted =
+            "Number of keys evicted by a store server since its start, possibly including counters";
         registry.register("store_evicted_keys", evicted, self.evicted_keys.clone());
-        let offset =
-            "Seconds by which a store server's clock is ahead of this process's clock, within the round-trip time";
-        registry.register_with_unit("store_clock_offset", offset, Unit::Seconds, self.clock_offset.clone());
+        let offset = "Seconds by which a store server's clock is ahead of this process's clock, within the round-trip time";
+        registry.register_with_unit(
+            "store_clock_offset",
+            offset,
+            Unit::Seconds,
+            self.clock_offset.clone(),
+        );
         let offset = "Seconds by which a replica's clock is ahead of its master's clock, within the round-trip time";
         let family = self.replica_clock_offset.clone();
         registry.register_with_unit("store_replica_clock_offset", offset, Unit::Seconds, family);

@@ -28,7 +28,13 @@ impl<S: Service> Connection<S> {
     }
 
     /// Answers a call. `is_whole` is set if its whole request has arrived.
-    pub(super) fn answer_of(&mut self, id: u32, answer: Answer<S::Body>, is_whole: bool, now: Instant) {
+    pub(super) fn answer_of(
+        &mut self,
+        id: u32,
+        answer: Answer<S::Body>,
+        is_whole: bool,
+        now: Instant,
+    ) {
         match answer {
             Answer::Message(exchange) => self.answer_message(id, exchange, is_whole, now),
             Answer::Response(response) => self.answer_response(id, *response, is_whole, now),
@@ -54,7 +60,13 @@ impl<S: Service> Connection<S> {
         self.send(id, Bytes::from(exchange.answer), Then::Ok, is_whole, now);
     }
 
-    fn answer_response(&mut self, id: u32, response: Response<S::Body>, is_whole: bool, now: Instant) {
+    fn answer_response(
+        &mut self,
+        id: u32,
+        response: Response<S::Body>,
+        is_whole: bool,
+        now: Instant,
+    ) {
         let (parts, body) = response.into_parts();
         let is_end = body.is_end_stream();
         let encoder = &mut self.encoder;
@@ -100,7 +112,8 @@ impl<S: Service> Connection<S> {
 
     /// Returns the number of bytes of DATA that may be sent on a stream now.
     fn room(&self, id: u32) -> i64 {
-        let window = self.streams.get(&id).map_or(self.peer.initial_window, |stream| stream.send_window);
+        let window =
+            self.streams.get(&id).map_or(self.peer.initial_window, |stream| stream.send_window);
         window.min(self.send_window).min(length(MAX_UNSENT.saturating_sub(self.out.len())))
     }
 
@@ -150,7 +163,8 @@ impl<S: Service> Connection<S> {
             let Some(stream) = self.streams.get_mut(&id) else { return };
             let Output::Sending { data, then } = &mut stream.output else { return };
             if !data.is_empty() {
-                let bytes = usize::try_from(room).unwrap_or_default().min(data.len()).min(MAX_PAYLOAD);
+                let bytes =
+                    usize::try_from(room).unwrap_or_default().min(data.len()).min(MAX_PAYLOAD);
                 if bytes == 0 {
                     return self.wait(id, now);
                 }
@@ -196,7 +210,9 @@ impl<S: Service> Connection<S> {
             }
             Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                 Ok(data) => (data, Then::Body(body)),
-                Err(frame) => (Bytes::new(), frame.into_trailers().map_or(Then::End, Then::Trailers)),
+                Err(frame) => {
+                    (Bytes::new(), frame.into_trailers().map_or(Then::End, Then::Trailers))
+                }
             },
         };
         let waiting = data.len();
@@ -243,7 +259,8 @@ impl<S: Service> Connection<S> {
     /// Writes answers that waited for any window.
     pub(super) fn pump_all(&mut self, now: Instant) {
         let waits = |stream: &Stream<S>| matches!(&stream.output, Output::Sending { data, .. } if !data.is_empty());
-        let waiting: Vec<u32> = self.streams.iter().filter(|(_, stream)| waits(stream)).map(|(id, _)| *id).collect();
+        let waiting: Vec<u32> =
+            self.streams.iter().filter(|(_, stream)| waits(stream)).map(|(id, _)| *id).collect();
         waiting.into_iter().for_each(|id| self.pump(id, now));
     }
 

@@ -10,7 +10,7 @@ use crate::transport::body;
 use crate::transport::fields::FieldsVerdict;
 use crate::transport::frame::{self, FrameHead, HEAD, MAX_PAYLOAD, Reason, flag, kind};
 use crate::transport::service::{Answer, Exchange, Refusal, Route, Service};
-use crate::transport::stream::{Output, RequestState, STREAM_COST, Stream};
+use crate::transport::stream::{RequestState, STREAM_COST, Stream};
 
 impl<S: Service> Connection<S> {
     /// Handles HEADERS, and the DATA that follows if that is the whole body of a unary call.
@@ -28,9 +28,11 @@ impl<S: Service> Connection<S> {
         let mut block = frame::unpad(head, payload).ok_or(Reason::PROTOCOL_ERROR)?;
         let mut depends_on_itself = false;
         if head.has(flag::PRIORITY) {
-            let (priority, rest) = block.split_first_chunk::<5>().ok_or(Reason::FRAME_SIZE_ERROR)?;
+            let (priority, rest) =
+                block.split_first_chunk::<5>().ok_or(Reason::FRAME_SIZE_ERROR)?;
             let [d0, d1, d2, d3, _] = *priority;
-            depends_on_itself = u32::from_be_bytes([d0, d1, d2, d3]) & frame::MAX_STREAM == head.stream;
+            depends_on_itself =
+                u32::from_be_bytes([d0, d1, d2, d3]) & frame::MAX_STREAM == head.stream;
             block = rest;
         }
         let stream = head.stream;
@@ -88,17 +90,25 @@ impl<S: Service> Connection<S> {
                     self.collect(stream, head, max_body, length, now);
                 }
             }
-            Route::Stream { cost } => self.begin_stream(stream, is_end_of_stream, cost, length, now)?,
+            Route::Stream { cost } => {
+                self.begin_stream(stream, is_end_of_stream, cost, length, now)?
+            }
         }
         Ok(0)
     }
 
     /// Returns the whole body of a call if it directly follows the HEADERS, and the number of bytes
     /// that it takes there.
-    fn whole_body<'a>(&mut self, stream: u32, max_body: usize, after: &'a [u8]) -> Option<(&'a [u8], usize)> {
+    fn whole_body<'a>(
+        &mut self,
+        stream: u32,
+        max_body: usize,
+        after: &'a [u8],
+    ) -> Option<(&'a [u8], usize)> {
         let (head, rest) = after.split_first_chunk::<HEAD>()?;
         let head = FrameHead::read(head);
-        let is_whole = head.kind == kind::DATA && head.stream == stream && head.flags == flag::END_STREAM;
+        let is_whole =
+            head.kind == kind::DATA && head.stream == stream && head.flags == flag::END_STREAM;
         let window = self.receive_window.min(WINDOW.into());
         if !is_whole || head.length > max_body.min(MAX_PAYLOAD) || length(head.length) > window {
             return None;
@@ -131,9 +141,16 @@ impl<S: Service> Connection<S> {
 
     /// Begins a unary call. Charges what it holds while pending up front, and releases that if the
     /// call completes at once.
-    fn begin_exchange(&mut self, stream: u32, head: S::Head, exchange: Exchange, now: Instant) {
+    pub(super) fn begin_exchange(
+        &mut self,
+        stream: u32,
+        head: S::Head,
+        exchange: Exchange,
+        now: Instant,
+    ) {
         let is_known = self.streams.contains_key(&stream);
-        let of_stream = if is_known { 0 } else { STREAM_COST.saturating_add(exchange.request.len()) };
+        let of_stream =
+            if is_known { 0 } else { STREAM_COST.saturating_add(exchange.request.len()) };
         let heap = self.service.unary_heap(&exchange.request);
         let cost = size_of::<CallFuture<S>>().saturating_add(heap).saturating_add(of_stream);
         if self.account.charge(cost).is_err() {
@@ -148,16 +165,20 @@ impl<S: Service> Connection<S> {
             return self.answer(stream, answer, now);
         }
         let initial_window = self.peer.initial_window;
-        let waiting = self
-            .streams
-            .entry(stream)
-            .or_insert_with(|| Stream::new(RequestState::Ended, None, WINDOW.into(), initial_window));
+        let waiting = self.streams.entry(stream).or_insert_with(|| {
+            Stream::new(RequestState::Ended, None, WINDOW.into(), initial_window)
+        });
         waiting.slot = Some(slot);
         waiting.charged = waiting.charged.saturating_add(cost);
     }
 
     /// Adds a stream that outlives the current frame. Returns `false` if memory is exhausted.
-    pub(super) fn open(&mut self, stream: u32, input: RequestState<S::Head>, announced: Option<u64>) -> bool {
+    pub(super) fn open(
+        &mut self,
+        stream: u32,
+        input: RequestState<S::Head>,
+        announced: Option<u64>,
+    ) -> bool {
         if self.account.charge(STREAM_COST).is_err() {
             return false;
         }
@@ -168,7 +189,14 @@ impl<S: Service> Connection<S> {
     }
 
     /// Opens a stream to collect the body of a unary call.
-    fn collect(&mut self, stream: u32, head: S::Head, max: usize, announced: Option<u64>, now: Instant) {
+    fn collect(
+        &mut self,
+        stream: u32,
+        head: S::Head,
+        max: usize,
+        announced: Option<u64>,
+        now: Instant,
+    ) {
         if self.open(stream, RequestState::Collecting { head, max, body: Vec::new() }, announced) {
             self.set_deadline(stream, now);
         } else {
@@ -217,7 +245,13 @@ impl<S: Service> Connection<S> {
     }
 
     /// Handles trailers, or HEADERS on a closed stream.
-    fn trailers(&mut self, id: u32, is_end: bool, block: &[u8], now: Instant) -> Result<(), ConnectionFailure> {
+    fn trailers(
+        &mut self,
+        id: u32,
+        is_end: bool,
+        block: &[u8],
+        now: Instant,
+    ) -> Result<(), ConnectionFailure> {
         self.decode(block)?;
         let Some(stream) = self.streams.get(&id) else {
             return if self.forgotten.contains(id) {
@@ -240,112 +274,6 @@ impl<S: Service> Connection<S> {
         }
         let trailers = Some(self.fields.to_map());
         self.end_input(id, trailers, now)
-    }
-
-    pub(super) fn data(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), ConnectionFailure> {
-        let id = head.stream;
-        let is_end = head.has(flag::END_STREAM);
-        if id == 0 || id > self.last_stream {
-            return Err(Reason::PROTOCOL_ERROR.into());
-        }
-        let data = frame::unpad(head, payload).ok_or(Reason::PROTOCOL_ERROR)?;
-        // Padding counts towards the windows (RFC 9113, 6.1), and is returned at once.
-        self.receive_window = self.receive_window.saturating_sub(length(payload.len()));
-        if self.receive_window < 0 {
-            return Err(Reason::FLOW_CONTROL_ERROR.into());
-        }
-        let Some(stream) = self.streams.get_mut(&id) else {
-            self.give_back(payload.len());
-            return if self.forgotten.contains(id) { Ok(()) } else { self.reset_for_error(id, Reason::STREAM_CLOSED) };
-        };
-        if stream.is_remote_closed() {
-            self.give_back(payload.len());
-            return self.reset_for_error(id, Reason::STREAM_CLOSED);
-        }
-        stream.receive_window = stream.receive_window.saturating_sub(length(payload.len()));
-        let expected = stream.expected.map(|left| left.checked_sub(u64::try_from(data.len()).unwrap_or(u64::MAX)));
-        stream.expected = expected.flatten();
-        let is_wrong_length = expected.is_some_and(|left| left.is_none() || is_end && left != Some(0));
-        if stream.receive_window < 0 || is_wrong_length {
-            let is_within = stream.receive_window >= 0;
-            self.give_back(payload.len());
-            return self
-                .reset_for_error(id, if is_within { Reason::PROTOCOL_ERROR } else { Reason::FLOW_CONTROL_ERROR });
-        }
-        if data.is_empty() && !is_end {
-            self.abuse.record_empty(now)?;
-        }
-        self.take_data(id, data, payload.len(), now);
-        if is_end { self.end_input(id, None, now) } else { Ok(()) }
-    }
-
-    /// Passes on bytes of a body. `counted` is the number of bytes that they took from the windows.
-    fn take_data(&mut self, id: u32, data: &[u8], counted: usize, now: Instant) {
-        let Some(stream) = self.streams.get(&id) else { return };
-        let is_answered = matches!(stream.output, Output::Sending { .. });
-        let (refusal, is_streaming) = match &stream.input {
-            RequestState::Collecting { body, max, .. } if body.len().saturating_add(data.len()) > *max => {
-                (Some(Refusal::BodyTooLarge), false)
-            }
-            RequestState::Collecting { .. } => (None, false),
-            RequestState::Streaming(_) => (None, true),
-            RequestState::Discarding | RequestState::Ended => {
-                self.give_back(counted);
-                return self.give_back_of(id, counted);
-            }
-        };
-        let refusal = refusal.or_else(|| (!self.charge_stream(id, data.len())).then_some(Refusal::BudgetExceeded));
-        if let Some(refusal) = refusal {
-            self.give_back(counted);
-            if is_answered {
-                return self.reset(id, Reason::ENHANCE_YOUR_CALM);
-            }
-            return self.refuse(id, refusal, false, now);
-        }
-        // The stream's window is replenished as its reader reads, the connection's at once: one
-        // slow reader must not hold up other calls.
-        self.give_back(counted);
-        self.give_back_of(id, if is_streaming { counted.saturating_sub(data.len()) } else { counted });
-        let Some(stream) = self.streams.get_mut(&id) else { return };
-        match &mut stream.input {
-            RequestState::Collecting { body, .. } => body.extend_from_slice(data),
-            RequestState::Streaming(sender) if !data.is_empty() => {
-                // If the reader was dropped, all bytes count as read.
-                sender.send(data);
-                self.give_back_read(id);
-            }
-            RequestState::Streaming(_) | RequestState::Discarding | RequestState::Ended => {}
-        }
-    }
-
-    /// Ends the request: begins a collected call, or ends the body that a service reads.
-    fn end_input(&mut self, id: u32, trailers: Option<http::HeaderMap>, now: Instant) -> Result<(), ConnectionFailure> {
-        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
-        if stream.expected.is_some_and(|left| left != 0) {
-            return self.reset_for_error(id, Reason::PROTOCOL_ERROR);
-        }
-        stream.deadline = None;
-        match std::mem::replace(&mut stream.input, RequestState::Ended) {
-            RequestState::Collecting { head, body, .. } => {
-                let mut exchange = self.spare.pop().unwrap_or_default();
-                exchange.request = body;
-                exchange.answer.clear();
-                self.begin_exchange(id, head, exchange, now);
-            }
-            RequestState::Streaming(sender) => sender.finish(trailers),
-            RequestState::Discarding | RequestState::Ended => {}
-        }
-        Ok(())
-    }
-
-    /// Releases what a reader took of a body, and returns it to the stream's window.
-    pub(super) fn give_back_read(&mut self, id: u32) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
-        let RequestState::Streaming(sender) = &stream.input else { return };
-        let read = sender.take_read();
-        stream.charged = stream.charged.saturating_sub(read);
-        self.account.release(read);
-        self.give_back_of(id, read);
     }
 
     /// Answers a call without its service. `is_whole` is set if the whole request has arrived.

@@ -122,7 +122,11 @@ impl Life {
 
     /// Returns the deadline for the client's preface and SETTINGS.
     fn handshake_end(&self) -> Option<Instant> {
-        if self.handshake == HandshakeState::Done { None } else { self.opened_at.checked_add(HANDSHAKE_TIMEOUT) }
+        if self.handshake == HandshakeState::Done {
+            None
+        } else {
+            self.opened_at.checked_add(HANDSHAKE_TIMEOUT)
+        }
     }
 
     /// Returns the deadline for the client's next bytes, after which it is pinged, or the
@@ -251,7 +255,9 @@ impl<S: Service> Connection<S> {
 
     fn on_goaway_timeout(&mut self) {
         match self.life.shutdown {
-            Shutdown::Announced { at } if self.life.heard_at <= at => self.close(ConnectionEnd::Finished),
+            Shutdown::Announced { at } if self.life.heard_at <= at => {
+                self.close(ConnectionEnd::Finished)
+            }
             Shutdown::Announced { .. } => self.finish_shutdown(),
             Shutdown::No | Shutdown::Final => {}
         }
@@ -287,17 +293,25 @@ impl<S: Service> Connection<S> {
         // Streams that are closed or have another deadline leave entries behind.
         if self.life.deadlines.len() >= self.life.deadlines_bound {
             let streams = &self.streams;
-            self.life.deadlines.retain(|(at, id)| streams.get(id).is_some_and(|stream| stream.deadline == Some(*at)));
-            self.life.deadlines_bound = self.life.deadlines.len().saturating_mul(2).saturating_add(MIN_BOUND);
+            self.life.deadlines.retain(|(at, id)| {
+                streams.get(id).is_some_and(|stream| stream.deadline == Some(*at))
+            });
+            self.life.deadlines_bound =
+                self.life.deadlines.len().saturating_mul(2).saturating_add(MIN_BOUND);
         }
         self.life.deadlines.push_back((at, id));
     }
 
     /// Ends streams whose deadline has passed.
     fn expire(&mut self, now: Instant) {
-        while let Some((at, id)) = self.life.deadlines.front().copied().filter(|(at, _)| *at <= now) {
+        while let Some((at, id)) = self.life.deadlines.front().copied().filter(|(at, _)| *at <= now)
+        {
             self.life.deadlines.pop_front();
-            let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.deadline == Some(at)) else { continue };
+            let Some(stream) =
+                self.streams.get_mut(&id).filter(|stream| stream.deadline == Some(at))
+            else {
+                continue;
+            };
             stream.deadline = None;
             match (&stream.output, &stream.input) {
                 (Output::Sending { .. }, _) => self.reset(id, Reason::CANCEL),

@@ -4,12 +4,17 @@
 //! |---|---|
 //! | `receive` | received frames, in order; frames of the connection itself |
 //! | `routes` | header blocks, decoded or recognized |
-//! | `calls` | HEADERS and DATA: the start of calls, and their bodies |
+//! | `calls` | HEADERS: the start of calls |
+//! | `data` | DATA: the bodies of calls |
 //! | `answers` | answers, written as far as windows allow |
 //! | `life` | timers: keepalive, deadlines, age, shutdown |
+//! | `check` | invariants, for tests and fuzz targets |
 
 mod answers;
 mod calls;
+#[cfg(any(test, fuzzing))]
+mod check;
+mod data;
 mod forgotten;
 mod life;
 mod receive;
@@ -288,7 +293,11 @@ impl<S: Service> Connection<S> {
 
     /// Returns the load of the connection.
     pub(super) fn load(&self) -> ConnectionLoad {
-        ConnectionLoad { is_busy: !self.streams.is_empty(), last_stream: self.last_stream, held: self.account.used() }
+        ConnectionLoad {
+            is_busy: !self.streams.is_empty(),
+            last_stream: self.last_stream,
+            held: self.account.used(),
+        }
     }
 
     /// Returns the reason for the connection's end, if it has ended.
@@ -345,7 +354,8 @@ impl<S: Service> Connection<S> {
 
     /// Keeps the buffers of a finished call for reuse.
     fn recycle(&mut self, exchange: Exchange) {
-        let is_small = exchange.request.capacity().max(exchange.answer.capacity()) <= MAX_SPARE_BYTES;
+        let is_small =
+            exchange.request.capacity().max(exchange.answer.capacity()) <= MAX_SPARE_BYTES;
         if is_small && self.spare.len() < MAX_SPARE {
             self.spare.push(exchange);
         }
@@ -362,26 +372,6 @@ impl<S: Service> Connection<S> {
         if self.out.is_empty() {
             self.out = Vec::new();
         }
-    }
-}
-
-#[cfg(any(test, fuzzing))]
-#[allow(clippy::arithmetic_side_effects, clippy::panic, reason = "a check that panics has found something")]
-impl<S: Service> Connection<S> {
-    /// Asserts invariants between events: charges match what is held, and all lists are bounded.
-    pub(super) fn check(&self) {
-        if self.end.is_some() {
-            return;
-        }
-        let streams: usize = self.streams.values().map(|stream| stream.charged).sum();
-        let block = self.block.as_ref().map_or(0, |block| block.bytes.len());
-        assert_eq!(self.account.used(), streams + block + self.buffered, "charges are those of what is held");
-        let max_streams = usize::try_from(self.limits.max_streams).unwrap_or(usize::MAX);
-        let max_list = max_streams * 4 + 200;
-        assert!(self.blocked.len() <= max_list, "{} streams wait in turn", self.blocked.len());
-        assert!(self.life.deadlines() <= max_list, "{} deadlines", self.life.deadlines());
-        assert!(self.spare.len() <= MAX_SPARE);
-        assert!(self.streams.len() <= max_streams);
     }
 }
 

@@ -50,7 +50,9 @@ impl<S: Service> Connection<S> {
                 self.fail(&Reason::FRAME_SIZE_ERROR.into());
                 break;
             }
-            let Some((payload, after)) = rest.get(HEAD..).and_then(|rest| rest.split_at_checked(head.length)) else {
+            let Some((payload, after)) =
+                rest.get(HEAD..).and_then(|rest| rest.split_at_checked(head.length))
+            else {
                 break;
             };
             at = at.saturating_add(HEAD).saturating_add(head.length);
@@ -109,13 +111,21 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    fn continuation(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), ConnectionFailure> {
+    fn continuation(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+        now: Instant,
+    ) -> Result<(), ConnectionFailure> {
         let Some(mut block) = self.block.take() else { return Err(Reason::PROTOCOL_ERROR.into()) };
         if payload.is_empty() && !head.has(flag::END_HEADERS) {
             self.abuse.record_empty(now)?;
         }
         if block.bytes.len().saturating_add(payload.len()) > MAX_BLOCK {
-            return Err(ConnectionFailure { reason: Reason::ENHANCE_YOUR_CALM, end: ConnectionEnd::Flood });
+            return Err(ConnectionFailure {
+                reason: Reason::ENHANCE_YOUR_CALM,
+                end: ConnectionEnd::Flood,
+            });
         }
         self.account.charge(payload.len()).map_err(|_| Reason::ENHANCE_YOUR_CALM)?;
         block.bytes.extend_from_slice(payload);
@@ -146,7 +156,12 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    fn settings(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), ConnectionFailure> {
+    fn settings(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+        now: Instant,
+    ) -> Result<(), ConnectionFailure> {
         if head.stream != 0 {
             return Err(Reason::PROTOCOL_ERROR.into());
         }
@@ -208,7 +223,12 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    fn ping(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), ConnectionFailure> {
+    fn ping(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+        now: Instant,
+    ) -> Result<(), ConnectionFailure> {
         if head.stream != 0 {
             return Err(Reason::PROTOCOL_ERROR.into());
         }
@@ -224,8 +244,15 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    fn window_update(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), ConnectionFailure> {
-        let Ok(bytes) = <[u8; 4]>::try_from(payload) else { return Err(Reason::FRAME_SIZE_ERROR.into()) };
+    fn window_update(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+        now: Instant,
+    ) -> Result<(), ConnectionFailure> {
+        let Ok(bytes) = <[u8; 4]>::try_from(payload) else {
+            return Err(Reason::FRAME_SIZE_ERROR.into());
+        };
         let increment = i64::from(u32::from_be_bytes(bytes) & frame::MAX_STREAM);
         self.abuse.record_control(now)?;
         if head.stream == 0 {
@@ -255,7 +282,12 @@ impl<S: Service> Connection<S> {
     }
 
     /// Validates a PRIORITY frame, and ignores it: RFC 9113, 5.3.2 deprecates priorities.
-    fn priority(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), ConnectionFailure> {
+    fn priority(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+        now: Instant,
+    ) -> Result<(), ConnectionFailure> {
         if head.stream == 0 {
             return Err(Reason::PROTOCOL_ERROR.into());
         }
@@ -263,11 +295,17 @@ impl<S: Service> Connection<S> {
         let dependency = payload.first_chunk::<4>().filter(|_| payload.len() == 5);
         let reason = match dependency {
             None => Reason::FRAME_SIZE_ERROR,
-            Some(on) if u32::from_be_bytes(*on) & frame::MAX_STREAM == head.stream => Reason::PROTOCOL_ERROR,
+            Some(on) if u32::from_be_bytes(*on) & frame::MAX_STREAM == head.stream => {
+                Reason::PROTOCOL_ERROR
+            }
             Some(_) => return Ok(()),
         };
         // A stream that is not open yet cannot be reset (RFC 9113, 6.4).
-        if head.stream > self.last_stream { Err(reason.into()) } else { self.reset_for_error(head.stream, reason) }
+        if head.stream > self.last_stream {
+            Err(reason.into())
+        } else {
+            self.reset_for_error(head.stream, reason)
+        }
     }
 
     /// Returns consumed bytes to the client's connection window, once they are worth a frame.
@@ -282,7 +320,10 @@ impl<S: Service> Connection<S> {
 
     /// Returns consumed bytes to the window of a stream that has more to come.
     pub(super) fn give_back_of(&mut self, id: u32, bytes: usize) {
-        let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.is_remote_closed()) else { return };
+        let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.is_remote_closed())
+        else {
+            return;
+        };
         stream.unacknowledged = stream.unacknowledged.saturating_add(bytes);
         if let Some(increment) = worth_a_frame(stream.unacknowledged) {
             frame::write(&mut self.out, kind::WINDOW_UPDATE, 0, id, &increment.to_be_bytes());

@@ -86,7 +86,8 @@ impl Service for Echo {
                 return Answer::Response(Box::new(Response::new(Full::default())));
             }
             let collected = request.into_body().collect().await;
-            let body = collected.map_or_else(|error| Bytes::from(error.to_string()), |body| body.to_bytes());
+            let body = collected
+                .map_or_else(|error| Bytes::from(error.to_string()), |body| body.to_bytes());
             Answer::Response(Box::new(Response::new(Full::new(body))))
         })
     }
@@ -163,7 +164,8 @@ impl TestPeer {
 
     /// Returns the HEADERS of a call.
     pub(super) fn headers(&mut self, stream: u32, path: &str, is_end: bool) -> Vec<u8> {
-        let usual = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "a|b")];
+        let usual =
+            [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "a|b")];
         self.list(stream, &usual, is_end)
     }
 
@@ -172,7 +174,9 @@ impl TestPeer {
         let encoder = &mut self.encoder;
         write_block(&mut bytes, if is_end { flag::END_STREAM } else { 0 }, stream, |out| {
             encoder.begin(out);
-            fields.iter().for_each(|(name, value)| encoder.field(name.as_bytes(), value.as_bytes(), out));
+            fields
+                .iter()
+                .for_each(|(name, value)| encoder.field(name.as_bytes(), value.as_bytes(), out));
         });
         bytes
     }
@@ -213,10 +217,14 @@ impl TestPeer {
             kind::HEADERS => {
                 let mut fields = Vec::new();
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                self.decoder.decode(payload, |name, value| fields.push((text(name), text(value)))).unwrap();
+                self.decoder
+                    .decode(payload, |name, value| fields.push((text(name), text(value))))
+                    .unwrap();
                 SentFrame::Headers(head.stream, fields, head.has(flag::END_STREAM))
             }
-            kind::DATA => SentFrame::Data(head.stream, payload.to_vec(), head.has(flag::END_STREAM)),
+            kind::DATA => {
+                SentFrame::Data(head.stream, payload.to_vec(), head.has(flag::END_STREAM))
+            }
             kind::RST_STREAM => SentFrame::Reset(head.stream, number(0)),
             kind::GOAWAY => SentFrame::GoAway(number(0), number(4)),
             kind::PING => SentFrame::Ping(payload.to_vec(), head.has(flag::ACK)),
@@ -228,9 +236,9 @@ impl TestPeer {
 
     /// Returns the reason of the GOAWAY that ended the connection.
     pub(super) fn goaway(&mut self) -> Option<u32> {
-        self.sent()
-            .into_iter()
-            .find_map(|sent| if let SentFrame::GoAway(_, reason) = sent { Some(reason) } else { None })
+        self.sent().into_iter().find_map(|sent| {
+            if let SentFrame::GoAway(_, reason) = sent { Some(reason) } else { None }
+        })
     }
 }
 
@@ -241,7 +249,11 @@ pub(super) fn echo(stream: u32, body: &[u8]) -> Vec<SentFrame> {
 
 pub(super) fn head(stream: u32) -> SentFrame {
     let fields = [(":status", "200"), ("content-type", "application/grpc")];
-    SentFrame::Headers(stream, fields.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(), false)
+    SentFrame::Headers(
+        stream,
+        fields.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
+        false,
+    )
 }
 
 pub(super) fn trailers(stream: u32) -> SentFrame {
@@ -249,7 +261,10 @@ pub(super) fn trailers(stream: u32) -> SentFrame {
 }
 
 pub(super) fn refusal(stream: u32, refusal: Refusal) -> SentFrame {
-    let fields = vec![(":status".to_owned(), "200".to_owned()), ("refused".to_owned(), format!("{refusal:?}"))];
+    let fields = vec![
+        (":status".to_owned(), "200".to_owned()),
+        ("refused".to_owned(), format!("{refusal:?}")),
+    ];
     SentFrame::Headers(stream, fields, true)
 }
 

@@ -98,14 +98,18 @@ impl FuzzClient {
         let mut bytes = Vec::new();
         frame::write_block(&mut bytes, if is_end { flag::END_STREAM } else { 0 }, stream, |out| {
             encoder.begin(out);
-            for (name, value) in [(":method", "POST"), (":scheme", "http"), (":path", &path), (":authority", "a|b")] {
+            for (name, value) in
+                [(":method", "POST"), (":scheme", "http"), (":path", &path), (":authority", "a|b")]
+            {
                 encoder.field(name.as_bytes(), value.as_bytes(), out);
             }
             if let Ok(length) = u8::try_from(inserted.len())
                 && length > 0
             {
                 out.extend_from_slice(&[0x40, 1, b'x', length & 0x7f]);
-                out.extend(inserted.iter().take(usize::from(length & 0x7f)).map(|byte| b'a' + byte % 26));
+                out.extend(
+                    inserted.iter().take(usize::from(length & 0x7f)).map(|byte| b'a' + byte % 26),
+                );
             }
         });
         let window = self.initial_window;
@@ -126,12 +130,15 @@ impl FuzzClient {
 
     /// Returns DATA of a call, as much as the windows allow.
     pub(super) fn data(&mut self, stream: u32, length: usize, is_end: bool) -> Vec<u8> {
-        let Some(call) = self.calls.get_mut(&stream).filter(|call| !call.is_ended && !call.is_reset) else {
+        let Some(call) =
+            self.calls.get_mut(&stream).filter(|call| !call.is_ended && !call.is_reset)
+        else {
             return Vec::new();
         };
         let room = usize::try_from(self.send_window.min(call.send_window)).unwrap_or_default();
-        let data: Vec<u8> =
-            (0..length.min(room)).map(|at| u8::try_from((at ^ call.body.len()) & 0x7f).unwrap()).collect();
+        let data: Vec<u8> = (0..length.min(room))
+            .map(|at| u8::try_from((at ^ call.body.len()) & 0x7f).unwrap())
+            .collect();
         self.send_window -= i64::try_from(data.len()).unwrap();
         call.send_window -= i64::try_from(data.len()).unwrap();
         call.body.extend_from_slice(&data);
@@ -140,7 +147,13 @@ impl FuzzClient {
         let mut pieces = data.chunks(MAX_PAYLOAD).peekable();
         while let Some(piece) = pieces.next() {
             let is_last = is_end && pieces.peek().is_none();
-            frame::write(&mut bytes, kind::DATA, if is_last { flag::END_STREAM } else { 0 }, stream, piece);
+            frame::write(
+                &mut bytes,
+                kind::DATA,
+                if is_last { flag::END_STREAM } else { 0 },
+                stream,
+                piece,
+            );
         }
         if data.is_empty() && is_end {
             frame::write(&mut bytes, kind::DATA, flag::END_STREAM, stream, &[]);
@@ -211,7 +224,11 @@ impl FuzzClient {
             kind::SETTINGS => {
                 assert!(
                     head.stream == 0
-                        && if head.flags == 0 { payload.len().is_multiple_of(6) } else { payload.is_empty() }
+                        && if head.flags == 0 {
+                            payload.len().is_multiple_of(6)
+                        } else {
+                            payload.is_empty()
+                        }
                 );
                 self.is_greeted = true;
                 if head.has(flag::ACK) {
@@ -225,7 +242,10 @@ impl FuzzClient {
                 }
             }
             kind::GOAWAY => {
-                assert!(head.stream == 0 && number(0) <= self.last_accepted, "no stream is accepted afterwards");
+                assert!(
+                    head.stream == 0 && number(0) <= self.last_accepted,
+                    "no stream is accepted afterwards"
+                );
                 self.last_accepted = number(0);
                 self.errors += u32::from(number(4) != 0);
             }
@@ -236,10 +256,16 @@ impl FuzzClient {
                     None if head.stream == 0 => self.send_window += i64::from(number(0)),
                     None => assert!(self.is_wild, "{head:?}"),
                 }
-                assert!(self.send_window <= 1 << 20 || self.is_wild, "the server's window is what it was");
+                assert!(
+                    self.send_window <= 1 << 20 || self.is_wild,
+                    "the server's window is what it was"
+                );
             }
             kind::RST_STREAM => {
-                assert!(payload.len() == 4 && (self.is_wild || self.calls.contains_key(&head.stream)), "{head:?}");
+                assert!(
+                    payload.len() == 4 && (self.is_wild || self.calls.contains_key(&head.stream)),
+                    "{head:?}"
+                );
                 self.progress.insert(head.stream, AnswerProgress::Reset);
             }
             kind::DATA => self.on_data(head, payload),
@@ -264,7 +290,9 @@ impl FuzzClient {
     fn on_data(&mut self, head: FrameHead, payload: &[u8]) {
         let progress = self.progress.entry(head.stream).or_default();
         assert_eq!(*progress, AnswerProgress::Head, "DATA between HEADERS and the end: {head:?}");
-        let Some(call) = self.calls.get_mut(&head.stream) else { return assert!(self.is_wild, "{head:?}") };
+        let Some(call) = self.calls.get_mut(&head.stream) else {
+            return assert!(self.is_wild, "{head:?}");
+        };
         let length = i64::try_from(payload.len()).unwrap();
         (self.window, call.window) = (self.window - length, call.window - length);
         assert!(
@@ -281,17 +309,27 @@ impl FuzzClient {
 
     fn on_headers(&mut self, stream: u32, is_end: bool, block: &[u8]) {
         let mut fields = Vec::new();
-        self.decoder.decode(block, |name, value| fields.push((name.to_vec(), value.to_vec()))).expect("a block");
+        self.decoder
+            .decode(block, |name, value| fields.push((name.to_vec(), value.to_vec())))
+            .expect("a block");
         let progress = self.progress.entry(stream).or_default();
         match *progress {
             AnswerProgress::Nothing => {
-                assert!(fields.first().is_some_and(|(name, _)| name == b":status"), "{stream}: {fields:?}");
+                assert!(
+                    fields.first().is_some_and(|(name, _)| name == b":status"),
+                    "{stream}: {fields:?}"
+                );
                 *progress = AnswerProgress::Head;
             }
             AnswerProgress::Head => {
-                assert!(is_end && fields.iter().all(|(name, _)| name.first() != Some(&b':')), "{stream}: {fields:?}");
+                assert!(
+                    is_end && fields.iter().all(|(name, _)| name.first() != Some(&b':')),
+                    "{stream}: {fields:?}"
+                );
             }
-            AnswerProgress::All | AnswerProgress::Reset => panic!("HEADERS on a stream that is over: {stream}"),
+            AnswerProgress::All | AnswerProgress::Reset => {
+                panic!("HEADERS on a stream that is over: {stream}")
+            }
         }
         if fields.iter().any(|(name, _)| name == b"refused")
             && let Some(call) = self.calls.get_mut(&stream)
@@ -305,7 +343,10 @@ impl FuzzClient {
 
     fn on_end(&mut self, stream: u32) {
         self.progress.insert(stream, AnswerProgress::All);
-        let Some(call) = self.calls.get(&stream).filter(|call| !self.is_wild && !call.is_refused) else { return };
+        let Some(call) = self.calls.get(&stream).filter(|call| !self.is_wild && !call.is_refused)
+        else {
+            return;
+        };
         let expected = match call.behaviour {
             Behaviour::Echo | Behaviour::Later | Behaviour::StreamEcho => call.body.clone(),
             Behaviour::Large(bytes) | Behaviour::Pieces(bytes) => vec![FILL; bytes],
@@ -313,16 +354,27 @@ impl FuzzClient {
             Behaviour::Never | Behaviour::Fail => panic!("{stream} was answered: {call:?}"),
         };
         let needs_all = !matches!(call.behaviour, Behaviour::Pieces(_));
-        assert!((call.is_ended || !needs_all) && call.answer == expected, "{stream}: {:?}", call.behaviour);
+        assert!(
+            (call.is_ended || !needs_all) && call.answer == expected,
+            "{stream}: {:?}",
+            call.behaviour
+        );
     }
 
     /// Returns the streams of unfinished calls that wait only for the server.
     pub(super) fn unanswered(&self) -> Vec<u32> {
         let is_due = |call: &ClientCall| {
-            !call.is_reset && (call.is_ended && call.behaviour != Behaviour::Never || call.behaviour == Behaviour::Fail)
+            !call.is_reset
+                && (call.is_ended && call.behaviour != Behaviour::Never
+                    || call.behaviour == Behaviour::Fail)
         };
-        let is_over = |stream| matches!(self.progress.get(stream), Some(AnswerProgress::All | AnswerProgress::Reset));
-        let due = self.calls.iter().filter(|(stream, call)| is_due(call) && **stream <= self.last_accepted);
+        let is_over = |stream| {
+            matches!(self.progress.get(stream), Some(AnswerProgress::All | AnswerProgress::Reset))
+        };
+        let due = self
+            .calls
+            .iter()
+            .filter(|(stream, call)| is_due(call) && **stream <= self.last_accepted);
         due.filter(|(stream, _)| !is_over(stream)).map(|(stream, _)| *stream).collect()
     }
 }

@@ -85,7 +85,9 @@ fn client_step(step: u8, input: &mut FuzzInput<'_>, client: &mut FuzzClient) -> 
             let bytes = u32::try_from(input.size()).unwrap().max(1);
             client.widen(stream, bytes)
         }
-        8 if input.u8().is_multiple_of(2) => client.set_initial_window(u32::try_from(input.size()).unwrap()),
+        8 if input.u8().is_multiple_of(2) => {
+            client.set_initial_window(u32::try_from(input.size()).unwrap())
+        }
         8 => client.setting(1, u32::try_from(input.size()).unwrap()),
         13 => {
             let mut bytes = Vec::new();
@@ -169,7 +171,11 @@ fn finish(wire: &mut FuzzWire, client: &mut FuzzClient) {
     if wire.end().is_none() && !client.is_wild {
         assert_eq!(client.unanswered(), [0; 0]);
     }
-    assert!(client.is_wild || !matches!(wire.end(), Some(ConnectionEnd::Error(_))), "{:?}", wire.end());
+    assert!(
+        client.is_wild || !matches!(wire.end(), Some(ConnectionEnd::Error(_))),
+        "{:?}",
+        wire.end()
+    );
     wire.pass(Duration::from_secs(5));
     client.read(&wire.turn(usize::MAX));
 }

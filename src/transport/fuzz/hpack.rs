@@ -27,14 +27,16 @@ fn decode(mut input: FuzzInput<'_>) {
         let block = input.bytes(length);
         let mut fields = Vec::new();
         let mut others = Vec::new();
-        let decoded = decoder.decode(block, |name, value| fields.push((name.to_vec(), value.to_vec())));
+        let decoded =
+            decoder.decode(block, |name, value| fields.push((name.to_vec(), value.to_vec())));
         let again = twin.decode(block, |name, value| others.push((name.to_vec(), value.to_vec())));
         assert_eq!((decoded, &fields), (again, &others));
         match decoded {
             // The same block decodes to the same fields.
             Ok(true) => {
                 others.clear();
-                let again = twin.decode(block, |name, value| others.push((name.to_vec(), value.to_vec())));
+                let again =
+                    twin.decode(block, |name, value| others.push((name.to_vec(), value.to_vec())));
                 assert_eq!((again, fields), (Ok(true), others));
             }
             Ok(false) => {}
@@ -66,7 +68,9 @@ fn encode(mut input: FuzzInput<'_>) {
                 sent.push((name, value));
             }
         }
-        decoder.decode(&block, |name, value| received.push((name.to_vec(), value.to_vec()))).expect("a block");
+        decoder
+            .decode(&block, |name, value| received.push((name.to_vec(), value.to_vec())))
+            .expect("a block");
         assert_eq!(sent, received);
     }
 }

@@ -59,7 +59,8 @@ impl Behaviour {
     /// Returns the behaviour of a path. Unknown paths echo.
     fn of(path: &[u8]) -> Self {
         let path = std::str::from_utf8(path).unwrap_or_default();
-        let number = |prefix: &str| path.strip_prefix(prefix).and_then(|number| number.parse::<u16>().ok());
+        let number =
+            |prefix: &str| path.strip_prefix(prefix).and_then(|number| number.parse::<u16>().ok());
         match path {
             "/later" => Self::Later,
             "/never" => Self::Never,
@@ -150,10 +151,13 @@ impl Service for Scripted {
         Box::pin(async move {
             let script = match behaviour {
                 Behaviour::Status => {
-                    while let Some(Ok(_)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
+                    while let Some(Ok(_)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+                    }
                     ServiceScript::Empty
                 }
-                Behaviour::Pieces(left) => ServiceScript::Pieces { left, seen: gate.opened(), gate, _unread: body },
+                Behaviour::Pieces(left) => {
+                    ServiceScript::Pieces { left, seen: gate.opened(), gate, _unread: body }
+                }
                 Behaviour::Fail => ServiceScript::Failing(Some(Bytes::from_static(b"before"))),
                 _ => ServiceScript::Echo(body),
             };
@@ -162,7 +166,10 @@ impl Service for Scripted {
     }
 
     fn refuse(&self, refusal: Refusal) -> Response<ServiceScript> {
-        Response::builder().header("refused", format!("{refusal:?}")).body(ServiceScript::Empty).unwrap()
+        Response::builder()
+            .header("refused", format!("{refusal:?}"))
+            .body(ServiceScript::Empty)
+            .unwrap()
     }
 }
 
@@ -186,7 +193,10 @@ impl Body for ServiceScript {
     type Data = Bytes;
     type Error = ();
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ()>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ()>>> {
         match &mut *self {
             Self::Empty => Poll::Ready(None),
             Self::Echo(body) => Pin::new(body).poll_frame(cx).map_err(drop),
@@ -203,8 +213,10 @@ impl Body for ServiceScript {
             }
             Self::Trailers => {
                 *self = Self::Empty;
-                let status =
-                    HeaderMap::from_iter([(http::HeaderName::from_static("grpc-status"), HeaderValue::from(0))]);
+                let status = HeaderMap::from_iter([(
+                    http::HeaderName::from_static("grpc-status"),
+                    HeaderValue::from(0),
+                )]);
                 Poll::Ready(Some(Ok(Frame::trailers(status))))
             }
         }

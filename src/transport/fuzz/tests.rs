@@ -12,14 +12,16 @@ use crate::transport::frame;
 fn sent() -> impl Strategy<Value = Vec<u8>> {
     let one = (0u8..12, any::<u8>(), 0u32..32, prop::collection::vec(any::<u8>(), 0..60));
     let changes = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4);
-    (any::<[u8; 2]>(), prop::collection::vec(one, 1..60), changes).prop_map(|(begin, all, changes)| {
-        let mut bytes = begin.to_vec();
-        for (kind, flags, stream, payload) in all {
-            frame::write(&mut bytes, kind, flags, stream, &payload);
-        }
-        changes.iter().for_each(|(at, byte)| *at.get_mut(&mut bytes) = *byte);
-        bytes
-    })
+    (any::<[u8; 2]>(), prop::collection::vec(one, 1..60), changes).prop_map(
+        |(begin, all, changes)| {
+            let mut bytes = begin.to_vec();
+            for (kind, flags, stream, payload) in all {
+                frame::write(&mut bytes, kind, flags, stream, &payload);
+            }
+            changes.iter().for_each(|(at, byte)| *at.get_mut(&mut bytes) = *byte);
+            bytes
+        },
+    )
 }
 
 proptest! {
@@ -49,7 +51,7 @@ proptest! {
 }
 
 #[test]
-fn a_window_that_is_lowered_is_not_for_what_is_under_way() {
+fn a_lowered_window_does_not_apply_to_bytes_in_flight() {
     connection::run(include_bytes!("../../../fuzz/seeds/connection/window-lowered-under-way"));
 }
 

@@ -82,7 +82,8 @@ impl FuzzWire {
     }
 
     fn read(&mut self) -> bool {
-        if !self.connection.wants_bytes() || (self.inbox.is_empty() && !self.connection.is_behind()) {
+        if !self.connection.wants_bytes() || (self.inbox.is_empty() && !self.connection.is_behind())
+        {
             return false;
         }
         if !self.connection.is_behind() {

@@ -46,7 +46,11 @@ impl Decoder {
     /// # Errors
     /// The connection must end with COMPRESSION_ERROR. `see` has been called with the fields before
     /// the fault.
-    pub(crate) fn decode(&mut self, block: &[u8], mut see: impl FnMut(&[u8], &[u8])) -> Result<bool, HpackError> {
+    pub(crate) fn decode(
+        &mut self,
+        block: &[u8],
+        mut see: impl FnMut(&[u8], &[u8]),
+    ) -> Result<bool, HpackError> {
         let mut input = BlockReader::new(block);
         let mut is_unchanged = !self.apply_size_updates(&mut input)?;
         while let Some(first) = input.octet() {
@@ -133,7 +137,8 @@ fn field_at(table: &DynamicTable, index: usize) -> Result<(&[u8], &[u8]), HpackE
     if let Some(field) = static_table::get(index) {
         return Ok(field);
     }
-    let age = index.checked_sub(static_table::LEN.saturating_add(1)).ok_or(HpackError::IndexZero)?;
+    let age =
+        index.checked_sub(static_table::LEN.saturating_add(1)).ok_or(HpackError::IndexZero)?;
     table.get(age).ok_or(HpackError::IndexOutOfRange)
 }
 
@@ -152,7 +157,10 @@ fn read_value<'a, 'block: 'a>(
 
 /// Returns a plain string unchanged. Appends a Huffman-coded one to `scratch` and returns `None`.
 #[inline]
-fn unpack<'a>(text: &StringLiteral<'a>, scratch: &mut Vec<u8>) -> Result<Option<&'a [u8]>, HpackError> {
+fn unpack<'a>(
+    text: &StringLiteral<'a>,
+    scratch: &mut Vec<u8>,
+) -> Result<Option<&'a [u8]>, HpackError> {
     if !text.is_huffman {
         return Ok(Some(text.bytes));
     }

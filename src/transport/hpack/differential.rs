@@ -32,8 +32,12 @@ impl ClientField {
 
 /// Generates fields that HTTP permits: a few that repeat, and many that do not.
 fn fields() -> impl Strategy<Value = Vec<ClientField>> {
-    let frequent = &["user-agent", "accept-encoding", "x-a", "x-b", "grpc-timeout", "authorization"][..];
-    let names = prop_oneof![proptest::sample::select(frequent).prop_map(str::to_owned), "x-[a-z0-9-]{0,30}"];
+    let frequent =
+        &["user-agent", "accept-encoding", "x-a", "x-b", "grpc-timeout", "authorization"][..];
+    let names = prop_oneof![
+        proptest::sample::select(frequent).prop_map(str::to_owned),
+        "x-[a-z0-9-]{0,30}"
+    ];
     let values = prop_oneof![
         16 => "[a-c]{0,1}".prop_map(String::into_bytes),
         16 => "([!-~]([ -~]{0,60}[!-~])?)?".prop_map(String::into_bytes),
@@ -41,16 +45,26 @@ fn fields() -> impl Strategy<Value = Vec<ClientField>> {
         1 => (any::<u8>(), 1000..9000_usize).prop_map(|(octet, length)| visible(vec![octet; length])),
     ];
     let sent = (names, values, prop::bool::weighted(0.1));
-    vec(sent.prop_map(|(name, value, is_sensitive)| ClientField { name, value, is_sensitive }), 0..8)
+    vec(
+        sent.prop_map(|(name, value, is_sensitive)| ClientField { name, value, is_sensitive }),
+        0..8,
+    )
 }
 
 /// Replaces octets that a field value must not contain, or not at its ends.
 fn visible(octets: Vec<u8>) -> Vec<u8> {
-    octets.into_iter().map(|octet| if matches!(octet, 0..0x21 | 0x7f) { b'a' } else { octet }).collect()
+    octets
+        .into_iter()
+        .map(|octet| if matches!(octet, 0..0x21 | 0x7f) { b'a' } else { octet })
+        .collect()
 }
 
 /// Writes a response with these fields. Returns all of its fields.
-fn write_response(encoder: &mut Encoder, fields: &[ClientField], block: &mut Vec<u8>) -> Vec<OwnedField> {
+fn write_response(
+    encoder: &mut Encoder,
+    fields: &[ClientField],
+    block: &mut Vec<u8>,
+) -> Vec<OwnedField> {
     encoder.begin(block);
     encoder.field(b":status", b"200", block);
     for field in fields {

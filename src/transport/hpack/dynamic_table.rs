@@ -63,7 +63,10 @@ impl DynamicTable {
         let size = length.saturating_add(ENTRY_OVERHEAD);
         self.evict_to(self.limit.saturating_sub(size));
         // No table has 4 GiB: its size is a 32-bit setting.
-        let (Ok(name_len), Ok(value_len)) = (u32::try_from(name.len()), u32::try_from(value.len())) else { return };
+        let (Ok(name_len), Ok(value_len)) = (u32::try_from(name.len()), u32::try_from(value.len()))
+        else {
+            return;
+        };
         if size > self.limit {
             return;
         }
@@ -127,7 +130,8 @@ mod tests {
 
     fn changes() -> impl Strategy<Value = Vec<TableChange>> {
         let lengths = || prop_oneof![8 => 0..50_usize, 2 => 0..1000_usize, 1 => 0..5000_usize];
-        let insert = (lengths(), lengths()).prop_map(|(name, value)| TableChange::Insert(name, value));
+        let insert =
+            (lengths(), lengths()).prop_map(|(name, value)| TableChange::Insert(name, value));
         vec(prop_oneof![20 => insert, 1 => (0..6000_usize).prop_map(TableChange::Resize)], 0..200)
     }
 

@@ -77,8 +77,15 @@ impl Encoder {
 
     /// Writes a field of every response: as an index from its second use on. Its first use inserts
     /// it if all such fields together fit into half of the peer's table.
-    pub(crate) fn repeated(&mut self, name: &'static [u8], value: &'static [u8], out: &mut Vec<u8>) {
-        let is_same = |field: &RepeatedField| std::ptr::eq(field.name, name) && std::ptr::eq(field.value, value);
+    pub(crate) fn repeated(
+        &mut self,
+        name: &'static [u8],
+        value: &'static [u8],
+        out: &mut Vec<u8>,
+    ) {
+        let is_same = |field: &RepeatedField| {
+            std::ptr::eq(field.name, name) && std::ptr::eq(field.value, value)
+        };
         match self.fields.iter().rposition(is_same) {
             Some(position) => write(self.index(position), INDEXED, out),
             None => self.first_use(RepeatedField { name, value }, out),

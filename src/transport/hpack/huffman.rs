@@ -140,9 +140,12 @@ impl BitReader<'_> {
     #[inline]
     fn refill(&mut self) {
         self.next |= first_octets(self.rest).wrapping_shr(self.count);
-        let octets = usize::try_from(u64::BITS.saturating_sub(self.count) / 8).unwrap_or(0).min(self.rest.len());
+        let octets = usize::try_from(u64::BITS.saturating_sub(self.count) / 8)
+            .unwrap_or(0)
+            .min(self.rest.len());
         self.rest = self.rest.get(octets..).unwrap_or_default();
-        self.count = self.count.saturating_add(u32::try_from(octets).unwrap_or(0).saturating_mul(8));
+        self.count =
+            self.count.saturating_add(u32::try_from(octets).unwrap_or(0).saturating_mul(8));
     }
 }
 
@@ -151,7 +154,8 @@ impl BitReader<'_> {
 fn first_octets(octets: &[u8]) -> u64 {
     if let Some(all) = octets.first_chunk::<8>() {
         u64::from_be_bytes(*all)
-    } else if let (Some(first), Some(last)) = (octets.first_chunk::<4>(), octets.last_chunk::<4>()) {
+    } else if let (Some(first), Some(last)) = (octets.first_chunk::<4>(), octets.last_chunk::<4>())
+    {
         // The halves overlap if there are fewer than 8 octets; both have the same bits there.
         let [first, last] = [first, last].map(|half| u64::from(u32::from_be_bytes(*half)));
         let bits = u32::try_from(octets.len()).unwrap_or(0).saturating_mul(8);
@@ -176,7 +180,9 @@ fn code_of(bits: u64) -> SymbolCode {
 fn long_code_of(bits: u32) -> SymbolCode {
     for (length, row) in (0..).zip(&TABLES.rows).skip(9) {
         if bits <= row.last {
-            let code = bits.saturating_sub(row.first).wrapping_shr(32_u32.saturating_sub(u32::from(length)));
+            let code = bits
+                .saturating_sub(row.first)
+                .wrapping_shr(32_u32.saturating_sub(u32::from(length)));
             let position = row.position.saturating_add(usize::try_from(code).unwrap_or(usize::MAX));
             let symbol = TABLES.symbols.get(position).copied().unwrap_or(EOS);
             return SymbolCode { symbol, length };
@@ -187,7 +193,11 @@ fn long_code_of(bits: u32) -> SymbolCode {
 }
 
 /// Derives the tables from the lengths.
-#[expect(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::cast_possible_truncation)]
+#[expect(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation
+)]
 const fn tables() -> HuffmanTables {
     // Evaluated only at compile time: a wrong index or an overflow fails the build.
     let mut short = [SymbolCode { symbol: 0, length: 0 }; 1 << SHORT];
@@ -207,7 +217,8 @@ const fn tables() -> HuffmanTables {
                 symbols[position] = symbol as u16;
                 let mut slot = code >> (32 - SHORT);
                 while length <= SHORT && slot < end >> (32 - SHORT) {
-                    short[slot as usize] = SymbolCode { symbol: symbol as u16, length: length as u8 };
+                    short[slot as usize] =
+                        SymbolCode { symbol: symbol as u16, length: length as u8 };
                     slot += 1;
                 }
                 position += 1;

@@ -85,7 +85,9 @@ impl<'a> BlockReader<'a> {
 pub(super) fn write_integer(value: usize, mask: u8, pattern: u8, out: &mut Vec<u8>) {
     match u8::try_from(value) {
         Ok(value) if value < mask => out.push(pattern | value),
-        Ok(_) | Err(_) => write_long_integer(value.saturating_sub(usize::from(mask)), pattern | mask, out),
+        Ok(_) | Err(_) => {
+            write_long_integer(value.saturating_sub(usize::from(mask)), pattern | mask, out)
+        }
     }
 }
 

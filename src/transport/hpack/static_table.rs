@@ -53,7 +53,11 @@ struct LengthChains {
 
 static LENGTH_CHAINS: LengthChains = length_chains();
 
-#[expect(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::cast_possible_truncation)]
+#[expect(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation
+)]
 const fn length_chains() -> LengthChains {
     // Evaluated only at compile time: a wrong index fails the build.
     let mut chains = LengthChains { first: [0; LONGEST_NAME + 1], next: [0; LEN + 1] };

@@ -24,9 +24,13 @@ pub(super) fn hex(digits: &str) -> Vec<u8> {
 }
 
 /// Returns the fields of a block, and `true` if it left the table unchanged.
-pub(super) fn decode(decoder: &mut Decoder, block: &[u8]) -> Result<(Vec<OwnedField>, bool), HpackError> {
+pub(super) fn decode(
+    decoder: &mut Decoder,
+    block: &[u8],
+) -> Result<(Vec<OwnedField>, bool), HpackError> {
     let mut fields = Vec::new();
-    let is_unchanged = decoder.decode(block, |name, value| fields.push((name.to_vec(), value.to_vec())))?;
+    let is_unchanged =
+        decoder.decode(block, |name, value| fields.push((name.to_vec(), value.to_vec())))?;
     Ok((fields, is_unchanged))
 }
 

@@ -66,15 +66,27 @@ fn plan() -> impl Strategy<Value = Plan> {
     let pieces = prop::collection::vec(prop_oneof![0usize..100, 0usize..20_000], 0..5);
     let values = prop::collection::vec("[ -~&&[^ ]]{0,200}", 0..8);
     let is_given_up = prop_oneof![4 => Just(None), 1 => any::<bool>().prop_map(Some)];
-    (behaviour, pieces, values, 0u32..4, is_given_up).prop_map(|(behaviour, pieces, values, lateness, is_given_up)| {
-        Plan { behaviour, pieces, values, lateness, is_given_up }
-    })
+    (behaviour, pieces, values, 0u32..4, is_given_up).prop_map(
+        |(behaviour, pieces, values, lateness, is_given_up)| Plan {
+            behaviour,
+            pieces,
+            values,
+            lateness,
+            is_given_up,
+        },
+    )
 }
 
 fn schedule() -> impl Strategy<Value = Schedule> {
     let windows = (prop_oneof![500u32..5_000, 5_000u32..1_000_000], 65_535u32..1_000_000);
     let table = prop_oneof![Just(0u32), 0u32..200, Just(4096), Just(65_536)];
-    (prop::collection::vec(plan(), 1..40), windows, table, prop_oneof![64usize..1_000, Just(100_000)], 0u32..5)
+    (
+        prop::collection::vec(plan(), 1..40),
+        windows,
+        table,
+        prop_oneof![64usize..1_000, Just(100_000)],
+        0u32..5,
+    )
         .prop_map(|(plans, (window, connection_window), table, socket, pings)| Schedule {
             plans,
             window,
@@ -106,7 +118,11 @@ struct Arrived {
 }
 
 impl AsyncRead for Arrived {
-    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let taken = self.taken.load(Ordering::Relaxed);
         let more = buffer.remaining().min(self.bytes.len() - taken);
         buffer.put_slice(&self.bytes[taken..taken + more]);
@@ -116,7 +132,11 @@ impl AsyncRead for Arrived {
 }
 
 impl AsyncWrite for Arrived {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Poll::Ready(Ok(bytes.len()))
     }
 
@@ -146,7 +166,7 @@ fn busy() -> (Driver<Scripted, Arrived>, usize, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn a_turn_takes_a_bounded_part_of_what_a_client_has_sent() {
+async fn a_turn_reads_a_bounded_number_of_bytes() {
     let (mut driver, sent, taken) = busy();
     for turn in 1..=3 {
         assert!(driver.run(pin!(std::future::pending::<()>())).now_or_never().is_none());
@@ -159,7 +179,8 @@ async fn other_sockets_are_polled_between_the_turns_of_a_busy_connection() {
     let (mut sender, mut receiver) = tokio::net::UnixStream::pair().unwrap();
     sender.write_all(b"x").await.unwrap();
     let (mut driver, sent, taken) = busy();
-    let busy = tokio::spawn(async move { driver.run(pin!(std::future::pending::<()>())).await.map(drop) });
+    let busy =
+        tokio::spawn(async move { driver.run(pin!(std::future::pending::<()>())).await.map(drop) });
     receiver.read_exact(&mut [0]).await.unwrap();
     let taken = taken.load(Ordering::Relaxed);
     assert!(taken <= 2 * READS_AT_ONCE * READ_BYTES, "{taken} of {sent} bytes are read first");
@@ -169,8 +190,11 @@ async fn other_sockets_are_polled_between_the_turns_of_a_busy_connection() {
 async fn run(schedule: Schedule, budget: Arc<Budget>) {
     let (here, there) = duplex(schedule.socket);
     let gate = Gate::default();
-    let mut driver =
-        Driver::new(Connection::new(Scripted(gate.clone()), LIMITS, &budget, now()), Usage::unregistered(), there);
+    let mut driver = Driver::new(
+        Connection::new(Scripted(gate.clone()), LIMITS, &budget, now()),
+        Usage::unregistered(),
+        there,
+    );
     tokio::spawn(async move { driver.run(pin!(std::future::pending::<()>())).await.map(drop) });
     tokio::spawn(async move {
         loop {
@@ -179,12 +203,15 @@ async fn run(schedule: Schedule, budget: Arc<Budget>) {
         }
     });
     let mut builder = Builder::new();
-    builder.initial_window_size(schedule.window).initial_connection_window_size(schedule.connection_window);
+    builder
+        .initial_window_size(schedule.window)
+        .initial_connection_window_size(schedule.connection_window);
     builder.header_table_size(schedule.table).initial_max_send_streams(8);
     let (requests, mut connection) = builder.handshake::<_, Bytes>(here).await.unwrap();
     let mut pings = connection.ping_pong().unwrap();
     let connection = tokio::spawn(connection);
-    let calls: Vec<_> = schedule.plans.into_iter().map(|plan| tokio::spawn(call(requests.clone(), plan))).collect();
+    let calls: Vec<_> =
+        schedule.plans.into_iter().map(|plan| tokio::spawn(call(requests.clone(), plan))).collect();
     for _ in 0..schedule.pings {
         pings.ping(Ping::opaque()).await.unwrap();
     }
@@ -218,7 +245,10 @@ async fn call(requests: SendRequest<Bytes>, plan: Plan) {
     }
     let _ = sender.send_data(Bytes::new(), true);
     let response = response.await.unwrap_or_else(|error| panic!("{:?}: {error}", plan.behaviour));
-    assert!(response.status() == 200 && response.headers().get("refused").is_none(), "{response:?}");
+    assert!(
+        response.status() == 200 && response.headers().get("refused").is_none(),
+        "{response:?}"
+    );
     if plan.is_given_up == Some(true) {
         return sender.send_reset(Reason::CANCEL);
     }
@@ -228,7 +258,13 @@ async fn call(requests: SendRequest<Bytes>, plan: Plan) {
         Behaviour::Status | Behaviour::Never | Behaviour::Fail => Vec::new(),
     };
     let answer = read(response.into_body(), plan.lateness).await;
-    assert!(answer == expected, "{:?}: {} bytes for {}", plan.behaviour, answer.len(), expected.len());
+    assert!(
+        answer == expected,
+        "{:?}: {} bytes for {}",
+        plan.behaviour,
+        answer.len(),
+        expected.len()
+    );
 }
 
 /// Reads an answer, and returns its bytes to the windows late.

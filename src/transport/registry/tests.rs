@@ -1,8 +1,10 @@
 use std::net::Ipv4Addr;
 
 use super::*;
+use crate::transport::connection::ConnectionLoad;
 
-const BOUNDS: ConnectionBounds = ConnectionBounds { total: 4, per_address: None, leaving: MAX_LEAVING };
+const BOUNDS: ConnectionBounds =
+    ConnectionBounds { total: 4, per_address: None, leaving: MAX_LEAVING };
 
 fn registry(bounds: ConnectionBounds, places: usize) -> Arc<Registry> {
     // A quarter is reserved for calls.
@@ -45,10 +47,11 @@ fn the_connection_that_is_idle_longest_gives_way() {
 }
 
 #[test]
-fn a_client_that_does_not_go_is_cut_off_for_the_next_that_is_told() {
+fn an_evicted_client_that_stays_is_cut_for_the_next_eviction() {
     use futures_util::FutureExt as _;
     let registry = registry(ConnectionBounds { leaving: 2, ..BOUNDS }, 100);
-    let all: Vec<_> = (1..=8).map(|last| registry.register(address(last)).expect("it has a place")).collect();
+    let all: Vec<_> =
+        (1..=8).map(|last| registry.register(address(last)).expect("it has a place")).collect();
     let is_cut = |registration: &Registration| registration.cut().now_or_never().is_some();
     assert_eq!(all.iter().filter(|one| is_evicted(one)).count(), 4);
     assert_eq!(all.iter().filter(|one| is_cut(one)).count(), 2);
@@ -162,6 +165,9 @@ fn for_lack_of_memory_idle_connections_go_and_then_those_that_hold_most() {
     assert_eq!(gone(), 18);
     registry.relieve_once(later);
     registry.relieve_once(later);
-    assert!(is_evicted(&open[1]) && !is_evicted(&open[0]), "one that holds what clients usually hold is let be");
+    assert!(
+        is_evicted(&open[1]) && !is_evicted(&open[0]),
+        "one that holds what clients usually hold is let be"
+    );
     drop(held);
 }

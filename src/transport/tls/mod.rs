@@ -4,9 +4,6 @@
 //! All files are read and validated together: certificate and key are either both replaced or not
 //! at all.
 
-mod client_name;
-pub mod names;
-
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -27,9 +24,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use self::client_name::ClientName;
-use self::names::CertificateName;
-use crate::tls::trusting_itself;
+use crate::tls::ClientVerifier;
+use crate::tls::names::{self, CertificateName};
 
 /// Timeout of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -108,9 +104,12 @@ impl TlsFiles {
         let chain = certificates(&self.certificate, &contents.certificate, &mut problems);
         let key = key(&self.key, &contents.key, &mut problems);
         let verifier = self.verifier(contents, &provider, &mut problems);
-        let Some((chain, key)) = chain.zip(key).filter(|_| problems.is_empty()) else { return Err(problems) };
+        let Some((chain, key)) = chain.zip(key).filter(|_| problems.is_empty()) else {
+            return Err(problems);
+        };
 
-        let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13, &TLS12]);
+        let builder =
+            ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13, &TLS12]);
         let configured = builder.and_then(|builder| {
             let builder = match verifier {
                 Some(verifier) => builder.with_client_cert_verifier(verifier),
@@ -121,7 +120,11 @@ impl TlsFiles {
         let mut config = configured.map_err(|error| {
             // A key that ring cannot read, for example on P-521.
             let known = if matches!(error, rustls::Error::General(_)) { KNOWN_KEYS } else { "" };
-            vec![format!("{} and {}: {error}{known}", self.certificate.display(), self.key.display())]
+            vec![format!(
+                "{} and {}: {error}{known}",
+                self.certificate.display(),
+                self.key.display()
+            )]
         })?;
         config.alpn_protocols = match self.speaks {
             Speaks::Http2 => vec![b"h2".to_vec()],
@@ -145,20 +148,20 @@ impl TlsFiles {
                 problems.push(format!("{}: {error}", clients.authorities.display()));
             }
         }
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider)).build();
-        let verifier = verifier.map_err(|error| problems.push(format!("{}: {error}", clients.authorities.display())));
-        let verifier = trusting_itself(verifier.ok()?, trusted);
-        Some(match &clients.name {
-            Some(name) => Arc::new(ClientName::new(verifier, name.clone())),
-            None => verifier,
-        })
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+                .build();
+        let verifier = verifier
+            .map_err(|error| problems.push(format!("{}: {error}", clients.authorities.display())));
+        Some(Arc::new(ClientVerifier::new(verifier.ok()?, trusted, clients.name.clone())))
     }
 }
 
 /// Reads at most [`MAX_BYTES`].
 fn read(path: &Path) -> FileContents {
     let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_BYTES.saturating_add(1)).read_to_end(&mut bytes));
+    let read = File::open(path)
+        .and_then(|file| file.take(MAX_BYTES.saturating_add(1)).read_to_end(&mut bytes));
     match read {
         Ok(length) if u64::try_from(length).unwrap_or(u64::MAX) > MAX_BYTES => {
             Err(format!("{}: more than {MAX_BYTES} bytes", path.display()))
@@ -175,13 +178,22 @@ fn certificates(
 ) -> Option<Vec<CertificateDer<'static>>> {
     let found = contents.as_ref().map_err(Clone::clone).and_then(|pem| {
         let found: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(pem).collect();
-        let found = found.map_err(|error| format!("{}: invalid PEM certificate: {error}", path.display()))?;
-        if found.is_empty() { Err(format!("{}: no PEM certificate found", path.display())) } else { Ok(found) }
+        let found = found
+            .map_err(|error| format!("{}: invalid PEM certificate: {error}", path.display()))?;
+        if found.is_empty() {
+            Err(format!("{}: no PEM certificate found", path.display()))
+        } else {
+            Ok(found)
+        }
     });
     found.map_err(|problem| problems.push(problem)).ok()
 }
 
-fn key(path: &Path, contents: &FileContents, problems: &mut Vec<String>) -> Option<PrivateKeyDer<'static>> {
+fn key(
+    path: &Path,
+    contents: &FileContents,
+    problems: &mut Vec<String>,
+) -> Option<PrivateKeyDer<'static>> {
     let found = contents.as_ref().map_err(Clone::clone).and_then(|pem| {
         PrivateKeyDer::from_pem_slice(pem)
             .map_err(|error| format!("{}: invalid PEM private key: {error}", path.display()))
@@ -210,7 +222,10 @@ impl ServerTls {
     /// # Errors
     /// If the client's certificate is not accepted, the client speaks another protocol, or it takes
     /// too long.
-    pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) -> io::Result<TlsStream<S>> {
+    pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+    ) -> io::Result<TlsStream<S>> {
         let handshake = TlsAcceptor::from(self.0.load_full()).accept(stream);
         tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await?
     }
@@ -233,7 +248,9 @@ pub(super) fn kind(error: &io::Error) -> &'static str {
         return "timeout";
     }
     match error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) {
-        Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) => "client_certificate",
+        Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) => {
+            "client_certificate"
+        }
         Some(_) => "protocol",
         None => "closed",
     }

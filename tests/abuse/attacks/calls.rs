@@ -11,7 +11,9 @@ use prost::Message as _;
 use tokio::io::AsyncWriteExt as _;
 
 use crate::abuse::{PATH, framed};
-use crate::support::http2::{DATA, END_HEADERS, END_STREAM, HEADERS, SETTINGS, WINDOW_UPDATE, fields, frame, headers};
+use crate::support::http2::{
+    DATA, END_HEADERS, END_STREAM, HEADERS, SETTINGS, WINDOW_UPDATE, fields, frame, headers,
+};
 use crate::support::rls::{descriptor, gzip, request};
 
 use super::client::{connect, crowd, flood, hold, hold_unread};
@@ -34,8 +36,10 @@ fn streams() -> impl Iterator<Item = u32> + Clone {
 fn calls(path: &str, message: &[u8]) -> Vec<u8> {
     let headers = headers(path);
     let message = framed(message);
-    let call =
-        |stream| [frame(HEADERS, END_HEADERS, stream, &headers), frame(DATA, END_STREAM, stream, &message)].concat();
+    let call = |stream| {
+        [frame(HEADERS, END_HEADERS, stream, &headers), frame(DATA, END_STREAM, stream, &message)]
+            .concat()
+    };
     streams().flat_map(call).collect()
 }
 
@@ -70,7 +74,10 @@ fn held(target: Target, clients: usize, bytes: Vec<u8>) -> BoxFuture<'static, ()
 }
 
 fn held_unread(target: Target, clients: usize, bytes: Vec<u8>) -> BoxFuture<'static, ()> {
-    async move { crowd(clients, || async { hold_unread(connect(target.grpc).await?, &bytes).await }).await }.boxed()
+    async move {
+        crowd(clients, || async { hold_unread(connect(target.grpc).await?, &bytes).await }).await
+    }
+    .boxed()
 }
 
 fn flooded(
@@ -97,8 +104,10 @@ fn flooded(
 pub(super) fn begun(target: Target) -> BoxFuture<'static, ()> {
     let headers = headers(PATH);
     // The beginning of a message of 1 KB.
-    let begin =
-        |stream| [frame(HEADERS, END_HEADERS, stream, &headers), frame(DATA, 0, stream, &[0, 0, 0, 4, 0])].concat();
+    let begin = |stream| {
+        [frame(HEADERS, END_HEADERS, stream, &headers), frame(DATA, 0, stream, &[0, 0, 0, 4, 0])]
+            .concat()
+    };
     let opening: Vec<u8> = streams().flat_map(begin).collect();
     let attack = move || {
         let opening = opening.clone();
@@ -152,8 +161,10 @@ pub(super) fn watches(target: Target) -> BoxFuture<'static, ()> {
 /// Sends health checks whose bodies never end.
 pub(super) fn large_health_checks(target: Target) -> BoxFuture<'static, ()> {
     let headers = headers(WATCH);
-    let begun =
-        |stream| [frame(HEADERS, END_HEADERS, stream, &headers), body(stream, &[0, 0, 0, 0x0f, 0xff], 0)].concat();
+    let begun = |stream| {
+        [frame(HEADERS, END_HEADERS, stream, &headers), body(stream, &[0, 0, 0, 0x0f, 0xff], 0)]
+            .concat()
+    };
     let more = |stream| body(stream, &[0; 3_000], 0);
     held(target, 20, streams().flat_map(|stream| [begun(stream), more(stream)].concat()).collect())
 }
@@ -185,7 +196,8 @@ pub(super) fn gzip_bombs(target: Target) -> BoxFuture<'static, ()> {
     message[0] = 1;
     let headers = [headers(PATH), fields(&[("grpc-encoding", b"gzip")])].concat();
     flooded(target, 50, move |stream| {
-        [frame(HEADERS, END_HEADERS, stream, &headers), frame(DATA, END_STREAM, stream, &message)].concat()
+        [frame(HEADERS, END_HEADERS, stream, &headers), frame(DATA, END_STREAM, stream, &message)]
+            .concat()
     })
 }
 
@@ -197,6 +209,7 @@ pub(super) fn new_counters(target: Target) -> BoxFuture<'static, ()> {
         let values: Vec<String> = (0..50).map(|_| NEXT.fetch_add(1, Relaxed).to_string()).collect();
         let descriptors = values.iter().map(|value| descriptor(&[("user", value)])).collect();
         let message = framed(&request(descriptors).encode_to_vec());
-        [frame(HEADERS, END_HEADERS, stream, &headers), frame(DATA, END_STREAM, stream, &message)].concat()
+        [frame(HEADERS, END_HEADERS, stream, &headers), frame(DATA, END_STREAM, stream, &message)]
+            .concat()
     })
 }

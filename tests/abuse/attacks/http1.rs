@@ -95,11 +95,13 @@ pub(super) fn refused_writes(target: Target) -> BoxFuture<'static, ()> {
 
 /// Closes connections as soon as they are open.
 pub(super) fn closed_at_once(target: Target) -> BoxFuture<'static, ()> {
-    async move { crowd(8, || async { TcpStream::connect(target.http).await.map(drop) }).await }.boxed()
+    async move { crowd(8, || async { TcpStream::connect(target.http).await.map(drop) }).await }
+        .boxed()
 }
 
 fn post(path: &str, length: usize, body: &str) -> Vec<u8> {
-    format!("POST {path} HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n{body}").into_bytes()
+    format!("POST {path} HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n{body}")
+        .into_bytes()
 }
 
 /// Sends one request after the other without waiting for the answers, but reads them.

@@ -97,7 +97,8 @@ attacks! {
 /// Returns a policy for domain `test`: a limit that no test reaches, and 100 patterns side by side.
 fn policy() -> String {
     let limit = "rate_limit: { requests_per_unit: 1000000000, unit: day }";
-    let pattern = |number: usize| format!("  - key: path\n    value: \"*word{number:02}*\"\n    {limit}\n");
+    let pattern =
+        |number: usize| format!("  - key: path\n    value: \"*word{number:02}*\"\n    {limit}\n");
     let patterns: String = (0..100).map(pattern).collect();
     format!("domain: test\ndescriptors:\n  - key: user\n    {limit}\n{patterns}")
 }

@@ -18,7 +18,8 @@ use super::client::crowd;
 use super::harness::Target;
 
 const FILE: &str = "attack.yaml";
-const RELOAD: &[u8] = b"POST /api/v1/policies/reload HTTP/1.1\r\nhost: 127.0.0.1\r\nx-tollgate: 1\r\n\
+const RELOAD: &[u8] =
+    b"POST /api/v1/policies/reload HTTP/1.1\r\nhost: 127.0.0.1\r\nx-tollgate: 1\r\n\
     content-length: 0\r\nconnection: close\r\n\r\n";
 /// Pause between two reloads.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -36,10 +37,12 @@ impl Drop for Removed {
 pub(super) fn aliases(target: Target) -> BoxFuture<'static, ()> {
     let rule = "{ key: a, rate_limit: { unit: day, requests_per_unit: 1 } }";
     let level = |number: usize, below: &str| {
-        let keys: Vec<String> = (0..9).map(|key| format!("{{ key: k{key}, descriptors: {below} }}")).collect();
+        let keys: Vec<String> =
+            (0..9).map(|key| format!("{{ key: k{key}, descriptors: {below} }}")).collect();
         format!("- key: l{number}\n  descriptors: &l{number} [{}]\n", keys.join(", "))
     };
-    let mut text = format!("domain: attack\ndescriptors:\n- key: l0\n  descriptors: &l0 [{rule}]\n");
+    let mut text =
+        format!("domain: attack\ndescriptors:\n- key: l0\n  descriptors: &l0 [{rule}]\n");
     for number in 1..7 {
         text += &level(number, &format!("*l{}", number - 1));
     }
@@ -64,7 +67,9 @@ pub(super) fn too_many_rules(target: Target) -> BoxFuture<'static, ()> {
 
 fn rules(count: usize) -> String {
     let rule = |number: usize| {
-        format!("- {{ key: user, value: v{number}, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}\n")
+        format!(
+            "- {{ key: user, value: v{number}, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}\n"
+        )
     };
     let rules: String = (0..count).map(rule).collect();
     format!("domain: attack\ndescriptors:\n{rules}")
@@ -72,7 +77,10 @@ fn rules(count: usize) -> String {
 
 /// Requests a reload every [`PAUSE`], as an operator's script might. `text` returns the file for
 /// the number of the reload.
-fn reloads(target: Target, text: impl Fn(u64) -> String + Send + Sync + 'static) -> BoxFuture<'static, ()> {
+fn reloads(
+    target: Target,
+    text: impl Fn(u64) -> String + Send + Sync + 'static,
+) -> BoxFuture<'static, ()> {
     let admin = target.admin;
     let removed = Removed(target.policies);
     async move {
@@ -85,7 +93,11 @@ fn reloads(target: Target, text: impl Fn(u64) -> String + Send + Sync + 'static)
     .boxed()
 }
 
-async fn reload(admin: SocketAddr, policies: &Policies, text: impl FnOnce() -> String) -> io::Result<()> {
+async fn reload(
+    admin: SocketAddr,
+    policies: &Policies,
+    text: impl FnOnce() -> String,
+) -> io::Result<()> {
     policies.write(FILE, &text());
     let mut stream = TcpStream::connect(admin).await?;
     stream.write_all(RELOAD).await?;

@@ -30,7 +30,8 @@ impl Probes {
         let ended = Arc::<AtomicBool>::default();
         let is_over = Arc::clone(&ended);
         let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let livez = longest(&is_over, || livez(http));
                 let newcomer = longest(&is_over, || newcomer(grpc));
@@ -48,7 +49,10 @@ impl Probes {
 }
 
 /// Returns the longest time until a probe succeeded, with retries until it did.
-async fn longest<F: Future<Output = bool>>(is_over: &AtomicBool, probe: impl Fn() -> F) -> Duration {
+async fn longest<F: Future<Output = bool>>(
+    is_over: &AtomicBool,
+    probe: impl Fn() -> F,
+) -> Duration {
     let mut longest = Duration::ZERO;
     while !is_over.load(Ordering::Relaxed) {
         let begun = Instant::now();
@@ -63,7 +67,9 @@ async fn longest<F: Future<Output = bool>>(is_over: &AtomicBool, probe: impl Fn(
 async fn livez(http: SocketAddr) -> bool {
     let ask = async {
         let mut stream = TcpStream::connect(http).await?;
-        stream.write_all(b"GET /livez HTTP/1.1\r\nhost: tollgate\r\nconnection: close\r\n\r\n").await?;
+        stream
+            .write_all(b"GET /livez HTTP/1.1\r\nhost: tollgate\r\nconnection: close\r\n\r\n")
+            .await?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await?;
         Ok::<_, io::Error>(answer)
@@ -72,6 +78,9 @@ async fn livez(http: SocketAddr) -> bool {
 }
 
 async fn newcomer(grpc: SocketAddr) -> bool {
-    let Ok(channel) = Endpoint::from_shared(format!("http://{grpc}")).unwrap().connect().await else { return false };
+    let Ok(channel) = Endpoint::from_shared(format!("http://{grpc}")).unwrap().connect().await
+    else {
+        return false;
+    };
     Client::over(channel).ask(request(vec![descriptor(&[("user", "ann")])])).await.is_ok()
 }

@@ -28,7 +28,11 @@ async fn the_api_reference_matches_the_service() {
     }
     page += "## Objects\n\n";
     for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
-        page += &format!("### {name}\n\n{}\n\n{}\n", cell(text_of(schema, "description")), fields(schema));
+        page += &format!(
+            "### {name}\n\n{}\n\n{}\n",
+            cell(text_of(schema, "description")),
+            fields(schema)
+        );
     }
     is_written("reference/api.md", &(page.trim_end().to_owned() + "\n"));
 }
@@ -56,14 +60,19 @@ fn told(operation: &Value) -> String {
         write!(told, "Asked with: {}\n\n", kind(body)).unwrap();
     }
     let answers = operation["responses"].as_object().unwrap().iter().map(|(status, answer)| {
-        [status.clone(), kind(&answer["content"]["application/json"]["schema"]), cell(text_of(answer, "description"))]
+        [
+            status.clone(),
+            kind(&answer["content"]["application/json"]["schema"]),
+            cell(text_of(answer, "description")),
+        ]
     });
     writeln!(told, "{}", table(["answer", "with", "when"], answers)).unwrap();
     told
 }
 
 fn fields(schema: &Value) -> String {
-    let required: Vec<_> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let required: Vec<_> =
+        schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let fields = schema["properties"].as_object().into_iter().flatten();
     let rows = fields.map(|(name, field)| {
         let absent = if required.contains(&name.as_str()) { "" } else { ", or absent" };
@@ -79,7 +88,12 @@ fn kind(schema: &Value) -> String {
         return format!("[{name}](#{})", name.to_lowercase());
     }
     if let Some(words) = schema["enum"].as_array() {
-        return words.iter().filter_map(Value::as_str).map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+        return words
+            .iter()
+            .filter_map(Value::as_str)
+            .map(|word| format!("`{word}`"))
+            .collect::<Vec<_>>()
+            .join(", ");
     }
     if let Some(one) = ["oneOf", "anyOf", "allOf"].iter().find_map(|of| schema[of].as_array()) {
         let kinds = one.iter().filter(|kind| kind["type"] != "null").map(kind);

@@ -29,13 +29,27 @@ fn the_metrics_are_those_of_the_process() {
                 `--metrics-max-rules`, and otherwise by the servers of the store. What each alert means: [the runbook](../runbook.md). \
                 The statistics under the names of envoyproxy/ratelimit are another matter: [coming from there](../migrating.md).";
     let rows = metrics.iter().map(|(name, metric)| {
-        let labels = metric.labels.iter().map(|(label, values)| match values.iter().collect::<Vec<_>>().as_slice() {
-            [one] if *one == SOME => format!("`{label}`"),
-            values => {
-                format!("`{label}`: {}", values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", "))
+        let labels = metric.labels.iter().map(|(label, values)| {
+            match values.iter().collect::<Vec<_>>().as_slice() {
+                [one] if *one == SOME => format!("`{label}`"),
+                values => {
+                    format!(
+                        "`{label}`: {}",
+                        values
+                            .iter()
+                            .map(|value| format!("`{value}`"))
+                            .collect::<Vec<_>>()
+                            .join(", ")
+                    )
+                }
             }
         });
-        [format!("`{name}`"), metric.kind.clone(), labels.collect::<Vec<_>>().join("<br>"), cell(&metric.help)]
+        [
+            format!("`{name}`"),
+            metric.kind.clone(),
+            labels.collect::<Vec<_>>().join("<br>"),
+            cell(&metric.help),
+        ]
     });
     let mut page = head("Metrics", text);
     write!(page, "{}", table(["metric", "kind", "labels", "meaning"], rows)).unwrap();
@@ -55,8 +69,11 @@ fn every_metric_that_is_registered_is_in_the_reference() {
                 folders.push(path);
                 continue;
             }
-            let text = std::fs::read_to_string(&path).unwrap_or_default().replace(char::is_whitespace, "");
-            let names = ["register(\"", "register_with_unit(\""].into_iter().flat_map(|call| text.split(call).skip(1));
+            let text =
+                std::fs::read_to_string(&path).unwrap_or_default().replace(char::is_whitespace, "");
+            let names = ["register(\"", "register_with_unit(\""]
+                .into_iter()
+                .flat_map(|call| text.split(call).skip(1));
             for name in names.filter_map(|rest| rest.split('"').next()) {
                 registered += 1;
                 let is_it = |known: &&String| known.starts_with(&format!("tollgate_{name}"));
@@ -75,6 +92,7 @@ fn every_metric_that_is_registered_is_in_the_reference() {
 fn all() -> BTreeMap<String, Metric> {
     let metrics = Metrics::new();
     let _rule = metrics.of_rule(SOME, SOME);
+    let _holds = metrics.holds.of_rule(SOME, SOME);
     for from in [CandidateSource::rule, CandidateSource::policy] {
         drop(metrics.candidates.of_rule(from, SOME, SOME));
     }
@@ -93,17 +111,28 @@ fn all() -> BTreeMap<String, Metric> {
 fn read(text: &str) -> BTreeMap<String, Metric> {
     let mut metrics: BTreeMap<String, Metric> = BTreeMap::new();
     for line in text.lines() {
-        if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
+        if let Some((name, help)) =
+            line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' '))
+        {
             metrics.entry(name.to_owned()).or_default().help = help.to_owned();
-        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+        } else if let Some((name, kind)) =
+            line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
+        {
             metrics.entry(name.to_owned()).or_default().kind = kind.to_owned();
         } else if let Some((name, labels)) = line.split_once('{') {
-            let name = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+            let name = ["_bucket", "_sum", "_count"]
+                .iter()
+                .find_map(|end| name.strip_suffix(end))
+                .unwrap_or(name);
             let (labels, _) = labels.rsplit_once('}').unwrap();
             for (label, value) in labels.split("\",").filter_map(|label| label.split_once("=\"")) {
                 if label != "le" {
-                    let values =
-                        metrics.entry(name.to_owned()).or_default().labels.entry(label.to_owned()).or_default();
+                    let values = metrics
+                        .entry(name.to_owned())
+                        .or_default()
+                        .labels
+                        .entry(label.to_owned())
+                        .or_default();
                     values.insert(value.trim_end_matches('"').to_owned());
                 }
             }

@@ -2,6 +2,7 @@
 
 mod api;
 mod commands;
+mod holds;
 mod metrics;
 mod policy;
 
@@ -20,7 +21,12 @@ fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String
 fn cell(text: &str) -> String {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let parts = words.split('`').enumerate().map(|(part, text)| match part % 2 {
-        0 => text.replace('|', "\\|").replace('*', "\\*").replace('_', "\\_").replace('<', "&lt;").replace('[', "\\["),
+        0 => text
+            .replace('|', "\\|")
+            .replace('*', "\\*")
+            .replace('_', "\\_")
+            .replace('<', "&lt;")
+            .replace('[', "\\["),
         _ => text.replace('|', "\\|"),
     });
     parts.collect::<Vec<_>>().join("`")

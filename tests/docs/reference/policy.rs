@@ -6,15 +6,22 @@ use super::super::is_written;
 use super::{cell, head, table, types};
 
 /// The documented mappings, in this order: name in the schema, and description.
-const MAPPINGS: [(&str, &str); 18] = [
+const MAPPINGS: [(&str, &str); 19] = [
     ("defaults", "Options for all limits of the file; the option of a rule wins."),
-    ("rule", "An item of `descriptors`: matches one entry of a descriptor. [How rules match](../matching.md)."),
+    (
+        "rule",
+        "An item of `descriptors`: matches one entry of a descriptor. [How rules match](../matching.md).",
+    ),
     ("rate_limit", "The limit of a rule. [Which algorithm](../algorithms.md)."),
     ("window", "An item of `windows`."),
     ("replaced", "An item of `replaces`."),
     ("lease", "Hits that are taken of a shared store in advance. [What it costs](../promise.md)."),
+    ("hold", "Charges that are remembered by an ID, to be corrected. [How](../holds.md)."),
     ("candidate", "A limit that is only tried out. [How](../rollout.md)."),
-    ("overlay", "A file of overlays, for `--overlay`: options for rules that somebody else writes."),
+    (
+        "overlay",
+        "A file of overlays, for `--overlay`: options for rules that somebody else writes.",
+    ),
     ("entry", "An item of `overlay`."),
     ("overlaid", "The options there."),
     ("tollgate", "The key `tollgate` in the `metadata` of a rule."),
@@ -45,7 +52,8 @@ fn the_words_of_policies_are_those_of_the_vocabulary() {
 }
 
 fn words(mapping: &Value) -> String {
-    let required: Vec<_> = mapping["required"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let required: Vec<_> =
+        mapping["required"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     let words = mapping["properties"].as_object().unwrap().iter();
     let rows = words.map(|(name, word)| {
         let must = if required.contains(&name.as_str()) { ", required" } else { "" };
@@ -57,14 +65,22 @@ fn words(mapping: &Value) -> String {
 /// Describes the permitted values of a word. New kinds of values must be added here.
 fn takes(word: &Value) -> String {
     if let Some(words) = word["enum"].as_array() {
-        return words.iter().filter_map(Value::as_str).map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+        return words
+            .iter()
+            .filter_map(Value::as_str)
+            .map(|word| format!("`{word}`"))
+            .collect::<Vec<_>>()
+            .join(", ");
     }
     let types = types(word);
     let is = |name: &str| types.contains(&name);
     let choice = &word["anyOf"][0];
     let items = &word["items"];
     let link = |of: &Value| {
-        of["$ref"].as_str().map(|name| name.replace("#/$defs/", "")).map(|name| format!("[`{name}`](#{name})"))
+        of["$ref"]
+            .as_str()
+            .map(|name| name.replace("#/$defs/", ""))
+            .map(|name| format!("[`{name}`](#{name})"))
     };
     if let Some(link) = link(choice) {
         return link;

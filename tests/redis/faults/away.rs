@@ -14,8 +14,13 @@ async fn on_store_error_applies_until_the_store_is_first_available() {
     answers_by_on_store_error(&service, "ann").await;
     assert_eq!(service.readiness().await, 503);
 
-    let load =
-        service.load(vec![all("user", &values(50)), all("lenient", &values(50)), all("strict", &values(50))]).await;
+    let load = service
+        .load(vec![
+            all("user", &values(50)),
+            all("lenient", &values(50)),
+            all("strict", &values(50)),
+        ])
+        .await;
     load.go_on(1_000).await;
     redis.restart().await;
     let came = load.now();
@@ -23,12 +28,17 @@ async fn on_store_error_applies_until_the_store_is_first_available() {
     tell("came to be, ready", format!("{:?} after the server answered", load.now() - came));
     load.go_on(2_000).await;
     let calls = load.finish();
-    let before = seen("not there yet", &calls.between(Duration::ZERO, came - Duration::from_millis(200)));
+    let before =
+        seen("not there yet", &calls.between(Duration::ZERO, came - Duration::from_millis(200)));
     assert!(before.median < AT_ONCE, "{before}");
     over_within("came to be", &calls.of(0), came, Duration::from_millis(1_500));
 
     for _ in 0..10 {
-        assert_eq!(service.ask("alone", "ann").await, Said::Ok, "the whole limit, and not what was left of a half");
+        assert_eq!(
+            service.ask("alone", "ann").await,
+            Said::Ok,
+            "the whole limit, and not what was left of a half"
+        );
     }
     assert_eq!(service.ask("alone", "ann").await, Said::Over);
     service.ends("connected");
@@ -47,7 +57,8 @@ async fn with_the_flag_it_is_ready_without_a_store() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn on_store_error_applies_at_once_until_a_lost_store_is_back() {
     let redis = Redis::start().await;
-    let service = Service::start(&redis.url(), &["--replicas", "2", "--deny-cache-max", "60s"]).await;
+    let service =
+        Service::start(&redis.url(), &["--replicas", "2", "--deny-cache-max", "60s"]).await;
     let load = service.load(vec![all("user", &values(50)), all("lenient", &values(50))]).await;
     load.go_on(500).await;
     let gone = load.now();
@@ -111,7 +122,8 @@ async fn each_of_two_replicas_enforces_half_of_a_limit_until_the_store_is_back()
 
     redis.restart().await;
     let back = Instant::now();
-    becomes("the store decides", PATIENCE, || service.ask("user", "ann"), |said| *said == Said::Ok).await;
+    becomes("the store decides", PATIENCE, || service.ask("user", "ann"), |said| *said == Said::Ok)
+        .await;
     assert_eq!(service.ask("alone", "ann").await, Said::Ok, "the whole limit is there again");
     tell("local, the store decides again", format!("after {:.1?}", back.elapsed()));
 }

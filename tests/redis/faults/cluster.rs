@@ -19,11 +19,18 @@ fn layout() -> Layout {
 pub(super) async fn split(service: &Service, key: &str, node: &Node) -> (Vec<String>, Vec<String>) {
     let all: Vec<String> = values(60).iter().map(|value| format!("{key}-{value}")).collect();
     for value in &all {
-        becomes("it decides", PATIENCE, || service.ask(key, value), |said| *said != Said::Unavailable).await;
+        becomes(
+            "it decides",
+            PATIENCE,
+            || service.ask(key, value),
+            |said| *said != Said::Unavailable,
+        )
+        .await;
     }
     let keys: Vec<Vec<u8>> = node.redis.ask(&["KEYS", &format!("*{key}-value-*")]).await.unwrap();
     let text: String = keys.iter().map(|key| String::from_utf8_lossy(key)).collect();
-    let (here, others): (Vec<String>, Vec<String>) = all.into_iter().partition(|value| text.contains(value.as_str()));
+    let (here, others): (Vec<String>, Vec<String>) =
+        all.into_iter().partition(|value| text.contains(value.as_str()));
     assert!(here.len() > 3 && others.len() > 3, "{here:?} {others:?}");
     (here, others)
 }
@@ -50,7 +57,9 @@ async fn a_master_that_is_killed_fails_its_own_keys_until_it_is_replaced() {
     let calls = load.finish();
     tell("master killed, promoted", format!("{:?} after", promoted - killed));
     unharmed("master killed, keys of the others", &calls.of(1));
-    let own = calls.of(0).between(killed + Duration::from_millis(500), promoted - Duration::from_millis(500));
+    let own = calls
+        .of(0)
+        .between(killed + Duration::from_millis(500), promoted - Duration::from_millis(500));
     if own.summary().calls > 20 {
         let own = seen("master killed, its keys until then", &own);
         assert!(own.median < AT_ONCE, "{own}");
@@ -77,7 +86,12 @@ async fn with_full_coverage_a_killed_master_fails_all_keys_until_it_is_replaced(
         promoted,
         Duration::from_millis(1_000),
     );
-    over_within("master killed, full coverage, its keys", &calls.of(0), promoted, Duration::from_millis(1_000));
+    over_within(
+        "master killed, full coverage, its keys",
+        &calls.of(0),
+        promoted,
+        Duration::from_millis(1_000),
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -126,7 +140,12 @@ async fn a_master_that_is_cut_off_fails_its_own_keys_until_it_is_replaced() {
         unharmed(&format!("cut off {isolation:?}, keys of the others"), &calls.of(1));
         // A master that only clients can reach decides until it notices; its writes are lost.
         let what = format!("cut off {isolation:?}, its keys");
-        over_within(&what, &calls.of(0).between(Duration::ZERO, healed), promoted, Duration::from_millis(1_500));
+        over_within(
+            &what,
+            &calls.of(0).between(Duration::ZERO, healed),
+            promoted,
+            Duration::from_millis(1_500),
+        );
         unharmed(&format!("cut off {isolation:?}, after it is healed"), &calls.since(healed));
     }
 }
@@ -144,7 +163,8 @@ async fn a_service_that_starts_while_a_master_is_dead_is_ready_for_the_keys_of_t
     cluster.wait_until_agreed().await;
     load.go_on(2_500).await;
     let calls = load.finish();
-    let without = seen("a master dead from the start", &calls.between(Duration::from_millis(300), back));
+    let without =
+        seen("a master dead from the start", &calls.between(Duration::from_millis(300), back));
     assert!((5.0..75.0).contains(&without.percent_failed()), "{without}");
     let after = calls.since(back + Duration::from_millis(5_000));
     assert!(after.summary().percent_failed() <= super::NOISE, "{}", after.summary());
@@ -159,7 +179,10 @@ async fn failed_take_backs_are_counted() {
     let (of_charged, _) = split(&service, "user", charged).await;
     let (of_silent, _) = split(&service, "user", silent).await;
     let pair = |number: usize| -> RateLimitRequest {
-        request(vec![descriptor(&[("user", &of_charged[number])]), descriptor(&[("user", &of_silent[number])])])
+        request(vec![
+            descriptor(&[("user", &of_charged[number])]),
+            descriptor(&[("user", &of_silent[number])]),
+        ])
     };
     assert_eq!(said(&service.client, pair(0)).await, Said::Ok);
     // One slot charges at once, the other hangs; when the wait ends, the server to take the charge
@@ -169,8 +192,9 @@ async fn failed_take_backs_are_counted() {
     let first = pair(1);
     let second = pair(2);
     let wait = Some(Duration::from_secs(2));
-    let asked =
-        tokio::spawn(async move { (client.ask_within(first, wait).await, client.ask_within(second, wait).await) });
+    let asked = tokio::spawn(async move {
+        (client.ask_within(first, wait).await, client.ask_within(second, wait).await)
+    });
     tokio::time::sleep(Duration::from_millis(500)).await;
     charged.redis.kill();
     let (first, _) = asked.await.unwrap();

@@ -40,7 +40,10 @@ async fn a_host_name_is_followed_to_the_new_master_while_the_old_one_is_a_replic
         pair.lead_to(master);
         let changed = load.now();
         service.becomes_ready().await;
-        tell("demoted, ready", format!("{:?} after the name led to the new master", load.now() - changed));
+        tell(
+            "demoted, ready",
+            format!("{:?} after the name led to the new master", load.now() - changed),
+        );
         load.go_on(2_000).await;
         rounds.push((begun, demoted, changed, load.now()));
     }
@@ -48,13 +51,17 @@ async fn a_host_name_is_followed_to_the_new_master_while_the_old_one_is_a_replic
     let calls = load.finish();
     for (begun, demoted, changed, end) in rounds {
         let of_round = calls.of(0).between(begun, end);
-        let during = seen("demoted, meanwhile", &of_round.between(demoted + Duration::from_millis(200), changed));
+        let during = seen(
+            "demoted, meanwhile",
+            &of_round.between(demoted + Duration::from_millis(200), changed),
+        );
         assert!(during.admitted == 0 && during.median < AT_ONCE, "{during}");
         over_within("demoted, the name leads to the new master", &of_round, changed, NOTICED);
     }
     unharmed("demoted, on_store_error: allow", &calls.of(1));
     tell("demoted, connections made in three rounds", connects);
-    let warnings = service.tollgate.process.log().iter().filter(|line| line.contains(WARNING)).count();
+    let warnings =
+        service.tollgate.process.log().iter().filter(|line| line.contains(WARNING)).count();
     assert_eq!(warnings, 3, "one for each round");
 }
 
@@ -69,7 +76,12 @@ async fn calls_fail_briefly_if_the_name_resolves_to_the_new_master_before_the_de
     pair.follow(0).await;
     let demoted = load.now();
     load.go_on(1_500).await;
-    over_within("demoted after the name changed", &load.finish(), demoted, Duration::from_millis(1_000));
+    over_within(
+        "demoted after the name changed",
+        &load.finish(),
+        demoted,
+        Duration::from_millis(1_000),
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -78,14 +90,20 @@ async fn a_replica_promoted_in_place_is_noticed_for_every_user_and_server() {
         let may = "+evalsha +eval +ping +select +client +time +get +set +del";
         let lines = vec![format!("user app on >first ~* -@all {may}")];
         let redis = Redis::start_as(Setup { flavor, lines, ..Setup::default() }).await;
-        let service = Service::start(&format!("redis://app:first@{}", redis.address), &["--replicas", "1"]).await;
+        let service =
+            Service::start(&format!("redis://app:first@{}", redis.address), &["--replicas", "1"])
+                .await;
         // No requests are sent meanwhile.
         redis.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
         becomes("it is not ready", PATIENCE, || service.readiness(), |status| *status == 503).await;
         redis.command(&["REPLICAOF", "NO", "ONE"]).await;
         let promoted = Instant::now();
-        becomes("it decides", NOTICED * 2, || service.ask("user", "ann"), |said| *said == Said::Ok).await;
-        tell(&format!("promoted where it is, {flavor:?}"), format!("decided after {:.1?}", promoted.elapsed()));
+        becomes("it decides", NOTICED * 2, || service.ask("user", "ann"), |said| *said == Said::Ok)
+            .await;
+        tell(
+            &format!("promoted where it is, {flavor:?}"),
+            format!("decided after {:.1?}", promoted.elapsed()),
+        );
         service.becomes_ready().await;
     }
 }
@@ -103,12 +121,18 @@ async fn a_replica_at_startup_is_reported_until_it_is_a_master() {
     tokio::time::sleep(NOTICED).await;
     pair.lead_to(0);
     let changed = Instant::now();
-    becomes("it decides", NOTICED * 2, || service.ask("user", "ann"), |said| *said == Said::Ok).await;
-    tell("a replica at the start, decided", format!("{:.1?} after the name led to the master", changed.elapsed()));
+    becomes("it decides", NOTICED * 2, || service.ask("user", "ann"), |said| *said == Said::Ok)
+        .await;
+    tell(
+        "a replica at the start, decided",
+        format!("{:.1?} after the name led to the master", changed.elapsed()),
+    );
     service.becomes_ready().await;
     let log = service.tollgate.process.log();
     assert_eq!(log.iter().filter(|line| line.contains(WARNING)).count(), 1, "{log:#?}");
-    let ready = Service::begin(&format!("redis://{}", pair.servers[1].address), &["--ready-without-store"]).await;
+    let ready =
+        Service::begin(&format!("redis://{}", pair.servers[1].address), &["--ready-without-store"])
+            .await;
     assert_eq!(ready.readiness().await, 200);
     ready.ends("whose store is a replica");
 }
@@ -130,7 +154,8 @@ async fn a_server_that_sentinels_still_name_fails_calls_at_once_until_they_name_
     load.go_on(2_000).await;
     let calls = load.finish();
     let refused = demoted + Duration::from_millis(200)..demoted + Duration::from_millis(1_000);
-    let during = seen("sentinels, demoted by hand", &calls.of(0).between(refused.start, refused.end));
+    let during =
+        seen("sentinels, demoted by hand", &calls.of(0).between(refused.start, refused.end));
     assert!(during.admitted == 0 && during.median < AT_ONCE, "{during}");
     over_within("sentinels, demoted by hand", &calls.of(0), named, Duration::from_millis(1_500));
     unharmed("sentinels, demoted by hand, on_store_error: allow", &calls.of(1));

@@ -189,7 +189,13 @@ fn over_within(what: &str, calls: &Calls, since: Duration, within: Duration) {
     let summary = seen(what, calls);
     let within = within + calls.stalled;
     tell(what, format!("over {:?} after the cause was", summary.over_at().saturating_sub(since)));
-    assert!(summary.over_at() <= since + within, "{what}: not over {within:?} after {since:?}: {summary}");
+    assert!(
+        summary.over_at() <= since + within,
+        "{what}: not over {within:?} after {since:?}: {summary}"
+    );
     let after = calls.since(since + within).summary();
-    assert!(after.calls > 0 && after.percent_failed() <= NOISE, "{what}, after it was over: {after}");
+    assert!(
+        after.calls > 0 && after.percent_failed() <= NOISE,
+        "{what}, after it was over: {after}"
+    );
 }

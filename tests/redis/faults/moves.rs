@@ -23,7 +23,10 @@ async fn a_planned_failover_fails_few_calls_for_a_moment() {
     load.go_on(1_000).await;
     let calls = load.finish();
     for begin in begins {
-        let one = seen("planned failover, all keys", &calls.between(begin, begin + Duration::from_millis(1_000)));
+        let one = seen(
+            "planned failover, all keys",
+            &calls.between(begin, begin + Duration::from_millis(1_000)),
+        );
         assert!(one.percent_failed() <= 10.0, "{one}");
     }
     let summary = seen("planned failover of each of 3 masters", &calls);
@@ -41,7 +44,9 @@ async fn slots_that_move_fail_nothing_and_admit_no_more_than_the_limits() {
     let moving: Vec<String> = here.into_iter().take(4).collect();
     let slots = slots_of(from, &moving).await;
     // 60 for each, of which one is used: more is requested than is left.
-    let load = service.load(moving.iter().map(|value| all("few", std::slice::from_ref(value))).collect()).await;
+    let load = service
+        .load(moving.iter().map(|value| all("few", std::slice::from_ref(value))).collect())
+        .await;
     for slot in slots {
         load.go_on(200).await;
         let migration = cluster.begin_migration(slot, to).await;
@@ -62,7 +67,12 @@ async fn slots_that_move_fail_nothing_and_admit_no_more_than_the_limits() {
 }
 
 async fn in_step(replica: &Node) -> bool {
-    replica.redis.info("replication").await.get("master_link_status").is_some_and(|status| status == "up")
+    replica
+        .redis
+        .info("replication")
+        .await
+        .get("master_link_status")
+        .is_some_and(|status| status == "up")
 }
 
 /// Returns the slots of the counters of some values.

@@ -48,18 +48,31 @@ async fn a_user_without_the_rights_for_decisions_is_told_which_and_waited_for() 
     for flavor in Flavor::ALL {
         let lines = vec![format!("user app on >first ~* -@all {may}")];
         let redis = Redis::start_as(Setup { flavor, lines, ..Setup::default() }).await;
-        let mut service = Service::begin(&format!("redis://app:first@{}", redis.address), &["--replicas", "1"]).await;
-        let line =
-            service.tollgate.process.wait_for_line(WARNING, |line| line.contains(WARNING).then(|| line.to_owned()));
+        let mut service =
+            Service::begin(&format!("redis://app:first@{}", redis.address), &["--replicas", "1"])
+                .await;
+        let line = service
+            .tollgate
+            .process
+            .wait_for_line(WARNING, |line| line.contains(WARNING).then(|| line.to_owned()));
         assert!(line.contains("ACL SETUSER app +evalsha +eval +time +set +del"), "{line}");
         let unready = service.web.get("/readyz").await;
-        assert!(unready.status == 503 && unready.body.contains("lacks permissions"), "{}", unready.body);
+        assert!(
+            unready.status == 503 && unready.body.contains("lacks permissions"),
+            "{}",
+            unready.body
+        );
         assert_eq!(service.web.get("/healthcheck").await.status, 500);
         assert_eq!(service.ask("user", "ann").await, Said::Unavailable);
-        redis.command(&["ACL", "SETUSER", "app", "+evalsha", "+eval", "+time", "+set", "+del"]).await;
+        redis
+            .command(&["ACL", "SETUSER", "app", "+evalsha", "+eval", "+time", "+set", "+del"])
+            .await;
         service.becomes_ready().await;
         assert_eq!(service.ask("user", "ann").await, Said::Ok);
-        assert_eq!(service.tollgate.process.log().iter().filter(|line| line.contains(WARNING)).count(), 1);
+        assert_eq!(
+            service.tollgate.process.log().iter().filter(|line| line.contains(WARNING)).count(),
+            1
+        );
     }
 }
 
@@ -73,7 +86,10 @@ async fn a_full_store_rejects_new_counters_and_is_reported() {
     assert_eq!(service.ask("lenient", "new").await, Said::Ok);
     assert_eq!(service.ask("strict", "new").await, Said::Over);
     assert_eq!(service.web.metric(NO_ROOM).await, 3);
-    tell("out of memory, a counter that is there", format!("{:?}", service.ask("user", "old").await));
+    tell(
+        "out of memory, a counter that is there",
+        format!("{:?}", service.ask("user", "old").await),
+    );
     assert_eq!(service.ask("none", "whoever").await, Said::Over, "what needs no room is decided");
     redis.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
     assert_eq!(service.ask("user", "new").await, Said::Ok);
@@ -122,7 +138,9 @@ async fn a_foreign_value_fails_its_own_counter_only() {
         assert_eq!(super::said(&service.client, both).await, Said::Unavailable);
     }
     assert_eq!(service.web.metric(UNREADABLE).await, before + 4);
-    let load = service.load(vec![all("user", &values(50)), all("user", &["alice".to_owned(), "bob".to_owned()])]).await;
+    let load = service
+        .load(vec![all("user", &values(50)), all("user", &["alice".to_owned(), "bob".to_owned()])])
+        .await;
     load.go_on(500).await;
     let calls = load.finish();
     unharmed("keys of others, beside them", &calls.of(0));
@@ -157,21 +175,24 @@ async fn a_server_of_an_unknown_authority_is_reported_and_refused() {
     let other = Tls::new(Clients::Anyone);
     let redis = Redis::start_as(Setup { tls: Some(own), ..Setup::default() }).await;
     let authority = other.authority();
-    let mut service = Service::begin(&redis.url(), &["--redis-ca", authority.to_str().unwrap()]).await;
+    let mut service =
+        Service::begin(&redis.url(), &["--redis-ca", authority.to_str().unwrap()]).await;
     is_told(&mut service, "ertificate").await;
     service.ends("with a server that is not trusted");
 }
 
 /// Asserts that the service is not ready, logs the reason once, and answers by `on_store_error`.
 async fn is_told(service: &mut Service, why: &str) {
-    let says = |line: &str| (line.contains("Redis unreachable") && line.contains(why)).then_some(());
+    let says =
+        |line: &str| (line.contains("Redis unreachable") && line.contains(why)).then_some(());
     service.tollgate.process.wait_for_line(why, says);
     assert_eq!(service.ask("user", "ann").await, Said::Unavailable);
     assert_eq!(service.ask("lenient", "ann").await, Said::Ok);
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(service.readiness().await, 503);
     let log = service.tollgate.process.log();
-    let complaints: Vec<&String> = log.iter().filter(|line| line.contains("Redis unreachable")).collect();
+    let complaints: Vec<&String> =
+        log.iter().filter(|line| line.contains("Redis unreachable")).collect();
     tell(why, format!("{} lines, such as {}", complaints.len(), complaints[0]));
     assert!(complaints.len() <= 8, "{complaints:#?}");
     assert!(!log.iter().any(|line| line.contains("panicked")), "{log:#?}");

@@ -39,5 +39,10 @@ async fn silent_or_dead_sentinels_do_not_hide_a_new_master() {
     group.successor_of(old.address).await;
     let named = load.now();
     load.go_on(3_000).await;
-    over_within("sentinels, one hangs, master killed", &load.finish(), named, Duration::from_millis(2_000));
+    over_within(
+        "sentinels, one hangs, master killed",
+        &load.finish(),
+        named,
+        Duration::from_millis(2_000),
+    );
 }

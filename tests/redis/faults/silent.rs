@@ -61,8 +61,11 @@ async fn a_silent_connection_is_replaced_and_does_not_delay_calls_on_the_next() 
     let wire = Wire::to(redis.address).await;
     let service = Service::start(&format!("redis://{}", wire.address), &[]).await;
     // Some calls wait so long that their batches never time out before the connection is given up.
-    let patient =
-        Questions { rate: RATE / 4, groups: vec![all("user", &values(50))], timeout: Some(Duration::from_secs(15)) };
+    let patient = Questions {
+        rate: RATE / 4,
+        groups: vec![all("user", &values(50))],
+        timeout: Some(Duration::from_secs(15)),
+    };
     let patient = Load::beside_another(service.tollgate.grpc, patient);
     let load = service.load(vec![all("user", &values(50))]).await;
     load.go_on(500).await;
@@ -104,7 +107,8 @@ async fn callers_with_short_deadlines_do_not_affect_others() {
     let redis = Redis::start().await;
     let service = Service::start(&redis.url(), &[]).await;
     let groups = vec![all("user", &values(50))];
-    let hasty = Questions { rate: 200, groups: groups.clone(), timeout: Some(Duration::from_micros(1)) };
+    let hasty =
+        Questions { rate: 200, groups: groups.clone(), timeout: Some(Duration::from_micros(1)) };
     let load = service.load(groups).await;
     let hasty = Load::beside_another(service.tollgate.grpc, hasty);
     load.go_on(2_000).await;
@@ -118,7 +122,13 @@ async fn charges_of_callers_that_disconnected_early_are_counted() {
     let patient = ["--store", &redis.url(), "--store-timeout", "60s"];
     let service = Service::of(Tollgate::serve_with(policies().path(), &patient)).await;
     service.becomes_ready().await;
-    becomes("it decides", PATIENCE, || service.ask("user", "a"), |answer| *answer == super::Said::Ok).await;
+    becomes(
+        "it decides",
+        PATIENCE,
+        || service.ask("user", "a"),
+        |answer| *answer == super::Said::Ok,
+    )
+    .await;
     let unknown = || service.web.metric("tollgate_unknown_charges_total");
     assert_eq!(unknown().await, 0);
     redis.pause();

@@ -36,7 +36,8 @@ pub(super) struct Replica {
 impl Replica {
     pub(super) async fn start(store: &str, number: usize) -> Self {
         let policies = Policies::of(&policy(100));
-        let flags: &[&str] = if number.is_multiple_of(2) { &["--deny-cache-max", "0s"] } else { &[] };
+        let flags: &[&str] =
+            if number.is_multiple_of(2) { &["--deny-cache-max", "0s"] } else { &[] };
         let (service, client) = serve(&policies, store, flags).await;
         let more = join_all((1..CONNECTIONS).map(|_| Client::connect(service.grpc))).await;
         let clients = std::iter::once(client).chain(more).collect();
@@ -44,10 +45,19 @@ impl Replica {
         let admin = Web::new(service.admin);
         let replica = Self { policies, clients, http, admin, _service: service };
         // On a starved machine, a process may be ready before it is connected to all three masters.
-        let peek = |rule: &Rule| RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[(rule.key, "")]) };
+        let peek = |rule: &Rule| RateLimitDescriptor {
+            hits_addend: Some(0),
+            ..descriptor(&[(rule.key, "")])
+        };
         let peeks: Vec<_> = RULES.iter().map(peek).collect();
         for client in &replica.clients {
-            let _ = becomes("it decides", PATIENCE, || client.ask(request(peeks.clone())), Result::is_ok).await;
+            let _ = becomes(
+                "it decides",
+                PATIENCE,
+                || client.ask(request(peeks.clone())),
+                Result::is_ok,
+            )
+            .await;
         }
         replica
     }
@@ -55,7 +65,10 @@ impl Replica {
     /// Reloads the policy with this amount.
     pub(super) async fn reload(&self, amount: u32) {
         self.policies.write("policy.yaml", &policy(amount));
-        let reply = self.admin.send_with("POST", "/api/v1/policies/reload", &[("x-tollgate", "reload")], "").await;
+        let reply = self
+            .admin
+            .send_with("POST", "/api/v1/policies/reload", &[("x-tollgate", "reload")], "")
+            .await;
         assert_eq!(reply.status, 200, "{}", reply.body);
     }
 
@@ -98,7 +111,8 @@ pub(super) async fn ask_until(
         }
         if !gives_back || random.percent(50) {
             wanted = some_hits(&mut random, &ledger);
-            let charges = wanted.iter().map(|(rule, hits)| of_hits(RULES[*rule].key, ledger.value(), *hits));
+            let charges =
+                wanted.iter().map(|(rule, hits)| of_hits(RULES[*rule].key, ledger.value(), *hits));
             descriptors.extend(charges);
         }
         let client = &replica.clients[number / replicas.len() % CONNECTIONS];
@@ -113,7 +127,9 @@ pub(super) async fn ask_until(
         ledger.answer(!is_admitted);
         if is_admitted {
             wanted.iter().for_each(|(rule, hits)| ledger.admit(*rule, *hits));
-            own.extend(wanted.into_iter().filter(|(rule, _)| RULES[*rule].counts != Counts::Admitted));
+            own.extend(
+                wanted.into_iter().filter(|(rule, _)| RULES[*rule].counts != Counts::Admitted),
+            );
         }
     }
 }

@@ -34,7 +34,8 @@ struct Counter {
 impl Ledger {
     /// Creates a record of the counters of this value, whose highest amount is `highest`.
     pub(super) fn new(value: &str, highest: u32) -> Self {
-        let counters = std::array::from_fn(|_| Counter { most_over: i64::MIN.into(), ..Counter::default() });
+        let counters =
+            std::array::from_fn(|_| Counter { most_over: i64::MIN.into(), ..Counter::default() });
         Self {
             value: value.to_owned(),
             highest,
@@ -120,7 +121,9 @@ impl Ledger {
             Counts::Exactly | Counts::Admitted => unused.saturating_sub(lost),
             // Taking back a charge, such as a lease's block, leaves what has drained since: for
             // these rules, part of a hit in total.
-            Counts::Drains(_) if RULES[rule].drains_slowly() => unused.saturating_sub(lost + drained + 1),
+            Counts::Drains(_) if RULES[rule].drains_slowly() => {
+                unused.saturating_sub(lost + drained + 1)
+            }
             Counts::Drains(_) | Counts::AtLeast => 0,
         };
         // Hits refunded after they have drained may leave even fewer used than those not refunded.
@@ -132,7 +135,9 @@ impl Ledger {
         let highest = self.highest;
         let most_over = self.counters[rule].most_over.load(Ordering::SeqCst);
         let key = RULES[rule].key;
-        format!("{key}: {admitted} admitted, {given_back} given back, of {highest}; {most_over} over at most")
+        format!(
+            "{key}: {admitted} admitted, {given_back} given back, of {highest}; {most_over} over at most"
+        )
     }
 
     /// Returns the maximum number of hits drained since the start.
@@ -150,8 +155,11 @@ impl Counter {
 
 impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (admitted, given_back) =
-            self.counters.iter().map(Counter::hits).fold((0, 0), |sum, hits| (sum.0 + hits.0, sum.1 + hits.1));
+        let (admitted, given_back) = self
+            .counters
+            .iter()
+            .map(Counter::hits)
+            .fold((0, 0), |sum, hits| (sum.0 + hits.0, sum.1 + hits.1));
         let denials = self.denials.load(Ordering::Relaxed);
         write!(f, "{denials} denials, {admitted} hits admitted, {given_back} given back")
     }

@@ -64,14 +64,19 @@ async fn a_cluster_never_admits_more_than_the_highest_amount() {
 /// Executes runs with the same processes, each with counters of its own.
 async fn runs(store: &str, replicas: usize) -> Totals {
     let seed = from_environment("TOLLGATE_RANDOM_SEED").unwrap_or_default();
-    let replicas = Arc::new(join_all((0..replicas).map(|number| Replica::start(store, number))).await);
+    let replicas =
+        Arc::new(join_all((0..replicas).map(|number| Replica::start(store, number))).await);
     let mut wrong = Vec::new();
     for run in 0..from_environment("TOLLGATE_RELOAD_RUNS").unwrap_or(1) {
         let begun = Instant::now();
         let seed = seed.wrapping_add(run);
         let outcome = one_run(&replicas, seed).await;
         let (Ok(told) | Err(told)) = &outcome;
-        eprintln!("TOLLGATE_RANDOM_SEED={seed}: {}, {:?}", told.lines().next().unwrap(), begun.elapsed());
+        eprintln!(
+            "TOLLGATE_RANDOM_SEED={seed}: {}, {:?}",
+            told.lines().next().unwrap(),
+            begun.elapsed()
+        );
         wrong.extend(outcome.err().map(|wrong| format!("TOLLGATE_RANDOM_SEED={seed}: {wrong}")));
     }
     assert!(wrong.is_empty(), "{} runs:\n{}", wrong.len(), wrong.join("\n"));
@@ -90,7 +95,13 @@ async fn one_run(replicas: &Arc<Vec<Replica>>, seed: u64) -> Result<String, Stri
     let mut asking = JoinSet::new();
     for client in 0..CLIENTS * REPLICAS {
         let random = Random(random.next());
-        asking.spawn(ask_until(Arc::clone(&ended), Arc::clone(replicas), client, Arc::clone(&ledger), random));
+        asking.spawn(ask_until(
+            Arc::clone(&ended),
+            Arc::clone(replicas),
+            client,
+            Arc::clone(&ledger),
+            random,
+        ));
     }
     change_amounts(replicas, &ledger, &mut random, &mut history).await;
     ended.store(true, Ordering::Relaxed);
@@ -100,7 +111,13 @@ async fn one_run(replicas: &Arc<Vec<Replica>>, seed: u64) -> Result<String, Stri
     let mut wrong = ledger.over();
 
     tokio::time::sleep(LEASE).await;
-    becomes("no lease is held", PATIENCE, || Totals::of(replicas), |totals| totals.outstanding == 0).await;
+    becomes(
+        "no lease is held",
+        PATIENCE,
+        || Totals::of(replicas),
+        |totals| totals.outstanding == 0,
+    )
+    .await;
     let most_hits = ledger.most_hits().into();
     let after = Totals::of(replicas).await;
     let lost = after.lost(most_hits) - before.lost(most_hits) + ledger.undecided();
@@ -162,7 +179,11 @@ async fn fill(replicas: &[Replica], ledger: &Ledger, lost: u64) -> Vec<String> {
             left = replica.remaining(rule.key, ledger.value()).await;
         }
         if !expected.contains(&left.into()) {
-            wrong.push(format!("{}: {left} left, expected {expected:?}; {}", rule.key, ledger.line(number)));
+            wrong.push(format!(
+                "{}: {left} left, expected {expected:?}; {}",
+                rule.key,
+                ledger.line(number)
+            ));
         }
         if rule.counts == Counts::AtLeast || !wrong.is_empty() {
             continue;
@@ -202,7 +223,9 @@ impl Totals {
     async fn of(replicas: &[Replica]) -> Self {
         let pages = join_all(replicas.iter().map(Replica::metrics)).await;
         let value = |page: &String, name: &str| {
-            page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok()).unwrap()
+            page.lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok())
+                .unwrap()
         };
         let sum = |name: &str| pages.iter().map(|page| value(page, name)).sum::<u64>();
         Self {
@@ -210,7 +233,8 @@ impl Totals {
             blocks: sum("tollgate_lease_blocks_total"),
             take_backs: sum("tollgate_take_backs_total"),
             lost_hits: sum("tollgate_lease_hits_lost_total"),
-            lost_charges: sum("tollgate_take_backs_lost_total") + sum("tollgate_unknown_charges_total"),
+            lost_charges: sum("tollgate_take_backs_lost_total")
+                + sum("tollgate_unknown_charges_total"),
         }
     }
 

@@ -47,7 +47,11 @@ pub(super) const RULES: [Rule; 17] = [
         "windows: [{ requests_per_unit: N, unit: second }, { requests_per_unit: N, unit: year }], LEASE",
         Counts::Exactly,
     ),
-    rule("calendar", "requests_per_unit: N, unit: year, calendar: true, time_zone: Asia/Kathmandu", Counts::Exactly),
+    rule(
+        "calendar",
+        "requests_per_unit: N, unit: year, calendar: true, time_zone: Asia/Kathmandu",
+        Counts::Exactly,
+    ),
     rule("sliding", "algorithm: sliding_window, requests_per_unit: N, unit: year", Counts::Exactly),
     rule(
         "sliding_leased",
@@ -55,13 +59,37 @@ pub(super) const RULES: [Rule; 17] = [
         Counts::Exactly,
     ),
     rule("log", "algorithm: sliding_log, requests_per_unit: N, unit: year", Counts::AtLeast),
-    rule("log_leased", "algorithm: sliding_log, requests_per_unit: N, unit: year, LEASE", Counts::AtLeast),
-    rule("log_kept", "algorithm: sliding_log, requests_per_unit: N, unit: year, LEASE", Counts::Admitted),
+    rule(
+        "log_leased",
+        "algorithm: sliding_log, requests_per_unit: N, unit: year, LEASE",
+        Counts::AtLeast,
+    ),
+    rule(
+        "log_kept",
+        "algorithm: sliding_log, requests_per_unit: N, unit: year, LEASE",
+        Counts::Admitted,
+    ),
     rule("gcra", "algorithm: gcra, requests_per_unit: N, unit: year", Counts::Drains(YEAR)),
-    rule("gcra_leased", "algorithm: gcra, requests_per_unit: N, unit: year, LEASE", Counts::Drains(YEAR)),
-    rule("gcra_blamed", "algorithm: gcra, requests_per_unit: N, unit: year, charge: blamed", Counts::AtLeast),
-    rule("gcra_always", "algorithm: gcra, requests_per_unit: N, unit: year, charge: always", Counts::AtLeast),
-    rule("bucket", "algorithm: token_bucket, requests_per_unit: N, unit: hour, burst: N", Counts::Drains(3_600)),
+    rule(
+        "gcra_leased",
+        "algorithm: gcra, requests_per_unit: N, unit: year, LEASE",
+        Counts::Drains(YEAR),
+    ),
+    rule(
+        "gcra_blamed",
+        "algorithm: gcra, requests_per_unit: N, unit: year, charge: blamed",
+        Counts::AtLeast,
+    ),
+    rule(
+        "gcra_always",
+        "algorithm: gcra, requests_per_unit: N, unit: year, charge: always",
+        Counts::AtLeast,
+    ),
+    rule(
+        "bucket",
+        "algorithm: token_bucket, requests_per_unit: N, unit: hour, burst: N",
+        Counts::Drains(3_600),
+    ),
     rule(
         "bucket_leased",
         "algorithm: token_bucket, requests_per_unit: N, unit: hour, burst: N, LEASE",
@@ -71,8 +99,10 @@ pub(super) const RULES: [Rule; 17] = [
 
 /// Returns the policy with this amount in all limits.
 pub(super) fn policy(amount: u32) -> String {
-    let rules: Vec<(&str, String)> = RULES.iter().map(|rule| (rule.key, rule.with(amount))).collect();
-    let rules: Vec<(&str, &str)> = rules.iter().map(|(key, limit)| (*key, limit.as_str())).collect();
+    let rules: Vec<(&str, String)> =
+        RULES.iter().map(|rule| (rule.key, rule.with(amount))).collect();
+    let rules: Vec<(&str, &str)> =
+        rules.iter().map(|(key, limit)| (*key, limit.as_str())).collect();
     format!("defaults: {{ charge: admitted }}\n{}", super::super::policy(&rules))
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, FromRedisValue, IntoConnectionInfo as _, RedisConnectionInfo,
-    RedisResult, Value,
+    AsyncConnectionConfig, Client, ConnectionAddr, FromRedisValue, IntoConnectionInfo as _,
+    RedisConnectionInfo, RedisResult, Value,
 };
 
 use super::Redis;
@@ -26,7 +26,11 @@ impl Redis {
     }
 
     /// Sends a command with a timeout for connecting and for the reply.
-    pub(crate) async fn ask_within<T: FromRedisValue>(&self, limit: Duration, command: &[&str]) -> RedisResult<T> {
+    pub(crate) async fn ask_within<T: FromRedisValue>(
+        &self,
+        limit: Duration,
+        command: &[&str],
+    ) -> RedisResult<T> {
         let mut connection = connect(&self.client()?, limit).await?;
         redis::Cmd::new().arg(command).query_async(&mut connection).await
     }
@@ -39,19 +43,25 @@ impl Redis {
 
     /// Sends a command that must not fail.
     pub(crate) async fn command(&self, command: &[&str]) -> Value {
-        self.ask(command).await.unwrap_or_else(|error| panic!("{command:?} at {}: {error}", self.address))
+        self.ask(command)
+            .await
+            .unwrap_or_else(|error| panic!("{command:?} at {}: {error}", self.address))
     }
 
     /// Returns a section of `INFO`.
     pub(crate) async fn info(&self, section: &str) -> BTreeMap<String, String> {
-        self.try_info(section).await.unwrap_or_else(|error| panic!("INFO {section} at {}: {error}", self.address))
+        self.try_info(section)
+            .await
+            .unwrap_or_else(|error| panic!("INFO {section} at {}: {error}", self.address))
     }
 
     /// Returns the number of calls of each command; a subcommand is named as in `config|set`.
     pub(crate) async fn commandstats(&self) -> BTreeMap<String, u64> {
         let calls = |value: &str| value.strip_prefix("calls=")?.split(',').next()?.parse().ok();
         let stats = self.info("commandstats").await;
-        let stats = stats.iter().map(|(name, value)| (name.trim_start_matches("cmdstat_"), calls(value).unwrap()));
+        let stats = stats
+            .iter()
+            .map(|(name, value)| (name.trim_start_matches("cmdstat_"), calls(value).unwrap()));
         stats.map(|(name, calls)| (name.to_owned(), calls)).collect()
     }
 
@@ -64,17 +74,25 @@ impl Redis {
     fn client(&self) -> RedisResult<Client> {
         // Certificates are the service's to verify; the tests' own commands use the Unix socket.
         let address = self.setup.tls.as_ref().map(|_| ConnectionAddr::Unix(self.socket()));
-        let info =
-            address.map_or_else(|| self.url().into_connection_info(), |address| address.into_connection_info())?;
+        let info = address.map_or_else(
+            || self.url().into_connection_info(),
+            |address| address.into_connection_info(),
+        )?;
         // Older servers count the unknown `CLIENT SETINFO` as an error.
         let login = RedisConnectionInfo::default().set_skip_set_lib_name();
-        let login = self.setup.password.iter().fold(login, |login, password| login.set_password(password));
+        let login =
+            self.setup.password.iter().fold(login, |login, password| login.set_password(password));
         Client::open(info.set_redis_settings(login))
     }
 }
 
 /// Connects with `limit` as the timeout for the connection and for each reply.
-pub(crate) async fn connect(client: &Client, limit: Duration) -> RedisResult<MultiplexedConnection> {
-    let config = AsyncConnectionConfig::new().set_connection_timeout(Some(limit)).set_response_timeout(Some(limit));
+pub(crate) async fn connect(
+    client: &Client,
+    limit: Duration,
+) -> RedisResult<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(limit))
+        .set_response_timeout(Some(limit));
     client.get_multiplexed_async_connection_with_config(&config).await
 }

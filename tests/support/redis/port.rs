@@ -13,13 +13,16 @@ const FIRST: u16 = 10_000;
 const COUNT: u16 = 12_000;
 
 /// Start of the next search; concurrent processes start at different offsets.
-static NEXT: LazyLock<AtomicU32> = LazyLock::new(|| AtomicU32::new(std::process::id().wrapping_mul(7919)));
+static NEXT: LazyLock<AtomicU32> =
+    LazyLock::new(|| AtomicU32::new(std::process::id().wrapping_mul(7919)));
 
 /// Returns a port that is free together with its bus port, and that this process has not handed
 /// out. Another process may still take it first.
 pub(super) fn free() -> u16 {
-    let candidates = std::iter::repeat_with(|| NEXT.fetch_add(1, Ordering::Relaxed) % u32::from(COUNT));
-    let mut ports = candidates.take(usize::from(COUNT)).map(|offset| FIRST + u16::try_from(offset).unwrap());
+    let candidates =
+        std::iter::repeat_with(|| NEXT.fetch_add(1, Ordering::Relaxed) % u32::from(COUNT));
+    let mut ports =
+        candidates.take(usize::from(COUNT)).map(|offset| FIRST + u16::try_from(offset).unwrap());
     ports.find(|port| is_free(*port) && is_free(port + BUS)).expect("there is no free port")
 }
 

@@ -72,14 +72,18 @@ impl Sentinels {
             let master = self.named().await?;
             self.is_followed(master).await.map(|()| master)
         };
-        let master = becomes("the sentinels see all in order", 2 * PATIENCE, in_order, Result::is_ok).await;
+        let master =
+            becomes("the sentinels see all in order", 2 * PATIENCE, in_order, Result::is_ok).await;
         self.server_at(master.unwrap()).unwrap()
     }
 
     /// Returns a server that is not the master.
     pub(crate) async fn replica(&self) -> &Redis {
         let master = self.master().await.address;
-        self.servers.iter().find(|server| server.is_up() && server.address != master).expect("there is no replica")
+        self.servers
+            .iter()
+            .find(|server| server.is_up() && server.address != master)
+            .expect("there is no replica")
     }
 
     /// Fails over to another server by a command, as an operator would, and returns the new master.
@@ -89,15 +93,23 @@ impl Sentinels {
         let old = self.master().await.address;
         let command = ["SENTINEL", "FAILOVER", MASTER];
         let is_begun = |answer: &redis::RedisResult<String>| answer.is_ok();
-        let _ = becomes("a sentinel begins a failover", PATIENCE, || self.sentinels[0].ask(&command), is_begun).await;
+        let _ = becomes(
+            "a sentinel begins a failover",
+            PATIENCE,
+            || self.sentinels[0].ask(&command),
+            is_begun,
+        )
+        .await;
         self.successor_of(old).await
     }
 
     /// Waits until all sentinels name a master other than `old`, which a test has killed or paused,
     /// and returns it.
     pub(crate) async fn successor_of(&self, old: SocketAddr) -> &Redis {
-        let is_other = |named: &Result<SocketAddr, String>| named.as_ref().is_ok_and(|master| *master != old);
-        let master = becomes("the sentinels replace the master", PATIENCE, || self.named(), is_other).await;
+        let is_other =
+            |named: &Result<SocketAddr, String>| named.as_ref().is_ok_and(|master| *master != old);
+        let master =
+            becomes("the sentinels replace the master", PATIENCE, || self.named(), is_other).await;
         self.server_at(master.unwrap()).unwrap()
     }
 
@@ -108,7 +120,8 @@ impl Sentinels {
         for sentinel in self.sentinels.iter().filter(|sentinel| sentinel.is_up()) {
             let info = sentinel.try_info("sentinel").await.map_err(|error| error.to_string())?;
             let of_master = info.get("master0").ok_or("no master")?;
-            let others = format!(",slaves={},sentinels={}", self.servers.len() - 1, self.sentinels.len());
+            let others =
+                format!(",slaves={},sentinels={}", self.servers.len() - 1, self.sentinels.len());
             let address = of_master.strip_prefix(&format!("name={MASTER},status=ok,address="));
             let address = address.and_then(|rest| rest.strip_suffix(&others));
             named.insert(address.ok_or_else(|| of_master.clone())?.to_owned());
@@ -116,16 +129,24 @@ impl Sentinels {
         let named: Vec<_> = named.into_iter().collect();
         let [master] = named.as_slice() else { return Err(format!("they name {named:?}")) };
         let master: SocketAddr = master.parse().map_err(|_| master.clone())?;
-        let server = self.server_at(master).filter(|server| server.is_up()).ok_or("a master that does not run")?;
+        let server = self
+            .server_at(master)
+            .filter(|server| server.is_up())
+            .ok_or("a master that does not run")?;
         let info = server.try_info("replication").await.map_err(|error| error.to_string())?;
-        info.get("role").filter(|role| *role == "master").map(|_| master).ok_or(format!("{master} is no master"))
+        info.get("role")
+            .filter(|role| *role == "master")
+            .map(|_| master)
+            .ok_or(format!("{master} is no master"))
     }
 
     /// Returns `Ok` if each sentinel sees all other running servers as replicas of `master`, in
     /// sync.
     async fn is_followed(&self, master: SocketAddr) -> Result<(), String> {
         for sentinel in self.sentinels.iter().filter(|sentinel| sentinel.is_up()) {
-            let replicas = sentinel.ask::<Vec<BTreeMap<String, String>>>(&["SENTINEL", "REPLICAS", MASTER]).await;
+            let replicas = sentinel
+                .ask::<Vec<BTreeMap<String, String>>>(&["SENTINEL", "REPLICAS", MASTER])
+                .await;
             let replicas = replicas.map_err(|error| error.to_string())?;
             let is_seen = |server: &Redis| {
                 let expected = [
@@ -157,7 +178,8 @@ impl Sentinels {
     /// defaults.
     async fn hurry(&self, publish_period: &str) {
         let periods = ["info-period", "500", "ask-period", "250", "tilt-trigger", "20000"];
-        let command = [&["SENTINEL", "DEBUG", "publish-period", publish_period], &periods[..]].concat();
+        let command =
+            [&["SENTINEL", "DEBUG", "publish-period", publish_period], &periods[..]].concat();
         for sentinel in self.sentinels.iter().filter(|sentinel| sentinel.setup.flavor.is_modern()) {
             sentinel.command(&command).await;
         }
@@ -171,8 +193,12 @@ impl Watch {
             format!("sentinel down-after-milliseconds {MASTER} {}", self.down_after_ms),
             format!("sentinel failover-timeout {MASTER} 5000"),
         ];
-        lines.extend(self.setup.password.map(|password| format!("sentinel auth-pass {MASTER} {password}")));
-        lines.extend(self.sentinel_password.map(|password| format!("sentinel sentinel-pass {password}")));
+        lines.extend(
+            self.setup.password.map(|password| format!("sentinel auth-pass {MASTER} {password}")),
+        );
+        lines.extend(
+            self.sentinel_password.map(|password| format!("sentinel sentinel-pass {password}")),
+        );
         lines
     }
 }

@@ -33,7 +33,8 @@ impl Tls {
         std::fs::write(tls.authority(), authority.self_signed(&key).unwrap().pem()).unwrap();
 
         let issuer = Issuer::new(authority, key);
-        for (name, (certificate, key_file)) in [("server", tls.server()), ("client", tls.client())] {
+        for (name, (certificate, key_file)) in [("server", tls.server()), ("client", tls.client())]
+        {
             let key = KeyPair::generate().unwrap();
             let signed = named(name, &["127.0.0.1", "localhost"]).signed_by(&key, &issuer).unwrap();
             std::fs::write(certificate, signed.pem()).unwrap();

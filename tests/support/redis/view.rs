@@ -25,6 +25,12 @@ impl View {
         };
         let flags = words[2].split(',').map(str::to_owned).collect();
         let slots = words[8..].iter().filter(|word| !word.starts_with('[')).map(range).collect();
-        Self { id: words[0].to_owned(), flags, master: words[3].to_owned(), epoch: words[6].parse().unwrap(), slots }
+        Self {
+            id: words[0].to_owned(),
+            flags,
+            master: words[3].to_owned(),
+            epoch: words[6].parse().unwrap(),
+            slots,
+        }
     }
 }

@@ -18,8 +18,9 @@ use tokio::task::JoinHandle;
 
 /// Runtime of all wires, separate from the tests': a test that blocks its own runtime must not
 /// affect the cluster behind them.
-static RUNTIME: LazyLock<Runtime> =
-    LazyLock::new(|| Builder::new_multi_thread().worker_threads(1).thread_name("wires").enable_all().build().unwrap());
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    Builder::new_multi_thread().worker_threads(1).thread_name("wires").enable_all().build().unwrap()
+});
 
 /// A predicate on a connection's number and peer address: `true` if its traffic passes.
 type Rule = Arc<dyn Fn(u64, IpAddr) -> bool + Send + Sync>;

@@ -43,9 +43,21 @@ pub(super) struct LeaseStep {
 /// A future event.
 enum WorldEvent {
     /// A call for a block reaches the store.
-    Asked { replica: usize, wanted: OwnedCheck, at: u64, answer_after: u64, given_back_after: Option<u64> },
+    Asked {
+        replica: usize,
+        wanted: OwnedCheck,
+        at: u64,
+        answer_after: u64,
+        given_back_after: Option<u64>,
+    },
     /// Its reply reaches the replica.
-    Answered { replica: usize, wanted: OwnedCheck, at: u64, lent: Lent, given_back_after: Option<u64> },
+    Answered {
+        replica: usize,
+        wanted: OwnedCheck,
+        at: u64,
+        lent: Lent,
+        given_back_after: Option<u64>,
+    },
     /// A block ends.
     Ended { wanted: OwnedCheck, block: Arc<Block> },
     /// Another descriptor has denied the request.
@@ -136,13 +148,18 @@ impl World {
     pub(super) fn look(&self) -> CounterReading {
         self.set_clock();
         let check = self.check(&self.limits[0], Hits::Peek(0));
-        self.store.amend(&check, Amendment::Look, Instant::now()).now_or_never().unwrap().unwrap().after
+        self.store
+            .amend(&check, Amendment::Look, Instant::now())
+            .now_or_never()
+            .unwrap()
+            .unwrap()
+            .after
     }
 
     fn check<'a>(&'a self, limit: &'a Limit, hits: Hits) -> Check<'a> {
         let key = CounterKey::of("d", &self.key);
         let lease = Some(self.lease);
-        Check { key, limit, hits, role: Role::Enforce, recorded: &[], lease }
+        Check { key, limit, hits, role: Role::Enforce, recorded: &[], lease, hold: None }
     }
 
     fn after(&mut self, wait: u64, event: WorldEvent) {
@@ -171,13 +188,23 @@ impl World {
         match event {
             WorldEvent::Asked { replica, wanted, at, answer_after, given_back_after } => {
                 self.set_clock();
-                let lent = self.store.lend(&wanted.check(), Instant::now()).now_or_never().unwrap().unwrap();
-                self.after(answer_after, WorldEvent::Answered { replica, wanted, at, lent, given_back_after });
+                let lent = self
+                    .store
+                    .lend(&wanted.check(), Instant::now())
+                    .now_or_never()
+                    .unwrap()
+                    .unwrap();
+                self.after(
+                    answer_after,
+                    WorldEvent::Answered { replica, wanted, at, lent, given_back_after },
+                );
             }
             WorldEvent::Answered { replica, wanted, at, lent, given_back_after } => {
                 let under_way = self.instant(at)..self.instant(self.now);
                 let ttl = self.lease.ttl;
-                let block = lent.receipt.map(|receipt| Arc::new(Block::new(&wanted.limit, receipt, under_way, ttl)));
+                let block = lent
+                    .receipt
+                    .map(|receipt| Arc::new(Block::new(&wanted.limit, receipt, under_way, ttl)));
                 let is_held = self.books[replica].answered(&wanted, Ok(&lent), block.as_ref());
                 let Some(block) = block else { return };
                 let end = u64::try_from((block.end() - self.begun).as_micros()).unwrap();
@@ -203,7 +230,11 @@ impl World {
         if !block.is_gone(self.instant(self.now)) {
             self.set_clock();
             let receipt = block.receipt(hits);
-            self.store.take_back(&wanted.check(), receipt, Instant::now()).now_or_never().unwrap().unwrap();
+            self.store
+                .take_back(&wanted.check(), receipt, Instant::now())
+                .now_or_never()
+                .unwrap()
+                .unwrap();
         }
     }
 
@@ -219,7 +250,10 @@ impl World {
             let at = self.now;
             let given_back_after = step.given_back_after;
             let answer_after = step.delays.1;
-            self.after(step.delays.0, WorldEvent::Asked { replica, wanted, at, answer_after, given_back_after });
+            self.after(
+                step.delays.0,
+                WorldEvent::Asked { replica, wanted, at, answer_after, given_back_after },
+            );
         }
         self.set_clock();
         let hits = u64::from(step.hits);
@@ -239,10 +273,16 @@ impl World {
                     allowed: lent.receipt.is_some(),
                     report: lent.report,
                     by: crate::algorithm::judge::JudgedBy::Store,
+                    hold: crate::algorithm::hold::HoldEffect::Nothing,
                 };
                 self.books[step.replica].learn(&check, Ok(&outcome));
                 if let Some(receipt) = lent.receipt {
-                    self.admitted.push(Admitted { at: self.now, hits, by_counter: receipt.at, charged: receipt.at });
+                    self.admitted.push(Admitted {
+                        at: self.now,
+                        hits,
+                        by_counter: receipt.at,
+                        charged: receipt.at,
+                    });
                 }
             }
         }

@@ -13,11 +13,14 @@ use super::*;
 fn a_full_store_is_searched_only_once_a_counter_can_have_expired() {
     let bench = bench(1 << 20, 1 << 20);
     let limit = fixed(1, 3600);
-    let refuse = |count: u32| assert!((0..count).all(|n| hit(&bench, "d", &format!("more {n}"), &limit).is_none()));
+    let refuse = |count: u32| {
+        assert!((0..count).all(|n| hit(&bench, "d", &format!("more {n}"), &limit).is_none()))
+    };
     while hit(&bench, "d", &format!("counter {}", bench.store.len()), &limit).is_some() {}
     // Each shard has been searched once by then.
     refuse(10_000);
-    let hands = || -> Vec<u32> { bench.store.shards.iter().map(|shard| shard.lock().hand()).collect() };
+    let hands =
+        || -> Vec<u32> { bench.store.shards.iter().map(|shard| shard.lock().hand()).collect() };
     let before = hands();
     refuse(10_000);
     assert_eq!(hands(), before);
@@ -42,7 +45,10 @@ fn tables_do_not_grow_while_the_number_of_counters_does_not() {
         counters += shard.len();
         bytes += shard.table_bytes();
     }
-    assert!(counters > 20_000 && bytes <= 24 * counters, "{bytes} bytes of tables for {counters} counters");
+    assert!(
+        counters > 20_000 && bytes <= 24 * counters,
+        "{bytes} bytes of tables for {counters} counters"
+    );
 }
 
 proptest! {

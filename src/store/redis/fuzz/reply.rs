@@ -16,7 +16,7 @@ use crate::grpc::proto::RateLimitResponse;
 use crate::grpc::response::{self, AnswerStyle};
 use crate::limiter::{InForce, Limiter, Modes};
 use crate::policy::{CompileOptions, Source, load};
-use crate::store::redis::decode::{self, ScriptReply};
+use crate::store::redis::script::decode::{self, ScriptReply};
 use crate::store::{Check, Outcomes, Store, StoreError};
 use crate::telemetry::metrics::Metrics;
 
@@ -28,8 +28,8 @@ struct Replying(Vec<u8>);
 
 impl Store for Replying {
     async fn decide(&self, checks: &[Check<'_>], _: Prior, _: Instant) -> Outcomes {
-        let said = decode::read(&self.0, [checks.len()]).and_then(|all| all.into_iter().next());
-        match said.and_then(ScriptReply::judged) {
+        let reply = decode::read(&self.0, [checks.len()]).and_then(|all| all.into_iter().next());
+        match reply.and_then(ScriptReply::judged) {
             Some(answers) => {
                 assert_eq!(answers.len(), checks.len());
                 answers.into_iter().map(|answer| answer.outcome).collect()
@@ -41,9 +41,8 @@ impl Store for Replying {
     async fn amend(&self, _: &Check<'_>, _: Amendment, _: Instant) -> Result<Amended, StoreError> {
         match decode::read(&self.0, [1]).and_then(|all| all.into_iter().next()) {
             Some(ScriptReply::Amended(amended)) => amended.map(|amended| *amended),
-            Some(ScriptReply::Judged(_) | ScriptReply::PassedOn | ScriptReply::Beyond { .. }) | None => {
-                Err(StoreError::Refused)
-            }
+            Some(ScriptReply::Judged(_) | ScriptReply::PassedOn | ScriptReply::Beyond { .. })
+            | None => Err(StoreError::Refused),
         }
     }
 }
@@ -53,9 +52,12 @@ impl Store for Replying {
 pub fn run(bytes: &[u8]) {
     let [keys, hits, reply @ ..] = bytes else { return };
     several(*keys, reply);
-    let source =
-        Source { name: "request.yaml".into(), text: include_str!("../../../../fuzz/targets/request.yaml").into() };
-    let policies = load(&[source], &CompileOptions::default()).expect("the policy is right").policies;
+    let source = Source {
+        name: "request.yaml".into(),
+        text: include_str!("../../../../fuzz/targets/request.yaml").into(),
+    };
+    let policies =
+        load(&[source], &CompileOptions::default()).expect("the policy is right").policies;
     let in_force = InForce::new(Metrics::new());
     in_force.install(policies);
     let limiter = Limiter::new(in_force, Replying(reply.to_vec()), Modes::default());
@@ -67,7 +69,12 @@ pub fn run(bytes: &[u8]) {
         2 => Hits::Charge(u32::MAX),
         _ => Hits::Refund(1),
     };
-    let descriptors = chosen.map(|(_, entries)| Descriptor { entries: entries[..].into(), hits, limit: None });
+    let descriptors = chosen.map(|(_, entries)| Descriptor {
+        entries: entries[..].into(),
+        hits,
+        hold: None,
+        limit: None,
+    });
     let request = Request { domain: "oracle", descriptors: descriptors.collect() };
     decide(&limiter, &request);
 }
@@ -77,16 +84,22 @@ fn several(choice: u8, reply: &[u8]) {
     let counts = [choice & 3, (choice >> 2) & 3, (choice >> 4) & 3].map(usize::from);
     let Some(all) = decode::read(reply, counts) else { return };
     assert_eq!(all.len(), counts.len());
-    for (said, count) in all.into_iter().zip(counts) {
-        assert!(said.judged().is_none_or(|answers| answers.len() == count));
+    for (reply, count) in all.into_iter().zip(counts) {
+        assert!(reply.judged().is_none_or(|answers| answers.len() == count));
     }
 }
 
 fn decide(limiter: &Limiter<Replying>, request: &Request<'_>) {
     let snapshot = limiter.snapshot();
-    let decided = limiter.decide(&snapshot, request, Instant::now()).now_or_never().expect("it waits for nothing");
+    let decided = limiter
+        .decide(&snapshot, request, Instant::now())
+        .now_or_never()
+        .expect("it waits for nothing");
     let Ok(decision) = decided else { return };
-    let headers = HeaderStyle { legacy: Some(["limit", "remaining", "reset"].map(str::to_owned)), ietf: true };
+    let headers = HeaderStyle {
+        legacy: Some(["limit", "remaining", "reset"].map(str::to_owned)),
+        ietf: true,
+    };
     let mut answer = Vec::new();
     response::write(&decision, &AnswerStyle { headers, ..AnswerStyle::default() }, &mut answer);
     let message = RateLimitResponse::decode(answer.as_slice()).expect("an answer is a message");

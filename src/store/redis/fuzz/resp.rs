@@ -8,13 +8,14 @@ use redis::Value;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use crate::store::redis::batch::{Batch, How, PendingCall};
-use crate::store::redis::encode::ScriptRequest;
-use crate::store::redis::failure::CallFailure;
+use crate::store::redis::admin::{health, shared_denials, tallies};
+use crate::store::redis::node::batch::{Batch, How, PendingCall};
+use crate::store::redis::node::failure::CallFailure;
 use crate::store::redis::script::ScriptNeeds;
-use crate::store::redis::slot::SLOTS;
+use crate::store::redis::script::encode::ScriptRequest;
+use crate::store::redis::script::slot::SLOTS;
+use crate::store::redis::topology::{cluster, sentinel};
 use crate::store::redis::url::ServerAddress;
-use crate::store::redis::{cluster, health, sentinel, shared_denials, tallies};
 
 /// Number of requests in a batch.
 const REQUESTS: u16 = 3;
@@ -24,7 +25,9 @@ pub fn run(bytes: &[u8]) {
     let Ok(value) = redis::parse_redis_value(bytes) else { return };
     if let Some(map) = cluster::read(&value, &ServerAddress::Tcp("127.0.0.1".to_owned(), 6379)) {
         assert_eq!(map.by_slot.len(), usize::from(SLOTS));
-        assert!(map.by_slot.iter().flatten().all(|master| usize::from(*master) < map.masters.len()));
+        assert!(
+            map.by_slot.iter().flatten().all(|master| usize::from(*master) < map.masters.len())
+        );
     }
     cluster::standing(value.clone());
     sentinel::read(&value);
@@ -40,14 +43,15 @@ pub fn run(bytes: &[u8]) {
 /// Delivers the replies of a batch, which may be too few: each request gets one.
 fn batch(value: Value) {
     let begun = Instant::now();
-    let asked = (0..REQUESTS).map(|number| {
-        let mut question = ScriptRequest::of(None, SmallVec::new(), SmallVec::new(), ScriptNeeds::default());
-        question.checks = number;
+    let calls = (0..REQUESTS).map(|number| {
+        let mut request =
+            ScriptRequest::of(None, SmallVec::new(), SmallVec::new(), ScriptNeeds::default());
+        request.checks = number;
         let how = How { alone: number == 0, ..How::default() };
-        PendingCall::new(Arc::new(question), how, begun + Duration::from_secs(1))
+        PendingCall::new(Arc::new(request), how, begun + Duration::from_secs(1))
     });
-    let (asked, mut replies): (Vec<_>, Vec<_>) = asked.unzip();
-    let mut batch = Batch::of(asked, false);
+    let (calls, mut replies): (Vec<_>, Vec<_>) = calls.unzip();
+    let mut batch = Batch::of(calls, false);
     let values = if let Value::Array(values) = value { values } else { vec![value] };
     batch.answer(Ok(values));
     assert!(replies.iter_mut().all(|reply| reply.try_recv().is_ok()), "a request waits for ever");

@@ -129,7 +129,7 @@ fn a_stream_error_leaves_other_calls_alone() {
 }
 
 #[test]
-fn a_connection_error_says_which() {
+fn a_connection_error_has_its_code() {
     type Case = (&'static str, u8, u8, u32, &'static [u8], Reason);
     let cases: [Case; 13] = [
         ("DATA of no stream", kind::DATA, 0, 0, b"a", Reason::PROTOCOL_ERROR),
@@ -142,8 +142,22 @@ fn a_connection_error_says_which() {
         ("SETTINGS of a stream", kind::SETTINGS, 0, 1, &[], Reason::PROTOCOL_ERROR),
         ("SETTINGS of 5 bytes", kind::SETTINGS, 0, 0, &[0; 5], Reason::FRAME_SIZE_ERROR),
         ("PING of 7 bytes", kind::PING, 0, 0, &[0; 7], Reason::FRAME_SIZE_ERROR),
-        ("a window too wide", kind::WINDOW_UPDATE, 0, 0, &[0x7f, 255, 255, 255], Reason::FLOW_CONTROL_ERROR),
-        ("PRIORITY of an idle stream on itself", kind::PRIORITY, 0, 1, &[0, 0, 0, 1, 0], Reason::PROTOCOL_ERROR),
+        (
+            "a window too wide",
+            kind::WINDOW_UPDATE,
+            0,
+            0,
+            &[0x7f, 255, 255, 255],
+            Reason::FLOW_CONTROL_ERROR,
+        ),
+        (
+            "PRIORITY of an idle stream on itself",
+            kind::PRIORITY,
+            0,
+            1,
+            &[0, 0, 0, 1, 0],
+            Reason::PROTOCOL_ERROR,
+        ),
         ("RST_STREAM of an idle stream", kind::RST_STREAM, 0, 5, &[0; 4], Reason::PROTOCOL_ERROR),
     ];
     for (what, kind, flags, stream, payload, expected) in cases {
@@ -182,7 +196,8 @@ fn who_resets_calls_that_are_answered_early_is_cut_off() {
 #[test]
 fn calls_by_the_general_way_leave_turns_to_other_connections() {
     let mut peer = TestPeer::new();
-    let begun: Vec<u8> = (0..10).flat_map(|number| peer.headers(1 + 2 * number, "/stream", true)).collect();
+    let begun: Vec<u8> =
+        (0..10).flat_map(|number| peer.headers(1 + 2 * number, "/stream", true)).collect();
     let taken = peer.connection.receive(&begun, peer.now);
     assert!(taken < begun.len() && peer.connection.is_behind());
     assert_eq!(peer.connection.receive(&begun[taken..], peer.now), begun.len() - taken);
@@ -233,7 +248,8 @@ fn late_data_of_refused_streams_is_no_error() {
         peer.bytes(&headers);
     }
     (0..2_000).for_each(|number| peer.frame(kind::DATA, flag::END_STREAM, 1 + 2 * number, b"late"));
-    let resets = peer.sent().into_iter().filter(|sent| matches!(sent, SentFrame::Reset(..))).count();
+    let resets =
+        peer.sent().into_iter().filter(|sent| matches!(sent, SentFrame::Reset(..))).count();
     assert_eq!(resets, 1_990);
     assert_eq!(peer.connection.end(), None);
 }
@@ -245,7 +261,10 @@ fn a_list_that_is_too_large_is_refused_alone() {
     let usual = [(":method", "POST"), (":scheme", "http"), (":path", "/echo"), ("x", &long)];
     let headers = peer.list(1, &usual, true);
     peer.bytes(&headers);
-    assert_eq!(peer.sent(), [SentFrame::Headers(1, vec![(":status".to_owned(), "431".to_owned())], true)]);
+    assert_eq!(
+        peer.sent(),
+        [SentFrame::Headers(1, vec![(":status".to_owned(), "431".to_owned())], true)]
+    );
     peer.call(3, "/echo", b"a");
     assert_eq!(peer.sent(), echo(3, b"a"));
 }
@@ -288,5 +307,8 @@ fn calls_of_others_leave_a_connection_its_own_share() {
     let mut peer = TestPeer::of(LIMITS, Arc::clone(&budget));
     peer.call(1, "/wait", b"abc");
     peer.connection.charge_buffers(16_000);
-    assert_eq!((peer.sent(), peer.connection.end(), peer.connection.streams.len()), (vec![], None, 1));
+    assert_eq!(
+        (peer.sent(), peer.connection.end(), peer.connection.streams.len()),
+        (vec![], None, 1)
+    );
 }

@@ -8,7 +8,11 @@ const MS: Duration = Duration::from_millis(1);
 #[test]
 fn a_silent_client_is_pinged_and_closed_without_an_answer() {
     let mut peer = TestPeer::new();
-    assert_eq!(peer.connection.next_time(), Some(peer.now + Duration::from_secs(1)), "memory is given back");
+    assert_eq!(
+        peer.connection.next_time(),
+        Some(peer.now + Duration::from_secs(1)),
+        "memory is given back"
+    );
     peer.pass(LIMITS.keepalive_interval);
     let sent = peer.sent();
     let [SentFrame::Ping(payload, false)] = sent.as_slice() else { panic!("{sent:?}") };
@@ -32,7 +36,11 @@ fn a_message_that_does_not_come_is_refused_in_time() {
         peer.frame(kind::DATA, 0, 1, b"ab");
         assert!(peer.connection.next_time() <= Some(peer.now + LIMITS.message_timeout));
         peer.pass(LIMITS.message_timeout);
-        assert_eq!(peer.sent(), [refusal(1, Refusal::BodyTooSlow), SentFrame::Reset(1, 0)], "{path}");
+        assert_eq!(
+            peer.sent(),
+            [refusal(1, Refusal::BodyTooSlow), SentFrame::Reset(1, 0)],
+            "{path}"
+        );
         assert_eq!(peer.connection.account.used(), 0);
     }
 }
@@ -65,12 +73,13 @@ fn a_client_that_does_not_speak_in_time_is_closed() {
 }
 
 #[test]
-fn a_shutdown_answers_what_the_client_sent_before_it_knew_and_nothing_after() {
+fn a_shutdown_answers_calls_sent_before_goaway_arrived_and_no_later_ones() {
     let mut peer = TestPeer::new();
     peer.call(1, "/wait", b"");
     peer.connection.shut_down(None, peer.now);
     let sent = peer.sent();
-    let [SentFrame::GoAway(0x7fff_ffff, 0), SentFrame::Ping(payload, false)] = sent.as_slice() else {
+    let [SentFrame::GoAway(0x7fff_ffff, 0), SentFrame::Ping(payload, false)] = sent.as_slice()
+    else {
         panic!("{sent:?}")
     };
     peer.call(3, "/echo", b"sent before");

@@ -72,7 +72,8 @@ fn a_call_that_a_service_reads_is_charged_with_its_header_list() {
     for path in ["/unread"] {
         for is_begun_only in [true, false] {
             let mut peer = TestPeer::new();
-            let fields = [(":method", "POST"), (":scheme", "http"), (":path", path), ("x", long.as_str())];
+            let fields =
+                [(":method", "POST"), (":scheme", "http"), (":path", path), ("x", long.as_str())];
             let headers = peer.list(1, &fields, !is_begun_only);
             peer.bytes(&headers);
             assert!(peer.connection.account.used() >= 10_000, "{path} {is_begun_only}");
@@ -95,12 +96,13 @@ fn each_header_field_of_a_stream_is_charged_as_a_map_holds_it() {
 }
 
 #[test]
-fn what_a_burst_needed_is_given_back_while_a_stream_stays() {
+fn memory_of_a_burst_is_released_while_a_stream_stays_open() {
     let mut peer = TestPeer::new();
     open_windows(&mut peer);
     peer.call(1, "/unread", b"");
     let long = "v".repeat(15_000);
-    let fields = [(":method", "POST"), (":scheme", "http"), (":path", "/echo"), ("x", long.as_str())];
+    let fields =
+        [(":method", "POST"), (":scheme", "http"), (":path", "/echo"), ("x", long.as_str())];
     let headers = peer.list(3, &fields, true);
     peer.bytes(&headers);
     peer.call(5, "/big", b"100000");
@@ -111,7 +113,7 @@ fn what_a_burst_needed_is_given_back_while_a_stream_stays() {
 }
 
 #[test]
-fn trailers_that_nobody_reads_are_charged() {
+fn unread_trailers_are_charged() {
     let mut peer = TestPeer::new();
     let headers = peer.headers(1, "/unread", false);
     peer.bytes(&headers);

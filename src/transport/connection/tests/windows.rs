@@ -5,9 +5,13 @@ use super::*;
 /// Returns the number of bytes of DATA on a stream.
 fn data(sent: &[SentFrame], stream: u32) -> usize {
     sent.iter()
-        .map(
-            |sent| if let SentFrame::Data(of, data, _) = sent { if *of == stream { data.len() } else { 0 } } else { 0 },
-        )
+        .map(|sent| {
+            if let SentFrame::Data(of, data, _) = sent {
+                if *of == stream { data.len() } else { 0 }
+            } else {
+                0
+            }
+        })
         .sum()
 }
 
@@ -86,7 +90,8 @@ fn a_client_that_sends_beyond_its_window_is_cut_off() {
     }
     let sent = peer.sent();
     let is_cut = |sent: &SentFrame| {
-        matches!(sent, SentFrame::Reset(1, _) | SentFrame::GoAway(..)) || *sent == refusal(1, Refusal::BudgetExceeded)
+        matches!(sent, SentFrame::Reset(1, _) | SentFrame::GoAway(..))
+            || *sent == refusal(1, Refusal::BudgetExceeded)
     };
     assert!(sent.iter().any(is_cut), "{sent:?}");
 }
@@ -138,5 +143,8 @@ fn the_last_window_of_a_settings_frame_counts() {
     let mut peer = TestPeer::new();
     peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0, 0, 4, 0, 0, 0, 3]);
     peer.call(1, "/echo", b"abcd");
-    assert_eq!(peer.sent(), [SentFrame::SettingsAck, head(1), SentFrame::Data(1, b"abc".to_vec(), false)]);
+    assert_eq!(
+        peer.sent(),
+        [SentFrame::SettingsAck, head(1), SentFrame::Data(1, b"abc".to_vec(), false)]
+    );
 }

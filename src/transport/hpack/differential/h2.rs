@@ -34,8 +34,9 @@ struct ClientSession {
 fn connections() -> impl Strategy<Value = ClientSession> {
     let server_table = prop_oneof![Just(4096_usize), Just(4096), 0..4096_usize, Just(10_000)];
     let client_table = prop_oneof![Just(4096_u32), 0..400_u32, Just(100_000)];
-    (server_table, client_table, vec((fields(), fields()), 1..20))
-        .prop_map(|(server_table, client_table, calls)| ClientSession { server_table, client_table, calls })
+    (server_table, client_table, vec((fields(), fields()), 1..20)).prop_map(
+        |(server_table, client_table, calls)| ClientSession { server_table, client_table, calls },
+    )
 }
 
 proptest! {
@@ -82,8 +83,13 @@ async fn exchange(connection: ClientSession) {
 }
 
 /// Makes a call. Returns the request, in the order of h2, and the response.
-async fn call(client: &mut SendRequest<&'static [u8]>, fields: &[ClientField]) -> (Vec<OwnedField>, HeaderMap) {
-    let mut request = Request::post("http://tollgate/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
+async fn call(
+    client: &mut SendRequest<&'static [u8]>,
+    fields: &[ClientField],
+) -> (Vec<OwnedField>, HeaderMap) {
+    let mut request = Request::post(
+        "http://tollgate/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+    );
     for field in fields {
         let mut value = HeaderValue::from_bytes(&field.value).unwrap();
         value.set_sensitive(field.is_sensitive);
@@ -97,7 +103,10 @@ async fn call(client: &mut SendRequest<&'static [u8]>, fields: &[ClientField]) -
         (":path", "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"),
     ];
     let pseudo = pseudo.map(|(name, value)| (name.into(), value.into()));
-    let headers = request.headers().iter().map(|(name, value)| (name.as_str().into(), value.as_bytes().into()));
+    let headers = request
+        .headers()
+        .iter()
+        .map(|(name, value)| (name.as_str().into(), value.as_bytes().into()));
     let sent = pseudo.into_iter().chain(headers).collect();
     *client = client.clone().ready().await.unwrap();
     let (response, _) = client.send_request(request, true).unwrap();
@@ -107,8 +116,9 @@ async fn call(client: &mut SendRequest<&'static [u8]>, fields: &[ClientField]) -
 /// Returns the fields without pseudo-headers, as h2 exposes them.
 fn map(fields: &[OwnedField]) -> HeaderMap {
     let fields = fields.iter().filter(|(name, _)| !name.starts_with(b":"));
-    let header =
-        |(name, value): &OwnedField| (HeaderName::from_bytes(name).unwrap(), HeaderValue::from_bytes(value).unwrap());
+    let header = |(name, value): &OwnedField| {
+        (HeaderName::from_bytes(name).unwrap(), HeaderValue::from_bytes(value).unwrap())
+    };
     let mut map = HeaderMap::new();
     fields.map(header).for_each(|(name, value)| _ = map.append(name, value));
     map
@@ -196,7 +206,8 @@ impl FrameServer {
         self.calls.lock().unwrap().push(ObservedCall { request, response });
         let frames = block.len().div_ceil(MAX_FRAME);
         for (number, payload) in block.chunks(MAX_FRAME).enumerate() {
-            let (kind, first_flags) = if number == 0 { (HEADERS, END_STREAM) } else { (CONTINUATION, 0) };
+            let (kind, first_flags) =
+                if number == 0 { (HEADERS, END_STREAM) } else { (CONTINUATION, 0) };
             let last_flags = if number + 1 == frames { END_HEADERS } else { 0 };
             self.write(kind, first_flags | last_flags, first.stream, payload).await;
         }

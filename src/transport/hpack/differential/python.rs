@@ -52,8 +52,10 @@ fn python_reads_our_blocks_as_they_were_written() {
             }
             let mut block = Vec::new();
             let list = write_response(&mut encoder, &fields, &mut block);
-            let list = list.iter().map(|(name, value)| format!("{}={}", digits(name), digits(value)));
-            writeln!(lines, "block {} {}", digits(&block), list.collect::<Vec<_>>().join(",")).unwrap();
+            let list =
+                list.iter().map(|(name, value)| format!("{}={}", digits(name), digits(value)));
+            writeln!(lines, "block {} {}", digits(&block), list.collect::<Vec<_>>().join(","))
+                .unwrap();
         }
     }
     assert_eq!(run(&["read"], &lines), format!("{} blocks\n", CONNECTIONS * BLOCKS));
@@ -63,7 +65,10 @@ fn python_reads_our_blocks_as_they_were_written() {
 fn run(arguments: &[&str], input: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let python = root.join(".venv/bin/python");
-    assert!(python.exists(), "this needs packages of Python: run `tests/run` once, which installs them in .venv");
+    assert!(
+        python.exists(),
+        "this needs packages of Python: run `tests/run` once, which installs them in .venv"
+    );
     let mut command = Command::new(python);
     command.arg(root.join("tests/hpack/blocks.py")).args(arguments);
     let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -75,7 +80,8 @@ fn run(arguments: &[&str], input: &str) -> String {
 }
 
 fn parse(fields: &str) -> Vec<OwnedField> {
-    let pair = |pair: &str| pair.split_once('=').map(|(name, value)| (hex(name), hex(value))).unwrap();
+    let pair =
+        |pair: &str| pair.split_once('=').map(|(name, value)| (hex(name), hex(value))).unwrap();
     fields.split_terminator(',').map(pair).collect()
 }
 

@@ -5,14 +5,21 @@ use super::{Decoder, Encoder, OwnedField, block_of, decode, entries, field, hex,
 
 const DATES: [&str; 2] = ["Mon, 21 Oct 2013 20:13:21 GMT", "Mon, 21 Oct 2013 20:13:22 GMT"];
 const LOCATION: (&str, &str) = ("location", "https://www.example.com");
-const COOKIE: (&str, &str) = ("set-cookie", "foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1");
+const COOKIE: (&str, &str) =
+    ("set-cookie", "foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1");
 
 fn fields(pairs: &[(&str, &str)]) -> Vec<OwnedField> {
     pairs.iter().map(|(name, value)| field(name, value)).collect()
 }
 
 /// Decodes a block, and checks its fields, the resulting table, and the size of the table.
-fn decodes(decoder: &mut Decoder, block: &str, list: &[(&str, &str)], table: &[(&str, &str)], bytes: usize) {
+fn decodes(
+    decoder: &mut Decoder,
+    block: &str,
+    list: &[(&str, &str)],
+    table: &[(&str, &str)],
+    bytes: usize,
+) {
     assert_eq!(decode(decoder, &hex(block)).unwrap().0, fields(list), "{block}");
     let entries = entries(decoder);
     assert_eq!(entries, fields(table), "{block}");
@@ -47,7 +54,10 @@ fn c_2_each_representation_is_read() {
 #[test]
 fn c_2_the_encoder_writes_the_same() {
     let mut encoder = Encoder::new();
-    assert_eq!(block_of(&mut encoder, b":path", b"/sample/path"), hex("040c 2f73 616d 706c 652f 7061 7468"));
+    assert_eq!(
+        block_of(&mut encoder, b":path", b"/sample/path"),
+        hex("040c 2f73 616d 706c 652f 7061 7468")
+    );
     assert_eq!(block_of(&mut encoder, b":method", b"GET"), hex("82"));
     let mut block = Vec::new();
     encoder.repeated(b"custom-key", b"custom-header", &mut block);
@@ -81,7 +91,8 @@ fn requests([first, second, third]: [&str; 3]) {
     decodes(&mut decoder, first, &list, &[authority], 57);
     let list = [(":method", "GET"), (":scheme", "http"), (":path", "/"), authority, no_cache];
     decodes(&mut decoder, second, &list, &[no_cache, authority], 110);
-    let list = [(":method", "GET"), (":scheme", "https"), (":path", "/index.html"), authority, custom];
+    let list =
+        [(":method", "GET"), (":scheme", "https"), (":path", "/index.html"), authority, custom];
     decodes(&mut decoder, third, &list, &[custom, no_cache, authority], 164);
 }
 

@@ -49,7 +49,8 @@ fn each_fault_has_its_error() {
 #[test]
 fn fields_before_a_fault_are_shown() {
     let mut shown = Vec::new();
-    let result = Decoder::new(4096).decode(&hex("82 80"), |name, value| shown.push((name.to_vec(), value.to_vec())));
+    let result = Decoder::new(4096)
+        .decode(&hex("82 80"), |name, value| shown.push((name.to_vec(), value.to_vec())));
     assert_eq!(result, Err(HpackError::IndexZero));
     assert_eq!(shown, [field(":method", "GET")]);
 }
@@ -57,7 +58,10 @@ fn fields_before_a_fault_are_shown() {
 #[test]
 fn an_integer_may_have_zeros_up_to_the_fifth_continuation_octet() {
     for block in ["0f 00 00", "0f 80 00 00", "0f 80 80 80 80 00 00"] {
-        assert_eq!(decode(&mut Decoder::new(4096), &hex(block)).unwrap().0, [field("accept-charset", "")]);
+        assert_eq!(
+            decode(&mut Decoder::new(4096), &hex(block)).unwrap().0,
+            [field("accept-charset", "")]
+        );
     }
 }
 
@@ -122,7 +126,7 @@ fn a_field_larger_than_the_table_empties_it() {
 }
 
 #[test]
-fn a_size_update_evicts_the_oldest_and_holds_for_what_follows() {
+fn a_size_update_evicts_the_oldest_entries_and_stays_in_force() {
     let mut decoder = Decoder::new(4096);
     decode(&mut decoder, &hex("40 01 61 00 40 01 62 00 40 01 63 00")).unwrap();
     // 66 bytes: two entries of 33.

@@ -44,7 +44,11 @@ fn a_repeated_field_is_known_by_its_bytes_wherever_they_are() {
     repeated(&mut encoder, b"x", b"y");
     let copy: &'static [u8] = b"yy".to_vec().leak();
     assert_eq!(repeated(&mut encoder, b"x", &copy[1..]), hex("be"));
-    assert_eq!(repeated(&mut encoder, b"x", copy), hex("40 01 78 02 79 79"), "same address, other length");
+    assert_eq!(
+        repeated(&mut encoder, b"x", copy),
+        hex("40 01 78 02 79 79"),
+        "same address, other length"
+    );
 }
 
 #[test]

@@ -4,7 +4,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::reference::{
-    LiteralKind, LiteralName, LiteralText, ReferenceDecoder, Representation, huffman_decode, huffman_encode,
+    LiteralKind, LiteralName, LiteralText, ReferenceDecoder, Representation, huffman_decode,
+    huffman_encode,
 };
 use super::{Decoder, Encoder, HpackError, OwnedField, decode, entries, huffman, size};
 
@@ -55,7 +56,10 @@ fn values() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn written() -> impl Strategy<Value = EncodedField> {
-    prop_oneof![(names(), values()).prop_map(EncodedField::Once), (0..REPEATED.len()).prop_map(EncodedField::Repeated)]
+    prop_oneof![
+        (names(), values()).prop_map(EncodedField::Once),
+        (0..REPEATED.len()).prop_map(EncodedField::Repeated)
+    ]
 }
 
 fn sizes() -> impl Strategy<Value = u32> {
@@ -83,7 +87,11 @@ fn literals(values: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = Rep
         indices().prop_map(|index| LiteralName::Index(index.max(1))),
         texts(names()).prop_map(LiteralName::New)
     ];
-    (kinds, names, texts(values)).prop_map(|(kind, name, value)| Representation::Literal { kind, name, value })
+    (kinds, names, texts(values)).prop_map(|(kind, name, value)| Representation::Literal {
+        kind,
+        name,
+        value,
+    })
 }
 
 fn steps() -> impl Strategy<Value = Vec<Representation>> {
@@ -101,7 +109,11 @@ fn maxima() -> impl Strategy<Value = usize> {
 }
 
 /// Feeds a block to both decoders, which must agree in all that is observable.
-fn agree(decoder: &mut Decoder, reference: &mut ReferenceDecoder, block: &[u8]) -> Result<(), HpackError> {
+fn agree(
+    decoder: &mut Decoder,
+    reference: &mut ReferenceDecoder,
+    block: &[u8],
+) -> Result<(), HpackError> {
     let before = entries(decoder);
     let expected = reference.decode(block);
     let decoded = decode(decoder, block);

@@ -25,7 +25,10 @@ impl ReferenceDecoder {
     }
 
     /// Returns the fields of a block, and `true` if nothing in it concerned the table.
-    pub(super) fn decode(&mut self, mut rest: Rest<'_>) -> Result<(Vec<OwnedField>, bool), HpackError> {
+    pub(super) fn decode(
+        &mut self,
+        mut rest: Rest<'_>,
+    ) -> Result<(Vec<OwnedField>, bool), HpackError> {
         let mut fields = Vec::new();
         let mut has_insertion = false;
         self.updates.clear();
@@ -33,7 +36,9 @@ impl ReferenceDecoder {
             match first {
                 0x80.. => fields.push(self.at(integer(&mut rest, 7)?)?),
                 0x20..=0x3f if !fields.is_empty() => return Err(HpackError::LateSizeUpdate),
-                0x20..=0x3f if self.updates.len() == 2 => return Err(HpackError::TooManySizeUpdates),
+                0x20..=0x3f if self.updates.len() == 2 => {
+                    return Err(HpackError::TooManySizeUpdates);
+                }
                 0x20..=0x3f => {
                     let limit = integer(&mut rest, 5)?;
                     if limit > self.max {
@@ -135,8 +140,9 @@ static CODES: LazyLock<Vec<String>> = LazyLock::new(|| {
     codes
 });
 
-static SYMBOLS: LazyLock<HashMap<&str, usize>> =
-    LazyLock::new(|| CODES.iter().enumerate().map(|(symbol, code)| (code.as_str(), symbol)).collect());
+static SYMBOLS: LazyLock<HashMap<&str, usize>> = LazyLock::new(|| {
+    CODES.iter().enumerate().map(|(symbol, code)| (code.as_str(), symbol)).collect()
+});
 
 /// Decodes a Huffman-coded string bit by bit.
 pub(super) fn huffman_decode(bytes: &[u8]) -> Result<Vec<u8>, HpackError> {
@@ -162,7 +168,10 @@ pub(super) fn huffman_encode(bytes: &[u8]) -> Vec<u8> {
     let mut bits: String = bytes.iter().map(|byte| CODES[usize::from(*byte)].as_str()).collect();
     bits.push_str(&"1".repeat(bits.len().next_multiple_of(8) - bits.len()));
     let octets: Vec<char> = bits.chars().collect();
-    octets.chunks(8).map(|octet| u8::from_str_radix(&String::from_iter(octet), 2).unwrap()).collect()
+    octets
+        .chunks(8)
+        .map(|octet| u8::from_str_radix(&String::from_iter(octet), 2).unwrap())
+        .collect()
 }
 
 /// One representation of a block, valid or not.
@@ -218,7 +227,11 @@ impl Representation {
 
 impl LiteralText {
     fn write(&self, out: &mut Vec<u8>) {
-        let (bytes, pattern) = if self.is_huffman { (&huffman_encode(&self.bytes), 0x80) } else { (&self.bytes, 0x00) };
+        let (bytes, pattern) = if self.is_huffman {
+            (&huffman_encode(&self.bytes), 0x80)
+        } else {
+            (&self.bytes, 0x00)
+        };
         write_integer(bytes.len(), 0x7f, pattern, out);
         out.extend_from_slice(bytes);
     }

@@ -1,0 +1,52 @@
+//! The open holds of a counter.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::rfc3339;
+use crate::algorithm::concurrency::Slot;
+
+/// Maximum number of open holds in a view.
+const MAX_HOLDS: usize = 100;
+
+/// The open holds of a counter.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct HeldView {
+    /// Number of IDs with open holds; of a `concurrency` limit, of slots.
+    pub count: usize,
+    /// Hits of all open holds.
+    pub hits: u64,
+    /// The oldest holds, at most 100.
+    pub holds: Vec<HoldView>,
+}
+
+impl HeldView {
+    /// Returns a view of holds, the oldest first.
+    pub(super) fn of(open: &[Slot]) -> Self {
+        let id = |id: &[u8]| (!id.is_empty()).then(|| String::from_utf8_lossy(id).into_owned());
+        let hold = |slot: &Slot| HoldView {
+            id: id(&slot.id),
+            hits: slot.hits,
+            since: rfc3339(slot.taken_at),
+            until: rfc3339(slot.ends_at),
+        };
+        Self {
+            count: open.len(),
+            hits: open.iter().fold(0, |sum: u64, slot| sum.saturating_add(slot.hits.into())),
+            holds: open.iter().take(MAX_HOLDS).map(hold).collect(),
+        }
+    }
+}
+
+/// The open holds of one ID, or a slot.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct HoldView {
+    /// The ID; hashed if the rule has `hash_values`. Absent for a charge without an ID.
+    pub id: Option<String>,
+    /// Number of hits.
+    pub hits: u32,
+    /// Time of the reserve, RFC 3339.
+    pub since: String,
+    /// Time at which they end by themselves.
+    pub until: String,
+}

@@ -1,0 +1,226 @@
+//! Concurrency: at most `in_flight` hits at one time, as slots that end.
+//!
+//! Idea: an admitted request takes a slot of its hits, which ends when its caller says so, or at
+//! its TTL. A hit is allowed iff `used + n <= in_flight`, where `used` is the sum of the slots that
+//! have not ended. The limit has no windows; its times are those of the TTLs, upper bounds.
+//!
+//! Example, `in_flight: 2`, TTL 1 m: slots taken at 0:00 and 0:10 are admitted, at 0:20 the next
+//! one is denied with retry_after 40 s. The first ends at 0:30 by a commit: one more is admitted.
+
+use super::Receipt;
+use super::amend::WindowLook;
+use super::parameter::{Parameter, Parameters};
+use super::quota::{QuotaError, Report};
+use super::time::{Micros, Timestamp};
+
+/// Maximum number of hits in flight: each may be a slot of its own in memory.
+pub const MAX_IN_FLIGHT: u32 = 10_000;
+/// Estimated overhead of the allocation of an ID in bytes.
+const ALLOCATION: usize = 16;
+
+/// The parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Concurrency {
+    in_flight: u32,
+}
+
+/// The counter: the slots in the order in which they were taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    pub(super) last: Timestamp,
+    slots: Vec<Slot>,
+}
+
+/// The hits of one request in flight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// ID of the hold; empty for a charge without an ID.
+    pub id: Box<[u8]>,
+    /// Number of hits.
+    pub hits: u32,
+    /// Instant at which the slot was taken.
+    pub taken_at: Timestamp,
+    /// First instant at which the slot has ended.
+    pub ends_at: Timestamp,
+}
+
+impl Concurrency {
+    /// Creates a limit of `in_flight` hits at one time; 0 is a ban.
+    ///
+    /// # Errors
+    /// If `in_flight` exceeds [`MAX_IN_FLIGHT`].
+    pub fn new(in_flight: u32) -> Result<Self, QuotaError> {
+        if in_flight > MAX_IN_FLIGHT {
+            return Err(QuotaError::InFlight { found: in_flight });
+        }
+        Ok(Self { in_flight })
+    }
+
+    /// Returns the maximum number of hits in flight.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    pub(super) fn parameters(&self) -> Parameters {
+        [Some(Parameter::amount("in_flight", self.in_flight.into())), None]
+    }
+
+    pub(super) fn unused(&self) -> State {
+        State { last: Timestamp::EPOCH, slots: Vec::new() }
+    }
+
+    pub(super) fn allows(&self, state: &State, hits: u64, now: Timestamp) -> bool {
+        state.used(now).saturating_add(hits) <= u64::from(self.in_flight)
+    }
+
+    /// Refunds hits of the newest slots, whatever their IDs. Returns `true` if it took any.
+    pub(super) fn refund(&self, state: &mut State, hits: u64, now: Timestamp) -> bool {
+        if hits == 0 || state.used(now) == 0 {
+            return false;
+        }
+        state.begin_write(now);
+        let mut left = u32::try_from(hits).unwrap_or(u32::MAX);
+        for slot in state.slots.iter_mut().rev() {
+            let part = slot.hits.min(left);
+            slot.hits = slot.hits.saturating_sub(part);
+            left = left.saturating_sub(part);
+        }
+        state.slots.retain(|slot| slot.hits > 0);
+        true
+    }
+
+    pub(super) fn report(&self, state: &State, denied: Option<u64>, now: Timestamp) -> Report {
+        let used = state.used(now);
+        let limit = u64::from(self.in_flight);
+        let reset_after =
+            state.live(now).map(|slot| slot.ends_at.since(now)).max().unwrap_or(Micros::ZERO);
+        Report {
+            remaining: limit.saturating_sub(used),
+            beyond: 0,
+            window: 0,
+            reset_after: Some(reset_after),
+            retry_after: denied.and_then(|hits| state.retry_after(limit.checked_sub(hits)?, now)),
+            ban_window_ends_after: None,
+        }
+    }
+
+    /// Returns a readable view of the slots.
+    pub(super) fn look(&self, state: &State, now: Timestamp) -> WindowLook {
+        let report = self.report(state, Some(1), now);
+        WindowLook {
+            used: state.used(now),
+            remaining: report.remaining,
+            reset_after: report.reset_after.unwrap_or_default(),
+            retry_after: report.retry_after,
+        }
+    }
+
+    /// Sets the latest instant of the counter.
+    pub(super) fn touch(&self, state: &mut State, now: Timestamp) {
+        state.begin_write(now);
+    }
+
+    pub(super) fn matters_until(&self, state: &State) -> Timestamp {
+        state.slots.iter().map(|slot| slot.ends_at).max().unwrap_or(state.last)
+    }
+}
+
+impl State {
+    /// Returns the slots that have not ended.
+    pub(super) fn live(&self, now: Timestamp) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().filter(move |slot| slot.ends_at > now)
+    }
+
+    /// Returns the hits in flight.
+    pub(super) fn used(&self, now: Timestamp) -> u64 {
+        self.live(now).fold(0, |sum: u64, slot| sum.saturating_add(slot.hits.into()))
+    }
+
+    /// Takes a slot, even without room.
+    pub(super) fn take(&mut self, id: &[u8], hits: u64, ttl: Micros, now: Timestamp) {
+        self.begin_write(now);
+        let hits = u32::try_from(hits).unwrap_or(u32::MAX);
+        self.slots.push(Slot { id: id.into(), hits, taken_at: now, ends_at: now + ttl });
+    }
+
+    /// Ends the oldest slot of an ID. Returns its hits; `None` if there is none.
+    pub(super) fn end(&mut self, id: &[u8], now: Timestamp) -> Option<u32> {
+        let oldest = self.slots.iter().position(|slot| slot.ends_at > now && *slot.id == *id)?;
+        let slot = self.slots.remove(oldest);
+        self.begin_write(now);
+        Some(slot.hits)
+    }
+
+    /// Lets all slots of an ID end at `until`. Returns `true` if there are any.
+    pub(super) fn extend(&mut self, id: &[u8], until: Timestamp, now: Timestamp) -> bool {
+        let mut any = false;
+        for slot in self.slots.iter_mut().filter(|slot| slot.ends_at > now && *slot.id == *id) {
+            slot.ends_at = until;
+            any = true;
+        }
+        if any {
+            self.begin_write(now);
+        }
+        any
+    }
+
+    /// Undoes what is left of the slot of a receipt. Returns `true` if it took any.
+    pub(super) fn take_back(&mut self, id: &[u8], receipt: Receipt, now: Timestamp) -> bool {
+        let is_of =
+            |slot: &Slot| slot.ends_at > now && slot.taken_at == receipt.at && *slot.id == *id;
+        // Of several slots of one instant the whole one: a refund may have taken from another.
+        let is_whole = |slot: &Slot| is_of(slot) && u64::from(slot.hits) == receipt.hits;
+        let whole = self.slots.iter().rposition(is_whole);
+        let Some(place) = whole.or_else(|| self.slots.iter().rposition(is_of)) else {
+            return false;
+        };
+        self.begin_write_keeping(place, receipt.hits, now);
+        true
+    }
+
+    /// Removes up to `hits` of the slot at `place`, and the slots that have ended.
+    fn begin_write_keeping(&mut self, place: usize, hits: u64, now: Timestamp) {
+        if let Some(slot) = self.slots.get_mut(place) {
+            slot.hits = slot.hits.saturating_sub(u32::try_from(hits).unwrap_or(u32::MAX));
+        }
+        self.slots.retain(|slot| slot.hits > 0);
+        self.begin_write(now);
+    }
+
+    /// Removes the slots that have ended. Called only by a write: an earlier clock counts them.
+    fn begin_write(&mut self, now: Timestamp) {
+        self.slots.retain(|slot| slot.ends_at > now);
+        self.last = now;
+    }
+
+    /// Returns the time until at most `room` hits are in flight.
+    fn retry_after(&self, room: u64, now: Timestamp) -> Option<Micros> {
+        let mut used = self.used(now);
+        if used <= room {
+            return Some(Micros::ZERO);
+        }
+        let mut ends: Vec<(Timestamp, u32)> =
+            self.live(now).map(|slot| (slot.ends_at, slot.hits)).collect();
+        ends.sort_unstable();
+        ends.into_iter().find_map(|(ends_at, hits)| {
+            used = used.saturating_sub(hits.into());
+            (used <= room).then(|| ends_at.since(now))
+        })
+    }
+
+    /// Returns the heap size in bytes.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let ids = self.slots.iter().map(|slot| id_bytes(&slot.id)).fold(0, usize::saturating_add);
+        self.slots.capacity().saturating_mul(size_of::<Slot>()).saturating_add(ids)
+    }
+
+    /// Returns the number of bytes that a slot of this ID may allocate.
+    pub(super) fn growth_bytes(&self, id: &[u8]) -> usize {
+        super::growth_of::<Slot>(self.slots.len(), self.slots.capacity())
+            .saturating_add(id_bytes(id))
+    }
+}
+
+fn id_bytes(id: &[u8]) -> usize {
+    if id.is_empty() { 0 } else { id.len().saturating_add(ALLOCATION) }
+}

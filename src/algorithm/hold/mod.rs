@@ -1,0 +1,313 @@
+//! Holds: charges that are remembered by an ID, to be put right once their cost is known.
+//!
+//! - A *reserve* is a charge of an estimate; its receipt is kept in the record of its ID.
+//! - A *commit* puts the oldest hold of an ID to its true cost, for good: less is taken back from
+//!   that charge, more is charged now, whether it fits or not. Without a hold the cost is charged.
+//! - A *settle* ends the oldest hold: its hits stay, or are taken back (`on_settle: release`).
+//!
+//! A record is kept for its TTL after the latest reserve or commit, also once all its holds have
+//! ended: a repeated commit changes nothing. A slot of a [`concurrency`](super::concurrency) limit
+//! is a hold as well; any commit or settle ends it.
+//!
+//! Example, 500 tokens a minute: a reserve of 75 is admitted; its commit of 20 takes 55 back, a
+//! second commit nothing; a settle that comes without a commit leaves the 75.
+//!
+//! The same steps are in `lua/holds.lua`.
+
+mod operations;
+mod records;
+
+use super::amend::Extended;
+use super::marks::Marks;
+use super::time::{Micros, Timestamp};
+use super::{Inner, Limit, Receipt, State, Unreadable, concurrency, gcra};
+use records::MAX_RECEIPTS;
+use records::Records;
+pub use records::{HoldReceipt, MAX_RECORDS, Record};
+
+/// Shortest TTL of a hold.
+pub const MIN_TTL: Micros = Micros::from_secs(1);
+/// Longest TTL of a hold.
+pub const MAX_TTL: Micros = Micros::from_secs(86_400);
+/// Maximum length of an ID in bytes.
+pub const MAX_ID: usize = 128;
+
+/// Configuration of the holds of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// Time after which a hold ends by itself.
+    pub ttl: Micros,
+    /// Effect of a settle.
+    pub on_settle: OnSettle,
+}
+
+/// The effect of a settle: the end of a hold whose cost is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnSettle {
+    /// The estimate stands.
+    #[default]
+    Charge,
+    /// Nothing was used: the estimate is taken back.
+    Release,
+}
+
+/// An operation on the holds of an ID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldRequest<'a> {
+    /// The ID: 1 to [`MAX_ID`] bytes.
+    pub id: &'a [u8],
+    /// The operation.
+    pub action: HoldAction,
+    /// TTL in the place of the limit's, for a reserve or an extension.
+    pub ttl: Option<Micros>,
+}
+
+/// The kind of operation on a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HoldAction {
+    /// Remembers the charge of the request, or the slot that it takes.
+    Reserve,
+    /// Ends the oldest hold with this cost in hits.
+    Commit(u32),
+    /// Ends the oldest hold, without a cost.
+    Settle,
+    /// Ends the oldest hold and takes its hits back.
+    Cancel,
+    /// Gives all open holds a new TTL.
+    Extend,
+    /// Returns the hits of the open holds.
+    Look,
+}
+
+/// The effect of an operation on a hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HoldEffect {
+    /// Nothing changed.
+    #[default]
+    Nothing,
+    /// Hits are held. `repeated`: by an ID that had an open hold.
+    Reserved {
+        /// `true` if the ID had an open hold already.
+        repeated: bool,
+    },
+    /// Hits are charged but not remembered: too many holds of the ID or the counter.
+    Unrecorded,
+    /// A hold was put to its cost.
+    Committed {
+        /// Hits that were held.
+        reserved: u32,
+        /// Hits that it cost.
+        cost: u32,
+    },
+    /// A cost without a hold was charged.
+    Unknown {
+        /// Hits that it cost.
+        cost: u32,
+    },
+    /// A hold or slot ended without a cost.
+    Settled,
+    /// Open holds have a new TTL.
+    Extended,
+    /// Hits of the open holds, which did not change.
+    Open {
+        /// Their sum.
+        hits: u32,
+    },
+}
+
+impl HoldEffect {
+    /// Returns `true` if the counter, a record or a slot changed.
+    pub fn is_write(self) -> bool {
+        !matches!(self, Self::Nothing | Self::Open { .. })
+    }
+}
+
+/// The records of a counter, and the marks by which its charges are taken back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Holds {
+    /// Instant since which the counter was written under a limit with holds only.
+    since: Timestamp,
+    pub(super) marks: Marks,
+    records: Records,
+}
+
+/// Information to undo a reserve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReserveReceipt {
+    /// Receipt of the charge.
+    pub charge: Receipt,
+    /// Expiry of the record after the reserve; `None` if it made no receipt in a record.
+    pub until: Option<Timestamp>,
+    /// Expiry of the record before the reserve.
+    pub until_before: Option<Timestamp>,
+}
+
+impl OnSettle {
+    /// Returns the word of policies.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Charge => "charge",
+            Self::Release => "release",
+        }
+    }
+}
+
+impl HoldRequest<'static> {
+    /// A charge that is not remembered.
+    pub const PLAIN: Self = Self { id: &[], action: HoldAction::Reserve, ttl: None };
+}
+
+impl HoldRequest<'_> {
+    /// Returns `true` if the ID has an allowed length.
+    pub fn is_valid(&self) -> bool {
+        (1..=MAX_ID).contains(&self.id.len())
+    }
+
+    /// Returns `true` for an operation on holds that are there, which has no vote: each but a
+    /// reserve.
+    pub fn is_on_existing(&self) -> bool {
+        self.action != HoldAction::Reserve
+    }
+
+    /// Returns the TTL of the hold under a limit.
+    fn ttl(&self, hold: Hold) -> Micros {
+        self.ttl.unwrap_or(hold.ttl)
+    }
+}
+
+impl ReserveReceipt {
+    fn plain(charge: Receipt) -> Self {
+        Self { charge, until: None, until_before: None }
+    }
+}
+
+impl Holds {
+    /// Returns the record with one more hold; `None` if it or the counter has too many.
+    fn with_receipt(
+        &mut self,
+        before: Option<Record>,
+        held: HoldReceipt,
+        until: Timestamp,
+        now: Timestamp,
+    ) -> Option<Record> {
+        match before {
+            Some(record) if record.receipts.len() >= MAX_RECEIPTS => None,
+            Some(mut record) => {
+                record.receipts.push(held);
+                record.until = until;
+                Some(record)
+            }
+            None if self.records.is_full(now) => None,
+            None => {
+                let receipts = std::iter::once(held).collect();
+                Some(Record { until, has_ended: false, receipts })
+            }
+        }
+    }
+
+    /// Returns `true` if nothing would be lost without them.
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.marks.is_empty()
+    }
+
+    /// Returns the instant from which no record counts.
+    pub(super) fn matters_until(&self) -> Timestamp {
+        self.records.latest()
+    }
+
+    /// Returns `true` if the marks reach back to an instant.
+    pub(super) fn covers(&self, then: Timestamp) -> bool {
+        self.since <= then
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        size_of::<Self>()
+            .saturating_add(self.marks.heap_bytes())
+            .saturating_add(self.records.heap_bytes())
+    }
+}
+
+impl State {
+    /// Returns the holds of the counter, if there are any.
+    pub(super) fn holds(&self) -> Option<&Holds> {
+        self.extended()?.holds.as_deref()
+    }
+
+    /// Changes the holds of the counter, creating them first.
+    pub(super) fn with_holds<T>(
+        &mut self,
+        limit: &Limit,
+        now: Timestamp,
+        change: impl FnOnce(&mut Holds) -> T,
+    ) -> T {
+        let create = || Box::new(Holds { since: now, ..Holds::default() });
+        self.attach(limit, |extended| change(extended.holds.get_or_insert_with(create)))
+    }
+
+    /// Changes the state of gcra together with its marks, creating them first.
+    pub(super) fn with_marks<T>(
+        &mut self,
+        limit: &Limit,
+        now: Timestamp,
+        change: impl FnOnce(&mut gcra::State, &mut Holds) -> T,
+    ) -> Result<T, Unreadable> {
+        let create = || Box::new(Holds { since: now, ..Holds::default() });
+        self.attach(limit, |extended| {
+            let holds = extended.holds.get_or_insert_with(create);
+            match extended.state.inner_mut() {
+                Inner::Gcra(state) => Ok(change(state, holds)),
+                Inner::FixedWindow(_)
+                | Inner::SlidingWindow(_)
+                | Inner::SlidingLog(_)
+                | Inner::Concurrency(_)
+                | Inner::Extended(_) => Err(Unreadable),
+            }
+        })
+    }
+
+    /// Drops the holds, since the counter is written under a limit without them.
+    pub(super) fn drop_holds(&mut self) {
+        if let Inner::Extended(extended) = &mut self.0 {
+            extended.holds = None;
+        }
+    }
+
+    /// Returns the open holds at `now`: ID, first charge, expiry and hits of each ID, unordered.
+    pub fn open_holds(&self, now: Timestamp) -> Vec<concurrency::Slot> {
+        if let Inner::Concurrency(slots) = self.inner() {
+            return slots.live(now).cloned().collect();
+        }
+        let records = self.holds().into_iter().flat_map(|holds| holds.records.live(now));
+        let open = records.filter_map(|(id, record)| {
+            let first = record.receipts.first()?;
+            let hits = record.hits();
+            let ends_at = record.until;
+            Some(concurrency::Slot { id: id.into(), hits, taken_at: first.at, ends_at })
+        });
+        open.collect()
+    }
+
+    /// Returns `true` if a request is on existing holds and needs no memory for a record.
+    pub fn has_hold(&self, request: &HoldRequest<'_>, now: Timestamp) -> bool {
+        let is_commit = matches!(request.action, HoldAction::Commit(_));
+        let is_slot = matches!(self.inner(), Inner::Concurrency(_));
+        let has_record =
+            || self.holds().is_some_and(|holds| holds.records.get(request.id, now).is_some());
+        request.is_on_existing() && (!is_commit || is_slot || has_record())
+    }
+
+    /// Returns the number of bytes by which an operation on a hold may grow the counter.
+    pub fn holding_bytes(&self, request: &HoldRequest<'_>) -> usize {
+        if let Inner::Concurrency(slots) = self.inner() {
+            return slots.growth_bytes(request.id);
+        }
+        let new = size_of::<Extended>().saturating_add(size_of::<Holds>()).saturating_add(32);
+        let parts = |holds: &Holds| {
+            holds.records.growth_bytes(request.id).saturating_add(holds.marks.growth_bytes())
+        };
+        match self.holds() {
+            Some(holds) => parts(holds),
+            None => new.saturating_add(parts(&Holds::default())),
+        }
+    }
+}

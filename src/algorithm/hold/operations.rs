@@ -1,0 +1,242 @@
+//! Operations on the holds of a counter.
+
+use super::records::{HoldReceipt, Record};
+use super::{Hold, HoldAction, HoldEffect, HoldRequest, OnSettle, ReserveReceipt};
+use crate::algorithm::time::Timestamp;
+use crate::algorithm::{Inner, Limit, Receipt, State, Unreadable, concurrency};
+
+impl Limit {
+    /// Charges `hits` as [`charge`](Self::charge) does, and remembers them by an ID. No hits change
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`Unreadable`].
+    pub fn reserve(
+        &self,
+        state: &mut State,
+        hits: u64,
+        request: HoldRequest<'_>,
+        now: Timestamp,
+    ) -> Result<(ReserveReceipt, HoldEffect), Unreadable> {
+        let now = state.clamp(now);
+        let id = request.id;
+        let Some(hold) = self.hold else {
+            let charge = self.charge(state, hits, now)?;
+            return Ok((ReserveReceipt::plain(charge), HoldEffect::Unrecorded));
+        };
+        if self.in_flight().is_some()
+            && let Inner::Concurrency(slots) = state.inner()
+        {
+            let repeated = slots.live(now).any(|slot| *slot.id == *id);
+            let charge = self.charge_for(state, hits, id, request.ttl(hold), now)?;
+            let held = HoldEffect::Reserved { repeated };
+            let effect = if charge.of_grant { HoldEffect::Unrecorded } else { held };
+            return Ok((ReserveReceipt::plain(charge), effect));
+        }
+        let charge = self.charge(state, hits, now)?;
+        if charge.of_grant {
+            return Ok((ReserveReceipt::plain(charge), HoldEffect::Unrecorded));
+        }
+        let held = HoldReceipt { at: charge.at, hits: u32::try_from(hits).unwrap_or(u32::MAX) };
+        let until = now + request.ttl(hold);
+        let mut receipt = ReserveReceipt::plain(charge);
+        let effect = state.with_holds(self, now, |holds| {
+            let before = holds.records.get(id, now);
+            receipt.until_before = before.as_ref().map(|record| record.until);
+            let repeated = before.as_ref().is_some_and(|record| !record.receipts.is_empty());
+            let Some(record) = holds.with_receipt(before, held, until, now) else {
+                receipt.until_before = None;
+                return HoldEffect::Unrecorded;
+            };
+            holds.records.put(id, &record, now);
+            receipt.until = Some(until);
+            HoldEffect::Reserved { repeated }
+        });
+        Ok((receipt, effect))
+    }
+
+    /// Performs an operation on the existing holds of an ID. A reserve changes nothing.
+    ///
+    /// # Errors
+    /// [`Unreadable`].
+    pub fn change_hold(
+        &self,
+        state: &mut State,
+        request: HoldRequest<'_>,
+        now: Timestamp,
+    ) -> Result<HoldEffect, Unreadable> {
+        let now = state.clamp(now);
+        let Some(hold) = self.hold else { return Ok(HoldEffect::Nothing) };
+        if self.in_flight().is_some() {
+            let Inner::Concurrency(slots) = state.inner_mut() else { return Err(Unreadable) };
+            return Ok(change_slots(slots, request, now + request.ttl(hold), now));
+        }
+        if self.ban {
+            return Ok(HoldEffect::Nothing);
+        }
+        let record = state.holds().and_then(|holds| holds.records.get(request.id, now));
+        match (record, request.action) {
+            (None, HoldAction::Commit(cost)) => {
+                self.commit_unknown(state, request, cost, hold, now)
+            }
+            (Some(record), _) if !record.receipts.is_empty() => {
+                self.change_record(state, request, record, hold, now)
+            }
+            (Some(_) | None, _) => Ok(HoldEffect::Nothing),
+        }
+    }
+
+    /// Performs an operation on a record with open holds.
+    fn change_record(
+        &self,
+        state: &mut State,
+        request: HoldRequest<'_>,
+        mut record: Record,
+        hold: Hold,
+        now: Timestamp,
+    ) -> Result<HoldEffect, Unreadable> {
+        let oldest = record.receipts.first().copied().unwrap_or_default();
+        let effect = match request.action {
+            HoldAction::Reserve => return Ok(HoldEffect::Nothing),
+            HoldAction::Look => return Ok(HoldEffect::Open { hits: record.hits() }),
+            HoldAction::Extend => {
+                record.until = now + request.ttl(hold);
+                HoldEffect::Extended
+            }
+            HoldAction::Commit(cost) => {
+                record.end_oldest();
+                self.correct(state, oldest, cost, now)?;
+                record.until = now + hold.ttl;
+                HoldEffect::Committed { reserved: oldest.hits, cost }
+            }
+            HoldAction::Settle | HoldAction::Cancel => {
+                record.end_oldest();
+                let is_settle = request.action == HoldAction::Settle;
+                if !is_settle || hold.on_settle == OnSettle::Release {
+                    self.correct(state, oldest, 0, now)?;
+                }
+                HoldEffect::Settled
+            }
+        };
+        self.put_record(state, request.id, &record, now)?;
+        Ok(effect)
+    }
+
+    /// Undoes a reserve as far as its hold is still open.
+    ///
+    /// # Errors
+    /// [`Unreadable`].
+    pub fn take_back_reserve(
+        &self,
+        state: &mut State,
+        receipt: ReserveReceipt,
+        id: &[u8],
+        now: Timestamp,
+    ) -> Result<bool, Unreadable> {
+        let now = state.clamp(now);
+        if self.in_flight().is_some()
+            && let Inner::Concurrency(slots) = state.inner_mut()
+        {
+            return Ok(slots.take_back(id, receipt.charge, now));
+        }
+        let Some(until) = receipt.until else {
+            return self.take_back(state, receipt.charge, now);
+        };
+        let record = state.holds().and_then(|holds| holds.records.get(id, now));
+        let Some(mut record) = record else { return Ok(false) };
+        let is_of = |held: &HoldReceipt| {
+            held.at == receipt.charge.at && u64::from(held.hits) == receipt.charge.hits
+        };
+        let Some(place) = record.receipts.iter().rposition(is_of) else { return Ok(false) };
+        let held = record.receipts.remove(place);
+        self.correct(state, held, 0, now)?;
+        if record.receipts.is_empty() && !record.has_ended {
+            state.with_holds(self, now, |holds| holds.records.remove(id));
+            self.touch(state, now)?;
+            state.compact(self, now);
+            return Ok(true);
+        }
+        if record.until == until {
+            record.until = receipt.until_before.unwrap_or(until);
+        }
+        self.put_record(state, id, &record, now)?;
+        Ok(true)
+    }
+
+    /// Charges a cost that has no hold, and remembers that it was committed.
+    fn commit_unknown(
+        &self,
+        state: &mut State,
+        request: HoldRequest<'_>,
+        cost: u32,
+        hold: Hold,
+        now: Timestamp,
+    ) -> Result<HoldEffect, Unreadable> {
+        if cost > 0 {
+            self.charge_past(state, cost.into(), now)?;
+        }
+        let record =
+            Record { until: now + hold.ttl, has_ended: true, receipts: Default::default() };
+        let is_full = state.with_holds(self, now, |holds| holds.records.is_full(now));
+        if !is_full {
+            self.put_record(state, request.id, &record, now)?;
+        }
+        Ok(HoldEffect::Unknown { cost })
+    }
+
+    /// Puts a charge of `held.hits` to `cost`: takes back what is too much, and charges what is too
+    /// little now, whether it fits or not.
+    fn correct(
+        &self,
+        state: &mut State,
+        held: HoldReceipt,
+        cost: u32,
+        now: Timestamp,
+    ) -> Result<(), Unreadable> {
+        let less = held.hits.saturating_sub(cost);
+        let more = cost.saturating_sub(held.hits);
+        if less > 0 {
+            let receipt = Receipt { at: held.at, hits: less.into(), of_grant: false };
+            self.take_back(state, receipt, now)?;
+        }
+        if more > 0 {
+            self.charge_past(state, more.into(), now)?;
+        }
+        Ok(())
+    }
+
+    fn put_record(
+        &self,
+        state: &mut State,
+        id: &[u8],
+        record: &Record,
+        now: Timestamp,
+    ) -> Result<(), Unreadable> {
+        state.with_holds(self, now, |holds| holds.records.put(id, record, now));
+        self.touch(state, now)
+    }
+}
+
+/// Performs an operation on the slots of an ID.
+fn change_slots(
+    slots: &mut concurrency::State,
+    request: HoldRequest<'_>,
+    until: Timestamp,
+    now: Timestamp,
+) -> HoldEffect {
+    match request.action {
+        HoldAction::Reserve => HoldEffect::Nothing,
+        HoldAction::Commit(_) | HoldAction::Settle | HoldAction::Cancel => {
+            slots.end(request.id, now).map_or(HoldEffect::Nothing, |_| HoldEffect::Settled)
+        }
+        HoldAction::Extend if slots.extend(request.id, until, now) => HoldEffect::Extended,
+        HoldAction::Extend => HoldEffect::Nothing,
+        HoldAction::Look => {
+            let own = slots.live(now).filter(|slot| *slot.id == *request.id);
+            match own.fold(0u32, |sum, slot| sum.saturating_add(slot.hits)) {
+                0 => HoldEffect::Nothing,
+                hits => HoldEffect::Open { hits },
+            }
+        }
+    }
+}

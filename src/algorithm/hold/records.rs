@@ -1,0 +1,247 @@
+//! Records of the holds of one counter: by ID, the charges that may still be corrected.
+//!
+//! A record is one allocation, since a counter may have 100,000: the ID, the instant until which it
+//! is kept, and up to four receipts. Each insert examines a few records in turn and removes those
+//! that have expired, so that at most one in eight is an expired one.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher as _, RandomState};
+
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+
+use crate::algorithm::growth_of;
+use crate::algorithm::time::Timestamp;
+
+/// Maximum number of receipts of one record.
+pub(super) const MAX_RECEIPTS: usize = 4;
+/// Maximum number of records of one counter.
+pub const MAX_RECORDS: usize = 100_000;
+/// Records that an insert examines for expiry.
+const EXAMINED: usize = 8;
+/// Records that are examined before a new one is refused.
+const EXAMINED_WHEN_FULL: usize = 128;
+/// Bytes of a packed receipt: instant and hits.
+const RECEIPT_BYTES: usize = 12;
+/// Bytes of a packed record besides its ID and receipts: length of the ID, expiry, flags.
+const HEAD_BYTES: usize = 1 + 8 + 1;
+/// Estimated overhead of an allocation in bytes.
+const ALLOCATION: usize = 8;
+/// Bytes of a record in the table: a pointer with its length, and a tag.
+const ENTRY_BYTES: usize = 17;
+
+/// A charge that is remembered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HoldReceipt {
+    /// Instant of the charge by the counter's clock.
+    pub at: Timestamp,
+    /// Hits charged.
+    pub hits: u32,
+}
+
+/// The holds of one ID at one counter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// First instant at which the record is gone.
+    pub until: Timestamp,
+    /// `true` once a hold of it has ended, or if a commit made it: it is then kept until it
+    /// expires, so that a repeated commit changes nothing.
+    pub has_ended: bool,
+    /// Open holds, oldest first.
+    pub receipts: SmallVec<[HoldReceipt; MAX_RECEIPTS]>,
+}
+
+impl Record {
+    /// Returns the hits of all open holds.
+    pub fn hits(&self) -> u32 {
+        self.receipts.iter().fold(0, |sum, held| sum.saturating_add(held.hits))
+    }
+
+    /// Removes the oldest hold.
+    pub(super) fn end_oldest(&mut self) {
+        if !self.receipts.is_empty() {
+            self.receipts.remove(0);
+            self.has_ended = true;
+        }
+    }
+}
+
+/// The records of a counter.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Records {
+    table: HashTable<Box<[u8]>>,
+    /// Hashes of the IDs, next to be examined first.
+    queue: VecDeque<u32>,
+    hasher: RandomState,
+    /// Bytes of the packed records.
+    packed_bytes: usize,
+    /// Latest expiry of any record so far.
+    latest: Timestamp,
+}
+
+impl Records {
+    /// Returns the record of an ID that has not expired.
+    pub(super) fn get(&self, id: &[u8], now: Timestamp) -> Option<Record> {
+        let packed = self.table.find(spread(self.hash(id)), |packed| id_of(packed) == id)?;
+        Some(unpacked(packed)).filter(|record| record.until > now)
+    }
+
+    /// Stores a record in place of an earlier one of this ID.
+    pub(super) fn put(&mut self, id: &[u8], record: &Record, now: Timestamp) {
+        let hash = self.hash(id);
+        let packed = packed(id, record);
+        self.packed_bytes = self.packed_bytes.saturating_add(allocated(packed.len()));
+        self.latest = self.latest.max(record.until);
+        if let Some(place) = self.table.find_mut(spread(hash), |packed| id_of(packed) == id) {
+            let old = std::mem::replace(place, packed);
+            self.packed_bytes = self.packed_bytes.saturating_sub(allocated(old.len()));
+            return;
+        }
+        self.forget_expired(EXAMINED, now);
+        let hasher = &self.hasher;
+        self.table
+            .insert_unique(spread(hash), packed, |packed| spread(hash_of(hasher, id_of(packed))));
+        self.queue.push_back(hash);
+    }
+
+    /// Removes the record of an ID.
+    pub(super) fn remove(&mut self, id: &[u8]) {
+        self.remove_where(self.hash(id), |packed| id_of(packed) == id);
+    }
+
+    /// Returns `true` if there is no room for a new record.
+    pub(super) fn is_full(&mut self, now: Timestamp) -> bool {
+        if self.table.len() >= MAX_RECORDS {
+            self.forget_expired(EXAMINED_WHEN_FULL, now);
+        }
+        self.table.len() >= MAX_RECORDS
+    }
+
+    /// Examines the next `count` records, and removes those that have expired.
+    fn forget_expired(&mut self, count: usize, now: Timestamp) {
+        for _ in 0..count.min(self.queue.len()) {
+            let Some(hash) = self.queue.pop_front() else { return };
+            let hasher = &self.hasher;
+            let is_next = |packed: &[u8]| hash_of(hasher, id_of(packed)) == hash;
+            match self.table.find_entry(spread(hash), |packed| is_next(packed)) {
+                Ok(entry) if unpacked(entry.get()).until > now => self.queue.push_back(hash),
+                Ok(entry) => {
+                    let (packed, _) = entry.remove();
+                    self.packed_bytes = self.packed_bytes.saturating_sub(allocated(packed.len()));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Returns the IDs and records that have not expired, unordered.
+    pub(super) fn live(&self, now: Timestamp) -> impl Iterator<Item = (&[u8], Record)> {
+        let records = self.table.iter().map(|packed| (id_of(packed), unpacked(packed)));
+        records.filter(move |(_, record)| record.until > now)
+    }
+
+    /// Returns the latest expiry of any record; the epoch if there are none.
+    pub(super) fn latest(&self) -> Timestamp {
+        self.latest
+    }
+
+    /// Returns `true` if there are no records.
+    pub(super) fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Returns the heap size in bytes.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.table
+            .allocation_size()
+            .saturating_add(self.queue.capacity().saturating_mul(size_of::<u32>()))
+            .saturating_add(self.packed_bytes)
+    }
+
+    /// Returns the number of bytes that a receipt for an ID may allocate.
+    pub(super) fn growth_bytes(&self, id: &[u8]) -> usize {
+        let record = HEAD_BYTES.saturating_add(id.len()).saturating_add(RECEIPT_BYTES);
+        let grows = self.table.len() >= self.table.capacity();
+        let table = if grows { self.table.allocation_size().max(4 * ENTRY_BYTES + 16) } else { 0 };
+        allocated(record)
+            .saturating_add(table)
+            .saturating_add(growth_of::<u32>(self.queue.len(), self.queue.capacity()))
+    }
+
+    fn hash(&self, id: &[u8]) -> u32 {
+        hash_of(&self.hasher, id)
+    }
+
+    fn remove_where(&mut self, hash: u32, is_it: impl FnMut(&Box<[u8]>) -> bool) {
+        if let Ok(entry) = self.table.find_entry(spread(hash), is_it) {
+            let (packed, _) = entry.remove();
+            self.packed_bytes = self.packed_bytes.saturating_sub(allocated(packed.len()));
+        }
+    }
+}
+
+/// Equality of the records, whatever the hashes of their IDs.
+impl PartialEq for Records {
+    fn eq(&self, other: &Self) -> bool {
+        let is_there = |packed: &[u8]| {
+            let hash = spread(other.hash(id_of(packed)));
+            other.table.find(hash, |own| **own == *packed).is_some()
+        };
+        self.table.len() == other.table.len() && self.table.iter().all(|packed| is_there(packed))
+    }
+}
+
+impl Eq for Records {}
+
+/// Returns the bits of a hash that are kept with each record.
+fn hash_of(hasher: &RandomState, id: &[u8]) -> u32 {
+    let [.., a, b, c, d] = hasher.hash_one(id).to_be_bytes();
+    u32::from_be_bytes([a, b, c, d])
+}
+
+/// Returns a hash for the table, which takes its tags from the highest bits.
+fn spread(hash: u32) -> u64 {
+    let hash = u64::from(hash);
+    hash << 32 | hash
+}
+
+fn allocated(len: usize) -> usize {
+    len.saturating_add(ALLOCATION).next_multiple_of(16)
+}
+
+fn packed(id: &[u8], record: &Record) -> Box<[u8]> {
+    let receipts = record.receipts.len().saturating_mul(RECEIPT_BYTES);
+    let mut packed =
+        Vec::with_capacity(HEAD_BYTES.saturating_add(id.len()).saturating_add(receipts));
+    packed.push(u8::try_from(id.len()).unwrap_or(u8::MAX));
+    packed.extend_from_slice(id);
+    packed.extend(record.until.as_micros().to_be_bytes());
+    packed.push(u8::from(record.has_ended));
+    for receipt in &record.receipts {
+        packed.extend(receipt.at.as_micros().to_be_bytes());
+        packed.extend(receipt.hits.to_be_bytes());
+    }
+    packed.into()
+}
+
+fn id_of(packed: &[u8]) -> &[u8] {
+    let length = packed.first().copied().map_or(0, usize::from);
+    packed.get(1..length.saturating_add(1)).unwrap_or_default()
+}
+
+fn unpacked(packed: &[u8]) -> Record {
+    let after_id = packed.get(id_of(packed).len().saturating_add(1)..).unwrap_or_default();
+    let (until, rest) = after_id.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
+    let (has_ended, receipts) = rest.split_first().unwrap_or((&0, &[]));
+    let receipts = receipts.chunks_exact(RECEIPT_BYTES).map(|receipt| {
+        let (at, hits) = receipt.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
+        let hits = hits.first_chunk::<4>().copied().unwrap_or_default();
+        let at = Timestamp::from_micros(u64::from_be_bytes(*at));
+        HoldReceipt { at, hits: u32::from_be_bytes(hits) }
+    });
+    Record {
+        until: Timestamp::from_micros(u64::from_be_bytes(*until)),
+        has_ended: *has_ended != 0,
+        receipts: receipts.collect(),
+    }
+}

@@ -1,0 +1,209 @@
+//! Writes to a counter: charges, refunds and take-backs, with grants and holds.
+
+use super::hold::MAX_TTL;
+use super::time::{Micros, Timestamp};
+use super::{Algorithm, Inner, Limit, Receipt, State, Unreadable, with_algorithm};
+
+impl Limit {
+    /// Writes `hits`, even without room: to the limit, unless only a grant has room for them.
+    ///
+    /// # Errors
+    /// [`Unreadable`].
+    pub fn charge(
+        &self,
+        state: &mut State,
+        hits: u64,
+        now: Timestamp,
+    ) -> Result<Receipt, Unreadable> {
+        let ttl = self.hold.map_or(MAX_TTL, |hold| hold.ttl);
+        self.charge_for(state, hits, &[], ttl, now)
+    }
+
+    /// Charges `hits`; a slot that they take belongs to an ID, and ends after `ttl`.
+    pub(super) fn charge_for(
+        &self,
+        state: &mut State,
+        hits: u64,
+        id: &[u8],
+        ttl: Micros,
+        now: Timestamp,
+    ) -> Result<Receipt, Unreadable> {
+        let now = state.clamp(now);
+        let of_grant = state.grants(hits, now) && !self.has_room(state, hits, now)?;
+        let at = if of_grant {
+            state.take_of_grant(hits).unwrap_or(now)
+        } else {
+            self.charge_limit(state, hits, id, ttl, now)?;
+            now
+        };
+        state.compact(self, now);
+        Ok(Receipt { at, hits, of_grant })
+    }
+
+    /// Writes `hits` to the limit itself.
+    fn charge_limit(
+        &self,
+        state: &mut State,
+        hits: u64,
+        id: &[u8],
+        ttl: Micros,
+        now: Timestamp,
+    ) -> Result<(), Unreadable> {
+        match (&self.algorithm, self.hold) {
+            (Algorithm::Concurrency(_), _) => {
+                let Inner::Concurrency(slots) = state.inner_mut() else { return Err(Unreadable) };
+                slots.take(id, hits, ttl, now);
+                Ok(())
+            }
+            (Algorithm::Gcra(gcra), Some(_)) => state.with_marks(self, now, |counter, holds| {
+                gcra.charge_marked(counter, &mut holds.marks, hits, now);
+            }),
+            (algorithm, hold) => {
+                if hold.is_none() {
+                    state.drop_holds();
+                }
+                charge_plain(algorithm, state.inner_mut(), hits, now)
+            }
+        }
+    }
+
+    /// Writes hits past the limit: the part of a cost that goes past its hold, or has none.
+    pub(super) fn charge_past(
+        &self,
+        state: &mut State,
+        hits: u64,
+        now: Timestamp,
+    ) -> Result<(), Unreadable> {
+        match (&self.algorithm, state.inner_mut()) {
+            (Algorithm::SlidingLog(log), Inner::SlidingLog(counter)) => {
+                log.charge_past(counter, hits, now);
+                Ok(())
+            }
+            _ => self.charge_limit(state, hits, &[], MAX_TTL, now),
+        }
+    }
+
+    /// Sets the counter's latest instant, changing nothing else.
+    pub(super) fn touch(&self, state: &mut State, now: Timestamp) -> Result<(), Unreadable> {
+        with_algorithm!(&self.algorithm, state.inner_mut(), |limit, counter| limit
+            .touch(counter, now))
+    }
+
+    /// Refunds `hits` for a caller, newest first, down to zero. Returns `true` if it took any.
+    ///
+    /// # Errors
+    /// [`Unreadable`].
+    pub fn refund(&self, state: &mut State, hits: u64, now: Timestamp) -> Result<bool, Unreadable> {
+        let now = state.clamp(now);
+        let took = match (&self.algorithm, self.hold) {
+            (Algorithm::Gcra(gcra), Some(_)) if hits > 0 => {
+                state.with_marks(self, now, |counter, holds| {
+                    gcra.refund_marked(counter, &mut holds.marks, hits, now)
+                })?
+            }
+            (algorithm, _) => with_algorithm!(algorithm, state.inner_mut(), |limit, counter| {
+                hits > 0 && limit.refund(counter, hits, now)
+            })?,
+        };
+        if took && self.hold.is_none() {
+            state.drop_holds();
+        }
+        if took || self.hold.is_some() {
+            state.compact(self, now);
+        }
+        Ok(took)
+    }
+
+    /// Undoes the charge of `receipt` as far as it still counts. Returns `true` if it took any.
+    ///
+    /// # Errors
+    /// [`Unreadable`].
+    pub fn take_back(
+        &self,
+        state: &mut State,
+        receipt: Receipt,
+        now: Timestamp,
+    ) -> Result<bool, Unreadable> {
+        let now = state.clamp(now);
+        let took = if receipt.of_grant {
+            state.give_back_to_grant(receipt, now)
+        } else if state.is_invalidated_by_reset(receipt) {
+            false
+        } else {
+            self.take_back_limit(state, receipt, now)?
+        };
+        if took || self.hold.is_some() {
+            state.compact(self, now);
+        }
+        Ok(took)
+    }
+
+    fn take_back_limit(
+        &self,
+        state: &mut State,
+        receipt: Receipt,
+        now: Timestamp,
+    ) -> Result<bool, Unreadable> {
+        match (&self.algorithm, self.hold) {
+            (Algorithm::Concurrency(_), _) => {
+                let Inner::Concurrency(slots) = state.inner_mut() else { return Err(Unreadable) };
+                Ok(slots.take_back(&[], receipt, now))
+            }
+            (Algorithm::Gcra(gcra), Some(_)) => state.with_marks(self, now, |counter, holds| {
+                // Marks that do not reach back to the charge were dropped: nothing is certain.
+                holds.covers(receipt.at)
+                    && gcra.take_back_marked(counter, &mut holds.marks, receipt, now)
+            }),
+            (algorithm, hold) => {
+                let took = take_back_plain(algorithm, state.inner_mut(), receipt, now)?;
+                if took && hold.is_none() {
+                    state.drop_holds();
+                }
+                Ok(took)
+            }
+        }
+    }
+}
+
+/// Charges under an algorithm whose charges need nothing beside the state.
+fn charge_plain(
+    algorithm: &Algorithm,
+    state: &mut Inner,
+    hits: u64,
+    now: Timestamp,
+) -> Result<(), Unreadable> {
+    match (algorithm, state) {
+        (Algorithm::FixedWindow(limit), Inner::FixedWindow(state)) => {
+            limit.charge(state, hits, now);
+        }
+        (Algorithm::SlidingWindow(limit), Inner::SlidingWindow(state)) => {
+            limit.charge(state, hits, now);
+        }
+        (Algorithm::SlidingLog(limit), Inner::SlidingLog(state)) => limit.charge(state, hits, now),
+        (Algorithm::Gcra(limit), Inner::Gcra(state)) => limit.charge(state, hits, now),
+        _ => return Err(Unreadable),
+    }
+    Ok(())
+}
+
+/// Takes back under an algorithm whose take-backs need nothing beside the state.
+fn take_back_plain(
+    algorithm: &Algorithm,
+    state: &mut Inner,
+    receipt: Receipt,
+    now: Timestamp,
+) -> Result<bool, Unreadable> {
+    match (algorithm, state) {
+        (Algorithm::FixedWindow(limit), Inner::FixedWindow(state)) => {
+            Ok(limit.take_back(state, receipt, now))
+        }
+        (Algorithm::SlidingWindow(limit), Inner::SlidingWindow(state)) => {
+            Ok(limit.take_back(state, receipt, now))
+        }
+        (Algorithm::SlidingLog(limit), Inner::SlidingLog(state)) => {
+            Ok(limit.take_back(state, receipt, now))
+        }
+        (Algorithm::Gcra(limit), Inner::Gcra(state)) => Ok(limit.take_back(state, receipt, now)),
+        _ => Err(Unreadable),
+    }
+}

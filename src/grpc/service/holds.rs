@@ -1,0 +1,307 @@
+//! The operations of `HoldService`: a request like one of `ShouldRateLimit`, with one operation on
+//! a hold for all its descriptors.
+//!
+//! Callers are trusted with their IDs, so a retry can be told from a second request: a reserve
+//! looks for open holds of the ID first.
+
+use std::time::{Duration, Instant};
+
+use prost::Message as _;
+use tonic::Status;
+
+use super::{Answered, Rls};
+use crate::algorithm::hold::{HoldAction, HoldEffect, HoldRequest, MAX_ID, MIN_TTL};
+use crate::algorithm::judge::Hits;
+use crate::algorithm::time::Micros;
+use crate::descriptor::{Descriptor, Request};
+use crate::grpc::large_request;
+use crate::grpc::proto::hold::{CancelRequest, CommitRequest, ExtendRequest, ReserveRequest};
+use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
+use crate::grpc::response;
+use crate::grpc::rights::DomainRights;
+use crate::limiter::{Decision, Snapshot};
+use crate::spans::SpanAttributes;
+use crate::store::Store;
+
+/// Number of nanoseconds in a microsecond.
+const NANOS: u64 = 1_000;
+
+/// A call of `HoldService`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HoldCall {
+    domain: String,
+    descriptors: Vec<RateLimitDescriptor>,
+    id: String,
+    method: HoldMethod,
+    ttl: Option<prost_types::Duration>,
+}
+
+/// A method of `HoldService`, with its hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HoldMethod {
+    /// Charges an estimate.
+    Reserve(u32),
+    /// Gives open holds a new TTL.
+    Extend,
+    /// Ends the oldest hold with its cost.
+    Commit(u32),
+    /// Ends the oldest hold, and takes its hits back.
+    Cancel,
+}
+
+/// Open holds of an ID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OpenHits {
+    None,
+    /// The holds of the same reserve, at each counter.
+    Same,
+    Other,
+}
+
+impl From<ReserveRequest> for HoldCall {
+    fn from(request: ReserveRequest) -> Self {
+        let ReserveRequest { domain, descriptors, id, hits, ttl } = request;
+        Self { domain, descriptors, id, method: HoldMethod::Reserve(hits), ttl }
+    }
+}
+
+impl From<ExtendRequest> for HoldCall {
+    fn from(request: ExtendRequest) -> Self {
+        let ExtendRequest { domain, descriptors, id, ttl } = request;
+        Self { domain, descriptors, id, method: HoldMethod::Extend, ttl }
+    }
+}
+
+impl From<CommitRequest> for HoldCall {
+    fn from(request: CommitRequest) -> Self {
+        let CommitRequest { domain, descriptors, id, hits } = request;
+        Self { domain, descriptors, id, method: HoldMethod::Commit(hits), ttl: None }
+    }
+}
+
+impl From<CancelRequest> for HoldCall {
+    fn from(request: CancelRequest) -> Self {
+        let CancelRequest { domain, descriptors, id } = request;
+        Self { domain, descriptors, id, method: HoldMethod::Cancel, ttl: None }
+    }
+}
+
+impl<S: Store> Rls<S> {
+    /// Performs an operation on holds, appends an encoded `RateLimitResponse` to `answer` and
+    /// returns its overall code. `time` is the caller's timeout; if `None`, the service's own
+    /// applies.
+    ///
+    /// # Errors
+    /// Those of [`answer`](Self::answer); ALREADY_EXISTS if other hits of the ID are open;
+    /// NOT_FOUND if there is nothing to extend.
+    pub async fn hold(
+        &self,
+        call: HoldCall,
+        time: Option<Duration>,
+        rights: &DomainRights,
+        attributes: Option<&mut SpanAttributes>,
+        answer: &mut Vec<u8>,
+    ) -> Result<Answered, Status> {
+        let now = Instant::now();
+        let deadline = now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now);
+        let ttl = call.check().map_err(|why| self.invalid_hold(why))?;
+        let HoldCall { domain, descriptors, id, method, .. } = call;
+        let message = RateLimitRequest { domain, descriptors, hits_addend: 0 }.encode_to_vec();
+        let request = self.read(&message, rights, attributes)?;
+        let _held = large_request::hold(&self.budget, &request)
+            .map_err(|error| Status::resource_exhausted(format!("large requests: {error}")))?;
+        let snapshot = self.limiter.snapshot();
+        let id = id.as_bytes();
+        let decision = match method {
+            HoldMethod::Reserve(hits) => {
+                self.reserve(&snapshot, &request, (id, ttl, hits), deadline).await?
+            }
+            HoldMethod::Extend => self.extend(&snapshot, &request, (id, ttl), deadline).await?,
+            HoldMethod::Commit(hits) => {
+                self.end(&snapshot, &request, (id, HoldAction::Commit(hits)), deadline).await?
+            }
+            HoldMethod::Cancel => {
+                self.end(&snapshot, &request, (id, HoldAction::Cancel), deadline).await?
+            }
+        };
+        response::write(&decision, &self.style, answer);
+        self.latency.record(now.elapsed());
+        Ok(if decision.is_over_limit() { Answered::OverLimit } else { Answered::Ok })
+    }
+
+    async fn reserve<'a, 'r>(
+        &self,
+        snapshot: &'a Snapshot,
+        request: &Request<'r>,
+        (id, ttl, hits): (&'r [u8], Option<Micros>, u32),
+        deadline: Instant,
+    ) -> Result<Decision<'a>, Status> {
+        let found = self.look(snapshot, request, id, deadline).await?;
+        self.check_ttl(ttl, &found)?;
+        match open_hits(&found, request, hits) {
+            OpenHits::Same => return Ok(found),
+            OpenHits::Other => {
+                return Err(Status::already_exists("other hits of the id are reserved"));
+            }
+            OpenHits::None => {}
+        }
+        let reserve = HoldRequest { id, action: HoldAction::Reserve, ttl };
+        let request = with_hold(request, Hits::Charge(hits), reserve);
+        self.decide_hold(snapshot, &request, deadline).await
+    }
+
+    async fn extend<'a, 'r>(
+        &self,
+        snapshot: &'a Snapshot,
+        request: &Request<'r>,
+        (id, ttl): (&'r [u8], Option<Micros>),
+        deadline: Instant,
+    ) -> Result<Decision<'a>, Status> {
+        let found = self.look(snapshot, request, id, deadline).await?;
+        self.check_ttl(ttl, &found)?;
+        let extend = HoldRequest { id, action: HoldAction::Extend, ttl };
+        let request = with_hold(request, Hits::Refund(0), extend);
+        let decision = self.decide_hold(snapshot, &request, deadline).await?;
+        let statuses = || decision.statuses().iter().filter(|status| status.hold().is_some());
+        if statuses().any(|status| status.hold_effect() == Some(HoldEffect::Extended)) {
+            return Ok(decision);
+        }
+        if statuses().any(|status| status.hold_effect().is_none()) {
+            return Err(Status::unavailable("no decision: the store failed"));
+        }
+        Err(Status::not_found("the id has no open holds"))
+    }
+
+    async fn end<'a, 'r>(
+        &self,
+        snapshot: &'a Snapshot,
+        request: &Request<'r>,
+        (id, action): (&'r [u8], HoldAction),
+        deadline: Instant,
+    ) -> Result<Decision<'a>, Status> {
+        let request = with_hold(request, Hits::Refund(0), HoldRequest { id, action, ttl: None });
+        self.decide_hold(snapshot, &request, deadline).await
+    }
+
+    /// Returns the open hits of an ID at each counter.
+    async fn look<'a, 'r>(
+        &self,
+        snapshot: &'a Snapshot,
+        request: &Request<'r>,
+        id: &'r [u8],
+        deadline: Instant,
+    ) -> Result<Decision<'a>, Status> {
+        let look = HoldRequest { id, action: HoldAction::Look, ttl: None };
+        let request = with_hold(request, Hits::Refund(0), look);
+        let found = self.limiter.peek(snapshot, &request, deadline).await;
+        found.map_err(|undecided| self.unavailable(&undecided))
+    }
+
+    async fn decide_hold<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        request: &Request<'_>,
+        deadline: Instant,
+    ) -> Result<Decision<'a>, Status> {
+        let decision = self.limiter.decide(snapshot, request, deadline).await;
+        if let Some(log) = &self.request_log {
+            log.log(snapshot, request, decision.as_ref());
+        }
+        decision.map_err(|undecided| self.unavailable(&undecided))
+    }
+
+    /// Checks a TTL against those of the rules.
+    fn check_ttl(&self, ttl: Option<Micros>, found: &Decision<'_>) -> Result<(), Status> {
+        let Some(ttl) = ttl else { return Ok(()) };
+        let holds = found.statuses().iter().filter_map(|status| status.hold());
+        match holds.map(|hold| hold.ttl).min().filter(|longest| ttl > *longest) {
+            Some(longest) => Err(self.invalid_hold(format!(
+                "ttl must be at most that of the rule, {longest}, found {ttl}"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    fn invalid_hold(&self, why: String) -> Status {
+        self.metrics.invalid_request();
+        Status::invalid_argument(why)
+    }
+}
+
+impl HoldCall {
+    /// Checks what no valid call has, and returns the TTL.
+    fn check(&self) -> Result<Option<Micros>, String> {
+        let found = self.id.len();
+        if !(1..=MAX_ID).contains(&found) {
+            return Err(format!("id must have 1 to {MAX_ID} bytes, found {found}"));
+        }
+        if self.method == HoldMethod::Reserve(0) {
+            return Err("hits must be at least 1, found 0".to_owned());
+        }
+        for (number, descriptor) in self.descriptors.iter().enumerate() {
+            let is_reserved = |key: &[u8]| {
+                crate::descriptor::hold::RESERVED.iter().any(|reserved| reserved.as_bytes() == key)
+            };
+            if descriptor.hits_addend.is_some() || descriptor.is_negative_hits {
+                return Err(format!(
+                    "hits_addend and is_negative_hits must not be set, found in descriptor {number}"
+                ));
+            }
+            if descriptor.entries.last().is_some_and(|entry| is_reserved(&entry.key)) {
+                return Err(format!(
+                    "the last entry must not be an operation on a hold, found in descriptor {number}"
+                ));
+            }
+        }
+        self.ttl.as_ref().map(ttl_of).transpose()
+    }
+}
+
+fn ttl_of(ttl: &prost_types::Duration) -> Result<Micros, String> {
+    let seconds = u64::try_from(ttl.seconds).ok();
+    let nanos = u64::try_from(ttl.nanos).ok().and_then(|nanos| nanos.checked_div(NANOS));
+    let length = seconds.zip(nanos).map(|(seconds, micros)| {
+        Micros::new(Micros::from_secs(seconds).get().saturating_add(micros))
+    });
+    length.filter(|length| *length >= MIN_TTL).ok_or_else(|| {
+        format!("ttl must be at least {MIN_TTL}, found {} s and {} ns", ttl.seconds, ttl.nanos)
+    })
+}
+
+/// Returns the request with one operation for all its descriptors.
+fn with_hold<'a>(request: &Request<'a>, hits: Hits, hold: HoldRequest<'a>) -> Request<'a> {
+    let operation = |descriptor: &Descriptor<'a>| Descriptor {
+        hits,
+        hold: Some(Box::new(hold)),
+        ..descriptor.clone()
+    };
+    Request {
+        domain: request.domain,
+        descriptors: request.descriptors.iter().map(operation).collect(),
+    }
+}
+
+/// Compares the open hits at each counter with those that a reserve would have taken.
+fn open_hits(found: &Decision<'_>, request: &Request<'_>, hits: u32) -> OpenHits {
+    let mut open = 0usize;
+    let mut same = 0usize;
+    let mut all = 0usize;
+    for (status, descriptor) in found.statuses().iter().zip(&request.descriptors) {
+        if status.hold().is_none() {
+            continue;
+        }
+        all = all.saturating_add(1);
+        // A descriptor that occurs twice reserves twice at its counter.
+        let times = request.descriptors.iter().filter(|other| *other == descriptor).count();
+        let wanted = u64::from(hits).saturating_mul(u64::try_from(times).unwrap_or(u64::MAX));
+        if let Some(HoldEffect::Open { hits }) = status.hold_effect() {
+            open = open.saturating_add(1);
+            same = same.saturating_add(usize::from(u64::from(hits) == wanted));
+        }
+    }
+    match open {
+        0 => OpenHits::None,
+        _ if same == all => OpenHits::Same,
+        _ => OpenHits::Other,
+    }
+}

@@ -1,0 +1,143 @@
+//! Operations on holds: which of a request's reach the store, and how their effects are counted.
+
+use std::collections::{HashMap, HashSet};
+
+use parking_lot::Mutex;
+use tracing::warn;
+
+use super::decision::{Decision, Status};
+use crate::algorithm::Limit;
+use crate::algorithm::hold::{HoldAction, HoldEffect, HoldRequest};
+use crate::descriptor::{Descriptor, Request};
+use crate::policy::{Imposes, PolicySet, Rule};
+use crate::store::Check;
+use crate::telemetry::metrics::{HoldCounters, Metrics};
+
+/// The counters of operations on holds, of the rules of a policy set.
+#[derive(Debug, Default)]
+pub(super) struct HoldOperations {
+    /// Counters of the rules that keep holds, by [`Rule::id`].
+    rules: HashMap<usize, HoldCounters>,
+    /// Rules without holds that a warning was logged for; `None` for no rule.
+    warned: Mutex<HashSet<Option<usize>>>,
+}
+
+impl HoldOperations {
+    /// Looks up the counters that requests will increment.
+    pub(super) fn of(policies: &PolicySet, metrics: &Metrics) -> Self {
+        let keeps_holds = |rule: &&Rule| match rule.imposes() {
+            Imposes::Limit(limit) => limit.hold().is_some(),
+            Imposes::Nothing | Imposes::Unlimited => false,
+        };
+        let counters = |rule: &Rule| (rule.id(), metrics.holds.of_rule(rule.domain(), rule.path()));
+        let rules = policies.rules().filter(keeps_holds).map(counters).collect();
+        Self { rules, warned: Mutex::default() }
+    }
+
+    /// Counts the operations of a request.
+    pub(super) fn count(&self, request: &Request<'_>, decision: &Decision<'_>, metrics: &Metrics) {
+        for (status, descriptor) in decision.statuses().iter().zip(&request.descriptors) {
+            if let Some(hold) = &descriptor.hold {
+                self.count_one(status, hold, request.domain, metrics);
+            }
+        }
+    }
+
+    fn count_one(
+        &self,
+        status: &Status<'_>,
+        hold: &HoldRequest<'_>,
+        domain: &str,
+        metrics: &Metrics,
+    ) {
+        if status.hold().is_none() {
+            metrics.holds.unsupported.inc();
+            self.warn_once(status.rule(), domain);
+            return;
+        }
+        let Some(counters) = status.rule().and_then(|rule| self.rules.get(&rule.id())) else {
+            return;
+        };
+        match status.hold_effect() {
+            _ if !hold.is_valid() => {
+                counters.refused.inc();
+            }
+            Some(effect) => count_effect(counters, effect),
+            None if hold.is_on_existing() => {
+                metrics.holds.failed.inc();
+            }
+            None => {}
+        }
+    }
+
+    /// Warns once per rule that its limit keeps no holds.
+    fn warn_once(&self, rule: Option<&Rule>, domain: &str) {
+        if self.warned.lock().insert(rule.map(Rule::id)) {
+            let rule = rule.map_or("(no limit)", Rule::path);
+            warn!(
+                domain,
+                rule,
+                "reserve, commit or settle for a rule without holds; set `hold` in its rate_limit: until then a \
+                 reserve is a plain charge, a commit and a settle do nothing"
+            );
+        }
+    }
+}
+
+fn count_effect(counters: &HoldCounters, effect: HoldEffect) {
+    match effect {
+        HoldEffect::Nothing | HoldEffect::Extended | HoldEffect::Open { .. } => {}
+        HoldEffect::Reserved { repeated } => {
+            counters.reserved.inc();
+            counters.repeated.inc_by(repeated.into());
+        }
+        HoldEffect::Unrecorded => {
+            counters.unrecorded.inc();
+        }
+        HoldEffect::Committed { reserved, cost } => {
+            counters.committed.inc();
+            counters.overrun_hits.inc_by(cost.saturating_sub(reserved).into());
+            counters.cost_ratio.observe(f64::from(cost) / f64::from(reserved.max(1)));
+        }
+        HoldEffect::Unknown { cost } => {
+            counters.unknown.inc();
+            counters.unknown_hits.inc_by(cost.into());
+        }
+        HoldEffect::Settled => {
+            counters.settled.inc();
+        }
+    }
+}
+
+/// Returns the operation of a descriptor on a hold, if its limit keeps holds and its ID is one.
+/// Otherwise a reserve is a plain charge, and an end changes nothing.
+pub(super) fn operation<'a>(
+    descriptor: &'a Descriptor<'_>,
+    limit: &Limit,
+) -> Option<&'a HoldRequest<'a>> {
+    descriptor.hold.as_deref().filter(|hold| limit.hold().is_some() && hold.is_valid())
+}
+
+/// Turns each settle of an ID that the same request commits at the same counter into nothing.
+pub(super) fn drop_superseded(checks: &mut [Check<'_>]) {
+    if checks.iter().filter(|check| check.is_on_hold()).nth(1).is_none() {
+        return;
+    }
+    for index in 0..checks.len() {
+        let is_superseded = checks.get(index).is_some_and(|settle| {
+            matches!(settle.hold, Some(HoldRequest { action: HoldAction::Settle, .. }))
+                && checks.iter().any(|commit| commits(commit, settle))
+        });
+        if is_superseded && let Some(settle) = checks.get_mut(index) {
+            settle.hold = None;
+        }
+    }
+}
+
+/// Returns `true` if `commit` is a commit of the ID of `settle` at its counter.
+fn commits(commit: &Check<'_>, settle: &Check<'_>) -> bool {
+    let Some(HoldRequest { id, action: HoldAction::Commit(_), .. }) = commit.hold else {
+        return false;
+    };
+    settle.hold.is_some_and(|hold| hold.id == *id) && commit.key == settle.key
+}

@@ -1,0 +1,100 @@
+//! Operations on holds: their counters, and their statuses if the store fails.
+
+use super::*;
+
+const RULES: &str = "
+  - key: tenant
+    rate_limit:
+      { requests_per_unit: 100, unit: minute, on_store_error: deny, hold: { ttl: 1m } }
+  - key: slots
+    rate_limit: { algorithm: concurrency, in_flight: 2, hold: { ttl: 1m } }
+  - key: plain
+    rate_limit: { requests_per_unit: 100, unit: minute, on_store_error: deny }";
+
+fn ask(entries: &str, count: u32) -> DescriptorInput<'_> {
+    hits(entries, Hits::Charge(count))
+}
+
+impl LimiterFixture {
+    /// Returns the value of a metric of the rule `tenant`.
+    fn of_tenant(&self, name: &str) -> String {
+        self.value(&format!("tollgate_{name}_total{{domain=\"d\",rule=\"tenant\"}} "))
+    }
+
+    fn value(&self, series: &str) -> String {
+        let text = self.metrics.render().unwrap();
+        text.lines().find_map(|line| line.strip_prefix(series)).unwrap_or("absent").to_owned()
+    }
+}
+
+#[test]
+fn effects_are_counted_by_rule() {
+    let bench = bench(RULES);
+    bench.ask(&[ask("tenant=a,tollgate.reserve=r", 40)]);
+    bench.ask(&[ask("tenant=a,tollgate.reserve=r", 10)]);
+    assert_eq!(bench.ask(&[ask("tenant=a,tollgate.commit=r", 50)]), "OK: 40");
+    bench.ask(&[ask("tenant=a,tollgate.commit=unknown", 3)]);
+    bench.ask(&[ask("tenant=a,tollgate.settle=r", 1)]);
+    bench.ask(&[ask("tenant=a,tollgate.commit=r", 5)]);
+    bench.ask(&[ask(&format!("tenant=a,tollgate.reserve={}", "x".repeat(129)), 1)]);
+    for (name, expected) in [
+        ("hold_reserved", "2"),
+        ("hold_ids_repeated", "1"),
+        ("hold_committed", "1"),
+        ("hold_overrun_hits", "10"),
+        ("hold_unknown", "1"),
+        ("hold_unknown_hits", "3"),
+        ("hold_settled", "1"),
+        ("hold_ids_refused", "1"),
+        ("hold_unrecorded", "0"),
+    ] {
+        assert_eq!(bench.of_tenant(name), expected, "{name}");
+    }
+    let bucket = |le: &str| {
+        bench.value(&format!(
+            "tollgate_hold_cost_ratio_bucket{{le=\"{le}\",domain=\"d\",rule=\"tenant\"}} "
+        ))
+    };
+    assert_eq!([bucket("1.1"), bucket("1.25")], ["0", "1"].map(str::to_owned));
+}
+
+#[test]
+fn a_fifth_hold_of_an_id_is_charged_but_not_recorded() {
+    let bench = bench(RULES);
+    let last = bench.times(5, ask("tenant=a,tollgate.reserve=r", 10));
+    assert_eq!(last, "OK: 50");
+    assert_eq!([bench.of_tenant("hold_reserved"), bench.of_tenant("hold_unrecorded")], ["4", "1"]);
+}
+
+#[test]
+fn slots_are_counted_as_holds() {
+    let bench = bench(RULES);
+    assert_eq!(bench.times(3, ask("slots=a,tollgate.reserve=r", 1)), "OVER: OVER");
+    assert_eq!(bench.ask(&[ask("slots=a,tollgate.settle=r", 1)]), "OK: 1");
+    let of_slots =
+        |name: &str| bench.value(&format!("tollgate_{name}_total{{domain=\"d\",rule=\"slots\"}} "));
+    assert_eq!([of_slots("hold_reserved"), of_slots("hold_settled")], ["2", "1"]);
+}
+
+#[test]
+fn an_operation_on_a_rule_without_holds_is_counted() {
+    let bench = bench(RULES);
+    assert_eq!(bench.ask(&[ask("plain=a,tollgate.reserve=r", 40)]), "OK: 60");
+    assert_eq!(bench.ask(&[ask("plain=a,tollgate.commit=r", 90)]), "OK: 60");
+    assert_eq!(bench.ask(&[ask("other=a,tollgate.settle=r", 1)]), "OK: -");
+    assert_eq!(bench.value("tollgate_hold_unsupported_total "), "3");
+    let series = "tollgate_hold_reserved_total{domain=\"d\",rule=\"plain\"} ";
+    assert_eq!(bench.value(series), "absent");
+}
+
+#[test]
+fn a_commit_that_fails_in_the_store_is_ok_and_counted() {
+    let full = || bench_of(load(&format!("domain: d\ndescriptors:{RULES}")), Modes::default(), 1);
+    let bench = full();
+    assert_eq!(bench.ask(&[ask("tenant=a,tollgate.reserve=r", 40)]), "OVER: OVER");
+    assert_eq!(bench.ask(&[ask("tenant=a,tollgate.commit=r", 40)]), "OK: -");
+    assert_eq!(bench.value("tollgate_hold_end_failures_total "), "1");
+    // A settle of an ID that the same request commits changes nothing, and has no vote either.
+    let both = [ask("tenant=a,tollgate.commit=r", 40), ask("tenant=a,tollgate.settle=r", 1)];
+    assert!(full().ask(&both).starts_with("OK:"));
+}

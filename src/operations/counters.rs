@@ -1,0 +1,235 @@
+//! Operations on one counter: inspect, reset, refund and grant.
+
+use super::audit::AuditEntry;
+use super::workers::WorkerService;
+use super::{OperationError, deadline};
+use crate::algorithm::Limit;
+use crate::algorithm::amend::{Amended, Amendment, CounterReading};
+use crate::algorithm::concurrency::Slot;
+use crate::algorithm::tallies::EntryTally;
+use crate::algorithm::time::Micros;
+use crate::descriptor::{CounterKey, Entry, KeyBuffer, Keyed};
+use crate::journal::key::{OwnedEntries, read_text, write_text};
+use crate::limiter::Live;
+use crate::policy::explain::limit_in_words;
+use crate::policy::{Imposes, Rule};
+use crate::store::StoreError;
+
+/// The callers that used up a counter.
+#[derive(Clone, Debug)]
+pub struct CounterTallies {
+    /// Path of the rule.
+    pub rule: String,
+    /// Tallies per caller, largest first.
+    pub tallies: Vec<EntryTally>,
+}
+
+/// A counter with its limit, state and callers.
+#[derive(Clone, Debug)]
+pub struct CounterState {
+    /// Domain.
+    pub domain: String,
+    /// Path of the rule.
+    pub rule: String,
+    /// Entries of the descriptor as the journal names them; values are hashed if the rule has
+    /// `hash_values`.
+    pub key: String,
+    /// The limit.
+    pub limit: Limit,
+    /// The limit as text.
+    pub limit_text: String,
+    /// Algorithm of the limit.
+    pub algorithm: String,
+    /// `true` if the rule or the process is in shadow mode.
+    pub is_shadow: bool,
+    /// State of the counter.
+    pub reading: CounterReading,
+    /// Tallies of the callers, largest first; `None` if the rule does not record callers.
+    pub tallies: Option<Vec<EntryTally>>,
+    /// Open holds, the oldest first; `None` if the store cannot list them. IDs are hashed if the
+    /// rule has `hash_values`.
+    pub held: Option<Vec<Slot>>,
+}
+
+/// A counter that was changed.
+#[derive(Clone, Debug)]
+pub struct AmendedCounter {
+    /// Domain.
+    pub domain: String,
+    /// Path of the rule.
+    pub rule: String,
+    /// Entries of the descriptor, in the same form as in [`CounterState`].
+    pub key: String,
+    /// The limit.
+    pub limit: Limit,
+    /// State before and after the change.
+    pub amended: Amended,
+    /// Key of an entry without a value, which is rarely intended.
+    pub valueless_key: Option<String>,
+    /// Maximum time for which other replicas may act on a cached denial; `None` if counters are not
+    /// shared.
+    pub remembered: Option<Micros>,
+    /// Maximum time for which any replica may use hits that it leased before.
+    pub leased: Option<Micros>,
+}
+
+/// Returns the callers that used up the counter of a descriptor.
+pub(super) async fn who(
+    service: &WorkerService,
+    domain: &str,
+    descriptor: &str,
+) -> Result<CounterTallies, OperationError> {
+    let snapshot = service.limiter().snapshot();
+    let mut keys = KeyBuffer::default();
+    let owned = read(descriptor)?;
+    let entries = owned.entries();
+    let (rule, key, _) = find(snapshot.as_deref(), domain, &entries, &mut keys)?;
+    let rule_path = rule.path().to_owned();
+    if rule.record().is_empty() {
+        return Err(OperationError::NotFound(format!(
+            "rule `{rule_path}` does not record callers; add `record: [key]` to its rate_limit"
+        )));
+    }
+    Ok(CounterTallies { rule: rule_path, tallies: tallies(service, &key).await? })
+}
+
+/// Returns the state of the counter of a descriptor, and the callers that used it up.
+pub(super) async fn inspect(
+    service: &WorkerService,
+    domain: &str,
+    descriptor: &str,
+) -> Result<CounterState, OperationError> {
+    let snapshot = service.limiter().snapshot();
+    let mut keys = KeyBuffer::default();
+    let owned = read(descriptor)?;
+    let entries = owned.entries();
+    let (rule, key, text) = find(snapshot.as_deref(), domain, &entries, &mut keys)?;
+    let limit = limit_of(rule)?;
+    let looked = amend(service, rule, key, Amendment::Look).await?;
+    let tallies = match rule.record() {
+        [] => None,
+        _ => Some(tallies(service, &key).await?),
+    };
+    let keyed = snapshot.as_deref().and_then(|live| live.policies().find(domain)?.keyed_for(rule));
+    let held = service.limiter().store().open_holds(&key);
+    let shown = |slot: Slot| match keyed.filter(|_| !slot.id.is_empty()) {
+        Some(keyed) => Slot { id: keyed.shown(&slot.id).into_bytes().into(), ..slot },
+        None => slot,
+    };
+    let held = held.map(|open| open.into_iter().map(shown).collect());
+    Ok(CounterState {
+        domain: domain.to_owned(),
+        rule: rule.path().to_owned(),
+        key: text,
+        limit: limit.clone(),
+        limit_text: limit_in_words(rule).unwrap_or_default(),
+        algorithm: rule.algorithm().to_owned(),
+        is_shadow: service.limiter().is_shadow(rule),
+        reading: looked.after,
+        tallies,
+        held,
+    })
+}
+
+/// Resets, refunds or grants hits to the counter of a descriptor.
+pub(super) async fn change(
+    service: &WorkerService,
+    domain: &str,
+    descriptor: &str,
+    amendment: Amendment,
+    audit: &AuditEntry,
+) -> Result<AmendedCounter, OperationError> {
+    let snapshot = service.limiter().snapshot();
+    let mut keys = KeyBuffer::default();
+    let owned = read(descriptor)?;
+    let entries = owned.entries();
+    let (rule, key, text) = find(snapshot.as_deref(), domain, &entries, &mut keys)?;
+    audit.add(&format!("counter {text} of rule {} in domain {domain}", rule.path()));
+    let limit = limit_of(rule)?;
+    let amended = amend(service, rule, key, amendment).await?;
+    Ok(AmendedCounter {
+        domain: domain.to_owned(),
+        rule: rule.path().to_owned(),
+        key: text,
+        limit: limit.clone(),
+        amended,
+        valueless_key: valueless_key(&entries),
+        remembered: None,
+        leased: rule.lease().map(|lease| lease.ttl),
+    })
+}
+
+/// Parses a descriptor in the format of `tollgate denials`.
+fn read(descriptor: &str) -> Result<OwnedEntries, OperationError> {
+    read_text(descriptor)
+        .map_err(|wrong| OperationError::Invalid(format!("descriptor `{descriptor}`: {wrong}")))
+}
+
+/// Returns the rule and the counter of a descriptor, and the name of the counter in the journal.
+fn find<'a>(
+    live: Option<&'a Live>,
+    domain: &'a str,
+    entries: &[Entry<'_>],
+    keys: &'a mut KeyBuffer,
+) -> Result<(&'a Rule, CounterKey<'a>, String), OperationError> {
+    let policies = live
+        .ok_or_else(|| OperationError::Unavailable("no policy loaded yet".to_owned()))?
+        .policies();
+    let (rule, key) = policies
+        .counter(domain, entries, keys)
+        .map_err(|none| OperationError::NotFound(none.to_string()))?;
+    let keyed = policies.find(domain).and_then(|policy| policy.keyed_for(rule));
+    if keyed.is_some() && entries.iter().any(|entry| Keyed::is_shown(entry.value)) {
+        let why = "hashes its values, and its counters cannot be looked up by hash; use the original value";
+        return Err(OperationError::NotFound(format!("rule `{}` {why}", rule.path())));
+    }
+    let mut text = String::new();
+    Keyed::show(keyed, entries, |entries| write_text(entries, &mut text));
+    Ok((rule, key, text))
+}
+
+/// Returns the key of an entry without a value.
+fn valueless_key(entries: &[Entry<'_>]) -> Option<String> {
+    let entry = entries.iter().find(|entry| entry.value.is_empty())?;
+    Some(String::from_utf8_lossy(entry.key).into_owned())
+}
+
+/// Returns the limit of a rule, or a refusal if the rule counts nothing.
+fn limit_of(rule: &Rule) -> Result<&Limit, OperationError> {
+    match rule.imposes() {
+        Imposes::Limit(limit) if !limit.is_ban() => Ok(limit),
+        Imposes::Limit(_) | Imposes::Nothing | Imposes::Unlimited => {
+            Err(OperationError::Conflict(format!(
+                "rule `{}` is a ban (requests_per_unit: 0) and has no counter; to admit callers, change the policy",
+                rule.path()
+            )))
+        }
+    }
+}
+
+async fn amend(
+    service: &WorkerService,
+    rule: &Rule,
+    key: CounterKey<'_>,
+    amendment: Amendment,
+) -> Result<Amended, OperationError> {
+    let amended = service.limiter().amend(rule, key, amendment, deadline()).await;
+    amended.map_err(|error| {
+        let is_unsure =
+            matches!(error, StoreError::Late | StoreError::Lost) && amendment != Amendment::Look;
+        let unsure = if is_unsure {
+            "; the change may have been applied: inspect the counter before you retry"
+        } else {
+            ""
+        };
+        OperationError::Unavailable(format!("{error}{unsure}"))
+    })
+}
+
+async fn tallies(
+    service: &WorkerService,
+    key: &CounterKey<'_>,
+) -> Result<Vec<EntryTally>, OperationError> {
+    let tallies = service.limiter().store().tallies(key).await;
+    tallies.map_err(|error| OperationError::Unavailable(error.to_string()))
+}

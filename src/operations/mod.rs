@@ -1,0 +1,165 @@
+//! Operations of people on the process: try a request, inspect and change counters, reload
+//! policies, list servers and the denials of other replicas.
+//!
+//! Returns values, which its callers render; knows no HTTP, no JSON and no command line.
+//!
+//! | file | contents |
+//! |---|---|
+//! | [`counters`] | one counter: state, callers; reset, refund, grant |
+//! | [`attempt`] | the decision that a request would get |
+//! | [`servers`], [`workers`] | the servers of the store; the services of all workers |
+//! | [`denial_sync`] | denials of the other replicas on the store |
+//! | [`policies`], `compiler`, [`loads`] | loading policies, and its recent outcomes |
+//! | [`process_state`] | readiness, and a summary of the policies in force |
+//! | [`audit`] | details of a write for the audit log |
+
+pub mod attempt;
+pub mod audit;
+mod compiler;
+pub mod counters;
+pub mod denial_sync;
+pub mod loads;
+pub mod policies;
+pub mod process_state;
+pub mod servers;
+pub mod workers;
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use self::attempt::AttemptedRequest;
+use self::audit::AuditEntry;
+use self::counters::{AmendedCounter, CounterState, CounterTallies};
+use self::denial_sync::{DenialSync, PeerReport};
+use self::policies::{Installer, PolicyReloader, ReloadedPolicies};
+use self::servers::{ServerReports, ServerState};
+use self::workers::{WorkerService, WorkerServices};
+use crate::algorithm::amend::Amendment;
+use crate::algorithm::time::Micros;
+use crate::descriptor::Request;
+use crate::grpc::request::RequestBounds;
+
+/// Timeout for a call to the store. Longer than on the hot path, since a person waits and not a
+/// proxy.
+const STORE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The operations on the stores and the policies of this process.
+pub struct Operations {
+    /// The HTTP service, on whose runtime the operations run.
+    pub service: Arc<WorkerService>,
+    /// The services of all workers.
+    pub services: WorkerServices,
+    /// The last reports of the servers.
+    pub reports: ServerReports,
+    /// Maximum time for which a replica remembers a denial; `None` if counters are not shared.
+    pub remembered: Option<Micros>,
+    /// Bounds that apply to every request.
+    pub bounds: RequestBounds,
+    /// `None` if policies come from a control plane.
+    pub reloads: Option<PolicyReloader>,
+    /// Puts policies in force.
+    pub installer: Installer,
+    /// Denials of other replicas.
+    pub denial_sync: DenialSync,
+}
+
+/// Reason why an operation failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OperationError {
+    /// The request is not valid.
+    #[error("{0}")]
+    Invalid(String),
+    /// The rule or its counter does not exist.
+    #[error("{0}")]
+    NotFound(String),
+    /// The operation conflicts with the configuration or with the rule.
+    #[error("{0}")]
+    Conflict(String),
+    /// The policies were read but are not valid. Holds a report.
+    #[error("{0}")]
+    Rejected(String),
+    /// There is no answer now: no policy is loaded, or the store failed.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+impl Operations {
+    /// Returns the decision that a request would get now, without writing or counting anything.
+    ///
+    /// # Errors
+    /// The request exceeds a bound, or there is no decision.
+    pub async fn attempt(&self, request: &Request<'_>) -> Result<AttemptedRequest, OperationError> {
+        attempt::attempt(&self.service, request, self.bounds).await
+    }
+
+    /// Returns the callers that used up the counter of a descriptor (`key=value,…`) in a domain.
+    ///
+    /// # Errors
+    /// There is no such counter, its rule does not record callers, or the store failed.
+    pub async fn who(
+        &self,
+        domain: &str,
+        descriptor: &str,
+    ) -> Result<CounterTallies, OperationError> {
+        counters::who(&self.service, domain, descriptor).await
+    }
+
+    /// Returns the state of the counter of a descriptor, and the callers that used it up.
+    ///
+    /// # Errors
+    /// There is no such counter, or the store failed.
+    pub async fn inspect(
+        &self,
+        domain: &str,
+        descriptor: &str,
+    ) -> Result<CounterState, OperationError> {
+        counters::inspect(&self.service, domain, descriptor).await
+    }
+
+    /// Resets, refunds or grants hits to the counter of a descriptor.
+    ///
+    /// # Errors
+    /// There is no such counter, or the store failed; the error contains whether the change may
+    /// have been applied.
+    pub async fn amend(
+        &self,
+        domain: &str,
+        descriptor: &str,
+        amendment: Amendment,
+        audit: &AuditEntry,
+    ) -> Result<AmendedCounter, OperationError> {
+        let amended = counters::change(&self.service, domain, descriptor, amendment, audit).await?;
+        Ok(AmendedCounter { remembered: self.remembered, ..amended })
+    }
+
+    /// Reloads the policies.
+    ///
+    /// # Errors
+    /// Policies come from a control plane, or are not valid.
+    pub async fn reload(&self) -> Result<ReloadedPolicies, OperationError> {
+        let from_elsewhere = || {
+            let text = "policies come from a control plane and cannot be reloaded on request";
+            OperationError::Conflict(text.to_owned())
+        };
+        let reloads = self.reloads.clone().ok_or_else(from_elsewhere)?;
+        reloads.now(self.installer.clone()).await.map_err(OperationError::Rejected)
+    }
+
+    /// Returns the denials that other replicas on the same store published for `minutes`, which are
+    /// numbered since the epoch.
+    pub async fn peer_denials(&self, minutes: RangeInclusive<u64>) -> PeerReport {
+        self.denial_sync.peers(minutes).await
+    }
+
+    /// Returns the servers of the store; empty if counters live in this process.
+    pub fn servers(&self) -> Vec<ServerState> {
+        servers::servers(&self.services, &self.reports)
+    }
+}
+
+/// Returns the deadline of a call that starts now on behalf of an operator.
+fn deadline() -> Instant {
+    let now = Instant::now();
+    now.checked_add(STORE_TIMEOUT).unwrap_or(now)
+}

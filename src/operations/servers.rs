@@ -1,0 +1,82 @@
+//! The servers of the store, as seen by the workers of this process.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+
+use super::workers::WorkerServices;
+use crate::store::redis::ServerReport;
+
+/// A server of the store, as seen by the workers of this process.
+#[derive(Clone, Debug)]
+pub struct ServerState {
+    /// Address of the server.
+    pub address: String,
+    /// Number of workers that use the server.
+    pub workers: usize,
+    /// Number of those workers that are connected to it.
+    pub connected: usize,
+    /// Number of those workers whose circuit breaker is open.
+    pub breakers_open: usize,
+    /// The last report of the server on itself; absent if there is none yet.
+    pub report: Option<TimedReport>,
+}
+
+/// The report of a server on itself.
+#[derive(Clone, Debug)]
+pub struct TimedReport {
+    /// Time of the report.
+    pub at: Timestamp,
+    /// The report.
+    pub server: ServerReport,
+}
+
+/// The last report of each server, by address.
+#[derive(Clone, Debug, Default)]
+pub struct ServerReports(Arc<Mutex<HashMap<String, TimedReport>>>);
+
+impl ServerReports {
+    /// Records reports that just arrived.
+    pub fn record(&self, servers: impl IntoIterator<Item = ServerReport>) {
+        let at = Timestamp::now();
+        let reports = servers.into_iter();
+        let reports = reports.map(|server| (server.address.clone(), TimedReport { at, server }));
+        self.0.lock().extend(reports);
+    }
+
+    /// Removes the report of a server that is not used any more.
+    pub fn remove(&self, address: &str) {
+        self.0.lock().remove(address);
+    }
+
+    fn of(&self, address: &str) -> Option<TimedReport> {
+        self.0.lock().get(address).cloned()
+    }
+}
+
+/// Returns the servers that the services use, by address; empty if counters live in this process.
+pub(super) fn servers(services: &WorkerServices, reports: &ServerReports) -> Vec<ServerState> {
+    let mut servers: BTreeMap<String, ServerState> = BTreeMap::new();
+    for service in services.all() {
+        let health =
+            service.limiter().store().redis().map(|store| store.health()).unwrap_or_default();
+        for node in health {
+            let unknown = || ServerState {
+                workers: 0,
+                connected: 0,
+                breakers_open: 0,
+                report: reports.of(&node.address),
+                address: node.address.clone(),
+            };
+            let server = servers.entry(node.address.clone()).or_insert_with(unknown);
+            let one_if = |is_it| usize::from(is_it);
+            server.workers = server.workers.saturating_add(1);
+            server.connected = server.connected.saturating_add(one_if(node.is_connected));
+            server.breakers_open =
+                server.breakers_open.saturating_add(one_if(node.is_breaker_open));
+        }
+    }
+    servers.into_values().collect()
+}

@@ -1,0 +1,192 @@
+//! A connection: socket, TLS, handshake, and the check that the server lets this user decide and
+//! accepts writes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::AsyncConnectionConfig;
+use redis::aio::{ConnectionLike as _, MultiplexedConnection};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+
+use super::rights::{Proof, Proved};
+use super::tls;
+use crate::store::redis::access::{Access, ConnectError};
+use crate::store::redis::environment::Environment;
+use crate::store::redis::url::ServerAddress;
+use crate::telemetry::metrics::Metrics;
+
+/// Default timeout for a connection, including its handshake.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// The role that a server must have.
+#[derive(Clone, Debug)]
+pub(in crate::store::redis) enum RequiredRole {
+    /// None: a sentinel, which decides nothing.
+    Sentinel,
+    /// Either: a node of a Cluster redirects to the master of a key itself.
+    ClusterNode(Proof),
+    /// A master, found by its host name or by sentinels. A replica refuses one of the checks, which
+    /// is a command that any user who can decide may run, unlike `ROLE` and `INFO`.
+    Master(Proof),
+}
+
+/// A multiplexed connection, shared by all callers.
+pub(super) struct NodeLink {
+    connection: MultiplexedConnection,
+    role: RequiredRole,
+    is_sharded: bool,
+    metrics: Arc<Metrics>,
+}
+
+impl Drop for NodeLink {
+    fn drop(&mut self) {
+        self.metrics.disconnected();
+    }
+}
+
+impl NodeLink {
+    fn new(
+        connection: MultiplexedConnection,
+        is_sharded: bool,
+        role: &RequiredRole,
+        metrics: &Arc<Metrics>,
+    ) -> Self {
+        metrics.connected();
+        Self { connection, role: role.clone(), is_sharded, metrics: Arc::clone(metrics) }
+    }
+
+    /// Returns a handle for sending.
+    pub(in crate::store::redis) fn handle(&self) -> MultiplexedConnection {
+        self.connection.clone()
+    }
+
+    /// Returns `true` if the address is that of a proxy that shards keys across several servers.
+    pub(in crate::store::redis) fn is_sharded(&self) -> bool {
+        self.is_sharded
+    }
+
+    /// Returns `true` if the server must be a master.
+    pub(super) fn must_be_master(&self) -> bool {
+        matches!(self.role, RequiredRole::Master(_))
+    }
+
+    /// Returns `true` if the server answers in time, and `None` if the connection is lost.
+    pub(in crate::store::redis) async fn answers(&self, within: Duration) -> Option<bool> {
+        let mut handle = self.handle();
+        let ping = redis::cmd("PING");
+        match timeout(within, handle.req_packed_command(&ping)).await {
+            Ok(Ok(_)) => Some(true),
+            Ok(Err(_)) => None,
+            Err(_) => Some(false),
+        }
+    }
+
+    /// Returns `true` if the server answers in time and has the required role.
+    pub(super) async fn is_good(&self, within: Duration) -> bool {
+        match &self.role {
+            RequiredRole::Sentinel | RequiredRole::ClusterNode(_) => {
+                self.answers(within).await == Some(true)
+            }
+            RequiredRole::Master(proof) => {
+                matches!(timeout(within, proof.is_replica(self.handle())).await, Ok(Ok(false)))
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for NodeLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Link")
+    }
+}
+
+/// Opens connections to one node.
+pub(super) struct Connector {
+    pub(in crate::store::redis) address: ServerAddress,
+    pub(in crate::store::redis) access: Arc<Access>,
+    pub(in crate::store::redis) role: RequiredRole,
+    pub(in crate::store::redis) metrics: Arc<Metrics>,
+}
+
+impl Connector {
+    /// Connects to the server that currently has the address, and checks its role.
+    pub(in crate::store::redis) async fn connect(&self) -> Result<NodeLink, ConnectError> {
+        let (connection, is_sharded) = within_timeout(&self.access, self.connect_in_role()).await?;
+        Ok(NodeLink::new(connection, is_sharded, &self.role, &self.metrics))
+    }
+
+    /// Connects, and returns whether keys are sharded across several servers.
+    async fn connect_in_role(&self) -> Result<(MultiplexedConnection, bool), ConnectError> {
+        let connection = open(&self.access, &self.address).await?;
+        let (RequiredRole::Master(proof) | RequiredRole::ClusterNode(proof)) = &self.role else {
+            return Ok((connection, false));
+        };
+        let Proved { is_replica, is_sharded, forbidden } = proof.ask(connection.clone()).await?;
+        if !forbidden.is_empty() {
+            // Without them, the error still names what decisions need.
+            let extras = proof.forbidden_extras(connection).await.unwrap_or_default();
+            return Err(ConnectError::Forbidden {
+                user: self.access.user.clone(),
+                commands: forbidden,
+                extras,
+            });
+        }
+        match self.role {
+            RequiredRole::Master(_) if is_replica => Err(ConnectError::Replica),
+            RequiredRole::Master(_) | RequiredRole::ClusterNode(_) | RequiredRole::Sentinel => {
+                Ok((connection, is_sharded))
+            }
+        }
+    }
+}
+
+/// Connects to one node and logs in, within the connect timeout. Calls on the connection have no
+/// timeout of their own.
+pub(in crate::store::redis) async fn connect(
+    access: &Access,
+    address: &ServerAddress,
+) -> Result<MultiplexedConnection, ConnectError> {
+    within_timeout(access, open(access, address)).await
+}
+
+async fn within_timeout<T>(
+    access: &Access,
+    connecting: impl Future<Output = Result<T, ConnectError>>,
+) -> Result<T, ConnectError> {
+    let timeout_after = access.connect_timeout.unwrap_or(CONNECT_TIMEOUT);
+    timeout(timeout_after, connecting).await.map_err(|_| ConnectError::Late(timeout_after))?
+}
+
+async fn open(
+    access: &Access,
+    address: &ServerAddress,
+) -> Result<MultiplexedConnection, ConnectError> {
+    if let Environment::Simulated(simulation) = &access.environment {
+        return greet(access, simulation.open(address).await?).await;
+    }
+    match address {
+        ServerAddress::Unix(path) => greet(access, UnixStream::connect(path).await?).await,
+        ServerAddress::Tcp(host, port) => {
+            let stream = TcpStream::connect((host.as_str(), *port)).await?;
+            stream.set_nodelay(true)?;
+            if !access.tls {
+                return greet(access, stream).await;
+            }
+            greet(access, tls::handshake(access, host, stream).await?).await
+        }
+    }
+}
+
+async fn greet(
+    access: &Access,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> Result<MultiplexedConnection, ConnectError> {
+    let config =
+        AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    let (connection, driver) =
+        MultiplexedConnection::new_with_config(&access.login()?, stream, config).await?;
+    tokio::spawn(driver);
+    Ok(connection)
+}

@@ -1,0 +1,96 @@
+//! Failures of calls to a node, classified by the possible reactions.
+
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
+
+use crate::store::StoreError;
+use crate::store::redis::url::ServerAddress;
+
+/// A failed call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::store::redis) enum CallFailure {
+    /// Not sent: the node is not connected, or known to be down.
+    Unavailable,
+    /// May have run: no reply arrived in time.
+    Late,
+    /// May have run: the connection broke.
+    Lost,
+    /// Did not run: the slot is at another node.
+    Moved(ServerAddress),
+    /// Did not run: the slot is being moved to this address, which serves it after `ASKING`.
+    Ask(ServerAddress),
+    /// Did not run; may be retried after a backoff.
+    Again,
+    /// Did not run: the server is a replica. `Node::ask` returns it as [`Again`](Self::Again).
+    ReadOnly,
+    /// Did not run: the node does not know the script.
+    NoScript,
+    /// Did not run: the connection was closed while idle.
+    NotSent,
+    /// Did not run, perhaps because of another request in the same command.
+    RetryAlone,
+    /// Did not run: permission denied, perhaps only for one of the keys. Contains the text of the
+    /// error.
+    Forbidden(String),
+    /// Did not run, and never will: the text of the error.
+    Refused(String),
+}
+
+impl CallFailure {
+    pub(in crate::store::redis) fn of(error: &RedisError) -> Self {
+        let redirected = || {
+            let (address, _) = error.redirect_node()?;
+            let (host, port) = address.rsplit_once(':')?;
+            Some(ServerAddress::Tcp(host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?))
+        };
+        #[allow(
+            clippy::wildcard_enum_match_arm,
+            reason = "both enums are another crate's and grow"
+        )]
+        match error.kind() {
+            ErrorKind::Server(ServerErrorKind::Moved) => {
+                redirected().map_or(Self::Again, Self::Moved)
+            }
+            ErrorKind::Server(ServerErrorKind::Ask) => redirected().map_or(Self::Again, Self::Ask),
+            ErrorKind::Server(ServerErrorKind::ClusterDown | ServerErrorKind::BusyLoading) => {
+                Self::Again
+            }
+            ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => {
+                Self::ReadOnly
+            }
+            // Some of the keys are being moved to another node: each is available alone.
+            ErrorKind::Server(ServerErrorKind::TryAgain) => Self::RetryAlone,
+            ErrorKind::Server(ServerErrorKind::NoScript) => Self::NoScript,
+            ErrorKind::Server(ServerErrorKind::NoPerm) => Self::Forbidden(error.to_string()),
+            ErrorKind::Io => Self::Lost,
+            _ if error.is_connection_dropped() || error.is_io_error() => Self::Lost,
+            _ => Self::Refused(error.to_string()),
+        }
+    }
+
+    /// Classifies a reply that no script of this crate returns.
+    pub(in crate::store::redis) fn of_reply(reply: Value) -> Self {
+        match reply.extract_error() {
+            Ok(_) => Self::Refused("unexpected reply to a script".to_owned()),
+            Err(error) => Self::of(&error),
+        }
+    }
+}
+
+impl From<CallFailure> for StoreError {
+    fn from(failure: CallFailure) -> Self {
+        match failure {
+            CallFailure::Unavailable
+            | CallFailure::Moved(_)
+            | CallFailure::Ask(_)
+            | CallFailure::Again
+            | CallFailure::ReadOnly
+            | CallFailure::NoScript
+            | CallFailure::NotSent => Self::Unavailable,
+            CallFailure::Late => Self::Late,
+            CallFailure::Lost => Self::Lost,
+            CallFailure::RetryAlone | CallFailure::Forbidden(_) | CallFailure::Refused(_) => {
+                Self::Refused
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The task that keeps a node connected, and checks an idle connection.
+
+use std::sync::Weak;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use super::{FIRST_WAIT, LAST_WAIT, Node};
+use crate::store::redis::access::ConnectError;
+use crate::store::redis::environment::Environment;
+use crate::store::redis::node::connect::Connector;
+
+/// Interval and timeout of health checks on an idle connection.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Maintains a node's connection, and probes the node while it is silent, until its last handle is
+/// dropped.
+pub(super) async fn keep(node: Weak<Node>, connector: Connector) {
+    let address = connector.address.to_string();
+    // The last error that was logged: it is logged again only if it changes.
+    let mut wait = FIRST_WAIT;
+    let mut complaint = None;
+    while node.strong_count() > 0 {
+        match connector.connect().await {
+            Ok(link) => {
+                if complaint.take().is_some() {
+                    info!(address, "connected to Redis");
+                }
+                wait = FIRST_WAIT;
+                if let Some(node) = node.upgrade() {
+                    node.begin(link);
+                }
+                while watch(&node, &address, &connector.access.environment).await {}
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                // The process warns of these once, regardless of the number of connections.
+                let is_reported_once =
+                    matches!(error, ConnectError::Replica | ConnectError::Forbidden { .. });
+                if !is_reported_once && complaint.as_ref() != Some(&reason) {
+                    warn!(address, error = reason, "Redis unreachable; retrying");
+                    complaint = Some(reason);
+                }
+                if let Some(node) = node.upgrade() {
+                    node.record_refusal(&error);
+                }
+                tokio::time::sleep(jittered(wait, &connector.access.environment)).await;
+                wait = wait.saturating_mul(2).min(LAST_WAIT);
+            }
+        }
+    }
+}
+
+/// Waits for a notification, or for the next periodic health check. Returns `true` if the link is
+/// still good.
+async fn watch(node: &Weak<Node>, address: &str, environment: &Environment) -> bool {
+    let Some(node) = node.upgrade() else { return false };
+    let is_notified = timeout(LOOK_EVERY, node.look.notified()).await.is_ok();
+    let Some(link) = node.link.load_full() else { return false };
+    if is_notified && !node.open.load(Ordering::Relaxed) {
+        return true;
+    }
+    let is_good = if is_notified {
+        node.probe_until_response(&link, address, environment).await
+    } else {
+        link.is_good(LOOK_TIMEOUT).await
+    };
+    if !is_good {
+        node.lose(&link);
+    }
+    is_good
+}
+
+/// Returns between half of `wait` and all of it, so that processes that lost a node together do not
+/// reconnect in step.
+pub(super) fn jittered(wait: Duration, environment: &Environment) -> Duration {
+    wait.mul_f64(environment.random().mul_add(0.5, 0.5))
+}

@@ -1,0 +1,380 @@
+//! A server: a multiplexed connection that is shared by all calls and replaced when lost, and a
+//! circuit breaker that fails calls immediately while the server is known to be down.
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `connect`, `rights`, `tls` | a connection: the server's role, the user's permissions, trust |
+//! | `maintain` | reconnection, and checks of an idle connection |
+//! | `batcher`, `batch` | requests sent to a node together: when, and as which commands |
+//! | `failure` | kinds of failure |
+
+pub(super) mod batch;
+mod batcher;
+pub(super) mod connect;
+pub(super) mod failure;
+mod maintain;
+pub(super) mod rights;
+mod tls;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use redis::aio::ConnectionLike as _;
+use redis::{Cmd, RedisError, Value};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, timeout_at};
+use tracing::{info, warn};
+
+use self::batch::{How, PendingCall, Reply};
+use self::batcher::run_batcher;
+use self::connect::{Connector, NodeLink, RequiredRole};
+use self::failure::CallFailure;
+use self::maintain::{jittered, keep};
+use crate::store::redis::access::{Access, ConnectError};
+use crate::store::redis::admin::health::NodeHealth;
+use crate::store::redis::environment::Environment;
+use crate::store::redis::script::encode::ScriptRequest;
+use crate::store::redis::url::ServerAddress;
+use crate::telemetry::metrics::{Latency, Metrics};
+
+/// Backoff between attempts to connect or to probe a silent node: doubles from the first to the
+/// last.
+const FIRST_WAIT: Duration = Duration::from_millis(10);
+const LAST_WAIT: Duration = Duration::from_millis(1_000);
+/// Number of consecutive timeouts after which a node counts as down until it answers a probe.
+const LATE_IN_A_ROW: u32 = 8;
+/// Minimum wait for a timeout to count: a shorter one proves nothing about the node.
+const FAIR_WAIT: Duration = Duration::from_millis(5);
+/// Timeout for a probe; the first answer closes the breaker.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
+/// Number of unanswered probes after which the connection itself is dropped.
+const PROBES: u32 = 10;
+/// Minimum interval between connections dropped because a replica refused a write: the host name
+/// may resolve to that replica again.
+const LEAVE_AT_MOST_EVERY: Duration = Duration::from_secs(1);
+/// Maximum wait of a call for a connection that was just lost, within its deadline; later calls
+/// fail immediately.
+const RECONNECT_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// A server.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) address: ServerAddress,
+    /// Requests to the task that sends them.
+    calls: mpsc::UnboundedSender<PendingCall>,
+    link: ArcSwapOption<NodeLink>,
+    /// Notifies of a new link, or of the loss of one.
+    changed: Notify,
+    late: AtomicU32,
+    open: AtomicBool,
+    /// Set if the server is known to refuse keys of slots that it does not serve, declared or not.
+    refuses_foreign_keys: AtomicBool,
+    /// Set once a connection was attempted, successfully or not.
+    tried: AtomicBool,
+    /// Set if the server must be a master, and the last attempt to connect found a replica.
+    is_replica: AtomicBool,
+    /// Set if the address is that of a proxy that shards keys across several servers.
+    is_sharded: AtomicBool,
+    /// Error of the last attempt to connect, and whether it is a lack of permissions.
+    connect_error: ArcSwapOption<(bool, String)>,
+    /// Wakes the task that maintains the connection.
+    look: Notify,
+    /// Latencies of replies.
+    latency: Arc<Latency>,
+    /// Time when the last link was lost.
+    lost_at: parking_lot::Mutex<Instant>,
+    /// Time when a link was last dropped because a replica refused a write.
+    left_at: parking_lot::Mutex<Option<Instant>>,
+}
+
+impl Node {
+    /// Creates a node and connects to it until its last handle is dropped.
+    pub(super) fn start(
+        address: ServerAddress,
+        access: Arc<Access>,
+        role: RequiredRole,
+        metrics: Arc<Metrics>,
+    ) -> Arc<Self> {
+        let (calls, waiting) = mpsc::unbounded_channel();
+        let node = Arc::new(Self {
+            address: address.clone(),
+            calls,
+            link: ArcSwapOption::empty(),
+            changed: Notify::new(),
+            late: AtomicU32::new(0),
+            open: AtomicBool::new(false),
+            refuses_foreign_keys: AtomicBool::new(false),
+            tried: AtomicBool::new(false),
+            is_replica: AtomicBool::new(false),
+            is_sharded: AtomicBool::new(false),
+            connect_error: ArcSwapOption::empty(),
+            look: Notify::new(),
+            latency: metrics.node_latency(&address.to_string()),
+            lost_at: parking_lot::Mutex::new(Instant::now()),
+            left_at: parking_lot::Mutex::default(),
+        });
+        tokio::spawn(keep(Arc::downgrade(&node), Connector { address, access, role, metrics }));
+        tokio::spawn(run_batcher(Arc::downgrade(&node), waiting));
+        node
+    }
+
+    /// Returns `true` if calls fail immediately.
+    pub(super) fn is_down(&self) -> bool {
+        self.open.load(Ordering::Relaxed) || (self.link.load().is_none() && !self.was_just_lost())
+    }
+
+    /// Returns `true` if there is a connection.
+    pub(super) fn is_connected(&self) -> bool {
+        self.link.load().is_some()
+    }
+
+    /// Returns `true` once a connection was attempted, successfully or not.
+    pub(super) fn is_tried(&self) -> bool {
+        self.tried.load(Ordering::Relaxed)
+    }
+
+    /// Returns `true` if the server must be a master, but is a replica.
+    pub(super) fn is_replica(&self) -> bool {
+        self.is_replica.load(Ordering::Relaxed)
+    }
+
+    /// Returns `true` if the address is that of a proxy that shards keys across several servers.
+    pub(super) fn is_sharded(&self) -> bool {
+        self.is_sharded.load(Ordering::Relaxed)
+    }
+
+    /// Returns the error about permissions that the user lacks, with the command that grants them.
+    pub(super) fn missing_rights(&self) -> Option<String> {
+        self.connect_error
+            .load()
+            .as_deref()
+            .and_then(|(is_forbidden, error)| is_forbidden.then(|| error.clone()))
+    }
+
+    /// Returns the error of the last attempt to connect, or `None` if it succeeded or there was
+    /// none.
+    pub(super) fn connect_error(&self) -> Option<String> {
+        self.connect_error.load().as_deref().map(|(_, error)| error.clone())
+    }
+
+    /// Returns `true` if the server is known to refuse keys of slots that it does not serve,
+    /// declared or not.
+    pub(super) fn refuses_foreign_keys(&self) -> bool {
+        self.refuses_foreign_keys.load(Ordering::Relaxed)
+    }
+
+    /// Records that the server refuses foreign keys.
+    pub(super) fn set_refuses_foreign_keys(&self) {
+        self.refuses_foreign_keys.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the state of the node.
+    pub(super) fn health(&self) -> NodeHealth {
+        NodeHealth {
+            address: self.address.to_string(),
+            is_connected: self.is_connected(),
+            is_breaker_open: self.open.load(Ordering::Relaxed),
+        }
+    }
+
+    fn was_just_lost(&self) -> bool {
+        self.lost_at.lock().elapsed() < RECONNECT_TIMEOUT
+    }
+
+    /// Sends a request, batched with all others that are made at this time.
+    pub(super) fn ask(
+        &self,
+        request: &Arc<ScriptRequest>,
+        how: How,
+        deadline: Instant,
+    ) -> impl Future<Output = Reply> + Send {
+        async move {
+            loop {
+                let link = self.link(deadline).await?;
+                let (call, replied) = PendingCall::new(Arc::clone(request), how, deadline);
+                self.calls.send(call).map_err(|_| CallFailure::Unavailable)?;
+                match replied.await.unwrap_or(Err(CallFailure::Unavailable)) {
+                    Err(CallFailure::NotSent) => {}
+                    Err(CallFailure::ReadOnly) => {
+                        self.leave_replica(&link);
+                        return Err(CallFailure::Again);
+                    }
+                    reply => return reply,
+                }
+            }
+        }
+    }
+
+    /// Sends one command that does not belong to a request.
+    pub(super) async fn call(
+        &self,
+        command: &Cmd,
+        deadline: Instant,
+    ) -> Result<Value, CallFailure> {
+        let link = self.link(deadline).await?;
+        let begun = Instant::now();
+        let mut handle = link.handle();
+        let Ok(answer) = timeout_at(deadline, handle.req_packed_command(command)).await else {
+            self.record_timeout(begun);
+            return Err(CallFailure::Late);
+        };
+        self.record_latency(begun);
+        let answer =
+            self.on_reply(answer, &link)?.extract_error().map_err(|error| CallFailure::of(&error));
+        if matches!(answer, Err(CallFailure::ReadOnly)) {
+            self.leave_replica(&link);
+        }
+        answer
+    }
+
+    /// Returns the link if there is one or soon may be, and the node is not known to be down.
+    fn link(
+        &self,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<Arc<NodeLink>, CallFailure>> + Send {
+        async move {
+            if self.open.load(Ordering::Relaxed) || deadline <= Instant::now() {
+                return Err(CallFailure::Unavailable);
+            }
+            match self.link.load_full() {
+                Some(link) => Ok(link),
+                // Boxed: otherwise every call that waits for a reply would carry the timer.
+                None => Box::pin(self.next_link(deadline)).await,
+            }
+        }
+    }
+
+    /// Waits for the link that replaces a lost one.
+    async fn next_link(&self, deadline: Instant) -> Result<Arc<NodeLink>, CallFailure> {
+        loop {
+            let changed = self.changed.notified();
+            if let Some(link) = self.link.load_full() {
+                return Ok(link);
+            }
+            let lost_at = *self.lost_at.lock();
+            let timeout_after =
+                lost_at.checked_add(RECONNECT_TIMEOUT).unwrap_or(lost_at).min(deadline);
+            if timeout_at(timeout_after, changed).await.is_err() {
+                return Err(CallFailure::Unavailable);
+            }
+        }
+    }
+
+    /// Returns the current link.
+    fn linked(&self) -> Option<Arc<NodeLink>> {
+        self.link.load_full()
+    }
+
+    /// Returns `true` if this is the current link.
+    fn is_linked_by(&self, link: &Arc<NodeLink>) -> bool {
+        self.link.load().as_ref().is_some_and(|linked| Arc::ptr_eq(linked, link))
+    }
+
+    /// Records a timeout of a request that has waited since `begun`.
+    pub(super) fn record_timeout(&self, begun: Instant) {
+        if begun.elapsed() >= FAIR_WAIT
+            && self.late.fetch_add(1, Ordering::Relaxed).saturating_add(1) == LATE_IN_A_ROW
+        {
+            self.open.store(true, Ordering::Relaxed);
+            self.look.notify_one();
+        }
+    }
+
+    /// Records the latency of a request that was sent at `begun`.
+    pub(super) fn record_latency(&self, begun: Instant) {
+        self.latency.record(begun.elapsed());
+    }
+
+    /// Records a reply on a link, and drops the link if it was lost.
+    fn on_reply<T>(
+        &self,
+        answer: Result<T, RedisError>,
+        link: &Arc<NodeLink>,
+    ) -> Result<T, CallFailure> {
+        self.late.store(0, Ordering::Relaxed);
+        let answer = answer.map_err(|error| CallFailure::of(&error));
+        if matches!(answer, Err(CallFailure::Lost)) {
+            self.lose(link);
+        }
+        answer
+    }
+
+    /// Installs a new link.
+    fn begin(&self, link: NodeLink) {
+        self.is_sharded.store(link.is_sharded(), Ordering::Relaxed);
+        self.link.store(Some(Arc::new(link)));
+        self.tried.store(true, Ordering::Relaxed);
+        self.is_replica.store(false, Ordering::Relaxed);
+        self.connect_error.store(None);
+        // The address may lead to another server now.
+        self.refuses_foreign_keys.store(false, Ordering::Relaxed);
+        self.close_breaker();
+        self.changed.notify_waiters();
+    }
+
+    /// Records the error of a failed attempt to connect.
+    fn record_refusal(&self, error: &ConnectError) {
+        self.tried.store(true, Ordering::Relaxed);
+        self.is_replica.store(matches!(error, ConnectError::Replica), Ordering::Relaxed);
+        let is_forbidden = matches!(error, ConnectError::Forbidden { .. });
+        self.connect_error.store(Some(Arc::new((is_forbidden, error.to_string()))));
+    }
+
+    fn close_breaker(&self) {
+        self.late.store(0, Ordering::Relaxed);
+        self.open.store(false, Ordering::Relaxed);
+    }
+
+    /// Probes a silent node, and closes the breaker on the first answer. Returns `true` if there
+    /// was one.
+    async fn probe_until_response(
+        &self,
+        link: &NodeLink,
+        address: &str,
+        environment: &Environment,
+    ) -> bool {
+        warn!(address, "Redis timed out; on_store_error applies until it responds");
+        let mut wait = FIRST_WAIT;
+        for _ in 0..PROBES {
+            match link.answers(PROBE_TIMEOUT).await {
+                Some(true) => {
+                    self.close_breaker();
+                    info!(address, "Redis responds again");
+                    return true;
+                }
+                Some(false) => {}
+                // Nothing answers on a connection that is lost.
+                None => return false,
+            }
+            tokio::time::sleep(jittered(wait, environment)).await;
+            wait = wait.saturating_mul(2).min(LAST_WAIT);
+        }
+        false
+    }
+
+    /// Drops the link to a master that has become a replica, so that the address is resolved again.
+    fn leave_replica(&self, link: &Arc<NodeLink>) {
+        if !link.must_be_master() || !self.is_linked_by(link) {
+            return;
+        }
+        let mut left_at = self.left_at.lock();
+        if left_at.is_none_or(|left_at| left_at.elapsed() >= LEAVE_AT_MOST_EVERY) {
+            *left_at = Some(Instant::now());
+            self.lose(link);
+        }
+    }
+
+    /// Drops a link. The connection task opens another one, which a call that failed on the old
+    /// link must not drop.
+    fn lose(&self, link: &Arc<NodeLink>) {
+        let had = self.link.compare_and_swap(link, None);
+        if !had.as_ref().is_some_and(|had| Arc::ptr_eq(had, link)) {
+            return;
+        }
+        *self.lost_at.lock() = Instant::now();
+        self.changed.notify_waiters();
+        self.look.notify_one();
+    }
+}

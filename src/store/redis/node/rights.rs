@@ -1,0 +1,233 @@
+//! Checks on connect: whether the user has the permissions that decisions need, whether the server
+//! is a master, and whether all keys are at one server.
+//!
+//! Every command that decisions need is sent in a form that changes nothing. Servers check
+//! permissions before arguments, slots and roles, so any other error proves that the user is
+//! permitted.
+//!
+//! Behind a proxy that shards keys across servers (Envoy's `redis_proxy`, Codis), a script goes to
+//! the server of its first key and keeps the counters of the other keys there, where no other call
+//! looks for them. Servers are told apart by the address of a table in the Lua interpreter: it
+//! differs between processes, and is the same for all keys of one process.
+
+use redis::aio::{ConnectionLike as _, MultiplexedConnection};
+use redis::{Cmd, Pipeline, RedisError, Value};
+
+use super::failure::CallFailure;
+
+/// The key used for the checks, after the prefix of all keys. It is never written.
+const PROBE: &[u8] = b"tollgate:probe";
+/// A digest that matches no script.
+const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
+/// Text in the error of Redis (since 6.0) and Valkey for a forbidden command, but not for a
+/// forbidden key.
+const OF_COMMANDS: &str = "permissions to run the";
+/// Script that returns an identifier of the server.
+const IDENTITY: &str = "return tostring(redis)";
+/// Number of keys used to detect sharding: of two servers, both are hit in all but one of eight
+/// million cases.
+const IDENTITIES: usize = 24;
+/// Commands that decisions need, in the order of [`Proof::new`].
+const COMMANDS: [&str; 6] = ["evalsha", "eval", "time", "get", "set", "del"];
+
+/// Commands needed for features other than decisions, in forms that change nothing.
+pub(in crate::store::redis) const EXTRAS: [Extra; 12] = [
+    Extra::new("hset", &["HSET", "KEY", "a", "b", "c"], DENIALS),
+    Extra::new("hgetall", &["HGETALL", "KEY"], DENIALS),
+    Extra::new("pexpire", &["PEXPIRE", "KEY", "1"], DENIALS),
+    Extra::new("hget", &["HGET", "KEY", "a"], HOLDS),
+    Extra::new("hlen", &["HLEN", "KEY"], HOLDS),
+    Extra::new("hdel", &["HDEL", "KEY", "a"], HOLDS),
+    Extra::new("hrandfield", &["HRANDFIELD", "KEY", "1"], HOLDS),
+    Extra::new("zadd", &["ZADD", "KEY", "NX", "XX", "1", "a"], REPLICAS),
+    Extra::new("zcard", &["ZCARD", "KEY"], REPLICAS),
+    Extra::new("zremrangebyscore", &["ZREMRANGEBYSCORE", "KEY", "1", "0"], REPLICAS),
+    Extra::new("exists", &["EXISTS", "KEY"], "one call for many slots of a Cluster node"),
+    Extra::new("info", &["INFO", "server"], "startup warnings, /api/v1/store, clocks of replicas"),
+];
+const HOLDS: &str = "limits with holds";
+const DENIALS: &str = "denials of all replicas";
+const REPLICAS: &str = "number of replicas for on_store_error: local";
+
+/// A command that a feature other than decisions needs.
+#[derive(Debug)]
+pub(in crate::store::redis) struct Extra {
+    /// The name in an ACL.
+    pub(in crate::store::redis) name: &'static str,
+    /// The command; `KEY` is a key that is never written.
+    words: &'static [&'static str],
+    /// The feature that fails without it.
+    pub(in crate::store::redis) purpose: &'static str,
+}
+
+impl Extra {
+    const fn new(
+        name: &'static str,
+        words: &'static [&'static str],
+        purpose: &'static str,
+    ) -> Self {
+        Self { name, words, purpose }
+    }
+
+    /// Returns the words of the command, with `key` as the key.
+    pub(in crate::store::redis) fn command<'a>(&'a self, key: &'a str) -> Vec<&'a str> {
+        self.words.iter().map(|word| if *word == "KEY" { key } else { *word }).collect()
+    }
+}
+
+/// Commands that verify a user's permissions.
+#[derive(Clone, Debug)]
+pub(in crate::store::redis) struct Proof {
+    commands: Pipeline,
+    length: usize,
+    /// The commands of [`EXTRAS`], sent only if others are forbidden, for a complete error.
+    extras: Pipeline,
+    /// Deletes a key that is never written. A replica refuses it.
+    write: Cmd,
+}
+
+/// Result of the checks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Proved {
+    /// `true` if the server refuses writes because it is a replica.
+    pub(in crate::store::redis) is_replica: bool,
+    /// `true` if keys are sharded across several servers.
+    pub(in crate::store::redis) is_sharded: bool,
+    /// Commands that the user may not run.
+    pub(in crate::store::redis) forbidden: Vec<&'static str>,
+}
+
+impl Proof {
+    /// Creates the checks for keys that begin with `prefix`; with `of_one_server`, also that all
+    /// keys are at one server.
+    pub(in crate::store::redis) fn new(prefix: &[u8], of_one_server: bool) -> Self {
+        let key = [prefix, PROBE].concat();
+        let mut pipeline = Pipeline::with_capacity(COMMANDS.len());
+        pipeline.cmd("EVALSHA").arg(NO_SCRIPT).arg(0);
+        pipeline.cmd("EVAL").arg("return 1").arg(0);
+        pipeline.cmd("TIME");
+        pipeline.cmd("GET").arg(&key);
+        // An option that does not exist: a syntax error.
+        pipeline.cmd("SET").arg(&key).arg("").arg("NOTHING");
+        let mut write = redis::cmd("DEL");
+        write.arg(&key);
+        pipeline.add_command(write.clone());
+        for number in 0..if of_one_server { IDENTITIES } else { 0 } {
+            let key = [&key, format!(":{number}").as_bytes()].concat();
+            pipeline.cmd("EVAL").arg(IDENTITY).arg(1).arg(key);
+        }
+        let probe = String::from_utf8_lossy(&key);
+        let mut extras = Pipeline::with_capacity(EXTRAS.len());
+        for extra in &EXTRAS {
+            let mut command = Cmd::new();
+            extra.command(&probe).into_iter().for_each(|word| _ = command.arg(word));
+            extras.add_command(command);
+        }
+        Self { length: pipeline.len(), commands: pipeline, extras, write }
+    }
+
+    /// Returns the commands of [`EXTRAS`] that the user may not run.
+    ///
+    /// # Errors
+    /// Returns an error if the server does not answer.
+    pub(super) async fn forbidden_extras(
+        &self,
+        mut connection: MultiplexedConnection,
+    ) -> Result<Vec<&'static str>, RedisError> {
+        let replies = connection.req_packed_commands(&self.extras, 0, EXTRAS.len()).await?;
+        let is_forbidden = |reply: Value| {
+            let failure = reply.extract_error().err().map(|error| CallFailure::of(&error));
+            matches!(failure, Some(CallFailure::Forbidden(text)) if text.contains(OF_COMMANDS))
+        };
+        let replies = EXTRAS.iter().zip(replies);
+        Ok(replies.filter_map(|(extra, reply)| is_forbidden(reply).then_some(extra.name)).collect())
+    }
+
+    /// Returns `true` if the server is a replica.
+    ///
+    /// # Errors
+    /// Returns an error if the server does not answer.
+    pub(in crate::store::redis) async fn is_replica(
+        &self,
+        mut connection: MultiplexedConnection,
+    ) -> Result<bool, RedisError> {
+        let reply = connection.req_packed_command(&self.write).await?.extract_error();
+        Ok(reply.is_err_and(|error| CallFailure::of(&error) == CallFailure::ReadOnly))
+    }
+
+    /// Runs all checks against a server.
+    ///
+    /// # Errors
+    /// Returns an error if the server does not answer.
+    pub(super) async fn ask(
+        &self,
+        mut connection: MultiplexedConnection,
+    ) -> Result<Proved, RedisError> {
+        let replies = connection.req_packed_commands(&self.commands, 0, self.length).await?;
+        let mut replies = replies.into_iter();
+        let failures: Vec<Option<CallFailure>> = replies
+            .by_ref()
+            .take(COMMANDS.len())
+            .map(|reply| reply.extract_error().err().map(|error| CallFailure::of(&error)))
+            .collect();
+        // All identifiers are equal if there is one server.
+        let servers: Vec<_> =
+            replies.filter(|reply| matches!(reply, Value::BulkString(_))).collect();
+        let is_sharded = servers.windows(2).any(|pair| pair.first() != pair.last());
+        let mut proved = Proved { is_replica: false, is_sharded, forbidden: Vec::new() };
+        for (command, failure) in COMMANDS.into_iter().zip(failures) {
+            match failure {
+                // A forbidden probe key proves nothing about the keys of counters.
+                Some(CallFailure::Forbidden(text)) if text.contains(OF_COMMANDS) => {
+                    proved.forbidden.push(command)
+                }
+                Some(CallFailure::ReadOnly) => proved.is_replica = true,
+                Some(_) | None => {}
+            }
+        }
+        Ok(proved)
+    }
+}
+
+/// Returns an error message with the command that grants all of these permissions: those that
+/// decisions need, and those that other features need.
+pub(in crate::store::redis) fn advice(
+    user: Option<&str>,
+    forbidden: &[&str],
+    extras: &[&str],
+) -> String {
+    let name = user.unwrap_or("default");
+    let others = match extras {
+        [] => String::new(),
+        extras => format!(", nor, for other features, for {}", extras.join(", ")),
+    };
+    let command = acl_setuser(user, &[forbidden, extras].concat());
+    format!(
+        "user `{name}` has no permission for {}{others}; to grant it, run {command}",
+        forbidden.join(", ")
+    )
+}
+
+/// Returns the Redis command that permits a user to run these commands.
+pub(in crate::store::redis) fn acl_setuser(user: Option<&str>, commands: &[&str]) -> String {
+    let commands: Vec<String> = commands.iter().map(|command| format!("+{command}")).collect();
+    format!("ACL SETUSER {} {}", user.unwrap_or("default"), commands.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_advice_is_a_command_that_can_be_sent() {
+        assert_eq!(
+            advice(Some("app"), &["evalsha", "eval"], &[]),
+            "user `app` has no permission for evalsha, eval; to grant it, run ACL SETUSER app +evalsha +eval"
+        );
+        assert_eq!(
+            advice(None, &["del"], &["hset", "info"]),
+            "user `default` has no permission for del, nor, for other features, for hset, info; \
+             to grant it, run ACL SETUSER default +del +hset +info"
+        );
+    }
+}

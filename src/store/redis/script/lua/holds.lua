@@ -1,0 +1,540 @@
+-- holds: charges that are remembered by an ID, beside the value of a counter. The same steps as
+-- src/algorithm/hold and marks.rs.
+--
+-- Key     a hash beside the counter's key, in the same slot. The field '' is the head: format (1),
+--   the first and the last 24 bytes of the counter's value with a length prefix (1), the instant
+--   since which the marks are complete (7), the latest expiry of a record (7), marks (1), then each
+--   with instant (7) and backlog (7, 4), and padding to 65 bytes, with which Redis keeps the hash as
+--   a table. Another field is the record of an ID: expiry (7), 1 if a hold of it has ended (1),
+--   receipts (1), each with instant (7) and hits (4).
+--   If the value is not the one of the head, the counter was written under a limit without holds,
+--   by this release or an earlier one: marks and records do not count.
+-- A check of a limit with holds has, after the parameters of its algorithm: number of the hash in
+--   the keys (2), TTL us (7), 1 if a settle releases (1), operation (1: 0 none, 1 reserve, 2 commit,
+--   3 settle, 4 cancel, 5 extend, 6 look), cost (4), ID with a length prefix (1), and of a reserve
+--   to take back: expiry of its record (7) and the one before (7), 0 if there is none.
+-- Its reply ends with: effect (1: 0 none, 1 reserved, 2 reserved by an ID with open holds, 3 charged
+--   without a record, 4 committed, 5 a cost without a hold, 6 settled, 7 extended, 8 open), two
+--   amounts of hits (4, 4), expiry of the record (7) and the one before (7).
+do
+  local FORMAT, TABLE_BYTES = 1, 65
+  local MAX_MARKS, MAX_RECEIPTS, MAX_RECORDS = 32, 4, 100000
+  -- One of this many inserts samples some records, and removes those that have expired.
+  local SAMPLES_EVERY, SAMPLED, SAMPLED_WHEN_FULL = 4, 32, 128
+  local NONE, RESERVE, COMMIT, SETTLE, CANCEL, EXTEND, LOOK = 0, 1, 2, 3, 4, 5, 6
+  local NOTHING, RESERVED, REPEATED, UNRECORDED, COMMITTED = 0, 1, 2, 3, 4
+  local UNKNOWN, SETTLED, EXTENDED_TTL, OPEN = 5, 6, 7, 8
+
+  local function fingerprint(value)
+    return string.sub(value, 1, 24) .. string.sub(value, -24)
+  end
+
+  local function read_head(own, head, value)
+    local format, of_value, count, at
+    format = string.byte(head, 1)
+    of_value, own.since, own.latest, count, at = unpack_from('>Bc0I7I7B', head, 2)
+    if format ~= FORMAT then
+      error('holds of another format')
+    elseif of_value ~= fingerprint(value) then
+      own.since, own.latest, own.is_stale = nil, 0, true
+      return
+    end
+    for i = 1, count do
+      local mark = {}
+      mark.at, mark.whole, mark.part, at = unpack_from('>I7I7I4', head, at)
+      own.marks[i] = mark
+    end
+  end
+
+  -- Reads the head of the holds of a counter. Returns nothing if it is unreadable.
+  local function load(check, value)
+    local own = { key = check.hold.key, marks = {}, records = {}, dirty = {}, latest = 0 }
+    local head = redis.pcall('HGET', own.key, '')
+    if type(head) == 'table' then
+      return nil
+    end
+    if head and not pcall(read_head, own, head, value or '') then
+      return nil
+    end
+    return own
+  end
+
+  local function read_record(packed)
+    local record, ended, count, at = { receipts = {} }
+    record.until_us, ended, count, at = unpack_from('>I7BB', packed)
+    record.has_ended = ended == 1
+    for i = 1, count do
+      local receipt = {}
+      receipt.at, receipt.hits, at = unpack_from('>I7I4', packed, at)
+      record.receipts[i] = receipt
+    end
+    return record
+  end
+
+  local function write_record(record)
+    local parts = { pack('>I7BB', record.until_us, record.has_ended and 1 or 0, #record.receipts) }
+    for i, receipt in ipairs(record.receipts) do
+      parts[i + 1] = pack('>I7I4', receipt.at, receipt.hits)
+    end
+    return table.concat(parts)
+  end
+
+  -- Returns a record that has not expired. Records are replaced, never changed.
+  local function get(own, id, at)
+    local record = own.records[id]
+    if record == nil then
+      local packed = not own.is_stale and redis.pcall('HGET', own.key, id)
+      record = type(packed) == 'string' and read_record(packed)
+      own.records[id] = record
+    end
+    return record and record.until_us > at and record or nil
+  end
+
+  local function put(own, id, record, at)
+    own.since = own.since or at
+    own.records[id], own.dirty[id] = record, true
+    own.latest = math.max(own.latest, record and record.until_us or 0)
+  end
+
+  local function with(record, changes)
+    local new = { until_us = record.until_us, has_ended = record.has_ended, receipts = record.receipts }
+    for name, value in pairs(changes) do
+      new[name] = value
+    end
+    return new
+  end
+
+  -- Returns the receipts without number i.
+  local function without(receipts, i)
+    local rest = { unpack(receipts) }
+    table.remove(rest, i)
+    return rest
+  end
+
+  -- Removes expired records among some of the hash.
+  local function sample(own, count, at)
+    if own.expired then
+      return
+    end
+    own.expired = {}
+    local fields = redis.pcall('HRANDFIELD', own.key, tostring(count), 'WITHVALUES')
+    for i = 1, fields.err and 0 or #fields, 2 do
+      local id, packed = fields[i], fields[i + 1]
+      local is_read, record = pcall(read_record, packed)
+      if id ~= '' and is_read and record.until_us <= at then
+        own.expired[id] = true
+      end
+    end
+  end
+
+  -- Returns true if there is no room for one more record.
+  local function is_full(own, at)
+    local count = not own.is_stale and redis.pcall('HLEN', own.key)
+    if type(count) ~= 'number' or count <= MAX_RECORDS then
+      if type(count) == 'number' and count > SAMPLED and at % SAMPLES_EVERY == 0 then
+        sample(own, SAMPLED, at)
+      end
+      return false
+    end
+    sample(own, SAMPLED_WHEN_FULL, at)
+    return next(own.expired) == nil
+  end
+
+  local function lower(one, one_part, other, other_part)
+    return one < other or (one == other and one_part < other_part)
+  end
+
+  -- Adds the backlog at an instant, and drops the marks that are not below it.
+  local function add_mark(own, at, whole, part)
+    own.since = own.since or at
+    local marks = own.marks
+    while #marks > 0 and not lower(marks[#marks].whole, marks[#marks].part, whole, part) do
+      marks[#marks] = nil
+    end
+    marks[#marks + 1] = { at = at, whole = whole, part = part }
+    if #marks > MAX_MARKS then
+      local nearest, gap = 1, math.huge
+      for i = 1, #marks - 1 do
+        if marks[i + 1].at - marks[i].at < gap then
+          nearest, gap = i, marks[i + 1].at - marks[i].at
+        end
+      end
+      local kept = marks[nearest]
+      marks[nearest + 1] = { at = marks[nearest + 1].at, whole = kept.whole, part = kept.part }
+      table.remove(marks, nearest)
+    end
+  end
+
+  -- Returns the least backlog since `after`, where it is `whole` and `part` now.
+  local function low(own, after, whole, part)
+    for _, mark in ipairs(own.marks) do
+      if mark.at > after then
+        if lower(mark.whole, mark.part, whole, part) then
+          return mark.whole, mark.part
+        end
+        break
+      end
+    end
+    return whole, part
+  end
+
+  -- Drains the backlog to `at`, and converts it and the marks to the limit's rate.
+  local function settle_rate(check, state, at)
+    local old, marks = state.limit, state.holds.marks
+    check.algorithm.settle(check.limit, state, at)
+    if state.limit ~= old then
+      local kept = {}
+      for _, mark in ipairs(marks) do
+        local whole, part = check.algorithm.rescaled(check.limit, mark.whole, mark.part, old)
+        if whole then
+          kept[#kept + 1] = { at = mark.at, whole = whole, part = part }
+        end
+      end
+      state.holds.marks = kept
+    end
+  end
+
+  -- Undoes the part of a charge that is still in the backlog, by the marks since.
+  local function take_back_rate(check, state, hits, charged_at, at)
+    local own = state.holds
+    if not own.since or own.since > charged_at or hits == 0 then
+      return false
+    end
+    local algorithm = check.algorithm
+    local whole, part = algorithm.backlog(state, at)
+    local least, least_part = low(own, charged_at, whole, part)
+    if least + least_part == 0 then
+      return false
+    end
+    settle_rate(check, state, at)
+    own = state.holds
+    local interval = algorithm.interval_with(check.limit, state.limit)
+    local by, by_part = algorithm.times(interval, hits)
+    least, least_part = low(own, charged_at, state.whole, state.part)
+    if lower(least, least_part, by, by_part) then
+      by, by_part = least, least_part
+    end
+    state.whole, state.part = algorithm.minus(interval, state.whole, state.part, by, by_part)
+    local kept, last = {}, nil
+    for i = #own.marks, 1, -1 do
+      local mark = own.marks[i]
+      local mark_whole, mark_part = mark.whole, mark.part
+      if mark.at > charged_at then
+        mark_whole, mark_part = algorithm.minus(interval, mark_whole, mark_part, by, by_part)
+      end
+      if not last or lower(mark_whole, mark_part, last.whole, last.part) then
+        last = { at = mark.at, whole = mark_whole, part = mark_part }
+        table.insert(kept, 1, last)
+      end
+    end
+    own.marks = kept
+    add_mark(own, at, state.whole, state.part)
+    return true
+  end
+
+  -- Writes hits to the limit itself.
+  local function charge(check, state, hits, at)
+    local algorithm = check.algorithm
+    if algorithm.take then
+      algorithm.take(state, check.hold.id, hits, at + check.hold.ttl, at)
+    else
+      if algorithm.settle then
+        settle_rate(check, state, at)
+        add_mark(state.holds, at, state.whole, state.part)
+      end
+      algorithm.charge(check.limit, state, hits, at)
+    end
+  end
+
+  -- Writes hits that go past the limit, or may.
+  local function charge_past(check, state, hits, at)
+    if check.algorithm.charge_past then
+      check.algorithm.charge_past(check.limit, state, hits, at)
+    else
+      charge(check, state, hits, at)
+    end
+  end
+
+  local function take_back(check, state, hits, charged_at, at)
+    local reset_at = state.extended and state.extended[RESET_AT] or 0
+    if hits == 0 or charged_at <= reset_at then
+      return false
+    elseif check.algorithm.settle then
+      return take_back_rate(check, state, hits, charged_at, at)
+    end
+    return check.algorithm.take_back(check.limit, state, hits, charged_at, at)
+  end
+
+  local function refund(check, state, hits, at)
+    local took = check.algorithm.refund(check.limit, state, hits, at)
+    if took and check.algorithm.settle then
+      -- Its state was converted to the limit's rate already.
+      add_mark(state.holds, at, state.whole, state.part)
+    end
+    return took
+  end
+
+  -- Sets the latest instant of a counter, whose record or slots have changed.
+  local function touch(check, state, at)
+    if check.algorithm.touch then
+      check.algorithm.touch(check.limit, state, at)
+    else
+      state.last = at
+    end
+  end
+
+  local function put_and_touch(check, state, record, at)
+    put(state.holds, check.hold.id, record, at)
+    touch(check, state, at)
+  end
+
+  -- Remembers a charge of this instant.
+  local function remember(check, state, at)
+    local own, hold = state.holds, check.hold
+    local record = get(own, hold.id, at)
+    local is_open = record and #record.receipts > 0
+    if record and #record.receipts >= MAX_RECEIPTS or not record and is_full(own, at) then
+      hold.effect = UNRECORDED
+      return
+    end
+    hold.before = record and record.until_us or 0
+    hold.until_us = at + hold.ttl
+    local receipts = { unpack(record and record.receipts or {}) }
+    receipts[#receipts + 1] = { at = at, hits = check.hits }
+    local has_ended = record ~= nil and record.has_ended
+    put(own, hold.id, { until_us = hold.until_us, has_ended = has_ended, receipts = receipts }, at)
+    hold.effect = is_open and REPEATED or RESERVED
+  end
+
+  -- Puts a charge of `held` hits to `cost`.
+  local function correct(check, state, receipt, cost, at)
+    if cost < receipt.hits then
+      take_back(check, state, receipt.hits - cost, receipt.at, at)
+    elseif cost > receipt.hits then
+      charge_past(check, state, cost - receipt.hits, at)
+    end
+  end
+
+  local function commit_unknown(check, state, at)
+    local hold = check.hold
+    if hold.cost > 0 then
+      charge_past(check, state, hold.cost, at)
+    end
+    hold.effect, hold.cost_charged = UNKNOWN, hold.cost
+    if not is_full(state.holds, at) then
+      local record = { until_us = at + hold.ttl, has_ended = true, receipts = {} }
+      put_and_touch(check, state, record, at)
+    end
+    return true
+  end
+
+  -- Performs an operation on a record with open holds.
+  local function change(check, state, record, at)
+    local hold, oldest = check.hold, record.receipts[1]
+    if hold.operation == LOOK then
+      hold.effect, hold.held = OPEN, 0
+      for _, receipt in ipairs(record.receipts) do
+        hold.held = hold.held + receipt.hits
+      end
+      return false
+    elseif hold.operation == EXTEND then
+      hold.effect, record = EXTENDED_TTL, with(record, { until_us = at + hold.ttl })
+    elseif hold.operation == COMMIT then
+      correct(check, state, oldest, hold.cost, at)
+      hold.effect, hold.held, hold.cost_charged = COMMITTED, oldest.hits, hold.cost
+      local receipts = without(record.receipts, 1)
+      record = with(record, { receipts = receipts, has_ended = true, until_us = at + hold.ttl })
+    else
+      if hold.operation == CANCEL or hold.releases then
+        correct(check, state, oldest, 0, at)
+      end
+      hold.effect = SETTLED
+      record = with(record, { receipts = without(record.receipts, 1), has_ended = true })
+    end
+    put_and_touch(check, state, record, at)
+    return true
+  end
+
+  local function change_slots(check, state, at)
+    local hold, algorithm = check.hold, check.algorithm
+    if hold.operation == LOOK then
+      hold.held = algorithm.open(state, hold.id, at)
+      hold.effect = hold.held > 0 and OPEN or NOTHING
+      return false
+    elseif hold.operation == EXTEND then
+      local any = algorithm.extend(state, hold.id, at + hold.ttl, at)
+      hold.effect = any and EXTENDED_TTL or NOTHING
+      return any
+    end
+    local ended = algorithm.finish(state, hold.id, at)
+    hold.effect = ended and SETTLED or NOTHING
+    return ended
+  end
+
+  holds = { load = load }
+
+  function holds.parse(check, text, at, key_of)
+    local hold, key, releases = {}
+    key, hold.ttl, releases, hold.operation, hold.cost, hold.id, at =
+      unpack_from('>I2I7BBI4Bc0', text, at)
+    hold.key, hold.releases = key_of(key), releases == 1
+    if check.wanted == 3 then
+      hold.until_us, hold.before, at = unpack_from('>I7I7', text, at)
+    end
+    check.hold = hold
+    return at
+  end
+
+  -- Returns true for an operation on existing holds.
+  function holds.is_on_existing(check)
+    return check.hold ~= nil and check.hold.operation > RESERVE
+  end
+
+  -- Charges hits that are not from a grant, and remembers them if they are reserved.
+  function holds.charge(check, state, at)
+    charge(check, state, check.hits, at)
+    if check.hold.operation == RESERVE then
+      local algorithm = check.algorithm
+      if algorithm.take then
+        local open = algorithm.open(state, check.hold.id, at)
+        check.hold.effect = open > check.hits and REPEATED or RESERVED
+      else
+        remember(check, state, at)
+      end
+    end
+  end
+
+  -- Performs an operation on existing holds, unless the request has ended one of this ID already.
+  -- Returns true if anything changed.
+  function holds.change(check, state, at, ended)
+    local hold = check.hold
+    local name = check.key .. hold.id
+    if ended[name] then
+      return false
+    end
+    local changed
+    if check.algorithm.take then
+      changed = change_slots(check, state, at)
+    elseif check.limit.windows[1].limit > 0 then
+      local record = get(state.holds, hold.id, at)
+      if record and #record.receipts > 0 then
+        changed = change(check, state, record, at)
+      elseif not record and hold.operation == COMMIT then
+        changed = commit_unknown(check, state, at)
+      end
+    end
+    ended[name] = hold.effect == COMMITTED or hold.effect == SETTLED or nil
+    return changed or false
+  end
+
+  -- Undoes a charge as far as its hold is still open; one without a record as any charge.
+  function holds.take_back(check, state, at)
+    local hold = check.hold
+    if check.algorithm.take then
+      return check.algorithm.take_back(check.limit, state, check.hits, check.charged_at, at, hold.id)
+    elseif hold.until_us == 0 then
+      return take_back(check, state, check.hits, check.charged_at, at)
+    end
+    local record = get(state.holds, hold.id, at)
+    for i = record and #record.receipts or 0, 1, -1 do
+      local receipt = record.receipts[i]
+      if receipt.at == check.charged_at and receipt.hits == check.hits then
+        correct(check, state, receipt, 0, at)
+        local receipts = without(record.receipts, i)
+        if #receipts == 0 and not record.has_ended then
+          put_and_touch(check, state, false, at)
+        else
+          local expiry = record.until_us
+          if expiry == hold.until_us and hold.before > 0 then
+            expiry = hold.before
+          end
+          put_and_touch(check, state, with(record, { receipts = receipts, until_us = expiry }), at)
+        end
+        return true
+      end
+    end
+    return false
+  end
+
+  function holds.refund(check, state, hits, at)
+    return refund(check, state, hits, at)
+  end
+
+  function holds.copy(own)
+    local new = { key = own.key, since = own.since, latest = own.latest, is_stale = own.is_stale }
+    new.marks, new.records, new.dirty = { unpack(own.marks) }, {}, {}
+    for id, record in pairs(own.records) do
+      new.records[id] = record
+    end
+    return new
+  end
+
+  -- Writes the holds of a counter whose value is written next. Returns the error, if any.
+  function holds.save(own, value, ms)
+    if own.is_stale then
+      redis.pcall('DEL', own.key)
+    end
+    if not own.since then
+      return nil
+    end
+    local of_value = fingerprint(value)
+    local parts = { pack('>BBc0I7I7B', FORMAT, #of_value, of_value, own.since, own.latest, #own.marks) }
+    for i, mark in ipairs(own.marks) do
+      parts[i + 1] = pack('>I7I7I4', mark.at, mark.whole, mark.part)
+    end
+    local head = table.concat(parts)
+    head = head .. string.rep('\0', TABLE_BYTES - #head)
+    local command = { 'HSET', own.key, '', head }
+    for id in pairs(own.dirty) do
+      local record = own.records[id]
+      if record then
+        command[#command + 1], command[#command + 2] = id, write_record(record)
+      end
+    end
+    local answer = redis.pcall(unpack(command))
+    if type(answer) == 'table' and answer.err then
+      return answer.err
+    end
+    answer = redis.pcall('PEXPIRE', own.key, ms)
+    return type(answer) == 'table' and answer.err or nil
+  end
+
+  -- Removes records that are gone, after the counter's value was written.
+  function holds.forget(own)
+    local gone = {}
+    for id in pairs(own.dirty) do
+      if not own.records[id] then
+        gone[#gone + 1] = id
+      end
+    end
+    for id in pairs(own.expired or {}) do
+      if not own.records[id] and not own.dirty[id] then
+        gone[#gone + 1] = id
+      end
+    end
+    if #gone > 0 then
+      redis.pcall('HDEL', own.key, unpack(gone))
+    end
+  end
+
+  -- Forgets the effect of a check on a draft or a copy.
+  function holds.begin(check)
+    local hold = check.hold
+    hold.effect, hold.held, hold.cost_charged = nil, nil, nil
+    if check.wanted ~= 3 then
+      hold.until_us, hold.before = nil, nil
+    end
+  end
+
+  -- Sets the effect of a reserve whose hits are from a grant.
+  function holds.of_grant(check)
+    check.hold.effect = check.hold.operation == RESERVE and UNRECORDED or nil
+  end
+
+  -- Returns the fields of a check's reply.
+  function holds.reply(check)
+    local hold = check.hold
+    return pack('>BI4I4I7I7', hold.effect or NOTHING, hold.held or 0, hold.cost_charged or 0,
+      hold.until_us or 0, hold.before or 0)
+  end
+end

@@ -1,0 +1,153 @@
+//! Metrics of holds: counters of each rule that keeps holds, bounded as those of decisions, and
+//! counters of operations that reached no hold.
+
+use std::collections::HashSet;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::rules::OTHER;
+
+/// Upper bounds of the buckets of `hold_cost_ratio`: finest around exact estimates.
+const RATIO_BOUNDS: [f64; 11] = [0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HoldLabels {
+    domain: String,
+    rule: String,
+}
+
+/// The counters of one rule that keeps holds.
+#[derive(Clone, Debug)]
+pub struct HoldCounters {
+    /// Holds and slots taken.
+    pub reserved: Counter,
+    /// Holds ended by a commit.
+    pub committed: Counter,
+    /// Holds and slots ended without a cost.
+    pub settled: Counter,
+    /// Commits without a hold.
+    pub unknown: Counter,
+    /// Hits charged by commits without a hold.
+    pub unknown_hits: Counter,
+    /// Reserves that were charged and are not remembered.
+    pub unrecorded: Counter,
+    /// Reserves by an ID that had an open hold.
+    pub repeated: Counter,
+    /// Operations with an ID of an invalid length.
+    pub refused: Counter,
+    /// Hits by which costs exceeded their holds.
+    pub overrun_hits: Counter,
+    /// Cost of a committed hold, divided by its hits.
+    pub cost_ratio: Histogram,
+}
+
+/// The metrics of holds.
+#[derive(Debug)]
+pub struct HoldMetrics {
+    /// Operations on holds of rules that keep none.
+    pub unsupported: Counter,
+    /// Operations on existing holds that failed in the store.
+    pub failed: Counter,
+    counters: [(CounterName, Family<HoldLabels, Counter>); 9],
+    cost_ratio: Family<HoldLabels, Histogram>,
+    /// Domains and rules that have series of their own.
+    known: Mutex<HashSet<(String, String)>>,
+    max_rules: usize,
+}
+
+/// Name and help text of a counter.
+type CounterName = (&'static str, &'static str);
+
+/// The counters of rules, in the order of the fields of [`HoldCounters`].
+const COUNTERS: [CounterName; 9] = [
+    ("hold_reserved", "Number of holds and slots taken, by rule"),
+    ("hold_committed", "Number of holds ended by a commit with their cost, by rule"),
+    ("hold_settled", "Number of holds and slots ended without a cost, by rule"),
+    ("hold_unknown", "Number of commits without a hold, whose cost was charged in full, by rule"),
+    ("hold_unknown_hits", "Number of hits charged by commits without a hold, by rule"),
+    ("hold_unrecorded", "Number of reserves that were charged but not recorded, by rule"),
+    ("hold_ids_repeated", "Number of reserves by an ID that had an open hold, by rule"),
+    ("hold_ids_refused", "Number of operations with an ID of an invalid length, by rule"),
+    ("hold_overrun_hits", "Number of hits by which costs exceeded their holds, by rule"),
+];
+
+impl HoldMetrics {
+    /// Creates the metrics, with series of their own for at most `max_rules` rules.
+    pub(super) fn new(max_rules: usize) -> Self {
+        Self {
+            unsupported: Counter::default(),
+            failed: Counter::default(),
+            counters: COUNTERS.map(|name| (name, Family::default())),
+            cost_ratio: Family::new_with_constructor(|| Histogram::new(RATIO_BOUNDS)),
+            known: Mutex::default(),
+            max_rules,
+        }
+    }
+
+    pub(super) fn register(&self, registry: &mut Registry) {
+        for ((name, help), family) in &self.counters {
+            registry.register(*name, *help, family.clone());
+        }
+        let ratio = "Cost of committed holds divided by their reserved hits, by rule";
+        registry.register("hold_cost_ratio", ratio, self.cost_ratio.clone());
+        let unsupported = "Number of operations on holds for descriptors whose rule keeps no holds";
+        registry.register("hold_unsupported", unsupported, self.unsupported.clone());
+        let failed = "Number of commits and settles that failed in the store, so that their holds may stand until their TTL";
+        registry.register("hold_end_failures", failed, self.failed.clone());
+    }
+
+    /// Returns the counters of one rule. A reload keeps them. Rules beyond the bound share one set.
+    pub fn of_rule(&self, domain: &str, rule: &str) -> HoldCounters {
+        let name = (domain.to_owned(), rule.to_owned());
+        let mut known = self.known.lock();
+        let is_own = known.contains(&name) || (known.len() < self.max_rules && known.insert(name));
+        drop(known);
+        let (domain, rule) = if is_own { (domain, rule) } else { (OTHER, OTHER) };
+        let labels = HoldLabels { domain: domain.to_owned(), rule: rule.to_owned() };
+        let counters =
+            self.counters.each_ref().map(|(_, family)| family.get_or_create(&labels).clone());
+        let [
+            reserved,
+            committed,
+            settled,
+            unknown,
+            unknown_hits,
+            unrecorded,
+            repeated,
+            refused,
+            overrun_hits,
+        ] = counters;
+        HoldCounters {
+            reserved,
+            committed,
+            settled,
+            unknown,
+            unknown_hits,
+            unrecorded,
+            repeated,
+            refused,
+            overrun_hits,
+            cost_ratio: self.cost_ratio.get_or_create(&labels).clone(),
+        }
+    }
+
+    /// Removes the series of all rules except these.
+    pub(super) fn keep(&self, rules: &HashSet<(&str, &str)>) {
+        self.known.lock().retain(|(domain, rule)| {
+            let is_kept = rules.contains(&(domain.as_str(), rule.as_str()));
+            if !is_kept {
+                let labels = HoldLabels { domain: domain.clone(), rule: rule.clone() };
+                self.cost_ratio.remove(&labels);
+                for (_, family) in &self.counters {
+                    family.remove(&labels);
+                }
+            }
+            is_kept
+        });
+    }
+}

@@ -1,0 +1,27 @@
+//! YAML files: a tree with positions, and reports of all problems with excerpts.
+//!
+//! Knows YAML 1.1 as Go's parser reads it, and no vocabulary. Reads no files. The only module that
+//! names the YAML parser.
+//!
+//! | file | contents |
+//! |---|---|
+//! | [`tree`] | text to a tree of nodes with positions |
+//! | [`scalar`] | the meaning of an unquoted scalar |
+//! | [`value`] | a node with its tree, for readers without a vocabulary |
+//! | [`plain`] | a file without a vocabulary, as JSON |
+//! | [`report`] | problems with their positions, and their text |
+
+pub mod plain;
+pub mod report;
+pub mod scalar;
+pub mod tree;
+pub mod value;
+
+/// The text of one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Path of the file, as shown in messages.
+    pub name: String,
+    /// Content of the file.
+    pub text: String,
+}

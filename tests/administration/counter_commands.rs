@@ -1,0 +1,154 @@
+//! The subcommands for a counter, in a shell, as each suggests the next.
+
+use std::process::{Output, Stdio};
+
+use serde_json::{Value, json};
+
+use super::{READER, WRITER, guarded};
+use crate::support::policy::{Policies, yearly};
+use crate::support::rls::Client;
+use crate::support::tollgate::{Tollgate, output};
+
+/// A value with characters that are special to shells, to the command line's grammar and to
+/// terminals.
+const ANN_ONEIL: &str = "ann o'neil, \\ \u{7}";
+
+#[tokio::test]
+async fn each_command_suggests_the_next_from_a_denial_to_a_grant() {
+    let folder = Policies::of(&yearly("user", 1));
+    let service = guarded(&folder, &[]);
+    let client = Client::connect(service.grpc).await;
+    folder.write("mine", WRITER);
+    let admin = format!("http://{}", service.admin);
+    let mine = folder.file("mine");
+    let server = ["--admin", admin.as_str(), "--token-file", mine.to_str().unwrap()];
+    for _ in 0..3 {
+        client.hit("user", ANN_ONEIL).await;
+    }
+    let denials = said(&output([&["denials", "--key", "user=ann"], &server[..]].concat()));
+    let next = commands(&denials);
+    let [inspect] = next.as_slice() else { panic!("{denials}") };
+    let inspected = by_shell(inspect);
+    assert_eq!(inspected.status.code(), Some(1), "{}", said(&inspected));
+    let told = said(&inspected);
+    for part in [
+        r"user=ann o'neil\, \\ \u{7} in test",
+        "1 hit in 365d, fixed_window",
+        "no hits remaining; retry at",
+        "3 of 1 hit in 365d; 0 remaining",
+        "2 times from",
+        "used by   callers not recorded",
+        "To admit the next hit:",
+    ] {
+        assert!(told.contains(part), "{part} is not in\n{told}");
+    }
+    let next = commands(&told);
+    let [grant, reset] = next.as_slice() else { panic!("{told}") };
+    let granted = by_shell(grant);
+    assert!(granted.status.success() && said(&granted).contains("10 until"), "{}", said(&granted));
+    assert!(
+        said(&granted).contains("note: remaining is the maximum for one request"),
+        "{}",
+        said(&granted)
+    );
+    assert!(client.hit("user", ANN_ONEIL).await);
+    let room = by_shell(inspect);
+    assert!(
+        room.status.success()
+            && said(&room).contains("state     9 hits remaining")
+            && said(&room).contains("granted   9 hits remaining")
+    );
+    let done = by_shell(reset);
+    assert!(done.status.success() && said(&done).contains("note: "), "{}", said(&done));
+    let json = by_shell(&format!("{inspect} --json"));
+    let json: Value = serde_json::from_str(&said(&json)).unwrap();
+    assert_eq!((&json["state"]["remaining"], &json["state"]["grant"]), (&json!(1), &Value::Null));
+    assert!(client.hit("user", ANN_ONEIL).await);
+    let refunded = by_shell(&reset.replace("reset", "refund 1"));
+    assert!(refunded.status.success(), "{}", String::from_utf8_lossy(&refunded.stderr));
+    assert!(client.hit("user", ANN_ONEIL).await);
+    folder.write("mine", READER);
+    let refused = by_shell(reset);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("has read access only"));
+}
+
+/// Extracts the `tollgate` command lines that a text suggests.
+fn commands(text: &str) -> Vec<String> {
+    let all = text
+        .lines()
+        .filter_map(|line| line.split_once("  tollgate ").map(|(_, words)| words.to_owned()));
+    all.collect()
+}
+
+fn by_shell(words: &str) -> Output {
+    let line = format!("{} {words}", env!("CARGO_BIN_EXE_tollgate"));
+    std::process::Command::new("sh").args(["-c", &line]).output().unwrap()
+}
+
+pub(super) fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[tokio::test]
+async fn the_proposed_grant_suffices_and_a_mistaken_one_is_reported() {
+    let policy = "domain: test\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 20, unit: hour, charge: admitted, record: [path] }\n  - key: banned\n    rate_limit: { requests_per_unit: 0, unit: day }\n";
+    let service = Tollgate::serve(Policies::of(policy).path());
+    let admin = format!("http://{}", service.admin);
+    let grpc = service.grpc.to_string();
+    let hit =
+        |hits: &str| output(["hit", &grpc, "test", r"user=o\,neil", "path=/a", "--hits", hits]);
+    assert!(said(&hit("25")).contains("a request of 25 hits exceeds the limit"));
+    let ask = |command: &str| by_shell(&format!("{command} --admin {admin} test 'user=o\\,neil'"));
+    let told = said(&ask("inspect"));
+    assert!(
+        told.contains("A request of 25 hits can never be admitted by the limit (20 hits in 1h)")
+            && told.contains("  tollgate grant 25 --for"),
+        "{told}"
+    );
+    let granted = said(&by_shell(&commands(&told)[0]));
+    assert!(granted.contains("note: the counter is unused, or has reset"), "{granted}");
+    let again = said(&ask("inspect"));
+    assert!(
+        again.contains("  tollgate grant 50 --for 10m"),
+        "a live grant is never lowered: {again}"
+    );
+    assert_eq!(
+        (hit("25").status.code(), hit("20").status.code(), hit("1").status.code()),
+        (Some(0), Some(0), Some(1))
+    );
+    let peek = hit("0");
+    assert!(
+        peek.status.code() == Some(1) && said(&peek).contains("the next hit is denied"),
+        "{}",
+        said(&peek)
+    );
+    assert!(said(&ask("refund 100")).contains("note: only 20 hits were used"));
+    let bare = said(&by_shell(&format!("reset --admin {admin} test user")));
+    assert!(bare.contains("note: `user` has no value") && bare.contains("check the key"), "{bare}");
+    for key in ["path=/a", "user=o,neil"] {
+        let denials = said(&output(["denials", "--admin", &admin, "--key", key]));
+        assert!(
+            denials.contains("recent callers: path=/a") && denials.contains("20 in 1h"),
+            "{denials}"
+        );
+    }
+    assert_eq!(output(["hit", &grpc, "test", "banned=x"]).status.code(), Some(1));
+    let ban = said(&output(["denials", "--admin", &admin, "--key", "banned"]));
+    assert!(ban.contains("only a policy change") && commands(&ban).is_empty(), "{ban}");
+}
+
+#[test]
+fn a_closed_output_does_not_panic() {
+    let service = Tollgate::serve(Policies::of(&yearly("user", 2)).path());
+    let words = ["hit", &service.grpc.to_string(), "test", "user=ann", "--count", "3"];
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    let mut hit =
+        command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(hit.stdout.take());
+    let ended = hit.wait_with_output().unwrap();
+    assert_eq!(
+        (ended.status.code(), String::from_utf8_lossy(&ended.stderr).as_ref()),
+        (Some(0), "")
+    );
+}

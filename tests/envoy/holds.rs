@@ -1,0 +1,289 @@
+//! `deploy/envoy/llm.yaml`, `llm-clamp.yaml` and `in-flight.yaml`, unchanged except for ports and
+//! timeouts, before a model that counts its tokens: at the end of every kind of stream, tollgate
+//! has charged what the model has counted, or the estimate if the model reported no cost.
+
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
+
+use super::example::on_free_ports;
+use crate::support::envoy::{Envoy, root};
+use crate::support::model::{Model, Prompt};
+use crate::support::policy::Policies;
+use crate::support::rls::{Client, descriptor, request};
+use crate::support::tollgate::Tollgate;
+use crate::support::{PATIENCE, becomes};
+
+/// The limit of `deploy/envoy/policies/llm.yaml`.
+const BUDGET: u64 = 10_000;
+const TENANT: &str = "x-tenant: ann";
+
+#[tokio::test]
+async fn committed_tokens_equal_those_that_the_model_counted() {
+    let edge = Edge::start("llm").await;
+    for (body, status) in [
+        (json!({"max_tokens": 400, "cost": [20, 180]}), 200),
+        (json!({"max_tokens": 400, "cost": [30, 270], "stream": true}), 200),
+        (json!({"max_completion_tokens": 9, "cost": [1, 8]}), 200),
+        // Without a maximum, the default of the configuration is reserved.
+        (json!({"cost": [7, 33], "stream": true}), 200),
+        // More than reserved: an overrun.
+        (json!({"max_tokens": 5, "cost": [500, 5]}), 200),
+        (json!({"max_tokens": 400, "end": "busy"}), 503),
+        (json!({"max_tokens": 400, "end": "plain"}), 503),
+    ] {
+        assert_eq!(edge.ask(&body).await, status, "{body}");
+        let tokens = edge.model.tokens().await;
+        edge.has_left(BUDGET - tokens, &body).await;
+    }
+    assert_eq!(edge.model.tokens().await, 200 + 300 + 9 + 40 + 505);
+}
+
+#[tokio::test]
+async fn an_unknown_cost_stays_charged_as_estimated() {
+    let edge = Edge::start("llm").await;
+    let mut left = BUDGET;
+    for (end, status) in [("reset", 200), ("silent", 200)] {
+        let body = json!({"max_tokens": 400, "stream": true, "cost": [1, 2], "end": end});
+        assert_eq!(edge.ask(&body).await, status);
+        left -= estimate(400, &body);
+        edge.has_left(left, &body).await;
+    }
+    let body = json!({"max_tokens": 400, "stream": true, "end": "wait"});
+    let client = edge.send(&body).await;
+    edge.model.has_open(1).await;
+    drop(client);
+    edge.model.has_open(0).await;
+    left -= estimate(400, &body);
+    edge.has_left(left, &body).await;
+    assert_eq!(edge.model.tokens().await, 0);
+}
+
+#[tokio::test]
+async fn concurrent_streams_never_pass_the_budget() {
+    let edge = Edge::start("llm").await;
+    let body = json!({"max_tokens": 1000, "stream": true, "cost": [20, 80], "end": "wait"});
+    let fitting = BUDGET / estimate(1000, &body);
+    let mut clients = Vec::new();
+    for _ in 0..20 {
+        clients.push(tokio::spawn(edge.send(&body).await.status()));
+    }
+    edge.model.has_open(fitting).await;
+    // A denial holds nothing, so what is left does not change.
+    edge.has_left(BUDGET - fitting * estimate(1000, &body), &body).await;
+    let denied = || async { clients.iter().filter(|client| client.is_finished()).count() };
+    becomes("the others are denied", PATIENCE, denied, |denied| *denied == 11).await;
+    edge.model.go().await;
+    let mut admitted = 0;
+    for client in clients {
+        admitted += u64::from(client.await.unwrap() == 200);
+    }
+    assert_eq!((admitted, edge.model.ledger().await["most"].as_u64()), (fitting, Some(fitting)));
+    edge.has_left(BUDGET - fitting * 100, &body).await;
+}
+
+#[tokio::test]
+async fn a_client_does_not_choose_the_id_of_its_hold() {
+    let edge = Edge::start("llm").await;
+    let body = json!({"max_tokens": 4, "cost": [1, 2]}).to_string();
+    for _ in 0..2 {
+        let lines = [TENANT, "x-hold-id: mine", "X-Hold-ID: other", "accept-encoding: gzip"];
+        assert_eq!(Prompt::send(edge.address(), &lines, &body).await.status().await, 200);
+    }
+    let ledger = edge.model.ledger().await;
+    let ids: Vec<&Value> =
+        ledger["requests"].as_array().unwrap().iter().map(|request| &request["ids"]).collect();
+    for id in &ids {
+        assert_eq!((id.as_array().unwrap().len(), id[0].as_str().unwrap().len()), (1, 36), "{id}");
+    }
+    assert!(ids[0] != ids[1], "{ids:?}");
+    assert_eq!(ledger["requests"][0]["encoding"], Value::Null);
+}
+
+#[tokio::test]
+async fn what_cannot_be_reserved_does_not_reach_the_model() {
+    let edge = Edge::start("llm").await;
+    for body in [
+        r#"{"max_tokens": 10001}"#,
+        r#"{"max_tokens": 400, "n": 50}"#,
+        // Envoy would omit the descriptor of these.
+        r#"{"max_tokens": -1}"#,
+        r#"{"max_tokens": 2000000000}"#,
+        r#"{"max_tokens": 0}"#,
+        r#"{"max_tokens": 1, "n": -1}"#,
+        // JSON that Envoy cannot read.
+        r#"{"max_tokens": 1, "seed": 12345678901234567890}"#,
+        "no JSON",
+    ] {
+        let status = Prompt::send(edge.address(), &[TENANT], body).await.status().await;
+        assert_eq!(status, 429, "{body}");
+    }
+    assert_eq!(Prompt::send(edge.address(), &[], "{}").await.status().await, 401);
+    assert_eq!(edge.model.ledger().await["requests"], json!([]));
+    edge.has_left(BUDGET, &Value::Null).await;
+}
+
+#[tokio::test]
+async fn the_clamp_shortens_a_request_to_what_is_left() {
+    let edge = Edge::start("llm-clamp").await;
+    let body = json!({"max_tokens": 9000, "cost": [20, 7980]});
+    assert_eq!(edge.ask(&body).await, 200);
+    edge.has_left(2000, &body).await;
+    for (asked, body) in [
+        (9000, json!({"max_tokens": 9000, "cost": [0, 1000]})),
+        (7, json!({"max_tokens": 7, "cost": [0, 7]})),
+        // The default of the configuration.
+        (1000, json!({"cost": [0, 990], "stream": true})),
+    ] {
+        let left = BUDGET - edge.model.tokens().await;
+        assert_eq!(edge.ask(&body).await, 200, "{body}");
+        let ledger = edge.model.ledger().await;
+        let sent = &ledger["requests"].as_array().unwrap().last().unwrap()["body"];
+        assert_eq!(sent["max_tokens"], asked.min(left - estimate(0, &body)), "{left} were left");
+        edge.has_left(BUDGET - edge.model.tokens().await, &body).await;
+    }
+    // 3 are left, fewer than the prompt is estimated at.
+    assert_eq!(edge.ask(&json!({"max_tokens": 9000})).await, 429);
+}
+
+#[tokio::test]
+async fn a_slot_ends_however_its_stream_ends() {
+    let edge = Edge::start("in-flight").await;
+    let waiting = json!({"stream": true, "end": "wait"});
+    let one = edge.send(&waiting).await;
+    let other = edge.send(&waiting).await;
+    edge.model.has_open(2).await;
+    assert_eq!(edge.ask(&json!({})).await, 429);
+    edge.has_left(0, &waiting).await;
+    drop(one);
+    edge.has_left(1, &waiting).await;
+    edge.model.has_open(1).await;
+    edge.model.go().await;
+    assert_eq!(other.status().await, 200);
+    edge.has_left(2, &waiting).await;
+    for end in ["usage", "busy", "reset"] {
+        let body = json!({"end": end});
+        edge.ask(&body).await;
+        edge.has_left(2, &body).await;
+    }
+    assert_eq!(edge.model.ledger().await["most"], 2);
+}
+
+#[tokio::test]
+async fn slots_of_a_killed_envoy_end_after_their_ttl() {
+    let edge = Edge::start_with("in-flight", "ttl: 60s", "ttl: 5s").await;
+    let waiting = json!({"stream": true, "end": "wait"});
+    let clients = [edge.send(&waiting).await, edge.send(&waiting).await];
+    edge.model.has_open(2).await;
+    let Edge { envoy, tollgate, model, .. } = edge;
+    // SIGKILL: it sends no settle.
+    drop(envoy);
+    model.has_open(0).await;
+    assert_eq!(left(&tollgate, "in-flight").await, 0);
+    becomes("the slots end", PATIENCE, || left(&tollgate, "in-flight"), |left| *left == 2).await;
+    drop(clients);
+}
+
+#[test]
+fn the_files_for_istio_and_envoy_gateway_have_the_filters_of_the_example() {
+    let example = yaml("deploy/envoy/llm.yaml");
+    let manager = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config";
+    let manager = example.pointer(manager).unwrap();
+    let filters = &manager["http_filters"].as_array().unwrap()[..4];
+    let limits = &manager["route_config"]["virtual_hosts"][0]["typed_per_filter_config"];
+
+    let istio = yaml("deploy/k8s/overlays/istio/llm.yaml");
+    let values: Vec<&Value> = istio["spec"]["configPatches"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|patch| &patch["patch"]["value"])
+        .collect();
+    assert_eq!(values[1..5], filters.iter().collect::<Vec<_>>());
+    assert_eq!(values[5]["typed_per_filter_config"], *limits);
+
+    let gateway = yaml("deploy/k8s/overlays/envoy-gateway/llm.yaml");
+    let values: Vec<&Value> = gateway["spec"]["jsonPatches"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|patch| &patch["operation"]["value"])
+        .collect();
+    // Each is inserted before those inserted earlier.
+    assert_eq!(values[1..5], filters.iter().rev().collect::<Vec<_>>());
+    assert_eq!(*values[5], *limits);
+}
+
+/// A model behind Envoy with one of the examples, and tollgate with the policies of the example.
+struct Edge {
+    model: Model,
+    envoy: Envoy,
+    tollgate: Tollgate,
+    domain: &'static str,
+    _policies: Policies,
+}
+
+impl Edge {
+    /// Starts an example with its policy. Its windows are years, so that none ends.
+    async fn start(name: &str) -> Self {
+        Self::start_with(name, "unit: day", "unit: year").await
+    }
+
+    /// Starts an example with its policy, in which `new` replaces `old`.
+    async fn start_with(name: &str, old: &str, new: &str) -> Self {
+        let domain = if name == "in-flight" { "in-flight" } else { "llm" };
+        let folder = root().join("deploy/envoy");
+        let read = |path: &str| std::fs::read_to_string(folder.join(path)).unwrap();
+        let policies = Policies::of(&read(&format!("policies/{domain}.yaml")).replace(old, new));
+        let tollgate = Tollgate::serve_with(policies.path(), &["--dynamic-metadata"]);
+        let model = Model::start();
+        // On a busy machine an answer is late.
+        let text = on_free_ports(&read(&format!("{name}.yaml")))
+            .replace("timeout: 1s", "timeout: 10s")
+            .replace("max_interval: 1s", "max_interval: 10s");
+        let grpc = tollgate.grpc.port().to_string();
+        let upstream = model.address.port().to_string();
+        let envoy = Envoy::start_by(&text, &[("TOLLGATE", &grpc), ("UPSTREAM", &upstream)]).await;
+        Self { model, envoy, tollgate, domain, _policies: policies }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.envoy.edge.server()
+    }
+
+    /// Sends a request of the tenant.
+    async fn send(&self, body: &Value) -> Prompt {
+        Prompt::send(self.address(), &[TENANT], &body.to_string()).await
+    }
+
+    /// Sends a request of the tenant, reads the response to its end and returns the status.
+    async fn ask(&self, body: &Value) -> u16 {
+        self.send(body).await.status().await
+    }
+
+    /// Waits until the tenant has this number of hits left: Envoy's last call comes after the end
+    /// of the stream.
+    async fn has_left(&self, expected: u64, after: &Value) {
+        let left = || left(&self.tollgate, self.domain);
+        becomes(&format!("left after {after}"), PATIENCE, left, |left| *left == expected).await;
+    }
+}
+
+/// Returns the hits that the tenant has left, by a peek.
+async fn left(tollgate: &Tollgate, domain: &str) -> u64 {
+    let tenant = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("tenant", "ann")]) };
+    let peek = RateLimitRequest { domain: domain.to_owned(), ..request(vec![tenant]) };
+    let answer = Client::connect(tollgate.grpc).await.ask(peek).await.unwrap();
+    answer.statuses[0].limit_remaining.into()
+}
+
+/// Returns what `llm.yaml` reserves for a request.
+fn estimate(max_tokens: u64, body: &Value) -> u64 {
+    max_tokens + body.to_string().len() as u64 / 2
+}
+
+/// Reads a YAML file of the repository.
+fn yaml(path: &str) -> Value {
+    serde_json::from_str(&crate::deploy::envoys::json_of(&root().join(path))).unwrap()
+}

@@ -1,0 +1,143 @@
+//! Random policies and traces with holds and slots: memory, one server and a cluster give the same
+//! answers.
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use tollgate::algorithm::amend::Amendment;
+use tollgate::algorithm::time::Micros;
+use tollgate::grpc::proto::RateLimitDescriptor;
+use tollgate::limiter::Modes;
+
+use super::random::{Asked, Case, START, Step, agree, steps};
+use super::random_rules::{Rule, text_of};
+use crate::support::rls::{descriptor, request};
+
+const CASES: u32 = 10;
+const REQUESTS: usize = 260;
+
+#[test]
+fn memory_redis_and_a_cluster_hold_alike_in_one_slot() {
+    let pairs = prop::collection::vec(changing_rules(), 2..6);
+    agree(5, CASES, (pairs, traces(steps(), false)), |(pairs, trace)| {
+        let (before, after): (Vec<Rule>, Vec<Rule>) = pairs.into_iter().unzip();
+        let policies = [&before, &after, &before].map(|rules| text_of(rules, true)).to_vec();
+        Case { policies, modes: Modes::default(), begin: START, trace }
+    });
+}
+
+/// A charge that another slot denies is taken back at the instant of the charge, which a clock that
+/// steps back afterwards could tell from one that was never made.
+#[test]
+fn memory_redis_and_a_cluster_hold_alike_across_slots() {
+    let rules = prop::collection::vec(changing_rules().prop_map(|(rule, _)| rule), 2..6);
+    let forwards = prop_oneof![1 => Just(0), 8 => 1i64..50, 4 => 1_000i64..5_000_000];
+    agree(6, CASES, (rules, traces(forwards, true)), |(rules, trace)| Case {
+        policies: vec![text_of(&rules, false)],
+        modes: Modes::default(),
+        begin: START,
+        trace,
+    });
+}
+
+/// Generates a rule with holds or slots, and what it changes to: other amounts, or no holds.
+fn changing_rules() -> impl Strategy<Value = (Rule, Rule)> {
+    let amounts = || prop_oneof![6 => 1u32..12, 1 => select(vec![60, 997, 100_000]), 1 => Just(0)];
+    let units = || select(vec!["7ms", "250ms", "second", "7s", "minute", "hour"]);
+    let kinds = (0u8..6, amounts(), amounts(), units(), units(), 1u32..40, 1u32..7);
+    let modes = select(vec!["", "", "", "    shadow_mode: true\n", "    quota_mode: true\n"]);
+    let holds = (select(vec!["1s", "5s", "1m"]), select(vec!["charge", "release"]));
+    (kinds, modes, holds, prop::bool::weighted(0.3)).prop_map(
+        |((kind, from, to, unit, other, burst, buckets), mode, (ttl, on_settle), loses)| {
+            let limit = |amount: u32, has_hold: bool| {
+                let hold = format!(", hold: {{ ttl: {ttl}, on_settle: {on_settle} }}");
+                let hold = if has_hold { hold } else { ", charge: admitted".to_owned() };
+                let single = format!("requests_per_unit: {amount}, unit: {unit}");
+                let second =
+                    format!("requests_per_unit: {}, unit: {other}", amount.saturating_mul(2));
+                let rate = match kind {
+                    0 => single,
+                    1 => format!("windows: [{{ {single} }}, {{ {second} }}]"),
+                    2 => format!("algorithm: sliding_window, buckets: {buckets}, {single}"),
+                    3 if burst % 2 == 0 => {
+                        format!("algorithm: sliding_log, windows: [{{ {single} }}, {{ {second} }}]")
+                    }
+                    3 => format!("algorithm: sliding_log, {single}"),
+                    4 => format!("algorithm: gcra, burst: {burst}, {single}"),
+                    _ => {
+                        return format!(
+                            "algorithm: concurrency, in_flight: {}, hold: {{ ttl: {ttl} }}",
+                            amount % 997
+                        );
+                    }
+                };
+                format!("{rate}{hold}")
+            };
+            let small = |amount: u32| if kind == 3 { amount.min(5_000) } else { amount };
+            (
+                Rule { limit: limit(small(from), true), mode },
+                Rule { limit: limit(small(to), !loses), mode },
+            )
+        },
+    )
+}
+
+fn traces(steps: impl Strategy<Value = i64>, is_across: bool) -> impl Strategy<Value = Vec<Step>> {
+    let requests = prop::collection::vec(descriptors(), 1..5);
+    let decided = requests.prop_map(move |all| {
+        Asked::Decide(request(if is_across { one_operation_an_id(all) } else { all }))
+    });
+    let grants = (1u32..9).prop_map(|hits| Amendment::Grant { hits, length: Micros::from_secs(2) });
+    let what = prop_oneof![
+        3 => Just(Amendment::Look),
+        1 => Just(Amendment::Reset),
+        2 => (0u32..9).prop_map(Amendment::Refund),
+        1 => grants,
+    ];
+    let amended = (select(vec!["k0=a", "k1=a", "k2=a"]), what)
+        .prop_map(|(descriptor, what)| Asked::Amend(descriptor.to_owned(), what));
+    let asked = prop_oneof![16 => decided, 1 => amended];
+    prop::collection::vec((steps, asked), REQUESTS / 2..REQUESTS)
+}
+
+/// Leaves out operations on the holds of an ID after a first one of another kind at one counter.
+///
+/// A hold that ends in the request that made it is not taken back if another slot denies: its
+/// receipt is gone, and in doubt less is given back.
+fn one_operation_an_id(mut all: Vec<RateLimitDescriptor>) -> Vec<RateLimitDescriptor> {
+    let mut seen: Vec<(Vec<Vec<u8>>, Vec<u8>)> = Vec::new();
+    all.retain(|descriptor| {
+        let Some(last) =
+            descriptor.entries.last().filter(|last| last.key.starts_with(b"tollgate."))
+        else {
+            return true;
+        };
+        let of = vec![descriptor.entries[0].key.to_vec(), last.value.to_vec()];
+        let kind = last.key.to_vec();
+        let other = seen.iter().any(|(known, before)| *known == of && *before != kind);
+        seen.push((of, kind));
+        !other
+    });
+    all
+}
+
+fn descriptors() -> impl Strategy<Value = RateLimitDescriptor> {
+    let keys = select(vec!["k0", "k1", "k2", "k3", "k4"]);
+    let operations = prop_oneof![
+        2 => Just(None),
+        6 => Just(Some("tollgate.reserve")),
+        4 => Just(Some("tollgate.commit")),
+        2 => Just(Some("tollgate.settle")),
+    ];
+    let hits = prop_oneof![1 => Just(None), 1 => Just(Some(0)), 6 => (1u64..9).prop_map(Some)];
+    (keys, operations, select(vec!["r", "s", "t"]), hits, prop::bool::weighted(0.2)).prop_map(
+        |(key, operation, id, hits, is_refund)| {
+            let entry = operation.map(|operation| (operation, id));
+            let entries: Vec<_> = std::iter::once((key, "a")).chain(entry).collect();
+            RateLimitDescriptor {
+                hits_addend: hits,
+                is_negative_hits: is_refund && operation.is_none(),
+                ..descriptor(&entries)
+            }
+        },
+    )
+}

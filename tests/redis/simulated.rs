@@ -1,0 +1,160 @@
+//! The simulated server of `world` does what a real one does: by the calls that worlds make, and by
+//! random commands and scripts.
+
+use redis::Value;
+
+use crate::support::random::Random;
+use crate::support::redis::Redis;
+use crate::world::plan::Plan;
+use crate::world::run::{Extras, run_with};
+use crate::world::server::fleet::{Arrangement, Fleet};
+use crate::world::server::resp::Resp;
+use crate::world::server::session::{Session, execute};
+
+/// Number of worlds whose calls are repeated on a real server.
+const WORLDS: u64 = 12;
+/// Number of random commands.
+const COMMANDS: usize = 4_000;
+
+/// A real server and a simulated one.
+struct Twins {
+    real: redis::aio::MultiplexedConnection,
+    simulated: Fleet,
+    session: Session,
+    /// Time of the simulated server in microseconds, only for expiry.
+    at: u64,
+}
+
+impl Twins {
+    async fn new(redis: &Redis) -> Self {
+        let client = redis::Client::open(format!("redis://{}", redis.address)).unwrap();
+        let real = client.get_multiplexed_async_connection().await.unwrap();
+        let simulated = Fleet::new(Arrangement::Single, 1);
+        Self { real, simulated, session: Session::default(), at: 0 }
+    }
+
+    /// Runs a command on both, and panics unless they reply the same.
+    async fn same(&mut self, words: &[Vec<u8>]) {
+        let mut command = redis::cmd(std::str::from_utf8(&words[0]).unwrap());
+        words[1..].iter().for_each(|word| _ = command.arg(word.as_slice()));
+        self.at += 1_000;
+        let simulated = execute(&mut self.simulated, 0, &mut self.session, self.at, words);
+        let real = match command.query_async::<Value>(&mut self.real).await {
+            Ok(value) => text_of(&value),
+            Err(error) => format!("error {}", error.code().unwrap_or_default()),
+        };
+        let words: Vec<_> = words.iter().map(|word| String::from_utf8_lossy(word)).collect();
+        assert_eq!(real, text_of_simulated(&simulated), "{words:?}: {simulated:?}");
+    }
+}
+
+fn text_of(value: &Value) -> String {
+    match value {
+        Value::Nil => "nil".to_owned(),
+        Value::Int(number) => format!("{number}"),
+        Value::BulkString(bytes) => format!("{bytes:?}"),
+        Value::Okay => "status OK".to_owned(),
+        Value::SimpleString(text) => format!("status {text}"),
+        Value::Array(all) => format!("{:?}", all.iter().map(text_of).collect::<Vec<_>>()),
+        other @ (Value::Map(_)
+        | Value::Attribute { .. }
+        | Value::Set(_)
+        | Value::Double(_)
+        | Value::Boolean(_)
+        | Value::VerbatimString { .. }
+        | Value::BigNumber(_)
+        | Value::Push { .. }
+        | Value::ServerError(_)
+        | _) => format!("{other:?}"),
+    }
+}
+
+fn text_of_simulated(reply: &Resp) -> String {
+    match reply {
+        Resp::Nil => "nil".to_owned(),
+        Resp::Integer(number) => format!("{number}"),
+        Resp::Bulk(bytes) => format!("{bytes:?}"),
+        Resp::Status(text) => format!("status {text}"),
+        Resp::Error(text) => format!("error {}", text.split(' ').next().unwrap()),
+        Resp::Array(all) => {
+            format!("{:?}", all.iter().map(text_of_simulated).collect::<Vec<_>>())
+        }
+    }
+}
+
+fn words(words: &[&str]) -> Vec<Vec<u8>> {
+    words.iter().map(|word| word.as_bytes().to_vec()).collect()
+}
+
+#[tokio::test]
+async fn the_calls_of_worlds_do_the_same_on_a_real_server() {
+    let redis = Redis::start().await;
+    let mut calls = 0;
+    for seed in 0..WORLDS {
+        let plan = Plan::of(seed);
+        let run = std::thread::spawn(move || {
+            let extras = Extras { records_scripts: true, ..Extras::default() };
+            run_with(&plan, extras).scripts
+        });
+        let scripts = run.join().unwrap();
+        let mut twins = Twins::new(&redis).await;
+        let _: Value = redis::cmd("FLUSHALL").query_async(&mut twins.real).await.unwrap();
+        for script in &scripts {
+            let count = script.keys.len().to_string();
+            let mut call = words(&["EVAL"]);
+            call.extend([script.text.clone(), count.into_bytes()]);
+            call.extend(script.keys.iter().chain(&script.arguments).cloned());
+            twins.same(&call).await;
+            calls += 1;
+        }
+        let keys: Vec<Vec<u8>> = twins.simulated.servers[0].keys.keys().cloned().collect();
+        for key in keys {
+            twins.same(&[words(&["GET"]), vec![key]].concat()).await;
+        }
+    }
+    assert!(calls > 1_000, "only {calls} calls");
+}
+
+#[tokio::test]
+async fn random_commands_and_scripts_do_the_same_on_a_real_server() {
+    let redis = Redis::start().await;
+    let mut twins = Twins::new(&redis).await;
+    let mut random = Random(20);
+    for _ in 0..COMMANDS {
+        let key = format!("key-{}", random.below(5));
+        let value = format!("{}", random.next() % 1_000);
+        let command = match random.below(14) {
+            0 => words(&["SET", &key, &value]),
+            1 => words(&["SET", &key, &value, "PX", "600000"]),
+            2 => words(&["SET", &key, &value, "KEEPTTL"]),
+            3 => words(&["SET", &key, &value, "NOTHING"]),
+            4 => words(&["GET", &key]),
+            5 => words(&["DEL", &key]),
+            6 => words(&["EXISTS", &key]),
+            7 => words(&["HSET", &key, &value, "x"]),
+            8 => words(&["PEXPIRE", &key, "600000"]),
+            9 => words(&["ZADD", "sorted", &value, &key]),
+            10 => words(&["ZREMRANGEBYSCORE", "sorted", "-inf", &value]),
+            11 => words(&["ZCARD", "sorted"]),
+            12 => words(&["EVALSHA", "0000000000000000000000000000000000000000", "0"]),
+            _ => words(&["EVAL", random.one_of::<&str>(&SCRIPTS), "1", &key, &value]),
+        };
+        twins.same(&command).await;
+    }
+}
+
+/// Scripts that use what the store's scripts use of Redis' Lua.
+const SCRIPTS: [&str; 12] = [
+    "return redis.call('SET', KEYS[1], ARGV[1])",
+    "return redis.call('GET', KEYS[1])",
+    "local value = redis.pcall('GET', KEYS[1]) return type(value)",
+    "local reply = redis.pcall('HSET', KEYS[1], 'a', ARGV[1]) return type(reply) == 'table' and reply.err:sub(1, 9) or reply",
+    "return struct.pack('>I7BI2', ARGV[1] * 1000003, ARGV[1] % 256, -ARGV[1])",
+    "return { struct.unpack('>I2I4c0', struct.pack('>I2I4', 7, #ARGV[1]) .. ARGV[1] .. 'rest') }",
+    "return { struct.unpack('>I4I7', struct.pack('>I4I7', ARGV[1], 9007199254740991)) }",
+    "return redis.sha1hex(ARGV[1])",
+    "return { 1, 2.9, -2.9, 'text', false, true, nil, 5 }",
+    "return redis.error_reply('READONLY as if ' .. KEYS[1])",
+    "return redis.status_reply('OK')",
+    "return string.format('%.0f', ARGV[1] / 3) .. tostring(ARGV[1] / 4) .. math.ceil(ARGV[1] / 7)",
+];

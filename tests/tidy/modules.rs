@@ -1,0 +1,253 @@
+//! Dependencies between modules: those that the rows of [`HOUSE`] permit, and no others.
+
+use super::house::{HOUSE, Row};
+use super::scan::{Mention, scan};
+use super::{File, files_in, nothing, place, project, source};
+
+/// Language items with side effects or outside state: IO, other threads, the clock. All others may
+/// be used freely.
+pub(super) const OUTSIDE: [&str; 11] = [
+    "async",
+    "std::env",
+    "std::fs",
+    "std::io",
+    "std::net",
+    "std::os",
+    "std::process",
+    "std::sync",
+    "std::thread",
+    "std::time::Instant",
+    "std::time::SystemTime",
+];
+
+#[test]
+fn every_room_uses_only_what_its_row_allows() {
+    nothing(&strangers(&files_in(&["src"])));
+}
+
+#[test]
+fn every_row_is_of_a_place_and_allows_nothing_but_what_is_used_from_rooms_above() {
+    let files = files_in(&["src"]);
+    let uses = uses(&files);
+    for (number, row) in HOUSE.iter().enumerate() {
+        assert!(
+            files.iter().any(|file| is_within(&place(file), row.place)),
+            "there is no src/{}",
+            row.place
+        );
+        for allowed in all([row.rooms, row.foreign]) {
+            let is_it =
+                |used: &&Use| is_within(&used.place, row.place) && covers(allowed, &used.path);
+            assert!(
+                uses.iter().any(|used| is_it(&used)),
+                "{} may use {allowed}, and does not",
+                row.place
+            );
+        }
+        for room in all([row.rooms]) {
+            let is_above = HOUSE[..number].iter().any(|above| above.place == first(room, "::"));
+            assert!(is_above, "{} may use {room}, which has no row above", row.place);
+        }
+    }
+}
+
+#[test]
+fn every_room_is_on_the_map_in_the_order_of_the_rows() {
+    let map = std::fs::read_to_string(project().join("src/lib.rs")).unwrap();
+    let rows = HOUSE
+        .iter()
+        .filter(|row| !row.place.contains('/') && !["main", "lib"].contains(&row.place));
+    let at = |row: &Row| {
+        let line = |line: &str| {
+            line.starts_with("//! | [") && line.contains(&format!("[`{}`]", row.place))
+        };
+        map.lines()
+            .position(line)
+            .unwrap_or_else(|| panic!("{} is not in the table of src/lib.rs", row.place))
+    };
+    assert!(
+        rows.map(at).is_sorted(),
+        "a room may use those above it: the rows and the map have the same order"
+    );
+}
+
+/// A use that a row has to allow.
+struct Use {
+    place: String,
+    /// File and line.
+    at: String,
+    /// Path of the item, relative to the crate's root if it is in this crate.
+    path: String,
+    is_room: bool,
+}
+
+/// Returns the uses of other modules, crates and [`OUTSIDE`] in files, except in tests.
+fn uses(files: &[File]) -> Vec<Use> {
+    let crates = dependencies();
+    let scans: Vec<_> =
+        files.iter().map(|file| (file, place(file), scan(&file.text, &place(file)))).collect();
+    let names = scans
+        .iter()
+        .flat_map(|(_, place, scan)| scan.test_modules.iter().map(move |name| (place, name)));
+    let tests: Vec<String> = names.map(|(place, name)| format!("{place}/{name}")).collect();
+    let mut uses = Vec::new();
+    for (file, place, scan) in
+        scans.iter().filter(|(_, place, _)| !tests.iter().any(|test| is_within(place, test)))
+    {
+        for Mention { line, path } in &scan.mentions {
+            let inside = path.strip_prefix(&["crate".to_owned()]);
+            let is_other = match inside {
+                Some(path) => path.first().is_some_and(|room| room != first(place, "/")),
+                None => crates.contains(&path[0]) || is_outside(&path.join("::")),
+            };
+            if is_other {
+                let at = format!("{}:{line}", file.path);
+                let path = inside.unwrap_or(path).join("::");
+                uses.push(Use { place: place.clone(), at, path, is_room: inside.is_some() });
+            }
+        }
+    }
+    uses
+}
+
+/// Returns the uses that no row allows.
+fn strangers(files: &[File]) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in
+        files.iter().filter(|file| !HOUSE.iter().any(|row| is_within(&place(file), row.place)))
+    {
+        found.push(format!(
+            "{}: {} has no row in HOUSE, tests/tidy/house.rs",
+            file.path,
+            place(file)
+        ));
+    }
+    for Use { place, at, path, is_room } in uses(files) {
+        let rows = HOUSE.iter().filter(|row| is_within(&place, row.place));
+        let allowed = all(rows.map(|row| if is_room { row.rooms } else { row.foreign }));
+        if !allowed.iter().any(|allowed| covers(allowed, &path)) {
+            let kind = if is_room { "rooms" } else { "crates and std" };
+            let allowed = allowed.join(", ");
+            found.push(format!("{at}: `{path}`, and of {kind} {place} may use: {allowed}"));
+        }
+    }
+    found
+}
+
+#[test]
+fn a_room_that_reaches_out_is_told_with_its_line_and_what_it_may_use() {
+    let wrong = [
+        ("algorithm/time", "use std::time::{Duration, SystemTime};", "std::time::SystemTime"),
+        ("algorithm/judge", "use std::{fmt, time};", "std::time"),
+        ("algorithm/judge", "pub async fn judge() {}", "async"),
+        ("algorithm/judge", "#[derive(serde::Serialize)]\nstruct State;", "serde::Serialize"),
+        (
+            "algorithm/gcra",
+            "fn now() -> u64 { jiff::Timestamp::now().into() }",
+            "jiff::Timestamp::now",
+        ),
+        (
+            "descriptor",
+            "use crate::{\n    algorithm::time::Micros,\n    policy::{self, Rule},\n};",
+            "policy",
+        ),
+        ("policy/mod", "use crate::telemetry::metrics::Metrics;", "telemetry::metrics::Metrics"),
+        ("policy/matcher", "fn at(store: &impl super::super::store::Store) {}", "store::Store"),
+        ("policy/compile/mod", "use granit_parser as yaml;", "granit_parser"),
+        ("store/mod", "mod inner { use super::super::limiter::*; }", "limiter::*"),
+        (
+            "limiter/mod",
+            "use crate::store::{Store, memory::MemoryStore};",
+            "store::memory::MemoryStore",
+        ),
+        (
+            "limiter/mod",
+            "fn find() { assert!(crate::grpc::request::is_it()); }",
+            "grpc::request::is_it",
+        ),
+        ("grpc/service", "fn read() { let home = ::std::env::var(\"HOME\"); }", "std::env::var"),
+        ("admin/mod", "#[tonic::async_trait] impl Page {}", "tonic::async_trait"),
+        ("telemetry/log", "#[arg(long, env = \"LOG\")] log: String", "std::env"),
+        ("settings/mod", "use crate::app;", "app"),
+        ("main", "use tollgate::grpc;", "grpc"),
+    ];
+    for (place, text, path) in wrong {
+        let found = strangers(&[source(place, text)]);
+        assert!(found.len() == text.matches("Rule").count() + 1, "{place}: {text}\n{found:?}");
+        assert!(found[0].contains(&format!("`{path}`, and ")), "{place}: {text}\n{found:?}");
+    }
+    let found = strangers(&[source("policy/matcher", "\n\nuse crate::store::Store;")]);
+    let told = "src/policy/matcher.rs:3: `store::Store`, and of rooms policy/matcher may use: algorithm, descriptor, printable, yaml";
+    assert_eq!(found, [told]);
+    assert_eq!(
+        strangers(&[source("cupboard/mod", "")]),
+        ["src/cupboard/mod.rs: cupboard has no row in HOUSE, tests/tidy/house.rs"]
+    );
+}
+
+#[test]
+fn what_a_room_may_use_and_what_only_looks_like_more_is_not_told() {
+    let right = [
+        (
+            "algorithm/mod",
+            "//! As [`crate::store`].\n/* tokio::spawn */ const A: &str = \"crate::app::run\";",
+        ),
+        (
+            "algorithm/calendar",
+            "use jiff::tz::TimeZone; use smallvec::SmallVec; use super::time::Micros;",
+        ),
+        (
+            "algorithm/mod",
+            "#[cfg(test)]\nmod tests { use crate::store::Store; }\n#[cfg(test)] use tokio::spawn;",
+        ),
+        (
+            "policy/source/files",
+            "use std::{fs, io::{self, Read}}; use crate::policy::{Report, source};",
+        ),
+        ("admin/mod", "use axum::http; mod tonic; fn a() { http::get(); tonic::a() }"),
+        (
+            "limiter/mod",
+            "use crate::store::{Check, Outcomes, Store, StoreError}; use std::time::Duration;",
+        ),
+        ("grpc/mod", "fn a() { let env = a(); if env == 1 {} }"),
+    ];
+    for (place, text) in right {
+        assert_eq!(strangers(&[source(place, text)]), [""; 0], "{place}: {text}");
+    }
+    let with_tests = [
+        source("store/mod", "#[cfg(test)]\nmod laws;"),
+        source("store/laws/deep", "use crate::app::run;"),
+    ];
+    assert_eq!(strangers(&with_tests), [""; 0]);
+}
+
+fn is_within(place: &str, above: &str) -> bool {
+    place.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Returns `true` if `allowed` is `path` or one of its parents.
+fn covers(allowed: &str, path: &str) -> bool {
+    path.strip_prefix(allowed).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
+
+/// Returns `true` if a path is in [`OUTSIDE`], or is a glob import of a parent of such a path.
+fn is_outside(path: &str) -> bool {
+    OUTSIDE.iter().any(|part| covers(part, path) || covers(path.trim_end_matches("::*"), part))
+}
+
+/// Returns the words of several lists.
+fn all<'a>(lists: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    lists.into_iter().flat_map(str::split_whitespace).collect()
+}
+
+/// Returns the dependencies that Cargo.toml declares for `src`, as they are named in code.
+fn dependencies() -> Vec<String> {
+    let manifest = std::fs::read_to_string(project().join("Cargo.toml")).unwrap();
+    let lines = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
+    let lines = lines.take_while(|line| !line.starts_with('['));
+    lines.filter_map(|line| Some(line.split_once(" = ")?.0.replace('-', "_"))).collect()
+}
+
+fn first<'a>(path: &'a str, separator: &str) -> &'a str {
+    path.split(separator).next().unwrap_or_default()
+}

@@ -1,0 +1,204 @@
+//! The checker: whether a history keeps the promises of `docs/promise.md`.
+//!
+//! It reads calls and answers, the faults that were injected, and the writes that servers lost
+//! because of them. Each check names the exceptions of the promise that it allows for, and allows
+//! for them only where they happened.
+
+use super::claims::{Claim, CounterHistory};
+use super::history::Ending;
+use super::plan::{Fault, PartHits};
+use super::rules::Counting;
+use super::run::Report;
+
+/// Timers have a granularity of a millisecond, and a call waits for two of them at most.
+const TIMER_US: u64 = 2_000;
+
+/// Returns the promises that a history breaks.
+pub(crate) fn check(report: &Report) -> Vec<String> {
+    let mut broken = Vec::new();
+    answered_in_time(report, &mut broken);
+    decided_when_healed(report, &mut broken);
+    for counter in 0..report.plan.counters.len() {
+        let history = CounterHistory::of(report, counter);
+        let mut found = Vec::new();
+        if report.plan.rule_of(counter).is_long() {
+            never_over(&history, &mut found);
+            nothing_lost(&history, &mut found);
+        } else {
+            never_over_in_a_period(&history, &mut found);
+        }
+        denied_with_cause(&history, &mut found);
+        broken.extend(found.into_iter().map(|text| format!("counter {counter}: {text}")));
+    }
+    broken
+}
+
+/// Every call is answered by its deadline.
+fn answered_in_time(report: &Report, broken: &mut Vec<String>) {
+    for record in report.chronicle.calls.iter().chain(&report.probes) {
+        let took = record.ended - record.begun;
+        if took > record.call.timeout_us + TIMER_US {
+            broken.push(format!("late: {} took {took} us", record.call));
+        }
+    }
+}
+
+/// After the last fault has healed, the store decides everything within two seconds.
+fn decided_when_healed(report: &Report, broken: &mut Vec<String>) {
+    for record in &report.probes {
+        let is_decided = match &record.ending {
+            Ending::Decided(_, statuses) => statuses.iter().all(|status| status.left.is_some()),
+            Ending::Failed(_) | Ending::Cancelled => false,
+        };
+        if !is_decided {
+            broken.push(format!(
+                "undecided 2 s after all healed: {}: {:?}",
+                record.call, record.ending
+            ));
+        }
+    }
+}
+
+/// Hits admitted less hits refunded never exceed a limit whose period does not end.
+///
+/// Exceptions: lost writes (the limit once more for each loss), and the shares of `local`.
+fn never_over(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
+    let bound = history.limit_max() + history.allowed_for_losses() + history.shares();
+    let mut events: Vec<(u64, bool, u64)> = Vec::new();
+    for claim in &history.claims {
+        match *claim {
+            Claim::Admitted { hits, ended, .. } => events.push((ended, true, hits)),
+            // A refund may take effect as soon as it is sent.
+            Claim::Refunded { hits, begun, .. } => events.push((begun, false, hits)),
+            Claim::Possible { .. } => {}
+        }
+    }
+    events.sort_unstable_by_key(|(at, is_charge, _)| (*at, *is_charge));
+    let mut admitted = 0;
+    let mut refunded = 0;
+    for (at, is_charge, hits) in events {
+        if is_charge {
+            admitted += hits
+        } else {
+            refunded += hits
+        }
+        if admitted > bound + refunded {
+            broken.push(format!(
+                "over: at {at} us, {admitted} hits admitted and {refunded} refunded of {bound}"
+            ));
+            return;
+        }
+    }
+}
+
+/// No period has more hits than its limit allows.
+///
+/// Exceptions: lost writes, the shares of `local`, clocks that move, blocks of leases.
+fn never_over_in_a_period(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
+    let rule = history.rule();
+    let limit = history.limit_max();
+    // A fixed window admits twice the limit around its boundary, gcra the limit and a burst.
+    let of_period = match rule.counting {
+        Counting::Sliding | Counting::Log => limit,
+        Counting::Fixed | Counting::Gcra => 2 * limit,
+    };
+    let allowed = history.allowed_for_losses()
+        + history.shares()
+        + history.blocks()
+        + history.clock_events() * limit;
+    let admitted = history.admitted();
+    for (begin, _, _) in &admitted {
+        let end = begin + rule.period_us;
+        let within = admitted.iter().filter(|(begun, ended, _)| begun >= begin && *ended < end);
+        let hits: u64 = within.map(|(_, _, hits)| hits).sum();
+        if hits > of_period + allowed {
+            broken.push(format!(
+                "over: {hits} hits from {begin} us on for {} us, at most {of_period} and {allowed}",
+                rule.period_us
+            ));
+            return;
+        }
+    }
+    if rule.counting == Counting::Fixed && history.clocks_agree() {
+        // Local windows follow the clock of the process: two of them may meet one of the store.
+        never_over_in_a_window(history, limit + allowed + history.shares(), broken);
+    }
+}
+
+/// No fixed window has more hits than its limit, while all clocks agree.
+fn never_over_in_a_window(history: &CounterHistory<'_>, bound: u64, broken: &mut Vec<String>) {
+    let mut windows = std::collections::BTreeMap::<u64, u64>::new();
+    for (begun, ended, hits) in history.admitted() {
+        // A server's clock is up to a millisecond ahead of the world's, see `Fleet::clock`.
+        let window = |at: u64| (super::server::fleet::BASE_US + at) / history.rule().period_us;
+        if window(begun) == window(ended + 1_000) {
+            *windows.entry(window(begun)).or_default() += hits;
+        }
+    }
+    if let Some((window, hits)) = windows.into_iter().find(|(_, hits)| *hits > bound) {
+        broken.push(format!("over: {hits} hits in window {window}, at most {bound}"));
+    }
+}
+
+/// After quiet, the store counts what was admitted less what was refunded, and no more than what
+/// may have been charged without an answer.
+///
+/// Exceptions: lost writes; charges whose take-back was lost, and leased hits that were lost, as
+/// far as metrics count them; blocks of processes that crashed.
+fn nothing_lost(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
+    let Some(used) = history.report.used[history.counter] else {
+        broken.push("the store does not tell what it counts".to_owned());
+        return;
+    };
+    let rounding = history.rounding();
+    let (least, most) = history.expected();
+    if used + rounding < least {
+        broken.push(format!("forgotten: {used} hits counted, at least {least} admitted"));
+    }
+    if used > most + rounding {
+        broken.push(format!("lost: {used} hits counted, at most {most} charged"));
+    }
+}
+
+/// No hits are denied that fit: some charge that may have been counted then explains each denial.
+fn denied_with_cause(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
+    let rule = history.rule();
+    if rule.is_local() || (!rule.is_long() && !history.clocks_agree()) {
+        return;
+    }
+    for record in &history.report.chronicle.calls {
+        let Ending::Decided(_, statuses) = &record.ending else { continue };
+        for (part, status) in record.call.parts.iter().zip(statuses) {
+            let PartHits::Charge(hits) = part.hits else { continue };
+            if part.counter != history.counter || status.standing != "denied" {
+                continue;
+            }
+            let known_for = if status.is_remembered {
+                history.report.plan.deny_cache_ms * 1_000 + TIMER_US
+            } else {
+                0
+            };
+            let from = record.begun.saturating_sub(known_for);
+            let counted =
+                history.most_counted(from, record.ended, (record.begun, record.call.process));
+            if counted + u64::from(hits) <= history.limit_min() {
+                broken.push(format!(
+                    "denied without cause: {} at {} us: {counted} hits counted at most, of {}; {status:?}",
+                    record.call,
+                    record.begun,
+                    history.limit_min()
+                ));
+                return;
+            }
+        }
+    }
+}
+
+/// Returns `true` if a fault may move the clock by which counters are judged ahead: a step, or a
+/// move to a server whose clock is ahead.
+pub(crate) fn moves_clock_ahead(fault: &Fault) -> bool {
+    match fault {
+        Fault::Clock { by_us, .. } => *by_us > 0,
+        fault => matches!(fault, Fault::Promote { .. } | Fault::MoveSlots { .. }),
+    }
+}

@@ -1,0 +1,59 @@
+//! Worlds made by hand: what seeds have found, each in its smallest form.
+
+use super::world::checker::check;
+use super::world::history::Ending;
+use super::world::plan::{Fault, Part, PartHits, Plan, PlannedCall};
+use super::world::run::run;
+use super::world::server::fleet::{Arrangement, Moment};
+
+/// Returns a world with one server and one process, and a limit that is never reached.
+fn world(calls: impl IntoIterator<Item = (Moment, u64)>, faults: Vec<(Moment, Fault)>) -> Plan {
+    let mut plan = Plan::of(0);
+    plan.arrangement = Arrangement::Single;
+    plan.groups = 1;
+    plan.processes = 1;
+    plan.workers = 1;
+    plan.most_delay_ms = 0;
+    plan.rules.truncate(1);
+    plan.rules[0] = super::world::rules::SimRule::plain(1_000);
+    plan.counters = vec![0];
+    let call = |(number, (at, timeout_us))| PlannedCall {
+        number,
+        at,
+        process: 0,
+        worker: 0,
+        parts: vec![Part { counter: 0, hits: PartHits::Charge(1) }],
+        timeout_us,
+        cancel_after_us: None,
+    };
+    plan.calls = calls.into_iter().enumerate().map(call).collect();
+    plan.faults = faults;
+    plan.end = 5_000_000;
+    plan
+}
+
+#[test]
+fn decisions_resume_at_once_if_a_connection_to_a_stopped_server_is_cut() {
+    let hang = Fault::Hang { server: 0, us: 1_500_000 };
+    // While the server is probed, with pauses of up to a second.
+    let cut = Fault::CutAll { server: 0 };
+    let early = (0..20).map(|number| (1_000_000 + number * 1_000, 15_000));
+    let late = (0..10).map(|number| (2_800_000 + number * 100_000, 15_000));
+    let plan = world(early.chain(late), vec![(1_000_000, hang), (1_600_000, cut)]);
+    let report = run(&plan);
+    let resumed = report.chronicle.calls.iter().filter(|record| record.call.at >= 2_800_000);
+    let failed: Vec<_> =
+        resumed.filter(|record| !matches!(record.ending, Ending::Decided(..))).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    assert_eq!(check(&report), [""; 0]);
+}
+
+#[test]
+fn a_call_during_the_first_connect_is_answered_by_its_deadline() {
+    let crash = Fault::Crash { process: 0, us: 100_000 };
+    let hang = Fault::Hang { server: 0, us: 1_000_000 };
+    let plan = world([(1_100_000, 3_000)], vec![(1_000_000, crash), (1_000_000, hang)]);
+    let report = run(&plan);
+    let [record] = report.chronicle.calls.as_slice() else { panic!("{:?}", report.chronicle) };
+    assert!(record.ended - record.begun <= 4_000, "{record:?}");
+}

@@ -1,0 +1,79 @@
+//! The history of a world: calls, answers and faults, in their order.
+
+use sha1::{Digest as _, Sha1};
+
+use super::plan::{Fault, PlannedCall};
+use super::server::fleet::Moment;
+
+/// The end of a call.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Ending {
+    /// A decision: `true` if over the limit; and a status for each part.
+    Decided(bool, Vec<PartStatus>),
+    /// No decision, with the kind of error.
+    Failed(&'static str),
+    /// The caller went away.
+    Cancelled,
+}
+
+impl Ending {
+    /// Returns the name of the end, for coverage.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Decided(false, _) => "OK",
+            Self::Decided(true, _) => "OVER_LIMIT",
+            Self::Failed(kind) => kind,
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// The status of one part of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PartStatus {
+    pub(crate) standing: &'static str,
+    /// Hits left; `None` if the store did not judge.
+    pub(crate) left: Option<u64>,
+    pub(crate) retry_after_us: Option<u64>,
+    /// `true` if a remembered denial answered.
+    pub(crate) is_remembered: bool,
+}
+
+/// A call with its answer.
+#[derive(Clone, Debug)]
+pub(crate) struct CallRecord {
+    pub(crate) call: PlannedCall,
+    pub(crate) begun: Moment,
+    pub(crate) ended: Moment,
+    pub(crate) ending: Ending,
+}
+
+/// All that happened.
+#[derive(Debug, Default)]
+pub(crate) struct Chronicle {
+    pub(crate) calls: Vec<CallRecord>,
+    pub(crate) faults: Vec<(Moment, Fault)>,
+    /// Lines of events, in their order.
+    pub(crate) lines: Vec<String>,
+}
+
+impl Chronicle {
+    /// Adds an event.
+    pub(crate) fn note(&mut self, at: Moment, text: &str) {
+        self.lines.push(format!("{:>6}.{:03} {text}", at / 1_000, at % 1_000));
+    }
+
+    /// Adds a call that has ended.
+    pub(crate) fn record(&mut self, record: CallRecord) {
+        let CallRecord { call, begun, ended, ending } = &record;
+        let text = format!("{call} since {}.{:03}: {ending:?}", begun / 1_000, begun % 1_000);
+        self.note(*ended, &text);
+        self.calls.push(record);
+    }
+
+    /// Returns the digest of all events.
+    pub(crate) fn hash(&self) -> String {
+        let digest = Sha1::digest(self.lines.join("\n"));
+        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+}

@@ -1,0 +1,69 @@
+//! A world in a seed: several processes of tollgate and their Redis servers, simulated in one
+//! thread, broken at will, and checked.
+//!
+//! Everything between a request and the bytes to Redis is the real code: policies, limiter,
+//! leases, deny cache, fallback, batches, breakers, routes, take-backs. The time is tokio's paused
+//! time, the network is in-process, and the servers run the real scripts by Lua 5.1. All choices
+//! come from the seed, so that one seed is one history, byte for byte, in every process and build.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `plan`, `rules` | what a seed draws: servers, limits, calls, faults with weights of its own |
+//! | `run` | the run of a plan: faults, then calm, then a count of what the store counts |
+//! | `process` | a process: the real parts, put together as `app` does |
+//! | `sky` | what all share: time, randomness, servers, network, history |
+//! | `network` | connections: delays, silence, cuts at any byte |
+//! | `server` | the servers: data, clocks, replication, scripts, faults |
+//! | `history` | calls, answers and faults in their order, and their hash |
+//! | `claims`, `checker` | the promises, with the exceptions that happened |
+//! | `shrink` | the smallest plan that still fails |
+//! | `watch` | a table of a world as it runs |
+//!
+//! # To find, replay and mend
+//!
+//! ```text
+//! cargo run --release --example world -- --seeds 0..10000     many seeds, with coverage
+//! cargo run --release --example world -- --seed 7 --history   one seed, every event
+//! cargo run --release --example world -- --seed 7 --shrink    the fewest calls and faults
+//! cargo run --release --example world -- --seed 7 --watch     a table of it as it runs
+//! cargo test --test world                                     200 seeds; 1,000 with --release
+//! ```
+//!
+//! A finding becomes a world made by hand in `directed`, which fails before the mend and
+//! stays when seeds mean other worlds.
+//!
+//! # To add a fault
+//!
+//! Add a variant to `plan::Fault`, draw it in `Plan::draw_fault` (one number more of `KINDS`), and
+//! inject it in `run`. It must end by itself or in `Fleet::heal`. If it is an exception of
+//! `docs/promise.md`, the checker must see that it happened: `claims` allows for nothing else.
+//!
+//! # Conditions for a seed to be one history
+//!
+//! One thread; no clock but the environment's and tokio's; no random number but the environment's;
+//! no map with a random order whose order matters; `descriptor::fix_hashes` before the first key.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::duplicate_mod,
+    clippy::wildcard_enum_match_arm,
+    reason = "the numbers of a world are small, one of many faults or replies is often meant, and \
+              two test binaries have worlds"
+)]
+
+pub(crate) mod checker;
+mod claims;
+pub(crate) mod history;
+mod network;
+pub(crate) mod plan;
+mod process;
+#[path = "../support/random.rs"]
+pub(crate) mod random;
+pub(crate) mod rules;
+pub(crate) mod run;
+pub(crate) mod server;
+pub(crate) mod shrink;
+mod sky;
+pub(crate) mod watch;

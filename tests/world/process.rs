@@ -1,0 +1,224 @@
+//! A process of tollgate in a world: the real limiter, policies, caches, leases and store, without
+//! sockets around them.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tollgate::algorithm::amend::Amendment;
+use tollgate::algorithm::judge::Hits;
+use tollgate::algorithm::time::Timestamp;
+use tollgate::descriptor::{Descriptor, Entry, KeyBuffer, Request};
+use tollgate::limiter::{Decision, InForce, Limiter, Modes, Snapshot, Standing, Undecided};
+use tollgate::policy::{CompileOptions, PolicySet, Source, load};
+use tollgate::store::clock::Clock;
+use tollgate::store::deny_cache::{DenialTable, DenyCache};
+use tollgate::store::fallback::{Fallback, Replicas};
+use tollgate::store::lease::Leases;
+use tollgate::store::memory::{Bounds, MemoryStore};
+use tollgate::store::redis::{
+    Environment, RedisOptions, RedisStore, RedisUrl, Simulation as _, Time,
+};
+use tollgate::telemetry::metrics::Metrics;
+
+use super::history::{Ending, PartStatus};
+use super::network::ProcessEnvironment;
+use super::plan::{PartHits, Plan, PlannedCall};
+use super::server::fleet::Arrangement;
+use super::sky::Sky;
+
+/// Time for which tests wait for what ends by itself.
+const PATIENCE: Duration = Duration::from_secs(10);
+const MEMORY: usize = 1 << 20;
+
+/// The limiter of a worker: each has connections and leases of its own.
+type WorkerLimiter = Limiter<Leases<DenyCache<RedisStore>>>;
+
+/// A process with its workers.
+pub(crate) struct SimProcess {
+    policies: Arc<InForce>,
+    workers: Vec<WorkerLimiter>,
+    pub(crate) metrics: Arc<Metrics>,
+    dead: CancellationToken,
+}
+
+/// The clock of a process, for its local counters.
+struct ProcessClock(Arc<ProcessEnvironment>);
+
+impl Clock for ProcessClock {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+}
+
+impl SimProcess {
+    /// Starts a process.
+    pub(crate) fn start(sky: &Arc<Sky>, plan: &Plan, process: usize) -> Self {
+        let metrics = Metrics::new();
+        let policies = InForce::new(Arc::clone(&metrics));
+        let dead = CancellationToken::new();
+        let environment = Arc::new(ProcessEnvironment {
+            sky: Arc::clone(sky),
+            process,
+            skew_us: plan.skews_us[process],
+            dead: dead.clone(),
+        });
+        let options = options(plan, &environment);
+        let bounds = Bounds { max_bytes: MEMORY, domain_max_bytes: MEMORY };
+        let memory = Arc::new(MemoryStore::new(bounds, ProcessClock(environment)));
+        let count = NonZeroU32::new(plan.processes.try_into().unwrap()).unwrap();
+        let replicas = Replicas::new(count);
+        let longest = Duration::from_millis(plan.deny_cache_ms);
+        let denials = DenialTable::new(longest, options.cacheable(), Arc::clone(&metrics));
+        let worker = |_| {
+            let fallback =
+                Fallback::new(Arc::clone(&memory), Arc::clone(&replicas), Arc::clone(&metrics));
+            let store = RedisStore::connect(options.clone(), Time::Server, Arc::clone(&metrics));
+            let cached = DenyCache::new(store.with_fallback(fallback), Arc::clone(&denials));
+            let leases = Leases::new(cached, Arc::clone(&metrics));
+            Limiter::new(Arc::clone(&policies), leases, Modes::default())
+        };
+        let workers = (0..plan.workers).map(worker).collect();
+        Self { policies, workers, metrics, dead }
+    }
+
+    /// Installs a version of the policy.
+    pub(crate) fn install(&self, plan: &Plan, version: usize) {
+        self.policies.install(compile(&plan.policy(version)));
+    }
+
+    /// Ends the process as a crash does: nothing leaves it any more.
+    pub(crate) fn crash(&self) {
+        self.dead.cancel();
+    }
+
+    /// Waits until all workers are connected, for a limited time.
+    pub(crate) async fn connected(&self) {
+        for worker in &self.workers {
+            let _ = timeout(PATIENCE, redis(worker).connected()).await;
+        }
+    }
+
+    /// Waits until leases are given back and charges taken back.
+    pub(crate) async fn settled(&self) {
+        for worker in &self.workers {
+            let settling = async {
+                worker.store().settled().await;
+                worker.store().store().settled().await;
+                redis(worker).settled().await;
+            };
+            timeout(PATIENCE, settling).await.expect("background work ends");
+        }
+    }
+
+    /// Makes a call of the plan.
+    pub(crate) async fn call(&self, plan: &Plan, call: &PlannedCall) -> Ending {
+        let limiter = &self.workers[call.worker];
+        let deadline = Instant::now() + Duration::from_micros(call.timeout_us);
+        let snapshot = limiter.snapshot();
+        let words = words(plan, call);
+        let request = request(call, &words);
+        let deciding = limiter.decide(&snapshot, &request, deadline.into_std());
+        match call.cancel_after_us {
+            None => ending(deciding.await),
+            Some(us) => match timeout(Duration::from_micros(us), deciding).await {
+                Ok(decided) => ending(decided),
+                Err(_) => Ending::Cancelled,
+            },
+        }
+    }
+
+    /// Returns the hits that each counter counts; `None` if the store does not tell.
+    pub(crate) async fn used(&self, plan: &Plan, counter: usize) -> Option<u64> {
+        let limiter = &self.workers[0];
+        let snapshot: Snapshot = limiter.snapshot();
+        let policies = snapshot.as_ref().unwrap().policies();
+        let rule = format!("r{}", plan.counters[counter]);
+        let value = value_of(counter);
+        let entries = [Entry { key: rule.as_bytes(), value: value.as_bytes() }];
+        let mut keys = KeyBuffer::default();
+        let (rule, key) = policies.counter("world", &entries, &mut keys).unwrap();
+        let deadline = (Instant::now() + Duration::from_secs(1)).into_std();
+        let amended = limiter.amend(rule, key, Amendment::Look, deadline).await.ok()?;
+        amended.before.windows.first().map(|window| window.used)
+    }
+}
+
+fn redis(worker: &WorkerLimiter) -> &RedisStore {
+    worker.store().store().store()
+}
+
+/// Returns the value of a counter: it stands in the name of its key.
+pub(crate) fn value_of(counter: usize) -> String {
+    format!("counter-{counter:02}-")
+}
+
+fn options(plan: &Plan, environment: &Arc<ProcessEnvironment>) -> RedisOptions {
+    let url = match plan.arrangement {
+        Arrangement::Single => "redis://redis".to_owned(),
+        Arrangement::Sentinels => "redis-sentinel://main@sentinel0,sentinel1,sentinel2".to_owned(),
+        Arrangement::Cluster => "redis-cluster://s0,s1,s2,s3".to_owned(),
+    };
+    let mut options = RedisOptions::at(RedisUrl::parse(&url).unwrap().unwrap());
+    options.access.environment = Environment::Simulated(Arc::clone(environment) as _);
+    options.sentinel_access.environment = options.access.environment.clone();
+    options
+}
+
+fn compile(text: &str) -> PolicySet {
+    let source = Source { name: "world.yaml".to_owned(), text: text.to_owned() };
+    match load(&[source], &CompileOptions::default()) {
+        Ok(loaded) => loaded.policies,
+        Err(report) => panic!("{text}\n{report}"),
+    }
+}
+
+/// Returns the key and value of each descriptor of a call.
+fn words(plan: &Plan, call: &PlannedCall) -> Vec<(String, String)> {
+    let word = |counter: usize| (format!("r{}", plan.counters[counter]), value_of(counter));
+    call.parts.iter().map(|part| word(part.counter)).collect()
+}
+
+fn request<'a>(call: &PlannedCall, words: &'a [(String, String)]) -> Request<'a> {
+    let parts = call.parts.iter().zip(words);
+    let descriptor = |(part, (key, value)): (&super::plan::Part, &'a (String, String))| {
+        let hits = match part.hits {
+            PartHits::Charge(hits) => Hits::Charge(hits),
+            PartHits::Peek => Hits::Peek(0),
+            PartHits::Refund(hits) => Hits::Refund(hits),
+        };
+        let entry = Entry { key: key.as_bytes(), value: value.as_bytes() };
+        Descriptor { entries: std::iter::once(entry).collect(), hits, hold: None, limit: None }
+    };
+    Request { domain: "world", descriptors: parts.map(descriptor).collect() }
+}
+
+fn ending(decided: Result<Decision<'_>, Undecided>) -> Ending {
+    match decided {
+        Ok(decision) => {
+            let statuses = decision.statuses().iter().map(|status| PartStatus {
+                standing: standing(status.standing()),
+                left: status.left(),
+                retry_after_us: status.retry_after().map(|time| time.get()),
+                is_remembered: status.is_remembered(),
+            });
+            Ending::Decided(decision.is_over_limit(), statuses.collect())
+        }
+        Err(Undecided::Store(error)) => Ending::Failed(error.kind()),
+        Err(Undecided::NoPolicy) => Ending::Failed("no policy"),
+    }
+}
+
+fn standing(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Allowed => "allowed",
+        Standing::Denied => "denied",
+        Standing::PresumedAllowed => "presumed allowed",
+        Standing::PresumedDenied => "presumed denied",
+        Standing::ShadowDenied => "shadow denied",
+        Standing::NoLimit => "no limit",
+        Standing::Unlimited => "unlimited",
+    }
+}

@@ -1,0 +1,109 @@
+//! The limits of a world.
+
+use super::plan::VERSIONS;
+use super::random::Random;
+
+/// A counting algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counting {
+    Fixed,
+    Sliding,
+    Log,
+    Gcra,
+}
+
+/// A limit of a world.
+#[derive(Clone, Debug)]
+pub(crate) struct SimRule {
+    pub(crate) counting: Counting,
+    pub(crate) period_us: u64,
+    /// The amount in each version of the policy.
+    pub(crate) amounts: Vec<u32>,
+    /// Time to live of leases, if there are any.
+    pub(crate) lease_us: Option<u64>,
+    pub(crate) on_store_error: &'static str,
+    pub(crate) charge: &'static str,
+}
+
+/// A period that does not end while a world runs.
+const LONG_US: u64 = 86_400_000_000;
+
+impl SimRule {
+    /// Returns a limit without options.
+    pub(crate) fn plain(amount: u32) -> Self {
+        Self {
+            counting: Counting::Fixed,
+            period_us: LONG_US,
+            amounts: vec![amount; VERSIONS],
+            lease_us: None,
+            on_store_error: "error",
+            charge: "admitted",
+        }
+    }
+
+    /// Draws a limit.
+    pub(crate) fn draw(random: &mut Random) -> Self {
+        let counting = *random.one_of(&[
+            Counting::Fixed,
+            Counting::Fixed,
+            Counting::Sliding,
+            Counting::Log,
+            Counting::Gcra,
+        ]);
+        let short = 1_000_000 * (1 + random.below(3)) as u64;
+        let period_us = if random.percent(65) { LONG_US } else { short };
+        let lease_us = random.percent(30).then(|| 100_000 * (1 + random.below(10)) as u64);
+        let amount = 6 + random.below(if lease_us.is_some() { 600 } else { 60 });
+        let mut draw = || match random.below(3) {
+            0 => amount as u32,
+            1 => (amount + random.below(20)) as u32,
+            _ => (amount - random.below(amount / 2)) as u32,
+        };
+        let amounts = (0..VERSIONS).map(|_| draw()).collect();
+        let charge =
+            if counting == Counting::Log || random.percent(80) { "admitted" } else { "always" };
+        Self {
+            counting,
+            period_us,
+            amounts,
+            lease_us,
+            on_store_error: *random.one_of(&["error", "error", "error", "allow", "deny", "local"]),
+            charge,
+        }
+    }
+
+    /// Returns `true` if its period does not end while a world runs.
+    pub(crate) fn is_long(&self) -> bool {
+        self.period_us == LONG_US
+    }
+
+    /// Returns `true` if hits of it are given back by callers.
+    pub(crate) fn is_refundable(&self) -> bool {
+        self.is_long() && self.charge == "admitted" && self.on_store_error == "error"
+    }
+
+    /// Returns `true` if this process may decide alone.
+    pub(crate) fn is_local(&self) -> bool {
+        self.on_store_error == "local"
+    }
+
+    /// Returns the limit as a policy has it.
+    pub(crate) fn limit(&self, version: usize) -> String {
+        let algorithm = match self.counting {
+            Counting::Fixed => "fixed_window",
+            Counting::Sliding => "sliding_window",
+            Counting::Log => "sliding_log",
+            Counting::Gcra => "gcra",
+        };
+        let lease =
+            self.lease_us.map(|us| format!(", lease: {{ size: 50%, ttl: {}ms }}", us / 1_000));
+        format!(
+            "algorithm: {algorithm}, requests_per_unit: {}, unit: {}ms, charge: {}, on_store_error: {}{}",
+            self.amounts[version],
+            self.period_us / 1_000,
+            self.charge,
+            self.on_store_error,
+            lease.unwrap_or_default()
+        )
+    }
+}

@@ -1,0 +1,391 @@
+//! A world as it runs: processes, calls and faults, until all is quiet.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::sleep;
+
+use super::history::{CallRecord, Chronicle, Ending};
+use super::network::Target;
+use super::plan::{Fault, Part, PartHits, Plan, PlannedCall};
+use super::process::SimProcess;
+use super::server::fleet::{Arrangement, Fleet, LostWrites, Moment, RecordedScript};
+use super::sky::Sky;
+
+/// Time after the last fault after which everything is decided.
+const HEALED_WITHIN: Duration = Duration::from_secs(2);
+/// Time after which leases have ended, and take-backs are given up.
+const QUIET_AFTER: Duration = Duration::from_secs(4);
+
+/// All that is known of a world that has run.
+pub(crate) struct Report {
+    pub(crate) plan: Plan,
+    pub(crate) chronicle: Chronicle,
+    /// Calls after the last fault healed.
+    pub(crate) probes: Vec<CallRecord>,
+    /// Hits that each counter counts in the end.
+    pub(crate) used: Vec<Option<u64>>,
+    pub(crate) losses: Vec<LostWrites>,
+    /// Charges that could not be taken back, leased hits that were lost, and checks that processes
+    /// decided alone.
+    pub(crate) take_backs_lost: u64,
+    pub(crate) leases_lost: u64,
+    /// Charges without a reply.
+    pub(crate) unknown_charges: u64,
+    pub(crate) decided_alone: u64,
+    /// Number of processes that crashed.
+    pub(crate) crashes: u64,
+    /// Number of times that each thing happened.
+    pub(crate) counts: BTreeMap<String, u64>,
+    /// Calls of scripts, if they were recorded.
+    pub(crate) scripts: Vec<RecordedScript>,
+}
+
+impl Report {
+    /// Returns the hits of a counter that were certainly charged and not given back; `None` if that
+    /// is not certain of a refund.
+    pub(crate) fn certainly_charged(&self, counter: usize) -> Option<u64> {
+        let mut charged = 0u64;
+        let mut refunded = 0;
+        for record in &self.chronicle.calls {
+            for (number, part) in record.call.parts.iter().enumerate() {
+                let status = match &record.ending {
+                    Ending::Decided(false, statuses) => Some(&statuses[number]),
+                    Ending::Decided(true, _) | Ending::Failed(_) | Ending::Cancelled => None,
+                };
+                let is_judged = status.is_some_and(|status| status.left.is_some());
+                match part.hits {
+                    _ if part.counter != counter => {}
+                    PartHits::Charge(hits) if is_judged => charged += u64::from(hits),
+                    PartHits::Refund(hits) if is_judged => refunded += u64::from(hits),
+                    PartHits::Refund(_) => return None,
+                    PartHits::Charge(_) | PartHits::Peek => {}
+                }
+            }
+        }
+        charged.checked_sub(refunded)
+    }
+}
+
+/// A world that runs.
+struct RunningWorld {
+    plan: Plan,
+    sky: Arc<Sky>,
+    /// The processes, and the version of the policy that each has.
+    processes: Mutex<Vec<(Option<Arc<SimProcess>>, usize)>>,
+    /// Processes that crashed.
+    crashed: Mutex<Vec<Arc<SimProcess>>>,
+    /// Hits of admitted calls that may be given back, by counter.
+    refundable: Mutex<BTreeMap<usize, Vec<u32>>>,
+}
+
+/// Runs the world of a plan to its end, on this thread.
+pub(crate) fn run(plan: &Plan) -> Report {
+    run_with(plan, Extras::default())
+}
+
+/// Additions to a run that do not change it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Extras {
+    /// Records the calls of scripts.
+    pub(crate) records_scripts: bool,
+    /// Shows the world as it runs.
+    pub(crate) watches: bool,
+}
+
+/// Runs the world of a plan to its end, with additions.
+pub(crate) fn run_with(plan: &Plan, extras: Extras) -> Report {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let report = runtime.block_on(live(plan.clone(), extras));
+    runtime.shutdown_background();
+    report
+}
+
+async fn live(plan: Plan, extras: Extras) -> Report {
+    let mut fleet = Fleet::new(plan.arrangement, plan.groups);
+    fleet.scripts = extras.records_scripts.then(Vec::new);
+    let sky = Sky::new(fleet, plan.most_delay_ms, plan.seed);
+    let world = Arc::new(RunningWorld {
+        processes: Mutex::default(),
+        crashed: Mutex::default(),
+        refundable: Mutex::default(),
+        plan,
+        sky,
+    });
+    for number in 0..world.plan.processes {
+        let process = SimProcess::start(&world.sky, &world.plan, number);
+        process.install(&world.plan, 0);
+        process.connected().await;
+        world.processes.lock().push((Some(Arc::new(process)), 0));
+    }
+    if extras.watches {
+        tokio::spawn(super::watch::watch(Arc::clone(&world.sky), world.plan.clone()));
+    }
+    let begun = world.sky.now();
+    let calling = tokio::spawn(Arc::clone(&world).call_all(begun));
+    let failing = tokio::spawn(Arc::clone(&world).fail_all(begun));
+    world.sky.sleep_until(begun + world.plan.end).await;
+    failing.await.unwrap();
+    world.heal();
+    calling.await.unwrap();
+    sleep(HEALED_WITHIN).await;
+    let probes = world.probe().await;
+    sleep(QUIET_AFTER).await;
+    world.finish(probes).await
+}
+
+impl RunningWorld {
+    async fn call_all(self: Arc<Self>, begun: Moment) {
+        let mut calls = tokio::task::JoinSet::new();
+        for call in self.plan.calls.clone() {
+            self.sky.sleep_until(begun + call.at).await;
+            calls.spawn(Arc::clone(&self).call(call));
+        }
+        while let Some(called) = calls.join_next().await {
+            called.unwrap();
+        }
+    }
+
+    async fn call(self: Arc<Self>, mut call: PlannedCall) {
+        self.choose_refunds(&mut call);
+        let Some(process) = self.processes.lock()[call.process].0.clone() else { return };
+        if call.parts.is_empty() {
+            return;
+        }
+        let begun = self.sky.now();
+        let ending = process.call(&self.plan, &call).await;
+        if self.crashed.lock().iter().any(|crashed| Arc::ptr_eq(crashed, &process)) {
+            // Nobody hears the answer of a process that is gone.
+            let record =
+                CallRecord { call, begun, ended: self.sky.now(), ending: Ending::Cancelled };
+            self.sky.chronicle.lock().record(record);
+            return;
+        }
+        self.learn_refundable(&call, &ending);
+        let record = CallRecord { call, begun, ended: self.sky.now(), ending };
+        self.sky.chronicle.lock().record(record);
+    }
+
+    /// Replaces refunds by those of hits that were admitted.
+    fn choose_refunds(&self, call: &mut PlannedCall) {
+        let mut refundable = self.refundable.lock();
+        call.parts.retain_mut(|part| {
+            let PartHits::Refund(hits) = &mut part.hits else { return true };
+            let admitted = refundable.entry(part.counter).or_default().pop();
+            *hits = admitted.unwrap_or_default();
+            admitted.is_some()
+        });
+    }
+
+    fn learn_refundable(&self, call: &PlannedCall, ending: &Ending) {
+        let Ending::Decided(false, statuses) = ending else { return };
+        for (Part { counter, hits }, status) in call.parts.iter().zip(statuses) {
+            if let PartHits::Charge(hits) = hits
+                && status.standing == "allowed"
+            {
+                self.refundable.lock().entry(*counter).or_default().push(*hits);
+            }
+        }
+    }
+
+    async fn fail_all(self: Arc<Self>, begun: Moment) {
+        for (at, fault) in self.plan.faults.clone() {
+            self.sky.sleep_until(begun + at).await;
+            let now = self.sky.now();
+            let mut chronicle = self.sky.chronicle.lock();
+            chronicle.note(now, &format!("FAULT {fault:?}"));
+            chronicle.faults.push((now, fault.clone()));
+            drop(chronicle);
+            let name = format!("{fault:?}");
+            let name = name.split([' ', '{']).next().unwrap_or_default();
+            self.sky.fleet.lock().count(&format!("fault {name}"));
+            self.inject(&fault, begun + self.plan.end);
+        }
+    }
+
+    fn inject(self: &Arc<Self>, fault: &Fault, end: Moment) {
+        let now = self.sky.now();
+        match *fault {
+            Fault::CutAll { server } => self.cut_all(server),
+            Fault::CutOne { connection, is_request, bytes } => {
+                let open = self.sky.open_connections();
+                if let Some(number) = connection.checked_rem(open.len()) {
+                    open[number].cut_within(is_request, bytes);
+                }
+            }
+            Fault::Silence { process, server, us } => {
+                self.sky.path_mut(process, Target::Server(server)).silent_until = now + us;
+            }
+            Fault::Slow { process, server, us, by_us } => {
+                self.sky.path_mut(process, Target::Server(server)).slow = (now + us, by_us);
+            }
+            Fault::Restart { server, us, keeps_data } => self.restart(server, now + us, keeps_data),
+            Fault::Crash { process, us } => self.crash(process, now + us),
+            Fault::Reload { process, version } => self.reload(process, version),
+            Fault::Promote { group, stale_us } => self.promote(group, stale_us, end),
+            ref fault => inject_at_servers(&mut self.sky.fleet.lock(), fault, now),
+        }
+    }
+
+    fn cut_all(&self, server: usize) {
+        let open = self.sky.open_connections();
+        let of_server = open.iter().filter(|open| open.target == Target::Server(server));
+        of_server.for_each(|connection| connection.cut());
+    }
+
+    fn restart(&self, server: usize, until: Moment, keeps_data: bool) {
+        let now = self.sky.now();
+        let mut fleet = self.sky.fleet.lock();
+        fleet.servers[server].down_until = until;
+        fleet.servers[server].starts += 1;
+        fleet.servers[server].scripts.clear();
+        if !keeps_data {
+            fleet.drop_keys(server, now, |_| true);
+        }
+        drop(fleet);
+        self.cut_all(server);
+    }
+
+    fn promote(self: &Arc<Self>, group: usize, stale_us: u64, end: Moment) {
+        let now = self.sky.now();
+        let mut fleet = self.sky.fleet.lock();
+        let old = fleet.map.masters[group];
+        let new = fleet.replica_of(group);
+        // A server that is a master already, though nobody follows it, is not promoted.
+        if fleet.servers[new].stale.is_some() {
+            return;
+        }
+        fleet.promote(group, now, stale_us > 0);
+        let until = (now + stale_us).min(end);
+        drop(fleet);
+        if stale_us > 0 {
+            let world = Arc::clone(self);
+            tokio::spawn(async move {
+                world.sky.sleep_until(until).await;
+                world.sky.fleet.lock().demote_stale(old);
+            });
+        }
+    }
+
+    fn crash(self: &Arc<Self>, number: usize, until: Moment) {
+        let Some(process) = self.processes.lock()[number].0.take() else { return };
+        process.crash();
+        self.crashed.lock().push(process);
+        let world = Arc::clone(self);
+        tokio::spawn(async move {
+            world.sky.sleep_until(until).await;
+            world.start(number);
+        });
+    }
+
+    /// Starts a process that crashed, unless it runs.
+    fn start(&self, number: usize) {
+        let mut processes = self.processes.lock();
+        let (process, version) = &mut processes[number];
+        if process.is_none() {
+            let started = SimProcess::start(&self.sky, &self.plan, number);
+            started.install(&self.plan, *version);
+            *process = Some(Arc::new(started));
+        }
+    }
+
+    fn reload(&self, number: usize, version: usize) {
+        let mut processes = self.processes.lock();
+        let (process, known) = &mut processes[number];
+        *known = version;
+        if let Some(process) = process {
+            process.install(&self.plan, version);
+        }
+    }
+
+    /// Ends all faults.
+    fn heal(&self) {
+        let now = self.sky.now();
+        self.sky.fleet.lock().heal(now);
+        (0..self.plan.processes).for_each(|number| self.start(number));
+        self.sky.chronicle.lock().note(now, "healed");
+    }
+
+    /// Calls every process about every counter, without charging it.
+    async fn probe(self: &Arc<Self>) -> Vec<CallRecord> {
+        let mut probes = Vec::new();
+        for process in 0..self.plan.processes {
+            for counter in 0..self.plan.counters.len() {
+                let call = PlannedCall {
+                    number: usize::MAX,
+                    at: 0,
+                    process,
+                    worker: counter % self.plan.workers,
+                    parts: vec![Part { counter, hits: PartHits::Peek }],
+                    timeout_us: 100_000,
+                    cancel_after_us: None,
+                };
+                let begun = self.sky.now();
+                let process = self.processes.lock()[process].0.clone().unwrap();
+                let ending = process.call(&self.plan, &call).await;
+                probes.push(CallRecord { call, begun, ended: self.sky.now(), ending });
+            }
+        }
+        probes
+    }
+
+    async fn finish(&self, probes: Vec<CallRecord>) -> Report {
+        let alive: Vec<Arc<SimProcess>> =
+            self.processes.lock().iter().filter_map(|(process, _)| process.clone()).collect();
+        for process in &alive {
+            process.settled().await;
+            process.install(&self.plan, 0);
+        }
+        let mut used = Vec::new();
+        for counter in 0..self.plan.counters.len() {
+            used.push(alive[0].used(&self.plan, counter).await);
+        }
+        let ended = self.sky.now();
+        let crashed = self.crashed.lock();
+        let all = || alive.iter().chain(crashed.iter()).map(|process| &process.metrics);
+        let mut chronicle = std::mem::take(&mut *self.sky.chronicle.lock());
+        chronicle.note(ended, &format!("used {used:?}"));
+        let mut fleet = self.sky.fleet.lock();
+        Report {
+            plan: self.plan.clone(),
+            chronicle,
+            probes,
+            used,
+            losses: fleet.losses.clone(),
+            take_backs_lost: all().map(|metrics| metrics.take_backs_lost.get()).sum(),
+            unknown_charges: all().map(|metrics| metrics.unknown_charges.get()).sum(),
+            leases_lost: all().map(|metrics| metrics.leases.lost.get()).sum(),
+            decided_alone: all().map(|metrics| metrics.local_decisions.get()).sum(),
+            crashes: crashed.len() as u64,
+            counts: fleet.counts.clone(),
+            scripts: fleet.scripts.take().unwrap_or_default(),
+        }
+    }
+}
+
+/// Injects a fault that only servers feel.
+fn inject_at_servers(fleet: &mut Fleet, fault: &Fault, now: Moment) {
+    match *fault {
+        Fault::Flush { server } => fleet.servers[server].scripts.clear(),
+        Fault::Hang { server, us } => fleet.servers[server].hung_until = now + us,
+        Fault::Full { server, us } => fleet.servers[server].full_until = now + us,
+        Fault::Busy { server, us } => fleet.servers[server].busy_until = now + us,
+        Fault::Loading { server, us } => fleet.servers[server].loading_until = now + us,
+        Fault::Clock { server, by_us } => fleet.step_clock(server, by_us),
+        Fault::Lag { group, us } => {
+            let replica = fleet.replica_of(group);
+            fleet.servers[replica].lag_us = us;
+        }
+        Fault::Evict { server, of } => fleet.drop_keys(server, now, |number| number % of == 0),
+        Fault::MoveSlots { from, to, first } if fleet.arrangement == Arrangement::Cluster => {
+            fleet.move_slots(from, to, first, now);
+        }
+        _ => {}
+    }
+}

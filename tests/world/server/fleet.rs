@@ -1,0 +1,300 @@
+//! All servers of a world: their groups of a master and its replica, clocks, and faults.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::data::{Circumstances, Effect, Keys, ScriptRun};
+use super::{SLOTS, slot_of};
+
+/// Microseconds since the world began.
+pub(crate) type Moment = u64;
+
+/// Time of all clocks without skew when a world begins, in microseconds since the epoch: ten past
+/// an hour, so that no hour ends while a world runs.
+pub(crate) const BASE_US: u64 = 1_780_481_400_000_000;
+
+/// The arrangement of the servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrangement {
+    /// One master behind a name.
+    Single,
+    /// One master that sentinels name.
+    Sentinels,
+    /// Several masters with slots.
+    Cluster,
+}
+
+/// A server.
+#[derive(Debug, Default)]
+pub(crate) struct SimServer {
+    pub(crate) group: usize,
+    pub(crate) keys: Keys,
+    pub(crate) scripts: BTreeMap<String, Vec<u8>>,
+    /// `true` if it believes to be a replica.
+    pub(crate) is_replica: bool,
+    /// Time after which a write of the master has arrived here.
+    pub(crate) lag_us: u64,
+    /// Microseconds by which its clock is ahead.
+    pub(crate) skew_us: i64,
+    last_us: u64,
+    /// Ends of faults; 0 if there was none.
+    pub(crate) down_until: Moment,
+    pub(crate) hung_until: Moment,
+    pub(crate) busy_until: Moment,
+    pub(crate) loading_until: Moment,
+    pub(crate) full_until: Moment,
+    /// Set while it believes to be the master though another server is: the map that it knows.
+    pub(crate) stale: Option<ClusterMap>,
+    /// Keys that it wrote meanwhile.
+    stale_keys: BTreeSet<Vec<u8>>,
+    /// Number of its starts.
+    pub(crate) starts: u64,
+}
+
+/// The masters of all slots, as a node of a Cluster knows them.
+#[derive(Clone, Debug)]
+pub(crate) struct ClusterMap {
+    pub(crate) epoch: u64,
+    pub(crate) owners: Arc<Vec<u8>>,
+    /// The master of each group.
+    pub(crate) masters: Vec<usize>,
+}
+
+/// A write of a master that its replica may lack.
+#[derive(Debug)]
+struct Replicated {
+    at: Moment,
+    effect: Effect,
+}
+
+/// Keys that lost writes.
+#[derive(Clone, Debug)]
+pub(crate) struct LostWrites {
+    pub(crate) keys: BTreeSet<Vec<u8>>,
+}
+
+/// A call of a script, with the time at which it ran.
+#[derive(Clone, Debug)]
+pub(crate) struct RecordedScript {
+    pub(crate) text: Vec<u8>,
+    pub(crate) keys: Vec<Vec<u8>>,
+    pub(crate) arguments: Vec<Vec<u8>>,
+}
+
+/// All servers: those of group `g` are `2 * g` and `2 * g + 1`.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    pub(crate) arrangement: Arrangement,
+    pub(crate) servers: Vec<SimServer>,
+    pub(crate) map: ClusterMap,
+    /// Writes of each group's master.
+    logs: Vec<Vec<Replicated>>,
+    pub(crate) losses: Vec<LostWrites>,
+    /// Scripts and commands that ran, and errors returned, by name.
+    pub(crate) counts: BTreeMap<String, u64>,
+    /// Calls of scripts, if they are recorded.
+    pub(crate) scripts: Option<Vec<RecordedScript>>,
+}
+
+impl Fleet {
+    /// Creates groups of two servers each.
+    pub(crate) fn new(arrangement: Arrangement, groups: usize) -> Self {
+        let server = |number: usize| SimServer {
+            group: number / 2,
+            is_replica: number % 2 == 1,
+            lag_us: 1_000,
+            starts: 1,
+            ..SimServer::default()
+        };
+        let owner = |slot: u16| usize::from(slot) * groups / usize::from(SLOTS);
+        let owners = (0..SLOTS).map(|slot| u8::try_from(owner(slot)).unwrap()).collect();
+        let masters = (0..groups).map(|group| 2 * group).collect();
+        Self {
+            arrangement,
+            servers: (0..2 * groups).map(server).collect(),
+            map: ClusterMap { epoch: 1, owners: Arc::new(owners), masters },
+            logs: (0..groups).map(|_| Vec::new()).collect(),
+            losses: Vec::new(),
+            counts: BTreeMap::new(),
+            scripts: None,
+        }
+    }
+
+    /// Counts an event, for coverage.
+    pub(crate) fn count(&mut self, name: &str) {
+        *self.counts.entry(name.to_owned()).or_default() += 1;
+    }
+
+    /// Returns the time of a server's clock. Two commands at one moment may have one time.
+    pub(crate) fn clock(&mut self, server: usize, at: Moment) -> u64 {
+        let server = &mut self.servers[server];
+        let now = (BASE_US + at).saturating_add_signed(server.skew_us);
+        let is_same_millisecond = server.last_us >= now && server.last_us < now + 1_000;
+        server.last_us =
+            if is_same_millisecond { server.last_us + (server.last_us & 1) } else { now };
+        server.last_us
+    }
+
+    /// Moves a server's clock.
+    pub(crate) fn step_clock(&mut self, server: usize, by_us: i64) {
+        self.servers[server].skew_us += by_us;
+        self.servers[server].last_us = 0;
+    }
+
+    /// Runs commands on the data of a server.
+    pub(crate) fn run<T>(
+        &mut self,
+        server: usize,
+        at: Moment,
+        run: impl FnOnce(ScriptRun) -> (T, ScriptRun),
+    ) -> T {
+        let now = self.clock(server, at);
+        let slots = (self.arrangement == Arrangement::Cluster).then(|| {
+            let map = self.map_of(server);
+            (Arc::clone(&map.owners), u8::try_from(self.servers[server].group).unwrap())
+        });
+        self.catch_up(server, at);
+        let state = &mut self.servers[server];
+        let circumstances = Circumstances {
+            now,
+            is_replica: state.is_replica,
+            is_full: state.full_until > at,
+            slots,
+        };
+        let keys = std::mem::take(&mut state.keys);
+        let (result, ran) =
+            run(ScriptRun { keys, circumstances, effects: Vec::new(), is_script: false });
+        state.keys = ran.keys;
+        let group = state.group;
+        if self.map.masters[group] == server {
+            let replicated = ran.effects.into_iter().map(|effect| Replicated { at, effect });
+            self.logs[group].extend(replicated);
+        } else if state.stale.is_some() {
+            state.stale_keys.extend(ran.effects.into_iter().map(|(key, _)| key));
+        }
+        result
+    }
+
+    /// Returns the map that a server knows.
+    pub(crate) fn map_of(&self, server: usize) -> &ClusterMap {
+        self.servers[server].stale.as_ref().unwrap_or(&self.map)
+    }
+
+    /// Returns the replica of a group.
+    pub(crate) fn replica_of(&self, group: usize) -> usize {
+        self.map.masters[group] ^ 1
+    }
+
+    /// Applies the writes of its master that have arrived at a replica.
+    fn catch_up(&mut self, server: usize, at: Moment) {
+        let group = self.servers[server].group;
+        if self.replica_of(group) != server || self.servers[server].stale.is_some() {
+            return;
+        }
+        let lag = self.servers[server].lag_us;
+        // Writes arrive in their order, also while the lag changes.
+        let arrived = self.logs[group].iter().take_while(|write| write.at + lag <= at).count();
+        for Replicated { effect: (key, item), .. } in self.logs[group].drain(..arrived) {
+            match item {
+                Some(item) => self.servers[server].keys.insert(key, item),
+                None => self.servers[server].keys.remove(&key),
+            };
+        }
+    }
+
+    /// Promotes the replica of a group. The old master becomes its replica at once, or goes on as a
+    /// stale master until [`demote_stale`](Self::demote_stale).
+    pub(crate) fn promote(&mut self, group: usize, at: Moment, is_stale: bool) {
+        let old = self.map.masters[group];
+        let new = self.replica_of(group);
+        self.catch_up(new, at);
+        let lost = std::mem::take(&mut self.logs[group]).into_iter();
+        let lost: BTreeSet<_> = lost.map(|write| write.effect.0).collect();
+        if !lost.is_empty() {
+            self.losses.push(LostWrites { keys: lost });
+        }
+        if is_stale {
+            self.servers[old].stale = Some(self.map.clone());
+        }
+        self.servers[new].is_replica = false;
+        self.map.masters[group] = new;
+        self.map.epoch += 1;
+        if !is_stale {
+            self.follow(old, new);
+        }
+    }
+
+    /// Ends the time of a stale master: it becomes a replica, and loses its writes.
+    pub(crate) fn demote_stale(&mut self, server: usize) {
+        if self.servers[server].stale.take().is_none() {
+            return;
+        }
+        let keys = std::mem::take(&mut self.servers[server].stale_keys);
+        if !keys.is_empty() {
+            self.losses.push(LostWrites { keys });
+        }
+        let master = self.map.masters[self.servers[server].group];
+        self.follow(server, master);
+    }
+
+    /// Makes a server a replica that has all data of its master.
+    fn follow(&mut self, server: usize, master: usize) {
+        self.servers[server].is_replica = true;
+        self.servers[server].keys = self.servers[master].keys.clone();
+        self.logs[self.servers[master].group].clear();
+    }
+
+    /// Moves slots with their keys from one group to another, at once.
+    pub(crate) fn move_slots(&mut self, from: usize, to: usize, first: usize, at: Moment) {
+        let moves = |slot: usize| (first..first + 2_000).contains(&slot);
+        let is_moved = |key: &[u8]| moves(usize::from(slot_of(key)));
+        let [from_group, to_group] = [from, to].map(|group| u8::try_from(group).unwrap());
+        if from == to || self.servers.iter().any(|server| server.stale.is_some()) {
+            return;
+        }
+        let owners = Arc::make_mut(&mut self.map.owners).iter_mut().enumerate();
+        owners
+            .filter(|(slot, owner)| moves(*slot) && **owner == from_group)
+            .for_each(|(_, owner)| *owner = to_group);
+        self.map.epoch += 1;
+        let source = self.map.masters[from];
+        let sink = self.map.masters[to];
+        let moved: Vec<_> =
+            self.servers[source].keys.extract_if(.., |key, _| is_moved(key)).collect();
+        for (key, item) in moved {
+            self.logs[from].push(Replicated { at, effect: (key.clone(), None) });
+            self.logs[to].push(Replicated { at, effect: (key.clone(), Some(item.clone())) });
+            self.servers[sink].keys.insert(key, item);
+        }
+    }
+
+    /// Removes keys of a server, as a restart without persistence or an eviction does.
+    pub(crate) fn drop_keys(&mut self, server: usize, at: Moment, is_lost: impl Fn(usize) -> bool) {
+        let keys = self.servers[server].keys.keys().cloned().enumerate();
+        let lost: BTreeSet<_> =
+            keys.filter(|(number, _)| is_lost(*number)).map(|(_, key)| key).collect();
+        if lost.is_empty() {
+            return;
+        }
+        self.servers[server].keys.retain(|key, _| !lost.contains(key));
+        let group = self.servers[server].group;
+        if self.map.masters[group] == server {
+            let gone = lost.iter().map(|key| Replicated { at, effect: (key.clone(), None) });
+            self.logs[group].extend(gone);
+        }
+        self.losses.push(LostWrites { keys: lost });
+    }
+
+    /// Ends all faults of all servers.
+    pub(crate) fn heal(&mut self, at: Moment) {
+        for number in 0..self.servers.len() {
+            self.demote_stale(number);
+            let server = &mut self.servers[number];
+            server.down_until = server.down_until.min(at);
+            server.hung_until = server.hung_until.min(at);
+            server.busy_until = server.busy_until.min(at);
+            server.loading_until = server.loading_until.min(at);
+            server.full_until = server.full_until.min(at);
+        }
+    }
+}
