@@ -66,6 +66,38 @@ async fn a_write_with_a_hundredth_of_the_amount_loses_no_hit() {
 }
 
 #[tokio::test]
+async fn a_refund_under_another_amount_leaves_a_hold_its_hits() {
+    let (sides, _redis, _cluster) = sides("rates:").await;
+    let hourly = |amount: u32| {
+        let limit = format!(
+            "algorithm: gcra, requests_per_unit: {amount}, unit: hour, burst: {amount}, \
+             hold: {{ ttl: 1m }}"
+        );
+        policy(&[("gcra", &limit)])
+    };
+    let decide = async |at: u64, hold: Option<&str>, hits: u64| {
+        let hold = hold.map(|operation| (operation, "r"));
+        let entries: Vec<_> = std::iter::once(("gcra", "")).chain(hold).collect();
+        let descriptor = tollgate::grpc::proto::RateLimitDescriptor {
+            hits_addend: Some(hits),
+            ..descriptor(&entries)
+        };
+        sides.decide(at, &request(vec![descriptor])).await.unwrap().unwrap();
+    };
+    for [from, to] in [[10_000, 100], [100, 10_000]] {
+        sides.install(&hourly(from));
+        sides.amend(START, "gcra=", Amendment::Reset).await.unwrap().unwrap();
+        decide(START + 1, None, 30).await;
+        decide(START + 2, Some("tollgate.reserve"), 20).await;
+        decide(START + 3, None, 10).await;
+        sides.install(&hourly(to));
+        sides.amend(START + 4, "gcra=", Amendment::Refund(5)).await.unwrap().unwrap();
+        decide(START + 5, Some("tollgate.commit"), 0).await;
+        assert_eq!(used(&sides, START + 6, "gcra").await, 35, "from {from} to {to} an hour");
+    }
+}
+
+#[tokio::test]
 async fn the_reported_time_after_a_change_of_the_amount_admits() {
     let (sides, _redis, _cluster) = sides("rates:").await;
     sides.install(&hourly(3_600));

@@ -58,24 +58,15 @@ local function grant(check, state, at)
   return check.hits > 0 or before > 0
 end
 
-local function refund(check, state, at)
-  local took = false
-  if check.hits > 0 and check.hold then
-    took = holds.refund(check, state, check.hits, at)
-  elseif check.hits > 0 then
-    took = check.algorithm.refund(check.limit, state, check.hits, at)
-  end
-  if took and state.extended then
-    settle_extended(state, at)
-  end
-  return took
-end
-
 local function amend(check, counter, at)
   if check.what == RESET then
     return reset(check, counter, at)
   elseif check.what == REFUND then
-    return refund(check, counter.state, at)
+    local took = refund(check, counter.state, at)
+    if took and counter.state.extended then
+      settle_extended(counter.state, at)
+    end
+    return took
   end
   return check.what == GRANT and grant(check, counter.state, at)
 end
@@ -91,11 +82,8 @@ local function parse(text)
   check.algorithm, check.tag = algorithms[algorithm], 16 + 2 * algorithm
   check.limit, at = check.algorithm.parameters(text, at)
   if has_hold then
-    local key = KEYS[keys_before + 1]
-    keys_before = keys_before + 1
-    holds.parse(check, text, at, function()
-      return key
-    end)
+    holds.parse(check, text, at)
+    check.hold.key, keys_before = KEYS[keys_before + 1], keys_before + 1
   end
   return check
 end

@@ -127,6 +127,16 @@ local function settle_extended(state, at)
   state.extended = (gone_at > 0 or reset_until > 0) and { left, gone_at, granted_at, reset_at, reset_until } or nil
 end
 
+-- Takes hits back for a caller, newest first. Returns true if it took any.
+local function refund(check, state, at)
+  if check.hits == 0 then
+    return false
+  elseif check.hold then
+    return holds.refund(check, state, at)
+  end
+  return check.algorithm.refund(check.limit, state, check.hits, at)
+end
+
 -- Writes a counter to its key, or deletes the key if there is nothing to store. Returns the error, if any.
 local function save(key, counter)
   local check, state = counter.writer, counter.state

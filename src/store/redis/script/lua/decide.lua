@@ -143,13 +143,8 @@ local function write(check, state, charged, is_draft, ended)
       check.algorithm.charge(check.limit, state, check.hits, at)
     end
     took = true
-  elseif check.wanted == REFUND and check.hits > 0 then
-    local refund = check.hold and holds.refund or check.algorithm.refund
-    if check.hold then
-      took = refund(check, state, check.hits, at)
-    else
-      took = refund(check.limit, state, check.hits, at)
-    end
+  elseif check.wanted == REFUND then
+    took = refund(check, state, at)
   elseif check.wanted == TAKE_BACK then
     took = undo(check, state, at)
   end
@@ -353,14 +348,12 @@ local function parse(text)
         check.digest, at = unpack_from('c16', text, at)
       end
     end
-    local function key_of(number)
-      return KEYS[keys_before + number]
-    end
-    check.key = key_of(check.key)
+    check.key = KEYS[keys_before + check.key]
     check.algorithm, check.tag = algorithms[algorithm], 16 + 2 * algorithm
     check.limit, at = check.algorithm.parameters(text, at)
     if has_hold then
-      at = holds.parse(check, text, at, key_of)
+      at = holds.parse(check, text, at)
+      check.hold.key = KEYS[keys_before + check.hold.key]
     end
     -- A denied caller retries with all hits of this request to the counter so far.
     local before = last_of[check.key]

@@ -265,15 +265,6 @@ do
     return check.algorithm.take_back(check.limit, state, hits, charged_at, at)
   end
 
-  local function refund(check, state, hits, at)
-    local took = check.algorithm.refund(check.limit, state, hits, at)
-    if took and check.algorithm.settle then
-      -- Its state was converted to the limit's rate already.
-      add_mark(state.holds, at, state.whole, state.part)
-    end
-    return took
-  end
-
   -- Sets the latest instant of a counter, whose record or slots have changed.
   local function touch(check, state, at)
     if check.algorithm.touch then
@@ -373,21 +364,17 @@ do
 
   holds = { load = load }
 
-  function holds.parse(check, text, at, key_of)
-    local hold, key, releases = {}
-    key, hold.ttl, releases, hold.operation, hold.cost, hold.id, at =
+  -- Reads the operation of a check, whose key is still a number in the request.
+  function holds.parse(check, text, at)
+    local hold, releases = {}
+    hold.key, hold.ttl, releases, hold.operation, hold.cost, hold.id, at =
       unpack_from('>I2I7BBI4Bc0', text, at)
-    hold.key, hold.releases = key_of(key), releases == 1
+    hold.releases = releases == 1
     if check.wanted == 3 then
       hold.until_us, hold.before, at = unpack_from('>I7I7', text, at)
     end
     check.hold = hold
     return at
-  end
-
-  -- Returns true for an operation on existing holds.
-  function holds.is_on_existing(check)
-    return check.hold ~= nil and check.hold.operation > RESERVE
   end
 
   -- Charges hits that are not from a grant, and remembers them if they are reserved.
@@ -456,8 +443,20 @@ do
     return false
   end
 
-  function holds.refund(check, state, hits, at)
-    return refund(check, state, hits, at)
+  -- Takes hits back for a caller, newest first. Returns true if it took any.
+  function holds.refund(check, state, at)
+    local algorithm = check.algorithm
+    if not algorithm.settle then
+      return algorithm.refund(check.limit, state, check.hits, at)
+    end
+    local whole, part = algorithm.backlog(state, at)
+    if whole + part == 0 then
+      return false
+    end
+    settle_rate(check, state, at)
+    local took = algorithm.refund(check.limit, state, check.hits, at)
+    add_mark(state.holds, at, state.whole, state.part)
+    return took
   end
 
   function holds.copy(own)
