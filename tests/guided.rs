@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Files with code for each algorithm, in the order of CONTRIBUTING.md.
-const FILES: [&str; 18] = [
+const FILES: [&str; 19] = [
     "src/algorithm/mod.rs",
     "src/algorithm/state.rs",
     "src/algorithm/amend.rs",
     "src/algorithm/lease.rs",
     "src/algorithm/hold/mod.rs",
+    "src/algorithm/write.rs",
     "src/policy/document/written.rs",
     "src/policy/compile/options.rs",
     "src/policy/compile/limit.rs",

@@ -9,6 +9,7 @@
 
 use super::Receipt;
 use super::amend::WindowLook;
+use super::hold::MAX_TTL;
 use super::parameter::{Parameter, Parameters};
 use super::quota::{QuotaError, Report};
 use super::time::{Micros, Timestamp};
@@ -73,6 +74,11 @@ impl Concurrency {
         state.used(now).saturating_add(hits) <= u64::from(self.in_flight)
     }
 
+    /// Takes a slot that has no ID and lives as long as any may.
+    pub(super) fn charge(&self, state: &mut State, hits: u64, now: Timestamp) {
+        state.take(&[], hits, MAX_TTL, now);
+    }
+
     /// Refunds hits of the newest slots, whatever their IDs. Returns `true` if it took any.
     pub(super) fn refund(&self, state: &mut State, hits: u64, now: Timestamp) -> bool {
         if hits == 0 || state.used(now) == 0 {
@@ -86,6 +92,21 @@ impl Concurrency {
             left = left.saturating_sub(part);
         }
         state.slots.retain(|slot| slot.hits > 0);
+        true
+    }
+
+    /// Undoes what is left of a charge. Returns `true` if it took any.
+    pub(super) fn take_back(&self, state: &mut State, receipt: Receipt, now: Timestamp) -> bool {
+        // Of several slots of one instant the whole one: a refund may have taken from another.
+        let is_of =
+            |slot: &Slot| slot.ends_at > now && slot.taken_at == receipt.at && slot.id.is_empty();
+        let is_whole = |slot: &Slot| is_of(slot) && u64::from(slot.hits) == receipt.hits;
+        let whole = state.slots.iter().rposition(is_whole);
+        let place = whole.or_else(|| state.slots.iter().rposition(is_of));
+        let Some(slot) = place.and_then(|place| state.slots.get_mut(place)) else { return false };
+        slot.hits = slot.hits.saturating_sub(u32::try_from(receipt.hits).unwrap_or(u32::MAX));
+        state.slots.retain(|slot| slot.hits > 0);
+        state.begin_write(now);
         true
     }
 
@@ -162,29 +183,6 @@ impl State {
             self.begin_write(now);
         }
         any
-    }
-
-    /// Undoes what is left of the slot of a receipt. Returns `true` if it took any.
-    pub(super) fn take_back(&mut self, id: &[u8], receipt: Receipt, now: Timestamp) -> bool {
-        let is_of =
-            |slot: &Slot| slot.ends_at > now && slot.taken_at == receipt.at && *slot.id == *id;
-        // Of several slots of one instant the whole one: a refund may have taken from another.
-        let is_whole = |slot: &Slot| is_of(slot) && u64::from(slot.hits) == receipt.hits;
-        let whole = self.slots.iter().rposition(is_whole);
-        let Some(place) = whole.or_else(|| self.slots.iter().rposition(is_of)) else {
-            return false;
-        };
-        self.begin_write_keeping(place, receipt.hits, now);
-        true
-    }
-
-    /// Removes up to `hits` of the slot at `place`, and the slots that have ended.
-    fn begin_write_keeping(&mut self, place: usize, hits: u64, now: Timestamp) {
-        if let Some(slot) = self.slots.get_mut(place) {
-            slot.hits = slot.hits.saturating_sub(u32::try_from(hits).unwrap_or(u32::MAX));
-        }
-        self.slots.retain(|slot| slot.hits > 0);
-        self.begin_write(now);
     }
 
     /// Removes the slots that have ended. Called only by a write: an earlier clock counts them.

@@ -330,7 +330,7 @@ impl Question<'_> {
         }
         match self.hits {
             Hits::Charge(hits) if charged && !self.limit.is_ban() => {
-                self.limit.reserve(state, hits.into(), hold, now).map(|(_, effect)| effect)
+                self.limit.reserve(state, hits.into(), hold, now)
             }
             Hits::Charge(_) | Hits::Peek(_) | Hits::Refund(_) => Ok(HoldEffect::Nothing),
         }

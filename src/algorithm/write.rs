@@ -58,11 +58,19 @@ impl Limit {
             (Algorithm::Gcra(gcra), Some(_)) => state.with_marks(self, now, |counter, holds| {
                 gcra.charge_marked(counter, &mut holds.marks, hits, now);
             }),
-            (algorithm, hold) => {
+            (
+                algorithm @ (Algorithm::FixedWindow(_)
+                | Algorithm::SlidingWindow(_)
+                | Algorithm::SlidingLog(_)
+                | Algorithm::Gcra(_)),
+                hold,
+            ) => {
                 if hold.is_none() {
                     state.drop_holds();
                 }
-                charge_plain(algorithm, state.inner_mut(), hits, now)
+                with_algorithm!(algorithm, state.inner_mut(), |limit, counter| {
+                    limit.charge(counter, hits, now)
+                })
             }
         }
     }
@@ -145,65 +153,27 @@ impl Limit {
         now: Timestamp,
     ) -> Result<bool, Unreadable> {
         match (&self.algorithm, self.hold) {
-            (Algorithm::Concurrency(_), _) => {
-                let Inner::Concurrency(slots) = state.inner_mut() else { return Err(Unreadable) };
-                Ok(slots.take_back(&[], receipt, now))
-            }
             (Algorithm::Gcra(gcra), Some(_)) => state.with_marks(self, now, |counter, holds| {
                 // Marks that do not reach back to the charge were dropped: nothing is certain.
                 holds.covers(receipt.at)
                     && gcra.take_back_marked(counter, &mut holds.marks, receipt, now)
             }),
-            (algorithm, hold) => {
-                let took = take_back_plain(algorithm, state.inner_mut(), receipt, now)?;
+            (
+                algorithm @ (Algorithm::FixedWindow(_)
+                | Algorithm::SlidingWindow(_)
+                | Algorithm::SlidingLog(_)
+                | Algorithm::Gcra(_)
+                | Algorithm::Concurrency(_)),
+                hold,
+            ) => {
+                let took = with_algorithm!(algorithm, state.inner_mut(), |limit, counter| {
+                    limit.take_back(counter, receipt, now)
+                })?;
                 if took && hold.is_none() {
                     state.drop_holds();
                 }
                 Ok(took)
             }
         }
-    }
-}
-
-/// Charges under an algorithm whose charges need nothing beside the state.
-fn charge_plain(
-    algorithm: &Algorithm,
-    state: &mut Inner,
-    hits: u64,
-    now: Timestamp,
-) -> Result<(), Unreadable> {
-    match (algorithm, state) {
-        (Algorithm::FixedWindow(limit), Inner::FixedWindow(state)) => {
-            limit.charge(state, hits, now);
-        }
-        (Algorithm::SlidingWindow(limit), Inner::SlidingWindow(state)) => {
-            limit.charge(state, hits, now);
-        }
-        (Algorithm::SlidingLog(limit), Inner::SlidingLog(state)) => limit.charge(state, hits, now),
-        (Algorithm::Gcra(limit), Inner::Gcra(state)) => limit.charge(state, hits, now),
-        _ => return Err(Unreadable),
-    }
-    Ok(())
-}
-
-/// Takes back under an algorithm whose take-backs need nothing beside the state.
-fn take_back_plain(
-    algorithm: &Algorithm,
-    state: &mut Inner,
-    receipt: Receipt,
-    now: Timestamp,
-) -> Result<bool, Unreadable> {
-    match (algorithm, state) {
-        (Algorithm::FixedWindow(limit), Inner::FixedWindow(state)) => {
-            Ok(limit.take_back(state, receipt, now))
-        }
-        (Algorithm::SlidingWindow(limit), Inner::SlidingWindow(state)) => {
-            Ok(limit.take_back(state, receipt, now))
-        }
-        (Algorithm::SlidingLog(limit), Inner::SlidingLog(state)) => {
-            Ok(limit.take_back(state, receipt, now))
-        }
-        (Algorithm::Gcra(limit), Inner::Gcra(state)) => Ok(limit.take_back(state, receipt, now)),
-        _ => Err(Unreadable),
     }
 }

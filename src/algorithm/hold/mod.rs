@@ -20,7 +20,7 @@ mod records;
 use super::amend::Extended;
 use super::marks::Marks;
 use super::time::{Micros, Timestamp};
-use super::{Inner, Limit, Receipt, State, Unreadable, concurrency, gcra};
+use super::{Inner, Limit, State, Unreadable, concurrency, gcra};
 use records::MAX_RECEIPTS;
 use records::Records;
 pub use records::{HoldReceipt, MAX_RECORDS, Record};
@@ -131,17 +131,6 @@ pub(super) struct Holds {
     records: Records,
 }
 
-/// Information to undo a reserve.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReserveReceipt {
-    /// Receipt of the charge.
-    pub charge: Receipt,
-    /// Expiry of the record after the reserve; `None` if it made no receipt in a record.
-    pub until: Option<Timestamp>,
-    /// Expiry of the record before the reserve.
-    pub until_before: Option<Timestamp>,
-}
-
 impl OnSettle {
     /// Returns the word of policies.
     pub const fn word(self) -> &'static str {
@@ -175,13 +164,12 @@ impl HoldRequest<'_> {
     }
 }
 
-impl ReserveReceipt {
-    fn plain(charge: Receipt) -> Self {
-        Self { charge, until: None, until_before: None }
-    }
-}
-
 impl Holds {
+    /// Returns the holds of a counter, creating them first.
+    fn of(holds: &mut Option<Box<Self>>, now: Timestamp) -> &mut Self {
+        holds.get_or_insert_with(|| Box::new(Self { since: now, ..Self::default() }))
+    }
+
     /// Returns the record with one more hold; `None` if it or the counter has too many.
     fn with_receipt(
         &mut self,
@@ -240,8 +228,7 @@ impl State {
         now: Timestamp,
         change: impl FnOnce(&mut Holds) -> T,
     ) -> T {
-        let create = || Box::new(Holds { since: now, ..Holds::default() });
-        self.attach(limit, |extended| change(extended.holds.get_or_insert_with(create)))
+        self.attach(limit, |extended| change(Holds::of(&mut extended.holds, now)))
     }
 
     /// Changes the state of gcra together with its marks, creating them first.
@@ -251,9 +238,8 @@ impl State {
         now: Timestamp,
         change: impl FnOnce(&mut gcra::State, &mut Holds) -> T,
     ) -> Result<T, Unreadable> {
-        let create = || Box::new(Holds { since: now, ..Holds::default() });
         self.attach(limit, |extended| {
-            let holds = extended.holds.get_or_insert_with(create);
+            let holds = Holds::of(&mut extended.holds, now);
             match extended.state.inner_mut() {
                 Inner::Gcra(state) => Ok(change(state, holds)),
                 Inner::FixedWindow(_)

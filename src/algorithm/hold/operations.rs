@@ -1,7 +1,7 @@
 //! Operations on the holds of a counter.
 
 use super::records::{HoldReceipt, Record};
-use super::{Hold, HoldAction, HoldEffect, HoldRequest, OnSettle, ReserveReceipt};
+use super::{Hold, HoldAction, HoldEffect, HoldRequest, OnSettle};
 use crate::algorithm::time::Timestamp;
 use crate::algorithm::{Inner, Limit, Receipt, State, Unreadable, concurrency};
 
@@ -17,42 +17,38 @@ impl Limit {
         hits: u64,
         request: HoldRequest<'_>,
         now: Timestamp,
-    ) -> Result<(ReserveReceipt, HoldEffect), Unreadable> {
+    ) -> Result<HoldEffect, Unreadable> {
         let now = state.clamp(now);
         let id = request.id;
         let Some(hold) = self.hold else {
-            let charge = self.charge(state, hits, now)?;
-            return Ok((ReserveReceipt::plain(charge), HoldEffect::Unrecorded));
+            self.charge(state, hits, now)?;
+            return Ok(HoldEffect::Unrecorded);
         };
-        if self.in_flight().is_some()
+        let repeated_slot = if self.in_flight().is_some()
             && let Inner::Concurrency(slots) = state.inner()
         {
-            let repeated = slots.live(now).any(|slot| *slot.id == *id);
-            let charge = self.charge_for(state, hits, id, request.ttl(hold), now)?;
-            let held = HoldEffect::Reserved { repeated };
-            let effect = if charge.of_grant { HoldEffect::Unrecorded } else { held };
-            return Ok((ReserveReceipt::plain(charge), effect));
-        }
-        let charge = self.charge(state, hits, now)?;
+            Some(slots.live(now).any(|slot| *slot.id == *id))
+        } else {
+            None
+        };
+        let charge = self.charge_for(state, hits, id, request.ttl(hold), now)?;
         if charge.of_grant {
-            return Ok((ReserveReceipt::plain(charge), HoldEffect::Unrecorded));
+            return Ok(HoldEffect::Unrecorded);
+        }
+        if let Some(repeated) = repeated_slot {
+            return Ok(HoldEffect::Reserved { repeated });
         }
         let held = HoldReceipt { at: charge.at, hits: u32::try_from(hits).unwrap_or(u32::MAX) };
         let until = now + request.ttl(hold);
-        let mut receipt = ReserveReceipt::plain(charge);
-        let effect = state.with_holds(self, now, |holds| {
+        Ok(state.with_holds(self, now, |holds| {
             let before = holds.records.get(id, now);
-            receipt.until_before = before.as_ref().map(|record| record.until);
             let repeated = before.as_ref().is_some_and(|record| !record.receipts.is_empty());
             let Some(record) = holds.with_receipt(before, held, until, now) else {
-                receipt.until_before = None;
                 return HoldEffect::Unrecorded;
             };
             holds.records.put(id, &record, now);
-            receipt.until = Some(until);
             HoldEffect::Reserved { repeated }
-        });
-        Ok((receipt, effect))
+        }))
     }
 
     /// Performs an operation on the existing holds of an ID. A reserve changes nothing.
@@ -120,47 +116,6 @@ impl Limit {
         };
         self.put_record(state, request.id, &record, now)?;
         Ok(effect)
-    }
-
-    /// Undoes a reserve as far as its hold is still open.
-    ///
-    /// # Errors
-    /// [`Unreadable`].
-    pub fn take_back_reserve(
-        &self,
-        state: &mut State,
-        receipt: ReserveReceipt,
-        id: &[u8],
-        now: Timestamp,
-    ) -> Result<bool, Unreadable> {
-        let now = state.clamp(now);
-        if self.in_flight().is_some()
-            && let Inner::Concurrency(slots) = state.inner_mut()
-        {
-            return Ok(slots.take_back(id, receipt.charge, now));
-        }
-        let Some(until) = receipt.until else {
-            return self.take_back(state, receipt.charge, now);
-        };
-        let record = state.holds().and_then(|holds| holds.records.get(id, now));
-        let Some(mut record) = record else { return Ok(false) };
-        let is_of = |held: &HoldReceipt| {
-            held.at == receipt.charge.at && u64::from(held.hits) == receipt.charge.hits
-        };
-        let Some(place) = record.receipts.iter().rposition(is_of) else { return Ok(false) };
-        let held = record.receipts.remove(place);
-        self.correct(state, held, 0, now)?;
-        if record.receipts.is_empty() && !record.has_ended {
-            state.with_holds(self, now, |holds| holds.records.remove(id));
-            self.touch(state, now)?;
-            state.compact(self, now);
-            return Ok(true);
-        }
-        if record.until == until {
-            record.until = receipt.until_before.unwrap_or(until);
-        }
-        self.put_record(state, id, &record, now)?;
-        Ok(true)
     }
 
     /// Charges a cost that has no hold, and remembers that it was committed.

@@ -104,11 +104,6 @@ impl Records {
         self.queue.push_back(hash);
     }
 
-    /// Removes the record of an ID.
-    pub(super) fn remove(&mut self, id: &[u8]) {
-        self.remove_where(self.hash(id), |packed| id_of(packed) == id);
-    }
-
     /// Returns `true` if there is no room for a new record.
     pub(super) fn is_full(&mut self, now: Timestamp) -> bool {
         if self.table.len() >= MAX_RECORDS {
@@ -170,13 +165,6 @@ impl Records {
 
     fn hash(&self, id: &[u8]) -> u32 {
         hash_of(&self.hasher, id)
-    }
-
-    fn remove_where(&mut self, hash: u32, is_it: impl FnMut(&Box<[u8]>) -> bool) {
-        if let Ok(entry) = self.table.find_entry(spread(hash), is_it) {
-            let (packed, _) = entry.remove();
-            self.packed_bytes = self.packed_bytes.saturating_sub(allocated(packed.len()));
-        }
     }
 }
 

@@ -59,7 +59,7 @@ fn reserve(limit: &Limit, state: &mut State, id: &[u8], hits: u32, now: u64) -> 
         return None;
     }
     let request = request(id, HoldAction::Reserve);
-    Some(limit.reserve(state, hits.into(), request, at(now)).unwrap().1)
+    Some(limit.reserve(state, hits.into(), request, at(now)).unwrap())
 }
 
 fn change(limit: &Limit, state: &mut State, id: &[u8], action: HoldAction, now: u64) -> HoldEffect {
