@@ -42,11 +42,9 @@ impl<'a> Descriptor<'a> {
     }
 }
 
-impl Entry<'_> {
-    /// Returns `true` for the key of an operation on a hold.
-    pub fn is_reserved(&self) -> bool {
-        RESERVED.iter().any(|key| key.as_bytes() == self.key)
-    }
+/// Returns `true` for the key of an operation on a hold.
+pub fn is_reserved(key: &[u8]) -> bool {
+    RESERVED.iter().any(|reserved| reserved.as_bytes() == key)
 }
 
 fn hold_of<'a>(entry: &Entry<'a>, cost: Option<u32>) -> Option<HoldRequest<'a>> {

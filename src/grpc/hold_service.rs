@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use prost::Message as _;
 use tonic::{Request, Response, Status};
 
-use super::call::record_status;
 use super::proto::RateLimitResponse;
 use super::proto::hold::hold_service_server::HoldService;
 use super::proto::hold::{CancelRequest, CommitRequest, ExtendRequest, ReserveRequest};
-use super::rights::DomainRights;
-use super::service::{HoldCall, Rls, budget};
+use super::service::{HoldCall, Rls};
+use super::service_call::ServiceCall;
 use crate::store::Store;
 
 /// The service for tonic.
@@ -22,18 +20,12 @@ impl<S: Store> HoldMethods<S> {
         request: Request<T>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let (metadata, extensions, message) = request.into_parts();
-        let header =
-            |name: &str| metadata.get(name).map(tonic::metadata::MetadataValue::as_encoded_bytes);
-        let time = header("grpc-timeout").and_then(budget);
-        let rights = extensions.get::<DomainRights>().cloned().unwrap_or_else(DomainRights::none);
-        let mut recording = self.0.tracer().and_then(|tracer| tracer.begin(header));
-        let attributes = recording.as_mut().map(|recording| recording.attributes_mut());
+        let mut call = ServiceCall::new(&self.0, &metadata, &extensions);
+        let attributes = call.recording.as_mut().map(|recording| recording.attributes_mut());
         let mut answer = Vec::new();
-        let answered = self.0.hold(message.into(), time, &rights, attributes, &mut answer).await;
-        record_status(recording, answered.as_ref().err());
-        answered?;
-        let answer = RateLimitResponse::decode(answer.as_slice());
-        answer.map(Response::new).map_err(|error| Status::internal(error.to_string()))
+        let answered =
+            self.0.hold(message.into(), call.time, &call.rights, attributes, &mut answer).await;
+        call.finish(answered, &answer)
     }
 }
 

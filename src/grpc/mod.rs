@@ -21,4 +21,5 @@ pub mod response;
 pub mod rights;
 pub mod server;
 pub mod service;
+mod service_call;
 mod units;

@@ -17,6 +17,7 @@ use super::units::UNITS;
 use crate::algorithm::judge::Hits;
 use crate::algorithm::quota::MAX_PERIOD;
 use crate::algorithm::time::Micros;
+use crate::descriptor::hold::is_reserved;
 use crate::descriptor::{Descriptor, Entry, Override, Request};
 
 /// Bounds on the size of a request.
@@ -234,7 +235,7 @@ fn descriptor<'a>(
     };
     let own_hits = hits.map(exact).transpose()?;
     let hits = own_hits.unwrap_or(request_hits.max(1));
-    if is_negative && entries.last().is_some_and(Entry::is_reserved) {
+    if is_negative && entries.last().is_some_and(|last: &Entry<'_>| is_reserved(last.key)) {
         return Err(InvalidRequest::NegativeHold { descriptor: number }.into());
     }
     let wanted = match (hits, is_negative) {

@@ -9,6 +9,7 @@ use crate::algorithm::lease::{BLOCKS, Lease};
 use crate::algorithm::sliding_window::Estimate;
 use crate::algorithm::{Algorithm, Charge, Limit, OnStoreError};
 use crate::descriptor::Entry;
+use crate::descriptor::hold::is_reserved;
 
 /// Maximum number of rules with `*` that are listed as tried.
 const MAX_TRIED: usize = 10;
@@ -46,7 +47,7 @@ fn write_match<'p>(
 ) -> Result<Option<&'p Rule>, fmt::Error> {
     writeln!(text, "domain {}", policy.domain())?;
     let (operation, entries) = match entries.split_last() {
-        Some((last, rest)) if last.is_reserved() => (Some(last), rest),
+        Some((last, rest)) if is_reserved(last.key) => (Some(last), rest),
         _ => (None, entries),
     };
     if let Some(operation) = operation {

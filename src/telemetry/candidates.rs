@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 
-use parking_lot::Mutex;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
+
+use super::known_rules::{KnownRules, RuleLabels};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
@@ -55,16 +56,13 @@ const OUTCOMES: [CandidateOutcome; 4] = [
     CandidateOutcome::unknown,
 ];
 
-/// Domain and rule label of the candidates beyond the bound.
-const OTHER: &str = "other";
-
-/// The counters of all candidate limits: one set of series per limit, up to a bound.
+/// The counters of all candidate limits: one set of series per limit, up to a bound for each
+/// origin.
 #[derive(Debug)]
 pub struct Candidates {
     decisions: Family<Labels, Counter>,
-    /// Domains and rules that have series of their own.
-    known: Mutex<HashSet<(CandidateSource, String, String)>>,
-    max: usize,
+    /// The limits that have series of their own, by origin.
+    known: [KnownRules; CandidateSource::ALL.len()],
 }
 
 /// The counters of one candidate limit: descriptors that matched it.
@@ -81,9 +79,12 @@ pub struct CandidateMetrics {
 }
 
 impl Candidates {
-    /// Creates the counters, with series of their own for at most `max` limits.
+    /// Creates the counters, with series of their own for at most `max` limits of each origin.
     pub(super) fn new(max: usize) -> Self {
-        Self { decisions: Family::default(), known: Mutex::default(), max }
+        Self {
+            decisions: Family::default(),
+            known: CandidateSource::ALL.map(|_| KnownRules::new(max)),
+        }
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
@@ -93,15 +94,9 @@ impl Candidates {
 
     /// Returns the counters of a rule's candidate limit. A reload keeps them.
     pub fn of_rule(&self, from: CandidateSource, domain: &str, rule: &str) -> CandidateMetrics {
-        let name = (from, domain.to_owned(), rule.to_owned());
-        let mut known = self.known.lock();
-        let is_own = known.contains(&name) || (known.len() < self.max && known.insert(name));
-        drop(known);
-        let (domain, rule) = if is_own { (domain, rule) } else { (OTHER, OTHER) };
-        let counter = |outcome| {
-            let labels = Labels { from, domain: domain.to_owned(), rule: rule.to_owned(), outcome };
-            self.decisions.get_or_create(&labels).clone()
-        };
+        let (labels, _) = self.known(from).labels(domain, rule);
+        let counter =
+            |outcome| self.decisions.get_or_create(&Labels::new(from, &labels, outcome)).clone();
         CandidateMetrics {
             allowed: counter(CandidateOutcome::allowed),
             denied: counter(CandidateOutcome::denied),
@@ -112,17 +107,24 @@ impl Candidates {
 
     /// Removes the series of this origin, except those of `rules`.
     pub fn keep(&self, from: CandidateSource, rules: &HashSet<(&str, &str)>) {
-        self.known.lock().retain(|(known_from, domain, rule)| {
-            let is_kept = *known_from != from || rules.contains(&(domain.as_str(), rule.as_str()));
-            for outcome in OUTCOMES.into_iter().filter(|_| !is_kept) {
-                self.decisions.remove(&Labels {
-                    from,
-                    domain: domain.clone(),
-                    rule: rule.clone(),
-                    outcome,
-                });
+        self.known(from).keep(rules, |labels| {
+            for outcome in OUTCOMES {
+                self.decisions.remove(&Labels::new(from, labels, outcome));
             }
-            is_kept
         });
+    }
+
+    fn known(&self, from: CandidateSource) -> &KnownRules {
+        let [rules, policies] = &self.known;
+        match from {
+            CandidateSource::rule => rules,
+            CandidateSource::policy => policies,
+        }
+    }
+}
+
+impl Labels {
+    fn new(from: CandidateSource, rule: &RuleLabels, outcome: CandidateOutcome) -> Self {
+        Self { from, domain: rule.domain.clone(), rule: rule.rule.clone(), outcome }
     }
 }

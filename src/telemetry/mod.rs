@@ -3,6 +3,7 @@
 pub mod candidates;
 pub mod guard;
 pub mod http;
+mod known_rules;
 pub mod log;
 pub mod log_throttle;
 pub mod metrics;

@@ -13,6 +13,7 @@ use super::{Answered, Rls};
 use crate::algorithm::hold::{HoldAction, HoldEffect, HoldRequest, MAX_ID, MIN_TTL};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::time::Micros;
+use crate::descriptor::hold::is_reserved;
 use crate::descriptor::{Descriptor, Request};
 use crate::grpc::large_request;
 use crate::grpc::proto::hold::{CancelRequest, CommitRequest, ExtendRequest, ReserveRequest};
@@ -157,8 +158,9 @@ impl<S: Store> Rls<S> {
         (id, ttl): (&'r [u8], Option<Micros>),
         deadline: Instant,
     ) -> Result<Decision<'a>, Status> {
-        let found = self.look(snapshot, request, id, deadline).await?;
-        self.check_ttl(ttl, &found)?;
+        if ttl.is_some() {
+            self.check_ttl(ttl, &self.look(snapshot, request, id, deadline).await?)?;
+        }
         let extend = HoldRequest { id, action: HoldAction::Extend, ttl };
         let request = with_hold(request, Hits::Refund(0), extend);
         let decision = self.decide_hold(snapshot, &request, deadline).await?;
@@ -239,9 +241,6 @@ impl HoldCall {
             return Err("hits must be at least 1, found 0".to_owned());
         }
         for (number, descriptor) in self.descriptors.iter().enumerate() {
-            let is_reserved = |key: &[u8]| {
-                crate::descriptor::hold::RESERVED.iter().any(|reserved| reserved.as_bytes() == key)
-            };
             if descriptor.hits_addend.is_some() || descriptor.is_negative_hits {
                 return Err(format!(
                     "hits_addend and is_negative_hits must not be set, found in descriptor {number}"

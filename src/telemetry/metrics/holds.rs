@@ -3,23 +3,15 @@
 
 use std::collections::HashSet;
 
-use parking_lot::Mutex;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::rules::OTHER;
+use crate::telemetry::known_rules::{KnownRules, RuleLabels};
 
 /// Upper bounds of the buckets of `hold_cost_ratio`: finest around exact estimates.
 const RATIO_BOUNDS: [f64; 11] = [0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0];
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct HoldLabels {
-    domain: String,
-    rule: String,
-}
 
 /// The counters of one rule that keeps holds.
 #[derive(Clone, Debug)]
@@ -53,11 +45,9 @@ pub struct HoldMetrics {
     pub unsupported: Counter,
     /// Operations on existing holds that failed in the store.
     pub failed: Counter,
-    counters: [(CounterName, Family<HoldLabels, Counter>); 9],
-    cost_ratio: Family<HoldLabels, Histogram>,
-    /// Domains and rules that have series of their own.
-    known: Mutex<HashSet<(String, String)>>,
-    max_rules: usize,
+    counters: [(CounterName, Family<RuleLabels, Counter>); 9],
+    cost_ratio: Family<RuleLabels, Histogram>,
+    known: KnownRules,
 }
 
 /// Name and help text of a counter.
@@ -84,8 +74,7 @@ impl HoldMetrics {
             failed: Counter::default(),
             counters: COUNTERS.map(|name| (name, Family::default())),
             cost_ratio: Family::new_with_constructor(|| Histogram::new(RATIO_BOUNDS)),
-            known: Mutex::default(),
-            max_rules,
+            known: KnownRules::new(max_rules),
         }
     }
 
@@ -103,12 +92,7 @@ impl HoldMetrics {
 
     /// Returns the counters of one rule. A reload keeps them. Rules beyond the bound share one set.
     pub fn of_rule(&self, domain: &str, rule: &str) -> HoldCounters {
-        let name = (domain.to_owned(), rule.to_owned());
-        let mut known = self.known.lock();
-        let is_own = known.contains(&name) || (known.len() < self.max_rules && known.insert(name));
-        drop(known);
-        let (domain, rule) = if is_own { (domain, rule) } else { (OTHER, OTHER) };
-        let labels = HoldLabels { domain: domain.to_owned(), rule: rule.to_owned() };
+        let (labels, _) = self.known.labels(domain, rule);
         let counters =
             self.counters.each_ref().map(|(_, family)| family.get_or_create(&labels).clone());
         let [
@@ -138,16 +122,11 @@ impl HoldMetrics {
 
     /// Removes the series of all rules except these.
     pub(super) fn keep(&self, rules: &HashSet<(&str, &str)>) {
-        self.known.lock().retain(|(domain, rule)| {
-            let is_kept = rules.contains(&(domain.as_str(), rule.as_str()));
-            if !is_kept {
-                let labels = HoldLabels { domain: domain.clone(), rule: rule.clone() };
-                self.cost_ratio.remove(&labels);
-                for (_, family) in &self.counters {
-                    family.remove(&labels);
-                }
+        self.known.keep(rules, |labels| {
+            self.cost_ratio.remove(labels);
+            for (_, family) in &self.counters {
+                family.remove(labels);
             }
-            is_kept
         });
     }
 }

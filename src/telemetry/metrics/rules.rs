@@ -3,26 +3,18 @@
 
 use std::collections::HashSet;
 
-use parking_lot::Mutex;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-/// Domain and rule label of the rules beyond the bound.
-pub(super) const OTHER: &str = "other";
+use crate::telemetry::known_rules::{KnownRules, RuleLabels};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RuleLabels {
+struct DecisionLabels {
     domain: String,
     rule: String,
     outcome: OutcomeLabel,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct NearLabels {
-    domain: String,
-    rule: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
@@ -69,17 +61,15 @@ pub struct RuleMetrics {
 /// The counters of all rules.
 #[derive(Debug)]
 pub(super) struct RuleFamilies {
-    decisions: Family<RuleLabels, Counter>,
-    near: Family<NearLabels, Counter>,
-    /// Domains and rules that have series of their own.
-    known: Mutex<HashSet<(String, String)>>,
-    max: usize,
+    decisions: Family<DecisionLabels, Counter>,
+    near: Family<RuleLabels, Counter>,
+    known: KnownRules,
 }
 
 impl RuleFamilies {
     /// Creates the counters, with series of their own for at most `max` rules.
     pub(super) fn new(max: usize) -> Self {
-        Self { decisions: Family::default(), near: Family::default(), known: Mutex::default(), max }
+        Self { decisions: Family::default(), near: Family::default(), known: KnownRules::new(max) }
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
@@ -97,15 +87,9 @@ impl RuleFamilies {
 
     /// Returns the counters of one rule. A reload keeps them.
     pub(super) fn of(&self, domain: &str, rule: &str) -> RuleMetrics {
-        let name = (domain.to_owned(), rule.to_owned());
-        let mut known = self.known.lock();
-        let is_own = known.contains(&name) || (known.len() < self.max && known.insert(name));
-        drop(known);
-        let (domain, rule) = if is_own { (domain, rule) } else { (OTHER, OTHER) };
-        let counter = |outcome| {
-            let labels = RuleLabels { domain: domain.to_owned(), rule: rule.to_owned(), outcome };
-            self.decisions.get_or_create(&labels).clone()
-        };
+        let (labels, is_own) = self.known.labels(domain, rule);
+        let counter =
+            |outcome| self.decisions.get_or_create(&DecisionLabels::new(&labels, outcome)).clone();
         RuleMetrics {
             allowed: counter(OutcomeLabel::allowed),
             denied: counter(OutcomeLabel::denied),
@@ -113,10 +97,7 @@ impl RuleFamilies {
             unlimited: counter(OutcomeLabel::unlimited),
             presumed_allowed: counter(OutcomeLabel::presumed_allowed),
             presumed_denied: counter(OutcomeLabel::presumed_denied),
-            near: self
-                .near
-                .get_or_create(&NearLabels { domain: domain.to_owned(), rule: rule.to_owned() })
-                .clone(),
+            near: self.near.get_or_create(&labels).clone(),
             is_own,
         }
     }
@@ -124,19 +105,17 @@ impl RuleFamilies {
     /// Removes the series of all rules except these. In-flight requests of an older policy then
     /// increment counters that are no longer exported.
     pub(super) fn keep(&self, rules: &HashSet<(&str, &str)>) {
-        self.known.lock().retain(|(domain, rule)| {
-            let is_kept = rules.contains(&(domain.as_str(), rule.as_str()));
-            if !is_kept {
-                for outcome in OUTCOMES {
-                    self.decisions.remove(&RuleLabels {
-                        domain: domain.clone(),
-                        rule: rule.clone(),
-                        outcome,
-                    });
-                }
-                self.near.remove(&NearLabels { domain: domain.clone(), rule: rule.clone() });
+        self.known.keep(rules, |labels| {
+            for outcome in OUTCOMES {
+                self.decisions.remove(&DecisionLabels::new(labels, outcome));
             }
-            is_kept
+            self.near.remove(labels);
         });
+    }
+}
+
+impl DecisionLabels {
+    fn new(rule: &RuleLabels, outcome: OutcomeLabel) -> Self {
+        Self { domain: rule.domain.clone(), rule: rule.rule.clone(), outcome }
     }
 }
