@@ -6,7 +6,8 @@
 //!     target/release/examples/instructions one 10000
 //! ```
 //!
-//! The difference of two runs excludes the start-up. `tests/speed.rs` runs this and has the bounds.
+//! The difference of two runs excludes the start-up. `tests/load/speed.rs` runs this and has the
+//! bounds.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

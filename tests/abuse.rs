@@ -2,10 +2,8 @@
 //! are still served.
 
 mod address_space;
-mod attacks;
 mod files;
 mod memory;
-mod probes;
 
 use std::net::SocketAddr;
 
@@ -17,8 +15,8 @@ use tokio::net::TcpStream;
 use tonic::Code;
 
 use crate::support::http2::{
-    CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, HEADERS, Http2, PING, PRIORITY,
-    RESET, SETTINGS, WINDOW_UPDATE, frame, headers,
+    CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, HEADERS, Http2, PATH,
+    PING, PRIORITY, RESET, SETTINGS, WINDOW_UPDATE, frame, framed, headers, opened,
 };
 use crate::support::policy::{Policies, daily};
 use crate::support::rls::{Client, descriptor, request};
@@ -26,8 +24,6 @@ use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};
 
-const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-const CANCEL: [u8; 4] = [0, 0, 0, 8];
 const NO_ERROR: u32 = 0;
 const PROTOCOL_ERROR: u32 = 1;
 const REFUSED_STREAM: [u8; 4] = [0, 0, 0, 7];
@@ -323,12 +319,6 @@ async fn connections_beyond_the_bound_are_closed_if_none_is_idle_and_permits_are
     assert!(Client::connect(service.grpc).await.hit("user", "ann").await);
 }
 
-/// Returns the frames that begin calls on these streams, without their messages.
-fn opened(streams: &[u32]) -> Vec<u8> {
-    let headers = headers(PATH);
-    streams.iter().flat_map(|stream| frame(HEADERS, END_HEADERS, *stream, &headers)).collect()
-}
-
 fn call() -> Request<()> {
     let call =
         Request::post(format!("http://tollgate{PATH}")).header("content-type", "application/grpc");
@@ -341,11 +331,6 @@ async fn connect(
     let stream = TcpStream::connect(address).await.unwrap();
     stream.set_nodelay(true).unwrap();
     h2::client::Builder::new().max_send_buffer_size(16 << 20).handshake(stream).await.unwrap()
-}
-
-/// Returns a message with its gRPC prefix.
-fn framed(message: &[u8]) -> Vec<u8> {
-    [&[0], &u32::try_from(message.len()).unwrap().to_be_bytes()[..], message].concat()
 }
 
 /// Returns the number of connections cut off for this reason.

@@ -10,7 +10,7 @@
 //! | `http` | decisions in JSON, and the admin pages |
 //! | `requests`, `calls` | invalid and unusual requests; split messages, streams other than gRPC |
 //! | `authority` | calls with an invalid or missing `:authority` |
-//! | `abuse` | abusive clients and their effect on others; attacks on a release-like build |
+//! | `abuse` | abusive clients and their effect on others |
 //! | `clients` | gRPC clients in other languages, curl and h2load, installed by `tests/run` |
 //! | `conformance` | HTTP/2 conformance by h2spec, installed by `tests/run` |
 //! | `holds` | `HoldService` over gRPC and JSON, and holds by the command line |
@@ -31,13 +31,12 @@
 //! | `servers` | the Redis servers that other tests build on |
 //! | `world` | the simulated servers of the test binary `world` |
 //! | `vectors` | `replay` against recorded decisions of a model |
-//! | `speed` | CPU close to the ceiling, no more instructions than before, within wide margins |
 //! | `guided` | adding an algorithm: compile errors lead to every place |
 //! | `fuzz_smoke` | the fuzz targets of `fuzz/`, for a bounded time |
 //! | `tidy` | the rules of the code base: dependencies between modules, length of files |
 //!
-//! `support` starts and stops the servers: everything listens on 127.0.0.1 and free ports, and
-//! nothing outlives its test.
+//! Tests that measure are in a binary of their own, `load`. `support` starts and stops the servers:
+//! everything listens on 127.0.0.1 and free ports, and nothing outlives its test.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -77,8 +76,8 @@ mod secrets;
 mod serve;
 mod servers;
 mod spans;
-mod speed;
 mod statistics;
+#[allow(dead_code, reason = "shared with the binary `load`, which uses the rest")]
 mod support;
 mod tidy;
 mod tls;

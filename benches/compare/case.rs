@@ -45,6 +45,8 @@ pub(crate) enum Place {
 pub(crate) enum Policy {
     /// A few rules.
     Usual,
+    /// The same rules, whose counters share one slot.
+    OneSlot,
     /// The given number of exact siblings.
     Siblings(usize),
 }
@@ -83,7 +85,7 @@ impl Figure {
 
 use Figure::{Cpu, Median, P99AtHalf, RedisCommands, RedisCpu, SystemCalls, Throughput};
 use Place::{Cluster, Memory, Redis};
-use Policy::{Siblings, Usual};
+use Policy::{OneSlot, Siblings, Usual};
 
 const ONE: &[&str] = &["user=u%n"];
 const THREE: &[&str] = &["a=1", "b=1", "n1=x,n2=y%n"];
@@ -156,13 +158,47 @@ pub(crate) const CASES: &[Case] = &[
         keys: 1,
         ..case("redis-1-key", Redis, &[(Throughput, 0.45), (Cpu, 2.2), (RedisCpu, 4.5)])
     },
-    Case { asks: THREE, ..case("redis-3", Redis, &[(RedisCommands, 1.01)]) },
+    Case {
+        asks: &["fraction=f%n"],
+        ..case("redis-gcra", Redis, &[(Throughput, 0.33), (RedisCpu, 5.0)])
+    },
+    Case {
+        asks: &["sliding=s%n"],
+        ..case("redis-sliding", Redis, &[(Throughput, 0.33), (RedisCpu, 6.0)])
+    },
+    Case {
+        asks: &["windows=w%n"],
+        ..case("redis-windows", Redis, &[(Throughput, 0.33), (RedisCpu, 10.0)])
+    },
+    Case { asks: &["log=l%n"], ..case("redis-log", Redis, &[(Throughput, 0.33), (RedisCpu, 9.0)]) },
+    Case {
+        asks: THREE,
+        ..case("redis-3", Redis, &[(Throughput, 0.25), (RedisCpu, 11.0), (RedisCommands, 1.01)])
+    },
     Case { in_flight: ALONE, ..case("redis-alone", Redis, &[(Median, 1.25)]) },
     Case { in_flight: MANY, ..case("redis-256", Redis, &[(RedisCpu, 4.5)]) },
     case("cluster", Cluster, &[(Throughput, 0.35), (Cpu, 2.8)]),
     Case { keys: 1, ..case("cluster-1-key", Cluster, &[]) },
-    Case { asks: THREE, ..case("cluster-3", Cluster, &[]) },
+    Case { asks: THREE, ..case("cluster-3", Cluster, &[(RedisCpu, 36.0)]) },
+    Case {
+        subject: Server::Tollgate(Cluster, OneSlot),
+        asks: THREE,
+        ..case("cluster-3-one-slot", Cluster, &[(RedisCpu, 13.0)])
+    },
     Case { in_flight: MANY, ..case("cluster-256", Cluster, &[]) },
+];
+
+/// Rules of other kinds than a fixed window, by key.
+const KINDS: [(&str, &str); 4] = [
+    ("fraction", "algorithm: gcra, unit: hour, requests_per_unit: 7777777"),
+    ("sliding", "algorithm: sliding_window, unit: hour, requests_per_unit: 1000000000"),
+    (
+        "windows",
+        "algorithm: sliding_window, windows: [{ unit: second, requests_per_unit: 1000000000 }, \
+         { unit: minute, requests_per_unit: 1000000000 }, \
+         { unit: hour, requests_per_unit: 1000000000 }]",
+    ),
+    ("log", "algorithm: sliding_log, unit: second, requests_per_unit: 50"),
 ];
 
 /// Name of the case that compares nothing: the memory cost of a counter.
@@ -192,9 +228,13 @@ impl Policy {
     /// request reaches a limit, except that of `over`.
     pub(crate) fn text(self, is_ours: bool) -> String {
         const PLENTY: &str = "unit: hour, requests_per_unit: 1000000000";
-        let mut text = "domain: bench\ndescriptors:\n".to_owned();
+        let mut text = "domain: bench\n".to_owned();
+        if is_ours && self == Self::OneSlot {
+            text.push_str("atomicity: domain\n");
+        }
+        text.push_str("descriptors:\n");
         match self {
-            Self::Usual => {
+            Self::Usual | Self::OneSlot => {
                 for key in ["user", "a", "b"] {
                     let _ = writeln!(text, "  - {{ key: {key}, rate_limit: {{ {PLENTY} }} }}");
                 }
@@ -206,6 +246,10 @@ impl Policy {
                     text,
                     "  - {{ key: over, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}"
                 );
+                for (key, limit) in KINDS {
+                    let limit = if is_ours { limit } else { PLENTY };
+                    let _ = writeln!(text, "  - {{ key: {key}, rate_limit: {{ {limit} }} }}");
+                }
                 let lease = if is_ours { ", lease: { size: 1%, ttl: 100ms }" } else { "" };
                 let _ = writeln!(text, "  - {{ key: leased, rate_limit: {{ {PLENTY}{lease} }} }}");
             }

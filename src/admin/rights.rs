@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn an_invalid_token_is_reported_without_its_text() {
-        for (text, told) in [
+        for (text, expected) in [
             ("", "no token"),
             ("# only this", "no token"),
             ("ann:short", "16"),
@@ -173,7 +173,7 @@ mod tests {
         ] {
             let error = Token::read(text, "unnamed", Right::Read).unwrap_err();
             assert!(
-                error.contains(told) && !error.contains("short") && !error.contains("mlaut"),
+                error.contains(expected) && !error.contains("short") && !error.contains("mlaut"),
                 "{error}"
             );
         }

@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(
             chosen(&[(None, false, false), (Some(9), false, false)]),
             Some(1),
-            "without a limit, nothing to tell"
+            "without a limit, no headers"
         );
         assert_eq!(chosen(&[(None, false, false)]), None);
         assert_eq!(chosen(&[]), None);

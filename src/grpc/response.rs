@@ -91,7 +91,7 @@ fn current_limit(applied: AppliedLimit<'_>, status: &Status<'_>) -> RateLimit {
     RateLimit {
         name: match name {
             Some(name) => unquoted(name),
-            None if unit == Unit::Unknown || told_burst(applied.limit).is_some() => {
+            None if unit == Unit::Unknown || shown_burst(applied.limit).is_some() => {
                 InWords(applied).to_string()
             }
             None => String::new(),
@@ -108,7 +108,7 @@ fn unquoted(name: &str) -> String {
 }
 
 /// Returns the burst if it differs from the amount of the rate.
-fn told_burst(limit: &Limit) -> Option<u32> {
+fn shown_burst(limit: &Limit) -> Option<u32> {
     limit.burst().filter(|burst| limit.windows().iter().all(|window| window.limit() != *burst))
 }
 
@@ -118,7 +118,7 @@ struct InWords<'a>(AppliedLimit<'a>);
 impl fmt::Display for InWords<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)?;
-        told_burst(self.0.limit).map_or(Ok(()), |burst| write!(f, " burst {burst}"))
+        shown_burst(self.0.limit).map_or(Ok(()), |burst| write!(f, " burst {burst}"))
     }
 }
 
@@ -154,7 +154,7 @@ mod tests {
     fn the_burst_is_reported_if_it_differs_from_the_amount_except_for_bans() {
         let minute = Micros::from_secs(60);
         let short = Micros::new(250_000);
-        for (limit, words, is_told) in [
+        for (limit, words, is_shown) in [
             (rate(100, minute, Some(20)), "100 per 1m burst 20", true),
             (rate(100, minute, None), "100 per 1m", false),
             (rate(0, minute, None), "0 per 1m", false),
@@ -165,8 +165,8 @@ mod tests {
             let period = Some(window.period());
             let applied = AppliedLimit { limit: &limit, amount: window.limit(), period };
             assert_eq!(
-                (InWords(applied).to_string().as_str(), told_burst(&limit).is_some()),
-                (words, is_told)
+                (InWords(applied).to_string().as_str(), shown_burst(&limit).is_some()),
+                (words, is_shown)
             );
         }
     }

@@ -221,8 +221,8 @@ mod tests {
             ("spiffe://mesh/ns/pay/", "pay", false),
             ("spiffe://mesh/ns/pay/../shop", "pay", false),
             ("spiffe://mesh/ns/payments/sa", "pay", false),
-            ("nobody.example", "all", true),
-            ("nobody.example", "pay", false),
+            ("unknown.example", "all", true),
+            ("unknown.example", "pay", false),
             ("root.example", "pay", true),
         ] {
             assert_eq!(may(&allowed, client, domain), is_allowed, "{client} {domain}");

@@ -239,7 +239,7 @@ fn an_override_is_a_fixed_window_of_its_own() {
     assert_eq!(bench.ask(&[overridden("a=1", 1, 60)]), "OVER: OVER");
     assert_eq!(bench.ask(&[overridden("a=1", 9, 60)]), "OK: 6", "the amount is not in the key");
     assert_eq!(bench.ask(&[overridden("a=1", 1, 3600)]), "OK: 0", "the period is");
-    assert_eq!(bench.ask(&[overridden("nobody=1", 1, 60)]), "OK: 0");
+    assert_eq!(bench.ask(&[overridden("unknown=1", 1, 60)]), "OK: 0");
     assert_eq!(bench.ask(&[take("a=1")]), "OK: 1", "the rule's own counter is another");
 }
 

@@ -121,9 +121,13 @@ mod tests {
     #[test]
     fn a_long_report_is_cut_between_letters() {
         assert_eq!(LoadOutcome::refused("short"), LoadOutcome::Refused("short".to_owned()));
-        let LoadOutcome::Refused(told) = LoadOutcome::refused(&"ü".repeat(MAX_TEXT)) else {
+        let LoadOutcome::Refused(shortened) = LoadOutcome::refused(&"ü".repeat(MAX_TEXT)) else {
             panic!("refused")
         };
-        assert!(told.len() <= MAX_TEXT && told.ends_with("full report)\n"), "{}", told.len());
+        assert!(
+            shortened.len() <= MAX_TEXT && shortened.ends_with("full report)\n"),
+            "{}",
+            shortened.len()
+        );
     }
 }

@@ -78,11 +78,11 @@ mod tests {
     fn a_burst_of_events_is_due_at_once_and_then_one_per_interval() {
         let throttle = LogThrottle::new(Duration::from_secs(1), 3);
         let at = Duration::from_millis;
-        let told = |ms: u64| throttle.due_after(at(ms));
-        assert_eq!([told(0), told(1), told(2), told(3)], [Some(1), Some(1), Some(1), None]);
-        assert_eq!([told(999), told(1_000), told(1_001)], [None, Some(3), None]);
+        let due_at = |ms: u64| throttle.due_after(at(ms));
+        assert_eq!([due_at(0), due_at(1), due_at(2), due_at(3)], [Some(1), Some(1), Some(1), None]);
+        assert_eq!([due_at(999), due_at(1_000), due_at(1_001)], [None, Some(3), None]);
         assert_eq!(
-            [told(9_000), told(9_000), told(9_000), told(9_000)],
+            [due_at(9_000), due_at(9_000), due_at(9_000), due_at(9_000)],
             [Some(2), Some(1), Some(1), None]
         );
     }

@@ -10,12 +10,13 @@ mod registration;
 #[allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use foldhash::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tracing::warn;
@@ -76,7 +77,8 @@ pub struct Registry {
 #[derive(Debug, Default)]
 struct State {
     open: Vec<OpenEntry>,
-    /// Number of connections in `open` by the client's network; `None` is Unix sockets.
+    /// Number of connections in `open` by the client's network; `None` is Unix sockets. A search
+    /// looks up that of each connection, so the hash must be fast.
     by_network: HashMap<Option<IpAddr>, usize>,
     /// Evicted connections that are still open, in the order of their eviction.
     leaving: VecDeque<Arc<ConnectionState>>,

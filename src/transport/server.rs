@@ -85,6 +85,9 @@ impl TransportServer {
             let server = Arc::clone(&server);
             let service = Arc::clone(&service);
             tasks.spawn(async move { server.serve_connection(accepted, &*service).await });
+            // The sockets are polled before the next one is taken: a crowd of new connections must
+            // not delay the calls of others.
+            tokio::task::yield_now().await;
         }
         tasks.close();
         tasks.wait().await;

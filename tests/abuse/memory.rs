@@ -6,15 +6,15 @@ use prost::Message as _;
 use tonic::Code;
 
 use crate::support::http2::{
-    CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, RESET, SETTINGS, WINDOW_UPDATE,
-    fields, frame, headers,
+    CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, PATH, RESET, SETTINGS,
+    WINDOW_UPDATE, fields, frame, framed, headers, opened,
 };
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
 use crate::support::{PATIENCE, becomes};
 
-use super::{CANCEL, PATH, cut, framed, opened, serve};
+use super::{cut, serve};
 
 const MIB: usize = 1 << 20;
 /// Memory in bytes that clients may make the process hold.

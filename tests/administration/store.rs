@@ -26,7 +26,7 @@ async fn servers_are_listed_with_their_clients_and_reports() {
     let client = Client::connect(service.grpc).await;
     client.hit("tenant", "acme").await;
     let servers = || async { told(&admin, "/api/v1/store").await["servers"].clone() };
-    let is_known = |servers: &Value| servers[0]["connected"] == 3 && servers[0]["told"].is_object();
+    let is_known = |servers: &Value| servers[0]["connected"] == 3 && servers[0]["info"].is_object();
     let servers_told = becomes("the server has told of itself", PATIENCE, servers, is_known).await;
     let server = &servers_told[0];
     assert_eq!(
@@ -35,7 +35,7 @@ async fn servers_are_listed_with_their_clients_and_reports() {
         "two workers and HTTP"
     );
     assert_eq!(
-        (&server["told"]["role"], &server["told"]["evicted_keys"]),
+        (&server["info"]["role"], &server["info"]["evicted_keys"]),
         (&json!("master"), &json!(0))
     );
     let address = server["address"].as_str().unwrap();

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
-use super::{cluster, policy, remaining, serve};
+use super::{cluster, policy, remaining, serve_one_of};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
@@ -127,8 +127,8 @@ pub(super) struct Fleet {
 impl Fleet {
     pub(super) async fn start(policies: &Policies, store: &str) -> Self {
         let mut services = Vec::new();
-        for _ in 0..PROCESSES {
-            services.push(serve(policies, store, &[]).await);
+        for number in 0..PROCESSES {
+            services.push(serve_one_of(number, policies, store, &[]).await);
         }
         Self { services }
     }

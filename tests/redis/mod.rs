@@ -96,7 +96,21 @@ fn calm() -> Layout {
 /// Starts a service whose counters are at `store`, and waits until it is ready. It waits for slow
 /// answers, since a busy machine is not the subject here.
 async fn serve(policies: &Policies, store: &str, flags: &[&str]) -> (Tollgate, Client) {
-    let service = start(policies, store, flags);
+    connected(start(policies, store, flags)).await
+}
+
+/// Starts one of several processes on one store, which may be of an earlier release, see
+/// [`Tollgate::serve_one_of`].
+async fn serve_one_of(
+    number: usize,
+    policies: &Policies,
+    store: &str,
+    flags: &[&str],
+) -> (Tollgate, Client) {
+    connected(Tollgate::serve_one_of(number, &flags_of(policies, store, flags))).await
+}
+
+async fn connected(service: Tollgate) -> (Tollgate, Client) {
     becomes("the service is ready", PATIENCE, || is_ready(&service), |ready| *ready).await;
     let client = Client::connect(service.grpc).await;
     (service, client)
@@ -104,9 +118,13 @@ async fn serve(policies: &Policies, store: &str, flags: &[&str]) -> (Tollgate, C
 
 /// Starts a service, and does not wait until it is ready.
 fn start(policies: &Policies, store: &str, flags: &[&str]) -> Tollgate {
+    Tollgate::serve_by(&flags_of(policies, store, flags))
+}
+
+fn flags_of<'a>(policies: &'a Policies, store: &'a str, flags: &[&'a str]) -> Vec<&'a str> {
     // Without `--replicas`, a heartbeat would occasionally be among the commands that tests count.
     let usual = ["--store", store, "--store-timeout", "15s", "--replicas", "1", "--workers", "2"];
-    Tollgate::serve_with(policies.path(), &[&usual, flags].concat())
+    [&["--policy", policies.path().to_str().unwrap()], &usual[..], flags].concat()
 }
 
 async fn is_ready(service: &Tollgate) -> bool {

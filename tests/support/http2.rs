@@ -31,10 +31,25 @@ pub(crate) const END_HEADERS: u8 = 4;
 /// Error code for a peer with excessive or abusive behavior.
 pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
 
+/// Error code of RST_STREAM for a call that is cancelled.
+pub(crate) const CANCEL: [u8; 4] = [0, 0, 0, 8];
+pub(crate) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
 /// Encodes a frame.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
     let [_, length @ ..] = u32::try_from(body.len()).unwrap().to_be_bytes();
     [&length, &[kind, flags][..], &stream.to_be_bytes(), body].concat()
+}
+
+/// Returns the frames that begin calls on these streams, without their messages.
+pub(crate) fn opened(streams: &[u32]) -> Vec<u8> {
+    let headers = headers(PATH);
+    streams.iter().flat_map(|stream| frame(HEADERS, END_HEADERS, *stream, &headers)).collect()
+}
+
+/// Returns a message with its gRPC prefix.
+pub(crate) fn framed(message: &[u8]) -> Vec<u8> {
+    [&[0], &u32::try_from(message.len()).unwrap().to_be_bytes()[..], message].concat()
 }
 
 /// Encodes the headers of a call in HPACK without tables.

@@ -34,6 +34,16 @@ impl Tollgate {
         Self::serve_as(&mut command(["serve"]), flags)
     }
 
+    /// Serves as one of several processes on one store: every other pair of them is an earlier
+    /// release, if `TOLLGATE_PREVIOUS` names its binary.
+    pub(crate) fn serve_one_of(number: usize, flags: &[&str]) -> Self {
+        let previous = std::env::var_os("TOLLGATE_PREVIOUS").filter(|_| number % 4 >= 2);
+        match previous {
+            Some(program) => Self::serve_as(&mut command_of(program, ["serve"]), flags),
+            None => Self::serve_by(flags),
+        }
+    }
+
     /// Serves after a shell has set limits, such as `ulimit -n 256`.
     pub(crate) fn serve_within(limits: &str, flags: &[&str]) -> Self {
         let mut limited = Command::new("sh");

@@ -16,6 +16,31 @@ const RARE: [(&[&str], usize); 5] = [
     (&["somebody", "everybody", "nobody"], 2),
 ];
 
+/// Metaphors for things that have a technical term, which the code used before.
+const BANNED: [&str; 21] = [
+    "audible",
+    "board",
+    "boards",
+    "cupboard",
+    "deed",
+    "desk",
+    "everybody",
+    "gather",
+    "heard",
+    "house",
+    "locality",
+    "mend",
+    "mends",
+    "nobody",
+    "pen",
+    "rooms",
+    "seldom",
+    "somebody",
+    "straight",
+    "stranger",
+    "told",
+];
+
 /// Returns the comment lines of a Rust file that open badly or are too wide.
 pub(super) fn faults(path: &str, text: &str) -> Vec<String> {
     let mut faults = Vec::new();
@@ -55,6 +80,18 @@ pub(super) fn frequent<'a>(texts: impl Iterator<Item = &'a str> + Clone) -> Vec<
         }
     }
     frequent
+}
+
+/// Returns the lines of a file of the crate with a banned word, in a comment, a name or a text.
+pub(super) fn banned(path: &str, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let parts = words(line).flat_map(|word| word.split('_'));
+        for word in parts.filter(|word| BANNED.contains(&word.to_ascii_lowercase().as_str())) {
+            found.push(format!("{path}:{}: `{word}` is no technical term", number + 1));
+        }
+    }
+    found
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {

@@ -1,6 +1,6 @@
-//! Dependencies between modules: those that the rows of [`HOUSE`] permit, and no others.
+//! Dependencies between modules: those that the rows of [`ROWS`] permit, and no others.
 
-use super::house::{HOUSE, Row};
+use super::dependencies::{ROWS, Row};
 use super::scan::{Mention, scan};
 use super::{File, files_in, nothing, place, project, source};
 
@@ -21,21 +21,21 @@ pub(super) const OUTSIDE: [&str; 11] = [
 ];
 
 #[test]
-fn every_room_uses_only_what_its_row_allows() {
-    nothing(&strangers(&files_in(&["src"])));
+fn every_module_uses_only_what_its_row_permits() {
+    nothing(&forbidden(&files_in(&["src"])));
 }
 
 #[test]
-fn every_row_is_of_a_place_and_allows_nothing_but_what_is_used_from_rooms_above() {
+fn every_row_names_existing_paths_and_only_modules_of_rows_above() {
     let files = files_in(&["src"]);
     let uses = uses(&files);
-    for (number, row) in HOUSE.iter().enumerate() {
+    for (number, row) in ROWS.iter().enumerate() {
         assert!(
             files.iter().any(|file| is_within(&place(file), row.place)),
             "there is no src/{}",
             row.place
         );
-        for allowed in all([row.rooms, row.foreign]) {
+        for allowed in all([row.modules, row.crates]) {
             let is_it =
                 |used: &&Use| is_within(&used.place, row.place) && covers(allowed, &used.path);
             assert!(
@@ -44,19 +44,18 @@ fn every_row_is_of_a_place_and_allows_nothing_but_what_is_used_from_rooms_above(
                 row.place
             );
         }
-        for room in all([row.rooms]) {
-            let is_above = HOUSE[..number].iter().any(|above| above.place == first(room, "::"));
-            assert!(is_above, "{} may use {room}, which has no row above", row.place);
+        for module in all([row.modules]) {
+            let is_above = ROWS[..number].iter().any(|above| above.place == first(module, "::"));
+            assert!(is_above, "{} may use {module}, which has no row above", row.place);
         }
     }
 }
 
 #[test]
-fn every_room_is_on_the_map_in_the_order_of_the_rows() {
+fn the_map_lists_every_module_in_the_order_of_the_rows() {
     let map = std::fs::read_to_string(project().join("src/lib.rs")).unwrap();
-    let rows = HOUSE
-        .iter()
-        .filter(|row| !row.place.contains('/') && !["main", "lib"].contains(&row.place));
+    let rows =
+        ROWS.iter().filter(|row| !row.place.contains('/') && !["main", "lib"].contains(&row.place));
     let at = |row: &Row| {
         let line = |line: &str| {
             line.starts_with("//! | [") && line.contains(&format!("[`{}`]", row.place))
@@ -67,7 +66,7 @@ fn every_room_is_on_the_map_in_the_order_of_the_rows() {
     };
     assert!(
         rows.map(at).is_sorted(),
-        "a room may use those above it: the rows and the map have the same order"
+        "a module may use those above it: the rows and the map have the same order"
     );
 }
 
@@ -78,7 +77,7 @@ struct Use {
     at: String,
     /// Path of the item, relative to the crate's root if it is in this crate.
     path: String,
-    is_room: bool,
+    is_module: bool,
 }
 
 /// Returns the uses of other modules, crates and [`OUTSIDE`] in files, except in tests.
@@ -97,13 +96,13 @@ fn uses(files: &[File]) -> Vec<Use> {
         for Mention { line, path } in &scan.mentions {
             let inside = path.strip_prefix(&["crate".to_owned()]);
             let is_other = match inside {
-                Some(path) => path.first().is_some_and(|room| room != first(place, "/")),
+                Some(path) => path.first().is_some_and(|module| module != first(place, "/")),
                 None => crates.contains(&path[0]) || is_outside(&path.join("::")),
             };
             if is_other {
                 let at = format!("{}:{line}", file.path);
                 let path = inside.unwrap_or(path).join("::");
-                uses.push(Use { place: place.clone(), at, path, is_room: inside.is_some() });
+                uses.push(Use { place: place.clone(), at, path, is_module: inside.is_some() });
             }
         }
     }
@@ -111,22 +110,22 @@ fn uses(files: &[File]) -> Vec<Use> {
 }
 
 /// Returns the uses that no row allows.
-fn strangers(files: &[File]) -> Vec<String> {
+fn forbidden(files: &[File]) -> Vec<String> {
     let mut found = Vec::new();
     for file in
-        files.iter().filter(|file| !HOUSE.iter().any(|row| is_within(&place(file), row.place)))
+        files.iter().filter(|file| !ROWS.iter().any(|row| is_within(&place(file), row.place)))
     {
         found.push(format!(
-            "{}: {} has no row in HOUSE, tests/tidy/house.rs",
+            "{}: {} has no row in ROWS, tests/tidy/dependencies.rs",
             file.path,
             place(file)
         ));
     }
-    for Use { place, at, path, is_room } in uses(files) {
-        let rows = HOUSE.iter().filter(|row| is_within(&place, row.place));
-        let allowed = all(rows.map(|row| if is_room { row.rooms } else { row.foreign }));
+    for Use { place, at, path, is_module } in uses(files) {
+        let rows = ROWS.iter().filter(|row| is_within(&place, row.place));
+        let allowed = all(rows.map(|row| if is_module { row.modules } else { row.crates }));
         if !allowed.iter().any(|allowed| covers(allowed, &path)) {
-            let kind = if is_room { "rooms" } else { "crates and std" };
+            let kind = if is_module { "modules" } else { "crates and std" };
             let allowed = allowed.join(", ");
             found.push(format!("{at}: `{path}`, and of {kind} {place} may use: {allowed}"));
         }
@@ -135,7 +134,7 @@ fn strangers(files: &[File]) -> Vec<String> {
 }
 
 #[test]
-fn a_room_that_reaches_out_is_told_with_its_line_and_what_it_may_use() {
+fn a_forbidden_dependency_is_reported_with_its_line_and_what_is_permitted() {
     let wrong = [
         ("algorithm/time", "use std::time::{Duration, SystemTime};", "std::time::SystemTime"),
         ("algorithm/judge", "use std::{fmt, time};", "std::time"),
@@ -172,21 +171,21 @@ fn a_room_that_reaches_out_is_told_with_its_line_and_what_it_may_use() {
         ("main", "use tollgate::grpc;", "grpc"),
     ];
     for (place, text, path) in wrong {
-        let found = strangers(&[source(place, text)]);
+        let found = forbidden(&[source(place, text)]);
         assert!(found.len() == text.matches("Rule").count() + 1, "{place}: {text}\n{found:?}");
         assert!(found[0].contains(&format!("`{path}`, and ")), "{place}: {text}\n{found:?}");
     }
-    let found = strangers(&[source("policy/matcher", "\n\nuse crate::store::Store;")]);
-    let told = "src/policy/matcher.rs:3: `store::Store`, and of rooms policy/matcher may use: algorithm, descriptor, printable, yaml";
-    assert_eq!(found, [told]);
+    let found = forbidden(&[source("policy/matcher", "\n\nuse crate::store::Store;")]);
+    let expected = "src/policy/matcher.rs:3: `store::Store`, and of modules policy/matcher may use: algorithm, descriptor, printable, yaml";
+    assert_eq!(found, [expected]);
     assert_eq!(
-        strangers(&[source("cupboard/mod", "")]),
-        ["src/cupboard/mod.rs: cupboard has no row in HOUSE, tests/tidy/house.rs"]
+        forbidden(&[source("cupboard/mod", "")]),
+        ["src/cupboard/mod.rs: cupboard has no row in ROWS, tests/tidy/dependencies.rs"]
     );
 }
 
 #[test]
-fn what_a_room_may_use_and_what_only_looks_like_more_is_not_told() {
+fn permitted_dependencies_and_names_that_only_look_like_others_are_not_reported() {
     let right = [
         (
             "algorithm/mod",
@@ -212,13 +211,13 @@ fn what_a_room_may_use_and_what_only_looks_like_more_is_not_told() {
         ("grpc/mod", "fn a() { let env = a(); if env == 1 {} }"),
     ];
     for (place, text) in right {
-        assert_eq!(strangers(&[source(place, text)]), [""; 0], "{place}: {text}");
+        assert_eq!(forbidden(&[source(place, text)]), [""; 0], "{place}: {text}");
     }
     let with_tests = [
         source("store/mod", "#[cfg(test)]\nmod laws;"),
         source("store/laws/deep", "use crate::app::run;"),
     ];
-    assert_eq!(strangers(&with_tests), [""; 0]);
+    assert_eq!(forbidden(&with_tests), [""; 0]);
 }
 
 fn is_within(place: &str, above: &str) -> bool {

@@ -61,7 +61,7 @@ pub struct ServerStatus {
     /// and calls fail at once until it does.
     pub breakers_open: usize,
     /// The last report of the server on itself; absent if there is none yet.
-    pub told: Option<ServerInfo>,
+    pub info: Option<ServerInfo>,
 }
 
 /// The report of a server on itself.
@@ -86,7 +86,7 @@ pub struct ServerInfo {
 impl From<ServerState> for ServerStatus {
     fn from(server: ServerState) -> Self {
         let ServerState { address, workers, connected, breakers_open, report } = server;
-        Self { address, workers, connected, breakers_open, told: report.map(ServerInfo::from) }
+        Self { address, workers, connected, breakers_open, info: report.map(ServerInfo::from) }
     }
 }
 

@@ -9,11 +9,11 @@ import { h, write } from './dom.js';
  * returns the result as text.
  */
 export function confirmed(live, what, actions) {
-  const told = h('div', { role: 'status', class: 'told' });
+  const result = h('div', { role: 'status', class: 'result' });
   const buttons = h('div', { class: 'actions' });
-  const element = h('div', { class: 'changes' }, buttons, told);
+  const element = h('div', { class: 'changes' }, buttons, result);
   const offer = ({ name, may_write: mayWrite }) => {
-    const asked = actions.map((action) => question(action, live, told));
+    const asked = actions.map((action) => question(action, live, result));
     const readOnly = h('p', { class: 'soft' }, `Signed in as ${name} with read access. Write access is required to ${what}.`);
     buttons.replaceChildren(...(mayWrite ? asked.flat() : [readOnly]));
   };
@@ -29,7 +29,7 @@ export function confirmed(live, what, actions) {
   return element;
 }
 
-function question({ name, title, fields = [], words, yes, act }, live, told) {
+function question({ name, title, fields = [], words, yes, act }, live, result) {
   const id = `ask-${name.toLowerCase().replaceAll(/[^a-z]+/g, '-')}`;
   const saying = h('div', { class: 'words', id: `${id}-words` });
   const doIt = h('button', { type: 'submit', value: 'yes', class: 'primary' });
@@ -49,13 +49,13 @@ function question({ name, title, fields = [], words, yes, act }, live, told) {
   dialog.addEventListener('close', async () => {
     if (dialog.returnValue !== 'yes') return;
     dialog.returnValue = '';
-    told.replaceChildren(h('p', { class: 'soft' }, 'In progress…'));
+    result.replaceChildren(h('p', { class: 'soft' }, 'In progress…'));
     try {
-      told.replaceChildren(h('p', {}, await act(values())));
+      result.replaceChildren(h('p', {}, await act(values())));
     } catch (error) {
       if (live.signal.aborted) return;
       const why = error instanceof Problem ? error.message : 'The server did not respond. The change may have been applied: check before you retry.';
-      told.replaceChildren(h('p', { class: 'problem' }, 'Failed. '), h('pre', { tabindex: '0', 'aria-label': 'Error message' }, why));
+      result.replaceChildren(h('p', { class: 'problem' }, 'Failed. '), h('pre', { tabindex: '0', 'aria-label': 'Error message' }, why));
     }
     live.wake();
   });

@@ -47,7 +47,7 @@ export function changes(live, domain, key, latest) {
   const used = () => latest().state.windows.map((window) => `${count(window.used)} used of ${window.limit}`).join('; ');
   const number = (least, value) => h('label', { class: 'grow' }, 'Hits',
     h('input', { name: 'hits', type: 'number', min: least, max: MAX_HITS, step: '1', value, required: true }));
-  const told = 'This cannot be undone. It is recorded in the audit log.';
+  const note = 'This cannot be undone. It is recorded in the audit log.';
   return confirmed(live, 'reset, refund or grant hits', [
     {
       name: 'Reset',
@@ -56,7 +56,7 @@ export function changes(live, domain, key, latest) {
         `Resets the counter to unused. Current state: ${used()}.`,
         latest().state.grant && `Ends its grant, with ${hits(latest().state.grant.remaining)} remaining.`,
         latest().who.length && 'Deletes the usage by caller.',
-        told,
+        note,
       ],
       yes: () => 'Reset',
       act: () => change('reset', {}),
@@ -67,7 +67,7 @@ export function changes(live, domain, key, latest) {
       fields: [number('1', '1')],
       words: ({ hits: wanted }) => [
         `Refunds ${hits(wanted || 0)}, newest first, and never more than were used. Current state: ${used()}.`,
-        told,
+        note,
       ],
       yes: ({ hits: wanted }) => `Refund ${hits(wanted || 0)}`,
       act: ({ hits: wanted }) => change('refund', { hits: Number(wanted) }),

@@ -121,8 +121,8 @@ function row({ domain, rule, key }) {
     if (last.firstChild?.dateTime !== one.last) last.replaceChildren(time(one.last));
     const room = from(one.retry_at);
     if (again.firstChild?.dateTime !== room?.dateTime) again.replaceChildren(room ?? '–');
-    const told = [one.passed && `${count(one.passed)} admitted`, one.presumed && `${count(one.presumed)} without store`];
-    tags.replaceChildren(...told.filter(Boolean).map((text) => h('span', { class: 'tag' }, text)));
+    const notes = [one.passed && `${count(one.passed)} admitted`, one.presumed && `${count(one.presumed)} without store`];
+    tags.replaceChildren(...notes.filter(Boolean).map((text) => h('span', { class: 'tag' }, text)));
   };
   return [cells, update];
 }

@@ -51,13 +51,13 @@ export function open(main, { domain = '', rule = '', key = '' }, live) {
       if (!who.hidden) who.replaceChildren(h('h2', {}, 'Usage by caller'), tallies(found.who));
     });
     live.every(5 * EVERY_MS, async (signal) => {
-      const told = await get('explain', { domain, descriptor: key }, signal);
-      write(why, told.text);
+      const explained = await get('explain', { domain, descriptor: key }, signal);
+      write(why, explained.text);
     });
   }
   live.every(EVERY_MS, async (signal) => {
     const found = await denials({ domain, rule, key }, {}, signal);
-    story.replaceChildren(told(found));
+    story.replaceChildren(described(found));
     await count15(minutes, { domain, rule, key }, signal);
     bars(chart, minutes);
     const sum = [...minutes.values()].reduce((sum, minute) => sum + minute.count, 0);
@@ -139,7 +139,7 @@ async function denials({ domain, rule, key }, span, signal) {
   return answer.denials.find((one) => one.key === key && one.rule === rule && one.domain === domain);
 }
 
-function told(found) {
+function described(found) {
   if (!found) return h('p', { class: 'soft' }, 'None.');
   return facts([
     ['Denied', found.missed_at_most ? `${count(found.count)} to ${count(found.count + found.missed_at_most)}` : count(found.count)],

@@ -41,12 +41,12 @@ function fill(list, elements) {
 function entry({ at, by, is_loaded: isLoaded, version, before, changes, report }) {
   const same = isLoaded && before === version;
   const [tone, what] = !isLoaded ? ['bad', 'rejected'] : same ? ['soft', 'unchanged'] : ['good', 'loaded'];
-  const told = isLoaded ? changes : report;
+  const details = isLoaded ? changes : report;
   // The last line of the changes is their summary; the first line of a report is the most useful.
-  const lines = (told ?? '').trim().split('\n');
+  const lines = (details ?? '').trim().split('\n');
   const sum = isLoaded ? (same || !changes ? '' : lines.at(-1)) : lines[0];
   const words = [h('span', { class: `standing ${tone}` }, what), ' ', time(at), `, ${BY[by] ?? by}: `, h('code', {}, version), sum ? h('span', { class: 'soft' }, ` ${sum}`) : ''];
-  if (!told || same) return h('p', {}, words);
+  if (!details || same) return h('p', {}, words);
   const label = isLoaded ? 'Changes' : 'Errors';
-  return h('details', {}, h('summary', {}, words), h('pre', { tabindex: '0', 'aria-label': label }, told));
+  return h('details', {}, h('summary', {}, words), h('pre', { tabindex: '0', 'aria-label': label }, details));
 }

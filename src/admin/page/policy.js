@@ -137,9 +137,9 @@ function trying(parameters, live) {
     const { domain, descriptor, hits } = Object.fromEntries(new FormData(form));
     try {
       const question = { domain, descriptors: [{ entries: entriesOf(descriptor), hits: Number(hits) }] };
-      const [tried, told] = await Promise.all([post('try', question, live.signal), get('explain', { domain, descriptor }, live.signal)]);
+      const [tried, explained] = await Promise.all([post('try', question, live.signal), get('explain', { domain, descriptor }, live.signal)]);
       answer.replaceChildren(standing(tried));
-      write(why, told.text);
+      write(why, explained.text);
       why.hidden = false;
     } catch (error) {
       if (live.signal.aborted) return;

@@ -68,20 +68,20 @@ function row({ address }) {
   const role = h('span', { class: 'tag plain' });
   const narrow = h('span', { class: 'soft narrow' });
   const cells = columns.slice(1).map(({ class: name }) => h('td', { class: name }));
-  const update = ({ workers, connected, breakers_open: breakers, told }) => {
-    role.hidden = !told;
-    write(role, told?.role ?? '');
-    write(narrow, told ? `round trip ${milliseconds(told.round_trip_us)}, ${bytes(told.used_bytes)}, ${count(told.evicted_keys)} evicted keys, clock offset ${milliseconds(told.clock_offset_us)}` : '');
-    const words = [`${connected} of ${workers}`, count(breakers), ...(told
-      ? [bytes(told.used_bytes), count(told.evicted_keys), milliseconds(told.round_trip_us), duration(told.uptime_seconds), milliseconds(told.clock_offset_us), '']
+  const update = ({ workers, connected, breakers_open: breakers, info }) => {
+    role.hidden = !info;
+    write(role, info?.role ?? '');
+    write(narrow, info ? `round trip ${milliseconds(info.round_trip_us)}, ${bytes(info.used_bytes)}, ${count(info.evicted_keys)} evicted keys, clock offset ${milliseconds(info.clock_offset_us)}` : '');
+    const words = [`${connected} of ${workers}`, count(breakers), ...(info
+      ? [bytes(info.used_bytes), count(info.evicted_keys), milliseconds(info.round_trip_us), duration(info.uptime_seconds), milliseconds(info.clock_offset_us), '']
       : ['–', '–', '–', '–', '–', '–'])];
     cells.forEach((cell, place) => words[place] && write(cell, words[place]));
     cells[0].classList.toggle('bad', connected < workers);
     cells[1].classList.toggle('bad', breakers > 0);
-    if (told) cells.at(-1).replaceChildren(time(told.at));
+    if (info) cells.at(-1).replaceChildren(time(info.at));
     // The last report is stale if no worker is connected.
     for (const cell of cells.slice(2)) cell.classList.toggle('soft', connected === 0);
-    cells[3].classList.toggle('bad', (told?.evicted_keys ?? 0) > 0);
+    cells[3].classList.toggle('bad', (info?.evicted_keys ?? 0) > 0);
   };
   return [[h('th', { scope: 'row' }, h('span', { class: 'key' }, address), ' ', role, narrow), ...cells], update];
 }

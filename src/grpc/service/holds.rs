@@ -1,8 +1,8 @@
 //! The operations of `HoldService`: a request like one of `ShouldRateLimit`, with one operation on
 //! a hold for all its descriptors.
 //!
-//! Callers are trusted with their IDs, so a retry can be told from a second request: a reserve
-//! looks for open holds of the ID first.
+//! Callers are trusted with their IDs, so a retry can be distinguished from a second request: a
+//! reserve looks for open holds of the ID first.
 
 use std::time::{Duration, Instant};
 

@@ -97,17 +97,18 @@ fn a_set_is_tried_out_by_counters_of_its_own_also_in_domains_that_are_not_in_for
     assert_eq!(counted("d", "new"), [1, 2, 0]);
     assert_eq!(bench.ask_in("e", &[take("new=1"), take("new=1")]).unwrap(), "OK: - -");
     assert_eq!(counted("e", "new"), [1, 1, 0]);
-    let told = |bench: &LimiterFixture| -> Vec<(CandidateSource, String, u64)> {
+    let counts_of = |bench: &LimiterFixture| -> Vec<(CandidateSource, String, u64)> {
         let live = bench.in_force.snapshot();
-        let told = live.as_deref().unwrap().candidates();
-        told.map(|(from, rule, counted)| {
-            (from, format!("{} {}", rule.domain(), rule.path()), counted.denied.get())
-        })
-        .collect()
+        let counts_of = live.as_deref().unwrap().candidates();
+        counts_of
+            .map(|(from, rule, counted)| {
+                (from, format!("{} {}", rule.domain(), rule.path()), counted.denied.get())
+            })
+            .collect()
     };
     let expected = [("d a", 0), ("d new", 2), ("e a", 0), ("e new", 1)];
     assert_eq!(
-        told(&bench),
+        counts_of(&bench),
         expected.map(|(rule, denied)| (CandidateSource::policy, rule.to_owned(), denied))
     );
     bench.in_force.install(load(&format!("domain: d\ndescriptors:\n{PLAIN}")));

@@ -67,10 +67,10 @@ fn hashed_values_are_recorded_as_hashes_by_every_limit() {
     }
     bench.ask(&[overridden("any=ann", 0, 60)]);
     let found = journal.read().find(&DenialFilter::default());
-    let mut told: Vec<(&str, Vec<&str>)> =
+    let mut recorded_by: Vec<(&str, Vec<&str>)> =
         found.iter().map(|found| (found.rule.as_str(), found.key.split('=').collect())).collect();
-    told.sort();
-    let hash = told[0].1[1];
+    recorded_by.sort();
+    let hash = recorded_by[0].1[1];
     assert!(hash.starts_with("hash-") && hash.len() == 25, "{hash}");
     let expected = [
         ("(limit of the request)", vec!["any", hash]),
@@ -80,7 +80,7 @@ fn hashed_values_are_recorded_as_hashes_by_every_limit() {
         ("tried (candidate policy)", vec!["tried", hash]),
         ("tried (candidate)", vec!["tried", hash]),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(recorded_by, expected);
     let recorded: Vec<_> = found.iter().flat_map(|found| &found.record.recorded).collect();
     assert_eq!(recorded, [&Box::from(format!("user={hash}"))]);
 }

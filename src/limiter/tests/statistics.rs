@@ -142,9 +142,9 @@ fn values_of_requests_make_series_up_to_a_bound() {
     rate_limit.d.v_1.w.total_hits: 1
     rate_limit.d.x_1_2.total_hits: 1
     ");
-    bench.ask_in("nobody's", &[take("a")]).unwrap();
+    bench.ask_in("guest's", &[take("a")]).unwrap();
     assert!(
-        bench.metrics.stats().unwrap().text().contains("rate_limit.nobody's.domain_not_found: 1\n")
+        bench.metrics.stats().unwrap().text().contains("rate_limit.guest's.domain_not_found: 1\n")
     );
 }
 

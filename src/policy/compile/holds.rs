@@ -36,7 +36,7 @@ impl<'w> LimitCompiler<'w, '_> {
             self.error(settle.span, "`on_settle` does not apply to concurrency", note);
         }
         if self.written_hold().is_none() {
-            let note = "add `hold: { ttl: 60s }`: a slot that nobody ends, ends after this time";
+            let note = "add `hold: { ttl: 60s }`: a slot that is not ended, ends after this time";
             self.error(self.limit.span, "`hold` is missing, which concurrency requires", note);
         }
         let Some(in_flight) = &self.limit.in_flight else {

@@ -119,7 +119,7 @@ fn policies_that_envoyproxy_ratelimit_accepts_are_accepted() {
         "domain: d\ndescriptors: [{key: k, rate_limit: ~}]\n",
         "domain: d\ndescriptors: [{key: k, rate_limit: {unlimited: true, unit: fortnight}}]\n",
         "domain: d\ndescriptors: [{key: k, rate_limit: {unlimited: true, requests_per_unit: 7}}]\n",
-        "domain: d\ndescriptors: [{key: k, rate_limit: {unit: DAY, replaces: [{name: nobody}]}}]\n",
+        "domain: d\ndescriptors: [{key: k, rate_limit: {unit: DAY, replaces: [{name: unknown}]}}]\n",
         "domain: d\ndescriptors: [{key: 'k*', share_threshold: true, rate_limit: {unit: day}}]\n",
         "domain: d\ndescriptors: [{key: k, quota_mode: on, shadow_mode: yes, rate_limit: {unit: Week}}]\n",
         "domain: 12\ndescriptors: [{key: 0x10, value: yes}]\n",

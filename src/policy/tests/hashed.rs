@@ -108,21 +108,22 @@ fn limits_that_are_tried_out_hash_where_they_or_those_beside_them_do() {
 fn another_hash_key_starts_new_counters_and_the_diff_reports_it() {
     let was = by("one", &TEXT.replace("hash_values: true", "hash_values: false"));
     let changes = diff(&was, &by("one", TEXT));
-    let told: Vec<_> =
+    let reported: Vec<_> =
         changes.iter().map(|change| (change.rule.as_str(), change.counters)).collect();
-    assert_eq!(told, [("mail", CounterEffect::Anew), ("named", CounterEffect::Anew)]);
+    assert_eq!(reported, [("mail", CounterEffect::Anew), ("named", CounterEffect::Anew)]);
     assert_eq!(changes[0].details[0].what, "hash_values");
     assert_ne!(was.version(), by("one", TEXT).version());
 }
 
 #[test]
 fn without_a_key_there_are_no_hashes() {
-    let told = errors(&[TEXT]);
+    let reported = errors(&[TEXT]);
     assert!(
-        told.contains("`hash_values` requires a hash key") && told.contains("--hash-key-file"),
-        "{told}"
+        reported.contains("`hash_values` requires a hash key")
+            && reported.contains("--hash-key-file"),
+        "{reported}"
     );
-    assert!(told.contains("a.yaml:4:"), "{told}");
+    assert!(reported.contains("a.yaml:4:"), "{reported}");
     let off = TEXT.replace("hash_values: true", "hash_values: false");
     assert!(load_all(&[&off]).is_ok());
 }

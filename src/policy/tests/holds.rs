@@ -34,7 +34,7 @@ fn a_hold_is_no_part_of_the_identity_and_a_limit_in_flight_is_another_counter() 
 }
 
 #[test]
-fn every_mistake_is_told_with_its_remedy() {
+fn every_mistake_is_reported_with_its_remedy() {
     let rate = |more: &str| format!("{{unit: day, requests_per_unit: 5, {more}}}");
     let slots = |more: &str| format!("{{algorithm: concurrency, {more}}}");
     let whole = |more: &str| slots(&format!("in_flight: 5, hold: {{ttl: 1m}}, {more}"));
@@ -72,7 +72,7 @@ fn every_mistake_is_told_with_its_remedy() {
         (
             slots("in_flight: 5"),
             "`hold` is missing, which concurrency requires",
-            "add `hold: { ttl: 60s }`: a slot that nobody ends, ends after this time",
+            "add `hold: { ttl: 60s }`: a slot that is not ended, ends after this time",
         ),
         (
             slots("in_flight: 5, hold: {ttl: 1m, on_settle: release}"),

@@ -63,7 +63,7 @@ fn an_overlay_speaks_of_the_rules_that_its_patterns_match() {
 }
 
 #[test]
-fn the_rule_is_heard_first_then_its_metadata_then_overlays_in_order_then_defaults() {
+fn the_rule_has_precedence_then_its_metadata_then_overlays_in_order_then_defaults() {
     let policy = |own: &str, metadata: &str| {
         format!(
             "domain: d\ndefaults: {{algorithm: gcra, burst: 5}}\ndescriptors:\n- key: k\n  metadata: {metadata}\n  \

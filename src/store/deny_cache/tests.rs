@@ -99,7 +99,7 @@ enum CacheEvent {
 /// A cached denial, and the store's own result at the same instant.
 struct Remembered {
     hits: u32,
-    told: Report,
+    reported: Report,
     is_true: bool,
     truth: Report,
 }
@@ -156,23 +156,29 @@ fn run(limit: &Limit, steps: &[CacheStep]) -> Vec<Remembered> {
     remembered
 }
 
-fn compare(limit: &Limit, state: &State, hits: u32, now: Timestamp, told: Report) -> Remembered {
+fn compare(
+    limit: &Limit,
+    state: &State,
+    hits: u32,
+    now: Timestamp,
+    reported: Report,
+) -> Remembered {
     let wanted = u64::from(hits);
     let is_true = !limit.allows(state, wanted, now).unwrap();
-    Remembered { hits, told, is_true, truth: limit.report(state, Some(wanted), now).unwrap() }
+    Remembered { hits, reported, is_true, truth: limit.report(state, Some(wanted), now).unwrap() }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn what_is_remembered_is_true_and_tells_nobody_to_come_back_too_early(limit in limits(), steps in steps()) {
-        for Remembered { hits, told, is_true, truth } in run(&limit, &steps) {
+    fn a_remembered_denial_is_true_and_its_retry_time_is_never_too_early(limit in limits(), steps in steps()) {
+        for Remembered { hits, reported, is_true, truth } in run(&limit, &steps) {
             prop_assert!(is_true, "{hits} hits would have been admitted");
             // For several hits, smaller requests that were admitted since may extend the wait.
             if hits == 1 {
-                let late = told.retry_after.zip(truth.retry_after).map(|(told, truth)| told.get().checked_sub(truth.get()));
-                prop_assert!(matches!(late, Some(Some(..=600))), "{told:?} for {truth:?}");
+                let late = reported.retry_after.zip(truth.retry_after).map(|(reported, truth)| reported.get().checked_sub(truth.get()));
+                prop_assert!(matches!(late, Some(Some(..=600))), "{reported:?} for {truth:?}");
             }
         }
     }
@@ -229,9 +235,9 @@ fn times_are_counted_from_the_answer_and_the_memory_from_the_question() {
     let outcome =
         Outcome { allowed: false, report, by: JudgedBy::Store, hold: HoldEffect::Nothing };
     denials.learn(&check(&limit, 1), &outcome, asked, at(100));
-    let told = |us| denials.find(&check(&limit, 1), at(us)).map(|found| found.report);
+    let reported = |us| denials.find(&check(&limit, 1), at(us)).map(|found| found.report);
     let times = |us| {
-        told(us).map(|report| {
+        reported(us).map(|report| {
             [report.retry_after, report.reset_after].map(|time| time.map(Micros::get))
         })
     };

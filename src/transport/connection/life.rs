@@ -26,7 +26,7 @@ const GOAWAY_PING: [u8; 8] = *b"goaway\0\0";
 pub(in crate::transport) struct Life {
     opened_at: Instant,
     handshake: HandshakeState,
-    heard_at: Instant,
+    last_read_at: Instant,
     /// Deadline for the answer to a ping.
     pong_due: Option<Instant>,
     /// Time since which the socket has accepted nothing of the pending output.
@@ -73,7 +73,7 @@ impl Life {
         Self {
             opened_at: now,
             handshake: HandshakeState::Preface,
-            heard_at: now,
+            last_read_at: now,
             pong_due: None,
             unsent_since: None,
             is_shrunk: true,
@@ -101,12 +101,12 @@ impl Life {
         self.handshake = HandshakeState::Done;
     }
 
-    pub(super) fn on_heard(&mut self, now: Instant) {
-        (self.heard_at, self.pong_due, self.is_shrunk) = (now, None, false);
+    pub(super) fn on_read(&mut self, now: Instant) {
+        (self.last_read_at, self.pong_due, self.is_shrunk) = (now, None, false);
     }
 
-    pub(super) fn heard_at(&self) -> Instant {
-        self.heard_at
+    pub(super) fn last_read_at(&self) -> Instant {
+        self.last_read_at
     }
 
     /// Handles GOAWAY from the client. It binds only this side, which opens no streams; the client
@@ -132,7 +132,7 @@ impl Life {
     /// Returns the deadline for the client's next bytes, after which it is pinged, or the
     /// connection closed.
     fn sign_due(&self, limits: &Limits) -> Option<Instant> {
-        self.pong_due.or_else(|| self.heard_at.checked_add(limits.keepalive_interval))
+        self.pong_due.or_else(|| self.last_read_at.checked_add(limits.keepalive_interval))
     }
 
     /// Returns the deadline for the client to read something.
@@ -154,7 +154,7 @@ impl Life {
     }
 
     fn shrink_at(&self) -> Option<Instant> {
-        if self.is_shrunk { None } else { self.heard_at.checked_add(SHRINK_AFTER) }
+        if self.is_shrunk { None } else { self.last_read_at.checked_add(SHRINK_AFTER) }
     }
 }
 
@@ -218,7 +218,7 @@ impl<S: Service> Connection<S> {
         }
         self.pump_blocked(now);
         if bytes > 0 && !self.out.is_empty() {
-            self.life.heard_at = now; // the client is alive, though reading may be paused
+            self.life.last_read_at = now; // the client is alive, though reading may be paused
         }
         self.life.unsent_since = match self.life.unsent_since {
             _ if self.out.is_empty() => None,
@@ -255,7 +255,7 @@ impl<S: Service> Connection<S> {
 
     fn on_goaway_timeout(&mut self) {
         match self.life.shutdown {
-            Shutdown::Announced { at } if self.life.heard_at <= at => {
+            Shutdown::Announced { at } if self.life.last_read_at <= at => {
                 self.close(ConnectionEnd::Finished)
             }
             Shutdown::Announced { .. } => self.finish_shutdown(),

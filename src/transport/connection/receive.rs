@@ -27,7 +27,7 @@ impl<S: Service> Connection<S> {
     /// behind](Self::is_behind). Returns the number of bytes consumed; the caller passes the rest
     /// again, followed by more.
     pub(in crate::transport) fn receive(&mut self, bytes: &[u8], now: Instant) -> usize {
-        self.life.on_heard(now);
+        self.life.on_read(now);
         self.begun = 0;
         self.work = 0;
         let mut at = 0;
@@ -151,7 +151,7 @@ impl<S: Service> Connection<S> {
             self.remove(head.stream);
             self.abuse.record_reset()?;
         } else {
-            self.abuse.record_control(self.life.heard_at())?;
+            self.abuse.record_control(self.life.last_read_at())?;
         }
         Ok(())
     }

@@ -15,11 +15,11 @@ async fn the_api_reference_matches_the_service() {
     let service = Tollgate::serve(Policies::of(&daily("user", 1)).path());
     let document = Web::new(service.admin).get("/api/v1/openapi.json").await.body;
     let document: Value = serde_json::from_str(&document).unwrap();
-    let text = "Of administration, on `--admin-listen` (127.0.0.1:6070): JSON over HTTP/1.1. The same as OpenAPI: \
-                `/api/v1/openapi.json`. On this machine it needs nothing; elsewhere `Authorization: Bearer SECRET`, see \
-                `--admin-token-file` in the [settings](settings.md). Each write is in the log, target `audit`.\n\nDecisions are asked for over \
-                gRPC (8081): `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`, with `grpc.health.v1.Health` and reflection; \
-                or as `POST /json` over HTTP (8080), in proto3 JSON.";
+    let text = "The administration API, on `--admin-listen` (127.0.0.1:6070): JSON over HTTP/1.1. As an OpenAPI document: \
+                `/api/v1/openapi.json`. Clients on the same machine need no credentials; others send `Authorization: Bearer SECRET`, see \
+                `--admin-token-file` in the [settings](settings.md). Each write is logged with target `audit`.\n\nDecisions are requested \
+                over gRPC (8081): `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`, with `grpc.health.v1.Health` and \
+                reflection; or by `POST /json` over HTTP (8080), in proto3 JSON.";
     let mut page = head("API", text);
     for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {

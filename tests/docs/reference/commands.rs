@@ -11,9 +11,9 @@ use super::{cell, code, head, table};
 fn the_settings_are_those_of_the_command_line() {
     let cli = built();
     let serve = cli.find_subcommand("serve").unwrap();
-    let text = "Of `tollgate serve`. Each setting is a flag and a variable of the environment; the flag wins. All that is wrong with \
-                them is told at the start, at once.\n\nDurations are `10s`, `15ms`, `24h`; sizes are `256MiB`. A variable that is `true` \
-                or `false` stands for a flag without a value. What a change of some costs is told in the explanations: \
+    let text = "The settings of `tollgate serve`. Each is a flag and an environment variable; the flag takes precedence. All \
+                invalid settings are reported at startup, at once.\n\nDurations are written `10s`, `15ms`, `24h`; sizes `256MiB`. \
+                For a flag without a value, set the variable to `true` or `false`. The consequences of some settings: \
                 [the promise](../promise.md), [faults](../faults.md).";
     let mut page = head("Settings", text);
     for heading in headings(serve) {
@@ -34,8 +34,8 @@ fn the_settings_are_those_of_the_command_line() {
 #[test]
 fn the_commands_are_those_of_the_command_line() {
     let cli = built();
-    let text = "What `tollgate COMMAND --help` says. Without a command, `tollgate` is `tollgate serve`, whose flags are the \
-                [settings](settings.md).";
+    let text = "The help of each subcommand, as `tollgate COMMAND --help` prints it. Without a subcommand, `tollgate` runs `tollgate \
+                serve`, whose flags are the [settings](settings.md).";
     let mut page = head("Commands", text);
     for command in cli.get_subcommands().filter(|command| command.get_name() != "help") {
         page += &format!("## tollgate {}\n\n", command.get_name());

@@ -14,9 +14,9 @@ struct Commented {
 #[test]
 fn the_hold_service_is_that_of_the_proto() {
     let text = std::fs::read_to_string(project().join(FILE)).unwrap();
-    let about = "The service that [callers of their own](../holds.md) use, from `proto/tollgate/v1/hold.proto`. Reflection shows it \
-                 as well. The same requests as proto3 JSON are posted to `/json/reserve`, `/json/extend`, `/json/commit` and \
-                 `/json/cancel` of the HTTP port. Descriptors and responses are those of Envoy's `ShouldRateLimit`.";
+    let about = "The service for [clients that hold hits themselves](../holds.md), defined in `proto/tollgate/v1/hold.proto` and \
+                 shown by reflection. The same requests can be sent as proto3 JSON to `/json/reserve`, `/json/extend`, `/json/commit` \
+                 and `/json/cancel` of the HTTP port. Descriptors and responses are those of Envoy's `ShouldRateLimit`.";
     let mut page = head("HoldService", about);
     let parts = parts(&text);
     let methods = parts.iter().filter_map(|part| {

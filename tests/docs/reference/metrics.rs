@@ -25,9 +25,9 @@ struct Metric {
 #[test]
 fn the_metrics_are_those_of_the_process() {
     let metrics = all();
-    let text = "What `/metrics` of the HTTP port shows (8080), in the text format of Prometheus and in OpenMetrics. Series are bounded: by \
-                `--metrics-max-rules`, and otherwise by the servers of the store. What each alert means: [the runbook](../runbook.md). \
-                The statistics under the names of envoyproxy/ratelimit are another matter: [coming from there](../migrating.md).";
+    let text = "The metrics at `/metrics` of the HTTP port (8080), in the text formats of Prometheus and OpenMetrics. The number of \
+                series is bounded by `--metrics-max-rules` and by the number of Redis servers. The alerts are described in [the \
+                runbook](../runbook.md). For the statistics of envoyproxy/ratelimit, see [migrating](../migrating.md).";
     let rows = metrics.iter().map(|(name, metric)| {
         let labels = metric.labels.iter().map(|(label, values)| {
             match values.iter().collect::<Vec<_>>().as_slice() {

@@ -45,7 +45,7 @@ fn types(schema: &Value) -> Vec<&str> {
 
 /// Returns the header of a generated page.
 fn head(title: &str, text: &str) -> String {
-    format!("# {title}\n\n<!-- Made from the code: {} -->\n\n{text}\n\n", super::WRITE)
+    format!("# {title}\n\n<!-- Generated from the code by {} -->\n\n{text}\n\n", super::WRITE)
 }
 
 #[test]

@@ -37,14 +37,15 @@ const MAPPINGS: [(&str, &str); 19] = [
 #[test]
 fn the_words_of_policies_are_those_of_the_vocabulary() {
     let schema = tollgate::policy::json_schema();
-    let text = "Every word, where it stands and what it takes. A word that is unknown or stands elsewhere is an error, with its place. \
-                `tollgate schema` prints the same for editors; examples with comments are in `config/policies`.";
+    let text = "All words of policy files. A word that is unknown or in the wrong place is an error, reported with its position. \
+                `tollgate schema` prints a JSON schema for editors; `config/policies` has commented examples.";
     let mut page = head("Policy files", text);
     page += &format!("## A policy file\n\n{}\n", words(&schema));
-    let told: Vec<_> = MAPPINGS.iter().map(|(name, _)| *name).collect();
+    let described: Vec<_> = MAPPINGS.iter().map(|(name, _)| *name).collect();
     let mappings = schema["$defs"].as_object().unwrap();
-    let untold: Vec<_> = mappings.keys().filter(|name| !told.contains(&name.as_str())).collect();
-    assert!(untold.is_empty(), "{untold:?} are to be told of in MAPPINGS");
+    let missing: Vec<_> =
+        mappings.keys().filter(|name| !described.contains(&name.as_str())).collect();
+    assert!(missing.is_empty(), "MAPPINGS has no description of {missing:?}");
     for (name, about) in MAPPINGS {
         page += &format!("## `{name}`\n\n{about}\n\n{}\n", words(&mappings[name]));
     }

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
-use super::super::serve;
+use super::super::serve_one_of;
 use super::ledger::Ledger;
 use super::rules::{Counts, RULES, Rule, policy};
 use crate::support::policy::Policies;
@@ -38,7 +38,7 @@ impl Replica {
         let policies = Policies::of(&policy(100));
         let flags: &[&str] =
             if number.is_multiple_of(2) { &["--deny-cache-max", "0s"] } else { &[] };
-        let (service, client) = serve(&policies, store, flags).await;
+        let (service, client) = serve_one_of(number, &policies, store, flags).await;
         let more = join_all((1..CONNECTIONS).map(|_| Client::connect(service.grpc))).await;
         let clients = std::iter::once(client).chain(more).collect();
         let http = Web::new(service.http);

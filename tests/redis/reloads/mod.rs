@@ -8,7 +8,8 @@
 //! - Once all leases have ended, exactly what is left of that amount is admitted, except what
 //!   processes count as lost.
 //!
-//! `TOLLGATE_RELOAD_RUNS` sets the number of runs, `TOLLGATE_RANDOM_SEED` other random numbers.
+//! `TOLLGATE_RELOAD_RUNS` sets the number of runs, `TOLLGATE_RANDOM_SEED` other random numbers,
+//! `TOLLGATE_PREVIOUS` the binary of an earlier release for every other pair of processes.
 
 mod clients;
 mod ledger;

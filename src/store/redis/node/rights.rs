@@ -7,7 +7,7 @@
 //!
 //! Behind a proxy that shards keys across servers (Envoy's `redis_proxy`, Codis), a script goes to
 //! the server of its first key and keeps the counters of the other keys there, where no other call
-//! looks for them. Servers are told apart by the address of a table in the Lua interpreter: it
+//! looks for them. Servers are distinguished by the address of a table in the Lua interpreter: it
 //! differs between processes, and is the same for all keys of one process.
 
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};

@@ -10,9 +10,9 @@ use futures_util::future::BoxFuture;
 use prost::Message as _;
 use tokio::io::AsyncWriteExt as _;
 
-use crate::abuse::{PATH, framed};
 use crate::support::http2::{
-    DATA, END_HEADERS, END_STREAM, HEADERS, SETTINGS, WINDOW_UPDATE, fields, frame, headers,
+    DATA, END_HEADERS, END_STREAM, HEADERS, PATH, SETTINGS, WINDOW_UPDATE, fields, frame, framed,
+    headers,
 };
 use crate::support::rls::{descriptor, gzip, request};
 

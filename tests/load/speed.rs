@@ -26,7 +26,7 @@ const ATTEMPTS: usize = 3;
 /// Maximum instructions per in-memory decision, by subject of `examples/instructions.rs`: 12 to
 /// 15 % above the current count, for Rust 1.95 on x86-64. Lower the bound when a decision becomes
 /// cheaper. If it has to become more expensive, raise the bound in the same commit and explain why.
-/// The test prints the counts: `tests/run --test main speed:: -- --nocapture`.
+/// The test prints the counts: `tests/run --test load speed:: -- --nocapture`.
 const MOST_INSTRUCTIONS: [(&str, u64, [u64; 2]); 6] = [
     ("one", 11_700, DECISIONS),
     ("three", 26_300, DECISIONS),

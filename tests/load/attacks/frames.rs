@@ -3,10 +3,9 @@
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
-use crate::abuse::{CANCEL, PATH, opened};
 use crate::support::http2::{
-    CONTINUATION, DATA, END_HEADERS, HEADERS, PING, PRIORITY, RESET, SETTINGS, WINDOW_UPDATE,
-    fields, frame, headers, string,
+    CANCEL, CONTINUATION, DATA, END_HEADERS, HEADERS, PATH, PING, PRIORITY, RESET, SETTINGS,
+    WINDOW_UPDATE, fields, frame, headers, opened, string,
 };
 
 use super::client::{connect, crowd, flood};

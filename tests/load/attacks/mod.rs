@@ -6,8 +6,8 @@
 //! within seconds after the attack, connections, memory and latencies are as before.
 //!
 //! Attacks without settings of their own share one service, one after the other. Each lasts a
-//! second; `TOLLGATE_ABUSE_SECONDS=30 tests/run --test main abuse::attacks` lasts longer. The tests
-//! of the modules above check one bound each, with a debug build.
+//! second; `TOLLGATE_ABUSE_SECONDS=30 tests/run --test load attacks` lasts longer. The tests
+//! of `tests/abuse.rs` check one bound each, with a debug build.
 
 mod calls;
 mod client;

@@ -1,0 +1,210 @@
+//! The table of permitted dependencies between modules.
+
+/// Permitted dependencies of a file or folder, each list separated by whitespace.
+pub(super) struct Row {
+    /// A file or folder below `src`. A row applies to everything below it; rows of deeper places
+    /// add to it.
+    pub(super) place: &'static str,
+    /// Other modules, from rows above this one only; `store::Store` permits only this item.
+    pub(super) modules: &'static str,
+    /// Crates, and items of [`OUTSIDE`](super::modules::OUTSIDE).
+    pub(super) crates: &'static str,
+}
+
+/// Permitted dependencies. A module may use everything in itself, and `#[cfg(test)]` may use
+/// anything.
+pub(super) const ROWS: &[Row] = &[
+    // Values: no clock, IO, lock, async, serde.
+    Row { place: "algorithm", modules: "", crates: "hashbrown smallvec thiserror" },
+    Row { place: "algorithm/calendar", modules: "", crates: "jiff" },
+    Row {
+        place: "descriptor",
+        modules: "algorithm",
+        crates: "foldhash sha2 smallvec std::sync::OnceLock",
+    },
+    Row { place: "descriptor/keyed", modules: "", crates: "hmac" },
+    Row { place: "printable", modules: "", crates: "" },
+    Row { place: "yaml", modules: "printable", crates: "granit_parser serde_json strsim" },
+    // Deletable: what stands in for the statistics of envoyproxy/ratelimit.
+    Row {
+        place: "statistics",
+        modules: "",
+        crates: "foldhash parking_lot smallvec std::sync std::time::Instant",
+    },
+    Row { place: "statistics/mapping", modules: "yaml", crates: "regex" },
+    Row {
+        place: "statistics/statsd",
+        modules: "",
+        crates: "regex std::io std::net std::thread tracing",
+    },
+    Row {
+        place: "telemetry",
+        modules: "statistics",
+        crates: "parking_lot prometheus_client std::io std::sync tracing_subscriber",
+    },
+    Row { place: "telemetry/log/logrus", modules: "", crates: "serde_json tracing" },
+    Row { place: "telemetry/log_throttle", modules: "", crates: "std::time::Instant" },
+    Row {
+        place: "spans",
+        modules: "telemetry::metrics",
+        crates: "rand std::sync std::time::Instant std::time::SystemTime tokio",
+    },
+    Row { place: "telemetry/metrics", modules: "", crates: "std::fs std::time::SystemTime" },
+    Row { place: "watch", modules: "", crates: "async tokio" },
+    Row { place: "tls", modules: "", crates: "rustls rustls_native_certs std::sync webpki" },
+    // Policies do not depend on stores, and only their sources access files.
+    Row {
+        place: "policy",
+        modules: "algorithm descriptor printable yaml",
+        crates: "aho_corasick foldhash hashbrown memchr serde_json sha2 smallvec std::sync::Arc",
+    },
+    Row { place: "policy/document/trial", modules: "", crates: "jiff" },
+    Row { place: "policy/source", modules: "watch", crates: "async std::fs std::io std::os" },
+    // Stores do not depend on policies, and own the clock.
+    Row {
+        place: "store",
+        modules: "algorithm descriptor telemetry",
+        crates: "async hashbrown parking_lot std::sync std::time::Instant thiserror",
+    },
+    Row { place: "store/any", modules: "", crates: "futures_util::future" },
+    Row { place: "store/background", modules: "", crates: "tokio tokio_util" },
+    Row { place: "store/clock", modules: "", crates: "std::time::SystemTime tokio" },
+    Row { place: "store/deny_cache", modules: "", crates: "foldhash futures_util::future" },
+    Row { place: "store/lease", modules: "", crates: "tokio tokio_util" },
+    // The only module that uses Redis.
+    Row {
+        place: "store/redis",
+        modules: "",
+        crates: "arc_swap futures_util rand redis sha1 smallvec std::fs std::io tokio tracing",
+    },
+    Row { place: "store/redis/node/tls", modules: "tls", crates: "rustls tokio_rustls" },
+    // Written while requests are decided, read by operators.
+    Row {
+        place: "journal",
+        modules: "algorithm descriptor printable",
+        crates: "foldhash hashbrown parking_lot std::sync::Arc std::time::SystemTime",
+    },
+    Row { place: "journal/peers", modules: "", crates: "serde serde_json" },
+    // Connects policies with the `Store` trait.
+    Row {
+        place: "limiter",
+        modules: "algorithm descriptor journal policy store::Check store::Outcomes store::Store statistics store::StoreError telemetry",
+        crates: "arc_swap async parking_lot std::sync std::time::Instant thiserror",
+    },
+    Row { place: "limiter/holds", modules: "", crates: "tracing" },
+    // HTTP/2 for gRPC servers, without protobuf and rate limits.
+    Row {
+        place: "transport",
+        modules: "telemetry",
+        crates: "async bytes foldhash futures_util http http_body parking_lot std::io std::sync std::time::Instant thiserror \
+                  tokio",
+    },
+    Row { place: "transport/registry", modules: "", crates: "std::net tracing" },
+    Row {
+        place: "transport/server",
+        modules: "",
+        crates: "rand rustls std::net tokio_util tracing",
+    },
+    Row {
+        place: "transport/socket",
+        modules: "",
+        crates: "std::net std::os tokio_rustls tokio_util",
+    },
+    Row { place: "transport/tls", modules: "tls", crates: "arc_swap rustls std::fs tokio_rustls" },
+    // The only module that uses protobuf.
+    Row {
+        place: "grpc",
+        modules: "algorithm descriptor limiter printable spans statistics store::Store telemetry transport",
+        crates: "async http http_body_util prost prost_reflect prost_types serde serde_json smallvec std::sync \
+                  std::time::Instant thiserror tonic tonic_health tonic_reflection",
+    },
+    Row { place: "grpc/call", modules: "", crates: "flate2 futures_util::future std::io" },
+    Row { place: "grpc/rights", modules: "tls::names", crates: "std::net" },
+    Row { place: "grpc/client", modules: "tls", crates: "rustls" },
+    Row {
+        place: "grpc/request_log",
+        modules: "journal::key policy::Policy",
+        crates: "std::io std::thread tracing",
+    },
+    Row { place: "grpc/service", modules: "", crates: "tracing" },
+    // Delivers policies as text, and does not interpret them.
+    Row {
+        place: "xds",
+        modules: "grpc::client grpc::proto policy::Source printable telemetry::metrics",
+        crates: "async prost prost_types rand std::fs std::io thiserror tokio tokio_stream tonic tracing",
+    },
+    Row {
+        place: "otlp",
+        modules: "grpc::client grpc::proto spans telemetry",
+        crates: "async std::sync std::time::SystemTime tokio tokio_util tonic tracing",
+    },
+    Row {
+        place: "otlp/http",
+        modules: "tls",
+        crates: "bytes http http_body_util hyper hyper_util prost rustls std::io thiserror tokio_rustls",
+    },
+    // Returns values, which `admin` renders.
+    Row {
+        place: "operations",
+        modules: "algorithm descriptor grpc::request grpc::service journal limiter policy store telemetry",
+        crates: "async jiff parking_lot serde std::sync std::time::Instant thiserror tokio tracing",
+    },
+    // The only module that serves HTTP; gRPC has its own HTTP/2 server.
+    Row {
+        place: "admin",
+        modules: "algorithm descriptor journal limiter::InForce limiter::Standing operations policy printable statistics telemetry",
+        crates: "async axum jiff parking_lot serde std::io std::sync tokio tracing",
+    },
+    Row { place: "admin/api", modules: "", crates: "serde_json utoipa utoipa_axum" },
+    Row { place: "admin/connections", modules: "", crates: "tokio_util" },
+    Row { place: "admin/guard", modules: "", crates: "std::net::IpAddr" },
+    Row { place: "admin/page", modules: "", crates: "sha2" },
+    Row { place: "admin/rights", modules: "", crates: "sha2 subtle" },
+    Row {
+        place: "admin/server",
+        modules: "",
+        crates: "hyper hyper_util std::net::SocketAddr tokio_util",
+    },
+    // The only module that reads the environment, except for the arguments of `cli`.
+    Row {
+        place: "settings",
+        modules: "algorithm::Charge descriptor::HashKey grpc::client grpc::headers grpc::request grpc::response grpc::rights grpc::server limiter::Modes policy::PolicyDialect policy::CompileOptions \
+                otlp policy::source::files spans store::memory store::redis statistics telemetry::log transport xds",
+        crates: "clap http jiff std::env std::net std::thread",
+    },
+    Row { place: "settings/memory", modules: "", crates: "std::fs" },
+    Row { place: "settings/policy", modules: "", crates: "std::fs" },
+    // Deletable: the variables of envoyproxy/ratelimit.
+    Row {
+        place: "envoyproxy",
+        modules: "settings::Flags settings::PolicySettings store::redis::without_password yaml::scalar",
+        crates: "clap",
+    },
+    Row { place: "envoyproxy/fates", modules: "", crates: "std::env std::sync" },
+    Row { place: "envoyproxy/flags", modules: "", crates: "std::net" },
+    // Composes the concrete parts.
+    Row {
+        place: "app",
+        modules: "admin algorithm grpc journal limiter operations otlp policy settings spans statistics store telemetry transport watch xds",
+        crates: "async bytes futures_util jiff parking_lot rand std::fs std::io std::net std::os std::sync std::thread std::time::Instant tokio tokio_util \
+                  tracing",
+    },
+    Row { place: "app/files", modules: "", crates: "rustix" },
+    Row { place: "app/threads", modules: "", crates: "rustix" },
+    Row { place: "app/pages", modules: "", crates: "std::process" },
+    Row {
+        place: "cli",
+        modules: "admin::api admin::rights::Token algorithm app descriptor envoyproxy grpc journal::key journal::summary limiter policy printable settings store telemetry yaml",
+        crates: "async clap jiff rand serde serde_json smallvec std::env std::fs std::io std::process std::sync std::time::Instant thiserror tokio tracing",
+    },
+    // Starts the process again with other variables, which std has for Unix alone.
+    Row { place: "cli/serve", modules: "", crates: "std::os" },
+    Row {
+        place: "cli/api",
+        modules: "",
+        crates: "bytes http_body_util hyper hyper_util std::net::IpAddr",
+    },
+    Row { place: "cli/api/tls", modules: "tls", crates: "rustls tokio_rustls" },
+    Row { place: "main", modules: "cli", crates: "mimalloc std::process" },
+    Row { place: "lib", modules: "", crates: "" },
+];
