@@ -80,8 +80,8 @@ fn values(bytes: &Bytes) -> Vec<Value> {
     let bytes = bytes.lock().unwrap();
     let mut rest = bytes.as_slice();
     let mut parser = redis::Parser::new();
-    std::iter::from_fn(|| if rest.is_empty() { None } else { parser.parse_value(&mut rest).ok() })
-        .collect()
+    // The parser reads ahead: it may have more values when all bytes are read.
+    std::iter::from_fn(|| parser.parse_value(&mut rest).ok()).collect()
 }
 
 fn is_script(command: &Value) -> bool {

@@ -12,7 +12,7 @@ use crate::support::redis::flavor::Flavor;
 use crate::support::redis::{Redis, Setup};
 use crate::support::tollgate::output;
 
-const RECORDED: [&str; 3] = ["1", "2", "3"];
+const RECORDED: [&str; 6] = ["1", "2", "3", "4", "5", "6"];
 
 /// Output of memory for the recorded traces, which `vectors` verifies.
 static IN_MEMORY: LazyLock<Vec<String>> =

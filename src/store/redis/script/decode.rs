@@ -157,12 +157,21 @@ impl<'a> Bytes<'a> {
         let at = (written > 0).then(|| Timestamp::from_micros(at));
         let mut record = <(Timestamp, Timestamp)>::default();
         if verdict & HOLDS != 0 {
-            let effect = self.hold_effect()?;
-            let alternative = otherwise.as_mut().and_then(|otherwise| otherwise.outcome.as_mut());
-            outcome.iter_mut().chain(alternative).for_each(|outcome| outcome.hold = effect);
-            record = (self.instant()?, self.instant()?);
+            let (effect, of_charge) = self.hold_reply()?;
+            record = of_charge;
+            outcome.iter_mut().for_each(|outcome| outcome.hold = effect);
+            if let Some(otherwise) = &mut otherwise {
+                let (effect, _) = self.hold_reply()?;
+                otherwise.outcome.iter_mut().for_each(|outcome| outcome.hold = effect);
+            }
         }
         Some(CheckReply { outcome, written: at, of_grant: written == 2, otherwise, record })
+    }
+
+    /// Decodes the effect of an operation on a hold, and the expiry of its record after the
+    /// request and before it.
+    fn hold_reply(&mut self) -> Option<(HoldEffect, (Timestamp, Timestamp))> {
+        Some((self.hold_effect()?, (self.instant()?, self.instant()?)))
     }
 
     /// Decodes the effect of an operation on a hold.

@@ -61,12 +61,15 @@ local function load_counter(check)
   return counter
 end
 
+-- Returns true if records of holds are beside the value. Slots are part of it.
+local function has_records(check)
+  return check.hold and not check.algorithm.take
+end
+
 -- Loads the holds of a counter, of which an unreadable one is unreadable as a whole.
 local function load_holds(check)
   local counter = check.counter
-  -- Slots are part of the value.
-  local is_beside = check.hold and not check.algorithm.take
-  if is_beside and counter.state and not counter.state.holds then
+  if has_records(check) and counter.state and not counter.state.holds then
     local own = holds.load(check, counter.value)
     if own then
       counter.state.holds = own
@@ -163,6 +166,9 @@ local function save(key, counter)
     end
   else
     answer = redis.pcall('DEL', key)
+    if check.hold and state.holds then
+      redis.pcall('DEL', state.holds.key)
+    end
   end
   return type(answer) == 'table' and answer.err or nil
 end

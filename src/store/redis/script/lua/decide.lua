@@ -17,8 +17,11 @@
 --   a report: remaining hits (7; negative for a fixed window with one period that counts hits beyond its
 --   limit), window (1), reset_after (7), retry_after (7), both in us, 2^55 if absent. If the request was admitted here and other
 --   slots or the caller decide the rest, alternatives is 1 and each check has more fields: a second report, of the counter without
---   the hits that only an admitted request is charged; the value of that counter with a length prefix (2: 0 if it would not exist,
---   65535 if it is too long to return); a digest of the value that was written (16). Or only the reply of `beyond` in counter.lua.
+--   the hits that only an admitted request is charged; data to restore that counter with a length prefix (2: 0 if it would not exist,
+--   65535 if it is too long to return): its value, for a limit with records of holds with a length prefix (2) and followed by the
+--   records that the request changes, as `packed` in holds.lua returns them; a digest of what was written (16). If the limit keeps
+--   holds, 64 is added to the verdict and the fields of holds.lua follow, with alternatives a second time, for the request that is
+--   not admitted. Or only the reply of `beyond` in counter.lua.
 local CHARGE, PEEK, REFUND, TAKE_BACK, TAKE_BACK_OF_GRANT, ON_HOLD = 0, 1, 2, 3, 4, 5
 -- Added to the operation of a check whose limit keeps holds.
 local HOLDS = 16
@@ -59,24 +62,33 @@ local function take_of_grant(state, hits)
   state.extended = { left - hits, gone_at, granted_at, reset_at, reset_until }
 end
 
--- Returns the digest of a state.
-local function digest_of(check, state)
-  return string.sub(redis.sha1hex(value_of(check, state)), 1, 16)
+-- Returns the digest of a state, and of the records of these IDs.
+local function digest_of(check, state, ids)
+  local value = value_of(check, state)
+  local beside = ids and holds.packed(state.holds, value, ids) or ''
+  return string.sub(redis.sha1hex(value .. beside), 1, 16)
 end
 
--- Returns the state that a counter would have without a charge, from the reply to that charge.
+-- Returns the state that a counter would have without a charge, from the reply to that charge, with
+-- its value and what is beside it.
 local function state_without(check)
-  if check.otherwise == '' then
-    return check.algorithm.unused(check.limit)
+  local value, beside, at = check.otherwise, nil, nil
+  if value and has_records(check) then
+    value, at = unpack_from('>I2c0', value, 1)
+    beside = string.sub(check.otherwise, at)
   end
-  return check.otherwise and (read_value(check, check.otherwise))
+  if value == '' then
+    return check.algorithm.unused(check.limit), value, beside
+  end
+  return value and (read_value(check, value)), value, beside
 end
 
 -- Returns true if nothing was written since a charge. A charge of the fast path has no digest,
 -- which would add cost to every charge. It is repeated instead, and the result compared.
 local function is_untouched(check, state)
   if check.digest then
-    return digest_of(check, state) == check.digest
+    local _, _, beside = state_without(check)
+    return digest_of(check, state, beside and holds.ids_of(beside)) == check.digest
   end
   local charged, is_beyond = state_without(check), check.algorithm.is_beyond
   if not charged or is_beyond and is_beyond(check.limit, check.charged_at) then
@@ -89,24 +101,25 @@ end
 -- Takes a charge back. If nothing was written since, restores the state that the counter would have without the hits that only
 -- an admitted request is charged, so that nothing is lost if the clock steps back.
 local function undo(check, state, at)
-  if check.hold and not check.of_grant then
-    return holds.take_back(check, state, at)
-  end
   if state.restored and state.restored == check.digest then
     return true
   end
   if check.otherwise and is_untouched(check, state) then
-    local instead = state_without(check)
+    local instead, value, beside = state_without(check)
     if instead then
+      instead.holds = beside and holds.restore(state.holds, value, beside)
       for name in pairs(state) do
         state[name] = nil
       end
-      for name, value in pairs(instead) do
-        state[name] = value
+      for name, field in pairs(instead) do
+        state[name] = field
       end
       state.restored = check.digest
       return true
     end
+  end
+  if check.hold and not check.of_grant then
+    return holds.take_back(check, state, at)
   end
   local extended = state.extended
   if check.of_grant then
@@ -377,6 +390,18 @@ end
 
 local reply, judged = {}, {}
 
+-- Returns the fields of a check's reply for the case that the request is not admitted.
+local function undo_of(check, state, otherwise)
+  local value, ids = otherwise.value, nil
+  if state and otherwise.state and has_records(check) then
+    ids = holds.changed(state.holds, otherwise.state.holds)
+    value = pack('>I2c0', #value, value) .. holds.packed(otherwise.state.holds, value, ids)
+  end
+  local is_known = #value <= LONGEST_VALUE
+  return otherwise.report .. pack('>I2', is_known and #value or NOT_KNOWN) .. (is_known and value or '')
+    .. (state and digest_of(check, state, ids) or string.rep(' ', 16))
+end
+
 local function judge(request)
   for _, check in ipairs(request) do
     local answer = check.counter.state and beyond(check, check.counter.state)
@@ -404,9 +429,12 @@ local function judge(request)
     alternatives = {}
     for i, check in ipairs(request) do
       local copy = check.verdict ~= UNREADABLE and copy_of(check)
-      local value = copy and copy.exists and value_of(check, copy) or ''
-      local known = #value <= LONGEST_VALUE and not check.hold
-      alternatives[i] = report(check, copy) .. pack('>I2', known and #value or NOT_KNOWN) .. (known and value or '')
+      alternatives[i] = {
+        state = copy,
+        value = copy and copy.exists and value_of(check, copy) or '',
+        report = report(check, copy),
+        effect = check.hold and holds.reply(check) or '',
+      }
     end
   end
   settle(request, overall == 0, own_state)
@@ -429,11 +457,13 @@ local function judge(request)
     judged[#judged + 1] = check
     reply[#reply + 1] = report(check, state)
     if alternatives then
-      reply[#reply + 1] = alternatives[i]
-      reply[#reply + 1] = state and digest_of(check, state) or string.rep(' ', 16)
+      reply[#reply + 1] = undo_of(check, state, alternatives[i])
     end
     if check.hold then
       reply[#reply + 1] = holds.reply(check)
+    end
+    if alternatives then
+      reply[#reply + 1] = alternatives[i].effect
     end
   end
 end

@@ -79,14 +79,20 @@ do
     return table.concat(parts)
   end
 
-  -- Returns a record that has not expired. Records are replaced, never changed.
-  local function get(own, id, at)
+  -- Returns a record, expired or not. Records are replaced, never changed.
+  local function fetch(own, id)
     local record = own.records[id]
     if record == nil then
       local packed = not own.is_stale and redis.pcall('HGET', own.key, id)
       record = type(packed) == 'string' and read_record(packed)
       own.records[id] = record
     end
+    return record
+  end
+
+  -- Returns a record that has not expired.
+  local function get(own, id, at)
+    local record = fetch(own, id)
     return record and record.until_us > at and record or nil
   end
 
@@ -463,9 +469,19 @@ do
     local new = { key = own.key, since = own.since, latest = own.latest, is_stale = own.is_stale }
     new.marks, new.records, new.dirty = { unpack(own.marks) }, {}, {}
     for id, record in pairs(own.records) do
-      new.records[id] = record
+      new.records[id], new.dirty[id] = record, own.dirty[id]
     end
     return new
+  end
+
+  local function head_of(own, value)
+    local of_value = fingerprint(value)
+    local parts = { pack('>BBc0I7I7B', FORMAT, #of_value, of_value, own.since, own.latest, #own.marks) }
+    for i, mark in ipairs(own.marks) do
+      parts[i + 1] = pack('>I7I7I4', mark.at, mark.whole, mark.part)
+    end
+    local head = table.concat(parts)
+    return head .. string.rep('\0', TABLE_BYTES - #head)
   end
 
   -- Writes the holds of a counter whose value is written next. Returns the error, if any.
@@ -476,14 +492,7 @@ do
     if not own.since then
       return nil
     end
-    local of_value = fingerprint(value)
-    local parts = { pack('>BBc0I7I7B', FORMAT, #of_value, of_value, own.since, own.latest, #own.marks) }
-    for i, mark in ipairs(own.marks) do
-      parts[i + 1] = pack('>I7I7I4', mark.at, mark.whole, mark.part)
-    end
-    local head = table.concat(parts)
-    head = head .. string.rep('\0', TABLE_BYTES - #head)
-    local command = { 'HSET', own.key, '', head }
+    local command = { 'HSET', own.key, '', head_of(own, value) }
     for id in pairs(own.dirty) do
       local record = own.records[id]
       if record then
@@ -496,6 +505,59 @@ do
     end
     answer = redis.pcall('PEXPIRE', own.key, ms)
     return type(answer) == 'table' and answer.err or nil
+  end
+
+  -- Returns the IDs whose records a request changes, whether it is admitted or not.
+  function holds.changed(own, otherwise)
+    local ids = {}
+    for id in pairs(own.dirty) do
+      ids[#ids + 1] = id
+    end
+    for id in pairs(otherwise.dirty) do
+      if not own.dirty[id] then
+        ids[#ids + 1] = id
+      end
+    end
+    return ids
+  end
+
+  -- Returns the head with a length prefix (2), empty if there is none, and for each ID: the ID with
+  -- a length prefix (1), and its record with one (2), empty if there is none.
+  function holds.packed(own, value, ids)
+    local head = own.since and head_of(own, value) or ''
+    local parts = { pack('>I2c0', #head, head) }
+    for i, id in ipairs(ids) do
+      local record = fetch(own, id)
+      local text = record and write_record(record) or ''
+      parts[i + 1] = pack('>Bc0I2c0', #id, id, #text, text)
+    end
+    return table.concat(parts)
+  end
+
+  -- Returns the IDs in the result of `packed`.
+  function holds.ids_of(text)
+    local ids, _, at = {}, unpack_from('>I2c0', text, 1)
+    while at <= #text do
+      ids[#ids + 1], _, at = unpack_from('>Bc0I2c0', text, at)
+    end
+    return ids
+  end
+
+  -- Restores the head and the records in the result of `packed`.
+  function holds.restore(own, value, text)
+    local head, at = unpack_from('>I2c0', text, 1)
+    own.since, own.latest, own.marks = nil, 0, {}
+    if head == '' then
+      own.is_stale = true
+    else
+      read_head(own, head, value)
+    end
+    while at <= #text do
+      local id, record
+      id, record, at = unpack_from('>Bc0I2c0', text, at)
+      own.records[id], own.dirty[id] = record ~= '' and read_record(record), true
+    end
+    return own
   end
 
   -- Removes records that are gone, after the counter's value was written.
