@@ -3,6 +3,7 @@
 
 use tollgate::algorithm::amend::Amendment;
 use tollgate::algorithm::quota::MAX_HITS;
+use tollgate::algorithm::time::{Micros, Timestamp};
 use tollgate::limiter::Modes;
 
 use super::sides::Sides;
@@ -145,4 +146,26 @@ async fn times_are_exact_if_backlog_and_cost_exceed_a_double() {
         (Some(285 * YEAR), Some(285 * YEAR)),
         "as much again as is owed at most"
     );
+}
+
+#[tokio::test]
+async fn a_charge_that_is_taken_back_leaves_an_expired_grant_for_a_clock_that_steps_back() {
+    let (sides, _redis, _cluster) = sides("rates:").await;
+    sides.install(&policy(&[
+        ("a", "requests_per_unit: 3, unit: year, charge: admitted"),
+        ("b", "requests_per_unit: 1, unit: year, charge: admitted"),
+    ]));
+    let ask = async |at: u64, keys: &[&str]| {
+        let descriptors = keys.iter().map(|key| descriptor(&[(key, "")])).collect();
+        sides.decide(at, &request(descriptors)).await.unwrap().unwrap();
+    };
+    ask(START, &["a"]).await;
+    let grant = Amendment::Grant { hits: 5, length: Micros::new(1) };
+    sides.amend(START + 10, "a=", grant).await.unwrap().unwrap();
+    ask(START + 20, &["b"]).await;
+    // In a Cluster, the first is charged until the slot of the second denies.
+    ask(START + 1_000_000, &["a", "b"]).await;
+    let seen = sides.amend(START + 5, "a=", Amendment::Look).await.unwrap().unwrap();
+    assert_eq!(seen.after.at, Timestamp::from_micros(START + 10));
+    assert_eq!(seen.after.grant.map(|grant| grant.left), Some(5));
 }

@@ -99,10 +99,11 @@ local function is_untouched(check, state)
 end
 
 -- Takes a charge back. If nothing was written since, restores the state that the counter would have without the hits that only
--- an admitted request is charged, so that nothing is lost if the clock steps back.
+-- an admitted request is charged, so that nothing is lost if the clock steps back. Returns true if it took any, and true if it
+-- restored the state.
 local function undo(check, state, at)
   if state.restored and state.restored == check.digest then
-    return true
+    return true, true
   end
   if check.otherwise and is_untouched(check, state) then
     local instead, value, beside = state_without(check)
@@ -115,7 +116,7 @@ local function undo(check, state, at)
         state[name] = field
       end
       state.restored = check.digest
-      return true
+      return true, true
     end
   end
   if check.hold and not check.of_grant then
@@ -137,7 +138,7 @@ end
 -- Writes the hits if they are charged, those of a peek only to drafts; refunds and take-backs always. Returns true if the
 -- counter changed.
 local function write(check, state, charged, is_draft, ended)
-  local at, took = instant(state), false
+  local at, took, is_restored = instant(state), false, false
   if check.wanted == ON_HOLD then
     took = holds.change(check, state, at, ended)
     state.exists = state.exists or took
@@ -159,9 +160,9 @@ local function write(check, state, charged, is_draft, ended)
   elseif check.wanted == REFUND then
     took = refund(check, state, at)
   elseif check.wanted == TAKE_BACK then
-    took = undo(check, state, at)
+    took, is_restored = undo(check, state, at)
   end
-  if took and state.extended then
+  if took and state.extended and not is_restored then
     settle_extended(state, at)
   end
   return took
