@@ -11,6 +11,8 @@
 //!     store         judges all checks at one instant of its clock, and charges
 //!       algorithm   pure: judge -> one file per algorithm; verdict: combines several
 //!       descriptor  domains, entries, keys: the types shared by all modules above
+//!     journal       the denials, recorded by limiter::recording
+//!     telemetry     the counts of the decision, by limiter::count
 //! ```
 //!
 //! # Modules
@@ -30,7 +32,7 @@
 //! | [`store`] | counters in memory or Redis; layers around it; the clock | policies, protocols |
 //! | [`journal`] | recent denials by caller; decisions per rule | policies, stores, protocols |
 //! | [`limiter`] | decisions, from policies and stores | protocols |
-//! | [`transport`] | HTTP/2 for gRPC servers: connections, TLS, bounds | protobuf, rate limits |
+//! | [`transport`] | HTTP/2 for gRPC servers: connections (`registry`), TLS, bounds | protobuf |
 //! | [`grpc`] | Envoy's protocol, health, reflection, a client | HTTP/2, policies, stores |
 //! | [`xds`] | policies from a control plane: requests, conversion to YAML | rules, stores |
 //! | [`otlp`] | export of spans to a collector | their origin |
@@ -41,7 +43,7 @@
 //! | [`app`], [`cli`] | assembly of the concrete parts; one file per subcommand | |
 //!
 //! A module may use modules above it in this list, never one below; `tests/tidy` lists and enforces
-//! the allowed dependencies.
+//! the allowed dependencies. The `mod.rs` of a large folder has a table of its files.
 //!
 //! # Invariants
 //!
@@ -59,8 +61,9 @@
 //!
 //! *Domain*: a namespace of policies. *Descriptor*: an ordered list of *entries*, key and value.
 //! *Rule*: a node of a policy; may impose a *limit*. *Hits*: the amount that a request takes; a
-//! *peek* takes none; a *refund* returns them. *Counter*: the state of one limit for one set of
-//! values. *Outcome*: a store's result for one counter; *decision*: the result for a request.
+//! *peek* takes none; a *refund* returns them; each descriptor has its own. *Counter*: the state of
+//! one limit for one set of values. *Outcome*: a store's result for one counter; *decision*: the
+//! result for a request.
 //! *Lease*: permission to charge a *block* of hits in advance.
 
 pub mod admin;

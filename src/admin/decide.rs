@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::Semaphore;
 
-use super::guard::same_site;
+use super::guard::check_same_origin;
 use crate::telemetry::http::{HttpPort, HttpRefusal};
 use crate::telemetry::metrics::Metrics;
 
@@ -144,7 +144,7 @@ pub(super) async fn answer(
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    if let Err(why) = same_site(&headers) {
+    if let Err(why) = check_same_origin(&headers) {
         return decide.refuse(HttpRefusal::Origin, StatusCode::FORBIDDEN, why + "\n");
     }
     let Ok(_reading) = decide.reading.try_acquire() else {

@@ -102,7 +102,7 @@ impl LoggedRequest {
 }
 
 /// Admits clients that may read, and adds the client to the extensions of the request.
-pub(super) async fn reads(
+pub(super) async fn admit_reads(
     State(guard): State<Arc<AccessGuard>>,
     mut request: Request,
     next: Next,
@@ -120,7 +120,7 @@ pub(super) async fn reads(
 }
 
 /// Admits clients that may see pages.
-pub(super) async fn pages(
+pub(super) async fn admit_pages(
     State(guard): State<Arc<AccessGuard>>,
     request: Request,
     next: Next,
@@ -140,15 +140,15 @@ pub(super) async fn pages(
 }
 
 /// Admits clients that may write, and logs what they did.
-pub(super) async fn writes(
+pub(super) async fn admit_writes(
     State(guard): State<Arc<AccessGuard>>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let asked = LoggedRequest::of(&request);
     let admitted = admit(&guard.rights, &request, Right::Write).and_then(|who| {
-        is_deliberate(request.headers())?;
-        same_site(request.headers())
+        check_deliberate(request.headers())?;
+        check_same_origin(request.headers())
             .map_err(|why| (HttpRefusal::Origin, ApiError::Forbidden(why)))?;
         Ok(who)
     });
@@ -179,7 +179,7 @@ pub(super) async fn writes(
 }
 
 /// Admits any request with an allowed host. For resources that hold no data.
-pub(super) async fn hosts(
+pub(super) async fn admit_hosts(
     State(guard): State<Arc<AccessGuard>>,
     request: Request,
     next: Next,
@@ -264,7 +264,7 @@ fn is_of_this_machine(host: &str) -> bool {
 
 /// Checks for a header that a browser does not send across origins without a preflight request,
 /// which this port never allows.
-fn is_deliberate(headers: &HeaderMap) -> Result<(), Refused> {
+fn check_deliberate(headers: &HeaderMap) -> Result<(), Refused> {
     let content =
         headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let is_json = content
@@ -285,7 +285,7 @@ fn is_deliberate(headers: &HeaderMap) -> Result<(), Refused> {
 ///
 /// # Errors
 /// The header that shows another origin.
-pub(super) fn same_site(headers: &HeaderMap) -> Result<(), String> {
+pub(super) fn check_same_origin(headers: &HeaderMap) -> Result<(), String> {
     let text =
         |name: &str| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
     if let Some(site) = text("sec-fetch-site")

@@ -159,13 +159,13 @@ pub async fn serve_admin(
     }
     let guard = AccessGuard::new(rights, Arc::clone(&metrics));
     let guarded = |router: Router| {
-        router.route_layer(middleware::from_fn_with_state(Arc::clone(&guard), guard::pages))
+        router.route_layer(middleware::from_fn_with_state(Arc::clone(&guard), guard::admit_pages))
     };
     let root = guarded(Router::new().route("/", any(|| async { list })));
     let open = root
         .route_layer(middleware::from_fn_with_state(front.clone(), page::serve_page))
         .merge(front.files())
-        .route_layer(middleware::from_fn_with_state(Arc::clone(&guard), guard::hosts));
+        .route_layer(middleware::from_fn_with_state(Arc::clone(&guard), guard::admit_hosts));
     let router = guarded(shown)
         .merge(open)
         .merge(api::router(api, &guard))

@@ -2,6 +2,16 @@
 //!
 //! Builds a running service from the settings. Listeners are bound and policies loaded first, and
 //! all errors are reported together; then the service runs until shutdown, and drains.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `prepare`, `listener`, `certificates`, `files` | before the service starts |
+//! | `workers`, `serving` | the gRPC service, one per core |
+//! | `web`, `json`, `pages`, `rights` | HTTP: its servers, decisions, pages, tokens |
+//! | `policies`, `control_plane`, `candidates` | sources of policies |
+//! | `stores`, `statistics`, `observation`, `spans` | what a service uses |
+//! | `readiness` | when the process is ready |
+//! | `tasks`, `threads` | background tasks, and their end |
 
 mod candidates;
 mod certificates;

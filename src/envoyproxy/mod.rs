@@ -3,6 +3,13 @@
 //!
 //! A variable that is not set has that service's default, except for the delays between attempts to
 //! connect, which no deployment can rely on. An empty variable counts as not set, except for texts.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `table` | every variable: its type, its default, its meaning here |
+//! | `words` | parsers of values, with the rules of Go |
+//! | `flags`, `redis` | variables to flags, one function per concern |
+//! | `fates` | the effect of each variable that is set |
 
 mod fates;
 mod flags;

@@ -152,7 +152,7 @@ pub(super) fn answer<S: Store>(
 ) -> impl Future<Output = Answer<Body>> + Send {
     let timer = context.stats.as_ref().and_then(|stats| stats.begin(PATH));
     if claims_more_than(&exchange.request, context.max_message) {
-        context.metrics.guard.oversized_messages.inc();
+        context.metrics.clients.oversized_messages.inc();
     }
     let held = head.is_gzip().then(|| inflate(&mut exchange.request, &context)).transpose();
     let is_readable = head.encoding.is_none() || head.is_gzip();
@@ -248,7 +248,7 @@ fn inflate<S>(body: &mut Vec<u8>, context: &CallContext<S>) -> Result<Option<Bud
     context.work.add(inflated.len());
     let Ok(length) = read else { return Ok(None) };
     if length > max {
-        context.metrics.guard.oversized_messages.inc();
+        context.metrics.clients.oversized_messages.inc();
         let text = format!(
             "Error decompressing: size limit, of {max} bytes, exceeded while decompressing message"
         );

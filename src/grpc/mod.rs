@@ -3,6 +3,18 @@
 //!
 //! Decodes a request, calls the [limiter](crate::limiter) and encodes the response. Knows neither
 //! policies nor stores.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `call` | a call of `ShouldRateLimit` in place, or passed to tonic |
+//! | `request`, `response` | RLS messages: decoding, encoding |
+//! | `service` | decides requests and operations on holds |
+//! | `method`, `hold_service`, `service_call` | tonic's traits |
+//! | `server` | the services of a connection |
+//! | `head`, `rights`, `large_request` | what is refused before a decision |
+//! | `headers`, `metadata`, `units` | parts of a response |
+//! | `json` | the same messages as proto3 JSON |
+//! | `health`, `client`, `proto`, `request_log` | health, a client, generated types, debug logs |
 
 mod call;
 pub mod client;

@@ -227,18 +227,18 @@ where
     fn refuse(&self, refusal: Refusal) -> Response<Body> {
         let status = match refusal {
             Refusal::BodyTooLarge => {
-                self.metrics.guard.oversized_messages.inc();
+                self.metrics.clients.oversized_messages.inc();
                 Status::out_of_range(format!(
                     "message exceeds the limit of {} bytes",
                     self.bounds.max_bytes
                 ))
             }
             Refusal::BodyTooSlow => {
-                self.metrics.guard.slow_calls.inc();
+                self.metrics.clients.slow_calls.inc();
                 too_slow(self.bounds.timeout)
             }
             Refusal::BudgetExceeded => {
-                self.metrics.guard.slow_calls.inc();
+                self.metrics.clients.slow_calls.inc();
                 Status::resource_exhausted(BudgetExceeded.to_string())
             }
         };

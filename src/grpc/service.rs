@@ -195,7 +195,7 @@ impl<S: Store> Rls<S> {
     }
 
     fn forbidden(&self, domain: &str, rights: &DomainRights) -> Status {
-        self.metrics.guard.forbidden.inc();
+        self.metrics.clients.forbidden.inc();
         let domain = excerpt(domain, MAX_SHOWN);
         if let Some(times) = self.forbidden.due() {
             let client = rights.to_string();

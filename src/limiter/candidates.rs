@@ -26,7 +26,7 @@ pub(super) struct Candidate {
 }
 
 /// A candidate limit on one descriptor, and its counter key.
-pub(super) struct Trial<'a> {
+pub(super) struct CandidateCheck<'a> {
     rule: &'a Rule,
     limit: &'a Limit,
     candidate: &'a Candidate,
@@ -47,7 +47,7 @@ pub struct CandidateResult<'a> {
     outcome: Result<Outcome, StoreError>,
 }
 
-impl<'a> Trial<'a> {
+impl<'a> CandidateCheck<'a> {
     /// Returns the candidates for a request's descriptors. `statuses`: those of the active
     /// policies.
     pub(super) fn all(
@@ -56,10 +56,10 @@ impl<'a> Trial<'a> {
         statuses: &[Status<'a>],
         keys: &mut KeyBuffer,
     ) -> Vec<Self> {
-        let mut trials = Vec::new();
+        let mut checks = Vec::new();
         let in_force = live.in_force.policies.find(request.domain);
         if let Some(policy) = in_force.filter(|policy| policy.has_candidates()) {
-            trials.extend(Self::beside(live, policy, request, statuses, keys));
+            checks.extend(Self::beside(live, policy, request, statuses, keys));
         }
         if let Some(candidates) = &live.candidates
             && let Some(policy) = candidates.policies.find(request.domain)
@@ -76,7 +76,7 @@ impl<'a> Trial<'a> {
             };
             let mut tried: Statuses<'a> = request.descriptors.iter().map(find).collect();
             drop_replaced(&mut tried);
-            let trial = |(descriptor, status): (usize, Status<'a>)| {
+            let check = |(descriptor, status): (usize, Status<'a>)| {
                 let target = status.into_target();
                 let keyed = target.keyed();
                 let (rule, limit, key) = target.of_rule()?;
@@ -91,9 +91,9 @@ impl<'a> Trial<'a> {
                     descriptor,
                 })
             };
-            trials.extend(tried.into_iter().enumerate().filter_map(trial));
+            checks.extend(tried.into_iter().enumerate().filter_map(check));
         }
-        trials
+        checks
     }
 
     /// Returns the candidates beside the matched rules. Skips replaced limits and those that the
@@ -155,19 +155,23 @@ impl<'a> Trial<'a> {
 
 impl<'a> CandidateResult<'a> {
     /// Assigns the outcomes, beginning at index `from`, to the candidates in order.
-    pub(super) fn all(trials: Vec<Trial<'a>>, outcomes: &mut Outcomes, from: usize) -> Vec<Self> {
-        if trials.is_empty() {
+    pub(super) fn all(
+        candidates: Vec<CandidateCheck<'a>>,
+        outcomes: &mut Outcomes,
+        from: usize,
+    ) -> Vec<Self> {
+        if candidates.is_empty() {
             return Vec::new();
         }
         let outcomes = outcomes.drain(from.min(outcomes.len())..);
-        let tried = |(Trial { rule, candidate, descriptor, keyed, .. }, outcome)| Self {
+        let tried = |(CandidateCheck { rule, candidate, descriptor, keyed, .. }, outcome)| Self {
             rule,
             candidate,
             descriptor,
             keyed,
             outcome,
         };
-        trials.into_iter().zip(outcomes).map(tried).collect()
+        candidates.into_iter().zip(outcomes).map(tried).collect()
     }
 
     /// Returns the candidate rule; one beside an active rule has the same ID and path.

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use super::candidates::Candidate;
 use super::decision::{AppliedLimit, Decision, Standing, Status};
 use super::holds::HoldOperations;
 use super::target::DescriptorTarget;
-use super::trial::Candidate;
 use crate::algorithm::Charge;
 use crate::algorithm::judge::{Hits, InlineVec};
 use crate::descriptor::{Descriptor, Request};

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
+use super::candidates::CandidateResult;
 use super::entries::FirstEntries;
 use super::holds;
 use super::modes::Modes;
 use super::target::DescriptorTarget;
-use super::trial::CandidateResult;
 use crate::algorithm::hold::{Hold, HoldEffect};
 use crate::algorithm::judge::{InlineVec, JudgedBy, Outcome};
 use crate::algorithm::quota::Window;

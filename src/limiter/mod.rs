@@ -3,8 +3,19 @@
 //! Policies and stores meet here; neither knows the other. One policy snapshot serves one request.
 //! Over limit is a value; an [`Undecided`] means that there is no decision, and the caller's own
 //! failure mode applies.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `target`, `entries` | what a descriptor matches, and its counter |
+//! | `decision` | the result of a request |
+//! | `live`, `modes` | the policies in force, and modes of the process |
+//! | `candidates` | candidate limits |
+//! | `holds` | operations on holds |
+//! | `count`, `recording` | what is counted and recorded of a decision |
+//! | `amend` | operator actions on one counter |
 
 mod amend;
+mod candidates;
 mod count;
 mod decision;
 mod entries;
@@ -13,7 +24,6 @@ mod live;
 mod modes;
 mod recording;
 mod target;
-mod trial;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,13 +33,13 @@ use std::time::{Duration, Instant};
 use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::Mutex;
 
+use self::candidates::CandidateCheck;
+pub use self::candidates::CandidateResult;
 use self::count::{RequestTally, RuleCounters};
 use self::decision::Statuses;
 pub use self::decision::{AppliedLimit, Decision, Standing, Status};
 pub use self::modes::Modes;
 use self::target::DescriptorTarget;
-pub use self::trial::CandidateResult;
-use self::trial::Trial;
 use crate::algorithm::judge::Few;
 use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, combine};
 use crate::descriptor::{Descriptor, KeyBuffer, Request};
@@ -78,7 +88,7 @@ struct MatchedRequest<'a> {
     statuses: Statuses<'a>,
     prior: Prior,
     in_one_slot: bool,
-    trials: Vec<Trial<'a>>,
+    candidates: Vec<CandidateCheck<'a>>,
     /// Counts of the request; `None` if it is not counted.
     tally: Option<RequestTally<'a>>,
 }
@@ -249,10 +259,10 @@ impl<S: Store> Limiter<S> {
                 self.count_shadow(&checks, &outcomes);
             }
             let overall = self.overall(matched.prior, &checks, &outcomes)?;
-            let applying = checks.len().saturating_sub(matched.trials.len());
+            let applying = checks.len().saturating_sub(matched.candidates.len());
             drop(checks);
-            let MatchedRequest { statuses, trials, tally, .. } = matched;
-            let tried = CandidateResult::all(trials, &mut outcomes, applying);
+            let MatchedRequest { statuses, candidates, tally, .. } = matched;
+            let tried = CandidateResult::all(candidates, &mut outcomes, applying);
             let decision = Decision::new(overall, statuses, outcomes, tried);
             if let Some(tally) = &tally {
                 self.record(live, request, &decision, tally);
@@ -280,11 +290,14 @@ impl<S: Store> Limiter<S> {
         let mut keys = KeyBuffer::default();
         let statuses = self.find(policy, request, &mut keys);
         let prior = self.modes.prior(&statuses);
-        let trials =
-            if counts { Trial::all(live, request, &statuses, &mut keys) } else { Vec::new() };
+        let candidates = if counts {
+            CandidateCheck::all(live, request, &statuses, &mut keys)
+        } else {
+            Vec::new()
+        };
         let tally = counts.then(|| live.in_force.counters.asked(policy, request, &statuses));
         let in_one_slot = policy.is_some_and(Policy::in_one_slot);
-        Some(MatchedRequest { keys, statuses, prior, in_one_slot, trials, tally })
+        Some(MatchedRequest { keys, statuses, prior, in_one_slot, candidates, tally })
     }
 
     /// Counts a decision, and records its denials.
@@ -355,7 +368,9 @@ impl MatchedRequest<'_> {
         };
         let limits = self.statuses.iter().zip(&request.descriptors).filter_map(check);
         let mut checks: Few<Check<'c>> = limits
-            .chain(self.trials.iter().filter_map(|trial| trial.check(request, &self.keys)))
+            .chain(
+                self.candidates.iter().filter_map(|candidate| candidate.check(request, &self.keys)),
+            )
             .collect();
         holds::drop_superseded(&mut checks);
         checks

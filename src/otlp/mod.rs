@@ -74,11 +74,11 @@ pub async fn send(
         let sent = timeout(EXPORT_TIMEOUT, collector.export(&mut exporter, batch)).await;
         match sent.unwrap_or_else(|_| Err(format!("no response within {EXPORT_TIMEOUT:?}"))) {
             Ok(rejected) => {
-                metrics.guard.spans.sent.inc_by(count.saturating_sub(rejected));
-                metrics.guard.spans.dropped.inc_by(rejected);
+                metrics.clients.spans.sent.inc_by(count.saturating_sub(rejected));
+                metrics.clients.spans.dropped.inc_by(rejected);
             }
             Err(error) => {
-                metrics.guard.spans.dropped.inc_by(count);
+                metrics.clients.spans.dropped.inc_by(count);
                 if let Some(times) = failures.due() {
                     warn!(
                         endpoint = collector.endpoint,

@@ -16,7 +16,7 @@
 //! | [`diff`] | differences between two sets, and the descriptors they affect |
 //! | `listing` | all rules of a policy with their limits, as text |
 //! | `metric_key` | names of rules in the statistics of envoyproxy/ratelimit |
-//! | [`trial`] | tests of policies |
+//! | [`test_file`] | tests of policies |
 //! | [`access_log`] | mappings from access logs to requests |
 //! | [`source`] | sources of policy texts |
 //!
@@ -34,8 +34,8 @@ mod metric_key;
 mod rule;
 mod searcher;
 pub mod source;
+pub mod test_file;
 mod trace;
-pub mod trial;
 mod wildcards;
 
 #[cfg(test)]

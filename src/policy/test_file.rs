@@ -10,7 +10,7 @@ use crate::algorithm::time::{Micros, Timestamp};
 
 /// The tests of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trials {
+pub struct TestFile {
     /// Tested policies: files and directories, relative to the file of tests.
     pub policies: Vec<String>,
     /// The tests.
@@ -123,6 +123,6 @@ impl fmt::Display for Wait {
 ///
 /// # Errors
 /// Returns all problems of the file.
-pub fn read(source: &Source) -> Result<Trials, ProblemReport> {
-    document::trial::read(source)
+pub fn read(source: &Source) -> Result<TestFile, ProblemReport> {
+    document::test_file::read(source)
 }

@@ -142,7 +142,7 @@ impl Drop for Recording {
         let state = std::mem::take(&mut self.span.state);
         let span = CallSpan { length: self.since.elapsed(), attributes, state, ..self.span };
         if self.tracer.queue.try_send(span).is_err() {
-            self.tracer.metrics.guard.spans.dropped.inc();
+            self.tracer.metrics.clients.spans.dropped.inc();
         }
     }
 }
@@ -204,6 +204,6 @@ mod tests {
         for _ in 0..MAX_WAITING + 3 {
             drop(tracer.begin(|_| None));
         }
-        assert_eq!((spans.len(), metrics.guard.spans.dropped.get()), (MAX_WAITING, 3));
+        assert_eq!((spans.len(), metrics.clients.spans.dropped.get()), (MAX_WAITING, 3));
     }
 }

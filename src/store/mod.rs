@@ -3,6 +3,14 @@
 //! A store judges all checks of a request at one instant of its own clock and writes the hits that
 //! their charge modes require. It knows limits and keys, but no policies, protocols or callers. A
 //! layer is a store that wraps another store.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `any` | the store of a process |
+//! | `memory`, `redis` | where counters are |
+//! | `deny_cache`, `lease`, `fallback` | layers around a store |
+//! | `clock` | clocks of stores |
+//! | `background`, `duplicates`, `owned` | shared by stores and layers |
 
 pub mod any;
 mod background;

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 /// The futures of a connection.
 #[derive(Debug)]
-pub(super) struct Slots<F> {
+pub(super) struct CallSlots<F> {
     slots: Vec<TaskSlot<F>>,
     free: Vec<usize>,
     ready: Arc<Ready>,
@@ -32,7 +32,7 @@ struct TaskSlot<F> {
     wake: Arc<SlotWaker>,
 }
 
-/// Slots that were woken, and the task that polls them.
+/// CallSlots that were woken, and the task that polls them.
 #[derive(Debug, Default)]
 struct Ready {
     queue: Mutex<Vec<usize>>,
@@ -59,13 +59,13 @@ impl Wake for SlotWaker {
     }
 }
 
-impl<F> Default for Slots<F> {
+impl<F> Default for CallSlots<F> {
     fn default() -> Self {
         Self { slots: Vec::new(), free: Vec::new(), ready: Arc::default(), taken: Vec::new() }
     }
 }
 
-impl<F: Future> Slots<F> {
+impl<F: Future> CallSlots<F> {
     /// Allocates a slot for the call of a stream.
     pub(super) fn take(&mut self, stream: u32) -> usize {
         if let Some(slot) = self.free.pop() {
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn a_woken_slot_is_found_once_and_wakes_its_task_once() {
         let count = Arc::<Count>::default();
-        let mut slots = Slots::default();
+        let mut slots = CallSlots::default();
         let task = Waker::from(Arc::clone(&count));
         let (sender, receiver) = oneshot::channel();
         let slot = slots.take(7);
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_used_again() {
-        let mut slots = Slots::default();
+        let mut slots = CallSlots::default();
         let first = slots.take(1);
         assert_eq!(slots.begin(first, std::future::ready(1)), Poll::Ready(1));
         slots.free(first);
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_future_is_dropped_with_the_use_of_its_slot() {
-        let mut slots = Slots::default();
+        let mut slots = CallSlots::default();
         let (mut sender, receiver) = oneshot::channel::<()>();
         let slot = slots.take(1);
         assert!(slots.begin(slot, receiver).is_pending());

@@ -14,7 +14,7 @@
 //! | `io` | the task of a connection: its socket and its timers |
 //! | `connection` | the protocol without IO |
 //! | `frame`, `fields`, `hpack` | frames, header lists, their compression |
-//! | `stream`, `slots`, `body`, `service` | a call: state, future, body, trait that answers it |
+//! | `stream`, `call_slots`, `body`, `service` | a call: state, future, body, trait that answers it |
 //! | `budget`, `abuse`, `registry` | bounds: memory, abuse, connections |
 //! | `socket`, `tls` | TCP, Unix sockets, TLS |
 //! | `fuzz` | fuzz targets, compiled for fuzzing and tests only |
@@ -22,6 +22,7 @@
 mod abuse;
 mod body;
 mod budget;
+mod call_slots;
 mod connection;
 mod fields;
 mod frame;
@@ -32,7 +33,6 @@ mod io;
 pub mod registry;
 pub mod server;
 mod service;
-mod slots;
 pub mod socket;
 mod stream;
 pub mod tls;

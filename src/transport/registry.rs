@@ -24,7 +24,7 @@ use tracing::warn;
 pub use self::registration::Registration;
 pub(super) use self::registration::Usage;
 use super::budget::{Budget, HeldByConnection};
-use crate::telemetry::guard::Cut;
+use crate::telemetry::connections::Cut;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::Metrics;
 
@@ -245,7 +245,7 @@ impl Registry {
         let shared =
             Arc::new(ConnectionState::new(network, millis_since(self.begun, super::io::now())));
         state.insert(&shared, memory);
-        self.metrics.guard.connections.inc();
+        self.metrics.clients.connections.inc();
         Some(Registration { shared, registry: Arc::clone(self) })
     }
 
@@ -307,13 +307,13 @@ impl Registry {
     fn evict(&self, state: &mut State, shared: Option<Arc<ConnectionState>>) -> bool {
         let is_evicted = state.evict(shared);
         if is_evicted {
-            self.metrics.guard.cut(Cut::Evicted);
+            self.metrics.clients.cut(Cut::Evicted);
         }
         is_evicted
     }
 
     fn refuse(&self, cut: Cut) {
-        self.metrics.guard.cut(cut);
+        self.metrics.clients.cut(cut);
         if let Some(times) = self.refused.due() {
             let kind = cut.name();
             warn!(

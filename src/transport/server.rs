@@ -21,7 +21,7 @@ use super::registry::Registration;
 use super::service::Service;
 use super::socket::{Accepted, Carrier, SocketStream};
 use super::tls::{self, ServerTls};
-use crate::telemetry::guard::Cut;
+use crate::telemetry::connections::Cut;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::Metrics;
 
@@ -215,7 +215,7 @@ impl TransportServer {
             ConnectionEnd::Finished => return,
             // Not a warning: scanners and HTTP/1 health checks end like this, too.
             ConnectionEnd::Error(reason) => {
-                self.metrics.guard.cut(Cut::Protocol);
+                self.metrics.clients.cut(Cut::Protocol);
                 return debug!(?reason, ?client.address, "protocol error");
             }
             ConnectionEnd::HandshakeTimeout => {
@@ -229,7 +229,7 @@ impl TransportServer {
             ConnectionEnd::Unread => Cut::Unread,
             ConnectionEnd::Silent => Cut::Silent,
         };
-        self.metrics.guard.cut(cut);
+        self.metrics.clients.cut(cut);
         let kind = cut.name();
         if let Some(times) = self.warned.due() {
             warn!(kind, ?client.address, times, "connection closed due to client behavior");

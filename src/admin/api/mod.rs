@@ -179,16 +179,17 @@ impl PageQuery {
 pub(super) fn router(api: Api, guard: &Arc<AccessGuard>) -> Router {
     let guarded = |router: OpenApiRouter<Api>| router.layer(DefaultBodyLimit::max(MAX_BODY));
     let reads = guarded(reads())
-        .route_layer(middleware::from_fn_with_state(Arc::clone(guard), guard::reads));
+        .route_layer(middleware::from_fn_with_state(Arc::clone(guard), guard::admit_reads));
     let writes = guarded(writes())
-        .route_layer(middleware::from_fn_with_state(Arc::clone(guard), guard::writes));
+        .route_layer(middleware::from_fn_with_state(Arc::clone(guard), guard::admit_writes));
     let (router, document) = OpenApiRouter::with_openapi(Document::openapi())
         .merge(reads)
         .merge(writes)
         .split_for_parts();
     let text = serde_json::to_string(&finished(document)).unwrap_or_else(|error| error.to_string());
     let show = get(move || async move { ([(header::CONTENT_TYPE, "application/json")], text) });
-    let show = show.route_layer(middleware::from_fn_with_state(Arc::clone(guard), guard::reads));
+    let show =
+        show.route_layer(middleware::from_fn_with_state(Arc::clone(guard), guard::admit_reads));
     router.with_state(api).route(DOCUMENT, show)
 }
 

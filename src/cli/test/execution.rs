@@ -8,7 +8,7 @@ use crate::algorithm::time::Timestamp;
 use crate::cli::dry_run::DryRun;
 use crate::descriptor::{Descriptor, Entry, Request};
 use crate::limiter::{Decision, Status};
-use crate::policy::trial::{Case, Code, Expected, TestStep, Wait, When};
+use crate::policy::test_file::{Case, Code, Expected, TestStep, Wait, When};
 
 /// A test to run.
 pub(super) struct PendingTest<'t> {

@@ -13,7 +13,7 @@ use super::dry_run::DryRun;
 use super::output::{print, print_json};
 use super::{block_on, load};
 use crate::policy::source::files;
-use crate::policy::{Policy, Source, trial};
+use crate::policy::{Policy, Source, test_file};
 use crate::settings::ReadingFlags;
 
 /// Run policy tests
@@ -85,15 +85,15 @@ impl Test {
     }
 
     async fn run_file(&self, source: &Source, ran: &mut Vec<TestResult>) -> Result<(), String> {
-        let trials = trial::read(source).map_err(|report| report.to_string())?;
+        let file = test_file::read(source).map_err(|report| report.to_string())?;
         let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
-        let paths: Vec<_> = trials.policies.iter().map(|path| folder.join(path)).collect();
+        let paths: Vec<_> = file.policies.iter().map(|path| folder.join(path)).collect();
         let loaded = load(&self.reading, &paths).map_err(|report| report.to_string())?;
         let policies = loaded.1.policies;
         let domains: Vec<_> =
             policies.policies().map(|policy| Policy::domain(policy).to_owned()).collect();
         let dry_run = DryRun::new(policies);
-        for case in &trials.cases {
+        for case in &file.cases {
             let domain = match (&case.domain, domains.as_slice()) {
                 (Some(domain), _) => domain,
                 (None, [domain]) => domain,

@@ -10,7 +10,7 @@ use crate::algorithm::Limit;
 use crate::algorithm::parameter::ParameterKind;
 use crate::descriptor::Identity;
 use crate::policy::document::{step, written};
-use crate::policy::rule::{Imposes, LeaseSize, Rule, RuleModes};
+use crate::policy::rule::{Extras, Imposes, LeaseSize, Rule, RuleModes};
 
 /// The path from the top of a policy to a rule.
 #[derive(Clone, Debug, Default)]
@@ -140,12 +140,23 @@ impl Version {
         self.add(&format!("{:?}{}", rule.identity(), modes_text(rule.modes)));
         self.imposes(rule);
         let Some(extras) = &rule.extras else { return };
-        self.add(rule.name().unwrap_or_default());
-        self.list(extras.replaces.iter().map(|name| name.as_bytes()));
-        self.list(extras.record.iter().map(|key| &**key));
+        // The identity has the algorithm, and `imposes` adds `hash_values`.
+        let Extras {
+            name,
+            algorithm: _,
+            replaces,
+            record,
+            hashes_values: _,
+            lease: _,
+            metadata,
+            candidate,
+        } = &**extras;
+        self.add(name.as_deref().unwrap_or_default());
+        self.list(replaces.iter().map(|name| name.as_bytes()));
+        self.list(record.iter().map(|key| &**key));
         self.lease(rule);
-        self.add(&extras.metadata.as_ref().map_or(String::new(), serde_json::Value::to_string));
-        if let Some(candidate) = rule.candidate() {
+        self.add(&metadata.as_ref().map_or(String::new(), serde_json::Value::to_string));
+        if let Some(candidate) = candidate {
             self.add(&format!("candidate{:?}", candidate.identity()));
             self.imposes(candidate);
             self.lease(candidate);

@@ -61,21 +61,38 @@ pub(super) fn written(options: &Options) -> impl Iterator<Item = (&'static str, 
     fn at<T>(option: &Option<Spanned<T>>) -> Option<SourceSpan> {
         option.as_ref().map(|option| option.span)
     }
+    // A new option has to be in this list: it decides which items of an overlay set nothing.
+    let Options {
+        algorithm,
+        burst,
+        max_debt,
+        buckets,
+        estimate,
+        calendar,
+        time_zone,
+        charge,
+        inherit,
+        on_store_error,
+        record,
+        hash_values,
+        lease,
+        hold,
+    } = options;
     let all = [
-        ("algorithm", at(&options.algorithm)),
-        ("burst", at(&options.burst)),
-        ("max_debt", at(&options.max_debt)),
-        ("buckets", at(&options.buckets)),
-        ("estimate", at(&options.estimate)),
-        ("calendar", at(&options.calendar)),
-        ("time_zone", at(&options.time_zone)),
-        ("charge", at(&options.charge)),
-        ("override", at(&options.inherit)),
-        ("on_store_error", at(&options.on_store_error)),
-        ("record", at(&options.record)),
-        ("hash_values", at(&options.hash_values)),
-        ("lease", at(&options.lease)),
-        ("hold", at(&options.hold)),
+        ("algorithm", at(algorithm)),
+        ("burst", at(burst)),
+        ("max_debt", at(max_debt)),
+        ("buckets", at(buckets)),
+        ("estimate", at(estimate)),
+        ("calendar", at(calendar)),
+        ("time_zone", at(time_zone)),
+        ("charge", at(charge)),
+        ("override", at(inherit)),
+        ("on_store_error", at(on_store_error)),
+        ("record", at(record)),
+        ("hash_values", at(hash_values)),
+        ("lease", at(lease)),
+        ("hold", at(hold)),
     ];
     all.into_iter().filter_map(|(word, span)| Some((word, span?)))
 }

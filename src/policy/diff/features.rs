@@ -4,17 +4,20 @@
 use crate::algorithm::Limit;
 use crate::algorithm::quota::Window;
 use crate::policy::document::written::{CHARGES, ON_STORE_ERROR, word_of};
-use crate::policy::rule::{Imposes, LeaseSize, Rule, RuleModes};
+use crate::policy::rule::{Extras, Imposes, LeaseSize, Rule, RuleModes};
 
 /// Returns the settings of a rule by name. Unset ones have no entry; defaults are included.
 pub(super) fn features(rule: &Rule) -> Vec<(&'static str, String)> {
+    let none = Extras::default();
+    let Extras { name, algorithm, replaces, record, hashes_values, lease, metadata, candidate } =
+        rule.extras.as_deref().unwrap_or(&none);
     let mut features = Vec::new();
     let mut add = |name, text: Option<String>| features.extend(text.map(|text| (name, text)));
-    add("name", rule.name().map(str::to_owned));
+    add("name", name.as_deref().map(str::to_owned));
     match rule.imposes() {
         Imposes::Nothing => {}
         Imposes::Unlimited => add("limit", Some("unlimited".to_owned())),
-        Imposes::Limit(limit) => of_limit(limit, rule.algorithm(), &mut add),
+        Imposes::Limit(limit) => of_limit(limit, algorithm, &mut add),
     }
     let on = |is_on: bool| is_on.then(|| "on".to_owned());
     let RuleModes {
@@ -31,12 +34,12 @@ pub(super) fn features(rule: &Rule) -> Vec<(&'static str, String)> {
     add("share_threshold", on(share_threshold));
     add("detailed_metric", on(detailed_metric));
     add("value_to_metric", on(value_to_metric));
-    add("replaces", list(rule.replaces().iter().map(|name| name.to_string())));
-    add("record", list(rule.record().iter().map(|key| String::from_utf8_lossy(key).into_owned())));
-    add("hash_values", on(rule.hashes_values()));
+    add("replaces", list(replaces.iter().map(|name| name.to_string())));
+    add("record", list(record.iter().map(|key| String::from_utf8_lossy(key).into_owned())));
+    add("hash_values", on(*hashes_values));
     add(
         "lease",
-        rule.lease().map(|lease| match lease.size {
+        lease.map(|lease| match lease.size {
             LeaseSize::BasisPoints(part) => {
                 let whole = part.get() / 100;
                 let hundredths = part.get() % 100;
@@ -45,8 +48,8 @@ pub(super) fn features(rule: &Rule) -> Vec<(&'static str, String)> {
             LeaseSize::Hits(hits) => format!("{hits} for {}", lease.ttl),
         }),
     );
-    add("candidate", rule.candidate().map(candidate_text));
-    add("metadata", rule.metadata().map(serde_json::Value::to_string));
+    add("candidate", candidate.as_deref().map(candidate_text));
+    add("metadata", metadata.as_ref().map(serde_json::Value::to_string));
     features
 }
 

@@ -1,7 +1,7 @@
 //! Parser of mappings from access logs to requests.
 
 use super::fields::{DocumentReader, MappingFields};
-use super::trial::document;
+use super::test_file::document;
 use super::vocabulary::DocumentLevel;
 use crate::policy::access_log::{AccessLogMap, SCALES, TextSource, WITHOUT};
 use crate::policy::{ProblemReport, Source};

@@ -11,8 +11,7 @@ use crate::yaml::report::{Finding, Findings, SourceSpan, Spanned, shown};
 use crate::yaml::scalar;
 use crate::yaml::tree::{NodeContent, NodeId, Tree, YamlNode};
 
-/// Maximum bytes of keys, values and names: the most that a proxy can forward, see "Wire" in the
-/// semantics.
+/// Maximum bytes of keys, values and names: the longest header that Envoy forwards.
 const MAX_TEXT_BYTES: usize = 60 * 1024;
 
 /// Reader of one file: its tree, its current position, and its findings.

@@ -10,7 +10,7 @@
 //! | `fields` | mappings checked against the vocabulary, with all errors |
 //! | `metadata` | content without a vocabulary |
 //! | `overlay` | options for rules from overlays and metadata |
-//! | `trial` | tests of policies |
+//! | `test_file` | tests of policies |
 //! | `access_log` | mappings from access logs to requests |
 //! | `written` | the result |
 //! | `schema` | the vocabulary as a JSON Schema |
@@ -21,7 +21,7 @@ mod fields;
 mod metadata;
 mod overlay;
 pub(super) mod schema;
-pub(super) mod trial;
+pub(super) mod test_file;
 pub(super) mod vocabulary;
 pub(super) mod written;
 

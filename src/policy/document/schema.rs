@@ -115,7 +115,7 @@ fn name(level: DocumentLevel) -> &'static str {
         DocumentLevel::Entry => "entry",
         DocumentLevel::Overlaid => "overlaid",
         DocumentLevel::Tollgate => "tollgate",
-        DocumentLevel::Trials => "tests",
+        DocumentLevel::TestFile => "tests",
         DocumentLevel::Case => "test",
         DocumentLevel::Step => "step",
         DocumentLevel::Expected => "each",

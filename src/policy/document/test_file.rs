@@ -7,7 +7,7 @@ use crate::algorithm::judge::Hits;
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::descriptor::hold;
 use crate::policy::compile::units;
-use crate::policy::trial::{CODES, Case, Code, Expected, TestStep, Trials, Wait, When};
+use crate::policy::test_file::{CODES, Case, Code, Expected, TestFile, TestStep, Wait, When};
 use crate::policy::{PolicyDialect, ProblemReport, Source};
 use crate::yaml::report::{Finding, Findings, SourceSpan, Spanned, line_of, shown, text_of};
 use crate::yaml::tree::{NodeContent, NodeId, Tree};
@@ -18,8 +18,8 @@ const NEW_YEAR: u64 = 1_767_225_600_000_000;
 const LENGTHS: &str = "expected a whole number of us, ms, s, m, h or d such as 250ms or 15m";
 
 /// Reads a file of tests.
-pub(in crate::policy) fn read(source: &Source) -> Result<Trials, ProblemReport> {
-    document(source, "a test file", |reader, root| reader.trials(root, source))
+pub(in crate::policy) fn read(source: &Source) -> Result<TestFile, ProblemReport> {
+    document(source, "a test file", |reader, root| reader.test_file(root, source))
 }
 
 /// Reads the only document of a file.
@@ -62,12 +62,12 @@ pub(super) fn document<T>(
 }
 
 impl DocumentReader<'_> {
-    fn trials(&mut self, root: NodeId, source: &Source) -> Option<Trials> {
-        let fields = self.fields(root, DocumentLevel::Trials)?;
+    fn test_file(&mut self, root: NodeId, source: &Source) -> Option<TestFile> {
+        let fields = self.fields(root, DocumentLevel::TestFile)?;
         let policies = self.texts(&fields, "policies").map(|policies| policies.value);
         let cases = self.maps(&fields, "tests", DocumentLevel::Case).map(|cases| cases.value);
         let cases = cases.iter().flatten().filter_map(|case| self.case(case, source)).collect();
-        Some(Trials { policies: policies?, cases })
+        Some(TestFile { policies: policies?, cases })
     }
 
     fn case(&mut self, fields: &MappingFields, source: &Source) -> Option<Case> {

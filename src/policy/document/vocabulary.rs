@@ -1,7 +1,7 @@
 //! Every word of a policy, once: its level, its form and its meaning.
 //!
-//! The errors for unknown and misplaced words, "did you mean", and the JSON Schema are derived from
-//! this table. A new option takes a line here, a field in [`written`](super::written), and its use
+//! The errors for unknown and misplaced words and "did you mean" (in `fields`), and the JSON Schema
+//! (in `schema`) are derived from this table. A new option takes a line here, a field in [`written`](super::written), and its use
 //! in the compiler.
 
 use super::written::{
@@ -9,12 +9,12 @@ use super::written::{
 };
 use crate::algorithm::concurrency::MAX_IN_FLIGHT;
 use crate::policy::access_log::{SCALES, WITHOUT};
-use crate::policy::trial::CODES;
+use crate::policy::test_file::CODES;
 use DocumentLevel::{
     AccessLog, Candidate, Case, Defaults, Entry, Expected, Field, File, Hold, Lease, Limit,
     Overlaid, Overlay,
 };
-use DocumentLevel::{Replaced, Rule, Step, Time, Tollgate, Trials, Window};
+use DocumentLevel::{Replaced, Rule, Step, TestFile, Time, Tollgate, Window};
 use Form::{
     Anything, Count, Descriptors, Instant, Length, Map, Maps, OneOf, Size, Source, Sources, Text,
     Texts, Truth, Unit,
@@ -42,7 +42,7 @@ pub(in crate::policy) enum DocumentLevel {
     /// The options for Tollgate in the metadata of a rule.
     Tollgate,
     /// A file of policy tests.
-    Trials,
+    TestFile,
     /// One test.
     Case,
     /// A request of a test.
@@ -161,8 +161,8 @@ pub(in crate::policy) static WORDS: &[Word] = &[
     must("ttl", &[Hold], Unit, "the time after which a hold ends by itself, from 1s to 24h"),
     may("on_settle", &[Hold], OneOf(|| names(&ON_SETTLE)), "when a hold ends without a cost: charge (its estimate stays) or release (it is taken back); default: charge"),
 
-    must("policies", &[Trials], Texts, "the policies under test: files or directories, relative to this file"),
-    must("tests", &[Trials], Maps(Case), "the tests; each starts without counters"),
+    must("policies", &[TestFile], Texts, "the policies under test: files or directories, relative to this file"),
+    must("tests", &[TestFile], Maps(Case), "the tests; each starts without counters"),
     must("test", &[Case], Text, "the name of the test: the behavior that it shows, as a sentence"),
     may("domain", &[Case], Text, "the domain of the requests; default: the domain of the policies, if there is only one"),
     may("at", &[Case, Step], Instant, "the time, such as 2026-11-21T12:00:00Z; default for a test: 2026-01-01T00:00:00Z"),
@@ -253,7 +253,7 @@ impl DocumentLevel {
     /// All levels.
     pub(in crate::policy) const ALL: [Self; 20] = [
         File, Defaults, Rule, Limit, Candidate, Window, Replaced, Lease, Hold, Overlay, Entry,
-        Overlaid, Tollgate, Trials, Case, Step, Expected, AccessLog, Time, Field,
+        Overlaid, Tollgate, TestFile, Case, Step, Expected, AccessLog, Time, Field,
     ];
 
     fn kind(self) -> DocumentKind {
@@ -262,7 +262,7 @@ impl DocumentLevel {
                 DocumentKind::Policy
             }
             Overlay | Entry | Overlaid | Tollgate => DocumentKind::Policy,
-            Trials | Case | Step | Expected => DocumentKind::Tests,
+            TestFile | Case | Step | Expected => DocumentKind::Tests,
             AccessLog | Time | Field => DocumentKind::AccessLog,
         }
     }
@@ -300,7 +300,7 @@ impl DocumentLevel {
             Entry => "an item of `overlay`",
             Overlaid => "`rate_limit`",
             Tollgate => "`tollgate`",
-            Trials => "a test file",
+            TestFile => "a test file",
             Case => "an item of `tests`",
             Step => "an item of `steps`",
             Expected => "an item of `each`",
@@ -326,7 +326,7 @@ impl DocumentLevel {
             Entry => "in an item of `overlay`",
             Overlaid => "in `rate_limit` of an overlay",
             Tollgate => "in `metadata.tollgate`",
-            Trials => "at the top level of a test file",
+            TestFile => "at the top level of a test file",
             Case => "in an item of `tests`",
             Step => "in an item of `steps`",
             Expected => "in an item of `each`",

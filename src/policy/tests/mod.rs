@@ -11,7 +11,7 @@ mod overlays;
 mod quirks;
 mod reports;
 mod robust;
-mod trials;
+mod test_files;
 mod warnings;
 
 use super::{CompileOptions, Loaded, PolicySet, ProblemReport, Source, load};

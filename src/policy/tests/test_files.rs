@@ -1,10 +1,10 @@
 //! Messages for invalid tests of policies.
 
-use super::super::{Source, trial};
+use super::super::{Source, test_file};
 
 fn errors(text: &str) -> String {
     let source = Source { name: "a.test.yaml".into(), text: text.into() };
-    trial::read(&source).unwrap_err().to_string()
+    test_file::read(&source).unwrap_err().to_string()
 }
 
 #[test]

@@ -48,7 +48,7 @@ use self::rules::RuleFamilies;
 pub use self::rules::RuleMetrics;
 pub use self::servers::Servers;
 use super::candidates::Candidates;
-use super::guard::ConnectionMetrics;
+use super::connections::ConnectionMetrics;
 use super::http::HttpMetrics;
 use crate::statistics::Stats;
 
@@ -145,7 +145,7 @@ pub struct Metrics {
     /// Metrics that the store's servers report.
     pub servers: Servers,
     /// Rejected and closed gRPC connections, rejected calls, dropped spans.
-    pub guard: ConnectionMetrics,
+    pub clients: ConnectionMetrics,
     /// HTTP connections and requests.
     pub http: HttpMetrics,
     stats: Option<Arc<Stats>>,
@@ -215,7 +215,7 @@ impl Metrics {
             holds: HoldMetrics::new(options.max_rules),
             journal: JournalMetrics::default(),
             servers: Servers::default(),
-            guard: ConnectionMetrics::default(),
+            clients: ConnectionMetrics::default(),
             http: HttpMetrics::default(),
             stats,
         };

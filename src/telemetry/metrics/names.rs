@@ -17,7 +17,7 @@ impl Metrics {
         self.candidates.register(registry);
         self.exceptions.register(registry);
         self.holds.register(registry);
-        self.guard.register(registry);
+        self.clients.register(registry);
         self.http.register(registry);
         self.servers.register(registry);
         self.register_observation(registry);

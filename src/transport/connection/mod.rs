@@ -34,11 +34,11 @@ use self::forgotten::ForgottenStreams;
 pub(super) use self::life::Life;
 use super::abuse::{Abuse, AbuseCounters};
 use super::budget::{Budget, ConnectionAccount};
+use super::call_slots::CallSlots;
 use super::fields::HeaderFields;
 use super::frame::{self, Reason, kind};
 use super::hpack::{Decoder, Encoder};
 use super::service::{Exchange, ResponseFuture, Route, Service};
-use super::slots::Slots;
 use super::stream::Stream;
 
 /// Receive window of each stream and of the connection, in bytes: far larger than any request.
@@ -88,7 +88,7 @@ pub(super) struct Connection<S: Service> {
     /// An incomplete header block.
     block: Option<PartialBlock>,
     streams: HashMap<u32, Stream<S>, RandomState>,
-    slots: Slots<CallFuture<S>>,
+    slots: CallSlots<CallFuture<S>>,
     /// Streams whose answers wait for the connection's window or for the socket.
     blocked: VecDeque<u32>,
     /// Streams closed by this side first.
@@ -211,7 +211,7 @@ impl<S: Service> Connection<S> {
             known: None,
             block: None,
             streams: HashMap::default(),
-            slots: Slots::default(),
+            slots: CallSlots::default(),
             blocked: VecDeque::new(),
             forgotten: ForgottenStreams::default(),
             last_stream: 0,
@@ -316,7 +316,7 @@ impl<S: Service> Connection<S> {
             self.write_goaway(self.last_stream, failure.reason);
             self.end = Some(failure.end);
             self.streams.clear();
-            self.slots = Slots::default();
+            self.slots = CallSlots::default();
         }
     }
 

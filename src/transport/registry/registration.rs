@@ -74,7 +74,7 @@ impl Drop for Registration {
             _ => state.remove(&self.shared),
         }
         drop(state);
-        self.registry.metrics.guard.connections.dec();
+        self.registry.metrics.clients.connections.dec();
     }
 }
 

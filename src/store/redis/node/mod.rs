@@ -43,7 +43,8 @@ use crate::telemetry::metrics::{Latency, Metrics};
 /// last.
 const FIRST_WAIT: Duration = Duration::from_millis(10);
 const LAST_WAIT: Duration = Duration::from_millis(1_000);
-/// Number of consecutive timeouts after which a node counts as down until it answers a probe.
+/// Threshold of the circuit breaker: number of consecutive timeouts after which a node counts as
+/// down until it answers a probe.
 const LATE_IN_A_ROW: u32 = 8;
 /// Minimum wait for a timeout to count: a shorter one proves nothing about the node.
 const FAIR_WAIT: Duration = Duration::from_millis(5);

@@ -13,7 +13,7 @@ pub(super) type RedisKey = SmallVec<[u8; 112]>;
 /// Returns the name of a counter's key: the prefix, followed by the bytes of the key.
 ///
 /// If all counters of the domain must be in one slot, the hash tag `{d:DOMAIN}` is inserted between
-/// the two. IfDenied no byte of the key may form a hash tag, since clients choose values and could
+/// the two. Otherwise no byte of the key may form a hash tag, since clients choose values and could
 /// send all their counters to one node: a key with braces is preceded by an empty tag, after which
 /// Redis looks for no other and hashes the whole name. A hash tag in the prefix is closed there
 /// ([`check_prefix`]), and is therefore the only one. The mapping is injective: a key that begins
