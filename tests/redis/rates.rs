@@ -84,16 +84,17 @@ async fn a_refund_under_another_amount_leaves_a_hold_its_hits() {
         };
         sides.decide(at, &request(vec![descriptor])).await.unwrap().unwrap();
     };
-    for [from, to] in [[10_000, 100], [100, 10_000]] {
+    // The second begins later: what is charged at the instant of a reset is before the reset.
+    for (begin, [from, to]) in [(START, [10_000, 100]), (START + 1_000, [100, 10_000])] {
         sides.install(&hourly(from));
-        sides.amend(START, "gcra=", Amendment::Reset).await.unwrap().unwrap();
-        decide(START + 1, None, 30).await;
-        decide(START + 2, Some("tollgate.reserve"), 20).await;
-        decide(START + 3, None, 10).await;
+        sides.amend(begin, "gcra=", Amendment::Reset).await.unwrap().unwrap();
+        decide(begin + 1, None, 30).await;
+        decide(begin + 2, Some("tollgate.reserve"), 20).await;
+        decide(begin + 3, None, 10).await;
         sides.install(&hourly(to));
-        sides.amend(START + 4, "gcra=", Amendment::Refund(5)).await.unwrap().unwrap();
-        decide(START + 5, Some("tollgate.commit"), 0).await;
-        assert_eq!(used(&sides, START + 6, "gcra").await, 35, "from {from} to {to} an hour");
+        sides.amend(begin + 4, "gcra=", Amendment::Refund(5)).await.unwrap().unwrap();
+        decide(begin + 5, Some("tollgate.commit"), 0).await;
+        assert_eq!(used(&sides, begin + 6, "gcra").await, 35, "from {from} to {to} an hour");
     }
 }
 
