@@ -14,6 +14,7 @@
 //!
 //! The same steps are in `lua/holds.lua`.
 
+mod list;
 mod operations;
 mod records;
 
@@ -21,6 +22,7 @@ use super::amend::Extended;
 use super::marks::Marks;
 use super::time::{Micros, Timestamp};
 use super::{Inner, Limit, State, Unreadable, concurrency, gcra};
+pub use list::HoldList;
 use records::MAX_RECEIPTS;
 use records::Records;
 pub use records::{HoldReceipt, MAX_RECORDS, Record};
@@ -116,6 +118,11 @@ pub enum HoldEffect {
 }
 
 impl HoldEffect {
+    /// Returns `true` for the charge of a reserve.
+    pub fn is_reserve(self) -> bool {
+        matches!(self, Self::Reserved { .. } | Self::Unrecorded)
+    }
+
     /// Returns `true` if the counter, a record or a slot changed.
     pub fn is_write(self) -> bool {
         !matches!(self, Self::Nothing | Self::Open { .. })

@@ -158,8 +158,12 @@ impl<'a> Bytes<'a> {
         let mut record = <(Timestamp, Timestamp)>::default();
         if verdict & HOLDS != 0 {
             let effect = self.hold_effect()?;
+            outcome.iter_mut().for_each(|outcome| outcome.hold = effect);
+            // A reserve is charged only to an admitted request, an end always.
             let alternative = otherwise.as_mut().and_then(|otherwise| otherwise.outcome.as_mut());
-            outcome.iter_mut().chain(alternative).for_each(|outcome| outcome.hold = effect);
+            if let Some(outcome) = alternative.filter(|_| !effect.is_reserve()) {
+                outcome.hold = effect;
+            }
             record = (self.instant()?, self.instant()?);
         }
         Some(CheckReply { outcome, written: at, of_grant: written == 2, otherwise, record })
@@ -329,6 +333,24 @@ fn left_of(left: u64, bits: u32) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reserve_of_a_request_that_is_not_admitted_has_no_effect_and_an_end_has_one() {
+        let effects = |effect: u8| {
+            let report = [0; 7 + 1 + 7 + 7];
+            let undo = [0; 2 + 16];
+            let head = [1, 1 | 64, 1, 0, 0, 0, 0, 0, 0, 9];
+            let hold = [&[effect][..], &[0; 4 + 4 + 7 + 7]].concat();
+            let reply = [&head[..], &report, &report, &undo, &hold].concat();
+            let answer = read(&reply, [1]).unwrap().remove(0).judged().unwrap().remove(0);
+            let alternative = answer.otherwise.unwrap().outcome.unwrap();
+            (answer.outcome.unwrap().hold, alternative.hold)
+        };
+        let reserved = HoldEffect::Reserved { repeated: false };
+        assert_eq!(effects(1), (reserved, HoldEffect::Nothing));
+        assert_eq!(effects(3), (HoldEffect::Unrecorded, HoldEffect::Nothing));
+        assert_eq!(effects(6), (HoldEffect::Settled, HoldEffect::Settled));
+    }
 
     #[test]
     fn a_check_that_failed_in_a_part_of_a_request_has_no_alternative() {
