@@ -189,7 +189,14 @@ fn held(view: &CounterView) -> Vec<(&'static str, String)> {
     let holds = table::counted(held.count, "hold");
     rows.push((
         "held",
-        if held.count == 0 { "none".to_owned() } else { format!("{all} in {holds}") },
+        match (held.count, held.unread) {
+            (0, 0) => "none".to_owned(),
+            (_, 0) => format!("{all} in {holds}"),
+            (_, unread) => {
+                let ids = table::counted(unread, "more ID");
+                format!("{all} in {holds} of a sample; {ids} not read")
+            }
+        },
     ));
     for hold in held.holds.iter().take(MAX_CALLERS) {
         let id = hold.id.as_deref().unwrap_or("(no ID)");

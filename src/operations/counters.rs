@@ -5,9 +5,9 @@ use super::workers::WorkerService;
 use super::{OperationError, deadline};
 use crate::algorithm::Limit;
 use crate::algorithm::amend::{Amended, Amendment, CounterReading};
-use crate::algorithm::concurrency::Slot;
+use crate::algorithm::hold::HoldList;
 use crate::algorithm::tallies::EntryTally;
-use crate::algorithm::time::Micros;
+use crate::algorithm::time::{Micros, Timestamp};
 use crate::descriptor::{CounterKey, Entry, KeyBuffer, Keyed};
 use crate::journal::key::{OwnedEntries, read_text, write_text};
 use crate::limiter::Live;
@@ -46,9 +46,9 @@ pub struct CounterState {
     pub reading: CounterReading,
     /// Tallies of the callers, largest first; `None` if the rule does not record callers.
     pub tallies: Option<Vec<EntryTally>>,
-    /// Open holds, the oldest first; `None` if the store cannot list them. IDs are hashed if the
-    /// rule has `hash_values`.
-    pub held: Option<Vec<Slot>>,
+    /// Open holds, the oldest first; `None` if the limit keeps none. IDs are hashed if the rule has
+    /// `hash_values`.
+    pub held: Option<Result<HoldList, StoreError>>,
 }
 
 /// A counter that was changed.
@@ -111,12 +111,10 @@ pub(super) async fn inspect(
         _ => Some(tallies(service, &key).await?),
     };
     let keyed = snapshot.as_deref().and_then(|live| live.policies().find(domain)?.keyed_for(rule));
-    let held = service.limiter().store().open_holds(&key);
-    let shown = |slot: Slot| match keyed.filter(|_| !slot.id.is_empty()) {
-        Some(keyed) => Slot { id: keyed.shown(&slot.id).into_bytes().into(), ..slot },
-        None => slot,
+    let held = match limit.hold() {
+        Some(_) => Some(open_holds(service, &key, looked.after.at, keyed).await),
+        None => None,
     };
-    let held = held.map(|open| open.into_iter().map(shown).collect());
     Ok(CounterState {
         domain: domain.to_owned(),
         rule: rule.path().to_owned(),
@@ -224,6 +222,22 @@ async fn amend(
         };
         OperationError::Unavailable(format!("{error}{unsure}"))
     })
+}
+
+/// Returns the open holds of a counter, with hashed IDs if values are hashed.
+async fn open_holds(
+    service: &WorkerService,
+    key: &CounterKey<'_>,
+    now: Timestamp,
+    keyed: Option<&Keyed>,
+) -> Result<HoldList, StoreError> {
+    let mut open = service.limiter().store().open_holds(key, now).await?;
+    if let Some(keyed) = keyed {
+        for slot in open.holds.iter_mut().filter(|slot| !slot.id.is_empty()) {
+            slot.id = keyed.shown(&slot.id).into_bytes().into();
+        }
+    }
+    Ok(open)
 }
 
 async fn tallies(

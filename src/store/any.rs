@@ -12,8 +12,9 @@ use super::memory::MemoryStore;
 use super::redis::RedisStore;
 use super::{Check, Outcomes, Store, StoreError};
 use crate::algorithm::amend::{Amended, Amendment};
-use crate::algorithm::concurrency::Slot;
+use crate::algorithm::hold::HoldList;
 use crate::algorithm::tallies::EntryTally;
+use crate::algorithm::time::Timestamp;
 use crate::algorithm::verdict::Prior;
 use crate::descriptor::CounterKey;
 
@@ -112,11 +113,20 @@ impl<C: Clock> AnyStore<C> {
         }
     }
 
-    /// Returns the open holds of a counter, oldest first; `None` if the store cannot list them.
-    pub fn open_holds(&self, key: &CounterKey<'_>) -> Option<Vec<Slot>> {
+    /// Returns the open holds of a counter at `now`, the instant of the counter, oldest first.
+    ///
+    /// # Errors
+    /// If the store is unavailable, or the counter or its holds cannot be read.
+    pub async fn open_holds(
+        &self,
+        key: &CounterKey<'_>,
+        now: Timestamp,
+    ) -> Result<HoldList, StoreError> {
         match self {
-            Self::Memory(store) => Some(store.open_holds(key)),
-            Self::Redis(_) | Self::Leasing(_) | Self::Remembering(_) => None,
+            Self::Memory(store) => Ok(store.open_holds(key, now)),
+            Self::Redis(store) => store.open_holds(key, now).await,
+            Self::Leasing(store) => store.store().open_holds(key, now).await,
+            Self::Remembering(store) => store.store().store().open_holds(key, now).await,
         }
     }
 

@@ -2,7 +2,8 @@
 //! alone, by its share of the limit.
 //!
 //! Each of N replicas admits 1/N of the limit. The hits stay in this process; nothing is
-//! transferred when the store is back.
+//! transferred when the store is back. Holds that were taken here are ended here, also by requests
+//! that come after the outage.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use super::clock::Clock;
 use super::memory::MemoryStore;
 use super::{Check, Outcomes};
 use crate::algorithm::Limit;
+use crate::algorithm::hold::{HoldAction, HoldEffect, HoldRequest};
 use crate::algorithm::judge::{Few, JudgedBy};
 use crate::algorithm::verdict::Prior;
 use crate::telemetry::metrics::Metrics;
@@ -69,6 +71,24 @@ impl Fallback {
     /// Decides checks that failed in the store.
     pub fn decide(&self, checks: &[Check<'_>], prior: Prior) -> Outcomes {
         self.metrics.local_decisions.inc_by(u64::try_from(checks.len()).unwrap_or(u64::MAX));
+        self.decide_by_shares(checks, prior)
+    }
+
+    /// Returns `true` if a hold of the ID of a check is open here. Otherwise it is in the store,
+    /// and so is its cost.
+    pub fn has_open_hold(&self, check: &Check<'_>) -> bool {
+        let Some(hold) = check.hold else { return false };
+        let look = HoldRequest { action: HoldAction::Look, ..*hold };
+        let found = self.decide_by_shares(&[Check { hold: Some(&look), ..*check }], Prior::Open);
+        found.iter().flatten().any(|found| matches!(found.hold, HoldEffect::Open { .. }))
+    }
+
+    /// Performs operations on holds that are open here.
+    pub fn change_holds(&self, checks: &[Check<'_>]) -> Outcomes {
+        self.decide_by_shares(checks, Prior::Open)
+    }
+
+    fn decide_by_shares(&self, checks: &[Check<'_>], prior: Prior) -> Outcomes {
         let replicas = self.replicas.count();
         let limits: Few<Limit> = checks.iter().map(|check| check.limit.share(replicas)).collect();
         // Local tallies are never read: those shown are the store's.

@@ -3,12 +3,13 @@
 
 use redis::Value;
 
+use super::amend::inspect;
 use super::{calm, is_ready, policy, serve, start};
 use crate::support::policy::Policies;
 use crate::support::redis::cluster::{Cluster, Layout};
 use crate::support::redis::tls::{Clients, Tls};
 use crate::support::redis::{Redis, Setup};
-use crate::support::rls::Client;
+use crate::support::rls::{Client, descriptor};
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes, eventually};
@@ -229,13 +230,20 @@ async fn a_user_with_the_documented_rights_is_refused_nothing() {
     let may = table.lines().filter_map(of_row).collect::<Vec<_>>().join(" ");
     let redis = Redis::start_with(&[&format!("user app on >first ~* -@all {may}")]).await;
     let store = format!("redis://app:first@{}", redis.address);
-    let policies = Policies::of(&policy(&[("user", "requests_per_unit: 0, unit: year")]));
+    let hold = "requests_per_unit: 9, unit: year, hold: { ttl: 1m }";
+    let policies =
+        Policies::of(&policy(&[("user", "requests_per_unit: 0, unit: year"), ("tokens", hold)]));
     let tollgate =
         Tollgate::serve_with(policies.path(), &["--store", &store, "--store-timeout", "15s"]);
     let web = Web::new(tollgate.http);
     becomes("the service is ready", PATIENCE, || web.get("/readyz"), |reply| reply.status == 200)
         .await;
-    Client::connect(tollgate.grpc).await.hit("user", "ann").await;
+    let client = Client::connect(tollgate.grpc).await;
+    client.hit("user", "ann").await;
+    for operation in ["tollgate.reserve", "tollgate.commit", "tollgate.settle"] {
+        client.status(descriptor(&[("tokens", "a"), (operation, "id")])).await;
+    }
+    assert!(inspect(&tollgate, "tokens=a").await["held_unknown"].is_null());
     let boards = async || redis.ask::<Vec<String>>(&["KEYS", "tollgate:*"]).await.unwrap().len();
     becomes("it has told of itself and of the denial", PATIENCE, boards, |boards| *boards == 2)
         .await;
@@ -285,7 +293,7 @@ async fn refused(store: &str, flags: &[&str], reason: &str) {
 
 /// Returns `true` if a hit was admitted, and `None` if there is no decision.
 async fn hit_or_fail(client: &Client) -> Option<bool> {
-    use crate::support::rls::{descriptor, request};
+    use crate::support::rls::request;
     use tollgate::grpc::proto::rate_limit_response::Code;
     let answer = client.ask(request(vec![descriptor(&[("user", "ann")])])).await;
     Some(answer.ok()?.overall_code() == Code::Ok)

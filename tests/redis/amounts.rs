@@ -232,7 +232,7 @@ impl Bench {
     }
 
     async fn status(&self, descriptor: RateLimitDescriptor) -> bool {
-        let (response, _) =
+        let (response, ..) =
             self.sides.decide(AT, &request(vec![descriptor])).await.unwrap().unwrap();
         response.overall_code() == Code::Ok
     }

@@ -35,7 +35,7 @@ async fn a_clock_many_windows_behind_a_counter_leaves_it_unchanged() {
     sides.install(&policy(&RULES));
     let ask = async |at: u64, keys: &[&str]| {
         let descriptors = keys.iter().map(|key| descriptor(&[(key, "")])).collect();
-        let (answer, times) = sides.decide(at, &request(descriptors)).await.unwrap().unwrap();
+        let (answer, times, _) = sides.decide(at, &request(descriptors)).await.unwrap().unwrap();
         (answer.statuses.iter().map(|status| status.limit_remaining).collect::<Vec<_>>(), times)
     };
     for left in [2, 1, 0] {

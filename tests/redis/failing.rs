@@ -1,8 +1,8 @@
 //! Requests of which the store cannot judge a part: the rest is judged, and charged if the request
 //! is admitted.
 
-use tollgate::grpc::proto::RateLimitResponse;
 use tollgate::grpc::proto::rate_limit_response::Code;
+use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitResponse};
 
 use super::{cluster, metric, nodes_of, policy, remaining, serve};
 use crate::support::policy::Policies;
@@ -31,6 +31,12 @@ impl<'a> Bench<'a> {
 
     /// Makes the counter of a key unreadable, and sends one hit to this process's share of it.
     async fn spoil(&self, key: &str) {
+        self.spoil_again(key).await;
+        self.client.ask(request(vec![descriptor(&[(key, SPOILT)])])).await.unwrap();
+    }
+
+    /// Makes the counter of a key unreadable.
+    async fn spoil_again(&self, key: &str) {
         self.client.hit(key, SPOILT).await;
         for node in &self.nodes {
             let keys: Vec<Vec<u8>> = node.ask(&["KEYS", &format!("*{SPOILT}*")]).await.unwrap();
@@ -38,7 +44,6 @@ impl<'a> Bench<'a> {
                 node.ask_bytes::<redis::Value>(&[b"SET", &key, b"no counter"]).await.unwrap();
             }
         }
-        self.client.ask(request(vec![descriptor(&[(key, SPOILT)])])).await.unwrap();
     }
 
     async fn ask(&self, descriptors: &[(&str, &str)]) -> RateLimitResponse {
@@ -181,6 +186,39 @@ async fn per_second_limits_on_their_own_server_follow_the_same_rules() {
     let bench = Bench::start(&rules, &redis.url(), vec![&redis], &flags).await;
     bench.spoil("local").await;
     assert_eq!(bench.admitted(20, &[("second", "x"), ("local", SPOILT), ("few", "x")]).await, 5);
+}
+
+#[tokio::test]
+async fn a_hold_that_this_process_took_alone_is_ended_by_it_during_the_outage_and_after() {
+    let redis = Redis::start().await;
+    let rules = [
+        ("slots", "algorithm: concurrency, in_flight: 2, on_store_error: local, hold: { ttl: 1h }"),
+        ("tokens", "unit: year, requests_per_unit: 10, on_store_error: local, hold: { ttl: 1h }"),
+    ];
+    let bench = Bench::start(&policy(&rules), &redis.url(), vec![&redis], &[]).await;
+    let send = async |key: &str, operation: &str, id: &str, hits: u64| {
+        let entries = [(key, SPOILT), (operation, id)];
+        let one = RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&entries) };
+        bench.client.status(one).await.code() == Code::Ok
+    };
+    let [reserve, commit, settle] = ["tollgate.reserve", "tollgate.commit", "tollgate.settle"];
+    bench.spoil("slots").await;
+    bench.spoil("tokens").await;
+    assert!(send("slots", reserve, "a", 1).await && !send("slots", reserve, "b", 1).await);
+    assert!(send("slots", settle, "a", 1).await && send("slots", reserve, "b", 1).await);
+    assert!(send("tokens", reserve, "a", 9).await && !send("tokens", reserve, "b", 5).await);
+    assert!(send("tokens", commit, "a", 4).await && send("tokens", reserve, "b", 5).await);
+    // A cost without a hold here is in the store, where it may have one.
+    assert!(send("tokens", commit, "unknown", 9).await && send("tokens", commit, "b", 4).await);
+    assert!(send("tokens", reserve, "c", 1).await && !send("tokens", reserve, "d", 1).await);
+    // The store is back: the slot of `b` ends in this process, for the next outage.
+    redis.command(&["FLUSHALL"]).await;
+    assert!(send("slots", settle, "b", 1).await);
+    bench.spoil_again("slots").await;
+    assert!(send("slots", reserve, "c", 1).await && !send("slots", reserve, "d", 1).await);
+    let labels = r#"{domain="test",rule="slots"}"#;
+    let settled = metric(&bench.service, &format!("tollgate_hold_settled_total{labels}")).await;
+    assert_eq!(settled, 2);
 }
 
 #[tokio::test]

@@ -94,7 +94,7 @@ async fn run(redis: &Redis, case: &Case) {
             let beside = beside.map(|key| descriptor(&[(key, "")]));
             let said =
                 sides.decide(now, &request([asked].into_iter().chain(beside).collect())).await;
-            let (answer, times) = said.unwrap_or_else(|said| panic!("{what}: {said}")).unwrap();
+            let (answer, times, _) = said.unwrap_or_else(|said| panic!("{what}: {said}")).unwrap();
             answers.push((answer.statuses[0].clone(), times[0]));
         }
         assert!(answers.iter().all(|answer| *answer == answers[0]), "{what}: {answers:#?}");

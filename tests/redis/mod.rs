@@ -25,6 +25,7 @@
 //! | `deny_cache` | known denials need no call |
 //! | `lease` | leases: their cost, and that they never exceed the limit |
 //! | `amend` | operations on one counter: reset, refund, grant |
+//! | `open_holds` | open holds of a counter, listed from every topology |
 //! | `slots` | slots of a Cluster that counters are in, whatever clients send |
 //! | `per_second` | per-second limits on servers of their own |
 //! | `who` | `record`, and `tollgate who` |
@@ -53,6 +54,7 @@ mod golden_replies;
 mod hashed;
 mod lease;
 mod memory;
+mod open_holds;
 mod per_second;
 mod random;
 mod random_holds;

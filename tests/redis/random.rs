@@ -53,6 +53,8 @@ pub(super) enum Asked {
     TakeBack(usize, u64),
     /// The tallies of a descriptor's counter.
     Tallies(String),
+    /// The open holds of a descriptor's counter.
+    OpenHolds(String),
 }
 
 #[test]
@@ -198,6 +200,7 @@ async fn run(urls: &[String], case: &Case) -> Result<(), String> {
                 said.map(|receipt| lent.extend(receipt.map(|receipt| (descriptor, receipt))))
             }
             Asked::Tallies(descriptor) => sides.tallies(descriptor).await.map(drop),
+            Asked::OpenHolds(descriptor) => sides.open_holds(now, descriptor).await.map(drop),
             Asked::TakeBack(..) if lent.is_empty() => Ok(()),
             Asked::TakeBack(which, hits) => {
                 let which = which % lent.len();

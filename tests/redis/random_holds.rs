@@ -1,5 +1,5 @@
 //! Random policies and traces with holds and slots: memory, one server and a cluster give the same
-//! answers.
+//! answers, and list the same open holds.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -90,7 +90,9 @@ fn traces(steps: impl Strategy<Value = i64>) -> impl Strategy<Value = Vec<Step>>
     ];
     let amended = (select(vec!["k0=a", "k1=a", "k2=a"]), what)
         .prop_map(|(descriptor, what)| Asked::Amend(descriptor.to_owned(), what));
-    let asked = prop_oneof![16 => decided, 1 => amended];
+    let listed = select(vec!["k0=a", "k1=a", "k2=a", "k3=a", "k4=a"])
+        .prop_map(|descriptor| Asked::OpenHolds(descriptor.to_owned()));
+    let asked = prop_oneof![16 => decided, 1 => amended, 4 => listed];
     prop::collection::vec((steps, asked), REQUESTS / 2..REQUESTS)
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use prost::Message as _;
 use tollgate::algorithm::amend::{Amended, Amendment};
+use tollgate::algorithm::hold::{HoldEffect, HoldList};
 use tollgate::algorithm::judge::Hits;
 use tollgate::algorithm::tallies::EntryTally;
 use tollgate::algorithm::time::Timestamp;
@@ -27,8 +28,10 @@ use tollgate::telemetry::metrics::Metrics;
 /// Timeout of one answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An answer, with the retry and reset times of each descriptor in microseconds.
-pub(super) type Answer = Result<(RateLimitResponse, Vec<[Option<u64>; 2]>), String>;
+/// An answer, with the retry and reset times of each descriptor in microseconds, and its effect on
+/// holds.
+pub(super) type Answer =
+    Result<(RateLimitResponse, Vec<[Option<u64>; 2]>, Vec<HoldEffect>), String>;
 
 /// The answer to a try: `true` if denied; for each descriptor `true` if over limit, the hits left,
 /// and the times.
@@ -157,6 +160,18 @@ impl Sides {
         Err(format!("tallies of {descriptor}: {said:#?}"))
     }
 
+    /// Returns the open holds of a counter on all sides; none if its limit keeps none.
+    pub(super) async fn open_holds(&self, at: u64, descriptor: &str) -> Result<HoldList, String> {
+        self.clock.set(Timestamp::from_micros(at));
+        let mut said =
+            join_all(self.limiters.iter().map(|(_, limiter)| open_holds(limiter, descriptor)))
+                .await;
+        if said.iter().all(|open| *open == said[0]) {
+            return Ok(said.swap_remove(0));
+        }
+        Err(format!("at {at}: open holds of {descriptor}: {said:#?}"))
+    }
+
     /// Charges the counter of a descriptor in advance, on all sides. Returns the receipt.
     pub(super) async fn lend(
         &self,
@@ -206,7 +221,7 @@ pub(super) async fn a_try_is_what_follows(
         let statuses: Vec<_> = statuses.iter().map(|(is_over, ..)| *is_over).collect();
         (is_over, statuses)
     });
-    let made = sides.decide(now, message).await?.map(|(answer, _)| {
+    let made = sides.decide(now, message).await?.map(|(answer, ..)| {
         let is_over = |code| code == rate_limit_response::Code::OverLimit;
         let statuses: Vec<_> =
             answer.statuses.iter().map(|status| is_over(status.code())).collect();
@@ -267,6 +282,23 @@ async fn tallies(
     }
 }
 
+async fn open_holds(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, descriptor: &str) -> HoldList {
+    let snapshot = limiter.snapshot();
+    let mut keys = KeyBuffer::default();
+    let counter =
+        snapshot.as_deref().unwrap().policies().counter("test", &entries(descriptor), &mut keys);
+    let Ok((rule, key)) = counter else { return HoldList::default() };
+    let keeps_holds = match rule.imposes() {
+        Imposes::Limit(limit) => limit.hold().is_some() && !limit.is_ban(),
+        Imposes::Nothing | Imposes::Unlimited => false,
+    };
+    if !keeps_holds {
+        return HoldList::default();
+    }
+    let look = limiter.amend(rule, key, Amendment::Look, Instant::now() + PATIENCE).await;
+    limiter.store().open_holds(&key, look.unwrap().after.at).await.unwrap()
+}
+
 async fn amend(
     limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
     descriptor: &str,
@@ -294,9 +326,11 @@ async fn decide(
     let decision = decided.map_err(|undecided| undecided.to_string())?;
     limiter.store().settled().await;
     let times = decision.statuses().iter().map(times).collect();
+    let effect = |status: &Status<'_>| status.hold_effect().unwrap_or_default();
+    let effects = decision.statuses().iter().map(effect).collect();
     let mut answer = Vec::new();
     response::write(&decision, &AnswerStyle::default(), &mut answer);
-    Ok((RateLimitResponse::decode(answer.as_slice()).unwrap(), times))
+    Ok((RateLimitResponse::decode(answer.as_slice()).unwrap(), times, effects))
 }
 
 async fn peek(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, message: &RateLimitRequest) -> Tried {

@@ -42,7 +42,7 @@ pub struct CounterView {
     pub who: Vec<TallyView>,
     /// The reason why no callers are listed; absent if they are.
     pub who_unknown: Option<String>,
-    /// Open holds; absent if the limit keeps none, or if the store cannot list them.
+    /// Open holds; absent if the limit keeps none, or if they cannot be listed.
     #[serde(default)]
     pub held: Option<HeldView>,
     /// The reason why no holds are listed although the limit keeps them; absent if they are.
@@ -254,11 +254,13 @@ impl From<CounterState> for CounterView {
             None => Some("callers not recorded; add `record: [key]` to rate_limit".to_owned()),
         };
         let tallies = found.tallies.into_iter().flatten();
-        let keeps_holds = found.limit.hold().is_some();
-        let why = "open holds are listed with --store memory only";
-        let held_unknown = (keeps_holds && found.held.is_none()).then(|| why.to_owned());
+        let (held, held_unknown) = match found.held {
+            None => (None, None),
+            Some(Ok(open)) => (Some(HeldView::of(&open)), None),
+            Some(Err(error)) => (None, Some(format!("open holds cannot be listed: {error}"))),
+        };
         Self {
-            held: found.held.filter(|_| keeps_holds).map(|open| HeldView::of(&open)),
+            held,
             held_unknown,
             state: StateView::of(&found.limit, &found.reading),
             domain: found.domain,

@@ -5,6 +5,7 @@ use utoipa::ToSchema;
 
 use super::rfc3339;
 use crate::algorithm::concurrency::Slot;
+use crate::algorithm::hold::HoldList;
 
 /// Maximum number of open holds in a view.
 const MAX_HOLDS: usize = 100;
@@ -18,11 +19,15 @@ pub struct HeldView {
     pub hits: u64,
     /// The oldest holds, at most 100.
     pub holds: Vec<HoldView>,
+    /// Number of IDs that were not read, with open holds or without: a counter in Redis with more
+    /// than 500 is listed by a random sample, and `count` and `hits` are those of the sample.
+    #[serde(default)]
+    pub unread: u64,
 }
 
 impl HeldView {
     /// Returns a view of holds, the oldest first.
-    pub(super) fn of(open: &[Slot]) -> Self {
+    pub(super) fn of(HoldList { holds: open, unread }: &HoldList) -> Self {
         let id = |id: &[u8]| (!id.is_empty()).then(|| String::from_utf8_lossy(id).into_owned());
         let hold = |slot: &Slot| HoldView {
             id: id(&slot.id),
@@ -34,6 +39,7 @@ impl HeldView {
             count: open.len(),
             hits: open.iter().fold(0, |sum: u64, slot| sum.saturating_add(slot.hits.into())),
             holds: open.iter().take(MAX_HOLDS).map(hold).collect(),
+            unread: *unread,
         }
     }
 }

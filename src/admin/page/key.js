@@ -45,7 +45,7 @@ export function open(main, { domain = '', rule = '', key = '' }, live) {
       latest = found ?? latest;
       changes.hidden = latest === null;
       now.replaceChildren(...await standings(found, { domain, rule, key }, signal));
-      held.hidden = !found?.held?.count;
+      held.hidden = !found?.held?.count && !found?.held?.unread;
       if (!held.hidden) held.replaceChildren(h('h2', {}, 'Open holds'), holds(found.held));
       who.hidden = !found?.who.length;
       if (!who.hidden) who.replaceChildren(h('h2', {}, 'Usage by caller'), tallies(found.who));
@@ -181,11 +181,11 @@ function bars(list, minutes) {
 }
 
 /** The open holds, oldest first. */
-function holds({ count: number, hits, holds: oldest }) {
+function holds({ count: number, hits, holds: oldest, unread }) {
   const rows = oldest.map(({ id, hits, since, until }) =>
     h('tr', {}, h('th', { scope: 'row', class: 'key' }, id ?? '(no ID)'), h('td', { class: 'number' }, count(hits)), h('td', {}, time(since)), h('td', {}, from(until))));
   const head = h('tr', {}, ['ID', 'Hits', 'Since', 'Ends'].map((name, place) => h('th', { scope: 'col', class: place === 1 ? 'number' : undefined }, name)));
-  return h('div', {}, h('p', { class: 'soft' }, `${count(hits)} hits in ${count(number)} holds.`), h('table', {}, h('thead', {}, head), h('tbody', {}, rows)));
+  return h('div', {}, h('p', { class: 'soft' }, `${count(hits)} hits in ${count(number)} holds${unread ? ` of a sample; ${count(unread)} more IDs not read` : ''}.`), h('table', {}, h('thead', {}, head), h('tbody', {}, rows)));
 }
 
 /** A table of the usage by caller. */

@@ -14,6 +14,7 @@
 //!
 //! The same steps are in `lua/holds.lua`.
 
+mod list;
 mod operations;
 mod records;
 
@@ -21,6 +22,7 @@ use super::amend::Extended;
 use super::marks::Marks;
 use super::time::{Micros, Timestamp};
 use super::{Inner, Limit, State, Unreadable, concurrency, gcra};
+pub use list::HoldList;
 use records::MAX_RECEIPTS;
 use records::Records;
 pub use records::{HoldReceipt, MAX_RECORDS, Record};

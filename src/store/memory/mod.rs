@@ -20,8 +20,7 @@ use super::clock::{Clock, SystemClock};
 use super::duplicates::firsts;
 use super::{Check, Outcomes, Store, StoreError};
 use crate::algorithm::amend::{Amended, Amendment};
-use crate::algorithm::concurrency::Slot;
-use crate::algorithm::hold::HoldRequest;
+use crate::algorithm::hold::{HoldList, HoldRequest};
 use crate::algorithm::judge::{Few, Hits, Question, judge};
 use crate::algorithm::tallies::{EntryTally, Recorded, ranked};
 use crate::algorithm::time::Timestamp;
@@ -125,17 +124,15 @@ impl<C: Clock> MemoryStore<C> {
         ranked(tallies.unwrap_or_default())
     }
 
-    /// Returns the open holds of a counter, oldest first; empty if the counter does not exist.
-    pub fn open_holds(&self, key: &CounterKey<'_>) -> Vec<Slot> {
-        let now = self.clock.now();
+    /// Returns the open holds of a counter at `now`, oldest first; empty if the counter does not
+    /// exist.
+    pub fn open_holds(&self, key: &CounterKey<'_>, now: Timestamp) -> HoldList {
         let shard = self.shards.get(usize::from(shard_of(key))).map(Mutex::lock);
         let holds = shard.and_then(|shard| {
             let state = shard.state(shard.find(key)?)?;
-            Some(state.open_holds(now.max(state.last())))
+            Some(state.open_holds(now))
         });
-        let mut holds = holds.unwrap_or_default();
-        holds.sort_by_key(|hold| hold.taken_at);
-        holds
+        HoldList::oldest_first(holds.unwrap_or_default(), 0)
     }
 
     /// Locks the shards of the checks and reads the clock.

@@ -15,6 +15,7 @@
 //! | `calls` | one request's part in one slot, with its retries |
 //! | `fast_path` | a request without rare features |
 //! | `request`, `plan` | any request: distribution of checks over slots, and what is undone |
+//! | `fall_back` | checks that this process decides alone |
 //! | `take_back` | charges that have to be undone |
 //! | `amend` | amendments of one counter by operators |
 //! | `lend` | hits that are charged in advance |
@@ -26,6 +27,7 @@ mod admin;
 mod amend;
 mod calls;
 mod environment;
+mod fall_back;
 mod fast_path;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -275,7 +277,9 @@ impl Store for RedisStore {
             if let [check] = checks
                 && let Some(outcome) = self.decide_alone(check, prior, deadline.into()).await
             {
-                if self.fallback.is_none() || !plan::is_left(check, &outcome) {
+                let is_open =
+                    plan::is_left(check, &outcome) || plan::may_have_local_holds(check, &outcome);
+                if self.fallback.is_none() || !is_open {
                     return Outcomes::from_iter([outcome]);
                 }
                 let mut judged = request::CheckOutcomes::from_iter([Some(outcome)]);

@@ -124,6 +124,19 @@ pub(super) fn has_passing_vote(checks: &[Check<'_>], outcomes: &[CheckOutcome]) 
     checks.iter().zip(outcomes).any(passes)
 }
 
+/// Returns `true` for an operation on holds that the store does not have, or did not reach: this
+/// process may have taken them alone.
+pub(super) fn may_have_local_holds(
+    check: &Check<'_>,
+    outcome: &Result<Outcome, StoreError>,
+) -> bool {
+    let is_missing = match outcome {
+        Ok(outcome) => matches!(outcome.hold, HoldEffect::Nothing | HoldEffect::Unknown { .. }),
+        Err(_) => true,
+    };
+    is_missing && check.is_on_hold() && check.limit.on_store_error() == OnStoreError::Local
+}
+
 /// Returns `true` if the store failed for a check that this process may decide.
 pub(super) fn is_left(check: &Check<'_>, outcome: &Result<Outcome, StoreError>) -> bool {
     outcome.is_err() && check.limit.on_store_error() == OnStoreError::Local && !check.is_on_hold()

@@ -18,7 +18,7 @@ use super::script::decode::{Answers, CheckReply, ScriptReply};
 use super::script::encode::{Context, ScriptRequest, Undo, Wanted};
 use crate::algorithm::hold::HoldRequest;
 use crate::algorithm::judge::{Few, Hits};
-use crate::algorithm::verdict::{Overall, Prior, Role, combine};
+use crate::algorithm::verdict::{Overall, Prior, combine};
 use crate::algorithm::{Charge, OnStoreError, Receipt};
 use crate::store::owned::OwnedCheck;
 use crate::store::{Check, Outcomes, StoreError};
@@ -165,36 +165,6 @@ impl RedisStore {
             charges.extend(receipt.map(|receipt| (check, receipt, undo)));
         }
         self.undo(group, charges);
-    }
-
-    /// Decides in this process the checks that the store failed to judge and whose limit allows it.
-    /// `prior` is that of the request, before all its checks.
-    pub(super) fn fall_back(&self, checks: &[Check<'_>], judged: &mut CheckOutcomes, prior: Prior) {
-        let Some(fallback) = &self.fallback else { return };
-        let wants = |(number, check): (usize, &Check<'_>)| {
-            let outcome = judged.get(number).and_then(Option::as_ref);
-            outcome.is_some_and(|outcome| plan::is_left(check, outcome)).then_some(number)
-        };
-        let numbers: Few<usize> = checks.iter().enumerate().filter_map(wants).collect();
-        if numbers.is_empty() {
-            return;
-        }
-        let prior = plan::prior_of(checks, judged, prior, true);
-        // If another vote has passed, the votes that are decided here deny nothing.
-        let is_let_pass = plan::has_passing_vote(checks, judged);
-        let role = |role| if role == Role::Quota && is_let_pass { Role::QuotaShadow } else { role };
-        let of_them = numbers.iter().filter_map(|number| checks.get(*number));
-        let of_them: Few<Check<'_>> =
-            of_them.map(|check| Check { role: role(check.role), ..*check }).collect();
-        for (number, outcome) in numbers.iter().zip(fallback.decide(&of_them, prior)) {
-            if let Some(place) = judged.get_mut(*number)
-                && let Ok(outcome) = outcome
-                && let Some(Err(error)) = place.replace(Ok(outcome))
-            {
-                // Outcomes no longer show this error.
-                self.core.metrics.store_error(error.kind());
-            }
-        }
     }
 
     /// Finishes a request whose caller has gone away.

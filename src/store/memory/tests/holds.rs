@@ -50,9 +50,9 @@ fn of_20_concurrent_reserves_of_75_against_500_exactly_6_are_admitted() {
         assert_eq!(admitted, 6);
         let mut keys = KeyBuffer::default();
         let key = key(&mut keys, b"tenant");
-        let open = bench.store.open_holds(&keys.key("d", &key));
-        assert_eq!(open.iter().map(|hold| hold.hits).sum::<u32>(), 450);
-        bench.clock.set(Timestamp::from_micros(START + 60 * SECOND));
-        assert!(bench.store.open_holds(&keys.key("d", &key)).is_empty());
+        let open = |at| bench.store.open_holds(&keys.key("d", &key), at).holds;
+        let now = Timestamp::from_micros(START);
+        assert_eq!(open(now).iter().map(|hold| hold.hits).sum::<u32>(), 450);
+        assert!(open(now + Micros::from_secs(60)).is_empty());
     }
 }

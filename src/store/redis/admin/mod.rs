@@ -5,12 +5,14 @@
 //! | `health`, `replica_clocks` | the servers' health, and the clocks of their replicas |
 //! | `check_up`, `examine` | warnings at startup; the full examination for an operator |
 //! | `tallies` | the callers that used a counter up |
+//! | `open_holds` | the open holds of a counter |
 //! | `shared_denials` | denials that processes publish for each other |
 //! | `replicas` | the number of processes that share the limits |
 
 mod check_up;
 pub(super) mod examine;
 pub(super) mod health;
+pub(super) mod open_holds;
 pub(super) mod replica_clocks;
 pub(super) mod replicas;
 pub(super) mod shared_denials;

@@ -18,7 +18,9 @@ use crate::store::redis::script::key::key_of;
 /// Timeout for the reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Flag in a value's first byte: tallies follow.
-const TALLIED: u8 = 32;
+pub(super) const TALLIED: u8 = 32;
+/// Flag in a value's first byte: a grant or a reset follows.
+pub(super) const EXTENDED: u8 = 64;
 
 impl RedisStore {
     /// Returns the tallies of a counter, those with the most hits first. Empty if there is no
@@ -67,7 +69,8 @@ pub(in crate::store::redis) fn read(value: &[u8]) -> Option<Vec<EntryTally>> {
     Some(tallies)
 }
 
-fn number(bytes: &mut &[u8], count: usize) -> Option<u64> {
+/// Splits a number of `count` bytes off.
+pub(super) fn number(bytes: &mut &[u8], count: usize) -> Option<u64> {
     let (number, rest) = bytes.split_at_checked(count)?;
     *bytes = rest;
     Some(number.iter().fold(0, |sum, byte| (sum << 8) | u64::from(*byte)))

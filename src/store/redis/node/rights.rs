@@ -32,9 +32,9 @@ const COMMANDS: [&str; 6] = ["evalsha", "eval", "time", "get", "set", "del"];
 
 /// Commands needed for features other than decisions, in forms that change nothing.
 pub(in crate::store::redis) const EXTRAS: [Extra; 12] = [
-    Extra::new("hset", &["HSET", "KEY", "a", "b", "c"], DENIALS),
+    Extra::new("hset", &["HSET", "KEY", "a", "b", "c"], DENIALS_AND_HOLDS),
     Extra::new("hgetall", &["HGETALL", "KEY"], DENIALS),
-    Extra::new("pexpire", &["PEXPIRE", "KEY", "1"], DENIALS),
+    Extra::new("pexpire", &["PEXPIRE", "KEY", "1"], DENIALS_AND_HOLDS),
     Extra::new("hget", &["HGET", "KEY", "a"], HOLDS),
     Extra::new("hlen", &["HLEN", "KEY"], HOLDS),
     Extra::new("hdel", &["HDEL", "KEY", "a"], HOLDS),
@@ -47,6 +47,7 @@ pub(in crate::store::redis) const EXTRAS: [Extra; 12] = [
 ];
 const HOLDS: &str = "limits with holds";
 const DENIALS: &str = "denials of all replicas";
+const DENIALS_AND_HOLDS: &str = "denials of all replicas, limits with holds";
 const REPLICAS: &str = "number of replicas for on_store_error: local";
 
 /// A command that a feature other than decisions needs.
@@ -217,6 +218,27 @@ pub(in crate::store::redis) fn acl_setuser(user: Option<&str>, commands: &[&str]
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns the commands that a script names.
+    fn commands_of(script: &str) -> Vec<String> {
+        let is_command =
+            |word: &&str| word.len() > 2 && word.bytes().all(|byte| byte.is_ascii_uppercase());
+        script.split('\'').filter(is_command).map(str::to_lowercase).collect()
+    }
+
+    #[test]
+    fn every_command_of_the_operations_on_holds_is_proved_for_them() {
+        let script = include_str!("../script/lua/holds.lua");
+        let options = ["withvalues"];
+        let commands = commands_of(script);
+        let commands: Vec<_> =
+            commands.iter().filter(|name| !options.contains(&name.as_str())).collect();
+        assert!(commands.len() > 6, "{commands:?}");
+        for name in commands {
+            let is_extra = |extra: &Extra| extra.name == name && extra.purpose.contains(HOLDS);
+            assert!(COMMANDS.contains(&name.as_str()) || EXTRAS.iter().any(is_extra), "{name}");
+        }
+    }
 
     #[test]
     fn the_advice_is_a_command_that_can_be_sent() {

@@ -340,6 +340,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_reserve_of_a_request_that_is_not_admitted_has_no_effect_and_an_end_has_one() {
+        let effects = |effect: u8| {
+            let report = [0; 7 + 1 + 7 + 7];
+            let undo = [0; 2 + 16];
+            let head = [1, 1 | 64, 1, 0, 0, 0, 0, 0, 0, 9];
+            let hold = [&[effect][..], &[0; 4 + 4 + 7 + 7]].concat();
+            let reply = [&head[..], &report, &report, &undo, &hold].concat();
+            let answer = read(&reply, [1]).unwrap().remove(0).judged().unwrap().remove(0);
+            let alternative = answer.otherwise.unwrap().outcome.unwrap();
+            (answer.outcome.unwrap().hold, alternative.hold)
+        };
+        let reserved = HoldEffect::Reserved { repeated: false };
+        assert_eq!(effects(1), (reserved, HoldEffect::Nothing));
+        assert_eq!(effects(3), (HoldEffect::Unrecorded, HoldEffect::Nothing));
+        assert_eq!(effects(6), (HoldEffect::Settled, HoldEffect::Settled));
+    }
+
+    #[test]
     fn a_check_that_failed_in_a_part_of_a_request_has_no_alternative() {
         // Refused, hits left, window, absent time; then the same allowed; instant and no value.
         let result = |verdict: u8| {

@@ -1,0 +1,120 @@
+//! Open holds of a counter: listed from every topology as from memory, and bounded.
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use tollgate::grpc::proto::RateLimitDescriptor;
+use tollgate::grpc::proto::rate_limit_response::Code;
+
+use super::amend::inspect;
+use super::{cluster, policy, serve};
+use crate::support::policy::Policies;
+use crate::support::redis::Redis;
+use crate::support::redis::sentinels::{MASTER, Sentinels};
+use crate::support::rls::{Client, descriptor};
+use crate::support::tollgate::{Tollgate, output};
+
+const TOKENS: &str = "unit: day, requests_per_unit: 1000000, hold: { ttl: 10m }";
+const SLOTS: &str = "algorithm: concurrency, in_flight: 9, hold: { ttl: 1m }";
+
+/// Sends one operation on a hold.
+async fn send(client: &Client, key: &str, operation: &str, id: &str, hits: u64) {
+    let entries = [(key, "a"), (operation, id)];
+    let one = RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&entries) };
+    assert_eq!(client.status(one).await.code(), Code::Ok, "{operation} {id}");
+}
+
+/// Returns the IDs and hits of the listed holds.
+fn listed(view: &Value) -> Vec<(&str, u64)> {
+    let holds = view["held"]["holds"].as_array().unwrap_or_else(|| panic!("{view}"));
+    holds
+        .iter()
+        .map(|hold| (hold["id"].as_str().unwrap(), hold["hits"].as_u64().unwrap()))
+        .collect()
+}
+
+#[tokio::test]
+async fn open_holds_are_listed_on_memory_a_server_a_cluster_and_a_master_of_sentinels() {
+    let redis = Redis::start().await;
+    let cluster = cluster().await;
+    let group = Sentinels::start().await;
+    let sentinels: Vec<String> = group.addresses().iter().map(ToString::to_string).collect();
+    let sentinel_url = format!("redis-sentinel://{MASTER}@{}", sentinels.join(","));
+    let urls = ["memory".to_owned(), redis.url(), cluster.url(), sentinel_url];
+    let folder = Policies::none();
+    folder.write("key", "0123456789abcdef0123456789abcdef");
+    let key = folder.file("key");
+    let flags = ["--hash-key-file", key.to_str().unwrap()];
+    let secret = format!("{TOKENS}, hash_values: true");
+    let rules = [
+        ("tokens", TOKENS),
+        ("slots", SLOTS),
+        ("secret", &secret),
+        ("plain", "unit: day, requests_per_unit: 9"),
+    ];
+    let policies = Policies::of(&policy(&rules));
+    let mut hashed = Vec::new();
+    for url in urls {
+        let (service, client) = serve(&policies, &url, &flags).await;
+        for key in ["tokens", "slots", "secret"] {
+            for id in ["first", "ended", "second"] {
+                send(&client, key, "tollgate.reserve", id, 2).await;
+            }
+            send(&client, key, "tollgate.reserve", "first", 3).await;
+            send(&client, key, "tollgate.commit", "ended", 1).await;
+        }
+        let view = inspect(&service, "tokens=a").await;
+        assert_eq!(listed(&view), [("first", 5), ("second", 2)], "{url}");
+        assert_eq!((&view["held"]["hits"], &view["held"]["unread"]), (&json!(7), &json!(0)));
+        assert!(
+            view["held"]["holds"][0]["since"].as_str() < view["held"]["holds"][0]["until"].as_str()
+        );
+        let view = inspect(&service, "slots=a").await;
+        assert_eq!(listed(&view), [("first", 2), ("second", 2), ("first", 3)], "{url}");
+        let view = inspect(&service, "secret=a").await;
+        assert!(!view.to_string().contains("second"), "{view}");
+        hashed.push(
+            listed(&view).into_iter().map(|(id, hits)| (id.to_owned(), hits)).collect::<Vec<_>>(),
+        );
+        assert!(hashed.iter().all(|ids| *ids == hashed[0]), "{url}: {hashed:?}");
+        let view = inspect(&service, "plain=a").await;
+        assert_eq!((&view["held"], &view["held_unknown"]), (&Value::Null, &Value::Null));
+    }
+    assert!(hashed[0].len() == 2 && hashed[0][0].0.starts_with("hash-"), "{hashed:?}");
+}
+
+#[tokio::test]
+async fn a_counter_with_many_holds_is_listed_by_a_sample_that_is_reported() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&policy(&[("tokens", TOKENS)]));
+    let (service, client) = serve(&policies, &redis.url(), &[]).await;
+    let ids: Vec<String> = (0..700).map(|number| format!("id-{number}")).collect();
+    join_all(ids.iter().map(|id| send(&client, "tokens", "tollgate.reserve", id, 1))).await;
+    let held = inspect(&service, "tokens=a").await["held"].clone();
+    let [count, unread] = [&held["count"], &held["unread"]].map(|number| number.as_u64().unwrap());
+    assert!((500..=501).contains(&count) && count + unread == 700, "{count} {unread}");
+    assert_eq!(held["holds"].as_array().unwrap().len(), 100);
+    let text = shown(&service);
+    assert!(text.contains("of a sample; ") && text.contains(" more IDs not read"), "{text}");
+}
+
+#[tokio::test]
+async fn a_refusal_to_list_leaves_the_rest_of_the_state() {
+    let may =
+        "+evalsha +eval +ping +select +client +time +get +set +del +hget +hset +hlen +pexpire";
+    let redis = Redis::start_with(&[&format!("user app on >first ~* -@all {may}")]).await;
+    let policies = Policies::of(&policy(&[("tokens", TOKENS)]));
+    let store = format!("redis://app:first@{}", redis.address);
+    let (service, client) = serve(&policies, &store, &[]).await;
+    send(&client, "tokens", "tollgate.reserve", "first", 2).await;
+    let view = inspect(&service, "tokens=a").await;
+    assert_eq!(view["state"]["windows"][0]["used"], 2);
+    let reason = "open holds cannot be listed: store refused the request";
+    assert_eq!((&view["held"], &view["held_unknown"]), (&Value::Null, &json!(reason)));
+    assert!(shown(&service).contains(reason));
+}
+
+/// Returns the output of `tollgate inspect`.
+fn shown(service: &Tollgate) -> String {
+    let url = format!("http://{}", service.admin);
+    String::from_utf8(output(["inspect", "--admin", &url, "test", "tokens=a"]).stdout).unwrap()
+}
