@@ -1,6 +1,9 @@
 //! Benchmarks of the Lua scripts, by kind of limit and for requests of 1 to 16 checks: 64 requests
 //! concurrently, and one at a time, through the service's store.
 //!
+//! Then limits that keep holds: a plain charge, a reserve, and the commit of that hold with its
+//! settle in one request, 64 requests concurrently.
+//!
 //! Run with `cargo bench --bench scripts`, or `-- NAME...` for some kinds. Script time is that of
 //! `INFO commandstats`; CPU is that of the whole Redis process, which includes reading commands and
 //! writing replies.
@@ -25,11 +28,14 @@ mod support;
 #[path = "compare/usage.rs"]
 mod usage;
 
+use std::cell::Cell;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use prost::Message as _;
+use tollgate::grpc::proto::rate_limit_descriptor::Entry;
+use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
 use tollgate::grpc::request;
 use tollgate::limiter::{InForce, Limiter, Modes};
 use tollgate::store::redis::{RedisOptions, RedisStore, RedisUrl, Time};
@@ -76,13 +82,41 @@ const KINDS: [(&str, &str); 11] = [
     ("recorded", "unit: hour, requests_per_unit: 1000000000, record: [user]"),
 ];
 
+/// Limits that keep holds.
+const HOLDS: [(&str, &str); 5] = [
+    ("fixed_window, hold", "unit: hour, requests_per_unit: 1000000000, hold: { ttl: 1m }"),
+    (
+        "gcra, hold",
+        "algorithm: gcra, unit: second, requests_per_unit: 1000000, burst: 2000000, hold: { ttl: 1m }",
+    ),
+    (
+        "sliding_window, hold",
+        "algorithm: sliding_window, unit: hour, requests_per_unit: 1000000000, hold: { ttl: 1m }",
+    ),
+    (
+        "sliding_log, hold",
+        "algorithm: sliding_log, unit: second, requests_per_unit: 50, hold: { ttl: 1m }",
+    ),
+    ("slots", "algorithm: concurrency, in_flight: 10, hold: { ttl: 1m }"),
+];
+
+/// A request under a limit that keeps holds: what it is called, and each of its descriptors: the
+/// key of the operation, none for a charge, and the hits.
+type Operations = (&'static str, &'static [(&'static str, Option<u64>)]);
+
+const CHARGE: Operations = ("charge", &[("", Some(1))]);
+const RESERVE: Operations = ("reserve", &[("tollgate.reserve", Some(3))]);
+/// Of what a rate limit has held, less was used.
+const COMMIT: Operations =
+    ("commit, settle", &[("tollgate.commit", Some(2)), ("tollgate.settle", None)]);
+
 fn main() {
     let version = Command::new("redis-server").arg("--version").stdout(Stdio::null()).status();
     if version.is_err() {
         return println!("scripts: SKIPPED, there is no redis-server on this machine");
     }
     println!(
-        "{:<28}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}",
+        "{:<36}{:>8}{:>12}{:>12}{:>12}{:>12}{:>12}",
         "us a request", "checks", "in flight", "wall", "script", "Redis CPU", "commands"
     );
     let runtime =
@@ -92,6 +126,9 @@ fn main() {
             for (checks, in_flight) in LOADS {
                 measure(name, limit, checks, in_flight).await;
             }
+        }
+        for (name, limit) in HOLDS.iter().filter(|(name, _)| is_wanted(name)) {
+            measure_holds(name, limit).await;
         }
     });
 }
@@ -103,65 +140,127 @@ fn is_wanted(name: &str) -> bool {
     names.peek().is_none() || names.any(|part| name.contains(&part))
 }
 
-async fn measure(name: &str, limit: &str, descriptors: usize, in_flight: usize) {
-    let redis = Redis::start().await;
-    let process = redis.info("server").await["process_id"].parse().unwrap();
-    let in_force = InForce::new(Metrics::new());
-    in_force.install(policies(&format!(
-        "domain: bench\ndescriptors: [{{ key: user, rate_limit: {{ {limit} }} }}]\n"
-    )));
-    let options = RedisOptions::at(RedisUrl::parse(&redis.url()).unwrap().unwrap());
-    let store = RedisStore::connect(options, Time::Server, Metrics::new());
-    store.connected().await;
-    let limiter = Limiter::new(in_force, store, Modes::default());
-    run(&limiter, descriptors, in_flight, WARM_UP).await;
-    let used = Usage::of(process);
-    let (calls, us) = scripts(&redis).await;
-    let begun = Instant::now();
-    let count = run(&limiter, descriptors, in_flight, TIME).await as f64;
-    let wall = begun.elapsed().as_secs_f64() * 1e6 / count;
-    let cpu = Usage::of(process).since(used).cpu.as_secs_f64() * 1e6 / count;
-    let (calls_later, us_later) = scripts(&redis).await;
-    let calls = (calls_later - calls) / count;
-    let us = (us_later - us) / count;
-    println!(
-        "{name:<28}{descriptors:>12}{in_flight:>12}{wall:>12.1}{us:>12.1}{cpu:>12.1}{calls:>12.2}"
-    );
+/// A server, the process that it is, and a limiter whose counters are there.
+struct Bench {
+    redis: Redis,
+    process: u32,
+    limiter: Limiter<RedisStore>,
 }
 
-/// Sends requests for `time`, and returns their number.
-async fn run(
-    limiter: &Limiter<RedisStore>,
-    descriptors: usize,
-    in_flight: usize,
-    time: Duration,
-) -> usize {
-    let end = Instant::now() + time;
+impl Bench {
+    async fn of(limit: &str) -> Self {
+        let redis = Redis::start().await;
+        let process = redis.info("server").await["process_id"].parse().unwrap();
+        let in_force = InForce::new(Metrics::new());
+        in_force.install(policies(&format!(
+            "domain: bench\ndescriptors: [{{ key: user, rate_limit: {{ {limit} }} }}]\n"
+        )));
+        let options = RedisOptions::at(RedisUrl::parse(&redis.url()).unwrap().unwrap());
+        let store = RedisStore::connect(options, Time::Server, Metrics::new());
+        store.connected().await;
+        Self { redis, process, limiter: Limiter::new(in_force, store, Modes::default()) }
+    }
+
+    /// Sends requests, and prints what they cost. Returns their number.
+    async fn measure(
+        &self,
+        name: &str,
+        descriptors: usize,
+        in_flight: usize,
+        requests: &impl Fn(usize) -> Option<Vec<u8>>,
+    ) -> usize {
+        let used = Usage::of(self.process);
+        let (calls, us) = scripts(&self.redis).await;
+        let begun = Instant::now();
+        let sent = run(&self.limiter, in_flight, TIME, requests).await;
+        let count = sent as f64;
+        let wall = begun.elapsed().as_secs_f64() * 1e6 / count;
+        let cpu = Usage::of(self.process).since(used).cpu.as_secs_f64() * 1e6 / count;
+        let (calls_later, us_later) = scripts(&self.redis).await;
+        let calls = (calls_later - calls) / count;
+        let us = (us_later - us) / count;
+        println!(
+            "{name:<36}{descriptors:>8}{in_flight:>12}{wall:>12.1}{us:>12.1}{cpu:>12.1}{calls:>12.2}"
+        );
+        sent
+    }
+}
+
+async fn measure(name: &str, limit: &str, descriptors: usize, in_flight: usize) {
+    let bench = Bench::of(limit).await;
     let of_user = |user: usize| {
         let texts: Vec<String> =
             (0..descriptors).map(|number| format!("user={number}-{user:08}")).collect();
         message(&texts.iter().map(String::as_str).collect::<Vec<_>>())
     };
-    let messages: Arc<Vec<Vec<u8>>> = Arc::new((0..USERS).map(of_user).collect());
-    let caller = |number: usize| {
-        let messages = Arc::clone(&messages);
-        async move {
-            let mut count = 0;
-            while Instant::now() < end {
-                let request =
-                    request::read(&messages[(number + count * in_flight) % USERS], &BOUNDS)
-                        .unwrap();
-                let snapshot = limiter.snapshot();
-                limiter
-                    .decide(&snapshot, &request, Instant::now() + support::PATIENCE)
-                    .await
-                    .expect("Redis decides");
-                count += 1;
-            }
-            count
+    let messages: Vec<Vec<u8>> = (0..USERS).map(of_user).collect();
+    let requests = |number: usize| Some(messages[number % USERS].clone());
+    run(&bench.limiter, in_flight, WARM_UP, &requests).await;
+    bench.measure(name, descriptors, in_flight, &requests).await;
+}
+
+/// Measures charges, reserves, and the ends of the holds that these have made.
+async fn measure_holds(name: &str, limit: &str) {
+    const IN_FLIGHT: usize = 64;
+    let bench = Bench::of(limit).await;
+    for round in ["warm-up", "measured"] {
+        let charges = |number: usize| Some(on_hold(&CHARGE, round, number));
+        let reserves = |number: usize| Some(on_hold(&RESERVE, round, number));
+        if round == "warm-up" {
+            run(&bench.limiter, IN_FLIGHT, WARM_UP, &charges).await;
+            run(&bench.limiter, IN_FLIGHT, WARM_UP, &reserves).await;
+            continue;
+        }
+        let name = |what: &Operations| format!("{name}: {}", what.0);
+        bench.measure(&name(&CHARGE), 1, IN_FLIGHT, &charges).await;
+        let made = bench.measure(&name(&RESERVE), 1, IN_FLIGHT, &reserves).await;
+        let ends = |number: usize| (number < made).then(|| on_hold(&COMMIT, round, number));
+        bench.measure(&name(&COMMIT), 2, IN_FLIGHT, &ends).await;
+    }
+}
+
+/// Encodes a request with an ID of 36 bytes, as that of a UUID.
+fn on_hold((_, operations): &Operations, round: &str, number: usize) -> Vec<u8> {
+    let entry =
+        |key: &str, value: String| Entry { key: key.to_owned().into(), value: value.into() };
+    let of = |(operation, hits): &(&str, Option<u64>)| {
+        let id =
+            (!operation.is_empty()).then(|| entry(operation, format!("{round:>12}{number:024}")));
+        let user = entry("user", format!("{:08}", number % USERS));
+        RateLimitDescriptor {
+            entries: std::iter::once(user).chain(id).collect(),
+            hits_addend: *hits,
+            ..RateLimitDescriptor::default()
         }
     };
-    join_all((0..in_flight).map(caller)).await.into_iter().sum()
+    let descriptors = operations.iter().map(of).collect();
+    RateLimitRequest { domain: "bench".to_owned(), descriptors, ..RateLimitRequest::default() }
+        .encode_to_vec()
+}
+
+/// Sends requests by number for `time`, or until there are no more. Returns their number.
+async fn run(
+    limiter: &Limiter<RedisStore>,
+    in_flight: usize,
+    time: Duration,
+    requests: &impl Fn(usize) -> Option<Vec<u8>>,
+) -> usize {
+    let end = Instant::now() + time;
+    let next = Cell::new(0);
+    let caller = async || {
+        while Instant::now() < end {
+            let Some(message) = requests(next.get()) else { return };
+            next.set(next.get() + 1);
+            let request = request::read(&message, &BOUNDS).unwrap();
+            let snapshot = limiter.snapshot();
+            limiter
+                .decide(&snapshot, &request, Instant::now() + support::PATIENCE)
+                .await
+                .expect("Redis decides");
+        }
+    };
+    join_all((0..in_flight).map(|_| caller())).await;
+    next.get()
 }
 
 /// Returns the number of script calls and their total time in microseconds.

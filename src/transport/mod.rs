@@ -14,7 +14,7 @@
 //! | `io` | the task of a connection: its socket and its timers |
 //! | `connection` | the protocol without IO |
 //! | `frame`, `fields`, `hpack` | frames, header lists, their compression |
-//! | `stream`, `call_slots`, `body`, `service` | a call: state, future, body, trait that answers it |
+//! | `stream`, `call_slots`, `body`, `service` | a call: state, future, body, its service |
 //! | `budget`, `abuse`, `registry` | bounds: memory, abuse, connections |
 //! | `socket`, `tls` | TCP, Unix sockets, TLS |
 //! | `fuzz` | fuzz targets, compiled for fuzzing and tests only |

@@ -46,6 +46,7 @@ mod clock;
 mod deny_cache;
 mod exactness;
 mod failing;
+mod fast_holds;
 mod fast_path;
 mod faults;
 mod gather;

@@ -1,8 +1,8 @@
 //! Every word of a policy, once: its level, its form and its meaning.
 //!
 //! The errors for unknown and misplaced words and "did you mean" (in `fields`), and the JSON Schema
-//! (in `schema`) are derived from this table. A new option takes a line here, a field in [`written`](super::written), and its use
-//! in the compiler.
+//! (in `schema`) are derived from this table. A new option takes a line here, a field in
+//! [`written`](super::written), and its use in the compiler.
 
 use super::written::{
     ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_SETTLE, ON_STORE_ERROR, OVERRIDES,

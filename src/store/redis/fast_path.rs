@@ -1,9 +1,11 @@
 //! The fast path: requests encoded for `lua/fast/decide.lua`, which supports everything but rare
 //! cases.
 //!
-//! Not supported are limits that record entries, and a counter that occurs twice in a request; of
-//! counters, those with tallies, a grant or a reset, and those whose value is wide or was written
-//! under another amount. `lua/decide.lua` supports all of them.
+//! Not supported are limits that record entries, and a counter that occurs twice in a request,
+//! except that a commit takes the settle of its ID along. A check of a limit that keeps holds must
+//! decide alone, and be frequent (`lua/fast/holds.lua`). Not supported counters are those with
+//! tallies, a grant or a reset, and those whose value is wide or was written under another amount.
+//! `lua/decide.lua` supports all of them.
 
 use std::sync::Arc;
 
@@ -15,14 +17,15 @@ use super::RedisStore;
 use super::plan::Group;
 use super::script::encode::{Context, MAX_EXACT, ScriptRequest};
 use super::script::key::key_of;
-use super::script::{ONE_FIXED_WINDOW, ScriptNeeds, number_of};
+use super::script::{ONE_FIXED_WINDOW, ScriptNeeds, fast_number_of};
 use crate::algorithm::gcra::{Backlog, Gcra};
+use crate::algorithm::hold::HoldEffect;
 use crate::algorithm::judge::{Few, Hits, Outcome};
 use crate::algorithm::quota::Window;
 use crate::algorithm::time::Timestamp;
 use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, charges, combine};
 use crate::algorithm::{Algorithm, Limit};
-use crate::store::{Check, StoreError};
+use crate::store::{Check, Outcomes, StoreError};
 
 /// Server time in microseconds, as measured: of any check; of each window of a sliding window; of a
 /// log, plus one for each [`LOG_HITS_A_US`] hits of its limit.
@@ -94,8 +97,19 @@ impl ScriptRequest {
             Self { checks: 1, ..Self::of(given, keys, SmallVec::new(), ScriptNeeds::FAST) };
         let overall = |verdict| combine(prior, [(check.role, verdict)]);
         let writes = writes(check, overall);
-        request.text.extend([fast_number_of(check.limit), writes]);
-        request.fast_parameters(check, now)?;
+        match check.limit.hold() {
+            _ if !check.recorded.is_empty() => return None,
+            None => {
+                let hits = hits_of(check);
+                request.text.extend([fast_number_of(check.limit), writes]);
+                request.put(hits.into(), 4);
+                request.fast_parameters(check.limit, hits, now);
+            }
+            Some(_) if matches!(check.hits, Hits::Refund(1..)) && refunds_holds(check.limit) => {
+                return None;
+            }
+            Some(hold) => request.fast_hold(prefix, check, hold, writes, now)?,
+        }
         Some(request)
     }
 
@@ -121,7 +135,8 @@ impl ScriptRequest {
         for check in checks {
             let known = request.keys.len();
             request.key(key_of(prefix, &check.key));
-            if request.keys.len() == known {
+            let is_known = request.keys.len() == known;
+            if is_known || !check.recorded.is_empty() || check.limit.hold().is_some() {
                 return None;
             }
             let role = match (check.hits, check.role) {
@@ -132,27 +147,21 @@ impl ScriptRequest {
             };
             let admitted = writes(check, |_| Overall::Admitted);
             let otherwise = writes(check, |_| Overall::Denied);
+            let hits = hits_of(check);
             request.text.extend([fast_number_of(check.limit), admitted, otherwise, role]);
-            request.fast_parameters(check, now)?;
+            request.put(hits.into(), 4);
+            request.fast_parameters(check.limit, hits, now);
         }
         request.checks = count;
         Some(request)
     }
 
-    /// Appends the hits of a check and the parameters of its algorithm.
-    fn fast_parameters(&mut self, check: &Check<'_>, now: Timestamp) -> Option<()> {
-        if !check.recorded.is_empty() || check.limit.hold().is_some() {
-            return None;
-        }
-        let number = fast_number_of(check.limit);
+    /// Appends the parameters of an algorithm to judge these hits.
+    pub(super) fn fast_parameters(&mut self, limit: &Limit, hits: u32, now: Timestamp) {
+        let number = fast_number_of(limit);
         self.needs.add(number);
-        self.cost_us = self.cost_us.saturating_add(cost_us(check.limit));
-        let hits = match check.hits {
-            Hits::Refund(hits) => hits,
-            Hits::Charge(_) | Hits::Peek(_) => check.hits.needs(check.limit.charge_mode())?,
-        };
-        self.put(hits.into(), 4);
-        match (check.limit.algorithm(), check.limit.windows()) {
+        self.cost_us = self.cost_us.saturating_add(cost_us(limit));
+        match (limit.algorithm(), limit.windows()) {
             (Algorithm::Gcra(algorithm), [window]) => self.rate(algorithm, window, hits),
             (Algorithm::FixedWindow(_), [window]) if number == ONE_FIXED_WINDOW => {
                 self.put(window.limit().into(), 4);
@@ -165,9 +174,8 @@ impl ScriptRequest {
                 | Algorithm::Gcra(_)
                 | Algorithm::Concurrency(_),
                 _,
-            ) => self.parameters(check.limit, now),
+            ) => self.parameters(limit, now),
         }
-        Some(())
     }
 
     /// Appends the parameters of a rate.
@@ -191,11 +199,53 @@ impl ScriptRequest {
     }
 }
 
-/// Returns the number of a limit's algorithm on the fast path.
-fn fast_number_of(limit: &Limit) -> u8 {
-    match (limit.algorithm(), limit.windows()) {
-        (Algorithm::FixedWindow(_), [window]) if window.calendar().is_none() => ONE_FIXED_WINDOW,
-        (algorithm, _) => number_of(algorithm),
+/// Returns the check that a request consists of: its only one, or a commit beside the settle of its
+/// ID, which does nothing.
+pub(super) fn only_change<'a, 'c>(checks: &'a [Check<'c>]) -> Option<&'a Check<'c>> {
+    match checks {
+        [check] => Some(check),
+        [commit, settle] | [settle, commit] if supersedes(commit, settle) => Some(commit),
+        _ => None,
+    }
+}
+
+/// Returns `true` if `commit` changes a hold of the counter of which `settle` only wants a report.
+fn supersedes(commit: &Check<'_>, settle: &Check<'_>) -> bool {
+    commit.is_on_hold()
+        && settle.hold.is_none()
+        && settle.hits == Hits::Refund(0)
+        && std::ptr::eq(commit.limit, settle.limit)
+        && commit.key == settle.key
+}
+
+/// Returns the outcomes of a request's checks, given that of its [`only_change`].
+pub(super) fn outcomes_of(checks: &[Check<'_>], outcome: Result<Outcome, StoreError>) -> Outcomes {
+    if let [_] = checks {
+        return Outcomes::from_iter([outcome]);
+    }
+    let of = |check: &Check<'_>| match &outcome {
+        Ok(outcome) if !check.is_on_hold() => Ok(Outcome { hold: HoldEffect::Nothing, ..*outcome }),
+        outcome => (*outcome).clone(),
+    };
+    checks.iter().map(of).collect()
+}
+
+/// Returns `true` if a refund under a limit that keeps holds changes more than the hits: marks or
+/// slots.
+fn refunds_holds(limit: &Limit) -> bool {
+    match limit.algorithm() {
+        Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => false,
+        Algorithm::Gcra(_) | Algorithm::Concurrency(_) => true,
+    }
+}
+
+/// Returns the hits of a check to judge, or to refund.
+fn hits_of(check: &Check<'_>) -> u32 {
+    match check.hits {
+        Hits::Refund(hits) => hits,
+        Hits::Charge(_) | Hits::Peek(_) => {
+            check.hits.needs(check.limit.charge_mode()).unwrap_or_default()
+        }
     }
 }
 
@@ -218,7 +268,9 @@ fn writes(check: &Check<'_>, overall: impl Fn(Verdict) -> Overall) -> u8 {
 fn cost_us(limit: &Limit) -> u32 {
     let windows = u32::try_from(limit.windows().len()).unwrap_or(u32::MAX);
     match limit.algorithm() {
-        Algorithm::FixedWindow(_) | Algorithm::Gcra(_) | Algorithm::Concurrency(_) => CHECK_US,
+        Algorithm::FixedWindow(_) | Algorithm::Gcra(_) => CHECK_US,
+        // Every slot is read.
+        Algorithm::Concurrency(slots) => CHECK_US.saturating_add(slots.in_flight()),
         Algorithm::SlidingWindow(_) => windows.saturating_mul(SLIDING_US),
         Algorithm::SlidingLog(_) => {
             let most = limit.windows().iter().map(Window::limit).max().unwrap_or_default();

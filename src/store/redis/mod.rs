@@ -274,15 +274,17 @@ impl Store for RedisStore {
         deadline: std::time::Instant,
     ) -> impl Future<Output = Outcomes> + Send {
         async move {
-            if let [check] = checks
+            if let Some(check) = fast_path::only_change(checks)
                 && let Some(outcome) = self.decide_alone(check, prior, deadline.into()).await
             {
-                let is_open =
-                    plan::is_left(check, &outcome) || plan::may_have_local_holds(check, &outcome);
-                if self.fallback.is_none() || !is_open {
-                    return Outcomes::from_iter([outcome]);
+                let outcomes = fast_path::outcomes_of(checks, outcome);
+                let is_open = |(check, outcome)| {
+                    plan::is_left(check, outcome) || plan::may_have_local_holds(check, outcome)
+                };
+                if self.fallback.is_none() || !checks.iter().zip(&outcomes).any(is_open) {
+                    return outcomes;
                 }
-                let mut judged = request::CheckOutcomes::from_iter([Some(outcome)]);
+                let mut judged = outcomes.into_iter().map(Some).collect();
                 self.fall_back(checks, &mut judged, prior);
                 return request::all_of(judged);
             }

@@ -23,7 +23,7 @@ const JUDGED: u64 = 5;
 const PARTLY: u64 = 6;
 /// Flag in a verdict of the fast path: hits were written.
 const WRITTEN: u64 = 8;
-/// Flag in a verdict of the general script: the effect on a hold follows.
+/// Flag in a verdict: the effect on a hold follows.
 const HOLDS: u64 = 64;
 
 /// The result of one check.
@@ -213,7 +213,7 @@ impl<'a> Bytes<'a> {
     fn fast_outcome(&mut self) -> Option<(Result<Outcome, StoreError>, bool)> {
         let verdict = self.number(1)?;
         let is_written = verdict & WRITTEN != 0;
-        let allowed = verdict_of(verdict & !WRITTEN);
+        let allowed = verdict_of(verdict & !(WRITTEN | HOLDS));
         let left = self.number(5)?;
         let window = self.number(1)?;
         let reset_after = self.time()?;
@@ -228,13 +228,9 @@ impl<'a> Bytes<'a> {
             retry_after,
             ban_window_ends_after: None,
         };
+        let hold = if verdict & HOLDS == 0 { HoldEffect::Nothing } else { self.hold_effect()? };
         Some((
-            allowed.map(|allowed| Outcome {
-                allowed,
-                report,
-                by: JudgedBy::Store,
-                hold: HoldEffect::Nothing,
-            }),
+            allowed.map(|allowed| Outcome { allowed, report, by: JudgedBy::Store, hold }),
             is_written,
         ))
     }

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 
 use sha1::{Digest, Sha1};
 
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Limit};
 
 const PRELUDE: &str = include_str!("lua/prelude.lua");
 const MULTIPLY_DIVIDE: &str = include_str!("lua/multiply_divide.lua");
@@ -26,6 +26,8 @@ const DECIDE: &str = include_str!("lua/decide.lua");
 const AMEND: &str = include_str!("lua/amend.lua");
 const FAST_BEGIN: &str = include_str!("lua/fast/begin.lua");
 const FAST_LEDGER: &str = include_str!("lua/fast/ledger.lua");
+const FAST_MARKS: &str = include_str!("lua/fast/marks.lua");
+const FAST_HOLDS: &str = include_str!("lua/fast/holds.lua");
 const FAST_DECIDE: &str = include_str!("lua/fast/decide.lua");
 
 /// The algorithms in the order of their numbers, which begin with 1, and the file that each depends
@@ -38,13 +40,15 @@ const ALGORITHMS: [(&str, Option<&str>); 5] = [
     (include_str!("lua/concurrency.lua"), None),
 ];
 
-/// The algorithms of the fast path, which has one number more, and the files that each depends on.
-const FAST_ALGORITHMS: [(&str, &[&str]); 5] = [
+/// The algorithms of the fast path in the order of [`fast_number_of`], and the files that each
+/// depends on.
+const FAST_ALGORITHMS: [(&str, &[&str]); 6] = [
     (include_str!("lua/fast/fixed_window.lua"), &[]),
     (include_str!("lua/fast/sliding_window.lua"), &[MULTIPLY_DIVIDE, FAST_LEDGER]),
     (include_str!("lua/fast/sliding_log.lua"), &[FAST_LEDGER]),
     (include_str!("lua/fast/gcra.lua"), &[MULTIPLY_DIVIDE]),
     (include_str!("lua/fast/one_fixed_window.lua"), &[]),
+    (include_str!("lua/fast/concurrency.lua"), &[]),
 ];
 
 /// The tag of a value is 16 plus twice the number of its algorithm, plus 1 if it is wide; 32 is
@@ -61,9 +65,14 @@ const _: () =
 const HOLDS: u8 = 7;
 const _: () = assert!(ALGORITHMS.len() < HOLDS as usize, "the number of holds is an algorithm's");
 
+/// The number of the algorithm whose counters have marks if their limits keep holds.
+const GCRA: u8 = number::<4>();
+
 /// The number on the fast path of a limit with one fixed window and no calendar, the most frequent
 /// kind.
 pub(super) const ONE_FIXED_WINDOW: u8 = 5;
+/// The number of `concurrency` on the fast path.
+const SLOTS: u8 = 6;
 
 /// A script: its text, and the SHA-1 digest by which a server that has cached it runs it.
 #[derive(Debug)]
@@ -167,11 +176,20 @@ impl ScriptNeeds {
     fn compose_fast(self) -> Script {
         let algorithms =
             || FAST_ALGORITHMS.iter().enumerate().filter(|(number, _)| self.has(*number));
+        let has_holds = self.has(usize::from(HOLDS.saturating_sub(1)));
+        let has_marks = has_holds && self.has(usize::from(GCRA.saturating_sub(1)));
         let needs = |part: &&str| algorithms().any(|(_, (_, before))| before.contains(part));
         let shared = [MULTIPLY_DIVIDE, FAST_LEDGER].into_iter().filter(needs);
         let texts = algorithms().map(|(_, (text, _))| *text);
         Script::of(
-            [FAST_BEGIN].into_iter().chain(shared).chain(texts).chain([FAST_DECIDE]).collect(),
+            [FAST_BEGIN]
+                .into_iter()
+                .chain(shared)
+                .chain(texts)
+                .chain(has_marks.then_some(FAST_MARKS))
+                .chain(has_holds.then_some(FAST_HOLDS))
+                .chain([FAST_DECIDE])
+                .collect(),
         )
     }
 }
@@ -189,8 +207,23 @@ pub(super) fn number_of(algorithm: &Algorithm) -> u8 {
         Algorithm::FixedWindow(_) => number::<1>(),
         Algorithm::SlidingWindow(_) => number::<2>(),
         Algorithm::SlidingLog(_) => number::<3>(),
-        Algorithm::Gcra(_) => number::<4>(),
+        Algorithm::Gcra(_) => GCRA,
         Algorithm::Concurrency(_) => number::<5>(),
+    }
+}
+
+/// Returns the number of a limit's algorithm on the fast path.
+pub(super) fn fast_number_of(limit: &Limit) -> u8 {
+    match (limit.algorithm(), limit.windows()) {
+        (Algorithm::FixedWindow(_), [window]) if window.calendar().is_none() => ONE_FIXED_WINDOW,
+        (Algorithm::Concurrency(_), _) => SLOTS,
+        (
+            algorithm @ (Algorithm::FixedWindow(_)
+            | Algorithm::SlidingWindow(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::Gcra(_)),
+            _,
+        ) => number_of(algorithm),
     }
 }
 

@@ -1,10 +1,17 @@
-//! Encodes operations on holds, in the format that the head of `lua/holds.lua` defines.
+//! Encodes operations on holds, in the formats that the heads of `lua/holds.lua` and
+//! `lua/fast/holds.lua` define.
 
 use super::ScriptRequest;
-use crate::algorithm::hold::{HoldAction, OnSettle};
-use crate::algorithm::time::Timestamp;
+use crate::algorithm::hold::{Hold, HoldAction, OnSettle};
+use crate::algorithm::judge::Hits;
+use crate::algorithm::time::{Micros, Timestamp};
 use crate::store::Check;
+use crate::store::redis::script::fast_number_of;
 use crate::store::redis::script::key::hold_key_of;
+
+/// Flag of an operation on the fast path, and the last operation that is supported there.
+const FAST_HOLD: u8 = 16;
+const LAST_FAST: u8 = 3;
 
 impl ScriptRequest {
     /// Appends how the limit of a check keeps holds, if it does, and the operation on them.
@@ -18,26 +25,70 @@ impl ScriptRequest {
         let Some(hold) = check.limit.hold() else { return };
         self.needs.add_holds();
         let key = self.key(hold_key_of(prefix, &check.key));
-        let id = check.hold.map_or(&[][..], |hold| hold.id);
-        let ttl = check.hold.and_then(|hold| hold.ttl).unwrap_or(hold.ttl);
-        let (operation, cost) = match check.hold.map(|hold| hold.action) {
-            None => (0, 0),
-            Some(HoldAction::Reserve) => (1, 0),
-            Some(HoldAction::Commit(cost)) => (2, cost),
-            Some(HoldAction::Settle) => (3, 0),
-            Some(HoldAction::Cancel) => (4, 0),
-            Some(HoldAction::Extend) => (5, 0),
-            Some(HoldAction::Look) => (6, 0),
-        };
+        let (operation, cost) = operation(check);
         self.put(key, 2);
-        self.put(ttl.get(), 7);
+        self.put(ttl(check, hold).get(), 7);
         self.text.extend([u8::from(hold.on_settle == OnSettle::Release), operation]);
         self.put(cost.into(), 4);
-        self.put(u64::try_from(id.len()).unwrap_or(u64::MAX), 1);
-        self.text.extend_from_slice(id);
+        self.id(check);
         if let Some((until, before)) = record {
             self.put(until.as_micros(), 7);
             self.put(before.as_micros(), 7);
         }
     }
+
+    /// Appends a check that decides alone, of a limit with this hold, in the format of
+    /// `lua/fast/holds.lua`; returns `None` if that does not support it.
+    pub(in crate::store::redis) fn fast_hold(
+        &mut self,
+        prefix: &[u8],
+        check: &Check<'_>,
+        hold: Hold,
+        writes: u8,
+        now: Timestamp,
+    ) -> Option<()> {
+        let (operation, cost) = operation(check);
+        if operation > LAST_FAST || check.limit.is_ban() {
+            return None;
+        }
+        let hits = match check.hits {
+            Hits::Charge(hits) | Hits::Peek(hits) | Hits::Refund(hits) => hits,
+        };
+        let (hits, of_parameters) = if check.is_on_hold() { (cost, 0) } else { (hits, hits) };
+        self.needs.add_holds();
+        self.keys.push(hold_key_of(prefix, &check.key));
+        self.text.extend([0, FAST_HOLD | operation]);
+        self.put(hits.into(), 4);
+        self.text.extend([fast_number_of(check.limit), writes]);
+        self.put(ttl(check, hold).get(), 7);
+        self.text.extend([u8::from(hold.on_settle == OnSettle::Release)]);
+        self.id(check);
+        self.fast_parameters(check.limit, of_parameters, now);
+        Some(())
+    }
+
+    /// Appends the ID of a check's hold, empty if there is none.
+    fn id(&mut self, check: &Check<'_>) {
+        let id = check.hold.map_or(&[][..], |hold| hold.id);
+        self.put(u64::try_from(id.len()).unwrap_or(u64::MAX), 1);
+        self.text.extend_from_slice(id);
+    }
+}
+
+/// Returns the number of the operation on a hold, and the cost of a commit.
+fn operation(check: &Check<'_>) -> (u8, u32) {
+    match check.hold.map(|hold| hold.action) {
+        None => (0, 0),
+        Some(HoldAction::Reserve) => (1, 0),
+        Some(HoldAction::Commit(cost)) => (2, cost),
+        Some(HoldAction::Settle) => (3, 0),
+        Some(HoldAction::Cancel) => (4, 0),
+        Some(HoldAction::Extend) => (5, 0),
+        Some(HoldAction::Look) => (6, 0),
+    }
+}
+
+/// Returns the TTL of a hold: that of the request, or of the limit.
+fn ttl(check: &Check<'_>, hold: Hold) -> Micros {
+    check.hold.and_then(|hold| hold.ttl).unwrap_or(hold.ttl)
 }

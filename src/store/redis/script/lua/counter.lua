@@ -148,7 +148,7 @@ local function save(key, counter)
     matters_until = math.max(matters_until, extended[GONE_AT], extended[RESET_UNTIL])
   end
   if check.hold and state.holds then
-    matters_until = math.max(matters_until, state.holds.latest)
+    matters_until = math.max(matters_until, holds.lives_until(state.holds, state.last))
   end
   local ms = math.max(math.ceil((math.max(matters_until - now, 0) + GRACE) / 1000), tonumber(ARGV[2]))
   local answer

@@ -4,9 +4,9 @@
 -- Key     a hash beside the counter's key, in the same slot. The field '' is the head: format (1),
 --   the first and the last 24 bytes of the counter's value with a length prefix (1), the instant
 --   since which the marks are complete (7), the latest expiry of a record (7), marks (1), then each
---   with instant (7) and backlog (7, 4), and padding to 65 bytes, with which Redis keeps the hash as
---   a table. Another field is the record of an ID: expiry (7), 1 if a hold of it has ended (1),
---   receipts (1), each with instant (7) and hits (4).
+--   with instant (7) and backlog (7, 4), inserts before the next check of the records (4), and padding
+--   to 65 bytes, with which Redis keeps the hash as a table. Another field is the record of an ID:
+--   expiry (7), 1 if a hold of it has ended (1), receipts (1), each with instant (7) and hits (4).
 --   If the value is not the one of the head, the counter was written under a limit without holds,
 --   by this release or an earlier one: marks and records do not count.
 -- A check of a limit with holds has, after the parameters of its algorithm: number of the hash in
@@ -19,8 +19,11 @@
 do
   local FORMAT, TABLE_BYTES = 1, 65
   local MAX_MARKS, MAX_RECEIPTS, MAX_RECORDS = 32, 4, 100000
-  -- One of this many inserts samples some records, and removes those that have expired.
-  local SAMPLES_EVERY, SAMPLED, SAMPLED_WHEN_FULL = 4, 32, 128
+  -- Inserts between two checks of the records at least, and records that a check samples.
+  local UNCHECKED, SAMPLED = 32, 128
+  -- The keys live until multiples of this, in us, so that the fast path need not set their time to
+  -- live with each write.
+  local LIVES_BY = 30000000
   local NONE, RESERVE, COMMIT, SETTLE, CANCEL, EXTEND, LOOK = 0, 1, 2, 3, 4, 5, 6
   local NOTHING, RESERVED, REPEATED, UNRECORDED, COMMITTED = 0, 1, 2, 3, 4
   local UNKNOWN, SETTLED, EXTENDED_TTL, OPEN = 5, 6, 7, 8
@@ -44,11 +47,14 @@ do
       mark.at, mark.whole, mark.part, at = unpack_from('>I7I7I4', head, at)
       own.marks[i] = mark
     end
+    if #head >= at + 3 then
+      own.unchecked = unpack_from('>I4', head, at)
+    end
   end
 
   -- Reads the head of the holds of a counter. Returns nothing if it is unreadable.
   local function load(check, value)
-    local own = { key = check.hold.key, marks = {}, records = {}, dirty = {}, latest = 0 }
+    local own = { key = check.hold.key, marks = {}, records = {}, dirty = {}, latest = 0, unchecked = 0 }
     local head = redis.pcall('HGET', own.key, '')
     if type(head) == 'table' then
       return nil
@@ -117,33 +123,40 @@ do
     return rest
   end
 
-  -- Removes expired records among some of the hash.
-  local function sample(own, count, at)
-    if own.expired then
-      return
-    end
-    own.expired = {}
-    local fields = redis.pcall('HRANDFIELD', own.key, tostring(count), 'WITHVALUES')
+  -- Removes expired records among some of the hash. Returns the number of records sampled and of
+  -- those removed.
+  local function sample(own, at)
+    local fields, removed = redis.pcall('HRANDFIELD', own.key, tostring(SAMPLED), 'WITHVALUES'), 0
+    own.expired = own.expired or {}
     for i = 1, fields.err and 0 or #fields, 2 do
       local id, packed = fields[i], fields[i + 1]
       local is_read, record = pcall(read_record, packed)
-      if id ~= '' and is_read and record.until_us <= at then
-        own.expired[id] = true
+      if id ~= '' and is_read and record.until_us <= at and not own.expired[id] then
+        own.expired[id], removed = true, removed + 1
       end
     end
+    return fields.err and 0 or #fields / 2, removed
   end
 
-  -- Returns true if there is no room for one more record.
+  -- Returns true if there is no room for one more record. The records are checked after as many
+  -- inserts as the last check allowed: as many as there are while few have expired, so that at most
+  -- half of them have; as many as it removed while more have.
   local function is_full(own, at)
-    local count = not own.is_stale and redis.pcall('HLEN', own.key)
-    if type(count) ~= 'number' or count <= MAX_RECORDS then
-      if type(count) == 'number' and count > SAMPLED and at % SAMPLES_EVERY == 0 then
-        sample(own, SAMPLED, at)
-      end
+    if own.unchecked > 0 then
+      own.unchecked = own.unchecked - 1
       return false
     end
-    sample(own, SAMPLED_WHEN_FULL, at)
-    return next(own.expired) == nil
+    local count = not own.is_stale and redis.pcall('HLEN', own.key)
+    if type(count) ~= 'number' then
+      return false
+    end
+    local sampled, removed, allowed = 0, 0, UNCHECKED
+    if count > UNCHECKED then
+      sampled, removed = sample(own, at)
+      allowed = removed * 4 < sampled and count - removed or math.max(removed, UNCHECKED)
+    end
+    own.unchecked = math.max(math.min(allowed, MAX_RECORDS - count + removed), 0)
+    return count > MAX_RECORDS and removed == 0
   end
 
   local function lower(one, one_part, other, other_part)
@@ -467,11 +480,18 @@ do
 
   function holds.copy(own)
     local new = { key = own.key, since = own.since, latest = own.latest, is_stale = own.is_stale }
+    new.unchecked = own.unchecked
     new.marks, new.records, new.dirty = { unpack(own.marks) }, {}, {}
     for id, record in pairs(own.records) do
       new.records[id], new.dirty[id] = record, own.dirty[id]
     end
     return new
+  end
+
+  -- Returns the instant until which the keys of a counter live that was last written at `last`.
+  function holds.lives_until(own, last)
+    local matters = math.max(own.latest, last)
+    return matters - matters % LIVES_BY + LIVES_BY
   end
 
   local function head_of(own, value)
@@ -480,6 +500,7 @@ do
     for i, mark in ipairs(own.marks) do
       parts[i + 1] = pack('>I7I7I4', mark.at, mark.whole, mark.part)
     end
+    parts[#parts + 1] = pack('>I4', own.unchecked)
     local head = table.concat(parts)
     return head .. string.rep('\0', TABLE_BYTES - #head)
   end

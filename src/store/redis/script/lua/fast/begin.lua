@@ -22,6 +22,8 @@ local BOTH, REFUND = 3, 4
 -- remaining hits, negative if a fixed window of one period counts more than its limit, reset_after,
 -- retry_after if denied, and the binding window, from 0.
 local judges = {}
+-- Defined by holds.lua, marks.lua and concurrency.lua, in scripts for limits that keep holds.
+local decide_hold, marked, decide_slots
 
 -- True if each write sets the time to live. With the server's clock it is not needed if the value
 -- matters as long as the old one.

@@ -10,7 +10,8 @@
 --   algorithm's parameters. Otherwise: 0 (1), prior (1: 0 open, 1 denied, 2 admitted; plus 4 if
 --   other slots judge the rest), checks (4), and for each: algorithm (1), writes if the request is
 --   admitted (1), writes if it is not (1), role (1: 0 enforce, 1 none, 2 quota, 3 quota in shadow),
---   hits (4), the algorithm's parameters.
+--   hits (4), the algorithm's parameters. Or a single check of a limit that keeps holds, with text
+--   and reply as in holds.lua.
 -- Reply   for each request: 2, passed on; or 5 and for each check: verdict (1: 1 allowed, 2 denied;
 --   plus 8 if written), remaining hits (5; negative if a fixed window of
 --   one period counts more than its limit), window (1), reset_after us (7), if denied
@@ -21,6 +22,8 @@
 local declared, size = #KEYS, #text
 local least_ms = renews and tonumber(ARGV[2]) or 1
 local PASSED_ON, JUDGED, PARTLY = '\2', '\5', '\6'
+-- Flag of a check of a limit that keeps holds.
+local HOLDS = 16
 
 -- Number of replies, number of checks of previous requests, and position of the next request.
 local replied, before, place = 0, 0, 1
@@ -158,9 +161,14 @@ while place <= size do
     else
       reply[replied] = pack('>BBI5BI7I7', 5, new and 10 or 2, left, window, reset, retry)
     end
-  else
+  elseif writes < HOLDS then
     decide_several = decide_several or several()
     decide_several(writes, hits, at)
+  else
+    local key, hold_key = KEYS[before + 1] or ARGV[4 + before - declared], KEYS[before + 2] or ARGV[5 + before - declared]
+    before = before + 2
+    place, reply[replied] = decide_hold(writes - HOLDS, hits, at, key, hold_key, save)
+    reply[replied] = reply[replied] or PASSED_ON
   end
 end
 return table.concat(reply)

@@ -1,0 +1,272 @@
+-- holds: a check that decides alone, of a limit that keeps holds. The same steps as ../holds.lua,
+-- which also defines the values of the keys, for what is frequent: a charge or a peek without an
+-- ID, a reserve by an ID that has no record, a commit or a settle of the only hold of an ID or of
+-- none. The rest is passed on: a head that is stale, a hash that is due for a check of its records,
+-- records with several holds, a cost without a hold, hits to take back from a ledger.
+--
+-- KEYS    the counter, the hash of its holds.
+-- Text    0 (1), 16 plus the operation as in ../holds.lua (1), hits, or the cost of a commit (4),
+--   algorithm (1), writes (1), TTL us (7), 1 if a settle releases (1), ID with a length prefix (1),
+--   the algorithm's parameters, those of a commit or a settle for 0 hits.
+-- Reply   as of any check that decides alone, with 64 added to the verdict, and then: effect (1),
+--   two amounts of hits (4, 4), as in ../holds.lua.
+do
+  local byte, sub = string.byte, string.sub
+  local FORMAT, TABLE_BYTES, MARK_BYTES = 1, 65, 18
+  -- Records that a new hash takes before they are checked, as in ../holds.lua.
+  local UNCHECKED = 32
+  -- The keys live until multiples of this, in us, as in ../holds.lua.
+  local LIVES_BY = 30000000
+  local RESERVE, COMMIT = 1, 2
+  local NOTHING, RESERVED, COMMITTED, SETTLED = 0, 1, 4, 6
+  local FIXED_WINDOW, SLIDING_LOG, GCRA, ONE_FIXED_WINDOW, CONCURRENCY = 1, 3, 4, 5, 6
+  -- Position of the first hold in a record.
+  local FIRST_HOLD = 10
+  local JUDGED, ALLOWED, DENIED, WRITTEN, WITH_EFFECT = 5, 1, 2, 8, 64
+  local renews_always = renews
+  -- Padding of heads, by length.
+  local paddings = {}
+
+  -- Of the current check: its key and that of the hash, its values, the head's fields, the inserts
+  -- before the next check of the records.
+  local key, hold_key, value, head, since, latest, marks, unchecked
+  -- Of the current check: the latest instant of the counter before it, the instant at which it is
+  -- decided; of gcra, the backlog at that instant.
+  local last, instant, whole, part
+
+  -- Reads the counter and its head. Returns false if the check must be passed on. The reply to a
+  -- command that fails is a table without elements, whose length is 0.
+  local function load(algorithm, at)
+    value, head = pcall('GET', key), pcall('HGET', hold_key, '')
+    last, whole, part, since, latest, marks, unchecked = 0, 0, 0, nil, 0, '', 0
+    if head then
+      local size = value and #value or 0
+      if #head < TABLE_BYTES or size < 12 then
+        return false
+      end
+      -- A value of up to 24 bytes is its own first and last 24 bytes.
+      local first, final = value, value
+      if size > 24 then
+        first, final, size = sub(value, 1, 24), sub(value, -24), 24
+      end
+      local format, length, count, place = byte(head, 1, 2)
+      if format ~= FORMAT or length ~= 2 * size or sub(head, 3, size + 2) ~= first
+        or first ~= final and sub(head, size + 3, length + 2) ~= final then
+        return false
+      end
+      since, latest, count, place = unpack_from('>I7I7B', head, length + 3)
+      if count > 0 then
+        marks = sub(head, place, place + MARK_BYTES * count - 1)
+        place = place + MARK_BYTES * count
+      end
+      if #head >= place + 3 then
+        unchecked = unpack_from('>I4', head, place)
+      end
+    end
+    instant = now
+    if value then
+      if algorithm == GCRA then
+        last, whole, part = marked.read(at, value)
+      else
+        last = #value >= 12 and unpack_from('>I7', value, 2)
+      end
+      if not last then
+        return false
+      elseif last > now then
+        instant = last
+      end
+      whole = whole - (instant - last)
+      if whole < 0 then
+        whole, part = 0, 0
+      end
+    end
+    return true
+  end
+
+  -- Lets a record matter until `expires`. The keys live until the next multiple of LIVES_BY at least,
+  -- so a write that stays below it need not set their time to live.
+  local function extend(expires)
+    local before, after = latest > last and latest or last, instant
+    if expires > latest then
+      latest = expires
+    end
+    if latest > after then
+      after = latest
+    end
+    renews = renews_always or not since or before - before % LIVES_BY < after - after % LIVES_BY
+    return after - after % LIVES_BY + LIVES_BY
+  end
+
+  -- Writes the head and the record, if there is one, and then the value: a value without its head
+  -- would be one of a limit without holds. `added` is the number of fields that the hash gets.
+  -- Returns true if that succeeds.
+  local function write(new, lives_until, least, id, record, added, save)
+    if lives_until and lives_until < least then
+      lives_until = least
+    end
+    local size, first, final = #new, new, new
+    if size > 24 then
+      first, final, size = sub(new, 1, 24), sub(new, -24), 24
+    end
+    local padding = ''
+    local short = TABLE_BYTES - 21 - 2 * size - #marks
+    if short > 0 then
+      padding = paddings[short] or string.rep('\0', short)
+      paddings[short] = padding
+    end
+    local new_head = pack('>BBc0c0I7I7Bc0I4c0', FORMAT, 2 * size, first, final, since, latest,
+      #marks / MARK_BYTES, marks, unchecked, padding)
+    local answer
+    if record then
+      answer = pcall('HSET', hold_key, '', new_head, id, record)
+    else
+      answer = pcall('HSET', hold_key, '', new_head)
+    end
+    if answer ~= added then
+      return false
+    end
+    if renews then
+      local ms = max(math.ceil((lives_until - now + GRACE) / 1000), tonumber(ARGV[2]))
+      pcall('PEXPIRE', hold_key, string.format('%.0f', ms))
+    end
+    return not save(key, new, lives_until)
+  end
+
+  -- Puts a charge of `held` hits to `cost`, and sets the latest instant of the counter. Returns what
+  -- a judge returns; no new value to pass the check on.
+  local function correct(algorithm, at, held, cost, charged_at)
+    local judge, hits, writes = judges[algorithm], 0, BOTH
+    if algorithm == GCRA then
+      local new
+      new, marks = marked.correct(at, instant, whole, part, marks, since <= charged_at, held, cost, charged_at)
+      local after, is_read, _, _, lives_until, left, reset = judge(at, new, 0, REFUND)
+      return after, is_read, true, new, lives_until, left, reset, nil, 0
+    elseif cost > held and algorithm ~= SLIDING_LOG then
+      hits = cost - held
+    elseif cost < held and algorithm == ONE_FIXED_WINDOW then
+      if charged_at >= instant - instant % unpack_from('>I7', text, at + 4) then
+        hits, writes = held - cost, REFUND
+      end
+    elseif cost ~= held then
+      return (judge(at, false, 0, 0))
+    elseif algorithm ~= ONE_FIXED_WINDOW and algorithm ~= FIXED_WINDOW then
+      -- Ledgers stay as they are.
+      local after, is_read, _, _, lives_until, left, reset, _, window = judge(at, value, 0, REFUND)
+      local new = is_read and sub(value, 1, 1) .. pack('>I7', instant) .. sub(value, 9)
+      return after, is_read, true, new, renews and lives_until, left, reset, nil, window
+    end
+    local after, is_read, allowed, new, lives_until, left, reset, retry, window = judge(at, value, hits, writes)
+    if is_read and not new then
+      -- There was nothing to refund.
+      return judge(at, value, 0, BOTH)
+    elseif new and not allowed then
+      -- The binding window is not that of a denial.
+      local _, _, _, _, _, of_new, ends, _, binding = judge(at, new, 0, REFUND)
+      return after, is_read, true, new, lives_until, of_new, ends, nil, binding
+    end
+    return after, is_read, true, new, lives_until, left, reset, retry, window
+  end
+
+  -- Returns what a commit or a settle does: the instant of the charge, its hits, what they are put
+  -- to, the new expiry of the record, the effect. Returns nil if there is nothing to end, and false
+  -- to pass it on.
+  local function ending(operation, hits, record, ttl, releases)
+    local expires, ended, count = 0, 0, 0
+    if record then
+      expires, ended, count = unpack_from('>I7BB', record)
+    end
+    if expires <= instant and operation == COMMIT or expires > instant and count > 1 then
+      return false
+    elseif expires <= instant or count == 0 then
+      return nil
+    end
+    local charged_at, held = unpack_from('>I7I4', record, FIRST_HOLD)
+    if operation == COMMIT then
+      return charged_at, held, hits, instant + ttl, COMMITTED
+    end
+    return charged_at, held, releases == 1 and 0 or held, expires, SETTLED
+  end
+
+  -- A commit or a settle. Returns as decide_hold does.
+  local function finish(operation, hits, algorithm, at, ttl, releases, id, save)
+    local record = head and pcall('HGET', hold_key, id)
+    local charged_at, held, cost, expires, effect = ending(operation, hits, record, ttl, releases)
+    if charged_at == nil then
+      local after, is_read, _, _, _, left, reset, _, window = judges[algorithm](at, value, 0, REFUND)
+      return after, is_read and pack('>BBI5BI7BI4I4', JUDGED, WITH_EFFECT + ALLOWED, left, window, reset, NOTHING, 0, 0)
+    elseif charged_at == false then
+      return (judges[algorithm](at, false, 0, 0))
+    end
+    local least = extend(expires)
+    local after, _, _, new, lives_until, left, reset, _, window = correct(algorithm, at, held, cost, charged_at)
+    if not (new and write(new, lives_until, least, id, pack('>I7BB', expires, 1, 0), 0, save)) then
+      return after
+    end
+    return after, pack('>BBI5BI7BI4I4', JUDGED, WITH_EFFECT + ALLOWED + WRITTEN, left, window, reset, effect,
+      effect == COMMITTED and held or 0, effect == COMMITTED and cost or 0)
+  end
+
+  -- A charge, a peek or a refund, with or without an ID. Returns as decide_hold does.
+  local function charge(operation, hits, algorithm, at, ttl, id, writes, save)
+    local is_reserve, added, verdict, record = operation == RESERVE, 0, WITH_EFFECT
+    local least = extend(is_reserve and instant + ttl or 0)
+    local after, is_read, allowed, new, lives_until, left, reset, retry, window =
+      judges[algorithm](at, value, hits, writes)
+    if not is_read then
+      return after
+    elseif new then
+      verdict = WITH_EFFECT + WRITTEN
+      if algorithm == GCRA then
+        marks = marked.add(marks, instant, whole, part)
+      end
+      if is_reserve then
+        if not since then
+          unchecked = UNCHECKED
+        elseif unchecked == 0 or pcall('HGET', hold_key, id) then
+          return after
+        else
+          unchecked = unchecked - 1
+        end
+        added, record = 1, pack('>I7BBI7I4', instant + ttl, 0, 1, instant, hits)
+      end
+      local is_written
+      if since then
+        is_written = write(new, lives_until, least, id, record, added, save)
+      elseif is_reserve or algorithm == GCRA then
+        since = instant
+        is_written = write(new, lives_until, least, id, record, added + 1, save)
+      else
+        is_written = not save(key, new, lives_until)
+      end
+      if not is_written then
+        return after
+      end
+    end
+    local effect = record and RESERVED or NOTHING
+    if allowed then
+      return after, pack('>BBI5BI7BI4I4', JUDGED, verdict + ALLOWED, left, window, reset, effect, 0, 0)
+    end
+    return after, pack('>BBI5BI7I7BI4I4', JUDGED, verdict + DENIED, left, window, reset, retry, effect, 0, 0)
+  end
+
+  -- Decides the check at `at` of the text. Returns the position after it, and the reply unless it
+  -- must be passed on.
+  decide_hold = function(operation, hits, at, of_counter, of_holds, save)
+    local algorithm, writes, ttl, releases, id
+    algorithm, writes, ttl, releases, id, at = unpack_from('>BBI7BBc0', text, at)
+    if algorithm == CONCURRENCY then
+      return decide_slots(operation, hits, at, of_counter, id, ttl, writes, save)
+    end
+    key, hold_key = of_counter, of_holds
+    local after, answer
+    if not load(algorithm, at) then
+      after = judges[algorithm](at, false, 0, 0)
+    elseif operation <= RESERVE then
+      after, answer = charge(operation, hits, algorithm, at, ttl, id, writes, save)
+    else
+      after, answer = finish(operation, hits, algorithm, at, ttl, releases, id, save)
+    end
+    renews = renews_always
+    return after, answer
+  end
+end
