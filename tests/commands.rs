@@ -80,9 +80,13 @@ fn check_exits_0_for_policies_that_work() {
     };
     assert_eq!(
         room(&[]),
-        "requests: --max-message of 1MiB fits 17 values of 60KiB, the header size that Envoy accepts"
+        "request size: --max-message 1MiB is enough for 17 header values of 60KiB, Envoy's maximum"
     );
-    assert!(room(&["--max-message", "4MiB"]).contains("4MiB fits 68 values"), "{}", room(&[]));
+    assert!(
+        room(&["--max-message", "4MiB"]).contains("4MiB is enough for 68 header values"),
+        "{}",
+        room(&[])
+    );
 }
 
 #[test]

@@ -10,6 +10,7 @@ use super::output::print;
 use super::table::counted;
 use crate::policy::{Imposes, PolicySet, ProblemReport, Rule};
 use crate::settings::{MessageFlag, ReadingFlags};
+use crate::yaml::report::Severity;
 
 /// Validate policy files
 #[derive(Debug, clap::Args)]
@@ -26,9 +27,10 @@ pub struct CheckArgs {
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     #[command(flatten)]
-    reading: ReadingFlags,
-    #[command(flatten)]
     message: MessageFlag,
+    // Last: its help heading applies to all arguments that follow.
+    #[command(flatten)]
+    reading: ReadingFlags,
 }
 
 impl CheckArgs {
@@ -39,17 +41,13 @@ impl CheckArgs {
                 // A closed standard error is no reason to fail.
                 let _ = write!(io::stderr(), "{warnings}");
                 print(format_args!(
-                    "{found}\nrequests: --max-message of {}\n",
+                    "{found}\nrequest size: --max-message {}\n",
                     self.message.room()
                 ));
                 ExitCode::SUCCESS
             }
             Err(report) => {
-                let _ = writeln!(
-                    io::stderr(),
-                    "{report}\nerror: {} found",
-                    counted(report.len(), "problem")
-                );
+                let _ = writeln!(io::stderr(), "{report}\nerror: {}", totals_of(&report));
                 ExitCode::FAILURE
             }
         }
@@ -59,6 +57,22 @@ impl CheckArgs {
         let (files, loaded) = load(&self.reading, &self.paths)?;
         Ok((PolicyTotals::of(files, &loaded.policies, loaded.warnings.len()), loaded.warnings))
     }
+}
+
+/// Returns the numbers of errors and of warnings; those that are not listed are only counted.
+fn totals_of(report: &ProblemReport) -> String {
+    let listed = report.iter().count();
+    let errors = report.iter().filter(|problem| problem.severity() == Severity::Error).count();
+    let warnings = listed.saturating_sub(errors);
+    let more = report.len().saturating_sub(listed);
+    let mut parts = vec![counted(errors, "error")];
+    if warnings > 0 {
+        parts.push(counted(warnings, "warning"));
+    }
+    if more > 0 {
+        parts.push(format!("{more} not listed"));
+    }
+    parts.join(", ")
 }
 
 /// Requirement of limits with holds on their callers.
@@ -188,6 +202,7 @@ descriptors:
 
     #[test]
     fn an_invalid_file_is_reported() {
-        assert_eq!(check("domain: ''\n").unwrap_err().len(), 1);
+        let report = check("domain: ''\n").unwrap_err();
+        assert_eq!((report.len(), totals_of(&report).as_str()), (1, "1 error"));
     }
 }

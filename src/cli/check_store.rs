@@ -23,7 +23,7 @@ Examples:
   # Check a single server
   tollgate check-store redis://redis:6379
   # Check all nodes of a cluster, as a Redis user
-  tollgate check-store redis-cluster://a:6379,b:6379 --redis-user tollgate --redis-password-file /run/secrets/redis")]
+  tollgate check-store redis-cluster://a:6379,b:6379 --redis-user tollgate --redis-password-file redis.txt")]
 pub struct CheckStore {
     /// URL of the store, as for --store of `tollgate serve`.
     #[arg(value_name = "URL")]

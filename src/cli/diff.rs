@@ -28,11 +28,12 @@ pub struct Diff {
     /// New policies: a file or a directory
     #[arg(value_name = "NEW")]
     new: PathBuf,
-    #[command(flatten)]
-    reading: ReadingFlags,
     /// Print the differences as JSON
     #[arg(long)]
     json: bool,
+    // Last: its help heading applies to all arguments that follow.
+    #[command(flatten)]
+    reading: ReadingFlags,
 }
 
 impl Diff {

@@ -29,13 +29,14 @@ pub struct Explain {
         default_value = "config/policies"
     )]
     policies: Vec<PathBuf>,
-    #[command(flatten)]
-    reading: ReadingFlags,
     /// Domain of the descriptor
     domain: String,
     /// Descriptor: key=value,key=value. A value may contain `=`
     #[arg(value_name = "KEY=VALUE,...")]
     descriptor: String,
+    // Last: its help heading applies to all arguments that follow.
+    #[command(flatten)]
+    reading: ReadingFlags,
 }
 
 impl Explain {

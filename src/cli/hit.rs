@@ -19,8 +19,10 @@ use crate::printable::escaped_json;
 /// Send rate limit requests to a running service.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 if all requests are admitted, 1 if one is over limit, 2 if one fails. With --hits 0 also 1 if no hits
-remain, so that the next hit is denied.
+Exit codes:
+  0  all requests are admitted
+  1  a request is over limit; with --hits 0, also if no hits remain
+  2  a request failed
 
 Examples:
   # Charge one hit
@@ -29,7 +31,7 @@ Examples:
   tollgate hit 127.0.0.1:8081 gateway remote_address=203.0.113.7 --hits 0
   # Send two descriptors, three times
   tollgate hit 127.0.0.1:8081 tiers plan=free,user=ann plan=premium,user=ann --count 3
-  # Reserve 500 tokens by an ID, and correct them to what was used
+  # Reserve 500 tokens by an ID, then replace them with the actual cost
   tollgate hit 127.0.0.1:8081 llm tenant=a --reserve r1 --hits 500
   tollgate hit 127.0.0.1:8081 llm tenant=a --commit r1 --hits 320
   # Connect with TLS and a private CA

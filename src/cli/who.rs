@@ -38,13 +38,9 @@ pub struct WhoArgs {
     /// Policy file or directory, for reading the store directly. May be repeated.
     #[arg(long, value_name = "PATH", env = "TOLLGATE_POLICY", default_value = "config/policies")]
     policy: Vec<PathBuf>,
-    #[command(flatten)]
-    reading: ReadingFlags,
     /// Redis URL to read the counter from, instead of querying the running service.
     #[arg(long, env = "TOLLGATE_STORE", value_name = "URL", hide_env_values = true)]
     store: Option<String>,
-    #[command(flatten)]
-    redis: RedisFlags,
     /// Show only this entry. Its value is hashed if the rule has `hash_values`.
     #[arg(long, value_name = "KEY=VALUE", requires = "store")]
     only: Option<String>,
@@ -53,6 +49,11 @@ pub struct WhoArgs {
     /// Descriptor of the counter: key=value,key=value.
     #[arg(value_name = "KEY=VALUE,...")]
     descriptor: String,
+    // Last: their help headings apply to all arguments that follow.
+    #[command(flatten)]
+    reading: ReadingFlags,
+    #[command(flatten)]
+    redis: RedisFlags,
 }
 
 impl WhoArgs {

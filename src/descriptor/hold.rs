@@ -8,7 +8,7 @@ use crate::algorithm::judge::Hits;
 
 /// Key of the entry that remembers a charge by an ID.
 pub const RESERVE: &str = "tollgate.reserve";
-/// Key of the entry that ends a hold with its true cost.
+/// Key of the entry that ends a hold with its actual cost.
 pub const COMMIT: &str = "tollgate.commit";
 /// Key of the entry that ends a hold without a cost.
 pub const SETTLE: &str = "tollgate.settle";

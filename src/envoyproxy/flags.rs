@@ -245,8 +245,7 @@ fn stats(reader: &mut VariableReader<'_>) {
         reader.put("--stats-interval", reader.duration("STATS_FLUSH_INTERVAL"));
     }
     if dog && reader.has("USE_STATSD") && plain {
-        let text =
-            "DogStatsD is used, and plain StatsD is not; that service does not start with both";
+        let text = "DogStatsD is used, and plain StatsD is not; envoyproxy/ratelimit does not start with both";
         reader.note("USE_DOG_STATSD, USE_STATSD", text);
     }
     if dog {

@@ -113,8 +113,8 @@ fn write_rule(text: &mut String, rule: &Rule) -> fmt::Result {
         line(text, "name", name)?;
     }
     match rule.imposes() {
-        Imposes::Nothing => line(text, "limit", "none: OK")?,
-        Imposes::Unlimited => line(text, "limit", "unlimited: OK")?,
+        Imposes::Nothing => line(text, "limit", "none (always admitted)")?,
+        Imposes::Unlimited => line(text, "limit", "unlimited (always admitted)")?,
         Imposes::Limit(limit) => write_limit(text, rule, limit)?,
     }
     if let Some(candidate) = rule.candidate() {

@@ -10,7 +10,7 @@ const MAX_NAME: usize = 128;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
-#[command(next_help_heading = "Answers")]
+#[command(next_help_heading = "Responses")]
 pub(super) struct Flags {
     /// Send durations to the microsecond. Proxies truncate them to whole seconds, so by default
     /// they are rounded up.
@@ -35,8 +35,8 @@ pub(super) struct Flags {
     /// Admit every request; report in statuses and metrics what would have been denied.
     #[arg(long, env = "TOLLGATE_SHADOW_MODE")]
     shadow_mode: bool,
-    /// Treat every descriptor that is not unlimited as a quota vote: a request is denied only if
-    /// all of them are over their limits. A descriptor without a limit votes to admit.
+    /// Apply quota mode to every descriptor that is not unlimited: a request is denied only if all
+    /// of them are over their limits. A descriptor without a limit counts as within its limit.
     #[arg(long, env = "TOLLGATE_QUOTA_MODE")]
     quota_mode: bool,
 }

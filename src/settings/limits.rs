@@ -11,7 +11,7 @@ use crate::transport::server::Lifetime;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
-#[command(next_help_heading = "Bounds")]
+#[command(next_help_heading = "Resource limits")]
 pub(super) struct Flags {
     /// Maximum number of descriptors in a request.
     #[arg(long, env = "TOLLGATE_MAX_DESCRIPTORS", value_name = "N", default_value = "1024")]
@@ -38,14 +38,14 @@ pub(super) struct Flags {
     #[arg(long, env = "TOLLGATE_MAX_CONNECTIONS", value_name = "N", default_value = "16384")]
     max_connections: String,
     /// Maximum number of these connections from one address, or from one IPv6 /64 network; default:
-    /// all. Clients behind a proxy share its address.
+    /// no separate limit. Clients behind a proxy share its address.
     #[arg(long, env = "TOLLGATE_MAX_CONNECTIONS_PER_ADDRESS", value_name = "N")]
     max_connections_per_address: Option<String>,
     /// Idle time after which a keepalive PING is sent on a connection.
     #[arg(long, env = "TOLLGATE_KEEPALIVE", value_name = "DURATION", default_value = "60s")]
     keepalive: String,
-    /// Maximum age of a connection, a tenth more or less, after which it is closed with GOAWAY; 0s:
-    /// unlimited. No request is lost, and callers discover replicas that were added later.
+    /// Maximum age of a connection (±10 %), after which it is closed with GOAWAY; 0s: unlimited.
+    /// No request is lost, and callers discover replicas that were added later.
     #[arg(
         long,
         env = "TOLLGATE_MAX_CONNECTION_AGE",
@@ -119,7 +119,7 @@ impl LimitSettings {
 fn message_room(max: usize) -> String {
     let count = max.div_euclid(ENVOY_HEADERS);
     format!(
-        "{} fits {count} values of {}, the header size that Envoy accepts",
+        "{} is enough for {count} header values of {}, Envoy's maximum",
         Size(max),
         Size(ENVOY_HEADERS)
     )

@@ -85,7 +85,7 @@ impl fmt::Display for LimitSource {
         f.write_str(match self {
             Self::Cgroup => "cgroup",
             Self::AddressSpace => "RLIMIT_AS",
-            Self::Assumed => "assumed",
+            Self::Assumed => "no cgroup limit found",
         })
     }
 }
@@ -96,9 +96,9 @@ impl fmt::Display for MemorySettings {
         let counters = Size(counters);
         let clients = Size(clients);
         let journal = Size(journal);
-        let base = Size(limit.base());
+        let own = Size(limit.base());
         write!(f, "{} of {} ({}): ", Size(self.sum()), Size(limit.bytes), limit.source)?;
-        write!(f, "counters {counters}, clients {clients}, journal {journal}, base {base}")
+        write!(f, "counters {counters}, clients {clients}, journal {journal}, fixed overhead {own}")
     }
 }
 
@@ -189,7 +189,7 @@ impl MemorySettings {
         let Self { limit, counters, journal, clients, .. } = *self;
         format!(
             "memory settings add up to {}, above the limit of {} ({}): --memory-max {}, --client-memory-max {}, \
-             --denial-journal {} and base {}; lower a setting or raise the limit",
+             --denial-journal {} and fixed overhead {}; lower a setting or raise the limit",
             Size(self.sum()),
             Size(limit.bytes),
             limit.source,
@@ -346,7 +346,7 @@ mod tests {
             problem(192, 16).as_deref(),
             Some(
                 "RLIMIT_AS: memory settings add up to 256MiB, above the limit of 192MiB (RLIMIT_AS): \
-                 --memory-max 16MiB, --client-memory-max 32MiB, --denial-journal 16MiB and base 192MiB; \
+                 --memory-max 16MiB, --client-memory-max 32MiB, --denial-journal 16MiB and fixed overhead 192MiB; \
                  lower a setting or raise the limit"
             )
         );
@@ -363,7 +363,7 @@ mod tests {
             divided.warnings(),
             [
                 "memory settings add up to 656MiB, above the limit of 384MiB (cgroup): --memory-max 512MiB, \
-              --client-memory-max 64MiB, --denial-journal 16MiB and base 64MiB; lower a setting or raise the limit"
+              --client-memory-max 64MiB, --denial-journal 16MiB and fixed overhead 64MiB; lower a setting or raise the limit"
             ]
         );
     }

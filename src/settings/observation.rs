@@ -4,7 +4,7 @@ use super::{Problems, parse};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
-#[command(next_help_heading = "Observation")]
+#[command(next_help_heading = "Observability")]
 pub(super) struct Flags {
     /// Memory for the denials of the last 15 minutes, used by `tollgate denials` and `tollgate
     /// top`; or off. When it is full, the keys that are denied most often are kept.

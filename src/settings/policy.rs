@@ -19,8 +19,8 @@ pub(super) struct Flags {
     /// be repeated. Default: config/policies, if it exists.
     #[arg(long, env = "TOLLGATE_POLICY", value_name = "PATH", value_delimiter = ',')]
     policy: Vec<PathBuf>,
-    /// Candidate policies, evaluated beside those in force: judged and counted on live traffic,
-    /// with counters of their own, without effect on responses. A file or a directory; may be
+    /// Candidate policies, evaluated and counted on live traffic beside those in force, with
+    /// counters of their own, without effect on responses. A file or a directory; may be
     /// repeated.
     #[arg(long, env = "TOLLGATE_CANDIDATE_POLICY", value_name = "PATH", value_delimiter = ',')]
     candidate_policy: Vec<PathBuf>,
@@ -37,7 +37,7 @@ pub struct ReadingFlags {
     /// names.
     #[arg(long, env = "TOLLGATE_MERGE_DOMAINS")]
     merge_domains: bool,
-    /// Treatment of unknown words. tollgate: error. envoyproxy: ignored with a warning; files with
+    /// Treatment of unknown keys. tollgate: error. envoyproxy: ignored with a warning; files with
     /// any name are recognized as policies by their content, and a directory without policies is
     /// not an error.
     #[arg(

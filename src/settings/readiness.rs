@@ -13,12 +13,12 @@ pub(super) struct Flags {
     /// Report ready before there is a policy.
     #[arg(long, env = "TOLLGATE_READY_WITHOUT_POLICY")]
     ready_without_policy: bool,
-    /// Report ready only while there is a policy; by default, a control plane that reports to have
-    /// none is enough.
+    /// Report ready only while there is a policy; by default, the process is also ready if the
+    /// control plane reports that there are no policies.
     #[arg(long, env = "TOLLGATE_READY_WHILE_POLICY")]
     ready_while_policy: bool,
     /// Report ready only while a connection to the store is open; by default, it is enough that the
-    /// store was reached once and is not a replica.
+    /// store has been reached once and is not a read-only replica.
     #[arg(long, env = "TOLLGATE_READY_WHILE_STORE")]
     ready_while_store: bool,
 }

@@ -34,8 +34,8 @@ pub struct Flags {
     /// PEM file with the private key of the client certificate.
     #[arg(long, env = "TOLLGATE_REDIS_KEY", value_name = "FILE", requires = "redis_cert")]
     redis_key: Option<PathBuf>,
-    /// Accept a certificate of that CA for any host; for certificates that name none of the hosts
-    /// that are connected to.
+    /// Do not check the hostname in server certificates; the certificate must still be issued by a
+    /// trusted CA.
     #[arg(long, env = "TOLLGATE_REDIS_ANY_HOSTNAME")]
     redis_any_hostname: bool,
     /// Timeout of one connection attempt, including the handshake; attempts are repeated.

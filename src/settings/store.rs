@@ -28,8 +28,8 @@ pub(super) struct Flags {
     /// Maximum time to cache a denial without querying Redis again; 0s: disabled.
     #[arg(long, env = "TOLLGATE_DENY_CACHE_MAX", value_name = "DURATION", default_value = "1s")]
     deny_cache_max: String,
-    /// Report ready before the store was reached once and while it is a replica; meanwhile,
-    /// on_store_error applies.
+    /// Report ready even if the store has not been reached yet or is a read-only replica;
+    /// meanwhile, on_store_error applies.
     #[arg(long, env = "TOLLGATE_READY_WITHOUT_STORE")]
     ready_without_store: bool,
     /// Number of replicas that share the store, for on_store_error: local; default: those that are
@@ -39,7 +39,13 @@ pub(super) struct Flags {
     #[command(flatten)]
     redis: redis::Flags,
     /// Share of --memory-max that the counters of one domain may use.
-    #[arg(long, env = "TOLLGATE_MEMORY_DOMAIN_SHARE", value_name = "SHARE", default_value = "0.5")]
+    #[arg(
+        long,
+        env = "TOLLGATE_MEMORY_DOMAIN_SHARE",
+        value_name = "SHARE",
+        default_value = "0.5",
+        help_heading = "Memory"
+    )]
     memory_domain_share: String,
 }
 
@@ -54,7 +60,7 @@ pub struct StoreSettings {
     pub timeout: Duration,
     /// Maximum time to cache a denial.
     pub deny_cache_max: Duration,
-    /// Set if the service is ready before the store was reached.
+    /// Set if the service is ready before the store has been reached.
     pub ready_without: bool,
     /// Number of replicas that share the store, if it is given.
     pub replicas: Option<NonZeroU32>,

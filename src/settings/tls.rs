@@ -8,7 +8,7 @@ use crate::transport::tls::{Clients, Speaks, TlsFiles};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
-#[command(next_help_heading = "TLS of gRPC")]
+#[command(next_help_heading = "gRPC TLS")]
 pub(super) struct Flags {
     /// PEM file with the certificate chain for gRPC. It is reloaded when it changes, together with
     /// its key.

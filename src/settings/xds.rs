@@ -62,8 +62,8 @@ pub(super) struct Flags {
     /// connections that send PINGs more often than every five minutes.
     #[arg(long, env = "TOLLGATE_XDS_KEEPALIVE", value_name = "DURATION", default_value = "5m")]
     xds_keepalive: String,
-    /// Minimum delay before reconnecting to a control plane that failed; the delay up to doubles
-    /// with each attempt.
+    /// Minimum delay before reconnecting to a control plane that failed. The delay is random; its
+    /// upper bound doubles with each attempt, up to --xds-backoff-max.
     #[arg(
         long,
         env = "TOLLGATE_XDS_BACKOFF_MIN",

@@ -77,28 +77,28 @@ fn a_manifest_gives_one_page() {
                  `descriptors`
 
     Always different
-      counters   start at zero at the switch, since Redis keys differ; both services can share a Redis
-                 and count separately
+      counters   start at zero when you switch, since Redis keys differ; both services can share one
+                 Redis without sharing counters
       Redis user needs +eval +evalsha +time +get +set +del; `tollgate check-store URL` shows what is
                  missing
       errors     INVALID_ARGUMENT or UNAVAILABLE instead of UNKNOWN
-      health     the ports open within 1 s and report NOT_SERVING until Redis was reached once; that
-                 service opens no port until then. Later, as there, a lost Redis counts only with
-                 REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true. NOT_SERVING also while Redis is a read-only
-                 replica or denies commands
+      health     the ports open within 1 s and report NOT_SERVING until Redis has been reached once;
+                 envoyproxy/ratelimit opens no port until then. Later, as in envoyproxy/ratelimit, a
+                 lost Redis has an effect only with REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true.
+                 NOT_SERVING also while Redis is a read-only replica or denies commands
       shutdown   after SIGTERM, requests are served for 3s more (--drain-delay)
 
-    Gained immediately
-      exactness  a request is checked and charged atomically: concurrent requests cannot exceed a limit
-      insight    `tollgate top`, `denials` and `inspect` show who is denied, by which rule, and why;
+    Immediate improvements
+      accuracy   a request is checked and charged atomically: concurrent requests cannot exceed a limit
+      visibility `tollgate top`, `denials` and `inspect` show who is denied, by which rule, and why;
                  they need a token: TOLLGATE_ADMIN_TOKEN_FILE. `tollgate explain` shows which rule a
                  descriptor matches
 
-    Gained with one line in a policy
-      smoothness defaults: {algorithm: sliding_window} admits at most 2 hits in 365d at any time; a
+    Improvements that need one line in a policy
+      even rate  defaults: {algorithm: sliding_window} admits at most 2 hits in 365d at any time; a
                  fixed window admits up to 4 around its end (test user)
-      fairness   defaults: {charge: admitted} does not charge denied requests; now their hits are
-                 counted
+      denials    defaults: {charge: admitted} does not charge denied requests; currently, denied hits
+                 are charged
 
     Next
       1. start it beside the old service, in a Deployment of its own with the same variables and

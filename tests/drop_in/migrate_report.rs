@@ -33,8 +33,8 @@ fn has(page: &str, text: &str) {
 #[test]
 fn health_is_compared_as_it_is() {
     let (_, page) = of_env(REDIS, &yearly("user", 2));
-    has(&page, "NOT_SERVING until Redis was reached once; that service opens no port until then");
-    has(&page, "a lost Redis counts only with REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true");
+    has(&page, "NOT_SERVING until Redis has been reached once; envoyproxy/ratelimit opens no port");
+    has(&page, "a lost Redis has an effect only with REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true");
     assert!(!page.contains("NOT_SERVING while Redis is unreachable"), "{page}");
 }
 

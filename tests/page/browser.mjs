@@ -285,7 +285,7 @@ const subjects = {
     await page.goto(at('#/denied'));
     await page.getByLabel('Token', { exact: true }).fill('not-a-token-at-all');
     await page.keyboard.press('Enter');
-    await page.getByText('Unknown token.').waitFor();
+    await page.getByText('Invalid token.').waitFor();
     await page.getByLabel('Token', { exact: true }).fill(given.token);
     await page.keyboard.press('Enter');
     await page.locator('#state[data-state=live]').waitFor();

@@ -107,7 +107,7 @@ function askToken() {
   shown.abort();
   state.dataset.state = 'lost';
   write(document.getElementById('state-text'), 'token required');
-  write(document.getElementById('token-problem'), hasToken() ? 'Unknown token.' : '');
+  write(document.getElementById('token-problem'), hasToken() ? 'Invalid token.' : '');
   keepToken(null);
   // Browsers consider https and this machine secure contexts: the token is not sent in the clear.
   document.getElementById('token-plain').hidden = isSecureContext;

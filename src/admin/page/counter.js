@@ -53,7 +53,7 @@ export function changes(live, domain, key, latest) {
       name: 'Reset',
       title: () => `Reset ${key}?`,
       words: () => [
-        `Resets the counter to unused. Current state: ${used()}.`,
+        `Sets the used hits to 0. Current state: ${used()}.`,
         latest().state.grant && `Ends its grant, with ${hits(latest().state.grant.remaining)} remaining.`,
         latest().who.length && 'Deletes the usage by caller.',
         note,
@@ -90,6 +90,6 @@ function granting(wanted, length, grant) {
   return [
     `Grants ${hits(wanted)} in addition to the limit until ${clock(serverNow() + minutes * 60_000)}. They are used when the limit is exhausted; the limit itself does not change.`,
     was && `Replaces ${was}.`,
-    'A grant of 0 hits ends it early. It is recorded in the audit log.',
+    'To end the grant early, grant 0 hits. This change is recorded in the audit log.',
   ];
 }

@@ -31,8 +31,8 @@ export function open(main, parameters, live) {
       empty.hidden = answer.denials.length > 0;
       write(empty, `No matching denials. Denials before ${clock(answer.known_since)} are not available.`);
       const all = answer.total > answer.denials.length ? `${answer.denials.length} of ${count(answer.total)} keys. ` : '';
-      const dropped = answer.dropped ? `${count(answer.dropped)} more denials are not listed, since the journal was full. ` : '';
-      const of = answer.processes > 1 ? `Includes ${count(answer.processes)} processes on the same store; others lag by up to 5 s. ` : '';
+      const dropped = answer.dropped ? `${count(answer.dropped)} more denials are not listed because the journal was full. ` : '';
+      const of = answer.processes > 1 ? `Includes ${count(answer.processes)} processes that share the store; denials from other processes appear after up to 5 s. ` : '';
       const missing = answer.missing ? `Denials of other processes may be missing: ${answer.missing}. ` : '';
       write(known, `${all}${dropped}${of}${missing}Recorded since ${clock(answer.known_since)}; counts cover whole minutes.`);
     } catch (error) {
@@ -121,7 +121,7 @@ function row({ domain, rule, key }) {
     if (last.firstChild?.dateTime !== one.last) last.replaceChildren(time(one.last));
     const room = from(one.retry_at);
     if (again.firstChild?.dateTime !== room?.dateTime) again.replaceChildren(room ?? '–');
-    const notes = [one.passed && `${count(one.passed)} admitted`, one.presumed && `${count(one.presumed)} without store`];
+    const notes = [one.passed && `${count(one.passed)} admitted`, one.presumed && `${count(one.presumed)} denied while the store was unavailable`];
     tags.replaceChildren(...notes.filter(Boolean).map((text) => h('span', { class: 'tag' }, text)));
   };
   return [cells, update];

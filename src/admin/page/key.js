@@ -110,7 +110,7 @@ async function tried(domain, key, signal, hits = 1) {
 
 const WORDS = {
   'no limit': ['soft', 'No limit applies.'],
-  unlimited: ['good', 'Unlimited by a rule.'],
+  unlimited: ['good', 'Exempt: the matching rule is unlimited.'],
   room: ['good', 'Would be admitted.'],
   'no room': ['bad', 'Would be denied.'],
   watched: ['watched', 'Over limit, but would be admitted (shadow mode).'],
@@ -144,7 +144,7 @@ function described(found) {
   return facts([
     ['Denied', found.missed_at_most ? `${count(found.count)} to ${count(found.count + found.missed_at_most)}` : count(found.count)],
     ['Admitted anyway', found.passed ? count(found.passed) : null],
-    ['Store unavailable', found.presumed ? count(found.presumed) : null],
+    ['Denied while the store was unavailable', found.presumed ? count(found.presumed) : null],
     ['Hits requested', count(found.hits)],
     ['First denial', time(found.first)],
     ['Last denial', time(found.last)],

@@ -7,7 +7,7 @@ import { count, h, rate, route, table, write } from './dom.js';
 const EVERY_MS = 1000;
 /** Number of rules shown; they are fetched every second. */
 const SHOWN = 100;
-const OF_WHEN = 'Rates are per second, averaged over the last minute; the chart has each second since this page was opened. Totals are since process start. Rates and totals are of this process only; denied keys are of all replicas.';
+const OF_WHEN = 'Rates are per second, averaged over the last minute; the chart has each second since this page was opened. Totals are since process start. Rates and totals cover only this process; denied keys cover all replicas.';
 const ALL = '';
 
 export const title = () => 'Now';

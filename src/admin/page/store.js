@@ -52,7 +52,7 @@ function process({ program, begun_at: begun, resident_bytes: resident, journal, 
 const columns = [
   { title: 'Server' },
   { title: 'Workers', class: 'number' },
-  { title: 'Open breakers', class: 'number' },
+  { title: 'Open circuit breakers', class: 'number' },
   { title: 'Memory', class: 'number mid' },
   { title: 'Evicted keys', class: 'number mid' },
   { title: 'Round trip', class: 'number wide' },

@@ -37,11 +37,13 @@ An env file has one NAME=VALUE per line. Comments, quotes and `export` are parse
 A line of the trace is a RateLimitRequest in JSON, or an object with one as `request`, as for `tollgate replay`.
 Other lines are skipped and reported.
 
-Exit codes: 0 if everything can stay as it is, or all responses are equal, 1 if not, or if part of the manifest is
-`not read`, 2 if a file or a line of the trace is invalid, or a service is unreachable.
+Exit codes:
+  0  everything can stay as it is, or all responses are equal
+  1  something must change, responses differ, or part of the manifest is `not read`
+  2  a file or a line of the trace is invalid, or a service is unreachable
 
 Examples:
-  # Report what stays the same, what differs and what is gained
+  # Report what stays the same, what differs and what improves
   tollgate migrate --env-file ratelimit.env --policy runtime/config
   # Also write tollgate.env and policies/
   tollgate migrate --manifest ratelimit.yaml --output tollgate/

@@ -1,4 +1,4 @@
-//! The migration page: what stays the same, what differs, what is gained, and the next steps.
+//! The migration page: what stays the same, what differs, what improves, and the next steps.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ const STEP_INDENT: usize = 5;
 const ALWAYS_DIFFERENT: &[(&str, &str)] = &[
     (
         "counters",
-        "start at zero at the switch, since Redis keys differ; both services can share a Redis and count separately",
+        "start at zero when you switch, since Redis keys differ; both services can share one Redis without sharing counters",
     ),
     (
         "Redis user",
@@ -34,9 +34,9 @@ const ALWAYS_DIFFERENT: &[(&str, &str)] = &[
     ("errors", "INVALID_ARGUMENT or UNAVAILABLE instead of UNKNOWN"),
     (
         "health",
-        "the ports open within 1 s and report NOT_SERVING until Redis was reached once; that service opens no port until \
-         then. Later, as there, a lost Redis counts only with REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true. NOT_SERVING \
-         also while Redis is a read-only replica or denies commands",
+        "the ports open within 1 s and report NOT_SERVING until Redis has been reached once; envoyproxy/ratelimit opens no \
+         port until then. Later, as in envoyproxy/ratelimit, a lost Redis has an effect only with \
+         REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true. NOT_SERVING also while Redis is a read-only replica or denies commands",
     ),
     ("shutdown", "after SIGTERM, requests are served for 3s more (--drain-delay)"),
 ];
@@ -55,7 +55,7 @@ impl fmt::Display for Page<'_> {
         self.policies(f)?;
         writeln!(f, "\nAlways different")?;
         ALWAYS_DIFFERENT.iter().try_for_each(|(topic, text)| line(f, topic, text))?;
-        self.gains(f)?;
+        self.improvements(f)?;
         self.next(f)
     }
 }
@@ -196,15 +196,15 @@ impl Page<'_> {
         }
     }
 
-    /// Writes the gains, with the first limit that would benefit as an example.
-    fn gains(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "\nGained immediately")?;
+    /// Writes the improvements, with the first limit that would benefit as an example.
+    fn improvements(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\nImmediate improvements")?;
         line(
             f,
-            "exactness",
+            "accuracy",
             "a request is checked and charged atomically: concurrent requests cannot exceed a limit",
         )?;
-        let insight =
+        let commands =
             "`tollgate top`, `denials` and `inspect` show who is denied, by which rule, and why";
         let token = if has_public_admin(self.translation) {
             "; they need a token: TOLLGATE_ADMIN_TOKEN_FILE"
@@ -213,8 +213,8 @@ impl Page<'_> {
         };
         line(
             f,
-            "insight",
-            &format!("{insight}{token}. `tollgate explain` shows which rule a descriptor matches"),
+            "visibility",
+            &format!("{commands}{token}. `tollgate explain` shows which rule a descriptor matches"),
         )?;
         let MigratedPolicies::Loaded { loaded, .. } = self.policies else { return Ok(()) };
         let is_fixed = |(_, limit): &(&Rule, &Limit)| match limit.algorithm() {
@@ -229,17 +229,17 @@ impl Page<'_> {
         }) else {
             return Ok(());
         };
-        writeln!(f, "\nGained with one line in a policy")?;
+        writeln!(f, "\nImprovements that need one line in a policy")?;
         let name = format!("{} {}", rule.domain(), rule.path());
         let twice = u64::from(window.limit()).saturating_mul(2);
         let text = format!(
             "defaults: {{algorithm: sliding_window}} admits at most {window} at any time; a fixed window admits up to \
              {twice} around its end ({name})"
         );
-        line(f, "smoothness", &text)?;
+        line(f, "even rate", &text)?;
         if limits(loaded).any(|(_, limit)| limit.charge_mode() != Charge::Admitted) {
-            let text = "defaults: {charge: admitted} does not charge denied requests; now their hits are counted";
-            line(f, "fairness", text)?;
+            let text = "defaults: {charge: admitted} does not charge denied requests; currently, denied hits are charged";
+            line(f, "denials", text)?;
         }
         Ok(())
     }

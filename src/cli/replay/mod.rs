@@ -52,14 +52,10 @@ pub struct Replay {
     /// Policy file or directory. May be repeated.
     #[arg(long, value_name = "PATH", required = true)]
     policy: Vec<PathBuf>,
-    #[command(flatten)]
-    reading: ReadingFlags,
     /// Store of the counters: `memory`, or a Redis URL. Keys have a random prefix and are removed
     /// at the end.
     #[arg(long, value_name = "URL", default_value = "memory")]
     store: String,
-    #[command(flatten)]
-    redis: RedisFlags,
     /// Policies to compare with --policy on the same traffic, in memory. Prints the keys that only
     /// one of them denies. May be repeated.
     #[arg(long, value_name = "PATH", conflicts_with = "store")]
@@ -74,6 +70,11 @@ pub struct Replay {
     /// Trace to replay. `-` is standard input.
     #[arg(value_name = "TRACE", default_value = "-")]
     trace: PathBuf,
+    // Last: their help headings apply to all arguments that follow.
+    #[command(flatten)]
+    reading: ReadingFlags,
+    #[command(flatten)]
+    redis: RedisFlags,
 }
 
 /// Timeout of one line: long, since no caller waits for the responses of a trace.

@@ -37,11 +37,12 @@ pub struct Test {
     /// Test files, or directories that contain them (*.test.yaml, *.test.yml)
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    #[command(flatten)]
-    reading: ReadingFlags,
     /// Print the result of each test as JSON
     #[arg(long)]
     json: bool,
+    // Last: its help heading applies to all arguments that follow.
+    #[command(flatten)]
+    reading: ReadingFlags,
 }
 
 /// The result of one test.

@@ -142,7 +142,9 @@ impl<S: Store> Rls<S> {
         match open_hits(&found, request, hits) {
             OpenHits::Same => return Ok(found),
             OpenHits::Other => {
-                return Err(Status::already_exists("other hits of the id are reserved"));
+                return Err(Status::already_exists(
+                    "the id already has an open hold with a different number of hits",
+                ));
             }
             OpenHits::None => {}
         }

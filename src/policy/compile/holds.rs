@@ -32,16 +32,16 @@ impl<'w> LimitCompiler<'w, '_> {
         let on_store_error =
             self.resolver.any(|options| &options.on_store_error).map(|option| *option.value);
         if let Some(settle) = self.written_hold().and_then(|hold| hold.value.on_settle.as_ref()) {
-            let note = "a commit or a settle ends the slot; remove `on_settle`";
+            let note = "a commit or a settle releases the slot; remove `on_settle`";
             self.error(settle.span, "`on_settle` does not apply to concurrency", note);
         }
         if self.written_hold().is_none() {
-            let note = "add `hold: { ttl: 60s }`: a slot that is not ended, ends after this time";
-            self.error(self.limit.span, "`hold` is missing, which concurrency requires", note);
+            let note = "add `hold: { ttl: 60s }`: a slot that is not released earlier is released after this time";
+            self.error(self.limit.span, "`algorithm: concurrency` requires `hold`", note);
         }
         let Some(in_flight) = &self.limit.in_flight else {
             let note = "the maximum number of hits in flight, from 0 to 10000";
-            self.error(self.limit.span, "`in_flight` is missing, which concurrency requires", note);
+            self.error(self.limit.span, "`algorithm: concurrency` requires `in_flight`", note);
             return None;
         };
         let algorithm = Concurrency::new(u32::try_from(in_flight.value).unwrap_or(u32::MAX));

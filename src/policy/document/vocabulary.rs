@@ -120,8 +120,8 @@ pub(in crate::policy) static WORDS: &[Word] = &[
     may("shadow_mode", SWITCH, Truth, "evaluate and count, but never deny"),
     may("quota_mode", SWITCH, Truth, "deny a request only if all limits in quota mode deny it"),
     may("share_threshold", SWITCH, Truth, "one counter for all values that match the wildcard"),
-    may("detailed_metric", SWITCH, Truth, "include the values of the request in the metrics of this rule"),
-    may("value_to_metric", SWITCH, Truth, "include the value of this entry in metrics"),
+    may("detailed_metric", SWITCH, Truth, "include the values of the request in the envoyproxy/ratelimit statistics of this rule"),
+    may("value_to_metric", SWITCH, Truth, "include the value of this entry in the envoyproxy/ratelimit statistics of this rule"),
     may("metadata", &[Rule], Anything, "any content; returned to the caller as dynamic metadata, except for the key `tollgate`, which sets options as an item of an overlay does"),
 
     may("requests_per_unit", AMOUNT, Count(u32::MAX as u64), "hits per unit; 0 denies all requests (a ban)"),

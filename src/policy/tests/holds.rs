@@ -66,18 +66,18 @@ fn every_mistake_is_reported_with_its_remedy() {
         ),
         (
             slots("hold: {ttl: 1m}"),
-            "`in_flight` is missing, which concurrency requires",
+            "`algorithm: concurrency` requires `in_flight`",
             "the maximum number of hits in flight, from 0 to 10000",
         ),
         (
             slots("in_flight: 5"),
-            "`hold` is missing, which concurrency requires",
-            "add `hold: { ttl: 60s }`: a slot that is not ended, ends after this time",
+            "`algorithm: concurrency` requires `hold`",
+            "add `hold: { ttl: 60s }`: a slot that is not released earlier is released after this time",
         ),
         (
             slots("in_flight: 5, hold: {ttl: 1m, on_settle: release}"),
             "`on_settle` does not apply to concurrency",
-            "a commit or a settle ends the slot; remove `on_settle`",
+            "a commit or a settle releases the slot; remove `on_settle`",
         ),
         (
             whole("requests_per_unit: 5"),

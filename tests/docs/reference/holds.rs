@@ -33,7 +33,11 @@ fn the_hold_service_is_that_of_the_proto() {
             "400",
             "an ID that is not of 1 to 128 bytes; no hits to reserve; a `ttl` below 1s or above that of a rule; a request that `ShouldRateLimit` refuses",
         ),
-        ("ALREADY_EXISTS", "409", "other hits of the ID are reserved"),
+        (
+            "ALREADY_EXISTS",
+            "409",
+            "the ID already has an open hold with a different number of hits",
+        ),
         ("NOT_FOUND", "404", "the ID has no open holds to extend"),
         (
             "PERMISSION_DENIED",

@@ -79,7 +79,7 @@ impl LimitCompiler<'_, '_> {
             self.error(
                 size.span,
                 message,
-                "expected a percentage of the limit from 0.01% to 100%, or a number of hits from 1",
+                "expected a percentage of the limit from 0.01% to 100%, or a number of hits of at least 1",
             );
         }
         let good_ttl = units::duration(&ttl.value).filter(|ttl| Window::new(1, *ttl).is_ok());
