@@ -19,7 +19,7 @@ use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
 
-const CASES: u32 = 25;
+const CASES: u32 = 12;
 const REQUESTS: usize = 150;
 const FARTHEST_BACK: u64 = 59_000_000;
 const COUNTERS: [&str; 2] = ["counter-a", "counter-b"];
@@ -89,9 +89,10 @@ async fn run(redis: &Redis, case: &Case) -> Result<(), String> {
             let counter = COUNTERS[(place + usize::from(step.turns)) % COUNTERS.len()];
             let asked = step.operations.iter().map(|operation| of_step(step, *operation, counter));
             let said = sides.decide(now, &request(asked.chain(beside).collect())).await;
-            let (answer, times) = said.map_err(|said| format!("{what}: {said}"))?.unwrap();
+            let (answer, times, effects) = said.map_err(|said| format!("{what}: {said}"))?.unwrap();
             let count = step.operations.len();
-            answers.push((answer.statuses[..count].to_vec(), times[..count].to_vec()));
+            let effects = effects[..count].to_vec();
+            answers.push((answer.statuses[..count].to_vec(), times[..count].to_vec(), effects));
         }
         if answers[0] != answers[1] {
             return Err(format!("{what}: {answers:#?}"));

@@ -1,7 +1,7 @@
 //! Holds: charges that are remembered by an ID, to be put right once their cost is known.
 //!
 //! - A *reserve* is a charge of an estimate; its receipt is kept in the record of its ID.
-//! - A *commit* puts the oldest hold of an ID to its true cost, for good: less is taken back from
+//! - A *commit* puts the oldest hold of an ID to its actual cost, for good: less is taken back from
 //!   that charge, more is charged now, whether it fits or not. Without a hold the cost is charged.
 //! - A *settle* ends the oldest hold: its hits stay, or are taken back (`on_settle: release`).
 //!

@@ -336,21 +336,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reserve_of_a_request_that_is_not_admitted_has_no_effect_and_an_end_has_one() {
-        let effects = |effect: u8| {
-            let report = [0; 7 + 1 + 7 + 7];
-            let undo = [0; 2 + 16];
-            let head = [1, 1 | 64, 1, 0, 0, 0, 0, 0, 0, 9];
-            let hold = [&[effect][..], &[0; 4 + 4 + 7 + 7]].concat();
-            let reply = [&head[..], &report, &report, &undo, &hold].concat();
-            let answer = read(&reply, [1]).unwrap().remove(0).judged().unwrap().remove(0);
-            let alternative = answer.otherwise.unwrap().outcome.unwrap();
-            (answer.outcome.unwrap().hold, alternative.hold)
-        };
-        let reserved = HoldEffect::Reserved { repeated: false };
-        assert_eq!(effects(1), (reserved, HoldEffect::Nothing));
-        assert_eq!(effects(3), (HoldEffect::Unrecorded, HoldEffect::Nothing));
-        assert_eq!(effects(6), (HoldEffect::Settled, HoldEffect::Settled));
+    fn a_part_of_a_request_has_the_effects_on_holds_of_both_cases() {
+        let report = [0; 7 + 1 + 7 + 7];
+        let undo = [0; 2 + 16];
+        let head = [1, 1 | 64, 1, 0, 0, 0, 0, 0, 0, 9];
+        let hold = |effect: u8| [&[effect][..], &[0; 4 + 4 + 7 + 7]].concat();
+        let reply = [&head[..], &report, &report, &undo, &hold(1), &hold(0)].concat();
+        let answer = read(&reply, [1]).unwrap().remove(0).judged().unwrap().remove(0);
+        assert_eq!(answer.outcome.unwrap().hold, HoldEffect::Reserved { repeated: false });
+        let otherwise = answer.otherwise.unwrap().outcome.unwrap();
+        assert_eq!(otherwise.hold, HoldEffect::Nothing);
     }
 
     #[test]
