@@ -1,10 +1,11 @@
-//! Benchmarks of the Lua scripts, by kind of limit and for requests of 1 to 16 checks: 64 requests
-//! concurrently, and one at a time, through the service's store.
+//! Benchmarks of the Lua scripts, by kind of limit and for requests of 1 to 256 checks: several
+//! requests concurrently, and one at a time, through the service's store.
 //!
 //! Then limits that keep holds: a plain charge, a reserve, and the commit of that hold with its
 //! settle in one request, 64 requests concurrently.
 //!
-//! Run with `cargo bench --bench scripts`, or `-- NAME...` for some kinds. Script time is that of
+//! Run with `cargo bench --bench scripts`, or `-- NAME...` for some kinds; with `--redis62`,
+//! `--redis8` or `--valkey` in another server than the distribution's Redis. Script time is that of
 //! `INFO commandstats`; CPU is that of the whole Redis process, which includes reading commands and
 //! writing replies.
 #![allow(
@@ -42,7 +43,8 @@ use tollgate::store::redis::{RedisOptions, RedisStore, RedisUrl, Time};
 use tollgate::telemetry::metrics::Metrics;
 
 use self::inputs::{BOUNDS, message, policies};
-use self::support::redis::Redis;
+use self::support::redis::flavor::Flavor;
+use self::support::redis::{Redis, Setup};
 use self::usage::Usage;
 
 // The allocator of the binary.
@@ -56,7 +58,8 @@ const WARM_UP: Duration = Duration::from_millis(200);
 const USERS: usize = 1_000;
 
 /// Checks of a request, and requests in flight.
-const LOADS: [(usize, usize); 6] = [(1, 1), (1, 64), (2, 64), (4, 64), (8, 64), (16, 64)];
+const LOADS: [(usize, usize); 8] =
+    [(1, 1), (1, 64), (2, 64), (4, 64), (8, 64), (16, 64), (64, 4), (256, 4)];
 
 /// Kinds of limits: a name, and the limit. The last is decided by the general script.
 const KINDS: [(&str, &str); 11] = [
@@ -140,6 +143,17 @@ fn is_wanted(name: &str) -> bool {
     names.peek().is_none() || names.any(|part| name.contains(&part))
 }
 
+/// Returns the server that the arguments name.
+fn flavor() -> Flavor {
+    let named = |name: &str| std::env::args().any(|argument| argument == name);
+    match [named("--redis62"), named("--redis8"), named("--valkey")] {
+        [true, _, _] => Flavor::Redis62,
+        [_, true, _] => Flavor::Redis8,
+        [_, _, true] => Flavor::Valkey,
+        [false, false, false] => Flavor::Distribution,
+    }
+}
+
 /// A server, the process that it is, and a limiter whose counters are there.
 struct Bench {
     redis: Redis,
@@ -149,7 +163,7 @@ struct Bench {
 
 impl Bench {
     async fn of(limit: &str) -> Self {
-        let redis = Redis::start().await;
+        let redis = Redis::start_as(Setup { flavor: flavor(), ..Setup::default() }).await;
         let process = redis.info("server").await["process_id"].parse().unwrap();
         let in_force = InForce::new(Metrics::new());
         in_force.install(policies(&format!(
