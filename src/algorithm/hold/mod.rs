@@ -6,8 +6,8 @@
 //! - A *settle* ends the oldest hold: its hits stay, or are taken back (`on_settle: release`).
 //!
 //! A record is kept for its TTL after the latest reserve or commit, also once all its holds have
-//! ended: a repeated commit changes nothing. A slot of a [`concurrency`] limit is a hold as well; any
-//! commit or settle ends it.
+//! ended: a repeated commit changes nothing. A slot of a [`concurrency`] limit is a hold as well;
+//! any commit or settle ends it.
 //!
 //! Example, 500 tokens a minute: a reserve of 75 is admitted; its commit of 20 takes 55 back, a
 //! second commit nothing; a settle that comes without a commit leaves the 75.
