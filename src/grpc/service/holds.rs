@@ -93,7 +93,7 @@ impl<S: Store> Rls<S> {
     /// applies.
     ///
     /// # Errors
-    /// Those of [`answer`](Self::answer); ALREADY_EXISTS if other hits of the ID are open;
+    /// Errors of [`answer`](Self::answer); ALREADY_EXISTS if other hits of the ID are open;
     /// NOT_FOUND if there is nothing to extend.
     pub async fn hold(
         &self,
