@@ -13,9 +13,8 @@ use crate::operations::workers::WorkerService;
 use crate::settings::{StoreLocation, StoreSettings};
 use crate::store::any::AnyStore;
 use crate::store::clock::SystemClock;
-use crate::store::deny_cache::{DenialTable, DenyCache};
+use crate::store::deny_cache::DenialTable;
 use crate::store::fallback::{Fallback, Replicas};
-use crate::store::lease::Leases;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{RedisOptions, RedisStore, ReplicaCount, ServerReport, Time};
 use crate::telemetry::metrics::Metrics;
@@ -89,14 +88,7 @@ impl Stores {
             StoreLocation::Memory => AnyStore::Memory(Arc::clone(&self.memory)),
             StoreLocation::Redis(options) => {
                 let store = self.connect_redis(options);
-                let metrics = || Arc::clone(&self.metrics);
-                match &self.denials {
-                    Some(denials) => AnyStore::Remembering(Leases::new(
-                        DenyCache::new(store, Arc::clone(denials)),
-                        metrics(),
-                    )),
-                    None => AnyStore::Leasing(Leases::new(store, metrics())),
-                }
+                AnyStore::over_redis(store, self.denials.clone(), Arc::clone(&self.metrics))
             }
         }
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use futures_util::future::Either;
 
 use super::clock::Clock;
-use super::deny_cache::DenyCache;
+use super::deny_cache::{DenialTable, DenyCache};
 use super::lease::Leases;
 use super::memory::MemoryStore;
 use super::redis::RedisStore;
@@ -17,17 +17,14 @@ use crate::algorithm::tallies::EntryTally;
 use crate::algorithm::time::Timestamp;
 use crate::algorithm::verdict::Prior;
 use crate::descriptor::CounterKey;
+use crate::telemetry::metrics::Metrics;
 
 /// Any of the stores.
 pub enum AnyStore<C> {
     /// Counters in this process.
     Memory(Arc<MemoryStore<C>>),
-    /// Counters in Redis.
-    Redis(RedisStore),
-    /// Counters in Redis, with leases.
-    Leasing(Leases<RedisStore>),
-    /// Counters in Redis, with leases and a cache of denials.
-    Remembering(Leases<DenyCache<RedisStore>>),
+    /// Counters in Redis, below its layers.
+    Redis(Leases<DenyCache<RedisStore>>),
 }
 
 impl<C: Clock> Store for AnyStore<C> {
@@ -38,18 +35,8 @@ impl<C: Clock> Store for AnyStore<C> {
         deadline: Instant,
     ) -> impl Future<Output = Outcomes> + Send {
         match self {
-            Self::Memory(store) => {
-                Either::Left(Either::Left(store.decide(checks, prior, deadline)))
-            }
-            Self::Redis(store) => {
-                Either::Left(Either::Right(store.decide(checks, prior, deadline)))
-            }
-            Self::Leasing(store) => {
-                Either::Right(Either::Left(store.decide(checks, prior, deadline)))
-            }
-            Self::Remembering(store) => {
-                Either::Right(Either::Right(store.decide(checks, prior, deadline)))
-            }
+            Self::Memory(store) => Either::Left(store.decide(checks, prior, deadline)),
+            Self::Redis(store) => Either::Right(store.decide(checks, prior, deadline)),
         }
     }
 
@@ -62,40 +49,43 @@ impl<C: Clock> Store for AnyStore<C> {
         match self {
             Self::Memory(store) => store.amend(check, amendment, deadline).await,
             Self::Redis(store) => store.amend(check, amendment, deadline).await,
-            Self::Leasing(store) => store.amend(check, amendment, deadline).await,
-            Self::Remembering(store) => store.amend(check, amendment, deadline).await,
         }
     }
 }
 
 impl<C: Clock> AnyStore<C> {
+    /// Creates a store with counters in Redis, leases, and a cache of denials if `denials` are
+    /// given.
+    pub fn over_redis(
+        store: RedisStore,
+        denials: Option<Arc<DenialTable>>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self::Redis(Leases::new(DenyCache::new(store, denials), metrics))
+    }
+
+    /// Creates a store in which Redis decides every request.
+    pub fn redis_alone(store: RedisStore, metrics: Arc<Metrics>) -> Self {
+        Self::Redis(Leases::disabled(DenyCache::new(store, None), metrics))
+    }
+
     /// Waits until the store is ready for calls.
     pub async fn connected(&self) {
-        match self {
-            Self::Memory(_) => {}
-            Self::Redis(store) => store.connected().await,
-            Self::Leasing(store) => store.store().connected().await,
-            Self::Remembering(store) => store.store().store().connected().await,
+        if let Some(store) = self.redis() {
+            store.connected().await;
         }
     }
 
     /// Returns `true` if a connection is open, or none is needed.
     pub fn is_connected(&self) -> bool {
-        match self {
-            Self::Memory(_) => true,
-            Self::Redis(store) => store.is_connected(),
-            Self::Leasing(store) => store.store().is_connected(),
-            Self::Remembering(store) => store.store().store().is_connected(),
-        }
+        self.redis().is_none_or(RedisStore::is_connected)
     }
 
     /// Returns the Redis store, if counters are in Redis.
     pub fn redis(&self) -> Option<&RedisStore> {
         match self {
             Self::Memory(_) => None,
-            Self::Redis(store) => Some(store),
-            Self::Leasing(store) => Some(store.store()),
-            Self::Remembering(store) => Some(store.store().store()),
+            Self::Redis(leases) => Some(leases.store().store()),
         }
     }
 
@@ -107,9 +97,7 @@ impl<C: Clock> AnyStore<C> {
     pub async fn tallies(&self, key: &CounterKey<'_>) -> Result<Vec<EntryTally>, StoreError> {
         match self {
             Self::Memory(store) => Ok(store.tallies(key)),
-            Self::Redis(store) => store.tallies(key).await,
-            Self::Leasing(store) => store.store().tallies(key).await,
-            Self::Remembering(store) => store.store().store().tallies(key).await,
+            Self::Redis(leases) => leases.store().store().tallies(key).await,
         }
     }
 
@@ -124,27 +112,17 @@ impl<C: Clock> AnyStore<C> {
     ) -> Result<HoldList, StoreError> {
         match self {
             Self::Memory(store) => Ok(store.open_holds(key, now)),
-            Self::Redis(store) => store.open_holds(key, now).await,
-            Self::Leasing(store) => store.store().open_holds(key, now).await,
-            Self::Remembering(store) => store.store().store().open_holds(key, now).await,
+            Self::Redis(leases) => leases.store().store().open_holds(key, now).await,
         }
     }
 
     /// Waits until pending take-backs are done and leased hits are returned. Nothing is leased
     /// afterwards.
     pub async fn settled(&self) {
-        match self {
-            Self::Memory(_) => {}
-            Self::Redis(store) => store.settled().await,
-            Self::Leasing(store) => {
-                store.settled().await;
-                store.store().settled().await;
-            }
-            Self::Remembering(store) => {
-                store.settled().await;
-                store.store().settled().await;
-                store.store().store().settled().await;
-            }
+        if let Self::Redis(leases) = self {
+            leases.settled().await;
+            leases.store().settled().await;
+            leases.store().store().settled().await;
         }
     }
 }

@@ -71,7 +71,7 @@ impl Sides {
             let options = RedisOptions { prefix: prefix.into(), ..RedisOptions::at(place) };
             let store =
                 RedisStore::connect(options, Time::Given(Arc::clone(&clock)), Arc::clone(&metrics));
-            stores.push((url.clone(), AnyStore::Redis(store)));
+            stores.push((url.clone(), AnyStore::redis_alone(store, Arc::clone(&metrics))));
         }
         let limiter = |(name, store)| (name, Limiter::new(Arc::clone(&in_force), store, modes));
         let limiters: Vec<_> = stores.into_iter().map(limiter).collect();
@@ -204,7 +204,7 @@ impl Sides {
     /// Deletes all keys.
     pub(super) async fn clear(&self) {
         for (_, limiter) in &self.limiters {
-            if let AnyStore::Redis(store) = limiter.store() {
+            if let Some(store) = limiter.store().redis() {
                 store.clear().await.unwrap();
             }
         }
@@ -256,8 +256,7 @@ async fn lend(
         Check { key, limit, hits, role: Role::Enforce, recorded: &[], lease: None, hold: None };
     match limiter.store() {
         AnyStore::Memory(store) => lend_of(&**store, &check, back).await,
-        AnyStore::Redis(store) => lend_of(store, &check, back).await,
-        AnyStore::Leasing(_) | AnyStore::Remembering(_) => None,
+        AnyStore::Redis(store) => lend_of(store.store(), &check, back).await,
     }
 }
 

@@ -76,7 +76,7 @@ impl SimProcess {
             let fallback =
                 Fallback::new(Arc::clone(&memory), Arc::clone(&replicas), Arc::clone(&metrics));
             let store = RedisStore::connect(options.clone(), Time::Server, Arc::clone(&metrics));
-            let cached = DenyCache::new(store.with_fallback(fallback), Arc::clone(&denials));
+            let cached = DenyCache::new(store.with_fallback(fallback), Some(Arc::clone(&denials)));
             let leases = Leases::new(cached, Arc::clone(&metrics));
             Limiter::new(Arc::clone(&policies), leases, Modes::default())
         };

@@ -147,11 +147,9 @@ impl Replay {
             }
             StoreLocation::Redis(options) => {
                 let options = RedisOptions { prefix: own_prefix(), ..*options };
-                AnyStore::Redis(RedisStore::connect(
-                    options,
-                    Time::Given(Arc::clone(&clock)),
-                    Arc::clone(&metrics),
-                ))
+                let time = Time::Given(Arc::clone(&clock));
+                let store = RedisStore::connect(options, time, Arc::clone(&metrics));
+                AnyStore::redis_alone(store, Arc::clone(&metrics))
             }
         };
         let in_force = InForce::new(metrics);
@@ -161,7 +159,7 @@ impl Replay {
         connected.map_err(|_| format!("cannot connect to --store within {LINE_TIMEOUT:?}"))?;
 
         let decided = trace::decide_all(self.lines()?, &limiter, &clock).await;
-        if let AnyStore::Redis(store) = limiter.store() {
+        if let Some(store) = limiter.store().redis() {
             store.clear().await?;
         }
         decided

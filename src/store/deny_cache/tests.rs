@@ -1,24 +1,29 @@
 #![allow(clippy::arithmetic_side_effects, reason = "an overflow here is a test that fails")]
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::algorithm::Charge;
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::gcra::Gcra;
 use crate::algorithm::hold::{Hold, HoldAction, HoldEffect, HoldRequest, OnSettle};
-use crate::algorithm::judge::{Question, judge};
-use crate::algorithm::quota::Window;
+use crate::algorithm::judge::{JudgedBy, Question, judge};
+use crate::algorithm::quota::{Report, Window};
 use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_window::{Estimate, SlidingWindow};
 use crate::algorithm::tallies::Recorded;
+use crate::algorithm::time::Micros;
 use crate::algorithm::time::Timestamp;
+use crate::algorithm::verdict::Role;
 use crate::algorithm::{Algorithm, Limit};
 use crate::algorithm::{OnStoreError, State};
 use crate::descriptor::CounterKey;
 use crate::store::clock::ManualClock;
 use crate::store::memory::{Bounds, MemoryStore};
+use crate::telemetry::metrics::Metrics;
 
 /// Long enough that no entry expires by the bound.
 const LONG: Duration = Duration::from_secs(3_600);
@@ -279,7 +284,7 @@ fn an_operation_on_holds_reaches_the_store_beside_a_remembered_denial_and_forget
     let clock = Arc::new(ManualClock::default());
     clock.set(Timestamp::from_micros(START));
     let memory = MemoryStore::new(Bounds { max_bytes: 1 << 20, domain_max_bytes: 1 << 20 }, clock);
-    let cache = DenyCache::new(memory, denials());
+    let cache = DenyCache::new(memory, Some(denials()));
     let decide = |checks: &[Check<'_>]| {
         let decided = cache.decide(checks, Prior::Open, Instant::now()).now_or_never().unwrap();
         decided.into_iter().map(Result::unwrap).collect::<Vec<_>>()

@@ -68,6 +68,7 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 pub struct Leases<S> {
     table: Arc<LeaseTable<S>>,
     under_way: Background,
+    is_enabled: bool,
 }
 
 /// State shared by requests and the tasks that lease blocks and return hits.
@@ -88,7 +89,12 @@ impl<S: Lender> Leases<S> {
             closing: CancellationToken::new(),
             metrics,
         };
-        Self { table: Arc::new(table), under_way: Background::default() }
+        Self { table: Arc::new(table), under_way: Background::default(), is_enabled: true }
+    }
+
+    /// Creates a layer that leases nothing: `store` decides every request.
+    pub fn disabled(store: S, metrics: Arc<Metrics>) -> Self {
+        Self { is_enabled: false, ..Self::new(store, metrics) }
     }
 
     /// Returns the underlying store.
@@ -203,7 +209,7 @@ impl<S: Lender> Store for Leases<S> {
         prior: Prior,
         deadline: Instant,
     ) -> impl Future<Output = Outcomes> + Send {
-        let is_leased = checks.iter().any(|check| check.lease.is_some());
+        let is_leased = self.is_enabled && checks.iter().any(|check| check.lease.is_some());
         async move {
             if is_leased {
                 let request = TakenOfBlocks::take(self, checks);
