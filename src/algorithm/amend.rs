@@ -298,7 +298,14 @@ impl State {
 
     /// Drops an expired grant and reset, and becomes plain if nothing is left beside the state.
     /// Called with every write.
+    #[inline]
     pub(super) fn compact(&mut self, limit: &Limit, now: Timestamp) {
+        if let Inner::Extended(_) = &self.0 {
+            self.compact_extended(limit, now);
+        }
+    }
+
+    fn compact_extended(&mut self, limit: &Limit, now: Timestamp) {
         let Inner::Extended(extended) = &mut self.0 else { return };
         extended.grant = extended.grant.filter(|granted| now < granted.grant.until);
         extended.reset = extended.reset.filter(|reset| now < reset.until);

@@ -63,7 +63,7 @@ pub struct Question<'a> {
     /// Entries to tally the hits for.
     pub recorded: Recorded<'a>,
     /// Operation on a hold.
-    pub hold: Option<HoldRequest<'a>>,
+    pub hold: Option<&'a HoldRequest<'a>>,
 }
 
 /// The outcome of one question.
@@ -127,8 +127,9 @@ pub fn judge(
         questions.iter().map(|question| question.role).zip(verdicts.iter().copied()),
     );
     let mut written: Few<bool> = counters.iter().map(|_| false).collect();
-    let mut effects: Few<HoldEffect> = questions.iter().map(|_| HoldEffect::Nothing).collect();
-    for (index, (question, verdict)) in questions.iter().zip(&verdicts).enumerate() {
+    let mut effects = Effects::of(questions);
+    for (index, question) in questions.iter().enumerate() {
+        let Some(verdict) = verdicts.get(index) else { continue };
         let counter = question
             .counter
             .and_then(|index| Some((counters.get_mut(index)?, written.get_mut(index)?)));
@@ -139,33 +140,66 @@ pub fn judge(
         let charged = charges(question.limit.charge_mode(), *verdict == Verdict::Allowed, overall);
         let took = match question.hold {
             None => question.write(state, charged, now).unwrap_or(false),
-            Some(hold) if hold.is_on_existing() && has_ended(questions, &effects, index) => false,
-            Some(hold) => {
-                let effect = question.write_hold(state, hold, charged, now).unwrap_or_default();
-                if let Some(own) = effects.get_mut(index) {
-                    *own = effect;
-                }
-                effect.is_write()
-            }
+            Some(_) => effects.write(index, question, state, charged, now).is_write(),
         };
         *written |= question.tally(state, took, *verdict) || took;
     }
-    let outcomes = report(questions, &verdicts, &effects, counters, &mut repeats, now);
+    let outcomes = report(&effects, &verdicts, counters, &mut repeats, now);
     Judgement { overall, outcomes, written }
 }
 
-/// Returns `true` if an earlier question of the request has ended a hold of the same ID at the same
-/// counter: a request ends one.
-fn has_ended(questions: &[Question<'_>], effects: &[HoldEffect], index: usize) -> bool {
-    let Some(Question { counter, hold: Some(own), .. }) = questions.get(index) else {
-        return false;
-    };
-    let earlier = questions.iter().zip(effects).take(index);
-    earlier
-        .filter(|(_, effect)| matches!(effect, HoldEffect::Committed { .. } | HoldEffect::Settled))
-        .any(|(other, _)| {
-            other.counter == *counter && other.hold.is_some_and(|hold| hold.id == own.id)
-        })
+/// The effects of a request's operations on holds.
+struct Effects<'q, 'a> {
+    questions: &'q [Question<'a>],
+    /// The effect per question so far; empty before the first operation on a hold, and so in almost
+    /// all requests.
+    effects: SmallVec<[HoldEffect; 1]>,
+}
+
+impl<'q, 'a> Effects<'q, 'a> {
+    #[inline]
+    fn of(questions: &'q [Question<'a>]) -> Self {
+        Self { questions, effects: SmallVec::new() }
+    }
+
+    #[inline]
+    fn get(&self, index: usize) -> HoldEffect {
+        self.effects.get(index).copied().unwrap_or_default()
+    }
+
+    /// Writes the operation of a question to its counter, and returns its effect. It has none if an
+    /// earlier question has ended a hold of the same ID at the same counter: a request ends one.
+    fn write(
+        &mut self,
+        index: usize,
+        question: &Question<'_>,
+        state: &mut State,
+        charged: bool,
+        now: Timestamp,
+    ) -> HoldEffect {
+        let Some(hold) = question.hold else { return HoldEffect::Nothing };
+        if hold.is_on_existing() && self.has_ended(question, hold, index) {
+            return HoldEffect::Nothing;
+        }
+        let effect = question.write_hold(state, *hold, charged, now).unwrap_or_default();
+        self.effects.resize(self.questions.len(), HoldEffect::Nothing);
+        if let Some(own) = self.effects.get_mut(index) {
+            *own = effect;
+        }
+        effect
+    }
+
+    fn has_ended(&self, question: &Question<'_>, own: &HoldRequest<'_>, index: usize) -> bool {
+        let earlier = self.questions.iter().zip(&self.effects).take(index);
+        earlier
+            .filter(|(_, effect)| {
+                matches!(effect, HoldEffect::Committed { .. } | HoldEffect::Settled)
+            })
+            .any(|(other, _)| {
+                other.counter == question.counter
+                    && other.hold.is_some_and(|hold| hold.id == own.id)
+            })
+    }
 }
 
 /// State that earlier questions leave for later ones on the same counter.
@@ -208,9 +242,8 @@ fn look(
     now: Timestamp,
 ) -> Few<Verdict> {
     let mut verdicts = Few::new();
-    let mut effects: Few<HoldEffect> = Few::new();
+    let mut effects = Effects::of(questions);
     for (number, question) in questions.iter().enumerate() {
-        effects.push(HoldEffect::Nothing);
         let index = question.counter.unwrap_or(usize::MAX);
         let repeat = repeats.get_mut(index).filter(|repeat| repeat.questions > 1);
         let state = repeat
@@ -225,17 +258,11 @@ fn look(
         repeat.draft = repeat.draft.take().or_else(|| counters.get(index).cloned());
         if let Some(state) = &mut repeat.draft {
             let seen = is_seen(question.limit.charge_mode(), verdict == Verdict::Allowed);
-            match question.hold {
-                None => {
-                    let _ = question.as_charge().write(state, seen, now);
-                }
-                Some(hold) if hold.is_on_existing() && has_ended(questions, &effects, number) => {}
-                Some(hold) => {
-                    let effect = question.as_charge().write_hold(state, hold, seen, now);
-                    if let Some(own) = effects.get_mut(number) {
-                        *own = effect.unwrap_or_default();
-                    }
-                }
+            let question = question.as_charge();
+            if question.hold.is_some() {
+                effects.write(number, &question, state, seen, now);
+            } else {
+                let _ = question.write(state, seen, now);
             }
         }
     }
@@ -244,14 +271,14 @@ fn look(
 
 /// Returns the outcomes, with the state of each counter after the whole request.
 fn report(
-    questions: &[Question<'_>],
+    effects: &Effects<'_, '_>,
     verdicts: &[Verdict],
-    effects: &[HoldEffect],
     counters: &[State],
     repeats: &mut [Repeat],
     now: Timestamp,
 ) -> Few<Option<Outcome>> {
-    let answer = |((question, verdict), effect): ((&Question<'_>, &Verdict), &HoldEffect)| {
+    let answer = |(number, question): (usize, &Question<'_>)| {
+        let verdict = verdicts.get(number)?;
         let index = question.counter?;
         let state = counters.get(index)?;
         let mut wanted = question.needs();
@@ -266,9 +293,9 @@ fn report(
         };
         // A denied caller that retries sends all hits that this request has for the counter so far.
         let report = question.limit.report(state, (!allowed).then_some(wanted), now).ok()?;
-        Some(Outcome { allowed, report, by: JudgedBy::Store, hold: *effect })
+        Some(Outcome { allowed, report, by: JudgedBy::Store, hold: effects.get(number) })
     };
-    questions.iter().zip(verdicts).zip(effects).map(answer).collect()
+    effects.questions.iter().enumerate().map(answer).collect()
 }
 
 impl Question<'_> {

@@ -20,6 +20,7 @@ impl Limit {
     }
 
     /// Charges `hits`; a slot that they take belongs to an ID, and ends after `ttl`.
+    #[inline]
     pub(super) fn charge_for(
         &self,
         state: &mut State,
@@ -41,6 +42,7 @@ impl Limit {
     }
 
     /// Writes `hits` to the limit itself.
+    #[inline]
     fn charge_limit(
         &self,
         state: &mut State,
@@ -49,30 +51,26 @@ impl Limit {
         ttl: Micros,
         now: Timestamp,
     ) -> Result<(), Unreadable> {
-        match (&self.algorithm, self.hold) {
-            (Algorithm::Concurrency(_), _) => {
+        match (self.hold, &self.algorithm) {
+            (None, _) => state.drop_holds(),
+            (Some(_), Algorithm::Gcra(gcra)) => {
+                return state.with_marks(self, now, |counter, holds| {
+                    gcra.charge_marked(counter, &mut holds.marks, hits, now);
+                });
+            }
+            (Some(_), Algorithm::Concurrency(_)) => {
                 let Inner::Concurrency(slots) = state.inner_mut() else { return Err(Unreadable) };
                 slots.take(id, hits, ttl, now);
-                Ok(())
+                return Ok(());
             }
-            (Algorithm::Gcra(gcra), Some(_)) => state.with_marks(self, now, |counter, holds| {
-                gcra.charge_marked(counter, &mut holds.marks, hits, now);
-            }),
             (
-                algorithm @ (Algorithm::FixedWindow(_)
-                | Algorithm::SlidingWindow(_)
-                | Algorithm::SlidingLog(_)
-                | Algorithm::Gcra(_)),
-                hold,
-            ) => {
-                if hold.is_none() {
-                    state.drop_holds();
-                }
-                with_algorithm!(algorithm, state.inner_mut(), |limit, counter| {
-                    limit.charge(counter, hits, now)
-                })
-            }
+                Some(_),
+                Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_),
+            ) => {}
         }
+        with_algorithm!(&self.algorithm, state.inner_mut(), |limit, counter| {
+            limit.charge(counter, hits, now)
+        })
     }
 
     /// Writes hits past the limit: the part of a cost that goes past its hold, or has none.

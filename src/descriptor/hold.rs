@@ -19,6 +19,7 @@ impl<'a> Descriptor<'a> {
     /// Creates a descriptor. A reserved last entry is taken off: it is an operation on the holds of
     /// an ID. `cost`: the hits at the descriptor itself, the cost of a commit; a commit without
     /// them is a settle.
+    #[inline]
     pub fn new(
         mut entries: SmallVec<[Entry<'a>; 4]>,
         hits: Hits,

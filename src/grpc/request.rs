@@ -173,12 +173,11 @@ pub fn read<'a>(message: &'a [u8], bounds: &RequestBounds) -> Result<Request<'a>
     if found > bounds.descriptors {
         return Err(InvalidRequest::Descriptors { found, allowed: bounds.descriptors }.into());
     }
-    let mut request = Request { domain, descriptors: SmallVec::new() };
+    let mut request = Request { domain, descriptors: SmallVec::with_capacity(descriptors.len()) };
     let mut entries = 0usize;
     for (number, message) in descriptors.into_iter().enumerate() {
-        let descriptor = descriptor(number, message, hits, bounds)?;
-        entries = bounds.check_all(number, entries, descriptor.entries.len())?;
-        request.descriptors.push(descriptor);
+        let found = read_descriptor(number, message, hits, bounds, &mut request.descriptors)?;
+        entries = bounds.check_all(number, entries, found)?;
     }
     Ok(request)
 }
@@ -197,12 +196,14 @@ pub(super) fn count_descriptors(mut message: &[u8], max: usize) -> usize {
     found
 }
 
-fn descriptor<'a>(
+/// Appends descriptor `number`, and returns the number of its entries.
+fn read_descriptor<'a>(
     number: usize,
     message: &'a [u8],
     request_hits: u32,
     bounds: &RequestBounds,
-) -> Result<Descriptor<'a>, RequestError> {
+    descriptors: &mut SmallVec<[Descriptor<'a>; 2]>,
+) -> Result<usize, RequestError> {
     let mut limit = None::<RateLimitOverride>;
     let mut hits = None::<u64>;
     let mut is_negative = false;
@@ -244,7 +245,10 @@ fn descriptor<'a>(
         (hits, false) => Hits::Charge(hits),
     };
     let limit = limit.map(|limit| wanted_limit(number, &limit)).transpose()?;
-    Ok(Descriptor::new(entries, wanted, own_hits, limit))
+    let descriptor = Descriptor::new(entries, wanted, own_hits, limit);
+    let count = descriptor.entries.len();
+    descriptors.push(descriptor);
+    Ok(count)
 }
 
 fn entry(message: &[u8]) -> Result<Entry<'_>, RequestError> {

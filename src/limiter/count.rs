@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::candidates::Candidate;
-use super::decision::{AppliedLimit, Decision, Standing, Status};
+use super::decision::{AppliedLimit, Standing, Status};
 use super::holds::HoldOperations;
 use super::target::DescriptorTarget;
 use crate::algorithm::Charge;
@@ -154,17 +154,25 @@ impl RuleCounters {
         RequestTally { near_limit_ratio: statistics.stats.options().near_limit_ratio, descriptors }
     }
 
-    /// Counts the decision on a request.
-    pub(super) fn decided(&self, decision: &Decision<'_>, tally: &RequestTally<'_>) {
-        for status in decision.statuses() {
-            if let Some(metrics) = status.rule().and_then(|rule| self.metrics.get(rule.id())) {
-                count(metrics, status, self.near_limit_ratio);
-            }
+    /// Counts the decision on a descriptor.
+    #[inline]
+    pub(super) fn count(&self, status: &Status<'_>) {
+        if let Some(metrics) = status.rule().and_then(|rule| self.metrics.get(rule.id())) {
+            count(metrics, status, self.near_limit_ratio);
         }
-        decision.tried().iter().for_each(|tried| tried.count(decision.is_over_limit()));
-        for (status, counted) in decision.statuses().iter().zip(&tally.descriptors) {
+    }
+}
+
+impl RequestTally<'_> {
+    /// Counts the decisions on the descriptors of the request.
+    #[inline]
+    pub(super) fn count(&self, statuses: &[Status<'_>]) {
+        if self.descriptors.is_empty() {
+            return;
+        }
+        for (status, counted) in statuses.iter().zip(&self.descriptors) {
             if let Some((counted, hits)) = counted {
-                count_hits(counted, status, *hits, tally.near_limit_ratio);
+                count_hits(counted, status, *hits, self.near_limit_ratio);
             }
         }
     }

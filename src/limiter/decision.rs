@@ -18,7 +18,7 @@ use crate::policy::Rule;
 use crate::store::{Check, Outcomes, StoreError};
 
 /// The decision on a request.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Decision<'a> {
     is_over_limit: bool,
     statuses: Statuses<'a>,
@@ -94,19 +94,24 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Combines the statuses with the store's outcomes of those that have a limit, in order.
-    /// `tried`: the outcomes of candidate limits.
-    pub(super) fn new(
+    /// Makes the decision: `outcomes` are the store's of the statuses that have a limit, in order;
+    /// `tried` those of candidate limits.
+    pub(super) fn make(
+        &mut self,
         overall: Overall,
-        mut statuses: Statuses<'a>,
-        outcomes: Outcomes,
+        outcomes: &mut Outcomes,
         tried: Vec<CandidateResult<'a>>,
-    ) -> Self {
-        let mut outcomes = outcomes.into_iter();
-        for status in statuses.iter_mut().filter(|status| status.target.limit().is_some()) {
-            status.outcome = Some(outcomes.next().unwrap_or(Err(StoreError::Unreadable)));
+    ) {
+        let mut outcomes = outcomes.iter_mut();
+        for status in self.statuses.iter_mut().filter(|status| status.target.limit().is_some()) {
+            let missing = Err(StoreError::Unreadable);
+            status.outcome = Some(match outcomes.next() {
+                Some(outcome) => std::mem::replace(outcome, missing),
+                None => missing,
+            });
         }
-        Self { is_over_limit: overall == Overall::Denied, statuses, tried }
+        self.is_over_limit = overall == Overall::Denied;
+        self.tried = tried;
     }
 
     /// Returns the outcomes of candidate limits, which do not affect the response.
@@ -117,6 +122,11 @@ impl<'a> Decision<'a> {
     /// Returns `true` if the response is OVER_LIMIT, and `false` if it is OK.
     pub fn is_over_limit(&self) -> bool {
         self.is_over_limit
+    }
+
+    /// Returns the list for the statuses of the request.
+    pub(super) fn statuses_mut(&mut self) -> &mut Statuses<'a> {
+        &mut self.statuses
     }
 
     /// Returns one status per descriptor, in order.

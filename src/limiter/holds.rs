@@ -5,10 +5,10 @@ use std::collections::{HashMap, HashSet};
 use parking_lot::Mutex;
 use tracing::warn;
 
-use super::decision::{Decision, Status};
+use super::decision::Status;
 use crate::algorithm::Limit;
 use crate::algorithm::hold::{HoldAction, HoldEffect, HoldRequest};
-use crate::descriptor::{Descriptor, Request};
+use crate::descriptor::Descriptor;
 use crate::policy::{Imposes, PolicySet, Rule};
 use crate::store::Check;
 use crate::telemetry::metrics::{HoldCounters, Metrics};
@@ -34,16 +34,8 @@ impl HoldOperations {
         Self { rules, warned: Mutex::default() }
     }
 
-    /// Counts the operations of a request.
-    pub(super) fn count(&self, request: &Request<'_>, decision: &Decision<'_>, metrics: &Metrics) {
-        for (status, descriptor) in decision.statuses().iter().zip(&request.descriptors) {
-            if let Some(hold) = &descriptor.hold {
-                self.count_one(status, hold, request.domain, metrics);
-            }
-        }
-    }
-
-    fn count_one(
+    /// Counts the operation of a descriptor.
+    pub(super) fn count(
         &self,
         status: &Status<'_>,
         hold: &HoldRequest<'_>,
@@ -111,6 +103,7 @@ fn count_effect(counters: &HoldCounters, effect: HoldEffect) {
 
 /// Returns the operation of a descriptor on a hold, if its limit keeps holds and its ID is one.
 /// Otherwise a reserve is a plain charge, and an end changes nothing.
+#[inline]
 pub(super) fn operation<'a>(
     descriptor: &'a Descriptor<'_>,
     limit: &Limit,

@@ -1,9 +1,107 @@
-//! An active policy set, as its readers see it.
+//! The policies in force, and how they are installed.
 
-use super::{CountedPolicies, Live};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::{ArcSwapOption, Guard};
+use parking_lot::Mutex;
+
+use super::count::RuleCounters;
 use crate::journal::rates::CounterSnapshot;
 use crate::policy::{PolicySet, Rule};
+use crate::store::StoreError;
 use crate::telemetry::candidates::{CandidateMetrics, CandidateSource};
+use crate::telemetry::metrics::Metrics;
+
+/// The active policies, shared by all limiters of a process.
+pub struct InForce {
+    pub(super) live: ArcSwapOption<Live>,
+    /// Candidate policy set; kept also before any policy is active.
+    pub(super) candidates: Mutex<Option<Arc<CountedPolicies>>>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) generations: AtomicU64,
+}
+
+/// An active policy set, with the candidate set beside it.
+#[derive(Clone, Debug)]
+pub struct Live {
+    pub(super) in_force: Arc<CountedPolicies>,
+    pub(super) candidates: Option<Arc<CountedPolicies>>,
+    pub(super) version: Arc<str>,
+    pub(super) generation: u64,
+}
+
+/// A policy set, with the counters of its rules.
+#[derive(Debug)]
+pub(super) struct CountedPolicies {
+    pub(super) policies: PolicySet,
+    pub(super) counters: RuleCounters,
+}
+
+/// A snapshot of the active policies, held for the duration of one request.
+pub type Snapshot = Guard<Option<Arc<Live>>>;
+
+impl InForce {
+    /// Creates an instance without policies.
+    pub fn new(metrics: Arc<Metrics>) -> Arc<Self> {
+        StoreError::ALL.iter().for_each(|error| metrics.show_store_error(error.kind()));
+        let live = ArcSwapOption::empty();
+        let candidates = Mutex::default();
+        Arc::new(Self { live, candidates, metrics, generations: AtomicU64::new(0) })
+    }
+
+    /// Activates a policy set for every request that begins from now on.
+    pub fn install(&self, policies: PolicySet) {
+        let rules: HashSet<_> = policies.rules().map(|rule| (rule.domain(), rule.path())).collect();
+        self.metrics.keep_rules(&rules);
+        let tried = policies.rules().filter(|rule| rule.candidate().is_some());
+        self.metrics
+            .candidates
+            .keep(CandidateSource::rule, &tried.map(|rule| (rule.domain(), rule.path())).collect());
+        drop(rules);
+        let counters = RuleCounters::of(&policies, &self.metrics);
+        let generation = self.generations.fetch_add(1, Ordering::Relaxed);
+        let version = policies.version().into();
+        let in_force = Arc::new(CountedPolicies { policies, counters });
+        let candidates = self.candidates.lock();
+        self.live.store(Some(Arc::new(Live {
+            in_force,
+            candidates: candidates.clone(),
+            version,
+            generation,
+        })));
+    }
+
+    /// Evaluates a candidate policy set beside the active one, in place of the previous candidate.
+    /// Its counters must be separate, as by
+    /// [`CompileOptions::are_candidates`](crate::policy::CompileOptions::are_candidates).
+    pub fn try_out(&self, policies: PolicySet) {
+        let rules: HashSet<_> = policies.rules().map(|rule| (rule.domain(), rule.path())).collect();
+        self.metrics.candidates.keep(CandidateSource::policy, &rules);
+        drop(rules);
+        let counters = RuleCounters::of_candidates(&policies, &self.metrics);
+        let mut candidates = self.candidates.lock();
+        *candidates = Some(Arc::new(CountedPolicies { policies, counters }));
+        if let Some(live) = self.live.load_full() {
+            self.live
+                .store(Some(Arc::new(Live { candidates: candidates.clone(), ..(*live).clone() })));
+        }
+    }
+
+    /// Returns the active policies.
+    pub fn snapshot(&self) -> Snapshot {
+        self.live.load()
+    }
+
+    /// Returns the estimated memory of the active and candidate policies, in bytes.
+    pub fn memory(&self) -> usize {
+        let in_force = self.live.load().as_ref().map_or(0, |live| live.in_force.policies.memory());
+        let on_trial =
+            self.candidates.lock().as_ref().map_or(0, |candidates| candidates.policies.memory());
+        in_force.saturating_add(on_trial)
+    }
+}
 
 impl Live {
     /// Returns the policies.

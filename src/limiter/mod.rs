@@ -25,29 +25,24 @@ mod modes;
 mod recording;
 mod target;
 
-use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use arc_swap::{ArcSwapOption, Guard};
-use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use self::candidates::CandidateCheck;
 pub use self::candidates::CandidateResult;
-use self::count::{RequestTally, RuleCounters};
+use self::count::RequestTally;
 use self::decision::Statuses;
 pub use self::decision::{AppliedLimit, Decision, Standing, Status};
+pub use self::live::{InForce, Live, Snapshot};
 pub use self::modes::Modes;
 use self::target::DescriptorTarget;
-use crate::algorithm::judge::Few;
 use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, combine};
 use crate::descriptor::{Descriptor, KeyBuffer, Request};
 use crate::journal::Recorder;
-use crate::policy::{Policy, PolicySet};
+use crate::policy::Policy;
 use crate::store::{Check, Outcomes, Store, StoreError};
-use crate::telemetry::candidates::CandidateSource;
-use crate::telemetry::metrics::Metrics;
 
 /// A rate limiter that decides requests by the active policies and a store.
 pub struct Limiter<S> {
@@ -57,35 +52,11 @@ pub struct Limiter<S> {
     recorder: Recorder,
 }
 
-/// The active policies, shared by all limiters of a process.
-pub struct InForce {
-    live: ArcSwapOption<Live>,
-    /// Candidate policy set; kept also before any policy is active.
-    candidates: Mutex<Option<Arc<CountedPolicies>>>,
-    metrics: Arc<Metrics>,
-    generations: AtomicU64,
-}
-
-/// An active policy set, with the candidate set beside it.
-#[derive(Clone, Debug)]
-pub struct Live {
-    in_force: Arc<CountedPolicies>,
-    candidates: Option<Arc<CountedPolicies>>,
-    version: Arc<str>,
-    generation: u64,
-}
-
-/// A policy set, with the counters of its rules.
-#[derive(Debug)]
-struct CountedPolicies {
-    policies: PolicySet,
-    counters: RuleCounters,
-}
-
-/// A request with the rules that it matches, to be judged by the store.
+/// A request with the rules that it matches, to be judged by the store. Filled in place, and so is
+/// its decision: both are large, and moving them would cost more than matching.
+#[derive(Default)]
 struct MatchedRequest<'a> {
     keys: KeyBuffer,
-    statuses: Statuses<'a>,
     prior: Prior,
     in_one_slot: bool,
     candidates: Vec<CandidateCheck<'a>>,
@@ -93,8 +64,9 @@ struct MatchedRequest<'a> {
     tally: Option<RequestTally<'a>>,
 }
 
-/// A snapshot of the active policies, held for the duration of one request.
-pub type Snapshot = Guard<Option<Arc<Live>>>;
+/// The checks of a request. A call holds them while it waits, so there is no room for a fourth
+/// without an allocation.
+type Checks<'c> = SmallVec<[Check<'c>; 3]>;
 
 /// An error for a request without a decision.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -105,67 +77,6 @@ pub enum Undecided {
     /// The store failed for a limit whose `on_store_error` is `error`.
     #[error("no decision: {0}")]
     Store(StoreError),
-}
-
-impl InForce {
-    /// Creates an instance without policies.
-    pub fn new(metrics: Arc<Metrics>) -> Arc<Self> {
-        StoreError::ALL.iter().for_each(|error| metrics.show_store_error(error.kind()));
-        let live = ArcSwapOption::empty();
-        let candidates = Mutex::default();
-        Arc::new(Self { live, candidates, metrics, generations: AtomicU64::new(0) })
-    }
-
-    /// Activates a policy set for every request that begins from now on.
-    pub fn install(&self, policies: PolicySet) {
-        let rules: HashSet<_> = policies.rules().map(|rule| (rule.domain(), rule.path())).collect();
-        self.metrics.keep_rules(&rules);
-        let tried = policies.rules().filter(|rule| rule.candidate().is_some());
-        self.metrics
-            .candidates
-            .keep(CandidateSource::rule, &tried.map(|rule| (rule.domain(), rule.path())).collect());
-        drop(rules);
-        let counters = RuleCounters::of(&policies, &self.metrics);
-        let generation = self.generations.fetch_add(1, Ordering::Relaxed);
-        let version = policies.version().into();
-        let in_force = Arc::new(CountedPolicies { policies, counters });
-        let candidates = self.candidates.lock();
-        self.live.store(Some(Arc::new(Live {
-            in_force,
-            candidates: candidates.clone(),
-            version,
-            generation,
-        })));
-    }
-
-    /// Evaluates a candidate policy set beside the active one, in place of the previous candidate.
-    /// Its counters must be separate, as by
-    /// [`CompileOptions::are_candidates`](crate::policy::CompileOptions::are_candidates).
-    pub fn try_out(&self, policies: PolicySet) {
-        let rules: HashSet<_> = policies.rules().map(|rule| (rule.domain(), rule.path())).collect();
-        self.metrics.candidates.keep(CandidateSource::policy, &rules);
-        drop(rules);
-        let counters = RuleCounters::of_candidates(&policies, &self.metrics);
-        let mut candidates = self.candidates.lock();
-        *candidates = Some(Arc::new(CountedPolicies { policies, counters }));
-        if let Some(live) = self.live.load_full() {
-            self.live
-                .store(Some(Arc::new(Live { candidates: candidates.clone(), ..(*live).clone() })));
-        }
-    }
-
-    /// Returns the active policies.
-    pub fn snapshot(&self) -> Snapshot {
-        self.live.load()
-    }
-
-    /// Returns the estimated memory of the active and candidate policies, in bytes.
-    pub fn memory(&self) -> usize {
-        let in_force = self.live.load().as_ref().map_or(0, |live| live.in_force.policies.memory());
-        let on_trial =
-            self.candidates.lock().as_ref().map_or(0, |candidates| candidates.policies.memory());
-        in_force.saturating_add(on_trial)
-    }
 }
 
 impl<S: Store> Limiter<S> {
@@ -241,10 +152,12 @@ impl<S: Store> Limiter<S> {
     ) -> impl Future<Output = Result<Decision<'a>, Undecided>> + Send {
         async move {
             let live = snapshot.as_deref().ok_or(Undecided::NoPolicy)?;
-            let Some(matched) = self.match_request(live, request, counts) else {
+            let mut decision = Decision::default();
+            let mut matched = MatchedRequest::default();
+            if !self.match_request(live, request, counts, &mut decision, &mut matched) {
                 return Ok(Decision::unlimited(request.descriptors.len()));
-            };
-            let checks = matched.checks(request);
+            }
+            let checks = matched.checks(decision.statuses(), request);
             let mut outcomes = if checks.is_empty() {
                 Outcomes::new()
             } else {
@@ -261,17 +174,17 @@ impl<S: Store> Limiter<S> {
             let overall = self.overall(matched.prior, &checks, &outcomes)?;
             let applying = checks.len().saturating_sub(matched.candidates.len());
             drop(checks);
-            let MatchedRequest { statuses, candidates, tally, .. } = matched;
+            let candidates = std::mem::take(&mut matched.candidates);
             let tried = CandidateResult::all(candidates, &mut outcomes, applying);
-            let decision = Decision::new(overall, statuses, outcomes, tried);
-            if let Some(tally) = &tally {
+            decision.make(overall, &mut outcomes, tried);
+            if let Some(tally) = &matched.tally {
                 self.record(live, request, &decision, tally);
             }
             Ok(decision)
         }
     }
 
-    /// Matches a request to rules. Returns `None` if its domain has no policy. If `counts`, the
+    /// Matches a request to rules. Returns `false` if its domain has no policy. If `counts`, the
     /// decision is counted, and candidates are evaluated beside it.
     #[inline]
     fn match_request<'a>(
@@ -279,25 +192,27 @@ impl<S: Store> Limiter<S> {
         live: &'a Live,
         request: &Request<'_>,
         counts: bool,
-    ) -> Option<MatchedRequest<'a>> {
+        decision: &mut Decision<'a>,
+        matched: &mut MatchedRequest<'a>,
+    ) -> bool {
         let policy = live.in_force.policies.find(request.domain);
         if policy.is_none() {
             if counts {
                 self.policies.metrics.unknown_domain(request.domain);
             }
-            live.candidates.as_ref()?;
+            if live.candidates.is_none() {
+                return false;
+            }
         }
-        let mut keys = KeyBuffer::default();
-        let statuses = self.find(policy, request, &mut keys);
-        let prior = self.modes.prior(&statuses);
-        let candidates = if counts {
-            CandidateCheck::all(live, request, &statuses, &mut keys)
-        } else {
-            Vec::new()
-        };
-        let tally = counts.then(|| live.in_force.counters.asked(policy, request, &statuses));
-        let in_one_slot = policy.is_some_and(Policy::in_one_slot);
-        Some(MatchedRequest { keys, statuses, prior, in_one_slot, candidates, tally })
+        let statuses = decision.statuses_mut();
+        self.find(policy, request, &mut matched.keys, statuses);
+        matched.prior = self.modes.prior(statuses);
+        matched.in_one_slot = policy.is_some_and(Policy::in_one_slot);
+        if counts {
+            matched.candidates = CandidateCheck::all(live, request, statuses, &mut matched.keys);
+            matched.tally = Some(live.in_force.counters.asked(policy, request, statuses));
+        }
+        true
     }
 
     /// Counts a decision, and records its denials.
@@ -308,10 +223,20 @@ impl<S: Store> Limiter<S> {
         decision: &Decision<'_>,
         tally: &RequestTally<'_>,
     ) {
-        live.in_force.counters.decided(decision, tally);
-        live.in_force.counters.holds().count(request, decision, &self.policies.metrics);
-        self.record_denials(live, request, decision);
-        self.record_candidate_denials(live, request, decision);
+        let counters = &live.in_force.counters;
+        for (status, descriptor) in decision.statuses().iter().zip(&request.descriptors) {
+            counters.count(status);
+            if let Some(hold) = &descriptor.hold {
+                counters.holds().count(status, hold, request.domain, &self.policies.metrics);
+            }
+            self.count_exception(status, descriptor.hits);
+            self.record_denial(live, request.domain, decision, status, descriptor);
+        }
+        tally.count(decision.statuses());
+        if !decision.tried().is_empty() {
+            decision.tried().iter().for_each(|tried| tried.count(decision.is_over_limit()));
+            self.record_candidate_denials(live, request, decision);
+        }
     }
 
     /// Matches the descriptors of a request, and encodes the keys of their counters.
@@ -320,17 +245,17 @@ impl<S: Store> Limiter<S> {
         policy: Option<&'a Policy>,
         request: &Request<'_>,
         keys: &mut KeyBuffer,
-    ) -> Statuses<'a> {
+        statuses: &mut Statuses<'a>,
+    ) {
         let find = |descriptor| {
             let target = policy.map_or(DescriptorTarget::Nothing, |policy| {
                 DescriptorTarget::find(policy, descriptor, keys, None)
             });
             Status::of(target, self.modes).with_vote(!descriptor.changes_no_hits())
         };
-        let mut statuses: Statuses<'a> = request.descriptors.iter().map(find).collect();
-        target::drop_replaced(&mut statuses);
-        entries::record(&mut statuses, request);
-        statuses
+        statuses.extend(request.descriptors.iter().map(find));
+        target::drop_replaced(statuses);
+        entries::record(statuses, request);
     }
 
     /// Counts a request that is admitted only because of global shadow mode.
@@ -362,12 +287,12 @@ impl<S: Store> Limiter<S> {
 impl MatchedRequest<'_> {
     /// Returns the checks for the store: one for each limit, then one for each candidate.
     #[inline]
-    fn checks<'c>(&'c self, request: &'c Request<'_>) -> Few<Check<'c>> {
+    fn checks<'c>(&'c self, statuses: &'c [Status<'_>], request: &'c Request<'_>) -> Checks<'c> {
         let check = |(status, descriptor): (&'c Status<'_>, &'c Descriptor<'_>)| {
             status.check(request, descriptor, &self.keys, self.in_one_slot)
         };
-        let limits = self.statuses.iter().zip(&request.descriptors).filter_map(check);
-        let mut checks: Few<Check<'c>> = limits
+        let limits = statuses.iter().zip(&request.descriptors).filter_map(check);
+        let mut checks: Checks<'c> = limits
             .chain(
                 self.candidates.iter().filter_map(|candidate| candidate.check(request, &self.keys)),
             )

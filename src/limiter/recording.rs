@@ -5,7 +5,7 @@ use super::{Limiter, Live};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::sliding_window::Estimate;
 use crate::algorithm::{Algorithm, Charge, Limit};
-use crate::descriptor::{Keyed, Request};
+use crate::descriptor::{Descriptor, Keyed, Request};
 use crate::journal::{DenialEvent, Why};
 use crate::store::Store;
 
@@ -13,33 +13,30 @@ use crate::store::Store;
 const OWN_LIMIT: &str = "(limit of the request)";
 
 impl<S: Store> Limiter<S> {
-    /// Records the denials of a request.
-    pub(super) fn record_denials(
+    /// Records the denial of a descriptor, if it is one.
+    #[inline]
+    pub(super) fn record_denial(
         &self,
         live: &Live,
-        request: &Request<'_>,
+        domain: &str,
         decision: &Decision<'_>,
+        status: &Status<'_>,
+        descriptor: &Descriptor<'_>,
     ) {
-        for (status, descriptor) in decision.statuses().iter().zip(&request.descriptors) {
-            self.count_exception(status, descriptor.hits);
-            let Some(why) =
-                why(status.standing(), decision.is_over_limit()).filter(|_| self.recorder.is_on())
-            else {
-                continue;
-            };
-            let denial = DenialEvent {
-                domain: request.domain,
-                rule: status.rule().map_or(OWN_LIMIT, |rule| rule.path()),
-                version: &live.version,
-                why,
-                hits: hits_of(descriptor.hits),
-                retry_after: status.wait(),
-                recorded: status.recorded(),
-            };
-            Keyed::show(status.keyed(), &descriptor.entries, |entries| {
-                self.recorder.note(&denial, entries)
-            });
-        }
+        let why = why(status.standing(), decision.is_over_limit());
+        let Some(why) = why.filter(|_| self.recorder.is_on()) else { return };
+        let denial = DenialEvent {
+            domain,
+            rule: status.rule().map_or(OWN_LIMIT, |rule| rule.path()),
+            version: &live.version,
+            why,
+            hits: hits_of(descriptor.hits),
+            retry_after: status.wait(),
+            recorded: status.recorded(),
+        };
+        Keyed::show(status.keyed(), &descriptor.entries, |entries| {
+            self.recorder.note(&denial, entries)
+        });
     }
 
     /// Records the denials by candidate limits of a request that is admitted.
@@ -70,7 +67,7 @@ impl<S: Store> Limiter<S> {
     }
 
     /// Counts hits that may exceed the limit: refunds, overruns and weighted estimates.
-    fn count_exception(&self, status: &Status<'_>, hits: Hits) {
+    pub(super) fn count_exception(&self, status: &Status<'_>, hits: Hits) {
         let metrics = &self.policies.metrics;
         match (hits, status.standing()) {
             (Hits::Refund(hits), Standing::Allowed) => {

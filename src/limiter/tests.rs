@@ -7,16 +7,15 @@ mod statistics;
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use super::*;
 use crate::algorithm::judge::Hits;
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::descriptor::{Descriptor, Entry, Override};
 use crate::policy::source::files;
-use crate::policy::{self, CompileOptions, Source};
+use crate::policy::{self, CompileOptions, PolicySet, Source};
 use crate::store::clock::ManualClock;
 use crate::store::memory::{Bounds, MemoryStore};
+use crate::telemetry::metrics::Metrics;
 
 const SECOND: u64 = 1_000_000;
 /// The start of a day, of a minute and of a second.

@@ -89,7 +89,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         place: "limiter",
         modules: "algorithm descriptor journal policy store::Check store::Outcomes store::Store statistics store::StoreError telemetry",
-        crates: "arc_swap async parking_lot std::sync std::time::Instant thiserror",
+        crates: "arc_swap async parking_lot smallvec std::sync std::time::Instant thiserror",
     },
     Row { place: "limiter/holds", modules: "", crates: "tracing" },
     // HTTP/2 for gRPC servers, without protobuf and rate limits.

@@ -216,7 +216,7 @@ impl<'a> LockedRequest<'a, '_> {
             role: check.role,
             counter,
             recorded,
-            hold: check.hold.copied(),
+            hold: check.hold,
         });
     }
 
