@@ -30,6 +30,7 @@
 //! | `docs` | the book: it builds, its examples run as shown, its reference is current |
 //! | `servers` | the Redis servers that other tests build on |
 //! | `world` | the simulated servers of the test binary `world` |
+//! | `model` | protocols between processes and stores, in every interleaving of a few steps |
 //! | `vectors` | `replay` against recorded decisions of a model |
 //! | `guided` | adding an algorithm: compile errors lead to every place |
 //! | `fuzz_smoke` | the fuzz targets of `fuzz/`, for a bounded time |
@@ -66,6 +67,7 @@ mod health;
 mod holds;
 mod http;
 mod listen;
+mod model;
 mod page;
 mod readiness;
 mod redis;
