@@ -4,7 +4,7 @@
 //!
 //! | file | protocol | invariant |
 //! |---|---|---|
-//! | `slots` | a request in several slots | admitted less refunded hits are charged in every slot |
+//! | `slots` | a request in several slots | admitted hits not refunded are charged in each slot |
 //! | `leases` | blocks that processes charge in advance | hits are admitted in the window of their charge |
 //! | `holds` | reserve, commit and settle of an ID | a hold counts its estimate, then its cost |
 //!
