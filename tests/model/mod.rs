@@ -5,7 +5,7 @@
 //! | file | protocol | invariant |
 //! |---|---|---|
 //! | `slots` | a request in several slots | admitted hits not refunded are charged in each slot |
-//! | `leases` | blocks that processes charge in advance | hits are admitted in the window of their charge |
+//! | `leases` | blocks that processes charge in advance | hits are admitted in their window |
 //! | `holds` | reserve, commit and settle of an ID | a hold counts its estimate, then its cost |
 //!
 //! Each model has flaws that a test switches on, one at a time: the checker must find a
