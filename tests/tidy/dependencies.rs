@@ -58,7 +58,7 @@ pub(super) const ROWS: &[Row] = &[
         modules: "algorithm descriptor printable yaml",
         crates: "aho_corasick foldhash hashbrown memchr serde_json sha2 smallvec std::sync::Arc",
     },
-    Row { place: "policy/document/test_file", modules: "", crates: "jiff" },
+    Row { place: "policy/test_file", modules: "", crates: "jiff" },
     Row { place: "policy/source", modules: "watch", crates: "async std::fs std::io std::os" },
     // Stores do not depend on policies, and own the clock.
     Row {

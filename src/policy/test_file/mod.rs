@@ -2,11 +2,21 @@
 //!
 //! Holds values only; the test runner has a store, and sets its clock.
 
+mod parser;
+#[cfg(test)]
+mod tests;
+mod vocabulary;
+
 use std::fmt;
 
-use super::{ProblemReport, Source, document};
+use serde_json::{Map, Value};
+
+use self::vocabulary::TestLevel;
+use super::{ProblemReport, Source};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::time::{Micros, Timestamp};
+use crate::yaml::schema;
+use crate::yaml::vocabulary::VocabularyLevel;
 
 /// The tests of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,5 +134,10 @@ impl fmt::Display for Wait {
 /// # Errors
 /// Returns all problems of the file.
 pub fn read(source: &Source) -> Result<TestFile, ProblemReport> {
-    document::test_file::read(source)
+    parser::read(source)
+}
+
+/// Returns the JSON Schema of a file of tests: the definitions of its mappings.
+pub(super) fn definitions() -> Map<String, Value> {
+    schema::definitions(TestLevel::ALL.iter().copied())
 }

@@ -3,7 +3,15 @@
 //!
 //! Holds values only; the reader of the log parses the JSON.
 
-use super::{ProblemReport, Source, document};
+mod parser;
+mod vocabulary;
+
+use serde_json::{Map, Value};
+
+use self::vocabulary::AccessLogLevel;
+use super::{ProblemReport, Source};
+use crate::yaml::schema;
+use crate::yaml::vocabulary::VocabularyLevel;
 
 /// A mapping from log lines to requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +82,12 @@ impl Without {
 /// # Errors
 /// Returns all problems of the file.
 pub fn read(source: &Source) -> Result<AccessLogMap, ProblemReport> {
-    document::access_log::read(source)
+    parser::read(source)
+}
+
+/// Returns the JSON Schema of a mapping: the definitions of its mappings.
+pub(super) fn definitions() -> Map<String, Value> {
+    schema::definitions(AccessLogLevel::ALL.iter().copied())
 }
 
 #[cfg(test)]
