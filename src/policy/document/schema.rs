@@ -3,7 +3,6 @@
 use serde_json::{Map, Value, json};
 
 use super::vocabulary::DocumentLevel;
-use crate::policy::{access_log, test_file};
 use crate::yaml::schema::{definitions, object};
 use crate::yaml::vocabulary::VocabularyLevel;
 
@@ -15,10 +14,7 @@ pub fn json_schema() -> Value {
     schema.insert("$schema".into(), json!("https://json-schema.org/draft/2020-12/schema"));
     schema.insert("title".into(), json!("tollgate policy"));
     schema.extend(object(DocumentLevel::File));
-    let mut definitions = definitions(levels);
-    definitions.extend(test_file::definitions());
-    definitions.extend(access_log::definitions());
-    schema.insert("$defs".into(), Value::Object(definitions));
+    schema.insert("$defs".into(), Value::Object(definitions(levels)));
     Value::Object(schema)
 }
 

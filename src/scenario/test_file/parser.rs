@@ -5,7 +5,7 @@ use super::{CODES, Case, Code, Expected, TestFile, TestStep, Wait, When};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::descriptor::hold;
-use crate::policy::compile::units;
+use crate::policy;
 use crate::yaml::Source;
 use crate::yaml::mapping::{MappingFields, YamlReader, single_document};
 use crate::yaml::report::{Finding, ProblemReport, SourceSpan, Spanned, line_of, shown};
@@ -179,7 +179,7 @@ impl TestFileReader<'_> {
     fn length(&mut self, fields: &MappingFields<TestLevel>, word: &str) -> Option<Spanned<Micros>> {
         let text = self.yaml.some_text(fields, word)?;
         let us = text.value.strip_suffix("us").and_then(|us| us.parse().ok()).map(Micros::new);
-        let Some(value) = us.or_else(|| units::duration(&text.value)) else {
+        let Some(value) = us.or_else(|| policy::duration(&text.value)) else {
             let error =
                 Finding::error(text.span, format!("invalid duration `{}`", shown(&text.value)));
             self.yaml.report(error.note(LENGTHS));

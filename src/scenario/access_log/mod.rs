@@ -1,17 +1,23 @@
 //! The mapping from a line of an access log to a request: which fields become which entries of
 //! which descriptors.
 //!
-//! Holds values only; the reader of the log parses the JSON.
+//! | file | contents |
+//! |---|---|
+//! | `vocabulary` | the words of a map |
+//! | `parser` | YAML to a map |
+//! | `line` | the request and the time of a line |
 
+mod line;
 mod parser;
 mod vocabulary;
 
 use serde_json::{Map, Value};
 
+pub use self::line::{LineRequest, instant};
 use self::vocabulary::AccessLogLevel;
-use super::{ProblemReport, Source};
-use crate::yaml::schema;
+use crate::yaml::report::ProblemReport;
 use crate::yaml::vocabulary::VocabularyLevel;
+use crate::yaml::{Source, schema};
 
 /// A mapping from log lines to requests.
 #[derive(Clone, Debug, PartialEq, Eq)]

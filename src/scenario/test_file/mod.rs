@@ -1,7 +1,12 @@
 //! Tests of policies: requests at given times, and the expected responses.
 //!
-//! Holds values only; the test runner has a store, and sets its clock.
+//! | file | contents |
+//! |---|---|
+//! | `vocabulary` | the words of a test file |
+//! | `parser` | YAML to tests |
+//! | `execution` | the first mismatch of a test |
 
+mod execution;
 mod parser;
 #[cfg(test)]
 mod tests;
@@ -9,14 +14,16 @@ mod vocabulary;
 
 use std::fmt;
 
+pub use self::execution::{Mismatch, PendingTest};
+
 use serde_json::{Map, Value};
 
 use self::vocabulary::TestLevel;
-use super::{ProblemReport, Source};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::time::{Micros, Timestamp};
-use crate::yaml::schema;
+use crate::yaml::report::ProblemReport;
 use crate::yaml::vocabulary::VocabularyLevel;
+use crate::yaml::{Source, schema};
 
 /// The tests of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
