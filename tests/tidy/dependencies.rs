@@ -185,7 +185,7 @@ pub(super) const ROWS: &[Row] = &[
         modules: "settings::Flags settings::PolicySettings store::redis::without_password yaml::scalar",
         crates: "clap",
     },
-    Row { place: "envoyproxy/fates", modules: "", crates: "std::env std::sync" },
+    Row { place: "envoyproxy/effects", modules: "", crates: "std::env std::sync" },
     Row { place: "envoyproxy/flags", modules: "", crates: "std::net" },
     // Composes the concrete parts.
     Row {
@@ -196,7 +196,7 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row { place: "app/files", modules: "", crates: "rustix" },
     Row { place: "app/threads", modules: "", crates: "rustix" },
-    Row { place: "app/pages", modules: "", crates: "std::process" },
+    Row { place: "app/plain_pages", modules: "", crates: "std::process" },
     Row {
         place: "cli",
         modules: "admin::api admin::rights::Token algorithm app descriptor envoyproxy grpc journal::key journal::summary limiter policy printable scenario settings store telemetry yaml",
