@@ -22,7 +22,7 @@
 //! | [`algorithm`] | arithmetic of limits; new algorithms go here | clocks, IO, locks, the rest |
 //! | [`descriptor`] | requests and counter keys, as values | policies, stores |
 //! | [`printable`] | the characters that are escaped in text for people | its readers |
-//! | [`yaml`] | YAML to a tree with positions; reports with excerpts | vocabularies, files |
+//! | [`yaml`] | YAML to a tree; vocabularies; reports with excerpts | the words of any file |
 //! | [`statistics`] | statistics under the names of envoyproxy/ratelimit | their users |
 //! | [`telemetry`] | logs; the name of every metric | its users |
 //! | [`spans`] | sampling of calls, and the contents of their spans | span export |
@@ -32,6 +32,7 @@
 //! | [`store`] | counters in memory or Redis; layers around it; the clock | policies, protocols |
 //! | [`journal`] | recent denials by caller; decisions per rule | policies, stores, protocols |
 //! | [`limiter`] | decisions, from policies and stores | protocols |
+//! | [`scenario`] | policy tests and access log maps, decided in memory | files, protocols |
 //! | [`transport`] | HTTP/2 for gRPC servers: connections (`registry`), TLS, bounds | protobuf |
 //! | [`grpc`] | Envoy's protocol, health, reflection, a client | HTTP/2, policies, stores |
 //! | [`xds`] | policies from a control plane: requests, conversion to YAML | rules, stores |
@@ -79,6 +80,7 @@ pub mod operations;
 pub mod otlp;
 pub mod policy;
 pub mod printable;
+pub mod scenario;
 pub mod settings;
 pub mod spans;
 pub mod statistics;

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::telemetry::http::HttpCut;
+use crate::telemetry::http::HttpCloseReason;
 
 /// Number of evicted connections that are still open above which the listener yields to their
 /// tasks before it accepts others.
@@ -56,7 +56,7 @@ enum Activity {
 #[derive(Debug, Default)]
 struct Eviction {
     closed: CancellationToken,
-    cut: OnceLock<HttpCut>,
+    cut: OnceLock<HttpCloseReason>,
 }
 
 /// One connection. It leaves the set when dropped.
@@ -81,7 +81,7 @@ impl State {
     /// Finds the connection to evict, of at most `max`: the one that has been idle longest, else
     /// the one that has been answered longest, as if its client does not read. Spares those just
     /// admitted: they are about to send a request, such as a probe.
-    fn victim(&self, max: usize) -> Option<(u64, HttpCut)> {
+    fn victim(&self, max: usize) -> Option<(u64, HttpCloseReason)> {
         let fresh = u64::try_from(max / FRESH_SHARE).unwrap_or(u64::MAX);
         let is_fresh = |number| self.admitted.saturating_sub(number) < fresh;
         let longest = |is: &dyn Fn(Activity) -> bool| {
@@ -95,10 +95,10 @@ impl State {
         });
         let answering = || {
             longest(&|activity| activity == Activity::Answering)
-                .map(|number| (number, HttpCut::Full))
+                .map(|number| (number, HttpCloseReason::Full))
         };
-        let any = || longest(&|_| true).map(|number| (number, HttpCut::Idle));
-        idle.map(|number| (number, HttpCut::Idle)).or_else(answering).or_else(any)
+        let any = || longest(&|_| true).map(|number| (number, HttpCloseReason::Idle));
+        idle.map(|number| (number, HttpCloseReason::Idle)).or_else(answering).or_else(any)
     }
 
     fn set(&mut self, connection: u64, activity: Activity) {
@@ -150,9 +150,9 @@ impl Connections {
 
 impl TrackedConnection {
     /// Waits until the connection has to give way, and returns why.
-    pub(super) async fn closed(&self) -> HttpCut {
+    pub(super) async fn closed(&self) -> HttpCloseReason {
         self.eviction.closed.cancelled().await;
-        self.eviction.cut.get().copied().unwrap_or(HttpCut::Idle)
+        self.eviction.cut.get().copied().unwrap_or(HttpCloseReason::Idle)
     }
 
     /// Marks the connection as busy until the returned guard is dropped.
@@ -209,7 +209,7 @@ mod tests {
             (is_closed(&first), is_closed(&second), is_closed(&third)),
             (true, false, false)
         );
-        assert_eq!(first.eviction.cut.get(), Some(&HttpCut::Full));
+        assert_eq!(first.eviction.cut.get(), Some(&HttpCloseReason::Full));
         let _fourth = connections.admit();
         assert_eq!((is_closed(&second), is_closed(&third)), (false, true));
         drop(under_way);

@@ -21,7 +21,7 @@ use tracing::{debug, warn};
 
 use super::connections::{Connections, TrackedConnection};
 use super::deadline::WriteDeadline;
-use crate::telemetry::http::{HttpCut, HttpPort};
+use crate::telemetry::http::{HttpCloseReason, HttpPort};
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::Metrics;
 
@@ -134,7 +134,7 @@ impl HttpServer {
 impl ListenerState {
     /// Counts a connection that was closed by a bound. Logged at debug level only, since any client
     /// can cause it.
-    fn cut(&self, cut: HttpCut, peer: SocketAddr) {
+    fn cut(&self, cut: HttpCloseReason, peer: SocketAddr) {
         self.metrics.http.cut(self.port, cut);
         debug!(port = self.port.name(), kind = cut.name(), %peer, "connection closed");
     }
@@ -149,7 +149,7 @@ impl ListenerState {
             Ok(secured) => secured,
             Err(error) => {
                 debug!(%error, %address, "handshake failed");
-                return self.cut(HttpCut::Handshake, address);
+                return self.cut(HttpCloseReason::Handshake, address);
             }
         };
         let Err(error) = self.keep(secured, address, connection).await else { return };
@@ -191,15 +191,15 @@ impl ListenerState {
 }
 
 /// Returns the bound that ended a connection, or `None` if the client ended it.
-fn cut_of(error: &hyper::Error) -> Option<HttpCut> {
+fn cut_of(error: &hyper::Error) -> Option<HttpCloseReason> {
     if error.is_timeout() {
-        return Some(HttpCut::SlowHead);
+        return Some(HttpCloseReason::SlowHead);
     }
     if error.is_parse() {
-        return Some(HttpCut::Protocol);
+        return Some(HttpCloseReason::Protocol);
     }
     let io = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
-    io.filter(|error| error.kind() == io::ErrorKind::TimedOut).map(|_| HttpCut::Unread)
+    io.filter(|error| error.kind() == io::ErrorKind::TimedOut).map(|_| HttpCloseReason::Unread)
 }
 
 async fn open(stream: TcpStream, handshake: Option<AdminHandshake>) -> io::Result<Secured> {

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`time`] | instants and durations in microseconds |
 //! | [`parameter`] | what else an algorithm is configured with |
+//! | `mode` | when hits are charged, and the decision if the store fails |
 //! | [`quota`] | windows, their bounds, and the choice of the binding window |
 //! | [`calendar`] | windows that begin at local midnight |
 //! | [`fixed_window`], [`sliding_window`], [`sliding_log`], [`gcra`] | one algorithm each |

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `prepare`, `listener`, `certificates`, `files` | before the service starts |
 //! | `workers`, `serving` | the gRPC service, one per core |
-//! | `web`, `json`, `pages`, `rights` | HTTP: its servers, decisions, pages, tokens |
+//! | `http`, `json`, `plain_pages`, `rights` | HTTP: its servers, decisions, pages, tokens |
 //! | `policies`, `control_plane`, `candidates` | sources of policies |
 //! | `stores`, `statistics`, `observation`, `spans` | what a service uses |
 //! | `readiness` | when the process is ready |
@@ -17,10 +17,11 @@ mod candidates;
 mod certificates;
 mod control_plane;
 mod files;
+mod http;
 mod json;
 pub mod listener;
 mod observation;
-mod pages;
+mod plain_pages;
 mod policies;
 mod prepare;
 mod readiness;
@@ -31,7 +32,6 @@ mod statistics;
 mod stores;
 mod tasks;
 mod threads;
-mod web;
 pub mod workers;
 
 use std::future::Future;
@@ -43,8 +43,9 @@ use tokio::task::JoinHandle;
 use tracing::info;
 
 use self::certificates::Certificates;
+use self::http::Web;
 use self::observation::Observation;
-use self::policies::First;
+use self::policies::InitialPolicies;
 use self::prepare::Listeners;
 pub use self::prepare::{CannotStart, Prepared, prepare};
 use self::rights::Admission;
@@ -52,7 +53,6 @@ use self::serving::Serving;
 use self::statistics::StatisticsServices;
 use self::stores::Stores;
 use self::tasks::Tasks;
-use self::web::Web;
 use self::workers::Workers;
 use crate::grpc::health::Health;
 use crate::limiter::InForce;
@@ -64,7 +64,7 @@ use crate::operations::workers::WorkerService;
 use crate::policy::CompileOptions;
 use crate::policy::source::watch;
 use crate::settings::{PolicySettings, Settings, ShutdownSettings};
-use crate::statistics::statsd::Sending;
+use crate::statistics::statsd::StatsdExporter;
 use crate::telemetry::metrics::Metrics;
 use crate::transport::registry::Registry;
 use crate::xds::ControlPlane;
@@ -121,7 +121,7 @@ pub async fn run(
     let health = Health::new().await;
     let mut tasks = Tasks::default();
     let installer = shared.installer(&settings.policy.options);
-    let First { read, loaded } = prepared.policies;
+    let InitialPolicies { read, loaded } = prepared.policies;
     installer.begin(&read, loaded);
     tasks.add("candidates", candidates::begin(&settings.policy, &installer)?);
     let (mirroring, is_serving) = readiness::mirror(&shared.process, &health).await;
@@ -173,7 +173,7 @@ pub async fn run(
     let serve = async {
         let (grpc, http) = public.open(is_serving, are_examples).await?;
         let end = running.tasks.end();
-        let http = web::serve_public(&shared, http, connections.http, decide, end)?;
+        let http = http::serve_public(&shared, http, connections.http, decide, end)?;
         running.tasks.add_finishing("http", http);
         tokio::join!(running.workers.accept(&grpc, &registry), registry.relieve());
         std::io::Result::Ok(())
@@ -193,7 +193,7 @@ struct Running {
     tasks: Tasks,
     denial_sync: DenialSync,
     service: Arc<WorkerService>,
-    sending: Option<Sending>,
+    sending: Option<StatsdExporter>,
 }
 
 impl Running {

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::journal::rates::Rates;
-use crate::journal::{Journal, Lost};
+use crate::journal::{DenialLosses, Journal};
 use crate::limiter::InForce;
 use crate::telemetry::metrics::Metrics;
 
@@ -32,7 +32,7 @@ impl Observation {
         let mut ticks = interval(SAMPLE_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last = Instant::now();
-        let mut reported = Lost::default();
+        let mut reported = DenialLosses::default();
         loop {
             ticks.tick().await;
             let now = Instant::now();

@@ -9,13 +9,13 @@ use crate::policy::{self, Loaded};
 use crate::settings::{PolicySettings, Settings};
 
 /// The policies at startup.
-pub(super) struct First {
+pub(super) struct InitialPolicies {
     pub(super) read: SourceReading,
     /// `None` if a control plane has yet to send them.
     pub(super) loaded: Result<Option<Loaded>, String>,
 }
 
-impl First {
+impl InitialPolicies {
     /// Reads and compiles the configured files.
     pub(super) fn load(settings: &Settings) -> Self {
         let policy = &settings.policy;

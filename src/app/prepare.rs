@@ -11,7 +11,7 @@ use tracing::info;
 use super::certificates::Certificates;
 use super::files::{self, ConnectionLimits};
 use super::listener::{self, BACKLOG, Bound, Listener};
-use super::policies::First;
+use super::policies::InitialPolicies;
 use super::rights::Admission;
 use super::{readiness, statistics};
 use crate::settings::{Endpoint, ListenSettings, Settings, program_name};
@@ -19,7 +19,7 @@ use crate::settings::{Endpoint, ListenSettings, Settings, program_name};
 /// Everything that must be ready before the service can run.
 pub struct Prepared {
     pub(super) listeners: Listeners,
-    pub(super) policies: First,
+    pub(super) policies: InitialPolicies,
     pub(super) certificates: Option<Certificates>,
     /// Tokens and rights of the admin port.
     pub(super) admission: Admission,
@@ -33,19 +33,19 @@ pub struct Prepared {
 /// Bound addresses. The admin port already listens: it responds at once.
 pub(super) struct Listeners {
     /// gRPC and HTTP, which serve decisions and health.
-    pub(super) public: Public,
+    pub(super) public: BoundListeners,
     pub(super) admin: TcpListener,
 }
 
 /// Bound addresses that do not listen yet.
-pub(super) struct Public {
+pub(super) struct BoundListeners {
     grpc: Bound,
     http: TcpSocket,
     /// Local address of the admin port, for the log.
     admin: Option<SocketAddr>,
 }
 
-impl Public {
+impl BoundListeners {
     /// Starts to listen for gRPC and HTTP once health is SERVING or the wait for it times out. Logs
     /// the addresses and, if the example policies are served, a command to try.
     ///
@@ -96,7 +96,7 @@ impl std::error::Error for CannotStart {}
 pub async fn prepare(settings: &Settings) -> Result<Prepared, CannotStart> {
     let mut problems = CannotStart::default();
     let open_files = files::raise_limit();
-    let policies = First::load(settings);
+    let policies = InitialPolicies::load(settings);
     if !settings.readiness.start_without_policy
         && let Some(problem) = policies.problem()
     {
@@ -153,7 +153,8 @@ async fn bind(settings: &ListenSettings, problems: &mut CannotStart) -> Option<L
     let admin = TcpListener::bind(settings.admin).await;
     let admin = admin.map_err(|error| cannot("--admin-listen", &settings.admin, error));
     let admin = admin.ok()?;
-    let public = Public { grpc: grpc.ok()?, http: http.ok()?, admin: admin.local_addr().ok() };
+    let public =
+        BoundListeners { grpc: grpc.ok()?, http: http.ok()?, admin: admin.local_addr().ok() };
     Some(Listeners { public, admin })
 }
 

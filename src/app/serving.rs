@@ -17,7 +17,7 @@ use crate::grpc::server::{GrpcServices, Offered};
 use crate::grpc::service::Rls;
 use crate::limiter::Limiter;
 use crate::operations::workers::{WorkerService, WorkerServices};
-use crate::settings::{AnswerSettings, LimitSettings, Settings};
+use crate::settings::{LimitSettings, ResponseSettings, Settings};
 use crate::spans::Tracer;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::transport::Budget;
@@ -39,7 +39,7 @@ pub(super) struct Serving {
     pub(super) budget: Arc<Budget>,
     tracer: Option<Tracer>,
     request_log: Option<Arc<RequestLog>>,
-    answers: AnswerSettings,
+    answers: ResponseSettings,
     health: Health,
     has_reflection: bool,
     /// One permit for each service that is connected to its store.

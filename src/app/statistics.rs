@@ -13,7 +13,7 @@ use crate::admin;
 use crate::settings::{PrometheusSettings, StatsSettings};
 use crate::statistics::Stats;
 use crate::statistics::mapping::{Exposition, Mappings};
-use crate::statistics::statsd::{self, Sending};
+use crate::statistics::statsd::{self, StatsdExporter};
 use crate::telemetry::metrics::{Metrics, MetricsOptions};
 
 /// Timeout for the last send at shutdown.
@@ -78,13 +78,13 @@ impl StatisticsServices {
     }
 
     /// Starts to send the statistics to statsd, if configured.
-    pub(super) fn send(&self, metrics: &Metrics) -> io::Result<Option<Sending>> {
+    pub(super) fn send(&self, metrics: &Metrics) -> io::Result<Option<StatsdExporter>> {
         let wanted = self.settings.statsd.clone().zip(metrics.stats().cloned());
         wanted.map(|(options, stats)| statsd::start(stats, options)).transpose()
     }
 
     /// Sends the remaining statistics.
-    pub(super) fn end(sending: Option<Sending>) {
+    pub(super) fn end(sending: Option<StatsdExporter>) {
         if let Some(sending) = sending
             && !sending.stop(FLUSH_TIMEOUT)
         {

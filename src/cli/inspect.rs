@@ -8,9 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 use super::counter::{CounterArgs, length, when};
 use super::output::{print, report_error};
 use super::{block_on, table};
-use crate::admin::api::ask::TallyView;
 use crate::admin::api::counter::CounterView;
 use crate::admin::api::denials::DenialView;
+use crate::admin::api::queries::TallyView;
 use crate::admin::api::state::StateView;
 use crate::printable::escaped;
 

@@ -8,7 +8,6 @@ mod client_tls;
 mod counter;
 pub mod denials;
 pub mod diff;
-mod dry_run;
 pub mod explain;
 pub mod grant;
 pub mod hit;

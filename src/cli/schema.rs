@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use crate::policy;
+use crate::scenario;
 
 /// Print the JSON Schema of policy files, for editors
 #[derive(Debug, clap::Args)]
@@ -20,7 +20,7 @@ impl Schema {
     /// Prints the schema.
     pub fn run(self) -> ExitCode {
         // A reader may close the pipe early.
-        let _ = writeln!(io::stdout(), "{:#}", policy::json_schema());
+        let _ = writeln!(io::stdout(), "{:#}", scenario::json_schema());
         ExitCode::SUCCESS
     }
 }

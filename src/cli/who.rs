@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::api::ServerArgs;
 use super::output::{print, report_error};
 use super::{block_on, load};
-use crate::admin::api::ask::{CounterUsers, TallyView};
+use crate::admin::api::queries::{CounterUsers, TallyView};
 use crate::algorithm::tallies::EntryTally;
 use crate::descriptor::KeyBuffer;
 use crate::journal::key::read_text;

@@ -9,9 +9,9 @@
 //! | `table` | every variable: its type, its default, its meaning here |
 //! | `words` | parsers of values, with the rules of Go |
 //! | `flags`, `redis` | variables to flags, one function per concern |
-//! | `fates` | the effect of each variable that is set |
+//! | `effects` | the effect of each variable that is set |
 
-mod fates;
+mod effects;
 mod flags;
 mod redis;
 mod table;
@@ -20,13 +20,13 @@ mod words;
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use self::fates::{
-    Fate, OwnVariable, ReadBy, carried, fates, is_carried, overridden, own_names, own_variables,
-    policies, read_by,
+pub use self::effects::{
+    OwnVariable, ReadBy, VariableEffect, carried, effects, is_carried, overridden, own_names,
+    own_variables, policies, read_by,
 };
 pub use self::flags::has_public_admin;
 use crate::store::redis::without_password;
-use table::{IDLE_MEMCACHE, VARIABLES, Variable, VariableKind, Worth};
+use table::{IDLE_MEMCACHE, VARIABLES, Variable, VariableKind, VariableMeaning};
 
 /// The variables of a process, by name.
 pub type Variables = BTreeMap<String, String>;
@@ -101,7 +101,7 @@ struct EnvServe {
 /// Returns the problems of the flags, named by the variables that set them.
 fn resolved(reader: &VariableReader<'_>) -> Vec<String> {
     let flags = reader.translation.flags.iter().flat_map(Flag::words);
-    let own = fates::carried_flags(reader.variables, &reader.translation);
+    let own = effects::carried_flags(reader.variables, &reader.translation);
     let words = std::iter::once("tollgate".to_owned()).chain(flags).chain(own.values().cloned());
     // A variable of Tollgate is named itself.
     let name = |flag: &str| {
@@ -135,9 +135,10 @@ fn resolved(reader: &VariableReader<'_>) -> Vec<String> {
 /// Returns every variable, and the flags that it sets or why it sets none.
 pub fn guide() -> impl Iterator<Item = (&'static str, &'static str)> {
     VARIABLES.iter().map(|variable| match variable.worth {
-        Worth::Part(text) | Worth::NeedNot(text) | Worth::Instead(text) | Worth::Refused(text) => {
-            (variable.name, text)
-        }
+        VariableMeaning::Part(text)
+        | VariableMeaning::NeedNot(text)
+        | VariableMeaning::Instead(text)
+        | VariableMeaning::Refused(text) => (variable.name, text),
     })
 }
 
@@ -200,12 +201,14 @@ impl<'v> VariableReader<'v> {
             }
             match variable.worth {
                 // Named together with the backend.
-                Worth::Refused(_) if self.is_memcached() => {}
-                Worth::Refused(_) => self.note(variable.name, IDLE_MEMCACHE),
-                Worth::Instead(what) if !is_default && !is_off(variable, text) => {
+                VariableMeaning::Refused(_) if self.is_memcached() => {}
+                VariableMeaning::Refused(_) => self.note(variable.name, IDLE_MEMCACHE),
+                VariableMeaning::Instead(what) if !is_default && !is_off(variable, text) => {
                     self.note(variable.name, what)
                 }
-                Worth::Instead(_) | Worth::NeedNot(_) | Worth::Part(_) => {}
+                VariableMeaning::Instead(_)
+                | VariableMeaning::NeedNot(_)
+                | VariableMeaning::Part(_) => {}
             }
         }
     }
@@ -249,8 +252,10 @@ impl<'v> VariableReader<'v> {
     /// has.
     fn variables_of(&self, flag: &str) -> String {
         let makes = |variable: &&Variable| match variable.worth {
-            Worth::Part(flags) => flags.split(' ').any(|one| one == flag),
-            Worth::NeedNot(_) | Worth::Instead(_) | Worth::Refused(_) => false,
+            VariableMeaning::Part(flags) => flags.split(' ').any(|one| one == flag),
+            VariableMeaning::NeedNot(_)
+            | VariableMeaning::Instead(_)
+            | VariableMeaning::Refused(_) => false,
         };
         let all: Vec<_> = VARIABLES.iter().filter(makes).map(|variable| variable.name).collect();
         let set: Vec<_> = all.iter().copied().filter(|name| self.has(name)).collect();

@@ -1,7 +1,7 @@
 //! Translation of the variables of the store.
 
 use super::flags::texts;
-use super::table::{MEMCACHE, VARIABLES, Variable, Worth};
+use super::table::{MEMCACHE, VARIABLES, Variable, VariableMeaning};
 use super::{VariableReader, words};
 use crate::store::redis::without_password;
 
@@ -20,7 +20,8 @@ pub(super) fn store(reader: &mut VariableReader<'_>) {
     match reader.text("BACKEND_TYPE") {
         "redis" | "" => {}
         "memcache" => {
-            let is_refused = |variable: &&Variable| matches!(variable.worth, Worth::Refused(_));
+            let is_refused =
+                |variable: &&Variable| matches!(variable.worth, VariableMeaning::Refused(_));
             let set = VARIABLES
                 .iter()
                 .filter(is_refused)

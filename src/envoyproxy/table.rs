@@ -2,7 +2,7 @@
 //! Tollgate.
 
 use VariableKind::{Bool, Duration, Float, Int, List, Map, Text};
-use Worth::{Instead, NeedNot, Part, Refused};
+use VariableMeaning::{Instead, NeedNot, Part, Refused};
 
 use super::{VariableReader, words};
 
@@ -25,7 +25,7 @@ pub(super) enum VariableKind {
 
 /// The meaning of a variable in Tollgate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Worth {
+pub(super) enum VariableMeaning {
     /// The variable sets these flags, alone or with others.
     Part(&'static str),
     /// No setting is needed; the text has the reason.
@@ -43,7 +43,7 @@ pub(super) struct Variable {
     pub(super) kind: VariableKind,
     /// Default of that service; empty if there is none.
     pub(super) default: &'static str,
-    pub(super) worth: Worth,
+    pub(super) worth: VariableMeaning,
     /// The difference from the effect there, if there is one.
     pub(super) difference: Option<VariableDifference>,
 }
@@ -200,7 +200,7 @@ const fn v(
     name: &'static str,
     kind: VariableKind,
     default: &'static str,
-    worth: Worth,
+    worth: VariableMeaning,
 ) -> Variable {
     Variable { name, kind, default, worth, difference: None }
 }

@@ -1,28 +1,28 @@
 //! Recent denials by key, and the decision rates of each rule: answers "why at 12:03?" at 12:10.
 //!
-//! Each worker writes its own page, on denials only, and readers merge the pages, so that no
-//! request waits for another worker. A page is divided into minutes: 15 complete ones and the
+//! Each worker writes its own table, on denials only, and readers merge the tables, so that no
+//! request waits for another worker. A table is divided into minutes: 15 complete ones and the
 //! current one. In each minute, every rule has its most denied keys, in bounded memory. A flood of
 //! denials thus evicts neither an older minute nor the keys of another rule. Losses due to the
-//! bound are counted in [`Lost`].
+//! bound are counted in [`DenialLosses`].
 //!
 //! | file | contents |
 //! |---|---|
 //! | [`key`] | the text form of a key |
 //! | `record` | the denials of one key |
 //! | [`summary`] | the most frequent keys of a larger stream |
-//! | `page` | the denials of one worker, per minute |
-//! | `reading` | merging the pages of all workers |
+//! | `worker_denials` | the denials of one worker, per minute |
+//! | `reading` | merging the tables of all workers |
 //! | [`peers`] | the exchange between processes on the same store |
 //! | [`rates`] | decision rates per rule, over a second, a minute and 15 minutes |
 
 pub mod key;
-mod page;
 pub mod peers;
 pub mod rates;
 mod reading;
 mod record;
 pub mod summary;
+mod worker_denials;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -30,22 +30,22 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 
-pub use self::page::Lost;
-use self::page::{SLICE, SLICES, WorkerDenials};
 pub use self::peers::PeerDenials;
 pub use self::reading::{DenialFilter, DeniedKey, RecentDenials};
-pub use self::record::{DenialEvent, DenialRecord, Why};
+pub use self::record::{DenialEvent, DenialReason, DenialRecord};
+pub use self::worker_denials::DenialLosses;
+use self::worker_denials::{SLICE, SLICES, WorkerDenials};
 use crate::algorithm::time::Timestamp;
 use crate::descriptor::Entry;
 
 /// The journal of recent denials of a process.
 #[derive(Debug, Default)]
 pub struct Journal {
-    pages: Mutex<Vec<Arc<Mutex<WorkerDenials>>>>,
-    page_bytes: usize,
+    tables: Mutex<Vec<Arc<Mutex<WorkerDenials>>>>,
+    table_bytes: usize,
 }
 
-/// A recorder of denials for one worker. Writes its own page and never waits for other workers.
+/// A recorder of denials for one worker. Writes its own table and never waits for other workers.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder(Option<Arc<Mutex<WorkerDenials>>>);
 
@@ -54,45 +54,48 @@ impl Journal {
     /// stays empty and costs nothing.
     pub fn new(max_bytes: usize, workers: usize) -> Arc<Self> {
         Arc::new(Self {
-            pages: Mutex::default(),
-            page_bytes: max_bytes.checked_div(workers).unwrap_or_default(),
+            tables: Mutex::default(),
+            table_bytes: max_bytes.checked_div(workers).unwrap_or_default(),
         })
     }
 
-    /// Creates a recorder with its own page.
+    /// Creates a recorder with its own table.
     pub fn recorder(&self) -> Recorder {
-        if self.page_bytes == 0 {
+        if self.table_bytes == 0 {
             return Recorder::default();
         }
-        let page = Arc::new(Mutex::new(WorkerDenials::new(self.page_bytes)));
-        self.pages.lock().push(Arc::clone(&page));
-        Recorder(Some(page))
+        let table = Arc::new(Mutex::new(WorkerDenials::new(self.table_bytes)));
+        self.tables.lock().push(Arc::clone(&table));
+        Recorder(Some(table))
     }
 
     /// Returns `true` if the journal records anything.
     pub fn is_on(&self) -> bool {
-        self.page_bytes > 0
+        self.table_bytes > 0
     }
 
     /// Returns the memory in use in bytes.
     pub fn bytes(&self) -> usize {
-        self.pages().iter().map(|page| page.lock().bytes()).fold(0, usize::saturating_add)
+        self.tables().iter().map(|table| table.lock().bytes()).fold(0, usize::saturating_add)
     }
 
     /// Returns the losses due to the memory bound so far.
-    pub fn lost(&self) -> Lost {
-        self.pages().iter().map(|page| page.lock().lost).fold(Lost::default(), |sum, lost| Lost {
-            dropped: sum.dropped.saturating_add(lost.dropped),
-            replaced: sum.replaced.saturating_add(lost.replaced),
-        })
+    pub fn lost(&self) -> DenialLosses {
+        self.tables().iter().map(|table| table.lock().lost).fold(
+            DenialLosses::default(),
+            |sum, lost| DenialLosses {
+                dropped: sum.dropped.saturating_add(lost.dropped),
+                replaced: sum.replaced.saturating_add(lost.replaced),
+            },
+        )
     }
 
     /// Drops expired minutes. Called periodically in the background, off the workers.
     pub fn expire(&self) {
         let now = now();
-        for page in self.pages() {
-            // Deallocate only after the page is unlocked.
-            let expired = page.lock().expired(now);
+        for table in self.tables() {
+            // Deallocate only after the table is unlocked.
+            let expired = table.lock().expired(now);
             drop(expired);
         }
     }
@@ -104,7 +107,7 @@ impl Journal {
 
     /// Returns the denials known to this process and those received from other processes.
     pub fn read_with(&self, peers: Vec<PeerDenials>) -> RecentDenials {
-        let own = self.pages().into_iter().map(|page| page.lock().slices());
+        let own = self.tables().into_iter().map(|table| table.lock().slices());
         RecentDenials::of(own.chain([peers.into_iter().map(|peer| peer.0).collect()]), now())
     }
 
@@ -126,8 +129,8 @@ impl Journal {
         now()
     }
 
-    fn pages(&self) -> Vec<Arc<Mutex<WorkerDenials>>> {
-        self.pages.lock().clone()
+    fn tables(&self) -> Vec<Arc<Mutex<WorkerDenials>>> {
+        self.tables.lock().clone()
     }
 }
 
@@ -139,8 +142,8 @@ impl Recorder {
 
     /// Records a denial of the key of `entries`.
     pub fn note(&self, denial: &DenialEvent<'_>, entries: &[Entry<'_>]) {
-        if let Some(page) = &self.0 {
-            page.lock().note(denial, entries, now());
+        if let Some(table) = &self.0 {
+            table.lock().note(denial, entries, now());
         }
     }
 }

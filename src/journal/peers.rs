@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::page::{RuleDenials, Slice};
 use super::reading::{DenialFilter, DeniedKey, RecentDenials};
 use super::record::DenialRecord;
 use super::summary::Summary;
+use super::worker_denials::{RuleDenials, Slice};
 use crate::algorithm::time::Timestamp;
 
 /// Maximum size of a minute's message in bytes.

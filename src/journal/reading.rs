@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::page::{RuleDenials, SLICE, SLICES, Slice};
 use super::record::DenialRecord;
+use super::worker_denials::{RuleDenials, SLICE, SLICES, Slice};
 use crate::algorithm::time::{Micros, Timestamp};
 
 /// The denials of the last 15 minutes, at the time of reading.
@@ -63,9 +63,9 @@ impl DenialFilter<'_> {
 }
 
 impl RecentDenials {
-    pub(super) fn of(pages: impl IntoIterator<Item = Vec<Arc<Slice>>>, now: Timestamp) -> Self {
+    pub(super) fn of(tables: impl IntoIterator<Item = Vec<Arc<Slice>>>, now: Timestamp) -> Self {
         let oldest = now.index(SLICE).saturating_sub(SLICES.saturating_sub(1));
-        let slices = pages.into_iter().flatten().filter(|slice| slice.number >= oldest).collect();
+        let slices = tables.into_iter().flatten().filter(|slice| slice.number >= oldest).collect();
         Self { slices, now }
     }
 

@@ -9,7 +9,7 @@ pub(super) const MAX_RECORDED: usize = 4;
 
 /// The reason why a descriptor counts as denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum DenialReason {
     /// The hits did not fit.
     NoRoom,
     /// The hits did not fit, but the request passed: shadow mode, or outvoted by other limits.
@@ -28,7 +28,7 @@ pub struct DenialEvent<'a> {
     /// Version of the policies.
     pub version: &'a Arc<str>,
     /// Reason of the denial.
-    pub why: Why,
+    pub why: DenialReason,
     /// Requested hits; 0 for a peek.
     pub hits: u64,
     /// Time until they are admitted; `None`: never, or unknown.
@@ -84,8 +84,8 @@ impl DenialRecord {
         let one_if = |is_it| u64::from(is_it);
         self.last = self.last.max(now);
         self.count = self.count.saturating_add(1);
-        self.passed = self.passed.saturating_add(one_if(denial.why == Why::Passed));
-        self.presumed = self.presumed.saturating_add(one_if(denial.why == Why::Presumed));
+        self.passed = self.passed.saturating_add(one_if(denial.why == DenialReason::Passed));
+        self.presumed = self.presumed.saturating_add(one_if(denial.why == DenialReason::Presumed));
         self.hits = self.hits.saturating_add(denial.hits);
         self.last_hits = denial.hits;
         self.retry_at = denial.retry_after.map(|wait| now + wait);
@@ -146,7 +146,7 @@ mod tests {
             domain: "d",
             rule: "r",
             version,
-            why: Why::NoRoom,
+            why: DenialReason::NoRoom,
             hits: 2,
             retry_after: None,
             recorded,

@@ -47,7 +47,7 @@ pub struct SummaryEntry<T> {
 
 /// The effect of counting an occurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Noted {
+pub enum CountEffect {
     /// The key was present.
     Known,
     /// The key was added.
@@ -61,7 +61,7 @@ pub enum Noted {
 
 /// The memory available for a new key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub enum FreeMemory {
     /// Enough for a new slot.
     More,
     /// Only the slot of another key.
@@ -90,19 +90,19 @@ impl<T> Summary<T> {
         &mut self,
         key: &str,
         hash: u64,
-        room: Room,
+        room: FreeMemory,
         begin: impl FnOnce() -> T,
-    ) -> Option<(Noted, &mut T)> {
+    ) -> Option<(CountEffect, &mut T)> {
         let known = self.find(key, hash);
         let (number, noted) = match known {
-            Some(number) => (number, Noted::Known),
-            None if room == Room::More && self.heap.is_empty() => {
-                (self.add(key, hash, begin())?, Noted::Added)
+            Some(number) => (number, CountEffect::Known),
+            None if room == FreeMemory::More && self.heap.is_empty() => {
+                (self.add(key, hash, begin())?, CountEffect::Added)
             }
-            None if room == Room::None => return None,
+            None if room == FreeMemory::None => return None,
             None => {
                 let (number, text) = self.replace(key, hash, begin())?;
-                (number, Noted::Replaced { text })
+                (number, CountEffect::Replaced { text })
             }
         };
         let slot = self.slots.get_mut(index(number))?;
@@ -257,7 +257,8 @@ mod tests {
     fn summary(keys: &[String], places: usize) -> Summary<()> {
         let mut summary = Summary::default();
         for key in keys {
-            let room = if summary.slots.len() < places { Room::More } else { Room::Same };
+            let room =
+                if summary.slots.len() < places { FreeMemory::More } else { FreeMemory::Same };
             assert!(summary.note(key, hash(key), room, || ()).is_some());
         }
         summary
@@ -275,7 +276,7 @@ mod tests {
 
     #[test]
     fn where_there_is_no_place_nothing_is_noted() {
-        assert!(Summary::<()>::default().note("a", 1, Room::Same, || ()).is_none());
+        assert!(Summary::<()>::default().note("a", 1, FreeMemory::Same, || ()).is_none());
     }
 
     proptest! {

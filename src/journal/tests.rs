@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::page::{SLICES, WorkerDenials};
 use super::reading::{DenialFilter, DeniedKey, RecentDenials};
+use super::worker_denials::{SLICES, WorkerDenials};
 use super::*;
 use crate::algorithm::time::Micros;
 
@@ -19,20 +19,20 @@ fn denial<'a>(rule: &'a str, version: &'a Arc<str>) -> DenialEvent<'a> {
         domain: "d",
         rule,
         version,
-        why: Why::NoRoom,
+        why: DenialReason::NoRoom,
         hits: 1,
         retry_after: Some(Micros::from_secs(9)),
         recorded: &[],
     }
 }
 
-fn note(page: &mut WorkerDenials, rule: &str, user: &str, now: Timestamp) {
+fn note(table: &mut WorkerDenials, rule: &str, user: &str, now: Timestamp) {
     let entries = [Entry { key: b"user", value: user.as_bytes() }];
-    page.note(&denial(rule, &"v1".into()), &entries, now);
+    table.note(&denial(rule, &"v1".into()), &entries, now);
 }
 
-fn read(pages: &[&WorkerDenials], now: Timestamp) -> RecentDenials {
-    RecentDenials::of(pages.iter().map(|page| page.slices()), now)
+fn read(tables: &[&WorkerDenials], now: Timestamp) -> RecentDenials {
+    RecentDenials::of(tables.iter().map(|table| table.slices()), now)
 }
 
 fn shown(found: &[DeniedKey]) -> Vec<(&str, u64)> {
@@ -41,12 +41,12 @@ fn shown(found: &[DeniedKey]) -> Vec<(&str, u64)> {
 
 #[test]
 fn why_at_12_03_has_an_answer_at_12_10() {
-    let mut page = WorkerDenials::new(1 << 20);
-    note(&mut page, "r", "ann", at(3));
-    note(&mut page, "r", "ann", at(3) + Micros::from_secs(30));
-    note(&mut page, "r", "ann", at(9));
-    note(&mut page, "r", "bob", at(8));
-    let denials = read(&[&page], at(10));
+    let mut table = WorkerDenials::new(1 << 20);
+    note(&mut table, "r", "ann", at(3));
+    note(&mut table, "r", "ann", at(3) + Micros::from_secs(30));
+    note(&mut table, "r", "ann", at(9));
+    note(&mut table, "r", "bob", at(8));
+    let denials = read(&[&table], at(10));
     let span = DenialFilter {
         since: Some(at(3)),
         until: Some(at(3) + Micros::from_secs(59)),
@@ -70,7 +70,7 @@ fn why_at_12_03_has_an_answer_at_12_10() {
 }
 
 #[test]
-fn pages_of_several_workers_are_one_journal() {
+fn denials_of_several_workers_are_one_journal() {
     let mut one = WorkerDenials::new(1 << 20);
     let mut other = WorkerDenials::new(1 << 20);
     note(&mut one, "r", "ann", at(0));
@@ -83,15 +83,15 @@ fn pages_of_several_workers_are_one_journal() {
 
 #[test]
 fn denials_expire_after_15_minutes() {
-    let mut page = WorkerDenials::new(1 << 20);
-    note(&mut page, "r", "old", at(0));
-    note(&mut page, "r", "new", at(15));
-    assert_eq!(read(&[&page], at(15)).find(&DenialFilter::default()).len(), 2);
-    assert_eq!(shown(&read(&[&page], at(16)).find(&DenialFilter::default())), [("user=new", 1)]);
-    assert_eq!(page.expired(at(16)).len(), 1);
-    note(&mut page, "r", "back", at(3));
+    let mut table = WorkerDenials::new(1 << 20);
+    note(&mut table, "r", "old", at(0));
+    note(&mut table, "r", "new", at(15));
+    assert_eq!(read(&[&table], at(15)).find(&DenialFilter::default()).len(), 2);
+    assert_eq!(shown(&read(&[&table], at(16)).find(&DenialFilter::default())), [("user=new", 1)]);
+    assert_eq!(table.expired(at(16)).len(), 1);
+    note(&mut table, "r", "back", at(3));
     assert_eq!(
-        read(&[&page], at(16)).find(&DenialFilter::default()).len(),
+        read(&[&table], at(16)).find(&DenialFilter::default()).len(),
         2,
         "a clock that steps back writes on"
     );
@@ -100,23 +100,23 @@ fn denials_expire_after_15_minutes() {
 #[test]
 fn a_million_keys_stay_within_the_room_and_the_heavy_ones_are_found() {
     let max = 4 << 20;
-    let mut page = WorkerDenials::new(max);
+    let mut table = WorkerDenials::new(max);
     for number in 0..1_000_000u64 {
         let now = Timestamp::from_micros(NOON + number * 900);
         note(
-            &mut page,
+            &mut table,
             "flood",
             &format!("10.{}.{}.{}", number >> 16, (number >> 8) & 255, number & 255),
             now,
         );
         if number % 100 == 0 {
-            note(&mut page, "flood", "heavy", now);
-            note(&mut page, "quiet", "ann", now);
+            note(&mut table, "flood", "heavy", now);
+            note(&mut table, "quiet", "ann", now);
         }
-        assert!(number % 1_000 > 0 || page.bytes() <= max);
+        assert!(number % 1_000 > 0 || table.bytes() <= max);
     }
     let now = Timestamp::from_micros(NOON + 900_000_000);
-    let denials = read(&[&page], now);
+    let denials = read(&[&table], now);
     let top = denials.top(&DenialFilter { rule: Some("flood"), ..DenialFilter::default() });
     let heavy = &top[0];
     assert_eq!(heavy.key, "user=heavy");
@@ -130,27 +130,27 @@ fn a_million_keys_stay_within_the_room_and_the_heavy_ones_are_found() {
         (vec![("user=ann", 10_000)], 0),
         "no flood hides another rule"
     );
-    assert!(page.lost.replaced > 900_000 && page.lost.dropped == 0, "{:?}", page.lost);
+    assert!(table.lost.replaced > 900_000 && table.lost.dropped == 0, "{:?}", table.lost);
 }
 
 #[test]
 fn long_texts_in_the_place_of_short_ones_stay_within_the_room() {
     let max = 16 << 16;
-    let mut page = WorkerDenials::new(max);
+    let mut table = WorkerDenials::new(max);
     for length in [1, 150] {
         for number in 0..20_000 {
-            note(&mut page, "r", &format!("{number:x}{}", "x".repeat(length)), at(0));
-            assert!(page.bytes() <= max / usize::try_from(SLICES).unwrap());
+            note(&mut table, "r", &format!("{number:x}{}", "x".repeat(length)), at(0));
+            assert!(table.bytes() <= max / usize::try_from(SLICES).unwrap());
         }
     }
 }
 
 #[test]
 fn many_rules_share_the_room() {
-    let mut page = WorkerDenials::new(16 << 16);
-    (0..10_000).for_each(|rule| note(&mut page, &format!("rule-{rule}"), "ann", at(0)));
-    assert!(page.bytes() <= 1 << 16);
-    let found = read(&[&page], at(0));
+    let mut table = WorkerDenials::new(16 << 16);
+    (0..10_000).for_each(|rule| note(&mut table, &format!("rule-{rule}"), "ann", at(0)));
+    assert!(table.bytes() <= 1 << 16);
+    let found = read(&[&table], at(0));
     let known = found.find(&DenialFilter::default()).len();
     assert!(
         known > 50
@@ -159,14 +159,14 @@ fn many_rules_share_the_room() {
     );
 }
 
-fn received(page: &WorkerDenials, minute: u64) -> PeerDenials {
-    let text = read(&[page], at(15)).message(at(minute).index(SLICE)).unwrap();
+fn received(table: &WorkerDenials, minute: u64) -> PeerDenials {
+    let text = read(&[table], at(15)).message(at(minute).index(SLICE)).unwrap();
     assert!(text.len() < peers::MAX_MESSAGE + 1_000, "{}", text.len());
     PeerDenials::read(at(minute).index(SLICE), text.as_bytes()).unwrap()
 }
 
 #[test]
-fn denials_of_another_process_are_merged_as_own_pages() {
+fn denials_of_another_process_are_merged_as_those_of_a_worker() {
     let mut own = WorkerDenials::new(1 << 20);
     let mut other = WorkerDenials::new(1 << 20);
     for (minute, user) in [(1, "ann"), (2, "ann"), (2, "bob")] {
@@ -176,11 +176,11 @@ fn denials_of_another_process_are_merged_as_own_pages() {
     }
     let slices = [own.slices(), vec![received(&other, 1).0, received(&other, 2).0]];
     let together = RecentDenials::of(slices, at(15));
-    let as_pages = read(&[&own, &other], at(15));
+    let as_tables = read(&[&own, &other], at(15));
     for span in
         [DenialFilter::default(), DenialFilter { until: Some(at(1)), ..DenialFilter::default() }]
     {
-        assert_eq!(together.find(&span), as_pages.find(&span));
+        assert_eq!(together.find(&span), as_tables.find(&span));
     }
     assert!(
         read(&[&own], at(15)).message(at(9).index(SLICE)).is_none(),
@@ -194,13 +194,13 @@ fn denials_of_another_process_are_merged_as_own_pages() {
 
 #[test]
 fn a_message_is_bounded_and_counts_what_it_omits() {
-    let mut page = WorkerDenials::new(64 << 20);
+    let mut table = WorkerDenials::new(64 << 20);
     for number in 0..5_000 {
         let times = if number < 10 { 3 } else { 2 };
-        (0..times).for_each(|_| note(&mut page, "flood", &format!("u{number}"), at(0)));
+        (0..times).for_each(|_| note(&mut table, "flood", &format!("u{number}"), at(0)));
     }
-    note(&mut page, "quiet", "ann", at(0));
-    let denials = RecentDenials::of([vec![received(&page, 0).0]], at(15));
+    note(&mut table, "quiet", "ann", at(0));
+    let denials = RecentDenials::of([vec![received(&table, 0).0]], at(15));
     let found = denials.top(&DenialFilter::default());
     assert!(found.len() > 100 && found.len() < 1_000, "{}", found.len());
     let heavy = found.iter().filter(|found| found.record.count == 3).count();
@@ -209,7 +209,7 @@ fn a_message_is_bounded_and_counts_what_it_omits() {
         (10, true),
         "the heavy, and those of other rules"
     );
-    let own = RecentDenials::of([vec![received(&page, 0).0], page.slices()], at(15));
+    let own = RecentDenials::of([vec![received(&table, 0).0], table.slices()], at(15));
     let top = own.find(&DenialFilter { key: Some("u4999"), ..DenialFilter::default() });
     assert_eq!(
         (top[0].record.count, top[0].missed_at_most),
@@ -232,5 +232,5 @@ fn without_room_nothing_is_written() {
     journal.recorder().note(&denial("r", &"v".into()), &[]);
     journal.expire();
     assert_eq!(shown(&journal.read().find(&DenialFilter::default())), [("", 1)]);
-    assert!(journal.bytes() > 0 && journal.lost() == Lost::default());
+    assert!(journal.bytes() > 0 && journal.lost() == DenialLosses::default());
 }

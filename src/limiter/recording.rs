@@ -6,7 +6,7 @@ use crate::algorithm::judge::Hits;
 use crate::algorithm::sliding_window::Estimate;
 use crate::algorithm::{Algorithm, Charge, Limit};
 use crate::descriptor::{Descriptor, Keyed, Request};
-use crate::journal::{DenialEvent, Why};
+use crate::journal::{DenialEvent, DenialReason};
 use crate::store::Store;
 
 /// Journal name of a limit that a request sets itself.
@@ -55,7 +55,7 @@ impl<S: Store> Limiter<S> {
                 domain: request.domain,
                 rule: tried.name(),
                 version: &live.version,
-                why: Why::Passed,
+                why: DenialReason::Passed,
                 hits: hits_of(descriptor.hits),
                 retry_after: tried.wait(),
                 recorded: &[],
@@ -96,12 +96,12 @@ fn hits_of(wanted: Hits) -> u64 {
     }
 }
 
-fn why(standing: Standing, is_over_limit: bool) -> Option<Why> {
+fn why(standing: Standing, is_over_limit: bool) -> Option<DenialReason> {
     match (standing, is_over_limit) {
-        (Standing::Denied, true) => Some(Why::NoRoom),
-        (Standing::PresumedDenied, true) => Some(Why::Presumed),
+        (Standing::Denied, true) => Some(DenialReason::NoRoom),
+        (Standing::PresumedDenied, true) => Some(DenialReason::Presumed),
         (Standing::Denied | Standing::PresumedDenied, false) | (Standing::ShadowDenied, _) => {
-            Some(Why::Passed)
+            Some(DenialReason::Passed)
         }
         (
             Standing::NoLimit | Standing::Unlimited | Standing::Allowed | Standing::PresumedAllowed,

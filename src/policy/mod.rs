@@ -16,13 +16,10 @@
 //! | [`diff`] | differences between two sets, and the descriptors they affect |
 //! | `listing` | all rules of a policy with their limits, as text |
 //! | `metric_key` | names of rules in the statistics of envoyproxy/ratelimit |
-//! | [`test_file`] | tests of policies |
-//! | [`access_log`] | mappings from access logs to requests |
 //! | [`source`] | sources of policy texts |
 //!
 //! A [`PolicySet`] is immutable: a reload creates another one and swaps it in as a whole.
 
-pub mod access_log;
 mod compile;
 mod counter;
 pub mod diff;
@@ -34,7 +31,6 @@ mod metric_key;
 mod rule;
 mod searcher;
 pub mod source;
-pub mod test_file;
 mod trace;
 mod wildcards;
 
@@ -44,6 +40,7 @@ mod tests;
 use std::borrow::Cow;
 use std::sync::Arc;
 
+pub use compile::units::duration;
 pub use counter::NoCounter;
 pub use document::schema::json_schema;
 pub use document::vocabulary::ENVOYPROXY_WORDS;

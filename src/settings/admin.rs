@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::{Problems, SettingProblem, tls};
-use crate::transport::tls::{Clients, Speaks, TlsFiles};
+use crate::transport::tls::{Clients, TlsFiles, TlsProtocol};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -68,7 +68,7 @@ impl Flags {
         let key = self.admin_tls_key;
         let authorities = self.admin_tls_client_ca;
         let clients = authorities.map(|authorities| Clients { authorities, name: None });
-        let tls = tls::files(&flags, (certificate, key), clients, Speaks::Http1, problems);
+        let tls = tls::files(&flags, (certificate, key), clients, TlsProtocol::Http1, problems);
         let settings = AdminSettings {
             token_file: self.admin_token_file,
             read_token_file: self.admin_read_token_file,

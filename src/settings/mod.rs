@@ -4,7 +4,6 @@
 //! Flags are read as text and resolved together, so that all errors are reported at once.
 
 mod admin;
-mod answers;
 mod limits;
 mod listen;
 mod log;
@@ -14,6 +13,7 @@ mod parse;
 mod policy;
 mod readiness;
 mod redis;
+mod responses;
 mod shutdown;
 mod stats;
 mod store;
@@ -24,7 +24,6 @@ mod xds;
 use std::fmt;
 
 pub use self::admin::AdminSettings;
-pub use self::answers::AnswerSettings;
 pub use self::limits::{LimitSettings, MessageFlag};
 pub use self::listen::{Endpoint, ListenSettings};
 pub use self::log::LogSettings;
@@ -35,6 +34,7 @@ pub use self::observation::ObservationSettings;
 pub use self::policy::{PolicySettings, ReadingFlags, program_name};
 pub use self::readiness::ReadinessSettings;
 pub use self::redis::Flags as RedisFlags;
+pub use self::responses::ResponseSettings;
 pub use self::shutdown::ShutdownSettings;
 pub use self::stats::{PrometheusSettings, StatsSettings};
 pub use self::store::{StoreLocation, StoreSettings, place};
@@ -64,7 +64,7 @@ pub struct Flags {
     #[command(flatten)]
     limits: limits::Flags,
     #[command(flatten)]
-    answers: answers::Flags,
+    answers: responses::Flags,
     #[command(flatten)]
     readiness: readiness::Flags,
     #[command(flatten)]
@@ -101,7 +101,7 @@ pub struct Settings {
     /// Bounds on requests and connections.
     pub limits: LimitSettings,
     /// Contents of responses beyond the decision.
-    pub answers: AnswerSettings,
+    pub answers: ResponseSettings,
     /// Conditions under which the process reports that it is ready.
     pub readiness: ReadinessSettings,
     /// Delays of a graceful shutdown.

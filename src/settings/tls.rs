@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::{Problems, SettingProblem};
 use crate::grpc::rights::Allowance;
-use crate::transport::tls::{Clients, Speaks, TlsFiles};
+use crate::transport::tls::{Clients, TlsFiles, TlsProtocol};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -58,7 +58,7 @@ impl Flags {
                 &flags,
                 (self.grpc_tls_cert, self.grpc_tls_key),
                 clients,
-                Speaks::Http2,
+                TlsProtocol::Http2,
                 problems,
             ),
             allowances,
@@ -78,7 +78,7 @@ pub(super) fn files(
     flags: &TlsFlagNames,
     identity: (Option<PathBuf>, Option<PathBuf>),
     clients: Option<Clients>,
-    speaks: Speaks,
+    speaks: TlsProtocol,
     problems: &mut Problems,
 ) -> Option<TlsFiles> {
     let TlsFlagNames { certificate, key, authorities } = flags;

@@ -15,7 +15,7 @@ struct KindLabel {
 
 /// Reason for closing a gRPC connection that the client had not closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cut {
+pub enum CloseReason {
     /// The maximum number of connections was open, and none was idle.
     Full,
     /// The maximum number of connections of the client's address was open, and none was idle.
@@ -54,7 +54,7 @@ pub struct ConnectionMetrics {
     cut: Family<KindLabel, Counter>,
 }
 
-impl Cut {
+impl CloseReason {
     const ALL: [Self; 9] = [
         Self::Full,
         Self::Address,
@@ -85,13 +85,13 @@ impl Cut {
 
 impl ConnectionMetrics {
     /// Counts a closed connection.
-    pub fn cut(&self, cut: Cut) {
+    pub fn cut(&self, cut: CloseReason) {
         self.cut.get_or_create(&KindLabel { kind: cut.name() }).inc();
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
         self.spans.register(registry);
-        for cut in Cut::ALL {
+        for cut in CloseReason::ALL {
             drop(self.cut.get_or_create(&KindLabel { kind: cut.name() }));
         }
         registry.register(

@@ -30,7 +30,7 @@ pub enum HttpPort {
 
 /// Reason for closing an HTTP connection that the client had not closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HttpCut {
+pub enum HttpCloseReason {
     /// The connection had been answered the longest when a new one needed its slot; none was idle.
     Full,
     /// The connection had been idle the longest when a new one needed its slot.
@@ -89,7 +89,7 @@ impl HttpPort {
     }
 }
 
-impl HttpCut {
+impl HttpCloseReason {
     const ALL: [Self; 6] =
         [Self::Full, Self::Idle, Self::SlowHead, Self::Unread, Self::Protocol, Self::Handshake];
 
@@ -157,7 +157,7 @@ impl HttpMetrics {
     }
 
     /// Counts a closed connection.
-    pub fn cut(&self, port: HttpPort, cut: HttpCut) {
+    pub fn cut(&self, port: HttpPort, cut: HttpCloseReason) {
         self.cut.get_or_create(&PortAndKind { port: port.name(), kind: cut.name() }).inc();
     }
 
@@ -171,7 +171,7 @@ impl HttpMetrics {
         let always = [HttpPort::Public, HttpPort::Admin];
         for port in always {
             drop(self.connections(port));
-            for cut in HttpCut::ALL {
+            for cut in HttpCloseReason::ALL {
                 drop(self.cut.get_or_create(&PortAndKind { port: port.name(), kind: cut.name() }));
             }
         }

@@ -24,7 +24,7 @@ use tracing::warn;
 pub use self::registration::Registration;
 pub(super) use self::registration::Usage;
 use super::budget::{Budget, HeldByConnection};
-use crate::telemetry::connections::Cut;
+use crate::telemetry::connections::CloseReason;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::Metrics;
 
@@ -263,20 +263,20 @@ impl Registry {
         &self,
         state: &mut State,
         network: Option<IpAddr>,
-    ) -> Result<HeldByConnection, Cut> {
+    ) -> Result<HeldByConnection, CloseReason> {
         if self.bounds.per_address.is_some_and(|max| state.count_of(network) >= max) {
             let idle = state.idle(|other| other.network == network);
-            self.evict(state, idle).then_some(()).ok_or(Cut::Address)?;
+            self.evict(state, idle).then_some(()).ok_or(CloseReason::Address)?;
         }
         if state.open.len() >= self.bounds.total {
-            self.evict_for(state, network).then_some(()).ok_or(Cut::Full)?;
+            self.evict_for(state, network).then_some(()).ok_or(CloseReason::Full)?;
         }
         let hold = || self.budget.hold_connection(CONNECTION_COST);
         match hold() {
             Err(_) if self.evict_for(state, network) => hold(),
             held => held,
         }
-        .map_err(|_| Cut::Memory)
+        .map_err(|_| CloseReason::Memory)
     }
 
     /// Evicts a connection in favour of one of this network.
@@ -307,12 +307,12 @@ impl Registry {
     fn evict(&self, state: &mut State, shared: Option<Arc<ConnectionState>>) -> bool {
         let is_evicted = state.evict(shared);
         if is_evicted {
-            self.metrics.clients.cut(Cut::Evicted);
+            self.metrics.clients.cut(CloseReason::Evicted);
         }
         is_evicted
     }
 
-    fn refuse(&self, cut: Cut) {
+    fn refuse(&self, cut: CloseReason) {
         self.metrics.clients.cut(cut);
         if let Some(times) = self.refused.due() {
             let kind = cut.name();

@@ -21,7 +21,7 @@ use super::registry::Registration;
 use super::service::Service;
 use super::socket::{Accepted, Carrier, SocketStream};
 use super::tls::{self, ServerTls};
-use crate::telemetry::connections::Cut;
+use crate::telemetry::connections::CloseReason;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::Metrics;
 
@@ -215,7 +215,7 @@ impl TransportServer {
             ConnectionEnd::Finished => return,
             // Not a warning: scanners and HTTP/1 health checks end like this, too.
             ConnectionEnd::Error(reason) => {
-                self.metrics.clients.cut(Cut::Protocol);
+                self.metrics.clients.cut(CloseReason::Protocol);
                 return debug!(?reason, ?client.address, "protocol error");
             }
             ConnectionEnd::HandshakeTimeout => {
@@ -224,10 +224,10 @@ impl TransportServer {
             ConnectionEnd::GraceExceeded => {
                 return debug!(?client.address, "calls in progress at the end of the grace period");
             }
-            ConnectionEnd::ResetFlood => Cut::GivenUp,
-            ConnectionEnd::Flood => Cut::Flood,
-            ConnectionEnd::Unread => Cut::Unread,
-            ConnectionEnd::Silent => Cut::Silent,
+            ConnectionEnd::ResetFlood => CloseReason::GivenUp,
+            ConnectionEnd::Flood => CloseReason::Flood,
+            ConnectionEnd::Unread => CloseReason::Unread,
+            ConnectionEnd::Silent => CloseReason::Silent,
         };
         self.metrics.clients.cut(cut);
         let kind = cut.name();

@@ -56,12 +56,12 @@ pub(super) enum Output<B> {
     Sending {
         /// Bytes that wait for a window.
         data: Bytes,
-        then: Then<B>,
+        then: AnswerRest<B>,
     },
 }
 
 /// The rest of an answer, after the bytes in `data`.
-pub(super) enum Then<B> {
+pub(super) enum AnswerRest<B> {
     /// The trailers of a message with status 0.
     Ok,
     /// More data from a body.

@@ -10,7 +10,7 @@
 //! | `sides` | the stores that `random` compares |
 //! | `simulated` | the simulated server does what a real one does |
 //! | `fast_path` | the scripts of the fast path do what the general ones do |
-//! | `gather` | requests in flight are sent together, and do not affect one another |
+//! | `batching` | requests in flight are sent together, and do not affect one another |
 //! | `golden` | stored bytes do not change |
 //! | `golden_replies` | replies of the scripts, byte for byte |
 //! | `amounts` | a replica that judges by other amounts frees no hits for others |
@@ -39,6 +39,7 @@ mod access;
 mod amend;
 mod amounts;
 mod atomic;
+mod batching;
 mod calendar;
 mod cancelled;
 mod check_store;
@@ -49,7 +50,6 @@ mod failing;
 mod fast_holds;
 mod fast_path;
 mod faults;
-mod gather;
 mod golden;
 mod golden_replies;
 mod hashed;

@@ -58,7 +58,6 @@ pub(super) const ROWS: &[Row] = &[
         modules: "algorithm descriptor printable yaml",
         crates: "aho_corasick foldhash hashbrown memchr serde_json sha2 smallvec std::sync::Arc",
     },
-    Row { place: "policy/document/test_file", modules: "", crates: "jiff" },
     Row { place: "policy/source", modules: "watch", crates: "async std::fs std::io std::os" },
     // Stores do not depend on policies, and own the clock.
     Row {
@@ -92,6 +91,12 @@ pub(super) const ROWS: &[Row] = &[
         crates: "arc_swap async parking_lot smallvec std::sync std::time::Instant thiserror",
     },
     Row { place: "limiter/holds", modules: "", crates: "tracing" },
+    // Decides in memory. Reads no files.
+    Row {
+        place: "scenario",
+        modules: "algorithm descriptor limiter policy store::clock store::memory telemetry::metrics yaml",
+        crates: "async jiff serde_json smallvec std::sync std::time::Instant",
+    },
     // HTTP/2 for gRPC servers, without protobuf and rate limits.
     Row {
         place: "transport",
@@ -180,7 +185,7 @@ pub(super) const ROWS: &[Row] = &[
         modules: "settings::Flags settings::PolicySettings store::redis::without_password yaml::scalar",
         crates: "clap",
     },
-    Row { place: "envoyproxy/fates", modules: "", crates: "std::env std::sync" },
+    Row { place: "envoyproxy/effects", modules: "", crates: "std::env std::sync" },
     Row { place: "envoyproxy/flags", modules: "", crates: "std::net" },
     // Composes the concrete parts.
     Row {
@@ -191,11 +196,11 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row { place: "app/files", modules: "", crates: "rustix" },
     Row { place: "app/threads", modules: "", crates: "rustix" },
-    Row { place: "app/pages", modules: "", crates: "std::process" },
+    Row { place: "app/plain_pages", modules: "", crates: "std::process" },
     Row {
         place: "cli",
-        modules: "admin::api admin::rights::Token algorithm app descriptor envoyproxy grpc journal::key journal::summary limiter policy printable settings store telemetry yaml",
-        crates: "async clap jiff rand serde serde_json smallvec std::env std::fs std::io std::process std::sync std::time::Instant thiserror tokio tracing",
+        modules: "admin::api admin::rights::Token algorithm app descriptor envoyproxy grpc journal::key journal::summary limiter policy printable scenario settings store telemetry yaml",
+        crates: "async clap jiff rand serde serde_json std::env std::fs std::io std::process std::sync std::time::Instant thiserror tokio tracing",
     },
     // Starts the process again with other variables, which std has for Unix alone.
     Row { place: "cli/serve", modules: "", crates: "std::os" },

@@ -70,6 +70,44 @@ fn the_map_lists_every_module_in_the_order_of_the_rows() {
     );
 }
 
+#[test]
+fn a_table_of_files_lists_every_file_of_its_folder_and_no_other() {
+    let files = files_in(&["src"]);
+    let mut found = Vec::new();
+    for file in files.iter().filter(|file| file.path.ends_with("/mod.rs")) {
+        let listed = listed_files(&file.text);
+        let folder = project().join(&file.path).with_file_name("");
+        let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let names = names.filter(|path| path.extension().is_none_or(|ending| ending == "rs"));
+        let names = names.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned());
+        let mut names: Vec<_> =
+            names.filter(|name| !["mod", "tests", "laws", "lua"].contains(&&**name)).collect();
+        names.sort_unstable();
+        names.dedup();
+        if !listed.is_empty() && listed != names {
+            found.push(format!("{} lists {listed:?}, and its folder has {names:?}", file.path));
+        }
+    }
+    nothing(&found);
+}
+
+/// Returns the names in the first column of a table of files, sorted.
+fn listed_files(text: &str) -> Vec<String> {
+    let rows = text.lines().skip_while(|line| !line.starts_with("//! | file |")).skip(2);
+    let cells = rows.map_while(|line| line.strip_prefix("//! | ")?.split(" | ").next());
+    let names = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    let mut names: Vec<_> = names.map(|name| name.trim_end_matches(".rs").to_owned()).collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn the_files_of_a_table_are_found() {
+    let text = "//! A.\n//!\n//! | file | contents |\n//! |---|---|\n//! | [`b`], `a` | `c` |\n\nfn d() {}";
+    assert_eq!(listed_files(text), ["a", "b"]);
+    assert_eq!(listed_files("//! A.\n\nfn d() {}"), [""; 0]);
+}
+
 /// A use that a row has to allow.
 struct Use {
     place: String,

@@ -6,9 +6,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::ask::{DescriptorQuery, TallyView};
 use super::denials::{DenialView, instant, of_key};
-use super::held::HeldView;
+use super::open_holds::HeldView;
+use super::queries::{DescriptorQuery, TallyView};
 use super::state::StateView;
 use super::{Api, ApiError, ErrorBody};
 use crate::algorithm::amend::Amendment;

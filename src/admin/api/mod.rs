@@ -4,12 +4,12 @@
 //! result to types of their own. Those types are the contract of the API and change only on
 //! purpose.
 
-pub mod ask;
 pub mod counter;
 pub mod denials;
-pub mod held;
 pub mod me;
+pub mod open_holds;
 pub mod policies;
+pub mod queries;
 pub mod rules;
 pub mod state;
 pub mod store;
@@ -205,9 +205,9 @@ fn reads() -> OpenApiRouter<Api> {
         .routes(routes!(rules::rules))
         .routes(routes!(denials::top))
         .routes(routes!(denials::denials))
-        .routes(routes!(ask::explain))
-        .routes(routes!(ask::who))
-        .routes(routes!(ask::peek))
+        .routes(routes!(queries::explain))
+        .routes(routes!(queries::who))
+        .routes(routes!(queries::peek))
         .routes(routes!(counter::counter))
 }
 

@@ -22,7 +22,7 @@ const MAX_SHOWN: usize = 20;
 const REPEATS: u32 = 2;
 
 /// The two services, and the requests for both.
-pub(super) struct Both<'m> {
+pub(super) struct ServicePair<'m> {
     pub(super) live: &'m str,
     pub(super) against: &'m str,
     pub(super) trace: &'m Path,
@@ -46,7 +46,7 @@ struct LiveComparison {
 
 /// Prints the differences. Exits with 0 if there are none, 1 if there are some, 2 if a service does
 /// not respond or a line of the trace is not a request.
-pub(super) fn run(both: &Both<'_>) -> ExitCode {
+pub(super) fn run(both: &ServicePair<'_>) -> ExitCode {
     match block_on(both.compare()).map_err(|error| error.to_string()).and_then(|compared| compared)
     {
         Ok(comparison) => {
@@ -61,7 +61,7 @@ pub(super) fn run(both: &Both<'_>) -> ExitCode {
     }
 }
 
-impl Both<'_> {
+impl ServicePair<'_> {
     async fn compare(&self) -> Result<LiveComparison, String> {
         let mut lines = NonEmptyLines::open(self.trace)?;
         let tls = self.tls.read().map_err(|error| error.to_string())?;

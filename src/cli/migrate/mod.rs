@@ -8,7 +8,7 @@ mod env_file;
 mod export;
 mod live;
 mod manifest;
-mod next;
+mod next_steps;
 mod page;
 mod paths;
 mod rejected;
@@ -116,7 +116,7 @@ impl Migrate {
             && let Some(against) = &self.against
             && let Some(trace) = &self.trace
         {
-            return live::run(&live::Both {
+            return live::run(&live::ServicePair {
                 live,
                 against,
                 trace,

@@ -7,7 +7,8 @@ use super::export::ExportedFiles;
 use super::{MigratedPolicies, rejected};
 use crate::algorithm::{Algorithm, Charge, Limit};
 use crate::envoyproxy::{
-    Fate, ReadBy, Translation, fates, has_public_admin, is_carried, named, overridden, read_by,
+    ReadBy, Translation, VariableEffect, effects, has_public_admin, is_carried, named, overridden,
+    read_by,
 };
 use crate::policy::{Imposes, Loaded, Rule};
 use crate::yaml::report::Severity;
@@ -62,8 +63,8 @@ impl fmt::Display for Page<'_> {
 
 impl Page<'_> {
     fn settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fates = fates(&self.deployment.variables);
-        // References without a usable placeholder have no fate.
+        let effects = effects(&self.deployment.variables);
+        // References without a usable placeholder have no effect.
         let unset = self
             .deployment
             .references
@@ -76,17 +77,19 @@ impl Page<'_> {
         let is_problem = |name: &str| {
             self.translation.problems.iter().any(|problem| named(problem).any(|one| one == name))
         };
-        let same = fates.iter().filter(|(name, fate)| *fate == Fate::Same && !is_problem(name));
+        let same = effects
+            .iter()
+            .filter(|(name, effect)| *effect == VariableEffect::Same && !is_problem(name));
         let same: Vec<_> = same.map(|(name, _)| *name).collect();
         if !same.is_empty() {
             line(f, "unchanged", &same.join(", "))?;
         }
         let mut shown = Vec::new();
-        for (name, fate) in &fates {
-            let (topic, text) = match fate {
-                Fate::Same => continue,
-                Fate::NotNeeded(why) => ("not needed", why),
-                Fate::Differs(text) => ("differs", text),
+        for (name, effect) in &effects {
+            let (topic, text) = match effect {
+                VariableEffect::Same => continue,
+                VariableEffect::NotNeeded(why) => ("not needed", why),
+                VariableEffect::Differs(text) => ("differs", text),
             };
             shown.push(format!("{name}: {text}"));
             line(f, topic, shown.last().map_or("", String::as_str))?;

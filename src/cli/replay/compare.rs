@@ -6,9 +6,9 @@ use std::io::BufRead;
 use super::NonEmptyLines;
 use super::denied::Comparison;
 use super::line::Format;
-use crate::cli::dry_run::DryRun;
 use crate::cli::output::{print_stderr, try_print};
 use crate::cli::table::counted;
+use crate::scenario::dry_run::DryRun;
 
 /// Lines that could not be decided.
 #[derive(Default)]

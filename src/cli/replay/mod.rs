@@ -14,11 +14,12 @@ use std::time::Duration;
 
 use self::line::Format;
 use super::block_on;
-use super::dry_run::DryRun;
 use super::load;
 use super::output::print_stderr;
 use crate::limiter::{InForce, Limiter, Modes};
-use crate::policy::{PolicySet, Source, access_log};
+use crate::policy::{PolicySet, Source};
+use crate::scenario::access_log;
+use crate::scenario::dry_run::DryRun;
 use crate::settings::{ReadingFlags, RedisFlags, StoreLocation, place};
 use crate::store::any::AnyStore;
 use crate::store::clock::ManualClock;

@@ -1,7 +1,7 @@
 //! The most frequent of any number of keys, in bounded memory.
 
 use crate::descriptor::hash_of;
-use crate::journal::summary::{Room, Summary, SummaryEntry};
+use crate::journal::summary::{FreeMemory, Summary, SummaryEntry};
 
 /// Maximum number of keys that are counted individually.
 const MAX_COUNTED: usize = 1_000;
@@ -16,7 +16,8 @@ pub(super) struct TopKeys {
 impl TopKeys {
     pub(super) fn add(&mut self, key: &str) {
         self.total = self.total.saturating_add(1);
-        let room = if self.keys.slots().len() < MAX_COUNTED { Room::More } else { Room::Same };
+        let room =
+            if self.keys.slots().len() < MAX_COUNTED { FreeMemory::More } else { FreeMemory::Same };
         self.keys.note(key, hash_of(key.as_bytes()), room, || ());
     }
 

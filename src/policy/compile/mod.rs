@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `units` | periods and lease sizes |
 //! | `limit` | a `rate_limit`: its windows and options |
+//! | `holds` | the holds of a limit |
 //! | `layers` | options of a rule from itself, its metadata, overlays and the file's defaults |
 //! | `options` | which option applies to which algorithm |
 //! | `positions` | the word of a limit that an error refers to |

@@ -55,7 +55,7 @@ pub(in crate::policy) fn word(period: Micros) -> Option<&'static str> {
 
 /// Parses a duration: `250ms`, `10s`, `15m`, `6h`, `7d`. A number that does not fit saturates, and
 /// exceeds every bound.
-pub(in crate::policy) fn duration(text: &str) -> Option<Micros> {
+pub fn duration(text: &str) -> Option<Micros> {
     let digits = text.find(|letter: char| !letter.is_ascii_digit())?;
     let (number, suffix) = text.split_at_checked(digits)?;
     let (_, size) = SUFFIXES.iter().find(|(name, _)| *name == suffix)?;

@@ -5,7 +5,9 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::fields::{DocumentReader, MappingFields};
+use super::DocumentReader;
+use super::vocabulary::DocumentLevel;
+use crate::yaml::mapping::MappingFields;
 use crate::yaml::report::Finding;
 use crate::yaml::scalar;
 use crate::yaml::tree::{NodeContent, NodeId, YamlNode};
@@ -15,9 +17,9 @@ pub(super) const TOLLGATE: &str = "tollgate";
 
 impl DocumentReader<'_> {
     /// Returns the rule's metadata, without the options for Tollgate.
-    pub(super) fn metadata(&mut self, fields: &MappingFields) -> Option<Value> {
-        let id = fields.get(self, "metadata")?;
-        let node = self.node(id)?;
+    pub(super) fn metadata(&mut self, fields: &MappingFields<DocumentLevel>) -> Option<Value> {
+        let id = fields.get(&self.yaml, "metadata")?;
+        let node = self.yaml.node(id)?;
         match &node.content {
             NodeContent::Map(_) => {
                 let Value::Object(mut map) = self.json(id)? else { return None };
@@ -25,7 +27,7 @@ impl DocumentReader<'_> {
                 (!(had_ours && map.is_empty())).then_some(Value::Object(map))
             }
             NodeContent::List(_) | NodeContent::Scalar { .. } => {
-                self.wrong_form(node, "`metadata`", "a mapping");
+                self.yaml.wrong_form(node, "`metadata`", "a mapping");
                 None
             }
         }
@@ -33,7 +35,7 @@ impl DocumentReader<'_> {
 
     /// Returns a node as JSON. The depth of the tree bounds the recursion.
     fn json(&mut self, id: NodeId) -> Option<Value> {
-        let node = self.node(id)?;
+        let node = self.yaml.node(id)?;
         match &node.content {
             NodeContent::Scalar { text, plain } => {
                 Some(if *plain { plain_value(text) } else { Value::from(text.as_str()) })
@@ -55,7 +57,7 @@ impl DocumentReader<'_> {
     ) -> Option<()> {
         let mut merges = Vec::new();
         for (key, value) in pairs {
-            let node = self.node(*key)?;
+            let node = self.yaml.node(*key)?;
             match &node.content {
                 NodeContent::Scalar { text, plain: true } if text == "<<" => merges.push(*value),
                 NodeContent::Scalar { text, plain } => {
@@ -70,7 +72,7 @@ impl DocumentReader<'_> {
                     }
                 }
                 NodeContent::List(_) | NodeContent::Map(_) => {
-                    self.wrong_form(node, "a key of `metadata`", "a string");
+                    self.yaml.wrong_form(node, "a key of `metadata`", "a string");
                 }
             }
         }
@@ -78,19 +80,20 @@ impl DocumentReader<'_> {
     }
 
     fn merged(&mut self, id: NodeId, map: &mut Map<String, Value>) -> Option<()> {
-        let node = self.node(id)?;
+        let node = self.yaml.node(id)?;
         match &node.content {
             NodeContent::Map(pairs) => self.pairs(pairs, map, false),
             NodeContent::List(items) => items.iter().try_for_each(|item| self.merged(*item, map)),
             NodeContent::Scalar { .. } => {
-                self.wrong_form(node, "the value of `<<`", "a mapping");
+                self.yaml.wrong_form(node, "the value of `<<`", "a mapping");
                 None
             }
         }
     }
 
     fn report_duplicate(&mut self, node: &YamlNode, name: &str) {
-        self.report(Finding::error(node.span, format!("duplicate key `{}`", super::shown(name))));
+        self.yaml
+            .report(Finding::error(node.span, format!("duplicate key `{}`", super::shown(name))));
     }
 }
 

@@ -7,31 +7,26 @@
 //! |---|---|
 //! | `vocabulary` | every word of a policy, once |
 //! | `budget` | the memory of policies |
-//! | `fields` | mappings checked against the vocabulary, with all errors |
 //! | `metadata` | content without a vocabulary |
 //! | `overlay` | options for rules from overlays and metadata |
-//! | `test_file` | tests of policies |
-//! | `access_log` | mappings from access logs to requests |
 //! | `written` | the result |
 //! | `schema` | the vocabulary as a JSON Schema |
 
-pub(super) mod access_log;
 pub(super) mod budget;
-mod fields;
 mod metadata;
 mod overlay;
 pub(super) mod schema;
-pub(super) mod test_file;
 pub(super) mod vocabulary;
 pub(super) mod written;
 
 use super::PolicyDialect;
+use crate::yaml::mapping::{MappingFields, Strictness, YamlReader};
 use crate::yaml::report::{Finding, Findings, shown};
 use crate::yaml::scalar;
 use crate::yaml::tree::{NodeContent, NodeId, Tree};
+use crate::yaml::vocabulary::VocabularyLevel as _;
 use budget::DocumentBudget;
-use fields::{DocumentReader, MappingFields};
-use vocabulary::DocumentLevel;
+use vocabulary::{DocumentLevel, ENVOYPROXY_WORDS};
 use written::{ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_SETTLE, ON_STORE_ERROR, OVERRIDES};
 use written::{
     Options, Root, WrittenDocument, WrittenHold, WrittenLease, WrittenLimit, WrittenRule,
@@ -43,6 +38,13 @@ const POLICY_START: &str = "a policy starts with `domain: NAME`";
 
 /// Maximum number of rule levels. Envoy sends descriptors of a handful of entries.
 pub(super) const MAX_DEPTH: usize = 32;
+
+/// Reader of the policies of one file.
+struct DocumentReader<'a> {
+    yaml: YamlReader<'a>,
+    dialect: PolicyDialect,
+    budget: &'a mut DocumentBudget,
+}
 
 /// Returns `true` if a text is meant as a policy: a mapping with a domain, or invalid YAML with a
 /// line that starts with `domain:`.
@@ -135,7 +137,12 @@ fn roots(
         // moment.
         findings.push(Finding::error(span, "file contains no policy").note(POLICY_START));
     }
-    let mut reader = DocumentReader { tree, dialect, findings, budget, path: String::new() };
+    let strictness = match dialect {
+        PolicyDialect::Tollgate => Strictness::Strict,
+        PolicyDialect::Envoyproxy => Strictness::Lenient(&ENVOYPROXY_WORDS),
+    };
+    let yaml = YamlReader::new(tree, strictness, findings);
+    let mut reader = DocumentReader { yaml, dialect, budget };
     let read = reader.documents_to_read(&written);
     read.iter()
         .filter_map(|root| if reader.fits(*root) { reader.root(*root) } else { None })
@@ -150,8 +157,8 @@ impl DocumentReader<'_> {
             return documents;
         }
         for other in others {
-            let Some(span) = self.node(*other).map(|other| other.span) else { continue };
-            self.report(Finding::warning(
+            let Some(span) = self.yaml.node(*other).map(|other| other.span) else { continue };
+            self.yaml.report(Finding::warning(
                 span,
                 "only the first document of a file is read, this one is ignored",
             ));
@@ -161,8 +168,9 @@ impl DocumentReader<'_> {
 
     /// Charges the texts of a document. Returns `true` if they fit.
     fn fits(&mut self, root: NodeId) -> bool {
-        self.node(root)
-            .is_some_and(|node| self.budget.charge_text(node.bytes(), node.span, self.findings))
+        self.yaml.node(root).is_some_and(|node| {
+            self.budget.charge_text(node.bytes(), node.span, self.yaml.findings)
+        })
     }
 
     fn root(&mut self, root: NodeId) -> Option<Root> {
@@ -173,16 +181,17 @@ impl DocumentReader<'_> {
     }
 
     fn document(&mut self, root: NodeId) -> Option<WrittenDocument> {
-        let fields = self.fields(root, DocumentLevel::File)?;
-        let domain = self.some_text(&fields, "domain");
+        let fields = self.yaml.fields(root, DocumentLevel::File)?;
+        let domain = self.yaml.some_text(&fields, "domain");
         let place = format!("domain `{}`", domain.as_ref().map_or("?", |domain| &domain.value));
-        self.path.clone_from(&place);
-        let atomicity = self.one_of(&fields, "atomicity", &ATOMICITIES);
+        self.yaml.path.clone_from(&place);
+        let atomicity = self.yaml.one_of(&fields, "atomicity", &ATOMICITIES);
         let defaults = self
+            .yaml
             .section(&fields, "defaults", DocumentLevel::Defaults)
             .map(|found| self.options(&found));
         let rules = self.rules(&fields, &place, "", 1);
-        self.path.clear();
+        self.yaml.path.clear();
         Some(WrittenDocument {
             domain: domain?,
             atomicity,
@@ -191,36 +200,26 @@ impl DocumentReader<'_> {
         })
     }
 
-    /// Returns the value of a word as a mapping.
-    fn section(
-        &mut self,
-        fields: &MappingFields,
-        word: &str,
-        level: DocumentLevel,
-    ) -> Option<MappingFields> {
-        let id = fields.get(self, word)?;
-        self.fields(id, level)
-    }
-
     fn rules(
         &mut self,
-        fields: &MappingFields,
+        fields: &MappingFields<DocumentLevel>,
         place: &str,
         above: &str,
         depth: usize,
     ) -> Vec<WrittenRule> {
-        let items = self.items(fields, "descriptors").map(|items| items.value).unwrap_or_default();
-        let first = items.first().and_then(|item| self.node(*item));
+        let items =
+            self.yaml.items(fields, "descriptors").map(|items| items.value).unwrap_or_default();
+        let first = items.first().and_then(|item| self.yaml.node(*item));
         if let Some(first) = first.filter(|_| depth > MAX_DEPTH) {
-            self.report(Finding::error(
+            self.yaml.report(Finding::error(
                 first.span,
                 format!("rules are nested more than {MAX_DEPTH} levels deep"),
             ));
             return Vec::new();
         }
-        let outer = self.path.clone();
+        let outer = self.yaml.path.clone();
         let rules = items.iter().filter_map(|item| self.rule(*item, place, above, depth)).collect();
-        self.path = outer;
+        self.yaml.path = outer;
         rules
     }
 
@@ -232,24 +231,26 @@ impl DocumentReader<'_> {
         above: &str,
         depth: usize,
     ) -> Option<WrittenRule> {
-        let known = self.peek(item, "value").filter(|value| !value.is_empty());
-        let step = step(self.peek(item, "key").unwrap_or("?"), known);
+        let known = self.yaml.peek(item, "value").filter(|value| !value.is_empty());
+        let step = step(self.yaml.peek(item, "key").unwrap_or("?"), known);
         let path = if above.is_empty() { step } else { format!("{above} > {step}") };
-        self.path = in_rule(&path, place);
-        let span = self.node(item)?.span;
-        let texts =
-            ["key", "value"].map(|word| self.peek(item, word).filter(|text| text.contains('*')));
+        self.yaml.path = in_rule(&path, place);
+        let span = self.yaml.node(item)?.span;
+        let texts = ["key", "value"]
+            .map(|word| self.yaml.peek(item, word).filter(|text| text.contains('*')));
         let patterns = texts.iter().flatten().map(|text| text.len()).fold(0, usize::saturating_add);
-        if !self.budget.charge_rule(path.len(), patterns, span, self.findings) {
+        if !self.budget.charge_rule(path.len(), patterns, span, self.yaml.findings) {
             return None;
         }
-        let fields = &self.fields(item, DocumentLevel::Rule)?;
-        let key = self.some_text(fields, "key");
-        let value = self.text(fields, "value").filter(|value| !value.value.is_empty());
+        let fields = &self.yaml.fields(item, DocumentLevel::Rule)?;
+        let key = self.yaml.some_text(fields, "key");
+        let value = self.yaml.text(fields, "value").filter(|value| !value.value.is_empty());
         let limit = self
+            .yaml
             .section(fields, "rate_limit", DocumentLevel::Limit)
             .map(|found| self.limit(&found));
         let candidate = self
+            .yaml
             .section(fields, "candidate", DocumentLevel::Candidate)
             .map(|found| self.limit(&found));
         let switches = self.switches(fields);
@@ -268,72 +269,74 @@ impl DocumentReader<'_> {
         })
     }
 
-    fn limit(&mut self, fields: &MappingFields) -> WrittenLimit {
-        let errors = self.findings.errors();
+    fn limit(&mut self, fields: &MappingFields<DocumentLevel>) -> WrittenLimit {
+        let errors = self.yaml.findings.errors();
         let single = self.window(fields);
-        let windows = self.maps(fields, "windows", DocumentLevel::Window).map(|windows| {
+        let windows = self.yaml.maps(fields, "windows", DocumentLevel::Window).map(|windows| {
             crate::yaml::report::Spanned {
                 value: windows.value.iter().map(|window| self.window(window)).collect(),
                 span: windows.span,
             }
         });
-        let replaced =
-            self.maps(fields, "replaces", DocumentLevel::Replaced).map(|replaced| replaced.value);
+        let replaced = self
+            .yaml
+            .maps(fields, "replaces", DocumentLevel::Replaced)
+            .map(|replaced| replaced.value);
         let mut limit = WrittenLimit {
             span: fields.span,
             is_whole: true,
             single,
             windows,
-            in_flight: self.count(fields, "in_flight"),
-            unlimited: self.truth(fields, "unlimited"),
-            name: self.text(fields, "name").filter(|name| !name.value.is_empty()),
+            in_flight: self.yaml.count(fields, "in_flight"),
+            unlimited: self.yaml.truth(fields, "unlimited"),
+            name: self.yaml.text(fields, "name").filter(|name| !name.value.is_empty()),
             replaces: replaced
                 .iter()
                 .flatten()
-                .filter_map(|item| self.some_text(item, "name"))
+                .filter_map(|item| self.yaml.some_text(item, "name"))
                 .collect(),
             options: self.options(fields),
         };
-        limit.is_whole = self.findings.errors() == errors;
+        limit.is_whole = self.yaml.findings.errors() == errors;
         limit
     }
 
-    fn window(&mut self, fields: &MappingFields) -> WrittenWindow {
+    fn window(&mut self, fields: &MappingFields<DocumentLevel>) -> WrittenWindow {
         WrittenWindow {
             span: fields.span,
-            requests_per_unit: self.count(fields, "requests_per_unit"),
-            unit: self.text(fields, "unit"),
+            requests_per_unit: self.yaml.count(fields, "requests_per_unit"),
+            unit: self.yaml.text(fields, "unit"),
         }
     }
 
-    fn options(&mut self, fields: &MappingFields) -> Options {
+    fn options(&mut self, fields: &MappingFields<DocumentLevel>) -> Options {
         Options {
-            algorithm: self.one_of(fields, "algorithm", &ALGORITHMS),
-            burst: self.count(fields, "burst"),
-            max_debt: self.count(fields, "max_debt"),
-            buckets: self.count(fields, "buckets"),
-            estimate: self.one_of(fields, "estimate", &ESTIMATES),
-            calendar: self.truth(fields, "calendar"),
-            time_zone: self.some_text(fields, "time_zone"),
-            charge: self.one_of(fields, "charge", &CHARGES),
-            inherit: self.one_of(fields, "override", &OVERRIDES),
-            on_store_error: self.one_of(fields, "on_store_error", &ON_STORE_ERROR),
-            record: self.texts(fields, "record"),
-            hash_values: self.truth(fields, "hash_values"),
-            lease: self.section(fields, "lease", DocumentLevel::Lease).map(|found| {
+            algorithm: self.yaml.one_of(fields, "algorithm", &ALGORITHMS),
+            burst: self.yaml.count(fields, "burst"),
+            max_debt: self.yaml.count(fields, "max_debt"),
+            buckets: self.yaml.count(fields, "buckets"),
+            estimate: self.yaml.one_of(fields, "estimate", &ESTIMATES),
+            calendar: self.yaml.truth(fields, "calendar"),
+            time_zone: self.yaml.some_text(fields, "time_zone"),
+            charge: self.yaml.one_of(fields, "charge", &CHARGES),
+            inherit: self.yaml.one_of(fields, "override", &OVERRIDES),
+            on_store_error: self.yaml.one_of(fields, "on_store_error", &ON_STORE_ERROR),
+            record: self.yaml.texts(fields, "record"),
+            hash_values: self.yaml.truth(fields, "hash_values"),
+            lease: self.yaml.section(fields, "lease", DocumentLevel::Lease).map(|found| {
                 crate::yaml::report::Spanned {
                     value: WrittenLease {
-                        size: self.some_text(&found, "size"),
-                        ttl: self.some_text(&found, "ttl"),
+                        size: self.yaml.some_text(&found, "size"),
+                        ttl: self.yaml.some_text(&found, "ttl"),
                     },
                     span: found.span,
                 }
             }),
-            hold: self.section(fields, "hold", DocumentLevel::Hold).map(|found| {
+            hold: self.yaml.section(fields, "hold", DocumentLevel::Hold).map(|found| {
                 crate::yaml::report::Spanned {
                     value: WrittenHold {
-                        ttl: self.some_text(&found, "ttl"),
-                        on_settle: self.one_of(&found, "on_settle", &ON_SETTLE),
+                        ttl: self.yaml.some_text(&found, "ttl"),
+                        on_settle: self.yaml.one_of(&found, "on_settle", &ON_SETTLE),
                     },
                     span: found.span,
                 }

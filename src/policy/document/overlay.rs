@@ -1,10 +1,11 @@
 //! Reader of options for rules that are written elsewhere: in overlays, and in the metadata of the
 //! rule.
 
-use super::fields::{DocumentReader, MappingFields};
+use super::DocumentReader;
 use super::metadata::TOLLGATE;
 use super::vocabulary::DocumentLevel;
 use super::written::{Switches, WrittenEntry, WrittenLayer};
+use crate::yaml::mapping::MappingFields;
 use crate::yaml::tree::{NodeContent, NodeId};
 
 impl DocumentReader<'_> {
@@ -15,53 +16,54 @@ impl DocumentReader<'_> {
     }
 
     pub(super) fn overlay(&mut self, root: NodeId) -> Option<Vec<WrittenEntry>> {
-        let fields = self.fields(root, DocumentLevel::Overlay)?;
-        let entries = self.maps(&fields, "overlay", DocumentLevel::Entry)?.value;
+        let fields = self.yaml.fields(root, DocumentLevel::Overlay)?;
+        let entries = self.yaml.maps(&fields, "overlay", DocumentLevel::Entry)?.value;
         Some(entries.iter().map(|entry| self.entry(entry)).collect())
     }
 
-    fn entry(&mut self, fields: &MappingFields) -> WrittenEntry {
+    fn entry(&mut self, fields: &MappingFields<DocumentLevel>) -> WrittenEntry {
         WrittenEntry {
             span: fields.span,
-            domain: self.some_text(fields, "domain"),
-            key: self.some_text(fields, "key"),
-            value: self.text(fields, "value"),
-            name: self.text(fields, "name"),
+            domain: self.yaml.some_text(fields, "domain"),
+            key: self.yaml.some_text(fields, "key"),
+            value: self.yaml.text(fields, "value"),
+            name: self.yaml.text(fields, "name"),
             layer: self.layer(fields),
         }
     }
 
-    fn layer(&mut self, fields: &MappingFields) -> WrittenLayer {
+    fn layer(&mut self, fields: &MappingFields<DocumentLevel>) -> WrittenLayer {
         let options = self
+            .yaml
             .section(fields, "rate_limit", DocumentLevel::Overlaid)
             .map(|found| self.options(&found));
         WrittenLayer { options: options.unwrap_or_default(), switches: self.switches(fields) }
     }
 
-    pub(super) fn switches(&mut self, fields: &MappingFields) -> Switches {
+    pub(super) fn switches(&mut self, fields: &MappingFields<DocumentLevel>) -> Switches {
         Switches {
-            shadow_mode: self.truth(fields, "shadow_mode"),
-            quota_mode: self.truth(fields, "quota_mode"),
-            share_threshold: self.truth(fields, "share_threshold"),
-            detailed_metric: self.truth(fields, "detailed_metric"),
-            value_to_metric: self.truth(fields, "value_to_metric"),
+            shadow_mode: self.yaml.truth(fields, "shadow_mode"),
+            quota_mode: self.yaml.truth(fields, "quota_mode"),
+            share_threshold: self.yaml.truth(fields, "share_threshold"),
+            detailed_metric: self.yaml.truth(fields, "detailed_metric"),
+            value_to_metric: self.yaml.truth(fields, "value_to_metric"),
         }
     }
 
     /// Returns the options for Tollgate in the metadata of a rule.
     pub(super) fn options_in_metadata(
         &mut self,
-        fields: &MappingFields,
+        fields: &MappingFields<DocumentLevel>,
     ) -> Option<Box<WrittenLayer>> {
-        let ours = self.child(fields.get(self, "metadata")?, TOLLGATE)?;
-        let fields = self.fields(ours, DocumentLevel::Tollgate)?;
+        let ours = self.child(fields.get(&self.yaml, "metadata")?, TOLLGATE)?;
+        let fields = self.yaml.fields(ours, DocumentLevel::Tollgate)?;
         Some(Box::new(self.layer(&fields)))
     }
 
     /// Returns the value of a key in a mapping, without merges.
     fn child(&self, id: NodeId, name: &str) -> Option<NodeId> {
-        let NodeContent::Map(pairs) = &self.node(id)?.content else { return None };
-        let is_it = |key: NodeId| match self.node(key).map(|node| &node.content) {
+        let NodeContent::Map(pairs) = &self.yaml.node(id)?.content else { return None };
+        let is_it = |key: NodeId| match self.yaml.node(key).map(|node| &node.content) {
             Some(NodeContent::Scalar { text, .. }) => text == name,
             Some(NodeContent::List(_) | NodeContent::Map(_)) | None => false,
         };

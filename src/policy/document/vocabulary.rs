@@ -1,24 +1,22 @@
 //! Every word of a policy, once: its level, its form and its meaning.
 //!
-//! The errors for unknown and misplaced words and "did you mean" (in `fields`), and the JSON Schema
-//! (in `schema`) are derived from this table. A new option takes a line here, a field in
+//! The errors for unknown and misplaced words with "did you mean", and the JSON Schema (in
+//! `schema`) are derived from this table. A new option takes a line here, a field in
 //! [`written`](super::written), and its use in the compiler.
+
+use serde_json::{Value, json};
 
 use super::written::{
     ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_SETTLE, ON_STORE_ERROR, OVERRIDES,
 };
 use crate::algorithm::concurrency::MAX_IN_FLIGHT;
-use crate::policy::access_log::{SCALES, WITHOUT};
-use crate::policy::test_file::CODES;
+use crate::yaml::schema::reference;
+use crate::yaml::vocabulary::{Form, VocabularyLevel, Word, may, must, names};
 use DocumentLevel::{
-    AccessLog, Candidate, Case, Defaults, Entry, Expected, Field, File, Hold, Lease, Limit,
-    Overlaid, Overlay,
+    Candidate, Defaults, Entry, File, Hold, Lease, Limit, Overlaid, Overlay, Replaced, Rule,
+    Tollgate, Window,
 };
-use DocumentLevel::{Replaced, Rule, Step, TestFile, Time, Tollgate, Window};
-use Form::{
-    Anything, Count, Descriptors, Instant, Length, Map, Maps, OneOf, Size, Source, Sources, Text,
-    Texts, Truth, Unit,
-};
+use Form::{Count, Map, Maps, OneOf, Other, Text, Texts, Truth};
 
 /// The kind of mapping that a word belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,73 +39,11 @@ pub(in crate::policy) enum DocumentLevel {
     Overlaid,
     /// The options for Tollgate in the metadata of a rule.
     Tollgate,
-    /// A file of policy tests.
-    TestFile,
-    /// One test.
-    Case,
-    /// A request of a test.
-    Step,
-    /// The expected status of one of several descriptors.
-    Expected,
-    /// A mapping from lines of an access log to requests.
-    AccessLog,
-    /// The time of the request in a line.
-    Time,
-    /// A field of a line.
-    Field,
-}
-
-/// The kind of file that a mapping belongs to. A word of one kind means nothing in another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DocumentKind {
-    Policy,
-    Tests,
-    AccessLog,
-}
-
-/// The form of a word's value.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::policy) enum Form {
-    Text,
-    Texts,
-    Truth,
-    /// A whole number up to this one.
-    Count(u64),
-    /// One of a few words.
-    OneOf(fn() -> Vec<&'static str>),
-    /// A named period, or a duration.
-    Unit,
-    /// A percentage or a count.
-    Size,
-    /// A duration down to microseconds, or `never`.
-    Length,
-    /// A point in time.
-    Instant,
-    /// One descriptor or several, each as `key=value,key=value` or as a mapping.
-    Descriptors,
-    /// A text, or a field of a line.
-    Source,
-    /// Descriptors, each a mapping of keys to sources.
-    Sources,
-    Map(DocumentLevel),
-    Maps(DocumentLevel),
-    /// A mapping with any content.
-    Anything,
-}
-
-/// A word of the vocabulary.
-#[derive(Debug)]
-pub(in crate::policy) struct Word {
-    pub(in crate::policy) name: &'static str,
-    pub(in crate::policy) levels: &'static [DocumentLevel],
-    pub(in crate::policy) form: Form,
-    pub(in crate::policy) required: bool,
-    pub(in crate::policy) meaning: &'static str,
 }
 
 /// All words, in the order in which a schema shows them.
 #[rustfmt::skip]
-pub(in crate::policy) static WORDS: &[Word] = &[
+pub(in crate::policy) static WORDS: &[Word<DocumentLevel>] = &[
     must("domain", &[File], Text, "the domain that the rules apply to: the `domain` field of a request"),
     may("atomicity", &[File], OneOf(|| names(&ATOMICITIES)), "domain: all counters of the domain share one slot of a Redis Cluster, so that each request is one atomic call, but one slot takes all load; limit (default): each limit uses its own slot"),
     may("defaults", &[File], Map(Defaults), "default options for all limits of this document; options of a rule take precedence"),
@@ -122,10 +58,10 @@ pub(in crate::policy) static WORDS: &[Word] = &[
     may("share_threshold", SWITCH, Truth, "one counter for all values that match the wildcard"),
     may("detailed_metric", SWITCH, Truth, "include the values of the request in the envoyproxy/ratelimit statistics of this rule"),
     may("value_to_metric", SWITCH, Truth, "include the value of this entry in the envoyproxy/ratelimit statistics of this rule"),
-    may("metadata", &[Rule], Anything, "any content; returned to the caller as dynamic metadata, except for the key `tollgate`, which sets options as an item of an overlay does"),
+    may("metadata", &[Rule], Other(metadata), "any content; returned to the caller as dynamic metadata, except for the key `tollgate`, which sets options as an item of an overlay does"),
 
     may("requests_per_unit", AMOUNT, Count(u32::MAX as u64), "hits per unit; 0 denies all requests (a ban)"),
-    may("unit", AMOUNT, Unit, "the period: second, minute, hour, day, week, month, year, or a duration such as 250ms, 10s, 15m, 6h, 7d"),
+    may("unit", AMOUNT, Other(unit), "the period: second, minute, hour, day, week, month, year, or a duration such as 250ms, 10s, 15m, 6h, 7d"),
     may("in_flight", &[Limit, Candidate], Count(MAX_IN_FLIGHT as u64), "concurrency: maximum number of hits in flight; 0 denies all requests (a ban)"),
     may("unlimited", &[Limit], Truth, "no limit; cannot be combined with `unit`"),
     may("name", &[Limit], Text, "the name of the limit in responses and in `replaces`"),
@@ -155,72 +91,20 @@ pub(in crate::policy) static WORDS: &[Word] = &[
     may("name", &[Entry], Text, "the name of the limit of the rule; empty for limits without a name; `*` matches any text"),
     may("rate_limit", &[Entry, Tollgate], Map(Overlaid), "options of the limit, except for amounts and periods"),
 
-    must("size", &[Lease], Size, "maximum number of hits per lease: a percentage of the limit such as 1%, or a number of hits"),
-    must("ttl", &[Lease], Unit, "how long leased hits are kept; unused hits are returned"),
+    must("size", &[Lease], Other(size), "maximum number of hits per lease: a percentage of the limit such as 1%, or a number of hits"),
+    must("ttl", &[Lease], Other(unit), "how long leased hits are kept; unused hits are returned"),
 
-    must("ttl", &[Hold], Unit, "the time after which a hold ends by itself, from 1s to 24h"),
+    must("ttl", &[Hold], Other(unit), "the time after which a hold ends by itself, from 1s to 24h"),
     may("on_settle", &[Hold], OneOf(|| names(&ON_SETTLE)), "when a hold ends without a cost: charge (its estimate stays) or release (it is taken back); default: charge"),
 
-    must("policies", &[TestFile], Texts, "the policies under test: files or directories, relative to this file"),
-    must("tests", &[TestFile], Maps(Case), "the tests; each starts without counters"),
-    must("test", &[Case], Text, "the name of the test: the behavior that it shows, as a sentence"),
-    may("domain", &[Case], Text, "the domain of the requests; default: the domain of the policies, if there is only one"),
-    may("at", &[Case, Step], Instant, "the time, such as 2026-11-21T12:00:00Z; default for a test: 2026-01-01T00:00:00Z"),
-    must("steps", &[Case], Maps(Step), "the requests, in order"),
-    must("hit", &[Step], Descriptors, "the descriptor: key=value,key=value, or a mapping; a list for a request with several descriptors"),
-    may("hits", &[Step], Count(u32::MAX as u64), "the number of hits; 0 is a peek; default: 1"),
-    may("refund", &[Step], Count(u32::MAX as u64), "the number of hits to refund; cannot be combined with `hits`"),
-    may("after", &[Step], Length, "the time since the previous step"),
-    may("times", &[Step], Count(MAX_TIMES), "the number of requests; the code must match for each, the other values only for the last; default: 1"),
-    may("every", &[Step], Length, "the time between the requests; default: none"),
-    must("expect", ANSWER, OneOf(|| names(&CODES)), "the expected code"),
-    may("remaining", ANSWER, Count(u64::MAX), "the expected number of remaining hits"),
-    may("retry_after", ANSWER, Length, "the expected time until a denied request may be retried, or never"),
-    may("reset_after", ANSWER, Length, "the expected time until the counter resets, or never"),
-    may("rule", ANSWER, Text, "the expected path of the rule, as in the output of `tollgate explain`; none if no rule matches"),
-    may("each", &[Step], Maps(Expected), "the expected result of each of several descriptors, in order"),
 
-    must("time", &[AccessLog], Map(Time), "the time of the request"),
-    must("domain", &[AccessLog], Source, "the domain of the request: text, or { field: NAME }"),
-    must("descriptors", &[AccessLog], Sources, "the descriptors, each a mapping of keys to text or { field: NAME }; a descriptor whose field is missing is omitted"),
-    may("hits", &[AccessLog], Source, "the number of hits; default: 1"),
-    must("field", &[Time, Field], Text, "the name of a field; dots separate the keys of nested objects"),
-    may("unit", &[Time], OneOf(|| names(&SCALES)), "the unit of a numeric time since 1970: s, ms or us; default: s"),
-    may("without", &[Field], OneOf(|| names(&WITHOUT)), "the part of the value to remove: port (of an address), or query (of a path, from the question mark on)"),
 ];
-
-const ANSWER: &[DocumentLevel] = &[Step, Expected];
-/// Maximum number of requests of one step: a policy test is not a load test.
-const MAX_TIMES: u64 = 1_000_000;
 
 const AMOUNT: &[DocumentLevel] = &[Limit, Candidate, Window];
 const OPTION: &[DocumentLevel] = &[Limit, Candidate, Defaults, Overlaid];
 /// Levels of options that take part in the response, which excludes candidates.
 const OWN: &[DocumentLevel] = &[Limit, Defaults, Overlaid];
 const SWITCH: &[DocumentLevel] = &[Rule, Entry, Tollgate];
-
-const fn may(
-    name: &'static str,
-    levels: &'static [DocumentLevel],
-    form: Form,
-    meaning: &'static str,
-) -> Word {
-    Word { name, levels, form, required: false, meaning }
-}
-
-const fn must(
-    name: &'static str,
-    levels: &'static [DocumentLevel],
-    form: Form,
-    meaning: &'static str,
-) -> Word {
-    Word { name, levels, form, required: true, meaning }
-}
-
-/// Returns the words of a table of choices.
-fn names<T>(table: &[(&'static str, T)]) -> Vec<&'static str> {
-    table.iter().map(|(name, _)| *name).collect()
-}
 
 /// All keys that envoyproxy/ratelimit accepts, at any level, including those without effect there.
 pub const ENVOYPROXY_WORDS: [&str; 16] = [
@@ -242,50 +126,17 @@ pub const ENVOYPROXY_WORDS: [&str; 16] = [
     "metadata",
 ];
 
-impl Word {
-    /// Returns `true` if envoyproxy/ratelimit has the word too.
-    pub(super) fn is_of_envoyproxy(&self) -> bool {
-        ENVOYPROXY_WORDS.contains(&self.name)
-    }
-}
-
-impl DocumentLevel {
-    /// All levels.
-    pub(in crate::policy) const ALL: [Self; 20] = [
+impl VocabularyLevel for DocumentLevel {
+    const ALL: &'static [Self] = &[
         File, Defaults, Rule, Limit, Candidate, Window, Replaced, Lease, Hold, Overlay, Entry,
-        Overlaid, Tollgate, TestFile, Case, Step, Expected, AccessLog, Time, Field,
+        Overlaid, Tollgate,
     ];
 
-    fn kind(self) -> DocumentKind {
-        match self {
-            File | Defaults | Rule | Limit | Candidate | Window | Replaced | Lease | Hold => {
-                DocumentKind::Policy
-            }
-            Overlay | Entry | Overlaid | Tollgate => DocumentKind::Policy,
-            TestFile | Case | Step | Expected => DocumentKind::Tests,
-            AccessLog | Time | Field => DocumentKind::AccessLog,
-        }
+    fn vocabulary() -> &'static [Word<Self>] {
+        WORDS
     }
 
-    /// Returns the other levels of this kind of file at which a word is allowed.
-    pub(super) fn elsewhere(self, name: &str) -> impl Iterator<Item = Self> {
-        let places =
-            WORDS.iter().filter(move |word| word.name == name).flat_map(|word| word.levels);
-        places.copied().filter(move |level| level.kind() == self.kind())
-    }
-
-    /// Returns the words of this level.
-    pub(in crate::policy) fn words(self) -> impl Iterator<Item = &'static Word> + Clone {
-        WORDS.iter().filter(move |word| word.levels.contains(&self))
-    }
-
-    /// Returns the word with this name, if it is allowed at this level.
-    pub(super) fn word(self, name: &str) -> Option<&'static Word> {
-        self.words().find(|word| word.name == name)
-    }
-
-    /// Returns the name of such a mapping in messages.
-    pub(super) fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             File => "a policy",
             Defaults => "`defaults`",
@@ -300,18 +151,10 @@ impl DocumentLevel {
             Entry => "an item of `overlay`",
             Overlaid => "`rate_limit`",
             Tollgate => "`tollgate`",
-            TestFile => "a test file",
-            Case => "an item of `tests`",
-            Step => "an item of `steps`",
-            Expected => "an item of `each`",
-            AccessLog => "an access log mapping",
-            Time => "`time`",
-            Field => "a field",
         }
     }
 
-    /// Returns the position of such a mapping, as a phrase for messages.
-    pub(super) fn place(self) -> &'static str {
+    fn place(self) -> &'static str {
         match self {
             File => "at the top level of a policy",
             Defaults => "in `defaults`",
@@ -326,29 +169,55 @@ impl DocumentLevel {
             Entry => "in an item of `overlay`",
             Overlaid => "in `rate_limit` of an overlay",
             Tollgate => "in `metadata.tollgate`",
-            TestFile => "at the top level of a test file",
-            Case => "in an item of `tests`",
-            Step => "in an item of `steps`",
-            Expected => "in an item of `each`",
-            AccessLog => "at the top level of an access log mapping",
-            Time => "in `time`",
-            Field => "beside `field`",
+        }
+    }
+
+    fn definition(self) -> &'static str {
+        match self {
+            File => "file",
+            Defaults => "defaults",
+            Rule => "rule",
+            Limit => "rate_limit",
+            Candidate => "candidate",
+            Window => "window",
+            Replaced => "replaced",
+            Lease => "lease",
+            Hold => "hold",
+            Overlay => "overlay",
+            Entry => "entry",
+            Overlaid => "overlaid",
+            Tollgate => "tollgate",
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Returns the schema of a named period, or a duration.
+fn unit() -> Value {
+    json!({
+        "type": ["string", "null"],
+        "anyOf": [
+            { "enum": ["second", "minute", "hour", "day", "week", "month", "year", null] },
+            { "pattern": unit_pattern() },
+        ],
+    })
+}
 
-    #[test]
-    fn no_level_has_a_word_twice() {
-        for level in DocumentLevel::ALL {
-            let mut names: Vec<_> = level.words().map(|word| word.name).collect();
-            let count = names.len();
-            names.sort_unstable();
-            names.dedup();
-            assert_eq!(names.len(), count, "{level:?}");
-        }
-    }
+/// Returns a pattern for units in any case, in syntax that every regular expression dialect
+/// supports.
+fn unit_pattern() -> String {
+    let any_case = |letter: char| format!("[{letter}{}]", letter.to_ascii_uppercase());
+    let words = ["second", "minute", "hour", "day", "week", "month", "year"];
+    let words: Vec<String> =
+        words.iter().map(|word| word.chars().map(any_case).collect()).collect();
+    format!("^([0-9]+(ms|s|m|h|d)|{})$", words.join("|"))
+}
+
+/// Returns the schema of a percentage or a count.
+fn size() -> Value {
+    json!({ "type": ["string", "integer"], "pattern": "^[0-9]+([.][0-9]{1,2})?%?$" })
+}
+
+/// Returns the schema of a mapping with any content, of which only `tollgate` is known.
+fn metadata() -> Value {
+    json!({ "type": ["object", "null"], "properties": { "tollgate": reference(Tollgate) } })
 }

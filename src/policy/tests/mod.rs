@@ -11,7 +11,6 @@ mod overlays;
 mod quirks;
 mod reports;
 mod robust;
-mod test_files;
 mod warnings;
 
 use super::{CompileOptions, Loaded, PolicySet, ProblemReport, Source, load};

@@ -42,7 +42,7 @@ pub struct StatsdOptions {
 
 /// Handle of the exporter thread.
 #[derive(Debug)]
-pub struct Sending {
+pub struct StatsdExporter {
     stop: mpsc::Sender<()>,
     /// Disconnected when the thread has ended.
     ended: Receiver<()>,
@@ -60,7 +60,7 @@ struct Sender {
 ///
 /// # Errors
 /// If the thread cannot be spawned.
-pub fn start(stats: Arc<Stats>, options: StatsdOptions) -> io::Result<Sending> {
+pub fn start(stats: Arc<Stats>, options: StatsdOptions) -> io::Result<StatsdExporter> {
     let (stop, stopped) = channel();
     let (running, ended) = channel();
     let times =
@@ -72,10 +72,10 @@ pub fn start(stats: Arc<Stats>, options: StatsdOptions) -> io::Result<Sending> {
         sender.run(options.interval, &stopped);
         drop(running);
     })?;
-    Ok(Sending { stop, ended })
+    Ok(StatsdExporter { stop, ended })
 }
 
-impl Sending {
+impl StatsdExporter {
     /// Flushes and stops the thread, blocking for up to `timeout`. Returns `true` if it finished in
     /// time.
     pub fn stop(self, timeout: Duration) -> bool {

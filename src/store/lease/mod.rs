@@ -35,11 +35,11 @@
 //! lost to the limit until they expire, and counted in a metric.
 
 mod block;
-mod book;
 #[cfg(test)]
 mod laws;
 #[cfg(test)]
 mod tests;
+mod worker_leases;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use self::block::Block;
-use self::book::{Book, TakenHits};
+use self::worker_leases::{TakenHits, WorkerLeases};
 use super::background::{Background, until_sent};
 use super::clock::instant;
 use super::duplicates::are_alone;
@@ -74,7 +74,7 @@ pub struct Leases<S> {
 /// State shared by requests and the tasks that lease blocks and return hits.
 struct LeaseTable<S> {
     store: S,
-    book: Mutex<Book>,
+    leases: Mutex<WorkerLeases>,
     /// Cancelled at shutdown: nothing is leased any more, and all blocks are returned.
     closing: CancellationToken,
     metrics: Arc<Metrics>,
@@ -85,7 +85,7 @@ impl<S: Lender> Leases<S> {
     pub fn new(store: S, metrics: Arc<Metrics>) -> Self {
         let table = LeaseTable {
             store,
-            book: Mutex::default(),
+            leases: Mutex::default(),
             closing: CancellationToken::new(),
             metrics,
         };
@@ -111,7 +111,7 @@ impl<S: Lender> Leases<S> {
     /// Takes the hits of a check from a block. Leases a block in the background if needed.
     fn take(&self, check: &Check<'_>, is_alone: bool, now: Instant) -> Option<TakenHits> {
         let lease = check.lease.as_ref().filter(|_| may_lease(check, is_alone))?;
-        let found = self.table.book.lock().take(check, lease, now);
+        let found = self.table.leases.lock().take(check, lease, now);
         if let Some(hits) = found.wanted {
             let limit = check.limit.charged(Charge::Admitted);
             let check =
@@ -119,7 +119,7 @@ impl<S: Lender> Leases<S> {
             let wanted = Arc::new(OwnedCheck::of(&check));
             let work = Arc::clone(&self.table).hold(Arc::clone(&wanted), lease.ttl);
             if self.table.closing.is_cancelled() || !self.under_way.spawn(work) {
-                self.table.book.lock().answered(&wanted, Err(&StoreError::Unavailable), None);
+                self.table.leases.lock().answered(&wanted, Err(&StoreError::Unavailable), None);
             }
         }
         found.taken
@@ -151,7 +151,7 @@ impl<S: Lender> Leases<S> {
         for (check, outcome) in
             checks.iter().zip(outcomes).filter(|(check, _)| check.lease.is_some())
         {
-            self.table.book.lock().learn(check, outcome.as_ref());
+            self.table.leases.lock().learn(check, outcome.as_ref());
         }
     }
 }
@@ -164,7 +164,7 @@ impl<S: Lender> LeaseTable<S> {
         let receipt = lent.as_ref().ok().and_then(|lent| lent.receipt);
         let block = receipt
             .map(|receipt| Arc::new(Block::new(&wanted.limit, receipt, sent..instant(), ttl)));
-        let is_held = self.book.lock().answered(&wanted, lent.as_ref(), block.as_ref());
+        let is_held = self.leases.lock().answered(&wanted, lent.as_ref(), block.as_ref());
         if let Err(StoreError::Late | StoreError::Lost) = &lent
             && let Hits::Charge(hits) = wanted.hits
         {

@@ -341,7 +341,7 @@ async fn a_block_serves_only_the_callers_it_is_recorded_for() {
 
 #[test]
 fn the_time_to_the_end_is_counted_from_the_answer() {
-    let mut book = Book::default();
+    let mut leases = WorkerLeases::default();
     let limit = yearly(1_000, Charge::Admitted);
     let sent = Instant::now();
     let lease = Lease { hits: 100, ttl: LONG };
@@ -364,8 +364,8 @@ fn the_time_to_the_end_is_counted_from_the_answer() {
         ban_window_ends_after: None,
     };
     let mut ask = || {
-        let wanted = book.take(&check, &lease, sent).wanted;
-        book.learn(
+        let wanted = leases.take(&check, &lease, sent).wanted;
+        leases.learn(
             &check,
             Ok(&Outcome { allowed: true, report, by: JudgedBy::Store, hold: HoldEffect::Nothing }),
         );
@@ -376,12 +376,12 @@ fn the_time_to_the_end_is_counted_from_the_answer() {
     let receipt = Receipt { at: Timestamp::EPOCH, hits: 8, of_grant: false };
     let at = |us| sent + Duration::from_micros(us);
     let block = Arc::new(Block::new(&limit, receipt, sent..at(100), LONG));
-    assert!(book.answered(
+    assert!(leases.answered(
         &OwnedCheck::of(&check),
         Ok(&Lent { report, receipt: Some(receipt) }),
         Some(&block)
     ));
-    let taken = book.take(&check, &lease, at(150)).taken.unwrap();
+    let taken = leases.take(&check, &lease, at(150)).taken.unwrap();
     assert_eq!(taken.outcome.report.reset_after, Some(Micros::new(950)));
 }
 

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::Time;
 use super::node::Node;
-use super::node::batch::{How, Reply};
+use super::node::batch::{Reply, SendOptions};
 use super::node::failure::CallFailure;
 use super::script::decode::ScriptReply;
 use super::script::encode::ScriptRequest;
@@ -168,7 +168,7 @@ impl Core {
         deadline: Instant,
     ) -> impl Future<Output = Reply> + Send {
         async move {
-            let how = How { slot, alone: self.is_sharded(), ..How::default() };
+            let how = SendOptions { slot, alone: self.is_sharded(), ..SendOptions::default() };
             let node = self.routes.node(slot).ok_or(CallFailure::Unavailable)?;
             match node.ask(&request, how, deadline).await {
                 Ok(ScriptReply::Judged(answers)) => Ok(ScriptReply::Judged(answers)),
@@ -184,7 +184,7 @@ impl Core {
         &self,
         mut node: Arc<Node>,
         mut request: Arc<ScriptRequest>,
-        mut how: How,
+        mut how: SendOptions,
         first: Reply,
         deadline: Instant,
     ) -> Reply {

@@ -146,9 +146,9 @@ impl ScriptRequest {
                 (_, Role::QuotaShadow) => 3,
             };
             let admitted = writes(check, |_| Overall::Admitted);
-            let otherwise = writes(check, |_| Overall::Denied);
+            let denied = writes(check, |_| Overall::Denied);
             let hits = hits_of(check);
-            request.text.extend([fast_number_of(check.limit), admitted, otherwise, role]);
+            request.text.extend([fast_number_of(check.limit), admitted, denied, role]);
             request.put(hits.into(), 4);
             request.fast_parameters(check.limit, hits, now);
         }

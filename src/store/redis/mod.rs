@@ -15,7 +15,7 @@
 //! | `calls` | one request's part in one slot, with its retries |
 //! | `fast_path` | a request without rare features |
 //! | `request`, `plan` | any request: distribution of checks over slots, and what is undone |
-//! | `fall_back` | checks that this process decides alone |
+//! | `local_decisions` | checks that this process decides alone |
 //! | `take_back` | charges that have to be undone |
 //! | `amend` | amendments of one counter by operators |
 //! | `lend` | hits that are charged in advance |
@@ -27,11 +27,11 @@ mod admin;
 mod amend;
 mod calls;
 mod environment;
-mod fall_back;
 mod fast_path;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod lend;
+mod local_decisions;
 mod node;
 mod options;
 mod plan;
@@ -58,7 +58,7 @@ use self::calls::{Core, within};
 pub use self::environment::{BoxedStream, Environment, NetworkStream, Simulation};
 use self::node::Node;
 use self::node::connect::RequiredRole;
-use self::node::rights::Proof;
+use self::node::rights::RightsCheck;
 pub use self::options::{RedisOptions, Time};
 use self::plan::Group;
 pub use self::script::key::check_prefix;
@@ -118,7 +118,7 @@ impl RedisStore {
     fn core(options: RedisOptions, time: Time, metrics: Arc<Metrics>) -> Arc<Core> {
         let access = Arc::new(options.access.clone().with(&options.url));
         let by_slot = matches!(options.url.kind, Topology::Cluster(_));
-        let proof = Proof::new(&options.prefix, !by_slot);
+        let proof = RightsCheck::new(&options.prefix, !by_slot);
         let role =
             if by_slot { RequiredRole::ClusterNode(proof) } else { RequiredRole::Master(proof) };
         let seed_role = if by_slot { role.clone() } else { RequiredRole::Sentinel };

@@ -156,11 +156,11 @@ impl RedisStore {
             let Some(check) = checks.get(*number) else { continue };
             let Some(place) = judged.get_mut(*number) else { continue };
             let receipt = to_undo(check, &answer);
-            let otherwise = answer.otherwise.map(|otherwise| *otherwise);
-            if let Some(outcome) = otherwise.as_ref().and_then(|otherwise| otherwise.outcome) {
+            let if_denied = answer.if_denied.map(|if_denied| *if_denied);
+            if let Some(outcome) = if_denied.as_ref().and_then(|if_denied| if_denied.outcome) {
                 *place = Some(Ok(outcome));
             }
-            let undo = otherwise.map(|otherwise| otherwise.undo).unwrap_or_default();
+            let undo = if_denied.map(|if_denied| if_denied.undo).unwrap_or_default();
             let undo = Undo { record: answer.record, ..undo };
             charges.extend(receipt.map(|receipt| (check, receipt, undo)));
         }

@@ -12,7 +12,7 @@ use super::calls::length;
 use super::{Connection, ConnectionFailure, MAX_UNSENT};
 use crate::transport::frame::{self, MAX_PAYLOAD, Reason, flag, kind};
 use crate::transport::service::{Answer, Exchange, Service};
-use crate::transport::stream::{Output, RequestState, STREAM_COST, Stream, Then};
+use crate::transport::stream::{AnswerRest, Output, RequestState, STREAM_COST, Stream};
 
 const STATUS: &[u8] = b":status";
 const OK: &[u8] = b"200";
@@ -57,7 +57,7 @@ impl<S: Service> Connection<S> {
             return self.recycle(exchange);
         }
         self.release_request(id);
-        self.send(id, Bytes::from(exchange.answer), Then::Ok, is_whole, now);
+        self.send(id, Bytes::from(exchange.answer), AnswerRest::Ok, is_whole, now);
     }
 
     fn answer_response(
@@ -80,11 +80,18 @@ impl<S: Service> Connection<S> {
         if is_end {
             return self.finish(id, is_whole);
         }
-        self.send(id, Bytes::new(), Then::Body(body), is_whole, now);
+        self.send(id, Bytes::new(), AnswerRest::Body(body), is_whole, now);
     }
 
     /// Sends a body as the client's windows allow.
-    fn send(&mut self, id: u32, data: Bytes, then: Then<S::Body>, is_whole: bool, now: Instant) {
+    fn send(
+        &mut self,
+        id: u32,
+        data: Bytes,
+        then: AnswerRest<S::Body>,
+        is_whole: bool,
+        now: Instant,
+    ) {
         if !self.streams.contains_key(&id) {
             let input = if is_whole { RequestState::Ended } else { RequestState::Discarding };
             if !self.open(id, input, None) {
@@ -177,16 +184,18 @@ impl<S: Service> Connection<S> {
                 continue;
             }
             let is_whole = matches!(stream.input, RequestState::Ended);
-            match std::mem::replace(then, Then::End) {
-                Then::Body(body) => {
+            match std::mem::replace(then, AnswerRest::End) {
+                AnswerRest::Body(body) => {
                     if !self.poll_body(id, body) {
                         return;
                     }
                     continue;
                 }
-                Then::Ok => self.write_ok(id),
-                Then::Trailers(trailers) => self.write_trailers(id, &trailers),
-                Then::End => frame::write(&mut self.out, kind::DATA, flag::END_STREAM, id, &[]),
+                AnswerRest::Ok => self.write_ok(id),
+                AnswerRest::Trailers(trailers) => self.write_trailers(id, &trailers),
+                AnswerRest::End => {
+                    frame::write(&mut self.out, kind::DATA, flag::END_STREAM, id, &[])
+                }
             }
             return self.finish(id, is_whole);
         }
@@ -200,19 +209,21 @@ impl<S: Service> Connection<S> {
         let polled = Pin::new(&mut body).poll_frame(&mut Context::from_waker(&waker));
         let (data, then) = match polled {
             Poll::Pending => {
-                stream.output = Output::Sending { data: Bytes::new(), then: Then::Body(body) };
+                stream.output =
+                    Output::Sending { data: Bytes::new(), then: AnswerRest::Body(body) };
                 return false;
             }
-            Poll::Ready(None) => (Bytes::new(), Then::End),
+            Poll::Ready(None) => (Bytes::new(), AnswerRest::End),
             Poll::Ready(Some(Err(_))) => {
                 self.reset(id, Reason::INTERNAL_ERROR);
                 return false;
             }
             Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                Ok(data) => (data, Then::Body(body)),
-                Err(frame) => {
-                    (Bytes::new(), frame.into_trailers().map_or(Then::End, Then::Trailers))
-                }
+                Ok(data) => (data, AnswerRest::Body(body)),
+                Err(frame) => (
+                    Bytes::new(),
+                    frame.into_trailers().map_or(AnswerRest::End, AnswerRest::Trailers),
+                ),
             },
         };
         let waiting = data.len();

@@ -7,20 +7,21 @@
 //! | `calls` | HEADERS: the start of calls |
 //! | `data` | DATA: the bodies of calls |
 //! | `answers` | answers, written as far as windows allow |
-//! | `life` | timers: keepalive, deadlines, age, shutdown |
+//! | `timers` | timers: keepalive, deadlines, age, shutdown |
+//! | `closed_streams` | closed streams whose late frames are ignored |
 //! | `check` | invariants, for tests and fuzz targets |
 
 mod answers;
 mod calls;
 #[cfg(any(test, fuzzing))]
 mod check;
+mod closed_streams;
 mod data;
-mod forgotten;
-mod life;
 mod receive;
 mod routes;
 #[cfg(test)]
 mod tests;
+mod timers;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -30,8 +31,8 @@ use std::time::{Duration, Instant};
 use foldhash::fast::RandomState;
 use futures_util::future::Either;
 
-use self::forgotten::ForgottenStreams;
-pub(super) use self::life::Life;
+use self::closed_streams::ClosedStreams;
+pub(super) use self::timers::ConnectionTimers;
 use super::abuse::{Abuse, AbuseCounters};
 use super::budget::{Budget, ConnectionAccount};
 use super::call_slots::CallSlots;
@@ -92,7 +93,7 @@ pub(super) struct Connection<S: Service> {
     /// Streams whose answers wait for the connection's window or for the socket.
     blocked: VecDeque<u32>,
     /// Streams closed by this side first.
-    forgotten: ForgottenStreams,
+    forgotten: ClosedStreams,
     /// The last stream that the client opened.
     last_stream: u32,
     /// The last stream named in the latest GOAWAY.
@@ -115,7 +116,7 @@ pub(super) struct Connection<S: Service> {
     buffered: usize,
     /// `true` if they could not be charged.
     is_over_budget: bool,
-    life: Life,
+    life: ConnectionTimers,
     end: Option<ConnectionEnd>,
 }
 
@@ -213,7 +214,7 @@ impl<S: Service> Connection<S> {
             streams: HashMap::default(),
             slots: CallSlots::default(),
             blocked: VecDeque::new(),
-            forgotten: ForgottenStreams::default(),
+            forgotten: ClosedStreams::default(),
             last_stream: 0,
             goaway_stream: frame::MAX_STREAM,
             peer: PeerSettings { initial_window: DEFAULT_WINDOW.into() },
@@ -227,7 +228,7 @@ impl<S: Service> Connection<S> {
             out: Vec::new(),
             buffered: 0,
             is_over_budget: false,
-            life: Life::new(now),
+            life: ConnectionTimers::new(now),
             end: None,
         };
         connection.write_preface();

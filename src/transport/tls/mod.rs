@@ -44,12 +44,12 @@ pub struct TlsFiles {
     /// Requirements on client certificates; `None` if none are requested.
     pub clients: Option<Clients>,
     /// Protocol above TLS.
-    pub speaks: Speaks,
+    pub speaks: TlsProtocol,
 }
 
 /// Protocol above TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Speaks {
+pub enum TlsProtocol {
     /// gRPC.
     Http2,
     /// Administration.
@@ -127,8 +127,8 @@ impl TlsFiles {
             )]
         })?;
         config.alpn_protocols = match self.speaks {
-            Speaks::Http2 => vec![b"h2".to_vec()],
-            Speaks::Http1 => vec![b"http/1.1".to_vec()],
+            TlsProtocol::Http2 => vec![b"h2".to_vec()],
+            TlsProtocol::Http1 => vec![b"http/1.1".to_vec()],
         };
         Ok(config)
     }

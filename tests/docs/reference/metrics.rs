@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use tollgate::store::StoreError;
 use tollgate::telemetry::candidates::CandidateSource;
-use tollgate::telemetry::http::{HttpCut, HttpPort, HttpRefusal};
+use tollgate::telemetry::http::{HttpCloseReason, HttpPort, HttpRefusal};
 use tollgate::telemetry::metrics::Metrics;
 
 use super::super::{is_written, project};
@@ -102,7 +102,7 @@ fn all() -> BTreeMap<String, Metric> {
     metrics.servers.set_replica(SOME, SOME, 0.0);
     metrics.tls_handshake_failed(SOME);
     drop(metrics.http.connections(HttpPort::Stats));
-    metrics.http.cut(HttpPort::Stats, HttpCut::Full);
+    metrics.http.cut(HttpPort::Stats, HttpCloseReason::Full);
     metrics.http.refused(HttpPort::Stats, HttpRefusal::Busy);
     [true, false].into_iter().for_each(|loaded| metrics.tls_load(loaded));
     read(&metrics.render_plain().unwrap())

@@ -36,7 +36,7 @@ const MAPPINGS: [(&str, &str); 19] = [
 
 #[test]
 fn the_words_of_policies_are_those_of_the_vocabulary() {
-    let schema = tollgate::policy::json_schema();
+    let schema = tollgate::scenario::json_schema();
     let text = "All words of policy files. A word that is unknown or in the wrong place is an error, reported with its position. \
                 `tollgate schema` prints a JSON schema for editors; `config/policies` has commented examples.";
     let mut page = head("Policy files", text);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use futures_util::FutureExt as _;
 
 use super::super::block::Block;
-use super::super::book::{Book, TakenHits};
+use super::super::worker_leases::{TakenHits, WorkerLeases};
 use super::super::*;
 use crate::algorithm::Limit;
 use crate::algorithm::amend::{Amendment, CounterReading};
@@ -88,7 +88,7 @@ pub(super) struct World {
     limits: [Limit; 2],
     lease: Lease,
     key: Vec<u8>,
-    books: [Book; 3],
+    books: [WorkerLeases; 3],
     /// Start of virtual time.
     begun: Instant,
     now: u64,

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use crate::store::redis::admin::{health, shared_denials, tallies};
-use crate::store::redis::node::batch::{Batch, How, PendingCall};
+use crate::store::redis::node::batch::{Batch, PendingCall, SendOptions};
 use crate::store::redis::node::failure::CallFailure;
 use crate::store::redis::script::ScriptNeeds;
 use crate::store::redis::script::encode::ScriptRequest;
@@ -47,7 +47,7 @@ fn batch(value: Value) {
         let mut request =
             ScriptRequest::of(None, SmallVec::new(), SmallVec::new(), ScriptNeeds::default());
         request.checks = number;
-        let how = How { alone: number == 0, ..How::default() };
+        let how = SendOptions { alone: number == 0, ..SendOptions::default() };
         PendingCall::new(Arc::new(request), how, begun + Duration::from_secs(1))
     });
     let (calls, mut replies): (Vec<_>, Vec<_>) = calls.unzip();

@@ -21,7 +21,7 @@ pub(in crate::store::redis) type Reply = Result<ScriptReply, CallFailure>;
 
 /// Options for sending a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::store::redis) struct How {
+pub(in crate::store::redis) struct SendOptions {
     /// 0 if one node has all slots.
     pub(in crate::store::redis) slot: u16,
     /// Set to send the script's text, because the node does not know its digest.
@@ -36,7 +36,7 @@ pub(in crate::store::redis) struct How {
 #[derive(Debug)]
 pub(in crate::store::redis) struct PendingCall {
     pub(in crate::store::redis) request: Arc<ScriptRequest>,
-    pub(in crate::store::redis) how: How,
+    pub(in crate::store::redis) how: SendOptions,
     pub(in crate::store::redis) begun: Instant,
     pub(in crate::store::redis) deadline: Instant,
     reply: Option<oneshot::Sender<Reply>>,
@@ -46,7 +46,7 @@ impl PendingCall {
     /// Creates a pending request and the receiver of its reply.
     pub(in crate::store::redis) fn new(
         request: Arc<ScriptRequest>,
-        how: How,
+        how: SendOptions,
         deadline: Instant,
     ) -> (Self, oneshot::Receiver<Reply>) {
         let (reply, replied) = oneshot::channel();
@@ -75,7 +75,7 @@ pub(in crate::store::redis) struct Batch(Vec<ScriptCall>);
 /// node allows that.
 #[derive(Debug)]
 struct ScriptCall {
-    how: How,
+    how: SendOptions,
     needs: ScriptNeeds,
     given: Option<Timestamp>,
     calls: Vec<PendingCall>,
@@ -94,7 +94,7 @@ impl ScriptCall {
             self.given == more.request.given && self.needs.and(more.request.needs).is_some();
         let any_slot = of_any_slot && self.needs.is_fast() && !more.how.asking;
         let slot = if any_slot { self.how.slot } else { more.how.slot };
-        self.how == How { slot, ..more.how } && !more.how.alone && is_judged_alike
+        self.how == SendOptions { slot, ..more.how } && !more.how.alone && is_judged_alike
     }
 
     /// Returns `true` if a request's keys are in the slot that the node checks.

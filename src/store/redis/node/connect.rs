@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
-use super::rights::{Proof, Proved};
+use super::rights::{GrantedRights, RightsCheck};
 use super::tls;
 use crate::store::redis::access::{Access, ConnectError};
 use crate::store::redis::environment::Environment;
@@ -26,10 +26,10 @@ pub(in crate::store::redis) enum RequiredRole {
     /// None: a sentinel, which decides nothing.
     Sentinel,
     /// Either: a node of a Cluster redirects to the master of a key itself.
-    ClusterNode(Proof),
+    ClusterNode(RightsCheck),
     /// A master, found by its host name or by sentinels. A replica refuses one of the checks, which
     /// is a command that any user who can decide may run, unlike `ROLE` and `INFO`.
-    Master(Proof),
+    Master(RightsCheck),
 }
 
 /// A multiplexed connection, shared by all callers.
@@ -123,7 +123,8 @@ impl Connector {
         let (RequiredRole::Master(proof) | RequiredRole::ClusterNode(proof)) = &self.role else {
             return Ok((connection, false));
         };
-        let Proved { is_replica, is_sharded, forbidden } = proof.ask(connection.clone()).await?;
+        let GrantedRights { is_replica, is_sharded, forbidden } =
+            proof.ask(connection.clone()).await?;
         if !forbidden.is_empty() {
             // Without them, the error still names what decisions need.
             let extras = proof.forbidden_extras(connection).await.unwrap_or_default();

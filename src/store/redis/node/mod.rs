@@ -27,7 +27,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
-use self::batch::{How, PendingCall, Reply};
+use self::batch::{PendingCall, Reply, SendOptions};
 use self::batcher::run_batcher;
 use self::connect::{Connector, NodeLink, RequiredRole};
 use self::failure::CallFailure;
@@ -188,7 +188,7 @@ impl Node {
     pub(super) fn ask(
         &self,
         request: &Arc<ScriptRequest>,
-        how: How,
+        how: SendOptions,
         deadline: Instant,
     ) -> impl Future<Output = Reply> + Send {
         async move {

@@ -27,23 +27,27 @@ const IDENTITY: &str = "return tostring(redis)";
 /// Number of keys used to detect sharding: of two servers, both are hit in all but one of eight
 /// million cases.
 const IDENTITIES: usize = 24;
-/// Commands that decisions need, in the order of [`Proof::new`].
+/// Commands that decisions need, in the order of [`RightsCheck::new`].
 const COMMANDS: [&str; 6] = ["evalsha", "eval", "time", "get", "set", "del"];
 
 /// Commands needed for features other than decisions, in forms that change nothing.
-pub(in crate::store::redis) const EXTRAS: [Extra; 12] = [
-    Extra::new("hset", &["HSET", "KEY", "a", "b", "c"], DENIALS_AND_HOLDS),
-    Extra::new("hgetall", &["HGETALL", "KEY"], DENIALS),
-    Extra::new("pexpire", &["PEXPIRE", "KEY", "1"], DENIALS_AND_HOLDS),
-    Extra::new("hget", &["HGET", "KEY", "a"], HOLDS),
-    Extra::new("hlen", &["HLEN", "KEY"], HOLDS),
-    Extra::new("hdel", &["HDEL", "KEY", "a"], HOLDS),
-    Extra::new("hrandfield", &["HRANDFIELD", "KEY", "1"], HOLDS),
-    Extra::new("zadd", &["ZADD", "KEY", "NX", "XX", "1", "a"], REPLICAS),
-    Extra::new("zcard", &["ZCARD", "KEY"], REPLICAS),
-    Extra::new("zremrangebyscore", &["ZREMRANGEBYSCORE", "KEY", "1", "0"], REPLICAS),
-    Extra::new("exists", &["EXISTS", "KEY"], "one call for many slots of a Cluster node"),
-    Extra::new("info", &["INFO", "server"], "startup warnings, /api/v1/store, clocks of replicas"),
+pub(in crate::store::redis) const EXTRAS: [FeatureCommand; 12] = [
+    FeatureCommand::new("hset", &["HSET", "KEY", "a", "b", "c"], DENIALS_AND_HOLDS),
+    FeatureCommand::new("hgetall", &["HGETALL", "KEY"], DENIALS),
+    FeatureCommand::new("pexpire", &["PEXPIRE", "KEY", "1"], DENIALS_AND_HOLDS),
+    FeatureCommand::new("hget", &["HGET", "KEY", "a"], HOLDS),
+    FeatureCommand::new("hlen", &["HLEN", "KEY"], HOLDS),
+    FeatureCommand::new("hdel", &["HDEL", "KEY", "a"], HOLDS),
+    FeatureCommand::new("hrandfield", &["HRANDFIELD", "KEY", "1"], HOLDS),
+    FeatureCommand::new("zadd", &["ZADD", "KEY", "NX", "XX", "1", "a"], REPLICAS),
+    FeatureCommand::new("zcard", &["ZCARD", "KEY"], REPLICAS),
+    FeatureCommand::new("zremrangebyscore", &["ZREMRANGEBYSCORE", "KEY", "1", "0"], REPLICAS),
+    FeatureCommand::new("exists", &["EXISTS", "KEY"], "one call for many slots of a Cluster node"),
+    FeatureCommand::new(
+        "info",
+        &["INFO", "server"],
+        "startup warnings, /api/v1/store, clocks of replicas",
+    ),
 ];
 const HOLDS: &str = "limits with holds";
 const DENIALS: &str = "denials of all replicas";
@@ -52,7 +56,7 @@ const REPLICAS: &str = "number of replicas for on_store_error: local";
 
 /// A command that a feature other than decisions needs.
 #[derive(Debug)]
-pub(in crate::store::redis) struct Extra {
+pub(in crate::store::redis) struct FeatureCommand {
     /// The name in an ACL.
     pub(in crate::store::redis) name: &'static str,
     /// The command; `KEY` is a key that is never written.
@@ -61,7 +65,7 @@ pub(in crate::store::redis) struct Extra {
     pub(in crate::store::redis) purpose: &'static str,
 }
 
-impl Extra {
+impl FeatureCommand {
     const fn new(
         name: &'static str,
         words: &'static [&'static str],
@@ -78,7 +82,7 @@ impl Extra {
 
 /// Commands that verify a user's permissions.
 #[derive(Clone, Debug)]
-pub(in crate::store::redis) struct Proof {
+pub(in crate::store::redis) struct RightsCheck {
     commands: Pipeline,
     length: usize,
     /// The commands of [`EXTRAS`], sent only if others are forbidden, for a complete error.
@@ -89,7 +93,7 @@ pub(in crate::store::redis) struct Proof {
 
 /// Result of the checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Proved {
+pub(super) struct GrantedRights {
     /// `true` if the server refuses writes because it is a replica.
     pub(in crate::store::redis) is_replica: bool,
     /// `true` if keys are sharded across several servers.
@@ -98,7 +102,7 @@ pub(super) struct Proved {
     pub(in crate::store::redis) forbidden: Vec<&'static str>,
 }
 
-impl Proof {
+impl RightsCheck {
     /// Creates the checks for keys that begin with `prefix`; with `of_one_server`, also that all
     /// keys are at one server.
     pub(in crate::store::redis) fn new(prefix: &[u8], of_one_server: bool) -> Self {
@@ -163,7 +167,7 @@ impl Proof {
     pub(super) async fn ask(
         &self,
         mut connection: MultiplexedConnection,
-    ) -> Result<Proved, RedisError> {
+    ) -> Result<GrantedRights, RedisError> {
         let replies = connection.req_packed_commands(&self.commands, 0, self.length).await?;
         let mut replies = replies.into_iter();
         let failures: Vec<Option<CallFailure>> = replies
@@ -175,7 +179,7 @@ impl Proof {
         let servers: Vec<_> =
             replies.filter(|reply| matches!(reply, Value::BulkString(_))).collect();
         let is_sharded = servers.windows(2).any(|pair| pair.first() != pair.last());
-        let mut proved = Proved { is_replica: false, is_sharded, forbidden: Vec::new() };
+        let mut proved = GrantedRights { is_replica: false, is_sharded, forbidden: Vec::new() };
         for (command, failure) in COMMANDS.into_iter().zip(failures) {
             match failure {
                 // A forbidden probe key proves nothing about the keys of counters.
@@ -235,7 +239,8 @@ mod tests {
             commands.iter().filter(|name| !options.contains(&name.as_str())).collect();
         assert!(commands.len() > 6, "{commands:?}");
         for name in commands {
-            let is_extra = |extra: &Extra| extra.name == name && extra.purpose.contains(HOLDS);
+            let is_extra =
+                |extra: &FeatureCommand| extra.name == name && extra.purpose.contains(HOLDS);
             assert!(COMMANDS.contains(&name.as_str()) || EXTRAS.iter().any(is_extra), "{name}");
         }
     }

@@ -38,7 +38,7 @@ pub(in crate::store::redis) struct CheckReply {
     pub(in crate::store::redis) of_grant: bool,
     /// The result without the charge, if other slots or this process decide the rest of the
     /// request.
-    pub(in crate::store::redis) otherwise: Option<Box<IfDenied>>,
+    pub(in crate::store::redis) if_denied: Option<Box<IfDenied>>,
     /// Expiry of the record of a hold after the request and before it; the epoch if there is none.
     pub(in crate::store::redis) record: (Timestamp, Timestamp),
 }
@@ -146,7 +146,7 @@ impl<'a> Bytes<'a> {
             })
         };
         let mut outcome = outcome_of(self.report()?);
-        let mut otherwise = if alternatives {
+        let mut if_denied = if alternatives {
             Some(Box::new(IfDenied {
                 outcome: outcome_of(self.report()?).ok(),
                 undo: self.undo()?,
@@ -160,12 +160,12 @@ impl<'a> Bytes<'a> {
             let (effect, of_charge) = self.hold_reply()?;
             record = of_charge;
             outcome.iter_mut().for_each(|outcome| outcome.hold = effect);
-            if let Some(otherwise) = &mut otherwise {
+            if let Some(if_denied) = &mut if_denied {
                 let (effect, _) = self.hold_reply()?;
-                otherwise.outcome.iter_mut().for_each(|outcome| outcome.hold = effect);
+                if_denied.outcome.iter_mut().for_each(|outcome| outcome.hold = effect);
             }
         }
-        Some(CheckReply { outcome, written: at, of_grant: written == 2, otherwise, record })
+        Some(CheckReply { outcome, written: at, of_grant: written == 2, if_denied, record })
     }
 
     /// Decodes the effect of an operation on a hold, and the expiry of its record after the
@@ -198,16 +198,16 @@ impl<'a> Bytes<'a> {
         let record = <(Timestamp, Timestamp)>::default();
         if !is_part {
             let written = None;
-            return Some(CheckReply { outcome, written, of_grant: false, otherwise: None, record });
+            return Some(CheckReply { outcome, written, of_grant: false, if_denied: None, record });
         }
         let (without, _) = self.fast_outcome()?;
         let at = self.instant()?;
-        let undo = Undo { otherwise: self.value()?, digest: None, ..Undo::default() };
+        let undo = Undo { without_charge: self.value()?, digest: None, ..Undo::default() };
         // A check that failed has no alternative either: it would become an admission.
         let without = outcome.as_ref().ok().and(without.ok());
-        let otherwise = Some(Box::new(IfDenied { outcome: without, undo }));
+        let if_denied = Some(Box::new(IfDenied { outcome: without, undo }));
         let written = is_written.then_some(at);
-        Some(CheckReply { outcome, written, of_grant: false, otherwise, record })
+        Some(CheckReply { outcome, written, of_grant: false, if_denied, record })
     }
 
     fn fast_outcome(&mut self) -> Option<(Result<Outcome, StoreError>, bool)> {
@@ -275,9 +275,9 @@ impl<'a> Bytes<'a> {
     }
 
     fn undo(&mut self) -> Option<Undo> {
-        let otherwise = self.value()?;
+        let without_charge = self.value()?;
         let digest = Some(self.bytes(16)?.try_into().ok()?);
-        Some(Undo { otherwise, digest, ..Undo::default() })
+        Some(Undo { without_charge, digest, ..Undo::default() })
     }
 
     /// Decodes a counter's value with its length; the inner `None` is a value that the script did
@@ -344,8 +344,8 @@ mod tests {
         let reply = [&head[..], &report, &report, &undo, &hold(1), &hold(0)].concat();
         let answer = read(&reply, [1]).unwrap().remove(0).judged().unwrap().remove(0);
         assert_eq!(answer.outcome.unwrap().hold, HoldEffect::Reserved { repeated: false });
-        let otherwise = answer.otherwise.unwrap().outcome.unwrap();
-        assert_eq!(otherwise.hold, HoldEffect::Nothing);
+        let if_denied = answer.if_denied.unwrap().outcome.unwrap();
+        assert_eq!(if_denied.hold, HoldEffect::Nothing);
     }
 
     #[test]
@@ -362,7 +362,7 @@ mod tests {
         let alternative = |first, second| {
             let reply = read(&reply(first, second), [1]).unwrap().remove(0);
             let answer = reply.judged().unwrap().remove(0);
-            (answer.outcome.is_ok(), answer.otherwise.unwrap().outcome.is_some())
+            (answer.outcome.is_ok(), answer.if_denied.unwrap().outcome.is_some())
         };
         assert_eq!(alternative(1, 1), (true, true));
         assert_eq!(alternative(4, 1), (false, false), "an error must not become an admission");

@@ -32,7 +32,7 @@ pub(super) const NOT_KNOWN: u64 = 65_535;
 pub(in crate::store::redis) struct Undo {
     /// The counter's value without the charge; empty if there was none; `None` if it is too long to
     /// return, in which case the take-back uses the receipt.
-    pub(in crate::store::redis) otherwise: Option<Vec<u8>>,
+    pub(in crate::store::redis) without_charge: Option<Vec<u8>>,
     /// The digest of the value with the charge; `None` if it is derived by repeating the charge.
     pub(in crate::store::redis) digest: Option<[u8; 16]>,
     /// Expiry of the record of a hold after the charge and before it; the epoch if there was none.
@@ -156,12 +156,12 @@ impl ScriptRequest {
         self.put(hits.into(), 4);
         self.put(at.as_micros(), 7);
         self.recorded(check.recorded);
-        if let Wanted::TakeBack(_, Undo { otherwise, digest, .. }) = &wanted {
-            let length = otherwise
+        if let Wanted::TakeBack(_, Undo { without_charge, digest, .. }) = &wanted {
+            let length = without_charge
                 .as_ref()
                 .map_or(NOT_KNOWN, |value| u64::try_from(value.len()).unwrap_or(NOT_KNOWN));
             self.put(length, 2);
-            self.text.extend(otherwise.iter().flatten().copied());
+            self.text.extend(without_charge.iter().flatten().copied());
             self.put(digest.map_or(0, |_| 1), 1);
             self.text.extend(digest.iter().flatten().copied());
         }

@@ -1,19 +1,17 @@
 //! `tollgate test`: runs the tests of policies, in memory and in virtual time.
 
-mod execution;
-
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use self::execution::{Mismatch, PendingTest};
-use super::dry_run::DryRun;
 use super::output::{print, print_json};
 use super::{block_on, load};
 use crate::policy::source::files;
-use crate::policy::{Policy, Source, test_file};
+use crate::policy::{Policy, Source};
+use crate::scenario::dry_run::DryRun;
+use crate::scenario::test_file::{self, Mismatch, PendingTest};
 use crate::settings::ReadingFlags;
 
 /// Run policy tests

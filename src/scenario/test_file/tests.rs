@@ -1,10 +1,9 @@
-//! Messages for invalid tests of policies.
-
-use super::super::{Source, test_file};
+use super::read;
+use crate::yaml::Source;
 
 fn errors(text: &str) -> String {
     let source = Source { name: "a.test.yaml".into(), text: text.into() };
-    test_file::read(&source).unwrap_err().to_string()
+    read(&source).unwrap_err().to_string()
 }
 
 #[test]

@@ -1,16 +1,15 @@
 //! Parser of policy tests: requests and expected responses.
 
-use super::budget::DocumentBudget;
-use super::fields::{DocumentReader, MappingFields};
-use super::vocabulary::DocumentLevel;
+use super::vocabulary::TestLevel;
+use super::{CODES, Case, Code, Expected, TestFile, TestStep, Wait, When};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::descriptor::hold;
-use crate::policy::compile::units;
-use crate::policy::test_file::{CODES, Case, Code, Expected, TestFile, TestStep, Wait, When};
-use crate::policy::{PolicyDialect, ProblemReport, Source};
-use crate::yaml::report::{Finding, Findings, SourceSpan, Spanned, line_of, shown, text_of};
-use crate::yaml::tree::{NodeContent, NodeId, Tree};
+use crate::policy;
+use crate::yaml::Source;
+use crate::yaml::mapping::{MappingFields, YamlReader, single_document};
+use crate::yaml::report::{Finding, ProblemReport, SourceSpan, Spanned, line_of, shown};
+use crate::yaml::tree::{NodeContent, NodeId};
 
 /// Default start of a test: the beginning of a minute, hour, day, month and year. In microseconds.
 const NEW_YEAR: u64 = 1_767_225_600_000_000;
@@ -18,71 +17,40 @@ const NEW_YEAR: u64 = 1_767_225_600_000_000;
 const LENGTHS: &str = "expected a whole number of us, ms, s, m, h or d such as 250ms or 15m";
 
 /// Reads a file of tests.
-pub(in crate::policy) fn read(source: &Source) -> Result<TestFile, ProblemReport> {
-    document(source, "a test file", |reader, root| reader.test_file(root, source))
+pub(super) fn read(source: &Source) -> Result<TestFile, ProblemReport> {
+    single_document(source, "a test file", |yaml, root| {
+        TestFileReader { yaml, source }.test_file(root)
+    })
 }
 
-/// Reads the only document of a file.
-pub(super) fn document<T>(
-    source: &Source,
-    what: &str,
-    read: impl FnOnce(&mut DocumentReader<'_>, NodeId) -> Option<T>,
-) -> Result<T, ProblemReport> {
-    let mut findings = Findings::default();
-    let tree = Tree::parse(0, text_of(source), &mut findings);
-    // Only rules are charged to the budget, and these files have none.
-    let mut budget = DocumentBudget::new(usize::MAX, 0);
-    let found = match tree.roots() {
-        [root] => {
-            let dialect = PolicyDialect::Tollgate;
-            let path = String::new();
-            read(
-                &mut DocumentReader {
-                    tree: &tree,
-                    dialect,
-                    findings: &mut findings,
-                    budget: &mut budget,
-                    path,
-                },
-                *root,
-            )
-        }
-        roots => {
-            if findings.errors() == 0 {
-                let message =
-                    format!("{what} must have exactly one document, found {}", roots.len());
-                findings.push(Finding::error(SourceSpan::default(), message));
-            }
-            None
-        }
-    };
-    found
-        .filter(|_| findings.errors() == 0)
-        .ok_or_else(|| findings.report(std::slice::from_ref(source)))
+/// Reader of one file.
+struct TestFileReader<'a> {
+    yaml: YamlReader<'a>,
+    source: &'a Source,
 }
 
-impl DocumentReader<'_> {
-    fn test_file(&mut self, root: NodeId, source: &Source) -> Option<TestFile> {
-        let fields = self.fields(root, DocumentLevel::TestFile)?;
-        let policies = self.texts(&fields, "policies").map(|policies| policies.value);
-        let cases = self.maps(&fields, "tests", DocumentLevel::Case).map(|cases| cases.value);
-        let cases = cases.iter().flatten().filter_map(|case| self.case(case, source)).collect();
+impl TestFileReader<'_> {
+    fn test_file(&mut self, root: NodeId) -> Option<TestFile> {
+        let fields = self.yaml.fields(root, TestLevel::File)?;
+        let policies = self.yaml.texts(&fields, "policies").map(|policies| policies.value);
+        let cases = self.yaml.maps(&fields, "tests", TestLevel::Test).map(|cases| cases.value);
+        let cases = cases.iter().flatten().filter_map(|case| self.case(case)).collect();
         Some(TestFile { policies: policies?, cases })
     }
 
-    fn case(&mut self, fields: &MappingFields, source: &Source) -> Option<Case> {
-        let name = self.some_text(fields, "test").map(|name| name.value);
-        self.path = format!("test `{}`", shown(name.as_deref().unwrap_or("?")));
-        let domain = self.some_text(fields, "domain").map(|domain| domain.value);
+    fn case(&mut self, fields: &MappingFields<TestLevel>) -> Option<Case> {
+        let name = self.yaml.some_text(fields, "test").map(|name| name.value);
+        self.yaml.path = format!("test `{}`", shown(name.as_deref().unwrap_or("?")));
+        let domain = self.yaml.some_text(fields, "domain").map(|domain| domain.value);
         let at = self.instant(fields);
-        let steps = self.maps(fields, "steps", DocumentLevel::Step).map(|steps| steps.value);
-        let steps = steps.iter().flatten().filter_map(|step| self.step(step, source)).collect();
-        self.path.clear();
+        let steps = self.yaml.maps(fields, "steps", TestLevel::Step).map(|steps| steps.value);
+        let steps = steps.iter().flatten().filter_map(|step| self.step(step)).collect();
+        self.yaml.path.clear();
         let at = at.map_or(Timestamp::from_micros(NEW_YEAR), |at| at.value);
         Some(Case { name: name?, domain, at, steps })
     }
 
-    fn step(&mut self, fields: &MappingFields, source: &Source) -> Option<TestStep> {
+    fn step(&mut self, fields: &MappingFields<TestLevel>) -> Option<TestStep> {
         let at = self.instant(fields);
         let after = self.length(fields, "after");
         if let Some(at) = &at
@@ -90,16 +58,16 @@ impl DocumentReader<'_> {
         {
             let error = Finding::error(after.span, "`after` and `at` cannot be combined")
                 .also(at.span, "`at` is here");
-            self.report(
+            self.yaml.report(
                 error.note("set the time of the step, or its time since the previous step"),
             );
         }
-        let hits = self.count(fields, "hits");
-        let refund = self.count(fields, "refund");
+        let hits = self.yaml.count(fields, "hits");
+        let refund = self.yaml.count(fields, "refund");
         if let (Some(hits), Some(refund)) = (&hits, &refund) {
             let error = Finding::error(refund.span, "`refund` and `hits` cannot be combined")
                 .also(hits.span, "`hits` is here");
-            self.report(error.note("a step either charges hits or refunds them"));
+            self.yaml.report(error.note("a step either charges hits or refunds them"));
         }
         let narrow = |count: Spanned<u64>| u32::try_from(count.value).unwrap_or(u32::MAX);
         let refund_span = refund.as_ref().map(|refund| refund.span);
@@ -109,9 +77,9 @@ impl DocumentReader<'_> {
             (Some(0), None) => Hits::Peek(0),
             (hits, None) => Hits::Charge(hits.unwrap_or(1)),
         };
-        let times = self.count(fields, "times");
+        let times = self.yaml.count(fields, "times");
         if let Some(never) = times.as_ref().filter(|times| times.value == 0) {
-            self.report(Finding::error(never.span, "`times` must be at least 1, found 0"));
+            self.yaml.report(Finding::error(never.span, "`times` must be at least 1, found 0"));
         }
         let every = self.length(fields, "every");
         let descriptors = self.descriptors(fields)?;
@@ -119,7 +87,7 @@ impl DocumentReader<'_> {
         let expected = self.expected(fields);
         let each = self.each(fields, descriptors.len());
         Some(TestStep {
-            line: line_of(fields.span, source),
+            line: line_of(fields.span, self.source),
             when: at.map_or(When::After(after.map_or(Micros::ZERO, |after| after.value)), |at| {
                 When::At(at.value)
             }),
@@ -140,67 +108,67 @@ impl DocumentReader<'_> {
         let operation = last.map(|(key, _)| key.as_str()).find(|key| reserved(key));
         if let Some((span, key)) = refund.zip(operation) {
             let error = Finding::error(span, format!("`refund` and `{key}` cannot be combined"));
-            self.report(
+            self.yaml.report(
                 error.note("set `hits`: the estimate of a reserve, or the cost of a commit"),
             );
         }
     }
 
     /// Returns the expectations for each descriptor: one for each, or none at all.
-    fn each(&mut self, fields: &MappingFields, descriptors: usize) -> Vec<Expected> {
-        let written = self.maps(fields, "each", DocumentLevel::Expected);
+    fn each(&mut self, fields: &MappingFields<TestLevel>, descriptors: usize) -> Vec<Expected> {
+        let written = self.yaml.maps(fields, "each", TestLevel::Expectation);
         if let Some(written) = written.as_ref().filter(|written| written.value.len() != descriptors)
         {
             let found = written.value.len();
             let message = format!(
                 "`each` must have one item per descriptor: expected {descriptors}, found {found}"
             );
-            self.report(Finding::error(written.span, message));
+            self.yaml.report(Finding::error(written.span, message));
         }
         let one_by_one = ["remaining", "retry_after", "reset_after", "rule"];
         if descriptors > 1
             && let Some((word, id)) =
-                one_by_one.iter().find_map(|word| Some((*word, fields.get(self, word)?)))
-            && let Some(node) = self.node(id)
+                one_by_one.iter().find_map(|word| Some((*word, fields.get(&self.yaml, word)?)))
+            && let Some(node) = self.yaml.node(id)
         {
             let error = Finding::error(
                 node.span,
                 format!("`{word}` is ambiguous in a step with {descriptors} descriptors"),
             );
-            self.report(error.note("set it in the items of `each`"));
+            self.yaml.report(error.note("set it in the items of `each`"));
         }
         let written = written.map(|written| written.value);
         written.iter().flatten().filter_map(|fields| self.expected(fields)).collect()
     }
 
-    fn expected(&mut self, fields: &MappingFields) -> Option<Expected> {
-        let code = self.one_of(fields, "expect", &CODES);
-        let remaining = self.count(fields, "remaining").map(|remaining| remaining.value);
+    fn expected(&mut self, fields: &MappingFields<TestLevel>) -> Option<Expected> {
+        let code = self.yaml.one_of(fields, "expect", &CODES);
+        let remaining = self.yaml.count(fields, "remaining").map(|remaining| remaining.value);
         let retry_after = self.wait(fields, "retry_after");
         let reset_after = self.wait(fields, "reset_after");
-        let rule = self.text(fields, "rule").map(|rule| rule.value);
+        let rule = self.yaml.text(fields, "rule").map(|rule| rule.value);
         if let (Some(Spanned { value: Code::Ok, span }), Some(_)) = (&code, retry_after) {
             let error = Finding::error(*span, "`retry_after` requires `expect: over_limit`");
-            self.report(error.note("only a denied request has a time to retry"));
+            self.yaml.report(error.note("only a denied request has a time to retry"));
         }
         let rule = rule.map(|rule| if rule == "none" { String::new() } else { rule });
         Some(Expected { code: code?.value, remaining, retry_after, reset_after, rule })
     }
 
-    fn instant(&mut self, fields: &MappingFields) -> Option<Spanned<Timestamp>> {
-        let text = self.some_text(fields, "at")?;
+    fn instant(&mut self, fields: &MappingFields<TestLevel>) -> Option<Spanned<Timestamp>> {
+        let text = self.yaml.some_text(fields, "at")?;
         let instant = text.value.parse::<jiff::Timestamp>().ok();
         let Some(us) = instant.and_then(|instant| u64::try_from(instant.as_microsecond()).ok())
         else {
             let error = Finding::error(text.span, format!("invalid time `{}`", shown(&text.value)));
-            self.report(error.note("expected a time such as 2026-11-21T12:00:00Z"));
+            self.yaml.report(error.note("expected a time such as 2026-11-21T12:00:00Z"));
             return None;
         };
         Some(Spanned { value: Timestamp::from_micros(us), span: text.span })
     }
 
-    fn wait(&mut self, fields: &MappingFields, word: &str) -> Option<Wait> {
-        let is_never = self.text(fields, word)?.value == "never";
+    fn wait(&mut self, fields: &MappingFields<TestLevel>, word: &str) -> Option<Wait> {
+        let is_never = self.yaml.text(fields, word)?.value == "never";
         if is_never {
             Some(Wait::Never)
         } else {
@@ -208,21 +176,24 @@ impl DocumentReader<'_> {
         }
     }
 
-    fn length(&mut self, fields: &MappingFields, word: &str) -> Option<Spanned<Micros>> {
-        let text = self.some_text(fields, word)?;
+    fn length(&mut self, fields: &MappingFields<TestLevel>, word: &str) -> Option<Spanned<Micros>> {
+        let text = self.yaml.some_text(fields, word)?;
         let us = text.value.strip_suffix("us").and_then(|us| us.parse().ok()).map(Micros::new);
-        let Some(value) = us.or_else(|| units::duration(&text.value)) else {
+        let Some(value) = us.or_else(|| policy::duration(&text.value)) else {
             let error =
                 Finding::error(text.span, format!("invalid duration `{}`", shown(&text.value)));
-            self.report(error.note(LENGTHS));
+            self.yaml.report(error.note(LENGTHS));
             return None;
         };
         Some(Spanned { value, span: text.span })
     }
 
-    fn descriptors(&mut self, fields: &MappingFields) -> Option<Vec<Vec<(String, String)>>> {
-        let id = fields.get(self, "hit")?;
-        match &self.node(id)?.content {
+    fn descriptors(
+        &mut self,
+        fields: &MappingFields<TestLevel>,
+    ) -> Option<Vec<Vec<(String, String)>>> {
+        let id = fields.get(&self.yaml, "hit")?;
+        match &self.yaml.node(id)?.content {
             NodeContent::List(items) => items.iter().map(|item| self.descriptor(*item)).collect(),
             NodeContent::Scalar { .. } | NodeContent::Map(_) => Some(vec![self.descriptor(id)?]),
         }
@@ -230,7 +201,7 @@ impl DocumentReader<'_> {
 
     /// Reads a descriptor: `key=value,key=value`, or a mapping, for values that contain a comma.
     fn descriptor(&mut self, id: NodeId) -> Option<Vec<(String, String)>> {
-        let node = self.node(id)?;
+        let node = self.yaml.node(id)?;
         match &node.content {
             NodeContent::Scalar { text, .. } => {
                 let pairs = text.split(',').filter(|pair| !pair.is_empty());
@@ -247,14 +218,14 @@ impl DocumentReader<'_> {
                 pairs.iter().map(|(key, value)| self.pair(*key, *value)).collect()
             }
             NodeContent::List(_) => {
-                self.wrong_form(node, "a descriptor", "key=value,key=value or a mapping");
+                self.yaml.wrong_form(node, "a descriptor", "key=value,key=value or a mapping");
                 None
             }
         }
     }
 
     fn pair(&mut self, key: NodeId, value: NodeId) -> Option<(String, String)> {
-        let key = self.text_at(key, "a key")?.value;
-        Some((key, self.text_at(value, "a value")?.value))
+        let key = self.yaml.text_at(key, "a key")?.value;
+        Some((key, self.yaml.text_at(value, "a value")?.value))
     }
 }

@@ -9,7 +9,7 @@ use hashbrown::HashTable;
 
 use super::key;
 use super::record::{DenialEvent, DenialRecord, MAX_RECORDED};
-use super::summary::{Noted, Room, Summary, slot_bytes};
+use super::summary::{CountEffect, FreeMemory, Summary, slot_bytes};
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::descriptor::Entry;
 
@@ -31,15 +31,15 @@ pub(super) struct WorkerDenials {
     hasher: RandomState,
     /// Text of the current key.
     text: String,
-    /// Current policy version, and a copy of it for this page: each key holds a handle, whose
+    /// Current policy version, and a copy of it for this table: each key holds a handle, whose
     /// reference count no other worker should write to.
     version: Option<(Arc<str>, Arc<str>)>,
-    pub(super) lost: Lost,
+    pub(super) lost: DenialLosses,
 }
 
 /// The losses due to the memory bound so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lost {
+pub struct DenialLosses {
     /// Denials dropped for lack of memory.
     pub dropped: u64,
     /// Keys evicted for other keys.
@@ -75,7 +75,7 @@ impl WorkerDenials {
             hasher: RandomState::default(),
             text: String::new(),
             version: None,
-            lost: Lost::default(),
+            lost: DenialLosses::default(),
         }
     }
 
@@ -89,8 +89,8 @@ impl WorkerDenials {
         let denial = &DenialEvent { version, ..*denial };
         let Some(slice) = self.slices.back_mut().and_then(Arc::get_mut) else { return };
         match slice.note(denial, rule_hash, (&self.text, key_hash), now, self.slice_bytes) {
-            Some(Noted::Known | Noted::Added) => {}
-            Some(Noted::Replaced { .. }) => {
+            Some(CountEffect::Known | CountEffect::Added) => {}
+            Some(CountEffect::Replaced { .. }) => {
                 self.lost.replaced = self.lost.replaced.saturating_add(1)
             }
             None => {
@@ -142,7 +142,7 @@ impl WorkerDenials {
     }
 }
 
-/// Returns the page's copy of a version, copying it if it has changed.
+/// Returns the table's copy of a version, copying it if it has changed.
 fn own_version<'a>(
     known: &'a mut Option<(Arc<str>, Arc<str>)>,
     version: &Arc<str>,
@@ -187,27 +187,27 @@ impl Slice {
         (key, key_hash): (&str, u64),
         now: Timestamp,
         max_bytes: usize,
-    ) -> Option<Noted> {
+    ) -> Option<CountEffect> {
         let need = slot_bytes::<DenialRecord>()
             .saturating_add(key.len())
             .saturating_add(if denial.recorded.is_empty() { 0 } else { RECORDED_BYTES });
         let free = max_bytes.saturating_sub(self.bytes);
         let of_rule = self.rule(denial, rule_hash, free.checked_sub(need))?;
         let room = if of_rule.bytes.saturating_add(need) <= free {
-            Room::More
+            FreeMemory::More
         } else if key.len() <= free {
             // The new text may be longer than the one that it replaces.
-            Room::Same
+            FreeMemory::Same
         } else {
-            Room::None
+            FreeMemory::None
         };
         let (noted, record) =
             of_rule.keys.note(key, key_hash, room, || DenialRecord::begin(denial, now))?;
         record.add(denial, now);
         let (added, gone) = match noted {
-            Noted::Known => (0, 0),
-            Noted::Added => (need, 0),
-            Noted::Replaced { text } => (key.len(), text),
+            CountEffect::Known => (0, 0),
+            CountEffect::Added => (need, 0),
+            CountEffect::Replaced { text } => (key.len(), text),
         };
         of_rule.bytes = of_rule.bytes.saturating_add(added).saturating_sub(gone);
         self.bytes = self.bytes.saturating_add(added).saturating_sub(gone);

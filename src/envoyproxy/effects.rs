@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use clap::CommandFactory as _;
 
-use super::table::{IDLE_MEMCACHE, VARIABLES, Variable, Worth};
+use super::table::{IDLE_MEMCACHE, VARIABLES, Variable, VariableMeaning};
 use super::{
     EnvServe, Flag, RESOURCE_ATTRIBUTES, SECRET, Translation, VariableReader, Variables, is_off,
 };
@@ -14,7 +14,7 @@ use crate::store::redis::without_password;
 
 /// The effect of a variable of envoyproxy/ratelimit in Tollgate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum VariableEffect {
     /// Identical to the effect in envoyproxy/ratelimit.
     Same,
     /// No setting is needed; the text has the reason.
@@ -25,27 +25,32 @@ pub enum Fate {
 
 /// Returns the variables that are set, in the order of that service's settings. Those of memcached
 /// are left out if they are refused, as [`Translation::problems`] then contains them.
-pub fn fates(variables: &Variables) -> Vec<(&'static str, Fate)> {
+pub fn effects(variables: &Variables) -> Vec<(&'static str, VariableEffect)> {
     let reader = VariableReader { variables, translation: Translation::default() };
-    let is_refused =
-        |variable: &Variable| matches!(variable.worth, Worth::Refused(_)) && reader.is_memcached();
+    let is_refused = |variable: &Variable| {
+        matches!(variable.worth, VariableMeaning::Refused(_)) && reader.is_memcached()
+    };
     let set = VARIABLES.iter().filter(|variable| !is_refused(variable));
-    set.filter_map(|variable| Some((variable.name, fate(&reader, variable, reader.set(variable)?))))
-        .collect()
+    set.filter_map(|variable| {
+        Some((variable.name, effect(&reader, variable, reader.set(variable)?)))
+    })
+    .collect()
 }
 
-fn fate(reader: &VariableReader<'_>, variable: &Variable, text: &str) -> Fate {
+fn effect(reader: &VariableReader<'_>, variable: &Variable, text: &str) -> VariableEffect {
     match (
         variable.difference.filter(|difference| (difference.applies)(reader, text)),
         variable.worth,
     ) {
-        (Some(difference), _) => Fate::Differs(difference.text),
-        (None, Worth::NeedNot(why)) => Fate::NotNeeded(why),
-        (None, Worth::Instead(what)) if text != variable.default && !is_off(variable, text) => {
-            Fate::Differs(what)
+        (Some(difference), _) => VariableEffect::Differs(difference.text),
+        (None, VariableMeaning::NeedNot(why)) => VariableEffect::NotNeeded(why),
+        (None, VariableMeaning::Instead(what))
+            if text != variable.default && !is_off(variable, text) =>
+        {
+            VariableEffect::Differs(what)
         }
-        (None, Worth::Refused(_)) => Fate::NotNeeded(IDLE_MEMCACHE),
-        (None, Worth::Instead(_) | Worth::Part(_)) => Fate::Same,
+        (None, VariableMeaning::Refused(_)) => VariableEffect::NotNeeded(IDLE_MEMCACHE),
+        (None, VariableMeaning::Instead(_) | VariableMeaning::Part(_)) => VariableEffect::Same,
     }
 }
 
@@ -106,8 +111,10 @@ pub fn own_names(name: &str) -> Vec<String> {
         Some(argument?.get_env()?.to_str()?.to_owned())
     };
     match VARIABLES.iter().find(|variable| variable.name == name).map(|variable| variable.worth) {
-        Some(Worth::Part(flags)) => flags.split(' ').filter_map(of_flag).collect(),
-        Some(Worth::NeedNot(_) | Worth::Instead(_) | Worth::Refused(_)) => Vec::new(),
+        Some(VariableMeaning::Part(flags)) => flags.split(' ').filter_map(of_flag).collect(),
+        Some(
+            VariableMeaning::NeedNot(_) | VariableMeaning::Instead(_) | VariableMeaning::Refused(_),
+        ) => Vec::new(),
         None if is_carried(name) => vec![name.to_owned()],
         None => Vec::new(),
     }
@@ -257,8 +264,9 @@ mod tests {
             ("MEMCACHE_SRV", "x"),
             ("PORT", ""),
         ];
-        let fates = fates(&variables(&set));
-        let kinds: Vec<_> = fates.iter().map(|(name, fate)| format!("{name} {fate:?}")).collect();
+        let effects = effects(&variables(&set));
+        let kinds: Vec<_> =
+            effects.iter().map(|(name, effect)| format!("{name} {effect:?}")).collect();
         assert_eq!(kinds[..2], ["GRPC_PORT Same", "LOG_LEVEL Same"]);
         assert!(kinds[2].starts_with("LOCAL_CACHE_SIZE_IN_BYTES Differs"), "{kinds:?}");
         assert!(
@@ -271,9 +279,10 @@ mod tests {
     #[test]
     fn a_difference_that_depends_on_another_variable_is_shown_only_with_it() {
         let differing = |pairs: &[(&str, &str)]| {
-            let fates = fates(&variables(pairs)).into_iter();
-            let differing =
-                fates.filter(|(_, fate)| matches!(fate, Fate::Differs(_))).map(|(name, _)| name);
+            let effects = effects(&variables(pairs)).into_iter();
+            let differing = effects
+                .filter(|(_, effect)| matches!(effect, VariableEffect::Differs(_)))
+                .map(|(name, _)| name);
             differing.collect::<Vec<_>>()
         };
         assert_eq!(

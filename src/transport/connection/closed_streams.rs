@@ -7,13 +7,13 @@ const MAX_RECENT: usize = 64;
 
 /// Closed streams of which frames may still arrive.
 #[derive(Debug, Default)]
-pub(super) struct ForgottenStreams {
+pub(super) struct ClosedStreams {
     recent: VecDeque<u32>,
     /// The last stream refused because too many were open: a client may refer to all before it.
     refused_up_to: u32,
 }
 
-impl ForgottenStreams {
+impl ClosedStreams {
     /// Adds a stream.
     pub(super) fn push(&mut self, stream: u32) {
         if self.recent.len() >= MAX_RECENT {

@@ -4,31 +4,36 @@ use std::path::PathBuf;
 
 use smallvec::SmallVec;
 
+use super::{Case, Code, Expected, TestStep, Wait, When};
 use crate::algorithm::time::Timestamp;
-use crate::cli::dry_run::DryRun;
 use crate::descriptor::{Descriptor, Entry, Request};
 use crate::limiter::{Decision, Status};
-use crate::policy::test_file::{Case, Code, Expected, TestStep, Wait, When};
+use crate::scenario::dry_run::DryRun;
 
 /// A test to run.
-pub(super) struct PendingTest<'t> {
-    pub(super) case: &'t Case,
-    pub(super) domain: &'t str,
+pub struct PendingTest<'t> {
+    /// The test.
+    pub case: &'t Case,
+    /// The domain of its requests.
+    pub domain: &'t str,
     /// Paths of the policies, for messages.
-    pub(super) policies: &'t [PathBuf],
-    pub(super) dry_run: DryRun,
+    pub policies: &'t [PathBuf],
+    /// The policies, without counters.
+    pub dry_run: DryRun,
 }
 
 /// A decision that differs from the expected one.
-pub(super) struct Mismatch {
+pub struct Mismatch {
     /// Line of the step.
-    pub(super) line: usize,
+    pub line: usize,
     /// The request and the descriptor that failed, if there are several.
-    pub(super) request: String,
-    pub(super) expected: String,
-    pub(super) found: String,
+    pub request: String,
+    /// The expected value, as text.
+    pub expected: String,
+    /// The actual value.
+    pub found: String,
     /// Command that explains the match.
-    pub(super) explain: String,
+    pub explain: String,
 }
 
 /// The expected and the actual value of a mismatch; `None` if there is none.
@@ -36,7 +41,7 @@ type Difference = Option<(String, String)>;
 
 impl PendingTest<'_> {
     /// Decides all steps, and returns the first mismatch.
-    pub(super) async fn failure(&self) -> Option<Mismatch> {
+    pub async fn failure(&self) -> Option<Mismatch> {
         let mut now = self.case.at;
         for step in &self.case.steps {
             now = match step.when {

@@ -1,9 +1,23 @@
 //! The mapping from a line of an access log to a request: which fields become which entries of
 //! which descriptors.
 //!
-//! Holds values only; the reader of the log parses the JSON.
+//! | file | contents |
+//! |---|---|
+//! | `vocabulary` | the words of a map |
+//! | `parser` | YAML to a map |
+//! | `line` | the request and the time of a line |
 
-use super::{ProblemReport, Source, document};
+mod line;
+mod parser;
+mod vocabulary;
+
+use serde_json::{Map, Value};
+
+pub use self::line::{LineRequest, instant};
+use self::vocabulary::AccessLogLevel;
+use crate::yaml::report::ProblemReport;
+use crate::yaml::vocabulary::VocabularyLevel;
+use crate::yaml::{Source, schema};
 
 /// A mapping from log lines to requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +88,12 @@ impl Without {
 /// # Errors
 /// Returns all problems of the file.
 pub fn read(source: &Source) -> Result<AccessLogMap, ProblemReport> {
-    document::access_log::read(source)
+    parser::read(source)
+}
+
+/// Returns the JSON Schema of a mapping: the definitions of its mappings.
+pub(super) fn definitions() -> Map<String, Value> {
+    schema::definitions(AccessLogLevel::ALL.iter().copied())
 }
 
 #[cfg(test)]

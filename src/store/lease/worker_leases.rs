@@ -26,7 +26,7 @@ const HOT: u32 = 8;
 
 /// Demand and blocks of a worker's keys.
 #[derive(Debug, Default)]
-pub(super) struct Book {
+pub(super) struct WorkerLeases {
     /// Empty until the first lease is needed.
     places: Box<[KeyDemand]>,
 }
@@ -78,7 +78,7 @@ pub(super) struct TakenHits {
     pub(super) outcome: Outcome,
 }
 
-impl Book {
+impl WorkerLeases {
     /// Counts a charge, and takes it from a block if one has enough hits.
     pub(super) fn take(&mut self, check: &Check<'_>, lease: &Lease, now: Instant) -> LeaseLookup {
         let Hits::Charge(hits) = check.hits else { return LeaseLookup::default() };

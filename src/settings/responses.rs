@@ -43,7 +43,7 @@ pub(super) struct Flags {
 
 /// Contents of responses beyond the decision, and modes that apply to all limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AnswerSettings {
+pub struct ResponseSettings {
     /// Format of responses.
     pub style: AnswerStyle,
     /// Modes that apply to all limits.
@@ -51,11 +51,11 @@ pub struct AnswerSettings {
 }
 
 impl Flags {
-    pub(super) fn resolve(&self, problems: &mut Problems) -> AnswerSettings {
+    pub(super) fn resolve(&self, problems: &mut Problems) -> ResponseSettings {
         let asked = problems.read("--response-headers", &self.response_headers, header_kinds);
         let names = problems.read("--response-header-names", &self.response_header_names, names);
         let headers = HeaderStyle { legacy: asked.legacy.then_some(names), ietf: asked.ietf };
-        AnswerSettings {
+        ResponseSettings {
             style: AnswerStyle {
                 exact_durations: self.exact_durations,
                 headers,

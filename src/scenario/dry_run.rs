@@ -18,7 +18,7 @@ const DECISION_TIMEOUT: Duration = Duration::from_secs(10);
 const BOUNDS: Bounds = Bounds { max_bytes: 4 << 30, domain_max_bytes: 4 << 30 };
 
 /// Policies with counters and a manual clock of their own.
-pub(super) struct DryRun {
+pub struct DryRun {
     limiter: Limiter<Arc<MemoryStore<Arc<ManualClock>>>>,
     clock: Arc<ManualClock>,
     policies: Arc<InForce>,
@@ -26,14 +26,14 @@ pub(super) struct DryRun {
 
 impl DryRun {
     /// Creates a dry run without counters.
-    pub(super) fn new(policies: PolicySet) -> Self {
+    pub fn new(policies: PolicySet) -> Self {
         let in_force = InForce::new(Metrics::new());
         in_force.install(policies);
         Self::of(in_force)
     }
 
     /// Returns a new dry run of the same policies, without counters.
-    pub(super) fn without_counters(&self) -> Self {
+    pub fn without_counters(&self) -> Self {
         Self::of(Arc::clone(&self.policies))
     }
 
@@ -48,7 +48,7 @@ impl DryRun {
     }
 
     /// Returns a snapshot of the policies.
-    pub(super) fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> Snapshot {
         self.limiter.snapshot()
     }
 
@@ -56,7 +56,7 @@ impl DryRun {
     ///
     /// # Errors
     /// The request could not be decided, which policies and a store in memory do not cause.
-    pub(super) async fn decide<'a>(
+    pub async fn decide<'a>(
         &self,
         at: Timestamp,
         snapshot: &'a Snapshot,

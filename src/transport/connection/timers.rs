@@ -23,7 +23,7 @@ const GOAWAY_PING: [u8; 8] = *b"goaway\0\0";
 
 /// Timers and shutdown state of a connection.
 #[derive(Debug)]
-pub(in crate::transport) struct Life {
+pub(in crate::transport) struct ConnectionTimers {
     opened_at: Instant,
     handshake: HandshakeState,
     last_read_at: Instant,
@@ -45,7 +45,7 @@ pub(in crate::transport) struct Life {
     is_leaving: bool,
 }
 
-/// Minimum of [`Life::deadlines_bound`].
+/// Minimum of [`ConnectionTimers::deadlines_bound`].
 const MIN_BOUND: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ enum Shutdown {
     Final,
 }
 
-impl Life {
+impl ConnectionTimers {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             opened_at: now,

@@ -1,12 +1,29 @@
 //! Tests of policies: requests at given times, and the expected responses.
 //!
-//! Holds values only; the test runner has a store, and sets its clock.
+//! | file | contents |
+//! |---|---|
+//! | `vocabulary` | the words of a test file |
+//! | `parser` | YAML to tests |
+//! | `execution` | the first mismatch of a test |
+
+mod execution;
+mod parser;
+#[cfg(test)]
+mod tests;
+mod vocabulary;
 
 use std::fmt;
 
-use super::{ProblemReport, Source, document};
+pub use self::execution::{Mismatch, PendingTest};
+
+use serde_json::{Map, Value};
+
+use self::vocabulary::TestLevel;
 use crate::algorithm::judge::Hits;
 use crate::algorithm::time::{Micros, Timestamp};
+use crate::yaml::report::ProblemReport;
+use crate::yaml::vocabulary::VocabularyLevel;
+use crate::yaml::{Source, schema};
 
 /// The tests of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,5 +141,10 @@ impl fmt::Display for Wait {
 /// # Errors
 /// Returns all problems of the file.
 pub fn read(source: &Source) -> Result<TestFile, ProblemReport> {
-    document::test_file::read(source)
+    parser::read(source)
+}
+
+/// Returns the JSON Schema of a file of tests: the definitions of its mappings.
+pub(super) fn definitions() -> Map<String, Value> {
+    schema::definitions(TestLevel::ALL.iter().copied())
 }

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tracing::error;
 
 use super::files::ConnectionLimits;
-use super::{ProcessParts, pages, threads};
+use super::{ProcessParts, plain_pages, threads};
 use crate::admin::api::Api;
 use crate::admin::rights::AdminRights;
 use crate::admin::server::{AdminHandshake, Secured};
@@ -61,7 +61,7 @@ impl Web {
     ) -> JoinHandle<()> {
         let ProcessParts { metrics, policies, process, observation, .. } = self.shared;
         let administration = Administration {
-            pages: pages::all(&policies, &metrics),
+            pages: plain_pages::all(&policies, &metrics),
             metrics,
             connections: self.connections.admin,
             api: Api {

@@ -1,0 +1,179 @@
+//! The request and the time of a line of an access log.
+
+use serde_json::Value;
+
+use super::{AccessLogMap, TextSource};
+use crate::algorithm::judge::Hits;
+use crate::algorithm::time::Timestamp;
+use crate::descriptor::{Descriptor, Entry, Request};
+
+/// The request of a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineRequest {
+    domain: String,
+    /// Entries of each descriptor: keys and values.
+    descriptors: Vec<Vec<(String, String)>>,
+    hits: Hits,
+}
+
+impl AccessLogMap {
+    /// Returns the time of a line, as written; null if the field is missing.
+    pub fn time_of(&self, line: &Value) -> Value {
+        field(line, &self.time).cloned().unwrap_or_default()
+    }
+
+    /// Returns the request of a line; `None` if the line contains none: the field of its domain is
+    /// missing, or none of its descriptors has all of its fields.
+    ///
+    /// # Errors
+    /// The hits are no number.
+    pub fn request_of(&self, line: &Value) -> Result<Option<LineRequest>, String> {
+        let Some(domain) = text(&self.domain, line) else { return Ok(None) };
+        let entry = |(key, from): &(String, TextSource)| Some((key.clone(), text(from, line)?));
+        let descriptors: Vec<Vec<_>> = self
+            .descriptors
+            .iter()
+            .filter_map(|entries| entries.iter().map(entry).collect())
+            .collect();
+        let hits =
+            self.hits.as_ref().and_then(|hits| text(hits, line)).unwrap_or_else(|| "1".to_owned());
+        let hits: u32 = hits
+            .parse()
+            .map_err(|_| format!("`hits` must be a whole number below 2^32, found `{hits}`"))?;
+        let hits = if hits == 0 { Hits::Peek(0) } else { Hits::Charge(hits) };
+        let is_any = !descriptors.is_empty();
+        Ok(is_any.then_some(LineRequest { domain, descriptors, hits }))
+    }
+}
+
+impl LineRequest {
+    /// Returns the request.
+    pub fn request(&self) -> Request<'_> {
+        Request {
+            domain: &self.domain,
+            descriptors: self.descriptors.iter().map(|pairs| of_pairs(pairs, self.hits)).collect(),
+        }
+    }
+}
+
+fn of_pairs(pairs: &[(String, String)], hits: Hits) -> Descriptor<'_> {
+    let entries =
+        pairs.iter().map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() });
+    Descriptor::new(entries.collect(), hits, hits.amount(), None)
+}
+
+/// Returns a field of a line by its name: a literal key, or a path of keys separated by dots.
+fn field<'l>(line: &'l Value, name: &str) -> Option<&'l Value> {
+    let into = || name.split('.').try_fold(line, |value, part| value.get(part));
+    line.get(name).or_else(into)
+}
+
+/// Returns the value of an entry; `None` if the line has no value there, which Envoy writes as null
+/// or `-`.
+fn text(from: &TextSource, line: &Value) -> Option<String> {
+    match from {
+        TextSource::Literal(text) => Some(text.clone()),
+        TextSource::Field { name, without } => {
+            let text = match field(line, name)? {
+                Value::String(text) if text == "-" => None,
+                Value::String(text) => Some(text.clone()),
+                Value::Number(number) => Some(number.to_string()),
+                Value::Bool(truth) => Some(truth.to_string()),
+                Value::Null | Value::Array(_) | Value::Object(_) => None,
+            }?;
+            Some(without.map_or(text.as_str(), |without| without.cut(&text)).to_owned())
+        }
+    }
+}
+
+/// Parses the time of a line, the value of the field `name`: RFC 3339 text, or a number in units of
+/// `scale` microseconds, which may have a fraction and be quoted.
+///
+/// # Errors
+/// The value is neither.
+pub fn instant(name: &str, at: &Value, scale: u64) -> Result<Timestamp, String> {
+    micros(at, scale)
+        .map(Timestamp::from_micros)
+        .ok_or_else(|| format!("`{name}` must be a number or RFC 3339 text, found {at}"))
+}
+
+fn micros(at: &Value, scale: u64) -> Option<u64> {
+    let of_number = |text: &str| {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+        let digits =
+            |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        // Digits beyond the sixth are cut off.
+        let fraction = fraction.get(..6).unwrap_or(fraction);
+        let millionths: u64 =
+            digits(fraction).then(|| format!("{fraction:0<6}").parse().ok()).flatten()?;
+        let whole: u64 = digits(whole).then(|| whole.parse().ok()).flatten()?;
+        let part = millionths.checked_mul(scale)?.checked_div(1_000_000)?;
+        whole.checked_mul(scale)?.checked_add(part)
+    };
+    match at {
+        Value::Number(number) => of_number(&number.to_string()),
+        Value::String(text) => match text.parse::<jiff::Timestamp>() {
+            Ok(at) => u64::try_from(at.as_microsecond()).ok(),
+            Err(_) => of_number(text),
+        },
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::scenario::access_log::AccessLogMap;
+
+    #[test]
+    fn an_instant_is_text_or_a_number_in_a_unit() {
+        let us = |at: Value, scale| instant("t", &at, scale).ok().map(Timestamp::as_micros);
+        assert_eq!(us(json!("2026-05-28T20:26:40.0001372Z"), 1), Some(1_780_000_000_000_137));
+        assert_eq!(us(json!("1780000000.123"), 1_000_000), Some(1_780_000_000_123_000));
+        assert_eq!(us(json!(1_780_000_000_123_u64), 1_000), Some(1_780_000_000_123_000));
+        assert_eq!(us(json!(1_780_000_000_000_137_u64), 1), Some(1_780_000_000_000_137));
+        for wrong in [json!("tomorrow"), json!(-1), json!(null), json!("1."), json!(1e300)] {
+            assert_eq!(us(wrong.clone(), 1_000_000), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn fields_become_entries_and_a_missing_field_omits_its_descriptor() {
+        let of = |name: &str| TextSource::Field { name: name.to_owned(), without: None };
+        let entries = |key: &str, from| vec![(key.to_owned(), from)];
+        let map = AccessLogMap {
+            time: "t".into(),
+            scale: 1_000_000,
+            domain: TextSource::Literal("d".into()),
+            descriptors: vec![
+                entries("user", of("who")),
+                entries("deep", of("a.b")),
+                entries("dotted", of("c.d")),
+            ],
+            hits: Some(of("cost")),
+        };
+        let read = |line: Value| map.request_of(&line);
+        let logged = read(json!({ "t": 5, "who": "-", "a": { "b": true }, "c.d": 7, "cost": 3 }))
+            .unwrap()
+            .unwrap();
+        let request = logged.request();
+        let entries: Vec<_> =
+            request.descriptors.iter().flat_map(|descriptor| &descriptor.entries).collect();
+        assert_eq!(
+            (entries[0].value, entries[1].value, entries.len()),
+            (b"true".as_slice(), b"7".as_slice(), 2)
+        );
+        assert_eq!(request.descriptors[0].hits, Hits::Charge(3));
+        assert!(read(json!({ "t": 5, "who": null })).unwrap().is_none());
+        assert!(
+            read(json!({ "t": 5, "who": "ann", "cost": -1 }))
+                .is_err_and(|error| error.contains("`hits`"))
+        );
+        let missing = map.time_of(&json!({ "who": "ann" }));
+        assert!(
+            instant("t", &missing, 1).is_err_and(|error| error.starts_with("`t` must be a number"))
+        );
+    }
+}

@@ -1,0 +1,83 @@
+//! Every word of an access log map, once: its level, its form and its meaning.
+
+use serde_json::{Value, json};
+
+use super::{SCALES, WITHOUT};
+use crate::yaml::schema::{reference, text_types};
+use crate::yaml::vocabulary::{Form, VocabularyLevel, Word, may, must, names};
+use AccessLogLevel::{Field, File, Time};
+use Form::{Map, OneOf, Other, Text};
+
+/// The kind of mapping that a word belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AccessLogLevel {
+    File,
+    /// The time of the request in a line.
+    Time,
+    /// A field of a line.
+    Field,
+}
+
+/// All words, in the order in which a schema shows them.
+#[rustfmt::skip]
+static WORDS: &[Word<AccessLogLevel>] = &[
+    must("time", &[File], Map(Time), "the time of the request"),
+    must("domain", &[File], Other(source), "the domain of the request: text, or { field: NAME }"),
+    must("descriptors", &[File], Other(sources), "the descriptors, each a mapping of keys to text or { field: NAME }; a descriptor whose field is missing is omitted"),
+    may("hits", &[File], Other(source), "the number of hits; default: 1"),
+    must("field", &[Time, Field], Text, "the name of a field; dots separate the keys of nested objects"),
+    may("unit", &[Time], OneOf(|| names(&SCALES)), "the unit of a numeric time since 1970: s, ms or us; default: s"),
+    may("without", &[Field], OneOf(|| names(&WITHOUT)), "the part of the value to remove: port (of an address), or query (of a path, from the question mark on)"),
+];
+
+impl VocabularyLevel for AccessLogLevel {
+    const ALL: &'static [Self] = &[File, Time, Field];
+
+    fn vocabulary() -> &'static [Word<Self>] {
+        WORDS
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            File => "an access log mapping",
+            Time => "`time`",
+            Field => "a field",
+        }
+    }
+
+    fn place(self) -> &'static str {
+        match self {
+            File => "at the top level of an access log mapping",
+            Time => "in `time`",
+            Field => "beside `field`",
+        }
+    }
+
+    fn definition(self) -> &'static str {
+        match self {
+            File => "access_log",
+            Time => "time",
+            Field => "field",
+        }
+    }
+}
+
+/// Returns the schema of a text, or a field of a line.
+fn source() -> Value {
+    json!({ "anyOf": [{ "type": text_types() }, reference(Field)] })
+}
+
+/// Returns the schema of descriptors, each a mapping of keys to sources.
+fn sources() -> Value {
+    json!({ "type": "array", "items": { "type": "object", "additionalProperties": source() } })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::yaml::vocabulary::check;
+
+    #[test]
+    fn every_word_is_in_the_schema_with_its_meaning() {
+        check::<super::AccessLogLevel>();
+    }
+}

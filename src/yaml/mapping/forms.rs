@@ -1,0 +1,171 @@
+//! Values of words in the forms of a vocabulary.
+
+use super::{MappingFields, YamlReader, plain};
+use crate::yaml::report::{Finding, Spanned, shown};
+use crate::yaml::scalar;
+use crate::yaml::tree::{NodeContent, NodeId};
+use crate::yaml::vocabulary::{Form, VocabularyLevel};
+
+/// Maximum bytes of a text: the longest header that Envoy forwards.
+const MAX_TEXT_BYTES: usize = 60 * 1024;
+
+impl<'a> YamlReader<'a> {
+    /// Returns the value of a word as text, exactly as written, whatever type YAML gives it.
+    pub fn text<L: VocabularyLevel>(
+        &mut self,
+        fields: &MappingFields<L>,
+        word: &str,
+    ) -> Option<Spanned<String>> {
+        let id = fields.get(self, word)?;
+        self.text_at(id, &format!("`{word}`"))
+    }
+
+    /// Returns a node as text, exactly as written. `what`: its name in messages.
+    pub fn text_at(&mut self, id: NodeId, what: &str) -> Option<Spanned<String>> {
+        let node = self.node(id)?;
+        let NodeContent::Scalar { text, .. } = &node.content else {
+            self.wrong_form(node, what, "a string");
+            return None;
+        };
+        if text.len() > MAX_TEXT_BYTES {
+            let error =
+                format!("{what} must be at most {MAX_TEXT_BYTES} bytes long, found {}", text.len());
+            self.report(Finding::error(node.span, error));
+            return None;
+        }
+        Some(Spanned { value: text.clone(), span: node.span })
+    }
+
+    /// Returns the value of a word as text. Reports an error if it is empty.
+    pub fn some_text<L: VocabularyLevel>(
+        &mut self,
+        fields: &MappingFields<L>,
+        word: &str,
+    ) -> Option<Spanned<String>> {
+        let text = self.text(fields, word)?;
+        if text.value.is_empty() {
+            self.report(Finding::error(text.span, format!("`{word}` must not be empty")));
+            return None;
+        }
+        Some(text)
+    }
+
+    /// Returns the value of a word as a list of texts.
+    pub fn texts<L: VocabularyLevel>(
+        &mut self,
+        fields: &MappingFields<L>,
+        word: &str,
+    ) -> Option<Spanned<Vec<String>>> {
+        let node = self.node(fields.get(self, word)?)?;
+        let NodeContent::List(items) = &node.content else {
+            self.wrong_form(node, &format!("`{word}`"), "a list of strings");
+            return None;
+        };
+        let mut value = Vec::new();
+        for item in items {
+            let what = format!("an item of `{word}`");
+            match self.text_at(*item, &what) {
+                Some(text) if text.value.is_empty() => {
+                    self.report(Finding::error(text.span, format!("{what} must not be empty")));
+                }
+                Some(text) => value.push(text.value),
+                None => {}
+            }
+        }
+        Some(Spanned { value, span: node.span })
+    }
+
+    /// Returns the value of a word as a boolean.
+    pub fn truth<L: VocabularyLevel>(
+        &mut self,
+        fields: &MappingFields<L>,
+        word: &str,
+    ) -> Option<Spanned<bool>> {
+        let node = self.node(fields.get(self, word)?)?;
+        let value = plain(node).and_then(scalar::boolean);
+        if value.is_none() {
+            self.wrong_form(node, &format!("`{word}`"), "true or false, without quotes");
+        }
+        Some(Spanned { value: value?, span: node.span })
+    }
+
+    /// Returns the value of a word as a whole number, within the bounds of the vocabulary.
+    pub fn count<L: VocabularyLevel>(
+        &mut self,
+        fields: &MappingFields<L>,
+        word: &str,
+    ) -> Option<Spanned<u64>> {
+        let node = self.node(fields.get(self, word)?)?;
+        let most =
+            if let Form::Count(most) = fields.level.word(word)?.form { most } else { u64::MAX };
+        let number =
+            plain(node).and_then(scalar::integer).and_then(|number| u64::try_from(number).ok());
+        let value = number.filter(|number| *number <= most);
+        if value.is_none() {
+            self.wrong_form(
+                node,
+                &format!("`{word}`"),
+                &format!("a whole number from 0 to {most}, without quotes"),
+            );
+        }
+        Some(Spanned { value: value?, span: node.span })
+    }
+
+    /// Returns the value of a word as one of the choices in `table`.
+    pub fn one_of<L: VocabularyLevel, T: Copy>(
+        &mut self,
+        fields: &MappingFields<L>,
+        word: &str,
+        table: &[(&'static str, T)],
+    ) -> Option<Spanned<T>> {
+        let text = self.text(fields, word)?;
+        if let Some((_, value)) = table.iter().find(|(name, _)| *name == text.value) {
+            return Some(Spanned { value: *value, span: text.span });
+        }
+        let names = table.iter().map(|(name, _)| *name);
+        let allowed = names.clone().collect::<Vec<_>>().join(", ");
+        let error = Finding::error(
+            text.span,
+            format!("`{word}` must be one of {allowed}, found `{}`", shown(&text.value)),
+        );
+        self.report(error.suggest(&text.value, names));
+        None
+    }
+
+    /// Returns the items of a list.
+    pub fn items<L: VocabularyLevel>(
+        &mut self,
+        fields: &MappingFields<L>,
+        word: &str,
+    ) -> Option<Spanned<&'a [NodeId]>> {
+        let node = self.node(fields.get(self, word)?)?;
+        let NodeContent::List(items) = &node.content else {
+            self.wrong_form(node, &format!("`{word}`"), "a list");
+            return None;
+        };
+        Some(Spanned { value: items, span: node.span })
+    }
+
+    /// Returns the value of a word as a list of mappings.
+    pub fn maps<L: VocabularyLevel>(
+        &mut self,
+        fields: &MappingFields<L>,
+        word: &str,
+        level: L,
+    ) -> Option<Spanned<Vec<MappingFields<L>>>> {
+        let items = self.items(fields, word)?;
+        let value = items.value.iter().filter_map(|item| self.fields(*item, level)).collect();
+        Some(Spanned { value, span: items.span })
+    }
+
+    /// Returns the text of a word in a mapping, without merges, to name the mapping in messages
+    /// before it is read.
+    pub fn peek(&self, id: NodeId, word: &str) -> Option<&'a str> {
+        let NodeContent::Map(pairs) = &self.node(id)?.content else { return None };
+        let text = |id: NodeId| match &self.node(id)?.content {
+            NodeContent::Scalar { text, .. } => Some(text.as_str()),
+            NodeContent::List(_) | NodeContent::Map(_) => None,
+        };
+        pairs.iter().find(|(key, _)| text(*key) == Some(word)).and_then(|(_, value)| text(*value))
+    }
+}
