@@ -177,6 +177,14 @@ local function charges(mode, allowed, admitted)
   return true
 end
 
+-- Returns a copy of a counter's state, which can be written without changing it.
+local function copy_of(check, state)
+  local copy = check.algorithm.copy(state)
+  copy.exists, copy.extended = state.exists, state.extended
+  copy.holds = state.holds and holds.copy(state.holds)
+  return copy
+end
+
 -- Sets the verdict of each check, in order. Writes only to drafts, which later checks of the same counter use.
 local function look(checks)
   local drafts, ended = {}, {}
@@ -184,11 +192,7 @@ local function look(checks)
     local state = drafts[check.key] or check.counter.state
     check.verdict = state and verdict(check, state) or UNREADABLE
     if state and check.asked_again then
-      if not drafts[check.key] then
-        drafts[check.key] = check.algorithm.copy(state)
-        drafts[check.key].extended = state.extended
-        drafts[check.key].holds = state.holds and holds.copy(state.holds)
-      end
+      drafts[check.key] = drafts[check.key] or copy_of(check, state)
       write(check, drafts[check.key], charges(check.mode, check.verdict == ALLOWED, true), true, ended)
     end
   end
@@ -416,20 +420,15 @@ local function judge(request)
   local alternatives
   if overall == 0 and (request.partial or open) then
     local copies = {}
-    local function copy_of(check)
+    local function copied(check)
       local counter = check.counter
-      if not copies[counter] then
-        copies[counter] = check.algorithm.copy(counter.state)
-        local copy = copies[counter]
-        copy.exists, copy.extended = counter.state.exists, counter.state.extended
-        copy.holds = counter.state.holds and holds.copy(counter.state.holds)
-      end
+      copies[counter] = copies[counter] or copy_of(check, counter.state)
       return copies[counter]
     end
-    settle(request, false, copy_of)
+    settle(request, false, copied)
     alternatives = {}
     for i, check in ipairs(request) do
-      local copy = check.verdict ~= UNREADABLE and copy_of(check)
+      local copy = check.verdict ~= UNREADABLE and copied(check)
       alternatives[i] = {
         state = copy,
         value = copy and copy.exists and value_of(check, copy) or '',
