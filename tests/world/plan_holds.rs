@@ -56,6 +56,13 @@ impl SimHold {
 }
 
 impl SimRule {
+    /// Returns a limit that keeps holds, whose settles give their hits back.
+    pub(crate) fn holding(counting: Counting, amount: u32, ttl_us: u64) -> Self {
+        let ttls_us = vec![ttl_us; VERSIONS];
+        let hold = SimHold { ttls_us, releases: true, is_bucket: false };
+        Self { counting, hold: Some(hold), ..Self::plain(amount) }
+    }
+
     /// Lets the limit keep holds, or makes it one of what is in flight.
     fn keep_holds(&mut self, random: &mut Random) {
         self.lease_us = None;
