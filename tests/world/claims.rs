@@ -76,7 +76,8 @@ impl<'a> CounterHistory<'a> {
         let forever = Claim::Possible { hits, begun, until: None };
         // Known charges of a request that is not admitted are taken back.
         let until = begun + call.timeout_us + TAKEN_BACK_WITHIN_US;
-        let is_gone = self.report.take_backs_lost == 0;
+        // `always` also charges requests that end in an error.
+        let is_gone = self.report.take_backs_lost == 0 && self.rule().charge != "always";
         let tentative = Claim::Possible { hits, begun, until: is_gone.then_some(until) };
         let is_known = self.report.unknown_charges == 0 && self.report.crashes == 0;
         let may_be_unknown = if is_known { tentative } else { forever };

@@ -70,9 +70,11 @@ impl SimRule {
         if random.percent(35) {
             self.counting = Counting::Slots;
         }
+        // Small limits are often reached; at large ones, most work is admitted.
         let most = if self.counting == Counting::Slots { 10 } else { 40 };
+        let by = *random.one_of(&[1, 1, 8]);
         for amount in &mut self.amounts {
-            *amount = 2 + *amount % most;
+            *amount = 2 + *amount % most * by;
         }
         let ttl = *random.one_of(&[1_000_000, 1_000_000, 2_000_000, 3_000_000, 20_000_000]);
         let mut ttls_us = vec![ttl; VERSIONS];
