@@ -137,6 +137,7 @@ impl Plan {
         self.calls.retain(|_| random.percent(keeps));
         let most_hits = *random.one_of(&[1, 2, 4, 8]);
         let always = *random.one_of(&[0, 5, 30]);
+        let hasty = *random.one_of(&[0, 0, 10, 40]);
         let strays = *random.one_of(&[0, 0, 5]);
         let repeats = *random.one_of(&[0, 0, 5]);
         for id in 0..20 + random.below(100) as u32 {
@@ -156,7 +157,12 @@ impl Plan {
             if parts.len() > 1 && random.percent(10) {
                 parts.pop();
             }
-            let if_admitted = !random.percent(always);
+            let is_hasty = random.percent(hasty);
+            if is_hasty {
+                // While the reserve is under way, or its charge is being taken back.
+                end_at = at + 1_000 * random.below(15) as u64;
+            }
+            let if_admitted = !is_hasty && !random.percent(always);
             let costs = [self.costs(random, &parts), self.costs(random, &parts)];
             for end in *random.one_of(&ENDS) {
                 let ends = ends(random, *end, id, &parts, &costs, if_admitted);
