@@ -30,19 +30,31 @@ pub(super) fn check(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
     if rule.counting == Counting::Slots || rule.is_long() {
         never_over(history, &ids, broken);
     } else {
-        never_over_in_a_period(&as_charges(history, &ids), broken);
+        let charges = as_charges(history, &ids);
+        never_over_in_a_period(&charges, broken);
+        if rule.counting == Counting::Gcra && history.clocks_agree() {
+            never_over_in_a_span(&charges, broken);
+        }
     }
     held_as_listed(history, &ids, broken);
     denied_with_cause(history, &ids, broken);
 }
 
-/// A call that only ends holds is answered with OK, whatever happens to the store.
+/// The end of a hold is answered with OK, whatever happens to the store.
 fn ends_are_answered(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
     for record in &history.report.chronicle.calls {
         let parts = &record.call.parts;
         let is_end = |part: &Part| matches!(part.hits, PartHits::End { .. });
         let is_refused = !matches!(record.ending, Ending::Decided(false, _) | Ending::Cancelled);
-        if parts[0].counter == history.counter && parts.iter().all(is_end) && is_refused {
+        let has_denied_end = match &record.ending {
+            Ending::Decided(_, statuses) => parts.iter().zip(statuses).any(|(part, status)| {
+                let is_denied = matches!(status.standing, "denied" | "presumed denied");
+                is_end(part) && is_denied
+            }),
+            Ending::Failed(_) | Ending::Cancelled => false,
+        };
+        let is_own = parts.iter().any(|part| part.counter == history.counter);
+        if is_own && (has_denied_end || parts.iter().all(is_end) && is_refused) {
             broken.push(format!("end refused: {}: {:?}", record.call, record.ending));
         }
     }
@@ -158,6 +170,30 @@ fn as_charges<'a>(history: &CounterHistory<'a>, ids: &[IdHistory<'_>]) -> Counte
         }
     }
     CounterHistory { claims, ..*history }
+}
+
+/// No span of time has more hits than its burst and what its rate frees in that time: what is
+/// given back was not free before.
+///
+/// Exceptions: lost writes, the shares of `local`.
+fn never_over_in_a_span(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
+    let limit = history.limit_max();
+    let bound = limit + history.rounding() + history.allowed_for_losses() + 2 * history.shares();
+    let mut admitted = history.admitted();
+    admitted.sort_unstable_by_key(|(_, ended, _)| *ended);
+    for (first, _, _) in &admitted {
+        let mut hits = 0;
+        for (_, ended, of_call) in admitted.iter().filter(|(begun, _, _)| begun >= first) {
+            hits += of_call;
+            let freed = (ended + CLOCK_US - first) * limit / history.rule().period_us;
+            if hits > bound + freed {
+                broken.push(format!(
+                    "over: {hits} hits from {first} to {ended} us, at most {bound} and {freed}"
+                ));
+                return;
+            }
+        }
+    }
 }
 
 /// The holds that the store lists are those that are open.
