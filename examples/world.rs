@@ -141,5 +141,8 @@ fn add(totals: &mut BTreeMap<String, u64>, report: &Report) {
     }
     for record in &report.chronicle.calls {
         *totals.entry(format!("answer {}", record.ending.name())).or_default() += 1;
+        for effect in record.ending.effects() {
+            *totals.entry(format!("hold {effect}")).or_default() += 1;
+        }
     }
 }

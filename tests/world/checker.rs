@@ -6,6 +6,7 @@
 
 use super::claims::{Claim, CounterHistory};
 use super::history::Ending;
+use super::hold_checker;
 use super::plan::{Fault, PartHits};
 use super::rules::Counting;
 use super::run::Report;
@@ -21,13 +22,17 @@ pub(crate) fn check(report: &Report) -> Vec<String> {
     for counter in 0..report.plan.counters.len() {
         let history = CounterHistory::of(report, counter);
         let mut found = Vec::new();
-        if report.plan.rule_of(counter).is_long() {
+        if report.plan.rule_of(counter).hold.is_some() {
+            hold_checker::check(&history, &mut found);
+        } else if report.plan.rule_of(counter).is_long() {
             never_over(&history, &mut found);
             nothing_lost(&history, &mut found);
         } else {
             never_over_in_a_period(&history, &mut found);
         }
-        denied_with_cause(&history, &mut found);
+        if report.plan.rule_of(counter).hold.is_none() {
+            denied_with_cause(&history, &mut found);
+        }
         broken.extend(found.into_iter().map(|text| format!("counter {counter}: {text}")));
     }
     broken
@@ -94,13 +99,13 @@ fn never_over(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
 /// No period has more hits than its limit allows.
 ///
 /// Exceptions: lost writes, the shares of `local`, clocks that move, blocks of leases.
-fn never_over_in_a_period(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
+pub(super) fn never_over_in_a_period(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
     let rule = history.rule();
     let limit = history.limit_max();
     // A fixed window admits twice the limit around its boundary, gcra the limit and a burst.
     let of_period = match rule.counting {
         Counting::Sliding | Counting::Log => limit,
-        Counting::Fixed | Counting::Gcra => 2 * limit,
+        Counting::Fixed | Counting::Gcra | Counting::Slots => 2 * limit,
     };
     let allowed = history.allowed_for_losses()
         + history.shares()

@@ -31,7 +31,7 @@ pub(crate) struct CounterHistory<'a> {
     pub(crate) report: &'a Report,
     pub(crate) counter: usize,
     pub(crate) claims: Vec<Claim>,
-    losses: u64,
+    pub(crate) losses: u64,
 }
 
 impl<'a> CounterHistory<'a> {
@@ -44,7 +44,9 @@ impl<'a> CounterHistory<'a> {
         let mut history = Self { report, counter, claims: Vec::new(), losses: losses as u64 };
         for record in &report.chronicle.calls {
             for (number, part) in record.call.parts.iter().enumerate() {
-                if part.counter == counter {
+                let is_of_hold =
+                    matches!(part.hits, PartHits::Reserve { .. } | PartHits::End { .. });
+                if part.counter == counter && !is_of_hold {
                     history.claims.extend(history.claim(record, number, part));
                 }
             }
@@ -52,14 +54,15 @@ impl<'a> CounterHistory<'a> {
         history
     }
 
-    /// Returns what a part of a call claims; `None` if it certainly left no trace.
-    fn claim(&self, record: &CallRecord, number: usize, part: &Part) -> Option<Claim> {
+    /// Returns what a part of a call claims; `None` if it certainly left no trace. The end of a hold
+    /// claims nothing, see `holds`.
+    pub(crate) fn claim(&self, record: &CallRecord, number: usize, part: &Part) -> Option<Claim> {
         let CallRecord { call, begun, ended, ending } = record;
         let begun = *begun;
         let ended = *ended;
         let hits = match part.hits {
-            PartHits::Peek => return None,
-            PartHits::Charge(hits) => u64::from(hits),
+            PartHits::Peek | PartHits::End { .. } => return None,
+            PartHits::Charge(hits) | PartHits::Reserve { hits, .. } => u64::from(hits),
             PartHits::Refund(hits) => {
                 let is_certain = matches!(
                     ending,
@@ -73,7 +76,8 @@ impl<'a> CounterHistory<'a> {
         let forever = Claim::Possible { hits, begun, until: None };
         // Known charges of a request that is not admitted are taken back.
         let until = begun + call.timeout_us + TAKEN_BACK_WITHIN_US;
-        let is_gone = self.report.take_backs_lost == 0;
+        // `always` also charges requests that end in an error.
+        let is_gone = self.report.take_backs_lost == 0 && self.rule().charge != "always";
         let tentative = Claim::Possible { hits, begun, until: is_gone.then_some(until) };
         let is_known = self.report.unknown_charges == 0 && self.report.crashes == 0;
         let may_be_unknown = if is_known { tentative } else { forever };
@@ -104,6 +108,7 @@ impl<'a> CounterHistory<'a> {
         let is_refused = |part: &Part| {
             let rule = self.report.plan.rule_of(part.counter);
             let is_exact = rule.is_long()
+                && rule.hold.is_none()
                 && rule.counting != Counting::Gcra
                 && rule.lease_us.is_none()
                 && rule.on_store_error == "error"
@@ -191,7 +196,7 @@ impl<'a> CounterHistory<'a> {
 
     /// Returns the longest lag of a replica: a master that was demoted denies as one, until its
     /// clients notice.
-    fn lag_us(&self) -> u64 {
+    pub(crate) fn lag_us(&self) -> u64 {
         let lags = self.report.chronicle.faults.iter().map(|(_, fault)| match fault {
             Fault::Lag { us, .. } => *us,
             _ => 0,
@@ -206,7 +211,7 @@ impl<'a> CounterHistory<'a> {
             Counting::Gcra => {
                 1 + self.report.chronicle.faults.iter().filter(is_reload).count() as u64
             }
-            Counting::Fixed | Counting::Sliding | Counting::Log => 0,
+            Counting::Fixed | Counting::Sliding | Counting::Log | Counting::Slots => 0,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The history of a world: calls, answers and faults, in their order.
 
 use sha1::{Digest as _, Sha1};
+use tollgate::algorithm::hold::HoldEffect;
 
 use super::plan::{Fault, PlannedCall};
 use super::server::fleet::Moment;
@@ -26,6 +27,29 @@ impl Ending {
             Self::Cancelled => "cancelled",
         }
     }
+
+    /// Returns the names of what happened to holds, for coverage.
+    pub(crate) fn effects(&self) -> impl Iterator<Item = &'static str> {
+        let statuses = match self {
+            Self::Decided(_, statuses) => statuses.as_slice(),
+            Self::Failed(_) | Self::Cancelled => &[],
+        };
+        statuses.iter().filter_map(|status| {
+            Some(match status.effect? {
+                HoldEffect::Nothing => "nothing",
+                HoldEffect::Reserved { repeated: false } => "reserved",
+                HoldEffect::Reserved { repeated: true } => "reserved again",
+                HoldEffect::Unrecorded => "unrecorded",
+                HoldEffect::Committed { reserved, cost } if cost > reserved => "committed more",
+                HoldEffect::Committed { reserved, cost } if cost < reserved => "committed less",
+                HoldEffect::Committed { .. } => "committed",
+                HoldEffect::Unknown { .. } => "unknown",
+                HoldEffect::Settled => "settled",
+                HoldEffect::Extended => "extended",
+                HoldEffect::Open { .. } => "open",
+            })
+        })
+    }
 }
 
 /// The status of one part of a request.
@@ -37,6 +61,8 @@ pub(crate) struct PartStatus {
     pub(crate) retry_after_us: Option<u64>,
     /// `true` if a remembered denial answered.
     pub(crate) is_remembered: bool,
+    /// Effect of an operation on a hold.
+    pub(crate) effect: Option<HoldEffect>,
 }
 
 /// A call with its answer.

@@ -10,6 +10,7 @@
 )]
 
 mod directed;
+mod directed_holds;
 #[path = "mod.rs"]
 mod world;
 

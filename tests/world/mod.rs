@@ -16,6 +16,7 @@
 //! | `server` | the servers: data, clocks, replication, scripts, faults |
 //! | `history` | calls, answers and faults in their order, and their hash |
 //! | `claims`, `checker` | the promises, with the exceptions that happened |
+//! | `plan_holds`, `holds`, `hold_checker` | the same of holds and slots: in every second world |
 //! | `shrink` | the smallest plan that still fails |
 //! | `watch` | a table of a world as it runs |
 //!
@@ -56,8 +57,11 @@
 pub(crate) mod checker;
 mod claims;
 pub(crate) mod history;
+mod hold_checker;
+mod holds;
 mod network;
 pub(crate) mod plan;
+mod plan_holds;
 mod process;
 #[path = "../support/random.rs"]
 pub(crate) mod random;

@@ -55,6 +55,17 @@ pub(crate) enum PartHits {
     Peek,
     /// Gives back the hits of an earlier call that was admitted, if there is one.
     Refund(u32),
+    /// A charge that is remembered by an ID.
+    Reserve {
+        id: u32,
+        hits: u32,
+    },
+    /// A commit, or without a cost a settle. `if_admitted`: only if the reserve was admitted.
+    End {
+        id: u32,
+        cost: Option<u32>,
+        if_admitted: bool,
+    },
 }
 
 /// A fault, or something that people do.
@@ -115,7 +126,9 @@ impl Plan {
             faults: Vec::new(),
             end: 1_000_000 * (3 + random.below(4)) as u64,
         };
+        plan.draw_hold_rules(&mut random);
         plan.draw_calls(&mut random);
+        plan.draw_works(&mut random);
         plan.draw_faults(&mut random);
         plan
     }

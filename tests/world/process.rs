@@ -8,8 +8,10 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tollgate::algorithm::amend::Amendment;
+use tollgate::algorithm::hold::HoldList;
 use tollgate::algorithm::judge::Hits;
 use tollgate::algorithm::time::Timestamp;
+use tollgate::descriptor::hold::{COMMIT, RESERVE, SETTLE};
 use tollgate::descriptor::{Descriptor, Entry, KeyBuffer, Request};
 use tollgate::limiter::{Decision, InForce, Limiter, Modes, Snapshot, Standing, Undecided};
 use tollgate::policy::{CompileOptions, PolicySet, Source, load};
@@ -25,7 +27,7 @@ use tollgate::telemetry::metrics::Metrics;
 
 use super::history::{Ending, PartStatus};
 use super::network::ProcessEnvironment;
-use super::plan::{PartHits, Plan, PlannedCall};
+use super::plan::{Part, PartHits, Plan, PlannedCall};
 use super::server::fleet::Arrangement;
 use super::sky::Sky;
 
@@ -132,6 +134,12 @@ impl SimProcess {
 
     /// Returns the hits that each counter counts; `None` if the store does not tell.
     pub(crate) async fn used(&self, plan: &Plan, counter: usize) -> Option<u64> {
+        Some(self.look(plan, counter).await?.0)
+    }
+
+    /// Returns the hits that a counter counts, and its open holds; `None` if the store does not
+    /// tell.
+    pub(crate) async fn look(&self, plan: &Plan, counter: usize) -> Option<(u64, HoldList)> {
         let limiter = &self.workers[0];
         let snapshot: Snapshot = limiter.snapshot();
         let policies = snapshot.as_ref().unwrap().policies();
@@ -141,13 +149,23 @@ impl SimProcess {
         let mut keys = KeyBuffer::default();
         let (rule, key) = policies.counter("world", &entries, &mut keys).unwrap();
         let deadline = (Instant::now() + Duration::from_secs(1)).into_std();
-        let amended = limiter.amend(rule, key, Amendment::Look, deadline).await.ok()?;
-        amended.before.windows.first().map(|window| window.used)
+        let amended = limiter.amend(rule, key, Amendment::Look, deadline).await.ok()?.before;
+        let used = amended.windows.first()?.used;
+        let mut held = HoldList::default();
+        if plan.rule_of(counter).hold.is_some() {
+            held = redis(limiter).open_holds(&key, amended.at).await.ok()?;
+        }
+        Some((used, held))
     }
 }
 
 fn redis(worker: &WorkerLimiter) -> &RedisStore {
     worker.store().store().store()
+}
+
+/// Returns the text of an ID.
+pub(crate) fn id_of(id: u32) -> String {
+    format!("id-{id}")
 }
 
 /// Returns the value of a counter: it stands in the name of its key.
@@ -175,22 +193,41 @@ fn compile(text: &str) -> PolicySet {
     }
 }
 
-/// Returns the key and value of each descriptor of a call.
-fn words(plan: &Plan, call: &PlannedCall) -> Vec<(String, String)> {
-    let word = |counter: usize| (format!("r{}", plan.counters[counter]), value_of(counter));
-    call.parts.iter().map(|part| word(part.counter)).collect()
+/// Returns the entries of each descriptor of a call.
+fn words(plan: &Plan, call: &PlannedCall) -> Vec<Vec<(String, String)>> {
+    let word = |part: &Part| {
+        let counter = (format!("r{}", plan.counters[part.counter]), value_of(part.counter));
+        let operation = match part.hits {
+            PartHits::Reserve { id, .. } => Some((RESERVE, id)),
+            PartHits::End { id, cost: Some(_), .. } => Some((COMMIT, id)),
+            PartHits::End { id, cost: None, .. } => Some((SETTLE, id)),
+            PartHits::Charge(_) | PartHits::Peek | PartHits::Refund(_) => None,
+        };
+        let operation = operation.map(|(key, id)| (key.to_owned(), id_of(id)));
+        std::iter::once(counter).chain(operation).collect()
+    };
+    call.parts.iter().map(word).collect()
 }
 
-fn request<'a>(call: &PlannedCall, words: &'a [(String, String)]) -> Request<'a> {
+fn request<'a>(call: &PlannedCall, words: &'a [Vec<(String, String)>]) -> Request<'a> {
     let parts = call.parts.iter().zip(words);
-    let descriptor = |(part, (key, value)): (&super::plan::Part, &'a (String, String))| {
+    let descriptor = |(part, words): (&Part, &'a Vec<(String, String)>)| {
+        let mut cost = None;
         let hits = match part.hits {
             PartHits::Charge(hits) => Hits::Charge(hits),
             PartHits::Peek => Hits::Peek(0),
             PartHits::Refund(hits) => Hits::Refund(hits),
+            PartHits::Reserve { hits, .. } => Hits::Charge(hits),
+            PartHits::End { cost: of_end, .. } => {
+                cost = of_end;
+                Hits::Charge(of_end.unwrap_or(1))
+            }
         };
-        let entry = Entry { key: key.as_bytes(), value: value.as_bytes() };
-        Descriptor { entries: std::iter::once(entry).collect(), hits, hold: None, limit: None }
+        let entry = |(key, value): &'a (String, String)| Entry {
+            key: key.as_bytes(),
+            value: value.as_bytes(),
+        };
+        Descriptor::new(words.iter().map(entry).collect(), hits, cost, None)
     };
     Request { domain: "world", descriptors: parts.map(descriptor).collect() }
 }
@@ -203,6 +240,7 @@ fn ending(decided: Result<Decision<'_>, Undecided>) -> Ending {
                 left: status.left(),
                 retry_after_us: status.retry_after().map(|time| time.get()),
                 is_remembered: status.is_remembered(),
+                effect: status.hold().and(status.hold_effect()),
             });
             Ending::Decided(decision.is_over_limit(), statuses.collect())
         }

@@ -1,6 +1,7 @@
 //! The limits of a world.
 
 use super::plan::VERSIONS;
+use super::plan_holds::SimHold;
 use super::random::Random;
 
 /// A counting algorithm.
@@ -10,6 +11,8 @@ pub(crate) enum Counting {
     Sliding,
     Log,
     Gcra,
+    /// `concurrency`.
+    Slots,
 }
 
 /// A limit of a world.
@@ -23,6 +26,8 @@ pub(crate) struct SimRule {
     pub(crate) lease_us: Option<u64>,
     pub(crate) on_store_error: &'static str,
     pub(crate) charge: &'static str,
+    /// How it keeps holds, if it does.
+    pub(crate) hold: Option<SimHold>,
 }
 
 /// A period that does not end while a world runs.
@@ -38,6 +43,7 @@ impl SimRule {
             lease_us: None,
             on_store_error: "error",
             charge: "admitted",
+            hold: None,
         }
     }
 
@@ -69,6 +75,7 @@ impl SimRule {
             lease_us,
             on_store_error: *random.one_of(&["error", "error", "error", "allow", "deny", "local"]),
             charge,
+            hold: None,
         }
     }
 
@@ -79,7 +86,10 @@ impl SimRule {
 
     /// Returns `true` if hits of it are given back by callers.
     pub(crate) fn is_refundable(&self) -> bool {
-        self.is_long() && self.charge == "admitted" && self.on_store_error == "error"
+        self.is_long()
+            && self.hold.is_none()
+            && self.charge == "admitted"
+            && self.on_store_error == "error"
     }
 
     /// Returns `true` if this process may decide alone.
@@ -89,11 +99,14 @@ impl SimRule {
 
     /// Returns the limit as a policy has it.
     pub(crate) fn limit(&self, version: usize) -> String {
+        if let Some(limit) = self.limit_with_holds(version) {
+            return limit;
+        }
         let algorithm = match self.counting {
             Counting::Fixed => "fixed_window",
             Counting::Sliding => "sliding_window",
             Counting::Log => "sliding_log",
-            Counting::Gcra => "gcra",
+            Counting::Gcra | Counting::Slots => "gcra",
         };
         let lease =
             self.lease_us.map(|us| format!(", lease: {{ size: 50%, ttl: {}ms }}", us / 1_000));

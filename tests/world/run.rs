@@ -1,6 +1,6 @@
 //! A world as it runs: processes, calls and faults, until all is quiet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tokio::time::sleep;
 
 use super::history::{CallRecord, Chronicle, Ending};
+use super::holds::HeldList;
 use super::network::Target;
 use super::plan::{Fault, Part, PartHits, Plan, PlannedCall};
 use super::process::SimProcess;
@@ -25,6 +26,8 @@ pub(crate) struct Report {
     pub(crate) chronicle: Chronicle,
     /// Calls after the last fault healed.
     pub(crate) probes: Vec<CallRecord>,
+    /// Open holds of each counter that keeps them, after the last fault healed.
+    pub(crate) held: Vec<HeldList>,
     /// Hits that each counter counts in the end.
     pub(crate) used: Vec<Option<u64>>,
     pub(crate) losses: Vec<LostWrites>,
@@ -61,7 +64,10 @@ impl Report {
                     PartHits::Charge(hits) if is_judged => charged += u64::from(hits),
                     PartHits::Refund(hits) if is_judged => refunded += u64::from(hits),
                     PartHits::Refund(_) => return None,
-                    PartHits::Charge(_) | PartHits::Peek => {}
+                    PartHits::Charge(_)
+                    | PartHits::Peek
+                    | PartHits::Reserve { .. }
+                    | PartHits::End { .. } => {}
                 }
             }
         }
@@ -79,6 +85,8 @@ struct RunningWorld {
     crashed: Mutex<Vec<Arc<SimProcess>>>,
     /// Hits of admitted calls that may be given back, by counter.
     refundable: Mutex<BTreeMap<usize, Vec<u32>>>,
+    /// IDs whose reserve was admitted.
+    admitted: Mutex<BTreeSet<u32>>,
 }
 
 /// Runs the world of a plan to its end, on this thread.
@@ -115,6 +123,7 @@ async fn live(plan: Plan, extras: Extras) -> Report {
         processes: Mutex::default(),
         crashed: Mutex::default(),
         refundable: Mutex::default(),
+        admitted: Mutex::default(),
         plan,
         sky,
     });
@@ -136,8 +145,9 @@ async fn live(plan: Plan, extras: Extras) -> Report {
     calling.await.unwrap();
     sleep(HEALED_WITHIN).await;
     let probes = world.probe().await;
-    sleep(QUIET_AFTER).await;
-    world.finish(probes).await
+    let held = world.list_holds().await;
+    sleep(QUIET_AFTER.max(world.plan.holds_end_within())).await;
+    world.finish(probes, held).await
 }
 
 impl RunningWorld {
@@ -172,10 +182,13 @@ impl RunningWorld {
         self.sky.chronicle.lock().record(record);
     }
 
-    /// Replaces refunds by those of hits that were admitted.
+    /// Replaces refunds by those of hits that were admitted, and drops ends of holds that were not.
     fn choose_refunds(&self, call: &mut PlannedCall) {
         let mut refundable = self.refundable.lock();
         call.parts.retain_mut(|part| {
+            if let PartHits::End { id, if_admitted: true, .. } = part.hits {
+                return self.admitted.lock().contains(&id);
+            }
             let PartHits::Refund(hits) = &mut part.hits else { return true };
             let admitted = refundable.entry(part.counter).or_default().pop();
             *hits = admitted.unwrap_or_default();
@@ -190,6 +203,9 @@ impl RunningWorld {
                 && status.standing == "allowed"
             {
                 self.refundable.lock().entry(*counter).or_default().push(*hits);
+            }
+            if let PartHits::Reserve { id, .. } = hits {
+                self.admitted.lock().insert(*id);
             }
         }
     }
@@ -335,7 +351,21 @@ impl RunningWorld {
         probes
     }
 
-    async fn finish(&self, probes: Vec<CallRecord>) -> Report {
+    /// Lists the open holds of each counter that keeps them.
+    async fn list_holds(&self) -> Vec<HeldList> {
+        let process = self.processes.lock()[0].0.clone().unwrap();
+        let mut all = Vec::new();
+        for counter in 0..self.plan.counters.len() {
+            if self.plan.rule_of(counter).hold.is_some() {
+                let begun = self.sky.now();
+                let list = process.look(&self.plan, counter).await.map(|(_, held)| held.holds);
+                all.push(HeldList { counter, begun, ended: self.sky.now(), list });
+            }
+        }
+        all
+    }
+
+    async fn finish(&self, probes: Vec<CallRecord>, held: Vec<HeldList>) -> Report {
         let alive: Vec<Arc<SimProcess>> =
             self.processes.lock().iter().filter_map(|(process, _)| process.clone()).collect();
         for process in &alive {
@@ -356,6 +386,7 @@ impl RunningWorld {
             plan: self.plan.clone(),
             chronicle,
             probes,
+            held,
             used,
             losses: fleet.losses.clone(),
             take_backs_lost: all().map(|metrics| metrics.take_backs_lost.get()).sum(),

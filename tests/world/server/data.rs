@@ -30,8 +30,10 @@ pub(crate) type Effect = (Vec<u8>, Option<StoredItem>);
 
 /// Commands that may need more memory.
 const GROWING: [&str; 3] = ["SET", "HSET", "ZADD"];
-const WRITING: [&str; 7] = ["SET", "HSET", "ZADD", "DEL", "UNLINK", "PEXPIRE", "ZREMRANGEBYSCORE"];
-const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+const WRITING: [&str; 8] =
+    ["SET", "HSET", "HDEL", "ZADD", "DEL", "UNLINK", "PEXPIRE", "ZREMRANGEBYSCORE"];
+pub(super) const WRONG_TYPE: &str =
+    "WRONGTYPE Operation against a key holding the wrong kind of value";
 const READ_ONLY: &str = "READONLY You can't write against a read only replica.";
 const FULL: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 const FOREIGN: &str = "ERR Script attempted to access a non local key in a cluster node";
@@ -89,7 +91,11 @@ impl ScriptRun {
             "EXISTS" => Resp::Integer(i64::from(self.item(&arguments[0]).is_some())),
             "PEXPIRE" => self.expire(arguments),
             "HSET" => self.hash_set(arguments),
+            "HDEL" => self.hash_delete(arguments),
+            "HGET" => self.hash_get(arguments),
             "HGETALL" => self.hash_all(&arguments[0]),
+            "HLEN" => self.hash_length(&arguments[0]),
+            "HRANDFIELD" => self.hash_sample(arguments),
             "ZADD" => self.sorted_add(arguments),
             "ZCARD" => Resp::Integer(self.sorted(&arguments[0]).len().try_into().unwrap()),
             "ZREMRANGEBYSCORE" => self.sorted_remove(arguments),
@@ -104,7 +110,7 @@ impl ScriptRun {
     }
 
     /// Returns the item of a key, unless it has expired.
-    fn item(&mut self, key: &[u8]) -> Option<StoredItem> {
+    pub(super) fn item(&mut self, key: &[u8]) -> Option<StoredItem> {
         let now_ms = self.circumstances.now / 1_000;
         let item = self.keys.get(key)?;
         if item.expires_at.is_some_and(|at| at <= now_ms) {
@@ -118,7 +124,7 @@ impl ScriptRun {
         Some(item.clone())
     }
 
-    fn write(&mut self, key: &[u8], item: Option<StoredItem>) {
+    pub(super) fn write(&mut self, key: &[u8], item: Option<StoredItem>) {
         match &item {
             Some(item) => self.keys.insert(key.to_vec(), item.clone()),
             None => self.keys.remove(key),
@@ -171,31 +177,6 @@ impl ScriptRun {
         Resp::Integer(1)
     }
 
-    fn hash_set(&mut self, arguments: &[Vec<u8>]) -> Resp {
-        let [key, field, value] = arguments else {
-            return Resp::error("ERR wrong number of arguments for 'hset' command");
-        };
-        let (mut hash, expires_at) = match self.item(key) {
-            Some(StoredItem { value: StoredValue::Hash(hash), expires_at }) => (hash, expires_at),
-            Some(_) => return Resp::error(WRONG_TYPE),
-            None => (BTreeMap::new(), None),
-        };
-        let is_new = hash.insert(field.clone(), value.clone()).is_none();
-        self.write(key, Some(StoredItem { value: StoredValue::Hash(hash), expires_at }));
-        Resp::Integer(i64::from(is_new))
-    }
-
-    fn hash_all(&mut self, key: &[u8]) -> Resp {
-        match self.item(key).map(|item| item.value) {
-            Some(StoredValue::Hash(hash)) => {
-                let pairs = hash.into_iter().flat_map(|(field, value)| [field, value]);
-                Resp::Array(pairs.map(Resp::Bulk).collect())
-            }
-            Some(_) => Resp::error(WRONG_TYPE),
-            None => Resp::Array(Vec::new()),
-        }
-    }
-
     fn sorted(&mut self, key: &[u8]) -> BTreeMap<Vec<u8>, f64> {
         match self.item(key).map(|item| item.value) {
             Some(StoredValue::Sorted(members)) => members,
@@ -228,7 +209,7 @@ impl ScriptRun {
 }
 
 /// Parses a number of a command.
-fn number<T: std::str::FromStr>(word: &[u8]) -> T
+pub(super) fn number<T: std::str::FromStr>(word: &[u8]) -> T
 where
     T::Err: std::fmt::Debug,
 {

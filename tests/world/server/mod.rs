@@ -1,10 +1,11 @@
 //! Simulated Redis servers: data, clock, replication, and the commands that the store uses.
 //!
 //! A server runs the real scripts by the real interpreter. Everything else is as small as the
-//! store needs: it is held equal to a real server by `tests::equal`.
+//! store needs: it is held equal to a real server by `redis::simulated`.
 
 pub(crate) mod data;
 pub(crate) mod fleet;
+mod hash;
 pub(crate) mod lua;
 pub(crate) mod pack;
 pub(crate) mod resp;

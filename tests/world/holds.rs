@@ -1,0 +1,542 @@
+//! The history of an ID at a counter: all orders of its calls that explain their answers.
+//!
+//! A call acts at some moment between its begin and its answer; one without a certain answer at any
+//! later moment, or never. So an ID has several courses, few mostly. A course tells at each moment
+//! the hits that the ID has at the counter, and those of its open holds.
+
+use tollgate::algorithm::concurrency::Slot;
+use tollgate::algorithm::hold::HoldEffect;
+
+use super::claims::{Claim, CounterHistory};
+use super::history::{CallRecord, Ending};
+use super::plan::{Fault, PartHits, Plan};
+use super::plan_holds::SimHold;
+use super::rules::Counting;
+use super::server::fleet::Moment;
+
+/// A server's clock is up to a millisecond ahead, and so are timers.
+const CLOCK_US: u64 = 3_000;
+/// Later than all that happens.
+const NEVER: Moment = Moment::MAX;
+/// Receipts of one record.
+const MAX_RECEIPTS: usize = 4;
+
+/// The open holds of a counter, as the store listed them between two moments.
+pub(crate) struct HeldList {
+    pub(crate) counter: usize,
+    pub(crate) begun: Moment,
+    pub(crate) ended: Moment,
+    /// `None`: the store did not tell.
+    pub(crate) list: Option<Vec<Slot>>,
+}
+
+/// A step of an ID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StepKind {
+    Reserve(u64),
+    /// Undoes the reserve of this number.
+    TakeBack(usize),
+    /// With a cost a commit, else a settle.
+    End(Option<u64>),
+}
+
+/// A call about an ID at a counter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    kind: StepKind,
+    pub(super) begun: Moment,
+    pub(super) ended: Moment,
+    /// `true` if it certainly acted, if what it undoes did.
+    is_certain: bool,
+    /// What the store says that it did.
+    effect: Option<HoldEffect>,
+}
+
+/// Hits that are open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct OpenHold {
+    hits: u64,
+    step: usize,
+    /// When it ends by itself: at the first moment of these at the earliest, the last at the latest.
+    until: (Moment, Moment),
+}
+
+/// Hits: the fewest and the most.
+pub(super) type Bounds = (u64, u64);
+
+/// A counter's view of an ID at some point of a course.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct IdState {
+    /// Steps that have acted, as bits, and those that never will.
+    acted: u32,
+    skipped: u32,
+    /// Hits that count, those of slots not.
+    hits: Bounds,
+    /// Hits that count and were admitted as such, at least.
+    within: u64,
+    has_record: bool,
+    until: (Moment, Moment),
+    open: Vec<OpenHold>,
+}
+
+/// An ID at a counter.
+pub(super) struct IdHistory<'a> {
+    pub(super) id: u32,
+    pub(super) steps: Vec<Step>,
+    rules: IdRules<'a>,
+    /// States in their order.
+    courses: Vec<Vec<IdState>>,
+}
+
+/// What all IDs of a counter have in common.
+#[derive(Clone, Copy)]
+pub(super) struct IdRules<'a> {
+    hold: &'a SimHold,
+    is_slots: bool,
+    /// `true` if what is given back may be less.
+    gives_back_less: bool,
+    /// `true` if records may be gone, and answers be those of another store.
+    is_loose: bool,
+    /// `true` if an answer of a server without the latest writes may say that nothing happened.
+    may_be_stale: bool,
+    /// Time by which clocks may disagree; 0 if they agree.
+    steps_us: u64,
+}
+
+impl Plan {
+    /// Returns the time after which no hold is open.
+    pub(super) fn holds_end_within(&self) -> std::time::Duration {
+        let ttl = self.rules.iter().filter_map(|rule| Some(rule.hold.as_ref()?.ttl_max())).max();
+        let steps: u64 = self.faults.iter().map(|(_, fault)| clock_step(fault)).sum();
+        std::time::Duration::from_micros(ttl.map_or(0, |ttl| ttl + steps + 1_000_000))
+    }
+}
+
+fn clock_step(fault: &Fault) -> u64 {
+    match fault {
+        Fault::Clock { by_us, .. } => by_us.unsigned_abs(),
+        _ => 0,
+    }
+}
+
+impl<'a> IdRules<'a> {
+    pub(super) fn of(history: &CounterHistory<'a>) -> Option<Self> {
+        let rule = history.rule();
+        let hold = rule.hold.as_ref()?;
+        let report = history.report;
+        let faults = || report.chronicle.faults.iter().map(|(_, fault)| fault);
+        let is_alone = rule.is_local() && report.decided_alone > 0;
+        // What goes past the limit of a log moves entries, which then give nothing back.
+        let moves_entries = rule.counting == Counting::Log && has_excess(history);
+        // A counter has at most 32 marks, one for each hit at most.
+        let has_marks = rule.counting != Counting::Gcra
+            || rule.amounts.iter().all(|amount| *amount <= 30) && !has_excess(history);
+        Some(Self {
+            hold,
+            is_slots: rule.counting == Counting::Slots,
+            gives_back_less: !rule.is_long() || moves_entries || !has_marks,
+            is_loose: history.losses > 0 || is_alone,
+            may_be_stale: faults().any(|fault| matches!(fault, Fault::Promote { .. })),
+            steps_us: faults().map(clock_step).sum(),
+        })
+    }
+}
+
+/// Returns `true` if commits may have charged a counter past its limit.
+fn has_excess(history: &CounterHistory<'_>) -> bool {
+    history.report.chronicle.calls.iter().any(|record| {
+        let parts = record.call.parts.iter().enumerate();
+        let mut own = parts.filter(|(_, part)| part.counter == history.counter);
+        own.any(|(number, part)| match (part.hits, &record.ending) {
+            (PartHits::End { cost: Some(_), .. }, Ending::Decided(_, statuses)) => {
+                match statuses[number].effect {
+                    Some(HoldEffect::Committed { reserved, cost }) => cost > reserved,
+                    Some(HoldEffect::Nothing) => false,
+                    _ => true,
+                }
+            }
+            (PartHits::End { cost: Some(_), .. }, _) => true,
+            _ => false,
+        })
+    })
+}
+
+/// Returns all IDs of a counter.
+pub(super) fn ids_of<'a>(history: &CounterHistory<'a>) -> Vec<IdHistory<'a>> {
+    let Some(rules) = IdRules::of(history) else { return Vec::new() };
+    let mut all = std::collections::BTreeMap::<u32, Vec<Step>>::new();
+    for record in &history.report.chronicle.calls {
+        for (number, part) in record.call.parts.iter().enumerate() {
+            match part.hits {
+                _ if part.counter != history.counter => {}
+                PartHits::Reserve { id, hits } => {
+                    let steps = all.entry(id).or_default();
+                    add_reserve(history, record, number, hits, steps);
+                }
+                PartHits::End { id, cost, .. } => {
+                    let is_superseded = cost.is_none()
+                        && record.call.parts.iter().any(|other| {
+                            let commits = matches!(
+                                other.hits,
+                                PartHits::End { id: of_other, cost: Some(_), .. } if of_other == id
+                            );
+                            commits && other.counter == part.counter
+                        });
+                    if !is_superseded {
+                        let step = end_step(record, number, cost, &rules);
+                        all.entry(id).or_default().push(step);
+                    }
+                }
+                PartHits::Charge(_) | PartHits::Peek | PartHits::Refund(_) => {}
+            }
+        }
+    }
+    all.into_iter().map(|(id, steps)| IdHistory::new(id, steps, rules)).collect()
+}
+
+fn add_reserve(
+    history: &CounterHistory<'_>,
+    record: &CallRecord,
+    number: usize,
+    hits: u32,
+    steps: &mut Vec<Step>,
+) {
+    let Some(claim) = history.claim(record, number, &record.call.parts[number]) else { return };
+    let kind = StepKind::Reserve(hits.into());
+    let begun = record.begun;
+    match claim {
+        Claim::Admitted { .. } => {
+            let effect = effect_of(record, number);
+            steps.push(Step { kind, begun, ended: record.ended, is_certain: true, effect });
+        }
+        Claim::Possible { until, .. } => {
+            let ended = until.unwrap_or(NEVER);
+            steps.push(Step { kind, begun, ended, is_certain: false, effect: None });
+            if record.call.parts.len() > 1 {
+                let kind = StepKind::TakeBack(steps.len() - 1);
+                let is_certain = until.is_some();
+                steps.push(Step { kind, begun, ended, is_certain, effect: None });
+            }
+        }
+        Claim::Refunded { .. } => {}
+    }
+}
+
+fn effect_of(record: &CallRecord, number: usize) -> Option<HoldEffect> {
+    match &record.ending {
+        Ending::Decided(_, statuses) if statuses[number].left.is_some() => statuses[number].effect,
+        _ => None,
+    }
+}
+
+fn end_step(record: &CallRecord, number: usize, cost: Option<u32>, rules: &IdRules<'_>) -> Step {
+    let mut effect = effect_of(record, number).filter(|_| !rules.is_loose);
+    if rules.may_be_stale && effect == Some(HoldEffect::Nothing) {
+        effect = None;
+    }
+    let is_certain = effect.is_some();
+    Step {
+        kind: StepKind::End(cost.map(u64::from)),
+        begun: record.begun,
+        ended: if is_certain { record.ended } else { NEVER },
+        is_certain,
+        effect,
+    }
+}
+
+impl<'a> IdHistory<'a> {
+    fn new(id: u32, steps: Vec<Step>, rules: IdRules<'a>) -> Self {
+        let mut history = Self { id, steps, rules, courses: Vec::new() };
+        if !rules.is_loose {
+            history.go_on(&mut vec![IdState::default()]);
+        }
+        history
+    }
+
+    /// Returns `true` if some order of the steps explains their answers.
+    pub(super) fn is_explained(&self) -> bool {
+        self.rules.is_loose || !self.courses.is_empty()
+    }
+
+    /// Adds all courses that go on from the last state.
+    fn go_on(&mut self, course: &mut Vec<IdState>) {
+        let state = course.last().unwrap().clone();
+        let open =
+            (0..self.steps.len()).filter(|step| (state.acted | state.skipped) >> step & 1 == 0);
+        let open: Vec<usize> = open.collect();
+        if open.is_empty() {
+            self.courses.push(course.clone());
+            return;
+        }
+        // A step acts before all that begin after its end.
+        let first_end = open.iter().map(|step| self.steps[*step].ended).min().unwrap();
+        for step in &open {
+            if self.steps[*step].begun <= first_end {
+                for next in self.act(&state, *step) {
+                    course.push(next);
+                    self.go_on(course);
+                    course.pop();
+                }
+            }
+        }
+        // Steps that never act are chosen before any acts, in their order, so that each course is
+        // found once.
+        if state.acted == 0 {
+            for step in open.into_iter().filter(|step| state.skipped >> step == 0) {
+                if !self.steps[step].is_certain {
+                    let skipped = state.skipped | 1 << step;
+                    course.push(IdState { skipped, ..state.clone() });
+                    self.go_on(course);
+                    course.pop();
+                }
+            }
+        }
+    }
+
+    /// Returns the states after a step.
+    fn act(&self, state: &IdState, number: usize) -> Vec<IdState> {
+        let step = self.steps[number];
+        let acted = IdState { acted: state.acted | 1 << number, ..state.clone() };
+        let after = match step.kind {
+            StepKind::Reserve(hits) => {
+                let states = self.expiries(&acted, step).into_iter();
+                states.map(|state| self.reserve(state, number, hits)).collect()
+            }
+            StepKind::TakeBack(reserve) if acted.skipped >> reserve & 1 == 1 => {
+                vec![(acted, HoldEffect::Nothing)]
+            }
+            // It is sent once its reserve is known.
+            StepKind::TakeBack(reserve) if acted.acted >> reserve & 1 == 0 => Vec::new(),
+            StepKind::TakeBack(reserve) => {
+                vec![(self.take_back(acted, reserve), HoldEffect::Nothing)]
+            }
+            StepKind::End(cost) => {
+                let states = self.expiries(&acted, step).into_iter();
+                states.map(|state| self.end(state, step, cost)).collect()
+            }
+        };
+        let explains = |effect: &HoldEffect| step.effect.is_none_or(|answered| answered == *effect);
+        after.into_iter().filter(|(_, effect)| explains(effect)).map(|(state, _)| state).collect()
+    }
+
+    /// Returns the moments at which what a step writes ends by itself.
+    fn until(&self, step: Step) -> (Moment, Moment) {
+        let hold = self.rules.hold;
+        let earliest = if self.rules.steps_us > 0 { 0 } else { step.begun + hold.ttl_min() };
+        let latest = step.ended.saturating_add(hold.ttl_max() + self.rules.steps_us);
+        (earliest, latest)
+    }
+
+    fn reserve(&self, mut state: IdState, number: usize, hits: u64) -> (IdState, HoldEffect) {
+        let step = self.steps[number];
+        let until = self.until(step);
+        let repeated = !state.open.is_empty();
+        if !self.rules.is_slots {
+            state.hits = (state.hits.0 + hits, state.hits.1 + hits);
+            state.within += hits;
+            if state.open.len() >= MAX_RECEIPTS {
+                return (state, HoldEffect::Unrecorded);
+            }
+            state.has_record = true;
+            state.until = until;
+        }
+        state.open.push(OpenHold { hits, step: number, until });
+        (state, HoldEffect::Reserved { repeated })
+    }
+
+    /// Returns the state with what may have ended by itself and without.
+    fn expiries(&self, state: &IdState, step: Step) -> Vec<IdState> {
+        let is_ended = |until: (Moment, Moment)| {
+            let may_be = step.ended.saturating_add(CLOCK_US) >= until.0;
+            let may_not_be = step.begun <= until.1.saturating_add(CLOCK_US);
+            (may_be, may_not_be)
+        };
+        let mut all = Vec::new();
+        if self.rules.is_slots {
+            // Slots end one by one, the oldest first.
+            for gone in 0..=state.open.len() {
+                let is_possible = state.open.iter().enumerate().all(|(place, open)| {
+                    let (may_be, may_not_be) = is_ended(open.until);
+                    if place < gone { may_be } else { may_not_be }
+                });
+                if is_possible {
+                    all.push(IdState { open: state.open[gone..].to_vec(), ..state.clone() });
+                }
+            }
+            return all;
+        }
+        let (may_be, may_not_be) = is_ended(state.until);
+        if !state.has_record || may_not_be {
+            all.push(state.clone());
+        }
+        if state.has_record && may_be {
+            all.push(IdState { has_record: false, open: Vec::new(), ..state.clone() });
+        }
+        all
+    }
+
+    fn end(&self, mut state: IdState, step: Step, cost: Option<u64>) -> (IdState, HoldEffect) {
+        let hits = |hits: u64| u32::try_from(hits).unwrap();
+        if !state.open.is_empty() {
+            let oldest = state.open.remove(0);
+            if self.rules.is_slots {
+                return (state, HoldEffect::Settled);
+            }
+            let releases = self.rules.hold.releases;
+            self.correct(
+                &mut state,
+                oldest.hits,
+                cost.unwrap_or(if releases { 0 } else { oldest.hits }),
+            );
+            let Some(cost) = cost else { return (state, HoldEffect::Settled) };
+            state.until = self.until(step);
+            return (
+                state,
+                HoldEffect::Committed { reserved: hits(oldest.hits), cost: hits(cost) },
+            );
+        }
+        match cost {
+            Some(cost) if !state.has_record && !self.rules.is_slots => {
+                state.hits = (state.hits.0 + cost, state.hits.1 + cost);
+                state.has_record = true;
+                state.until = self.until(step);
+                (state, HoldEffect::Unknown { cost: hits(cost) })
+            }
+            _ => (state, HoldEffect::Nothing),
+        }
+    }
+
+    /// Puts held hits to a cost.
+    fn correct(&self, state: &mut IdState, held: u64, cost: u64) {
+        let less = held.saturating_sub(cost);
+        let more = cost.saturating_sub(held);
+        let most = if self.rules.gives_back_less { 0 } else { less };
+        state.hits = (state.hits.0.saturating_sub(less) + more, state.hits.1 - most + more);
+        state.within = state.within.saturating_sub(less);
+    }
+
+    fn take_back(&self, mut state: IdState, reserve: usize) -> IdState {
+        let Some(place) = state.open.iter().position(|open| open.step == reserve) else {
+            return state;
+        };
+        let open = state.open.remove(place);
+        if !self.rules.is_slots {
+            self.correct(&mut state, open.hits, 0);
+            // The record goes, unless something has ended.
+            state.has_record = !state.open.is_empty() || self.has_ended(&state);
+            // What remains lives as long as before that reserve.
+            state.until.0 = 0;
+        }
+        state
+    }
+
+    fn has_ended(&self, state: &IdState) -> bool {
+        let is_end = |step: &usize| matches!(self.steps[*step].kind, StepKind::End(_));
+        (0..self.steps.len()).any(|step| state.acted >> step & 1 == 1 && is_end(&step))
+    }
+
+    /// Returns the states in which a counter may have been at a moment between two.
+    fn between(&self, from: Moment, to: Moment) -> impl Iterator<Item = &IdState> {
+        let has = |bits: u32, step: usize| bits >> step & 1 == 1;
+        let is_there = move |state: &IdState, last: &IdState| {
+            (0..self.steps.len()).all(|step| {
+                let acts = has(last.acted, step);
+                let acted = has(state.acted, step);
+                !(acts && !acted && self.steps[step].ended < from)
+                    && !(acted && self.steps[step].begun > to)
+            })
+        };
+        self.courses.iter().flat_map(move |course| {
+            let last = course.last().unwrap();
+            course.iter().filter(move |state| is_there(state, last))
+        })
+    }
+
+    /// Returns the hits that count at a moment between two, and with them those that were admitted
+    /// as such, at least.
+    pub(super) fn counted(&self, from: Moment, to: Moment) -> (Bounds, u64) {
+        if self.rules.is_loose {
+            return self.loosely_counted(from, to);
+        }
+        let mut bounds = (u64::MAX, 0);
+        let mut within = u64::MAX;
+        for state in self.between(from, to) {
+            let (hits, of_admitted) = if self.rules.is_slots {
+                let open = self.open_of(state, from, to);
+                (open, open.0)
+            } else {
+                (state.hits, state.within.min(state.hits.0))
+            };
+            bounds = (bounds.0.min(hits.0), bounds.1.max(hits.1));
+            within = within.min(of_admitted);
+        }
+        if bounds.0 == u64::MAX { ((0, u64::MAX), 0) } else { (bounds, within) }
+    }
+
+    /// Returns the hits that count where records may be gone: at least those of an admitted
+    /// reserve that nothing may have given back.
+    fn loosely_counted(&self, from: Moment, to: Moment) -> (Bounds, u64) {
+        let mut least = 0;
+        let mut most = 0;
+        for step in self.steps.iter().filter(|step| step.begun <= to) {
+            let until = self.until(*step);
+            match step.kind {
+                StepKind::Reserve(hits) => {
+                    let is_over = self.rules.is_slots && until.0 <= to.saturating_add(CLOCK_US);
+                    least +=
+                        if step.is_certain && step.ended < from && !is_over { hits } else { 0 };
+                    let may_be = !self.rules.is_slots || until.1.saturating_add(CLOCK_US) >= from;
+                    most += if may_be { hits } else { 0 };
+                }
+                StepKind::End(Some(cost)) if !self.rules.is_slots => most += cost,
+                StepKind::End(_) | StepKind::TakeBack(_) => {}
+            }
+        }
+        for step in self.steps.iter().filter(|step| step.begun <= to) {
+            match step.kind {
+                StepKind::End(Some(cost)) if !self.rules.is_slots => least = least.min(cost),
+                StepKind::End(None) if !self.rules.is_slots && !self.rules.hold.releases => {}
+                StepKind::End(_) => least = 0,
+                StepKind::Reserve(_) | StepKind::TakeBack(_) => {}
+            }
+        }
+        ((least, most), least)
+    }
+
+    /// Returns the hits of open holds at a moment between two.
+    pub(super) fn open(&self, from: Moment, to: Moment) -> Bounds {
+        let mut bounds = (u64::MAX, 0);
+        for state in self.between(from, to) {
+            let open = self.open_of(state, from, to);
+            bounds = (bounds.0.min(open.0), bounds.1.max(open.1));
+        }
+        if bounds.0 == u64::MAX { (0, u64::MAX) } else { bounds }
+    }
+
+    fn open_of(&self, state: &IdState, from: Moment, to: Moment) -> Bounds {
+        let mut bounds = (0, 0);
+        for open in &state.open {
+            let until = if self.rules.is_slots { open.until } else { state.until };
+            if until.0 > to.saturating_add(CLOCK_US) {
+                bounds.0 += open.hits;
+            }
+            if until.1.saturating_add(CLOCK_US) >= from {
+                bounds.1 += open.hits;
+            }
+        }
+        bounds
+    }
+
+    /// Returns the reserves that were certainly admitted: begin, end and hits.
+    pub(super) fn admitted(&self) -> impl Iterator<Item = (Moment, Moment, u64)> {
+        self.steps.iter().filter(|step| step.is_certain).filter_map(|step| match step.kind {
+            StepKind::Reserve(hits) => Some((step.begun, step.ended, hits)),
+            StepKind::TakeBack(_) | StepKind::End(_) => None,
+        })
+    }
+
+    /// Returns `true` if a step may have acted after a moment.
+    pub(super) fn acts_after(&self, moment: Moment) -> bool {
+        self.steps.iter().any(|step| step.ended >= moment)
+    }
+}
