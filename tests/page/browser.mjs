@@ -1,9 +1,9 @@
-// Drives Chromium for tests/page/mod.rs: `node browser.mjs SUBJECT JSON`. Ends with 1 and what was found where something is not as
-// it should be; prints what was measured.
+// Drives Chromium for tests/page/mod.rs: `node browser.mjs SUBJECT JSON`. Prints measurements; exits with 1 and the first failure.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { isContained } from './layout.mjs';
 
 const require = createRequire(`${process.env.TOLLGATE_PAGE_TOOLS}/`);
 const { chromium } = require('playwright-core');
@@ -330,6 +330,7 @@ const subjects = {
           await page.locator('.loads summary').first().click();
         }
         await page.waitForTimeout(1500);
+        await isContained(page, `${name}${suffix}`);
         await page.screenshot({ path: `${given.images}/page-${name}${suffix}.png`, fullPage: name !== 'now' && name !== 'denied' });
         if (name === 'key') {
           await page.getByRole('button', { name: 'Grant…' }).click();
