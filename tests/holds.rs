@@ -362,3 +362,36 @@ async fn open_holds_are_shown_oldest_first_and_hashed_where_values_are() {
     assert!(text.contains("held      2 hits in 2 holds"), "{text}");
     assert!(text.contains("held by   first: 1 hit for"), "{text}");
 }
+
+#[tokio::test]
+async fn costs_far_from_their_estimates_are_shown_with_advice() {
+    let service = serve();
+    let mut client = HoldClient::connect(&service).await;
+    for number in 0..100 {
+        let id = number.to_string();
+        client.reserve(TENANT, &id, 8).await.unwrap();
+        client.commit(TENANT, &id, 2).await.unwrap();
+    }
+    client.reserve(&[&[("model", "m")]], "r", 8).await.unwrap();
+    client.commit(&[&[("model", "m")]], "r", 8).await.unwrap();
+    let rules = Web::new(service.admin).get("/api/v1/rules").await.body;
+    let rules: Value = serde_json::from_str(&rules).unwrap();
+    let estimate = |rule: &str| {
+        let rules = rules["rules"].as_array().unwrap();
+        rules.iter().find(|one| one["rule"] == rule).unwrap()["estimate"].clone()
+    };
+    let advice = "lower the estimate: it denies requests that would fit";
+    let text = format!(
+        "commits cost 0.25 of what was reserved (95% of them at most 0.25, 0.0% more than 1, of 100): {advice}"
+    );
+    assert_eq!(
+        estimate("tenant"),
+        json!({"commits": 100, "mean": 0.25, "most": 0.25, "overruns": 0.0, "advice": advice, "text": text})
+    );
+    assert_eq!(estimate("model")["advice"], Value::Null);
+    assert_eq!((estimate("plain"), estimate("slots")), (Value::Null, Value::Null));
+    let url = format!("http://{}", service.admin);
+    let shown = String::from_utf8(output(["top", "--once", "--admin", &url]).stdout).unwrap();
+    assert!(shown.contains(&format!("estimate of tenant in test: {text}\n")), "{shown}");
+    assert!(!shown.contains("estimate of model"), "{shown}");
+}

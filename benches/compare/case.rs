@@ -12,6 +12,8 @@ pub(crate) struct Case {
     pub(crate) baseline: Server,
     /// Descriptors of each request; `%n` is replaced with the request's number.
     pub(crate) asks: &'static [&'static str],
+    /// Descriptors of the requests that end what `asks` reserves; empty without holds.
+    pub(crate) ends: &'static [&'static str],
     /// Number of distinct values of `%n`.
     pub(crate) keys: usize,
     pub(crate) in_flight: InFlight,
@@ -89,6 +91,10 @@ use Policy::{OneSlot, Siblings, Usual};
 
 const ONE: &[&str] = &["user=u%n"];
 const THREE: &[&str] = &["a=1", "b=1", "n1=x,n2=y%n"];
+const HOLD: &[&str] = &["held=h%n,tollgate.reserve=i%n*8"];
+const HOLD_ENDS: &[&str] = &["held=h%n,tollgate.commit=i%n*3", "held=h%n,tollgate.settle=i%n"];
+const SLOT: &[&str] = &["slots=s%n,tollgate.reserve=i%n"];
+const SLOT_ENDS: &[&str] = &["slots=s%n,tollgate.settle=i%n"];
 const KEYS: usize = 100_000;
 /// 64 calls in flight.
 const USUAL: InFlight = InFlight { connections: 4, streams: 16 };
@@ -98,7 +104,7 @@ const MANY: InFlight = InFlight { connections: 16, streams: 16 };
 const fn case(name: &'static str, place: Place, targets: &'static [(Figure, f64)]) -> Case {
     let subject = Server::Tollgate(place, Usual);
     let baseline = Server::Ceiling;
-    Case { name, subject, baseline, asks: ONE, keys: KEYS, in_flight: USUAL, targets }
+    Case { name, subject, baseline, asks: ONE, ends: &[], keys: KEYS, in_flight: USUAL, targets }
 }
 
 /// All comparisons.
@@ -175,6 +181,11 @@ pub(crate) const CASES: &[Case] = &[
         asks: THREE,
         ..case("redis-3", Redis, &[(Throughput, 0.25), (RedisCpu, 11.0), (RedisCommands, 1.01)])
     },
+    // Half of the requests reserve, the other half end that; as Envoy sends them.
+    Case { asks: HOLD, ends: HOLD_ENDS, ..case("hold", Memory, &[]) },
+    Case { asks: HOLD, ends: HOLD_ENDS, ..case("redis-hold", Redis, &[]) },
+    Case { asks: SLOT, ends: SLOT_ENDS, ..case("slots", Memory, &[]) },
+    Case { asks: SLOT, ends: SLOT_ENDS, ..case("redis-slots", Redis, &[]) },
     Case { in_flight: ALONE, ..case("redis-alone", Redis, &[(Median, 1.25)]) },
     Case { in_flight: MANY, ..case("redis-256", Redis, &[(RedisCpu, 4.5)]) },
     case("cluster", Cluster, &[(Throughput, 0.35), (Cpu, 2.8)]),
@@ -189,7 +200,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 /// Rules of other kinds than a fixed window, by key.
-const KINDS: [(&str, &str); 4] = [
+const KINDS: [(&str, &str); 6] = [
     ("fraction", "algorithm: gcra, unit: hour, requests_per_unit: 7777777"),
     ("sliding", "algorithm: sliding_window, unit: hour, requests_per_unit: 1000000000"),
     (
@@ -199,6 +210,8 @@ const KINDS: [(&str, &str); 4] = [
          { unit: hour, requests_per_unit: 1000000000 }]",
     ),
     ("log", "algorithm: sliding_log, unit: second, requests_per_unit: 50"),
+    ("held", "unit: hour, requests_per_unit: 1000000000, hold: { ttl: 10m }"),
+    ("slots", "algorithm: concurrency, in_flight: 10000, hold: { ttl: 10m }"),
 ];
 
 /// Name of the case that compares nothing: the memory cost of a counter.

@@ -131,7 +131,12 @@ impl Stage {
         let store = Store::start(case.place()).await;
         let subject = Running::start(case.subject, &store, peer);
         let baseline = Running::start(case.baseline, &store, peer);
-        let questions = Arc::new(Questions::new("bench", case.asks, case.keys, WIDTH));
+        let questions = if case.ends.is_empty() {
+            Questions::new("bench", case.asks, case.keys, WIDTH)
+        } else {
+            Questions::holds("bench", [case.asks, case.ends], case.keys, WIDTH)
+        };
+        let questions = Arc::new(questions);
         let redis = store.processes().await;
         Self { case, store, redis, subject, baseline, questions }
     }

@@ -62,9 +62,10 @@ impl Web {
         let ProcessParts { metrics, policies, process, observation, .. } = self.shared;
         let administration = Administration {
             pages: plain_pages::all(&policies, &metrics),
-            metrics,
+            metrics: Arc::clone(&metrics),
             connections: self.connections.admin,
             api: Api {
+                metrics,
                 process,
                 policies,
                 journal: observation.journal,

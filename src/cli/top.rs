@@ -137,6 +137,12 @@ impl TopArgs {
         if more > 0 {
             text.push_str(&format!("and {}\n", table::counted(more, "more rule")));
         }
+        for rule in &rules.rules {
+            if let Some(estimate) = rule.estimate.as_ref().filter(|of| of.advice.is_some()) {
+                let RuleView { domain, rule, .. } = rule;
+                text.push_str(&format!("estimate of {rule} in {domain}: {}\n", estimate.text));
+            }
+        }
         text.push_str(&if status.journal.is_on {
             format!("\nmost denied keys of the last {}\n", table::counted(self.minutes, "minute"))
         } else {

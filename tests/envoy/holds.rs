@@ -2,9 +2,12 @@
 //! timeouts, before a model that counts its tokens: at the end of every kind of stream, tollgate
 //! has charged what the model has counted, or the estimate if the model reported no cost.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
 
 use super::example::on_free_ports;
@@ -13,6 +16,7 @@ use crate::support::model::{Model, Prompt};
 use crate::support::policy::Policies;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
+use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};
 
 /// The limit of `deploy/envoy/policies/llm.yaml`.
@@ -183,6 +187,46 @@ async fn slots_of_a_killed_envoy_end_after_their_ttl() {
     assert_eq!(left(&tollgate, "in-flight").await, 0);
     becomes("the slots end", PATIENCE, || left(&tollgate, "in-flight"), |left| *left == 2).await;
     drop(clients);
+}
+
+/// Sends 1,000 requests a second: for 2 s, or for `TOLLGATE_ENVOY_SECONDS`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_upstream_never_sees_more_requests_than_slots() {
+    const CLIENTS: u32 = 100;
+    let edge = Edge::start_with("in-flight", "in_flight: 2", "in_flight: 10").await;
+    let seconds = std::env::var("TOLLGATE_ENVOY_SECONDS");
+    let seconds: u32 = seconds.map_or(2, |seconds| seconds.parse().unwrap());
+    let begun = tokio::time::Instant::now();
+    let mut clients = JoinSet::new();
+    for client in 0..CLIENTS {
+        let web = Web::new(edge.address());
+        clients.spawn(async move {
+            let mut statuses = BTreeMap::<u16, u32>::new();
+            for number in 0..1_000 / CLIENTS * seconds {
+                // A late client sends at once, and waits for every response.
+                let due = Duration::from_millis((number * CLIENTS + client).into());
+                tokio::time::sleep_until(begun + due).await;
+                let headers = [("x-tenant", "ann"), ("content-type", "application/json")];
+                let reply = web.send_with("POST", "/", &headers, r#"{"end": "slow"}"#).await;
+                *statuses.entry(reply.status).or_default() += 1;
+            }
+            statuses
+        });
+    }
+    let mut statuses = BTreeMap::<u16, u32>::new();
+    for (status, count) in clients.join_all().await.into_iter().flatten() {
+        *statuses.entry(status).or_default() += count;
+    }
+    let ledger = edge.model.ledger().await;
+    let reached = ledger["requests"].as_array().unwrap().len();
+    let most = ledger["most"].as_u64().unwrap();
+    eprintln!("{statuses:?} in {:?}, {most} at once at most", begun.elapsed());
+    assert_eq!(statuses.values().sum::<u32>(), 1_000 * seconds);
+    assert!(statuses.keys().all(|status| [200, 429].contains(status)), "{statuses:?}");
+    assert_eq!(statuses.get(&200).map(|count| *count as usize), Some(reached));
+    assert!(most <= 10, "{most} at once");
+    assert!(statuses.contains_key(&429), "{statuses:?}");
+    edge.has_left(10, &Value::Null).await;
 }
 
 #[test]

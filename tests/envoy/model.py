@@ -3,6 +3,7 @@
 A POST has a JSON body of `max_tokens`, `stream`, `cost` ([prompt, completion] tokens) and `end`:
 
   usage   a complete response with its usage (the default)
+  slow    the same after 20 ms
   silent  a complete response without usage
   busy    503 in JSON
   plain   503 in text
@@ -89,6 +90,8 @@ async def answer(ledger, asked, go, response):
         return await response.whole(503, "application/json", '{"error": {"message": "busy"}}')
     if end == "plain":
         return await response.whole(503, "text/plain", "busy\n")
+    if end == "slow":
+        await asyncio.sleep(0.02)
     prompt, completion = asked.get("cost", [0, 0])
     usage = json.dumps({"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion})
     if streams:

@@ -29,7 +29,7 @@ pub(super) struct Caller {
     pub(super) of: usize,
     pub(super) pace: Pace,
     /// Number of requests that all threads together send once, in order; if `None`, requests are
-    /// random for as long as the load runs.
+    /// random, or repeat in order, for as long as the load runs.
     pub(super) each_once: Option<usize>,
     pub(super) clock: Clock,
 }
@@ -118,6 +118,9 @@ impl Caller {
                     return false;
                 }
                 number
+            }
+            None if self.questions.is_in_order => {
+                (self.number + self.of * due.sent as usize) % self.questions.len()
             }
             None => (due.dice() >> 33) as usize % self.questions.len(),
         };

@@ -7,8 +7,13 @@ use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
 /// Length of a message's prefix: compressed flag (1 byte), message length (4).
 const HEADER: usize = 5;
 
+/// Number of reserves that are sent before their ends: more than there are calls in flight.
+const HOLDS_AT_ONCE: usize = 1 << 10;
+
 /// Requests that differ in one number.
 pub(crate) struct Questions {
+    /// Set if the requests are sent in their order, and not at random.
+    pub(super) is_in_order: bool,
     /// Concatenated messages in gRPC framing.
     bytes: Vec<u8>,
     /// End offset of each message.
@@ -16,22 +21,44 @@ pub(crate) struct Questions {
 }
 
 impl Questions {
-    /// Encodes `count` requests with these descriptors (`key=value,key=value`). `%n` is replaced
-    /// with the request's number, zero-padded to at least `width` digits.
+    /// Encodes `count` requests with these descriptors (`key=value,key=value`, or with hits
+    /// `key=value*8`). `%n` is replaced with the request's number, zero-padded to at least `width`
+    /// digits.
     pub(crate) fn new(domain: &str, descriptors: &[&str], count: usize, width: usize) -> Self {
-        let mut questions = Self { bytes: Vec::new(), ends: Vec::new() };
+        let mut questions = Self { is_in_order: false, bytes: Vec::new(), ends: Vec::new() };
         for number in 0..count {
-            let number = format!("{number:0width$}");
-            let descriptors =
-                descriptors.iter().map(|text| descriptor(&text.replace("%n", &number))).collect();
-            let request =
-                RateLimitRequest { domain: domain.to_owned(), descriptors, ..Default::default() };
-            questions.bytes.push(0);
-            questions.bytes.extend((request.encoded_len() as u32).to_be_bytes());
-            request.encode(&mut questions.bytes).expect("there is room");
-            questions.ends.push(questions.bytes.len());
+            questions.add(domain, descriptors, &format!("{number:0width$}"));
         }
         questions
+    }
+
+    /// Encodes `count` requests that reserve, and as many that end what was reserved.
+    pub(crate) fn holds(
+        domain: &str,
+        [reserve, end]: [&[&str]; 2],
+        count: usize,
+        width: usize,
+    ) -> Self {
+        let mut questions = Self { is_in_order: true, bytes: Vec::new(), ends: Vec::new() };
+        for first in (0..count).step_by(HOLDS_AT_ONCE) {
+            for descriptors in [reserve, end] {
+                for number in first..count.min(first + HOLDS_AT_ONCE) {
+                    questions.add(domain, descriptors, &format!("{number:0width$}"));
+                }
+            }
+        }
+        questions
+    }
+
+    fn add(&mut self, domain: &str, descriptors: &[&str], number: &str) {
+        let descriptors =
+            descriptors.iter().map(|text| descriptor(&text.replace("%n", number))).collect();
+        let request =
+            RateLimitRequest { domain: domain.to_owned(), descriptors, ..Default::default() };
+        self.bytes.push(0);
+        self.bytes.extend((request.encoded_len() as u32).to_be_bytes());
+        request.encode(&mut self.bytes).expect("there is room");
+        self.ends.push(self.bytes.len());
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -51,5 +78,8 @@ fn descriptor(text: &str) -> RateLimitDescriptor {
         let (key, value) = text.split_once('=').expect("an entry is key=value");
         Entry { key: key.to_owned().into(), value: value.to_owned().into() }
     };
-    RateLimitDescriptor { entries: text.split(',').map(entry).collect(), ..Default::default() }
+    let (text, hits) = text.split_once('*').map_or((text, None), |(text, hits)| (text, Some(hits)));
+    let hits_addend = hits.map(|hits| hits.parse().expect("hits are a number"));
+    let entries = text.split(',').map(entry).collect();
+    RateLimitDescriptor { entries, hits_addend, ..Default::default() }
 }

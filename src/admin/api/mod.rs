@@ -36,6 +36,7 @@ use crate::journal::rates::Rates;
 use crate::limiter::InForce;
 use crate::operations::process_state::ProcessState;
 use crate::operations::{OperationError, Operations};
+use crate::telemetry::metrics::Metrics;
 
 /// Path of the OpenAPI document.
 pub const DOCUMENT: &str = "/api/v1/openapi.json";
@@ -56,6 +57,8 @@ pub struct Api {
     pub journal: Arc<Journal>,
     /// Rates of the rules.
     pub rates: Arc<Mutex<Rates>>,
+    /// Metrics of the process.
+    pub metrics: Arc<Metrics>,
     /// Operations on the stores and the policies.
     pub operations: Arc<Operations>,
     /// Start time of the process.

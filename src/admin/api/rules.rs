@@ -9,6 +9,7 @@ use super::{Api, PageQuery};
 use crate::journal::rates::{Counts, Rate};
 use crate::policy::explain::limit_in_words;
 use crate::policy::{Imposes, Rule};
+use crate::telemetry::metrics::{EstimateSummary, Metrics};
 
 /// Rules in force.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -38,10 +39,30 @@ pub struct RuleView {
     pub is_shadow: bool,
     /// `true` if the rule is in quota mode: its denial is only a vote.
     pub is_quota: bool,
+    /// Costs of committed holds relative to their reserved hits, in this process; absent if there
+    /// are none.
+    pub estimate: Option<EstimateView>,
     /// Rates of the rule.
     pub rates: RatesView,
     /// Number of descriptors since the start of the process, updated every second.
     pub counts: CountsView,
+}
+
+/// Costs of committed holds relative to their reserved hits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct EstimateView {
+    /// Number of commits since the start of the process.
+    pub commits: u64,
+    /// Mean of cost divided by reserved hits.
+    pub mean: f64,
+    /// Bound that 95 % of the commits do not exceed; absent if it is above 4.
+    pub most: Option<f64>,
+    /// Share of the commits that cost more than was reserved, from 0 to 1.
+    pub overruns: f64,
+    /// How to change the estimate; absent if it is good, or if there are too few commits.
+    pub advice: Option<String>,
+    /// All of this as text.
+    pub text: String,
 }
 
 /// Descriptors decided per second.
@@ -113,6 +134,14 @@ impl From<[f64; 4]> for RateView {
     }
 }
 
+impl From<EstimateSummary> for EstimateView {
+    fn from(summary: EstimateSummary) -> Self {
+        let EstimateSummary { commits, mean, most, overruns } = summary;
+        let advice = summary.advice().map(str::to_owned);
+        Self { commits, mean, most, overruns, advice, text: summary.to_string() }
+    }
+}
+
 impl From<Counts> for CountsView {
     fn from([allowed, denied, near, shadow_denied]: Counts) -> Self {
         Self { allowed, denied, near, shadow_denied }
@@ -129,7 +158,7 @@ impl From<Rate> for RatesView {
     }
 }
 
-fn view(rule: &Rule, rate: Rate) -> RuleView {
+fn view(rule: &Rule, rate: Rate, metrics: &Metrics) -> RuleView {
     RuleView {
         domain: rule.domain().to_owned(),
         rule: rule.path().to_owned(),
@@ -138,6 +167,7 @@ fn view(rule: &Rule, rate: Rate) -> RuleView {
         is_unlimited: matches!(rule.imposes(), Imposes::Unlimited),
         is_shadow: rule.shadow_mode(),
         is_quota: rule.quota_mode(),
+        estimate: metrics.holds.estimate(rule.domain(), rule.path()).map(EstimateView::from),
         rates: rate.into(),
         counts: rate.all.into(),
     }
@@ -176,6 +206,7 @@ pub(super) async fn rules(
     // A stable sort keeps the order of the policies for equal rates.
     rated.sort_by(|(_, one), (_, other)| by(other).total_cmp(&by(one)));
     let total = rated.len();
-    let rules = page.of(rated).into_iter().map(|(rule, rate)| view(rule, rate)).collect();
+    let rules = page.of(rated).into_iter();
+    let rules = rules.map(|(rule, rate)| view(rule, rate, &api.metrics)).collect();
     Json(RuleList { version: live.policies().version().to_owned(), total, rules })
 }

@@ -105,13 +105,17 @@ function plant(place, rules) {
 function leaf(rule, name) {
   const bar = share();
   const [allowed, denied] = [h('span', {}), h('a', { href: route('denied', { domain: rule.domain, rule: rule.rule }) })];
+  const estimate = h('span', {});
   const row = h('div', { class: 'leaf' },
     h('span', {}, h('a', { class: 'key', href: route('now', { domain: rule.domain, rule: rule.rule }) }, name),
       rule.name && h('span', { class: 'soft' }, ` ${rule.name}`),
       rule.is_shadow && h('span', { class: 'tag' }, 'shadow mode'), rule.is_quota && h('span', { class: 'tag' }, 'quota mode')),
     h('span', { class: 'soft' }, rule.limit ?? 'unlimited'),
-    h('span', { class: 'usage' }, bar.element, allowed, denied));
-  const show = (rates, { is_shadow: isShadow }) => {
+    h('span', { class: 'usage' }, bar.element, allowed, denied), estimate);
+  const show = (rates, { is_shadow: isShadow, estimate: costs }) => {
+    write(estimate, costs?.text ?? '');
+    estimate.hidden = !costs;
+    estimate.className = `estimate ${costs?.advice ? 'watched' : 'soft'}`;
     const kept = isShadow ? rates.shadow_denied : rates.denied;
     write(allowed, `${rate(rates.allowed)}/s allowed`);
     write(denied, `${rate(kept)}/s ${isShadow ? 'shadow denied' : 'denied'}`);

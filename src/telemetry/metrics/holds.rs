@@ -5,13 +5,10 @@ use std::collections::HashSet;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::cost_ratio::{CostRatio, EstimateSummary};
 use crate::telemetry::known_rules::{KnownRules, RuleLabels};
-
-/// Upper bounds of the buckets of `hold_cost_ratio`: finest around exact estimates.
-const RATIO_BOUNDS: [f64; 11] = [0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0];
 
 /// The counters of one rule that keeps holds.
 #[derive(Clone, Debug)]
@@ -35,7 +32,7 @@ pub struct HoldCounters {
     /// Hits by which costs exceeded their holds.
     pub overrun_hits: Counter,
     /// Cost of a committed hold, divided by its hits.
-    pub cost_ratio: Histogram,
+    pub cost_ratio: CostRatio,
 }
 
 /// The metrics of holds.
@@ -46,7 +43,7 @@ pub struct HoldMetrics {
     /// Operations on existing holds that failed in the store.
     pub failed: Counter,
     counters: [(CounterName, Family<RuleLabels, Counter>); 9],
-    cost_ratio: Family<RuleLabels, Histogram>,
+    cost_ratio: Family<RuleLabels, CostRatio>,
     known: KnownRules,
 }
 
@@ -73,7 +70,7 @@ impl HoldMetrics {
             unsupported: Counter::default(),
             failed: Counter::default(),
             counters: COUNTERS.map(|name| (name, Family::default())),
-            cost_ratio: Family::new_with_constructor(|| Histogram::new(RATIO_BOUNDS)),
+            cost_ratio: Family::default(),
             known: KnownRules::new(max_rules),
         }
     }
@@ -118,6 +115,13 @@ impl HoldMetrics {
             overrun_hits,
             cost_ratio: self.cost_ratio.get_or_create(&labels).clone(),
         }
+    }
+
+    /// Returns a summary of the costs of a rule's holds relative to their reserved hits; `None` if
+    /// there are no commits, or if the rule shares its series with others.
+    pub fn estimate(&self, domain: &str, rule: &str) -> Option<EstimateSummary> {
+        let labels = RuleLabels { domain: domain.to_owned(), rule: rule.to_owned() };
+        self.cost_ratio.get(&labels)?.summary()
     }
 
     /// Removes the series of all rules except these.

@@ -16,6 +16,7 @@
 //! | `process` | process metrics from the operating system |
 //! | `exposition` | text formats |
 
+mod cost_ratio;
 mod exceptions;
 mod exposition;
 mod holds;
@@ -38,6 +39,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+pub use self::cost_ratio::{CostRatio, EstimateSummary};
 pub use self::exceptions::Exceptions;
 pub use self::holds::{HoldCounters, HoldMetrics};
 use self::latency::Latencies;
