@@ -75,9 +75,25 @@ fn replaced(
     shown.into()
 }
 
+/// Returns a word quoted for a shell, if that is necessary.
+pub fn shell_quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_./:=,@%+-".contains(letter);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_with_special_characters_are_quoted_for_a_shell() {
+        assert_eq!(shell_quoted("plan=free,user=a@b.c"), "plan=free,user=a@b.c");
+        assert_eq!(shell_quoted("path=/a b"), "'path=/a b'");
+        assert_eq!(shell_quoted("it's"), r"'it'\''s'");
+    }
 
     #[test]
     fn invisible_characters_are_escaped_and_readable_ones_are_not() {

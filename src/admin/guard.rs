@@ -16,7 +16,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tracing::{info, warn};
 
-use super::api::ApiError;
+use super::api::error::ApiError;
 use super::rights::{AdminRights, Right};
 use super::server::AdminPeer;
 use crate::operations::audit::AuditEntry;

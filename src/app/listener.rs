@@ -1,5 +1,6 @@
 //! The listener for gRPC: a TCP address or a Unix socket.
 
+use std::fmt;
 use std::fs;
 use std::io::{self, Error, ErrorKind};
 use std::net::SocketAddr;
@@ -7,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream};
-use tracing::debug;
+use tracing::{debug, info};
 
 use crate::settings::Endpoint;
 use crate::transport::socket::Carrier;
@@ -141,5 +142,11 @@ async fn remove_leftover(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
         Ok(_) => Err(Error::new(ErrorKind::AddrInUse, "another process listens on this path")),
         Err(error) => Err(error),
+    }
+}
+
+pub(super) fn announce(protocol: &str, address: std::io::Result<impl fmt::Display>) {
+    if let Ok(address) = address {
+        info!(protocol, %address, "listening");
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `prepare`, `listener`, `certificates`, `files` | before the service starts |
+//! | `prepare`, `cannot_start`, `listener`, `certificates`, `files` | before the service starts |
 //! | `workers`, `serving` | the gRPC service, one per core |
 //! | `http`, `json`, `plain_pages`, `rights` | HTTP: its servers, decisions, pages, tokens |
 //! | `policies`, `control_plane`, `candidates` | sources of policies |
@@ -14,6 +14,7 @@
 //! | `tasks`, `threads` | background tasks, and their end |
 
 mod candidates;
+mod cannot_start;
 mod certificates;
 mod control_plane;
 mod files;
@@ -42,12 +43,13 @@ use futures_util::future::{FutureExt, join_all};
 use tokio::task::JoinHandle;
 use tracing::info;
 
+pub use self::cannot_start::CannotStart;
 use self::certificates::Certificates;
 use self::http::Web;
 use self::observation::Observation;
 use self::policies::InitialPolicies;
 use self::prepare::Listeners;
-pub use self::prepare::{CannotStart, Prepared, prepare};
+pub use self::prepare::{Prepared, prepare};
 use self::rights::Admission;
 use self::serving::Serving;
 use self::statistics::StatisticsServices;

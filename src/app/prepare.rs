@@ -8,8 +8,10 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tracing::info;
 
+use super::cannot_start::CannotStart;
 use super::certificates::Certificates;
 use super::files::{self, ConnectionLimits};
+use super::listener::announce;
 use super::listener::{self, BACKLOG, Bound, Listener};
 use super::policies::InitialPolicies;
 use super::rights::Admission;
@@ -76,18 +78,6 @@ impl BoundListeners {
         Ok((grpc, http))
     }
 }
-
-/// All errors that prevent the service from starting.
-#[derive(Debug, Default)]
-pub struct CannotStart(pub(super) Vec<String>);
-
-impl fmt::Display for CannotStart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|problem| writeln!(f, "{}", problem.trim_end()))
-    }
-}
-
-impl std::error::Error for CannotStart {}
 
 /// Binds the listeners, and loads policies, certificates and tokens.
 ///
@@ -156,10 +146,4 @@ async fn bind(settings: &ListenSettings, problems: &mut CannotStart) -> Option<L
     let public =
         BoundListeners { grpc: grpc.ok()?, http: http.ok()?, admin: admin.local_addr().ok() };
     Some(Listeners { public, admin })
-}
-
-pub(super) fn announce(protocol: &str, address: std::io::Result<impl fmt::Display>) {
-    if let Ok(address) = address {
-        info!(protocol, %address, "listening");
-    }
 }

@@ -8,7 +8,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
-use super::prepare::{CannotStart, announce};
+use super::cannot_start::CannotStart;
+use super::listener::announce;
 use crate::admin;
 use crate::settings::{PrometheusSettings, StatsSettings};
 use crate::statistics::Stats;

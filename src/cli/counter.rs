@@ -9,6 +9,7 @@ use super::{block_on, table};
 use crate::admin::api::counter::Changed;
 use crate::admin::api::state::StateView;
 use crate::printable::escaped;
+use crate::printable::shell_quoted;
 
 /// Explains the number of remaining hits beside a grant.
 const REMAINING_WITH_GRANT: &str = "note: remaining is the maximum for one request, which uses the limit or the grant, \
@@ -55,7 +56,12 @@ impl CounterArgs {
     /// Returns a command line of this program for the same counter, quoted for a shell.
     pub(super) fn command(&self, subcommand: &str) -> String {
         let Self { server, domain, descriptor, .. } = self;
-        format!("tollgate {subcommand}{} {} {}", server.flags(), quoted(domain), quoted(descriptor))
+        format!(
+            "tollgate {subcommand}{} {} {}",
+            server.flags(),
+            shell_quoted(domain),
+            shell_quoted(descriptor)
+        )
     }
 }
 
@@ -114,25 +120,9 @@ pub(super) fn length(from: &str, to: &str) -> String {
     format!("{seconds:#}")
 }
 
-/// Quotes a word for a shell.
-pub(super) fn quoted(word: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_./:=,@%+-".contains(letter);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_with_special_characters_are_quoted() {
-        assert_eq!(quoted("plan=free,user=a@b.c"), "plan=free,user=a@b.c");
-        assert_eq!(quoted("path=/a b"), "'path=/a b'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
-    }
 
     #[test]
     fn times_of_another_day_have_a_date() {

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 
-use super::{Flag, RESOURCE_ATTRIBUTES, Translation, VariableReader, redis, words};
+use super::{Flag, RESOURCE_ATTRIBUTES, Translation, VariableReader, redis, texts, words};
 
 pub(super) fn put(reader: &mut VariableReader<'_>) {
     listen(reader);
@@ -302,16 +302,6 @@ fn answers(reader: &mut VariableReader<'_>) {
     reader.switch("--shadow-mode", reader.boolean("SHADOW_MODE"));
     reader.switch("--quota-mode", reader.boolean("QUOTA_MODE"));
     reader.switch("--dynamic-metadata", reader.boolean("RESPONSE_DYNAMIC_METADATA"));
-}
-
-/// Sets flags to the text of variables that are not empty.
-pub(super) fn texts(reader: &mut VariableReader<'_>, pairs: &[(&'static str, &'static str)]) {
-    for (flag, name) in pairs {
-        let text = reader.text(name);
-        if !text.is_empty() {
-            reader.put(flag, text);
-        }
-    }
 }
 
 /// Sets up the export of spans. The endpoint comes from OpenTelemetry's own variables, as in that

@@ -25,6 +25,7 @@ pub use self::effects::{
     own_variables, policies, read_by,
 };
 pub use self::flags::has_public_admin;
+use crate::printable::shell_quoted;
 use crate::store::redis::without_password;
 use table::{IDLE_MEMCACHE, VARIABLES, Variable, VariableKind, VariableMeaning};
 
@@ -167,18 +168,8 @@ impl fmt::Display for Flag {
                 "--xds-header" => format!("{}=***", value.split('=').next().unwrap_or_default()),
                 _ => without_password(value),
             };
-            write!(f, " {}", quoted(&value))
+            write!(f, " {}", shell_quoted(&value))
         })
-    }
-}
-
-/// Quotes a word for a shell.
-fn quoted(text: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=,@%+[]".contains(letter);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
     }
 }
 
@@ -332,3 +323,13 @@ fn in_words(length: std::time::Duration) -> String {
 
 #[cfg(test)]
 mod tests;
+
+/// Sets flags to the text of variables that are not empty.
+fn texts(reader: &mut VariableReader<'_>, pairs: &[(&'static str, &'static str)]) {
+    for (flag, name) in pairs {
+        let text = reader.text(name);
+        if !text.is_empty() {
+            reader.put(flag, text);
+        }
+    }
+}

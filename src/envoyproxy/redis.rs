@@ -1,8 +1,8 @@
 //! Translation of the variables of the store.
 
-use super::flags::texts;
 use super::table::{MEMCACHE, VARIABLES, Variable, VariableMeaning};
-use super::{VariableReader, words};
+
+use super::{VariableReader, texts, words};
 use crate::store::redis::without_password;
 
 /// Timeout of a decision for callers that set none, which in envoyproxy/ratelimit wait without

@@ -16,6 +16,7 @@ use tokio::time::Sleep;
 
 use super::connection::{Connection, ConnectionEnd};
 use super::frame;
+use super::now;
 use super::registry::Usage;
 use super::service::Service;
 
@@ -246,9 +247,4 @@ pub(super) enum DriverResult<T> {
     Ended(ConnectionEnd),
     /// The other future completed first.
     Interrupted(T),
-}
-
-/// Returns the time of the clock that tests may pause.
-pub(super) fn now() -> Instant {
-    tokio::time::Instant::now().into()
 }

@@ -42,3 +42,8 @@ pub use self::budget::{Budget, BudgetExceeded, BudgetHold};
 pub use self::connection::Limits;
 pub use self::fields::HeaderFields;
 pub use self::service::{Answer, Exchange, Refusal, ResponseFuture, Route, Service};
+
+/// Returns the time of the clock that tests may pause.
+fn now() -> std::time::Instant {
+    tokio::time::Instant::now().into()
+}

@@ -214,7 +214,7 @@ impl Registry {
         Arc::new(Self {
             bounds,
             budget,
-            begun: super::io::now(),
+            begun: super::now(),
             state,
             metrics,
             refused: LogThrottle::default(),
@@ -243,7 +243,7 @@ impl Registry {
             }
         };
         let shared =
-            Arc::new(ConnectionState::new(network, millis_since(self.begun, super::io::now())));
+            Arc::new(ConnectionState::new(network, millis_since(self.begun, super::now())));
         state.insert(&shared, memory);
         self.metrics.clients.connections.inc();
         Some(Registration { shared, registry: Arc::clone(self) })
@@ -253,7 +253,7 @@ impl Registry {
     pub async fn relieve(&self) {
         loop {
             self.budget.exceeded().await;
-            self.relieve_once(super::io::now());
+            self.relieve_once(super::now());
             tokio::time::sleep(RELIEF_PAUSE).await;
         }
     }

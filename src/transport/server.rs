@@ -16,7 +16,8 @@ use tracing::{debug, warn};
 
 use super::budget::Budget;
 use super::connection::{Connection, ConnectionEnd, Limits};
-use super::io::{Driver, DriverResult, now};
+use super::io::{Driver, DriverResult};
+use super::now;
 use super::registry::Registration;
 use super::service::Service;
 use super::socket::{Accepted, Carrier, SocketStream};

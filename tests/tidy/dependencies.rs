@@ -94,7 +94,7 @@ pub(super) const ROWS: &[Row] = &[
     // Decides in memory. Reads no files.
     Row {
         place: "scenario",
-        modules: "algorithm descriptor limiter policy store::clock store::memory telemetry::metrics yaml",
+        modules: "algorithm descriptor limiter policy printable store::clock store::memory telemetry::metrics yaml",
         crates: "async jiff serde_json smallvec std::sync std::time::Instant",
     },
     // HTTP/2 for gRPC servers, without protobuf and rate limits.
@@ -182,7 +182,7 @@ pub(super) const ROWS: &[Row] = &[
     // Deletable: the variables of envoyproxy/ratelimit.
     Row {
         place: "envoyproxy",
-        modules: "settings::Flags settings::PolicySettings store::redis::without_password yaml::scalar",
+        modules: "printable settings::Flags settings::PolicySettings store::redis::without_password yaml::scalar",
         crates: "clap",
     },
     Row { place: "envoyproxy/effects", modules: "", crates: "std::env std::sync" },

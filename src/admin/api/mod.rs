@@ -6,6 +6,7 @@
 
 pub mod counter;
 pub mod denials;
+pub mod error;
 pub mod me;
 pub mod open_holds;
 pub mod policies;
@@ -17,25 +18,25 @@ pub mod store;
 use std::sync::Arc;
 
 use axum::extract::DefaultBodyLimit;
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::header;
 use axum::routing::get;
-use axum::{Json, Router, middleware};
+use axum::{Router, middleware};
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::openapi::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
-use utoipa::{IntoParams, OpenApi as _, ToSchema};
+use utoipa::{IntoParams, OpenApi as _};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+pub use self::error::{ApiError, ErrorBody};
 use super::guard::{self, AccessGuard};
 use crate::journal::Journal;
 use crate::journal::rates::Rates;
 use crate::limiter::InForce;
+use crate::operations::Operations;
 use crate::operations::process_state::ProcessState;
-use crate::operations::{OperationError, Operations};
 use crate::telemetry::metrics::Metrics;
 
 /// Path of the OpenAPI document.
@@ -65,38 +66,6 @@ pub struct Api {
     pub begun: Timestamp,
 }
 
-/// An error response of the API.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ApiError {
-    /// The request is not valid.
-    Invalid(String),
-    /// The request has no credentials.
-    Unknown,
-    /// The token is not known.
-    UnknownToken,
-    /// The client lacks the right.
-    Forbidden(String),
-    /// The resource does not exist.
-    NotFound(String),
-    /// The operation conflicts with the configuration or the resource.
-    Conflict(String),
-    /// The `Host` of the request is not one of this server.
-    Misdirected(String),
-    /// The content type of the request is not supported.
-    Unsupported(String),
-    /// The content was understood but is not valid. Holds a report.
-    Unprocessable(String),
-    /// The request cannot be answered now.
-    Unavailable(String),
-}
-
-/// An error response.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct ErrorBody {
-    /// Error message.
-    pub error: String,
-}
-
 /// A page of a long result.
 #[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -113,62 +82,6 @@ pub struct PageQuery {
     security((), ("token" = []))
 )]
 struct Document;
-
-impl ApiError {
-    pub(super) fn status(&self) -> StatusCode {
-        match self {
-            Self::Invalid(_) => StatusCode::BAD_REQUEST,
-            Self::Unknown | Self::UnknownToken => StatusCode::UNAUTHORIZED,
-            Self::Forbidden(_) => StatusCode::FORBIDDEN,
-            Self::NotFound(_) => StatusCode::NOT_FOUND,
-            Self::Conflict(_) => StatusCode::CONFLICT,
-            Self::Misdirected(_) => StatusCode::MISDIRECTED_REQUEST,
-            Self::Unsupported(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::Unprocessable(_) => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
-        }
-    }
-
-    pub(super) fn text(&self) -> &str {
-        match self {
-            Self::Unknown => {
-                "token required: send `Authorization: Bearer …`; see --admin-token-file"
-            }
-            Self::UnknownToken => "unknown token; use one from --admin-token-file",
-            Self::Invalid(text)
-            | Self::Forbidden(text)
-            | Self::NotFound(text)
-            | Self::Conflict(text)
-            | Self::Misdirected(text)
-            | Self::Unsupported(text)
-            | Self::Unprocessable(text)
-            | Self::Unavailable(text) => text,
-        }
-    }
-}
-
-impl From<OperationError> for ApiError {
-    fn from(error: OperationError) -> Self {
-        match error {
-            OperationError::Invalid(text) => Self::Invalid(text),
-            OperationError::NotFound(text) => Self::NotFound(text),
-            OperationError::Conflict(text) => Self::Conflict(text),
-            OperationError::Rejected(report) => Self::Unprocessable(report),
-            OperationError::Unavailable(text) => Self::Unavailable(text),
-        }
-    }
-}
-
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        let problem = Json(ErrorBody { error: self.text().to_owned() });
-        if matches!(self, Self::Unknown | Self::UnknownToken) {
-            return (self.status(), [(header::WWW_AUTHENTICATE, "Bearer")], problem)
-                .into_response();
-        }
-        (self.status(), problem).into_response()
-    }
-}
 
 impl PageQuery {
     /// Returns this page of `all`.

@@ -19,10 +19,10 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use super::counter::quoted;
 use super::output::print_stderr;
 use crate::admin::api::ErrorBody;
 use crate::admin::rights::Token;
+use crate::printable::shell_quoted;
 
 /// Default URL of the admin port.
 const DEFAULT_URL: &str = "http://127.0.0.1:6070";
@@ -102,7 +102,7 @@ impl ServerArgs {
         ];
         let given = all
             .into_iter()
-            .filter_map(|(flag, value)| Some(format!(" {flag} {}", quoted(&value?))));
+            .filter_map(|(flag, value)| Some(format!(" {flag} {}", shell_quoted(&value?))));
         given.collect()
     }
 

@@ -3,11 +3,11 @@
 use jiff::Timestamp;
 
 use crate::admin::api::denials::{DenialView, DenialsView};
-use crate::cli::counter::quoted;
 use crate::cli::table;
 use crate::descriptor::Keyed;
 use crate::journal::key::read_text;
 use crate::printable::escaped;
+use crate::printable::shell_quoted;
 
 /// Formats a whole response; `flags` are those that call the same service.
 pub(super) fn of(view: &DenialsView, flags: &str) -> String {
@@ -79,8 +79,8 @@ fn next(shown: &[DenialView], flags: &str) -> String {
             "rule `{rule}` is a ban and has no counter: only a policy change can admit these requests\n"
         );
     }
-    let domain = quoted(&first.domain);
-    let key = quoted(&first.key);
+    let domain = shell_quoted(&first.domain);
+    let key = shell_quoted(&first.key);
     let key = if is_hashed(&first.key) {
         "KEY=VALUE,...  (with the original values, not their hashes)"
     } else {

@@ -3,8 +3,8 @@
 use super::deployment::{Deployment, DeploymentSource};
 use super::export::ExportedFiles;
 use super::page::{Page, count};
-use crate::cli::counter::quoted;
 use crate::envoyproxy::Translation;
+use crate::printable::shell_quoted;
 
 /// A listener: the variable of its port, the flag, and ports that are free beside a running
 /// envoyproxy/ratelimit: for the same variables, and for the exported ones.
@@ -100,9 +100,9 @@ fn start(deployment: &Deployment, translation: &Translation) -> Step {
             );
         }
         DeploymentSource::EnvFile if deployment.from.contains('/') => {
-            format!("set -a; . {}; ", quoted(&deployment.from))
+            format!("set -a; . {}; ", shell_quoted(&deployment.from))
         }
-        DeploymentSource::EnvFile => format!("set -a; . ./{}; ", quoted(&deployment.from)),
+        DeploymentSource::EnvFile => format!("set -a; . ./{}; ", shell_quoted(&deployment.from)),
         DeploymentSource::Environment => "export ".to_owned(),
     };
     let mut changes = Vec::new();
@@ -159,7 +159,7 @@ impl ExportedFiles {
             )));
         }
         let and = policies.map(|policies| format!(" and {policies}")).unwrap_or_default();
-        let file = quoted(&variables.to_string());
+        let file = shell_quoted(&variables.to_string());
         steps.push(Step {
             text: format!(
                 "start the service with {variables}{and}. The second command has ports that are free beside it:"

@@ -8,6 +8,7 @@ use super::{Case, Code, Expected, TestStep, Wait, When};
 use crate::algorithm::time::Timestamp;
 use crate::descriptor::{Descriptor, Entry, Request};
 use crate::limiter::{Decision, Status};
+use crate::printable::shell_quoted;
 use crate::scenario::dry_run::DryRun;
 
 /// A test to run.
@@ -90,14 +91,7 @@ impl PendingTest<'_> {
         let flags = self.policies.iter().map(|path| format!("--policy {} ", path.display()));
         let pairs: Vec<_> = pairs.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let flags = flags.collect::<String>();
-        let pairs = pairs.join(",");
-        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:".contains(letter);
-        let pairs = if pairs.chars().all(is_plain) {
-            pairs
-        } else {
-            format!("'{}'", pairs.replace('\'', r"'\''"))
-        };
-        format!("tollgate explain {flags}{} {pairs}", self.domain)
+        format!("tollgate explain {flags}{} {}", self.domain, shell_quoted(&pairs.join(",")))
     }
 }
 

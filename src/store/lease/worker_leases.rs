@@ -67,7 +67,7 @@ struct HeldBlocks {
 pub(super) struct LeaseLookup {
     /// The block that the hits were taken from, and the outcome.
     pub(super) taken: Option<TakenHits>,
-    /// Size of a block to lease now; its result must be [recorded](Book::answered).
+    /// Size of a block to lease now; its result must be [recorded](WorkerLeases::answered).
     pub(super) wanted: Option<u32>,
 }
 

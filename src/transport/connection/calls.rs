@@ -60,7 +60,7 @@ impl<S: Service> Connection<S> {
         }
         self.last_stream = stream;
         let routed = self.route(block)?;
-        if self.life.refuses_streams() {
+        if self.timers.refuses_streams() {
             // GOAWAY named the last stream that is processed.
             self.forgotten.push(stream);
             return Ok(0);

@@ -24,7 +24,7 @@ impl<S: Service> Connection<S> {
         let max_streams = usize::try_from(self.limits.max_streams).unwrap_or(usize::MAX);
         let max_list = max_streams * 4 + 200;
         assert!(self.blocked.len() <= max_list, "{} streams wait in turn", self.blocked.len());
-        assert!(self.life.deadlines() <= max_list, "{} deadlines", self.life.deadlines());
+        assert!(self.timers.deadlines() <= max_list, "{} deadlines", self.timers.deadlines());
         assert!(self.spare.len() <= MAX_SPARE);
         assert!(self.streams.len() <= max_streams);
     }

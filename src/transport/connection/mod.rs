@@ -116,7 +116,7 @@ pub(super) struct Connection<S: Service> {
     buffered: usize,
     /// `true` if they could not be charged.
     is_over_budget: bool,
-    life: ConnectionTimers,
+    timers: ConnectionTimers,
     end: Option<ConnectionEnd>,
 }
 
@@ -228,7 +228,7 @@ impl<S: Service> Connection<S> {
             out: Vec::new(),
             buffered: 0,
             is_over_budget: false,
-            life: ConnectionTimers::new(now),
+            timers: ConnectionTimers::new(now),
             end: None,
         };
         connection.write_preface();

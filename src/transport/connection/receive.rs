@@ -27,11 +27,11 @@ impl<S: Service> Connection<S> {
     /// behind](Self::is_behind). Returns the number of bytes consumed; the caller passes the rest
     /// again, followed by more.
     pub(in crate::transport) fn receive(&mut self, bytes: &[u8], now: Instant) -> usize {
-        self.life.on_read(now);
+        self.timers.on_read(now);
         self.begun = 0;
         self.work = 0;
         let mut at = 0;
-        if self.life.awaits_preface() {
+        if self.timers.awaits_preface() {
             let length = bytes.len().min(PREFACE.len());
             if bytes.get(..length) != PREFACE.get(..length) {
                 self.fail(&Reason::PROTOCOL_ERROR.into());
@@ -40,7 +40,7 @@ impl<S: Service> Connection<S> {
             if length < PREFACE.len() {
                 return 0;
             }
-            self.life.on_preface();
+            self.timers.on_preface();
             at = length;
         }
         while self.end.is_none() && !self.is_behind() {
@@ -79,7 +79,7 @@ impl<S: Service> Connection<S> {
         {
             return Err(Reason::PROTOCOL_ERROR.into());
         }
-        if self.life.awaits_settings() && (head.kind != kind::SETTINGS || head.has(flag::ACK)) {
+        if self.timers.awaits_settings() && (head.kind != kind::SETTINGS || head.has(flag::ACK)) {
             return Err(Reason::PROTOCOL_ERROR.into());
         }
         match head.kind {
@@ -95,7 +95,7 @@ impl<S: Service> Connection<S> {
             kind::GOAWAY if payload.len() < 8 => return Err(Reason::FRAME_SIZE_ERROR.into()),
             kind::GOAWAY => {
                 self.abuse.record_control(now)?;
-                self.life.on_goaway();
+                self.timers.on_goaway();
             }
             kind::PUSH_PROMISE => return Err(Reason::PROTOCOL_ERROR.into()),
             // Unknown frame types are ignored (RFC 9113, 5.5).
@@ -151,7 +151,7 @@ impl<S: Service> Connection<S> {
             self.remove(head.stream);
             self.abuse.record_reset()?;
         } else {
-            self.abuse.record_control(self.life.last_read_at())?;
+            self.abuse.record_control(self.timers.last_read_at())?;
         }
         Ok(())
     }
@@ -173,7 +173,7 @@ impl<S: Service> Connection<S> {
             return Err(Reason::FRAME_SIZE_ERROR.into());
         }
         self.abuse.record_empty(now)?;
-        self.life.on_settings();
+        self.timers.on_settings();
         let mut initial_window = None;
         for item in payload.chunks_exact(6) {
             let Some(&[n0, n1, v0, v1, v2, v3]) = item.first_chunk::<6>() else { continue };

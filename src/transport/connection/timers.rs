@@ -161,15 +161,15 @@ impl ConnectionTimers {
 impl<S: Service> Connection<S> {
     /// Returns the next time at which [`Self::on_time`] has work.
     pub(in crate::transport) fn next_time(&self) -> Option<Instant> {
-        let life = &self.life;
-        let deadline = life.deadlines.front().map(|(at, _)| *at);
+        let timers = &self.timers;
+        let deadline = timers.deadlines.front().map(|(at, _)| *at);
         let times = [
-            life.handshake_end(),
-            life.sign_due(&self.limits),
-            life.read_due(&self.limits),
-            life.goaway_due(),
-            life.shrink_at(),
-            life.grace_end,
+            timers.handshake_end(),
+            timers.sign_due(&self.limits),
+            timers.read_due(&self.limits),
+            timers.goaway_due(),
+            timers.shrink_at(),
+            timers.grace_end,
             deadline,
         ];
         times.into_iter().flatten().min()
@@ -181,28 +181,28 @@ impl<S: Service> Connection<S> {
             return;
         }
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        if is_due(self.life.handshake_end()) {
+        if is_due(self.timers.handshake_end()) {
             return self.close(ConnectionEnd::HandshakeTimeout);
         }
-        if is_due(self.life.grace_end) {
+        if is_due(self.timers.grace_end) {
             return self.close(ConnectionEnd::GraceExceeded);
         }
-        if is_due(self.life.read_due(&self.limits)) {
+        if is_due(self.timers.read_due(&self.limits)) {
             return self.close(ConnectionEnd::Unread);
         }
-        if is_due(self.life.sign_due(&self.limits)) {
-            if self.life.pong_due.is_some() {
+        if is_due(self.timers.sign_due(&self.limits)) {
+            if self.timers.pong_due.is_some() {
                 return self.close(ConnectionEnd::Silent);
             }
             frame::write(&mut self.out, kind::PING, 0, 0, &KEEPALIVE_PING);
-            self.life.pong_due = now.checked_add(self.limits.keepalive_timeout);
+            self.timers.pong_due = now.checked_add(self.limits.keepalive_timeout);
         }
-        if is_due(self.life.goaway_due()) {
+        if is_due(self.timers.goaway_due()) {
             self.on_goaway_timeout();
         }
-        if is_due(self.life.shrink_at()) {
-            self.life.is_shrunk = true;
-            self.life.deadlines.shrink_to_fit();
+        if is_due(self.timers.shrink_at()) {
+            self.timers.is_shrunk = true;
+            self.timers.deadlines.shrink_to_fit();
             self.shrink();
         }
         self.expire(now);
@@ -218,9 +218,9 @@ impl<S: Service> Connection<S> {
         }
         self.pump_blocked(now);
         if bytes > 0 && !self.out.is_empty() {
-            self.life.last_read_at = now; // the client is alive, though reading may be paused
+            self.timers.last_read_at = now; // the client is alive, though reading may be paused
         }
-        self.life.unsent_since = match self.life.unsent_since {
+        self.timers.unsent_since = match self.timers.unsent_since {
             _ if self.out.is_empty() => None,
             Some(since) if bytes == 0 => Some(since),
             Some(_) | None => Some(now),
@@ -229,18 +229,18 @@ impl<S: Service> Connection<S> {
 
     /// Returns `true` if the client has completed the HTTP/2 handshake.
     pub(in crate::transport) fn has_completed_handshake(&self) -> bool {
-        self.life.handshake == HandshakeState::Done
+        self.timers.handshake == HandshakeState::Done
     }
 
     /// Begins a graceful shutdown: sends GOAWAY, and finishes the calls under way, within `grace`
     /// if set. May be called again to shorten the grace period.
     pub(in crate::transport) fn shut_down(&mut self, grace: Option<Duration>, now: Instant) {
         let grace_end = grace.and_then(|grace| now.checked_add(grace));
-        self.life.grace_end = [self.life.grace_end, grace_end].into_iter().flatten().min();
-        if self.life.shutdown != Shutdown::No || self.end.is_some() {
+        self.timers.grace_end = [self.timers.grace_end, grace_end].into_iter().flatten().min();
+        if self.timers.shutdown != Shutdown::No || self.end.is_some() {
             return;
         }
-        self.life.shutdown = Shutdown::Announced { at: now };
+        self.timers.shutdown = Shutdown::Announced { at: now };
         self.write_goaway(MAX_STREAM, Reason::NO_ERROR);
         frame::write(&mut self.out, kind::PING, 0, 0, &GOAWAY_PING);
     }
@@ -248,14 +248,14 @@ impl<S: Service> Connection<S> {
     /// Handles a ping acknowledgement. No stream that the client opened before it received GOAWAY
     /// arrives after its answer to the ping that follows GOAWAY.
     pub(super) fn on_pong(&mut self, payload: &[u8]) {
-        if payload == GOAWAY_PING && matches!(self.life.shutdown, Shutdown::Announced { .. }) {
+        if payload == GOAWAY_PING && matches!(self.timers.shutdown, Shutdown::Announced { .. }) {
             self.finish_shutdown();
         }
     }
 
     fn on_goaway_timeout(&mut self) {
-        match self.life.shutdown {
-            Shutdown::Announced { at } if self.life.last_read_at <= at => {
+        match self.timers.shutdown {
+            Shutdown::Announced { at } if self.timers.last_read_at <= at => {
                 self.close(ConnectionEnd::Finished)
             }
             Shutdown::Announced { .. } => self.finish_shutdown(),
@@ -264,14 +264,14 @@ impl<S: Service> Connection<S> {
     }
 
     fn finish_shutdown(&mut self) {
-        self.life.shutdown = Shutdown::Final;
+        self.timers.shutdown = Shutdown::Final;
         self.write_goaway(self.last_stream, Reason::NO_ERROR);
     }
 
     /// Closes a connection that is shutting down, once all calls are finished and all output is
     /// sent.
     pub(in crate::transport) fn end_if_finished(&mut self) {
-        let is_going = self.life.shutdown == Shutdown::Final || self.life.is_leaving;
+        let is_going = self.timers.shutdown == Shutdown::Final || self.timers.is_leaving;
         let is_finished = is_going && self.streams.is_empty();
         if is_finished && self.out.is_empty() {
             self.close(ConnectionEnd::Finished);
@@ -291,22 +291,23 @@ impl<S: Service> Connection<S> {
             return;
         }
         // Streams that are closed or have another deadline leave entries behind.
-        if self.life.deadlines.len() >= self.life.deadlines_bound {
+        if self.timers.deadlines.len() >= self.timers.deadlines_bound {
             let streams = &self.streams;
-            self.life.deadlines.retain(|(at, id)| {
+            self.timers.deadlines.retain(|(at, id)| {
                 streams.get(id).is_some_and(|stream| stream.deadline == Some(*at))
             });
-            self.life.deadlines_bound =
-                self.life.deadlines.len().saturating_mul(2).saturating_add(MIN_BOUND);
+            self.timers.deadlines_bound =
+                self.timers.deadlines.len().saturating_mul(2).saturating_add(MIN_BOUND);
         }
-        self.life.deadlines.push_back((at, id));
+        self.timers.deadlines.push_back((at, id));
     }
 
     /// Ends streams whose deadline has passed.
     fn expire(&mut self, now: Instant) {
-        while let Some((at, id)) = self.life.deadlines.front().copied().filter(|(at, _)| *at <= now)
+        while let Some((at, id)) =
+            self.timers.deadlines.front().copied().filter(|(at, _)| *at <= now)
         {
-            self.life.deadlines.pop_front();
+            self.timers.deadlines.pop_front();
             let Some(stream) =
                 self.streams.get_mut(&id).filter(|stream| stream.deadline == Some(at))
             else {

@@ -16,11 +16,12 @@ use h2::{Ping, Reason, RecvStream};
 use proptest::prelude::*;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf, duplex};
 
-use super::{Driver, READ_BYTES, READS_AT_ONCE, Usage, now};
+use super::{Driver, READ_BYTES, READS_AT_ONCE, Usage};
 use crate::transport::budget::Budget;
 use crate::transport::connection::{Connection, Limits};
 use crate::transport::frame;
 use crate::transport::fuzz::service::{Behaviour, FILL, Gate, Scripted};
+use crate::transport::now;
 
 const LIMITS: Limits = Limits {
     max_streams: 16,

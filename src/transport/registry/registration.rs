@@ -29,7 +29,7 @@ impl Usage {
     pub(in crate::transport) fn unregistered() -> Self {
         Self {
             shared: Arc::new(ConnectionState::new(None, 0)),
-            begun: crate::transport::io::now(),
+            begun: crate::transport::now(),
             last_stream: 0,
         }
     }

@@ -133,7 +133,7 @@ fn windows_that_widen_by_a_byte_cost_no_more_than_that_byte() {
     for number in 0..3_000u32 {
         widen(&mut peer, 1 + 2 * (number % 3), 1);
         peer.now += Duration::from_micros(1);
-        assert!(peer.connection.life.deadlines() < 200, "{number}");
+        assert!(peer.connection.timers.deadlines() < 200, "{number}");
     }
     assert_eq!(data(&peer.sent(), 1), 1_000);
 }
