@@ -14,9 +14,9 @@ const PAUSE: &str = "10000";
 /// Writes that the death of a master loses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loss {
-    /// None: all replicas have them.
+    /// No writes: all replicas have them.
     None,
-    /// Those that are on their way to the replicas.
+    /// Writes that have not reached the replicas.
     Possible,
 }
 
