@@ -211,7 +211,7 @@ const KINDS: [(&str, &str); 6] = [
     ),
     ("log", "algorithm: sliding_log, unit: second, requests_per_unit: 50"),
     ("held", "unit: hour, requests_per_unit: 1000000000, hold: { ttl: 10m }"),
-    ("slots", "algorithm: concurrency, in_flight: 10000, hold: { ttl: 10m }"),
+    ("slots", "algorithm: concurrency, in_flight: 100, hold: { ttl: 10m }"),
 ];
 
 /// Name of the case that compares nothing: the memory cost of a counter.

@@ -20,6 +20,7 @@
 //! | `failing` | requests of which the store cannot judge a part |
 //! | `verdicts` | charges follow the verdict on the request |
 //! | `exactness` | never more than the limit, with concurrent requests |
+//! | `hold_bounds` | IDs of any bytes, the largest amounts, the most records |
 //! | `hold_faults` | holds and slots stay exact while calls, processes and masters are lost |
 //! | `reloads` | never more than the highest amount, with concurrent reloads |
 //! | `memory` | memory of a counter, and its expiry |
@@ -54,6 +55,7 @@ mod faults;
 mod golden;
 mod golden_replies;
 mod hashed;
+mod hold_bounds;
 mod hold_faults;
 mod lease;
 mod memory;

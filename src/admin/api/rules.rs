@@ -59,7 +59,8 @@ pub struct EstimateView {
     pub most: Option<f64>,
     /// Share of the commits that cost more than was reserved, from 0 to 1.
     pub overruns: f64,
-    /// How to change the estimate; absent if it is good, or if there are too few commits.
+    /// Advice to raise or lower the estimate; absent if it is good, or if there are too few
+    /// commits.
     pub advice: Option<String>,
     /// All of this as text.
     pub text: String,

@@ -53,6 +53,11 @@ impl Default for CostRatio {
 
 impl CostRatio {
     /// Records a commit.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a ratio of two u32 is not negative, and its millionths fit"
+    )]
     pub fn observe(&self, ratio: f64) {
         self.histogram.observe(ratio);
         self.sum.fetch_add((ratio * MILLION) as u64, Ordering::Relaxed);
@@ -63,6 +68,7 @@ impl CostRatio {
     }
 
     /// Returns a summary of the commits so far; `None` if there are none.
+    #[allow(clippy::cast_precision_loss, reason = "a summary has few digits")]
     pub fn summary(&self) -> Option<EstimateSummary> {
         let counts = self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
         let commits: u64 = counts.iter().sum();

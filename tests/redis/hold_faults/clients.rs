@@ -129,7 +129,8 @@ pub(super) async fn hold_until(
         }
         // The work.
         let length = if random.percent(1) { TTL } else { Duration::from_millis(20) };
-        tokio::time::sleep(length.mul_f64(f64::from(random.next() as u16) / 6e4)).await;
+        let percent = u32::try_from(random.below(110)).unwrap();
+        tokio::time::sleep(length * percent / 100).await;
         end(&replicas, &hold, &ledger, &mut random).await;
     }
 }
@@ -201,7 +202,12 @@ async fn end(replicas: &[Replica], hold: &Hold, ledger: &Ledger, random: &mut Ra
     for (rule, value) in &hold.counters {
         match operation {
             Operation::Commit(cost) if cost > hits => ledger.may_charge(*rule, *value, cost - hits),
-            _ => ledger.may_return(*rule, *value, returned(operation, hits, *rule)),
+            Operation::Reserve(_)
+            | Operation::Commit(_)
+            | Operation::Settle
+            | Operation::Cancel => {
+                ledger.may_return(*rule, *value, returned(operation, hits, *rule))
+            }
         }
     }
     let mut is_late = false;
@@ -247,7 +253,12 @@ fn count(answer: &RateLimitResponse, hold: &Hold, operation: Operation, ledger: 
                 ledger.calls.overruns.fetch_add(1, Ordering::Relaxed);
                 ledger.overrun(*rule, *value, cost - hold.hits);
             }
-            _ => ledger.did_return(*rule, *value, returned(operation, hold.hits, *rule)),
+            Operation::Reserve(_)
+            | Operation::Commit(_)
+            | Operation::Settle
+            | Operation::Cancel => {
+                ledger.did_return(*rule, *value, returned(operation, hold.hits, *rule))
+            }
         }
     }
 }

@@ -1,7 +1,5 @@
 //! Masters that are killed, and replaced by their replicas.
 
-use std::time::Duration;
-
 use super::{PATIENCE, becomes};
 use crate::support::random::Random;
 use crate::support::redis::Redis;
@@ -9,14 +7,14 @@ use crate::support::redis::cluster::Cluster;
 use crate::support::redis::sentinels::{MASTER, Sentinels};
 
 /// Time in milliseconds for which a master takes no writes before it is killed.
-const PAUSE: &str = "10000";
+const PAUSE: &str = "60000";
 
 /// Writes that the death of a master loses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loss {
-    /// None: all replicas have them.
+    /// No writes: all replicas have them.
     None,
-    /// Those that are on their way to the replicas.
+    /// Writes that have not reached the replicas.
     Possible,
 }
 
@@ -83,7 +81,7 @@ async fn kill(master: &Redis, replicas: &[&Redis], loss: Loss) {
                 let sent = offset(master, "master_repl_offset").await;
                 sent == offset(replica, "slave_repl_offset").await
             };
-            becomes("the replica has all", Duration::from_secs(8), has_all, |all| *all).await;
+            becomes("the replica has all", 2 * PATIENCE, has_all, |all| *all).await;
         }
     }
     master.kill();

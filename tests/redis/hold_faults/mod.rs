@@ -9,8 +9,8 @@
 //!
 //! A killed master has sent all its writes to its replicas first, so that none is lost. Runs that
 //! are longer than usual also kill masters at once, which may admit each limit once more
-//! (`docs/promise.md`). `TOLLGATE_HOLD_SECONDS` sets the time of a run, `TOLLGATE_RANDOM_SEED` other
-//! random numbers, `TOLLGATE_REDIS` another server.
+//! (`docs/promise.md`). `TOLLGATE_HOLD_SECONDS` sets the time of a run, `TOLLGATE_RANDOM_SEED`
+//! other random numbers, `TOLLGATE_REDIS` another server.
 
 mod clients;
 mod ledger;

@@ -54,7 +54,7 @@ do
 
   -- Reads the head of the holds of a counter. Returns nothing if it is unreadable.
   local function load(check, value)
-    local own = { key = check.hold.key, marks = {}, records = {}, dirty = {}, latest = 0, unchecked = 0 }
+    local own = { key = check.hold.key, marks = {}, records = {}, dirty = {}, latest = 0, unchecked = 0, inserted = 0 }
     local head = redis.pcall('HGET', own.key, '')
     if type(head) == 'table' then
       return nil
@@ -140,8 +140,11 @@ do
 
   -- Returns true if there is no room for one more record. The records are checked after as many
   -- inserts as the last check allowed: as many as there are while few have expired, so that at most
-  -- half of them have; as many as it removed while more have.
+  -- half of them have; as many as it removed while more have. Inserts of this request are not in
+  -- the hash yet.
   local function is_full(own, at)
+    local inserted = own.inserted
+    own.inserted = inserted + 1
     if own.unchecked > 0 then
       own.unchecked = own.unchecked - 1
       return false
@@ -150,6 +153,7 @@ do
     if type(count) ~= 'number' then
       return false
     end
+    count = count + inserted
     local sampled, removed, allowed = 0, 0, UNCHECKED
     if count > UNCHECKED then
       sampled, removed = sample(own, at)
@@ -480,7 +484,7 @@ do
 
   function holds.copy(own)
     local new = { key = own.key, since = own.since, latest = own.latest, is_stale = own.is_stale }
-    new.unchecked = own.unchecked
+    new.unchecked, new.inserted = own.unchecked, own.inserted
     new.marks, new.records, new.dirty = { unpack(own.marks) }, {}, {}
     for id, record in pairs(own.records) do
       new.records[id], new.dirty[id] = record, own.dirty[id]
