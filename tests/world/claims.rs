@@ -54,8 +54,8 @@ impl<'a> CounterHistory<'a> {
         history
     }
 
-    /// Returns what a part of a call claims; `None` if it certainly left no trace. The end of a hold
-    /// claims nothing, see `holds`.
+    /// Returns what a part of a call claims; `None` if it certainly left no trace. The end of a
+    /// hold claims nothing, see `holds`.
     pub(crate) fn claim(&self, record: &CallRecord, number: usize, part: &Part) -> Option<Claim> {
         let CallRecord { call, begun, ended, ending } = record;
         let begun = *begun;

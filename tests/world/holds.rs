@@ -43,7 +43,7 @@ pub(super) struct Step {
 struct OpenHold {
     hits: u64,
     step: usize,
-    /// When it ends by itself: at the first moment of these at the earliest, the last at the latest.
+    /// The earliest and the latest moment at which it ends by itself.
     until: (Moment, Moment),
 }
 

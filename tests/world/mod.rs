@@ -16,7 +16,7 @@
 //! | `server` | the servers: data, clocks, replication, scripts, faults |
 //! | `history` | calls, answers and faults in their order, and their hash |
 //! | `claims`, `checker` | the promises, with the exceptions that happened |
-//! | `plan_holds`, `hold_steps`, `holds`, `hold_checker` | the same of holds, in every second world |
+//! | `plan_holds`, `hold_steps`, `holds`, `hold_checker` | the same of holds, in every second one |
 //! | `shrink` | the smallest plan that still fails |
 //! | `watch` | a table of a world as it runs |
 //!
