@@ -54,8 +54,8 @@ impl<'a> CounterHistory<'a> {
         history
     }
 
-    /// Returns what a part of a call claims; `None` if it certainly left no trace. The end of a hold
-    /// claims nothing, see `holds`.
+    /// Returns what a part of a call claims; `None` if it certainly left no trace. The end of a
+    /// hold claims nothing, see `holds`.
     pub(crate) fn claim(&self, record: &CallRecord, number: usize, part: &Part) -> Option<Claim> {
         let CallRecord { call, begun, ended, ending } = record;
         let begun = *begun;
@@ -296,5 +296,34 @@ impl<'a> CounterHistory<'a> {
             }
         }
         counted
+    }
+}
+
+impl Report {
+    /// Returns the hits of a counter that were certainly charged and not given back; `None` if that
+    /// is not certain of a refund.
+    pub(crate) fn certainly_charged(&self, counter: usize) -> Option<u64> {
+        let mut charged = 0u64;
+        let mut refunded = 0;
+        for record in &self.chronicle.calls {
+            for (number, part) in record.call.parts.iter().enumerate() {
+                let status = match &record.ending {
+                    Ending::Decided(false, statuses) => Some(&statuses[number]),
+                    Ending::Decided(true, _) | Ending::Failed(_) | Ending::Cancelled => None,
+                };
+                let is_judged = status.is_some_and(|status| status.left.is_some());
+                match part.hits {
+                    _ if part.counter != counter => {}
+                    PartHits::Charge(hits) if is_judged => charged += u64::from(hits),
+                    PartHits::Refund(hits) if is_judged => refunded += u64::from(hits),
+                    PartHits::Refund(_) => return None,
+                    PartHits::Charge(_)
+                    | PartHits::Peek
+                    | PartHits::Reserve { .. }
+                    | PartHits::End { .. } => {}
+                }
+            }
+        }
+        charged.checked_sub(refunded)
     }
 }

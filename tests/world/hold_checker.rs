@@ -7,7 +7,8 @@
 use super::checker::never_over_in_a_period;
 use super::claims::{Claim, CounterHistory};
 use super::history::{CallRecord, Ending};
-use super::holds::{Bounds, HeldList, IdHistory, ids_of};
+use super::hold_steps::{HeldList, ids_of};
+use super::holds::{Bounds, IdHistory};
 use super::plan::{Fault, Part, PartHits};
 use super::process::id_of;
 use super::rules::Counting;

@@ -116,7 +116,7 @@ impl SimRule {
 impl Plan {
     /// Lets limits of the world keep holds. Half of the worlds have none.
     pub(super) fn draw_hold_rules(&mut self, random: &mut Random) {
-        if self.seed % 2 == 0 {
+        if self.seed.is_multiple_of(2) {
             return;
         }
         let first = random.below(self.rules.len());

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::time::sleep;
 
 use super::history::{CallRecord, Chronicle, Ending};
-use super::holds::HeldList;
+use super::hold_steps::{HeldList, list_holds};
 use super::network::Target;
 use super::plan::{Fault, Part, PartHits, Plan, PlannedCall};
 use super::process::SimProcess;
@@ -44,35 +44,6 @@ pub(crate) struct Report {
     pub(crate) counts: BTreeMap<String, u64>,
     /// Calls of scripts, if they were recorded.
     pub(crate) scripts: Vec<RecordedScript>,
-}
-
-impl Report {
-    /// Returns the hits of a counter that were certainly charged and not given back; `None` if that
-    /// is not certain of a refund.
-    pub(crate) fn certainly_charged(&self, counter: usize) -> Option<u64> {
-        let mut charged = 0u64;
-        let mut refunded = 0;
-        for record in &self.chronicle.calls {
-            for (number, part) in record.call.parts.iter().enumerate() {
-                let status = match &record.ending {
-                    Ending::Decided(false, statuses) => Some(&statuses[number]),
-                    Ending::Decided(true, _) | Ending::Failed(_) | Ending::Cancelled => None,
-                };
-                let is_judged = status.is_some_and(|status| status.left.is_some());
-                match part.hits {
-                    _ if part.counter != counter => {}
-                    PartHits::Charge(hits) if is_judged => charged += u64::from(hits),
-                    PartHits::Refund(hits) if is_judged => refunded += u64::from(hits),
-                    PartHits::Refund(_) => return None,
-                    PartHits::Charge(_)
-                    | PartHits::Peek
-                    | PartHits::Reserve { .. }
-                    | PartHits::End { .. } => {}
-                }
-            }
-        }
-        charged.checked_sub(refunded)
-    }
 }
 
 /// A world that runs.
@@ -145,7 +116,8 @@ async fn live(plan: Plan, extras: Extras) -> Report {
     calling.await.unwrap();
     sleep(HEALED_WITHIN).await;
     let probes = world.probe().await;
-    let held = world.list_holds().await;
+    let process = world.processes.lock()[0].0.clone().unwrap();
+    let held = list_holds(&process, &world.plan, &world.sky).await;
     sleep(QUIET_AFTER.max(world.plan.holds_end_within())).await;
     world.finish(probes, held).await
 }
@@ -349,20 +321,6 @@ impl RunningWorld {
             }
         }
         probes
-    }
-
-    /// Lists the open holds of each counter that keeps them.
-    async fn list_holds(&self) -> Vec<HeldList> {
-        let process = self.processes.lock()[0].0.clone().unwrap();
-        let mut all = Vec::new();
-        for counter in 0..self.plan.counters.len() {
-            if self.plan.rule_of(counter).hold.is_some() {
-                let begun = self.sky.now();
-                let list = process.look(&self.plan, counter).await.map(|(_, held)| held.holds);
-                all.push(HeldList { counter, begun, ended: self.sky.now(), list });
-            }
-        }
-        all
     }
 
     async fn finish(&self, probes: Vec<CallRecord>, held: Vec<HeldList>) -> Report {
