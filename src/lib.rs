@@ -37,6 +37,7 @@
 //! | [`grpc`] | Envoy's protocol, health, reflection, a client | HTTP/2, policies, stores |
 //! | [`xds`] | policies from a control plane: requests, conversion to YAML | rules, stores |
 //! | [`otlp`] | export of spans to a collector | their origin |
+//! | [`verify`] | contradictions between limits and histories of calls | clocks, IO, protocols |
 //! | [`operations`] | actions of operators: inspect, change, reload | HTTP, the command line |
 //! | [`admin`] | HTTP: probes, metrics, the API and page, access control | gRPC, stores |
 //! | [`settings`] | flags, environment variables, defaults | its users |
@@ -88,6 +89,7 @@ pub mod store;
 pub mod telemetry;
 pub mod tls;
 pub mod transport;
+pub mod verify;
 pub mod watch;
 pub mod xds;
 pub mod yaml;

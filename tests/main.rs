@@ -84,6 +84,7 @@ mod support;
 mod tidy;
 mod tls;
 mod vectors;
+mod verify;
 #[allow(dead_code, reason = "only its servers are used here")]
 mod world;
 mod xds;

@@ -25,6 +25,7 @@ pub mod settings;
 mod table;
 pub mod test;
 pub mod top;
+pub mod verify;
 pub mod who;
 
 use std::path::PathBuf;
@@ -95,6 +96,8 @@ enum Command {
     Who(who::WhoArgs),
     /// Compare an envoyproxy/ratelimit deployment with Tollgate, before or after the switch.
     Migrate(migrate::Migrate),
+    /// Check by its answers that a running rate limit service keeps its limits.
+    Verify(Box<verify::Verify>),
     /// Show how the variables of envoyproxy/ratelimit map to flags.
     Settings(settings::SettingsArgs),
     /// Print the JSON Schema of policy files, for editors.
@@ -144,6 +147,7 @@ impl Cli {
             Some(Command::Test(test)) => test.run(),
             Some(Command::Who(who)) => who.run(),
             Some(Command::Migrate(migrate)) => migrate.run(),
+            Some(Command::Verify(verify)) => verify.run(),
             Some(Command::Settings(settings)) => settings.run(),
             Some(Command::Schema(schema)) => schema.run(),
         }

@@ -1,0 +1,85 @@
+//! The rules that can be verified, and requests that match them.
+
+use crate::descriptor;
+use crate::grpc::proto::rate_limit_descriptor::Entry;
+use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
+use crate::policy::{Imposes, PolicySet, Rule};
+use crate::verify::bound::CounterModel;
+
+/// A rule to verify, with the keys and values of its descriptor.
+#[derive(Debug)]
+pub(super) struct VerifiedRule {
+    domain: String,
+    pub(super) path: String,
+    /// Values are `None` if they are chosen at random.
+    entries: Vec<(String, Option<String>)>,
+    pub(super) model: CounterModel,
+}
+
+impl VerifiedRule {
+    fn of(rule: &Rule, policies: &PolicySet) -> Result<Option<Self>, &'static str> {
+        let Imposes::Limit(limit) = rule.imposes() else { return Ok(None) };
+        if rule.shadow_mode() || rule.quota_mode() {
+            return Err("limits in shadow or quota mode do not deny");
+        }
+        let model = CounterModel::of(limit, rule.lease().is_some())?;
+        let steps = rule.path().split(" > ").map(|step| match step.split_once('=') {
+            Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
+            None => (step.to_owned(), None),
+        });
+        let entries: Vec<_> = steps.collect();
+        if entries.iter().all(|(_, value)| value.is_some()) {
+            return Err("its counter has no free value, and may be used by others");
+        }
+        let made =
+            Self { domain: rule.domain().to_owned(), path: rule.path().to_owned(), entries, model };
+        let values = made.values(0);
+        let texts: Vec<_> = values
+            .iter()
+            .map(|(key, value)| descriptor::Entry { key: key.as_bytes(), value: value.as_bytes() })
+            .collect();
+        let found = policies.find(rule.domain());
+        let found = found.and_then(|policy| policy.find(&texts, &mut Default::default()));
+        match found {
+            Some(found) if found.id() == rule.id() => Ok(Some(made)),
+            _ => Err("no descriptor with a random value matches it"),
+        }
+    }
+
+    fn values(&self, value: u64) -> Vec<(String, String)> {
+        let text =
+            |fixed: &Option<String>| fixed.clone().unwrap_or_else(|| format!("v{value:016x}"));
+        self.entries.iter().map(|(key, fixed)| (key.clone(), text(fixed))).collect()
+    }
+
+    pub(super) fn request(&self, value: u64, hits: u64) -> RateLimitRequest {
+        let entries = self.values(value).into_iter();
+        let entries = entries.map(|(key, value)| Entry {
+            key: key.into_bytes().into(),
+            value: value.into_bytes().into(),
+        });
+        let descriptor = RateLimitDescriptor {
+            entries: entries.collect(),
+            hits_addend: Some(hits),
+            ..Default::default()
+        };
+        RateLimitRequest {
+            domain: self.domain.clone(),
+            descriptors: vec![descriptor],
+            hits_addend: 0,
+        }
+    }
+}
+
+/// Returns the rules that can be verified, and why others cannot.
+pub(super) fn rules_of(policies: &PolicySet) -> (Vec<VerifiedRule>, Vec<String>) {
+    let mut rules = Vec::new();
+    let mut skipped = Vec::new();
+    for rule in policies.rules() {
+        match VerifiedRule::of(rule, policies) {
+            Ok(verified) => rules.extend(verified),
+            Err(reason) => skipped.push(format!("{} {}: {reason}", rule.domain(), rule.path())),
+        }
+    }
+    (rules, skipped)
+}

@@ -1,0 +1,18 @@
+//! Verification of a rate limit service by the history of its calls.
+//!
+//! Pure: a history in, findings out. A call may have been judged at any instant between its begin
+//! and its end, and an error may have charged its hits. A finding is reported only if no choice of
+//! these instants and charges explains the answers.
+//!
+//! | file | contents |
+//! |---|---|
+//! | [`history`] | calls and answers |
+//! | [`bound`] | limits as bounds on histories |
+//! | [`check`] | the properties, each with its smallest example |
+
+pub mod bound;
+pub mod check;
+pub mod history;
+
+#[cfg(test)]
+mod tests;
