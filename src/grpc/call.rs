@@ -46,13 +46,21 @@ const TRACE_FIELDS: [&str; 2] = ["traceparent", "tracestate"];
 /// Cost of answering a call through tonic, as the bytes of inflated message that take as long.
 const GENERAL_WORK: usize = 8 << 10;
 
+/// Length in bytes of a message whose decision takes no longer than reading its call, and work of
+/// each further byte. Short descriptors are read fast, but each takes a decision: while eight
+/// connections sent calls of 50 new counters, the calls of another took 30 ms, and take 10 now.
+const COMMON_MESSAGE: usize = 256;
+const BYTE_WORK: usize = 128;
+
 /// Bytes that calls of a connection have handled besides those that came.
 #[derive(Debug, Default)]
 pub(super) struct Work(AtomicUsize);
 
 impl Work {
     fn add(&self, bytes: usize) {
-        self.0.fetch_add(bytes, Ordering::Relaxed);
+        if bytes > 0 {
+            self.0.fetch_add(bytes, Ordering::Relaxed);
+        }
     }
 
     /// Returns the bytes since the last call. Connections without such work, nearly all, pay for
@@ -183,6 +191,7 @@ fn answer_message<S: Store>(
     async move {
         let Exchange { request, answer } = &mut exchange;
         let message = request.get(PREFIX..).unwrap_or_default();
+        context.work.add(message.len().saturating_sub(COMMON_MESSAGE).saturating_mul(BYTE_WORK));
         answer.resize(PREFIX, 0);
         let answered = context
             .rls

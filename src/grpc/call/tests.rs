@@ -241,6 +241,25 @@ fn a_compressed_message_is_answered_like_any_other() {
 }
 
 #[test]
+fn a_call_of_many_descriptors_counts_as_work() {
+    let work = |count: usize| {
+        let mut context = context(AnswerStyle::default(), DomainRights::All);
+        Arc::get_mut(&mut context).unwrap().max_message = 1 << 10;
+        let one = Entry { key: "user".into(), value: "ann".into() };
+        let descriptor = RateLimitDescriptor { entries: vec![one], ..Default::default() };
+        let descriptors = vec![descriptor; count];
+        let message = RateLimitRequest { domain: "a".to_owned(), descriptors, hits_addend: 0 };
+        let request = framed(&message.encode_to_vec());
+        let exchange = Exchange { request, answer: Vec::new() };
+        ready(answer(Arc::clone(&context), CallHead::default(), exchange));
+        context.work.take()
+    };
+    assert_eq!(work(1), 0);
+    assert_eq!(work(10), 0);
+    assert!(work(50) >= 32 << 10, "half of a turn");
+}
+
+#[test]
 fn a_call_that_need_not_wait_allocates_nothing() {
     let context = context(AnswerStyle::default(), DomainRights::All);
     let one = Entry { key: "burst".into(), value: "ann".into() };
