@@ -20,6 +20,7 @@
 //! used-up grant is kept until its end, because hits may still be returned to it.
 
 use super::hold::Holds;
+use super::quota::WindowLook;
 use super::tallies::Tallies;
 use super::time::{Micros, Timestamp};
 use super::{Algorithm, Inner, Limit, Receipt, State, Unreadable};
@@ -60,19 +61,6 @@ pub struct CounterReading {
     pub windows: Vec<WindowLook>,
     /// Active grant.
     pub grant: Option<Grant>,
-}
-
-/// A readable view of one window of a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WindowLook {
-    /// Hits that count, including those past the limit.
-    pub used: u64,
-    /// Remaining hits, without those of a grant.
-    pub remaining: u64,
-    /// Time until the window equals an unused one.
-    pub reset_after: Micros,
-    /// Time until one hit fits; absent: never.
-    pub retry_after: Option<Micros>,
 }
 
 /// An allowance of hits beside a limit.
@@ -195,6 +183,9 @@ impl Limit {
 }
 
 impl State {
+    /// Bytes of what extends a counter, without tallies and holds.
+    pub(super) const EXTENSION_BYTES: usize = size_of::<Extended>();
+
     pub(super) fn extended(&self) -> Option<&Extended> {
         match &self.0 {
             Inner::Extended(extended) => Some(extended),

@@ -8,14 +8,10 @@
 //! one is denied with retry_after 40 s. The first ends at 0:30 by a commit: one more is admitted.
 
 use super::Receipt;
-use super::amend::WindowLook;
-use super::hold::MAX_TTL;
 use super::parameter::{Parameter, Parameters};
-use super::quota::{QuotaError, Report};
+use super::quota::{MAX_IN_FLIGHT, MAX_TTL, QuotaError, Report, WindowLook};
 use super::time::{Micros, Timestamp};
 
-/// Maximum number of hits in flight: each may be a slot of its own in memory.
-pub const MAX_IN_FLIGHT: u32 = 10_000;
 /// Estimated overhead of the allocation of an ID in bytes.
 const ALLOCATION: usize = 16;
 

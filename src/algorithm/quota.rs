@@ -1,4 +1,5 @@
-//! The windows of a limit, with constructors that reject what cannot work.
+//! The windows of a limit, with constructors that reject what cannot work, and the bounds of all
+//! parameters.
 
 use std::fmt;
 
@@ -17,6 +18,13 @@ pub const MAX_PERIOD: Micros = Micros::from_secs(3_650 * 86_400);
 pub const MAX_BUCKETS: u32 = 1_000;
 /// Maximum amount of a sliding log per period: each hit may be an entry of its own in memory.
 pub const MAX_LOG_LIMIT: u32 = 10_000;
+
+/// Maximum number of hits in flight: each may be a slot of its own in memory.
+pub const MAX_IN_FLIGHT: u32 = 10_000;
+/// Shortest TTL of a hold.
+pub const MIN_TTL: Micros = Micros::from_secs(1);
+/// Longest TTL of a hold.
+pub const MAX_TTL: Micros = Micros::from_secs(86_400);
 
 /// An amount of hits per period. An amount of 0 is a ban.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,7 +131,7 @@ pub enum QuotaError {
         "sliding_log does not support `charge: {charge}`, which has no bound; use sliding_window"
     )]
     LogCharge { charge: &'static str },
-    #[error("in_flight must be at most {}, found {found}", super::concurrency::MAX_IN_FLIGHT)]
+    #[error("in_flight must be at most {}, found {found}", MAX_IN_FLIGHT)]
     InFlight { found: u32 },
     #[error("burst must be at least 1, found 0")]
     NoBurst,
@@ -135,6 +143,19 @@ pub enum QuotaError {
         "max_debt of {found} hits would take more than 285 years to pay back; at most {allowed} fits"
     )]
     Debt { found: u64, allowed: u64 },
+}
+
+/// A readable view of one window of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowLook {
+    /// Hits that count, including those past the limit.
+    pub used: u64,
+    /// Remaining hits, without those of a grant.
+    pub remaining: u64,
+    /// Time until the window equals an unused one.
+    pub reset_after: Micros,
+    /// Time until one hit fits; absent: never.
+    pub retry_after: Option<Micros>,
 }
 
 /// The state of one window after a request.

@@ -10,7 +10,6 @@
 //!
 //! `lua/decide.lua` performs the same steps.
 
-use super::amend::Extended;
 use super::quota::MAX_HITS;
 use super::{Limit, State};
 
@@ -68,7 +67,8 @@ impl Limit {
         if is_nothing || (!may_grow && state.tallies().is_empty()) {
             return false;
         }
-        state.attach(self, |Extended { tallies, .. }| {
+        state.attach(self, |extended| {
+            let tallies = &mut extended.tallies;
             entries.iter().for_each(|entry| tallies.add(entry, charged, denied, may_grow));
         });
         true
@@ -77,7 +77,8 @@ impl Limit {
     /// Subtracts the hits of an undone charge from the tallies of its entries.
     pub fn untally(&self, state: &mut State, entries: &[Vec<u8>], charged: u64) {
         if !entries.is_empty() && !state.tallies().is_empty() {
-            state.attach(self, |Extended { tallies, .. }| {
+            state.attach(self, |extended| {
+                let tallies = &mut extended.tallies;
                 entries.iter().for_each(|entry| tallies.take_off(entry, charged));
             });
         }
@@ -99,7 +100,7 @@ impl State {
             (0, _) => 0,
             // The first eviction adds the tally of all other entries.
             (_, Some(_)) => new.saturating_add(EntryTally::bytes_of(OTHERS)),
-            (_, None) => new.saturating_add(size_of::<Extended>()).saturating_add(ALLOCATION),
+            (_, None) => new.saturating_add(State::EXTENSION_BYTES).saturating_add(ALLOCATION),
         }
     }
 }

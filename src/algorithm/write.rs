@@ -1,6 +1,6 @@
 //! Writes to a counter: charges, refunds and take-backs, with grants and holds.
 
-use super::hold::MAX_TTL;
+use super::quota::MAX_TTL;
 use super::time::{Micros, Timestamp};
 use super::{Algorithm, Inner, Limit, Receipt, State, Unreadable, with_algorithm};
 

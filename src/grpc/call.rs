@@ -17,6 +17,7 @@ use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic::service::Routes;
 
+use super::PREFIX;
 use super::rights::DomainRights;
 use super::service::{Rls, budget};
 use crate::spans::Recording;
@@ -28,8 +29,6 @@ use crate::transport::{Answer, Budget, BudgetHold, Exchange, HeaderFields};
 /// Path of the method.
 pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// Length of a message's prefix: the compressed flag (1 byte) and the length (4).
-pub(super) const PREFIX: usize = 5;
 /// Maximum lengths of header values that are kept; `grpc-timeout` has at most 8 digits and a unit.
 const MAX_TIMEOUT: usize = 9;
 const MAX_ENCODING: usize = 32;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::call::PREFIX;
+use super::PREFIX;
 use super::request::{self, RequestBounds};
 use crate::descriptor::Request;
 use crate::transport::{Budget, BudgetExceeded, BudgetHold};

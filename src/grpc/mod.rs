@@ -35,3 +35,6 @@ pub mod server;
 pub mod service;
 mod service_call;
 mod units;
+
+/// Length of a message's prefix: the compressed flag (1 byte) and the length (4).
+const PREFIX: usize = 5;

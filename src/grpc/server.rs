@@ -14,7 +14,8 @@ use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
-use super::call::{self, CallContext, CallHead, PREFIX, Work};
+use super::PREFIX;
+use super::call::{self, CallContext, CallHead, Work};
 use super::head;
 use super::health::Health;
 use super::hold_service::HoldMethods;

@@ -4,10 +4,9 @@
 //! A candidate belongs to an active rule, or is part of a candidate policy set.
 
 use super::Live;
-use super::decision::{Status, Statuses};
-use super::holds;
 use super::modes::Modes;
-use super::target::{DescriptorTarget, drop_replaced};
+use super::status::{Status, Statuses, drop_replaced};
+use super::target::{DescriptorTarget, operation};
 use crate::algorithm::Limit;
 use crate::algorithm::judge::Outcome;
 use crate::algorithm::time::Micros;
@@ -148,7 +147,7 @@ impl<'a> CandidateCheck<'a> {
             role: Role::Shadow,
             recorded: &[],
             lease,
-            hold: holds::operation(descriptor, limit),
+            hold: operation(descriptor, limit),
         })
     }
 }

@@ -5,8 +5,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::candidates::Candidate;
-use super::decision::{AppliedLimit, Standing, Status};
 use super::holds::HoldOperations;
+use super::status::{AppliedLimit, Standing, Status};
 use super::target::DescriptorTarget;
 use crate::algorithm::Charge;
 use crate::algorithm::judge::{Hits, InlineVec};

@@ -3,7 +3,6 @@
 use std::cell::OnceCell;
 use std::collections::HashMap;
 
-use super::decision::Status;
 use crate::descriptor::{Entry, Request};
 
 /// Maximum number of entries for a linear search; more are indexed by key.
@@ -17,7 +16,7 @@ pub(super) struct FirstEntries<'r, 'e> {
 }
 
 impl<'r, 'e> FirstEntries<'r, 'e> {
-    fn of(request: &'r Request<'e>) -> Self {
+    pub(super) fn of(request: &'r Request<'e>) -> Self {
         Self { request, by_key: OnceCell::new() }
     }
 
@@ -40,14 +39,6 @@ impl<'r, 'e> FirstEntries<'r, 'e> {
         });
         by_key.get(key).copied()
     }
-}
-
-/// Keeps, in each status, the entries of the request that its rule records.
-pub(super) fn record(statuses: &mut [Status<'_>], request: &Request<'_>) {
-    let entries = FirstEntries::of(request);
-    let records =
-        |status: &&mut Status<'_>| status.rule().is_some_and(|rule| !rule.record().is_empty());
-    statuses.iter_mut().filter(records).for_each(|status| status.record(&entries));
 }
 
 #[cfg(test)]

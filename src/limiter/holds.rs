@@ -5,10 +5,8 @@ use std::collections::{HashMap, HashSet};
 use parking_lot::Mutex;
 use tracing::warn;
 
-use super::decision::Status;
-use crate::algorithm::Limit;
+use super::status::Status;
 use crate::algorithm::hold::{HoldAction, HoldEffect, HoldRequest};
-use crate::descriptor::Descriptor;
 use crate::policy::{Imposes, PolicySet, Rule};
 use crate::store::Check;
 use crate::telemetry::metrics::{HoldCounters, Metrics};
@@ -99,16 +97,6 @@ fn count_effect(counters: &HoldCounters, effect: HoldEffect) {
             counters.settled.inc();
         }
     }
-}
-
-/// Returns the operation of a descriptor on a hold, if its limit keeps holds and its ID is one.
-/// Otherwise a reserve is a plain charge, and an end changes nothing.
-#[inline]
-pub(super) fn operation<'a>(
-    descriptor: &'a Descriptor<'_>,
-    limit: &Limit,
-) -> Option<&'a HoldRequest<'a>> {
-    descriptor.hold.as_deref().filter(|hold| limit.hold().is_some() && hold.is_valid())
 }
 
 /// Turns each settle of an ID that the same request commits at the same counter into nothing.

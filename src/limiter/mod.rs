@@ -7,7 +7,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `target`, `entries` | what a descriptor matches, and its counter |
-//! | `decision` | the result of a request |
+//! | `status`, `decision` | the result of a descriptor, and of a request |
 //! | `live`, `modes` | the policies in force, and modes of the process |
 //! | `candidates` | candidate limits |
 //! | `holds` | operations on holds |
@@ -23,6 +23,7 @@ mod holds;
 mod live;
 mod modes;
 mod recording;
+mod status;
 mod target;
 
 use std::sync::Arc;
@@ -33,10 +34,11 @@ use smallvec::SmallVec;
 use self::candidates::CandidateCheck;
 pub use self::candidates::CandidateResult;
 use self::count::RequestTally;
-use self::decision::Statuses;
-pub use self::decision::{AppliedLimit, Decision, Standing, Status};
+pub use self::decision::Decision;
 pub use self::live::{InForce, Live, Snapshot};
 pub use self::modes::Modes;
+use self::status::Statuses;
+pub use self::status::{AppliedLimit, Standing, Status};
 use self::target::DescriptorTarget;
 use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, combine};
 use crate::descriptor::{Descriptor, KeyBuffer, Request};
@@ -254,8 +256,8 @@ impl<S: Store> Limiter<S> {
             Status::of(target, self.modes).with_vote(!descriptor.changes_no_hits())
         };
         statuses.extend(request.descriptors.iter().map(find));
-        target::drop_replaced(statuses);
-        entries::record(statuses, request);
+        status::drop_replaced(statuses);
+        status::record(statuses, request);
     }
 
     /// Counts a request that is admitted only because of global shadow mode.

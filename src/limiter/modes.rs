@@ -1,8 +1,6 @@
 //! Modes that a process applies to all its limits, whatever their policies.
 
-use super::decision::Status;
-use super::target::DescriptorTarget;
-use crate::algorithm::verdict::{Prior, Role};
+use crate::algorithm::verdict::Role;
 
 /// The modes that a process applies to all its limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,16 +13,6 @@ pub struct Modes {
 }
 
 impl Modes {
-    /// Returns the decision on a request that is known before its limits are judged.
-    pub(super) fn prior(self, statuses: &[Status<'_>]) -> Prior {
-        let is_free = |status: &Status<'_>| matches!(status.target(), DescriptorTarget::Nothing);
-        if self.shadow || (self.quota && statuses.iter().any(is_free)) {
-            Prior::Admitted
-        } else {
-            Prior::Open
-        }
-    }
-
     /// Returns the role of a limit in these modes, given its own role.
     pub(super) fn role(self, role: Role) -> Role {
         match (role, self.quota) {

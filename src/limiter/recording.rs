@@ -1,6 +1,7 @@
 //! Records beyond metrics per rule: denials in the journal, and exceptions to the promise.
 
-use super::decision::{AppliedLimit, Decision, Standing, Status};
+use super::decision::Decision;
+use super::status::{AppliedLimit, Standing, Status};
 use super::{Limiter, Live};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::sliding_window::Estimate;

@@ -1,9 +1,8 @@
 //! The target of a descriptor: nothing, a rule without a limit, or a limit and its counter key.
 
-use super::decision::Status;
 use super::entries::FirstEntries;
 use crate::algorithm::fixed_window::FixedWindow;
-use crate::algorithm::judge::Few;
+use crate::algorithm::hold::HoldRequest;
 use crate::algorithm::lease::Lease;
 use crate::algorithm::quota::{QuotaError, Window};
 use crate::algorithm::verdict::Role;
@@ -198,29 +197,18 @@ pub(super) fn role_of(rule: &Rule) -> Role {
     }
 }
 
-/// Drops the limits whose name another rule of the request replaces. Unlimited rules replace others
-/// but are not replaced themselves; a replaced rule still replaces others.
-pub(super) fn drop_replaced(statuses: &mut [Status<'_>]) {
-    let rules = statuses.iter().filter_map(Status::rule);
-    let mut replaced: Few<&str> = rules.flat_map(Rule::replaces).map(AsRef::as_ref).collect();
-    if replaced.is_empty() {
-        return;
-    }
-    replaced.sort_unstable();
-    replaced.dedup();
-    let is_replaced = |target: &DescriptorTarget<'_>| match target {
-        DescriptorTarget::Limited { rule: Some(rule), .. } => {
-            rule.name().is_some_and(|name| replaced.binary_search(&name).is_ok())
-        }
-        DescriptorTarget::Limited { rule: None, .. }
-        | DescriptorTarget::Nothing
-        | DescriptorTarget::Unlimited(_) => false,
-    };
-    statuses.iter_mut().filter(|status| is_replaced(status.target())).for_each(Status::drop_target);
-}
-
 /// Creates the limit of an override: a fixed window, as in envoyproxy/ratelimit.
 fn fixed(window: Window, charge: Charge) -> Result<Limit, QuotaError> {
     let algorithm = Algorithm::FixedWindow(FixedWindow::new(vec![window])?);
     Limit::new(algorithm, charge, OnStoreError::Error)
+}
+
+/// Returns the operation of a descriptor on a hold, if its limit keeps holds and its ID is one.
+/// Otherwise a reserve is a plain charge, and an end changes nothing.
+#[inline]
+pub(super) fn operation<'a>(
+    descriptor: &'a Descriptor<'_>,
+    limit: &Limit,
+) -> Option<&'a HoldRequest<'a>> {
+    descriptor.hold.as_deref().filter(|hold| limit.hold().is_some() && hold.is_valid())
 }

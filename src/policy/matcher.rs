@@ -12,53 +12,12 @@
 
 use std::hash::{BuildHasher, Hasher};
 
-use foldhash::fast::FixedState;
 use hashbrown::HashTable;
-use memchr::memmem::Finder;
 
-use super::rule::Rule;
-use super::wildcards::WildcardIndex;
+use super::pattern::Pattern;
+use super::rule::{Level, Rule};
+use super::wildcards::{HASHER, WildcardIndex};
 use crate::descriptor::{Entry, KeyBuffer};
-
-/// Hasher with a fixed seed. Requests look up and never insert, so clients cannot overfill a
-/// bucket.
-pub(super) const HASHER: FixedState = FixedState::with_seed(0x7011_6a7e);
-
-/// The rules of one level, as indexes into the rules of the policy.
-#[derive(Debug, Default)]
-pub(super) struct Level {
-    /// Rules by key and value, or by key alone if a rule has no value. Contains wildcards too, by
-    /// their own text.
-    fixed: HashTable<u32>,
-    /// Rules with `*`, in the order in which they are written.
-    wildcards: Box<[u32]>,
-    /// Index of `wildcards`, if there are many.
-    index: Option<Box<WildcardIndex>>,
-}
-
-/// A text that a rule compares with, possibly with `*`.
-#[derive(Clone, Debug)]
-pub(super) struct Pattern {
-    text: Box<[u8]>,
-    /// The text split at each `*`; `None` if it has none.
-    pieces: Option<Pieces>,
-}
-
-#[derive(Clone, Debug)]
-struct Pieces {
-    first: Box<[u8]>,
-    middle: Box<[Finder<'static>]>,
-    last: Box<[u8]>,
-}
-
-/// Compares the texts only.
-impl PartialEq for Pattern {
-    fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
-    }
-}
-
-impl Eq for Pattern {}
 
 /// The comparison by which a rule was matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,69 +28,6 @@ pub enum MatchedBy {
     Wildcard,
     /// The key alone.
     KeyAlone,
-}
-
-impl Pattern {
-    pub(super) fn new(text: &str) -> Self {
-        let mut parts: Vec<&[u8]> = text.split('*').map(str::as_bytes).collect();
-        let last = parts.pop().unwrap_or_default().into();
-        let pieces = (!parts.is_empty()).then(|| {
-            let first = parts.remove(0).into();
-            // `**` is equivalent to `*`.
-            let middle = parts.into_iter().filter(|part| !part.is_empty());
-            Pieces {
-                first,
-                middle: middle.map(|part| Finder::new(part).into_owned()).collect(),
-                last,
-            }
-        });
-        Self { text: text.as_bytes().into(), pieces }
-    }
-
-    pub(super) fn text(&self) -> &[u8] {
-        &self.text
-    }
-
-    pub(super) fn is_wild(&self) -> bool {
-        self.pieces.is_some()
-    }
-
-    /// Returns `true` if the pattern matches `text`. Each piece is matched at its first occurrence.
-    /// This never misses a match, so no text causes backtracking.
-    pub(super) fn matches(&self, text: &[u8]) -> bool {
-        let Some(pieces) = &self.pieces else { return *self.text == *text };
-        let rest =
-            text.strip_prefix(&*pieces.first).and_then(|rest| rest.strip_suffix(&*pieces.last));
-        let Some(mut rest) = rest else { return false };
-        pieces.middle.iter().all(|piece| {
-            let found = piece.find(rest);
-            let after = found.and_then(|at| rest.get(at.saturating_add(piece.needle().len())..));
-            rest = after.unwrap_or_default();
-            after.is_some()
-        })
-    }
-
-    /// Returns the pieces between the first `*` and the last, none of which is empty.
-    pub(super) fn middle(&self) -> impl Iterator<Item = &[u8]> {
-        self.pieces.iter().flat_map(|pieces| &pieces.middle).map(Finder::needle)
-    }
-
-    /// Returns the length of the text before the first `*`.
-    pub(super) fn first_length(&self) -> usize {
-        self.pieces.as_ref().map_or(self.text.len(), |pieces| pieces.first.len())
-    }
-
-    /// Returns `true` if `text` begins and ends as the pattern does; without a `*`, if it is equal.
-    pub(super) fn fits_ends(&self, text: &[u8]) -> bool {
-        let Some(pieces) = &self.pieces else { return *self.text == *text };
-        text.strip_prefix(&*pieces.first).is_some_and(|rest| rest.ends_with(&pieces.last))
-    }
-
-    /// Returns `true` if the text after the last `*` fits into `text` from `at` on.
-    pub(super) fn ends_behind(&self, text: &[u8], at: usize) -> bool {
-        let last = self.pieces.as_ref().map_or(0, |pieces| pieces.last.len());
-        text.len().saturating_sub(at) >= last
-    }
 }
 
 impl Level {
@@ -150,7 +46,12 @@ impl Level {
             .filter(|index| rule_of(index).is_some_and(Rule::is_wild))
             .copied()
             .collect();
-        let index = WildcardIndex::new(&wildcards, rules).map(Box::new);
+        let patterns: Vec<_> = wildcards
+            .iter()
+            .filter_map(rule_of)
+            .map(|rule| (&rule.key, rule.value.as_ref()))
+            .collect();
+        let index = WildcardIndex::new(&patterns).map(Box::new);
         Self { fixed, wildcards, index }
     }
 

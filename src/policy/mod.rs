@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `document` | parser: YAML to rules as written |
 //! | `compile` | compiler: rules as written to rules, with warnings for probable mistakes |
-//! | `rule`, `matcher`, `trace` | the compiled form, and matching |
+//! | `pattern`, `rule`, `matcher`, `trace` | the compiled form, and matching |
 //! | `wildcards`, `searcher` | many rules with `*` at one level, tried at once |
 //! | `counter` | lookup of the counter of a descriptor |
 //! | [`explain`] | explanations of matches in words |
@@ -28,6 +28,7 @@ pub mod explain;
 mod listing;
 mod matcher;
 mod metric_key;
+mod pattern;
 mod rule;
 mod searcher;
 pub mod source;
@@ -55,7 +56,6 @@ pub use crate::yaml::report::ProblemReport;
 use crate::algorithm::Charge;
 use crate::algorithm::time::Micros;
 use crate::descriptor::{Entry, HashKey, Identity, KeyBuffer, KeyRange, Keyed};
-use matcher::Level;
 
 /// Default of [`CompileOptions::memory_max`]: enough for 370,000 rules with short texts, or half as
 /// many if they are to be replaced while they serve.
@@ -128,7 +128,7 @@ pub struct Policy {
     override_charge: Charge,
     /// The hasher of values, if a limit hashes them.
     keyed: Option<Keyed>,
-    top: Level,
+    top: rule::Level,
     rules: Vec<Rule>,
 }
 

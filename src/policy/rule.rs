@@ -4,8 +4,11 @@
 use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
 
+use hashbrown::HashTable;
+
 use super::document::step;
-use super::matcher::{Level, Pattern};
+use super::pattern::Pattern;
+use super::wildcards::WildcardIndex;
 use crate::algorithm::time::Micros;
 use crate::algorithm::{Charge, Limit, lease};
 use crate::descriptor::Identity;
@@ -66,6 +69,18 @@ pub struct Rule {
     pub(super) modes: RuleModes,
     pub(super) extras: Option<Box<Extras>>,
     pub(super) children: Level,
+}
+
+/// The rules of one level, as indexes into the rules of the policy.
+#[derive(Debug, Default)]
+pub(super) struct Level {
+    /// Rules by key and value, or by key alone if a rule has no value. Contains wildcards too, by
+    /// their own text.
+    pub(super) fixed: HashTable<u32>,
+    /// Rules with `*`, in the order in which they are written.
+    pub(super) wildcards: Box<[u32]>,
+    /// Index of `wildcards`, if there are many.
+    pub(super) index: Option<Box<WildcardIndex>>,
 }
 
 /// Switches of a rule.

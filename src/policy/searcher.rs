@@ -12,7 +12,7 @@ use aho_corasick::automaton::OverlappingState;
 use aho_corasick::{AhoCorasick, Input};
 use smallvec::{SmallVec, smallvec};
 
-use super::matcher::Pattern;
+use super::pattern::Pattern;
 
 /// Marks the end of a list.
 const NONE: u32 = u32::MAX;

@@ -4,11 +4,13 @@
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use super::matcher::{HASHER, Pattern, at};
-use super::rule::Rule;
+use super::pattern::Pattern;
 use super::searcher::Searcher;
 use crate::descriptor::Entry;
 
+/// Hasher with a fixed seed. Requests look up and never insert, so clients cannot overfill a
+/// bucket.
+pub(super) const HASHER: FixedState = FixedState::with_seed(0x7011_6a7e);
 /// Maximum number of rules that are tried one after the other: that many searches cost less than a
 /// pass of an automaton.
 const MAX_TRIED: usize = 8;
@@ -31,24 +33,24 @@ struct Values {
 }
 
 impl WildcardIndex {
-    /// Builds the index. Returns `None` if it is better to try the rules one after the other.
-    pub(super) fn new(wildcards: &[u32], rules: &[Rule]) -> Option<Self> {
-        if wildcards.len() <= MAX_TRIED {
+    /// Builds the index of the rules' keys and values. Returns `None` if it is better to try the
+    /// rules one after the other.
+    pub(super) fn new(rules: &[(&Pattern, Option<&Pattern>)]) -> Option<Self> {
+        if rules.len() <= MAX_TRIED {
             return None;
         }
         let mut by_key: HashMap<Box<[u8]>, Vec<(usize, Pattern)>, FixedState> =
             HashMap::with_hasher(HASHER);
         let mut keys = Vec::new();
         let mut open = Vec::new();
-        for (position, number) in wildcards.iter().enumerate() {
-            let rule = at(rules, *number)?;
+        for (position, (key, value)) in rules.iter().enumerate() {
             // A rule without a value matches any value.
-            let value = rule.value.clone().unwrap_or_else(|| Pattern::new("*"));
-            if rule.key.is_wild() {
-                keys.push(rule.key.clone());
+            let value = value.cloned().unwrap_or_else(|| Pattern::new("*"));
+            if key.is_wild() {
+                keys.push(Pattern::clone(key));
                 open.push((position, value));
             } else {
-                by_key.entry(rule.key.text().into()).or_default().push((position, value));
+                by_key.entry(key.text().into()).or_default().push((position, value));
             }
         }
         let mut index = Self { by_key: HashMap::with_hasher(HASHER), open: None };

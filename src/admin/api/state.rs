@@ -5,8 +5,9 @@ use utoipa::ToSchema;
 
 use super::rfc3339;
 use crate::algorithm::Limit;
-use crate::algorithm::amend::{CounterReading, WindowLook};
+use crate::algorithm::amend::CounterReading;
 use crate::algorithm::quota::Window;
+use crate::algorithm::quota::WindowLook;
 use crate::algorithm::time::Micros;
 
 /// The state of a counter.

@@ -18,7 +18,6 @@ mod list;
 mod operations;
 mod records;
 
-use super::amend::Extended;
 use super::marks::Marks;
 use super::time::{Micros, Timestamp};
 use super::{Inner, Limit, State, Unreadable, concurrency, gcra};
@@ -27,10 +26,6 @@ use records::MAX_RECEIPTS;
 use records::Records;
 pub use records::{HoldReceipt, MAX_RECORDS, Record};
 
-/// Shortest TTL of a hold.
-pub const MIN_TTL: Micros = Micros::from_secs(1);
-/// Longest TTL of a hold.
-pub const MAX_TTL: Micros = Micros::from_secs(86_400);
 /// Maximum length of an ID in bytes.
 pub const MAX_ID: usize = 128;
 
@@ -289,7 +284,7 @@ impl State {
         if let Inner::Concurrency(slots) = self.inner() {
             return slots.growth_bytes(request.id);
         }
-        let new = size_of::<Extended>().saturating_add(size_of::<Holds>()).saturating_add(32);
+        let new = Self::EXTENSION_BYTES.saturating_add(size_of::<Holds>()).saturating_add(32);
         let parts = |holds: &Holds| {
             holds.records.growth_bytes(request.id).saturating_add(holds.marks.growth_bytes())
         };

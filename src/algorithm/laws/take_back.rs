@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::super::amend::{Amendment, WindowLook};
+use super::super::amend::Amendment;
+use super::super::quota::WindowLook;
 use super::super::{Algorithm, Charge, Limit, Receipt, State};
 use super::{algorithms, at, limit};
 

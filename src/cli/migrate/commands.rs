@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
+use super::container::{Container, array};
 use super::deployment::Deployment;
-use super::manifest::{Container, array};
 
 /// Programs that Tollgate's image has as well.
 const AVAILABLE: [&str; 2] = ["/bin/ratelimit", "ratelimit"];

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::manifest::{text, text_at};
+use super::container::{text, text_at};
 
 /// The ConfigMaps of a manifest, in order.
 pub(super) struct ConfigMaps<'m>(Vec<ConfigMap<'m>>);

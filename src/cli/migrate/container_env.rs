@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::config_maps::ConfigMaps;
+use super::container::{Container, text, text_at};
 use super::deployment::Deployment;
-use super::manifest::{Container, text, text_at};
 
 /// The variable of the store.
 const STORE: &str = "REDIS_URL";

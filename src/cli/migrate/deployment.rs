@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use super::env_file::{self, EnvFile};
-use super::manifest;
 use crate::cli::settings::variables;
 use crate::envoyproxy::{Translation, Variables, named, translate};
 use crate::policy::Source;
@@ -53,6 +52,17 @@ impl Deployment {
     pub(super) fn set(&mut self, name: &str, value: String) {
         self.references.retain(|(other, _)| other != name);
         self.variables.insert(name.to_owned(), value);
+    }
+
+    /// Adds the variables of an env file, which take precedence.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is invalid.
+    pub(super) fn with_env_file(mut self, path: &Path) -> Result<Self, String> {
+        let (name, file) = read_env_file(path)?;
+        self.from = format!("{} and {name}", self.from);
+        self.merge(file);
+        Ok(self)
     }
 
     /// Sets the variables of an env file.
@@ -158,22 +168,6 @@ pub(super) fn of_env_file(path: &Path) -> Result<Deployment, String> {
     let (name, file) = read_env_file(path)?;
     let mut deployment =
         Deployment { from: name, source: DeploymentSource::EnvFile, ..Deployment::default() };
-    deployment.merge(file);
-    Ok(deployment)
-}
-
-/// Reads a manifest, and an env file whose variables take precedence.
-///
-/// # Errors
-/// A file cannot be read, or is invalid.
-pub(super) fn of_both(
-    manifest: &Path,
-    container: Option<&str>,
-    path: &Path,
-) -> Result<Deployment, String> {
-    let mut deployment = manifest::read(manifest, container)?;
-    let (name, file) = read_env_file(path)?;
-    deployment.from = format!("{} and {name}", deployment.from);
     deployment.merge(file);
     Ok(deployment)
 }

@@ -2,6 +2,7 @@
 
 mod commands;
 mod config_maps;
+mod container;
 mod container_env;
 mod deployment;
 mod env_file;
@@ -176,7 +177,7 @@ impl Migrate {
         match (&self.env_file, &self.manifest) {
             (Some(path), None) => deployment::of_env_file(path),
             (Some(path), Some(manifest)) => {
-                deployment::of_both(manifest, self.container.as_deref(), path)
+                manifest::read(manifest, self.container.as_deref())?.with_env_file(path)
             }
             (None, Some(path)) => manifest::read(path, self.container.as_deref()),
             (None, None) => Ok(deployment::of_environment()),

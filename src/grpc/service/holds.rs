@@ -10,8 +10,9 @@ use prost::Message as _;
 use tonic::Status;
 
 use super::{Answered, Rls};
-use crate::algorithm::hold::{HoldAction, HoldEffect, HoldRequest, MAX_ID, MIN_TTL};
+use crate::algorithm::hold::{HoldAction, HoldEffect, HoldRequest, MAX_ID};
 use crate::algorithm::judge::Hits;
+use crate::algorithm::quota::MIN_TTL;
 use crate::algorithm::time::Micros;
 use crate::descriptor::hold::is_reserved;
 use crate::descriptor::{Descriptor, Request};

@@ -5,9 +5,8 @@ use std::cell::Cell;
 
 use smallvec::SmallVec;
 
-use super::options;
 use crate::policy::document::written::{self, Options, Switches};
-use crate::policy::matcher::Pattern;
+use crate::policy::pattern::Pattern;
 use crate::yaml::report::{Finding, Findings, SourceSpan, Spanned};
 
 /// Maximum number of entries in all overlays. Each is compared with every rule of its domains.
@@ -118,7 +117,7 @@ impl<'w> Layers<'w> {
             .iter()
             .filter(|layer| layer.of_rule_alone)
             .filter_map(|layer| layer.options)
-            .flat_map(options::written)
+            .flat_map(Options::written)
     }
 
     /// Returns a switch from the first layer that sets it.
@@ -214,5 +213,5 @@ fn sets_nothing(layer: &written::WrittenLayer) -> bool {
     let Switches { shadow_mode, quota_mode, share_threshold, detailed_metric, value_to_metric } =
         &layer.switches;
     let switches = [shadow_mode, quota_mode, share_threshold, detailed_metric, value_to_metric];
-    options::written(&layer.options).next().is_none() && switches.into_iter().all(Option::is_none)
+    layer.options.written().next().is_none() && switches.into_iter().all(Option::is_none)
 }

@@ -27,8 +27,8 @@ use std::sync::Arc;
 
 use super::document::budget::DocumentBudget;
 use super::document::{in_rule, step, written};
-use super::matcher::{Level, Pattern};
-use super::rule::{Extras, Imposes, Rule, RuleModes};
+use super::pattern::Pattern;
+use super::rule::{Extras, Imposes, Level, Rule, RuleModes};
 use super::{CompileOptions, Loaded, Policy, PolicySet, ProblemReport, Source, document};
 use crate::descriptor::Keyed;
 use crate::yaml::report::{Finding, Findings, SourceSpan, text_of};

@@ -5,7 +5,7 @@
 
 use super::layers::{Layers, OptionValue};
 use crate::policy::document::written::{AlgorithmWord, Options};
-use crate::yaml::report::{Finding, SourceSpan, Spanned};
+use crate::yaml::report::{Finding, Spanned};
 
 /// A resolver of the options of one limit.
 pub(super) struct OptionResolver<'w, 'r> {
@@ -54,45 +54,4 @@ impl<'w> OptionResolver<'w, '_> {
         }
         None
     }
-}
-
-/// Returns the options that are set, with their names and positions.
-pub(super) fn written(options: &Options) -> impl Iterator<Item = (&'static str, SourceSpan)> {
-    fn at<T>(option: &Option<Spanned<T>>) -> Option<SourceSpan> {
-        option.as_ref().map(|option| option.span)
-    }
-    // A new option has to be in this list: it decides which items of an overlay set nothing.
-    let Options {
-        algorithm,
-        burst,
-        max_debt,
-        buckets,
-        estimate,
-        calendar,
-        time_zone,
-        charge,
-        inherit,
-        on_store_error,
-        record,
-        hash_values,
-        lease,
-        hold,
-    } = options;
-    let all = [
-        ("algorithm", at(algorithm)),
-        ("burst", at(burst)),
-        ("max_debt", at(max_debt)),
-        ("buckets", at(buckets)),
-        ("estimate", at(estimate)),
-        ("calendar", at(calendar)),
-        ("time_zone", at(time_zone)),
-        ("charge", at(charge)),
-        ("override", at(inherit)),
-        ("on_store_error", at(on_store_error)),
-        ("record", at(record)),
-        ("hash_values", at(hash_values)),
-        ("lease", at(lease)),
-        ("hold", at(hold)),
-    ];
-    all.into_iter().filter_map(|(word, span)| Some((word, span?)))
 }

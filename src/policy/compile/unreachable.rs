@@ -6,7 +6,7 @@
 use super::identity::Path;
 use super::{DomainCompiler, RuleWithOptions};
 use crate::policy::document::{in_rule, step, written};
-use crate::policy::matcher::Pattern;
+use crate::policy::pattern::Pattern;
 use crate::yaml::report::Finding;
 
 /// Maximum number of rule pairs compared in one domain. Comparing each rule with each wildcard at

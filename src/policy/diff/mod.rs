@@ -13,7 +13,7 @@ pub use self::features::candidate_text;
 pub(super) use self::features::{amounts, in_flight_text};
 use self::features::{features, limit_of};
 pub use self::text::text_of;
-use super::matcher::Pattern;
+use super::pattern::Pattern;
 use super::rule::{Imposes, Rule};
 use super::{Policy, PolicySet};
 use crate::descriptor::{Entry, KeyBuffer};

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::written::{
     ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_SETTLE, ON_STORE_ERROR, OVERRIDES,
 };
-use crate::algorithm::concurrency::MAX_IN_FLIGHT;
+use crate::algorithm::quota::MAX_IN_FLIGHT;
 use crate::yaml::schema::reference;
 use crate::yaml::vocabulary::{Form, VocabularyLevel, Word, may, must, names};
 use DocumentLevel::{

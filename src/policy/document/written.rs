@@ -207,3 +207,46 @@ pub(in crate::policy) fn word_of<T: PartialEq>(
 ) -> &'static str {
     table.iter().find(|(_, other)| other == value).map_or("", |(word, _)| word)
 }
+
+impl Options {
+    /// Returns the options that are set, with their names and positions.
+    pub(in crate::policy) fn written(&self) -> impl Iterator<Item = (&'static str, SourceSpan)> {
+        fn at<T>(option: &Option<Spanned<T>>) -> Option<SourceSpan> {
+            option.as_ref().map(|option| option.span)
+        }
+        // A new option has to be in this list: it decides which items of an overlay set nothing.
+        let Options {
+            algorithm,
+            burst,
+            max_debt,
+            buckets,
+            estimate,
+            calendar,
+            time_zone,
+            charge,
+            inherit,
+            on_store_error,
+            record,
+            hash_values,
+            lease,
+            hold,
+        } = self;
+        let all = [
+            ("algorithm", at(algorithm)),
+            ("burst", at(burst)),
+            ("max_debt", at(max_debt)),
+            ("buckets", at(buckets)),
+            ("estimate", at(estimate)),
+            ("calendar", at(calendar)),
+            ("time_zone", at(time_zone)),
+            ("charge", at(charge)),
+            ("override", at(inherit)),
+            ("on_store_error", at(on_store_error)),
+            ("record", at(record)),
+            ("hash_values", at(hash_values)),
+            ("lease", at(lease)),
+            ("hold", at(hold)),
+        ];
+        all.into_iter().filter_map(|(word, span)| Some((word, span?)))
+    }
+}

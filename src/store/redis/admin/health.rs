@@ -3,27 +3,16 @@
 
 use std::time::{Duration, Instant};
 
-use super::replica_clocks::{ReplicaClock, ReplicaConnections};
-use crate::algorithm::time::Timestamp;
+use super::replica_clocks::{ReplicaClock, ReplicaConnections, offset_us};
 use crate::store::redis::RedisStore;
 use crate::store::redis::access::Access;
 use crate::store::redis::calls::within;
 use crate::store::redis::node::Node;
+pub use crate::store::redis::node::NodeHealth;
 use crate::store::redis::url::ServerAddress;
 
 /// Timeout for a server's `INFO` reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The state of a server as seen by this handle.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeHealth {
-    /// Its address.
-    pub address: String,
-    /// `true` if there is a connection.
-    pub is_connected: bool,
-    /// `true` if it does not answer in time, so that calls fail immediately until it does.
-    pub is_breaker_open: bool,
-}
 
 /// The state that a server reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +55,7 @@ impl RedisStore {
             .map(|(core, node)| report_of(node, core.routes.access(), &self.replica_connections));
         let reports: Vec<_> =
             futures_util::future::join_all(reports).await.into_iter().flatten().collect();
-        self.replica_connections.keep(&reports);
+        self.replica_connections.keep(reports.iter().flat_map(|report| &report.replicas));
         reports
     }
 }
@@ -102,13 +91,6 @@ async fn report_of(
         report.replicas = replicas.clocks(access, online_replicas(&text), offset).await;
     }
     Some(report)
-}
-
-/// Returns the microseconds by which a clock was ahead of this process's at the midpoint between
-/// request and reply.
-pub(super) fn offset_us(theirs: u64, sent: Timestamp, received: Timestamp) -> i64 {
-    let ours = sent.as_micros().midpoint(received.as_micros());
-    i64::try_from(i128::from(theirs).saturating_sub(i128::from(ours))).unwrap_or_default()
 }
 
 /// Returns the online replicas in a master's `INFO`, from lines such as

@@ -1,6 +1,6 @@
 //! Clock offsets of replicas from their masters: a replica's clock decides once it is promoted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use tokio::time::timeout;
 
-use super::health::{ServerReport, offset_us};
+use crate::algorithm::time::Timestamp;
 use crate::store::redis::access::Access;
 use crate::store::redis::node::connect::connect;
 use crate::store::redis::url::ServerAddress;
@@ -57,12 +57,10 @@ impl ReplicaConnections {
         join_all(replicas.take(MOST).map(clock)).await.into_iter().flatten().collect()
     }
 
-    /// Closes the connections to all replicas except those of these masters.
-    pub(in crate::store::redis) fn keep(&self, masters: &[ServerReport]) {
-        let is_known = |address: &str| {
-            masters.iter().flat_map(|report| &report.replicas).any(|clock| clock.address == address)
-        };
-        self.0.lock().retain(|address, _| is_known(&address.to_string()));
+    /// Closes the connections to all other replicas.
+    pub(in crate::store::redis) fn keep<'c>(&self, clocks: impl Iterator<Item = &'c ReplicaClock>) {
+        let kept: BTreeSet<&str> = clocks.map(|clock| clock.address.as_str()).collect();
+        self.0.lock().retain(|address, _| kept.contains(&*address.to_string()));
     }
 
     /// Returns the microseconds by which a replica's clock is ahead of this process's.
@@ -83,4 +81,11 @@ impl ReplicaConnections {
         self.0.lock().insert(address.clone(), connection);
         Some(offset_us(seconds.saturating_mul(1_000_000).saturating_add(micros), sent, received))
     }
+}
+
+/// Returns the microseconds by which a clock was ahead of this process's at the midpoint between
+/// request and reply.
+pub(super) fn offset_us(theirs: u64, sent: Timestamp, received: Timestamp) -> i64 {
+    let ours = sent.as_micros().midpoint(received.as_micros());
+    i64::try_from(i128::from(theirs).saturating_sub(i128::from(ours))).unwrap_or_default()
 }

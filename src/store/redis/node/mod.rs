@@ -33,7 +33,6 @@ use self::connect::{Connector, NodeLink, RequiredRole};
 use self::failure::CallFailure;
 use self::maintain::{jittered, keep};
 use crate::store::redis::access::{Access, ConnectError};
-use crate::store::redis::admin::health::NodeHealth;
 use crate::store::redis::environment::Environment;
 use crate::store::redis::script::encode::ScriptRequest;
 use crate::store::redis::url::ServerAddress;
@@ -88,6 +87,17 @@ pub(super) struct Node {
     lost_at: parking_lot::Mutex<Instant>,
     /// Time when a link was last dropped because a replica refused a write.
     left_at: parking_lot::Mutex<Option<Instant>>,
+}
+
+/// The state of a server as seen by this handle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeHealth {
+    /// Its address.
+    pub address: String,
+    /// `true` if there is a connection.
+    pub is_connected: bool,
+    /// `true` if it does not answer in time, so that calls fail immediately until it does.
+    pub is_breaker_open: bool,
 }
 
 impl Node {

@@ -4,10 +4,10 @@
 use smallvec::SmallVec;
 
 use super::encode::{NOT_KNOWN, Undo};
-use crate::algorithm::amend::{Amended, CounterReading, Grant, WindowLook};
+use crate::algorithm::amend::{Amended, CounterReading, Grant};
 use crate::algorithm::hold::HoldEffect;
 use crate::algorithm::judge::{JudgedBy, Outcome};
-use crate::algorithm::quota::Report;
+use crate::algorithm::quota::{Report, WindowLook};
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::store::StoreError;
 

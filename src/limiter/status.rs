@@ -1,0 +1,289 @@
+//! The status of a descriptor: what it is matched to, and the outcome of its limit.
+
+use std::fmt;
+
+use super::entries::FirstEntries;
+use super::modes::Modes;
+use super::target::{DescriptorTarget, operation};
+use crate::algorithm::hold::{Hold, HoldEffect};
+use crate::algorithm::judge::{Few, InlineVec, JudgedBy, Outcome};
+use crate::algorithm::quota::Window;
+use crate::algorithm::time::Micros;
+use crate::algorithm::verdict::{Prior, Role};
+use crate::algorithm::{Limit, OnStoreError};
+use crate::descriptor::{Descriptor, KeyBuffer, Keyed, Request};
+use crate::policy::Rule;
+use crate::store::{Check, StoreError};
+
+/// The status of one descriptor: what it is matched to, and the outcome of its limit.
+#[derive(Debug)]
+pub struct Status<'a> {
+    target: DescriptorTarget<'a>,
+    /// Role of the limit in the request.
+    role: Role,
+    /// `false` for an operation on existing holds, which denies nothing even if the store fails.
+    has_vote: bool,
+    /// Entries of the request that the rule records, as `key=value`.
+    recorded: Vec<Vec<u8>>,
+    /// Outcome of the limit; `None` until the store has judged it.
+    outcome: Option<Result<Outcome, StoreError>>,
+}
+
+/// The limit of a status, with the amount that binds.
+#[derive(Clone, Copy, Debug)]
+pub struct AppliedLimit<'a> {
+    /// The limit.
+    pub limit: &'a Limit,
+    /// Amount of the binding window, or hits in flight.
+    pub amount: u32,
+    /// Period of the binding window; `None` for hits in flight.
+    pub period: Option<Micros>,
+}
+
+/// The statuses of a request.
+pub(super) type Statuses<'a> = InlineVec<Status<'a>>;
+
+/// The result of one descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// No limit applies.
+    NoLimit,
+    /// The rule is declared unlimited.
+    Unlimited,
+    /// The hits fit.
+    Allowed,
+    /// The hits do not fit.
+    Denied,
+    /// The hits do not fit, and the rule is in shadow mode.
+    ShadowDenied,
+    /// The store failed; the limit's failure mode allows, or another limit decided the request.
+    PresumedAllowed,
+    /// The store failed; the limit's failure mode denies.
+    PresumedDenied,
+}
+
+impl fmt::Display for AppliedLimit<'_> {
+    /// Formats as `5 per 250ms` or `10 in flight`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.period {
+            Some(period) => write!(f, "{} per {period}", self.amount),
+            None => write!(f, "{} in flight", self.amount),
+        }
+    }
+}
+
+impl<'a> Status<'a> {
+    /// Creates the status of a descriptor whose limit is not judged yet. `modes`: those of the
+    /// process.
+    pub(super) fn of(target: DescriptorTarget<'a>, modes: Modes) -> Self {
+        let role = modes.role(target.role());
+        Self { target, role, has_vote: true, recorded: Vec::new(), outcome: None }
+    }
+
+    /// Returns the status with a vote, or without one.
+    pub(super) fn with_vote(self, has_vote: bool) -> Self {
+        Self { has_vote, ..self }
+    }
+
+    /// Returns the target of the descriptor.
+    pub(super) fn target(&self) -> &DescriptorTarget<'a> {
+        &self.target
+    }
+
+    /// Returns the target of the descriptor, without its outcome.
+    pub(super) fn into_target(self) -> DescriptorTarget<'a> {
+        self.target
+    }
+
+    /// Removes the rule and its limit, because another rule of the request replaces them.
+    pub(super) fn drop_target(&mut self) {
+        self.target = DescriptorTarget::Nothing;
+    }
+
+    /// Sets the outcome of the limit.
+    pub(super) fn set_outcome(&mut self, outcome: Result<Outcome, StoreError>) {
+        self.outcome = Some(outcome);
+    }
+
+    /// Keeps the entries of the request that the rule records.
+    pub(super) fn record(&mut self, entries: &FirstEntries<'_, '_>) {
+        self.recorded = self.target.recorded(entries);
+    }
+
+    /// Returns the entries of the request that the rule records, as `key=value`.
+    pub(super) fn recorded(&self) -> &[Vec<u8>] {
+        &self.recorded
+    }
+
+    /// Returns the check of the limit for the store, if there is one.
+    pub(super) fn check<'c>(
+        &'c self,
+        request: &'c Request<'_>,
+        descriptor: &'c Descriptor<'_>,
+        keys: &'c KeyBuffer,
+        in_one_slot: bool,
+    ) -> Option<Check<'c>> {
+        let key = keys.key(request.domain, self.target.key()?).in_one_slot(in_one_slot);
+        let limit = self.target.limit()?;
+        Some(Check {
+            key,
+            limit,
+            hits: descriptor.hits,
+            role: self.role,
+            recorded: &self.recorded,
+            lease: self.target.lease(),
+            hold: operation(descriptor, limit),
+        })
+    }
+
+    /// Returns the rule behind the status; `None` without a rule, or if the request set the limit.
+    pub fn rule(&self) -> Option<&'a Rule> {
+        self.target.rule()
+    }
+
+    /// Returns the result of the descriptor.
+    pub fn standing(&self) -> Standing {
+        let limit = match &self.target {
+            DescriptorTarget::Nothing => return Standing::NoLimit,
+            DescriptorTarget::Unlimited(_) => return Standing::Unlimited,
+            DescriptorTarget::Limited { limit, .. } => limit.limit(),
+        };
+        let is_shadow = matches!(self.role, Role::Shadow | Role::QuotaShadow);
+        match (self.outcome(), limit.on_store_error()) {
+            (Some(outcome), _) if outcome.allowed => Standing::Allowed,
+            (Some(_), _) if is_shadow => Standing::ShadowDenied,
+            (Some(_), _) => Standing::Denied,
+            (None, OnStoreError::Deny) if self.has_vote && !is_shadow => Standing::PresumedDenied,
+            (None, _) => Standing::PresumedAllowed,
+        }
+    }
+
+    /// Returns the hasher for displayed values of the descriptor; `None` if they may be shown.
+    pub fn keyed(&self) -> Option<&'a Keyed> {
+        self.target.keyed()
+    }
+
+    /// Returns `true` if the status is OVER_LIMIT.
+    pub fn is_over_limit(&self) -> bool {
+        matches!(self.standing(), Standing::Denied | Standing::PresumedDenied)
+    }
+
+    /// Returns `true` if the limit is in quota mode: its denial alone denies no request.
+    pub fn is_vote(&self) -> bool {
+        self.target.limit().is_some() && matches!(self.role, Role::Quota | Role::QuotaShadow)
+    }
+
+    /// Returns the limit that applies, with the amount that binds, if the limit was judged or
+    /// denies.
+    pub fn limit(&self) -> Option<AppliedLimit<'_>> {
+        if self.standing() == Standing::PresumedAllowed {
+            return None;
+        }
+        let limit = self.target.limit()?;
+        let window = self.outcome().map_or(0, |outcome| outcome.report.window);
+        let binding = limit.windows().get(usize::from(window));
+        let amount = binding.map(Window::limit).or_else(|| limit.in_flight())?;
+        Some(AppliedLimit { limit, amount, period: binding.map(Window::period) })
+    }
+
+    /// Returns the remaining hits, 0 if over limit. `None` if unknown or without a limit.
+    pub fn remaining(&self) -> Option<u64> {
+        match self.standing() {
+            Standing::Denied | Standing::ShadowDenied | Standing::PresumedDenied => Some(0),
+            Standing::Allowed | Standing::PresumedAllowed => self.left(),
+            Standing::NoLimit | Standing::Unlimited => None,
+        }
+    }
+
+    /// Returns the remaining hits of the counter, even if the status is over limit. `None` if
+    /// unknown or without a limit.
+    pub fn left(&self) -> Option<u64> {
+        Some(self.outcome()?.report.remaining)
+    }
+
+    /// Returns the hits of a fixed window beyond its limit; 0 if unknown or not kept.
+    pub(super) fn beyond(&self) -> u64 {
+        self.outcome().map_or(0, |outcome| outcome.report.beyond)
+    }
+
+    /// Returns the time until the counter equals an unused one.
+    pub fn reset_after(&self) -> Option<Micros> {
+        self.outcome()?.report.reset_after
+    }
+
+    /// Returns the time until these hits are admitted without other traffic, if over limit; `None`
+    /// for never, and if not over limit.
+    pub fn retry_after(&self) -> Option<Micros> {
+        self.outcome().filter(|_| self.is_over_limit())?.report.retry_after
+    }
+
+    /// Returns the time until the end of the first window of a ban; `None` for every other limit.
+    pub fn ban_window_ends_after(&self) -> Option<Micros> {
+        self.outcome()?.report.ban_window_ends_after
+    }
+
+    /// Returns the time until these hits fit, if they do not; `None`: never, or unknown.
+    pub(super) fn wait(&self) -> Option<Micros> {
+        self.outcome().filter(|outcome| !outcome.allowed)?.report.retry_after
+    }
+
+    /// Returns `true` if a remembered denial decided, without a call to the store.
+    pub fn is_remembered(&self) -> bool {
+        self.outcome().is_some_and(|outcome| outcome.by == JudgedBy::Memory)
+    }
+
+    /// Returns how the limit keeps holds; `None` if it does not, or without a limit.
+    pub fn hold(&self) -> Option<Hold> {
+        self.target.limit()?.hold()
+    }
+
+    /// Returns the effect of an operation on a hold; `None` if the limit was not judged.
+    pub fn hold_effect(&self) -> Option<HoldEffect> {
+        Some(self.outcome()?.hold)
+    }
+
+    fn outcome(&self) -> Option<&Outcome> {
+        self.outcome.as_ref()?.as_ref().ok()
+    }
+}
+
+impl Modes {
+    /// Returns the decision on a request that is known before its limits are judged.
+    pub(super) fn prior(self, statuses: &[Status<'_>]) -> Prior {
+        let is_free = |status: &Status<'_>| matches!(status.target(), DescriptorTarget::Nothing);
+        if self.shadow || (self.quota && statuses.iter().any(is_free)) {
+            Prior::Admitted
+        } else {
+            Prior::Open
+        }
+    }
+}
+
+/// Drops the limits whose name another rule of the request replaces. Unlimited rules replace others
+/// but are not replaced themselves; a replaced rule still replaces others.
+pub(super) fn drop_replaced(statuses: &mut [Status<'_>]) {
+    let rules = statuses.iter().filter_map(Status::rule);
+    let mut replaced: Few<&str> = rules.flat_map(Rule::replaces).map(AsRef::as_ref).collect();
+    if replaced.is_empty() {
+        return;
+    }
+    replaced.sort_unstable();
+    replaced.dedup();
+    let is_replaced = |target: &DescriptorTarget<'_>| match target {
+        DescriptorTarget::Limited { rule: Some(rule), .. } => {
+            rule.name().is_some_and(|name| replaced.binary_search(&name).is_ok())
+        }
+        DescriptorTarget::Limited { rule: None, .. }
+        | DescriptorTarget::Nothing
+        | DescriptorTarget::Unlimited(_) => false,
+    };
+    statuses.iter_mut().filter(|status| is_replaced(status.target())).for_each(Status::drop_target);
+}
+
+/// Keeps, in each status, the entries of the request that its rule records.
+pub(super) fn record(statuses: &mut [Status<'_>], request: &Request<'_>) {
+    let entries = FirstEntries::of(request);
+    let records =
+        |status: &&mut Status<'_>| status.rule().is_some_and(|rule| !rule.record().is_empty());
+    statuses.iter_mut().filter(records).for_each(|status| status.record(&entries));
+}
