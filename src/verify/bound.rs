@@ -133,7 +133,8 @@ impl CounterBound {
             Self::Rolling { limit, period, .. } => rolling(calls, &admitted, limit, period, skew),
             Self::Draining { burst, limit, period } => {
                 let earned = |span: u64| {
-                    let product = u128::from(span.saturating_add(skew)) * u128::from(limit);
+                    let span = u128::from(span.saturating_add(skew));
+                    let product = span.saturating_mul(u128::from(limit));
                     let hits = product.checked_div(period.into()).unwrap_or_default();
                     burst.saturating_add(u64::try_from(hits).unwrap_or(u64::MAX))
                 };
@@ -175,11 +176,14 @@ impl CounterBound {
                 let mut backlog = 0_u128;
                 let mut now = 0_u64;
                 for (time, hits) in calls.into_iter().chain([(at, 0)]) {
-                    let drained = u128::from(time.saturating_sub(now)) * u128::from(limit);
-                    backlog = backlog.saturating_sub(drained).saturating_add(hits * scale);
+                    let passed = u128::from(time.saturating_sub(now));
+                    let drained = passed.saturating_mul(u128::from(limit));
+                    let added = hits.saturating_mul(scale);
+                    backlog = backlog.saturating_sub(drained).saturating_add(added);
                     now = time;
                 }
-                backlog.saturating_add(u128::from(denied.hits) * scale) > u128::from(burst) * scale
+                let hits = u128::from(denied.hits).saturating_mul(scale);
+                backlog.saturating_add(hits) > u128::from(burst).saturating_mul(scale)
             }
         }
     }

@@ -1,3 +1,5 @@
+#![allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
+
 use proptest::prelude::*;
 
 use super::bound::{CounterBound, CounterModel};
@@ -132,8 +134,8 @@ fn honest(bound: CounterBound, steps: &[(u64, u64, u64, u64)]) -> Vec<ObservedCa
         } else {
             ObservedAnswer::Denied { remaining: 0, reset: None }
         };
-        let (begin, end) = (now - START, now - START + later);
-        calls.push(call(begin.saturating_sub(*before), end, *hits, answer));
+        let since = now - START;
+        calls.push(call(since.saturating_sub(*before), since + later, *hits, answer));
     }
     calls
 }

@@ -148,6 +148,8 @@ pub(super) const ROWS: &[Row] = &[
         modules: "tls",
         crates: "bytes http http_body_util hyper hyper_util prost rustls std::io thiserror tokio_rustls",
     },
+    // Checks histories: no clock, IO, protocol.
+    Row { place: "verify", modules: "algorithm", crates: "serde" },
     // Returns values, which `admin` renders.
     Row {
         place: "operations",
@@ -197,11 +199,10 @@ pub(super) const ROWS: &[Row] = &[
     Row { place: "app/files", modules: "", crates: "rustix" },
     Row { place: "app/threads", modules: "", crates: "rustix" },
     Row { place: "app/plain_pages", modules: "", crates: "std::process" },
-    Row { place: "verify", modules: "algorithm", crates: "serde" },
     Row {
         place: "cli",
         modules: "admin::api admin::rights::Token algorithm app descriptor envoyproxy grpc journal::key journal::summary limiter policy printable scenario settings store telemetry verify yaml",
-        crates: "async clap jiff rand serde serde_json smallvec std::env std::fs std::io std::process std::sync std::time::Instant thiserror tokio tracing",
+        crates: "async clap jiff rand serde serde_json std::env std::fs std::io std::process std::sync std::time::Instant thiserror tokio tracing",
     },
     // Starts the process again with other variables, which std has for Unix alone.
     Row { place: "cli/serve", modules: "", crates: "std::os" },

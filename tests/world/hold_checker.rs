@@ -1,6 +1,6 @@
 //! The checks of limits that keep holds, and of slots.
 //!
-//! What was admitted, as reserved and corrected by commits, never exceeds the limit but by what
+//! Admitted hits, as reserved and corrected by commits, never exceed the limit but by what
 //! commits charge past their holds. A second end of a hold changes nothing. After the last TTL
 //! nothing is in flight, and the store counts what was charged.
 
@@ -103,7 +103,7 @@ fn nothing_lost(history: &CounterHistory<'_>, ids: &[IdHistory<'_>], broken: &mu
     }
 }
 
-/// What is admitted never exceeds the limit: neither together with all that certainly counts
+/// Admitted hits never exceed the limit: neither together with all that certainly counts
 /// before, overruns too, nor all of it without overruns at any moment.
 ///
 /// Exceptions: lost writes (the limit once more for each loss), and the shares of `local`.
@@ -254,7 +254,8 @@ fn denied_with_cause(
             return;
         }
         let from = record.begun.saturating_sub(history.lag_us() + stale_us(history));
-        let (begun, ended) = (from, record.ended);
+        let begun = from;
+        let ended = record.ended;
         let mut counted = plain_most(history, record, from);
         for id in ids.iter().filter(|id| !is_short || id.acts_after(since(history, begun))) {
             let ((_, most), _): (Bounds, u64) = id.counted(begun, ended);

@@ -34,7 +34,7 @@ pub(super) struct Step {
     pub(super) ended: Moment,
     /// `true` if it certainly acted, if what it undoes did.
     pub(super) is_certain: bool,
-    /// What the store says that it did.
+    /// The effect that the store reported.
     pub(super) effect: Option<HoldEffect>,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct IdHistory<'a> {
     courses: Vec<Vec<IdState>>,
 }
 
-/// What all IDs of a counter have in common.
+/// Properties common to all IDs of a counter.
 #[derive(Clone, Copy)]
 pub(super) struct IdRules<'a> {
     pub(super) hold: &'a SimHold,

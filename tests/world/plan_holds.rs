@@ -5,7 +5,7 @@ use super::plan::{Part, PartHits, Plan, PlannedCall, VERSIONS};
 use super::random::Random;
 use super::rules::{Counting, SimRule};
 
-/// How a limit keeps holds.
+/// The settings of a limit that keeps holds.
 #[derive(Clone, Debug)]
 pub(crate) struct SimHold {
     /// Time to live in each version of the policy.

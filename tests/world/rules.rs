@@ -26,7 +26,7 @@ pub(crate) struct SimRule {
     pub(crate) lease_us: Option<u64>,
     pub(crate) on_store_error: &'static str,
     pub(crate) charge: &'static str,
-    /// How it keeps holds, if it does.
+    /// The settings of its holds, if it keeps any.
     pub(crate) hold: Option<SimHold>,
 }
 

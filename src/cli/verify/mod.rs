@@ -156,15 +156,17 @@ impl Verify {
         run: &std::rc::Rc<RefCell<VerifyRun>>,
     ) {
         let mut tasks = JoinSet::new();
-        let until = Instant::now() + Duration::from_secs(self.duration);
-        let pause = Duration::from_secs(1) * self.clients / self.rate;
+        let started = Instant::now();
+        let duration = Duration::from_secs(self.duration);
+        let pause = Duration::from_secs_f64(f64::from(self.clients) / f64::from(self.rate.max(1)));
         let deadline = Duration::from_millis(self.deadline);
+        let count = self.clients;
         for (index, target, mut client) in clients {
             let run = std::rc::Rc::clone(run);
             tasks.spawn_local(async move {
-                tokio::time::sleep(pause * index / 16).await;
+                tokio::time::sleep(pause.mul_f64(f64::from(index) / f64::from(count))).await;
                 let mut ticks = tokio::time::interval(pause.max(Duration::from_micros(1)));
-                while Instant::now() < until {
+                while started.elapsed() < duration {
                     ticks.tick().await;
                     let (counter, hits, request) = run.borrow_mut().next();
                     let begin = run.borrow().now();
@@ -178,9 +180,8 @@ impl Verify {
         }
         if let Some(command) = &self.disturb {
             let every = Duration::from_secs(self.disturb_every.max(1));
-            let mut next = Instant::now() + every;
-            while next < until {
-                tokio::time::sleep_until(next.into()).await;
+            while started.elapsed().saturating_add(every) < duration {
+                tokio::time::sleep(every).await;
                 let text = command.clone();
                 let shell = move || Command::new("sh").arg("-c").arg(text).status();
                 let ended = match spawn_blocking(shell).await {
@@ -189,7 +190,6 @@ impl Verify {
                     Err(error) => error.to_string(),
                 };
                 run.borrow_mut().disturbances.push(ended);
-                next = Instant::now() + every;
             }
         }
         while tasks.join_next().await.is_some() {}
@@ -198,7 +198,7 @@ impl Verify {
     fn write_history(&self, run: &VerifyRun) -> std::io::Result<()> {
         let Some(path) = &self.history else { return Ok(()) };
         let lines: Vec<String> = run.calls.iter().map(|call| json!(call).to_string()).collect();
-        std::fs::write(path, lines.join("\n") + "\n")
+        std::fs::write(path, format!("{}\n", lines.join("\n")))
     }
 
     /// Checks the history and prints the result; returns `true` if a property is broken.
@@ -207,7 +207,9 @@ impl Verify {
         if unknown == run.calls.len() {
             let error = run.calls.iter().find_map(|call| match &call.answer {
                 ObservedAnswer::Failed { error } => Some(error.clone()),
-                _ => None,
+                ObservedAnswer::Admitted { .. }
+                | ObservedAnswer::Denied { .. }
+                | ObservedAnswer::Late => None,
             });
             return Err(VerifyError::Undecided(error.unwrap_or_else(|| "no answer".to_owned())));
         }

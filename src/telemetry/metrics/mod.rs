@@ -6,6 +6,7 @@
 //!
 //! | file | contents |
 //! |---|---|
+//! | `cost_ratio` | costs of committed holds relative to their reserved hits |
 //! | `names` | names and help texts of all metrics |
 //! | `exceptions` | observable exceptions to the promise |
 //! | `holds` | charges that are corrected later, bounded |

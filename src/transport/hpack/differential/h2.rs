@@ -53,7 +53,7 @@ proptest! {
 async fn exchange(connection: ClientSession) {
     let (near, far) = tokio::io::duplex(64 << 10);
     let responses = Arc::default();
-    let calls = Arc::<Mutex<Vec<ObservedCall>>>::default();
+    let calls = Arc::<Mutex<Vec<ServedCall>>>::default();
     let (ready, is_ready) = oneshot::channel();
     let server = FrameServer {
         io: far,
@@ -132,12 +132,12 @@ struct FrameServer {
     /// The fields of the next response.
     responses: Arc<Mutex<Vec<Vec<ClientField>>>>,
     /// The last call.
-    calls: Arc<Mutex<Vec<ObservedCall>>>,
+    calls: Arc<Mutex<Vec<ServedCall>>>,
     ready: Option<oneshot::Sender<()>>,
 }
 
 /// The fields that the server read, and those that it wrote.
-struct ObservedCall {
+struct ServedCall {
     request: Vec<OwnedField>,
     response: Vec<OwnedField>,
 }
@@ -203,7 +203,7 @@ impl FrameServer {
         let response = self.responses.lock().unwrap().pop().unwrap();
         let mut block = Vec::new();
         let response = write_response(&mut self.encoder, &response, &mut block);
-        self.calls.lock().unwrap().push(ObservedCall { request, response });
+        self.calls.lock().unwrap().push(ServedCall { request, response });
         let frames = block.len().div_ceil(MAX_FRAME);
         for (number, payload) in block.chunks(MAX_FRAME).enumerate() {
             let (kind, first_flags) =
