@@ -101,6 +101,7 @@ impl<'a> Status<'a> {
     }
 
     /// Sets the outcome of the limit.
+    #[inline]
     pub(super) fn set_outcome(&mut self, outcome: Result<Outcome, StoreError>) {
         self.outcome = Some(outcome);
     }
