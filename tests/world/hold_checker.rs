@@ -7,7 +7,7 @@
 use super::checker::never_over_in_a_period;
 use super::claims::{Claim, CounterHistory};
 use super::history::{CallRecord, Ending};
-use super::hold_steps::{HeldList, ids_of};
+use super::hold_steps::{HeldList, has_excess, ids_of};
 use super::holds::{Bounds, IdHistory};
 use super::plan::{Fault, Part, PartHits};
 use super::process::id_of;
@@ -317,7 +317,8 @@ fn plain_most(history: &CounterHistory<'_>, record: &CallRecord, from: Moment) -
 /// Returns the moment before which charges no longer count when another is judged.
 fn since(history: &CounterHistory<'_>, from: Moment) -> Moment {
     let rule = history.rule();
-    if rule.counting == Counting::Gcra {
+    // A cost past the limit of a log moves its newest entry, with all hits of it, to a later moment.
+    if rule.counting == Counting::Gcra || rule.counting == Counting::Log && has_excess(history) {
         return 0;
     }
     from.saturating_sub(rule.period_us + rule.period_us / 50 + CLOCK_US)

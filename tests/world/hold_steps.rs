@@ -72,7 +72,7 @@ impl<'a> IdRules<'a> {
 }
 
 /// Returns `true` if commits may have charged a counter past its limit.
-fn has_excess(history: &CounterHistory<'_>) -> bool {
+pub(super) fn has_excess(history: &CounterHistory<'_>) -> bool {
     history.report.chronicle.calls.iter().any(|record| {
         let parts = record.call.parts.iter().enumerate();
         let mut own = parts.filter(|(_, part)| part.counter == history.counter);

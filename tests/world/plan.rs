@@ -71,27 +71,84 @@ pub(crate) enum PartHits {
 /// A fault, or something that people do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    CutAll { server: usize },
-    CutOne { connection: usize, is_request: bool, bytes: usize },
-    Silence { process: usize, server: usize, us: u64 },
-    Slow { process: usize, server: usize, us: u64, by_us: u64 },
-    Flush { server: usize },
-    Restart { server: usize, us: u64, keeps_data: bool },
-    Hang { server: usize, us: u64 },
-    Full { server: usize, us: u64 },
-    Busy { server: usize, us: u64 },
-    Loading { server: usize, us: u64 },
-    Clock { server: usize, by_us: i64 },
-    Lag { group: usize, us: u64 },
-    Promote { group: usize, stale_us: u64 },
-    MoveSlots { from: usize, to: usize, first: usize },
-    Evict { server: usize, of: usize },
-    Crash { process: usize, us: u64 },
-    Reload { process: usize, version: usize },
+    CutAll {
+        server: usize,
+    },
+    CutOne {
+        connection: usize,
+        is_request: bool,
+        bytes: usize,
+    },
+    Silence {
+        process: usize,
+        server: usize,
+        us: u64,
+    },
+    Slow {
+        process: usize,
+        server: usize,
+        us: u64,
+        by_us: u64,
+    },
+    Flush {
+        server: usize,
+    },
+    Restart {
+        server: usize,
+        us: u64,
+        keeps_data: bool,
+    },
+    Hang {
+        server: usize,
+        us: u64,
+    },
+    Full {
+        server: usize,
+        us: u64,
+    },
+    Busy {
+        server: usize,
+        us: u64,
+    },
+    Loading {
+        server: usize,
+        us: u64,
+    },
+    Clock {
+        server: usize,
+        by_us: i64,
+    },
+    Lag {
+        group: usize,
+        us: u64,
+    },
+    Promote {
+        group: usize,
+        stale_us: u64,
+    },
+    /// Slots move, key by key until the last moment.
+    MoveSlots {
+        from: usize,
+        to: usize,
+        first: usize,
+        us: u64,
+    },
+    Evict {
+        server: usize,
+        of: usize,
+    },
+    Crash {
+        process: usize,
+        us: u64,
+    },
+    Reload {
+        process: usize,
+        version: usize,
+    },
 }
 
 /// Number of kinds of faults.
-const KINDS: usize = 17;
+const KINDS: usize = 18;
 /// Versions of the policy: amounts that reloads change between.
 pub(crate) const VERSIONS: usize = 3;
 
@@ -226,10 +283,11 @@ impl Plan {
             12 => Fault::Lag { group, us: us / 10 },
             13 => Fault::Promote { group, stale_us: if is_request { us } else { 0 } },
             14 => Fault::Evict { server, of: 1 + random.below(4) },
-            15 if is_request => Fault::Crash { process, us },
-            15 => {
+            15 => Fault::Crash { process, us },
+            16 => {
                 let first = random.below(16_384);
-                Fault::MoveSlots { from: group, to: random.below(self.groups), first }
+                let us = if random.percent(50) { us } else { 0 };
+                Fault::MoveSlots { from: group, to: random.below(self.groups), first, us }
             }
             _ => Fault::Reload { process, version: random.below(VERSIONS) },
         }

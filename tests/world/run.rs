@@ -217,6 +217,9 @@ impl RunningWorld {
             Fault::Crash { process, us } => self.crash(process, now + us),
             Fault::Reload { process, version } => self.reload(process, version),
             Fault::Promote { group, stale_us } => self.promote(group, stale_us, end),
+            Fault::MoveSlots { from, to, first, us } => {
+                self.move_slots([from, to], first, (now + us).min(end));
+            }
             ref fault => inject_at_servers(&mut self.sky.fleet.lock(), fault, now),
         }
     }
@@ -259,6 +262,31 @@ impl RunningWorld {
                 world.sky.fleet.lock().demote_stale(old);
             });
         }
+    }
+
+    /// Moves slots: half of the keys at once, some later, the rest and the slots themselves at a
+    /// moment.
+    fn move_slots(self: &Arc<Self>, [from, to]: [usize; 2], first: usize, until: Moment) {
+        let now = self.sky.now();
+        let mut fleet = self.sky.fleet.lock();
+        if fleet.arrangement != Arrangement::Cluster || fleet.migration.is_some() {
+            return;
+        }
+        fleet.begin_migration(from, to, first);
+        fleet.migrate_keys(now, |number| number % 2 == 0);
+        if until <= now {
+            fleet.finish_migration(now);
+            return;
+        }
+        drop(fleet);
+        let world = Arc::clone(self);
+        tokio::spawn(async move {
+            for at in [now.midpoint(until), until] {
+                world.sky.sleep_until(at).await;
+                world.sky.fleet.lock().migrate_keys(at, |number| number % 2 == 0);
+            }
+            world.sky.fleet.lock().finish_migration(until);
+        });
     }
 
     fn crash(self: &Arc<Self>, number: usize, until: Moment) {
@@ -372,9 +400,6 @@ fn inject_at_servers(fleet: &mut Fleet, fault: &Fault, now: Moment) {
             fleet.servers[replica].lag_us = us;
         }
         Fault::Evict { server, of } => fleet.drop_keys(server, now, |number| number % of == 0),
-        Fault::MoveSlots { from, to, first } if fleet.arrangement == Arrangement::Cluster => {
-            fleet.move_slots(from, to, first, now);
-        }
         _ => {}
     }
 }

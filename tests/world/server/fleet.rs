@@ -13,6 +13,9 @@ pub(crate) type Moment = u64;
 /// an hour, so that no hour ends while a world runs.
 pub(crate) const BASE_US: u64 = 1_780_481_400_000_000;
 
+/// Most slots that move at once: half of them, so that many worlds have keys there.
+const MOVED_SLOTS: usize = 8_192;
+
 /// The arrangement of the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrangement {
@@ -60,6 +63,26 @@ pub(crate) struct ClusterMap {
     pub(crate) masters: Vec<usize>,
 }
 
+/// Slots that move from one group to another.
+#[derive(Clone, Debug)]
+pub(crate) struct Migration {
+    from: usize,
+    to: usize,
+    slots: BTreeSet<u16>,
+}
+
+impl Migration {
+    /// Returns `true` if a slot moves.
+    pub(crate) fn includes(&self, slot: u16) -> bool {
+        self.slots.contains(&slot)
+    }
+
+    /// Returns the group that imports the slots.
+    pub(crate) fn target(&self) -> usize {
+        self.to
+    }
+}
+
 /// A write of a master that its replica may lack.
 #[derive(Debug)]
 struct Replicated {
@@ -87,6 +110,8 @@ pub(crate) struct Fleet {
     pub(crate) arrangement: Arrangement,
     pub(crate) servers: Vec<SimServer>,
     pub(crate) map: ClusterMap,
+    /// Slots whose keys move from one group to another.
+    pub(crate) migration: Option<Migration>,
     /// Writes of each group's master.
     logs: Vec<Vec<Replicated>>,
     pub(crate) losses: Vec<LostWrites>,
@@ -113,6 +138,7 @@ impl Fleet {
             arrangement,
             servers: (0..2 * groups).map(server).collect(),
             map: ClusterMap { epoch: 1, owners: Arc::new(owners), masters },
+            migration: None,
             logs: (0..groups).map(|_| Vec::new()).collect(),
             losses: Vec::new(),
             counts: BTreeMap::new(),
@@ -149,10 +175,8 @@ impl Fleet {
         run: impl FnOnce(ScriptRun) -> (T, ScriptRun),
     ) -> T {
         let now = self.clock(server, at);
-        let slots = (self.arrangement == Arrangement::Cluster).then(|| {
-            let map = self.map_of(server);
-            (Arc::clone(&map.owners), u8::try_from(self.servers[server].group).unwrap())
-        });
+        let slots = (self.arrangement == Arrangement::Cluster)
+            .then(|| (self.owners_at(server), u8::try_from(self.servers[server].group).unwrap()));
         self.catch_up(server, at);
         let state = &mut self.servers[server];
         let circumstances = Circumstances {
@@ -180,6 +204,27 @@ impl Fleet {
         self.servers[server].stale.as_ref().unwrap_or(&self.map)
     }
 
+    /// Returns the group of each slot, as scripts of a server may use its keys: one that imports
+    /// slots has been asked for them.
+    fn owners_at(&self, server: usize) -> Arc<Vec<u8>> {
+        let mut owners = Arc::clone(&self.map_of(server).owners);
+        if let Some(migration) = &self.migration
+            && self.map.masters[migration.to] == server
+        {
+            let to = u8::try_from(migration.to).unwrap();
+            let all = Arc::make_mut(&mut owners).iter_mut().zip(0..);
+            all.filter(|(_, slot)| migration.includes(*slot)).for_each(|(owner, _)| *owner = to);
+        }
+        owners
+    }
+
+    /// Returns `true` if a server has a key that has not expired.
+    pub(crate) fn has(&mut self, server: usize, at: Moment, key: &[u8]) -> bool {
+        let now_ms = self.clock(server, at) / 1_000;
+        let item = self.servers[server].keys.get(key);
+        item.is_some_and(|item| item.expires_at.is_none_or(|expires_at| expires_at > now_ms))
+    }
+
     /// Returns the replica of a group.
     pub(crate) fn replica_of(&self, group: usize) -> usize {
         self.map.masters[group] ^ 1
@@ -205,6 +250,7 @@ impl Fleet {
     /// Promotes the replica of a group. The old master becomes its replica at once, or goes on as a
     /// stale master until [`demote_stale`](Self::demote_stale).
     pub(crate) fn promote(&mut self, group: usize, at: Moment, is_stale: bool) {
+        self.finish_migration(at);
         let old = self.map.masters[group];
         let new = self.replica_of(group);
         self.catch_up(new, at);
@@ -244,28 +290,54 @@ impl Fleet {
         self.logs[self.servers[master].group].clear();
     }
 
-    /// Moves slots with their keys from one group to another, at once.
-    pub(crate) fn move_slots(&mut self, from: usize, to: usize, first: usize, at: Moment) {
-        let moves = |slot: usize| (first..first + 2_000).contains(&slot);
-        let is_moved = |key: &[u8]| moves(usize::from(slot_of(key)));
-        let [from_group, to_group] = [from, to].map(|group| u8::try_from(group).unwrap());
+    /// Begins to move slots with their keys from one group to another: until
+    /// [`finish_migration`](Self::finish_migration), the old group serves the keys that it has.
+    pub(crate) fn begin_migration(&mut self, from: usize, to: usize, first: usize) {
         if from == to || self.servers.iter().any(|server| server.stale.is_some()) {
             return;
         }
-        let owners = Arc::make_mut(&mut self.map.owners).iter_mut().enumerate();
-        owners
-            .filter(|(slot, owner)| moves(*slot) && **owner == from_group)
-            .for_each(|(_, owner)| *owner = to_group);
-        self.map.epoch += 1;
+        let own = u8::try_from(from).unwrap();
+        let range = first..first + MOVED_SLOTS;
+        let slots = self
+            .map
+            .owners
+            .iter()
+            .zip(0..)
+            .filter(|(owner, slot)| **owner == own && range.contains(&usize::from(*slot)));
+        let slots = slots.map(|(_, slot)| slot).collect();
+        self.migration = Some(Migration { from, to, slots });
+    }
+
+    /// Moves some of the keys of the slots that move: those with these numbers.
+    pub(crate) fn migrate_keys(&mut self, at: Moment, is_moved: impl Fn(usize) -> bool) {
+        let Some(Migration { from, to, slots }) = self.migration.clone() else { return };
         let source = self.map.masters[from];
         let sink = self.map.masters[to];
-        let moved: Vec<_> =
-            self.servers[source].keys.extract_if(.., |key, _| is_moved(key)).collect();
+        let mut number = 0;
+        let moved: Vec<_> = self.servers[source]
+            .keys
+            .extract_if(.., |key, _| {
+                let is_of_slots = slots.contains(&slot_of(key));
+                number += usize::from(is_of_slots);
+                is_of_slots && is_moved(number)
+            })
+            .collect();
         for (key, item) in moved {
             self.logs[from].push(Replicated { at, effect: (key.clone(), None) });
             self.logs[to].push(Replicated { at, effect: (key.clone(), Some(item.clone())) });
-            self.servers[sink].keys.insert(key, item);
+            // An expired key may have been created anew.
+            self.servers[sink].keys.entry(key).or_insert(item);
         }
+    }
+
+    /// Moves the keys that are left, and makes the new group the owner of the slots.
+    pub(crate) fn finish_migration(&mut self, at: Moment) {
+        self.migrate_keys(at, |_| true);
+        let Some(migration) = self.migration.take() else { return };
+        let to = u8::try_from(migration.to).unwrap();
+        let owners = Arc::make_mut(&mut self.map.owners).iter_mut().zip(0..);
+        owners.filter(|(_, slot)| migration.includes(*slot)).for_each(|(owner, _)| *owner = to);
+        self.map.epoch += 1;
     }
 
     /// Removes keys of a server, as a restart without persistence or an eviction does.
@@ -287,6 +359,7 @@ impl Fleet {
 
     /// Ends all faults of all servers.
     pub(crate) fn heal(&mut self, at: Moment) {
+        self.finish_migration(at);
         for number in 0..self.servers.len() {
             self.demote_stale(number);
             let server = &mut self.servers[number];

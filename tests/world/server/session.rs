@@ -17,6 +17,7 @@ pub(crate) struct Session {
 const IDENTITY: &[u8] = b"return tostring(redis)";
 const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
 const LOADING: &str = "LOADING Redis is loading the dataset in memory";
+const TRY_AGAIN: &str = "TRYAGAIN Multiple keys request during rehashing of slot";
 const BUSY: &str =
     "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
 
@@ -74,20 +75,28 @@ fn reply_to(
         "EVAL" | "EVALSHA" => {
             let count: usize = std::str::from_utf8(&words[2]).unwrap().parse().unwrap();
             let keys = &words[3..3 + count];
-            match redirect(fleet, server, keys, is_asking) {
+            match redirect(fleet, server, at, keys, is_asking) {
                 Some(redirection) => redirection,
                 None => script(fleet, server, at, &name, words, count),
             }
         }
-        _ => match redirect(fleet, server, words.get(1..2).unwrap_or_default(), is_asking) {
+        _ => match redirect(fleet, server, at, words.get(1..2).unwrap_or_default(), is_asking) {
             Some(redirection) if words.len() > 1 => redirection,
             _ => fleet.run(server, at, |mut run| (run.call(words), run)),
         },
     }
 }
 
-/// Returns the error for keys that another node of a Cluster has.
-fn redirect(fleet: &Fleet, server: usize, keys: &[Vec<u8>], _is_asking: bool) -> Option<Resp> {
+/// Returns the error for keys that another node of a Cluster has. While their slot moves, its owner
+/// serves the keys that it has, and the new owner those that a client [asks](Session) it for; none
+/// of them serves a command of which it lacks some keys.
+fn redirect(
+    fleet: &mut Fleet,
+    server: usize,
+    at: Moment,
+    keys: &[Vec<u8>],
+    is_asking: bool,
+) -> Option<Resp> {
     if fleet.arrangement != Arrangement::Cluster {
         return None;
     }
@@ -95,8 +104,21 @@ fn redirect(fleet: &Fleet, server: usize, keys: &[Vec<u8>], _is_asking: bool) ->
     if keys.iter().any(|key| slot_of(key) != slot) {
         return Some(Resp::error("CROSSSLOT Keys in request don't hash to the same slot"));
     }
+    let migration = fleet.migration.as_ref().filter(|migration| migration.includes(slot));
+    let new = migration.map(|migration| fleet.map.masters[migration.target()]);
     let map = fleet.map_of(server);
     let master = map.masters[usize::from(map.owners[usize::from(slot)])];
+    if let Some(new) = new
+        && (master == server || new == server && is_asking)
+    {
+        let known = keys.iter().filter(|key| fleet.has(server, at, key)).count();
+        let is_whole = known == keys.len() || (new == server && keys.len() == 1);
+        return match known {
+            _ if is_whole => None,
+            0 if master == server => Some(Resp::Error(format!("ASK {slot} {}:6379", host_of(new)))),
+            _ => Some(Resp::error(TRY_AGAIN)),
+        };
+    }
     let moved = format!("MOVED {slot} {}:6379", host_of(master));
     (master != server).then_some(Resp::Error(moved))
 }
