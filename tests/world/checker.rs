@@ -5,9 +5,10 @@
 //! for them only where they happened.
 
 use super::claims::{Claim, CounterHistory};
-use super::history::Ending;
+use super::history::{CallRecord, Ending};
 use super::hold_checker;
 use super::plan::{Fault, PartHits};
+use super::reported;
 use super::rules::Counting;
 use super::run::Report;
 
@@ -32,6 +33,7 @@ pub(crate) fn check(report: &Report) -> Vec<String> {
         }
         if report.plan.rule_of(counter).hold.is_none() {
             denied_with_cause(&history, &mut found);
+            reported::check(&history, &mut found);
         }
         broken.extend(found.into_iter().map(|text| format!("counter {counter}: {text}")));
     }
@@ -42,10 +44,22 @@ pub(crate) fn check(report: &Report) -> Vec<String> {
 fn answered_in_time(report: &Report, broken: &mut Vec<String>) {
     for record in report.chronicle.calls.iter().chain(&report.probes) {
         let took = record.ended - record.begun;
-        if took > record.call.timeout_us + TIMER_US {
+        let stopped = stopped_us(report, record);
+        if took > record.call.timeout_us + TIMER_US + stopped {
             broken.push(format!("late: {} took {took} us", record.call));
         }
     }
+}
+
+/// Returns the time for which the process of a call was stopped while it was under way.
+fn stopped_us(report: &Report, record: &CallRecord) -> u64 {
+    let stops = report.chronicle.faults.iter().map(|(at, fault)| match fault {
+        Fault::Stop { process, us } if *process == record.call.process => {
+            (at + us).min(record.ended).saturating_sub(record.begun.max(*at))
+        }
+        _ => 0,
+    });
+    stops.sum()
 }
 
 /// After the last fault has healed, the store decides everything within two seconds.
@@ -66,9 +80,13 @@ fn decided_when_healed(report: &Report, broken: &mut Vec<String>) {
 
 /// Hits admitted less hits refunded never exceed a limit whose period does not end.
 ///
-/// Exceptions: lost writes (the limit once more for each loss), and the shares of `local`.
+/// Exceptions: lost writes (the limit once more for each loss), the shares of `local`, and changes
+/// by operators.
 fn never_over(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
-    let bound = history.limit_max() + history.allowed_for_losses() + history.shares();
+    let bound = history.shapes() * history.limit_max()
+        + history.allowed_for_losses()
+        + history.shares()
+        + history.allowed_for_changes();
     let mut events: Vec<(u64, bool, u64)> = Vec::new();
     for claim in &history.claims {
         match *claim {
@@ -98,18 +116,22 @@ fn never_over(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
 
 /// No period has more hits than its limit allows.
 ///
-/// Exceptions: lost writes, the shares of `local`, clocks that move, blocks of leases.
+/// Exceptions: lost writes, the shares of `local`, clocks that move, blocks of leases, and changes
+/// by operators.
 pub(super) fn never_over_in_a_period(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
     let rule = history.rule();
     let limit = history.limit_max();
     // A fixed window admits twice the limit around its boundary, gcra the limit and a burst.
     let of_period = match rule.counting {
+        _ if history.shapes() > 1 => 2 * limit * history.shapes(),
         Counting::Sliding | Counting::Log => limit,
         Counting::Fixed | Counting::Gcra | Counting::Slots => 2 * limit,
     };
     let allowed = history.allowed_for_losses()
-        + history.shares()
+        // As the store's, a local window admits its share twice around its boundary.
+        + 2 * history.shares()
         + history.blocks()
+        + history.allowed_for_changes()
         + history.clock_events() * limit;
     let admitted = history.admitted();
     for (begin, _, _) in &admitted {
@@ -124,9 +146,9 @@ pub(super) fn never_over_in_a_period(history: &CounterHistory<'_>, broken: &mut 
             return;
         }
     }
-    if rule.counting == Counting::Fixed && history.clocks_agree() {
+    if rule.counting == Counting::Fixed && history.clocks_agree() && history.shapes() == 1 {
         // Local windows follow the clock of the process: two of them may meet one of the store.
-        never_over_in_a_window(history, limit + allowed + history.shares(), broken);
+        never_over_in_a_window(history, limit + allowed, broken);
     }
 }
 
@@ -179,7 +201,7 @@ fn denied_with_cause(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
                 continue;
             }
             let known_for = if status.is_remembered {
-                history.report.plan.deny_cache_ms * 1_000 + TIMER_US
+                history.report.plan.deny_cache_ms * 1_000 + TIMER_US + history.stops_us()
             } else {
                 0
             };

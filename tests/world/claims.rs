@@ -2,7 +2,7 @@
 
 use super::checker::moves_clock_ahead;
 use super::history::{CallRecord, Ending, PartStatus};
-use super::plan::{Fault, Part, PartHits};
+use super::plan::{Change, Fault, Part, PartHits};
 use super::process::value_of;
 use super::rules::{Counting, SimRule};
 use super::run::Report;
@@ -75,7 +75,7 @@ impl<'a> CounterHistory<'a> {
         };
         let forever = Claim::Possible { hits, begun, until: None };
         // Known charges of a request that is not admitted are taken back.
-        let until = begun + call.timeout_us + TAKEN_BACK_WITHIN_US;
+        let until = begun + call.timeout_us + TAKEN_BACK_WITHIN_US + self.stops_us();
         // `always` also charges requests that end in an error.
         let is_gone = self.report.take_backs_lost == 0 && self.rule().charge != "always";
         let tentative = Claim::Possible { hits, begun, until: is_gone.then_some(until) };
@@ -113,7 +113,9 @@ impl<'a> CounterHistory<'a> {
                 && rule.lease_us.is_none()
                 && rule.on_store_error == "error"
                 && rule.charge == "admitted"
-                && self.report.losses.is_empty();
+                && self.report.losses.is_empty()
+                && !self.report.is_changed(part.counter)
+                && self.report.shapes(rule) == 1;
             let charged = self.report.certainly_charged(part.counter);
             is_exact
                 && matches!(part.hits, PartHits::Charge(_))
@@ -129,11 +131,12 @@ impl<'a> CounterHistory<'a> {
 
     /// Returns the amounts that were in force at any process at any time.
     fn amounts(&self) -> impl Iterator<Item = u64> {
-        let versions = self.report.chronicle.faults.iter().filter_map(|(_, fault)| match fault {
-            Fault::Reload { version, .. } => Some(*version),
-            _ => None,
-        });
-        std::iter::once(0).chain(versions).map(|version| self.rule().amounts[version].into())
+        self.report.versions().map(|version| self.rule().amounts[version].into())
+    }
+
+    /// Returns the number of algorithms that were in force: each counts by itself.
+    pub(crate) fn shapes(&self) -> u64 {
+        self.report.shapes(self.rule())
     }
 
     /// Returns the highest amount that was in force.
@@ -151,13 +154,40 @@ impl<'a> CounterHistory<'a> {
         self.losses * self.limit_max()
     }
 
+    /// Returns the hits that changes by operators allow besides the limit: it once more for each
+    /// reset, and the hits of grants and refunds.
+    pub(crate) fn allowed_for_changes(&self) -> u64 {
+        let hits = self.changes().map(|change| match change {
+            Change::Reset => self.limit_max(),
+            Change::Refund { hits } | Change::Grant { hits, .. } => hits.into(),
+        });
+        hits.sum()
+    }
+
+    /// Returns the changes of the counter by operators.
+    pub(crate) fn changes(&self) -> impl Iterator<Item = Change> {
+        self.report.chronicle.faults.iter().filter_map(|(_, fault)| match fault {
+            Fault::Amend { counter, change, .. } if *counter == self.counter => Some(*change),
+            _ => None,
+        })
+    }
+
+    /// Returns the time for which processes were stopped, at most.
+    pub(crate) fn stops_us(&self) -> u64 {
+        let stops = self.report.chronicle.faults.iter().map(|(_, fault)| match fault {
+            Fault::Stop { us, .. } => *us,
+            _ => 0,
+        });
+        stops.sum()
+    }
+
     /// Returns the hits that all processes may admit alone.
     pub(crate) fn shares(&self) -> u64 {
         if !self.rule().is_local() || self.report.decided_alone == 0 {
             return 0;
         }
         let processes = self.report.plan.processes as u64;
-        (processes + self.report.crashes) * (self.limit_max() / processes).max(1)
+        self.shapes() * (processes + self.report.crashes) * (self.limit_max() / processes).max(1)
     }
 
     /// Returns the hits of blocks that all workers may hold.
@@ -169,7 +199,8 @@ impl<'a> CounterHistory<'a> {
         if self.rule().lease_us.is_none() {
             return 0;
         }
-        processes * self.report.plan.workers as u64 * BLOCKS * self.limit_max() / NEAR
+        self.shapes() * processes * self.report.plan.workers as u64 * BLOCKS * self.limit_max()
+            / NEAR
     }
 
     /// Returns `true` if all servers' clocks agree.
@@ -194,14 +225,15 @@ impl<'a> CounterHistory<'a> {
         admitted.collect()
     }
 
-    /// Returns the longest lag of a replica: a master that was demoted denies as one, until its
-    /// clients notice.
+    /// Returns the longest lag of a replica, with the longest time for which a server that is a
+    /// master no more may have answered: until its clients notice, it denies by what it knows.
     pub(crate) fn lag_us(&self) -> u64 {
         let lags = self.report.chronicle.faults.iter().map(|(_, fault)| match fault {
             Fault::Lag { us, .. } => *us,
+            Fault::Promote { stale_us, .. } => *stale_us,
             _ => 0,
         });
-        lags.max().unwrap_or_default() + 2_000
+        lags.max().unwrap_or_default() + 2_000 + self.stops_us()
     }
 
     /// Returns the error of a count: gcra counts in time, and rescales it when amounts change.
@@ -236,7 +268,7 @@ impl<'a> CounterHistory<'a> {
         }
         let mut most = admitted + possible;
         // A refund that was lost, or of hits that were lost, takes nothing.
-        if self.losses == 0 {
+        if self.losses == 0 && self.shapes() == 1 {
             most = most.saturating_sub(refunded);
         }
         if self.rule().lease_us.is_some() {
@@ -249,17 +281,22 @@ impl<'a> CounterHistory<'a> {
             }
         }
         let is_counted = self.losses == 0 && !self.rule().is_local();
-        let least = if is_counted { admitted.saturating_sub(refunded + maybe_refunded) } else { 0 };
+        let changed = self.allowed_for_changes();
+        let least = admitted.saturating_sub(refunded + maybe_refunded + changed);
+        let is_reset = self.changes().any(|change| change == Change::Reset);
+        let least = if is_counted && !is_reset && self.shapes() == 1 { least } else { 0 };
         (least, most)
     }
 
     /// Returns `true` if a refund was on its way between two moments. It may have taken the hits of
     /// a charge that was to be taken back: then the take-back finds nothing.
     fn is_refunded_between(&self, from: Moment, to: Moment) -> bool {
-        self.claims.iter().any(|claim| match *claim {
-            Claim::Refunded { begun, ended, .. } => begun <= to && ended >= from,
-            Claim::Admitted { .. } | Claim::Possible { .. } => false,
-        })
+        let is_refund = |change: Change| matches!(change, Change::Refund { .. });
+        self.changes().any(is_refund)
+            || self.claims.iter().any(|claim| match *claim {
+                Claim::Refunded { begun, ended, .. } => begun <= to && ended >= from,
+                Claim::Admitted { .. } | Claim::Possible { .. } => false,
+            })
     }
 
     /// Returns the most hits that the store may have counted at a moment between two.
@@ -270,7 +307,8 @@ impl<'a> CounterHistory<'a> {
         let period = rule.period_us + rule.period_us / 50;
         let since = if rule.is_long() { 0 } else { from.saturating_sub(period) };
         // gcra counts what came since it was last unused, which may be long ago.
-        let since = if rule.counting == Counting::Gcra { 0 } else { since };
+        let has_gcra = [Some(rule.counting), rule.last_counting].contains(&Some(Counting::Gcra));
+        let since = if has_gcra { 0 } else { since };
         let mut counted = self.blocks();
         if rule.lease_us.is_some() {
             counted += self.report.leases_lost;
@@ -281,12 +319,16 @@ impl<'a> CounterHistory<'a> {
                     counted += hits;
                 }
                 Claim::Possible { hits, begun, until }
-                    if begun <= to && until.is_none_or(|until| until >= from) =>
+                    if begun <= to
+                        && until.is_none_or(|until| {
+                            until >= from || self.is_refunded_between(begun, until)
+                        }) =>
                 {
                     counted += hits;
                 }
                 Claim::Refunded { hits, ended, is_certain: true, process, .. }
                     if self.losses == 0
+                        && self.shapes() == 1
                         && (ended + self.lag_us() < from
                             || process == own.1 && ended + self.lag_us() < own.0) =>
                 {
@@ -300,6 +342,27 @@ impl<'a> CounterHistory<'a> {
 }
 
 impl Report {
+    /// Returns the versions of the policy that were in force at any process at any time.
+    fn versions(&self) -> impl Iterator<Item = usize> {
+        let versions = self.chronicle.faults.iter().filter_map(|(_, fault)| match fault {
+            Fault::Reload { version, .. } => Some(*version),
+            _ => None,
+        });
+        std::iter::once(0).chain(versions)
+    }
+
+    /// Returns the number of algorithms of a rule that were in force.
+    fn shapes(&self, rule: &SimRule) -> u64 {
+        let has_other = self.versions().any(|version| rule.counting_of(version) != rule.counting);
+        1 + u64::from(has_other)
+    }
+
+    /// Returns `true` if an operator changed a counter.
+    fn is_changed(&self, of: usize) -> bool {
+        let mut faults = self.chronicle.faults.iter();
+        faults.any(|(_, fault)| matches!(fault, Fault::Amend { counter, .. } if *counter == of))
+    }
+
     /// Returns the hits of a counter that were certainly charged and not given back; `None` if that
     /// is not certain of a refund.
     pub(crate) fn certainly_charged(&self, counter: usize) -> Option<u64> {

@@ -253,7 +253,7 @@ fn denied_with_cause(
             broken.push(format!("remembered: {}: {status:?}", record.call));
             return;
         }
-        let from = record.begun.saturating_sub(history.lag_us() + stale_us(history));
+        let from = record.begun.saturating_sub(history.lag_us());
         let begun = from;
         let ended = record.ended;
         let mut counted = plain_most(history, record, from);
@@ -322,13 +322,4 @@ fn since(history: &CounterHistory<'_>, from: Moment) -> Moment {
         return 0;
     }
     from.saturating_sub(rule.period_us + rule.period_us / 50 + CLOCK_US)
-}
-
-/// Returns the longest time for which a server that is a master no more may have answered.
-fn stale_us(history: &CounterHistory<'_>) -> u64 {
-    let faults = history.report.chronicle.faults.iter().map(|(_, fault)| match fault {
-        Fault::Promote { stale_us, .. } => *stale_us,
-        _ => 0,
-    });
-    faults.max().unwrap_or_default()
 }

@@ -15,7 +15,7 @@
 //! | `network` | connections: delays, silence, cuts at any byte |
 //! | `server` | the servers: data, clocks, replication, scripts, faults |
 //! | `history` | calls, answers and faults in their order, and their hash |
-//! | `claims`, `checker` | the promises, with the exceptions that happened |
+//! | `claims`, `checker`, `reported` | the promises, with the exceptions that happened |
 //! | `plan_holds`, `hold_steps`, `holds`, `hold_checker` | the same of holds, in every second one |
 //! | `shrink` | the smallest plan that still fails |
 //! | `watch` | a table of a world as it runs |
@@ -95,6 +95,7 @@ mod plan_holds;
 mod process;
 #[path = "../support/random.rs"]
 pub(crate) mod random;
+mod reported;
 pub(crate) mod rules;
 pub(crate) mod run;
 pub(crate) mod server;

@@ -96,6 +96,7 @@ async fn open(
     let target = sky.resolve(&address);
     sky.sleep_until(sky.arrival(process, target)).await;
     sky.until_audible(process, target).await;
+    sky.while_running(process, std::future::ready(())).await;
     if sky.is_down(target) {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
@@ -140,7 +141,9 @@ async fn receive(
     loop {
         // Bytes that were sent arrive, even if the client has gone.
         let Ok(count @ 1..) = from.read(&mut buffer).await else { return };
-        last = sky.arrival(connection.process, connection.target).max(last);
+        // A process that is stopped sends nothing: what its timers write leaves when it goes on.
+        let stopped_until = sky.stopped_until(connection.process);
+        last = sky.arrival(connection.process, connection.target).max(last).max(stopped_until);
         let cut = connection.cut_request.lock().take();
         let length = cut.map_or(count, |most| most.min(count));
         if to.send((last, buffer[..length].to_vec(), cut.is_some())).is_err() {
@@ -198,6 +201,7 @@ async fn deliver(
     while let Some((at, bytes, _)) = from.recv().await {
         sky.sleep_until(at).await;
         sky.until_audible(connection.process, connection.target).await;
+        sky.while_running(connection.process, std::future::ready(())).await;
         let cut = connection.cut_reply.lock().take();
         let length = cut.map_or(bytes.len(), |most| most.min(bytes.len()));
         if to.write_all(&bytes[..length]).await.is_err() {

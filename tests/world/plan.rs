@@ -145,10 +145,29 @@ pub(crate) enum Fault {
         process: usize,
         version: usize,
     },
+    /// A process stops, and goes on after some time.
+    Stop {
+        process: usize,
+        us: u64,
+    },
+    /// An operator changes a counter.
+    Amend {
+        process: usize,
+        counter: usize,
+        change: Change,
+    },
+}
+
+/// What an operator does with a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Reset,
+    Refund { hits: u32 },
+    Grant { hits: u32, us: u64 },
 }
 
 /// Number of kinds of faults.
-const KINDS: usize = 18;
+const KINDS: usize = 20;
 /// Versions of the policy: amounts that reloads change between.
 pub(crate) const VERSIONS: usize = 3;
 
@@ -289,7 +308,14 @@ impl Plan {
                 let us = if random.percent(50) { us } else { 0 };
                 Fault::MoveSlots { from: group, to: random.below(self.groups), first, us }
             }
-            _ => Fault::Reload { process, version: random.below(VERSIONS) },
+            17 => Fault::Reload { process, version: random.below(VERSIONS) },
+            18 => Fault::Stop { process, us },
+            _ => {
+                let hits = 1 + random.below(20) as u32;
+                let grant = Change::Grant { hits, us: 1_000 * (1 + random.below(3_000)) as u64 };
+                let change = *random.one_of(&[Change::Reset, Change::Refund { hits }, grant]);
+                Fault::Amend { process, counter: random.below(self.counters.len()), change }
+            }
         }
     }
 

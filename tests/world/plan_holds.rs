@@ -66,6 +66,7 @@ impl SimRule {
     /// Lets the limit keep holds, or makes it one of what is in flight.
     fn keep_holds(&mut self, random: &mut Random) {
         self.lease_us = None;
+        self.last_counting = None;
         self.charge = "admitted";
         if random.percent(35) {
             self.counting = Counting::Slots;

@@ -43,6 +43,7 @@ pub(crate) struct SimProcess {
     policies: Arc<InForce>,
     workers: Vec<WorkerLimiter>,
     pub(crate) metrics: Arc<Metrics>,
+    environment: Arc<ProcessEnvironment>,
     dead: CancellationToken,
 }
 
@@ -69,7 +70,8 @@ impl SimProcess {
         });
         let options = options(plan, &environment);
         let bounds = Bounds { max_bytes: MEMORY, domain_max_bytes: MEMORY };
-        let memory = Arc::new(MemoryStore::new(bounds, ProcessClock(environment)));
+        let clock = ProcessClock(Arc::clone(&environment));
+        let memory = Arc::new(MemoryStore::new(bounds, clock));
         let count = NonZeroU32::new(plan.processes.try_into().unwrap()).unwrap();
         let replicas = Replicas::new(count);
         let longest = Duration::from_millis(plan.deny_cache_ms);
@@ -83,7 +85,7 @@ impl SimProcess {
             Limiter::new(Arc::clone(&policies), leases, Modes::default())
         };
         let workers = (0..plan.workers).map(worker).collect();
-        Self { policies, workers, metrics, dead }
+        Self { policies, workers, metrics, environment, dead }
     }
 
     /// Installs a version of the policy.
@@ -123,13 +125,35 @@ impl SimProcess {
         let words = words(plan, call);
         let request = request(call, &words);
         let deciding = limiter.decide(&snapshot, &request, deadline.into_std());
-        match call.cancel_after_us {
-            None => ending(deciding.await),
-            Some(us) => match timeout(Duration::from_micros(us), deciding).await {
-                Ok(decided) => ending(decided),
-                Err(_) => Ending::Cancelled,
-            },
-        }
+        let ended = async {
+            match call.cancel_after_us {
+                None => ending(deciding.await),
+                Some(us) => match timeout(Duration::from_micros(us), deciding).await {
+                    Ok(decided) => ending(decided),
+                    Err(_) => Ending::Cancelled,
+                },
+            }
+        };
+        self.environment.sky.while_running(call.process, ended).await
+    }
+
+    /// Changes a counter as an operator does. The result does not matter: the checker allows for
+    /// the change in any case.
+    pub(crate) async fn amend(&self, plan: &Plan, counter: usize, amendment: Amendment) {
+        let limiter = &self.workers[0];
+        let snapshot: Snapshot = limiter.snapshot();
+        let value = value_of(counter);
+        let rule = format!("r{}", plan.counters[counter]);
+        let entries = [Entry { key: rule.as_bytes(), value: value.as_bytes() }];
+        let mut keys = KeyBuffer::default();
+        let policies = snapshot.as_ref().unwrap().policies();
+        let (rule, key) = policies.counter("world", &entries, &mut keys).unwrap();
+        let deadline = (Instant::now() + Duration::from_millis(100)).into_std();
+        let amending = limiter.amend(rule, key, amendment, deadline);
+        let sky = &self.environment.sky;
+        let amended = sky.while_running(self.environment.process, amending).await;
+        let name = if amended.is_ok() { "amended" } else { "not amended" };
+        sky.fleet.lock().count(&format!("change {name}"));
     }
 
     /// Returns the hits that each counter counts; `None` if the store does not tell.

@@ -19,6 +19,8 @@ pub(crate) enum Counting {
 #[derive(Clone, Debug)]
 pub(crate) struct SimRule {
     pub(crate) counting: Counting,
+    /// The algorithm in the last version of the policy, if that has another.
+    pub(crate) last_counting: Option<Counting>,
     pub(crate) period_us: u64,
     /// The amount in each version of the policy.
     pub(crate) amounts: Vec<u32>,
@@ -38,6 +40,7 @@ impl SimRule {
     pub(crate) fn plain(amount: u32) -> Self {
         Self {
             counting: Counting::Fixed,
+            last_counting: None,
             period_us: LONG_US,
             amounts: vec![amount; VERSIONS],
             lease_us: None,
@@ -49,13 +52,9 @@ impl SimRule {
 
     /// Draws a limit.
     pub(crate) fn draw(random: &mut Random) -> Self {
-        let counting = *random.one_of(&[
-            Counting::Fixed,
-            Counting::Fixed,
-            Counting::Sliding,
-            Counting::Log,
-            Counting::Gcra,
-        ]);
+        const COUNTINGS: [Counting; 5] =
+            [Counting::Fixed, Counting::Fixed, Counting::Sliding, Counting::Log, Counting::Gcra];
+        let counting = *random.one_of(&COUNTINGS);
         let short = 1_000_000 * (1 + random.below(3)) as u64;
         let period_us = if random.percent(65) { LONG_US } else { short };
         let lease_us = random.percent(30).then(|| 100_000 * (1 + random.below(10)) as u64);
@@ -66,10 +65,13 @@ impl SimRule {
             _ => (amount - random.below(amount / 2)) as u32,
         };
         let amounts = (0..VERSIONS).map(|_| draw()).collect();
-        let charge =
-            if counting == Counting::Log || random.percent(80) { "admitted" } else { "always" };
+        let other = *random.one_of(&COUNTINGS);
+        let last_counting = random.percent(20).then_some(other).filter(|other| *other != counting);
+        let has_log = [Some(counting), last_counting].contains(&Some(Counting::Log));
+        let charge = if has_log || random.percent(80) { "admitted" } else { "always" };
         Self {
             counting,
+            last_counting,
             period_us,
             amounts,
             lease_us,
@@ -77,6 +79,12 @@ impl SimRule {
             charge,
             hold: None,
         }
+    }
+
+    /// Returns the algorithm of a version of the policy.
+    pub(crate) fn counting_of(&self, version: usize) -> Counting {
+        let last = self.last_counting.filter(|_| version + 1 == VERSIONS);
+        last.unwrap_or(self.counting)
     }
 
     /// Returns `true` if its period does not end while a world runs.
@@ -102,7 +110,7 @@ impl SimRule {
         if let Some(limit) = self.limit_with_holds(version) {
             return limit;
         }
-        let algorithm = match self.counting {
+        let algorithm = match self.counting_of(version) {
             Counting::Fixed => "fixed_window",
             Counting::Sliding => "sliding_window",
             Counting::Log => "sliding_log",

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::sleep;
+use tollgate::algorithm::amend::Amendment;
+use tollgate::algorithm::time::Micros;
 
 use super::history::{CallRecord, Chronicle, Ending};
 use super::hold_steps::{HeldList, list_holds};
 use super::network::Target;
-use super::plan::{Fault, Part, PartHits, Plan, PlannedCall};
+use super::plan::{Change, Fault, Part, PartHits, Plan, PlannedCall};
 use super::process::SimProcess;
 use super::server::fleet::{Arrangement, Fleet, LostWrites, Moment, RecordedScript};
 use super::sky::Sky;
@@ -216,6 +218,8 @@ impl RunningWorld {
             Fault::Restart { server, us, keeps_data } => self.restart(server, now + us, keeps_data),
             Fault::Crash { process, us } => self.crash(process, now + us),
             Fault::Reload { process, version } => self.reload(process, version),
+            Fault::Stop { process, us } => self.sky.stop(process, (now + us).min(end)),
+            Fault::Amend { process, counter, change } => self.amend(process, counter, change),
             Fault::Promote { group, stale_us } => self.promote(group, stale_us, end),
             Fault::MoveSlots { from, to, first, us } => {
                 self.move_slots([from, to], first, (now + us).min(end));
@@ -318,6 +322,21 @@ impl RunningWorld {
         if let Some(process) = process {
             process.install(&self.plan, version);
         }
+    }
+
+    fn amend(self: &Arc<Self>, process: usize, counter: usize, change: Change) {
+        // The records of holds end with a reset, which the checker of holds does not know.
+        if self.plan.rule_of(counter).hold.is_some() {
+            return;
+        }
+        let Some(process) = self.processes.lock()[process].0.clone() else { return };
+        let amendment = match change {
+            Change::Reset => Amendment::Reset,
+            Change::Refund { hits } => Amendment::Refund(hits),
+            Change::Grant { hits, us } => Amendment::Grant { hits, length: Micros::new(us) },
+        };
+        let world = Arc::clone(self);
+        tokio::spawn(async move { process.amend(&world.plan, counter, amendment).await });
     }
 
     /// Ends all faults.

@@ -1,7 +1,11 @@
 //! All that the processes of a world share: time, randomness, servers, network, history.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
+use std::task::Poll;
+use std::time::Duration;
 
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use tokio::time::Instant;
@@ -20,6 +24,8 @@ pub(crate) struct Sky {
     /// Longest delay of bytes in each direction, in milliseconds.
     pub(crate) most_delay_ms: usize,
     paths: Mutex<BTreeMap<(usize, Target), Path>>,
+    /// Moments at which processes go on that are stopped.
+    stops: Mutex<BTreeMap<usize, Moment>>,
     random: Mutex<Random>,
 }
 
@@ -33,6 +39,7 @@ impl Sky {
             chronicle: Mutex::default(),
             most_delay_ms,
             paths: Mutex::default(),
+            stops: Mutex::default(),
             random: Mutex::new(Random(seed)),
         })
     }
@@ -50,6 +57,35 @@ impl Sky {
     /// Returns the path between a process and a target.
     pub(crate) fn path(&self, process: usize, target: Target) -> Path {
         self.paths.lock().get(&(process, target)).copied().unwrap_or_default()
+    }
+
+    /// Stops a process until a moment.
+    pub(crate) fn stop(&self, process: usize, until: Moment) {
+        let mut stops = self.stops.lock();
+        let known = stops.entry(process).or_default();
+        *known = until.max(*known);
+    }
+
+    /// Returns the moment at which a process goes on, if it is stopped; else one that is past.
+    pub(crate) fn stopped_until(&self, process: usize) -> Moment {
+        self.stops.lock().get(&process).copied().unwrap_or_default()
+    }
+
+    /// Runs a future of a process, which makes no progress while the process is stopped.
+    pub(crate) async fn while_running<F: Future>(&self, process: usize, future: F) -> F::Output {
+        let mut future = pin!(future);
+        let mut until = Box::pin(tokio::time::sleep(Duration::ZERO));
+        poll_fn(|cx| {
+            let goes_on = self.stopped_until(process);
+            if goes_on > self.now() {
+                until.as_mut().reset(self.begun + Duration::from_micros(goes_on));
+                if until.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+            }
+            future.as_mut().poll(cx)
+        })
+        .await
     }
 
     /// Returns the path between a process and a target, to change it.

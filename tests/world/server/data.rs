@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::fleet::Migration;
 use super::resp::Resp;
 use super::slot_of;
 
@@ -45,8 +46,20 @@ pub(crate) struct Circumstances {
     pub(crate) now: u64,
     pub(crate) is_replica: bool,
     pub(crate) is_full: bool,
-    /// The group of each slot, and that of the server; `None`: it serves all slots.
-    pub(crate) slots: Option<(Arc<Vec<u8>>, u8)>,
+    /// The slots of the server; `None`: it serves all slots.
+    pub(crate) slots: Option<ServedSlots>,
+}
+
+/// The slots that a server of a Cluster serves to a script.
+#[derive(Clone, Debug)]
+pub(crate) struct ServedSlots {
+    /// The group of each slot.
+    pub(crate) owners: Arc<Vec<u8>>,
+    pub(crate) group: u8,
+    /// Slots that leave the server, which serves the keys that it has.
+    pub(crate) leaving: Option<Migration>,
+    /// Slots that the client asks the server for, since they move to it.
+    pub(crate) arriving: Option<Migration>,
 }
 
 /// Data while commands or a script use it.
@@ -77,9 +90,8 @@ impl ScriptRun {
             }
         }
         if self.is_script
-            && let Some((owners, own)) = &self.circumstances.slots
             && let Some(key) = arguments.first()
-            && owners[usize::from(slot_of(key))] != *own
+            && !self.serves(key)
         {
             return Resp::error(FOREIGN);
         }
@@ -101,6 +113,19 @@ impl ScriptRun {
             "ZREMRANGEBYSCORE" => self.sorted_remove(arguments),
             other => Resp::Error(format!("ERR unknown command '{other}'")),
         }
+    }
+
+    /// Returns `true` if a script may access a key.
+    fn serves(&mut self, key: &[u8]) -> bool {
+        let Some(slots) = self.circumstances.slots.clone() else { return true };
+        let slot = slot_of(key);
+        let is_of = |migration: &Option<Migration>| {
+            migration.as_ref().is_some_and(|migration| migration.includes(slot))
+        };
+        if slots.owners[usize::from(slot)] != slots.group {
+            return is_of(&slots.arriving);
+        }
+        !is_of(&slots.leaving) || self.item(key).is_some()
     }
 
     fn time(&self) -> Resp {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::data::{Circumstances, Effect, Keys, ScriptRun};
+use super::data::{Circumstances, Effect, Keys, ScriptRun, ServedSlots};
 use super::{SLOTS, slot_of};
 
 /// Microseconds since the world began.
@@ -68,7 +68,7 @@ pub(crate) struct ClusterMap {
 pub(crate) struct Migration {
     from: usize,
     to: usize,
-    slots: BTreeSet<u16>,
+    slots: Arc<BTreeSet<u16>>,
 }
 
 impl Migration {
@@ -172,11 +172,20 @@ impl Fleet {
         &mut self,
         server: usize,
         at: Moment,
+        is_asking: bool,
         run: impl FnOnce(ScriptRun) -> (T, ScriptRun),
     ) -> T {
         let now = self.clock(server, at);
-        let slots = (self.arrangement == Arrangement::Cluster)
-            .then(|| (self.owners_at(server), u8::try_from(self.servers[server].group).unwrap()));
+        let slots = (self.arrangement == Arrangement::Cluster).then(|| {
+            let group = self.servers[server].group;
+            let migration = || self.migration.clone();
+            ServedSlots {
+                owners: Arc::clone(&self.map_of(server).owners),
+                group: u8::try_from(group).unwrap(),
+                leaving: migration().filter(|migration| migration.from == group),
+                arriving: migration().filter(|migration| migration.to == group && is_asking),
+            }
+        });
         self.catch_up(server, at);
         let state = &mut self.servers[server];
         let circumstances = Circumstances {
@@ -202,20 +211,6 @@ impl Fleet {
     /// Returns the map that a server knows.
     pub(crate) fn map_of(&self, server: usize) -> &ClusterMap {
         self.servers[server].stale.as_ref().unwrap_or(&self.map)
-    }
-
-    /// Returns the group of each slot, as scripts of a server may use its keys: one that imports
-    /// slots has been asked for them.
-    fn owners_at(&self, server: usize) -> Arc<Vec<u8>> {
-        let mut owners = Arc::clone(&self.map_of(server).owners);
-        if let Some(migration) = &self.migration
-            && self.map.masters[migration.to] == server
-        {
-            let to = u8::try_from(migration.to).unwrap();
-            let all = Arc::make_mut(&mut owners).iter_mut().zip(0..);
-            all.filter(|(_, slot)| migration.includes(*slot)).for_each(|(owner, _)| *owner = to);
-        }
-        owners
     }
 
     /// Returns `true` if a server has a key that has not expired.
@@ -304,7 +299,7 @@ impl Fleet {
             .iter()
             .zip(0..)
             .filter(|(owner, slot)| **owner == own && range.contains(&usize::from(*slot)));
-        let slots = slots.map(|(_, slot)| slot).collect();
+        let slots = Arc::new(slots.map(|(_, slot)| slot).collect());
         self.migration = Some(Migration { from, to, slots });
     }
 

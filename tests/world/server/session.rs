@@ -77,12 +77,12 @@ fn reply_to(
             let keys = &words[3..3 + count];
             match redirect(fleet, server, at, keys, is_asking) {
                 Some(redirection) => redirection,
-                None => script(fleet, server, at, &name, words, count),
+                None => script(fleet, server, (at, is_asking), &name, words, count),
             }
         }
         _ => match redirect(fleet, server, at, words.get(1..2).unwrap_or_default(), is_asking) {
             Some(redirection) if words.len() > 1 => redirection,
-            _ => fleet.run(server, at, |mut run| (run.call(words), run)),
+            _ => fleet.run(server, at, is_asking, |mut run| (run.call(words), run)),
         },
     }
 }
@@ -126,7 +126,7 @@ fn redirect(
 fn script(
     fleet: &mut Fleet,
     server: usize,
-    at: Moment,
+    (at, is_asking): (Moment, bool),
     name: &str,
     words: &[Vec<u8>],
     count: usize,
@@ -154,7 +154,7 @@ fn script(
         let script = RecordedScript { text: text.clone(), keys: keys.to_vec(), arguments };
         fleet.scripts.as_mut().unwrap().push(script);
     }
-    fleet.run(server, at, |run| {
+    fleet.run(server, at, is_asking, |run| {
         lua::run(ScriptRun { is_script: true, ..run }, &text, keys, arguments)
     })
 }
