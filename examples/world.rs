@@ -27,6 +27,7 @@ use parking_lot::Mutex;
 mod world;
 
 use world::checker::check;
+use world::coverage::Coverage;
 use world::plan::Plan;
 use world::run::{Extras, Report, run, run_with};
 
@@ -47,6 +48,15 @@ struct WorldArguments {
     /// Makes a failing seed small: fewer calls and faults that still fail
     #[arg(long)]
     shrink: bool,
+    /// Prints in how many worlds each event happened, and met each kind of fault
+    #[arg(long)]
+    coverage: bool,
+    /// Fails if an event happened in no world
+    #[arg(long)]
+    complete: bool,
+    /// Prints the hash of each seed
+    #[arg(long)]
+    hashes: bool,
     /// Stops at the first seed that fails
     #[arg(long)]
     first: bool,
@@ -108,6 +118,7 @@ fn run_all(arguments: &WorldArguments) -> bool {
     let next = AtomicU64::new(arguments.seeds.start);
     let failed = AtomicU64::new(0);
     let totals = Mutex::new(BTreeMap::<String, u64>::new());
+    let coverage = Mutex::new(Coverage::default());
     std::thread::scope(|scope| {
         for _ in 0..arguments.threads {
             scope.spawn(|| {
@@ -119,6 +130,12 @@ fn run_all(arguments: &WorldArguments) -> bool {
                     }
                     let report = run(&Plan::of(seed));
                     add(&mut totals.lock(), &report);
+                    if arguments.hashes {
+                        println!("seed {seed}: hash {}", report.chronicle.hash());
+                    }
+                    if arguments.coverage || arguments.complete {
+                        coverage.lock().add(&report);
+                    }
                     let broken = check(&report);
                     failed.fetch_add(u64::from(!broken.is_empty()), Ordering::Relaxed);
                     broken.iter().for_each(|text| println!("seed {seed}: {text}"));
@@ -129,6 +146,15 @@ fn run_all(arguments: &WorldArguments) -> bool {
     let failed = failed.into_inner();
     let totals = totals.into_inner();
     totals.iter().for_each(|(name, count)| println!("{count:>10} {name}"));
+    let coverage = coverage.into_inner();
+    if arguments.coverage {
+        print!("{coverage}");
+    }
+    let missing = coverage.missing();
+    if arguments.complete && !missing.is_empty() {
+        println!("happened in no world: {}", missing.join(", "));
+        return true;
+    }
     println!("{failed} of {} seeds failed", arguments.seeds.end - arguments.seeds.start);
     failed > 0
 }

@@ -11,6 +11,8 @@
 
 mod directed;
 mod directed_holds;
+#[path = "../support/release.rs"]
+mod release;
 #[path = "mod.rs"]
 mod world;
 
@@ -18,33 +20,55 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use release::release;
 use world::checker::check;
 use world::plan::Plan;
 use world::run::run;
 
-/// Number of seeds: a debug build takes about eight times as long for each.
-const SEEDS: u64 = if cfg!(debug_assertions) { 200 } else { 1_000 };
-/// Seeds that are compared with those of another process.
+/// Seeds that a release build runs, which is eight times as fast as this one.
+const SEEDS: &str = "0..1000";
+/// Number of seeds that run with checks of overflow and debug assertions.
+const CHECKED: u64 = 60;
+/// Seeds whose histories are compared.
 const COMPARED: std::ops::Range<u64> = 0..20;
 /// Set in the other process.
 const PRINTS_HASHES: &str = "TOLLGATE_WORLD_PRINTS_HASHES";
 
+/// Runs the example in a release build, and returns its output.
+fn example(arguments: &[&str]) -> String {
+    release(&["run", "--example", "world", "--"], arguments)
+}
+
 /// Returns the hash of each compared seed.
-fn hashes() -> String {
+fn hashes() -> Vec<String> {
     assert!(tollgate::descriptor::fix_hashes() || std::env::var(PRINTS_HASHES).is_err());
-    let hashes =
-        COMPARED.map(|seed| format!("hash {seed} {}", run(&Plan::of(seed)).chronicle.hash()));
-    hashes.collect::<Vec<_>>().join("\n")
+    let hash = |seed| format!("seed {seed}: hash {}", run(&Plan::of(seed)).chronicle.hash());
+    COMPARED.map(hash).collect()
+}
+
+/// Returns the lines with hashes of an output, by seed.
+fn hashes_in(output: &str) -> Vec<String> {
+    let hashes = output.lines().filter_map(|line| Some(line[line.find("seed ")?..].to_owned()));
+    let mut hashes: Vec<String> = hashes.filter(|line| line.contains(": hash ")).collect();
+    let number = |line: &String| line[5..].split(':').next()?.parse::<u64>().ok();
+    hashes.sort_by_key(number);
+    hashes
+}
+
+/// Every event of `coverage` happens, too.
+#[test]
+fn no_seed_breaks_a_promise() {
+    println!("{}", example(&["--seeds", SEEDS, "--complete"]));
 }
 
 #[test]
-fn no_seed_breaks_a_promise() {
+fn no_seed_breaks_a_promise_in_a_debug_build() {
     let next = AtomicU64::new(0);
     let broken = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while let seed @ 0..SEEDS = next.fetch_add(1, Ordering::Relaxed) {
+                while let seed @ 0..CHECKED = next.fetch_add(1, Ordering::Relaxed) {
                     let found = check(&run(&Plan::of(seed)));
                     broken
                         .lock()
@@ -58,26 +82,28 @@ fn no_seed_breaks_a_promise() {
 }
 
 #[test]
-fn a_seed_is_the_same_history_in_another_process_and_time_zone() {
+fn a_seed_is_the_same_history_in_any_process_time_zone_and_build() {
     if std::env::var(PRINTS_HASHES).is_ok() {
-        println!("{}", hashes());
+        println!("{}", hashes().join("\n"));
         return;
     }
     let other = |zone: &str| {
         let this = std::env::current_exe().unwrap();
-        let name = "a_seed_is_the_same_history_in_another_process_and_time_zone";
+        let name = "a_seed_is_the_same_history_in_any_process_time_zone_and_build";
         let output = std::process::Command::new(this)
             .args([name, "--exact", "--nocapture"])
             .env(PRINTS_HASHES, "1")
             .env("TZ", zone)
             .output()
             .unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        let hashes =
-            text.lines().filter_map(|line| line.find("hash ").map(|at| line[at..].to_owned()));
-        hashes.collect::<Vec<_>>()
+        hashes_in(&String::from_utf8(output.stdout).unwrap())
     };
     let first = other("UTC");
     assert_eq!(first.len(), COMPARED.count());
     assert_eq!(first, other("Asia/Tokyo"));
+    let seeds = format!("{}..{}", COMPARED.start, COMPARED.end);
+    for threads in ["1", "3"] {
+        let released = example(&["--seeds", &seeds, "--hashes", "--threads", threads]);
+        assert_eq!(first, hashes_in(&released));
+    }
 }

@@ -17,17 +17,19 @@
 //! | `history` | calls, answers and faults in their order, and their hash |
 //! | `claims`, `checker`, `reported` | the promises, with the exceptions that happened |
 //! | `plan_holds`, `hold_steps`, `holds`, `hold_checker` | the same of holds, in every second one |
+//! | `coverage` | what happened in how many worlds, and what met what |
 //! | `shrink` | the smallest plan that still fails |
 //! | `watch` | a table of a world as it runs |
 //!
 //! # To find, replay and mend
 //!
 //! ```text
-//! cargo run --release --example world -- --seeds 0..10000     many seeds, with coverage
+//! cargo run --release --example world -- --seeds 0..10000     many seeds, with totals
+//! cargo run --release --example world -- --seeds 0..10000 --coverage    and what met what
 //! cargo run --release --example world -- --seed 7 --history   one seed, every event
 //! cargo run --release --example world -- --seed 7 --shrink    the fewest calls and faults
 //! cargo run --release --example world -- --seed 7 --watch     a table of it as it runs
-//! cargo test --test world                                     200 seeds; 1,000 with --release
+//! cargo test --test world                                     1,000 seeds
 //! ```
 //!
 //! A finding becomes a world made by hand in `directed`, which fails before the mend and
@@ -85,6 +87,7 @@
 
 pub(crate) mod checker;
 mod claims;
+pub(crate) mod coverage;
 pub(crate) mod history;
 mod hold_checker;
 mod hold_steps;

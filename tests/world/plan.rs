@@ -303,11 +303,12 @@ impl Plan {
             13 => Fault::Promote { group, stale_us: if is_request { us } else { 0 } },
             14 => Fault::Evict { server, of: 1 + random.below(4) },
             15 => Fault::Crash { process, us },
-            16 => {
-                let first = random.below(16_384);
-                let us = if random.percent(50) { us } else { 0 };
-                Fault::MoveSlots { from: group, to: random.below(self.groups), first, us }
+            16 if self.groups > 1 => {
+                let to = (group + 1 + random.below(self.groups - 1)) % self.groups;
+                let us = if random.percent(80) { us } else { 0 };
+                Fault::MoveSlots { from: group, to, first: random.below(1_000), us }
             }
+            16 => Fault::CutAll { server },
             17 => Fault::Reload { process, version: random.below(VERSIONS) },
             18 => Fault::Stop { process, us },
             _ => {

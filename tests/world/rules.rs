@@ -22,6 +22,8 @@ pub(crate) struct SimRule {
     /// The algorithm in the last version of the policy, if that has another.
     pub(crate) last_counting: Option<Counting>,
     pub(crate) period_us: u64,
+    /// `true` if its fixed window is a day of the calendar.
+    pub(crate) is_calendar: bool,
     /// The amount in each version of the policy.
     pub(crate) amounts: Vec<u32>,
     /// Time to live of leases, if there are any.
@@ -41,6 +43,7 @@ impl SimRule {
         Self {
             counting: Counting::Fixed,
             last_counting: None,
+            is_calendar: false,
             period_us: LONG_US,
             amounts: vec![amount; VERSIONS],
             lease_us: None,
@@ -72,6 +75,7 @@ impl SimRule {
         Self {
             counting,
             last_counting,
+            is_calendar: period_us == LONG_US && random.percent(20),
             period_us,
             amounts,
             lease_us,
@@ -118,10 +122,14 @@ impl SimRule {
         };
         let lease =
             self.lease_us.map(|us| format!(", lease: {{ size: 50%, ttl: {}ms }}", us / 1_000));
+        let unit = if self.is_calendar && algorithm == "fixed_window" {
+            "day, calendar: true".to_owned()
+        } else {
+            format!("{}ms", self.period_us / 1_000)
+        };
         format!(
-            "algorithm: {algorithm}, requests_per_unit: {}, unit: {}ms, charge: {}, on_store_error: {}{}",
+            "algorithm: {algorithm}, requests_per_unit: {}, unit: {unit}, charge: {}, on_store_error: {}{}",
             self.amounts[version],
-            self.period_us / 1_000,
             self.charge,
             self.on_store_error,
             lease.unwrap_or_default()

@@ -1,10 +1,11 @@
 //! All servers of a world: their groups of a master and its replica, clocks, and faults.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::data::{Circumstances, Effect, Keys, ScriptRun, ServedSlots};
 use super::{SLOTS, slot_of};
+use crate::world::coverage::parts_of;
 
 /// Microseconds since the world began.
 pub(crate) type Moment = u64;
@@ -13,8 +14,8 @@ pub(crate) type Moment = u64;
 /// an hour, so that no hour ends while a world runs.
 pub(crate) const BASE_US: u64 = 1_780_481_400_000_000;
 
-/// Most slots that move at once: half of them, so that many worlds have keys there.
-const MOVED_SLOTS: usize = 8_192;
+/// Most slots that move at once.
+const MOVED_SLOTS: usize = 4_096;
 
 /// The arrangement of the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +118,8 @@ pub(crate) struct Fleet {
     pub(crate) losses: Vec<LostWrites>,
     /// Scripts and commands that ran, and errors returned, by name.
     pub(crate) counts: BTreeMap<String, u64>,
+    /// The parts of each script that ran.
+    parts: HashMap<Vec<u8>, Vec<String>>,
     /// Calls of scripts, if they are recorded.
     pub(crate) scripts: Option<Vec<RecordedScript>>,
 }
@@ -142,6 +145,7 @@ impl Fleet {
             logs: (0..groups).map(|_| Vec::new()).collect(),
             losses: Vec::new(),
             counts: BTreeMap::new(),
+            parts: HashMap::new(),
             scripts: None,
         }
     }
@@ -149,6 +153,19 @@ impl Fleet {
     /// Counts an event, for coverage.
     pub(crate) fn count(&mut self, name: &str) {
         *self.counts.entry(name.to_owned()).or_default() += 1;
+    }
+
+    /// Counts the parts of a script that runs, for coverage.
+    pub(crate) fn count_script(&mut self, text: &[u8]) {
+        if !self.parts.contains_key(text) {
+            self.parts.insert(text.to_vec(), parts_of(text));
+        }
+        for part in &self.parts[text] {
+            match self.counts.get_mut(part) {
+                Some(count) => *count += 1,
+                None => drop(self.counts.insert(part.clone(), 1)),
+            }
+        }
     }
 
     /// Returns the time of a server's clock. Two commands at one moment may have one time.
@@ -292,7 +309,11 @@ impl Fleet {
             return;
         }
         let own = u8::try_from(from).unwrap();
-        let range = first..first + MOVED_SLOTS;
+        // The slots around one with a key, if there is any: of others nobody would notice.
+        let keys = &self.servers[self.map.masters[from]].keys;
+        let slot = |number: usize| keys.keys().nth(number).map_or(0, |key| slot_of(key));
+        let near = usize::from(slot(first.checked_rem(keys.len()).unwrap_or_default()));
+        let range = near.saturating_sub(MOVED_SLOTS / 2)..near + MOVED_SLOTS / 2;
         let slots = self
             .map
             .owners

@@ -144,6 +144,7 @@ fn script(
             None => return Resp::error(NO_SCRIPT),
         }
     };
+    fleet.count_script(&text);
     let (keys, arguments) = words[3..].split_at(count);
     if fleet.scripts.is_some() {
         let now = fleet.clock(server, at).to_string().into_bytes();
