@@ -80,7 +80,7 @@ pub(in crate::policy) static WORDS: &[Word<DocumentLevel>] = &[
     may("record", OWN, Texts, "entry keys whose values are tallied per counter, to show which callers used it"),
     may("hash_values", OPTION, Truth, "hash the values in counter keys, with the hash key of the process, before they are stored or shown; for personal data"),
     may("lease", OPTION, Map(Lease), "hits that a process may take from a shared store in advance and then admit in memory"),
-    may("hold", OPTION, Map(Hold), "remember charges by an ID (the entries tollgate.reserve, tollgate.commit, tollgate.settle), to be corrected when their cost is known; required for concurrency"),
+    may("hold", OPTION, Map(Hold), "record charges under an ID (the entries tollgate.reserve, tollgate.commit, tollgate.settle), to be corrected when their cost is known; required for concurrency"),
 
     must("name", &[Replaced], Text, "the name of the limit that is replaced"),
 
