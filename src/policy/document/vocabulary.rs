@@ -94,8 +94,8 @@ pub(in crate::policy) static WORDS: &[Word<DocumentLevel>] = &[
     must("size", &[Lease], Other(size), "maximum number of hits per lease: a percentage of the limit such as 1%, or a number of hits"),
     must("ttl", &[Lease], Other(unit), "how long leased hits are kept; unused hits are returned"),
 
-    must("ttl", &[Hold], Other(unit), "the time after which a hold ends by itself, from 1s to 24h"),
-    may("on_settle", &[Hold], OneOf(|| names(&ON_SETTLE)), "when a hold ends without a cost: charge (its estimate stays) or release (it is taken back); default: charge"),
+    must("ttl", &[Hold], Other(unit), "the time after which a hold expires, from 1s to 24h"),
+    may("on_settle", &[Hold], OneOf(|| names(&ON_SETTLE)), "when a hold ends without a cost: charge (its estimate stays charged) or release (it is refunded); default: charge"),
 
 
 ];
