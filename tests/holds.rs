@@ -382,7 +382,7 @@ async fn costs_far_from_their_estimates_are_shown_with_advice() {
     };
     let advice = "lower the estimate: it denies requests that would fit";
     let text = format!(
-        "commits cost 0.25 of what was reserved (95% of them at most 0.25, 0.0% more than 1, of 100): {advice}"
+        "mean cost 0.25 of the reservation (95% of 100 commits at most 0.25; 0.0% above 1); {advice}"
     );
     assert_eq!(
         estimate("tenant"),

@@ -58,7 +58,12 @@ impl CheckStore {
             return Ok(store.examine().await);
         }
         if let Some((server, text)) = store.missing_rights() {
-            return Ok(vec![StoreFinding { server, topic: "rights", grade: Grade::Problem, text }]);
+            return Ok(vec![StoreFinding {
+                server,
+                topic: "permissions",
+                grade: Grade::Problem,
+                text,
+            }]);
         }
         let reason = store.connect_error().map(|error| format!(": {error}")).unwrap_or_default();
         Err(format!("cannot connect to the store within {CONNECT_TIMEOUT:?}{reason}"))

@@ -31,7 +31,7 @@ Examples:
   tollgate hit 127.0.0.1:8081 gateway remote_address=203.0.113.7 --hits 0
   # Send two descriptors, three times
   tollgate hit 127.0.0.1:8081 tiers plan=free,user=ann plan=premium,user=ann --count 3
-  # Reserve 500 tokens by an ID, then replace them with the actual cost
+  # Reserve 500 tokens under an ID, then replace them with the actual cost
   tollgate hit 127.0.0.1:8081 llm tenant=a --reserve r1 --hits 500
   tollgate hit 127.0.0.1:8081 llm tenant=a --commit r1 --hits 320
   # Connect with TLS and a private CA
@@ -50,8 +50,8 @@ pub struct Hit {
     /// Number of hits to charge per descriptor. 0 checks the limit without charging it.
     #[arg(long, value_name = "N")]
     hits: Option<u64>,
-    /// Reserve the hits by this ID, for a limit with `hold`. Appends the entry tollgate.reserve to
-    /// each descriptor.
+    /// Reserve the hits under this ID, for a limit with `hold`. Appends the entry tollgate.reserve
+    /// to each descriptor.
     #[arg(long, value_name = "ID", value_parser = hold_id, group = "hold")]
     reserve: Option<String>,
     /// End the oldest hold of this ID with its cost, --hits. Appends the entry tollgate.commit.

@@ -103,7 +103,7 @@ async fn serve(
     telemetry::log::begin(&settings.log.filter, settings.log.format)?;
     notes.iter().for_each(|note| warn!("{note}"));
     settings.memory.warnings().iter().for_each(|warning| warn!("{warning}"));
-    info!(memory = %settings.memory, request = settings.limits.message_room(), "bounds");
+    info!(memory = %settings.memory, request = settings.limits.message_room(), "resource limits");
     // Installed once and kept: a second signal is caught and has no effect.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

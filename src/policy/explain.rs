@@ -174,8 +174,8 @@ fn write_limit(text: &mut String, rule: &Rule, limit: &Limit) -> fmt::Result {
 fn write_hold(text: &mut String, limit: &Limit, hold: Hold) -> fmt::Result {
     let ttl = hold.ttl;
     if limit.in_flight().is_some() {
-        line(text, "hold", &format!("each request takes a slot; it ends by itself after {ttl}"))?;
-        line(text, "", "tollgate.reserve = ID: takes a slot of the hits, if all of them fit")?;
+        line(text, "hold", &format!("each request takes a slot, which expires after {ttl}"))?;
+        line(text, "", "tollgate.reserve = ID: takes a slot of that many hits, if they fit")?;
         return line(
             text,
             "",
@@ -184,11 +184,11 @@ fn write_hold(text: &mut String, limit: &Limit, hold: Hold) -> fmt::Result {
     }
     line(text, "hold", &format!("charges with an ID can be corrected for {ttl}"))?;
     line(text, "", "tollgate.reserve = ID: charges the hits as an estimate, if they fit")?;
-    let commit = "sets the oldest hold of the ID to the hits, even past the limit";
+    let commit = "sets the oldest hold of the ID to the hits, even beyond the limit";
     line(text, "", &format!("tollgate.commit = ID: {commit}"))?;
     let settled = match hold.on_settle {
         OnSettle::Charge => "its estimate stays charged",
-        OnSettle::Release => "its estimate is taken back",
+        OnSettle::Release => "its estimate is refunded",
     };
     line(text, "", &format!("tollgate.settle = ID: ends the oldest hold of the ID; {settled}"))
 }

@@ -78,8 +78,8 @@ pub struct ReadingFlags {
         value_parser = super::parse::bytes
     )]
     policy_memory_max: usize,
-    /// File with the secret for limits with `hash_values`; must be the same for all replicas. A
-    /// different secret starts with empty counters. Or set TOLLGATE_HASH_KEY.
+    /// File with the secret for limits with `hash_values`; must be the same for all replicas. If
+    /// it changes, the counters of these limits start at zero. Or set TOLLGATE_HASH_KEY.
     #[arg(long, env = "TOLLGATE_HASH_KEY_FILE", value_name = "FILE", value_parser = hash_key_file)]
     hash_key_file: Option<HashKey>,
     /// Secret for limits with `hash_values`. Do not use it as a flag: other users of the machine

@@ -32,7 +32,7 @@ async fn every_supported_version_passes() {
         let redis = Redis::start_as(Setup { flavor, lines, ..Setup::default() }).await;
         let told = check(&redis.url());
         assert_eq!(told.status.code(), Some(0), "{flavor:?}: {}", text(&told));
-        for topic in ["version", "scripts", "rights", "keys", "eviction", "persistence"] {
+        for topic in ["version", "scripts", "permissions", "keys", "eviction", "persistence"] {
             assert_eq!(line(&text(&told), topic).0, "ok", "{flavor:?}: {}", text(&told));
         }
     }
@@ -72,7 +72,7 @@ async fn missing_rights_are_listed_with_the_command_that_grants_them() {
     let told = check(&format!("redis://old:first@{}", redis.address));
     assert_eq!(told.status.code(), Some(1));
     let told = text(&told);
-    let (grade, rights) = line(&told, "rights");
+    let (grade, rights) = line(&told, "permissions");
     assert!(
         grade == "problem" && rights.contains("ACL SETUSER old +evalsha +eval +time +set +del"),
         "{rights}"
@@ -81,18 +81,18 @@ async fn missing_rights_are_listed_with_the_command_that_grants_them() {
     let (_, command) = rights.split_once("run ").unwrap();
     redis.command(&command.split(' ').collect::<Vec<_>>()).await;
     assert_eq!(
-        line(&text(&check(&format!("redis://old:first@{}", redis.address))), "rights").0,
+        line(&text(&check(&format!("redis://old:first@{}", redis.address))), "permissions").0,
         "ok"
     );
     let told = check(&format!("redis://new:first@{}", redis.address));
     assert_eq!(told.status.code(), Some(0));
     let told = text(&told);
-    let (grade, rights) = line(&told, "rights");
+    let (grade, rights) = line(&told, "permissions");
     assert!(grade == "warning" && rights.contains("hgetall (denials of all replicas)"), "{rights}");
     let (_, command) = rights.split_once("run ").unwrap();
     redis.command(&command.split(' ').collect::<Vec<_>>()).await;
     assert_eq!(
-        line(&text(&check(&format!("redis://new:first@{}", redis.address))), "rights").0,
+        line(&text(&check(&format!("redis://new:first@{}", redis.address))), "permissions").0,
         "ok"
     );
 }

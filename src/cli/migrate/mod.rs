@@ -81,7 +81,7 @@ pub struct Migrate {
     #[arg(long, value_name = "ADDRESS", requires = "live")]
     against: Option<String>,
     /// Send 0 hits, which charges nothing, and compare only the limits that apply. Requires an
-    /// envoyproxy/ratelimit of the end of 2024 or later: older ones ignore it and charge a hit
+    /// envoyproxy/ratelimit from the end of 2024 or later: older ones ignore it and charge a hit
     #[arg(long, requires = "live")]
     peek: bool,
     #[command(flatten)]

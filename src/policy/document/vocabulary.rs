@@ -80,7 +80,7 @@ pub(in crate::policy) static WORDS: &[Word<DocumentLevel>] = &[
     may("record", OWN, Texts, "entry keys whose values are tallied per counter, to show which callers used it"),
     may("hash_values", OPTION, Truth, "hash the values in counter keys, with the hash key of the process, before they are stored or shown; for personal data"),
     may("lease", OPTION, Map(Lease), "hits that a process may take from a shared store in advance and then admit in memory"),
-    may("hold", OPTION, Map(Hold), "remember charges by an ID (the entries tollgate.reserve, tollgate.commit, tollgate.settle), to be corrected when their cost is known; required for concurrency"),
+    may("hold", OPTION, Map(Hold), "record charges under an ID (the entries tollgate.reserve, tollgate.commit, tollgate.settle), to be corrected when their cost is known; required for concurrency"),
 
     must("name", &[Replaced], Text, "the name of the limit that is replaced"),
 
@@ -94,8 +94,8 @@ pub(in crate::policy) static WORDS: &[Word<DocumentLevel>] = &[
     must("size", &[Lease], Other(size), "maximum number of hits per lease: a percentage of the limit such as 1%, or a number of hits"),
     must("ttl", &[Lease], Other(unit), "how long leased hits are kept; unused hits are returned"),
 
-    must("ttl", &[Hold], Other(unit), "the time after which a hold ends by itself, from 1s to 24h"),
-    may("on_settle", &[Hold], OneOf(|| names(&ON_SETTLE)), "when a hold ends without a cost: charge (its estimate stays) or release (it is taken back); default: charge"),
+    must("ttl", &[Hold], Other(unit), "the time after which a hold expires, from 1s to 24h"),
+    may("on_settle", &[Hold], OneOf(|| names(&ON_SETTLE)), "when a hold ends without a cost: charge (its estimate stays charged) or release (it is refunded); default: charge"),
 
 
 ];

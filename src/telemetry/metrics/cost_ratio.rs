@@ -104,13 +104,13 @@ impl EstimateSummary {
 impl fmt::Display for EstimateSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { commits, mean, most, overruns } = self;
-        write!(f, "commits cost {mean:.2} of what was reserved (")?;
+        write!(f, "mean cost {mean:.2} of the reservation (")?;
         match most {
-            Some(most) => write!(f, "95% of them at most {most}, ")?,
-            None => write!(f, "5% of them more than 4, ")?,
+            Some(most) => write!(f, "95% of {commits} commits at most {most}; ")?,
+            None => write!(f, "5% of {commits} commits above 4; ")?,
         }
-        write!(f, "{:.1}% more than 1, of {commits})", overruns * 100.0)?;
-        self.advice().map_or(Ok(()), |advice| write!(f, ": {advice}"))
+        write!(f, "{:.1}% above 1)", overruns * 100.0)?;
+        self.advice().map_or(Ok(()), |advice| write!(f, "; {advice}"))
     }
 }
 
@@ -145,16 +145,16 @@ mod tests {
         assert_eq!(
             below.as_deref(),
             Some(
-                "commits cost 0.23 of what was reserved (95% of them at most 0.25, 0.0% more than \
-                 1, of 100): lower the estimate: it denies requests that would fit"
+                "mean cost 0.23 of the reservation (95% of 100 commits at most 0.25; 0.0% above 1); \
+                 lower the estimate: it denies requests that would fit"
             )
         );
         let above = text([vec![0.5; 96], vec![1.01; 4]].concat());
         assert_eq!(
             above.as_deref(),
             Some(
-                "commits cost 0.52 of what was reserved (95% of them at most 0.5, 4.0% more than \
-                 1, of 100): raise the estimate: costs beyond it can exceed the limit"
+                "mean cost 0.52 of the reservation (95% of 100 commits at most 0.5; 4.0% above 1); \
+                 raise the estimate: costs beyond it can exceed the limit"
             )
         );
         assert_eq!(text(Vec::new()), None);
@@ -171,6 +171,6 @@ mod tests {
         assert_eq!(advice([vec![0.6; 999], vec![9.0]].concat()), None);
         let far_above = of(vec![9.0; 100]).summary().unwrap();
         assert_eq!((far_above.most, far_above.overruns), (None, 1.0));
-        assert!(far_above.to_string().contains("5% of them more than 4"), "{far_above}");
+        assert!(far_above.to_string().contains("5% of 100 commits above 4"), "{far_above}");
     }
 }

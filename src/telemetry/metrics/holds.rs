@@ -58,7 +58,7 @@ const COUNTERS: [CounterName; 9] = [
     ("hold_unknown", "Number of commits without a hold, whose cost was charged in full, by rule"),
     ("hold_unknown_hits", "Number of hits charged by commits without a hold, by rule"),
     ("hold_unrecorded", "Number of reserves that were charged but not recorded, by rule"),
-    ("hold_ids_repeated", "Number of reserves by an ID that had an open hold, by rule"),
+    ("hold_ids_repeated", "Number of reserves with an ID that had an open hold, by rule"),
     ("hold_ids_refused", "Number of operations with an ID of an invalid length, by rule"),
     ("hold_overrun_hits", "Number of hits by which costs exceeded their holds, by rule"),
 ];
@@ -81,9 +81,10 @@ impl HoldMetrics {
         }
         let ratio = "Cost of committed holds divided by their reserved hits, by rule";
         registry.register("hold_cost_ratio", ratio, self.cost_ratio.clone());
-        let unsupported = "Number of operations on holds for descriptors whose rule keeps no holds";
+        let unsupported =
+            "Number of operations on holds for descriptors whose rule does not support holds";
         registry.register("hold_unsupported", unsupported, self.unsupported.clone());
-        let failed = "Number of commits and settles that failed in the store, so that their holds may stand until their TTL";
+        let failed = "Number of commits and settles that failed in the store, so that their holds may stay open until their TTL";
         registry.register("hold_end_failures", failed, self.failed.clone());
     }
 

@@ -53,7 +53,7 @@ fn told(operation: &Value) -> String {
         })
         .collect();
     if !rows.is_empty() {
-        writeln!(told, "{}", table(["parameter", "takes", "meaning"], rows)).unwrap();
+        writeln!(told, "{}", table(["parameter", "type", "meaning"], rows)).unwrap();
     }
     let body = &operation["requestBody"]["content"]["application/json"]["schema"];
     if !body.is_null() {

@@ -7,7 +7,7 @@ use super::{cell, head, table, types};
 
 /// The documented mappings, in this order: name in the schema, and description.
 const MAPPINGS: [(&str, &str); 19] = [
-    ("defaults", "Options for all limits of the file; the option of a rule wins."),
+    ("defaults", "Options for all limits of the file; an option of a rule takes precedence."),
     (
         "rule",
         "An item of `descriptors`: matches one entry of a descriptor. [How rules match](../matching.md).",
@@ -15,29 +15,29 @@ const MAPPINGS: [(&str, &str); 19] = [
     ("rate_limit", "The limit of a rule. [Which algorithm](../algorithms.md)."),
     ("window", "An item of `windows`."),
     ("replaced", "An item of `replaces`."),
-    ("lease", "Hits that are taken of a shared store in advance. [What it costs](../promise.md)."),
-    ("hold", "Charges that are remembered by an ID, to be corrected. [How](../holds.md)."),
-    ("candidate", "A limit that is only tried out. [How](../rollout.md)."),
+    ("lease", "Hits that are taken from a shared store in advance. [The cost](../promise.md)."),
+    ("hold", "Charges that are recorded under an ID, to be corrected later. [Usage](../holds.md)."),
+    ("candidate", "A limit that is evaluated, but not enforced. [Usage](../rollout.md)."),
     (
         "overlay",
-        "A file of overlays, for `--overlay`: options for rules that somebody else writes.",
+        "A file of overlays, for `--overlay`: options for rules that another team or controller maintains.",
     ),
     ("entry", "An item of `overlay`."),
-    ("overlaid", "The options there."),
+    ("overlaid", "The options that the item sets."),
     ("tollgate", "The key `tollgate` in the `metadata` of a rule."),
     ("tests", "A file of tests, `*.test.yaml`, for `tollgate test`. [How](../rollout.md)."),
     ("test", "An item of `tests`."),
     ("step", "An item of `steps`."),
-    ("each", "An item of `each`: what is expected of one of several descriptors."),
+    ("each", "An item of `each`: the expected result for one of several descriptors."),
     ("access_log", "The map of an access log, for `tollgate replay --map`. [How](../rollout.md)."),
-    ("time", "When a line's request came."),
+    ("time", "The time of the request in a line."),
     ("field", "A field of a line."),
 ];
 
 #[test]
 fn the_words_of_policies_are_those_of_the_vocabulary() {
     let schema = tollgate::scenario::json_schema();
-    let text = "All words of policy files. A word that is unknown or in the wrong place is an error, reported with its position. \
+    let text = "All keys of policy files. A key that is unknown or in the wrong place is an error, reported with its position. \
                 `tollgate schema` prints a JSON schema for editors; `config/policies` has commented examples.";
     let mut page = head("Policy files", text);
     page += &format!("## A policy file\n\n{}\n", words(&schema));
@@ -60,7 +60,7 @@ fn words(mapping: &Value) -> String {
         let must = if required.contains(&name.as_str()) { ", required" } else { "" };
         [format!("`{name}`"), takes(word) + must, cell(word["description"].as_str().unwrap())]
     });
-    table(["word", "takes", "meaning"], rows)
+    table(["key", "type", "meaning"], rows)
 }
 
 /// Describes the permitted values of a word. New kinds of values must be added here.

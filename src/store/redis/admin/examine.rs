@@ -190,7 +190,7 @@ impl ServerFindings<'_> {
             }
         }
         if missing.is_empty() {
-            return self.add("rights", Grade::Good, "the user has all permissions");
+            return self.add("permissions", Grade::Good, "the user has all permissions");
         }
         let listed: Vec<_> =
             missing.iter().map(|extra| format!("{} ({})", extra.name, extra.purpose)).collect();
@@ -200,7 +200,7 @@ impl ServerFindings<'_> {
             listed.join(", "),
             acl_setuser(core.user.as_deref(), &names)
         );
-        self.add("rights", Grade::Warning, text);
+        self.add("permissions", Grade::Warning, text);
     }
 
     /// Examines how many calls are needed for keys of several servers and slots.
