@@ -62,6 +62,12 @@ impl ObservedCall {
         matches!(self.answer, ObservedAnswer::Denied { .. })
     }
 
+    /// Returns the time by which its hits were charged, if they were: a call without a decision may
+    /// still be under way.
+    pub fn charged_by(&self) -> u64 {
+        if self.is_unknown() { u64::MAX } else { self.end }
+    }
+
     /// Returns `true` if it is unknown whether the hits were charged.
     pub fn is_unknown(&self) -> bool {
         matches!(self.answer, ObservedAnswer::Failed { .. } | ObservedAnswer::Late)
