@@ -108,6 +108,11 @@ impl CounterModel {
     pub fn at_once(&self) -> u64 {
         self.bounds.iter().map(CounterBound::at_once).min().unwrap_or_default()
     }
+
+    /// Returns the shortest period, in microseconds.
+    pub fn period(&self) -> u64 {
+        self.bounds.iter().map(CounterBound::period).min().unwrap_or_default()
+    }
 }
 
 impl CounterBound {
@@ -116,6 +121,14 @@ impl CounterBound {
         match *self {
             Self::Aligned { limit, .. } | Self::Rolling { limit, .. } => limit,
             Self::Draining { burst, .. } => burst,
+        }
+    }
+
+    fn period(&self) -> u64 {
+        match *self {
+            Self::Aligned { period, .. }
+            | Self::Rolling { period, .. }
+            | Self::Draining { period, .. } => period,
         }
     }
 }

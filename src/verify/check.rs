@@ -128,7 +128,10 @@ impl Checker {
     fn never_over(&mut self, model: &CounterModel, calls: &[ObservedCall]) {
         let all = model.bounds.iter().filter_map(|bound| bound.excess(calls, self.skew));
         let excess = all.min_by_key(|excess| excess.calls.len());
-        let is_reached = excess.is_some() || calls.iter().any(ObservedCall::is_denied);
+        let is_answered = |is: fn(&ObservedCall) -> bool| calls.iter().any(is);
+        let is_reached =
+            is_answered(ObservedCall::is_admitted) && is_answered(ObservedCall::is_denied);
+        let is_reached = is_reached || excess.is_some();
         self.count(CheckedProperty::NeverOver, is_reached.into());
         let Some(excess) = excess else { return };
         let members: Vec<&ObservedCall> =
@@ -164,7 +167,8 @@ impl Checker {
                 format!("at most {used} of {} were used", bound.at_once())
             });
             let used = used.collect::<Vec<_>>().join(" and ");
-            let reason = format!("{} hits denied, though {used}", call.hits);
+            let hits = if call.hits == 1 { "hit" } else { "hits" };
+            let reason = format!("{} {hits} denied, though {used}", call.hits);
             self.contradicted(property, vec![call], reason);
         }
     }
@@ -185,7 +189,7 @@ impl Checker {
             let left = |used: u64| bound.at_once().saturating_sub(used).saturating_sub(call.hits);
             let least = left(bound.most_used(call, &sorted, self.skew));
             if remaining < least {
-                let reason = format!("{remaining} hits remaining, at least {least} do");
+                let reason = format!("{remaining} remaining, at least {least} expected");
                 self.contradicted(property, vec![call], reason);
             }
             let before = sorted.before(call);
@@ -200,7 +204,7 @@ impl Checker {
                 let mut members = before.get(from..).unwrap_or_default().to_vec();
                 let most = left(bound.least_used(call, &members, self.skew));
                 members.push(call);
-                let reason = format!("{remaining} hits remaining, at most {most} do");
+                let reason = format!("{remaining} remaining, at most {most} expected");
                 self.contradicted(property, members, reason);
             }
         }

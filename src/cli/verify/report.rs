@@ -159,6 +159,14 @@ impl<'a> VerifyReport<'a> {
         notes.extend(
             unreached.map(|rule| format!("limit not reached: {rule}: raise --duration or --rate")),
         );
+        let is_violated = |(result, verdict): &(&PropertyResult, PropertyVerdict)| {
+            result.property == CheckedProperty::ResetTrue && *verdict == PropertyVerdict::Violated
+        };
+        if self.results.iter().any(is_violated) {
+            let note = "clocks: compare those of this machine, the replicas and the store, which \
+                        must not differ by more than --skew";
+            notes.push(note.to_owned());
+        }
         let failures = self.run.disturbances.iter().filter(|end| *end != "exit status: 0");
         notes.extend(failures.map(|end| format!("disturbance failed: {end}")));
         let errors = self.errors();
@@ -190,7 +198,7 @@ impl<'a> VerifyReport<'a> {
                 }
                 PropertyVerdict::NotShown(missing) => ("not shown", missing.text().to_owned()),
                 PropertyVerdict::NotChecked => {
-                    ("not checked", "the rules do not allow it, as with leases".to_owned())
+                    ("not checked", "not possible with leases or several windows".to_owned())
                 }
             };
             [word.to_owned(), result.property.text().to_owned(), basis]

@@ -17,6 +17,12 @@ use crate::verify::history::{ObservedAnswer, ObservedCall};
 /// Interval at which the clock and the disturbances are looked at.
 const WATCH: Duration = Duration::from_millis(10);
 
+/// Longest period, in microseconds, of which one counter is used for several.
+const MAX_KEPT_PERIOD: u64 = 5_000_000;
+
+/// Most calls to one counter: the time of a check grows with their square.
+const MAX_CALLS: u64 = 25_000;
+
 /// The rules, the counters in use, and the calls so far.
 pub(super) struct VerifyRun {
     pub(super) rules: Vec<VerifiedRule>,
@@ -32,16 +38,27 @@ pub(super) struct VerifyRun {
     pub(super) clock_moved: u64,
     /// Longest time for which this process did not run, in microseconds.
     pub(super) paused: u64,
-    /// Counter of each rule, and the calls that it still takes.
-    current: Vec<(usize, u64)>,
+    /// Counter in use of each rule.
+    current: Vec<CounterInUse>,
     started: Instant,
     epoch: u64,
+}
+
+/// A counter that takes further calls.
+#[derive(Clone, Copy, Default)]
+struct CounterInUse {
+    counter: usize,
+    /// Calls so far, and calls after which it has been over its limit for long enough.
+    calls: u64,
+    enough: u64,
+    /// Time before which it is not replaced.
+    until: u64,
 }
 
 impl VerifyRun {
     pub(super) fn new(rules: Vec<VerifiedRule>, skipped: Vec<String>) -> Self {
         Self {
-            current: vec![(0, 0); rules.len()],
+            current: vec![CounterInUse::default(); rules.len()],
             rules,
             skipped,
             mismatches: Vec::new(),
@@ -99,21 +116,30 @@ impl VerifyRun {
 
     /// Returns the counter, the hits and the request of the next call.
     fn next(&mut self) -> (usize, u64, RateLimitRequest) {
+        let now = self.now();
         let index = rand::random_range(0..self.rules.len().max(1));
         let hits = if rand::random_ratio(1, 5) { 2 } else { 1 };
         let empty = (0, hits, RateLimitRequest::default());
         let Some((rule, current)) = self.rules.get(index).zip(self.current.get_mut(index)) else {
             return empty;
         };
-        if current.1 == 0 {
-            // Twice the limit, so that it is reached and denials follow.
-            let calls = rule.model.at_once().saturating_mul(2).saturating_add(20);
-            *current = (self.counters.len(), calls);
+        let is_done = current.calls >= current.enough && now >= current.until;
+        if is_done || current.calls >= MAX_CALLS {
+            // Twice the limit, so that it is reached and denials follow. Some counters of a short
+            // period are used for several, in which their hits must return.
+            let period = rule.model.period();
+            let is_kept = period <= MAX_KEPT_PERIOD && rand::random_ratio(1, 8);
+            *current = CounterInUse {
+                counter: self.counters.len(),
+                calls: 0,
+                enough: rule.model.at_once().saturating_mul(2).saturating_add(20),
+                until: if is_kept { now.saturating_add(period.saturating_mul(3)) } else { 0 },
+            };
             self.counters.push((index, rand::random()));
         }
-        current.1 = current.1.saturating_sub(1);
-        let value = self.counters.get(current.0).map_or(0, |counter| counter.1);
-        (current.0, hits, rule.request(value, hits))
+        current.calls = current.calls.saturating_add(1);
+        let value = self.counters.get(current.counter).map_or(0, |counter| counter.1);
+        (current.counter, hits, rule.request(value, hits))
     }
 }
 

@@ -34,7 +34,7 @@ struct MemoryService {
     limit: Limit,
 }
 
-/// A call in a plan: the time since the last judgement, before and after its own, hits, and its luck.
+/// A call in a plan: the time since the last judgement, before and after its own, hits, and luck.
 type PlannedStep = (u64, u64, u64, u64, u8);
 
 fn limit(kind: usize, amount: u32) -> Limit {
