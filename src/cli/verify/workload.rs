@@ -85,9 +85,11 @@ impl VerifyRun {
         &mut self,
         target: &str,
         client: &mut RateLimitClient,
+        deadline: Duration,
     ) -> Result<(), VerifyError> {
         for rule in &self.rules {
-            let answer = client.should_rate_limit(rule.request(rand::random(), 1)).await;
+            let request = rule.request(rand::random(), 1);
+            let answer = client.should_rate_limit_within(request, deadline).await;
             let answer = answer.map_err(|error| VerifyError::NoDecision {
                 target: target.to_owned(),
                 error: error.to_string(),
@@ -155,7 +157,8 @@ impl Verify {
     ) -> Result<Vec<(usize, RateLimitClient)>, VerifyError> {
         for address in &self.targets {
             let mut client = RateLimitClient::connect(address, tls).await?;
-            run.probe(address, &mut client).await?;
+            let deadline = Duration::from_millis(self.deadline);
+            run.probe(address, &mut client, deadline).await?;
         }
         let mut clients = Vec::new();
         for (target, address) in self.targets.iter().enumerate().cycle() {

@@ -157,8 +157,8 @@ proptest! {
         let calls = service.history(&plan, 0);
         let first = &calls[calls.len() - 1 - amount as usize];
         prop_assume!(first.begin / SECOND == calls[calls.len() - 1].end / SECOND);
-        let told = limit(kind, amount);
-        let model = CounterModel::of(&told, false).unwrap();
+        let assumed = limit(kind, amount);
+        let model = CounterModel::of(&assumed, false).unwrap();
         let found = check(&model, &calls, 0);
         let over = found.iter().find(|found| found.property == CheckedProperty::NeverOver);
         let over = over.and_then(|found| found.example.as_ref());
