@@ -38,8 +38,9 @@ fn replicas_with_separate_counters_are_found_to_admit_too_much() {
 
 #[test]
 fn a_limit_that_is_one_too_high_is_found_and_named() {
-    let (report, code) = run_with_other_limit(11);
+    let (report, code) = run_with_other_limit(11, "day");
     assert_eq!(code, Some(1), "{report:#}");
+    assert_eq!(report["explained_by_skew_ms"], Value::Null, "{report:#}");
     assert_eq!(verdict(&report, "never_over"), "violated", "{report:#}");
     assert_eq!(verdict(&report, "remaining_true"), "violated", "{report:#}");
     let mismatch = report["mismatches"][0].as_str().unwrap();
@@ -51,17 +52,27 @@ fn a_limit_that_is_one_too_high_is_found_and_named() {
 
 #[test]
 fn a_limit_that_is_one_too_low_is_found() {
-    let (report, code) = run_with_other_limit(9);
+    let (report, code) = run_with_other_limit(9, "day");
     assert_eq!(code, Some(1), "{report:#}");
     assert_eq!(verdict(&report, "never_over"), "held", "{report:#}");
     assert_eq!(verdict(&report, "denied_with_cause"), "violated", "{report:#}");
 }
 
+#[test]
+fn a_difference_between_clocks_that_would_explain_the_answers_is_named() {
+    // A window of a second is easily mistaken for the next one.
+    let (report, code) = run_with_other_limit(11, "second");
+    assert_eq!(code, Some(1), "{report:#}");
+    let skew = report["explained_by_skew_ms"].as_u64().unwrap();
+    assert!([100, 1000].contains(&skew), "{report:#}");
+}
+
 /// Verifies a limit of 10 on a service with another.
-fn run_with_other_limit(amount: u32) -> (Value, Option<i32>) {
-    let policies = Policies::of(&daily("user", amount));
+fn run_with_other_limit(amount: u32, unit: &str) -> (Value, Option<i32>) {
+    let policy = |amount| daily("user", amount).replace("unit: day", &format!("unit: {unit}"));
+    let policies = Policies::of(&policy(amount));
     let service = Tollgate::serve(policies.path());
-    let assumed = Policies::of(&daily("user", 10));
+    let assumed = Policies::of(&policy(10));
     let ended = verify(&assumed, &[&service.grpc.to_string()], &[]);
     (report(&ended), ended.status.code())
 }

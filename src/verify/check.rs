@@ -183,9 +183,12 @@ impl Checker {
         let is_possible = |call: &&ObservedCall| charges_denied || !call.is_denied();
         let certain = calls.iter().filter(|call| call.is_admitted());
         let sorted = SortedCalls::new(certain, calls.iter().filter(is_possible));
-        self.count(property, calls.iter().filter(|call| call.is_admitted()).count());
+        self.count(property, 0);
         for call in calls {
-            let ObservedAnswer::Admitted { remaining, .. } = call.answer else { continue };
+            let ObservedAnswer::Admitted { remaining: Some(remaining), .. } = call.answer else {
+                continue;
+            };
+            self.count(property, 1);
             let left = |used: u64| bound.at_once().saturating_sub(used).saturating_sub(call.hits);
             let least = left(bound.most_used(call, &sorted, self.skew));
             if remaining < least {

@@ -25,15 +25,15 @@ pub struct ObservedCall {
 pub enum ObservedAnswer {
     /// The hits were admitted.
     Admitted {
-        /// Remaining hits in the status.
-        remaining: u64,
+        /// Remaining hits in the status; `None` if it has no limit, as without the store.
+        remaining: Option<u64>,
         /// Time until the reset, in seconds rounded down.
         reset: Option<u64>,
     },
     /// The hits were denied.
     Denied {
-        /// Remaining hits in the status.
-        remaining: u64,
+        /// Remaining hits in the status; `None` if it has no limit, as without the store.
+        remaining: Option<u64>,
         /// Time until the reset, in seconds rounded down.
         reset: Option<u64>,
     },

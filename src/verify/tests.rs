@@ -15,11 +15,11 @@ fn call(begin: u64, end: u64, hits: u64, answer: ObservedAnswer) -> ObservedCall
 }
 
 fn admitted(begin: u64, remaining: u64) -> ObservedCall {
-    call(begin, begin + 10, 1, ObservedAnswer::Admitted { remaining, reset: None })
+    call(begin, begin + 10, 1, ObservedAnswer::Admitted { remaining: Some(remaining), reset: None })
 }
 
 fn denied(begin: u64) -> ObservedCall {
-    call(begin, begin + 10, 1, ObservedAnswer::Denied { remaining: 0, reset: None })
+    call(begin, begin + 10, 1, ObservedAnswer::Denied { remaining: Some(0), reset: None })
 }
 
 fn model(bound: CounterBound) -> CounterModel {
@@ -63,9 +63,18 @@ fn hits_past_the_limit_are_found_with_the_fewest_calls() {
 fn a_call_on_a_boundary_may_belong_to_either_window() {
     let [aligned, ..] = bounds();
     let calls = [admitted(20, 1), admitted(40, 0)];
-    let answer = ObservedAnswer::Admitted { remaining: 0, reset: None };
+    let answer = ObservedAnswer::Admitted { remaining: Some(0), reset: None };
     let straddling = call(60, 10 * SECOND + 5, 1, answer);
     assert_eq!(broken(aligned, &[&calls[..], &[straddling]].concat()), []);
+}
+
+#[test]
+fn hits_admitted_without_a_limit_in_the_status_count() {
+    for bound in bounds() {
+        let answer = ObservedAnswer::Admitted { remaining: None, reset: None };
+        let calls = [20, 40, 60].map(|begin| call(begin, begin + 10, 1, answer.clone()));
+        assert_eq!(broken(bound, &calls), [CheckedProperty::NeverOver]);
+    }
 }
 
 #[test]
@@ -116,8 +125,9 @@ fn a_call_without_an_answer_may_be_charged_much_later() {
 #[test]
 fn a_reset_that_the_window_cannot_have_is_found() {
     for bound in bounds() {
-        let at =
-            |reset| call(0, 10, 1, ObservedAnswer::Admitted { remaining: 1, reset: Some(reset) });
+        let at = |reset| {
+            call(0, 10, 1, ObservedAnswer::Admitted { remaining: Some(1), reset: Some(reset) })
+        };
         assert_eq!(broken(bound, &[at(10)]), []);
         assert_eq!(broken(bound, &[at(60)]), [CheckedProperty::ResetTrue]);
     }

@@ -26,9 +26,12 @@ use super::{block_on, load};
 use crate::grpc::client::ClientError;
 use crate::policy::ProblemReport;
 use crate::settings::ReadingFlags;
-use crate::verify::check::Checker;
+use crate::verify::check::{CheckedProperty, Checker};
 use crate::verify::history::ObservedCall;
 use crate::verify::verdict::RunConditions;
+
+/// Differences between clocks, in milliseconds, that are tried as explanations.
+const SKEWS: [u64; 3] = [100, 1000, 10_000];
 
 /// Check by its answers that a running rate limit service keeps its limits
 #[derive(Debug, clap::Args)]
@@ -132,7 +135,7 @@ impl Verify {
         local.run_until(self.drive(clients, &run)).await;
         let run = run.borrow();
         self.write_history(&run).map_err(VerifyError::History)?;
-        let checker = self.check(&run);
+        let checker = self.check(&run, self.skew);
         let conditions = RunConditions {
             calls: run.calls.len(),
             unknown: run.calls.iter().filter(|call| call.is_unknown()).count(),
@@ -142,6 +145,11 @@ impl Verify {
             paused: run.paused,
         };
         let report = VerifyReport::new(self, &run, checker.results(), &conditions);
+        let report = if report.depends_on_clocks() {
+            report.with_explaining_skew(self.explaining_skew(&run))
+        } else {
+            report
+        };
         if self.json {
             print_json(format_args!("{}\n", report.json()));
         } else {
@@ -150,12 +158,25 @@ impl Verify {
         Ok(report.exit_code())
     }
 
-    fn check(&self, run: &VerifyRun) -> Checker {
+    /// Returns the difference between clocks, in milliseconds, that would explain all answers.
+    fn explaining_skew(&self, run: &VerifyRun) -> Option<u64> {
+        let is_explained = |skew: &u64| {
+            let checker = self.check(run, *skew);
+            let results = checker.results().iter();
+            results
+                .filter(|result| result.property != CheckedProperty::AnsweredInTime)
+                .all(|result| result.contradictions == 0)
+        };
+        SKEWS.into_iter().filter(|skew| *skew > self.skew).find(is_explained)
+    }
+
+    /// Checks the calls of each counter, with a skew in milliseconds.
+    fn check(&self, run: &VerifyRun, skew: u64) -> Checker {
         let mut by_counter = BTreeMap::<usize, Vec<ObservedCall>>::new();
         for call in &run.calls {
             by_counter.entry(call.counter).or_default().push(call.clone());
         }
-        let mut checker = Checker::new(self.skew.saturating_mul(1000));
+        let mut checker = Checker::new(skew.saturating_mul(1000));
         for (counter, calls) in by_counter {
             if let Some(rule) = run.rule_of(counter) {
                 checker.examine(&rule.model, &calls);

@@ -21,6 +21,8 @@ pub(super) struct VerifyReport<'a> {
     flags: &'a Verify,
     run: &'a VerifyRun,
     results: Vec<(&'a PropertyResult, PropertyVerdict)>,
+    /// Difference between clocks, in milliseconds, that would explain all answers.
+    explaining_skew: Option<u64>,
 }
 
 /// Calls of a rule by their answers.
@@ -58,7 +60,12 @@ impl<'a> VerifyReport<'a> {
         conditions: &RunConditions,
     ) -> Self {
         let results = results.iter().map(|result| (result, verdict(result, conditions))).collect();
-        Self { flags, run, results }
+        Self { flags, run, results, explaining_skew: None }
+    }
+
+    /// Adds a difference between clocks that would explain all answers, if there is one.
+    pub(super) fn with_explaining_skew(self, explaining_skew: Option<u64>) -> Self {
+        Self { explaining_skew, ..self }
     }
 
     /// Returns 1 if a property was violated, 2 if one is not shown, otherwise 0.
@@ -73,6 +80,20 @@ impl<'a> VerifyReport<'a> {
         } else {
             0
         }
+    }
+
+    /// Returns `true` if a property is violated that clocks that differ seem to violate.
+    pub(super) fn depends_on_clocks(&self) -> bool {
+        let properties = CheckedProperty::ALL.into_iter();
+        properties
+            .filter(|property| *property != CheckedProperty::AnsweredInTime)
+            .any(|property| self.is_violated(property))
+    }
+
+    fn is_violated(&self, property: CheckedProperty) -> bool {
+        let mut results = self.results.iter();
+        let found = results.find(|(result, _)| result.property == property);
+        found.is_some_and(|(_, verdict)| *verdict == PropertyVerdict::Violated)
     }
 
     pub(super) fn json(&self) -> Value {
@@ -102,6 +123,7 @@ impl<'a> VerifyReport<'a> {
             "counters": self.run.counters.len(), "rules": rules.collect::<Vec<_>>(),
             "not_checked": self.run.skipped, "mismatches": self.run.mismatches,
             "never_reached": self.never_reached(), "disturbances": self.run.disturbances,
+            "explained_by_skew_ms": self.explaining_skew,
             "properties": properties.collect::<Vec<_>>(),
         })
     }
@@ -159,10 +181,16 @@ impl<'a> VerifyReport<'a> {
         notes.extend(
             unreached.map(|rule| format!("limit not reached: {rule}: raise --duration or --rate")),
         );
-        let is_violated = |(result, verdict): &(&PropertyResult, PropertyVerdict)| {
-            result.property == CheckedProperty::ResetTrue && *verdict == PropertyVerdict::Violated
-        };
-        if self.results.iter().any(is_violated) {
+        if self.is_violated(CheckedProperty::AnsweredInTime) {
+            let delay = millis(self.run.paused);
+            notes.push(format!("delays: this process itself was delayed by up to {delay}"));
+        }
+        if let Some(skew) = self.explaining_skew {
+            notes.push(format!(
+                "clocks: nothing would be violated if those of this machine, the replicas and the \
+                 store differ by {skew} ms: compare them, or raise --skew"
+            ));
+        } else if self.is_violated(CheckedProperty::ResetTrue) {
             let note = "clocks: compare those of this machine, the replicas and the store, which \
                         must not differ by more than --skew";
             notes.push(note.to_owned());
@@ -267,14 +295,14 @@ pub(super) fn call_json(run: &VerifyRun, targets: &[String], call: &ObservedCall
 }
 
 fn answer_text(answer: &ObservedAnswer) -> String {
-    let reset_text = |reset: &Option<u64>| {
-        reset.map_or(String::new(), |seconds| format!(", resets in {seconds}s"))
+    let status = |remaining: &Option<u64>, reset: &Option<u64>| {
+        let remaining = remaining.map(|hits| format!(", {hits} remaining"));
+        let reset = reset.map(|seconds| format!(", resets in {seconds}s"));
+        format!("{}{}", remaining.unwrap_or_default(), reset.unwrap_or_default())
     };
     match answer {
-        ObservedAnswer::Admitted { remaining, reset } => {
-            format!("OK, {remaining} remaining{}", reset_text(reset))
-        }
-        ObservedAnswer::Denied { reset, .. } => format!("OVER_LIMIT{}", reset_text(reset)),
+        ObservedAnswer::Admitted { remaining, reset } => format!("OK{}", status(remaining, reset)),
+        ObservedAnswer::Denied { reset, .. } => format!("OVER_LIMIT{}", status(&None, reset)),
         ObservedAnswer::Failed { error } => error.clone(),
         ObservedAnswer::Late => "no answer".to_owned(),
     }

@@ -253,11 +253,10 @@ impl Verify {
 }
 
 fn answer_of(response: &RateLimitResponse) -> ObservedAnswer {
-    let Some(status) = limited(response) else {
-        return ObservedAnswer::Failed { error: "an answer without a limit".to_owned() };
-    };
-    let remaining = status.limit_remaining.into();
-    let reset = status.duration_until_reset.as_ref();
+    // Without a limit in the status, the answer was given without the store, and admits as well.
+    let status = limited(response);
+    let remaining = status.map(|status| status.limit_remaining.into());
+    let reset = status.and_then(|status| status.duration_until_reset.as_ref());
     let reset = reset.and_then(|reset| u64::try_from(reset.seconds).ok());
     if response.overall_code == i32::from(Code::OverLimit) {
         ObservedAnswer::Denied { remaining, reset }

@@ -87,7 +87,7 @@ impl MemoryService {
         let checks = [check];
         let decided = self.store.decide(&checks, Prior::Open, Instant::now());
         let outcome = decided.now_or_never().unwrap().remove(0).unwrap();
-        let remaining = outcome.report.remaining;
+        let remaining = Some(outcome.report.remaining);
         let reset = outcome.report.reset_after.map(|reset| reset.get() / SECOND);
         if outcome.allowed {
             ObservedAnswer::Admitted { remaining, reset }
