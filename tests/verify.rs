@@ -97,6 +97,18 @@ fn a_service_that_stops_answering_is_late() {
 }
 
 #[test]
+fn an_interrupted_run_has_a_result() {
+    let policies = Policies::of(&daily("user", 10));
+    let service = Tollgate::serve(policies.path());
+    let interrupt = ["--disturb", "kill -INT $PPID", "--disturb-every", "1", "--duration", "60"];
+    let ended = verify(&policies, &[&service.grpc.to_string()], &interrupt);
+    let report = report(&ended);
+    assert_eq!(ended.status.code(), Some(0), "{report:#}");
+    assert!(report["seconds"].as_u64().unwrap() < 60, "{report:#}");
+    assert_eq!(verdict(&report, "never_over"), "held", "{report:#}");
+}
+
+#[test]
 fn a_run_with_mostly_errors_shows_nothing() {
     let policies = Policies::of(&daily("user", 10));
     let service = Tollgate::serve(policies.path());

@@ -56,7 +56,7 @@ pub struct Verify {
     /// Policy files of the service, or directories that contain them.
     #[arg(long, value_name = "PATH", required = true)]
     policy: Vec<PathBuf>,
-    /// Seconds for which requests are sent.
+    /// Seconds for which requests are sent; Ctrl-C ends the run early, with its result.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     duration: u64,
     /// Concurrent clients, each with a connection of its own.

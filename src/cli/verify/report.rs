@@ -120,7 +120,7 @@ impl<'a> VerifyReport<'a> {
         json!({
             "calls": counts.calls, "admitted": counts.admitted, "denied": counts.denied,
             "errors": counts.errors, "late": counts.late, "error_kinds": self.errors(),
-            "counters": self.run.counters.len(), "rules": rules.collect::<Vec<_>>(),
+            "counters": self.run.counters.len(), "seconds": self.run.seconds, "rules": rules.collect::<Vec<_>>(),
             "not_checked": self.run.skipped, "mismatches": self.run.mismatches,
             "never_reached": self.never_reached(), "disturbances": self.run.disturbances,
             "explained_by_skew_ms": self.explaining_skew,
@@ -134,7 +134,7 @@ impl<'a> VerifyReport<'a> {
             table::counted(self.run.calls.len(), "call"),
             table::counted(self.flags.clients, "client"),
             table::counted(self.flags.targets.len(), "target"),
-            self.flags.duration,
+            self.run.seconds,
         );
         if self.flags.disturb.is_some() {
             let count = table::counted(self.run.disturbances.len(), "disturbance");

@@ -34,6 +34,10 @@ pub(super) struct VerifyRun {
     pub(super) counters: Vec<(usize, u64)>,
     pub(super) calls: Vec<ObservedCall>,
     pub(super) disturbances: Vec<String>,
+    /// Seconds for which requests were sent.
+    pub(super) seconds: u64,
+    /// `true` once Ctrl-C was pressed.
+    is_interrupted: bool,
     /// Most by which the clock moved against the monotonic clock, in microseconds.
     pub(super) clock_moved: u64,
     /// Longest time for which this process did not run, in microseconds.
@@ -65,6 +69,8 @@ impl VerifyRun {
             counters: Vec::new(),
             calls: Vec::new(),
             disturbances: Vec::new(),
+            seconds: 0,
+            is_interrupted: false,
             clock_moved: 0,
             paused: 0,
             started: Instant::now(),
@@ -170,8 +176,8 @@ impl Verify {
         Ok(clients)
     }
 
-    /// Sends requests until the time is over. In every other second all clients send at once,
-    /// otherwise one after another.
+    /// Sends requests until the time is over, or Ctrl-C is pressed. In every other second all
+    /// clients send at once, otherwise one after another.
     pub(super) async fn drive(
         &self,
         clients: Vec<(usize, RateLimitClient)>,
@@ -189,7 +195,7 @@ impl Verify {
             tasks.spawn_local(async move {
                 let mut ticks = tokio::time::interval(pause.max(Duration::from_micros(1)));
                 ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-                while started.elapsed() < duration {
+                while started.elapsed() < duration && !run.borrow().is_interrupted {
                     ticks.tick().await;
                     if started.elapsed().as_secs() % 2 == 1 {
                         tokio::time::sleep(phase).await;
@@ -210,7 +216,14 @@ impl Verify {
                 }
             });
         }
+        let interrupted = Rc::clone(run);
+        tokio::task::spawn_local(async move {
+            if tokio::signal::ctrl_c().await.is_ok() {
+                interrupted.borrow_mut().is_interrupted = true;
+            }
+        });
         self.watch(started, duration, run).await;
+        run.borrow_mut().seconds = started.elapsed().as_secs();
         while tasks.join_next().await.is_some() {}
     }
 
@@ -220,7 +233,7 @@ impl Verify {
         let mut next = every;
         let mut running: Option<Child> = None;
         let mut last = Instant::now();
-        while started.elapsed() < duration {
+        while started.elapsed() < duration && !run.borrow().is_interrupted {
             tokio::time::sleep(WATCH).await;
             let pause = last.elapsed().saturating_sub(WATCH);
             last = Instant::now();
