@@ -162,6 +162,20 @@ impl RateLimitClient {
     ) -> Result<RateLimitResponse, ClientError> {
         Ok(self.0.should_rate_limit(request).await?.into_inner())
     }
+
+    /// Sends one request with a deadline, which the service is informed of, as by Envoy.
+    ///
+    /// # Errors
+    /// As [`Self::should_rate_limit`].
+    pub async fn should_rate_limit_within(
+        &mut self,
+        request: RateLimitRequest,
+        deadline: Duration,
+    ) -> Result<RateLimitResponse, ClientError> {
+        let mut request = tonic::Request::new(request);
+        request.set_timeout(deadline);
+        Ok(self.0.should_rate_limit(request).await?.into_inner())
+    }
 }
 
 /// Returns the root cause of an error, since tonic's own message has no detail.

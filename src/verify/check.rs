@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::bound::{CounterBound, CounterModel, windows_of};
+use super::counted::SortedCalls;
 use super::history::{ObservedAnswer, ObservedCall};
 
 const SECOND: u64 = 1_000_000;
@@ -15,7 +16,7 @@ pub enum CheckedProperty {
     NeverOver,
     /// No denial while the limit could not have been reached.
     DeniedWithCause,
-    /// The remaining hits are at most the limit less what was charged before.
+    /// The remaining hits are the limit less those that count.
     RemainingTrue,
     /// The time until the reset is one that the window can have.
     ResetTrue,
@@ -43,149 +44,225 @@ impl CheckedProperty {
             Self::AnsweredInTime => "every call is answered by its deadline",
         }
     }
+
+    /// Returns the name of the items that it is checked on, in the singular.
+    pub fn item(self) -> &'static str {
+        match self {
+            Self::NeverOver => "counter",
+            Self::DeniedWithCause => "denial",
+            Self::RemainingTrue => "admitted call",
+            Self::ResetTrue => "answer",
+            Self::AnsweredInTime => "call",
+        }
+    }
 }
 
 /// A contradiction between a property and a history.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Contradiction {
-    /// The property.
-    pub property: CheckedProperty,
     /// Reason in words.
     pub reason: String,
     /// The calls that contradict it, oldest first.
     pub calls: Vec<ObservedCall>,
 }
 
-/// Returns the contradictions in the history of one counter. `skew` is the difference between the
-/// clocks of client and service that is allowed for, in microseconds.
-pub fn check(model: &CounterModel, calls: &[ObservedCall], skew: u64) -> Vec<Contradiction> {
-    let mut found = Vec::new();
-    never_over(model, calls, skew, &mut found);
-    if !model.is_leased {
-        denied_with_cause(model, calls, skew, &mut found);
-        if let [bound] = model.bounds[..] {
-            remaining_true(&bound, calls, skew, &mut found);
-        }
-    }
-    if let [bound] = model.bounds[..] {
-        reset_true(&bound, calls, skew, &mut found);
-    }
-    for call in calls.iter().filter(|call| call.answer == ObservedAnswer::Late) {
-        let waited = call.end.saturating_sub(call.begin) / 1000;
-        found.push(Contradiction {
-            property: CheckedProperty::AnsweredInTime,
-            reason: format!("no answer in {waited} ms"),
-            calls: vec![call.clone()],
-        });
-    }
-    found
+/// The result of checking one property.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PropertyResult {
+    /// The property.
+    pub property: CheckedProperty,
+    /// `false` if no counter allows it to be checked.
+    pub is_checked: bool,
+    /// Items that could have contradicted it. For [`CheckedProperty::NeverOver`], counters that
+    /// reached their limit.
+    pub examined: u64,
+    /// Items that contradict it.
+    pub contradictions: u64,
+    /// The contradiction with the fewest calls.
+    pub example: Option<Contradiction>,
 }
 
-fn never_over(
-    model: &CounterModel,
-    calls: &[ObservedCall],
+/// A check of counters, one after another.
+#[derive(Clone, Debug)]
+pub struct Checker {
+    /// Difference between the clocks of the client, the replicas and the store that is allowed for,
+    /// in microseconds.
     skew: u64,
-    found: &mut Vec<Contradiction>,
-) {
-    let all = model.bounds.iter().filter_map(|bound| bound.excess(calls, skew));
-    if let Some(excess) = all.min_by_key(|excess| excess.calls.len()) {
-        let calls: Vec<_> =
-            excess.calls.iter().filter_map(|index| calls.get(*index)).cloned().collect();
-        let hits: u64 = calls.iter().map(|call| call.hits).sum();
-        let allowed = excess.allowed;
-        found.push(Contradiction {
-            property: CheckedProperty::NeverOver,
-            reason: format!("{hits} hits admitted, at most {allowed} allowed"),
-            calls,
-        });
-    }
+    results: [PropertyResult; 5],
 }
 
-/// Finds denials that no order of the calls explains. A denied call may have charged its hits, but
-/// the first one to be denied needs hits that were not denied: hence the least fixed point.
-fn denied_with_cause(
-    model: &CounterModel,
-    calls: &[ObservedCall],
-    skew: u64,
-    found: &mut Vec<Contradiction>,
-) {
-    let mut charged: Vec<&ObservedCall> =
-        calls.iter().filter(|call| call.is_admitted() || call.is_unknown()).collect();
-    let mut open: Vec<&ObservedCall> = calls.iter().filter(|call| call.is_denied()).collect();
-    loop {
-        let is_explained = |call: &&ObservedCall| {
-            model.bounds.iter().any(|bound| bound.can_deny(call, &charged, skew))
-        };
-        let (explained, rest): (Vec<_>, Vec<_>) = open.into_iter().partition(is_explained);
-        open = rest;
-        if explained.is_empty() {
-            break;
+impl Checker {
+    /// Creates a checker that has examined nothing.
+    pub fn new(skew: u64) -> Self {
+        let results = CheckedProperty::ALL.map(|property| PropertyResult {
+            property,
+            is_checked: false,
+            examined: 0,
+            contradictions: 0,
+            example: None,
+        });
+        Self { skew, results }
+    }
+
+    /// Returns the results, in the order of [`CheckedProperty::ALL`].
+    pub fn results(&self) -> &[PropertyResult] {
+        &self.results
+    }
+
+    /// Checks the history of one counter.
+    pub fn examine(&mut self, model: &CounterModel, calls: &[ObservedCall]) {
+        self.never_over(model, calls);
+        if !model.is_leased {
+            self.denied_with_cause(model, calls);
         }
-        if model.charges_denied {
+        // The status of several windows is that of one of them, and does not say of which.
+        if let [bound] = &model.bounds[..] {
+            if !model.is_leased {
+                self.remaining_true(bound, model.charges_denied, calls);
+            }
+            self.reset_true(bound, calls);
+        }
+        self.answered_in_time(calls);
+    }
+
+    fn never_over(&mut self, model: &CounterModel, calls: &[ObservedCall]) {
+        let all = model.bounds.iter().filter_map(|bound| bound.excess(calls, self.skew));
+        let excess = all.min_by_key(|excess| excess.calls.len());
+        let is_answered = |is: fn(&ObservedCall) -> bool| calls.iter().any(is);
+        let is_reached =
+            is_answered(ObservedCall::is_admitted) && is_answered(ObservedCall::is_denied);
+        let is_reached = is_reached || excess.is_some();
+        self.count(CheckedProperty::NeverOver, is_reached.into());
+        let Some(excess) = excess else { return };
+        let members: Vec<&ObservedCall> =
+            excess.calls.iter().filter_map(|index| calls.get(*index)).collect();
+        let hits = members.iter().map(|call| call.hits).fold(0, u64::saturating_add);
+        let reason = format!("{hits} hits admitted, at most {} allowed", excess.allowed);
+        self.contradicted(CheckedProperty::NeverOver, members, reason);
+    }
+
+    /// Finds denials that no order of the calls explains. A denied call may have charged its hits,
+    /// but the first one to be denied needs hits that were not denied: hence the least fixed point.
+    fn denied_with_cause(&mut self, model: &CounterModel, calls: &[ObservedCall]) {
+        let property = CheckedProperty::DeniedWithCause;
+        let mut charged: Vec<&ObservedCall> =
+            calls.iter().filter(|call| call.is_admitted() || call.is_unknown()).collect();
+        let mut open: Vec<&ObservedCall> = calls.iter().filter(|call| call.is_denied()).collect();
+        self.count(property, open.len());
+        let sorted = loop {
+            let sorted = SortedCalls::new(std::iter::empty(), charged.iter().copied());
+            let is_explained = |call: &&ObservedCall| {
+                model.bounds.iter().any(|bound| bound.can_deny(call, &sorted, self.skew))
+            };
+            let (explained, rest): (Vec<_>, Vec<_>) = open.into_iter().partition(is_explained);
+            open = rest;
+            if explained.is_empty() || open.is_empty() || !model.charges_denied {
+                break sorted;
+            }
             charged.extend(explained);
+        };
+        for call in open {
+            let used = model.bounds.iter().map(|bound| {
+                let used = bound.most_used(call, &sorted, self.skew);
+                format!("at most {used} of {} were used", bound.at_once())
+            });
+            let used = used.collect::<Vec<_>>().join(" and ");
+            let hits = if call.hits == 1 { "hit" } else { "hits" };
+            let reason = format!("{} {hits} denied, though {used}", call.hits);
+            self.contradicted(property, vec![call], reason);
         }
     }
-    found.extend(open.into_iter().map(|call| Contradiction {
-        property: CheckedProperty::DeniedWithCause,
-        reason: format!("{} hits denied, though the limit cannot have been reached", call.hits),
-        calls: vec![call.clone()],
-    }));
-}
 
-fn remaining_true(
-    bound: &CounterBound,
-    calls: &[ObservedCall],
-    skew: u64,
-    found: &mut Vec<Contradiction>,
-) {
-    for call in calls {
-        let ObservedAnswer::Admitted { remaining, .. } = call.answer else { continue };
-        let counts = |before: &&ObservedCall| match *bound {
-            CounterBound::Aligned { period, .. } => {
-                let (first, last) = windows_of(call, period, skew);
-                first == last && windows_of(before, period, skew) == (first, last)
+    fn remaining_true(
+        &mut self,
+        bound: &CounterBound,
+        charges_denied: bool,
+        calls: &[ObservedCall],
+    ) {
+        let property = CheckedProperty::RemainingTrue;
+        let is_possible = |call: &&ObservedCall| charges_denied || !call.is_denied();
+        let certain = calls.iter().filter(|call| call.is_admitted());
+        let sorted = SortedCalls::new(certain, calls.iter().filter(is_possible));
+        self.count(property, 0);
+        for call in calls {
+            let ObservedAnswer::Admitted { remaining: Some(remaining), .. } = call.answer else {
+                continue;
+            };
+            self.count(property, 1);
+            let left = |used: u64| bound.at_once().saturating_sub(used).saturating_sub(call.hits);
+            let least = left(bound.most_used(call, &sorted, self.skew));
+            if remaining < least {
+                let reason = format!("{remaining} remaining, at least {least} expected");
+                self.contradicted(property, vec![call], reason);
             }
-            CounterBound::Rolling { period, .. } => {
-                before.begin.saturating_add(period) > call.end.saturating_add(skew)
+            let before = sorted.before(call);
+            if remaining > left(bound.least_used(call, &before, self.skew)) {
+                // The latest calls that suffice.
+                let froms: Vec<usize> = (0..=before.len()).collect();
+                let is_enough = |from: &usize| {
+                    let latest = before.get(*from..).unwrap_or_default();
+                    remaining > left(bound.least_used(call, latest, self.skew))
+                };
+                let from = froms.partition_point(is_enough).saturating_sub(1);
+                let mut members = before.get(from..).unwrap_or_default().to_vec();
+                let most = left(bound.least_used(call, &members, self.skew));
+                members.push(call);
+                let reason = format!("{remaining} remaining, at most {most} expected");
+                self.contradicted(property, members, reason);
             }
-            CounterBound::Draining { .. } => false,
-        };
-        let before: Vec<&ObservedCall> = calls
-            .iter()
-            .filter(|other| other.is_admitted() && other.end < call.begin)
-            .filter(counts)
-            .collect();
-        let charged = before.iter().map(|before| before.hits).fold(call.hits, u64::saturating_add);
-        let most = bound.at_once().saturating_sub(charged);
-        if remaining > most {
-            found.push(Contradiction {
-                property: CheckedProperty::RemainingTrue,
-                reason: format!("{remaining} hits remaining, at most {most} can be"),
-                calls: before.into_iter().chain([call]).cloned().collect(),
-            });
         }
     }
-}
 
-fn reset_true(
-    bound: &CounterBound,
-    calls: &[ObservedCall],
-    skew: u64,
-    found: &mut Vec<Contradiction>,
-) {
-    for call in calls {
-        let (ObservedAnswer::Admitted { reset: Some(reset), .. }
-        | ObservedAnswer::Denied { reset: Some(reset), .. }) = call.answer
-        else {
-            continue;
-        };
-        let (least, most) = resets(bound, call, skew);
-        if reset < least || reset > most {
-            found.push(Contradiction {
-                property: CheckedProperty::ResetTrue,
-                reason: format!("resets in {reset} s, expected {least} to {most} s"),
-                calls: vec![call.clone()],
-            });
+    fn reset_true(&mut self, bound: &CounterBound, calls: &[ObservedCall]) {
+        let property = CheckedProperty::ResetTrue;
+        self.count(property, 0);
+        for call in calls {
+            let (ObservedAnswer::Admitted { reset: Some(reset), .. }
+            | ObservedAnswer::Denied { reset: Some(reset), .. }) = call.answer
+            else {
+                continue;
+            };
+            self.count(property, 1);
+            let (least, most) = resets(bound, call, self.skew);
+            if reset < least || reset > most {
+                let reason = format!("resets in {reset} s, expected {least} to {most} s");
+                self.contradicted(property, vec![call], reason);
+            }
+        }
+    }
+
+    fn answered_in_time(&mut self, calls: &[ObservedCall]) {
+        let property = CheckedProperty::AnsweredInTime;
+        self.count(property, calls.len());
+        for call in calls.iter().filter(|call| call.answer == ObservedAnswer::Late) {
+            let waited = call.end.saturating_sub(call.begin) / 1000;
+            let reason = format!("no answer in {waited} ms");
+            self.contradicted(property, vec![call], reason);
+        }
+    }
+
+    fn count(&mut self, property: CheckedProperty, items: usize) {
+        let items = u64::try_from(items).unwrap_or(u64::MAX);
+        if let Some(result) = self.results.iter_mut().find(|result| result.property == property) {
+            result.is_checked = true;
+            result.examined = result.examined.saturating_add(items);
+        }
+    }
+
+    fn contradicted(
+        &mut self,
+        property: CheckedProperty,
+        mut calls: Vec<&ObservedCall>,
+        reason: String,
+    ) {
+        if let Some(result) = self.results.iter_mut().find(|result| result.property == property) {
+            result.contradictions = result.contradictions.saturating_add(1);
+            let known = result.example.as_ref().map(|example| example.calls.len());
+            if known.is_none_or(|known| calls.len() < known) {
+                calls.sort_by_key(|call| (call.begin, call.end));
+                let calls = calls.iter().map(|call| (*call).clone()).collect();
+                result.example = Some(Contradiction { reason, calls });
+            }
         }
     }
 }

@@ -25,15 +25,15 @@ pub struct ObservedCall {
 pub enum ObservedAnswer {
     /// The hits were admitted.
     Admitted {
-        /// Remaining hits in the status.
-        remaining: u64,
+        /// Remaining hits in the status; `None` if it has no limit, as without the store.
+        remaining: Option<u64>,
         /// Time until the reset, in seconds rounded down.
         reset: Option<u64>,
     },
     /// The hits were denied.
     Denied {
-        /// Remaining hits in the status.
-        remaining: u64,
+        /// Remaining hits in the status; `None` if it has no limit, as without the store.
+        remaining: Option<u64>,
         /// Time until the reset, in seconds rounded down.
         reset: Option<u64>,
     },
@@ -60,6 +60,12 @@ impl ObservedCall {
     /// Returns `true` if the call was denied.
     pub fn is_denied(&self) -> bool {
         matches!(self.answer, ObservedAnswer::Denied { .. })
+    }
+
+    /// Returns the time by which its hits were charged, if they were: a call without a decision may
+    /// still be under way.
+    pub fn charged_by(&self) -> u64 {
+        if self.is_unknown() { u64::MAX } else { self.end }
     }
 
     /// Returns `true` if it is unknown whether the hits were charged.

@@ -1,10 +1,11 @@
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
 
-use proptest::prelude::*;
+mod services;
 
 use super::bound::{CounterBound, CounterModel};
-use super::check::{CheckedProperty, check};
+use super::check::{CheckedProperty, Checker, PropertyResult};
 use super::history::{ObservedAnswer, ObservedCall};
+use super::verdict::{MissingEvidence, PropertyVerdict, RunConditions, verdict};
 
 const SECOND: u64 = 1_000_000;
 const START: u64 = 1_000_000 * SECOND;
@@ -14,11 +15,11 @@ fn call(begin: u64, end: u64, hits: u64, answer: ObservedAnswer) -> ObservedCall
 }
 
 fn admitted(begin: u64, remaining: u64) -> ObservedCall {
-    call(begin, begin + 10, 1, ObservedAnswer::Admitted { remaining, reset: None })
+    call(begin, begin + 10, 1, ObservedAnswer::Admitted { remaining: Some(remaining), reset: None })
 }
 
 fn denied(begin: u64) -> ObservedCall {
-    call(begin, begin + 10, 1, ObservedAnswer::Denied { remaining: 0, reset: None })
+    call(begin, begin + 10, 1, ObservedAnswer::Denied { remaining: Some(0), reset: None })
 }
 
 fn model(bound: CounterBound) -> CounterModel {
@@ -33,6 +34,14 @@ fn bounds() -> [CounterBound; 3] {
     ]
 }
 
+/// Returns the results of the properties that a history contradicts.
+fn check(model: &CounterModel, calls: &[ObservedCall], skew: u64) -> Vec<PropertyResult> {
+    let mut checker = Checker::new(skew);
+    checker.examine(model, calls);
+    let results = checker.results().iter().filter(|result| result.contradictions > 0);
+    results.cloned().collect()
+}
+
 fn broken(bound: CounterBound, calls: &[ObservedCall]) -> Vec<CheckedProperty> {
     check(&model(bound), calls, 0).into_iter().map(|found| found.property).collect()
 }
@@ -40,11 +49,12 @@ fn broken(bound: CounterBound, calls: &[ObservedCall]) -> Vec<CheckedProperty> {
 #[test]
 fn hits_past_the_limit_are_found_with_the_fewest_calls() {
     for bound in bounds() {
-        let calls = [20, 40, 60, 80, 100].map(|begin| admitted(begin, 0));
+        let mut calls = [20, 40, 60, 80, 100].map(|begin| admitted(begin, 0));
+        calls[0] = admitted(20, 1);
         let found = check(&model(bound), &calls, 0);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].property, CheckedProperty::NeverOver);
-        assert_eq!(found[0].calls.len(), 3);
+        assert_eq!(found[0].example.as_ref().unwrap().calls.len(), 3);
         assert_eq!(broken(bound, &calls[..2]), []);
     }
 }
@@ -52,17 +62,26 @@ fn hits_past_the_limit_are_found_with_the_fewest_calls() {
 #[test]
 fn a_call_on_a_boundary_may_belong_to_either_window() {
     let [aligned, ..] = bounds();
-    let calls = [admitted(20, 0), admitted(40, 0)];
-    let answer = ObservedAnswer::Admitted { remaining: 0, reset: None };
+    let calls = [admitted(20, 1), admitted(40, 0)];
+    let answer = ObservedAnswer::Admitted { remaining: Some(0), reset: None };
     let straddling = call(60, 10 * SECOND + 5, 1, answer);
     assert_eq!(broken(aligned, &[&calls[..], &[straddling]].concat()), []);
+}
+
+#[test]
+fn hits_admitted_without_a_limit_in_the_status_count() {
+    for bound in bounds() {
+        let answer = ObservedAnswer::Admitted { remaining: None, reset: None };
+        let calls = [20, 40, 60].map(|begin| call(begin, begin + 10, 1, answer.clone()));
+        assert_eq!(broken(bound, &calls), [CheckedProperty::NeverOver]);
+    }
 }
 
 #[test]
 fn a_denial_without_cause_is_found() {
     for bound in bounds() {
         assert_eq!(broken(bound, &[denied(20)]), [CheckedProperty::DeniedWithCause]);
-        assert_eq!(broken(bound, &[admitted(20, 0), admitted(40, 0), denied(60)]), []);
+        assert_eq!(broken(bound, &[admitted(20, 1), admitted(40, 0), denied(60)]), []);
         let unknown = call(0, 10, 2, ObservedAnswer::Failed { error: String::new() });
         assert_eq!(broken(bound, &[unknown, denied(60)]), []);
     }
@@ -73,25 +92,42 @@ fn denials_do_not_explain_each_other() {
     let [aligned, ..] = bounds();
     let model = CounterModel { charges_denied: true, ..model(aligned) };
     let found = check(&model, &[denied(20), denied(20), denied(20)], 0);
-    assert_eq!(found.len(), 3);
+    assert_eq!(found[0].contradictions, 3);
 }
 
 #[test]
 fn more_remaining_than_possible_is_found() {
-    for bound in &bounds()[..2] {
-        assert_eq!(broken(*bound, &[admitted(20, 1), admitted(40, 0)]), []);
-        let found = broken(*bound, &[admitted(20, 1), admitted(40, 1)]);
+    for bound in bounds() {
+        assert_eq!(broken(bound, &[admitted(20, 1), admitted(40, 0)]), []);
+        let found = broken(bound, &[admitted(20, 1), admitted(40, 1)]);
         assert_eq!(found, [CheckedProperty::RemainingTrue]);
+        assert_eq!(broken(bound, &[admitted(20, 2)]), [CheckedProperty::RemainingTrue]);
     }
-    let [.., draining] = bounds();
-    assert_eq!(broken(draining, &[admitted(20, 2)]), [CheckedProperty::RemainingTrue]);
+}
+
+#[test]
+fn fewer_remaining_than_possible_is_found_and_an_unknown_call_explains_it() {
+    for bound in bounds() {
+        assert_eq!(broken(bound, &[admitted(20, 0)]), [CheckedProperty::RemainingTrue]);
+        let late = call(0, 10, 1, ObservedAnswer::Late);
+        assert_eq!(broken(bound, &[late, admitted(20, 0)]), [CheckedProperty::AnsweredInTime]);
+    }
+}
+
+#[test]
+fn a_call_without_an_answer_may_be_charged_much_later() {
+    for bound in bounds() {
+        let lost = call(0, 10, 2, ObservedAnswer::Failed { error: String::new() });
+        assert_eq!(broken(bound, &[lost, denied(35 * SECOND)]), []);
+    }
 }
 
 #[test]
 fn a_reset_that_the_window_cannot_have_is_found() {
     for bound in bounds() {
-        let at =
-            |reset| call(0, 10, 1, ObservedAnswer::Admitted { remaining: 0, reset: Some(reset) });
+        let at = |reset| {
+            call(0, 10, 1, ObservedAnswer::Admitted { remaining: Some(1), reset: Some(reset) })
+        };
         assert_eq!(broken(bound, &[at(10)]), []);
         assert_eq!(broken(bound, &[at(60)]), [CheckedProperty::ResetTrue]);
     }
@@ -104,63 +140,48 @@ fn a_call_without_an_answer_is_found() {
     assert_eq!(broken(aligned, &[late]), [CheckedProperty::AnsweredInTime]);
 }
 
-/// Calls of an honest service: judged in order at an instant between their begin and end.
-fn honest(bound: CounterBound, steps: &[(u64, u64, u64, u64)]) -> Vec<ObservedCall> {
-    let mut now = START;
-    let mut charged: Vec<(u64, u64)> = Vec::new();
-    let mut calls = Vec::new();
-    for (after, before, later, hits) in steps {
-        now += after;
-        let used: u64 = match bound {
-            CounterBound::Aligned { period, .. } => {
-                charged.iter().filter(|(at, _)| at / period == now / period).map(|one| one.1).sum()
-            }
-            CounterBound::Rolling { period, .. } => {
-                charged.iter().filter(|(at, _)| at + period > now).map(|one| one.1).sum()
-            }
-            CounterBound::Draining { limit, period, .. } => {
-                let drain = |backlog: u64, time: u64| backlog.saturating_sub(time * limit);
-                let fold = charged.iter().fold((0, START), |(backlog, last), (at, hits)| {
-                    (drain(backlog, at - last) + hits * period, *at)
-                });
-                drain(fold.0, now - fold.1).div_ceil(period)
-            }
+#[test]
+fn a_property_is_only_held_if_something_could_have_contradicted_it() {
+    let [aligned, ..] = bounds();
+    let verdicts = |calls: &[ObservedCall], change: &dyn Fn(&mut RunConditions)| {
+        let mut checker = Checker::new(0);
+        checker.examine(&model(aligned), calls);
+        let mut run = RunConditions {
+            calls: calls.len(),
+            unknown: calls.iter().filter(|call| call.is_unknown()).count(),
+            skew: 0,
+            clock_moved: 0,
+            deadline: SECOND,
+            paused: 0,
         };
-        let is_admitted = used + hits <= bound.at_once();
-        let remaining = bound.at_once().saturating_sub(used + hits);
-        let answer = if is_admitted {
-            charged.push((now, *hits));
-            ObservedAnswer::Admitted { remaining, reset: None }
-        } else {
-            ObservedAnswer::Denied { remaining: 0, reset: None }
-        };
-        let since = now - START;
-        calls.push(call(since.saturating_sub(*before), since + later, *hits, answer));
-    }
-    calls
-}
+        change(&mut run);
+        let results = checker.results().iter();
+        results.map(|result| verdict(result, &run)).collect::<Vec<_>>()
+    };
+    let [over, cause, remaining, reset, in_time] = verdicts(&[admitted(20, 1)], &|_| ())[..] else {
+        panic!()
+    };
+    assert_eq!(over, PropertyVerdict::NotShown(MissingEvidence::NoDenial));
+    assert_eq!(cause, PropertyVerdict::NotShown(MissingEvidence::NoDenial));
+    assert_eq!(remaining, PropertyVerdict::Held);
+    assert_eq!(reset, PropertyVerdict::NotShown(MissingEvidence::NoReset));
+    assert_eq!(in_time, PropertyVerdict::Held);
 
-proptest! {
-    #[test]
-    fn an_honest_history_holds(
-        which in 0_usize..3,
-        limit in 1_u64..6,
-        steps in prop::collection::vec(
-            (1..3 * SECOND, 0..SECOND, 0..SECOND, 1_u64..4), 0..40),
-    ) {
-        let bound = match bounds()[which] {
-            CounterBound::Aligned { period, .. } => CounterBound::Aligned { limit, period },
-            CounterBound::Rolling { period, grain, .. } =>
-                CounterBound::Rolling { limit, period, grain },
-            CounterBound::Draining { period, .. } =>
-                CounterBound::Draining { burst: limit, limit, period },
-        };
-        // A denial of whole hits at a backlog of parts of them is not exact in `honest`.
-        let found: Vec<_> = check(&model(bound), &honest(bound, &steps), 0);
-        let found: Vec<_> = found
-            .into_iter()
-            .filter(|one| which != 2 || one.property == CheckedProperty::NeverOver)
-            .collect();
-        prop_assert!(found.is_empty(), "{found:?}");
-    }
+    let full = [admitted(20, 1), admitted(40, 0), denied(60)];
+    assert_eq!(verdicts(&full, &|_| ())[0], PropertyVerdict::Held);
+    let lost = || call(0, 10, 2, ObservedAnswer::Failed { error: String::new() });
+    let mostly_lost = [&full[..], &[(); 4].map(|()| lost())].concat();
+    let mostly_unknown = PropertyVerdict::NotShown(MissingEvidence::MostlyUnknown);
+    assert_eq!(verdicts(&mostly_lost, &|_| ())[..3], [mostly_unknown; 3]);
+
+    // Contradictions count whatever else is unknown, except those that the client itself causes.
+    let too_many = [admitted(20, 1), admitted(40, 0), admitted(60, 0)];
+    let too_many = [&too_many[..], &[(); 4].map(|()| lost())].concat();
+    assert_eq!(verdicts(&too_many, &|_| ())[0], PropertyVerdict::Violated);
+    let clock_moved = PropertyVerdict::NotShown(MissingEvidence::ClockMoved);
+    assert_eq!(verdicts(&too_many, &|run| run.clock_moved = 1)[0], clock_moved);
+    let late = [call(0, SECOND, 1, ObservedAnswer::Late)];
+    assert_eq!(verdicts(&late, &|_| ())[4], PropertyVerdict::Violated);
+    let paused = PropertyVerdict::NotShown(MissingEvidence::Paused);
+    assert_eq!(verdicts(&late, &|run| run.paused = SECOND)[4], paused);
 }

@@ -10,10 +10,12 @@ use crate::verify::bound::CounterModel;
 #[derive(Debug)]
 pub(super) struct VerifiedRule {
     domain: String,
-    pub(super) path: String,
+    path: String,
     /// Values are `None` if they are chosen at random.
     entries: Vec<(String, Option<String>)>,
     pub(super) model: CounterModel,
+    /// Amounts of the limit, one for each window.
+    pub(super) amounts: Vec<u32>,
 }
 
 impl VerifiedRule {
@@ -31,8 +33,13 @@ impl VerifiedRule {
         if entries.iter().all(|(_, value)| value.is_some()) {
             return Err("its counter has no free value, and may be used by others");
         }
-        let made =
-            Self { domain: rule.domain().to_owned(), path: rule.path().to_owned(), entries, model };
+        let made = Self {
+            domain: rule.domain().to_owned(),
+            path: rule.path().to_owned(),
+            entries,
+            model,
+            amounts: limit.windows().iter().map(|window| window.limit()).collect(),
+        };
         let values = made.values(0);
         let texts: Vec<_> = values
             .iter()
@@ -44,6 +51,17 @@ impl VerifiedRule {
             Some(found) if found.id() == rule.id() => Ok(Some(made)),
             _ => Err("no descriptor with a random value matches it"),
         }
+    }
+
+    /// Returns the domain and the path.
+    pub(super) fn name(&self) -> String {
+        format!("{} {}", self.domain, self.path)
+    }
+
+    /// Returns the domain and the entries of the counter with a value.
+    pub(super) fn counter_name(&self, value: u64) -> String {
+        let values = self.values(value).into_iter().map(|(key, value)| format!("{key}={value}"));
+        format!("{} {}", self.domain, values.collect::<Vec<_>>().join(" > "))
     }
 
     fn values(&self, value: u64) -> Vec<(String, String)> {

@@ -1,0 +1,318 @@
+//! The result of a run, as text and JSON.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::Verify;
+use super::workload::VerifyRun;
+use crate::cli::table;
+use crate::verify::check::{CheckedProperty, Contradiction, PropertyResult};
+use crate::verify::history::{ObservedAnswer, ObservedCall};
+use crate::verify::verdict::{PropertyVerdict, RunConditions, verdict};
+
+/// Most calls of an example that are printed, and most kinds of errors.
+const MAX_ROWS: usize = 16;
+const MAX_ERRORS: usize = 5;
+
+/// The result of a run.
+pub(super) struct VerifyReport<'a> {
+    flags: &'a Verify,
+    run: &'a VerifyRun,
+    results: Vec<(&'a PropertyResult, PropertyVerdict)>,
+    /// Difference between clocks, in milliseconds, that would explain all answers.
+    explaining_skew: Option<u64>,
+}
+
+/// Calls of a rule by their answers.
+#[derive(Clone, Copy, Default)]
+struct AnswerCounts {
+    calls: usize,
+    admitted: usize,
+    denied: usize,
+    errors: usize,
+    late: usize,
+}
+
+impl AnswerCounts {
+    fn of<'c>(calls: impl Iterator<Item = &'c ObservedCall>) -> Self {
+        let mut counts = Self::default();
+        for call in calls {
+            let count = match call.answer {
+                ObservedAnswer::Admitted { .. } => &mut counts.admitted,
+                ObservedAnswer::Denied { .. } => &mut counts.denied,
+                ObservedAnswer::Failed { .. } => &mut counts.errors,
+                ObservedAnswer::Late => &mut counts.late,
+            };
+            *count = count.saturating_add(1);
+            counts.calls = counts.calls.saturating_add(1);
+        }
+        counts
+    }
+}
+
+impl<'a> VerifyReport<'a> {
+    pub(super) fn new(
+        flags: &'a Verify,
+        run: &'a VerifyRun,
+        results: &'a [PropertyResult],
+        conditions: &RunConditions,
+    ) -> Self {
+        let results = results.iter().map(|result| (result, verdict(result, conditions))).collect();
+        Self { flags, run, results, explaining_skew: None }
+    }
+
+    /// Adds a difference between clocks that would explain all answers, if there is one.
+    pub(super) fn with_explaining_skew(self, explaining_skew: Option<u64>) -> Self {
+        Self { explaining_skew, ..self }
+    }
+
+    /// Returns 1 if a property was violated, 2 if one is not shown, otherwise 0.
+    pub(super) fn exit_code(&self) -> u8 {
+        let is_any = |wanted: fn(PropertyVerdict) -> bool| {
+            self.results.iter().any(|(_, verdict)| wanted(*verdict))
+        };
+        if is_any(|verdict| verdict == PropertyVerdict::Violated) {
+            1
+        } else if is_any(|verdict| matches!(verdict, PropertyVerdict::NotShown(_))) {
+            2
+        } else {
+            0
+        }
+    }
+
+    /// Returns `true` if a property is violated that clocks that differ seem to violate.
+    pub(super) fn depends_on_clocks(&self) -> bool {
+        let properties = CheckedProperty::ALL.into_iter();
+        properties
+            .filter(|property| *property != CheckedProperty::AnsweredInTime)
+            .any(|property| self.is_violated(property))
+    }
+
+    fn is_violated(&self, property: CheckedProperty) -> bool {
+        let mut results = self.results.iter();
+        let found = results.find(|(result, _)| result.property == property);
+        found.is_some_and(|(_, verdict)| *verdict == PropertyVerdict::Violated)
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let counts = AnswerCounts::of(self.run.calls.iter());
+        let properties = self.results.iter().map(|(result, verdict)| {
+            let example = result.example.as_ref().map(|example| {
+                let calls = example.calls.iter();
+                let calls = calls.map(|call| call_json(self.run, &self.flags.targets, call));
+                json!({"reason": example.reason, "calls": calls.collect::<Vec<_>>()})
+            });
+            let (verdict, reason) = match verdict {
+                PropertyVerdict::Held => ("held", None),
+                PropertyVerdict::Violated => ("violated", None),
+                PropertyVerdict::NotShown(missing) => ("not_shown", Some(missing.text())),
+                PropertyVerdict::NotChecked => ("not_checked", None),
+            };
+            json!({
+                "property": result.property, "verdict": verdict, "reason": reason,
+                "checked_on": result.examined, "contradictions": result.contradictions,
+                "example": example,
+            })
+        });
+        let rules = self.run.rules.iter().map(|rule| rule.name());
+        json!({
+            "calls": counts.calls, "admitted": counts.admitted, "denied": counts.denied,
+            "errors": counts.errors, "late": counts.late, "error_kinds": self.errors(),
+            "counters": self.run.counters.len(), "seconds": self.run.seconds, "rules": rules.collect::<Vec<_>>(),
+            "not_checked": self.run.skipped, "mismatches": self.run.mismatches,
+            "never_reached": self.never_reached(), "disturbances": self.run.disturbances,
+            "explained_by_skew_ms": self.explaining_skew,
+            "properties": properties.collect::<Vec<_>>(),
+        })
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut text = format!(
+            "{} by {} to {} in {} s",
+            table::counted(self.run.calls.len(), "call"),
+            table::counted(self.flags.clients, "client"),
+            table::counted(self.flags.targets.len(), "target"),
+            self.run.seconds,
+        );
+        if self.flags.disturb.is_some() {
+            let count = table::counted(self.run.disturbances.len(), "disturbance");
+            let _ = write!(text, ", {count}");
+        }
+        let _ = writeln!(text, "\n\n{}", self.rules());
+        self.notes(&mut text);
+        text.push_str(&self.verdicts());
+        for (result, verdict) in &self.results {
+            let Some(example) = &result.example else { continue };
+            if *verdict == PropertyVerdict::Violated {
+                text.push_str(&self.example(result.property, example));
+            }
+        }
+        text
+    }
+
+    fn rules(&self) -> String {
+        let count = |number: usize| number.to_string();
+        let rows = self.run.rules.iter().enumerate().map(|(index, rule)| {
+            let is_of = |counter: usize| self.run.counters.get(counter).map(|c| c.0) == Some(index);
+            let calls = self.run.calls.iter().filter(|call| is_of(call.counter));
+            let counts = AnswerCounts::of(calls);
+            let counters = self.run.counters.iter().filter(|counter| counter.0 == index).count();
+            [
+                rule.name(),
+                count(counters),
+                count(counts.calls),
+                count(counts.admitted),
+                count(counts.denied),
+                count(counts.errors),
+                count(counts.late),
+            ]
+        });
+        table::of(["rule", "counters", "calls", "admitted", "denied", "errors", "late"], rows)
+    }
+
+    /// Writes what limits the result.
+    fn notes(&self, text: &mut String) {
+        let mut notes: Vec<String> = Vec::new();
+        notes.extend(self.run.mismatches.iter().map(|note| format!("mismatch: {note}")));
+        notes.extend(self.run.skipped.iter().map(|reason| format!("not checked: {reason}")));
+        let unreached = self.never_reached().into_iter();
+        notes.extend(
+            unreached.map(|rule| format!("limit not reached: {rule}: raise --duration or --rate")),
+        );
+        if self.is_violated(CheckedProperty::AnsweredInTime) {
+            let delay = millis(self.run.paused);
+            notes.push(format!("delays: this process itself was delayed by up to {delay}"));
+        }
+        if let Some(skew) = self.explaining_skew {
+            notes.push(format!(
+                "clocks: nothing would be violated if those of this machine, the replicas and the \
+                 store differ by {skew} ms: compare them, or raise --skew"
+            ));
+        } else if self.is_violated(CheckedProperty::ResetTrue) {
+            let note = "clocks: compare those of this machine, the replicas and the store, which \
+                        must not differ by more than --skew";
+            notes.push(note.to_owned());
+        }
+        let failures = self.run.disturbances.iter().filter(|end| *end != "exit status: 0");
+        notes.extend(failures.map(|end| format!("disturbance failed: {end}")));
+        let errors = self.errors();
+        let kinds = errors.iter().take(MAX_ERRORS);
+        notes.extend(kinds.map(|(count, error)| format!("error, {count} times: {error}")));
+        if errors.len() > MAX_ERRORS {
+            notes.push(format!(
+                "{} other errors: see --json",
+                errors.len().saturating_sub(MAX_ERRORS)
+            ));
+        }
+        for note in &notes {
+            text.push_str(note);
+            text.push('\n');
+        }
+        if !notes.is_empty() {
+            text.push('\n');
+        }
+    }
+
+    fn verdicts(&self) -> String {
+        let rows = self.results.iter().map(|(result, verdict)| {
+            let items = |count: u64| table::counted(count, result.property.item());
+            let (word, basis) = match verdict {
+                PropertyVerdict::Held => ("held", format!("checked on {}", items(result.examined))),
+                PropertyVerdict::Violated => {
+                    let of = items(result.examined);
+                    ("VIOLATED", format!("by {} of {of}", result.contradictions))
+                }
+                PropertyVerdict::NotShown(missing) => ("not shown", missing.text().to_owned()),
+                PropertyVerdict::NotChecked => {
+                    ("not checked", "not possible with leases or several windows".to_owned())
+                }
+            };
+            [word.to_owned(), result.property.text().to_owned(), basis]
+        });
+        table::of(["verdict", "property", "evidence"], rows)
+    }
+
+    /// Returns the rules under which no call was denied.
+    fn never_reached(&self) -> Vec<String> {
+        let denied = self.run.calls.iter().filter(|call| call.is_denied());
+        let reached: Vec<usize> = denied
+            .filter_map(|call| self.run.counters.get(call.counter).map(|counter| counter.0))
+            .collect();
+        let rules = self.run.rules.iter().enumerate();
+        rules.filter(|(index, _)| !reached.contains(index)).map(|(_, rule)| rule.name()).collect()
+    }
+
+    /// Returns the errors with their counts, the most frequent first.
+    fn errors(&self) -> Vec<(usize, String)> {
+        let mut counts = BTreeMap::<&str, usize>::new();
+        for call in &self.run.calls {
+            if let ObservedAnswer::Failed { error } = &call.answer {
+                let count = counts.entry(error).or_default();
+                *count = count.saturating_add(1);
+            }
+        }
+        let mut errors: Vec<(usize, String)> =
+            counts.into_iter().map(|(error, count)| (count, error.to_owned())).collect();
+        errors.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+        errors
+    }
+
+    fn example(&self, property: CheckedProperty, example: &Contradiction) -> String {
+        let Some(first) = example.calls.first() else { return String::new() };
+        let rows = example.calls.iter().take(MAX_ROWS).map(|call| {
+            let target = self.flags.targets.get(call.target).cloned().unwrap_or_default();
+            let since = |time: u64| millis(time.saturating_sub(first.begin));
+            let answer = answer_text(&call.answer);
+            [since(call.begin), since(call.end), target, call.hits.to_string(), answer]
+        });
+        let calls = table::of(["begin", "end", "target", "hits", "answer"], rows);
+        let more = match example.calls.len().saturating_sub(MAX_ROWS) {
+            0 => String::new(),
+            more => format!("and {more} more: see --json\n"),
+        };
+        let rule = self.run.rule_of(first.counter);
+        let value = self.run.counters.get(first.counter).map_or(0, |counter| counter.1);
+        format!(
+            "\n{}: {}\n{}, first call at {}\n{calls}{more}",
+            property.text(),
+            example.reason,
+            rule.map_or(String::new(), |rule| rule.counter_name(value)),
+            timestamp(first.begin),
+        )
+    }
+}
+
+/// Returns a call with the names of its target and counter.
+pub(super) fn call_json(run: &VerifyRun, targets: &[String], call: &ObservedCall) -> Value {
+    let value = run.counters.get(call.counter).map_or(0, |counter| counter.1);
+    json!({
+        "counter": run.rule_of(call.counter).map(|rule| rule.counter_name(value)),
+        "target": targets.get(call.target),
+        "hits": call.hits, "begin": call.begin, "end": call.end, "answer": call.answer,
+    })
+}
+
+fn answer_text(answer: &ObservedAnswer) -> String {
+    let status = |remaining: &Option<u64>, reset: &Option<u64>| {
+        let remaining = remaining.map(|hits| format!(", {hits} remaining"));
+        let reset = reset.map(|seconds| format!(", resets in {seconds}s"));
+        format!("{}{}", remaining.unwrap_or_default(), reset.unwrap_or_default())
+    };
+    match answer {
+        ObservedAnswer::Admitted { remaining, reset } => format!("OK{}", status(remaining, reset)),
+        ObservedAnswer::Denied { reset, .. } => format!("OVER_LIMIT{}", status(&None, reset)),
+        ObservedAnswer::Failed { error } => error.clone(),
+        ObservedAnswer::Late => "no answer".to_owned(),
+    }
+}
+
+fn millis(micros: u64) -> String {
+    format!("{}.{:03} ms", micros / 1000, micros % 1000)
+}
+
+fn timestamp(micros: u64) -> String {
+    let time = i64::try_from(micros).ok().and_then(|t| jiff::Timestamp::from_microsecond(t).ok());
+    time.map_or_else(|| micros.to_string(), |time| time.to_string())
+}

@@ -1,0 +1,295 @@
+//! The requests of a run, and the history of their answers.
+
+use std::cell::RefCell;
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use super::rules::VerifiedRule;
+use super::{Verify, VerifyError};
+use crate::grpc::client::{ClientError, ClientTls, RateLimitClient};
+use crate::grpc::proto::rate_limit_response::{Code, DescriptorStatus};
+use crate::grpc::proto::{RateLimitRequest, RateLimitResponse};
+use crate::verify::history::{ObservedAnswer, ObservedCall};
+
+/// Interval at which the clock and the disturbances are looked at.
+const WATCH: Duration = Duration::from_millis(10);
+
+/// Longest period, in microseconds, of which one counter is used for several.
+const MAX_KEPT_PERIOD: u64 = 5_000_000;
+
+/// Most calls to one counter: the time of a check grows with their square.
+const MAX_CALLS: u64 = 25_000;
+
+/// The rules, the counters in use, and the calls so far.
+pub(super) struct VerifyRun {
+    pub(super) rules: Vec<VerifiedRule>,
+    /// Why other rules are not checked.
+    pub(super) skipped: Vec<String>,
+    /// Differences between the policies and the limits that the targets report.
+    pub(super) mismatches: Vec<String>,
+    /// Rule and random value of each counter.
+    pub(super) counters: Vec<(usize, u64)>,
+    pub(super) calls: Vec<ObservedCall>,
+    pub(super) disturbances: Vec<String>,
+    /// Seconds for which requests were sent.
+    pub(super) seconds: u64,
+    /// `true` once Ctrl-C was pressed.
+    is_interrupted: bool,
+    /// Most by which the clock moved against the monotonic clock, in microseconds.
+    pub(super) clock_moved: u64,
+    /// Longest time for which this process did not run, in microseconds.
+    pub(super) paused: u64,
+    /// Counter in use of each rule.
+    current: Vec<CounterInUse>,
+    started: Instant,
+    epoch: u64,
+}
+
+/// A counter that takes further calls.
+#[derive(Clone, Copy, Default)]
+struct CounterInUse {
+    counter: usize,
+    /// Calls so far, and calls after which it has been over its limit for long enough.
+    calls: u64,
+    enough: u64,
+    /// Time before which it is not replaced.
+    until: u64,
+}
+
+impl VerifyRun {
+    pub(super) fn new(rules: Vec<VerifiedRule>, skipped: Vec<String>) -> Self {
+        Self {
+            current: vec![CounterInUse::default(); rules.len()],
+            rules,
+            skipped,
+            mismatches: Vec::new(),
+            counters: Vec::new(),
+            calls: Vec::new(),
+            disturbances: Vec::new(),
+            seconds: 0,
+            is_interrupted: false,
+            clock_moved: 0,
+            paused: 0,
+            started: Instant::now(),
+            epoch: epoch_micros(),
+        }
+    }
+
+    /// Returns the rule of a counter.
+    pub(super) fn rule_of(&self, counter: usize) -> Option<&VerifiedRule> {
+        self.rules.get(self.counters.get(counter)?.0)
+    }
+
+    /// Sends one request for each rule to each target.
+    ///
+    /// # Errors
+    /// A target does not answer, or has no limit for a rule.
+    async fn probe(
+        &mut self,
+        target: &str,
+        client: &mut RateLimitClient,
+        deadline: Duration,
+    ) -> Result<(), VerifyError> {
+        for rule in &self.rules {
+            let request = rule.request(rand::random(), 1);
+            let answer = client.should_rate_limit_within(request, deadline).await;
+            let answer = answer.map_err(|error| VerifyError::NoDecision {
+                target: target.to_owned(),
+                error: error.to_string(),
+            })?;
+            let limit = limited(&answer).and_then(|status| status.current_limit.as_ref());
+            let limit = limit.ok_or_else(|| VerifyError::NoLimit {
+                target: target.to_owned(),
+                rule: rule.name(),
+            })?;
+            if !rule.amounts.contains(&limit.requests_per_unit) {
+                self.mismatches.push(format!(
+                    "{target} reports a limit of {} for {}, the policy has {}",
+                    limit.requests_per_unit,
+                    rule.name(),
+                    rule.amounts.iter().map(u32::to_string).collect::<Vec<_>>().join(" and "),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> u64 {
+        let passed = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.epoch.saturating_add(passed)
+    }
+
+    /// Returns the counter, the hits and the request of the next call.
+    fn next(&mut self) -> (usize, u64, RateLimitRequest) {
+        let now = self.now();
+        let index = rand::random_range(0..self.rules.len().max(1));
+        let hits = if rand::random_ratio(1, 5) { 2 } else { 1 };
+        let empty = (0, hits, RateLimitRequest::default());
+        let Some((rule, current)) = self.rules.get(index).zip(self.current.get_mut(index)) else {
+            return empty;
+        };
+        let is_done = current.calls >= current.enough && now >= current.until;
+        if is_done || current.calls >= MAX_CALLS {
+            // Twice the limit, so that it is reached and denials follow. Some counters of a short
+            // period are used for several, in which their hits must return.
+            let period = rule.model.period();
+            let is_kept = period <= MAX_KEPT_PERIOD && rand::random_ratio(1, 8);
+            *current = CounterInUse {
+                counter: self.counters.len(),
+                calls: 0,
+                enough: rule.model.at_once().saturating_mul(2).saturating_add(20),
+                until: if is_kept { now.saturating_add(period.saturating_mul(3)) } else { 0 },
+            };
+            self.counters.push((index, rand::random()));
+        }
+        current.calls = current.calls.saturating_add(1);
+        let value = self.counters.get(current.counter).map_or(0, |counter| counter.1);
+        (current.counter, hits, rule.request(value, hits))
+    }
+}
+
+impl Verify {
+    /// Connects all clients, each to one target in turn.
+    ///
+    /// # Errors
+    /// A target does not answer, or has no limit for a rule.
+    pub(super) async fn connect(
+        &self,
+        tls: Option<&ClientTls>,
+        run: &mut VerifyRun,
+    ) -> Result<Vec<(usize, RateLimitClient)>, VerifyError> {
+        for address in &self.targets {
+            let mut client = RateLimitClient::connect(address, tls).await?;
+            let deadline = Duration::from_millis(self.deadline);
+            run.probe(address, &mut client, deadline).await?;
+        }
+        let mut clients = Vec::new();
+        for (target, address) in self.targets.iter().enumerate().cycle() {
+            if clients.len() >= self.clients() {
+                break;
+            }
+            clients.push((target, RateLimitClient::connect(address, tls).await?));
+        }
+        Ok(clients)
+    }
+
+    /// Sends requests until the time is over, or Ctrl-C is pressed. In every other second all
+    /// clients send at once, otherwise one after another.
+    pub(super) async fn drive(
+        &self,
+        clients: Vec<(usize, RateLimitClient)>,
+        run: &Rc<RefCell<VerifyRun>>,
+    ) {
+        let started = Instant::now();
+        let duration = Duration::from_secs(self.duration);
+        let deadline = Duration::from_millis(self.deadline);
+        let count = clients.len();
+        let pause = Duration::from_secs(1).mul_f64(number(count) / f64::from(self.rate.max(1)));
+        let mut tasks = JoinSet::new();
+        for (index, (target, mut client)) in clients.into_iter().enumerate() {
+            let run = Rc::clone(run);
+            let phase = pause.mul_f64(number(index) / number(count.max(1)));
+            tasks.spawn_local(async move {
+                let mut ticks = tokio::time::interval(pause.max(Duration::from_micros(1)));
+                ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+                while started.elapsed() < duration && !run.borrow().is_interrupted {
+                    ticks.tick().await;
+                    if started.elapsed().as_secs() % 2 == 1 {
+                        tokio::time::sleep(phase).await;
+                    }
+                    let (counter, hits, request) = run.borrow_mut().next();
+                    let begin = run.borrow().now();
+                    let answer = client.should_rate_limit_within(request, deadline);
+                    let answer = tokio::time::timeout(deadline, answer).await;
+                    let end = run.borrow().now();
+                    let is_late = Duration::from_micros(end.saturating_sub(begin)) >= deadline;
+                    let answer = match answer {
+                        Ok(Ok(response)) => answer_of(&response),
+                        Ok(Err(error)) if !is_late => failed(&error),
+                        Ok(Err(_)) | Err(_) => ObservedAnswer::Late,
+                    };
+                    let call = ObservedCall { counter, target, hits, begin, end, answer };
+                    run.borrow_mut().calls.push(call);
+                }
+            });
+        }
+        let interrupted = Rc::clone(run);
+        tokio::task::spawn_local(async move {
+            if tokio::signal::ctrl_c().await.is_ok() {
+                interrupted.borrow_mut().is_interrupted = true;
+            }
+        });
+        self.watch(started, duration, run).await;
+        run.borrow_mut().seconds = started.elapsed().as_secs();
+        while tasks.join_next().await.is_some() {}
+    }
+
+    /// Runs the disturbances, and observes this process's own clock and pauses.
+    async fn watch(&self, started: Instant, duration: Duration, run: &Rc<RefCell<VerifyRun>>) {
+        let every = Duration::from_secs(self.disturb_every.max(1));
+        let mut next = every;
+        let mut running: Option<Child> = None;
+        let mut last = Instant::now();
+        while started.elapsed() < duration && !run.borrow().is_interrupted {
+            tokio::time::sleep(WATCH).await;
+            let pause = last.elapsed().saturating_sub(WATCH);
+            last = Instant::now();
+            let mut run = run.borrow_mut();
+            run.paused = run.paused.max(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX));
+            run.clock_moved = run.clock_moved.max(epoch_micros().abs_diff(run.now()));
+            let Some(command) = &self.disturb else { continue };
+            if let Some(ended) = running.as_mut().and_then(|child| child.try_wait().transpose()) {
+                run.disturbances.push(ended.map_or_else(|e| e.to_string(), |s| s.to_string()));
+                running = None;
+            }
+            if running.is_none() && started.elapsed() >= next {
+                let mut shell = Command::new("sh");
+                shell.arg("-c").arg(command).stdin(Stdio::null()).stdout(Stdio::null());
+                match shell.spawn() {
+                    Ok(child) => running = Some(child),
+                    Err(error) => run.disturbances.push(error.to_string()),
+                }
+                next = started.elapsed().saturating_add(every);
+            }
+        }
+        if running.is_some() {
+            run.borrow_mut().disturbances.push("still running at the end".to_owned());
+        }
+    }
+
+    fn clients(&self) -> usize {
+        usize::try_from(self.clients).unwrap_or(usize::MAX)
+    }
+}
+
+fn answer_of(response: &RateLimitResponse) -> ObservedAnswer {
+    // Without a limit in the status, the answer was given without the store, and admits as well.
+    let status = limited(response);
+    let remaining = status.map(|status| status.limit_remaining.into());
+    let reset = status.and_then(|status| status.duration_until_reset.as_ref());
+    let reset = reset.and_then(|reset| u64::try_from(reset.seconds).ok());
+    if response.overall_code == i32::from(Code::OverLimit) {
+        ObservedAnswer::Denied { remaining, reset }
+    } else {
+        ObservedAnswer::Admitted { remaining, reset }
+    }
+}
+
+fn failed(error: &ClientError) -> ObservedAnswer {
+    ObservedAnswer::Failed { error: error.to_string() }
+}
+
+fn limited(response: &RateLimitResponse) -> Option<&DescriptorStatus> {
+    response.statuses.first().filter(|status| status.current_limit.is_some())
+}
+
+fn number(count: usize) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+fn epoch_micros() -> u64 {
+    u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or_default()
+}

@@ -1,0 +1,132 @@
+//! Hits that count against a call: those that certainly do, and those that may.
+
+use super::bound::{CounterBound, windows_of};
+use super::history::ObservedCall;
+
+/// Calls of one counter, in the orders in which they are summed up.
+#[derive(Debug)]
+pub struct SortedCalls<'a> {
+    /// Calls whose hits were charged, by their begin.
+    certain: Vec<&'a ObservedCall>,
+    /// Calls whose hits may have been charged, by the time by which they were.
+    possible: Vec<&'a ObservedCall>,
+}
+
+impl<'a> SortedCalls<'a> {
+    /// Sorts calls that were charged, and calls that may have been.
+    pub fn new(
+        certain: impl Iterator<Item = &'a ObservedCall>,
+        possible: impl Iterator<Item = &'a ObservedCall>,
+    ) -> Self {
+        let mut certain: Vec<_> = certain.collect();
+        certain.sort_by_key(|call| call.begin);
+        let mut possible: Vec<_> = possible.collect();
+        possible.sort_by_key(|call| call.charged_by());
+        Self { certain, possible }
+    }
+
+    /// Returns the charged calls that ended before a call began, by their begin.
+    pub fn before(&self, call: &ObservedCall) -> Vec<&'a ObservedCall> {
+        self.certain.iter().filter(|other| other.end < call.begin).copied().collect()
+    }
+}
+
+impl CounterBound {
+    /// Returns the parts of a hit in which hits are counted here.
+    fn parts(&self) -> u128 {
+        match *self {
+            Self::Aligned { .. } | Self::Rolling { .. } => 1,
+            Self::Draining { period, .. } => period.into(),
+        }
+    }
+
+    /// Returns `true` if the limit can have been reached when a call was judged.
+    pub fn can_deny(&self, call: &ObservedCall, calls: &SortedCalls<'_>, skew: u64) -> bool {
+        let most = self.most_parts(call, calls, skew);
+        most.saturating_add(self.parts_of(call.hits)) > self.parts_of(self.at_once())
+    }
+
+    /// Returns the largest number of hits that can have counted when a call was judged.
+    pub fn most_used(&self, call: &ObservedCall, calls: &SortedCalls<'_>, skew: u64) -> u64 {
+        let hits = self.most_parts(call, calls, skew).div_ceil(self.parts().max(1));
+        u64::try_from(hits).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the smallest number of hits that can have counted, given charged calls that ended
+    /// before the call began, by their begin.
+    pub fn least_used(&self, call: &ObservedCall, before: &[&ObservedCall], skew: u64) -> u64 {
+        let parts = match *self {
+            Self::Aligned { period, .. } => {
+                let (first, last) = windows_of(call, period, skew);
+                let is_in = |other: &ObservedCall| {
+                    first == last && windows_of(other, period, skew) == (first, last)
+                };
+                sum(before, is_in)
+            }
+            Self::Rolling { period, .. } => {
+                let is_in = |other: &ObservedCall| {
+                    other.begin.saturating_add(period) > call.end.saturating_add(skew)
+                };
+                sum(before, is_in)
+            }
+            Self::Draining { limit, .. } => {
+                // The earlier a charge, the more of it has drained.
+                let charges = before.iter().map(|other| (other.begin, self.parts_of(other.hits)));
+                backlog(charges, call.end.saturating_add(skew), limit)
+            }
+        };
+        u64::try_from(parts.div_ceil(self.parts().max(1))).unwrap_or(u64::MAX)
+    }
+
+    fn most_parts(&self, call: &ObservedCall, calls: &SortedCalls<'_>, skew: u64) -> u128 {
+        let earlier = calls.possible.iter().copied();
+        let earlier: Vec<&ObservedCall> = earlier
+            .filter(|other| other.begin <= call.end && !std::ptr::eq(*other, call))
+            .collect();
+        match *self {
+            Self::Aligned { period, .. } => {
+                let (first, last) = windows_of(call, period, skew);
+                let in_window = |window: u64| {
+                    sum(&earlier, |other| {
+                        let (first, last) = windows_of(other, period, skew);
+                        (first..=last).contains(&window)
+                    })
+                };
+                (first..=last).map(in_window).max().unwrap_or_default()
+            }
+            Self::Rolling { period, grain, .. } => {
+                let kept = period.saturating_add(grain).saturating_add(skew);
+                sum(&earlier, |other| other.charged_by().saturating_add(kept) >= call.begin)
+            }
+            Self::Draining { limit, .. } => {
+                // The later a charge, the less of it has drained.
+                let at = call.begin.saturating_sub(skew);
+                let charge =
+                    |other: &&ObservedCall| (other.charged_by().min(at), self.parts_of(other.hits));
+                backlog(earlier.iter().map(charge), at, limit)
+            }
+        }
+    }
+
+    fn parts_of(&self, hits: u64) -> u128 {
+        u128::from(hits).saturating_mul(self.parts())
+    }
+}
+
+fn sum(calls: &[&ObservedCall], counts: impl Fn(&ObservedCall) -> bool) -> u128 {
+    let hits = calls.iter().filter(|call| counts(call)).map(|call| u128::from(call.hits));
+    hits.fold(0, u128::saturating_add)
+}
+
+/// Returns the backlog of charges, in the order of their times, after draining until `until`.
+fn backlog(charges: impl Iterator<Item = (u64, u128)>, until: u64, limit: u64) -> u128 {
+    let mut backlog = 0_u128;
+    let mut now = 0_u64;
+    for (time, parts) in charges.chain([(until, 0)]) {
+        let passed = u128::from(time.saturating_sub(now));
+        let drained = passed.saturating_mul(limit.into());
+        backlog = backlog.saturating_sub(drained).saturating_add(parts);
+        now = time.max(now);
+    }
+    backlog
+}

@@ -1,0 +1,96 @@
+//! Verdicts on properties: one that could not have been contradicted is not shown to hold.
+
+use serde::Serialize;
+
+use super::check::{CheckedProperty, PropertyResult};
+
+/// Circumstances of a run that limit what it shows. Times are in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct RunConditions {
+    /// Calls of the run.
+    pub calls: usize,
+    /// Calls without a decision.
+    pub unknown: usize,
+    /// Difference between the clocks that is allowed for.
+    pub skew: u64,
+    /// Most by which the client's clock moved against its monotonic clock.
+    pub clock_moved: u64,
+    /// Deadline of a call.
+    pub deadline: u64,
+    /// Longest time for which the client itself did not run.
+    pub paused: u64,
+}
+
+/// The verdict on a property.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PropertyVerdict {
+    /// Nothing contradicts it, though something could have.
+    Held,
+    /// Some answers contradict it.
+    Violated,
+    /// The run does not show it.
+    NotShown(MissingEvidence),
+    /// No rule of the run allows it to be checked.
+    NotChecked,
+}
+
+/// A reason why a run does not show a property.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MissingEvidence {
+    /// No limit was reached.
+    NoDenial,
+    /// No hits were admitted.
+    NoAdmission,
+    /// No answer has a time until the reset.
+    NoReset,
+    /// Most calls had no decision.
+    MostlyUnknown,
+    /// The client's clock moved by more than the skew.
+    ClockMoved,
+    /// The client was paused for so long that calls were late because of it.
+    Paused,
+}
+
+impl MissingEvidence {
+    /// Returns the reason, with the next step.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::NoDenial => "no limit was reached: raise --duration or --rate",
+            Self::NoAdmission => "no hits were admitted: see the errors and denials",
+            Self::NoReset => "no answer has a reset time",
+            Self::MostlyUnknown => "most calls had no decision: see the errors",
+            Self::ClockMoved => "the clock of this machine was set during the run: run it again",
+            Self::Paused => "this machine was too slow: lower --rate or raise --deadline",
+        }
+    }
+}
+
+/// Returns the verdict of a result.
+pub fn verdict(result: &PropertyResult, run: &RunConditions) -> PropertyVerdict {
+    let is_about_time = result.property != CheckedProperty::AnsweredInTime;
+    if !result.is_checked {
+        PropertyVerdict::NotChecked
+    } else if is_about_time && run.clock_moved > run.skew {
+        PropertyVerdict::NotShown(MissingEvidence::ClockMoved)
+    } else if result.contradictions > 0 && !is_about_time && run.paused >= run.deadline / 2 {
+        PropertyVerdict::NotShown(MissingEvidence::Paused)
+    } else if result.contradictions > 0 {
+        PropertyVerdict::Violated
+    } else if run.unknown.saturating_mul(2) > run.calls {
+        PropertyVerdict::NotShown(MissingEvidence::MostlyUnknown)
+    } else if result.examined == 0 {
+        PropertyVerdict::NotShown(match result.property {
+            CheckedProperty::NeverOver | CheckedProperty::DeniedWithCause => {
+                MissingEvidence::NoDenial
+            }
+            CheckedProperty::RemainingTrue | CheckedProperty::AnsweredInTime => {
+                MissingEvidence::NoAdmission
+            }
+            CheckedProperty::ResetTrue => MissingEvidence::NoReset,
+        })
+    } else {
+        PropertyVerdict::Held
+    }
+}
