@@ -317,7 +317,7 @@ fn plain_most(history: &CounterHistory<'_>, record: &CallRecord, from: Moment) -
 /// Returns the moment before which charges no longer count when another is judged.
 fn since(history: &CounterHistory<'_>, from: Moment) -> Moment {
     let rule = history.rule();
-    // A cost past the limit of a log moves its newest entry, with all hits of it, to a later moment.
+    // A cost past the limit of a log moves its newest entry, with all of its hits.
     if rule.counting == Counting::Gcra || rule.counting == Counting::Log && has_excess(history) {
         return 0;
     }

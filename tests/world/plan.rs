@@ -158,7 +158,7 @@ pub(crate) enum Fault {
     },
 }
 
-/// What an operator does with a counter.
+/// A change of a counter by an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Reset,
