@@ -9,7 +9,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `plan`, `rules` | what a seed draws: servers, limits, calls, faults with weights of its own |
-//! | `run`, `faults` | the run of a plan: faults, then calm, then a count of what the store counts |
+//! | `run`, `faults` | the run of a plan: faults, then calm, then what the store counts |
 //! | `process` | a process: the real parts, put together as `app` does |
 //! | `sky` | what all share: time, randomness, servers, network, history |
 //! | `network` | connections: delays, silence, cuts at any byte |
@@ -37,9 +37,10 @@
 //!
 //! # To add a fault
 //!
-//! Add a variant to `plan::Fault` and of `coverage::EVENTS`, draw it in `Plan::draw_fault` (one number more of `KINDS`), and
-//! inject it in `faults`. It must end by itself or in `Fleet::heal`. If it is an exception of
-//! `docs/promise.md`, the checker must see that it happened: `claims` allows for nothing else.
+//! Add a variant to `plan::Fault` and its name to `coverage::EVENTS`, draw it in `Plan::draw_fault`
+//! (one number more of `KINDS`), and inject it in `faults`. It must end by itself or in
+//! `Fleet::heal`. If it is an exception of `docs/promise.md`, the checker must see that it happened:
+//! `claims` allows for nothing else.
 //!
 //! # Faults of holds that it finds
 //!

@@ -62,9 +62,11 @@ impl SimRule {
         let period_us = if random.percent(65) { LONG_US } else { short };
         let lease_us = random.percent(30).then(|| 100_000 * (1 + random.below(10)) as u64);
         let amount = 6 + random.below(if lease_us.is_some() { 600 } else { 60 });
-        let mut draw = || match random.below(3) {
-            0 => amount as u32,
-            1 => (amount + random.below(20)) as u32,
+        let mut draw = || match random.below(7) {
+            // Much lower, as after a mistake.
+            0 => (amount / 20 + 1) as u32,
+            1 | 2 => amount as u32,
+            3 | 4 => (amount + random.below(20)) as u32,
             _ => (amount - random.below(amount / 2)) as u32,
         };
         let amounts = (0..VERSIONS).map(|_| draw()).collect();
