@@ -11,6 +11,7 @@ use super::plan::{Fault, PartHits};
 use super::reported;
 use super::rules::Counting;
 use super::run::Report;
+use super::server::fleet::Moment;
 
 /// Timers have a granularity of a millisecond, and a call waits for two of them at most.
 const TIMER_US: u64 = 2_000;
@@ -19,6 +20,7 @@ const TIMER_US: u64 = 2_000;
 pub(crate) fn check(report: &Report) -> Vec<String> {
     let mut broken = Vec::new();
     answered_in_time(report, &mut broken);
+    unknown_is_counted(report, &mut broken);
     decided_when_healed(report, &mut broken);
     for counter in 0..report.plan.counters.len() {
         let history = CounterHistory::of(report, counter);
@@ -48,6 +50,22 @@ fn answered_in_time(report: &Report, broken: &mut Vec<String>) {
         if took > record.call.timeout_us + TIMER_US + stopped {
             broken.push(format!("late: {} took {took} us", record.call));
         }
+    }
+}
+
+/// Each charge without a reply is counted as unknown.
+fn unknown_is_counted(report: &Report, broken: &mut Vec<String>) {
+    let is_unknown = |record: &&CallRecord| {
+        let [part] = record.call.parts.as_slice() else { return false };
+        let is_charge = matches!(part.hits, PartHits::Charge(_));
+        is_charge && matches!(record.ending, Ending::Failed("lost" | "late"))
+    };
+    let unknown = report.chronicle.calls.iter().filter(is_unknown).count() as u64;
+    if unknown > report.unknown_charges {
+        broken.push(format!(
+            "not counted: {unknown} charges without a reply, the metrics have {}",
+            report.unknown_charges
+        ));
     }
 }
 
@@ -83,17 +101,35 @@ fn decided_when_healed(report: &Report, broken: &mut Vec<String>) {
 /// Exceptions: lost writes (the limit once more for each loss), the shares of `local`, and changes
 /// by operators.
 fn never_over(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
-    let bound = history.shapes() * history.limit_max()
-        + history.allowed_for_losses()
-        + history.shares()
-        + history.allowed_for_changes();
+    let bound =
+        history.shapes() * history.limit_max() + history.allowed_for_losses() + history.shares();
+    never_over_since(history, 0, bound + history.allowed_for_changes(), broken);
+    // A reset lets the limit be used once more, and no more than once: charges that it voids are
+    // not taken back from later ones. Blocks of leases may be used after it.
+    for reset_by in history.resets_by() {
+        let bound = bound + history.blocks() + history.allowed_for_changes_after(reset_by);
+        never_over_since(history, reset_by, bound, broken);
+    }
+}
+
+/// Hits admitted by calls that began at a moment or later never exceed a bound.
+fn never_over_since(
+    history: &CounterHistory<'_>,
+    from: Moment,
+    bound: u64,
+    broken: &mut Vec<String>,
+) {
     let mut events: Vec<(u64, bool, u64)> = Vec::new();
     for claim in &history.claims {
         match *claim {
-            Claim::Admitted { hits, ended, .. } => events.push((ended, true, hits)),
-            // A refund may take effect as soon as it is sent.
-            Claim::Refunded { hits, begun, .. } => events.push((begun, false, hits)),
-            Claim::Possible { .. } => {}
+            Claim::Admitted { hits, begun, ended } if begun >= from => {
+                events.push((ended, true, hits));
+            }
+            // A refund may take effect as soon as it is sent, and until it is answered.
+            Claim::Refunded { hits, begun, ended, .. } if ended >= from => {
+                events.push((begun, false, hits));
+            }
+            Claim::Admitted { .. } | Claim::Refunded { .. } | Claim::Possible { .. } => {}
         }
     }
     events.sort_unstable_by_key(|(at, is_charge, _)| (*at, *is_charge));
@@ -107,7 +143,7 @@ fn never_over(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
         }
         if admitted > bound + refunded {
             broken.push(format!(
-                "over: at {at} us, {admitted} hits admitted and {refunded} refunded of {bound}"
+                "over: at {at} us, {admitted} hits admitted since {from} us and {refunded} refunded of {bound}"
             ));
             return;
         }
