@@ -10,8 +10,6 @@ use super::server::fleet::Moment;
 
 /// Time after a call's deadline for which a charge may stand that is taken back.
 const TAKEN_BACK_WITHIN_US: u64 = 2_100_000;
-/// Time after which a change by an operator is not tried any more, and has arrived.
-const CHANGED_WITHIN_US: u64 = 150_000;
 /// Blocks of a key that a worker may have charged: two that it holds, and one that arrives.
 const BLOCKS: u64 = 3;
 /// A block is at most this part of what is left.
@@ -154,54 +152,6 @@ impl<'a> CounterHistory<'a> {
     /// Returns the hits that lost writes allow: the limit once more for each loss.
     pub(crate) fn allowed_for_losses(&self) -> u64 {
         self.losses * self.limit_max()
-    }
-
-    /// Returns the hits that changes by operators allow besides the limit: it once more for each
-    /// reset, and the hits of grants and refunds.
-    pub(crate) fn allowed_for_changes(&self) -> u64 {
-        self.changes().map(|change| self.allowed_for(change)).sum()
-    }
-
-    /// Returns the hits that changes by operators allow after a moment: of resets, those that may
-    /// not have ended by then.
-    pub(crate) fn allowed_for_changes_after(&self, from: Moment) -> u64 {
-        let hits = self.timed_changes().map(|(at, change)| match change {
-            Change::Reset if self.done_by(at) <= from => 0,
-            change => self.allowed_for(change),
-        });
-        hits.sum()
-    }
-
-    fn allowed_for(&self, change: Change) -> u64 {
-        match change {
-            Change::Reset => self.limit_max(),
-            Change::Refund { hits } | Change::Grant { hits, .. } => hits.into(),
-        }
-    }
-
-    /// Returns the moments by which the resets of the counter have ended.
-    pub(crate) fn resets_by(&self) -> impl Iterator<Item = Moment> {
-        let resets = self.timed_changes().filter(|(_, change)| *change == Change::Reset);
-        resets.map(|(at, _)| self.done_by(at))
-    }
-
-    /// Returns the moment by which a change that began at a moment has ended.
-    fn done_by(&self, at: Moment) -> Moment {
-        at + CHANGED_WITHIN_US + self.lag_us()
-    }
-
-    /// Returns the changes of the counter by operators.
-    pub(crate) fn changes(&self) -> impl Iterator<Item = Change> {
-        self.timed_changes().map(|(_, change)| change)
-    }
-
-    fn timed_changes(&self) -> impl Iterator<Item = (Moment, Change)> {
-        self.report.chronicle.faults.iter().filter_map(|(at, fault)| match fault {
-            Fault::Amend { counter, change, .. } if *counter == self.counter => {
-                Some((*at, *change))
-            }
-            _ => None,
-        })
     }
 
     /// Returns the time for which processes were stopped, at most.
