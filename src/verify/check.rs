@@ -181,7 +181,11 @@ impl Checker {
     ) {
         let property = CheckedProperty::RemainingTrue;
         let is_possible = |call: &&ObservedCall| charges_denied || !call.is_denied();
-        let certain = calls.iter().filter(|call| call.is_admitted());
+        // An answer without remaining hits was perhaps given without the store.
+        let is_certain = |call: &&ObservedCall| {
+            matches!(call.answer, ObservedAnswer::Admitted { remaining: Some(_), .. })
+        };
+        let certain = calls.iter().filter(is_certain);
         let sorted = SortedCalls::new(certain, calls.iter().filter(is_possible));
         self.count(property, 0);
         for call in calls {

@@ -47,6 +47,15 @@ fn broken(bound: CounterBound, calls: &[ObservedCall]) -> Vec<CheckedProperty> {
 }
 
 #[test]
+fn an_answer_without_remaining_hits_may_not_have_been_charged() {
+    let free = call(20, 30, 1, ObservedAnswer::Admitted { remaining: None, reset: None });
+    for bound in bounds() {
+        assert_eq!(broken(bound, &[free.clone(), admitted(40, 1)]), []);
+        assert_eq!(broken(bound, &[free.clone(), admitted(40, 0)]), []);
+    }
+}
+
+#[test]
 fn hits_past_the_limit_are_found_with_the_fewest_calls() {
     for bound in bounds() {
         let mut calls = [20, 40, 60, 80, 100].map(|begin| admitted(begin, 0));

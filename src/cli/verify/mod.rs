@@ -123,7 +123,7 @@ impl Verify {
     /// Returns the exit code.
     async fn verify(&self) -> Result<u8, VerifyError> {
         let (_, loaded) = load(&self.reading, &self.policy)?;
-        let (rules, skipped) = rules_of(&loaded.policies);
+        let (rules, skipped) = rules_of(&loaded.policies, self.skew);
         if rules.is_empty() {
             return Err(VerifyError::NoRule(skipped.join("; ")));
         }
@@ -167,7 +167,9 @@ impl Verify {
                 .filter(|result| result.property != CheckedProperty::AnsweredInTime)
                 .all(|result| result.contradictions == 0)
         };
-        SKEWS.into_iter().filter(|skew| *skew > self.skew).find(is_explained)
+        // With larger ones, nothing is found, whatever the answers.
+        let max = run.rules.iter().map(|rule| rule.max_skew).min().unwrap_or_default();
+        SKEWS.into_iter().filter(|skew| *skew > self.skew && *skew <= max).find(is_explained)
     }
 
     /// Checks the calls of each counter, with a skew in milliseconds.

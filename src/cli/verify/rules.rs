@@ -6,6 +6,10 @@ use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
 use crate::policy::{Imposes, PolicySet, Rule};
 use crate::verify::bound::CounterModel;
 
+/// Length of the shortest period that is verified, in skews: with less, hardly any calls must have
+/// been judged in one window, and nothing could be found.
+const PERIOD_OF_SKEWS: u64 = 4;
+
 /// A rule to verify, with the keys and values of its descriptor.
 #[derive(Debug)]
 pub(super) struct VerifiedRule {
@@ -16,10 +20,12 @@ pub(super) struct VerifiedRule {
     pub(super) model: CounterModel,
     /// Amounts of the limit, one for each window.
     pub(super) amounts: Vec<u32>,
+    /// Largest difference between clocks, in milliseconds, by which its windows stay distinct.
+    pub(super) max_skew: u64,
 }
 
 impl VerifiedRule {
-    fn of(rule: &Rule, policies: &PolicySet) -> Result<Option<Self>, &'static str> {
+    fn of(rule: &Rule, policies: &PolicySet, skew: u64) -> Result<Option<Self>, &'static str> {
         let Imposes::Limit(limit) = rule.imposes() else { return Ok(None) };
         if rule.shadow_mode() || rule.quota_mode() {
             return Err("limits in shadow or quota mode do not deny");
@@ -33,13 +39,18 @@ impl VerifiedRule {
         if entries.iter().all(|(_, value)| value.is_some()) {
             return Err("its counter has no free value, and may be used by others");
         }
+        let shortest = limit.windows().iter().map(|window| window.period().get()).min();
         let made = Self {
             domain: rule.domain().to_owned(),
             path: rule.path().to_owned(),
             entries,
             model,
             amounts: limit.windows().iter().map(|window| window.limit()).collect(),
+            max_skew: shortest.unwrap_or_default() / 1000 / PERIOD_OF_SKEWS,
         };
+        if made.max_skew < skew {
+            return Err("its period is less than four times --skew");
+        }
         let values = made.values(0);
         let texts: Vec<_> = values
             .iter()
@@ -89,12 +100,12 @@ impl VerifiedRule {
     }
 }
 
-/// Returns the rules that can be verified, and why others cannot.
-pub(super) fn rules_of(policies: &PolicySet) -> (Vec<VerifiedRule>, Vec<String>) {
+/// Returns the rules that can be verified with a skew in milliseconds, and why others cannot.
+pub(super) fn rules_of(policies: &PolicySet, skew: u64) -> (Vec<VerifiedRule>, Vec<String>) {
     let mut rules = Vec::new();
     let mut skipped = Vec::new();
     for rule in policies.rules() {
-        match VerifiedRule::of(rule, policies) {
+        match VerifiedRule::of(rule, policies, skew) {
             Ok(verified) => rules.extend(verified),
             Err(reason) => skipped.push(format!("{} {}: {reason}", rule.domain(), rule.path())),
         }

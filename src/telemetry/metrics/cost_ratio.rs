@@ -60,7 +60,9 @@ impl CostRatio {
     )]
     pub fn observe(&self, ratio: f64) {
         self.histogram.observe(ratio);
-        self.sum.fetch_add((ratio * MILLION) as u64, Ordering::Relaxed);
+        // Without hits reserved, a ratio is the cost: billions of them would overflow.
+        let more = |sum: u64| Some(sum.saturating_add((ratio * MILLION) as u64));
+        let _ = self.sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         let bucket = BOUNDS.iter().position(|bound| ratio <= *bound).unwrap_or(BOUNDS.len());
         if let Some(count) = self.counts.get(bucket) {
             count.fetch_add(1, Ordering::Relaxed);
