@@ -4,7 +4,7 @@ use tollgate::algorithm::hold::HoldEffect;
 
 use super::world::checker::check;
 use super::world::history::Ending;
-use super::world::plan::{Part, PartHits, Plan, PlannedCall};
+use super::world::plan::{Fault, Part, PartHits, Plan, PlannedCall};
 use super::world::rules::{Counting, SimRule};
 use super::world::run::{Report, run};
 use super::world::server::fleet::{Arrangement, Moment};
@@ -35,6 +35,19 @@ fn world(counting: Counting, calls: &[(Moment, PartHits)]) -> Plan {
     plan.faults = Vec::new();
     plan.end = 4_000_000;
     plan
+}
+
+#[test]
+fn open_holds_are_listed_after_failovers_that_the_worker_has_not_noticed() {
+    let mut plan = world(Counting::Fixed, &[(1_000_000, reserve(1))]);
+    plan.arrangement = Arrangement::Cluster;
+    plan.groups = 2;
+    plan.workers = 2;
+    // The other worker probes every second counter; the first one lists the holds of all.
+    plan.counters = vec![0; 8];
+    plan.most_delay_ms = 5;
+    plan.faults = (0..2).map(|group| (2_000_000, Fault::Promote { group, stale_us: 0 })).collect();
+    assert_eq!(check(&run(&plan)), [""; 0]);
 }
 
 fn reserve(hits: u32) -> PartHits {

@@ -141,8 +141,12 @@ fn retries_are_true(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
             return;
         }
         let fits_from = record.ended + after + CLOCK_US + history.lag_us();
+        // A remembered denial does not know what was charged since.
+        let known_for =
+            if status.is_remembered { history.report.plan.deny_cache_ms * 1_000 } else { 0 };
+        let known_at = record.begun.saturating_sub(known_for + judged.slack_us());
         let is_undisturbed = |until: Moment| {
-            admitted.iter().all(|(begun, ended, _)| *ended < record.begun || *begun > until)
+            admitted.iter().all(|(begun, ended, _)| *ended < known_at || *begun > until)
         };
         let late = denied(history).find(|other| {
             let other_begun = other.record.begun;

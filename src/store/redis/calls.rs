@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::TryFutureExt as _;
+use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use super::Time;
@@ -159,6 +160,26 @@ impl Core {
             }
             reply
         }
+    }
+
+    /// Sends a command that changes nothing to the node of a slot, and follows redirections.
+    pub(super) async fn read(
+        &self,
+        slot: u16,
+        command: &Cmd,
+        deadline: Instant,
+    ) -> Result<Value, CallFailure> {
+        let mut node = self.routes.node(slot).ok_or(CallFailure::Unavailable)?;
+        for _ in 0..ATTEMPTS {
+            match node.call(command, deadline).await {
+                Err(CallFailure::Moved(address)) => {
+                    self.routes.doubt();
+                    node = self.routes.node_at(&address.or_host_of(&node.address));
+                }
+                reply => return reply.inspect_err(|_| self.routes.doubt()),
+            }
+        }
+        Err(CallFailure::Again)
     }
 
     fn run(

@@ -62,7 +62,6 @@ impl RedisStore {
         now: Timestamp,
     ) -> Result<HoldList, StoreError> {
         for core in self.cores() {
-            let node = core.routes.node(core.slot(key)).ok_or(StoreError::Unavailable)?;
             let mut command = redis::cmd("EVAL");
             command
                 .arg(LIST)
@@ -71,7 +70,7 @@ impl RedisStore {
                 .arg(hold_key_of(&core.prefix, key).as_slice())
                 // One field may be the head.
                 .arg(MAX_READ.saturating_add(1));
-            let reply = node.call(&command, within(REPLY_TIMEOUT)).await;
+            let reply = core.read(core.slot(key), &command, within(REPLY_TIMEOUT)).await;
             let reply = reply.inspect_err(|failure| core.complain_of(failure))?;
             // A counter that is not here may be on the servers for limits of a second.
             if let Some(stored) = stored(reply).ok_or(StoreError::Unreadable)? {

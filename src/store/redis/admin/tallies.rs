@@ -30,14 +30,9 @@ impl RedisStore {
     /// Returns an error if the store is unreachable, or the value is malformed.
     pub async fn tallies(&self, key: &CounterKey<'_>) -> Result<Vec<EntryTally>, StoreError> {
         for core in self.cores() {
-            let node = core.routes.node(core.slot(key)).ok_or(StoreError::Unavailable)?;
-            match node
-                .call(
-                    redis::cmd("GET").arg(key_of(&core.prefix, key).as_slice()),
-                    within(REPLY_TIMEOUT),
-                )
-                .await?
-            {
+            let mut command = redis::cmd("GET");
+            command.arg(key_of(&core.prefix, key).as_slice());
+            match core.read(core.slot(key), &command, within(REPLY_TIMEOUT)).await? {
                 // The counter may be on the servers for limits of a second.
                 Value::Nil => {}
                 Value::BulkString(value) => {
