@@ -149,8 +149,8 @@ impl<'a> CounterHistory<'a> {
         self.amounts().min().unwrap()
     }
 
-    /// Returns the hits that lost writes allow: the limit once more for each loss, of each algorithm
-    /// that was in force.
+    /// Returns the hits that lost writes allow: the limit once more for each loss, of each
+    /// algorithm that was in force.
     pub(crate) fn allowed_for_losses(&self) -> u64 {
         self.losses * self.shapes() * self.limit_max()
     }

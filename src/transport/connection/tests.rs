@@ -64,7 +64,8 @@ impl Service for Echo {
         match &*head {
             b"/wait" => Either::Right(pending()),
             b"/big" => {
-                let length = std::str::from_utf8(&exchange.request).unwrap().parse().unwrap();
+                let length = std::str::from_utf8(&exchange.request).ok();
+                let length = length.and_then(|digits| digits.parse().ok()).unwrap_or(0);
                 exchange.answer.resize(length, b'x');
                 Either::Left(ready(Answer::Message(exchange)))
             }
