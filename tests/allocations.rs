@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use prost::Message as _;
-use prost::bytes::BytesMut;
 use tollgate::algorithm::time::Timestamp;
 use tollgate::grpc::request::{self, RequestBounds};
 use tollgate::grpc::response::AnswerStyle;
@@ -119,7 +118,7 @@ fn allocations(what: &str, descriptors: usize, expected: Answered) -> u64 {
 }
 
 fn answer(service: &Service, message: &[u8]) -> Answered {
-    let mut answer = BytesMut::with_capacity(256);
+    let mut answer = Vec::with_capacity(256);
     let mut answering = pin!(service.answer(
         message,
         Some(Duration::from_secs(1)),

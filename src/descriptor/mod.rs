@@ -245,8 +245,12 @@ impl KeyBuffer {
         // The first byte distinguishes encodings that could otherwise collide: full text or digest,
         // with or without a period.
         let tag = (FORMAT << 4) | (u8::from(period.is_some()) << 1) | kind as u8;
-        let prefix = std::iter::once(tag).chain(identity.0);
-        self.bytes.iter_mut().skip(self.start).zip(prefix).for_each(|(byte, new)| *byte = new);
+        if let Some([first, rest @ ..]) = self.bytes.get_mut(self.start..)
+            && let Some(written) = rest.first_chunk_mut()
+        {
+            *first = tag;
+            *written = identity.0;
+        }
         let [start, end] =
             [self.start, self.bytes.len()].map(|at| u32::try_from(at).unwrap_or(u32::MAX));
         let range = KeyRange(start..end);

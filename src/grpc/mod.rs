@@ -12,7 +12,7 @@
 //! | `method`, `hold_service`, `service_call` | tonic's traits |
 //! | `server` | the services of a connection |
 //! | `head`, `rights`, `large_request` | what is refused before a decision |
-//! | `headers`, `metadata`, `units` | parts of a response |
+//! | `status_encoding`, `headers`, `metadata`, `units` | parts of a response |
 //! | `json` | the same messages as proto3 JSON |
 //! | `health`, `client`, `proto`, `request_log` | health, a client, generated types, debug logs |
 
@@ -34,6 +34,7 @@ pub mod rights;
 pub mod server;
 pub mod service;
 mod service_call;
+mod status_encoding;
 mod units;
 
 /// Length of a message's prefix: the compressed flag (1 byte) and the length (4).

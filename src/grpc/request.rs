@@ -278,6 +278,7 @@ fn fields<'a>(
 }
 
 /// Consumes a length-delimited value.
+#[inline]
 fn bytes_of<'a>(wire_type: WireType, rest: &mut &'a [u8]) -> Result<&'a [u8], RequestError> {
     encoding::check_wire_type(WireType::LengthDelimited, wire_type)?;
     let length = usize::try_from(decode_varint(rest)?).map_err(|_| RequestError::CutShort)?;

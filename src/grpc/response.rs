@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use prost::bytes::BufMut;
 use prost::encoding;
 use prost_types::Duration;
 
 use super::headers::{self, HeaderStyle};
 use super::proto::rate_limit_response::rate_limit::Unit;
 use super::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
+use super::status_encoding;
 use super::units::UNITS;
 use crate::algorithm::Limit;
 use crate::algorithm::time::Micros;
@@ -27,10 +27,10 @@ pub struct AnswerStyle {
 
 /// Appends an encoded `RateLimitResponse` without its metadata, which also depends on the request.
 /// Statuses are encoded one at a time, since a list of them would be another copy.
-pub fn write(decision: &Decision<'_>, style: &AnswerStyle, answer: &mut impl BufMut) {
+pub fn write(decision: &Decision<'_>, style: &AnswerStyle, answer: &mut Vec<u8>) {
     encoding::int32::encode(1, &code(decision.is_over_limit()).into(), answer);
     for one in decision.statuses() {
-        encoding::message::encode(2, &status(one, style), answer);
+        status_encoding::append(2, &status(one, style), answer);
     }
     if style.headers != HeaderStyle::default() {
         let statuses: Vec<_> = decision.statuses().iter().map(|one| status(one, style)).collect();
@@ -41,7 +41,7 @@ pub fn write(decision: &Decision<'_>, style: &AnswerStyle, answer: &mut impl Buf
 }
 
 /// Appends the metadata.
-pub(super) fn write_metadata(metadata: &prost_types::Struct, answer: &mut impl BufMut) {
+pub(super) fn write_metadata(metadata: &prost_types::Struct, answer: &mut Vec<u8>) {
     encoding::message::encode(6, metadata, answer);
 }
 

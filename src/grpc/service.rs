@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use prost::Message as _;
-use prost::bytes::BufMut;
 use tonic::{Code, Status};
 use tracing::warn;
 
@@ -123,7 +122,7 @@ impl<S: Store> Rls<S> {
         time: Option<Duration>,
         rights: &DomainRights,
         mut recording: Option<&mut Recording>,
-        answer: &mut (impl BufMut + Send),
+        answer: &mut Vec<u8>,
     ) -> impl Future<Output = Result<Answered, Status>> + Send {
         let now = Instant::now();
         let deadline = now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now);
@@ -168,7 +167,7 @@ impl<S: Store> Rls<S> {
         request: &Request<'_>,
         deadline: Instant,
         mut attributes: Option<&mut SpanAttributes>,
-        answer: &mut (impl BufMut + Send),
+        answer: &mut Vec<u8>,
     ) -> impl Future<Output = Result<Answered, Status>> + Send {
         async move {
             let _held = large_request::hold(&self.budget, request)

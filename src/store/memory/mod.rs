@@ -58,9 +58,12 @@ struct CounterSlot {
     shard: usize,
     /// Its slot; `None` for a new counter.
     slot: Option<u32>,
-    /// Bytes reserved for this request, in addition to those that the counter held before.
-    reserved: usize,
+    /// Bytes that the counter held before; 0 for a new one.
     held: usize,
+    /// Bytes of a new counter before its first charge; 0 for one that exists.
+    unused: usize,
+    /// Bytes reserved for this request, in addition to `held`.
+    reserved: usize,
 }
 
 /// Working state of a request while it holds the locks.
@@ -144,6 +147,7 @@ impl<C: Clock> MemoryStore<C> {
             .collect();
         wanted.sort_unstable();
         wanted.dedup();
+        let firsts = firsts(checks.iter().map(|check| (!check.is_ban()).then_some(&check.key)));
         // Always in ascending order, to prevent deadlocks.
         let guards = wanted
             .iter()
@@ -153,7 +157,7 @@ impl<C: Clock> MemoryStore<C> {
             guards: guards.collect(),
             now: self.clock.now(),
             questions: Few::new(),
-            firsts: firsts(checks.iter().map(|check| (!check.is_ban()).then_some(&check.key))),
+            firsts,
             counters: Few::new(),
             states: Few::new(),
         }
@@ -222,7 +226,8 @@ impl<'a> LockedRequest<'a, '_> {
 
     /// Finds the check's counter or prepares a new one, and takes its state to work on.
     fn open(&mut self, check: &Check<'a>, number: usize) -> Option<usize> {
-        let mut counter = CounterSlot { first: number, shard: 0, slot: None, reserved: 0, held: 0 };
+        let mut counter =
+            CounterSlot { first: number, shard: 0, slot: None, held: 0, unused: 0, reserved: 0 };
         let mut state = None;
         if !check.is_ban() {
             let wanted = shard_of(&check.key);
@@ -230,10 +235,17 @@ impl<'a> LockedRequest<'a, '_> {
             let (_, shard) = self.guards.get_mut(counter.shard)?;
             counter.slot = shard.find(&check.key);
             state = counter.slot.and_then(|slot| shard.take(slot));
-            counter.held =
-                state.as_ref().map_or(0, |state| bytes_of(check.key.bytes().len(), Some(state)));
         }
-        self.states.push(state.unwrap_or_else(|| check.limit.unused()));
+        let bytes_of = |state: &State| bytes_of(check.key.bytes().len(), Some(state));
+        let state = if let Some(state) = state {
+            counter.held = bytes_of(&state);
+            state
+        } else {
+            let state = check.limit.unused();
+            counter.unused = bytes_of(&state);
+            state
+        };
+        self.states.push(state);
         self.counters.push(counter);
         self.counters.len().checked_sub(1)
     }
@@ -260,14 +272,14 @@ impl<'a> LockedRequest<'a, '_> {
             .growth_bytes()
             .saturating_add(state.tallying_bytes(recorded))
             .saturating_add(holding);
-        let whole = bytes_of(check.key.bytes().len(), Some(state)).saturating_add(growth);
-        let need = whole.saturating_sub(counter.held).saturating_sub(counter.reserved);
+        let need = counter.unused.saturating_add(growth).saturating_sub(counter.reserved);
         let taken = need == 0 || shard.reserve(self.budget, check.key.domain(), need, self.now);
         counter.reserved = counter.reserved.saturating_add(if taken { need } else { 0 });
         taken
     }
 
-    /// Puts the counters back, new ones only if they were written, and corrects the budget.
+    /// Puts the counters back, new ones only if they were written, corrects the budget, and unlocks
+    /// the shards.
     fn finish(&mut self, checks: &[Check<'_>], written: &[bool]) {
         for ((counter, state), written) in
             self.counters.iter().zip(self.states.drain(..)).zip(written)
@@ -294,6 +306,7 @@ impl<'a> LockedRequest<'a, '_> {
                 shard.sweep_a_little(self.budget, self.now);
             }
         }
+        self.guards.clear();
     }
 }
 
