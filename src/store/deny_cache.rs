@@ -68,11 +68,11 @@ impl<S: Store> DenyCache<S> {
         &self,
         denials: &DenialTable,
         checks: &[Check<'_>],
-        known: &[Option<Outcome>],
+        cached: &[Option<Outcome>],
         deadline: Instant,
     ) {
         let owed =
-            checks.iter().zip(known).filter(|(check, known)| known.is_some() && is_owed(check));
+            checks.iter().zip(cached).filter(|(check, cached)| cached.is_some() && is_owed(check));
         let owed: Few<OwnedCheck> = owed.map(|(check, _)| OwnedCheck::of(check)).collect();
         if owed.is_empty() {
             return;
@@ -88,30 +88,29 @@ impl<S: Store> DenyCache<S> {
             denials.metrics.dropped_charges.inc_by(count);
         }
     }
-}
 
-impl<S: Store> DenyCache<S> {
     /// Calls the store for the checks without a cached outcome.
     async fn decide_rest(
         &self,
         denials: &DenialTable,
         checks: &[Check<'_>],
-        known: Vec<Option<Outcome>>,
+        cached: Vec<Option<Outcome>>,
         prior: Prior,
         sent: Instant,
         deadline: Instant,
     ) -> Outcomes {
-        self.charge_anyway(denials, checks, &known, deadline);
+        self.charge_anyway(denials, checks, &cached, deadline);
         // Denied if the request would not be admitted even if the store allowed all other checks.
-        let verdicts = checks.iter().zip(&known).map(|(check, known)| {
-            let verdict = known.as_ref().map_or(Verdict::Allowed, |known| check.verdict(Ok(known)));
+        let verdicts = checks.iter().zip(&cached).map(|(check, cached)| {
+            let verdict =
+                cached.as_ref().map_or(Verdict::Allowed, |cached| check.verdict(Ok(cached)));
             (check.role, verdict)
         });
         let is_denied = combine(prior, verdicts) == Overall::Denied;
         let rest: Few<Check<'_>> = checks
             .iter()
-            .zip(&known)
-            .filter(|(_, known)| known.is_none())
+            .zip(&cached)
+            .filter(|(_, cached)| cached.is_none())
             .map(|(check, _)| *check)
             .collect();
         let answers = if rest.is_empty() {
@@ -119,12 +118,12 @@ impl<S: Store> DenyCache<S> {
         } else {
             self.store.decide(&rest, if is_denied { Prior::Denied } else { prior }, deadline).await
         };
-        denials.learn_all(&rest, &answers, sent);
+        denials.record_all(&rest, &answers, sent);
         let mut answers = answers.into_iter();
-        known
+        cached
             .into_iter()
-            .map(|known| {
-                known.map_or_else(|| answers.next().unwrap_or(Err(StoreError::Unavailable)), Ok)
+            .map(|cached| {
+                cached.map_or_else(|| answers.next().unwrap_or(Err(StoreError::Unavailable)), Ok)
             })
             .collect()
     }
@@ -141,13 +140,15 @@ impl<S: Store> Store for DenyCache<S> {
             return Either::Left(self.store.decide(checks, prior, deadline));
         };
         let sent = instant();
-        let known = denials.known(checks, sent);
-        Either::Right(if known.is_empty() {
-            let learn = move |outcomes: &Outcomes| denials.learn_all(checks, outcomes, sent);
-            Either::Left(self.store.decide(checks, prior, deadline).inspect(learn))
+        let cached = denials.cached(checks, sent);
+        Either::Right(if cached.is_empty() {
+            let record = move |outcomes: &Outcomes| denials.record_all(checks, outcomes, sent);
+            Either::Left(self.store.decide(checks, prior, deadline).inspect(record))
         } else {
             // Boxed to keep the future of the common case small.
-            Either::Right(Box::pin(self.decide_rest(denials, checks, known, prior, sent, deadline)))
+            Either::Right(Box::pin(
+                self.decide_rest(denials, checks, cached, prior, sent, deadline),
+            ))
         })
     }
 
@@ -161,7 +162,7 @@ impl<S: Store> Store for DenyCache<S> {
         if let Some(denials) = &self.denials
             && amendment != Amendment::Look
         {
-            denials.forget(check);
+            denials.invalidate(check);
         }
         amended
     }
@@ -181,7 +182,7 @@ impl<S: Lender> Lender for DenyCache<S> {
     ) -> Result<(), StoreError> {
         let taken = self.store.take_back(check, receipt, deadline).await;
         if let Some(denials) = &self.denials {
-            denials.forget(check);
+            denials.invalidate(check);
         }
         taken
     }

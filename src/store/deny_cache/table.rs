@@ -19,7 +19,7 @@ use crate::store::{Check, Outcomes, StoreError};
 use crate::telemetry::metrics::Metrics;
 
 /// Number of slots for denials, about 10 MB.
-const PLACES: usize = 1 << 16;
+const SLOTS: usize = 1 << 16;
 
 /// Denials that may be cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +36,9 @@ pub enum Cacheable {
 
 /// The cached denials, shared by all workers of a process.
 pub struct DenialTable {
-    places: Box<[Mutex<Option<CachedDenial>>]>,
+    slots: Box<[Mutex<Option<CachedDenial>>]>,
     longest: Duration,
-    learns: Cacheable,
+    cacheable: Cacheable,
     pub(super) metrics: Arc<Metrics>,
 }
 
@@ -56,31 +56,31 @@ struct CachedDenial {
 
 impl DenialTable {
     /// Creates an empty cache. `longest` bounds the lifetime of an entry.
-    pub fn new(longest: Duration, learns: Cacheable, metrics: Arc<Metrics>) -> Arc<Self> {
+    pub fn new(longest: Duration, cacheable: Cacheable, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
-            places: (0..PLACES).map(|_| Mutex::default()).collect(),
+            slots: (0..SLOTS).map(|_| Mutex::default()).collect(),
             longest,
-            learns,
+            cacheable,
             metrics,
         })
     }
 
-    fn place(&self, check: &Check<'_>) -> Option<&Mutex<Option<CachedDenial>>> {
+    fn slot(&self, check: &Check<'_>) -> Option<&Mutex<Option<CachedDenial>>> {
         let index =
-            usize::try_from(check.key.hash()).unwrap_or_default().checked_rem(self.places.len())?;
-        self.places.get(index)
+            usize::try_from(check.key.hash()).unwrap_or_default().checked_rem(self.slots.len())?;
+        self.slots.get(index)
     }
 
     /// Returns the outcome of a check, if it is cached.
     pub(super) fn find(&self, check: &Check<'_>, now: Instant) -> Option<Outcome> {
         // A limit that keeps holds since a reload may have a denial from before.
         let wanted = needs(check).filter(|wanted| *wanted > 0 && check.limit.hold().is_none())?;
-        let place = self.place(check)?.lock();
+        let slot = self.slot(check)?.lock();
         let denial =
-            place.as_ref().filter(|denial| denial.key == check.key && denial.hits <= wanted)?;
+            slot.as_ref().filter(|denial| denial.key == check.key && denial.hits <= wanted)?;
         // More hits wait equally long in a single fixed window, if they can ever fit.
-        let knows_more = is_single_fixed_window(check.limit) && fits_ever(check.limit, wanted);
-        if denial.hits < wanted && !(knows_more && denial.report.retry_after.is_some()) {
+        let holds_for_more = is_single_fixed_window(check.limit) && fits_ever(check.limit, wanted);
+        if denial.hits < wanted && !(holds_for_more && denial.report.retry_after.is_some()) {
             return None;
         }
         if now >= denial.until || denial.amounts != amounts_of(check.limit) {
@@ -101,14 +101,14 @@ impl DenialTable {
     }
 
     /// Caches a denial, or records a refund, which invalidates replies to all earlier requests.
-    pub(super) fn learn(
+    pub(super) fn record(
         &self,
         check: &Check<'_>,
         outcome: &Outcome,
         sent: Instant,
         received: Instant,
     ) {
-        let Some(place) = self.place(check) else { return };
+        let Some(slot) = self.slot(check) else { return };
         let (hits, sent, wait) = match (check.hits, needs(check)) {
             // Also an operation on holds, whose denials are not cached.
             (Hits::Refund(0), _) => return,
@@ -125,18 +125,20 @@ impl DenialTable {
             }
             (Hits::Charge(_) | Hits::Peek(_), _) => return,
         };
-        let mut place = place.lock();
-        let is_known = |denial: &CachedDenial| denial.key == check.key;
+        let mut slot = slot.lock();
         let is_refund = matches!(check.hits, Hits::Refund(_));
-        if place.as_ref().is_some_and(|denial| is_known(denial) && denial.sent > sent)
-            || (wait.is_zero() && !is_refund)
-        {
+        // Of a refund and a request at one instant, the store may have judged the request first.
+        let is_newer = |cached: &CachedDenial| {
+            cached.key == check.key
+                && if is_refund { cached.sent > sent } else { cached.sent >= sent }
+        };
+        if slot.as_ref().is_some_and(is_newer) || (wait.is_zero() && !is_refund) {
             return;
         }
         let key = check.key.into();
         let amounts = amounts_of(check.limit);
         let until = sent.checked_add(wait).unwrap_or(sent);
-        *place = Some(CachedDenial {
+        *slot = Some(CachedDenial {
             key,
             hits,
             amounts,
@@ -148,7 +150,7 @@ impl DenialTable {
     }
 
     /// Invalidates the entry of a counter, like a refund.
-    pub(super) fn forget(&self, check: &Check<'_>) {
+    pub(super) fn invalidate(&self, check: &Check<'_>) {
         let report = Report {
             remaining: 1,
             beyond: 0,
@@ -160,13 +162,13 @@ impl DenialTable {
         let outcome =
             Outcome { allowed: true, report, by: JudgedBy::Store, hold: HoldEffect::Nothing };
         let now = instant();
-        self.learn(&Check { hits: Hits::Refund(1), ..*check }, &outcome, now, now);
+        self.record(&Check { hits: Hits::Refund(1), ..*check }, &outcome, now, now);
     }
 
     /// Returns `true` if a denial holds as long as it claims: it is the counter's own and not due
     /// to a charge that another slot voids, and no written denied hits extend the wait.
     fn lasts(&self, check: &Check<'_>) -> bool {
-        let is_certain = match self.learns {
+        let is_certain = match self.cacheable {
             Cacheable::All => true,
             Cacheable::AllButPerSecond => !check.limit.is_of_a_second(),
             Cacheable::IrrevocableOnly => false,
@@ -180,7 +182,7 @@ impl DenialTable {
     }
 
     /// Caches the denials in the store's reply.
-    pub(super) fn learn_all(&self, checks: &[Check<'_>], outcomes: &Outcomes, sent: Instant) {
+    pub(super) fn record_all(&self, checks: &[Check<'_>], outcomes: &Outcomes, sent: Instant) {
         let is_denial = |outcome: &Result<Outcome, StoreError>| {
             outcome.as_ref().is_ok_and(|outcome| !outcome.allowed)
         };
@@ -189,30 +191,30 @@ impl DenialTable {
             let is_alone = alone.get(number) == Some(&true);
             let is_refund = matches!(check.hits, Hits::Refund(_));
             // A decision by this process's share of a limit is not about the counter.
-            let tells = |outcome: &&Outcome| {
+            let is_relevant = |outcome: &&Outcome| {
                 outcome.by == JudgedBy::Store && (is_refund || (!outcome.allowed && is_alone))
             };
-            if let Some(outcome) = outcome.as_ref().ok().filter(tells) {
-                self.learn(check, outcome, sent, instant());
+            if let Some(outcome) = outcome.as_ref().ok().filter(is_relevant) {
+                self.record(check, outcome, sent, instant());
             }
         }
     }
 
     /// Returns the cached outcome of each check; empty if there is none at all.
-    pub(super) fn known(&self, checks: &[Check<'_>], now: Instant) -> Vec<Option<Outcome>> {
+    pub(super) fn cached(&self, checks: &[Check<'_>], now: Instant) -> Vec<Option<Outcome>> {
         let find = |(check, is_alone): (&Check<'_>, bool)| {
             let may_answer = is_alone && !is_vote(check);
             if may_answer { self.find(check, now) } else { None }
         };
-        let known: Few<Option<Outcome>> = checks.iter().zip(are_alone(checks)).map(find).collect();
-        let hits = u64::try_from(known.iter().flatten().count()).unwrap_or(u64::MAX);
-        let all = u64::try_from(known.len()).unwrap_or(u64::MAX);
+        let cached: Few<Option<Outcome>> = checks.iter().zip(are_alone(checks)).map(find).collect();
+        let hits = u64::try_from(cached.iter().flatten().count()).unwrap_or(u64::MAX);
+        let all = u64::try_from(cached.len()).unwrap_or(u64::MAX);
         self.metrics.deny_cache_misses.inc_by(all.saturating_sub(hits));
         if hits == 0 {
             return Vec::new();
         }
         self.metrics.deny_cache_hits.inc_by(hits);
-        known.into_vec()
+        cached.into_vec()
     }
 }
 

@@ -154,7 +154,7 @@ fn run(limit: &Limit, steps: &[CacheStep]) -> Vec<Remembered> {
                 }
             }
             CacheEvent::Answered { asked, hits, outcome } => {
-                denials.learn(&check(limit, hits), &outcome, instant(asked), instant(at));
+                denials.record(&check(limit, hits), &outcome, instant(asked), instant(at));
             }
         }
     }
@@ -239,7 +239,7 @@ fn times_are_counted_from_the_answer_and_the_memory_from_the_question() {
     };
     let outcome =
         Outcome { allowed: false, report, by: JudgedBy::Store, hold: HoldEffect::Nothing };
-    denials.learn(&check(&limit, 1), &outcome, asked, at(100));
+    denials.record(&check(&limit, 1), &outcome, asked, at(100));
     let reported = |us| denials.find(&check(&limit, 1), at(us)).map(|found| found.report);
     let times = |us| {
         reported(us).map(|report| {
@@ -249,6 +249,35 @@ fn times_are_counted_from_the_answer_and_the_memory_from_the_question() {
     assert_eq!(times(100), Some([Some(500), Some(900)]));
     assert_eq!(times(499), Some([Some(101), Some(501)]));
     assert_eq!(times(500), None);
+}
+
+/// Clocks may not tell two events apart.
+#[test]
+fn a_denial_sent_at_the_instant_of_a_refund_is_not_cached() {
+    let limit =
+        single(Algorithm::FixedWindow(FixedWindow::new(of_a_minute(2)).unwrap()), Charge::Admitted);
+    let denials = denials();
+    let now = Instant::now();
+    let report = Report {
+        remaining: 0,
+        beyond: 0,
+        window: 0,
+        reset_after: None,
+        retry_after: Some(Micros::from_secs(60)),
+        ban_window_ends_after: None,
+    };
+    let outcome =
+        |allowed| Outcome { allowed, report, by: JudgedBy::Store, hold: HoldEffect::Nothing };
+    let denied = check(&limit, 1);
+    let refund = Check { hits: Hits::Refund(1), ..denied };
+    denials.record(&refund, &outcome(true), now, now);
+    denials.record(&denied, &outcome(false), now, now);
+    assert!(denials.find(&denied, now).is_none());
+    // Whichever reply is read first.
+    let later = now + Duration::from_micros(1);
+    denials.record(&denied, &outcome(false), later, later);
+    denials.record(&refund, &outcome(true), later, later);
+    assert!(denials.find(&denied, later).is_none());
 }
 
 #[test]
@@ -270,7 +299,7 @@ fn a_cached_denial_is_not_of_the_counter_in_the_slot_of_its_domain() {
     let apart = check(&limit, 1);
     let beside = Check { key: apart.key.in_one_slot(true), ..apart };
     for (denied, other) in [(apart, beside), (beside, apart)] {
-        denials.learn(&denied, &outcome, asked, asked);
+        denials.record(&denied, &outcome, asked, asked);
         assert!(denials.find(&denied, asked).is_some() && denials.find(&other, asked).is_none());
     }
 }

@@ -147,11 +147,11 @@ impl<S: Lender> Leases<S> {
     }
 
     /// Records the store's outcomes of checks that no block answered.
-    fn learn(&self, checks: &[Check<'_>], outcomes: &Outcomes) {
+    fn record(&self, checks: &[Check<'_>], outcomes: &Outcomes) {
         for (check, outcome) in
             checks.iter().zip(outcomes).filter(|(check, _)| check.lease.is_some())
         {
-            self.table.leases.lock().learn(check, outcome.as_ref());
+            self.table.leases.lock().record(check, outcome.as_ref());
         }
     }
 }
@@ -223,7 +223,7 @@ impl<S: Lender> Store for Leases<S> {
             }
             let outcomes = self.table.store.decide(checks, prior, deadline).await;
             if is_leased {
-                self.learn(checks, &outcomes);
+                self.record(checks, &outcomes);
             }
             outcomes
         }
@@ -262,7 +262,7 @@ impl<'a, S: Lender> TakenOfBlocks<'a, S> {
         let rest = self.checks.iter().zip(&self.taken).filter(|(_, taken)| taken.is_none());
         let rest: Few<Check<'_>> = rest.map(|(check, _)| *check).collect();
         let answers = self.leases.table.store.decide(&rest, prior, deadline).await;
-        self.leases.learn(&rest, &answers);
+        self.leases.record(&rest, &answers);
         self.finish(prior, &rest, answers)
     }
 

@@ -365,7 +365,7 @@ fn the_time_to_the_end_is_counted_from_the_answer() {
     };
     let mut ask = || {
         let wanted = leases.take(&check, &lease, sent).wanted;
-        leases.learn(
+        leases.record(
             &check,
             Ok(&Outcome { allowed: true, report, by: JudgedBy::Store, hold: HoldEffect::Nothing }),
         );

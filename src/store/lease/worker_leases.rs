@@ -20,7 +20,7 @@ use crate::store::owned::OwnedCheck;
 use crate::store::{Check, Lent, StoreError};
 
 /// Number of slots: about 100 bytes each, and up to two blocks per key.
-const PLACES: usize = 1 << 13;
+const SLOTS: usize = 1 << 13;
 /// Minimum number of requests per TTL for which a key is worth a block.
 const HOT: u32 = 8;
 
@@ -28,7 +28,7 @@ const HOT: u32 = 8;
 #[derive(Debug, Default)]
 pub(super) struct WorkerLeases {
     /// Empty until the first lease is needed.
-    places: Box<[KeyDemand]>,
+    slots: Box<[KeyDemand]>,
 }
 
 /// Demand for a key, and its blocks.
@@ -82,30 +82,30 @@ impl WorkerLeases {
     /// Counts a charge, and takes it from a block if one has enough hits.
     pub(super) fn take(&mut self, check: &Check<'_>, lease: &Lease, now: Instant) -> LeaseLookup {
         let Hits::Charge(hits) = check.hits else { return LeaseLookup::default() };
-        let Some(place) = self.open(hash(check), lease.ttl, now) else {
+        let Some(slot) = self.open(hash(check), lease.ttl, now) else {
             return LeaseLookup::default();
         };
-        place.count(hits, lease.ttl, now);
+        slot.count(hits, lease.ttl, now);
         // Blocks that were charged under another limit, or for another key, do not apply.
-        if place.held.as_ref().is_some_and(|held| !held.is_of(check)) {
-            place.held = None;
+        if slot.held.as_ref().is_some_and(|held| !held.is_of(check)) {
+            slot.held = None;
         }
-        let taken = place.take(hits.into(), now);
-        let wanted = place.wanted(lease, now);
+        let taken = slot.take(hits.into(), now);
+        let wanted = slot.wanted(lease, now);
         if wanted.is_some() {
-            place.held.get_or_insert_with(|| Box::new(HeldBlocks::of(check))).is_asking = true;
+            slot.held.get_or_insert_with(|| Box::new(HeldBlocks::of(check))).is_asking = true;
         }
         LeaseLookup { taken, wanted }
     }
 
     /// Records the remaining hits of a key from a check that the store judged.
-    pub(super) fn learn(&mut self, check: &Check<'_>, outcome: Result<&Outcome, &StoreError>) {
+    pub(super) fn record(&mut self, check: &Check<'_>, outcome: Result<&Outcome, &StoreError>) {
         let hash = hash(check);
-        if let Some(place) = self.place(hash).filter(|place| place.hash == hash) {
+        if let Some(slot) = self.slot(hash).filter(|slot| slot.hash == hash) {
             // A decision by this process's share of a limit only shows that the store is
             // unavailable.
             let of_store = outcome.ok().filter(|outcome| outcome.by != JudgedBy::Share);
-            place.left = of_store.map_or(0, |outcome| outcome.report.remaining);
+            slot.left = of_store.map_or(0, |outcome| outcome.report.remaining);
         }
     }
 
@@ -118,44 +118,44 @@ impl WorkerLeases {
     ) -> bool {
         let hash = hash(&check.check());
         let check = check.check();
-        let Some(place) = self.place(hash).filter(|place| place.hash == hash) else { return false };
-        let Some(held) = place.held.as_mut().filter(|held| held.is_of(&check)) else {
+        let Some(slot) = self.slot(hash).filter(|slot| slot.hash == hash) else { return false };
+        let Some(held) = slot.held.as_mut().filter(|held| held.is_of(&check)) else {
             return false;
         };
         held.is_asking = false;
-        place.left = lent.map_or(0, |lent| lent.report.remaining);
+        slot.left = lent.map_or(0, |lent| lent.report.remaining);
         let Some(block) = block.filter(|_| held.blocks.len() < BLOCKS) else { return false };
         held.report = lent.ok().map(|lent| (lent.report, block.received()));
         held.blocks.push(Arc::clone(block));
         true
     }
 
-    fn place(&mut self, hash: u64) -> Option<&mut KeyDemand> {
-        let index = usize::try_from(hash).unwrap_or_default().checked_rem(self.places.len())?;
-        self.places.get_mut(index)
+    fn slot(&mut self, hash: u64) -> Option<&mut KeyDemand> {
+        let index = usize::try_from(hash).unwrap_or_default().checked_rem(self.slots.len())?;
+        self.slots.get_mut(index)
     }
 
     /// Returns the slot of a key, replacing another key that is idle. If the other key is not idle,
     /// its request count decreases by one, so that one-off keys never hold on to a slot.
     fn open(&mut self, hash: u64, ttl: Micros, now: Instant) -> Option<&mut KeyDemand> {
-        if self.places.is_empty() {
-            self.places = (0..PLACES).map(|_| KeyDemand::new(0, now)).collect();
+        if self.slots.is_empty() {
+            self.slots = (0..SLOTS).map(|_| KeyDemand::new(0, now)).collect();
         }
-        let place = self.place(hash)?;
-        if place.hash == hash {
-            return Some(place);
+        let slot = self.slot(hash)?;
+        if slot.hash == hash {
+            return Some(slot);
         }
-        if place.held.as_mut().is_some_and(|held| held.is_live(now)) {
+        if slot.held.as_mut().is_some_and(|held| held.is_live(now)) {
             return None;
         }
-        place.roll(ttl, now);
-        if place.now.requests.max(place.before.requests) > 1 {
-            place.now.requests = place.now.requests.saturating_sub(1);
-            place.before.requests = place.before.requests.saturating_sub(1);
+        slot.roll(ttl, now);
+        if slot.now.requests.max(slot.before.requests) > 1 {
+            slot.now.requests = slot.now.requests.saturating_sub(1);
+            slot.before.requests = slot.before.requests.saturating_sub(1);
             return None;
         }
-        *place = KeyDemand::new(hash, now);
-        Some(place)
+        *slot = KeyDemand::new(hash, now);
+        Some(slot)
     }
 }
 

@@ -34,7 +34,7 @@ impl Group {
 /// Groups checks by slot, those of one second for `of_a_second` if present. Bans need no counter
 /// and are in no group.
 pub(super) fn groups(checks: &[Check<'_>], core: &Core, of_a_second: Option<&Core>) -> Vec<Group> {
-    let place = |(number, check): (usize, &Check<'_>)| {
+    let location = |(number, check): (usize, &Check<'_>)| {
         let own = of_a_second.filter(|_| check.limit.is_of_a_second());
         let per_second = own.is_some();
         let core = own.unwrap_or(core);
@@ -43,11 +43,11 @@ pub(super) fn groups(checks: &[Check<'_>], core: &Core, of_a_second: Option<&Cor
         (per_second, core.slot(&check.key), key, number)
     };
     let counted = checks.iter().enumerate().filter(|(_, check)| !check.is_ban());
-    let mut places: Few<(bool, u16, u64, usize)> = counted.map(place).collect();
-    places.sort_unstable();
+    let mut locations: Few<(bool, u16, u64, usize)> = counted.map(location).collect();
+    locations.sort_unstable();
     let key_of = |number: &usize| checks.get(*number).map(|check| &check.key);
     let mut groups: Vec<Group> = Vec::new();
-    for (per_second, slot, key, number) in places {
+    for (per_second, slot, key, number) in locations {
         let is_together = |group: &&mut Group| {
             let is_reached = key == 0 || group.checks.first().and_then(key_of) == key_of(&number);
             group.slot == slot && group.per_second == per_second && is_reached

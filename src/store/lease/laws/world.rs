@@ -275,7 +275,7 @@ impl World {
                     by: crate::algorithm::judge::JudgedBy::Store,
                     hold: crate::algorithm::hold::HoldEffect::Nothing,
                 };
-                self.books[step.replica].learn(&check, Ok(&outcome));
+                self.books[step.replica].record(&check, Ok(&outcome));
                 if let Some(receipt) = lent.receipt {
                     self.admitted.push(Admitted {
                         at: self.now,

@@ -73,7 +73,7 @@ pub(in crate::store::redis) struct ScriptRequest {
     /// The counters' keys, without duplicates.
     pub(in crate::store::redis) keys: SmallVec<[RedisKey; 1]>,
     /// Indices of the keys by hash, if there are more than [`FEW_KEYS`].
-    pub(in crate::store::redis) places: HashTable<usize>,
+    pub(in crate::store::redis) indexes: HashTable<usize>,
     pub(in crate::store::redis) text: SmallVec<[u8; 64]>,
     pub(in crate::store::redis) needs: ScriptNeeds,
     /// Estimated server time in microseconds.
@@ -112,11 +112,11 @@ impl ScriptRequest {
         text: SmallVec<[u8; 64]>,
         needs: ScriptNeeds,
     ) -> Self {
-        let places = HashTable::new();
+        let indexes = HashTable::new();
         Self {
             given,
             keys,
-            places,
+            indexes,
             text,
             needs,
             cost_us: 0,
@@ -221,7 +221,7 @@ impl ScriptRequest {
 
     /// Returns the number of a key, counted from 1; adds the key if it is new.
     pub(in crate::store::redis) fn key(&mut self, key: RedisKey) -> u64 {
-        let index = self.place(&key).unwrap_or_else(|| {
+        let index = self.index(&key).unwrap_or_else(|| {
             self.keys.push(key);
             self.keys.len().saturating_sub(1)
         });
@@ -229,17 +229,17 @@ impl ScriptRequest {
     }
 
     /// Returns the index of a key, or `None` if it is new.
-    fn place(&mut self, key: &RedisKey) -> Option<usize> {
-        let Self { keys, places, .. } = self;
+    fn index(&mut self, key: &RedisKey) -> Option<usize> {
+        let Self { keys, indexes, .. } = self;
         if keys.len() <= FEW_KEYS {
             return keys.iter().position(|other| other == key);
         }
-        for (place, key) in keys.iter().enumerate().skip(places.len()) {
-            places.insert_unique(hash_of(key), place, |place| {
-                keys.get(*place).map_or(0, |key| hash_of(key))
+        for (index, key) in keys.iter().enumerate().skip(indexes.len()) {
+            indexes.insert_unique(hash_of(key), index, |index| {
+                keys.get(*index).map_or(0, |key| hash_of(key))
             });
         }
-        places.find(hash_of(key), |place| keys.get(*place) == Some(key)).copied()
+        indexes.find(hash_of(key), |index| keys.get(*index) == Some(key)).copied()
     }
 
     /// Appends the low `bytes` bytes of a number, big-endian.
@@ -289,11 +289,11 @@ impl ScriptRequest {
     pub(in crate::store::redis) fn reach(&mut self, instants: &[Timestamp]) -> bool {
         let old = std::mem::take(&mut self.text);
         let mut copied = 0;
-        for (place, calendar) in &mut self.calendars {
-            self.text.extend_from_slice(old.get(copied..*place).unwrap_or_default());
-            let count = old.get(*place).copied().map_or(0, usize::from);
-            copied = place.saturating_add(1).saturating_add(count.saturating_mul(SPAN_BYTES));
-            *place = self.text.len();
+        for (at, calendar) in &mut self.calendars {
+            self.text.extend_from_slice(old.get(copied..*at).unwrap_or_default());
+            let count = old.get(*at).copied().map_or(0, usize::from);
+            copied = at.saturating_add(1).saturating_add(count.saturating_mul(SPAN_BYTES));
+            *at = self.text.len();
             self.text.extend(spans(calendar, instants));
         }
         self.text.extend_from_slice(old.get(copied..).unwrap_or_default());
