@@ -2,11 +2,15 @@
 
 use std::net::TcpListener;
 use std::process::Output;
+use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::policy::{Policies, daily, yearly};
+use crate::support::redis::{Redis, Setup};
 use crate::support::tollgate::{Tollgate, output};
+use crate::support::web::Web;
+use crate::support::{PATIENCE, becomes};
 
 #[test]
 fn a_service_that_keeps_its_limits_exits_0() {
@@ -132,6 +136,47 @@ fn a_limit_that_was_not_reached_is_not_shown_to_hold() {
     assert_eq!(verdict(&report, "never_over"), "not_shown", "{report:#}");
     assert_eq!(verdict(&report, "remaining_true"), "held", "{report:#}");
     assert_eq!(report["never_reached"][0], "test user");
+}
+
+#[test]
+fn a_limit_that_was_not_reached_is_not_shown_by_another_that_was() {
+    let rule = |key: &str, amount: u32| {
+        format!("  - key: {key}\n    rate_limit: {{ requests_per_unit: {amount}, unit: day }}\n")
+    };
+    let rules = [rule("user", 10), rule("tenant", 5000)].concat();
+    let policies = Policies::of(&format!("domain: test\ndescriptors:\n{rules}"));
+    let service = Tollgate::serve(policies.path());
+    let ended = verify(&policies, &[&service.grpc.to_string()], &[]);
+    let report = report(&ended);
+    assert_eq!(ended.status.code(), Some(2), "{report:#}");
+    assert_eq!(verdict(&report, "never_over"), "not_shown", "{report:#}");
+    assert_eq!(report["never_reached"], json!(["test tenant"]));
+}
+
+#[test]
+fn a_client_whose_next_request_is_far_away_does_not_delay_the_end() {
+    let policies = Policies::of(&daily("user", 1));
+    let service = Tollgate::serve(policies.path());
+    // Each client sends a request every 120 s.
+    let flags = ["--clients", "120", "--rate", "1"];
+    let begin = Instant::now();
+    let report = report(&verify(&policies, &[&service.grpc.to_string()], &flags));
+    assert!(begin.elapsed() < Duration::from_secs(60), "{report:#}");
+    assert!(report["calls"].as_u64().unwrap() > 0, "{report:#}");
+}
+
+#[tokio::test]
+async fn a_store_whose_clock_is_ahead_is_named_as_the_explanation() {
+    let setup = Setup { clock_offset: 8, ..Setup::default() };
+    let redis = Redis::start_as(setup).await;
+    let policies = Policies::of(&daily("user", 10));
+    let service = Tollgate::serve_with(policies.path(), &["--store", &redis.url()]);
+    let is_ready = || async { Web::new(service.http).get("/readyz").await.status };
+    becomes("the service is ready", PATIENCE, is_ready, |status| *status == 200).await;
+    let ended = verify(&policies, &[&service.grpc.to_string()], &[]);
+    let report = report(&ended);
+    assert_eq!(verdict(&report, "reset_true"), "violated", "{report:#}");
+    assert_eq!(report["explained_by_skew_ms"], 10_000, "{report:#}");
 }
 
 #[test]

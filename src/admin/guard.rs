@@ -57,7 +57,13 @@ impl AccessGuard {
     }
 
     /// Counts and logs a refusal.
-    fn refused(&self, asked: &LoggedRequest, refusal: &ApiError, kind: HttpRefusal, wanted: Right) {
+    fn refused(
+        &self,
+        caller: &LoggedRequest,
+        refusal: &ApiError,
+        kind: HttpRefusal,
+        wanted: Right,
+    ) {
         self.metrics.http.refused(HttpPort::Admin, kind);
         // Browsers send requests without a token until the user has entered one.
         if wanted == Right::Read && kind == HttpRefusal::NoToken {
@@ -65,7 +71,7 @@ impl AccessGuard {
         }
         let logged = HttpRefusal::ALL.iter().zip(&self.logged).find(|(of, _)| **of == kind);
         let Some(times) = logged.and_then(|(_, throttle)| throttle.due()) else { return };
-        let LoggedRequest { peer, method, path } = asked;
+        let LoggedRequest { peer, method, path } = caller;
         let kind = kind.name();
         let status = refusal.status().as_u16();
         let why = refusal.text();
@@ -145,7 +151,7 @@ pub(super) async fn admit_writes(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let asked = LoggedRequest::of(&request);
+    let caller = LoggedRequest::of(&request);
     let admitted = admit(&guard.rights, &request, Right::Write).and_then(|who| {
         check_deliberate(request.headers())?;
         check_same_origin(request.headers())
@@ -159,7 +165,7 @@ pub(super) async fn admit_writes(
             // Runs in its own task: a write is completed and logged even if the client disconnects.
             let answered = tokio::spawn(async move {
                 let response = answer(next, request).await;
-                let LoggedRequest { peer, method, path } = asked;
+                let LoggedRequest { peer, method, path } = caller;
                 let status = response.status().as_u16();
                 let done = audit.text();
                 let who = &*excerpt(&name, MAX_LOGGED);
@@ -172,7 +178,7 @@ pub(super) async fn admit_writes(
             })
         }
         Err((kind, refusal)) => {
-            guard.refused(&asked, &refusal, kind, Right::Write);
+            guard.refused(&caller, &refusal, kind, Right::Write);
             refusal.into_response()
         }
     }

@@ -20,7 +20,7 @@
 //! used-up grant is kept until its end, because hits may still be returned to it.
 
 use super::hold::Holds;
-use super::quota::WindowLook;
+use super::quota::WindowUsage;
 use super::tallies::Tallies;
 use super::time::{Micros, Timestamp};
 use super::{Algorithm, Inner, Limit, Receipt, State, Unreadable};
@@ -58,7 +58,7 @@ pub struct CounterReading {
     /// Instant by the counter's own clock.
     pub at: Timestamp,
     /// Windows in the order of the limit; of `concurrency` one, the slots.
-    pub windows: Vec<WindowLook>,
+    pub windows: Vec<WindowUsage>,
     /// Active grant.
     pub grant: Option<Grant>,
 }
@@ -152,7 +152,7 @@ impl Limit {
                     let is_ban = window.limit() == 0;
                     let retry_after = report.retry_after.filter(|_| !is_ban);
                     let remaining = if is_ban { 0 } else { report.remaining };
-                    WindowLook { used, remaining, reset_after: report.reset_after, retry_after }
+                    WindowUsage { used, remaining, reset_after: report.reset_after, retry_after }
                 });
                 windows.collect()
             }};

@@ -9,7 +9,7 @@
 
 use super::Receipt;
 use super::parameter::{Parameter, Parameters};
-use super::quota::{MAX_IN_FLIGHT, MAX_TTL, QuotaError, Report, WindowLook};
+use super::quota::{MAX_IN_FLIGHT, MAX_TTL, QuotaError, Report, WindowUsage};
 use super::time::{Micros, Timestamp};
 
 /// Estimated overhead of the allocation of an ID in bytes.
@@ -122,9 +122,9 @@ impl Concurrency {
     }
 
     /// Returns a readable view of the slots.
-    pub(super) fn look(&self, state: &State, now: Timestamp) -> WindowLook {
+    pub(super) fn look(&self, state: &State, now: Timestamp) -> WindowUsage {
         let report = self.report(state, Some(1), now);
-        WindowLook {
+        WindowUsage {
             used: state.used(now),
             remaining: report.remaining,
             reset_after: report.reset_after.unwrap_or_default(),

@@ -35,7 +35,7 @@ pub struct Gcra {
     burst: u32,
     max_debt: u64,
     /// Burst and debt as configured; an absent one follows the amount.
-    asked: (Option<u32>, Option<u64>),
+    configured: (Option<u32>, Option<u64>),
     interval: Interval,
     /// C*T: the backlog of a full burst.
     full: Backlog,
@@ -103,7 +103,7 @@ impl Gcra {
         burst: Option<u32>,
         max_debt: Option<u64>,
     ) -> Result<Self, QuotaError> {
-        let asked = (burst, max_debt);
+        let configured = (burst, max_debt);
         let limit = window.limit().max(1); // a ban has no interval and never needs one
         let burst = burst.unwrap_or(limit);
         if burst == 0 {
@@ -121,7 +121,7 @@ impl Gcra {
             None => u64::from(burst).saturating_mul(DEFAULT_DEBT_BURSTS).min(allowed),
         };
         let deepest = interval.times(max_debt.saturating_add(u64::from(burst)));
-        Ok(Self { window: [window], burst, max_debt, asked, interval, full, deepest })
+        Ok(Self { window: [window], burst, max_debt, configured, interval, full, deepest })
     }
 
     /// Returns the limit for another amount and period; reduces a configured burst to what drains
@@ -129,7 +129,7 @@ impl Gcra {
     pub(super) fn with_window(&self, window: Window) -> Result<Self, QuotaError> {
         let fitting = Interval::new(window.limit().max(1), window.period())
             .fitting(MAX_DRAIN.saturating_sub(1));
-        let (burst, max_debt) = self.asked;
+        let (burst, max_debt) = self.configured;
         let burst = burst.map(|burst| burst.min(u32::try_from(fitting).unwrap_or(u32::MAX)).max(1));
         match Self::new(window.clone(), burst, max_debt) {
             Err(QuotaError::Debt { allowed, .. }) => Self::new(window, burst, Some(allowed)),

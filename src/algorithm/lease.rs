@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(lease.block(500, 10_000), Some(100));
         assert_eq!(lease.block(500, 160), Some(10));
         assert_eq!(lease.block(500, 63), None, "near the limit each request asks for itself");
-        assert_eq!(lease.block(3, 10_000), None, "a key that is rarely asked about does, too");
+        assert_eq!(lease.block(3, 10_000), None, "a key that is rarely used, too");
     }
 
     #[test]

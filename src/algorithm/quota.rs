@@ -147,7 +147,7 @@ pub enum QuotaError {
 
 /// A readable view of one window of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WindowLook {
+pub struct WindowUsage {
     /// Hits that count, including those past the limit.
     pub used: u64,
     /// Remaining hits, without those of a grant.

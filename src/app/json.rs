@@ -38,10 +38,10 @@ pub(super) fn decide(
     clients_have_rights: bool,
 ) -> io::Result<Decide> {
     let service = Arc::clone(service);
-    let (asking, mut asked) = mpsc::channel::<JsonRequest>(MAX_WAITING);
+    let (sender, mut receiver) = mpsc::channel::<JsonRequest>(MAX_WAITING);
     // Parsing JSON is slow. Neither probes nor new gRPC connections should wait for it.
     let thread = threads::spawn("json", move || async move {
-        while let Some((path, body, reply)) = asked.recv().await {
+        while let Some((path, body, reply)) = receiver.recv().await {
             let service = Arc::clone(&service);
             tokio::spawn(async move { reply.send(answer(&service, path, &body).await) });
         }
@@ -50,7 +50,7 @@ pub(super) fn decide(
     let decide = Decide::new(limits.message.max_bytes, move |path, body| {
         // The thread ends when the last handle is dropped.
         let _ = &thread;
-        let asking = asking.clone();
+        let sender = sender.clone();
         async move {
             if clients_have_rights {
                 return Decided::Forbidden(
@@ -58,7 +58,7 @@ pub(super) fn decide(
                 );
             }
             let (reply, replied) = oneshot::channel();
-            if asking.send((path, body, reply)).await.is_err() {
+            if sender.send((path, body, reply)).await.is_err() {
                 return Decided::Undecided(ENDED.to_owned());
             }
             replied.await.unwrap_or_else(|_| Decided::Undecided(ENDED.to_owned()))

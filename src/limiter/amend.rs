@@ -43,6 +43,6 @@ impl<S: Store> Limiter<S> {
     /// room, because the rule or the process is in shadow mode.
     pub fn is_shadow(&self, rule: &Rule) -> bool {
         let role = self.modes.role(role_of(rule));
-        combine(self.modes.prior(&[]), [(role, Verdict::Denied)]) == Overall::Admitted
+        combine(self.modes.prior(false), [(role, Verdict::Denied)]) == Overall::Admitted
     }
 }

@@ -73,8 +73,8 @@ impl<'a> CandidateCheck<'a> {
                     Modes::default(),
                 )
             };
-            let mut tried: Statuses<'a> = request.descriptors.iter().map(find).collect();
-            drop_replaced(&mut tried);
+            let mut matched: Statuses<'a> = request.descriptors.iter().map(find).collect();
+            drop_replaced(&mut matched);
             let check = |(descriptor, status): (usize, Status<'a>)| {
                 let target = status.into_target();
                 let keyed = target.keyed();
@@ -90,7 +90,7 @@ impl<'a> CandidateCheck<'a> {
                     descriptor,
                 })
             };
-            checks.extend(tried.into_iter().enumerate().filter_map(check));
+            checks.extend(matched.into_iter().enumerate().filter_map(check));
         }
         checks
     }
@@ -105,9 +105,11 @@ impl<'a> CandidateCheck<'a> {
         keys: &mut KeyBuffer,
     ) -> impl Iterator<Item = Self> {
         statuses.iter().enumerate().filter_map(move |(descriptor, status)| {
-            let asked =
-                request.descriptors.get(descriptor).filter(|asked| asked.limit.is_none())?;
-            let host = policy.find(&asked.entries, keys)?;
+            let requested = request
+                .descriptors
+                .get(descriptor)
+                .filter(|requested| requested.limit.is_none())?;
+            let host = policy.find(&requested.entries, keys)?;
             let is_replaced = matches!(
                 (host.imposes(), status.target()),
                 (Imposes::Limit(_), DescriptorTarget::Nothing)
@@ -163,14 +165,14 @@ impl<'a> CandidateResult<'a> {
             return Vec::new();
         }
         let outcomes = outcomes.drain(from.min(outcomes.len())..);
-        let tried = |(CandidateCheck { rule, candidate, descriptor, keyed, .. }, outcome)| Self {
+        let result = |(CandidateCheck { rule, candidate, descriptor, keyed, .. }, outcome)| Self {
             rule,
             candidate,
             descriptor,
             keyed,
             outcome,
         };
-        candidates.into_iter().zip(outcomes).map(tried).collect()
+        candidates.into_iter().zip(outcomes).map(result).collect()
     }
 
     /// Returns the candidate rule; one beside an active rule has the same ID and path.

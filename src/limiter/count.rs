@@ -129,7 +129,7 @@ impl RuleCounters {
     }
 
     /// Counts the hits of a request, whatever its decision.
-    pub(super) fn asked(
+    pub(super) fn tally_of(
         &self,
         policy: Option<&Policy>,
         request: &Request<'_>,

@@ -12,7 +12,7 @@ use crate::store::{Outcomes, StoreError};
 pub struct Decision<'a> {
     is_over_limit: bool,
     statuses: Statuses<'a>,
-    tried: Vec<CandidateResult<'a>>,
+    candidates: Vec<CandidateResult<'a>>,
 }
 
 impl<'a> Decision<'a> {
@@ -23,17 +23,17 @@ impl<'a> Decision<'a> {
             statuses: (0..descriptors)
                 .map(|_| Status::of(DescriptorTarget::Nothing, Modes::default()))
                 .collect(),
-            tried: Vec::new(),
+            candidates: Vec::new(),
         }
     }
 
     /// Makes the decision: `outcomes` are the store's of the statuses that have a limit, in order;
-    /// `tried` those of candidate limits.
+    /// `candidates` those of candidate limits.
     pub(super) fn make(
         &mut self,
         overall: Overall,
         outcomes: &mut Outcomes,
-        tried: Vec<CandidateResult<'a>>,
+        candidates: Vec<CandidateResult<'a>>,
     ) {
         let mut outcomes = outcomes.iter_mut();
         for status in self.statuses.iter_mut().filter(|status| status.target().limit().is_some()) {
@@ -44,12 +44,12 @@ impl<'a> Decision<'a> {
             });
         }
         self.is_over_limit = overall == Overall::Denied;
-        self.tried = tried;
+        self.candidates = candidates;
     }
 
     /// Returns the outcomes of candidate limits, which do not affect the response.
-    pub fn tried(&self) -> &[CandidateResult<'a>] {
-        &self.tried
+    pub fn candidates(&self) -> &[CandidateResult<'a>] {
+        &self.candidates
     }
 
     /// Returns `true` if the response is OVER_LIMIT, and `false` if it is OK.

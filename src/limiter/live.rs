@@ -55,10 +55,11 @@ impl InForce {
     pub fn install(&self, policies: PolicySet) {
         let rules: HashSet<_> = policies.rules().map(|rule| (rule.domain(), rule.path())).collect();
         self.metrics.keep_rules(&rules);
-        let tried = policies.rules().filter(|rule| rule.candidate().is_some());
-        self.metrics
-            .candidates
-            .keep(CandidateSource::rule, &tried.map(|rule| (rule.domain(), rule.path())).collect());
+        let with_candidates = policies.rules().filter(|rule| rule.candidate().is_some());
+        self.metrics.candidates.keep(
+            CandidateSource::rule,
+            &with_candidates.map(|rule| (rule.domain(), rule.path())).collect(),
+        );
         drop(rules);
         let counters = RuleCounters::of(&policies, &self.metrics);
         let generation = self.generations.fetch_add(1, Ordering::Relaxed);

@@ -177,8 +177,8 @@ impl<S: Store> Limiter<S> {
             let applying = checks.len().saturating_sub(matched.candidates.len());
             drop(checks);
             let candidates = std::mem::take(&mut matched.candidates);
-            let tried = CandidateResult::all(candidates, &mut outcomes, applying);
-            decision.make(overall, &mut outcomes, tried);
+            let candidates = CandidateResult::all(candidates, &mut outcomes, applying);
+            decision.make(overall, &mut outcomes, candidates);
             if let Some(tally) = &matched.tally {
                 self.record(live, request, &decision, tally);
             }
@@ -208,11 +208,13 @@ impl<S: Store> Limiter<S> {
         }
         let statuses = decision.statuses_mut();
         self.find(policy, request, &mut matched.keys, statuses);
-        matched.prior = self.modes.prior(statuses);
+        let is_unmatched =
+            |status: &Status<'_>| matches!(status.target(), DescriptorTarget::Nothing);
+        matched.prior = self.modes.prior(statuses.iter().any(is_unmatched));
         matched.in_one_slot = policy.is_some_and(Policy::in_one_slot);
         if counts {
             matched.candidates = CandidateCheck::all(live, request, statuses, &mut matched.keys);
-            matched.tally = Some(live.in_force.counters.asked(policy, request, statuses));
+            matched.tally = Some(live.in_force.counters.tally_of(policy, request, statuses));
         }
         true
     }
@@ -235,8 +237,11 @@ impl<S: Store> Limiter<S> {
             self.record_denial(live, request.domain, decision, status, descriptor);
         }
         tally.count(decision.statuses());
-        if !decision.tried().is_empty() {
-            decision.tried().iter().for_each(|tried| tried.count(decision.is_over_limit()));
+        if !decision.candidates().is_empty() {
+            decision
+                .candidates()
+                .iter()
+                .for_each(|candidate| candidate.count(decision.is_over_limit()));
             self.record_candidate_denials(live, request, decision);
         }
     }

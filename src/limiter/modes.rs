@@ -1,6 +1,6 @@
 //! Modes that a process applies to all its limits, whatever their policies.
 
-use crate::algorithm::verdict::Role;
+use crate::algorithm::verdict::{Prior, Role};
 
 /// The modes that a process applies to all its limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,5 +20,11 @@ impl Modes {
             (Role::Shadow, true) => Role::QuotaShadow,
             (role, _) => role,
         }
+    }
+
+    /// Returns the decision on a request that is known before its limits are judged;
+    /// `has_unmatched` if a descriptor of the request matches no rule.
+    pub(super) fn prior(self, has_unmatched: bool) -> Prior {
+        if self.shadow || (self.quota && has_unmatched) { Prior::Admitted } else { Prior::Open }
     }
 }

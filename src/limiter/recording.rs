@@ -1,5 +1,6 @@
 //! Records beyond metrics per rule: denials in the journal, and exceptions to the promise.
 
+use super::candidates::CandidateResult;
 use super::decision::Decision;
 use super::status::{AppliedLimit, Standing, Status};
 use super::{Limiter, Live};
@@ -50,18 +51,21 @@ impl<S: Store> Limiter<S> {
         if decision.is_over_limit() || !self.recorder.is_on() {
             return;
         }
-        for tried in decision.tried().iter().filter(|tried| tried.would_deny() == Some(true)) {
-            let Some(descriptor) = request.descriptors.get(tried.descriptor()) else { continue };
+        let denies = |candidate: &&CandidateResult<'_>| candidate.would_deny() == Some(true);
+        for candidate in decision.candidates().iter().filter(denies) {
+            let Some(descriptor) = request.descriptors.get(candidate.descriptor()) else {
+                continue;
+            };
             let denial = DenialEvent {
                 domain: request.domain,
-                rule: tried.name(),
+                rule: candidate.name(),
                 version: &live.version,
                 why: DenialReason::Passed,
                 hits: hits_of(descriptor.hits),
-                retry_after: tried.wait(),
+                retry_after: candidate.wait(),
                 recorded: &[],
             };
-            Keyed::show(tried.keyed(), &descriptor.entries, |entries| {
+            Keyed::show(candidate.keyed(), &descriptor.entries, |entries| {
                 self.recorder.note(&denial, entries)
             });
         }

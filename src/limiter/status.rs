@@ -9,7 +9,7 @@ use crate::algorithm::hold::{Hold, HoldEffect};
 use crate::algorithm::judge::{Few, InlineVec, JudgedBy, Outcome};
 use crate::algorithm::quota::Window;
 use crate::algorithm::time::Micros;
-use crate::algorithm::verdict::{Prior, Role};
+use crate::algorithm::verdict::Role;
 use crate::algorithm::{Limit, OnStoreError};
 use crate::descriptor::{Descriptor, KeyBuffer, Keyed, Request};
 use crate::policy::Rule;
@@ -245,18 +245,6 @@ impl<'a> Status<'a> {
 
     fn outcome(&self) -> Option<&Outcome> {
         self.outcome.as_ref()?.as_ref().ok()
-    }
-}
-
-impl Modes {
-    /// Returns the decision on a request that is known before its limits are judged.
-    pub(super) fn prior(self, statuses: &[Status<'_>]) -> Prior {
-        let is_free = |status: &Status<'_>| matches!(status.target(), DescriptorTarget::Nothing);
-        if self.shadow || (self.quota && statuses.iter().any(is_free)) {
-            Prior::Admitted
-        } else {
-            Prior::Open
-        }
     }
 }
 

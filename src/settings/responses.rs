@@ -52,9 +52,9 @@ pub struct ResponseSettings {
 
 impl Flags {
     pub(super) fn resolve(&self, problems: &mut Problems) -> ResponseSettings {
-        let asked = problems.read("--response-headers", &self.response_headers, header_kinds);
+        let kinds = problems.read("--response-headers", &self.response_headers, header_kinds);
         let names = problems.read("--response-header-names", &self.response_header_names, names);
-        let headers = HeaderStyle { legacy: asked.legacy.then_some(names), ietf: asked.ietf };
+        let headers = HeaderStyle { legacy: kinds.legacy.then_some(names), ietf: kinds.ietf };
         ResponseSettings {
             style: AnswerStyle {
                 exact_durations: self.exact_durations,
@@ -74,15 +74,15 @@ struct HeaderFlag {
 }
 
 fn header_kinds(text: &str) -> Result<HeaderFlag, String> {
-    let mut asked = HeaderFlag::default();
+    let mut kinds = HeaderFlag::default();
     for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
         match word {
-            "legacy" => asked.legacy = true,
-            "ietf" => asked.ietf = true,
+            "legacy" => kinds.legacy = true,
+            "ietf" => kinds.ietf = true,
             _ => return Err(format!("expected legacy, ietf or legacy,ietf, found `{word}`")),
         }
     }
-    Ok(asked)
+    Ok(kinds)
 }
 
 fn names(text: &str) -> Result<[String; 3], String> {

@@ -266,7 +266,7 @@ impl Registry {
     ) -> Result<HeldByConnection, CloseReason> {
         if self.bounds.per_address.is_some_and(|max| state.count_of(network) >= max) {
             let idle = state.idle(|other| other.network == network);
-            self.evict(state, idle).then_some(()).ok_or(CloseReason::Address)?;
+            self.evict_counted(state, idle).then_some(()).ok_or(CloseReason::Address)?;
         }
         if state.open.len() >= self.bounds.total {
             self.evict_for(state, network).then_some(()).ok_or(CloseReason::Full)?;
@@ -282,7 +282,7 @@ impl Registry {
     /// Evicts a connection in favour of one of this network.
     fn evict_for(&self, state: &mut State, network: Option<IpAddr>) -> bool {
         let victim = state.idle(|_| true).or_else(|| state.busy_beside(network));
-        self.evict(state, victim)
+        self.evict_counted(state, victim)
     }
 
     fn relieve_once(&self, now: Instant) {
@@ -293,18 +293,19 @@ impl Registry {
         let mut state = self.state.lock();
         for number in 0..RELIEVED_AT_ONCE {
             let idle = state.idle(is_idle_long);
-            if self.evict(&mut state, idle) {
+            if self.evict_counted(&mut state, idle) {
                 continue;
             }
             if number == 0 && self.budget.is_scarce() {
                 let heaviest = state.heaviest(self.budget.max().div_euclid(HEAVY_SHARE));
-                self.evict(&mut state, heaviest);
+                self.evict_counted(&mut state, heaviest);
             }
             return;
         }
     }
 
-    fn evict(&self, state: &mut State, shared: Option<Arc<ConnectionState>>) -> bool {
+    /// Evicts a connection, and counts it.
+    fn evict_counted(&self, state: &mut State, shared: Option<Arc<ConnectionState>>) -> bool {
         let is_evicted = state.evict(shared);
         if is_evicted {
             self.metrics.clients.cut(CloseReason::Evicted);

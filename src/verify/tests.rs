@@ -158,6 +158,7 @@ fn a_property_is_only_held_if_something_could_have_contradicted_it() {
         let mut run = RunConditions {
             calls: calls.len(),
             unknown: calls.iter().filter(|call| call.is_unknown()).count(),
+            unreached: 0,
             skew: 0,
             clock_moved: 0,
             deadline: SECOND,
@@ -178,6 +179,9 @@ fn a_property_is_only_held_if_something_could_have_contradicted_it() {
 
     let full = [admitted(20, 1), admitted(40, 0), denied(60)];
     assert_eq!(verdicts(&full, &|_| ())[0], PropertyVerdict::Held);
+    let other_not_reached = verdicts(&full, &|run| run.unreached = 1);
+    assert_eq!(other_not_reached[0], PropertyVerdict::NotShown(MissingEvidence::NoDenial));
+    assert_eq!(other_not_reached[2], PropertyVerdict::Held);
     let lost = || call(0, 10, 2, ObservedAnswer::Failed { error: String::new() });
     let mostly_lost = [&full[..], &[(); 4].map(|()| lost())].concat();
     let mostly_unknown = PropertyVerdict::NotShown(MissingEvidence::MostlyUnknown);

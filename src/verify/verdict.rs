@@ -11,6 +11,8 @@ pub struct RunConditions {
     pub calls: usize,
     /// Calls without a decision.
     pub unknown: usize,
+    /// Rules whose limit was not reached.
+    pub unreached: usize,
     /// Difference between the clocks that is allowed for.
     pub skew: u64,
     /// Most by which the client's clock moved against its monotonic clock.
@@ -39,7 +41,7 @@ pub enum PropertyVerdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingEvidence {
-    /// No limit was reached.
+    /// The limit of a rule was not reached.
     NoDenial,
     /// No hits were admitted.
     NoAdmission,
@@ -57,7 +59,7 @@ impl MissingEvidence {
     /// Returns the reason, with the next step.
     pub fn text(self) -> &'static str {
         match self {
-            Self::NoDenial => "no limit was reached: raise --duration or --rate",
+            Self::NoDenial => "not every limit was reached: raise --duration or --rate",
             Self::NoAdmission => "no hits were admitted: see the errors and denials",
             Self::NoReset => "no answer has a reset time",
             Self::MostlyUnknown => "most calls had no decision: see the errors",
@@ -69,6 +71,8 @@ impl MissingEvidence {
 
 /// Returns the verdict of a result.
 pub fn verdict(result: &PropertyResult, run: &RunConditions) -> PropertyVerdict {
+    let is_about_limits =
+        matches!(result.property, CheckedProperty::NeverOver | CheckedProperty::DeniedWithCause);
     let is_about_time = result.property != CheckedProperty::AnsweredInTime;
     if !result.is_checked {
         PropertyVerdict::NotChecked
@@ -80,7 +84,7 @@ pub fn verdict(result: &PropertyResult, run: &RunConditions) -> PropertyVerdict 
         PropertyVerdict::Violated
     } else if run.unknown.saturating_mul(2) > run.calls {
         PropertyVerdict::NotShown(MissingEvidence::MostlyUnknown)
-    } else if result.examined == 0 {
+    } else if result.examined == 0 || (is_about_limits && run.unreached > 0) {
         PropertyVerdict::NotShown(match result.property {
             CheckedProperty::NeverOver | CheckedProperty::DeniedWithCause => {
                 MissingEvidence::NoDenial

@@ -2,18 +2,22 @@
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use tollgate::algorithm::time::Timestamp;
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
+use tollgate::limiter::Modes;
 
 use super::amend::inspect;
+use super::sides::{Sides, open_holds_at, tallies};
 use super::{cluster, policy, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::redis::sentinels::{MASTER, Sentinels};
-use crate::support::rls::{Client, descriptor};
+use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::{Tollgate, output};
 
 const TOKENS: &str = "unit: day, requests_per_unit: 1000000, hold: { ttl: 10m }";
+const AT: u64 = 1_780_000_000_000_000;
 const SLOTS: &str = "algorithm: concurrency, in_flight: 9, hold: { ttl: 1m }";
 
 /// Sends one operation on a hold.
@@ -95,6 +99,36 @@ async fn a_counter_with_many_holds_is_listed_by_a_sample_that_is_reported() {
     assert_eq!(held["holds"].as_array().unwrap().len(), 100);
     let text = shown(&service);
     assert!(text.contains("of a sample; ") && text.contains(" more IDs not read"), "{text}");
+}
+
+#[tokio::test]
+async fn holds_and_tallies_are_read_from_a_slot_that_has_just_moved() {
+    let cluster = cluster().await;
+    let stores = [
+        Sides::new(&[cluster.url()], "", Modes::default()).await,
+        Sides::new(&[cluster.url()], "", Modes::default()).await,
+    ];
+    for sides in &stores {
+        sides.install(&policy(&[("tokens", &format!("{TOKENS}, record: [user]"))]));
+    }
+    let reserve = descriptor(&[("tokens", "a"), ("tollgate.reserve", "first")]);
+    let user = descriptor(&[("user", "u")]);
+    let reserved = stores[0].decide(AT, &request(vec![reserve, user])).await.unwrap();
+    assert_eq!(reserved.unwrap().0.overall_code(), Code::Ok);
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    for node in &cluster.nodes {
+        keys.extend(node.redis.ask::<Vec<Vec<u8>>>(&["KEYS", "*"]).await.unwrap());
+    }
+    assert_eq!(keys.len(), 2, "the counter and its holds");
+    let any = &cluster.nodes[0].redis;
+    let slot = any.ask_bytes(&[b"CLUSTER", b"KEYSLOT", &keys[0]]).await.unwrap();
+    let from = cluster.master_of(slot).await;
+    let to = cluster.nodes.iter().find(|node| node.id != from.id).unwrap();
+    cluster.move_slot(slot, to).await;
+    // A store each: a store that is redirected learns the new map.
+    let listed = open_holds_at(stores[0].last(), "tokens=a", Timestamp::from_micros(AT)).await;
+    assert_eq!(listed.holds.len(), 1);
+    assert_eq!(tallies(stores[1].last(), "tokens=a").await[0].charged, 1);
 }
 
 #[tokio::test]

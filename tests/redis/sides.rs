@@ -172,6 +172,11 @@ impl Sides {
         Err(format!("at {at}: open holds of {descriptor}: {said:#?}"))
     }
 
+    /// Returns the limiter of the last store.
+    pub(super) fn last(&self) -> &Limiter<AnyStore<Arc<ManualClock>>> {
+        &self.limiters[self.limiters.len() - 1].1
+    }
+
     /// Charges the counter of a descriptor in advance, on all sides. Returns the receipt.
     pub(super) async fn lend(
         &self,
@@ -267,7 +272,7 @@ async fn lend_of(store: &impl Lender, check: &Check<'_>, back: Option<Receipt>) 
     None
 }
 
-async fn tallies(
+pub(super) async fn tallies(
     limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
     descriptor: &str,
 ) -> Vec<EntryTally> {
@@ -296,6 +301,19 @@ async fn open_holds(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, descriptor: &
     }
     let look = limiter.amend(rule, key, Amendment::Look, Instant::now() + PATIENCE).await;
     limiter.store().open_holds(&key, look.unwrap().after.at).await.unwrap()
+}
+
+/// Lists the open holds of a counter without a look at it first, which would find its node.
+pub(super) async fn open_holds_at(
+    limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
+    descriptor: &str,
+    at: Timestamp,
+) -> HoldList {
+    let snapshot = limiter.snapshot();
+    let mut keys = KeyBuffer::default();
+    let counter =
+        snapshot.as_deref().unwrap().policies().counter("test", &entries(descriptor), &mut keys);
+    limiter.store().open_holds(&counter.unwrap().1, at).await.unwrap()
 }
 
 async fn amend(

@@ -162,9 +162,9 @@ pub(super) async fn counter(
 pub(super) async fn reset(
     State(api): State<Api>,
     Extension(audit): Extension<AuditEntry>,
-    Json(asked): Json<ToReset>,
+    Json(body): Json<ToReset>,
 ) -> Result<Json<Changed>, ApiError> {
-    change(&api, &audit, asked.domain, asked.descriptor, Amendment::Reset).await
+    change(&api, &audit, body.domain, body.descriptor, Amendment::Reset).await
 }
 
 /// Refunds hits to the counter of a descriptor, newest first, and never more than were used.
@@ -183,12 +183,12 @@ pub(super) async fn reset(
 pub(super) async fn refund(
     State(api): State<Api>,
     Extension(audit): Extension<AuditEntry>,
-    Json(asked): Json<ToRefund>,
+    Json(body): Json<ToRefund>,
 ) -> Result<Json<Changed>, ApiError> {
-    if asked.hits == 0 {
+    if body.hits == 0 {
         return Err(ApiError::Invalid("hits must be at least 1, found 0".to_owned()));
     }
-    change(&api, &audit, asked.domain, asked.descriptor, Amendment::Refund(asked.hits)).await
+    change(&api, &audit, body.domain, body.descriptor, Amendment::Refund(body.hits)).await
 }
 
 /// Grants hits in addition to the limit, until a given time, to the counter of a descriptor.
@@ -211,9 +211,9 @@ pub(super) async fn refund(
 pub(super) async fn grant(
     State(api): State<Api>,
     Extension(audit): Extension<AuditEntry>,
-    Json(asked): Json<ToGrant>,
+    Json(body): Json<ToGrant>,
 ) -> Result<Json<Changed>, ApiError> {
-    let length = match (&asked.r#for, &asked.until) {
+    let length = match (&body.r#for, &body.until) {
         (Some(length), None) => length_of(length)?,
         (None, Some(until)) => {
             let now = Timestamp::now();
@@ -237,14 +237,8 @@ pub(super) async fn grant(
             "a grant must end in the future, within {MAX_GRANT}, found {length} from now"
         )));
     }
-    change(
-        &api,
-        &audit,
-        asked.domain,
-        asked.descriptor,
-        Amendment::Grant { hits: asked.hits, length },
-    )
-    .await
+    change(&api, &audit, body.domain, body.descriptor, Amendment::Grant { hits: body.hits, length })
+        .await
 }
 
 impl From<CounterState> for CounterView {

@@ -7,7 +7,7 @@ use super::rfc3339;
 use crate::algorithm::Limit;
 use crate::algorithm::amend::CounterReading;
 use crate::algorithm::quota::Window;
-use crate::algorithm::quota::WindowLook;
+use crate::algorithm::quota::WindowUsage;
 use crate::algorithm::time::Micros;
 
 /// The state of a counter.
@@ -56,7 +56,7 @@ impl StateView {
         let slots = limit.in_flight().map(|amount| format!("{amount} in flight"));
         let limits = limit.windows().iter().map(Window::to_string).chain(slots);
         let windows = limits.zip(&look.windows);
-        let window = |(limit, look): (String, &WindowLook)| WindowView {
+        let window = |(limit, look): (String, &WindowUsage)| WindowView {
             limit,
             used: look.used,
             remaining: look.remaining,

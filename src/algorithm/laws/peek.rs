@@ -43,14 +43,14 @@ fn counters(algorithms: &[Algorithm; 2], trace: &[(u64, u32)], granted: u32) -> 
 
 fn judged(
     algorithms: &[Algorithm; 2],
-    asked: &[PeekCase],
+    cases: &[PeekCase],
     counters: &mut [State],
     (prior, now): (Prior, u64),
     hits: impl Fn(u32) -> Hits,
 ) -> Judgement {
     let entries = [b"user=ann".to_vec()];
     let limits: Vec<_> =
-        asked.iter().map(|(which, _, mode, _)| limit(algorithms[*which].clone(), *mode)).collect();
+        cases.iter().map(|(which, _, mode, _)| limit(algorithms[*which].clone(), *mode)).collect();
     let question = |(limit, (which, wanted, _, role)): (_, &PeekCase)| Question {
         limit,
         hits: hits(*wanted),
@@ -59,7 +59,7 @@ fn judged(
         hold: None,
         recorded: Recorded { entries: &entries, may_grow: true },
     };
-    let questions: Vec<_> = limits.iter().zip(asked).map(question).collect();
+    let questions: Vec<_> = limits.iter().zip(cases).map(question).collect();
     judge(&questions, counters, prior, at(now))
 }
 
@@ -69,23 +69,23 @@ proptest! {
         algorithms in limits(),
         trace in traces(),
         granted in 0u32..6,
-        asked in questions(),
+        cases in questions(),
         prior in proptest::sample::select(vec![Prior::Open, Prior::Denied, Prior::Admitted]),
     ) {
         let (mut counters, now) = counters(&algorithms, &trace, granted);
         let before = counters.clone();
-        let peeked = judged(&algorithms, &asked, &mut counters, (prior, now), Hits::Peek);
+        let peeked = judged(&algorithms, &cases, &mut counters, (prior, now), Hits::Peek);
         prop_assert_eq!(&counters, &before);
         prop_assert!(!peeked.written.contains(&true));
         let charge = |hits| if hits == 0 { Hits::Peek(0) } else { Hits::Charge(hits) };
-        let made = judged(&algorithms, &asked, &mut counters, (prior, now), charge);
+        let made = judged(&algorithms, &cases, &mut counters, (prior, now), charge);
         prop_assert_eq!(peeked.overall, made.overall);
         let allowed = |judgement: &Judgement| -> Vec<_> {
             judgement.outcomes.iter().map(|outcome| outcome.map(|outcome| outcome.allowed)).collect()
         };
         prop_assert_eq!(allowed(&peeked), allowed(&made));
         // Remaining hits are those of the counter as it is, over all its windows.
-        for ((which, ..), outcome) in asked.iter().zip(&peeked.outcomes) {
+        for ((which, ..), outcome) in cases.iter().zip(&peeked.outcomes) {
             let limit = limit(algorithms[*which].clone(), Charge::Admitted);
             let stands = limit.report(&before[*which], None, at(now)).unwrap();
             prop_assert_eq!(outcome.unwrap().report.remaining, stands.remaining);

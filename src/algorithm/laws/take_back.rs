@@ -3,11 +3,11 @@
 use proptest::prelude::*;
 
 use super::super::amend::Amendment;
-use super::super::quota::WindowLook;
+use super::super::quota::WindowUsage;
 use super::super::{Algorithm, Charge, Limit, Receipt, State};
 use super::{algorithms, at, limit};
 
-fn look(limit: &Limit, state: &State, now: u64) -> Vec<WindowLook> {
+fn look(limit: &Limit, state: &State, now: u64) -> Vec<WindowUsage> {
     limit.amend(&mut state.clone(), Amendment::Look, at(now)).unwrap().0.after.windows
 }
 

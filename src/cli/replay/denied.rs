@@ -29,7 +29,7 @@ pub(super) struct Comparison {
     /// Denied by the second alone.
     new: Denied,
     /// Admitted, but denied if the candidate limits of the first applied.
-    tried: Denied,
+    candidates: Denied,
     is_of_two: bool,
 }
 
@@ -45,19 +45,20 @@ impl Denied {
     }
 
     /// Adds a request that is admitted, and would be denied if the candidates applied.
-    fn add_tried(&mut self, request: &Request<'_>, decision: &Decision<'_>) {
-        let denying = decision.tried().iter().filter(|tried| tried.would_deny() == Some(true));
+    fn add_candidates(&mut self, request: &Request<'_>, decision: &Decision<'_>) {
+        let denying =
+            decision.candidates().iter().filter(|candidate| candidate.would_deny() == Some(true));
         let mut is_any = false;
-        for tried in denying.filter(|_| !decision.is_over_limit()) {
+        for candidate in denying.filter(|_| !decision.is_over_limit()) {
             is_any = true;
             let top = self
                 .rules
-                .entry((request.domain.to_owned(), tried.rule().path().to_owned()))
+                .entry((request.domain.to_owned(), candidate.rule().path().to_owned()))
                 .or_default();
-            let descriptor = request.descriptors.get(tried.descriptor());
+            let descriptor = request.descriptors.get(candidate.descriptor());
             descriptor
                 .into_iter()
-                .for_each(|descriptor| top.add(&key_of(descriptor, tried.keyed())));
+                .for_each(|descriptor| top.add(&key_of(descriptor, candidate.keyed())));
         }
         self.requests = self.requests.saturating_add(u64::from(is_any));
     }
@@ -86,7 +87,7 @@ impl Comparison {
         for (denied, over) in self.denied.iter_mut().zip(over) {
             *denied = denied.saturating_add(u64::from(over));
         }
-        self.tried.add_tried(request, first);
+        self.candidates.add_candidates(request, first);
         match (over, second) {
             ([true, false], _) => self.old.add(request, first),
             ([false, true], Some(second)) => self.new.add(request, second),
@@ -129,10 +130,10 @@ impl fmt::Display for Comparison {
         if !self.is_of_two {
             writeln!(f, "{requests}, {old} over limit")?;
             write!(f, "{}", self.old)?;
-            if self.tried.requests > 0 {
-                writeln!(f, "{} more if its candidates were in force", self.tried.requests)?;
+            if self.candidates.requests > 0 {
+                writeln!(f, "{} more if its candidates were in force", self.candidates.requests)?;
             }
-            return write!(f, "{}", self.tried);
+            return write!(f, "{}", self.candidates);
         }
         writeln!(f, "{requests}: {old} over limit by --policy, {new} by --against")?;
         writeln!(f, "{} would be denied only by --against", self.new.requests)?;

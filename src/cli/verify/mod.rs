@@ -41,7 +41,7 @@ a value get fresh random values, so that no other traffic shares the counters; r
 key are not checked.
 
 Exit codes: 0 if everything that was checked held, 1 if a property was violated, 2 if the run does
-not show it (no limit was reached, most calls failed, a target is down) or could not start.
+not show it (a limit was not reached, most calls failed, a target is down) or could not start.
 
 Examples:
   tollgate verify --target 127.0.0.1:8081 --policy config/policies
@@ -139,6 +139,7 @@ impl Verify {
         let conditions = RunConditions {
             calls: run.calls.len(),
             unknown: run.calls.iter().filter(|call| call.is_unknown()).count(),
+            unreached: run.never_reached().len(),
             skew: self.skew.saturating_mul(1000),
             clock_moved: run.clock_moved,
             deadline: self.deadline.saturating_mul(1000),

@@ -122,7 +122,7 @@ impl<'a> VerifyReport<'a> {
             "errors": counts.errors, "late": counts.late, "error_kinds": self.errors(),
             "counters": self.run.counters.len(), "seconds": self.run.seconds, "rules": rules.collect::<Vec<_>>(),
             "not_checked": self.run.skipped, "mismatches": self.run.mismatches,
-            "never_reached": self.never_reached(), "disturbances": self.run.disturbances,
+            "never_reached": self.run.never_reached(), "disturbances": self.run.disturbances,
             "explained_by_skew_ms": self.explaining_skew,
             "properties": properties.collect::<Vec<_>>(),
         })
@@ -177,7 +177,7 @@ impl<'a> VerifyReport<'a> {
         let mut notes: Vec<String> = Vec::new();
         notes.extend(self.run.mismatches.iter().map(|note| format!("mismatch: {note}")));
         notes.extend(self.run.skipped.iter().map(|reason| format!("not checked: {reason}")));
-        let unreached = self.never_reached().into_iter();
+        let unreached = self.run.never_reached().into_iter();
         notes.extend(
             unreached.map(|rule| format!("limit not reached: {rule}: raise --duration or --rate")),
         );
@@ -232,16 +232,6 @@ impl<'a> VerifyReport<'a> {
             [word.to_owned(), result.property.text().to_owned(), basis]
         });
         table::of(["verdict", "property", "evidence"], rows)
-    }
-
-    /// Returns the rules under which no call was denied.
-    fn never_reached(&self) -> Vec<String> {
-        let denied = self.run.calls.iter().filter(|call| call.is_denied());
-        let reached: Vec<usize> = denied
-            .filter_map(|call| self.run.counters.get(call.counter).map(|counter| counter.0))
-            .collect();
-        let rules = self.run.rules.iter().enumerate();
-        rules.filter(|(index, _)| !reached.contains(index)).map(|(_, rule)| rule.name()).collect()
     }
 
     /// Returns the errors with their counts, the most frequent first.

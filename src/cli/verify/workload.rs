@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use super::rules::VerifiedRule;
 use super::{Verify, VerifyError};
@@ -36,8 +37,6 @@ pub(super) struct VerifyRun {
     pub(super) disturbances: Vec<String>,
     /// Seconds for which requests were sent.
     pub(super) seconds: u64,
-    /// `true` once Ctrl-C was pressed.
-    is_interrupted: bool,
     /// Most by which the clock moved against the monotonic clock, in microseconds.
     pub(super) clock_moved: u64,
     /// Longest time for which this process did not run, in microseconds.
@@ -70,7 +69,6 @@ impl VerifyRun {
             calls: Vec::new(),
             disturbances: Vec::new(),
             seconds: 0,
-            is_interrupted: false,
             clock_moved: 0,
             paused: 0,
             started: Instant::now(),
@@ -81,6 +79,16 @@ impl VerifyRun {
     /// Returns the rule of a counter.
     pub(super) fn rule_of(&self, counter: usize) -> Option<&VerifiedRule> {
         self.rules.get(self.counters.get(counter)?.0)
+    }
+
+    /// Returns the rules under which no call was denied.
+    pub(super) fn never_reached(&self) -> Vec<String> {
+        let denied = self.calls.iter().filter(|call| call.is_denied());
+        let reached: Vec<usize> = denied
+            .filter_map(|call| self.counters.get(call.counter).map(|counter| counter.0))
+            .collect();
+        let rules = self.rules.iter().enumerate();
+        rules.filter(|(index, _)| !reached.contains(index)).map(|(_, rule)| rule.name()).collect()
     }
 
     /// Sends one request for each rule to each target.
@@ -184,57 +192,56 @@ impl Verify {
         run: &Rc<RefCell<VerifyRun>>,
     ) {
         let started = Instant::now();
-        let duration = Duration::from_secs(self.duration);
-        let deadline = Duration::from_millis(self.deadline);
         let count = clients.len();
         let pause = Duration::from_secs(1).mul_f64(number(count) / f64::from(self.rate.max(1)));
+        let over = CancellationToken::new();
         let mut tasks = JoinSet::new();
         for (index, (target, mut client)) in clients.into_iter().enumerate() {
             let run = Rc::clone(run);
+            let over = over.clone();
+            let deadline = Duration::from_millis(self.deadline);
             let phase = pause.mul_f64(number(index) / number(count.max(1)));
             tasks.spawn_local(async move {
                 let mut ticks = tokio::time::interval(pause.max(Duration::from_micros(1)));
                 ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-                while started.elapsed() < duration && !run.borrow().is_interrupted {
+                let mut turn = async || {
                     ticks.tick().await;
                     if started.elapsed().as_secs() % 2 == 1 {
                         tokio::time::sleep(phase).await;
                     }
-                    let (counter, hits, request) = run.borrow_mut().next();
-                    let begin = run.borrow().now();
-                    let answer = client.should_rate_limit_within(request, deadline);
-                    let answer = tokio::time::timeout(deadline, answer).await;
-                    let end = run.borrow().now();
-                    let is_late = Duration::from_micros(end.saturating_sub(begin)) >= deadline;
-                    let answer = match answer {
-                        Ok(Ok(response)) => answer_of(&response),
-                        Ok(Err(error)) if !is_late => failed(&error),
-                        Ok(Err(_)) | Err(_) => ObservedAnswer::Late,
-                    };
-                    let call = ObservedCall { counter, target, hits, begin, end, answer };
-                    run.borrow_mut().calls.push(call);
+                };
+                // A client whose turn is far away does not delay the end; a call under way is
+                // waited for.
+                while over.run_until_cancelled(turn()).await.is_some() {
+                    send(target, &mut client, deadline, &run).await;
                 }
             });
         }
-        let interrupted = Rc::clone(run);
-        tokio::task::spawn_local(async move {
-            if tokio::signal::ctrl_c().await.is_ok() {
-                interrupted.borrow_mut().is_interrupted = true;
+        let end = async {
+            let duration = tokio::time::sleep(Duration::from_secs(self.duration));
+            tokio::select! {
+                () = duration => {}
+                Ok(()) = tokio::signal::ctrl_c() => {}
             }
-        });
-        self.watch(started, duration, run).await;
+            over.cancel();
+        };
+        tokio::join!(end, self.watch(started, &over, run));
         run.borrow_mut().seconds = started.elapsed().as_secs();
         while tasks.join_next().await.is_some() {}
     }
 
     /// Runs the disturbances, and observes this process's own clock and pauses.
-    async fn watch(&self, started: Instant, duration: Duration, run: &Rc<RefCell<VerifyRun>>) {
+    async fn watch(
+        &self,
+        started: Instant,
+        over: &CancellationToken,
+        run: &Rc<RefCell<VerifyRun>>,
+    ) {
         let every = Duration::from_secs(self.disturb_every.max(1));
         let mut next = every;
         let mut running: Option<Child> = None;
         let mut last = Instant::now();
-        while started.elapsed() < duration && !run.borrow().is_interrupted {
-            tokio::time::sleep(WATCH).await;
+        while over.run_until_cancelled(tokio::time::sleep(WATCH)).await.is_some() {
             let pause = last.elapsed().saturating_sub(WATCH);
             last = Instant::now();
             let mut run = run.borrow_mut();
@@ -263,6 +270,28 @@ impl Verify {
     fn clients(&self) -> usize {
         usize::try_from(self.clients).unwrap_or(usize::MAX)
     }
+}
+
+/// Sends the next request of a run, and records the answer.
+async fn send(
+    target: usize,
+    client: &mut RateLimitClient,
+    deadline: Duration,
+    run: &RefCell<VerifyRun>,
+) {
+    let (counter, hits, request) = run.borrow_mut().next();
+    let begin = run.borrow().now();
+    let answer = client.should_rate_limit_within(request, deadline);
+    let answer = tokio::time::timeout(deadline, answer).await;
+    let end = run.borrow().now();
+    let is_late = Duration::from_micros(end.saturating_sub(begin)) >= deadline;
+    let answer = match answer {
+        Ok(Ok(response)) => answer_of(&response),
+        Ok(Err(error)) if !is_late => failed(&error),
+        Ok(Err(_)) | Err(_) => ObservedAnswer::Late,
+    };
+    let call = ObservedCall { counter, target, hits, begin, end, answer };
+    run.borrow_mut().calls.push(call);
 }
 
 fn answer_of(response: &RateLimitResponse) -> ObservedAnswer {

@@ -38,7 +38,7 @@ pub(super) struct StatsdWire {
     target: StatsdServer,
     link: Option<StatsdLink>,
     buffer: Vec<u8>,
-    tried: Option<Instant>,
+    attempted: Option<Instant>,
     /// Set when an outage is logged, so that it is logged once; cleared when TCP reconnects.
     complained: bool,
 }
@@ -50,7 +50,7 @@ enum StatsdLink {
 
 impl StatsdWire {
     pub(super) fn new(target: StatsdServer) -> Self {
-        Self { target, link: None, buffer: Vec::new(), tried: None, complained: false }
+        Self { target, link: None, buffer: Vec::new(), attempted: None, complained: false }
     }
 
     /// Returns `true` if lines can be sent, connecting if there is no connection. With `renew`, the
@@ -66,10 +66,10 @@ impl StatsdWire {
             return true;
         }
         self.link = None;
-        if !renew && self.tried.is_some_and(|tried| tried.elapsed() < RETRY_EVERY) {
+        if !renew && self.attempted.is_some_and(|attempted| attempted.elapsed() < RETRY_EVERY) {
             return false;
         }
-        self.tried = Some(Instant::now());
+        self.attempted = Some(Instant::now());
         match connect(&self.target) {
             Ok(link) => {
                 // Opening a UDP socket does not prove that the server is reachable.

@@ -111,9 +111,9 @@ impl Core {
     }
 
     /// Returns `true` if a connection to the server of a slot has been attempted.
-    pub(super) fn is_tried(&self, slot: u16) -> bool {
+    pub(super) fn was_attempted(&self, slot: u16) -> bool {
         self.routes.has_searched()
-            && self.routes.with_node(slot, |node| node.is_tried()).unwrap_or(true)
+            && self.routes.with_node(slot, |node| node.was_attempted()).unwrap_or(true)
     }
 
     pub(super) fn is_down(&self, slot: u16) -> bool {
@@ -189,13 +189,13 @@ impl Core {
         deadline: Instant,
     ) -> impl Future<Output = Reply> + Send {
         async move {
-            let how = SendOptions { slot, alone: self.is_sharded(), ..SendOptions::default() };
+            let options = SendOptions { slot, alone: self.is_sharded(), ..SendOptions::default() };
             let node = self.routes.node(slot).ok_or(CallFailure::Unavailable)?;
-            match node.ask(&request, how, deadline).await {
+            match node.ask(&request, options, deadline).await {
                 Ok(ScriptReply::Judged(answers)) => Ok(ScriptReply::Judged(answers)),
                 // Boxed: otherwise every call that waits for a reply would carry the state of its
                 // retries.
-                reply => Box::pin(self.run_again(node, request, how, reply, deadline)).await,
+                reply => Box::pin(self.run_again(node, request, options, reply, deadline)).await,
             }
         }
     }
@@ -205,7 +205,7 @@ impl Core {
         &self,
         mut node: Arc<Node>,
         mut request: Arc<ScriptRequest>,
-        mut how: SendOptions,
+        mut options: SendOptions,
         first: Reply,
         deadline: Instant,
     ) -> Reply {
@@ -215,29 +215,29 @@ impl Core {
         for _ in 0..ATTEMPTS {
             let reply = match first.take() {
                 Some(reply) => reply,
-                None => node.ask(&request, how, deadline).await,
+                None => node.ask(&request, options, deadline).await,
             };
-            let asking = std::mem::take(&mut how.asking);
+            let asking = std::mem::take(&mut options.asking);
             match reply {
-                Err(CallFailure::NoScript) if !how.by_text => {
-                    (how.by_text, how.asking) = (true, asking)
+                Err(CallFailure::NoScript) if !options.by_text => {
+                    (options.by_text, options.asking) = (true, asking)
                 }
-                Err(CallFailure::RetryAlone) if !how.alone => {
-                    (how.alone, how.asking) = (true, asking)
+                Err(CallFailure::RetryAlone) if !options.alone => {
+                    (options.alone, options.asking) = (true, asking)
                 }
                 Err(CallFailure::Moved(address)) => {
                     self.routes.doubt();
                     node = self.routes.node_at(&address.or_host_of(&node.address));
                 }
                 Err(CallFailure::Ask(address)) => {
-                    how.asking = true;
+                    options.asking = true;
                     node = self.routes.node_at(&address.or_host_of(&node.address));
                 }
                 Err(CallFailure::Again | CallFailure::RetryAlone) if within(again) < deadline => {
                     self.routes.doubt();
                     tokio::time::sleep(again).await;
                     again = again.saturating_mul(2);
-                    node = self.routes.node(how.slot).ok_or(CallFailure::Unavailable)?;
+                    node = self.routes.node(options.slot).ok_or(CallFailure::Unavailable)?;
                 }
                 Err(failure) => {
                     self.routes.doubt();

@@ -182,8 +182,8 @@ impl RedisStore {
             loop {
                 let masters = core.routes.masters();
                 let one = |node: &Arc<Node>| node.is_connected();
-                let tried = |node: &Arc<Node>| node.is_tried();
-                if masters.iter().any(one) && masters.iter().all(tried) {
+                let attempted = |node: &Arc<Node>| node.was_attempted();
+                if masters.iter().any(one) && masters.iter().all(attempted) {
                     break;
                 }
                 tokio::time::sleep(CONNECTED_EVERY).await;
@@ -197,11 +197,11 @@ impl RedisStore {
         if self.has_begun() {
             return;
         }
-        let is_tried = |group: &Group| self.core_of(group).is_tried(group.slot);
-        while !groups.iter().all(is_tried) && Instant::now() < deadline {
+        let was_attempted = |group: &Group| self.core_of(group).was_attempted(group.slot);
+        while !groups.iter().all(was_attempted) && Instant::now() < deadline {
             tokio::time::sleep_until(within(CONNECTED_EVERY).min(deadline)).await;
         }
-        if self.cores().all(|core| core.routes.is_tried()) {
+        if self.cores().all(|core| core.routes.was_attempted()) {
             self.begun.store(true, Ordering::Relaxed);
         }
     }

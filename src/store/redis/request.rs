@@ -164,7 +164,7 @@ impl RedisStore {
             let undo = Undo { record: answer.record, ..undo };
             charges.extend(receipt.map(|receipt| (check, receipt, undo)));
         }
-        self.undo(group, charges);
+        self.take_back_later(group, charges);
     }
 
     /// Finishes a request whose caller has gone away.

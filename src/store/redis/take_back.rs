@@ -1,5 +1,5 @@
-//! Take-backs: charges that turned out not to be due are undone by receipt, after the reply to the
-//! caller.
+//! Take-backs: charges that turned out not to be due are taken back by receipt, after the reply to
+//! the caller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use crate::store::{Check, StoreError};
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl RedisStore {
-    /// Undoes charges of one slot in the background.
-    pub(super) fn undo<'a>(
+    /// Takes back charges of one slot in the background.
+    pub(super) fn take_back_later<'a>(
         &self,
         group: &Group,
         charges: impl IntoIterator<Item = (&'a Check<'a>, Receipt, Undo)>,
@@ -34,15 +34,16 @@ impl RedisStore {
             return;
         }
         core.metrics.take_backs.inc_by(count);
-        let asking = Arc::clone(core);
+        let shared = Arc::clone(core);
         let slot = group.slot;
         let begun = self.background.spawn(async move {
             let request = Arc::new(request);
             let deadline = within(REPLY_TIMEOUT);
             let undone =
-                until_sent(deadline.into_std(), || asking.undo(slot, &request, deadline)).await;
+                until_sent(deadline.into_std(), || shared.take_back(slot, &request, deadline))
+                    .await;
             if undone.is_err() {
-                asking.metrics.take_backs_lost.inc_by(count);
+                shared.metrics.take_backs_lost.inc_by(count);
             }
         });
         if !begun {
@@ -52,7 +53,7 @@ impl RedisStore {
 }
 
 impl Core {
-    async fn undo(
+    async fn take_back(
         &self,
         slot: u16,
         request: &Arc<ScriptRequest>,

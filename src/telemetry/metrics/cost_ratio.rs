@@ -109,7 +109,7 @@ impl fmt::Display for EstimateSummary {
         write!(f, "mean cost {mean:.2} of the reservation (")?;
         match most {
             Some(most) => write!(f, "95% of {commits} commits at most {most}; ")?,
-            None => write!(f, "5% of {commits} commits above 4; ")?,
+            None => write!(f, "more than 5% of {commits} commits above 4; ")?,
         }
         write!(f, "{:.1}% above 1)", overruns * 100.0)?;
         self.advice().map_or(Ok(()), |advice| write!(f, "; {advice}"))

@@ -58,8 +58,8 @@ impl Metrics {
         registry.register("local_decisions", local, self.local_decisions.clone());
         let remembered = "Number of checks answered by a cached denial";
         registry.register("deny_cache_hits", remembered, self.deny_cache_hits.clone());
-        let asked = "Number of checks without a cached denial, if denials are cached";
-        registry.register("deny_cache_misses", asked, self.deny_cache_misses.clone());
+        let help = "Number of checks without a cached denial, if denials are cached";
+        registry.register("deny_cache_misses", help, self.deny_cache_misses.clone());
         self.leases.register(registry);
         let connected = "1 if connected to the control plane; otherwise 0";
         registry.register("xds_connected", connected, self.xds_connected.clone());

@@ -47,8 +47,8 @@ fn batch(value: Value) {
         let mut request =
             ScriptRequest::of(None, SmallVec::new(), SmallVec::new(), ScriptNeeds::default());
         request.checks = number;
-        let how = SendOptions { alone: number == 0, ..SendOptions::default() };
-        PendingCall::new(Arc::new(request), how, begun + Duration::from_secs(1))
+        let options = SendOptions { alone: number == 0, ..SendOptions::default() };
+        PendingCall::new(Arc::new(request), options, begun + Duration::from_secs(1))
     });
     let (calls, mut replies): (Vec<_>, Vec<_>) = calls.unzip();
     let mut batch = Batch::of(calls, false);

@@ -36,7 +36,7 @@ pub(in crate::store::redis) struct SendOptions {
 #[derive(Debug)]
 pub(in crate::store::redis) struct PendingCall {
     pub(in crate::store::redis) request: Arc<ScriptRequest>,
-    pub(in crate::store::redis) how: SendOptions,
+    pub(in crate::store::redis) options: SendOptions,
     pub(in crate::store::redis) begun: Instant,
     pub(in crate::store::redis) deadline: Instant,
     reply: Option<oneshot::Sender<Reply>>,
@@ -46,11 +46,11 @@ impl PendingCall {
     /// Creates a pending request and the receiver of its reply.
     pub(in crate::store::redis) fn new(
         request: Arc<ScriptRequest>,
-        how: SendOptions,
+        options: SendOptions,
         deadline: Instant,
     ) -> (Self, oneshot::Receiver<Reply>) {
         let (reply, replied) = oneshot::channel();
-        (Self { request, how, begun: Instant::now(), deadline, reply: Some(reply) }, replied)
+        (Self { request, options, begun: Instant::now(), deadline, reply: Some(reply) }, replied)
     }
 
     /// Returns `true` if the caller is still waiting.
@@ -75,7 +75,7 @@ pub(in crate::store::redis) struct Batch(Vec<ScriptCall>);
 /// node allows that.
 #[derive(Debug)]
 struct ScriptCall {
-    how: SendOptions,
+    options: SendOptions,
     needs: ScriptNeeds,
     given: Option<Timestamp>,
     calls: Vec<PendingCall>,
@@ -84,7 +84,7 @@ struct ScriptCall {
 impl ScriptCall {
     fn of(call: PendingCall) -> Self {
         let ScriptRequest { needs, given, .. } = *call.request;
-        Self { how: call.how, needs, given, calls: vec![call] }
+        Self { options: call.options, needs, given, calls: vec![call] }
     }
 
     /// Returns `true` if a request can join this command; with `of_any_slot`, one of another slot
@@ -92,23 +92,25 @@ impl ScriptCall {
     fn fits(&self, more: &PendingCall, of_any_slot: bool) -> bool {
         let is_judged_alike =
             self.given == more.request.given && self.needs.and(more.request.needs).is_some();
-        let any_slot = of_any_slot && self.needs.is_fast() && !more.how.asking;
-        let slot = if any_slot { self.how.slot } else { more.how.slot };
-        self.how == SendOptions { slot, ..more.how } && !more.how.alone && is_judged_alike
+        let any_slot = of_any_slot && self.needs.is_fast() && !more.options.asking;
+        let slot = if any_slot { self.options.slot } else { more.options.slot };
+        self.options == SendOptions { slot, ..more.options }
+            && !more.options.alone
+            && is_judged_alike
     }
 
     /// Returns `true` if a request's keys are in the slot that the node checks.
     fn is_declared(&self, call: &PendingCall) -> bool {
-        call.how.slot == self.how.slot
+        call.options.slot == self.options.slot
     }
 
     fn add_to(&self, pipeline: &mut Pipeline) {
-        if self.how.asking {
+        if self.options.asking {
             pipeline.cmd("ASKING");
         }
         let script = self.needs.script();
         let requests = self.calls.iter().map(|call| &*call.request);
-        let mut command = if self.how.by_text {
+        let mut command = if self.options.by_text {
             call_of("EVAL", &script.text)
         } else {
             call_of("EVALSHA", &script.sha)
@@ -162,9 +164,9 @@ impl ScriptCall {
             matches!(failure, CallFailure::Forbidden(_)) && self.calls.len() > 1;
         let failure = if may_be_of_another { CallFailure::RetryAlone } else { failure };
         let is_of_slot = matches!(failure, CallFailure::Moved(_) | CallFailure::Ask(_));
-        let slot = self.how.slot;
+        let slot = self.options.slot;
         for call in &mut self.calls {
-            let is_concerned = !is_of_slot || call.how.slot == slot;
+            let is_concerned = !is_of_slot || call.options.slot == slot;
             call.answer(Err(if is_concerned { failure.clone() } else { CallFailure::RetryAlone }));
         }
     }
@@ -201,7 +203,7 @@ impl Batch {
     pub(in crate::store::redis) fn replies(&self) -> usize {
         self.0
             .iter()
-            .map(|command| if command.how.asking { 2 } else { 1 })
+            .map(|command| if command.options.asking { 2 } else { 1 })
             .fold(0, usize::saturating_add)
     }
 
@@ -211,7 +213,7 @@ impl Batch {
         for command in &mut self.0 {
             let reply = match &mut replies {
                 Ok(replies) => {
-                    replies.nth(usize::from(command.how.asking)).ok_or(CallFailure::Lost)
+                    replies.nth(usize::from(command.options.asking)).ok_or(CallFailure::Lost)
                 }
                 Err(failure) => Err(failure.clone()),
             };

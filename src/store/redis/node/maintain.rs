@@ -1,7 +1,6 @@
 //! The task that keeps a node connected, and checks an idle connection.
 
 use std::sync::Weak;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -58,9 +57,9 @@ pub(super) async fn keep(node: Weak<Node>, connector: Connector) {
 /// still good.
 async fn watch(node: &Weak<Node>, address: &str, environment: &Environment) -> bool {
     let Some(node) = node.upgrade() else { return false };
-    let is_notified = timeout(LOOK_EVERY, node.look.notified()).await.is_ok();
+    let is_notified = timeout(LOOK_EVERY, node.wake.notified()).await.is_ok();
     let Some(link) = node.link.load_full() else { return false };
-    if is_notified && !node.open.load(Ordering::Relaxed) {
+    if is_notified && !node.breaker.is_open() {
         return true;
     }
     let is_good = if is_notified {

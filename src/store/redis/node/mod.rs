@@ -6,10 +6,12 @@
 //! | `connect`, `rights`, `tls` | a connection: the server's role, the user's permissions, trust |
 //! | `maintain` | reconnection, and checks of an idle connection |
 //! | `batcher`, `batch` | requests sent to a node together: when, and as which commands |
-//! | `failure` | kinds of failure |
+//! | `breaker` | the circuit breaker: opens after consecutive timeouts |
+//! | `failure` | kinds of failure of a call |
 
 pub(super) mod batch;
 mod batcher;
+mod breaker;
 pub(super) mod connect;
 pub(super) mod failure;
 mod maintain;
@@ -17,7 +19,7 @@ pub(super) mod rights;
 mod tls;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -29,6 +31,7 @@ use tracing::{info, warn};
 
 use self::batch::{PendingCall, Reply, SendOptions};
 use self::batcher::run_batcher;
+use self::breaker::Breaker;
 use self::connect::{Connector, NodeLink, RequiredRole};
 use self::failure::CallFailure;
 use self::maintain::{jittered, keep};
@@ -42,11 +45,6 @@ use crate::telemetry::metrics::{Latency, Metrics};
 /// last.
 const FIRST_WAIT: Duration = Duration::from_millis(10);
 const LAST_WAIT: Duration = Duration::from_millis(1_000);
-/// Threshold of the circuit breaker: number of consecutive timeouts after which a node counts as
-/// down until it answers a probe.
-const LATE_IN_A_ROW: u32 = 8;
-/// Minimum wait for a timeout to count: a shorter one proves nothing about the node.
-const FAIR_WAIT: Duration = Duration::from_millis(5);
 /// Timeout for a probe; the first answer closes the breaker.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
 /// Number of unanswered probes after which the connection itself is dropped.
@@ -67,12 +65,11 @@ pub(super) struct Node {
     link: ArcSwapOption<NodeLink>,
     /// Notifies of a new link, or of the loss of one.
     changed: Notify,
-    late: AtomicU32,
-    open: AtomicBool,
+    breaker: Breaker,
     /// Set if the server is known to refuse keys of slots that it does not serve, declared or not.
     refuses_foreign_keys: AtomicBool,
     /// Set once a connection was attempted, successfully or not.
-    tried: AtomicBool,
+    attempted: AtomicBool,
     /// Set if the server must be a master, and the last attempt to connect found a replica.
     is_replica: AtomicBool,
     /// Set if the address is that of a proxy that shards keys across several servers.
@@ -80,7 +77,7 @@ pub(super) struct Node {
     /// Error of the last attempt to connect, and whether it is a lack of permissions.
     connect_error: ArcSwapOption<(bool, String)>,
     /// Wakes the task that maintains the connection.
-    look: Notify,
+    wake: Notify,
     /// Latencies of replies.
     latency: Arc<Latency>,
     /// Time when the last link was lost.
@@ -114,14 +111,13 @@ impl Node {
             calls,
             link: ArcSwapOption::empty(),
             changed: Notify::new(),
-            late: AtomicU32::new(0),
-            open: AtomicBool::new(false),
+            breaker: Breaker::default(),
             refuses_foreign_keys: AtomicBool::new(false),
-            tried: AtomicBool::new(false),
+            attempted: AtomicBool::new(false),
             is_replica: AtomicBool::new(false),
             is_sharded: AtomicBool::new(false),
             connect_error: ArcSwapOption::empty(),
-            look: Notify::new(),
+            wake: Notify::new(),
             latency: metrics.node_latency(&address.to_string()),
             lost_at: parking_lot::Mutex::new(Instant::now()),
             left_at: parking_lot::Mutex::default(),
@@ -133,7 +129,7 @@ impl Node {
 
     /// Returns `true` if calls fail immediately.
     pub(super) fn is_down(&self) -> bool {
-        self.open.load(Ordering::Relaxed) || (self.link.load().is_none() && !self.was_just_lost())
+        self.breaker.is_open() || (self.link.load().is_none() && !self.was_just_lost())
     }
 
     /// Returns `true` if there is a connection.
@@ -142,8 +138,8 @@ impl Node {
     }
 
     /// Returns `true` once a connection was attempted, successfully or not.
-    pub(super) fn is_tried(&self) -> bool {
-        self.tried.load(Ordering::Relaxed)
+    pub(super) fn was_attempted(&self) -> bool {
+        self.attempted.load(Ordering::Relaxed)
     }
 
     /// Returns `true` if the server must be a master, but is a replica.
@@ -186,7 +182,7 @@ impl Node {
         NodeHealth {
             address: self.address.to_string(),
             is_connected: self.is_connected(),
-            is_breaker_open: self.open.load(Ordering::Relaxed),
+            is_breaker_open: self.breaker.is_open(),
         }
     }
 
@@ -198,13 +194,13 @@ impl Node {
     pub(super) fn ask(
         &self,
         request: &Arc<ScriptRequest>,
-        how: SendOptions,
+        options: SendOptions,
         deadline: Instant,
     ) -> impl Future<Output = Reply> + Send {
         async move {
             loop {
                 let link = self.link(deadline).await?;
-                let (call, replied) = PendingCall::new(Arc::clone(request), how, deadline);
+                let (call, replied) = PendingCall::new(Arc::clone(request), options, deadline);
                 self.calls.send(call).map_err(|_| CallFailure::Unavailable)?;
                 match replied.await.unwrap_or(Err(CallFailure::Unavailable)) {
                     Err(CallFailure::NotSent) => {}
@@ -246,7 +242,7 @@ impl Node {
         deadline: Instant,
     ) -> impl Future<Output = Result<Arc<NodeLink>, CallFailure>> + Send {
         async move {
-            if self.open.load(Ordering::Relaxed) || deadline <= Instant::now() {
+            if self.breaker.is_open() || deadline <= Instant::now() {
                 return Err(CallFailure::Unavailable);
             }
             match self.link.load_full() {
@@ -285,11 +281,8 @@ impl Node {
 
     /// Records a timeout of a request that has waited since `begun`.
     pub(super) fn record_timeout(&self, begun: Instant) {
-        if begun.elapsed() >= FAIR_WAIT
-            && self.late.fetch_add(1, Ordering::Relaxed).saturating_add(1) == LATE_IN_A_ROW
-        {
-            self.open.store(true, Ordering::Relaxed);
-            self.look.notify_one();
+        if self.breaker.record_timeout(begun.elapsed()) {
+            self.wake.notify_one();
         }
     }
 
@@ -304,7 +297,7 @@ impl Node {
         answer: Result<T, RedisError>,
         link: &Arc<NodeLink>,
     ) -> Result<T, CallFailure> {
-        self.late.store(0, Ordering::Relaxed);
+        self.breaker.record_reply();
         let answer = answer.map_err(|error| CallFailure::of(&error));
         if matches!(answer, Err(CallFailure::Lost)) {
             self.lose(link);
@@ -316,26 +309,21 @@ impl Node {
     fn begin(&self, link: NodeLink) {
         self.is_sharded.store(link.is_sharded(), Ordering::Relaxed);
         self.link.store(Some(Arc::new(link)));
-        self.tried.store(true, Ordering::Relaxed);
+        self.attempted.store(true, Ordering::Relaxed);
         self.is_replica.store(false, Ordering::Relaxed);
         self.connect_error.store(None);
         // The address may lead to another server now.
         self.refuses_foreign_keys.store(false, Ordering::Relaxed);
-        self.close_breaker();
+        self.breaker.close();
         self.changed.notify_waiters();
     }
 
     /// Records the error of a failed attempt to connect.
     fn record_refusal(&self, error: &ConnectError) {
-        self.tried.store(true, Ordering::Relaxed);
+        self.attempted.store(true, Ordering::Relaxed);
         self.is_replica.store(matches!(error, ConnectError::Replica), Ordering::Relaxed);
         let is_forbidden = matches!(error, ConnectError::Forbidden { .. });
         self.connect_error.store(Some(Arc::new((is_forbidden, error.to_string()))));
-    }
-
-    fn close_breaker(&self) {
-        self.late.store(0, Ordering::Relaxed);
-        self.open.store(false, Ordering::Relaxed);
     }
 
     /// Probes a silent node, and closes the breaker on the first answer. Returns `true` if there
@@ -351,7 +339,7 @@ impl Node {
         for _ in 0..PROBES {
             match link.answers(PROBE_TIMEOUT).await {
                 Some(true) => {
-                    self.close_breaker();
+                    self.breaker.close();
                     info!(address, "Redis responds again");
                     return true;
                 }
@@ -386,6 +374,6 @@ impl Node {
         }
         *self.lost_at.lock() = Instant::now();
         self.changed.notify_waiters();
-        self.look.notify_one();
+        self.wake.notify_one();
     }
 }

@@ -7,7 +7,7 @@ use super::encode::{NOT_KNOWN, Undo};
 use crate::algorithm::amend::{Amended, CounterReading, Grant};
 use crate::algorithm::hold::HoldEffect;
 use crate::algorithm::judge::{JudgedBy, Outcome};
-use crate::algorithm::quota::{Report, WindowLook};
+use crate::algorithm::quota::{Report, WindowUsage};
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::store::StoreError;
 
@@ -254,10 +254,10 @@ impl<'a> Bytes<'a> {
         Some(CounterReading { at, windows, grant: (grant.left > 0).then_some(grant) })
     }
 
-    fn window(&mut self) -> Option<WindowLook> {
+    fn window(&mut self) -> Option<WindowUsage> {
         let used = self.number(7)?;
         let remaining = self.number(7)?;
-        Some(WindowLook {
+        Some(WindowUsage {
             used,
             remaining,
             reset_after: self.time()?.unwrap_or_default(),

@@ -38,7 +38,7 @@ pub(in crate::store::redis) async fn find(
         known.extend(seeds.iter().cloned());
         let queries = known.iter().filter(|node| !node.is_down()).map(|node| ask(node));
         let replies = join_all(queries).await.into_iter().flatten();
-        let is_tried = seeds.iter().all(|node| node.is_tried());
+        let was_attempted = seeds.iter().all(|node| node.was_attempted());
         match replies.max_by_key(|(standing, _)| *standing) {
             Some((_, map)) => {
                 if complained {
@@ -49,14 +49,14 @@ pub(in crate::store::redis) async fn find(
             }
             None => {
                 // While connections are being opened, no reply is expected.
-                if is_tried && !complained {
+                if was_attempted && !complained {
                     warn!("no node reports the Cluster slots; retrying");
                     complained = true;
                 }
                 routes.doubt();
             }
         }
-        if is_tried {
+        if was_attempted {
             routes.end_search();
         }
         foreign_slots::detect(&routes, &prefix).await;

@@ -130,8 +130,8 @@ impl Routes {
     }
 
     /// Returns `true` once connections to the masters were attempted, successfully or not.
-    pub(in crate::store::redis) fn is_tried(&self) -> bool {
-        self.has_searched() && self.masters().iter().all(|node| node.is_tried())
+    pub(in crate::store::redis) fn was_attempted(&self) -> bool {
+        self.has_searched() && self.masters().iter().all(|node| node.was_attempted())
     }
 
     /// Marks the map as possibly wrong.

@@ -34,7 +34,7 @@ pub(in crate::store::redis) async fn find(
             .filter(|sentinel| !sentinel.is_down())
             .map(|sentinel| ask(sentinel, &master));
         let replies = join_all(queries).await.into_iter().flatten();
-        let is_tried = sentinels.iter().all(|node| node.is_tried());
+        let was_attempted = sentinels.iter().all(|node| node.was_attempted());
         match replies.max_by_key(|(epoch, _)| *epoch) {
             Some((_, address)) => {
                 let known = routes.masters().iter().any(|node| node.address == address);
@@ -46,14 +46,14 @@ pub(in crate::store::redis) async fn find(
             }
             None => {
                 // While connections are being opened, no reply is expected.
-                if is_tried && !complained {
+                if was_attempted && !complained {
                     warn!(master, "no sentinel reports the master; retrying");
                     complained = true;
                 }
                 routes.doubt();
             }
         }
-        if is_tried {
+        if was_attempted {
             routes.end_search();
         }
         routes.doubted(REFRESH_AT_MOST_EVERY, REFRESH_EVERY).await;
