@@ -1,8 +1,12 @@
 //! Expansion of the command line before it is parsed: replaces `--envoyproxy-env` with the flags
-//! that are equivalent to the variables of envoyproxy/ratelimit.
+//! that are equivalent to the variables of envoyproxy/ratelimit. Errors of numbers in it.
 
+use std::error::Error as _;
 use std::ffi::{OsStr, OsString};
+use std::num::{IntErrorKind, ParseIntError};
 use std::path::Path;
+
+use clap::error::ContextKind;
 
 use super::settings::errors;
 use crate::envoyproxy::{Flag, Translation, translate};
@@ -37,9 +41,56 @@ pub(super) fn expanded(
     Ok((arguments, translation.notes))
 }
 
+/// Returns the error of a number that cannot be parsed with what is allowed, in place of the
+/// standard library's reason.
+pub(super) fn explained(error: clap::Error) -> clap::Error {
+    let number = error.source().and_then(|source| source.downcast_ref::<ParseIntError>());
+    let (Some(number), Some(value), Some(argument)) =
+        (number, error.get(ContextKind::InvalidValue), error.get(ContextKind::InvalidArg))
+    else {
+        return error;
+    };
+    let allowed = match number.kind() {
+        IntErrorKind::Zero => "must be at least 1",
+        IntErrorKind::PosOverflow => "number is too large",
+        _ => "must be a whole number",
+    };
+    clap::Error::raw(
+        error.kind(),
+        format!(
+            "invalid value '{value}' for '{argument}': {allowed}\n\nFor more information, try '--help'.\n"
+        ),
+    )
+}
+
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+    use crate::cli::Cli;
+
+    #[test]
+    fn numbers_are_explained() {
+        let error = |arguments: &[&str]| {
+            let parsed = Cli::try_parse_from(["tollgate"].iter().chain(arguments));
+            let text = explained(parsed.err().unwrap()).to_string();
+            text.split("\n\n").next().unwrap().to_owned()
+        };
+        for (arguments, wanted) in [
+            (&["grant", "a"][..], "'a' for '<HITS>': must be a whole number"),
+            (
+                &["grant", "99999999999999999999"],
+                "'99999999999999999999' for '<HITS>': number is too large",
+            ),
+            (&["serve", "--replicas", "0"], "'0' for '--replicas <N>': must be at least 1"),
+            (&["top", "--lines", ""], "'' for '--lines <N>': must be a whole number"),
+        ] {
+            assert_eq!(error(arguments), format!("error: invalid value {wanted}"));
+        }
+        let other = error(&["verify", "--target", "a", "--policy", "b", "--rate", "0"]);
+        assert!(other.contains("0 is not in 1..=100000"), "{other}");
+    }
 
     fn expand(arguments: &[&str], set: &[(&str, &str)]) -> Result<Vec<String>, String> {
         let variables =

@@ -115,7 +115,8 @@ impl Cli {
                 std::process::exit(1)
             });
         notes.append(&mut secrets);
-        let mut cli = Self::parse_from(arguments);
+        let mut cli = Self::try_parse_from(arguments)
+            .unwrap_or_else(|error| arguments::explained(error).exit());
         match &mut cli.command {
             Some(Command::Serve(serve)) => serve.note(notes),
             None => cli.serve.note(notes),
