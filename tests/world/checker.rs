@@ -231,6 +231,11 @@ fn denied_with_cause(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
     }
     for record in &history.report.chronicle.calls {
         let Ending::Decided(_, statuses) = &record.ending else { continue };
+        // A denial by charges that a full server did not store stands beside other limits, which
+        // would otherwise admit the request without its hits.
+        if record.call.parts.len() > 1 && history.report.was_full_during(record) {
+            continue;
+        }
         for (part, status) in record.call.parts.iter().zip(statuses) {
             let PartHits::Charge(hits) = part.hits else { continue };
             if part.counter != history.counter || status.standing != "denied" {

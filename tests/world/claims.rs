@@ -64,10 +64,11 @@ impl<'a> CounterHistory<'a> {
             PartHits::Peek | PartHits::End { .. } => return None,
             PartHits::Charge(hits) | PartHits::Reserve { hits, .. } => u64::from(hits),
             PartHits::Refund(hits) => {
-                let is_certain = matches!(
+                let is_judged = matches!(
                     ending,
                     Ending::Decided(_, statuses) if statuses[number].left.is_some()
                 );
+                let is_certain = is_judged && !self.report.has_promoted_by(ended);
                 let hits = hits.into();
                 let process = call.process;
                 return Some(Claim::Refunded { hits, begun, ended, is_certain, process });
@@ -325,6 +326,21 @@ impl<'a> CounterHistory<'a> {
 }
 
 impl Report {
+    /// Returns `true` if a master had become a replica at a moment: until a client writes to it,
+    /// it may find nothing to refund where its new master has hits.
+    fn has_promoted_by(&self, at: Moment) -> bool {
+        let mut faults = self.chronicle.faults.iter();
+        faults.any(|(from, fault)| *from <= at && matches!(fault, Fault::Promote { .. }))
+    }
+
+    /// Returns `true` if a server was full while a call was under way.
+    pub(crate) fn was_full_during(&self, record: &CallRecord) -> bool {
+        self.chronicle.faults.iter().any(|(from, fault)| match fault {
+            Fault::Full { us, .. } => *from <= record.ended && from + us >= record.begun,
+            _ => false,
+        })
+    }
+
     /// Returns the versions of the policy that were in force at any process at any time.
     fn versions(&self) -> impl Iterator<Item = usize> {
         let versions = self.chronicle.faults.iter().filter_map(|(_, fault)| match fault {
