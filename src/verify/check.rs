@@ -38,9 +38,9 @@ impl CheckedProperty {
     pub fn text(self) -> &'static str {
         match self {
             Self::NeverOver => "admitted hits never exceed the limit",
-            Self::DeniedWithCause => "no denial without cause",
-            Self::RemainingTrue => "remaining hits are true",
-            Self::ResetTrue => "times until the reset are true",
+            Self::DeniedWithCause => "no unjustified denial",
+            Self::RemainingTrue => "remaining hits are accurate",
+            Self::ResetTrue => "reset times are accurate",
             Self::AnsweredInTime => "every call is answered by its deadline",
         }
     }

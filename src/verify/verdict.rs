@@ -1,4 +1,4 @@
-//! Verdicts on properties: one that could not have been contradicted is not shown to hold.
+//! Verdicts on properties: one that the run could not have contradicted is inconclusive.
 
 use serde::Serialize;
 

@@ -68,7 +68,7 @@ impl<'a> VerifyReport<'a> {
         Self { explaining_skew, ..self }
     }
 
-    /// Returns 1 if a property was violated, 2 if one is not shown, otherwise 0.
+    /// Returns 1 if a property was violated, 2 if one is inconclusive, otherwise 0.
     pub(super) fn exit_code(&self) -> u8 {
         let is_any = |wanted: fn(PropertyVerdict) -> bool| {
             self.results.iter().any(|(_, verdict)| wanted(*verdict))
@@ -187,11 +187,11 @@ impl<'a> VerifyReport<'a> {
         }
         if let Some(skew) = self.explaining_skew {
             notes.push(format!(
-                "clocks: nothing would be violated if those of this machine, the replicas and the \
-                 store differ by {skew} ms: compare them, or raise --skew"
+                "clocks: a difference of {skew} ms between the clocks of this machine, the replicas \
+                 and the store would explain all answers: compare them, or raise --skew"
             ));
         } else if self.is_violated(CheckedProperty::ResetTrue) {
-            let note = "clocks: compare those of this machine, the replicas and the store, which \
+            let note = "clocks: compare the clocks of this machine, the replicas and the store; they \
                         must not differ by more than --skew";
             notes.push(note.to_owned());
         }
@@ -222,9 +222,9 @@ impl<'a> VerifyReport<'a> {
                 PropertyVerdict::Held => ("held", format!("checked on {}", items(result.examined))),
                 PropertyVerdict::Violated => {
                     let of = items(result.examined);
-                    ("VIOLATED", format!("by {} of {of}", result.contradictions))
+                    ("VIOLATED", format!("{} of {of}", result.contradictions))
                 }
-                PropertyVerdict::NotShown(missing) => ("not shown", missing.text().to_owned()),
+                PropertyVerdict::NotShown(missing) => ("inconclusive", missing.text().to_owned()),
                 PropertyVerdict::NotChecked => {
                     ("not checked", "not possible with leases or several windows".to_owned())
                 }
