@@ -62,7 +62,7 @@ fn a_limit_that_is_one_too_high_is_found_and_named() {
     assert_eq!(code, Some(1), "{report:#}");
     assert_eq!(report["explained_by_skew_ms"], Value::Null, "{report:#}");
     assert_eq!(verdict(&report, "never_over"), "violated", "{report:#}");
-    assert_eq!(verdict(&report, "remaining_true"), "violated", "{report:#}");
+    assert_eq!(verdict(&report, "remaining_accurate"), "violated", "{report:#}");
     let mismatch = report["mismatches"][0].as_str().unwrap();
     assert!(
         mismatch.ends_with("reports a limit of 11 for test user, the policy has 10"),
@@ -75,7 +75,7 @@ fn a_limit_that_is_one_too_low_is_found() {
     let (report, code) = run_with_other_limit(9);
     assert_eq!(code, Some(1), "{report:#}");
     assert_eq!(verdict(&report, "never_over"), "held", "{report:#}");
-    assert_eq!(verdict(&report, "denied_with_cause"), "violated", "{report:#}");
+    assert_eq!(verdict(&report, "no_unjustified_denial"), "violated", "{report:#}");
 }
 
 /// Verifies a limit of 10 on a service with another.
@@ -121,25 +121,25 @@ fn a_run_with_mostly_errors_shows_nothing() {
     let ended = verify(&policies, &[&service.grpc.to_string()], &flags);
     let report = report(&ended);
     assert_eq!(ended.status.code(), Some(2), "{report:#}");
-    assert_eq!(verdict(&report, "never_over"), "not_shown", "{report:#}");
+    assert_eq!(verdict(&report, "never_over"), "inconclusive", "{report:#}");
     let reason = report["properties"][0]["reason"].as_str().unwrap();
     assert!(reason.starts_with("most calls had no decision"), "{reason}");
 }
 
 #[test]
-fn a_limit_that_was_not_reached_is_not_shown_to_hold() {
+fn a_limit_that_was_not_reached_is_inconclusive() {
     let policies = Policies::of(&daily("user", 5000));
     let service = Tollgate::serve(policies.path());
     let ended = verify(&policies, &[&service.grpc.to_string()], &[]);
     let report = report(&ended);
     assert_eq!(ended.status.code(), Some(2), "{report:#}");
-    assert_eq!(verdict(&report, "never_over"), "not_shown", "{report:#}");
-    assert_eq!(verdict(&report, "remaining_true"), "held", "{report:#}");
+    assert_eq!(verdict(&report, "never_over"), "inconclusive", "{report:#}");
+    assert_eq!(verdict(&report, "remaining_accurate"), "held", "{report:#}");
     assert_eq!(report["never_reached"][0], "test user");
 }
 
 #[test]
-fn a_limit_that_was_not_reached_is_not_shown_by_another_that_was() {
+fn a_limit_that_was_not_reached_is_inconclusive_beside_one_that_was() {
     let rule = |key: &str, amount: u32| {
         format!("  - key: {key}\n    rate_limit: {{ requests_per_unit: {amount}, unit: day }}\n")
     };
@@ -149,7 +149,7 @@ fn a_limit_that_was_not_reached_is_not_shown_by_another_that_was() {
     let ended = verify(&policies, &[&service.grpc.to_string()], &[]);
     let report = report(&ended);
     assert_eq!(ended.status.code(), Some(2), "{report:#}");
-    assert_eq!(verdict(&report, "never_over"), "not_shown", "{report:#}");
+    assert_eq!(verdict(&report, "never_over"), "inconclusive", "{report:#}");
     assert_eq!(report["never_reached"], json!(["test tenant"]));
 }
 
@@ -175,7 +175,7 @@ async fn a_store_whose_clock_is_ahead_is_named_as_the_explanation() {
     becomes("the service is ready", PATIENCE, is_ready, |status| *status == 200).await;
     let ended = verify(&policies, &[&service.grpc.to_string()], &[]);
     let report = report(&ended);
-    assert_eq!(verdict(&report, "reset_true"), "violated", "{report:#}");
+    assert_eq!(verdict(&report, "reset_accurate"), "violated", "{report:#}");
     assert_eq!(report["explained_by_skew_ms"], 10_000, "{report:#}");
 }
 

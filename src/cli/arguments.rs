@@ -41,26 +41,27 @@ pub(super) fn expanded(
     Ok((arguments, translation.notes))
 }
 
-/// Returns the error of a number that cannot be parsed with what is allowed, in place of the
-/// standard library's reason.
+/// Returns the error with what is allowed, if it is about a number that cannot be parsed.
 pub(super) fn explained(error: clap::Error) -> clap::Error {
-    let number = error.source().and_then(|source| source.downcast_ref::<ParseIntError>());
-    let (Some(number), Some(value), Some(argument)) =
-        (number, error.get(ContextKind::InvalidValue), error.get(ContextKind::InvalidArg))
-    else {
-        return error;
-    };
+    match number_problem(&error) {
+        Some(problem) => clap::Error::raw(
+            error.kind(),
+            format!("{problem}\n\nFor more information, try '--help'.\n"),
+        ),
+        None => error,
+    }
+}
+
+fn number_problem(error: &clap::Error) -> Option<String> {
+    let number = error.source()?.downcast_ref::<ParseIntError>()?;
+    let value = error.get(ContextKind::InvalidValue)?;
+    let argument = error.get(ContextKind::InvalidArg)?;
     let allowed = match number.kind() {
         IntErrorKind::Zero => "must be at least 1",
         IntErrorKind::PosOverflow => "number is too large",
         _ => "must be a whole number",
     };
-    clap::Error::raw(
-        error.kind(),
-        format!(
-            "invalid value '{value}' for '{argument}': {allowed}\n\nFor more information, try '--help'.\n"
-        ),
-    )
+    Some(format!("invalid value '{value}' for '{argument}': {allowed}"))
 }
 
 #[cfg(test)]

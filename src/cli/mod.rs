@@ -96,7 +96,7 @@ enum Command {
     Who(who::WhoArgs),
     /// Compare an envoyproxy/ratelimit deployment with Tollgate, before or after the switch.
     Migrate(migrate::Migrate),
-    /// Check by its answers that a running rate limit service keeps its limits.
+    /// Verify that a running rate limit service enforces its limits.
     Verify(Box<verify::Verify>),
     /// Show how the variables of envoyproxy/ratelimit map to flags.
     Settings(settings::SettingsArgs),

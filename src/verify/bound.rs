@@ -63,7 +63,7 @@ impl CounterModel {
         let charges_denied = match limit.charge_mode() {
             Charge::Admitted => false,
             Charge::Always | Charge::Blamed => true,
-            Charge::Afterwards => return Err("charge: afterwards admits past the limit by design"),
+            Charge::Afterwards => return Err("charge: afterwards exceeds the limit by design"),
         };
         if limit.windows().iter().any(|window| window.calendar().is_some()) {
             return Err("calendar windows are not checked");
@@ -74,7 +74,7 @@ impl CounterModel {
             Algorithm::FixedWindow(_) => {
                 pairs().map(|(limit, period)| CounterBound::Aligned { limit, period }).collect()
             }
-            _ if is_leased => return Err("leases of this algorithm may pass its limit by a block"),
+            _ if is_leased => return Err("with leases, this algorithm may exceed its limit"),
             Algorithm::SlidingWindow(sliding) if sliding.estimate() == Estimate::Strict => pairs()
                 .zip(sliding.widths())
                 .map(|((limit, period), width)| {

@@ -15,11 +15,11 @@ pub enum CheckedProperty {
     /// Admitted hits never exceed the limit.
     NeverOver,
     /// No denial while the limit could not have been reached.
-    DeniedWithCause,
+    NoUnjustifiedDenial,
     /// The remaining hits are the limit less those that count.
-    RemainingTrue,
+    RemainingAccurate,
     /// The time until the reset is one that the window can have.
-    ResetTrue,
+    ResetAccurate,
     /// Every call is answered by its deadline.
     AnsweredInTime,
 }
@@ -28,9 +28,9 @@ impl CheckedProperty {
     /// All properties, in the order of the report.
     pub const ALL: [Self; 5] = [
         Self::NeverOver,
-        Self::DeniedWithCause,
-        Self::RemainingTrue,
-        Self::ResetTrue,
+        Self::NoUnjustifiedDenial,
+        Self::RemainingAccurate,
+        Self::ResetAccurate,
         Self::AnsweredInTime,
     ];
 
@@ -38,9 +38,9 @@ impl CheckedProperty {
     pub fn text(self) -> &'static str {
         match self {
             Self::NeverOver => "admitted hits never exceed the limit",
-            Self::DeniedWithCause => "no denial without cause",
-            Self::RemainingTrue => "remaining hits are true",
-            Self::ResetTrue => "times until the reset are true",
+            Self::NoUnjustifiedDenial => "no unjustified denial",
+            Self::RemainingAccurate => "remaining hits are accurate",
+            Self::ResetAccurate => "reset times are accurate",
             Self::AnsweredInTime => "every call is answered by its deadline",
         }
     }
@@ -49,9 +49,9 @@ impl CheckedProperty {
     pub fn item(self) -> &'static str {
         match self {
             Self::NeverOver => "counter",
-            Self::DeniedWithCause => "denial",
-            Self::RemainingTrue => "admitted call",
-            Self::ResetTrue => "answer",
+            Self::NoUnjustifiedDenial => "denial",
+            Self::RemainingAccurate => "admitted call",
+            Self::ResetAccurate => "answer",
             Self::AnsweredInTime => "call",
         }
     }
@@ -113,14 +113,14 @@ impl Checker {
     pub fn examine(&mut self, model: &CounterModel, calls: &[ObservedCall]) {
         self.never_over(model, calls);
         if !model.is_leased {
-            self.denied_with_cause(model, calls);
+            self.no_unjustified_denial(model, calls);
         }
         // The status of several windows is that of one of them, and does not say of which.
         if let [bound] = &model.bounds[..] {
             if !model.is_leased {
-                self.remaining_true(bound, model.charges_denied, calls);
+                self.remaining_accurate(bound, model.charges_denied, calls);
             }
-            self.reset_true(bound, calls);
+            self.reset_accurate(bound, calls);
         }
         self.answered_in_time(calls);
     }
@@ -143,8 +143,8 @@ impl Checker {
 
     /// Finds denials that no order of the calls explains. A denied call may have charged its hits,
     /// but the first one to be denied needs hits that were not denied: hence the least fixed point.
-    fn denied_with_cause(&mut self, model: &CounterModel, calls: &[ObservedCall]) {
-        let property = CheckedProperty::DeniedWithCause;
+    fn no_unjustified_denial(&mut self, model: &CounterModel, calls: &[ObservedCall]) {
+        let property = CheckedProperty::NoUnjustifiedDenial;
         let mut charged: Vec<&ObservedCall> =
             calls.iter().filter(|call| call.is_admitted() || call.is_unknown()).collect();
         let mut open: Vec<&ObservedCall> = calls.iter().filter(|call| call.is_denied()).collect();
@@ -173,13 +173,13 @@ impl Checker {
         }
     }
 
-    fn remaining_true(
+    fn remaining_accurate(
         &mut self,
         bound: &CounterBound,
         charges_denied: bool,
         calls: &[ObservedCall],
     ) {
-        let property = CheckedProperty::RemainingTrue;
+        let property = CheckedProperty::RemainingAccurate;
         let is_possible = |call: &&ObservedCall| charges_denied || !call.is_denied();
         // An answer without remaining hits was perhaps given without the store.
         let is_certain = |call: &&ObservedCall| {
@@ -217,8 +217,8 @@ impl Checker {
         }
     }
 
-    fn reset_true(&mut self, bound: &CounterBound, calls: &[ObservedCall]) {
-        let property = CheckedProperty::ResetTrue;
+    fn reset_accurate(&mut self, bound: &CounterBound, calls: &[ObservedCall]) {
+        let property = CheckedProperty::ResetAccurate;
         self.count(property, 0);
         for call in calls {
             let (ObservedAnswer::Admitted { reset: Some(reset), .. }

@@ -42,7 +42,7 @@ fn check(model: &CounterModel, calls: &[ObservedCall], skew: u64) -> Vec<Propert
     results.cloned().collect()
 }
 
-fn broken(bound: CounterBound, calls: &[ObservedCall]) -> Vec<CheckedProperty> {
+fn violated(bound: CounterBound, calls: &[ObservedCall]) -> Vec<CheckedProperty> {
     check(&model(bound), calls, 0).into_iter().map(|found| found.property).collect()
 }
 
@@ -50,8 +50,8 @@ fn broken(bound: CounterBound, calls: &[ObservedCall]) -> Vec<CheckedProperty> {
 fn an_answer_without_remaining_hits_may_not_have_been_charged() {
     let free = call(20, 30, 1, ObservedAnswer::Admitted { remaining: None, reset: None });
     for bound in bounds() {
-        assert_eq!(broken(bound, &[free.clone(), admitted(40, 1)]), []);
-        assert_eq!(broken(bound, &[free.clone(), admitted(40, 0)]), []);
+        assert_eq!(violated(bound, &[free.clone(), admitted(40, 1)]), []);
+        assert_eq!(violated(bound, &[free.clone(), admitted(40, 0)]), []);
     }
 }
 
@@ -64,7 +64,7 @@ fn hits_past_the_limit_are_found_with_the_fewest_calls() {
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].property, CheckedProperty::NeverOver);
         assert_eq!(found[0].example.as_ref().unwrap().calls.len(), 3);
-        assert_eq!(broken(bound, &calls[..2]), []);
+        assert_eq!(violated(bound, &calls[..2]), []);
     }
 }
 
@@ -74,7 +74,7 @@ fn a_call_on_a_boundary_may_belong_to_either_window() {
     let calls = [admitted(20, 1), admitted(40, 0)];
     let answer = ObservedAnswer::Admitted { remaining: Some(0), reset: None };
     let straddling = call(60, 10 * SECOND + 5, 1, answer);
-    assert_eq!(broken(aligned, &[&calls[..], &[straddling]].concat()), []);
+    assert_eq!(violated(aligned, &[&calls[..], &[straddling]].concat()), []);
 }
 
 #[test]
@@ -82,17 +82,17 @@ fn hits_admitted_without_a_limit_in_the_status_count() {
     for bound in bounds() {
         let answer = ObservedAnswer::Admitted { remaining: None, reset: None };
         let calls = [20, 40, 60].map(|begin| call(begin, begin + 10, 1, answer.clone()));
-        assert_eq!(broken(bound, &calls), [CheckedProperty::NeverOver]);
+        assert_eq!(violated(bound, &calls), [CheckedProperty::NeverOver]);
     }
 }
 
 #[test]
 fn a_denial_without_cause_is_found() {
     for bound in bounds() {
-        assert_eq!(broken(bound, &[denied(20)]), [CheckedProperty::DeniedWithCause]);
-        assert_eq!(broken(bound, &[admitted(20, 1), admitted(40, 0), denied(60)]), []);
+        assert_eq!(violated(bound, &[denied(20)]), [CheckedProperty::NoUnjustifiedDenial]);
+        assert_eq!(violated(bound, &[admitted(20, 1), admitted(40, 0), denied(60)]), []);
         let unknown = call(0, 10, 2, ObservedAnswer::Failed { error: String::new() });
-        assert_eq!(broken(bound, &[unknown, denied(60)]), []);
+        assert_eq!(violated(bound, &[unknown, denied(60)]), []);
     }
 }
 
@@ -107,19 +107,19 @@ fn denials_do_not_explain_each_other() {
 #[test]
 fn more_remaining_than_possible_is_found() {
     for bound in bounds() {
-        assert_eq!(broken(bound, &[admitted(20, 1), admitted(40, 0)]), []);
-        let found = broken(bound, &[admitted(20, 1), admitted(40, 1)]);
-        assert_eq!(found, [CheckedProperty::RemainingTrue]);
-        assert_eq!(broken(bound, &[admitted(20, 2)]), [CheckedProperty::RemainingTrue]);
+        assert_eq!(violated(bound, &[admitted(20, 1), admitted(40, 0)]), []);
+        let found = violated(bound, &[admitted(20, 1), admitted(40, 1)]);
+        assert_eq!(found, [CheckedProperty::RemainingAccurate]);
+        assert_eq!(violated(bound, &[admitted(20, 2)]), [CheckedProperty::RemainingAccurate]);
     }
 }
 
 #[test]
 fn fewer_remaining_than_possible_is_found_and_an_unknown_call_explains_it() {
     for bound in bounds() {
-        assert_eq!(broken(bound, &[admitted(20, 0)]), [CheckedProperty::RemainingTrue]);
+        assert_eq!(violated(bound, &[admitted(20, 0)]), [CheckedProperty::RemainingAccurate]);
         let late = call(0, 10, 1, ObservedAnswer::Late);
-        assert_eq!(broken(bound, &[late, admitted(20, 0)]), [CheckedProperty::AnsweredInTime]);
+        assert_eq!(violated(bound, &[late, admitted(20, 0)]), [CheckedProperty::AnsweredInTime]);
     }
 }
 
@@ -127,7 +127,7 @@ fn fewer_remaining_than_possible_is_found_and_an_unknown_call_explains_it() {
 fn a_call_without_an_answer_may_be_charged_much_later() {
     for bound in bounds() {
         let lost = call(0, 10, 2, ObservedAnswer::Failed { error: String::new() });
-        assert_eq!(broken(bound, &[lost, denied(35 * SECOND)]), []);
+        assert_eq!(violated(bound, &[lost, denied(35 * SECOND)]), []);
     }
 }
 
@@ -137,8 +137,8 @@ fn a_reset_that_the_window_cannot_have_is_found() {
         let at = |reset| {
             call(0, 10, 1, ObservedAnswer::Admitted { remaining: Some(1), reset: Some(reset) })
         };
-        assert_eq!(broken(bound, &[at(10)]), []);
-        assert_eq!(broken(bound, &[at(60)]), [CheckedProperty::ResetTrue]);
+        assert_eq!(violated(bound, &[at(10)]), []);
+        assert_eq!(violated(bound, &[at(60)]), [CheckedProperty::ResetAccurate]);
     }
 }
 
@@ -146,7 +146,7 @@ fn a_reset_that_the_window_cannot_have_is_found() {
 fn a_call_without_an_answer_is_found() {
     let [aligned, ..] = bounds();
     let late = call(0, SECOND, 1, ObservedAnswer::Late);
-    assert_eq!(broken(aligned, &[late]), [CheckedProperty::AnsweredInTime]);
+    assert_eq!(violated(aligned, &[late]), [CheckedProperty::AnsweredInTime]);
 }
 
 #[test]
@@ -171,30 +171,30 @@ fn a_property_is_only_held_if_something_could_have_contradicted_it() {
     let [over, cause, remaining, reset, in_time] = verdicts(&[admitted(20, 1)], &|_| ())[..] else {
         panic!()
     };
-    assert_eq!(over, PropertyVerdict::NotShown(MissingEvidence::NoDenial));
-    assert_eq!(cause, PropertyVerdict::NotShown(MissingEvidence::NoDenial));
+    assert_eq!(over, PropertyVerdict::Inconclusive(MissingEvidence::NoDenial));
+    assert_eq!(cause, PropertyVerdict::Inconclusive(MissingEvidence::NoDenial));
     assert_eq!(remaining, PropertyVerdict::Held);
-    assert_eq!(reset, PropertyVerdict::NotShown(MissingEvidence::NoReset));
+    assert_eq!(reset, PropertyVerdict::Inconclusive(MissingEvidence::NoReset));
     assert_eq!(in_time, PropertyVerdict::Held);
 
     let full = [admitted(20, 1), admitted(40, 0), denied(60)];
     assert_eq!(verdicts(&full, &|_| ())[0], PropertyVerdict::Held);
     let other_not_reached = verdicts(&full, &|run| run.unreached = 1);
-    assert_eq!(other_not_reached[0], PropertyVerdict::NotShown(MissingEvidence::NoDenial));
+    assert_eq!(other_not_reached[0], PropertyVerdict::Inconclusive(MissingEvidence::NoDenial));
     assert_eq!(other_not_reached[2], PropertyVerdict::Held);
     let lost = || call(0, 10, 2, ObservedAnswer::Failed { error: String::new() });
     let mostly_lost = [&full[..], &[(); 4].map(|()| lost())].concat();
-    let mostly_unknown = PropertyVerdict::NotShown(MissingEvidence::MostlyUnknown);
+    let mostly_unknown = PropertyVerdict::Inconclusive(MissingEvidence::MostlyUnknown);
     assert_eq!(verdicts(&mostly_lost, &|_| ())[..3], [mostly_unknown; 3]);
 
     // Contradictions count whatever else is unknown, except those that the client itself causes.
     let too_many = [admitted(20, 1), admitted(40, 0), admitted(60, 0)];
     let too_many = [&too_many[..], &[(); 4].map(|()| lost())].concat();
     assert_eq!(verdicts(&too_many, &|_| ())[0], PropertyVerdict::Violated);
-    let clock_moved = PropertyVerdict::NotShown(MissingEvidence::ClockMoved);
+    let clock_moved = PropertyVerdict::Inconclusive(MissingEvidence::ClockMoved);
     assert_eq!(verdicts(&too_many, &|run| run.clock_moved = 1)[0], clock_moved);
     let late = [call(0, SECOND, 1, ObservedAnswer::Late)];
     assert_eq!(verdicts(&late, &|_| ())[4], PropertyVerdict::Violated);
-    let paused = PropertyVerdict::NotShown(MissingEvidence::Paused);
+    let paused = PropertyVerdict::Inconclusive(MissingEvidence::Paused);
     assert_eq!(verdicts(&late, &|run| run.paused = SECOND)[4], paused);
 }

@@ -1,4 +1,4 @@
-//! Verdicts on properties: one that could not have been contradicted is not shown to hold.
+//! Verdicts on properties: one that the run could not have contradicted is inconclusive.
 
 use serde::Serialize;
 
@@ -32,7 +32,7 @@ pub enum PropertyVerdict {
     /// Some answers contradict it.
     Violated,
     /// The run does not show it.
-    NotShown(MissingEvidence),
+    Inconclusive(MissingEvidence),
     /// No rule of the run allows it to be checked.
     NotChecked,
 }
@@ -71,28 +71,30 @@ impl MissingEvidence {
 
 /// Returns the verdict of a result.
 pub fn verdict(result: &PropertyResult, run: &RunConditions) -> PropertyVerdict {
-    let is_about_limits =
-        matches!(result.property, CheckedProperty::NeverOver | CheckedProperty::DeniedWithCause);
+    let is_about_limits = matches!(
+        result.property,
+        CheckedProperty::NeverOver | CheckedProperty::NoUnjustifiedDenial
+    );
     let is_about_time = result.property != CheckedProperty::AnsweredInTime;
     if !result.is_checked {
         PropertyVerdict::NotChecked
     } else if is_about_time && run.clock_moved > run.skew {
-        PropertyVerdict::NotShown(MissingEvidence::ClockMoved)
+        PropertyVerdict::Inconclusive(MissingEvidence::ClockMoved)
     } else if result.contradictions > 0 && !is_about_time && run.paused >= run.deadline / 2 {
-        PropertyVerdict::NotShown(MissingEvidence::Paused)
+        PropertyVerdict::Inconclusive(MissingEvidence::Paused)
     } else if result.contradictions > 0 {
         PropertyVerdict::Violated
     } else if run.unknown.saturating_mul(2) > run.calls {
-        PropertyVerdict::NotShown(MissingEvidence::MostlyUnknown)
+        PropertyVerdict::Inconclusive(MissingEvidence::MostlyUnknown)
     } else if result.examined == 0 || (is_about_limits && run.unreached > 0) {
-        PropertyVerdict::NotShown(match result.property {
-            CheckedProperty::NeverOver | CheckedProperty::DeniedWithCause => {
+        PropertyVerdict::Inconclusive(match result.property {
+            CheckedProperty::NeverOver | CheckedProperty::NoUnjustifiedDenial => {
                 MissingEvidence::NoDenial
             }
-            CheckedProperty::RemainingTrue | CheckedProperty::AnsweredInTime => {
+            CheckedProperty::RemainingAccurate | CheckedProperty::AnsweredInTime => {
                 MissingEvidence::NoAdmission
             }
-            CheckedProperty::ResetTrue => MissingEvidence::NoReset,
+            CheckedProperty::ResetAccurate => MissingEvidence::NoReset,
         })
     } else {
         PropertyVerdict::Held

@@ -251,7 +251,7 @@ fn denied_with_cause(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
                 history.most_counted(from, record.ended, (record.begun, record.call.process));
             if counted + u64::from(hits) <= history.limit_min() {
                 broken.push(format!(
-                    "denied without cause: {} at {} us: {counted} hits counted at most, of {}; {status:?}",
+                    "unjustified denial: {} at {} us: {counted} hits counted at most, of {}; {status:?}",
                     record.call,
                     record.begun,
                     history.limit_min()

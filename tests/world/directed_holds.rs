@@ -151,5 +151,5 @@ fn slots_never_exceed_their_number_and_end_by_their_ttl() {
     assert_eq!(check(&report), [""; 0]);
     let ended = &mut report.chronicle.calls[2];
     (ended.begun, ended.ended) = (1_100_000, 1_101_000);
-    assert!(check(&report).join("\n").contains("denied without cause"));
+    assert!(check(&report).join("\n").contains("unjustified denial"));
 }

@@ -263,7 +263,7 @@ fn denied_with_cause(
         }
         if counted.saturating_add(hits) <= history.limit_min() {
             broken.push(format!(
-                "denied without cause: {} at {} us: {counted} hits counted at most, of {}; {status:?}",
+                "unjustified denial: {} at {} us: {counted} hits counted at most, of {}; {status:?}",
                 record.call,
                 record.begun,
                 history.limit_min()

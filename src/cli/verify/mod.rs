@@ -33,15 +33,15 @@ use crate::verify::verdict::RunConditions;
 /// Differences between clocks, in milliseconds, that are tried as explanations.
 const SKEWS: [u64; 3] = [100, 1000, 10_000];
 
-/// Check by its answers that a running rate limit service keeps its limits
+/// Verify that a running rate limit service enforces its limits
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Works with any service of Envoy's protocol. --policy is what the service has in force. Keys without
-a value get fresh random values, so that no other traffic shares the counters; rules without such a
-key are not checked.
+Sends concurrent requests and checks that the answers are consistent with the limits. Works with
+any service that implements Envoy's protocol. Keys without a value get fresh random values, so that
+no other traffic shares the counters; rules without such a key are not checked.
 
-Exit codes: 0 if everything that was checked held, 1 if a property was violated, 2 if the run does
-not show it (a limit was not reached, most calls failed, a target is down) or could not start.
+Exit codes: 0 if all checked properties held, 1 if one was violated, 2 if the run is inconclusive
+(a limit was not reached, most calls failed, a target is down) or could not start.
 
 Examples:
   tollgate verify --target 127.0.0.1:8081 --policy config/policies
@@ -53,10 +53,10 @@ pub struct Verify {
     /// gRPC address of a replica, host:port; repeat it for each replica of one service.
     #[arg(long = "target", value_name = "ADDRESS", required = true)]
     targets: Vec<String>,
-    /// Policy files of the service, or directories that contain them.
+    /// Policy files that the service has loaded, or directories that contain them.
     #[arg(long, value_name = "PATH", required = true)]
     policy: Vec<PathBuf>,
-    /// Seconds for which requests are sent; Ctrl-C ends the run early, with its result.
+    /// Duration of the run in seconds; Ctrl-C ends it early and prints the result.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     duration: u64,
     /// Concurrent clients, each with a connection of its own.
@@ -68,7 +68,7 @@ pub struct Verify {
     /// Deadline of a call, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=5000))]
     deadline: u64,
-    /// Difference between the clocks of this machine, the replicas and the store to allow for, in
+    /// Tolerated difference between the clocks of this machine, the replicas and the store, in
     /// milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 50, value_parser = clap::value_parser!(u64).range(0..=60_000))]
     skew: u64,
@@ -78,7 +78,7 @@ pub struct Verify {
     /// Seconds between the runs of the command.
     #[arg(long, value_name = "SECONDS", default_value_t = 3, requires = "disturb")]
     disturb_every: u64,
-    /// File to write the history to: one call a line, as JSON.
+    /// File to write the history to: one call per line, as JSON.
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
     /// Print the result as JSON.
@@ -102,9 +102,9 @@ enum VerifyError {
     Policy(#[from] ProblemReport),
     #[error("no rule can be verified: {0}")]
     NoRule(String),
-    #[error("{target} does not decide: {error}\nSee its log: its store may be down.")]
+    #[error("{target} returned no decision: {error}\nSee its log: its store may be down.")]
     NoDecision { target: String, error: String },
-    #[error("{target} has no limit for {rule}\n--policy must be what the service has in force.")]
+    #[error("{target} has no limit for {rule}\n--policy must match the policies of the service.")]
     NoLimit { target: String, rule: String },
     #[error("cannot write the history: {0}")]
     History(std::io::Error),

@@ -68,14 +68,14 @@ impl<'a> VerifyReport<'a> {
         Self { explaining_skew, ..self }
     }
 
-    /// Returns 1 if a property was violated, 2 if one is not shown, otherwise 0.
+    /// Returns 1 if a property was violated, 2 if one is inconclusive, otherwise 0.
     pub(super) fn exit_code(&self) -> u8 {
         let is_any = |wanted: fn(PropertyVerdict) -> bool| {
             self.results.iter().any(|(_, verdict)| wanted(*verdict))
         };
         if is_any(|verdict| verdict == PropertyVerdict::Violated) {
             1
-        } else if is_any(|verdict| matches!(verdict, PropertyVerdict::NotShown(_))) {
+        } else if is_any(|verdict| matches!(verdict, PropertyVerdict::Inconclusive(_))) {
             2
         } else {
             0
@@ -107,7 +107,7 @@ impl<'a> VerifyReport<'a> {
             let (verdict, reason) = match verdict {
                 PropertyVerdict::Held => ("held", None),
                 PropertyVerdict::Violated => ("violated", None),
-                PropertyVerdict::NotShown(missing) => ("not_shown", Some(missing.text())),
+                PropertyVerdict::Inconclusive(missing) => ("inconclusive", Some(missing.text())),
                 PropertyVerdict::NotChecked => ("not_checked", None),
             };
             json!({
@@ -187,11 +187,11 @@ impl<'a> VerifyReport<'a> {
         }
         if let Some(skew) = self.explaining_skew {
             notes.push(format!(
-                "clocks: nothing would be violated if those of this machine, the replicas and the \
-                 store differ by {skew} ms: compare them, or raise --skew"
+                "clocks: a difference of {skew} ms between the clocks of this machine, the replicas \
+                 and the store would explain all answers: compare them, or raise --skew"
             ));
-        } else if self.is_violated(CheckedProperty::ResetTrue) {
-            let note = "clocks: compare those of this machine, the replicas and the store, which \
+        } else if self.is_violated(CheckedProperty::ResetAccurate) {
+            let note = "clocks: compare the clocks of this machine, the replicas and the store; they \
                         must not differ by more than --skew";
             notes.push(note.to_owned());
         }
@@ -222,9 +222,11 @@ impl<'a> VerifyReport<'a> {
                 PropertyVerdict::Held => ("held", format!("checked on {}", items(result.examined))),
                 PropertyVerdict::Violated => {
                     let of = items(result.examined);
-                    ("VIOLATED", format!("by {} of {of}", result.contradictions))
+                    ("VIOLATED", format!("{} of {of}", result.contradictions))
                 }
-                PropertyVerdict::NotShown(missing) => ("not shown", missing.text().to_owned()),
+                PropertyVerdict::Inconclusive(missing) => {
+                    ("inconclusive", missing.text().to_owned())
+                }
                 PropertyVerdict::NotChecked => {
                     ("not checked", "not possible with leases or several windows".to_owned())
                 }

@@ -37,7 +37,7 @@ impl VerifiedRule {
         });
         let entries: Vec<_> = steps.collect();
         if entries.iter().all(|(_, value)| value.is_some()) {
-            return Err("its counter has no free value, and may be used by others");
+            return Err("all its values are fixed, so other traffic may use its counter");
         }
         let shortest = limit.windows().iter().map(|window| window.period().get()).min();
         let made = Self {

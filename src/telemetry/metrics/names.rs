@@ -54,7 +54,7 @@ impl Metrics {
         registry.register("unknown_charges", unknown, self.unknown_charges.clone());
         let dropped = "Number of denied hits not written because too many writes were in flight";
         registry.register("dropped_charges", dropped, self.dropped_charges.clone());
-        let local = "Number of checks decided by this process alone, by its share of the limit, after a store error";
+        let local = "Number of checks decided by this process alone, within its share of the limit, after a store error";
         registry.register("local_decisions", local, self.local_decisions.clone());
         let remembered = "Number of checks answered by a cached denial";
         registry.register("deny_cache_hits", remembered, self.deny_cache_hits.clone());

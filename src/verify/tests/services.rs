@@ -182,7 +182,7 @@ proptest! {
         let calls = service.history(&vec![(1, 0, 0, 1, 2); amount as usize], 0);
         let model = CounterModel::of(&limit(kind, amount), false).unwrap();
         let found = check(&model, &calls, 0);
-        let is_denial = |one: &super::PropertyResult| one.property == CheckedProperty::DeniedWithCause;
+        let is_denial = |one: &super::PropertyResult| one.property == CheckedProperty::NoUnjustifiedDenial;
         prop_assert!(found.iter().any(is_denial), "{found:?}");
     }
 }

@@ -14,7 +14,7 @@ fn the_settings_are_those_of_the_command_line() {
     let text = "The settings of `tollgate serve`. Each is a flag and an environment variable; the flag takes precedence. All \
                 invalid settings are reported at startup, at once.\n\nDurations are written `10s`, `15ms`, `24h`; sizes `256MiB`. \
                 For a flag without a value, set the variable to `true` or `false`. The consequences of some settings: \
-                [the promise](../promise.md), [faults](../faults.md).";
+                [guarantees](../promise.md), [faults](../faults.md).";
     let mut page = head("Settings", text);
     for heading in headings(serve) {
         let of_heading = serve

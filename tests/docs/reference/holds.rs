@@ -14,7 +14,7 @@ struct Commented {
 #[test]
 fn the_hold_service_is_that_of_the_proto() {
     let text = std::fs::read_to_string(project().join(FILE)).unwrap();
-    let about = "The service for [clients that hold hits themselves](../holds.md), defined in `proto/tollgate/v1/hold.proto` and \
+    let about = "The service for [clients that reserve hits themselves](../holds.md), defined in `proto/tollgate/v1/hold.proto` and \
                  shown by reflection. The same requests can be sent as proto3 JSON to `/json/reserve`, `/json/extend`, `/json/commit` \
                  and `/json/cancel` of the HTTP port. Descriptors and responses are those of Envoy's `ShouldRateLimit`.";
     let mut page = head("HoldService", about);
@@ -31,7 +31,7 @@ fn the_hold_service_is_that_of_the_proto() {
         (
             "INVALID_ARGUMENT",
             "400",
-            "an ID that is not of 1 to 128 bytes; no hits to reserve; a `ttl` below 1s or above that of a rule; a request that `ShouldRateLimit` refuses",
+            "an ID that is empty or longer than 128 bytes; no hits to reserve; a `ttl` below 1s or above that of a rule; a request that `ShouldRateLimit` refuses",
         ),
         (
             "ALREADY_EXISTS",
@@ -42,16 +42,16 @@ fn the_hold_service_is_that_of_the_proto() {
         (
             "PERMISSION_DENIED",
             "403",
-            "`--allow` does not grant the domain; with `--allow`, all of JSON",
+            "`--allow` does not grant the domain; with `--allow`, every JSON request",
         ),
-        ("OUT_OF_RANGE", "413", "a message of more than 16 KiB or `--max-message`"),
+        ("OUT_OF_RANGE", "413", "a message larger than 16 KiB or `--max-message`"),
         (
             "UNAVAILABLE",
             "503",
             "the store failed and `on_store_error` is `error`; no policy is loaded",
         ),
     ];
-    page += "## Errors\n\nA denied reserve is no error: its `overall_code` is `OVER_LIMIT`, in JSON with status 429.\n\n";
+    page += "## Errors\n\nA denied reserve is not an error: its `overall_code` is `OVER_LIMIT`, and its HTTP status in JSON is 429.\n\n";
     let rows =
         errors.map(|(code, http, about)| [format!("`{code}`"), http.to_owned(), cell(about)]);
     page += &table(["gRPC", "JSON", "reason"], rows);

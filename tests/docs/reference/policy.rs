@@ -90,7 +90,7 @@ fn takes(word: &Value) -> String {
         return format!("a list of {link}");
     }
     if choice["enum"][0] == "second" {
-        return "`second` … `year`, or a length such as `10s`".to_owned();
+        return "`second` … `year`, or a duration such as `10s`".to_owned();
     }
     if is("boolean") && !is("string") {
         return "`true`, `false`".to_owned();
@@ -99,14 +99,14 @@ fn takes(word: &Value) -> String {
         return match word["maximum"].as_u64() {
             Some(u64::MAX) => "a whole number".to_owned(),
             Some(most) => format!("0 to {most}"),
-            None => "a whole number, or a part such as `1%`".to_owned(),
+            None => "a whole number, or a percentage such as `1%`".to_owned(),
         };
     }
     if is("array") && !items["additionalProperties"].is_null() {
         return "a list of mappings, of keys to text or [`field`](#field)".to_owned();
     }
     if is("array") {
-        return "a list of texts".to_owned();
+        return "a list of strings".to_owned();
     }
     if is("object") {
         return "any mapping".to_owned();
@@ -119,10 +119,10 @@ fn takes(word: &Value) -> String {
     }
     match (is("string"), word["pattern"].as_str()) {
         (true, Some(pattern)) if pattern.contains("never") => {
-            "a length such as `45s` or `250us`, or `never`".to_owned()
+            "a duration such as `45s` or `250us`, or `never`".to_owned()
         }
         (true, None) if types.len() > 1 => "text".to_owned(),
-        (true, None) => "a moment, RFC 3339".to_owned(),
+        (true, None) => "a timestamp, RFC 3339".to_owned(),
         _ => panic!("a form that has no words yet: {word}"),
     }
 }
