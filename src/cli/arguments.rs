@@ -59,7 +59,9 @@ fn number_problem(error: &clap::Error) -> Option<String> {
     let allowed = match number.kind() {
         IntErrorKind::Zero => "must be at least 1",
         IntErrorKind::PosOverflow => "number is too large",
-        _ => "must be a whole number",
+        IntErrorKind::Empty | IntErrorKind::InvalidDigit | IntErrorKind::NegOverflow | _ => {
+            "must be a whole number"
+        }
     };
     Some(format!("invalid value '{value}' for '{argument}': {allowed}"))
 }
