@@ -19,7 +19,7 @@
 //! | `plan_holds`, `hold_steps`, `holds`, `hold_checker` | the same of holds, in every second one |
 //! | `coverage` | what happened in how many worlds, and what met what |
 //! | `shrink` | the smallest plan that still fails |
-//! | `watch` | a table of a world as it runs |
+//! | `watch`, `display` | a table of a world as it runs, and its texts |
 //!
 //! # To find, replay and mend
 //!
@@ -121,6 +121,7 @@ mod changes;
 pub(crate) mod checker;
 mod claims;
 pub(crate) mod coverage;
+mod display;
 mod faults;
 pub(crate) mod history;
 mod hold_checker;

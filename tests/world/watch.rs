@@ -1,19 +1,23 @@
-//! A table of a world as it runs: processes, servers, counters and the latest events.
+//! A table of a world as it runs: servers, processes, counters, and the latest faults and calls.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::history::Ending;
-use super::plan::{Fault, Plan};
+use super::history::{CallRecord, Chronicle, Ending, PartStatus};
+use super::plan::{PartHits, Plan};
+use super::server::fleet::{Fleet, Moment};
 use super::server::session::host_of;
 use super::sky::Sky;
 
 /// Time of a world between two tables, and the time for which a person sees each.
 const STEP: Duration = Duration::from_millis(50);
 const SHOWN_FOR: Duration = Duration::from_millis(80);
-/// Number of the latest events in a table.
-const EVENTS: usize = 12;
+/// Numbers of the latest faults and calls in a table.
+const FAULTS: usize = 5;
+const CALLS: usize = 10;
+/// Characters of a line.
+const WIDTH: usize = 100;
 /// Clears the screen, and moves to its first line.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
@@ -29,10 +33,31 @@ pub(crate) async fn watch(sky: Arc<Sky>, plan: Plan) {
 
 fn table(sky: &Sky, plan: &Plan) -> String {
     let now = sky.now();
-    let mut text = String::new();
-    let _ = writeln!(text, "seed {}  {:>6} ms of {}", plan.seed, now / 1_000, plan.end / 1_000);
-    let _ = writeln!(text, "\nserver  group  role            keys  clock ms  state");
-    let fleet = sky.fleet.lock();
+    let phase = if now < plan.end { "faults" } else { "healed" };
+    let mut text = format!(
+        "seed {}   {} of {}   {phase}\n\n",
+        plan.seed,
+        seconds(now).trim_start(),
+        seconds(plan.end).trim_start()
+    );
+    servers(&mut text, &sky.fleet.lock(), now);
+    let chronicle = sky.chronicle.lock();
+    processes(&mut text, plan, &chronicle, sky, now);
+    counters(&mut text, plan, &chronicle);
+    text.push_str("\nlatest faults\n");
+    for (at, fault) in chronicle.faults.iter().rev().take(FAULTS).rev() {
+        let _ = writeln!(text, "{}  {fault}", seconds(*at));
+    }
+    text.push_str("\nlatest calls\n");
+    for record in chronicle.calls.iter().rev().take(CALLS).rev() {
+        let line = format!("{}  {record}", seconds(record.ended));
+        let _ = writeln!(text, "{}", line.chars().take(WIDTH).collect::<String>());
+    }
+    text
+}
+
+fn servers(text: &mut String, fleet: &Fleet, now: Moment) {
+    text.push_str("server  group  role          keys  clock ms  state\n");
     for (number, server) in fleet.servers.iter().enumerate() {
         let role = match (&server.stale, server.is_replica) {
             (Some(_), _) => "stale master",
@@ -49,7 +74,7 @@ fn table(sky: &Sky, plan: &Plan) -> String {
         let faults = faults.iter().filter(|(_, until)| *until > now).map(|(name, _)| *name);
         let _ = writeln!(
             text,
-            "{:<6}  {:>5}  {role:<14}  {:>4}  {:>8}  {}",
+            "{:<6}  {:>5}  {role:<12}  {:>4}  {:>8}  {}",
             host_of(number),
             server.group,
             server.keys.len(),
@@ -57,28 +82,68 @@ fn table(sky: &Sky, plan: &Plan) -> String {
             faults.collect::<Vec<_>>().join(" ")
         );
     }
-    drop(fleet);
-    let chronicle = sky.chronicle.lock();
-    let _ = writeln!(text, "\nprocess    OK  over limit  failed  cancelled");
+}
+
+fn processes(text: &mut String, plan: &Plan, chronicle: &Chronicle, sky: &Sky, now: Moment) {
+    text.push_str("\nprocess    OK  over limit  failed  canceled  state\n");
     for process in 0..plan.processes {
         let of = |is: fn(&Ending) -> bool| {
             let calls = chronicle.calls.iter().filter(|record| record.call.process == process);
             calls.filter(|record| is(&record.ending)).count()
         };
+        let state = if sky.stopped_until(process) > now { "stopped" } else { "" };
         let _ = writeln!(
             text,
-            "{process:<7}  {:>4}  {:>10}  {:>6}  {:>9}",
+            "p{process:<6}  {:>4}  {:>10}  {:>6}  {:>8}  {state}",
             of(|ending| matches!(ending, Ending::Decided(false, _))),
             of(|ending| matches!(ending, Ending::Decided(true, _))),
             of(|ending| matches!(ending, Ending::Failed(_))),
             of(|ending| *ending == Ending::Cancelled),
         );
     }
-    let faults = chronicle.faults.iter().rev().take(3);
-    let _ = writeln!(text, "\nfaults {:?}", faults.collect::<Vec<&(u64, Fault)>>());
-    let first = chronicle.lines.len().saturating_sub(EVENTS);
-    for line in &chronicle.lines[first..] {
-        let _ = writeln!(text, "{}", line.chars().take(110).collect::<String>());
+}
+
+fn counters(text: &mut String, plan: &Plan, chronicle: &Chronicle) {
+    text.push_str("\ncounter   allowed  denied  undecided  left  limit\n");
+    for counter in 0..plan.counters.len() {
+        let [mut allowed, mut denied, mut undecided] = [0; 3];
+        let mut left = None;
+        for (hits, status) in chronicle.calls.iter().flat_map(|record| of(record, counter)) {
+            match status {
+                Some(status) if status.standing == "denied" => denied += hits,
+                Some(_) => allowed += hits,
+                None => undecided += hits,
+            }
+            left = status.and_then(|status| status.left).or(left);
+        }
+        let left = left.map_or("-".to_owned(), |left| left.to_string());
+        let limit = plan.rule_of(counter).limit(0).replace("algorithm: ", "");
+        let limit = limit.replace("requests_per_unit: ", "");
+        let limit: String = limit.chars().take(WIDTH - 46).collect();
+        let _ = writeln!(
+            text,
+            "c{counter:<6}  {allowed:>8}  {denied:>6}  {undecided:>9}  {left:>4}  {limit}"
+        );
     }
-    text
+}
+
+/// Returns the hits that a call charged to a counter, each with its status if there is a decision.
+fn of(record: &CallRecord, counter: usize) -> impl Iterator<Item = (u64, Option<&PartStatus>)> {
+    let statuses = match &record.ending {
+        Ending::Decided(_, statuses) => statuses.as_slice(),
+        Ending::Failed(_) | Ending::Cancelled => &[],
+    };
+    let parts = record.call.parts.iter().enumerate();
+    parts.filter(move |(_, part)| part.counter == counter).filter_map(|(number, part)| {
+        match part.hits {
+            PartHits::Charge(hits) | PartHits::Reserve { hits, .. } => {
+                Some((hits.into(), statuses.get(number)))
+            }
+            PartHits::Peek | PartHits::Refund(_) | PartHits::End { .. } => None,
+        }
+    })
+}
+
+fn seconds(at: Moment) -> String {
+    format!("{:>3}.{:03} s", at / 1_000_000, at / 1_000 % 1_000)
 }
