@@ -243,7 +243,9 @@ fn denied_with_cause(
 ) {
     let rule = history.rule();
     let is_short = rule.counting != Counting::Slots && !rule.is_long();
-    if rule.is_local() || is_short && !history.clocks_agree() {
+    // What goes past the limit of a log moves its newest entry, which then counts for longer.
+    let moves_entries = rule.counting == Counting::Log && has_excess(history);
+    if rule.is_local() || is_short && (moves_entries || !history.clocks_agree()) {
         return;
     }
     for (record, part, hits) in denials(history) {
