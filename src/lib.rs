@@ -28,7 +28,7 @@
 //! | [`spans`] | sampling of calls, and the contents of their spans | span export |
 //! | [`watch`] | notification of changed files | file contents |
 //! | [`tls`] | trusted certificates | clients and servers of connections |
-//! | [`policy`] | YAML to rules; matching of descriptors; sources of policies | stores, protocols |
+//! | [`policy`] | YAML to rules; matching; differences of two sets; sources | stores, protocols |
 //! | [`store`] | counters in memory or Redis; layers around it; the clock | policies, protocols |
 //! | [`journal`] | recent denials by caller; decisions per rule | policies, stores, protocols |
 //! | [`limiter`] | decisions, from policies and stores | protocols |

@@ -34,7 +34,7 @@ const FILES: [&str; 20] = [
 /// Enums that get a variant: file, first line, and the variant.
 const VARIANTS: [(&str, &str, &str); 3] = [
     ("src/algorithm/mod.rs", "pub enum Algorithm {", "Toy(FixedWindow),"),
-    ("src/algorithm/mod.rs", "enum Inner {", "Toy(fixed_window::State),"),
+    ("src/algorithm/mod.rs", "enum AlgorithmState {", "Toy(fixed_window::State),"),
     (
         "src/policy/document/written.rs",
         "pub(in crate::policy) enum AlgorithmWord {",

@@ -138,13 +138,15 @@ fn a_limit_that_was_not_reached_is_inconclusive() {
     assert_eq!(report["never_reached"][0], "test user");
 }
 
+/// Returns a policy with a daily limit of 10 for `first`, and another limit for `tenant`.
+fn two_rules(first: &str, other: &str) -> String {
+    let first = daily(first, 10);
+    format!("{first}  - key: tenant\n    rate_limit: {{ {other} }}\n")
+}
+
 #[test]
 fn a_limit_that_was_not_reached_is_inconclusive_beside_one_that_was() {
-    let rule = |key: &str, amount: u32| {
-        format!("  - key: {key}\n    rate_limit: {{ requests_per_unit: {amount}, unit: day }}\n")
-    };
-    let rules = [rule("user", 10), rule("tenant", 5000)].concat();
-    let policies = Policies::of(&format!("domain: test\ndescriptors:\n{rules}"));
+    let policies = Policies::of(&two_rules("user", "requests_per_unit: 5000, unit: day"));
     let service = Tollgate::serve(policies.path());
     let ended = verify(&policies, &[&service.grpc.to_string()], &[]);
     let report = report(&ended);
@@ -169,7 +171,8 @@ fn a_client_whose_next_request_is_far_away_does_not_delay_the_end() {
 async fn a_store_whose_clock_is_ahead_is_named_as_the_explanation() {
     let setup = Setup { clock_offset: 8, ..Setup::default() };
     let redis = Redis::start_as(setup).await;
-    let policies = Policies::of(&daily("user", 10));
+    // The short period does not keep a larger difference from explaining the long one.
+    let policies = Policies::of(&two_rules("user", "requests_per_unit: 10, unit: second"));
     let service = Tollgate::serve_with(policies.path(), &["--store", &redis.url()]);
     let is_ready = || async { Web::new(service.http).get("/readyz").await.status };
     becomes("the service is ready", PATIENCE, is_ready, |status| *status == 200).await;
@@ -187,6 +190,11 @@ fn a_run_that_cannot_start_exits_2_with_the_next_step() {
     assert_eq!(ended.status.code(), Some(2));
     let text = String::from_utf8_lossy(&ended.stderr);
     assert!(text.contains(&closed) && text.contains("Is the service running there?"), "{text}");
+
+    let ended = verify(&policies, &[&closed], &["--duration", "86400"]);
+    assert_eq!(ended.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&ended.stderr);
+    assert!(text.contains("--duration x --rate is 43200000 calls, at most 5000000"), "{text}");
 
     let service = Tollgate::serve(policies.path());
     let other = Policies::of(&daily("tenant", 10));

@@ -23,7 +23,7 @@ use super::hold::Holds;
 use super::quota::WindowUsage;
 use super::tallies::Tallies;
 use super::time::{Micros, Timestamp};
-use super::{Algorithm, Inner, Limit, Receipt, State, Unreadable};
+use super::{Algorithm, AlgorithmState, Limit, Receipt, State, Unreadable};
 
 /// An operation on a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,15 +158,17 @@ impl Limit {
             }};
         }
         let windows = match (&self.algorithm, state.inner()) {
-            (Algorithm::FixedWindow(limit), Inner::FixedWindow(counter)) => {
+            (Algorithm::FixedWindow(limit), AlgorithmState::FixedWindow(counter)) => {
                 windows!(limit, counter)
             }
-            (Algorithm::SlidingWindow(limit), Inner::SlidingWindow(counter)) => {
+            (Algorithm::SlidingWindow(limit), AlgorithmState::SlidingWindow(counter)) => {
                 windows!(limit, counter)
             }
-            (Algorithm::SlidingLog(limit), Inner::SlidingLog(counter)) => windows!(limit, counter),
-            (Algorithm::Gcra(limit), Inner::Gcra(counter)) => windows!(limit, counter),
-            (Algorithm::Concurrency(limit), Inner::Concurrency(counter)) => {
+            (Algorithm::SlidingLog(limit), AlgorithmState::SlidingLog(counter)) => {
+                windows!(limit, counter)
+            }
+            (Algorithm::Gcra(limit), AlgorithmState::Gcra(counter)) => windows!(limit, counter),
+            (Algorithm::Concurrency(limit), AlgorithmState::Concurrency(counter)) => {
                 vec![limit.look(counter, now)]
             }
             (
@@ -188,28 +190,28 @@ impl State {
 
     pub(super) fn extended(&self) -> Option<&Extended> {
         match &self.0 {
-            Inner::Extended(extended) => Some(extended),
-            Inner::FixedWindow(_)
-            | Inner::SlidingWindow(_)
-            | Inner::SlidingLog(_)
-            | Inner::Concurrency(_)
-            | Inner::Gcra(_) => None,
+            AlgorithmState::Extended(extended) => Some(extended),
+            AlgorithmState::FixedWindow(_)
+            | AlgorithmState::SlidingWindow(_)
+            | AlgorithmState::SlidingLog(_)
+            | AlgorithmState::Concurrency(_)
+            | AlgorithmState::Gcra(_) => None,
         }
     }
 
     /// Returns the state of the algorithm.
-    pub(super) fn inner(&self) -> &Inner {
+    pub(super) fn inner(&self) -> &AlgorithmState {
         self.extended().map_or(&self.0, |extended| &extended.state.0)
     }
 
-    pub(super) fn inner_mut(&mut self) -> &mut Inner {
+    pub(super) fn inner_mut(&mut self) -> &mut AlgorithmState {
         match &mut self.0 {
-            Inner::Extended(extended) => &mut extended.state.0,
-            plain @ (Inner::FixedWindow(_)
-            | Inner::SlidingWindow(_)
-            | Inner::SlidingLog(_)
-            | Inner::Concurrency(_)
-            | Inner::Gcra(_)) => plain,
+            AlgorithmState::Extended(extended) => &mut extended.state.0,
+            plain @ (AlgorithmState::FixedWindow(_)
+            | AlgorithmState::SlidingWindow(_)
+            | AlgorithmState::SlidingLog(_)
+            | AlgorithmState::Concurrency(_)
+            | AlgorithmState::Gcra(_)) => plain,
         }
     }
 
@@ -231,7 +233,7 @@ impl State {
 
     /// Takes hits from the grant and returns the instant that identifies it.
     pub(super) fn take_of_grant(&mut self, hits: u64) -> Option<Timestamp> {
-        let Inner::Extended(extended) = &mut self.0 else { return None };
+        let AlgorithmState::Extended(extended) = &mut self.0 else { return None };
         let Granted { grant, at } = extended.grant.as_mut()?;
         grant.left = grant.left.saturating_sub(hits);
         Some(*at)
@@ -239,7 +241,7 @@ impl State {
 
     /// Returns hits to their grant. Returns `false` if that grant is no longer there.
     pub(super) fn give_back_to_grant(&mut self, receipt: Receipt, now: Timestamp) -> bool {
-        if let Inner::Extended(extended) = &mut self.0
+        if let AlgorithmState::Extended(extended) = &mut self.0
             && let Some(Granted { grant, at }) = &mut extended.grant
             && *at == receipt.at
             && now < grant.until
@@ -269,12 +271,12 @@ impl State {
         change: impl FnOnce(&mut Extended) -> T,
     ) -> T {
         let mut extended = match std::mem::replace(self, limit.unused()).0 {
-            Inner::Extended(extended) => extended,
-            plain @ (Inner::FixedWindow(_)
-            | Inner::SlidingWindow(_)
-            | Inner::SlidingLog(_)
-            | Inner::Concurrency(_)
-            | Inner::Gcra(_)) => Box::new(Extended {
+            AlgorithmState::Extended(extended) => extended,
+            plain @ (AlgorithmState::FixedWindow(_)
+            | AlgorithmState::SlidingWindow(_)
+            | AlgorithmState::SlidingLog(_)
+            | AlgorithmState::Concurrency(_)
+            | AlgorithmState::Gcra(_)) => Box::new(Extended {
                 state: Self(plain),
                 grant: None,
                 reset: None,
@@ -283,7 +285,7 @@ impl State {
             }),
         };
         let changed = change(&mut extended);
-        self.0 = Inner::Extended(extended);
+        self.0 = AlgorithmState::Extended(extended);
         changed
     }
 
@@ -291,13 +293,13 @@ impl State {
     /// Called with every write.
     #[inline]
     pub(super) fn compact(&mut self, limit: &Limit, now: Timestamp) {
-        if let Inner::Extended(_) = &self.0 {
+        if let AlgorithmState::Extended(_) = &self.0 {
             self.compact_extended(limit, now);
         }
     }
 
     fn compact_extended(&mut self, limit: &Limit, now: Timestamp) {
-        let Inner::Extended(extended) = &mut self.0 else { return };
+        let AlgorithmState::Extended(extended) = &mut self.0 else { return };
         extended.grant = extended.grant.filter(|granted| now < granted.grant.until);
         extended.reset = extended.reset.filter(|reset| now < reset.until);
         extended.holds = extended.holds.take().filter(|holds| !holds.is_empty());

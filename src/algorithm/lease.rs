@@ -43,7 +43,7 @@ pub struct Lease {
 impl Lease {
     /// Returns the hits to lease if `wanted` would be used within a TTL and `left` remain; `None`
     /// if a block is not worth it.
-    pub fn block(&self, wanted: u64, left: u64) -> Option<u32> {
+    pub fn block_size(&self, wanted: u64, left: u64) -> Option<u32> {
         let near = left.checked_div(NEAR.into()).unwrap_or_default();
         let hits = wanted.min(near).min(self.hits.into());
         u32::try_from(hits).ok().filter(|hits| *hits >= LEAST)
@@ -51,7 +51,7 @@ impl Lease {
 
     /// Returns the hits of the largest block that a limit can have; `None` if it never has one.
     pub fn largest(&self, limit: &Limit) -> Option<u32> {
-        self.block(u64::MAX, limit.at_once().into())
+        self.block_size(u64::MAX, limit.at_once().into())
     }
 }
 
@@ -117,11 +117,11 @@ mod tests {
     #[test]
     fn a_block_is_bounded_by_demand_size_and_remaining_hits() {
         let lease = Lease { hits: 100, ttl: Micros::from_secs(1) };
-        assert_eq!(lease.block(50, 10_000), Some(50));
-        assert_eq!(lease.block(500, 10_000), Some(100));
-        assert_eq!(lease.block(500, 160), Some(10));
-        assert_eq!(lease.block(500, 63), None, "near the limit each request asks for itself");
-        assert_eq!(lease.block(3, 10_000), None, "a key that is rarely used, too");
+        assert_eq!(lease.block_size(50, 10_000), Some(50));
+        assert_eq!(lease.block_size(500, 10_000), Some(100));
+        assert_eq!(lease.block_size(500, 160), Some(10));
+        assert_eq!(lease.block_size(500, 63), None, "near the limit each request asks for itself");
+        assert_eq!(lease.block_size(3, 10_000), None, "a key that is rarely used, too");
     }
 
     #[test]

@@ -19,8 +19,8 @@
 //! | [`tallies`] | hits per recorded request entry |
 //! | [`lease`] | hits charged in advance: block sizes, TTLs, and the effect on a limit |
 //!
-//! A new algorithm is a file like [`gcra`] and a variant of [`Algorithm`] and of [`State`]; the
-//! compiler then lists the match arms to add. It may depend on [`time`] and [`quota`] only.
+//! A new algorithm is a file like [`gcra`] and a variant of [`Algorithm`] and of `AlgorithmState`;
+//! the compiler then lists the match arms to add, and `CONTRIBUTING.md` what else it needs.
 
 pub mod amend;
 pub mod calendar;
@@ -82,10 +82,10 @@ pub struct Limit {
 
 /// The counter of one limit for one set of values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State(Inner);
+pub struct State(AlgorithmState);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Inner {
+enum AlgorithmState {
     FixedWindow(fixed_window::State),
     SlidingWindow(sliding_window::State),
     SlidingLog(Box<sliding_log::State>),
@@ -115,11 +115,11 @@ pub struct Unreadable;
 macro_rules! with_algorithm {
     ($algorithm:expr, $state:expr, |$p:ident, $s:ident| $call:expr) => {
         match ($algorithm, $state) {
-            (Algorithm::FixedWindow($p), Inner::FixedWindow($s)) => Ok($call),
-            (Algorithm::SlidingWindow($p), Inner::SlidingWindow($s)) => Ok($call),
-            (Algorithm::SlidingLog($p), Inner::SlidingLog($s)) => Ok($call),
-            (Algorithm::Gcra($p), Inner::Gcra($s)) => Ok($call),
-            (Algorithm::Concurrency($p), Inner::Concurrency($s)) => Ok($call),
+            (Algorithm::FixedWindow($p), AlgorithmState::FixedWindow($s)) => Ok($call),
+            (Algorithm::SlidingWindow($p), AlgorithmState::SlidingWindow($s)) => Ok($call),
+            (Algorithm::SlidingLog($p), AlgorithmState::SlidingLog($s)) => Ok($call),
+            (Algorithm::Gcra($p), AlgorithmState::Gcra($s)) => Ok($call),
+            (Algorithm::Concurrency($p), AlgorithmState::Concurrency($s)) => Ok($call),
             (
                 Algorithm::FixedWindow(_)
                 | Algorithm::SlidingWindow(_)
@@ -149,8 +149,9 @@ impl Limit {
             Charge::Afterwards => Some("afterwards"),
             Charge::Admitted | Charge::Blamed => None,
         };
-        let is_log = matches!(algorithm, Algorithm::SlidingLog(_));
-        if is_log && let Some(charge) = unbounded {
+        if algorithm.stores_each_hit()
+            && let Some(charge) = unbounded
+        {
             return Err(QuotaError::LogCharge { charge });
         }
         let ban = algorithm.is_ban();
@@ -269,11 +270,17 @@ impl Limit {
     /// Returns the state of an unused counter.
     pub fn unused(&self) -> State {
         State(match &self.algorithm {
-            Algorithm::FixedWindow(algorithm) => Inner::FixedWindow(algorithm.unused()),
-            Algorithm::SlidingWindow(algorithm) => Inner::SlidingWindow(algorithm.unused()),
-            Algorithm::SlidingLog(algorithm) => Inner::SlidingLog(Box::new(algorithm.unused())),
-            Algorithm::Gcra(algorithm) => Inner::Gcra(algorithm.unused()),
-            Algorithm::Concurrency(algorithm) => Inner::Concurrency(Box::new(algorithm.unused())),
+            Algorithm::FixedWindow(algorithm) => AlgorithmState::FixedWindow(algorithm.unused()),
+            Algorithm::SlidingWindow(algorithm) => {
+                AlgorithmState::SlidingWindow(algorithm.unused())
+            }
+            Algorithm::SlidingLog(algorithm) => {
+                AlgorithmState::SlidingLog(Box::new(algorithm.unused()))
+            }
+            Algorithm::Gcra(algorithm) => AlgorithmState::Gcra(algorithm.unused()),
+            Algorithm::Concurrency(algorithm) => {
+                AlgorithmState::Concurrency(Box::new(algorithm.unused()))
+            }
         })
     }
 
@@ -341,6 +348,17 @@ impl Algorithm {
             Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::SlidingLog(_) | Self::Gcra(_) => {
                 self.windows().iter().any(|window| window.limit() == 0)
             }
+        }
+    }
+
+    /// Returns `true` if each hit is stored, so that hits past the limit would have no bound.
+    fn stores_each_hit(&self) -> bool {
+        match self {
+            Self::SlidingLog(_) => true,
+            Self::FixedWindow(_)
+            | Self::SlidingWindow(_)
+            | Self::Gcra(_)
+            | Self::Concurrency(_) => false,
         }
     }
 

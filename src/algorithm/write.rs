@@ -2,7 +2,7 @@
 
 use super::quota::MAX_TTL;
 use super::time::{Micros, Timestamp};
-use super::{Algorithm, Inner, Limit, Receipt, State, Unreadable, with_algorithm};
+use super::{Algorithm, AlgorithmState, Limit, Receipt, State, Unreadable, with_algorithm};
 
 impl Limit {
     /// Writes `hits`, even without room: to the limit, unless only a grant has room for them.
@@ -59,7 +59,9 @@ impl Limit {
                 });
             }
             (Some(_), Algorithm::Concurrency(_)) => {
-                let Inner::Concurrency(slots) = state.inner_mut() else { return Err(Unreadable) };
+                let AlgorithmState::Concurrency(slots) = state.inner_mut() else {
+                    return Err(Unreadable);
+                };
                 slots.take(id, hits, ttl, now);
                 return Ok(());
             }
@@ -81,7 +83,7 @@ impl Limit {
         now: Timestamp,
     ) -> Result<(), Unreadable> {
         match (&self.algorithm, state.inner_mut()) {
-            (Algorithm::SlidingLog(log), Inner::SlidingLog(counter)) => {
+            (Algorithm::SlidingLog(log), AlgorithmState::SlidingLog(counter)) => {
                 log.charge_past(counter, hits, now);
                 Ok(())
             }

@@ -48,12 +48,8 @@ impl Stores {
         let memory = Arc::new(MemoryStore::new(settings.memory, SystemClock));
         let replicas = Replicas::new(settings.replicas.unwrap_or(std::num::NonZeroU32::MIN));
         let denials = match &settings.place {
-            StoreLocation::Redis(options) if !settings.deny_cache_max.is_zero() => {
-                Some(DenialTable::new(
-                    settings.deny_cache_max,
-                    options.cacheable(),
-                    Arc::clone(&metrics),
-                ))
+            StoreLocation::Redis(_) if !settings.deny_cache_max.is_zero() => {
+                Some(DenialTable::new(settings.deny_cache_max, Arc::clone(&metrics)))
             }
             StoreLocation::Redis(_) | StoreLocation::Memory => None,
         };

@@ -12,38 +12,38 @@ use super::proto::rate_limit_response::{DescriptorStatus, RateLimit};
 const VARINT: u8 = 0;
 const LENGTH_DELIMITED: u8 = 2;
 
-/// Appends `status` as field `field` of a message. Without its quota, which is never set.
+/// Appends `status` as field `field` of a message. Its quota is left out, since it is never set.
 pub(super) fn append(field: u8, status: &DescriptorStatus, bytes: &mut Vec<u8>) {
-    message(field, bytes, |bytes| {
-        integer(1, signed(status.code), bytes);
+    append_message(field, bytes, |bytes| {
+        append_integer(1, signed(status.code), bytes);
         if let Some(limit) = &status.current_limit {
-            message(2, bytes, |bytes| rate_limit(limit, bytes));
+            append_message(2, bytes, |bytes| append_rate_limit(limit, bytes));
         }
-        integer(3, status.limit_remaining.into(), bytes);
+        append_integer(3, status.limit_remaining.into(), bytes);
         if let Some(Duration { seconds, nanos }) = status.duration_until_reset {
-            message(4, bytes, |bytes| {
-                integer(1, seconds.cast_unsigned(), bytes);
-                integer(2, signed(nanos), bytes);
+            append_message(4, bytes, |bytes| {
+                append_integer(1, seconds.cast_unsigned(), bytes);
+                append_integer(2, signed(nanos), bytes);
             });
         }
     });
 }
 
-fn rate_limit(limit: &RateLimit, bytes: &mut Vec<u8>) {
-    integer(1, limit.requests_per_unit.into(), bytes);
-    integer(2, signed(limit.unit), bytes);
+fn append_rate_limit(limit: &RateLimit, bytes: &mut Vec<u8>) {
+    append_integer(1, limit.requests_per_unit.into(), bytes);
+    append_integer(2, signed(limit.unit), bytes);
     if !limit.name.is_empty() {
-        message(3, bytes, |bytes| bytes.extend_from_slice(limit.name.as_bytes()));
+        append_message(3, bytes, |bytes| bytes.extend_from_slice(limit.name.as_bytes()));
     }
     if let Some(multiplier) = limit.unit_multiplier {
-        message(4, bytes, |bytes| integer(1, multiplier.into(), bytes));
+        append_message(4, bytes, |bytes| append_integer(1, multiplier.into(), bytes));
     }
 }
 
 /// Appends a length-delimited field; `write` appends its content.
 #[inline]
-fn message(field: u8, bytes: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
-    bytes.extend_from_slice(&[key(field, LENGTH_DELIMITED), 0]);
+fn append_message(field: u8, bytes: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    bytes.extend_from_slice(&[tag(field, LENGTH_DELIMITED), 0]);
     let start = bytes.len();
     write(bytes);
     let length = bytes.len().saturating_sub(start);
@@ -53,7 +53,7 @@ fn message(field: u8, bytes: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
         // A long name.
         _ => {
             let mut encoded = Vec::new();
-            varint(u64::try_from(length).unwrap_or(u64::MAX), &mut encoded);
+            append_varint(u64::try_from(length).unwrap_or(u64::MAX), &mut encoded);
             bytes.splice(last..start, encoded);
         }
     }
@@ -61,19 +61,18 @@ fn message(field: u8, bytes: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 
 /// Appends a field with a number, unless it is 0, the default.
 #[inline]
-fn integer(field: u8, value: u64, bytes: &mut Vec<u8>) {
+fn append_integer(field: u8, value: u64, bytes: &mut Vec<u8>) {
     if value != 0 {
-        bytes.push(key(field, VARINT));
-        varint(value, bytes);
+        bytes.push(tag(field, VARINT));
+        append_varint(value, bytes);
     }
 }
 
 /// Appends a number, seven bits per byte, lowest first.
 #[inline]
-fn varint(mut value: u64, bytes: &mut Vec<u8>) {
-    while let [low, ..] = value.to_le_bytes()
-        && value >= 0x80
-    {
+fn append_varint(mut value: u64, bytes: &mut Vec<u8>) {
+    while value >= 0x80 {
+        let [low, ..] = value.to_le_bytes();
         bytes.push(low | 0x80);
         value >>= 7;
     }
@@ -81,8 +80,8 @@ fn varint(mut value: u64, bytes: &mut Vec<u8>) {
     bytes.push(low);
 }
 
-/// Returns the first byte of a field. Those of this message have numbers below 16.
-const fn key(field: u8, wire_type: u8) -> u8 {
+/// Returns the tag of a field. The fields of this message have numbers below 16, so it is one byte.
+const fn tag(field: u8, wire_type: u8) -> u8 {
     (field << 3) | wire_type
 }
 
@@ -98,9 +97,14 @@ mod tests {
 
     use super::*;
 
+    /// Generates any number, and often 0, which is not encoded.
+    fn or_zero<T: Arbitrary + Clone + Default + 'static>() -> impl Strategy<Value = T> {
+        prop_oneof![Just(T::default()), any::<T>()]
+    }
+
     fn limits() -> impl Strategy<Value = RateLimit> {
         let name = prop_oneof![Just(String::new()), "[a-z]{1,20}", "é{60,70}", "x{16300,16400}"];
-        (name, any::<u32>(), any::<i32>(), any::<Option<u32>>()).prop_map(
+        (name, or_zero::<u32>(), or_zero::<i32>(), prop::option::of(or_zero::<u32>())).prop_map(
             |(name, requests_per_unit, unit, unit_multiplier)| RateLimit {
                 name,
                 requests_per_unit,
@@ -116,7 +120,7 @@ mod tests {
             code in prop_oneof![0..3, any::<i32>()],
             current_limit in prop::option::of(limits()),
             limit_remaining in prop_oneof![0u32..300, any::<u32>()],
-            time in prop::option::of((any::<i64>(), any::<i32>())),
+            time in prop::option::of((or_zero::<i64>(), or_zero::<i32>())),
         ) {
             let duration_until_reset = time.map(|(seconds, nanos)| Duration { seconds, nanos });
             let status = DescriptorStatus {

@@ -128,8 +128,9 @@ impl RuleCounters {
         self.candidates.get(&rule.id())
     }
 
-    /// Counts the hits of a request, whatever its decision.
-    pub(super) fn tally_of(
+    /// Counts the hits of a request, whatever its decision, and returns the tally that its decision
+    /// completes.
+    pub(super) fn begin_tally(
         &self,
         policy: Option<&Policy>,
         request: &Request<'_>,

@@ -214,7 +214,7 @@ impl<S: Store> Limiter<S> {
         matched.in_one_slot = policy.is_some_and(Policy::in_one_slot);
         if counts {
             matched.candidates = CandidateCheck::all(live, request, statuses, &mut matched.keys);
-            matched.tally = Some(live.in_force.counters.tally_of(policy, request, statuses));
+            matched.tally = Some(live.in_force.counters.begin_tally(policy, request, statuses));
         }
         true
     }

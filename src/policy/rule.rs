@@ -94,7 +94,7 @@ pub(super) struct RuleModes {
     pub(super) share_threshold: bool,
 }
 
-/// Properties that few rules have, boxed so that a million rules without them stay small.
+/// Properties of a rule with a limit, boxed so that a million rules without one stay small.
 #[derive(Debug, Default)]
 pub(super) struct Extras {
     pub(super) name: Option<Box<str>>,

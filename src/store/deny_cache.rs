@@ -13,13 +13,12 @@
 //! which a new entry replaces the old one.
 //!
 //! **Not cached**: denials of limits that write denied hits, since each of those extends the wait;
-//! denials that may come from a charge that is taken back later (see [`Cacheable`]); bans, quota
-//! votes and counters that occur twice in a request. A single fixed window is cached even if it
-//! writes denied hits, since they do not move its end. Hits denied by the cache are then not
+//! denials that may come from a charge that is taken back later (see [`CertainDenials`]); bans,
+//! quota votes and counters that occur twice in a request. A single fixed window is cached even if
+//! it writes denied hits, since they do not move its end. Hits denied by the cache are then not
 //! written, which shows until the end of the window only in a refund, under another amount for the
 //! same counter (an inheriting override, a changed policy), and to an operator who inspects the
-//! counter.
-//! If the limit records callers, these hits are written in the background.
+//! counter. If the limit records callers, these hits are written in the background.
 
 mod limits;
 mod table;
@@ -29,11 +28,11 @@ use std::time::Instant;
 
 use futures_util::future::{Either, FutureExt as _};
 
-pub use self::table::{Cacheable, DenialTable};
+pub use self::table::DenialTable;
 use super::background::Background;
 use super::clock::instant;
 use super::owned::OwnedCheck;
-use super::{Check, Lender, Lent, Outcomes, Store, StoreError};
+use super::{CertainDenials, Check, Lender, Lent, Outcomes, Store, StoreError};
 use crate::algorithm::Receipt;
 use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::judge::{Few, Hits, Outcome};
@@ -78,11 +77,14 @@ impl<S: Store> DenyCache<S> {
             return;
         }
         let store = Arc::clone(&self.store);
+        let metrics = Arc::clone(&denials.metrics);
         let count = u64::try_from(owed.len()).unwrap_or(u64::MAX);
         let begun = self.owed.spawn(async move {
             let checks: Few<Check<'_>> = owed.iter().map(OwnedCheck::check).collect();
-            // The store layer that writes them counts the results.
-            let _ = store.decide(&checks, Prior::Denied, deadline).await;
+            let outcomes = store.decide(&checks, Prior::Denied, deadline).await;
+            // The limiter counts errors of outcomes that it receives, and not these.
+            let errors = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
+            errors.for_each(|error| metrics.store_error(error.kind()));
         });
         if !begun {
             denials.metrics.dropped_charges.inc_by(count);
@@ -118,7 +120,7 @@ impl<S: Store> DenyCache<S> {
         } else {
             self.store.decide(&rest, if is_denied { Prior::Denied } else { prior }, deadline).await
         };
-        denials.record_all(&rest, &answers, sent);
+        denials.record_all(&rest, &answers, self.certain_denials(), sent);
         let mut answers = answers.into_iter();
         cached
             .into_iter()
@@ -142,7 +144,9 @@ impl<S: Store> Store for DenyCache<S> {
         let sent = instant();
         let cached = denials.cached(checks, sent);
         Either::Right(if cached.is_empty() {
-            let record = move |outcomes: &Outcomes| denials.record_all(checks, outcomes, sent);
+            let record = move |outcomes: &Outcomes| {
+                denials.record_all(checks, outcomes, self.certain_denials(), sent);
+            };
             Either::Left(self.store.decide(checks, prior, deadline).inspect(record))
         } else {
             // Boxed to keep the future of the common case small.
@@ -165,6 +169,10 @@ impl<S: Store> Store for DenyCache<S> {
             denials.invalidate(check);
         }
         amended
+    }
+
+    fn certain_denials(&self) -> CertainDenials {
+        self.store.certain_denials()
     }
 }
 

@@ -126,6 +126,19 @@ impl StoreError {
 /// An outcome or a store error for each check, in order.
 pub type Outcomes = Few<Result<Outcome, StoreError>>;
 
+/// Denials of a store that no later take-back of a charge makes void.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertainDenials {
+    /// All: one server judges whole requests.
+    All,
+    /// All except those of per-second limits, which live on another server that judges first; for
+    /// these, as [`IrrevocableOnly`](Self::IrrevocableOnly).
+    AllButPerSecond,
+    /// Only those of limits whose hits are never taken back: with other charge modes, a denial may
+    /// be due to a charge that another slot voids.
+    IrrevocableOnly,
+}
+
 /// Storage of counters.
 pub trait Store: Send + Sync + 'static {
     /// Judges all `checks` of one request and writes the hits that their charge modes require.
@@ -149,6 +162,11 @@ pub trait Store: Send + Sync + 'static {
         amendment: Amendment,
         deadline: Instant,
     ) -> impl Future<Output = Result<Amended, StoreError>> + Send;
+
+    /// Returns which denials are certain. It may change with the servers that are connected.
+    fn certain_denials(&self) -> CertainDenials {
+        CertainDenials::All
+    }
 }
 
 /// Result of leasing hits.
@@ -196,6 +214,10 @@ impl<S: Store> Store for std::sync::Arc<S> {
         deadline: Instant,
     ) -> impl Future<Output = Result<Amended, StoreError>> + Send {
         S::amend(self, check, amendment, deadline)
+    }
+
+    fn certain_denials(&self) -> CertainDenials {
+        S::certain_denials(self)
     }
 }
 

@@ -75,12 +75,12 @@ pub fn verdict(result: &PropertyResult, run: &RunConditions) -> PropertyVerdict 
         result.property,
         CheckedProperty::NeverOver | CheckedProperty::NoUnjustifiedDenial
     );
-    let is_about_time = result.property != CheckedProperty::AnsweredInTime;
+    let depends_on_clocks = result.property != CheckedProperty::AnsweredInTime;
     if !result.is_checked {
         PropertyVerdict::NotChecked
-    } else if is_about_time && run.clock_moved > run.skew {
+    } else if depends_on_clocks && run.clock_moved > run.skew {
         PropertyVerdict::Inconclusive(MissingEvidence::ClockMoved)
-    } else if result.contradictions > 0 && !is_about_time && run.paused >= run.deadline / 2 {
+    } else if result.contradictions > 0 && !depends_on_clocks && run.paused >= run.deadline / 2 {
         PropertyVerdict::Inconclusive(MissingEvidence::Paused)
     } else if result.contradictions > 0 {
         PropertyVerdict::Violated

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tollgate::grpc::proto::rate_limit_response::Code;
 
-use super::{policy, serve};
+use super::{metric, policy, serve};
 use crate::support::envoy::Envoy;
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
@@ -104,4 +104,16 @@ async fn a_sharding_proxy_admits_no_request_more() {
         assert!(keys > 20, "{keys} keys at one of three");
     }
     drop(service);
+}
+
+#[tokio::test]
+async fn denials_that_a_take_back_may_void_are_not_cached_behind_a_sharding_proxy() {
+    let sharded = Sharded::start().await;
+    let policies =
+        Policies::of(&policy(&[("user", "requests_per_unit: 1, unit: day, charge: admitted")]));
+    let (service, client) = serve(&policies, &sharded.url(), &[]).await;
+    for wanted in [Code::Ok, Code::OverLimit, Code::OverLimit] {
+        assert_eq!(client.status(descriptor(&[("user", "ann")])).await.code(), wanted);
+    }
+    assert_eq!(metric(&service, "tollgate_deny_cache_hits_total").await, 0);
 }

@@ -34,7 +34,7 @@ pub(crate) fn check(report: &Report) -> Vec<String> {
             never_over_in_a_period(&history, &mut found);
         }
         if report.plan.rule_of(counter).hold.is_none() {
-            denied_with_cause(&history, &mut found);
+            no_unjustified_denial(&history, &mut found);
             reported::check(&history, &mut found);
         }
         broken.extend(found.into_iter().map(|text| format!("counter {counter}: {text}")));
@@ -224,7 +224,7 @@ fn nothing_lost(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
 }
 
 /// No hits are denied that fit: some charge that may have been counted then explains each denial.
-fn denied_with_cause(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
+fn no_unjustified_denial(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
     let rule = history.rule();
     if rule.is_local() || (!rule.is_long() && !history.clocks_agree()) {
         return;

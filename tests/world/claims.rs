@@ -10,6 +10,8 @@ use super::server::fleet::Moment;
 
 /// Time after a call's deadline for which a charge may stand that is taken back.
 const TAKEN_BACK_WITHIN_US: u64 = 2_100_000;
+/// Time after which a process knows that a master has become a replica: two health checks.
+const DEMOTION_NOTICED_US: u64 = 2_000_000;
 /// Blocks of a key that a worker may have charged: two that it holds, and one that arrives.
 const BLOCKS: u64 = 3;
 /// A block is at most this part of what is left.
@@ -68,7 +70,7 @@ impl<'a> CounterHistory<'a> {
                     ending,
                     Ending::Decided(_, statuses) if statuses[number].left.is_some()
                 );
-                let is_certain = is_judged && !self.report.has_promoted_by(ended);
+                let is_certain = is_judged && !self.report.has_just_promoted(ended);
                 let hits = hits.into();
                 let process = call.process;
                 return Some(Claim::Refunded { hits, begun, ended, is_certain, process });
@@ -326,11 +328,15 @@ impl<'a> CounterHistory<'a> {
 }
 
 impl Report {
-    /// Returns `true` if a master had become a replica at a moment: until a client writes to it,
+    /// Returns `true` if a master had just become a replica at a moment: until its clients notice,
     /// it may find nothing to refund where its new master has hits.
-    fn has_promoted_by(&self, at: Moment) -> bool {
-        let mut faults = self.chronicle.faults.iter();
-        faults.any(|(from, fault)| *from <= at && matches!(fault, Fault::Promote { .. }))
+    fn has_just_promoted(&self, at: Moment) -> bool {
+        self.chronicle.faults.iter().any(|(from, fault)| match fault {
+            Fault::Promote { stale_us, .. } => {
+                *from <= at && at <= from + stale_us + DEMOTION_NOTICED_US
+            }
+            _ => false,
+        })
     }
 
     /// Returns `true` if a server was full while a call was under way.

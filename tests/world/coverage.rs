@@ -10,7 +10,7 @@ use super::run::Report;
 pub(crate) const EVENTS: [&str; 61] = [
     "answer OK",
     "answer OVER_LIMIT",
-    "answer cancelled",
+    "answer canceled",
     "answer late",
     "answer lost",
     "answer no_room",

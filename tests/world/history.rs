@@ -24,7 +24,7 @@ impl Ending {
             Self::Decided(false, _) => "OK",
             Self::Decided(true, _) => "OVER_LIMIT",
             Self::Failed(kind) => kind,
-            Self::Cancelled => "cancelled",
+            Self::Cancelled => "canceled",
         }
     }
 

@@ -38,7 +38,7 @@ pub(super) fn check(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
         }
     }
     held_as_listed(history, &ids, broken);
-    denied_with_cause(history, &ids, broken);
+    no_unjustified_denial(history, &ids, broken);
 }
 
 /// The end of a hold is answered with OK, whatever happens to the store.
@@ -236,7 +236,7 @@ fn held_as_listed(history: &CounterHistory<'_>, ids: &[IdHistory<'_>], broken: &
 }
 
 /// No hits are denied that fit, and no denial is remembered, since holds end early.
-fn denied_with_cause(
+fn no_unjustified_denial(
     history: &CounterHistory<'_>,
     ids: &[IdHistory<'_>],
     broken: &mut Vec<String>,

@@ -75,7 +75,7 @@ impl SimProcess {
         let count = NonZeroU32::new(plan.processes.try_into().unwrap()).unwrap();
         let replicas = Replicas::new(count);
         let longest = Duration::from_millis(plan.deny_cache_ms);
-        let denials = DenialTable::new(longest, options.cacheable(), Arc::clone(&metrics));
+        let denials = DenialTable::new(longest, Arc::clone(&metrics));
         let worker = |_| {
             let fallback =
                 Fallback::new(Arc::clone(&memory), Arc::clone(&replicas), Arc::clone(&metrics));

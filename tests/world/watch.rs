@@ -104,15 +104,16 @@ fn processes(text: &mut String, plan: &Plan, chronicle: &Chronicle, sky: &Sky, n
 }
 
 fn counters(text: &mut String, plan: &Plan, chronicle: &Chronicle) {
-    text.push_str("\ncounter   allowed  denied  undecided  left  limit\n");
+    text.push_str("\ncounter  admitted  denied  undecided  left  limit\n");
     for counter in 0..plan.counters.len() {
-        let [mut allowed, mut denied, mut undecided] = [0; 3];
+        let [mut admitted, mut denied, mut undecided] = [0; 3];
         let mut left = None;
-        for (hits, status) in chronicle.calls.iter().flat_map(|record| of(record, counter)) {
-            match status {
-                Some(status) if status.standing == "denied" => denied += hits,
-                Some(_) => allowed += hits,
-                None => undecided += hits,
+        let calls = chronicle.calls.iter();
+        for (record, hits, status) in calls.flat_map(|record| of(record, counter)) {
+            match record.ending {
+                Ending::Decided(false, _) => admitted += hits,
+                Ending::Decided(true, _) => denied += hits,
+                Ending::Failed(_) | Ending::Cancelled => undecided += hits,
             }
             left = status.and_then(|status| status.left).or(left);
         }
@@ -122,22 +123,26 @@ fn counters(text: &mut String, plan: &Plan, chronicle: &Chronicle) {
         let limit: String = limit.chars().take(WIDTH - 46).collect();
         let _ = writeln!(
             text,
-            "c{counter:<6}  {allowed:>8}  {denied:>6}  {undecided:>9}  {left:>4}  {limit}"
+            "c{counter:<6}  {admitted:>8}  {denied:>6}  {undecided:>9}  {left:>4}  {limit}"
         );
     }
 }
 
-/// Returns the hits that a call charged to a counter, each with its status if there is a decision.
-fn of(record: &CallRecord, counter: usize) -> impl Iterator<Item = (u64, Option<&PartStatus>)> {
+/// Returns the hits that a call requested of a counter, each with its status if there is a
+/// decision.
+fn of(
+    record: &CallRecord,
+    counter: usize,
+) -> impl Iterator<Item = (&CallRecord, u64, Option<&PartStatus>)> {
     let statuses = match &record.ending {
         Ending::Decided(_, statuses) => statuses.as_slice(),
         Ending::Failed(_) | Ending::Cancelled => &[],
     };
     let parts = record.call.parts.iter().enumerate();
-    parts.filter(move |(_, part)| part.counter == counter).filter_map(|(number, part)| {
+    parts.filter(move |(_, part)| part.counter == counter).filter_map(move |(number, part)| {
         match part.hits {
             PartHits::Charge(hits) | PartHits::Reserve { hits, .. } => {
-                Some((hits.into(), statuses.get(number)))
+                Some((record, hits.into(), statuses.get(number)))
             }
             PartHits::Peek | PartHits::Refund(_) | PartHits::End { .. } => None,
         }

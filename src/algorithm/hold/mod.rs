@@ -20,7 +20,7 @@ mod records;
 
 use super::marks::Marks;
 use super::time::{Micros, Timestamp};
-use super::{Inner, Limit, State, Unreadable, concurrency, gcra};
+use super::{AlgorithmState, Limit, State, Unreadable, concurrency, gcra};
 pub use list::HoldList;
 use records::MAX_RECEIPTS;
 use records::Records;
@@ -238,26 +238,26 @@ impl State {
         self.attach(limit, |extended| {
             let holds = Holds::of(&mut extended.holds, now);
             match extended.state.inner_mut() {
-                Inner::Gcra(state) => Ok(change(state, holds)),
-                Inner::FixedWindow(_)
-                | Inner::SlidingWindow(_)
-                | Inner::SlidingLog(_)
-                | Inner::Concurrency(_)
-                | Inner::Extended(_) => Err(Unreadable),
+                AlgorithmState::Gcra(state) => Ok(change(state, holds)),
+                AlgorithmState::FixedWindow(_)
+                | AlgorithmState::SlidingWindow(_)
+                | AlgorithmState::SlidingLog(_)
+                | AlgorithmState::Concurrency(_)
+                | AlgorithmState::Extended(_) => Err(Unreadable),
             }
         })
     }
 
     /// Drops the holds, since the counter is written under a limit without them.
     pub(super) fn drop_holds(&mut self) {
-        if let Inner::Extended(extended) = &mut self.0 {
+        if let AlgorithmState::Extended(extended) = &mut self.0 {
             extended.holds = None;
         }
     }
 
     /// Returns the open holds at `now`: ID, first charge, expiry and hits of each ID, unordered.
     pub fn open_holds(&self, now: Timestamp) -> Vec<concurrency::Slot> {
-        if let Inner::Concurrency(slots) = self.inner() {
+        if let AlgorithmState::Concurrency(slots) = self.inner() {
             return slots.live(now).cloned().collect();
         }
         let records = self.holds().into_iter().flat_map(|holds| holds.records.live(now));
@@ -273,7 +273,7 @@ impl State {
     /// Returns `true` if a request is on existing holds and needs no memory for a record.
     pub fn has_hold(&self, request: &HoldRequest<'_>, now: Timestamp) -> bool {
         let is_commit = matches!(request.action, HoldAction::Commit(_));
-        let is_slot = matches!(self.inner(), Inner::Concurrency(_));
+        let is_slot = matches!(self.inner(), AlgorithmState::Concurrency(_));
         let has_record =
             || self.holds().is_some_and(|holds| holds.records.get(request.id, now).is_some());
         request.is_on_existing() && (!is_commit || is_slot || has_record())
@@ -281,7 +281,7 @@ impl State {
 
     /// Returns the number of bytes by which an operation on a hold may grow the counter.
     pub fn holding_bytes(&self, request: &HoldRequest<'_>) -> usize {
-        if let Inner::Concurrency(slots) = self.inner() {
+        if let AlgorithmState::Concurrency(slots) = self.inner() {
             return slots.growth_bytes(request.id);
         }
         let new = Self::EXTENSION_BYTES.saturating_add(size_of::<Holds>()).saturating_add(32);

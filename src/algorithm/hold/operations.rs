@@ -3,7 +3,7 @@
 use super::records::{HoldReceipt, Record};
 use super::{Hold, HoldAction, HoldEffect, HoldRequest, OnSettle};
 use crate::algorithm::time::Timestamp;
-use crate::algorithm::{Inner, Limit, Receipt, State, Unreadable, concurrency};
+use crate::algorithm::{AlgorithmState, Limit, Receipt, State, Unreadable, concurrency};
 
 impl Limit {
     /// Charges `hits` as [`charge`](Self::charge) does, and remembers them by an ID. No hits change
@@ -25,7 +25,7 @@ impl Limit {
             return Ok(HoldEffect::Unrecorded);
         };
         let repeated_slot = if self.in_flight().is_some()
-            && let Inner::Concurrency(slots) = state.inner()
+            && let AlgorithmState::Concurrency(slots) = state.inner()
         {
             Some(slots.live(now).any(|slot| *slot.id == *id))
         } else {
@@ -64,7 +64,9 @@ impl Limit {
         let now = state.clamp(now);
         let Some(hold) = self.hold else { return Ok(HoldEffect::Nothing) };
         if self.in_flight().is_some() {
-            let Inner::Concurrency(slots) = state.inner_mut() else { return Err(Unreadable) };
+            let AlgorithmState::Concurrency(slots) = state.inner_mut() else {
+                return Err(Unreadable);
+            };
             return Ok(change_slots(slots, request, now + request.ttl(hold), now));
         }
         if self.ban {

@@ -11,7 +11,6 @@ mod rules;
 mod workload;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -32,6 +31,9 @@ use crate::verify::verdict::RunConditions;
 
 /// Differences between clocks, in milliseconds, that are tried as explanations.
 const SKEWS: [u64; 3] = [100, 1000, 10_000];
+
+/// Most calls of a run: they are kept in memory until it ends, at about 200 bytes each.
+const MAX_CALLS: u64 = 5_000_000;
 
 /// Verify that a running rate limit service enforces its limits
 #[derive(Debug, clap::Args)]
@@ -106,6 +108,8 @@ enum VerifyError {
     NoDecision { target: String, error: String },
     #[error("{target} has no limit for {rule}\n--policy must match the policies of the service.")]
     NoLimit { target: String, rule: String },
+    #[error("--duration x --rate is {0} calls, at most {MAX_CALLS} are checked; lower one of them")]
+    TooManyCalls(u64),
     #[error("cannot write the history: {0}")]
     History(std::io::Error),
 }
@@ -122,6 +126,10 @@ impl Verify {
 
     /// Returns the exit code.
     async fn verify(&self) -> Result<u8, VerifyError> {
+        let calls = self.duration.saturating_mul(self.rate.into());
+        if calls > MAX_CALLS {
+            return Err(VerifyError::TooManyCalls(calls));
+        }
         let (_, loaded) = load(&self.reading, &self.policy)?;
         let (rules, skipped) = rules_of(&loaded.policies, self.skew);
         if rules.is_empty() {
@@ -161,26 +169,30 @@ impl Verify {
 
     /// Returns the difference between clocks, in milliseconds, that would explain all answers.
     fn explaining_skew(&self, run: &VerifyRun) -> Option<u64> {
-        let is_explained = |skew: &u64| {
-            let checker = self.check(run, *skew);
-            let results = checker.results().iter();
-            results
-                .filter(|result| result.property != CheckedProperty::AnsweredInTime)
-                .all(|result| result.contradictions == 0)
+        let is_violated = |counter: usize, calls: &[ObservedCall], skew: u64| {
+            let mut checker = Checker::new(skew.saturating_mul(1000));
+            let rule = run.rule_of(counter);
+            rule.inspect(|rule| checker.examine(&rule.model, calls));
+            let mut results = checker.results().iter();
+            results.any(|result| {
+                result.property != CheckedProperty::AnsweredInTime && result.contradictions > 0
+            })
         };
+        let mut counters = run.by_counter();
+        counters.retain(|counter, calls| is_violated(*counter, calls, self.skew));
         // With larger ones, nothing is found, whatever the answers.
-        let max = run.rules.iter().map(|rule| rule.max_skew).min().unwrap_or_default();
-        SKEWS.into_iter().filter(|skew| *skew > self.skew && *skew <= max).find(is_explained)
+        let rules = counters.keys().filter_map(|counter| run.rule_of(*counter));
+        let max = rules.map(|rule| rule.max_skew).min().unwrap_or_default();
+        let mut skews = SKEWS.into_iter().filter(|skew| *skew > self.skew && *skew <= max);
+        skews.find(|skew| {
+            !counters.iter().any(|(counter, calls)| is_violated(*counter, calls, *skew))
+        })
     }
 
     /// Checks the calls of each counter, with a skew in milliseconds.
     fn check(&self, run: &VerifyRun, skew: u64) -> Checker {
-        let mut by_counter = BTreeMap::<usize, Vec<ObservedCall>>::new();
-        for call in &run.calls {
-            by_counter.entry(call.counter).or_default().push(call.clone());
-        }
         let mut checker = Checker::new(skew.saturating_mul(1000));
-        for (counter, calls) in by_counter {
+        for (counter, calls) in run.by_counter() {
             if let Some(rule) = run.rule_of(counter) {
                 checker.examine(&rule.model, &calls);
             }

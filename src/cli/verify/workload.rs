@@ -1,6 +1,7 @@
 //! The requests of a run, and the history of their answers.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -15,14 +16,14 @@ use crate::grpc::proto::rate_limit_response::{Code, DescriptorStatus};
 use crate::grpc::proto::{RateLimitRequest, RateLimitResponse};
 use crate::verify::history::{ObservedAnswer, ObservedCall};
 
-/// Interval at which the clock and the disturbances are looked at.
+/// Interval at which the clock and the disturbances are checked.
 const WATCH: Duration = Duration::from_millis(10);
 
 /// Longest period, in microseconds, of which one counter is used for several.
 const MAX_KEPT_PERIOD: u64 = 5_000_000;
 
 /// Most calls to one counter: the time of a check grows with their square.
-const MAX_CALLS: u64 = 25_000;
+const COUNTER_CALLS: u64 = 25_000;
 
 /// The rules, the counters in use, and the calls so far.
 pub(super) struct VerifyRun {
@@ -79,6 +80,15 @@ impl VerifyRun {
     /// Returns the rule of a counter.
     pub(super) fn rule_of(&self, counter: usize) -> Option<&VerifiedRule> {
         self.rules.get(self.counters.get(counter)?.0)
+    }
+
+    /// Returns the calls of each counter, oldest first.
+    pub(super) fn by_counter(&self) -> BTreeMap<usize, Vec<ObservedCall>> {
+        let mut by_counter = BTreeMap::<usize, Vec<ObservedCall>>::new();
+        for call in &self.calls {
+            by_counter.entry(call.counter).or_default().push(call.clone());
+        }
+        by_counter
     }
 
     /// Returns the rules under which no call was denied.
@@ -140,7 +150,7 @@ impl VerifyRun {
             return empty;
         };
         let is_done = current.calls >= current.enough && now >= current.until;
-        if is_done || current.calls >= MAX_CALLS {
+        if is_done || current.calls >= COUNTER_CALLS {
             // Twice the limit, so that it is reached and denials follow. Some counters of a short
             // period are used for several, in which their hits must return.
             let period = rule.model.period();

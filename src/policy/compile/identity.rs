@@ -151,6 +151,8 @@ impl Version {
             metadata,
             candidate,
         } = &**extras;
+        // Added even if they are unset, since versions always had them. A new option is added only
+        // if it is set: the versions of policies without it stay the same.
         self.add(name.as_deref().unwrap_or_default());
         self.list(replaces.iter().map(|name| name.as_bytes()));
         self.list(record.iter().map(|key| &**key));

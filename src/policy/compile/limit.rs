@@ -1,6 +1,9 @@
 //! Compiler of a `rate_limit`: its windows and options.
 
+mod compiled;
 mod extras;
+
+pub(super) use self::compiled::CompiledLimit;
 
 use super::layers::{Layers, OptionValue};
 use super::options::OptionResolver;
@@ -15,42 +18,11 @@ use crate::algorithm::sliding_window::{Estimate, SlidingWindow};
 use crate::algorithm::{Algorithm, Charge, Limit};
 use crate::policy::CompileOptions;
 use crate::policy::document::written::{self, AlgorithmWord};
-use crate::policy::rule::{Imposes, RuleLease};
+use crate::policy::rule::Imposes;
 use crate::yaml::report::{Finding, SourceSpan, Spanned, shown};
 
 /// Default number of buckets of a sliding window.
 const DEFAULT_BUCKETS: u32 = 60;
-
-/// A compiled limit with its options.
-#[derive(Debug)]
-pub(super) struct CompiledLimit {
-    pub(super) imposes: Imposes,
-    /// Name of the algorithm as written; empty without a limit.
-    pub(super) algorithm: &'static str,
-    pub(super) inherits_override: bool,
-    pub(super) name: Option<Box<str>>,
-    pub(super) record: Box<[Box<[u8]>]>,
-    pub(super) hashes_values: bool,
-    pub(super) lease: Option<RuleLease>,
-}
-
-impl Default for CompiledLimit {
-    fn default() -> Self {
-        let name = None;
-        let record = Box::default();
-        let hashes_values = false;
-        let inherits_override = false;
-        Self {
-            imposes: Imposes::Nothing,
-            algorithm: "",
-            inherits_override,
-            name,
-            record,
-            hashes_values,
-            lease: None,
-        }
-    }
-}
 
 /// Compiles a limit. Reports the errors of an invalid one, which then imposes nothing.
 pub(super) fn compile<'w>(
@@ -63,7 +35,7 @@ pub(super) fn compile<'w>(
     let name = limit.name.as_ref().map(|name| name.value.as_str().into());
     if limit.unlimited.as_ref().is_some_and(|unlimited| unlimited.value) {
         check_unlimited(limit, layers, report);
-        return CompiledLimit { imposes: Imposes::Unlimited, name, ..CompiledLimit::default() };
+        return CompiledLimit::without_options(Imposes::Unlimited, name);
     }
     let algorithm = layers.option(|options| &options.algorithm);
     let algorithm = algorithm.map_or(AlgorithmWord::FixedWindow, |algorithm| *algorithm.value);
@@ -71,7 +43,7 @@ pub(super) fn compile<'w>(
         LimitCompiler { limit, options, resolver: OptionResolver { layers, algorithm, report } };
     if !limit.is_whole {
         compiler.check_words();
-        return CompiledLimit::default();
+        return CompiledLimit::without_options(Imposes::Nothing, None);
     }
     let limit = match algorithm {
         AlgorithmWord::Concurrency => compiler.slots(),

@@ -324,7 +324,8 @@ impl<'a> DomainCompiler<'a> {
                 // The options of the rule apply to its candidate even if the rule has no limit.
                 let hashes_values =
                     rule.candidate.is_some() && limit::hashes_values(layers, options, &mut report);
-                CompiledLimit { hashes_values, ..CompiledLimit::default() }
+                let without = CompiledLimit::without_options(Imposes::Nothing, None);
+                CompiledLimit { hashes_values, ..without }
             }
         };
         advice::give(rule, layers, &terms, &mut report);

@@ -2,7 +2,7 @@
 //!
 //! Compares compiled rules, so that defaults, overlays and layout alone make no difference.
 //! Two rules are the same if they have the same domain and path: keys and values as written. A
-//! counter continues if its identity is the same, and only then.
+//! counter continues if its identity is the same, and values are hashed as before.
 
 mod features;
 mod text;

@@ -15,30 +15,16 @@ use crate::algorithm::verdict::Role;
 use crate::descriptor::OwnedKey;
 use crate::store::clock::instant;
 use crate::store::duplicates::are_alone;
-use crate::store::{Check, Outcomes, StoreError};
+use crate::store::{CertainDenials, Check, Outcomes, StoreError};
 use crate::telemetry::metrics::Metrics;
 
 /// Number of slots for denials, about 10 MB.
 const SLOTS: usize = 1 << 16;
 
-/// Denials that may be cached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cacheable {
-    /// All: one server judges whole requests.
-    All,
-    /// All except those of per-second limits, which live on another server that judges first; for
-    /// these, as [`IrrevocableOnly`](Self::IrrevocableOnly).
-    AllButPerSecond,
-    /// Only those of limits whose hits are never taken back: with other charge modes, a denial may
-    /// be due to a charge that another slot voids.
-    IrrevocableOnly,
-}
-
 /// The cached denials, shared by all workers of a process.
 pub struct DenialTable {
     slots: Box<[Mutex<Option<CachedDenial>>]>,
     longest: Duration,
-    cacheable: Cacheable,
     pub(super) metrics: Arc<Metrics>,
 }
 
@@ -56,13 +42,8 @@ struct CachedDenial {
 
 impl DenialTable {
     /// Creates an empty cache. `longest` bounds the lifetime of an entry.
-    pub fn new(longest: Duration, cacheable: Cacheable, metrics: Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Self {
-            slots: (0..SLOTS).map(|_| Mutex::default()).collect(),
-            longest,
-            cacheable,
-            metrics,
-        })
+    pub fn new(longest: Duration, metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Self { slots: (0..SLOTS).map(|_| Mutex::default()).collect(), longest, metrics })
     }
 
     fn slot(&self, check: &Check<'_>) -> Option<&Mutex<Option<CachedDenial>>> {
@@ -113,7 +94,7 @@ impl DenialTable {
             // Also an operation on holds, whose denials are not cached.
             (Hits::Refund(0), _) => return,
             (Hits::Refund(_), _) => (u64::MAX, received, Duration::ZERO),
-            (_, Some(hits)) if hits > 0 && !outcome.allowed && self.lasts(check) => {
+            (_, Some(hits)) if hits > 0 && !outcome.allowed && lasts(check) => {
                 // A denial without `retry_after` holds until the counter resets; later it may be a
                 // different one.
                 let wait = outcome.report.retry_after.or(outcome.report.reset_after);
@@ -165,24 +146,14 @@ impl DenialTable {
         self.record(&Check { hits: Hits::Refund(1), ..*check }, &outcome, now, now);
     }
 
-    /// Returns `true` if a denial holds as long as it claims: it is the counter's own and not due
-    /// to a charge that another slot voids, and no written denied hits extend the wait.
-    fn lasts(&self, check: &Check<'_>) -> bool {
-        let is_certain = match self.cacheable {
-            Cacheable::All => true,
-            Cacheable::AllButPerSecond => !check.limit.is_of_a_second(),
-            Cacheable::IrrevocableOnly => false,
-        };
-        let taken_back = matches!(check.limit.charge_mode(), Charge::Admitted | Charge::Blamed);
-        let waits_longer =
-            check.limit.charge_mode() != Charge::Admitted && !is_single_fixed_window(check.limit);
-        // Hits that are held may be given back at any time.
-        let may_end = check.limit.hold().is_some();
-        (is_certain || !taken_back) && !waits_longer && !check.limit.is_ban() && !may_end
-    }
-
-    /// Caches the denials in the store's reply.
-    pub(super) fn record_all(&self, checks: &[Check<'_>], outcomes: &Outcomes, sent: Instant) {
+    /// Caches the denials in the store's reply that are certain.
+    pub(super) fn record_all(
+        &self,
+        checks: &[Check<'_>],
+        outcomes: &Outcomes,
+        certain: CertainDenials,
+        sent: Instant,
+    ) {
         let is_denial = |outcome: &Result<Outcome, StoreError>| {
             outcome.as_ref().is_ok_and(|outcome| !outcome.allowed)
         };
@@ -190,12 +161,15 @@ impl DenialTable {
         for (number, (check, outcome)) in checks.iter().zip(outcomes).enumerate() {
             let is_alone = alone.get(number) == Some(&true);
             let is_refund = matches!(check.hits, Hits::Refund(_));
-            // A decision by this process's share of a limit is not about the counter.
-            let is_relevant = |outcome: &&Outcome| {
-                outcome.by == JudgedBy::Store && (is_refund || (!outcome.allowed && is_alone))
-            };
-            if let Some(outcome) = outcome.as_ref().ok().filter(is_relevant) {
-                self.record(check, outcome, sent, instant());
+            let is_relevant = is_refund || is_alone && is_certain(check, certain);
+            match outcome {
+                // A decision by this process's share of a limit is not about the counter.
+                Ok(outcome) if outcome.by == JudgedBy::Store && is_relevant => {
+                    self.record(check, outcome, sent, instant());
+                }
+                // A refund without a reply may have been made.
+                Err(_) if is_refund && check.hits != Hits::Refund(0) => self.invalidate(check),
+                Ok(_) | Err(_) => {}
             }
         }
     }
@@ -216,6 +190,26 @@ impl DenialTable {
         self.metrics.deny_cache_hits.inc_by(hits);
         cached.into_vec()
     }
+}
+
+/// Returns `true` if a denial is not due to a charge that another slot voids.
+fn is_certain(check: &Check<'_>, certain: CertainDenials) -> bool {
+    let is_revocable = matches!(check.limit.charge_mode(), Charge::Admitted | Charge::Blamed);
+    match certain {
+        CertainDenials::All => true,
+        CertainDenials::AllButPerSecond => !is_revocable || !check.limit.is_of_a_second(),
+        CertainDenials::IrrevocableOnly => !is_revocable,
+    }
+}
+
+/// Returns `true` if a denial holds as long as it claims: it is the counter's own, and no written
+/// denied hits extend the wait.
+fn lasts(check: &Check<'_>) -> bool {
+    let waits_longer =
+        check.limit.charge_mode() != Charge::Admitted && !is_single_fixed_window(check.limit);
+    // Hits that are held may be given back at any time.
+    let may_end = check.limit.hold().is_some();
+    !waits_longer && !check.limit.is_ban() && !may_end
 }
 
 /// Returns the hits that must fit for a check; `None` for a refund.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+mod errors;
+
 use super::*;
 use crate::algorithm::Charge;
 use crate::algorithm::fixed_window::FixedWindow;
@@ -31,7 +33,7 @@ const START: u64 = 1_780_000_000_123_456;
 const KEY: &[u8] = b"a counter of some rule";
 
 fn denials() -> Arc<DenialTable> {
-    DenialTable::new(LONG, Cacheable::All, Metrics::new())
+    DenialTable::new(LONG, Metrics::new())
 }
 
 fn check(limit: &Limit, hits: u32) -> Check<'_> {
@@ -280,12 +282,8 @@ fn a_denial_sent_at_the_instant_of_a_refund_is_not_cached() {
     assert!(denials.find(&denied, later).is_none());
 }
 
-#[test]
-fn a_cached_denial_is_not_of_the_counter_in_the_slot_of_its_domain() {
-    let limit =
-        single(Algorithm::FixedWindow(FixedWindow::new(of_a_minute(2)).unwrap()), Charge::Always);
-    let denials = denials();
-    let asked = Instant::now();
+/// Returns a denial for a minute.
+fn denial() -> Outcome {
     let report = Report {
         remaining: 0,
         beyond: 0,
@@ -294,12 +292,19 @@ fn a_cached_denial_is_not_of_the_counter_in_the_slot_of_its_domain() {
         retry_after: Some(Micros::from_secs(60)),
         ban_window_ends_after: None,
     };
-    let outcome =
-        Outcome { allowed: false, report, by: JudgedBy::Store, hold: HoldEffect::Nothing };
+    Outcome { allowed: false, report, by: JudgedBy::Store, hold: HoldEffect::Nothing }
+}
+
+#[test]
+fn a_cached_denial_is_not_of_the_counter_in_the_slot_of_its_domain() {
+    let limit =
+        single(Algorithm::FixedWindow(FixedWindow::new(of_a_minute(2)).unwrap()), Charge::Always);
+    let denials = denials();
+    let asked = Instant::now();
     let apart = check(&limit, 1);
     let beside = Check { key: apart.key.in_one_slot(true), ..apart };
     for (denied, other) in [(apart, beside), (beside, apart)] {
-        denials.record(&denied, &outcome, asked, asked);
+        denials.record(&denied, &denial(), asked, asked);
         assert!(denials.find(&denied, asked).is_some() && denials.find(&other, asked).is_none());
     }
 }

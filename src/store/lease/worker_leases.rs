@@ -223,7 +223,7 @@ impl KeyDemand {
             return None;
         }
         let is_hot = self.now.requests.max(self.before.requests) >= HOT;
-        lease.block(self.now.hits.max(self.before.hits), self.left).filter(|_| is_hot)
+        lease.block_size(self.now.hits.max(self.before.hits), self.left).filter(|_| is_hot)
     }
 }
 

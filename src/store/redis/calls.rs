@@ -162,19 +162,32 @@ impl Core {
         }
     }
 
-    /// Sends a command that changes nothing to the node of a slot, and follows redirections.
-    pub(super) async fn read(
+    /// Sends a command that does not belong to a request to the node of a slot. Sends it again
+    /// while replies, such as redirections, prove that it did not run.
+    pub(super) async fn call(
         &self,
         slot: u16,
         command: &Cmd,
         deadline: Instant,
     ) -> Result<Value, CallFailure> {
         let mut node = self.routes.node(slot).ok_or(CallFailure::Unavailable)?;
+        let mut is_asking = false;
+        let mut again = AGAIN;
         for _ in 0..ATTEMPTS {
-            match node.call(command, deadline).await {
+            match node.call_asking(command, std::mem::take(&mut is_asking), deadline).await {
                 Err(CallFailure::Moved(address)) => {
                     self.routes.doubt();
                     node = self.routes.node_at(&address.or_host_of(&node.address));
+                }
+                Err(CallFailure::Ask(address)) => {
+                    is_asking = true;
+                    node = self.routes.node_at(&address.or_host_of(&node.address));
+                }
+                Err(CallFailure::Again | CallFailure::RetryAlone) if within(again) < deadline => {
+                    self.routes.doubt();
+                    tokio::time::sleep(again).await;
+                    again = again.saturating_mul(2);
+                    node = self.routes.node(slot).ok_or(CallFailure::Unavailable)?;
                 }
                 reply => return reply.inspect_err(|_| self.routes.doubt()),
             }

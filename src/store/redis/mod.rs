@@ -67,7 +67,7 @@ use self::topology::{cluster, sentinel, single};
 pub use self::url::{RedisUrl, ServerAddress, Topology, without_password};
 use super::background::Background;
 use super::fallback::Fallback;
-use super::{Check, Outcomes, Store, StoreError};
+use super::{CertainDenials, Check, Outcomes, Store, StoreError};
 use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::verdict::Prior;
 use crate::telemetry::metrics::Metrics;
@@ -84,6 +84,8 @@ pub struct RedisStore {
     core: Arc<Core>,
     /// The servers for limits of one second, if these are separate.
     per_second: Option<Arc<Core>>,
+    /// Denials that are certain, unless a proxy shards keys.
+    certain_denials: CertainDenials,
     /// Pending take-backs, and requests whose callers are gone.
     background: Background,
     /// Set once connections to all servers were attempted: until then calls wait for that, within
@@ -98,6 +100,7 @@ pub struct RedisStore {
 impl RedisStore {
     /// Creates a store, which starts to connect immediately. Must be called within a runtime.
     pub fn connect(options: RedisOptions, time: Time, metrics: Arc<Metrics>) -> Self {
+        let certain_denials = options.certain_denials();
         let per_second = options
             .per_second
             .clone()
@@ -108,6 +111,7 @@ impl RedisStore {
         Self {
             core,
             per_second,
+            certain_denials,
             background: Background::default(),
             begun: Arc::default(),
             fallback: None,
@@ -300,5 +304,10 @@ impl Store for RedisStore {
         deadline: std::time::Instant,
     ) -> Result<Amended, StoreError> {
         self.amend_one(check, amendment, Instant::from_std(deadline)).await
+    }
+
+    fn certain_denials(&self) -> CertainDenials {
+        // Only a connection shows that a proxy shards keys.
+        if self.core.is_sharded() { CertainDenials::IrrevocableOnly } else { self.certain_denials }
     }
 }

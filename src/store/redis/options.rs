@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::access::Access;
 use super::url::{RedisUrl, Topology};
+use crate::store::CertainDenials;
 use crate::store::clock::ManualClock;
-use crate::store::deny_cache::Cacheable;
 
 /// The address and access of Redis, and the names of its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,14 +37,14 @@ impl RedisOptions {
         matches!(self.url.kind, Topology::Cluster(_))
     }
 
-    /// Returns which denials are certain, meaning not caused by a charge that is taken back later.
-    pub fn cacheable(&self) -> Cacheable {
+    /// Returns the denials that are certain, unless a proxy shards keys.
+    pub(super) fn certain_denials(&self) -> CertainDenials {
         match (&self.url.kind, &self.per_second) {
-            (Topology::Cluster(_), _) => Cacheable::IrrevocableOnly,
-            (_, None) => Cacheable::All,
+            (Topology::Cluster(_), _) => CertainDenials::IrrevocableOnly,
+            (_, None) => CertainDenials::All,
             // Limits of a second are judged first, so that only their charges may be taken back;
             // except while their servers are down and `local` decides for them, after all others.
-            (_, Some(_)) => Cacheable::AllButPerSecond,
+            (_, Some(_)) => CertainDenials::AllButPerSecond,
         }
     }
 }

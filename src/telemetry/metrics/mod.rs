@@ -56,7 +56,7 @@ use super::http::HttpMetrics;
 use crate::statistics::Stats;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ErrorLabels {
+struct KindLabels {
     kind: &'static str,
 }
 
@@ -101,10 +101,10 @@ pub struct Metrics {
     node_calls: Arc<Latencies>,
     /// Decisions of candidate limits.
     pub candidates: Candidates,
-    store_errors: Family<ErrorLabels, Counter>,
-    reloads: Family<ErrorLabels, Counter>,
-    tls_loads: Family<ErrorLabels, Counter>,
-    tls_handshake_failures: Family<ErrorLabels, Counter>,
+    store_errors: Family<KindLabels, Counter>,
+    policy_loads: Family<KindLabels, Counter>,
+    tls_loads: Family<KindLabels, Counter>,
+    tls_handshake_failures: Family<KindLabels, Counter>,
     policy_is_refused: Gauge,
     tls_is_refused: Gauge,
     unknown_domain: Counter,
@@ -191,7 +191,7 @@ impl Metrics {
             ),
             candidates: Candidates::new(options.max_rules),
             store_errors: Family::default(),
-            reloads: Family::default(),
+            policy_loads: Family::default(),
             tls_loads: Family::default(),
             tls_handshake_failures: Family::default(),
             policy_is_refused: Gauge::default(),
@@ -230,14 +230,14 @@ impl Metrics {
     /// Creates the series of a store error kind at zero: a rate over a series that appears with its
     /// first event would miss that event.
     pub fn show_store_error(&self, kind: &'static str) {
-        drop(self.store_errors.get_or_create(&ErrorLabels { kind }));
+        drop(self.store_errors.get_or_create(&KindLabels { kind }));
     }
 
     /// Creates the series of the fixed kinds at zero, for the same reason.
     fn show_kinds(&self) {
-        for family in [&self.reloads, &self.tls_loads] {
+        for family in [&self.policy_loads, &self.tls_loads] {
             for kind in [LOADED, REFUSED] {
-                drop(family.get_or_create(&ErrorLabels { kind }));
+                drop(family.get_or_create(&KindLabels { kind }));
             }
         }
     }
@@ -305,7 +305,7 @@ impl Metrics {
 
     /// Counts a check that failed in the store.
     pub fn store_error(&self, kind: &'static str) {
-        self.store_errors.get_or_create(&ErrorLabels { kind }).inc();
+        self.store_errors.get_or_create(&KindLabels { kind }).inc();
     }
 
     /// Returns the statistics of envoyproxy/ratelimit, if enabled.
@@ -319,8 +319,8 @@ impl Metrics {
             let service = &stats.service;
             if loaded { &service.config_load_success } else { &service.config_load_error }.add(1);
         }
-        self.reloads
-            .get_or_create(&ErrorLabels { kind: if loaded { LOADED } else { REFUSED } })
+        self.policy_loads
+            .get_or_create(&KindLabels { kind: if loaded { LOADED } else { REFUSED } })
             .inc();
         self.policy_is_refused.set(i64::from(!loaded));
         if loaded {
@@ -332,14 +332,14 @@ impl Metrics {
     /// Counts a load of the gRPC listener's certificates.
     pub fn tls_load(&self, loaded: bool) {
         self.tls_loads
-            .get_or_create(&ErrorLabels { kind: if loaded { LOADED } else { REFUSED } })
+            .get_or_create(&KindLabels { kind: if loaded { LOADED } else { REFUSED } })
             .inc();
         self.tls_is_refused.set(i64::from(!loaded));
     }
 
     /// Counts a failed TLS handshake.
     pub fn tls_handshake_failed(&self, kind: &'static str) {
-        self.tls_handshake_failures.get_or_create(&ErrorLabels { kind }).inc();
+        self.tls_handshake_failures.get_or_create(&KindLabels { kind }).inc();
     }
 
     /// Renders all metrics in the OpenMetrics text format, with exemplars of traced calls.

@@ -31,40 +31,41 @@ impl Metrics {
         registry.register(
             "policy_loads",
             "Number of policy loads, by result",
-            self.reloads.clone(),
+            self.policy_loads.clone(),
         );
-        let refused = "1 if the last policy load was refused, so that older policies or none are in force; otherwise 0";
-        registry.register("policy_refused", refused, self.policy_is_refused.clone());
-        let loads = "Number of certificate loads of listeners, by result";
-        registry.register("tls_loads", loads, self.tls_loads.clone());
-        let refused = "1 if the last certificate load was refused, so that older certificates are in force; otherwise 0";
-        registry.register("tls_refused", refused, self.tls_is_refused.clone());
-        let failures = "Number of failed TLS handshakes on the gRPC listener, by kind";
-        registry.register("tls_handshake_failures", failures, self.tls_handshake_failures.clone());
-        let unknown = "Number of requests for a domain without a policy";
-        registry.register("unknown_domain_requests", unknown, self.unknown_domain.clone());
-        let invalid = "Number of requests refused with INVALID_ARGUMENT";
-        registry.register("invalid_requests", invalid, self.invalid_requests.clone());
-        let undone =
+        let help = "1 if the last policy load was refused, so that older policies or none are in force; otherwise 0";
+        registry.register("policy_refused", help, self.policy_is_refused.clone());
+        let help = "Number of certificate loads of listeners, by result";
+        registry.register("tls_loads", help, self.tls_loads.clone());
+        let help = "1 if the last certificate load was refused, so that older certificates are in force; otherwise 0";
+        registry.register("tls_refused", help, self.tls_is_refused.clone());
+        let help = "Number of failed TLS handshakes on the gRPC listener, by kind";
+        registry.register("tls_handshake_failures", help, self.tls_handshake_failures.clone());
+        let help = "Number of requests for a domain without a policy";
+        registry.register("unknown_domain_requests", help, self.unknown_domain.clone());
+        let help = "Number of requests refused with INVALID_ARGUMENT";
+        registry.register("invalid_requests", help, self.invalid_requests.clone());
+        let help =
             "Number of charges taken back because another slot or this process denied or failed";
-        registry.register("take_backs", undone, self.take_backs.clone());
-        let lost = "Number of charges that could not be taken back";
-        registry.register("take_backs_lost", lost, self.take_backs_lost.clone());
-        let unknown = "Number of charges that may or may not have been written";
-        registry.register("unknown_charges", unknown, self.unknown_charges.clone());
-        let dropped = "Number of denied hits not written because too many writes were in flight";
-        registry.register("dropped_charges", dropped, self.dropped_charges.clone());
-        let local = "Number of checks decided by this process alone, within its share of the limit, after a store error";
-        registry.register("local_decisions", local, self.local_decisions.clone());
-        let remembered = "Number of checks answered by a cached denial";
-        registry.register("deny_cache_hits", remembered, self.deny_cache_hits.clone());
+        registry.register("take_backs", help, self.take_backs.clone());
+        let help = "Number of charges that could not be taken back";
+        registry.register("take_backs_lost", help, self.take_backs_lost.clone());
+        let help = "Number of charges that may or may not have been written";
+        registry.register("unknown_charges", help, self.unknown_charges.clone());
+        let help =
+            "Number of charges of denied hits not written because too many writes were in flight";
+        registry.register("dropped_charges", help, self.dropped_charges.clone());
+        let help = "Number of checks decided by this process alone, within its share of the limit, after a store error";
+        registry.register("local_decisions", help, self.local_decisions.clone());
+        let help = "Number of checks answered by a cached denial";
+        registry.register("deny_cache_hits", help, self.deny_cache_hits.clone());
         let help = "Number of checks without a cached denial, if denials are cached";
         registry.register("deny_cache_misses", help, self.deny_cache_misses.clone());
         self.leases.register(registry);
-        let connected = "1 if connected to the control plane; otherwise 0";
-        registry.register("xds_connected", connected, self.xds_connected.clone());
-        let again = "Number of connection attempts to the control plane after the first";
-        registry.register("xds_reconnects", again, self.xds_reconnects.clone());
+        let help = "1 if connected to the control plane; otherwise 0";
+        registry.register("xds_connected", help, self.xds_connected.clone());
+        let help = "Number of connection attempts to the control plane after the first";
+        registry.register("xds_reconnects", help, self.xds_reconnects.clone());
         self.register_store(registry);
     }
 
@@ -74,26 +75,26 @@ impl Metrics {
             "Number of replicas registered in the store",
             self.replicas.clone(),
         );
-        let connections = "Number of open connections to store servers";
-        registry.register("store_connections", connections, self.store_connections.clone());
-        let connects = "Number of connections made to store servers";
-        registry.register("store_connects", connects, self.store_connects.clone());
+        let help = "Number of open connections to store servers";
+        registry.register("store_connections", help, self.store_connections.clone());
+        let help = "Number of connections made to store servers";
+        registry.register("store_connects", help, self.store_connects.clone());
     }
 
     fn register_observation(&self, registry: &mut Registry) {
-        let loaded = "Time of the last successful policy load since the Unix epoch in seconds";
+        let help = "Time of the last successful policy load since the Unix epoch in seconds";
         registry.register_with_unit(
             "policy_loaded_timestamp",
-            loaded,
+            help,
             Unit::Seconds,
             self.policy_loaded_at.clone(),
         );
-        let bytes = "Memory used by the journal of denials in bytes";
-        registry.register("journal_bytes", bytes, self.journal.bytes.clone());
-        let dropped = "Number of denials dropped because the journal was full";
-        registry.register("journal_dropped_denials", dropped, self.journal.dropped.clone());
-        let replaced = "Number of keys evicted from the journal in favor of others";
-        registry.register("journal_replaced_keys", replaced, self.journal.replaced.clone());
+        let help = "Memory used by the journal of denials in bytes";
+        registry.register("journal_bytes", help, self.journal.bytes.clone());
+        let help = "Number of denials dropped because the journal was full";
+        registry.register("journal_dropped_denials", help, self.journal.dropped.clone());
+        let help = "Number of keys evicted from the journal in favor of others";
+        registry.register("journal_replaced_keys", help, self.journal.replaced.clone());
         registry.register(
             "memory_store_counters",
             "Number of counters in the memory store",

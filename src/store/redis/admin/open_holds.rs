@@ -70,7 +70,7 @@ impl RedisStore {
                 .arg(hold_key_of(&core.prefix, key).as_slice())
                 // One field may be the head.
                 .arg(MAX_READ.saturating_add(1));
-            let reply = core.read(core.slot(key), &command, within(REPLY_TIMEOUT)).await;
+            let reply = core.call(core.slot(key), &command, within(REPLY_TIMEOUT)).await;
             let reply = reply.inspect_err(|failure| core.complain_of(failure))?;
             // A counter that is not here may be on the servers for limits of a second.
             if let Some(stored) = stored(reply).ok_or(StoreError::Unreadable)? {

@@ -46,11 +46,11 @@ impl RedisStore {
     /// Sends a heartbeat of the process `id`; returns the store's count of live processes.
     pub async fn heartbeat(&self, id: &str) -> Option<u32> {
         let key = [self.core.prefix.as_slice(), REPLICAS].concat();
-        let node = self.core.routes.node(if self.core.by_slot { slot_of(&key) } else { 0 })?;
+        let slot = if self.core.by_slot { slot_of(&key) } else { 0 };
         let mut command = redis::cmd("EVAL");
         let ttl_us = u64::try_from(REPLICA_TTL.as_micros()).unwrap_or(u64::MAX);
         command.arg(HEARTBEAT).arg(1).arg(key).arg(id).arg(ttl_us);
-        let counted = node.call(&command, within(REPLY_TIMEOUT)).await;
+        let counted = self.core.call(slot, &command, within(REPLY_TIMEOUT)).await;
         match counted.inspect_err(|failure| self.core.complain_of(failure)).ok()? {
             Value::Int(count) => u32::try_from(count).ok(),
             _ => None,

@@ -80,11 +80,8 @@ impl RedisStore {
 
     async fn call_node(&self, key: &[u8], command: &Cmd) -> Result<Value, StoreError> {
         let slot = if self.core.by_slot { slot_of(key) } else { 0 };
-        let node = self.core.routes.node(slot).ok_or(StoreError::Unavailable)?;
-        Ok(node
-            .call(command, within(REPLY_TIMEOUT))
-            .await
-            .inspect_err(|failure| self.core.complain_of(failure))?)
+        let reply = self.core.call(slot, command, within(REPLY_TIMEOUT)).await;
+        Ok(reply.inspect_err(|failure| self.core.complain_of(failure))?)
     }
 }
 

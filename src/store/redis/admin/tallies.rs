@@ -32,7 +32,7 @@ impl RedisStore {
         for core in self.cores() {
             let mut command = redis::cmd("GET");
             command.arg(key_of(&core.prefix, key).as_slice());
-            match core.read(core.slot(key), &command, within(REPLY_TIMEOUT)).await? {
+            match core.call(core.slot(key), &command, within(REPLY_TIMEOUT)).await? {
                 // The counter may be on the servers for limits of a second.
                 Value::Nil => {}
                 Value::BulkString(value) => {

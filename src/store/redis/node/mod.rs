@@ -220,10 +220,30 @@ impl Node {
         command: &Cmd,
         deadline: Instant,
     ) -> Result<Value, CallFailure> {
+        self.call_asking(command, false, deadline).await
+    }
+
+    /// Sends one command that does not belong to a request; after `ASKING` if the node is the
+    /// target of a slot that is being moved.
+    pub(super) async fn call_asking(
+        &self,
+        command: &Cmd,
+        is_asking: bool,
+        deadline: Instant,
+    ) -> Result<Value, CallFailure> {
         let link = self.link(deadline).await?;
         let begun = Instant::now();
         let mut handle = link.handle();
-        let Ok(answer) = timeout_at(deadline, handle.req_packed_command(command)).await else {
+        let sent = async {
+            if !is_asking {
+                return handle.req_packed_command(command).await;
+            }
+            let mut both = redis::pipe();
+            both.cmd("ASKING").add_command(command.clone());
+            let replies = handle.req_packed_commands(&both, 1, 1).await?;
+            Ok(replies.into_iter().next().unwrap_or(Value::Nil))
+        };
+        let Ok(answer) = timeout_at(deadline, sent).await else {
             self.record_timeout(begun);
             return Err(CallFailure::Late);
         };

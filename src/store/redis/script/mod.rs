@@ -51,28 +51,24 @@ const FAST_ALGORITHMS: [(&str, &[&str]); 6] = [
     (include_str!("lua/fast/concurrency.lua"), &[]),
 ];
 
-/// The tag of a value is 16 plus twice the number of its algorithm, plus 1 if it is wide; 32 is
-/// added if tallies follow.
-const MOST_ALGORITHMS: usize = 7;
-const _: () = assert!(
-    ALGORITHMS.len() <= MOST_ALGORITHMS,
-    "an eighth algorithm's values would read as tallied"
-);
-const _: () =
-    assert!(FAST_ALGORITHMS.len() <= MOST_ALGORITHMS, "a set of algorithms has too few bits");
+// The tag of a value is 16 plus twice the number of its algorithm, plus 1 if it is wide; 32 is
+// added if tallies follow, so that an eighth algorithm's values would read as tallied.
+/// Numbers of a set of scripts: those of the algorithms, and [`HOLDS`].
+const NUMBERS: usize = 7;
 
 /// The number of the operations on holds, after those of all algorithms.
 const HOLDS: u8 = 7;
 const _: () = assert!(ALGORITHMS.len() < HOLDS as usize, "the number of holds is an algorithm's");
+const _: () =
+    assert!(FAST_ALGORITHMS.len() < HOLDS as usize, "the number of holds is an algorithm's");
+const _: () = assert!(HOLDS as usize <= NUMBERS, "a set of scripts has too few bits");
 
 /// The number of the algorithm whose counters have marks if their limits keep holds.
 const GCRA: u8 = number::<4>();
 
 /// The number on the fast path of a limit with one fixed window and no calendar, the most frequent
 /// kind.
-pub(super) const ONE_FIXED_WINDOW: u8 = 5;
-/// The number of `concurrency` on the fast path.
-const SLOTS: u8 = 6;
+pub(super) const ONE_FIXED_WINDOW: u8 = fast_number::<5>();
 
 /// A script: its text, and the SHA-1 digest by which a server that has cached it runs it.
 #[derive(Debug)]
@@ -126,7 +122,7 @@ impl ScriptNeeds {
 
     /// Returns the script with these algorithms, composed on first use.
     pub(super) fn script(self) -> &'static Script {
-        const SETS: usize = 1 << MOST_ALGORITHMS;
+        const SETS: usize = 1 << NUMBERS;
         static DECIDING: [OnceLock<Script>; SETS] = [const { OnceLock::new() }; SETS];
         static AMENDING: [OnceLock<Script>; SETS] = [const { OnceLock::new() }; SETS];
         static FAST: [OnceLock<Script>; SETS] = [const { OnceLock::new() }; SETS];
@@ -216,14 +212,11 @@ pub(super) fn number_of(algorithm: &Algorithm) -> u8 {
 pub(super) fn fast_number_of(limit: &Limit) -> u8 {
     match (limit.algorithm(), limit.windows()) {
         (Algorithm::FixedWindow(_), [window]) if window.calendar().is_none() => ONE_FIXED_WINDOW,
-        (Algorithm::Concurrency(_), _) => SLOTS,
-        (
-            algorithm @ (Algorithm::FixedWindow(_)
-            | Algorithm::SlidingWindow(_)
-            | Algorithm::SlidingLog(_)
-            | Algorithm::Gcra(_)),
-            _,
-        ) => number_of(algorithm),
+        (Algorithm::FixedWindow(_), _) => fast_number::<1>(),
+        (Algorithm::SlidingWindow(_), _) => fast_number::<2>(),
+        (Algorithm::SlidingLog(_), _) => fast_number::<3>(),
+        (Algorithm::Gcra(_), _) => fast_number::<4>(),
+        (Algorithm::Concurrency(_), _) => fast_number::<6>(),
     }
 }
 
@@ -232,6 +225,17 @@ const fn number<const NUMBER: u8>() -> u8 {
     const {
         assert!(
             NUMBER > 0 && NUMBER as usize <= ALGORITHMS.len(),
+            "the number is that of no script"
+        )
+    };
+    NUMBER
+}
+
+/// Returns the number of one of [`FAST_ALGORITHMS`]; any other fails to compile.
+const fn fast_number<const NUMBER: u8>() -> u8 {
+    const {
+        assert!(
+            NUMBER > 0 && NUMBER as usize <= FAST_ALGORITHMS.len(),
             "the number is that of no script"
         )
     };
