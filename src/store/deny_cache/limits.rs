@@ -1,4 +1,4 @@
-//! Properties of limits on which remembered denials depend.
+//! Properties of limits on which cached denials depend.
 
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 

@@ -17,7 +17,8 @@ pub(in crate::policy::compile) struct CompiledLimit {
 
 impl CompiledLimit {
     /// Creates the result of a rule without a limit, to which the options of limits do not apply.
-    /// An option that applies to an unlimited rule as well becomes an argument here, as its name is.
+    /// An option that applies to an unlimited rule as well becomes an argument here, as its name
+    /// is.
     pub(in crate::policy::compile) fn without_options(
         imposes: Imposes,
         name: Option<Box<str>>,
