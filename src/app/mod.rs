@@ -140,7 +140,7 @@ pub async fn run(
         service: Arc::clone(&service),
         services: serving.services.clone(),
         reports: shared.stores.reports().clone(),
-        remembered: shared.stores.remembered(),
+        cached_for: shared.stores.cached_for(),
         bounds: settings.limits.request,
         reloads: settings.xds.is_none().then(|| reloader(&settings.policy)),
         installer: installer.clone(),

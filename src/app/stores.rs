@@ -35,7 +35,7 @@ pub(super) struct Stores {
     id: Arc<str>,
     memory: Arc<MemoryStore<SystemClock>>,
     replicas: Arc<Replicas>,
-    /// The denials remembered by all workers; `None` if the cache is disabled.
+    /// The denials cached by all workers; `None` if the cache is disabled.
     denials: Option<Arc<DenialTable>>,
     metrics: Arc<Metrics>,
     /// The last report of each server, by address.
@@ -69,7 +69,7 @@ impl Stores {
 
     /// Returns the maximum time for which a process on the same store may remember a denial, or
     /// `None` if counters are not shared.
-    pub(super) fn remembered(&self) -> Option<Micros> {
+    pub(super) fn cached_for(&self) -> Option<Micros> {
         let micros = |length: Duration| u64::try_from(length.as_micros()).unwrap_or(u64::MAX);
         match self.settings.place {
             StoreLocation::Redis(_) => Some(Micros::new(micros(self.settings.deny_cache_max))),

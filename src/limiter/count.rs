@@ -254,7 +254,7 @@ fn count_hits(stats: &RuleStats, status: &Status<'_>, hits: u64, near_limit_rati
             let (over, near) = over_and_near(status, hits, near_limit_ratio);
             stats.over_limit.add(over);
             stats.near_limit.add(near);
-            if status.is_remembered() {
+            if status.is_cached() {
                 stats.over_limit_with_local_cache.add(hits);
             }
             if standing == Standing::ShadowDenied {
@@ -284,7 +284,7 @@ fn over_and_near(status: &Status<'_>, hits: u64, ratio: f32) -> (u64, u64) {
     let all = (hits, 0);
     let Some(AppliedLimit { limit, amount, .. }) = status.limit() else { return all };
     let is_charged = limit.charge_mode() != Charge::Admitted && !limit.is_ban();
-    if status.is_remembered() || !is_charged || !(1..hits).contains(&over) {
+    if status.is_cached() || !is_charged || !(1..hits).contains(&over) {
         return all;
     }
     let most = u64::from(amount);

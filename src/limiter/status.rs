@@ -228,8 +228,8 @@ impl<'a> Status<'a> {
         self.outcome().filter(|outcome| !outcome.allowed)?.report.retry_after
     }
 
-    /// Returns `true` if a remembered denial decided, without a call to the store.
-    pub fn is_remembered(&self) -> bool {
+    /// Returns `true` if a cached denial decided, without a call to the store.
+    pub fn is_cached(&self) -> bool {
         self.outcome().is_some_and(|outcome| outcome.by == JudgedBy::Memory)
     }
 

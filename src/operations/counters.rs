@@ -68,7 +68,7 @@ pub struct AmendedCounter {
     pub valueless_key: Option<String>,
     /// Maximum time for which other replicas may act on a cached denial; `None` if counters are not
     /// shared.
-    pub remembered: Option<Micros>,
+    pub cached_for: Option<Micros>,
     /// Maximum time for which any replica may use hits that it leased before.
     pub leased: Option<Micros>,
 }
@@ -152,7 +152,7 @@ pub(super) async fn change(
         limit: limit.clone(),
         amended,
         valueless_key: valueless_key(&entries),
-        remembered: None,
+        cached_for: None,
         leased: rule.lease().map(|lease| lease.ttl),
     })
 }

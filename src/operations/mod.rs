@@ -52,8 +52,8 @@ pub struct Operations {
     pub services: WorkerServices,
     /// The last reports of the servers.
     pub reports: ServerReports,
-    /// Maximum time for which a replica remembers a denial; `None` if counters are not shared.
-    pub remembered: Option<Micros>,
+    /// Maximum time for which a replica caches a denial; `None` if counters are not shared.
+    pub cached_for: Option<Micros>,
     /// Bounds that apply to every request.
     pub bounds: RequestBounds,
     /// `None` if policies come from a control plane.
@@ -130,7 +130,7 @@ impl Operations {
         audit: &AuditEntry,
     ) -> Result<AmendedCounter, OperationError> {
         let amended = counters::change(&self.service, domain, descriptor, amendment, audit).await?;
-        Ok(AmendedCounter { remembered: self.remembered, ..amended })
+        Ok(AmendedCounter { cached_for: self.cached_for, ..amended })
     }
 
     /// Reloads the policies.

@@ -241,7 +241,7 @@ fn no_unjustified_denial(history: &CounterHistory<'_>, broken: &mut Vec<String>)
             if part.counter != history.counter || status.standing != "denied" {
                 continue;
             }
-            let known_for = if status.is_remembered {
+            let known_for = if status.is_cached {
                 history.report.plan.deny_cache_ms * 1_000 + TIMER_US + history.stops_us()
             } else {
                 0

@@ -82,7 +82,7 @@ impl fmt::Display for PartStatus {
         if let Some(left) = self.left {
             write!(f, ", {left} left")?;
         }
-        f.write_str(if self.is_remembered { " (cached)" } else { "" })
+        f.write_str(if self.is_cached { " (cached)" } else { "" })
     }
 }
 

@@ -60,7 +60,7 @@ pub(crate) struct PartStatus {
     pub(crate) left: Option<u64>,
     pub(crate) retry_after_us: Option<u64>,
     /// `true` if a remembered denial answered.
-    pub(crate) is_remembered: bool,
+    pub(crate) is_cached: bool,
     /// Effect of an operation on a hold.
     pub(crate) effect: Option<HoldEffect>,
 }

@@ -251,7 +251,7 @@ fn no_unjustified_denial(
     for (record, part, hits) in denials(history) {
         let Ending::Decided(_, statuses) = &record.ending else { continue };
         let status = &statuses[part];
-        if status.is_remembered {
+        if status.is_cached {
             broken.push(format!("remembered: {}: {status:?}", record.call));
             return;
         }

@@ -263,7 +263,7 @@ fn ending(decided: Result<Decision<'_>, Undecided>) -> Ending {
                 standing: standing(status.standing()),
                 left: status.left(),
                 retry_after_us: status.retry_after().map(|time| time.get()),
-                is_remembered: status.is_remembered(),
+                is_cached: status.is_cached(),
                 effect: status.hold().and(status.hold_effect()),
             });
             Ending::Decided(decision.is_over_limit(), statuses.collect())

@@ -23,7 +23,7 @@ struct Judged<'a> {
 impl Judged<'_> {
     /// Returns the time by which a time after which hits fit may be too long.
     fn slack_us(&self) -> u64 {
-        CLOCK_US + if self.status.is_remembered { LONGEST_CALL_US } else { 0 }
+        CLOCK_US + if self.status.is_cached { LONGEST_CALL_US } else { 0 }
     }
 }
 
@@ -52,7 +52,7 @@ fn left_is_left(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
         return;
     }
     for Judged { record, status, .. } in judged(history) {
-        if status.is_remembered {
+        if status.is_cached {
             continue;
         }
         let Some(left) = status.left else { continue };
@@ -143,14 +143,14 @@ fn retries_are_true(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
         let fits_from = record.ended + after + CLOCK_US + history.lag_us();
         // A remembered denial does not know what was charged since.
         let known_for =
-            if status.is_remembered { history.report.plan.deny_cache_ms * 1_000 } else { 0 };
+            if status.is_cached { history.report.plan.deny_cache_ms * 1_000 } else { 0 };
         let known_at = record.begun.saturating_sub(known_for + judged.slack_us());
         let is_undisturbed = |until: Moment| {
             admitted.iter().all(|(begun, ended, _)| *ended < known_at || *begun > until)
         };
         let late = denied(history).find(|other| {
             let other_begun = other.record.begun;
-            !other.status.is_remembered
+            !other.status.is_cached
                 && other.hits <= hits
                 && other_begun > fits_from
                 && is_undisturbed(other.record.ended)

@@ -73,7 +73,7 @@ pub struct Changed {
     #[serde(default)]
     pub notes: Vec<String>,
     /// Maximum time, in microseconds, for which processes may act on state from before the change:
-    /// other replicas on remembered denials, and all replicas, including this one, on hits leased
+    /// other replicas on cached denials, and all replicas, including this one, on hits leased
     /// in advance. Absent if other replicas never see the change, since counters live in each
     /// process.
     pub elsewhere_within_us: Option<u64>,
@@ -273,7 +273,7 @@ impl From<CounterState> for CounterView {
 
 impl From<AmendedCounter> for Changed {
     fn from(counter: AmendedCounter) -> Self {
-        let (elsewhere_within, elsewhere) = elsewhere(counter.remembered, counter.leased);
+        let (elsewhere_within, elsewhere) = elsewhere(counter.cached_for, counter.leased);
         let note = |key: String| {
             format!("`{key}` has no value: this is the counter of `{key}=`; check the key")
         };
@@ -293,20 +293,20 @@ impl From<AmendedCounter> for Changed {
 /// Returns the maximum time for which processes may act on state from before a change, and an
 /// explanation: other replicas remember denials, and all replicas, including this one, use hits
 /// that they leased before.
-fn elsewhere(remembered: Option<Micros>, leased: Option<Micros>) -> (Option<Micros>, String) {
-    let Some(remembered) = remembered else {
+fn elsewhere(cached_for: Option<Micros>, leased: Option<Micros>) -> (Option<Micros>, String) {
+    let Some(cached_for) = cached_for else {
         let own = "applied to this process only; other replicas keep their own counters";
         return (None, own.to_owned());
     };
-    let seen = match remembered {
+    let seen = match cached_for {
         Micros::ZERO => "other replicas see the change at once".to_owned(),
         _ => format!(
-            "other replicas see the change within {remembered}, for which they cache denials"
+            "other replicas see the change within {cached_for}, for which they cache denials"
         ),
     };
     let used = leased
         .map(|ttl| format!("; hits leased before by any replica may be used for up to {ttl}, even after a grant ends"));
-    (Some(leased.map_or(remembered, |ttl| remembered.max(ttl))), seen + &used.unwrap_or_default())
+    (Some(leased.map_or(cached_for, |ttl| cached_for.max(ttl))), seen + &used.unwrap_or_default())
 }
 
 impl Changed {
