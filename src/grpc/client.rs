@@ -13,7 +13,7 @@ use super::proto::{RateLimitRequest, RateLimitResponse};
 use crate::tls::{ServerVerifier, system_authorities};
 
 /// Timeout for connecting, and for a call.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection to a rate limit service.
 #[derive(Clone, Debug)]
@@ -141,8 +141,10 @@ impl RateLimitClient {
             address: address.to_owned(),
             reason: cause(&error),
         };
-        let endpoint =
-            Endpoint::from_shared(uri).map_err(failed)?.connect_timeout(PATIENCE).timeout(PATIENCE);
+        let endpoint = Endpoint::from_shared(uri)
+            .map_err(failed)?
+            .connect_timeout(CALL_TIMEOUT)
+            .timeout(CALL_TIMEOUT);
         let endpoint = match tls {
             Some(tls) => tls
                 .on(endpoint)

@@ -12,7 +12,7 @@ use crate::grpc::client::{ClientTls, cause};
 use crate::grpc::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 
 /// Timeout to resolve, connect and complete the TLS handshake.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for the response to a keepalive ping.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Idle time before the kernel sends TCP keepalive probes. They detect hosts that are gone, and no
@@ -77,9 +77,9 @@ impl ControlPlane {
     pub(super) async fn connect(
         &self,
     ) -> Result<AggregatedDiscoveryServiceClient<Channel>, StreamFailure> {
-        let connected = tokio::time::timeout(PATIENCE, self.endpoint()?.connect()).await;
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, self.endpoint()?.connect()).await;
         let channel = connected
-            .map_err(|_| StreamFailure::Late(PATIENCE))?
+            .map_err(|_| StreamFailure::Late(CONNECT_TIMEOUT))?
             .map_err(|error| failed(&error))?;
         Ok(AggregatedDiscoveryServiceClient::new(channel)
             .max_decoding_message_size(self.max_message_bytes))
@@ -90,7 +90,7 @@ impl ControlPlane {
         let endpoint = Endpoint::from_shared(format!("{scheme}://{}", self.target))
             .map_err(|error| failed(&error))?;
         let endpoint = endpoint
-            .connect_timeout(PATIENCE)
+            .connect_timeout(CONNECT_TIMEOUT)
             .tcp_keepalive(Some(TCP_KEEPALIVE))
             .http2_keep_alive_interval(self.keepalive)
             .keep_alive_timeout(KEEPALIVE_TIMEOUT)

@@ -13,43 +13,43 @@ use super::server::fleet::{Arrangement, Fleet, Moment};
 impl RunningWorld {
     /// Injects a fault, which ends by `end`.
     pub(super) fn inject(self: &Arc<Self>, fault: &Fault, end: Moment) {
-        let now = self.sky.now();
+        let now = self.shared.now();
         match *fault {
             Fault::CutAll { server } => self.cut_all(server),
             Fault::CutOne { connection, is_request, bytes } => {
-                let open = self.sky.open_connections();
+                let open = self.shared.open_connections();
                 if let Some(number) = connection.checked_rem(open.len()) {
                     open[number].cut_within(is_request, bytes);
                 }
             }
             Fault::Silence { process, server, us } => {
-                self.sky.path_mut(process, Target::Server(server)).silent_until = now + us;
+                self.shared.path_mut(process, Target::Server(server)).silent_until = now + us;
             }
             Fault::Slow { process, server, us, by_us } => {
-                self.sky.path_mut(process, Target::Server(server)).slow = (now + us, by_us);
+                self.shared.path_mut(process, Target::Server(server)).slow = (now + us, by_us);
             }
             Fault::Restart { server, us, keeps_data } => self.restart(server, now + us, keeps_data),
             Fault::Crash { process, us } => self.crash(process, now + us),
             Fault::Reload { process, version } => self.reload(process, version),
-            Fault::Stop { process, us } => self.sky.stop(process, (now + us).min(end)),
+            Fault::Stop { process, us } => self.shared.stop(process, (now + us).min(end)),
             Fault::Amend { process, counter, change } => self.amend(process, counter, change),
             Fault::Promote { group, stale_us } => self.promote(group, stale_us, end),
             Fault::MoveSlots { from, to, first, us } => {
                 self.move_slots([from, to], first, (now + us).min(end));
             }
-            ref fault => inject_at_servers(&mut self.sky.fleet.lock(), fault, now),
+            ref fault => inject_at_servers(&mut self.shared.fleet.lock(), fault, now),
         }
     }
 
     fn cut_all(&self, server: usize) {
-        let open = self.sky.open_connections();
+        let open = self.shared.open_connections();
         let of_server = open.iter().filter(|open| open.target == Target::Server(server));
         of_server.for_each(|connection| connection.cut());
     }
 
     fn restart(&self, server: usize, until: Moment, keeps_data: bool) {
-        let now = self.sky.now();
-        let mut fleet = self.sky.fleet.lock();
+        let now = self.shared.now();
+        let mut fleet = self.shared.fleet.lock();
         fleet.servers[server].down_until = until;
         fleet.servers[server].starts += 1;
         fleet.servers[server].scripts.clear();
@@ -61,8 +61,8 @@ impl RunningWorld {
     }
 
     fn promote(self: &Arc<Self>, group: usize, stale_us: u64, end: Moment) {
-        let now = self.sky.now();
-        let mut fleet = self.sky.fleet.lock();
+        let now = self.shared.now();
+        let mut fleet = self.shared.fleet.lock();
         let old = fleet.map.masters[group];
         let new = fleet.replica_of(group);
         // A server that is a master already, though nobody follows it, is not promoted.
@@ -75,8 +75,8 @@ impl RunningWorld {
         if stale_us > 0 {
             let world = Arc::clone(self);
             tokio::spawn(async move {
-                world.sky.sleep_until(until).await;
-                world.sky.fleet.lock().demote_stale(old);
+                world.shared.sleep_until(until).await;
+                world.shared.fleet.lock().demote_stale(old);
             });
         }
     }
@@ -84,8 +84,8 @@ impl RunningWorld {
     /// Moves slots: half of the keys at once, some later, the rest and the slots themselves at a
     /// moment.
     fn move_slots(self: &Arc<Self>, [from, to]: [usize; 2], first: usize, until: Moment) {
-        let now = self.sky.now();
-        let mut fleet = self.sky.fleet.lock();
+        let now = self.shared.now();
+        let mut fleet = self.shared.fleet.lock();
         if fleet.arrangement != Arrangement::Cluster || fleet.migration.is_some() {
             return;
         }
@@ -99,10 +99,10 @@ impl RunningWorld {
         let world = Arc::clone(self);
         tokio::spawn(async move {
             for at in [now.midpoint(until), until] {
-                world.sky.sleep_until(at).await;
-                world.sky.fleet.lock().migrate_keys(at, |number| number % 2 == 0);
+                world.shared.sleep_until(at).await;
+                world.shared.fleet.lock().migrate_keys(at, |number| number % 2 == 0);
             }
-            world.sky.fleet.lock().finish_migration(until);
+            world.shared.fleet.lock().finish_migration(until);
         });
     }
 
@@ -112,7 +112,7 @@ impl RunningWorld {
         self.crashed.lock().push(process);
         let world = Arc::clone(self);
         tokio::spawn(async move {
-            world.sky.sleep_until(until).await;
+            world.shared.sleep_until(until).await;
             world.start(number);
         });
     }

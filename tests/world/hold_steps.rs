@@ -10,7 +10,7 @@ use super::plan::{Fault, PartHits, Plan};
 use super::process::SimProcess;
 use super::rules::Counting;
 use super::server::fleet::Moment;
-use super::sky::Sky;
+use super::shared::SharedWorld;
 
 /// The open holds of a counter, as the store listed them between two moments.
 pub(crate) struct HeldList {
@@ -22,12 +22,16 @@ pub(crate) struct HeldList {
 }
 
 /// Lists the open holds of each counter that keeps them.
-pub(super) async fn list_holds(process: &SimProcess, plan: &Plan, sky: &Sky) -> Vec<HeldList> {
+pub(super) async fn list_holds(
+    process: &SimProcess,
+    plan: &Plan,
+    shared: &SharedWorld,
+) -> Vec<HeldList> {
     let mut all = Vec::new();
     for counter in (0..plan.counters.len()).filter(|one| plan.rule_of(*one).hold.is_some()) {
-        let begun = sky.now();
+        let begun = shared.now();
         let list = process.look(plan, counter).await.map(|(_, held)| held.holds);
-        all.push(HeldList { counter, begun, ended: sky.now(), list });
+        all.push(HeldList { counter, begun, ended: shared.now(), list });
     }
     all
 }

@@ -11,7 +11,7 @@
 //! | `plan`, `rules` | what a seed draws: servers, limits, calls, faults with weights of its own |
 //! | `run`, `faults` | the run of a plan: faults, then calm, then what the store counts |
 //! | `process` | a process: the real parts, put together as `app` does |
-//! | `sky` | what all share: time, randomness, servers, network, history |
+//! | `shared` | what all share: time, randomness, servers, network, history |
 //! | `network` | connections: delays, silence, cuts at any byte |
 //! | `server` | the servers: data, clocks, replication, scripts, faults |
 //! | `history` | calls, answers and faults in their order, and their hash |
@@ -137,6 +137,6 @@ mod reported;
 pub(crate) mod rules;
 pub(crate) mod run;
 pub(crate) mod server;
+mod shared;
 pub(crate) mod shrink;
-mod sky;
 pub(crate) mod watch;

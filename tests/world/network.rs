@@ -19,7 +19,7 @@ use tollgate::store::redis::{BoxedStream, ServerAddress, Simulation};
 use super::server::fleet::{Arrangement, BASE_US, Moment};
 use super::server::resp::{CommandReader, Resp};
 use super::server::session::{Session, execute, sentinel};
-use super::sky::Sky;
+use super::shared::SharedWorld;
 
 /// Capacity of a pipe: more than a client ever has in flight.
 const PIPE_BYTES: usize = 1 << 20;
@@ -56,7 +56,7 @@ type InFlight = (Moment, Vec<u8>, bool);
 
 /// The environment of a process.
 pub(crate) struct ProcessEnvironment {
-    pub(crate) sky: Arc<Sky>,
+    pub(crate) shared: Arc<SharedWorld>,
     pub(crate) process: usize,
     pub(crate) skew_us: i64,
     /// Cancelled when the process crashes.
@@ -66,7 +66,7 @@ pub(crate) struct ProcessEnvironment {
 impl Simulation for ProcessEnvironment {
     fn open(&self, address: &ServerAddress) -> BoxFuture<'static, io::Result<BoxedStream>> {
         let dead = self.dead.clone();
-        let opening = open(Arc::clone(&self.sky), self.process, address.clone(), dead.clone());
+        let opening = open(Arc::clone(&self.shared), self.process, address.clone(), dead.clone());
         async move {
             tokio::select! {
                 biased;
@@ -78,26 +78,26 @@ impl Simulation for ProcessEnvironment {
     }
 
     fn now(&self) -> Timestamp {
-        let now = BASE_US.saturating_add(self.sky.now());
+        let now = BASE_US.saturating_add(self.shared.now());
         Timestamp::from_micros(now.saturating_add_signed(self.skew_us))
     }
 
     fn random(&self) -> f64 {
-        f64::from(u32::try_from(self.sky.random().below(1_000_001)).unwrap()) / 1e6
+        f64::from(u32::try_from(self.shared.random().below(1_000_001)).unwrap()) / 1e6
     }
 }
 
 async fn open(
-    sky: Arc<Sky>,
+    shared: Arc<SharedWorld>,
     process: usize,
     address: ServerAddress,
     dead: CancellationToken,
 ) -> io::Result<BoxedStream> {
-    let target = sky.resolve(&address);
-    sky.sleep_until(sky.arrival(process, target)).await;
-    sky.until_audible(process, target).await;
-    sky.while_running(process, std::future::ready(())).await;
-    if sky.is_down(target) {
+    let target = shared.resolve(&address);
+    shared.sleep_until(shared.arrival(process, target)).await;
+    shared.until_audible(process, target).await;
+    shared.while_running(process, std::future::ready(())).await;
+    if shared.is_down(target) {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
     let (client, server) = tokio::io::duplex(PIPE_BYTES);
@@ -108,14 +108,14 @@ async fn open(
         cut_request: Mutex::default(),
         cut_reply: Mutex::default(),
     });
-    sky.connections.lock().push(Arc::downgrade(&connection));
+    shared.connections.lock().push(Arc::downgrade(&connection));
     let (from, to) = tokio::io::split(server);
     let (arriving, arrived) = unbounded_channel();
     let (leaving, left) = unbounded_channel();
     let tasks: [BoxFuture<'static, ()>; 3] = [
-        receive(Arc::clone(&sky), Arc::clone(&connection), from, arriving).boxed(),
-        serve(Arc::clone(&sky), Arc::clone(&connection), arrived, leaving).boxed(),
-        deliver(sky, Arc::clone(&connection), left, to).boxed(),
+        receive(Arc::clone(&shared), Arc::clone(&connection), from, arriving).boxed(),
+        serve(Arc::clone(&shared), Arc::clone(&connection), arrived, leaving).boxed(),
+        deliver(shared, Arc::clone(&connection), left, to).boxed(),
     ];
     for task in tasks {
         let cut = connection.cut.clone();
@@ -131,7 +131,7 @@ async fn open(
 }
 
 async fn receive(
-    sky: Arc<Sky>,
+    shared: Arc<SharedWorld>,
     connection: Arc<SimConnection>,
     mut from: ReadHalf<DuplexStream>,
     to: UnboundedSender<InFlight>,
@@ -142,8 +142,8 @@ async fn receive(
         // Bytes that were sent arrive, even if the client has gone.
         let Ok(count @ 1..) = from.read(&mut buffer).await else { return };
         // A process that is stopped sends nothing: what its timers write leaves when it goes on.
-        let stopped_until = sky.stopped_until(connection.process);
-        last = sky.arrival(connection.process, connection.target).max(last).max(stopped_until);
+        let stopped_until = shared.stopped_until(connection.process);
+        last = shared.arrival(connection.process, connection.target).max(last).max(stopped_until);
         let cut = connection.cut_request.lock().take();
         let length = cut.map_or(count, |most| most.min(count));
         if to.send((last, buffer[..length].to_vec(), cut.is_some())).is_err() {
@@ -153,7 +153,7 @@ async fn receive(
 }
 
 async fn serve(
-    sky: Arc<Sky>,
+    shared: Arc<SharedWorld>,
     connection: Arc<SimConnection>,
     mut from: UnboundedReceiver<InFlight>,
     to: UnboundedSender<InFlight>,
@@ -162,20 +162,20 @@ async fn serve(
     let mut session = Session::default();
     let mut last = 0;
     while let Some((at, bytes, breaks)) = from.recv().await {
-        sky.sleep_until(at).await;
-        sky.until_audible(connection.process, connection.target).await;
-        sky.until_running(connection.target).await;
+        shared.sleep_until(at).await;
+        shared.until_audible(connection.process, connection.target).await;
+        shared.until_running(connection.target).await;
         commands.add(&bytes);
         let mut replies = Vec::new();
         while let Some(words) = commands.next() {
-            run(&sky, connection.target, &mut session, &words).write(&mut replies);
+            run(&shared, connection.target, &mut session, &words).write(&mut replies);
         }
         if breaks {
             connection.cut();
             return;
         }
         if !replies.is_empty() {
-            last = sky.arrival(connection.process, connection.target).max(last);
+            last = shared.arrival(connection.process, connection.target).max(last);
             if to.send((last, replies, false)).is_err() {
                 return;
             }
@@ -183,9 +183,9 @@ async fn serve(
     }
 }
 
-fn run(sky: &Sky, target: Target, session: &mut Session, words: &[Vec<u8>]) -> Resp {
-    let at = sky.now();
-    let mut fleet = sky.fleet.lock();
+fn run(shared: &SharedWorld, target: Target, session: &mut Session, words: &[Vec<u8>]) -> Resp {
+    let at = shared.now();
+    let mut fleet = shared.fleet.lock();
     match target {
         Target::Server(server) => execute(&mut fleet, server, session, at, words),
         Target::Sentinel(_) => sentinel(&fleet, words),
@@ -193,15 +193,15 @@ fn run(sky: &Sky, target: Target, session: &mut Session, words: &[Vec<u8>]) -> R
 }
 
 async fn deliver(
-    sky: Arc<Sky>,
+    shared: Arc<SharedWorld>,
     connection: Arc<SimConnection>,
     mut from: UnboundedReceiver<InFlight>,
     mut to: WriteHalf<DuplexStream>,
 ) {
     while let Some((at, bytes, _)) = from.recv().await {
-        sky.sleep_until(at).await;
-        sky.until_audible(connection.process, connection.target).await;
-        sky.while_running(connection.process, std::future::ready(())).await;
+        shared.sleep_until(at).await;
+        shared.until_audible(connection.process, connection.target).await;
+        shared.while_running(connection.process, std::future::ready(())).await;
         let cut = connection.cut_reply.lock().take();
         let length = cut.map_or(bytes.len(), |most| most.min(bytes.len()));
         if to.write_all(&bytes[..length]).await.is_err() {
@@ -227,7 +227,7 @@ impl SimConnection {
     }
 }
 
-impl Sky {
+impl SharedWorld {
     /// Returns the target at an address.
     fn resolve(&self, address: &ServerAddress) -> Target {
         let ServerAddress::Tcp(host, _) = address else { unreachable!() };

@@ -29,7 +29,7 @@ use super::history::{Ending, PartStatus};
 use super::network::ProcessEnvironment;
 use super::plan::{Part, PartHits, Plan, PlannedCall};
 use super::server::fleet::Arrangement;
-use super::sky::Sky;
+use super::shared::SharedWorld;
 
 /// Time for which tests wait for what ends by itself.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -58,12 +58,12 @@ impl Clock for ProcessClock {
 
 impl SimProcess {
     /// Starts a process.
-    pub(crate) fn start(sky: &Arc<Sky>, plan: &Plan, process: usize) -> Self {
+    pub(crate) fn start(shared: &Arc<SharedWorld>, plan: &Plan, process: usize) -> Self {
         let metrics = Metrics::new();
         let policies = InForce::new(Arc::clone(&metrics));
         let dead = CancellationToken::new();
         let environment = Arc::new(ProcessEnvironment {
-            sky: Arc::clone(sky),
+            shared: Arc::clone(shared),
             process,
             skew_us: plan.skews_us[process],
             dead: dead.clone(),
@@ -134,7 +134,7 @@ impl SimProcess {
                 },
             }
         };
-        self.environment.sky.while_running(call.process, ended).await
+        self.environment.shared.while_running(call.process, ended).await
     }
 
     /// Changes a counter as an operator does. The result does not matter: the checker allows for
@@ -150,10 +150,10 @@ impl SimProcess {
         let (rule, key) = policies.counter("world", &entries, &mut keys).unwrap();
         let deadline = (Instant::now() + Duration::from_millis(100)).into_std();
         let amending = limiter.amend(rule, key, amendment, deadline);
-        let sky = &self.environment.sky;
-        let amended = sky.while_running(self.environment.process, amending).await;
+        let shared = &self.environment.shared;
+        let amended = shared.while_running(self.environment.process, amending).await;
         let name = if amended.is_ok() { "amended" } else { "not amended" };
-        sky.fleet.lock().count(&format!("change {name}"));
+        shared.fleet.lock().count(&format!("change {name}"));
     }
 
     /// Returns the hits that each counter counts; `None` if the store does not tell.

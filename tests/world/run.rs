@@ -12,7 +12,7 @@ use super::hold_steps::{HeldList, list_holds};
 use super::plan::{Part, PartHits, Plan, PlannedCall};
 use super::process::SimProcess;
 use super::server::fleet::{Fleet, LostWrites, Moment, RecordedScript};
-use super::sky::Sky;
+use super::shared::SharedWorld;
 
 /// Time after the last fault after which everything is decided.
 const HEALED_WITHIN: Duration = Duration::from_secs(2);
@@ -48,7 +48,7 @@ pub(crate) struct Report {
 /// A world that runs.
 pub(super) struct RunningWorld {
     pub(super) plan: Plan,
-    pub(super) sky: Arc<Sky>,
+    pub(super) shared: Arc<SharedWorld>,
     /// The processes, and the version of the policy that each has.
     pub(super) processes: Mutex<Vec<(Option<Arc<SimProcess>>, usize)>>,
     /// Processes that crashed.
@@ -88,35 +88,35 @@ pub(crate) fn run_with(plan: &Plan, extras: Extras) -> Report {
 async fn live(plan: Plan, extras: Extras) -> Report {
     let mut fleet = Fleet::new(plan.arrangement, plan.groups);
     fleet.scripts = extras.records_scripts.then(Vec::new);
-    let sky = Sky::new(fleet, plan.most_delay_ms, plan.seed);
+    let shared = SharedWorld::new(fleet, plan.most_delay_ms, plan.seed);
     let world = Arc::new(RunningWorld {
         processes: Mutex::default(),
         crashed: Mutex::default(),
         refundable: Mutex::default(),
         admitted: Mutex::default(),
         plan,
-        sky,
+        shared,
     });
     for number in 0..world.plan.processes {
-        let process = SimProcess::start(&world.sky, &world.plan, number);
+        let process = SimProcess::start(&world.shared, &world.plan, number);
         process.install(&world.plan, 0);
         process.connected().await;
         world.processes.lock().push((Some(Arc::new(process)), 0));
     }
     if extras.watches {
-        tokio::spawn(super::watch::watch(Arc::clone(&world.sky), world.plan.clone()));
+        tokio::spawn(super::watch::watch(Arc::clone(&world.shared), world.plan.clone()));
     }
-    let begun = world.sky.now();
+    let begun = world.shared.now();
     let calling = tokio::spawn(Arc::clone(&world).call_all(begun));
     let failing = tokio::spawn(Arc::clone(&world).fail_all(begun));
-    world.sky.sleep_until(begun + world.plan.end).await;
+    world.shared.sleep_until(begun + world.plan.end).await;
     failing.await.unwrap();
     world.heal();
     calling.await.unwrap();
     sleep(HEALED_WITHIN).await;
     let probes = world.probe().await;
     let process = world.processes.lock()[0].0.clone().unwrap();
-    let held = list_holds(&process, &world.plan, &world.sky).await;
+    let held = list_holds(&process, &world.plan, &world.shared).await;
     sleep(QUIET_AFTER.max(world.plan.holds_end_within())).await;
     world.finish(probes, held).await
 }
@@ -125,7 +125,7 @@ impl RunningWorld {
     async fn call_all(self: Arc<Self>, begun: Moment) {
         let mut calls = tokio::task::JoinSet::new();
         for call in self.plan.calls.clone() {
-            self.sky.sleep_until(begun + call.at).await;
+            self.shared.sleep_until(begun + call.at).await;
             calls.spawn(Arc::clone(&self).call(call));
         }
         while let Some(called) = calls.join_next().await {
@@ -139,18 +139,18 @@ impl RunningWorld {
         if call.parts.is_empty() {
             return;
         }
-        let begun = self.sky.now();
+        let begun = self.shared.now();
         let ending = process.call(&self.plan, &call).await;
         if self.crashed.lock().iter().any(|crashed| Arc::ptr_eq(crashed, &process)) {
             // Nobody hears the answer of a process that is gone.
             let record =
-                CallRecord { call, begun, ended: self.sky.now(), ending: Ending::Cancelled };
-            self.sky.chronicle.lock().record(record);
+                CallRecord { call, begun, ended: self.shared.now(), ending: Ending::Cancelled };
+            self.shared.chronicle.lock().record(record);
             return;
         }
         self.learn_refundable(&call, &ending);
-        let record = CallRecord { call, begun, ended: self.sky.now(), ending };
-        self.sky.chronicle.lock().record(record);
+        let record = CallRecord { call, begun, ended: self.shared.now(), ending };
+        self.shared.chronicle.lock().record(record);
     }
 
     /// Replaces refunds by those of hits that were admitted, and drops ends of holds that were not.
@@ -183,15 +183,15 @@ impl RunningWorld {
 
     async fn fail_all(self: Arc<Self>, begun: Moment) {
         for (at, fault) in self.plan.faults.clone() {
-            self.sky.sleep_until(begun + at).await;
-            let now = self.sky.now();
-            let mut chronicle = self.sky.chronicle.lock();
+            self.shared.sleep_until(begun + at).await;
+            let now = self.shared.now();
+            let mut chronicle = self.shared.chronicle.lock();
             chronicle.note(now, &format!("FAULT {fault:?}"));
             chronicle.faults.push((now, fault.clone()));
             drop(chronicle);
             let name = format!("{fault:?}");
             let name = name.split([' ', '{']).next().unwrap_or_default();
-            self.sky.fleet.lock().count(&format!("fault {name}"));
+            self.shared.fleet.lock().count(&format!("fault {name}"));
             self.inject(&fault, begun + self.plan.end);
         }
     }
@@ -201,7 +201,7 @@ impl RunningWorld {
         let mut processes = self.processes.lock();
         let (process, version) = &mut processes[number];
         if process.is_none() {
-            let started = SimProcess::start(&self.sky, &self.plan, number);
+            let started = SimProcess::start(&self.shared, &self.plan, number);
             started.install(&self.plan, *version);
             *process = Some(Arc::new(started));
         }
@@ -209,10 +209,10 @@ impl RunningWorld {
 
     /// Ends all faults.
     fn heal(&self) {
-        let now = self.sky.now();
-        self.sky.fleet.lock().heal(now);
+        let now = self.shared.now();
+        self.shared.fleet.lock().heal(now);
         (0..self.plan.processes).for_each(|number| self.start(number));
-        self.sky.chronicle.lock().note(now, "healed");
+        self.shared.chronicle.lock().note(now, "healed");
     }
 
     /// Calls every process about every counter, without charging it.
@@ -229,10 +229,10 @@ impl RunningWorld {
                     timeout_us: 100_000,
                     cancel_after_us: None,
                 };
-                let begun = self.sky.now();
+                let begun = self.shared.now();
                 let process = self.processes.lock()[process].0.clone().unwrap();
                 let ending = process.call(&self.plan, &call).await;
-                probes.push(CallRecord { call, begun, ended: self.sky.now(), ending });
+                probes.push(CallRecord { call, begun, ended: self.shared.now(), ending });
             }
         }
         probes
@@ -249,12 +249,12 @@ impl RunningWorld {
         for counter in 0..self.plan.counters.len() {
             used.push(alive[0].used(&self.plan, counter).await);
         }
-        let ended = self.sky.now();
+        let ended = self.shared.now();
         let crashed = self.crashed.lock();
         let all = || alive.iter().chain(crashed.iter()).map(|process| &process.metrics);
-        let mut chronicle = std::mem::take(&mut *self.sky.chronicle.lock());
+        let mut chronicle = std::mem::take(&mut *self.shared.chronicle.lock());
         chronicle.note(ended, &format!("used {used:?}"));
-        let mut fleet = self.sky.fleet.lock();
+        let mut fleet = self.shared.fleet.lock();
         Report {
             plan: self.plan.clone(),
             chronicle,

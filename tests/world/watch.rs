@@ -8,7 +8,7 @@ use super::history::{CallRecord, Chronicle, Ending, PartStatus};
 use super::plan::{PartHits, Plan};
 use super::server::fleet::{Fleet, Moment};
 use super::server::session::host_of;
-use super::sky::Sky;
+use super::shared::SharedWorld;
 
 /// Time of a world between two tables, and the time for which a person sees each.
 const STEP: Duration = Duration::from_millis(50);
@@ -22,17 +22,17 @@ const WIDTH: usize = 100;
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
 /// Prints a table of a world again and again until it ends.
-pub(crate) async fn watch(sky: Arc<Sky>, plan: Plan) {
+pub(crate) async fn watch(shared: Arc<SharedWorld>, plan: Plan) {
     loop {
-        println!("{CLEAR}{}", table(&sky, &plan));
+        println!("{CLEAR}{}", table(&shared, &plan));
         // The world waits: the thread is its own.
         std::thread::sleep(SHOWN_FOR);
         tokio::time::sleep(STEP).await;
     }
 }
 
-fn table(sky: &Sky, plan: &Plan) -> String {
-    let now = sky.now();
+fn table(shared: &SharedWorld, plan: &Plan) -> String {
+    let now = shared.now();
     let phase = if now < plan.end { "faults" } else { "healed" };
     let mut text = format!(
         "seed {}   {} of {}   {phase}\n\n",
@@ -40,9 +40,9 @@ fn table(sky: &Sky, plan: &Plan) -> String {
         seconds(now).trim_start(),
         seconds(plan.end).trim_start()
     );
-    servers(&mut text, &sky.fleet.lock(), now);
-    let chronicle = sky.chronicle.lock();
-    processes(&mut text, plan, &chronicle, sky, now);
+    servers(&mut text, &shared.fleet.lock(), now);
+    let chronicle = shared.chronicle.lock();
+    processes(&mut text, plan, &chronicle, shared, now);
     counters(&mut text, plan, &chronicle);
     text.push_str("\nlatest faults\n");
     for (at, fault) in chronicle.faults.iter().rev().take(FAULTS).rev() {
@@ -84,14 +84,20 @@ fn servers(text: &mut String, fleet: &Fleet, now: Moment) {
     }
 }
 
-fn processes(text: &mut String, plan: &Plan, chronicle: &Chronicle, sky: &Sky, now: Moment) {
+fn processes(
+    text: &mut String,
+    plan: &Plan,
+    chronicle: &Chronicle,
+    shared: &SharedWorld,
+    now: Moment,
+) {
     text.push_str("\nprocess    OK  over limit  failed  canceled  state\n");
     for process in 0..plan.processes {
         let of = |is: fn(&Ending) -> bool| {
             let calls = chronicle.calls.iter().filter(|record| record.call.process == process);
             calls.filter(|record| is(&record.ending)).count()
         };
-        let state = if sky.stopped_until(process) > now { "stopped" } else { "" };
+        let state = if shared.stopped_until(process) > now { "stopped" } else { "" };
         let _ = writeln!(
             text,
             "p{process:<6}  {:>4}  {:>10}  {:>6}  {:>8}  {state}",

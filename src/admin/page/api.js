@@ -2,7 +2,7 @@
 
 const TOKEN = 'tollgate-token';
 /** Timeout of a request. */
-const PATIENCE_MS = 8000;
+const TIMEOUT_MS = 8000;
 
 let clockOffsetMs = 0;
 
@@ -41,7 +41,7 @@ async function ask(path, options, signal) {
   const headers = { accept: 'application/json', ...options.headers };
   const token = sessionStorage.getItem(TOKEN);
   if (token) headers.authorization = `Bearer ${token}`;
-  const ends = [AbortSignal.timeout(PATIENCE_MS), signal].filter(Boolean);
+  const ends = [AbortSignal.timeout(TIMEOUT_MS), signal].filter(Boolean);
   const response = await fetch(`/api/v1/${path}`, { ...options, headers, cache: 'no-store', signal: AbortSignal.any(ends) });
   const date = Date.parse(response.headers.get('date') ?? '');
   // The header has whole seconds: on average, half a second is truncated.

@@ -1,4 +1,4 @@
-//! The task that keeps a node connected, and checks an idle connection.
+//! The task that keeps a node connected, and checks the connection.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use crate::store::redis::access::ConnectError;
 use crate::store::redis::environment::Environment;
 use crate::store::redis::node::connect::Connector;
 
-/// Interval and timeout of health checks on an idle connection.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Interval and timeout of health checks on a connection.
+const HEALTH_CHECK_EVERY: Duration = Duration::from_secs(1);
+const HEALTH_CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maintains a node's connection, and probes the node while it is silent, until its last handle is
 /// dropped.
@@ -57,7 +57,7 @@ pub(super) async fn keep(node: Weak<Node>, connector: Connector) {
 /// still good.
 async fn watch(node: &Weak<Node>, address: &str, environment: &Environment) -> bool {
     let Some(node) = node.upgrade() else { return false };
-    let is_notified = timeout(LOOK_EVERY, node.wake.notified()).await.is_ok();
+    let is_notified = timeout(HEALTH_CHECK_EVERY, node.wake.notified()).await.is_ok();
     let Some(link) = node.link.load_full() else { return false };
     if is_notified && !node.breaker.is_open() {
         return true;
@@ -65,7 +65,7 @@ async fn watch(node: &Weak<Node>, address: &str, environment: &Environment) -> b
     let is_good = if is_notified {
         node.probe_until_response(&link, address, environment).await
     } else {
-        link.is_good(LOOK_TIMEOUT).await
+        link.is_good(HEALTH_CHECK_TIMEOUT).await
     };
     if !is_good {
         node.lose(&link);

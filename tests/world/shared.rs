@@ -16,7 +16,7 @@ use super::random::Random;
 use super::server::fleet::{Fleet, Moment};
 
 /// The shared state of a world.
-pub(crate) struct Sky {
+pub(crate) struct SharedWorld {
     pub(crate) begun: Instant,
     pub(crate) fleet: Mutex<Fleet>,
     pub(crate) connections: Mutex<Vec<Weak<SimConnection>>>,
@@ -29,7 +29,7 @@ pub(crate) struct Sky {
     random: Mutex<Random>,
 }
 
-impl Sky {
+impl SharedWorld {
     /// Creates the state of a world that begins now.
     pub(crate) fn new(fleet: Fleet, most_delay_ms: usize, seed: u64) -> Arc<Self> {
         Arc::new(Self {
