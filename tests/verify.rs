@@ -65,7 +65,8 @@ fn a_limit_that_is_one_too_high_is_found_and_named() {
     assert_eq!(verdict(&report, "remaining_accurate"), "violated", "{report:#}");
     let mismatch = report["mismatches"][0].as_str().unwrap();
     assert!(
-        mismatch.ends_with("reports a limit of 11 for test user, the policy has 10"),
+        mismatch
+            .ends_with("reports a limit of 11 per 365d for test user, the policy has 10 per 365d"),
         "{mismatch}"
     );
 }
@@ -76,6 +77,25 @@ fn a_limit_that_is_one_too_low_is_found() {
     assert_eq!(code, Some(1), "{report:#}");
     assert_eq!(verdict(&report, "never_over"), "held", "{report:#}");
     assert_eq!(verdict(&report, "no_unjustified_denial"), "violated", "{report:#}");
+}
+
+#[test]
+fn another_period_is_named_and_not_taken_for_a_clock() {
+    let policies = Policies::of(&daily("user", 10));
+    let service = Tollgate::serve(policies.path());
+    let assumed = Policies::of(&daily("user", 10).replace("unit: day", "unit: hour"));
+    let report = report(&verify(&assumed, &[&service.grpc.to_string()], &[]));
+    let mismatch = report["mismatches"][0].as_str().unwrap();
+    assert!(mismatch.ends_with("10 per 1d for test user, the policy has 10 per 1h"), "{mismatch}");
+}
+
+#[test]
+fn a_disturbance_that_fails_exits_2() {
+    let policies = Policies::of(&daily("user", 10));
+    let service = Tollgate::serve(policies.path());
+    let flags = ["--disturb", "exit 3", "--disturb-every", "1"];
+    let ended = verify(&policies, &[&service.grpc.to_string()], &flags);
+    assert_eq!(ended.status.code(), Some(2), "{:#}", report(&ended));
 }
 
 /// Verifies a limit of 10 on a service with another.
@@ -108,7 +128,7 @@ fn an_interrupted_run_has_a_result() {
     let ended = verify(&policies, &[&service.grpc.to_string()], &interrupt);
     let report = report(&ended);
     assert_eq!(ended.status.code(), Some(0), "{report:#}");
-    assert!(report["seconds"].as_u64().unwrap() < 60, "{report:#}");
+    assert!(report["seconds"].as_f64().unwrap() < 60.0, "{report:#}");
     assert_eq!(verdict(&report, "never_over"), "held", "{report:#}");
 }
 

@@ -94,8 +94,8 @@ pub async fn serve_public(
     decide: Decide,
     shutdown: impl Future<Output = ()>,
 ) {
-    const ELSEWHERE: &str =
-        "not found; available: /livez, /readyz, /healthcheck, /metrics and /json\n";
+    const ELSEWHERE: &str = "not found; available: /livez, /readyz, /healthcheck, /metrics, /json, /json/reserve, \
+         /json/extend, /json/commit and /json/cancel\n";
     let mut router = Router::new()
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready).with_state(Arc::clone(&process)))

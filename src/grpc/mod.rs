@@ -35,7 +35,7 @@ pub mod server;
 pub mod service;
 mod service_call;
 mod status_encoding;
-mod units;
+pub mod units;
 
 /// Length of a message's prefix: the compressed flag (1 byte) and the length (4).
 const PREFIX: usize = 5;

@@ -8,7 +8,7 @@ const HOUR: u64 = 3_600;
 const DAY: u64 = 86_400;
 
 /// The units of the protocol with their seconds, largest first.
-pub(super) const UNITS: [(Unit, u64); 7] = [
+pub const UNITS: [(Unit, u64); 7] = [
     (Unit::Year, 365 * DAY),
     (Unit::Month, 30 * DAY),
     (Unit::Week, 7 * DAY),

@@ -206,7 +206,7 @@ pub(super) const ROWS: &[Row] = &[
     },
     // Starts the process again with other variables, which std has for Unix alone.
     Row { place: "cli/serve", modules: "", crates: "std::os" },
-    Row { place: "cli/verify", modules: "", crates: "tokio_util" },
+    Row { place: "cli/verify", modules: "", crates: "std::os tokio_util" },
     Row {
         place: "cli/api",
         modules: "",

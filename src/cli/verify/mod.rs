@@ -46,7 +46,7 @@ Exit codes: 0 if all checked properties held, 1 if one was violated, 2 if the ru
 (a limit was not reached, most calls failed, a target is down) or could not start.
 
 Examples:
-  tollgate verify --target 127.0.0.1:8081 --policy config/policies
+  tollgate verify --target 127.0.0.1:8081 --policy config/policies/api-gateway.yaml
 
   # Two replicas of one service, one of which is restarted every 3 s
   tollgate verify --target 10.0.0.1:8081 --target 10.0.0.2:8081 --policy config/policies \\
@@ -104,7 +104,9 @@ enum VerifyError {
     Policy(#[from] ProblemReport),
     #[error("no rule can be verified: {0}")]
     NoRule(String),
-    #[error("{target} returned no decision: {error}\nSee its log: its store may be down.")]
+    #[error(
+        "{target} returned no decision: {error}\nIs it the gRPC port? See its log: its store may be down."
+    )]
     NoDecision { target: String, error: String },
     #[error("{target} has no limit for {rule}\n--policy must match the policies of the service.")]
     NoLimit { target: String, rule: String },

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::Verify;
-use super::workload::VerifyRun;
+use super::workload::{STILL_RUNNING, VerifyRun};
 use crate::cli::table;
 use crate::verify::check::{CheckedProperty, Contradiction, PropertyResult};
 use crate::verify::history::{ObservedAnswer, ObservedCall};
@@ -68,14 +68,17 @@ impl<'a> VerifyReport<'a> {
         Self { explaining_skew, ..self }
     }
 
-    /// Returns 1 if a property was violated, 2 if one is inconclusive, otherwise 0.
+    /// Returns 1 if a property was violated, 2 if one is inconclusive or a disturbance failed,
+    /// otherwise 0.
     pub(super) fn exit_code(&self) -> u8 {
         let is_any = |wanted: fn(PropertyVerdict) -> bool| {
             self.results.iter().any(|(_, verdict)| wanted(*verdict))
         };
         if is_any(|verdict| verdict == PropertyVerdict::Violated) {
             1
-        } else if is_any(|verdict| matches!(verdict, PropertyVerdict::Inconclusive(_))) {
+        } else if is_any(|verdict| matches!(verdict, PropertyVerdict::Inconclusive(_)))
+            || self.failed_disturbances().next().is_some()
+        {
             2
         } else {
             0
@@ -120,7 +123,7 @@ impl<'a> VerifyReport<'a> {
         json!({
             "calls": counts.calls, "admitted": counts.admitted, "denied": counts.denied,
             "errors": counts.errors, "late": counts.late, "error_kinds": self.errors(),
-            "counters": self.run.counters.len(), "seconds": self.run.seconds, "rules": rules.collect::<Vec<_>>(),
+            "counters": self.run.counters.len(), "seconds": self.run.seconds, "interrupted": self.run.is_interrupted, "rules": rules.collect::<Vec<_>>(),
             "not_checked": self.run.skipped, "mismatches": self.run.mismatches,
             "never_reached": self.run.never_reached(), "disturbances": self.run.disturbances,
             "explained_by_skew_ms": self.explaining_skew,
@@ -130,7 +133,7 @@ impl<'a> VerifyReport<'a> {
 
     pub(super) fn text(&self) -> String {
         let mut text = format!(
-            "{} by {} to {} in {} s",
+            "{} by {} to {} in {:.0} s",
             table::counted(self.run.calls.len(), "call"),
             table::counted(self.flags.clients, "client"),
             table::counted(self.flags.targets.len(), "target"),
@@ -139,6 +142,9 @@ impl<'a> VerifyReport<'a> {
         if self.flags.disturb.is_some() {
             let count = table::counted(self.run.disturbances.len(), "disturbance");
             let _ = write!(text, ", {count}");
+        }
+        if self.run.is_interrupted {
+            text.push_str(", interrupted");
         }
         let _ = writeln!(text, "\n\n{}", self.rules());
         self.notes(&mut text);
@@ -190,13 +196,13 @@ impl<'a> VerifyReport<'a> {
                 "clocks: a difference of {skew} ms between the clocks of this machine, the replicas \
                  and the store would explain all answers: compare them, or raise --skew"
             ));
-        } else if self.is_violated(CheckedProperty::ResetAccurate) {
+        } else if self.run.mismatches.is_empty() && self.is_violated(CheckedProperty::ResetAccurate)
+        {
             let note = "clocks: compare the clocks of this machine, the replicas and the store; they \
                         must not differ by more than --skew";
             notes.push(note.to_owned());
         }
-        let failures = self.run.disturbances.iter().filter(|end| *end != "exit status: 0");
-        notes.extend(failures.map(|end| format!("disturbance failed: {end}")));
+        notes.extend(self.failed_disturbances().map(|end| format!("disturbance failed: {end}")));
         let errors = self.errors();
         let kinds = errors.iter().take(MAX_ERRORS);
         notes.extend(kinds.map(|(count, error)| format!("error, {count} times: {error}")));
@@ -234,6 +240,12 @@ impl<'a> VerifyReport<'a> {
             [word.to_owned(), result.property.text().to_owned(), basis]
         });
         table::of(["verdict", "property", "evidence"], rows)
+    }
+
+    /// Returns how disturbances ended that failed.
+    fn failed_disturbances(&self) -> impl Iterator<Item = &String> {
+        let is_good = |end: &str| end == "exit status: 0" || end == STILL_RUNNING;
+        self.run.disturbances.iter().filter(move |end| !is_good(end))
     }
 
     /// Returns the errors with their counts, the most frequent first.

@@ -1,5 +1,6 @@
 //! The rules that can be verified, and requests that match them.
 
+use crate::algorithm::time::Micros;
 use crate::descriptor;
 use crate::grpc::proto::rate_limit_descriptor::Entry;
 use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
@@ -18,8 +19,8 @@ pub(super) struct VerifiedRule {
     /// Values are `None` if they are chosen at random.
     entries: Vec<(String, Option<String>)>,
     pub(super) model: CounterModel,
-    /// Amounts of the limit, one for each window.
-    pub(super) amounts: Vec<u32>,
+    /// Amounts and periods of the limit, one for each window.
+    pub(super) windows: Vec<(u32, Micros)>,
     /// Largest difference between clocks, in milliseconds, by which its windows stay distinct.
     pub(super) max_skew: u64,
 }
@@ -45,7 +46,11 @@ impl VerifiedRule {
             path: rule.path().to_owned(),
             entries,
             model,
-            amounts: limit.windows().iter().map(|window| window.limit()).collect(),
+            windows: limit
+                .windows()
+                .iter()
+                .map(|window| (window.limit(), window.period()))
+                .collect(),
             max_skew: shortest.unwrap_or_default() / 1000 / PERIOD_OF_SKEWS,
         };
         if made.max_skew < skew {

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -11,9 +12,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::rules::VerifiedRule;
 use super::{Verify, VerifyError};
+use crate::algorithm::time::Micros;
 use crate::grpc::client::{ClientError, ClientTls, RateLimitClient};
-use crate::grpc::proto::rate_limit_response::{Code, DescriptorStatus};
+use crate::grpc::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use crate::grpc::proto::{RateLimitRequest, RateLimitResponse};
+use crate::grpc::units::UNITS;
 use crate::verify::history::{ObservedAnswer, ObservedCall};
 
 /// Interval at which the clock and the disturbances are checked.
@@ -24,6 +27,9 @@ const MAX_KEPT_PERIOD: u64 = 5_000_000;
 
 /// Most calls to one counter: the time of a check grows with their square.
 const COUNTER_CALLS: u64 = 25_000;
+
+/// Result of a disturbance that was under way at the end of the run.
+pub(super) const STILL_RUNNING: &str = "still running at the end";
 
 /// The rules, the counters in use, and the calls so far.
 pub(super) struct VerifyRun {
@@ -37,7 +43,9 @@ pub(super) struct VerifyRun {
     pub(super) calls: Vec<ObservedCall>,
     pub(super) disturbances: Vec<String>,
     /// Seconds for which requests were sent.
-    pub(super) seconds: u64,
+    pub(super) seconds: f64,
+    /// `true` if Ctrl-C ended the run.
+    pub(super) is_interrupted: bool,
     /// Most by which the clock moved against the monotonic clock, in microseconds.
     pub(super) clock_moved: u64,
     /// Longest time for which this process did not run, in microseconds.
@@ -69,7 +77,8 @@ impl VerifyRun {
             counters: Vec::new(),
             calls: Vec::new(),
             disturbances: Vec::new(),
-            seconds: 0,
+            seconds: 0.0,
+            is_interrupted: false,
             clock_moved: 0,
             paused: 0,
             started: Instant::now(),
@@ -123,12 +132,18 @@ impl VerifyRun {
                 target: target.to_owned(),
                 rule: rule.name(),
             })?;
-            if !rule.amounts.contains(&limit.requests_per_unit) {
+            let amount = limit.requests_per_unit;
+            let period = reported_period(limit);
+            let is_reported = |window: &&(u32, Micros)| {
+                window.0 == amount && period.is_none_or(|period| period == window.1)
+            };
+            if rule.windows.iter().find(is_reported).is_none() {
+                let windows = rule.windows.iter().map(|(amount, of)| format!("{amount} per {of}"));
                 self.mismatches.push(format!(
-                    "{target} reports a limit of {} for {}, the policy has {}",
-                    limit.requests_per_unit,
+                    "{target} reports a limit of {amount}{} for {}, the policy has {}",
+                    period.map_or(String::new(), |period| format!(" per {period}")),
                     rule.name(),
-                    rule.amounts.iter().map(u32::to_string).collect::<Vec<_>>().join(" and "),
+                    windows.collect::<Vec<_>>().join(" and "),
                 ));
             }
         }
@@ -231,12 +246,12 @@ impl Verify {
             let duration = tokio::time::sleep(Duration::from_secs(self.duration));
             tokio::select! {
                 () = duration => {}
-                Ok(()) = tokio::signal::ctrl_c() => {}
+                Ok(()) = tokio::signal::ctrl_c() => run.borrow_mut().is_interrupted = true,
             }
             over.cancel();
         };
         tokio::join!(end, self.watch(started, &over, run));
-        run.borrow_mut().seconds = started.elapsed().as_secs();
+        run.borrow_mut().seconds = started.elapsed().as_secs_f64();
         while tasks.join_next().await.is_some() {}
     }
 
@@ -265,6 +280,8 @@ impl Verify {
             if running.is_none() && started.elapsed() >= next {
                 let mut shell = Command::new("sh");
                 shell.arg("-c").arg(command).stdin(Stdio::null()).stdout(Stdio::null());
+                // Ctrl-C ends the run, and not a command in the middle of its work.
+                shell.process_group(0);
                 match shell.spawn() {
                     Ok(child) => running = Some(child),
                     Err(error) => run.disturbances.push(error.to_string()),
@@ -273,7 +290,7 @@ impl Verify {
             }
         }
         if running.is_some() {
-            run.borrow_mut().disturbances.push("still running at the end".to_owned());
+            run.borrow_mut().disturbances.push(STILL_RUNNING.to_owned());
         }
     }
 
@@ -315,6 +332,13 @@ fn answer_of(response: &RateLimitResponse) -> ObservedAnswer {
     } else {
         ObservedAnswer::Admitted { remaining, reset }
     }
+}
+
+/// Returns the period of a reported limit; `None` if its unit is unknown.
+fn reported_period(limit: &RateLimit) -> Option<Micros> {
+    let unit = UNITS.iter().find(|(unit, _)| i32::from(*unit) == limit.unit);
+    let multiplier = limit.unit_multiplier.unwrap_or(1).into();
+    unit.map(|(_, seconds)| Micros::from_secs(seconds.saturating_mul(multiplier)))
 }
 
 fn failed(error: &ClientError) -> ObservedAnswer {
