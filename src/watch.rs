@@ -21,17 +21,33 @@ pub async fn watch<T>(
 ) where
     T: Clone + PartialEq + Send + 'static,
 {
+    let mut last = known;
+    watch_settled(read, |settled: &T| {
+        if *settled != last {
+            last = settled.clone();
+            changed(settled.clone());
+        }
+    })
+    .await;
+}
+
+/// Runs forever: polls `read`, which may block, and passes each reading that agrees with the one
+/// before it to `settled`, whether it has changed or not.
+pub async fn watch_settled<T>(
+    read: impl Fn() -> T + Clone + Send + 'static,
+    mut settled: impl FnMut(&T),
+) where
+    T: PartialEq + Send + 'static,
+{
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut settled = known.clone();
-    let mut latest = known;
+    let mut latest = None;
     loop {
         ticks.tick().await;
         let Ok(reading) = tokio::task::spawn_blocking(read.clone()).await else { continue };
-        if reading != settled && reading == latest {
-            settled = reading.clone();
-            changed(reading.clone());
+        if latest.as_ref() == Some(&reading) {
+            settled(&reading);
         }
-        latest = reading;
+        latest = Some(reading);
     }
 }

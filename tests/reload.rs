@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::policy::{Policies, daily};
 use crate::support::rls::Client;
-use crate::support::tollgate::Tollgate;
+use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};
 
@@ -24,6 +24,17 @@ async fn a_change_is_served_within_two_seconds() {
         fastest = fastest.min(begun.elapsed());
     }
     assert!(fastest < Duration::from_secs(2), "the best of three changes took {fastest:?}");
+}
+
+#[tokio::test]
+async fn a_file_that_changes_back_at_once_after_a_reload_is_served() {
+    let policies = Policies::of(&daily("user", 5));
+    let (service, client) = serve(&policies).await;
+    let admin = format!("http://{}", service.admin);
+    policies.write("policy.yaml", &daily("user", 7));
+    assert!(output(["reload", "--admin", &admin]).status.success());
+    policies.write("policy.yaml", &daily("user", 5));
+    comes_to(&client, Some(5)).await;
 }
 
 #[tokio::test]

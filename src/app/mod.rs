@@ -239,7 +239,7 @@ fn follow_policies(
     installer: Installer,
 ) -> std::io::Result<JoinHandle<()>> {
     match plane {
-        None => Ok(tokio::spawn(policies::follow(settings, read, installer))),
+        None => Ok(tokio::spawn(policies::follow(settings, installer))),
         Some(plane) => threads::spawn("control-plane", move || {
             control_plane::follow(plane, settings, read, installer)
         }),

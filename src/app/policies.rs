@@ -44,13 +44,19 @@ impl InitialPolicies {
     }
 }
 
-/// Follows the files forever. `known` holds their contents at startup.
-pub(super) async fn follow(settings: PolicySettings, known: SourceReading, installer: Installer) {
+/// Follows the files forever.
+pub(super) async fn follow(settings: PolicySettings, installer: Installer) {
     if settings.places.paths.is_empty() {
         return;
     }
     let (found, mut finds) = tokio::sync::watch::channel(None);
-    let look = watch::watch(settings.places, known, |read| drop(found.send_replace(Some(read))));
+    // Compared with what was loaded last, by whomever: files that change back after a reload are a
+    // change.
+    let look = watch::watch_settled(settings.places, |read| {
+        if !installer.has_handled(read) {
+            found.send_replace(Some(read.clone()));
+        }
+    });
     // Compiling and comparing policies takes time, and must not block other tasks of this runtime.
     let load = async {
         while finds.changed().await.is_ok() {

@@ -67,6 +67,11 @@ impl Installer {
         self.load(LoadTrigger::Admin, &handled, &files.options)
     }
 
+    /// Returns `true` if these contents were the last to be loaded, or are being loaded now.
+    pub fn has_handled(&self, read: &SourceReading) -> bool {
+        self.handled.try_lock().is_none_or(|handled| *handled == *read)
+    }
+
     /// Loads changed files, unless a reload has already handled the same contents.
     pub fn changed(&self, read: SourceReading, options: &CompileOptions) {
         let mut handled = self.handled.lock();

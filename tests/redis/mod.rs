@@ -57,6 +57,7 @@ mod golden_replies;
 mod hashed;
 mod hold_bounds;
 mod hold_faults;
+mod hold_retries;
 mod lease;
 mod memory;
 mod open_holds;

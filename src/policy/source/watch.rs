@@ -16,5 +16,11 @@ pub async fn watch(
     crate::watch::watch(known, move || files::read(&places), changed).await;
 }
 
+/// Reads `places` forever and passes every settled reading to `settled`, changed or not.
+pub async fn watch_settled(places: PolicyLocations, settled: impl FnMut(&SourceReading)) {
+    let places = Arc::new(places);
+    crate::watch::watch_settled(move || files::read(&places), settled).await;
+}
+
 /// The result of one reading.
 pub type SourceReading = Result<Vec<Source>, ProblemReport>;

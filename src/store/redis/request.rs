@@ -10,12 +10,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt as _, MaybeDone, join_all, maybe_done};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::RedisStore;
 use super::plan::{self, Group};
 use super::script::decode::{Answers, CheckReply, ScriptReply};
 use super::script::encode::{Context, ScriptRequest, Undo, Wanted};
+use super::take_back::TakenBack;
 use crate::algorithm::hold::HoldRequest;
 use crate::algorithm::judge::{Few, Hits};
 use crate::algorithm::verdict::{Overall, Prior, combine};
@@ -67,7 +68,12 @@ impl RedisStore {
                 PendingRequest { store: self, checks, prior, progress: RequestProgress::default() };
             request.ask_all(deadline).await;
             let progress = std::mem::take(&mut request.progress);
-            self.conclude(checks, prior, progress)
+            let (outcomes, taken_back) = self.conclude(checks, prior, progress);
+            if !taken_back.is_empty() {
+                // At the deadline, the reply does not wait any longer.
+                let _ = timeout_at(deadline, join_all(taken_back)).await;
+            }
+            outcomes
         }
     }
 
@@ -124,9 +130,15 @@ impl RedisStore {
     }
 
     /// Decides what the store left to this process, and takes back the charges if the request is
-    /// not admitted.
-    fn conclude(&self, checks: &[Check<'_>], prior: Prior, progress: RequestProgress) -> Outcomes {
+    /// not admitted. Also returns the take-backs of holds, which the reply should wait for.
+    fn conclude(
+        &self,
+        checks: &[Check<'_>],
+        prior: Prior,
+        progress: RequestProgress,
+    ) -> (Outcomes, Vec<TakenBack>) {
         let RequestProgress { mut judged, answered, .. } = progress;
+        let mut taken_back = Vec::new();
         // Called after all slots have replied: a charge of the fallback is not taken back.
         self.fall_back(checks, &mut judged, prior);
         let verdicts = checks.iter().zip(&judged).map(|(check, outcome)| {
@@ -134,12 +146,12 @@ impl RedisStore {
             (check.role, check.verdict(outcome))
         });
         if combine(prior, verdicts) != Overall::Admitted {
-            answered
-                .into_iter()
-                .for_each(|(group, answers)| self.take_back(checks, &group, answers, &mut judged));
+            for (group, answers) in answered {
+                taken_back.extend(self.take_back(checks, &group, answers, &mut judged));
+            }
         }
         plan::report_bans(checks, &mut judged);
-        all_of(judged)
+        (all_of(judged), taken_back)
     }
 
     /// Takes back the charges of a slot, and replaces its outcomes in `judged` by those without the
@@ -150,7 +162,7 @@ impl RedisStore {
         group: &Group,
         answers: Answers,
         judged: &mut CheckOutcomes,
-    ) {
+    ) -> Option<TakenBack> {
         let mut charges: Few<(&Check<'_>, Receipt, Undo)> = Few::new();
         for (number, answer) in group.checks.iter().zip(answers) {
             let Some(check) = checks.get(*number) else { continue };
@@ -164,7 +176,7 @@ impl RedisStore {
             let undo = Undo { record: answer.record, ..undo };
             charges.extend(receipt.map(|receipt| (check, receipt, undo)));
         }
-        self.take_back_later(group, charges);
+        self.take_back_later(group, charges)
     }
 
     /// Finishes a request whose caller has gone away.

@@ -1,9 +1,11 @@
 //! Take-backs: charges that turned out not to be due are taken back by receipt, after the reply to
-//! the caller.
+//! the caller; those of holds before it, so that a repeated reserve does not find the record of a
+//! charge that is about to be taken back.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::RedisStore;
@@ -14,29 +16,38 @@ use crate::algorithm::Receipt;
 use crate::store::background::until_sent;
 use crate::store::{Check, StoreError};
 
+/// The end of a take-back, successful or not.
+pub(super) type TakenBack = oneshot::Receiver<()>;
+
 /// Maximum time to retry a take-back.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl RedisStore {
-    /// Takes back charges of one slot in the background.
+    /// Takes back charges of one slot in the background. Returns the end of that if holds are among
+    /// them.
     pub(super) fn take_back_later<'a>(
         &self,
         group: &Group,
         charges: impl IntoIterator<Item = (&'a Check<'a>, Receipt, Undo)>,
-    ) {
+    ) -> Option<TakenBack> {
         let core = self.core_of(group);
         let mut request = ScriptRequest::new(Context::default(), core.given());
+        let mut has_holds = false;
         for (check, receipt, undo) in charges {
+            has_holds |= check.hold.is_some();
             request.add(&core.prefix, check, Wanted::TakeBack(receipt, undo), core.now());
         }
         let count = u64::from(request.checks);
         if count == 0 {
-            return;
+            return None;
         }
         core.metrics.take_backs.inc_by(count);
         let shared = Arc::clone(core);
         let slot = group.slot;
+        let (ended, taken_back) = oneshot::channel::<()>();
         let begun = self.background.spawn(async move {
+            // Dropped at the end of the task.
+            let _ended = ended;
             let request = Arc::new(request);
             let deadline = within(REPLY_TIMEOUT);
             let undone =
@@ -49,6 +60,7 @@ impl RedisStore {
         if !begun {
             core.metrics.take_backs_lost.inc_by(count);
         }
+        has_holds.then_some(taken_back)
     }
 }
 
