@@ -54,7 +54,8 @@ pub struct Hit {
     /// to each descriptor.
     #[arg(long, value_name = "ID", value_parser = hold_id, group = "hold")]
     reserve: Option<String>,
-    /// End the oldest hold of this ID with its cost, --hits. Appends the entry tollgate.commit.
+    /// End the oldest hold of this ID, and replace its estimate with the cost, --hits. Appends the
+    /// entry tollgate.commit.
     #[arg(long, value_name = "ID", value_parser = hold_id, group = "hold", requires = "hits")]
     commit: Option<String>,
     /// End the oldest hold of this ID without a cost. Appends the entry tollgate.settle.

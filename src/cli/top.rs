@@ -36,7 +36,7 @@ pub struct TopArgs {
     /// Show only this domain.
     #[arg(long, value_name = "DOMAIN")]
     domain: Option<String>,
-    /// Order of the rules: most denied first, most allowed first, or as in the policies.
+    /// Order of the rules: most denied first, most allowed first, or the order of the policies.
     #[arg(long, value_name = "ORDER", default_value = "denied", value_parser = ["denied", "allowed", "policy"])]
     order: String,
     /// Maximum number of rules, and of keys, to show.

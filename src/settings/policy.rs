@@ -64,8 +64,8 @@ pub struct ReadingFlags {
         value_parser = charge
     )]
     fixed_window_charge: Charge,
-    /// A file of options for rules that another team or controller maintains, selected by patterns
-    /// of domain, key, value and name. May be repeated.
+    /// File with options for rules that another team or controller maintains. It selects the rules
+    /// by patterns of domain, key, value and name. May be repeated.
     #[arg(long, env = "TOLLGATE_OVERLAY", value_name = "FILE", value_delimiter = ',')]
     overlay: Vec<PathBuf>,
     /// Maximum memory for policies: those in force, candidates and those being compiled to replace

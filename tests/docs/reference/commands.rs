@@ -137,7 +137,7 @@ fn meaning(argument: &Arg) -> String {
     let takes = argument.get_num_args().is_some_and(|number| number.takes_values());
     match values.as_slice() {
         values if takes && !values.is_empty() => {
-            format!("{} One of {}.", cell(&help), values.join(", "))
+            format!("{}. One of {}.", cell(&help).trim_end_matches('.'), values.join(", "))
         }
         _ => cell(&help),
     }
