@@ -60,6 +60,21 @@ fn without_a_policy_it_serves_the_examples_if_they_exist() {
 }
 
 #[test]
+fn a_mistyped_variable_is_logged() {
+    let policies = Policies::of(&daily("user", 5));
+    let mut plain = command(quiet(&["serve"]));
+    plain.env("TOLLGATE_STORE_TIMEOUTT", "5s").env("TOLLGATE_SERVICE_HOST", "10.0.0.1");
+    let mut process = crate::support::process::Process::start(
+        "tollgate",
+        plain.arg("--policy").arg(policies.path()),
+    );
+    process.wait_for_line("that it listens", |line| line.contains("listening").then_some(()));
+    let log = process.log().join("\n");
+    assert!(log.contains("did you mean `TOLLGATE_STORE_TIMEOUT`?"), "{log}");
+    assert!(!log.contains("TOLLGATE_SERVICE_HOST"), "{log}");
+}
+
+#[test]
 fn without_a_policy_or_examples_it_shows_how_to_set_one() {
     let folder = Policies::none();
     let ended = command(quiet(&[])).current_dir(folder.path()).output().unwrap();

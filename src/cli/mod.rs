@@ -25,13 +25,14 @@ pub mod settings;
 mod table;
 pub mod test;
 pub mod top;
+mod variables;
 pub mod verify;
 pub mod who;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::policy::source::files;
 use crate::policy::{self, Loaded, ProblemReport};
@@ -115,6 +116,8 @@ impl Cli {
                 std::process::exit(1)
             });
         notes.append(&mut secrets);
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        notes.extend(variables::mistyped(names, &Self::command()));
         let mut cli = Self::try_parse_from(arguments)
             .unwrap_or_else(|error| arguments::explained(error).exit());
         match &mut cli.command {

@@ -5,7 +5,8 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use super::block_on;
@@ -19,7 +20,7 @@ use crate::{app, telemetry};
 #[command(
     args_override_self = true,
     after_help = "\
-Exit codes: 0 after SIGTERM, SIGINT or SIGHUP, 1 if the service cannot start or fails.
+Exit codes: 0 after SIGTERM, SIGINT or SIGHUP (a second one exits at once), 1 if the service cannot start or fails.
 
 Examples:
   # Serve the policies of one file, with counters in memory
@@ -104,19 +105,47 @@ async fn serve(
     notes.iter().for_each(|note| warn!("{note}"));
     settings.memory.warnings().iter().for_each(|warning| warn!("{warning}"));
     info!(memory = %settings.memory, request = settings.limits.message_room(), "resource limits");
-    // Installed once and kept: a second signal is caught and has no effect.
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    // SIGHUP shuts down as well: policies reload when their files change, so there is nothing to
-    // reload on it.
-    let mut hang_up = signal(SignalKind::hangup())?;
+    let mut signals = Signals::new()?;
+    let (begin, shutdown) = oneshot::channel();
     let shutdown = async {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            _ = hang_up.recv() => {}
-        }
+        let _ = shutdown.await;
     };
-    app::run(settings, prepared, shutdown).await?;
+    let second = async {
+        signals.next().await;
+        // Fails only if the service has ended by itself.
+        let _ = begin.send(());
+        signals.next().await;
+    };
+    tokio::select! {
+        ended = app::run(settings, prepared, shutdown) => ended?,
+        () = second => warn!("second signal: exiting without waiting for calls"),
+    }
     Ok(())
+}
+
+/// The signals that end the service.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    /// SIGHUP shuts down as well: policies reload when their files change, so there is nothing to
+    /// reload on it.
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.hang_up.recv() => {}
+        }
+    }
 }

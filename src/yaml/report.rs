@@ -244,19 +244,23 @@ impl Finding {
 
     /// Adds "did you mean" if one of `words` is close to `found`.
     pub fn suggest<'w>(self, found: &str, words: impl IntoIterator<Item = &'w str>) -> Self {
-        let lower = found.to_lowercase();
-        let close = words.into_iter().map(|word| (strsim::damerau_levenshtein(&lower, word), word));
-        match close.min() {
-            // A third of the letters may be wrong: `requests_per_minute` still matches, `foo` does
-            // not.
-            Some((distance, word))
-                if distance <= word.len().div_ceil(3) && found.len() < MAX_SHOWN =>
-            {
-                self.note(format!("did you mean `{word}`?"))
-            }
-            Some(_) | None => self,
+        match closest(&found.to_lowercase(), words) {
+            Some(word) => self.note(format!("did you mean `{word}`?")),
+            None => self,
         }
     }
+}
+
+/// Returns the one of `words` that is probably meant by `found`, if one is close to it.
+pub fn closest<'w>(found: &str, words: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
+    // Bounds the work for each word.
+    if found.len() >= MAX_SHOWN {
+        return None;
+    }
+    let close = words.into_iter().map(|word| (strsim::damerau_levenshtein(found, word), word));
+    let (distance, word) = close.min()?;
+    // A third of the letters may be wrong: `requests_per_minute` still matches, `foo` does not.
+    (distance <= word.len().div_ceil(3)).then_some(word)
 }
 
 impl Findings {
