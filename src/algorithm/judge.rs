@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use super::hold::{HoldEffect, HoldRequest};
 use super::quota::Report;
+use super::store_error::StoreError;
 use super::tallies::Recorded;
 use super::time::Timestamp;
 use super::verdict::{Overall, Prior, Role, Verdict, charges, combine, is_seen};
@@ -87,8 +88,8 @@ pub enum JudgedBy {
     Store,
     /// A denial that a layer in front of the store remembered.
     Memory,
-    /// This process alone, by its share of the limit, because the store was unavailable.
-    Share,
+    /// This process alone, by its share of the limit, because of this error of the store.
+    Share(StoreError),
     /// This process, from a block of hits that it leased from the store.
     Block,
 }

@@ -13,6 +13,7 @@
 //! | [`concurrency`] | slots of hits in flight, the algorithm without windows |
 //! | [`hold`], `marks` | charges that are corrected later, by an ID |
 //! | `state`, `write` | a counter, and what is written to it |
+//! | [`store_error`] | why a store could not judge |
 //! | [`verdict`] | combining the verdicts of several limits, and which of them are charged |
 //! | [`judge`] | judging a whole request: evaluate first, write second, report last |
 //! | [`amend`] | operator actions on one counter: look, reset, refund, grant |
@@ -39,6 +40,7 @@ pub mod quota;
 pub mod sliding_log;
 pub mod sliding_window;
 mod state;
+pub mod store_error;
 pub mod tallies;
 pub mod time;
 pub mod verdict;

@@ -161,7 +161,7 @@ impl TopArgs {
 }
 
 fn rule_row(rule: &RuleView) -> [String; 9] {
-    let RateView { allowed, denied, near, shadow_denied } = rule.rates.second;
+    let RateView { allowed, denied, near, shadow_denied, .. } = rule.rates.second;
     let minute = rule.rates.minute;
     let [allowed, denied, near, shadow] = [allowed, denied, near, shadow_denied].map(rate);
     let limit = rule.limit.clone().unwrap_or_else(|| "unlimited".to_owned());

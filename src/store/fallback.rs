@@ -14,7 +14,7 @@ use super::memory::MemoryStore;
 use super::{Check, Outcomes};
 use crate::algorithm::Limit;
 use crate::algorithm::hold::{HoldAction, HoldEffect, HoldRequest};
-use crate::algorithm::judge::{Few, JudgedBy};
+use crate::algorithm::judge::Few;
 use crate::algorithm::verdict::Prior;
 use crate::telemetry::metrics::Metrics;
 
@@ -97,9 +97,7 @@ impl Fallback {
             .zip(&limits)
             .map(|(check, limit)| Check { limit, recorded: &[], ..*check })
             .collect();
-        let mut outcomes = self.memory.decide(&shares, prior);
-        outcomes.iter_mut().flatten().for_each(|outcome| outcome.by = JudgedBy::Share);
-        outcomes
+        self.memory.decide(&shares, prior)
     }
 }
 
