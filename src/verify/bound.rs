@@ -115,6 +115,17 @@ impl CounterModel {
     pub fn period(&self) -> u64 {
         self.bounds.iter().map(CounterBound::period).min().unwrap_or_default()
     }
+
+    /// Returns the longest time after which hits return.
+    pub fn longest_return(&self) -> u64 {
+        self.bounds.iter().map(CounterBound::return_time).max().unwrap_or_default()
+    }
+
+    /// Returns `true` if denied calls can keep a counter over its limit for as long as they go on.
+    pub fn denials_extend(&self) -> bool {
+        let is_rolling = |bound: &CounterBound| matches!(bound, CounterBound::Rolling { .. });
+        self.charges_denied && self.bounds.iter().any(is_rolling)
+    }
 }
 
 impl CounterBound {
@@ -126,8 +137,7 @@ impl CounterBound {
         }
     }
 
-    /// Returns the period, in microseconds.
-    pub fn period(&self) -> u64 {
+    fn period(&self) -> u64 {
         match *self {
             Self::Aligned { period, .. }
             | Self::Rolling { period, .. }

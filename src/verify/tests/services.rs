@@ -161,8 +161,7 @@ fn windows_that_are_longer_than_told_are_found_while_calls_go_on() {
 fn windows_that_are_longer_than_told_are_found_after_a_rest() {
     for kind in 0..KINDS {
         let told = CounterModel::of(&limit(kind, 5), false).unwrap();
-        let rest = told.bounds.iter().map(CounterBound::return_time).max().unwrap();
-        let rest = rest + 100_000;
+        let rest = told.longest_return() + 100_000;
         let mut plan = Vec::new();
         // The longer of two windows is used up in two turns, and one of the rests ends within a
         // window of the service.
