@@ -27,7 +27,7 @@ use std::future::Future;
 use std::time::Instant;
 
 use crate::algorithm::amend::{Amended, Amendment};
-use crate::algorithm::hold::HoldRequest;
+use crate::algorithm::hold::{HoldEffect, HoldRequest};
 use crate::algorithm::judge::{Few, Hits, JudgedBy, Outcome};
 use crate::algorithm::lease::Lease;
 use crate::algorithm::quota::Report;
@@ -78,6 +78,7 @@ impl Check<'_> {
             (Err(_), _) => Verdict::Unknown(self.limit.on_store_error()),
             (Ok(_), Hits::Refund(_)) => Verdict::Refund,
             (Ok(outcome), Hits::Charge(_) | Hits::Peek(_)) if outcome.allowed => Verdict::Allowed,
+            (Ok(outcome), _) if outcome.hold == HoldEffect::Conflict => Verdict::Conflict,
             (Ok(_), Hits::Charge(_) | Hits::Peek(_)) => Verdict::Denied,
         }
     }

@@ -188,6 +188,8 @@ impl<'a> Bytes<'a> {
             6 => HoldEffect::Settled,
             7 => HoldEffect::Extended,
             8 => HoldEffect::Open { hits: held },
+            9 => HoldEffect::Held,
+            10 => HoldEffect::Conflict,
             _ => return None,
         })
     }
