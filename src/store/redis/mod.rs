@@ -52,7 +52,7 @@ pub use self::admin::examine::{Grade, StoreFinding};
 pub use self::admin::health::{NodeHealth, ServerReport};
 pub use self::admin::replica_clocks::ReplicaClock;
 use self::admin::replica_clocks::ReplicaConnections;
-pub use self::admin::replicas::ReplicaCount;
+pub use self::admin::replicas::{Registered, ReplicaList};
 pub use self::admin::shared_denials::PublishedDenials;
 use self::calls::{Core, within};
 pub use self::environment::{BoxedStream, Environment, NetworkStream, Simulation};
