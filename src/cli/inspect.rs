@@ -127,6 +127,9 @@ fn rows(view: &CounterView) -> Vec<(&'static str, String)> {
         ("limit", format!("{}, {}", view.limit, view.algorithm)),
         ("state", availability(view)),
     ];
+    if let Some(error) = &view.write_error {
+        rows.push(("writes", format!("{error}; on_store_error decides")));
+    }
     for window in &state.windows {
         let reset = if window.used == 0 {
             String::new()

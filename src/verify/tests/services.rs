@@ -149,7 +149,8 @@ fn windows_that_are_longer_than_told_are_found_while_calls_go_on() {
         let told = CounterModel::of(&limit(kind, 5), false).unwrap();
         let calls = MemoryService::new(stretched(kind, 5, 2)).history(&hammering(told.period()), 0);
         let found = check(&told, &calls, 50_000);
-        let is_denial = |one: &&PropertyResult| one.property == CheckedProperty::NoUnjustifiedDenial;
+        let is_denial =
+            |one: &&PropertyResult| one.property == CheckedProperty::NoUnjustifiedDenial;
         let denials = found.iter().find(is_denial).map_or(0, |found| found.contradictions);
         assert!(denials > 20, "kind {kind}: {denials} {found:?}");
         let right = MemoryService::new(limit(kind, 5)).history(&hammering(told.period()), 0);

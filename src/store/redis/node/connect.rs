@@ -90,7 +90,7 @@ impl NodeLink {
                 self.answers(within).await == Some(true)
             }
             RequiredRole::Master(proof) => {
-                matches!(timeout(within, proof.is_replica(self.handle())).await, Ok(Ok(false)))
+                matches!(timeout(within, proof.may_write(self.handle())).await, Ok(Ok(true)))
             }
         }
     }
@@ -113,7 +113,8 @@ pub(super) struct Connector {
 impl Connector {
     /// Connects to the server that currently has the address, and checks its role.
     pub(in crate::store::redis) async fn connect(&self) -> Result<NodeLink, ConnectError> {
-        let (connection, is_sharded) = within_timeout(&self.access, self.connect_in_role()).await?;
+        let connecting = within_timeout(&self.access, self.connect_in_role()).await;
+        let (connection, is_sharded) = connecting.map_err(|error| error.of_login(&self.access))?;
         Ok(NodeLink::new(connection, is_sharded, &self.role, &self.metrics))
     }
 
