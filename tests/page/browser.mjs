@@ -177,20 +177,40 @@ const subjects = {
     const page = await tab();
     await page.goto(at('#/store'));
     await page.getByText('Ready, no problems.').waitFor();
+    const instance = await page.locator('#instance').textContent();
+    await becomes(async () => instance !== '' && (await page.title()) === `Store · ${instance} · Tollgate`, true);
+    assert.equal(await page.locator('#problems').isVisible(), false);
     const row = () => page.locator('main tbody tr td').allTextContents();
     await becomes(async () => (await row()).slice(0, 2), [`${given.workers} of ${given.workers}`, '0']);
     await becomes(async () => /^[0-9.]+ [KM]iB$/.test((await row())[2]) && (await row())[3] === '0' && /^[0-9.]+ ms$/.test((await row())[4]), true);
     console.error('shown');
     await page.getByText(`0 of ${given.workers} workers are connected`).or(page.getByText('circuit breaker')).first().waitFor();
     await becomes(async () => (await row())[0], `0 of ${given.workers}`);
-    await page.getByText(/^(Not ready for requests|Ready, with problems)\.$/).waitFor();
+    await page.locator('main').getByText(/^(Not ready for requests|Ready, with problems)\.$/).waitFor();
+    for (const [name, hash] of views()) {
+      await page.goto(at(hash));
+      await page.locator('#state[data-state=degraded]').waitFor();
+      await page.locator('#problems li').first().waitFor();
+      for (const colorScheme of ['light', 'dark']) {
+        await page.emulateMedia({ colorScheme });
+        for (const viewport of [DESK, PHONE]) {
+          await page.setViewportSize(viewport);
+          await examine(page, viewport, `${name}, degraded, ${colorScheme}, ${viewport.width} px`);
+        }
+      }
+    }
+    await page.goto(at('#/now'));
+    await becomes(async () => (await page.locator('[data-total=undecided]').textContent()) !== '0', true);
+    const rule = page.locator('main tbody tr').filter({ has: page.getByRole('button', { name: 'login', exact: true }) });
+    await becomes(async () => Number(await rule.locator('td.bad').first().textContent()) > 0, true);
+    if (given.image) await page.screenshot({ path: given.image });
   },
 
   /** The share that a rule denies, while much else is going on. */
   async rates() {
     const page = await tab();
     await page.goto(at('#/now'));
-    const share = page.locator('main tbody tr').filter({ has: page.getByRole('button', { name: given.rule, exact: true }) }).locator('td').nth(4);
+    const share = page.locator('main tbody tr').filter({ has: page.getByRole('button', { name: given.rule, exact: true }) }).locator('td').nth(6);
     await becomes(() => share.textContent(), given.share);
     // Every second there are more: the chart and the tiles are of what is sent now.
     const total = async () => Number((await page.locator('[data-total=denied]').textContent()).replaceAll(',', ''));
