@@ -99,7 +99,7 @@ async fn a_hold_is_reserved_and_committed_with_its_cost() {
     let service = serve();
     let mut client = HoldClient::connect(&service).await;
     assert_eq!(client.reserve(BOTH, "r1", 400).await, Ok((Code::Ok, vec![600, 100])));
-    assert_eq!(client.reserve(BOTH, "r2", 400).await, Ok((Code::OverLimit, vec![600, 0])));
+    assert_eq!(client.reserve(BOTH, "r2", 400).await, Ok((Code::OverLimit, vec![600, 100])));
     assert_eq!(client.commit(BOTH, "r1", 150).await, Ok((Code::Ok, vec![850, 350])));
     assert_eq!(client.commit(BOTH, "r1", 150).await, Ok((Code::Ok, vec![850, 350])));
 }

@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { focus, reach } from './keyboard.mjs';
 import { isContained } from './layout.mjs';
 
 const require = createRequire(`${process.env.TOLLGATE_PAGE_TOOLS}/`);
@@ -371,42 +372,6 @@ async function examine(page, viewport, where) {
   for (const text of told) console.log(`${where}: ${text}`);
   const width = await page.evaluate(() => document.documentElement.scrollWidth);
   assert.ok(width <= viewport.width, `${where}: ${width} px wide`);
-}
-
-/** Presses Tab until what is focused is it. */
-async function focus(page, isIt) {
-  for (let presses = 0; presses < 200; presses += 1) {
-    await page.keyboard.press('Tab');
-    const focused = await page.evaluate(() => ({ hash: document.activeElement.hash, nav: document.activeElement.closest('nav') !== null }));
-    if (isIt(focused)) return;
-  }
-  assert.fail('Tab does not lead there');
-}
-
-async function reach(page, name) {
-  const all = 'a[href], button, input, select, summary, [tabindex="0"]';
-  // Lists that stand still, so that there is an end to them.
-  await page.evaluate((all) => {
-    window.wanted = () => [...document.querySelectorAll(all)].filter((one) => one.checkVisibility() && !one.closest('dialog'));
-    window.reached = new Set();
-  }, all);
-  let unseen = [];
-  for (let presses = 0; presses < 300; presses += 1) {
-    await page.keyboard.press('Tab');
-    const outline = await page.evaluate(() => {
-      const { activeElement: focused } = document;
-      window.reached.add(focused);
-      const { outlineStyle, outlineWidth } = getComputedStyle(focused);
-      const is = focused === document.body || (outlineStyle !== 'none' && outlineWidth !== '0px');
-      return is ? null : focused.outerHTML.slice(0, 120);
-    });
-    if (outline) unseen.push(outline);
-    const left = await page.evaluate(() => window.wanted().filter((one) => !window.reached.has(one)).length);
-    if (left === 0) break;
-  }
-  const left = await page.evaluate(() => window.wanted().filter((one) => !window.reached.has(one)).map((one) => one.outerHTML.slice(0, 120)));
-  assert.deepEqual(left, [], `${name}: not reached by Tab`);
-  assert.deepEqual(unseen, [], `${name}: focus is not to be seen`);
 }
 
 try {

@@ -110,7 +110,7 @@ async function showStatus(signal) {
   const { is_ready: isReady, degraded } = status;
   document.getElementById('problems').hidden = isReady && !degraded.length;
   // Only this line is announced: the rates in the list change all the time.
-  write(document.getElementById('problems-title'), isReady ? 'Degraded: requests may fail, or be decided without the store.' : 'Not ready for requests.');
+  write(document.getElementById('problems-title'), isReady ? 'Ready, with problems:' : 'Not ready for requests:');
   const list = document.getElementById('problems-list');
   while (list.children.length > degraded.length) list.lastChild.remove();
   degraded.forEach((text, place) => write(list.children[place] ?? list.appendChild(h('li')), text));
