@@ -117,7 +117,7 @@ impl<S: Store> Rls<S> {
                 self.end(&snapshot, &request, (id, HoldAction::Cancel), deadline).await?
             }
         };
-        response::write(&decision, &self.style, answer);
+        response::write_hold(&decision, &self.style, answer);
         self.latency.record(now.elapsed());
         Ok(if decision.is_over_limit() { Answered::OverLimit } else { Answered::Ok })
     }
