@@ -7,7 +7,7 @@ use std::time::Instant;
 
 /// The bound of a counter, and what offsets it.
 #[derive(Debug)]
-struct Bound {
+struct AbuseBound {
     max: u32,
     /// Amount offset by each answer that the client takes.
     per_answer: u32,
@@ -19,14 +19,14 @@ struct Bound {
 /// them; other clients may share a connection among many impatient callers. Opening calls only to
 /// reset them (CVE-2023-44487) evades the bound on concurrent streams, and each such call is begun:
 /// per second, a connection may have a hundredth of the calls begun that it could have answered.
-const RESETS: Bound = Bound { max: 2048, per_answer: 1, per_second: 1000 };
+const RESETS: AbuseBound = AbuseBound { max: 2048, per_answer: 1, per_second: 1000 };
 /// Stream errors: malformed header lists, frames for closed streams.
-const ERRORS: Bound = Bound { max: 1024, per_answer: 1, per_second: 100 };
+const ERRORS: AbuseBound = AbuseBound { max: 1024, per_answer: 1, per_second: 100 };
 /// Streams refused beyond the bound on them. A client that does not wait for its turn opens
 /// thousands while the machine stalls; refusing one takes less than answering it.
-const REFUSALS: Bound = Bound { max: 16_384, per_answer: 1, per_second: 1000 };
+const REFUSALS: AbuseBound = AbuseBound { max: 16_384, per_answer: 1, per_second: 1000 };
 /// Cost of frames without a call.
-const IDLE_COST: Bound = Bound { max: 10_000, per_answer: 16, per_second: 100 };
+const IDLE_COST: AbuseBound = AbuseBound { max: 10_000, per_answer: 16, per_second: 100 };
 /// Cost of a frame that takes next to no work, and of one that is empty or takes more work.
 const CONTROL_COST: u32 = 1;
 const EMPTY_COST: u32 = 128;
@@ -34,15 +34,15 @@ const EMPTY_COST: u32 = 128;
 /// Counters of abuse on one connection.
 #[derive(Debug)]
 pub(super) struct AbuseCounters {
-    resets: Counter,
-    errors: Counter,
-    refusals: Counter,
-    idle_cost: Counter,
+    resets: AbuseCounter,
+    errors: AbuseCounter,
+    refusals: AbuseCounter,
+    idle_cost: AbuseCounter,
 }
 
 #[derive(Debug)]
-struct Counter {
-    bound: &'static Bound,
+struct AbuseCounter {
+    bound: &'static AbuseBound,
     count: u32,
     forgiven_at: Instant,
 }
@@ -56,8 +56,8 @@ pub(super) enum Abuse {
     Flood,
 }
 
-impl Counter {
-    fn new(bound: &'static Bound, now: Instant) -> Self {
+impl AbuseCounter {
+    fn new(bound: &'static AbuseBound, now: Instant) -> Self {
         Self { bound, count: 0, forgiven_at: now }
     }
 
@@ -86,17 +86,17 @@ impl Counter {
 impl AbuseCounters {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            resets: Counter::new(&RESETS, now),
-            errors: Counter::new(&ERRORS, now),
-            refusals: Counter::new(&REFUSALS, now),
-            idle_cost: Counter::new(&IDLE_COST, now),
+            resets: AbuseCounter::new(&RESETS, now),
+            errors: AbuseCounter::new(&ERRORS, now),
+            refusals: AbuseCounter::new(&REFUSALS, now),
+            idle_cost: AbuseCounter::new(&IDLE_COST, now),
         }
     }
 
     /// Records an answer that the client took, which offsets some abuse.
     pub(super) fn record_answer(&mut self) {
         let Self { resets, errors, refusals, idle_cost } = self;
-        [resets, errors, refusals, idle_cost].into_iter().for_each(Counter::offset);
+        [resets, errors, refusals, idle_cost].into_iter().for_each(AbuseCounter::offset);
     }
 
     /// Records a call that the client reset before it was answered.
@@ -136,7 +136,7 @@ mod tests {
 
     type Record = fn(&mut AbuseCounters, Instant) -> Result<(), Abuse>;
 
-    const KINDS: [(Record, Bound, Abuse); 4] = [
+    const KINDS: [(Record, AbuseBound, Abuse); 4] = [
         (AbuseCounters::record_reset, RESETS, Abuse::Resets),
         (AbuseCounters::record_error, ERRORS, Abuse::Flood),
         (AbuseCounters::record_refusal, REFUSALS, Abuse::Flood),

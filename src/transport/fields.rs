@@ -355,8 +355,8 @@ mod tests {
         for (method, scheme, path, expected) in cases {
             let list: [(&[u8], &[u8]); 3] =
                 [(b":method", method), (b":scheme", scheme), (b":path", path)];
-            let told = list.map(|(_, value)| String::from_utf8_lossy(value).into_owned());
-            assert_eq!(fields(&list).request_verdict(), expected, "{told:?}");
+            let text = list.map(|(_, value)| String::from_utf8_lossy(value).into_owned());
+            assert_eq!(fields(&list).request_verdict(), expected, "{text:?}");
         }
     }
 
