@@ -27,16 +27,14 @@ use redis::aio::ConnectionLike as _;
 use redis::{Cmd, RedisError, Value};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout_at};
-use tracing::{info, warn};
 
 use self::batch::{PendingCall, Reply, SendOptions};
 use self::batcher::run_batcher;
 use self::breaker::Breaker;
 use self::connect::{Connector, NodeLink, RequiredRole};
 use self::failure::CallFailure;
-use self::maintain::{jittered, keep};
+use self::maintain::keep;
 use crate::store::redis::access::{Access, ConnectError};
-use crate::store::redis::environment::Environment;
 use crate::store::redis::script::encode::ScriptRequest;
 use crate::store::redis::url::ServerAddress;
 use crate::telemetry::metrics::{Latency, Metrics};
@@ -45,10 +43,6 @@ use crate::telemetry::metrics::{Latency, Metrics};
 /// last.
 const FIRST_WAIT: Duration = Duration::from_millis(10);
 const LAST_WAIT: Duration = Duration::from_millis(1_000);
-/// Timeout for a probe; the first answer closes the breaker.
-const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
-/// Number of unanswered probes after which the connection itself is dropped.
-const PROBES: u32 = 10;
 /// Minimum interval between connections dropped because a replica refused a write: the host name
 /// may resolve to that replica again.
 const LEAVE_AT_MOST_EVERY: Duration = Duration::from_secs(1);
@@ -346,33 +340,6 @@ impl Node {
         self.connect_error.store(Some(Arc::new((is_forbidden, error.to_string()))));
     }
 
-    /// Probes a silent node, and closes the breaker on the first answer. Returns `true` if there
-    /// was one.
-    async fn probe_until_response(
-        &self,
-        link: &NodeLink,
-        address: &str,
-        environment: &Environment,
-    ) -> bool {
-        warn!(address, "Redis timed out; on_store_error applies until it responds");
-        let mut wait = FIRST_WAIT;
-        for _ in 0..PROBES {
-            match link.answers(PROBE_TIMEOUT).await {
-                Some(true) => {
-                    self.breaker.close();
-                    info!(address, "Redis responds again");
-                    return true;
-                }
-                Some(false) => {}
-                // Nothing answers on a connection that is lost.
-                None => return false,
-            }
-            tokio::time::sleep(jittered(wait, environment)).await;
-            wait = wait.saturating_mul(2).min(LAST_WAIT);
-        }
-        false
-    }
-
     /// Drops the link to a master that has become a replica, so that the address is resolved again.
     fn leave_replica(&self, link: &Arc<NodeLink>) {
         if !link.must_be_master() || !self.is_linked_by(link) {
@@ -381,13 +348,21 @@ impl Node {
         let mut left_at = self.left_at.lock();
         if left_at.is_none_or(|left_at| left_at.elapsed() >= LEAVE_AT_MOST_EVERY) {
             *left_at = Some(Instant::now());
-            self.lose(link);
+            // Not closed: the calls in flight get its replies, which prove that they did not run.
+            self.release(link);
         }
+    }
+
+    /// Drops a lost link. All calls that wait for a reply on it fail immediately; otherwise each
+    /// would wait until its deadline.
+    fn lose(&self, link: &Arc<NodeLink>) {
+        link.close();
+        self.release(link);
     }
 
     /// Drops a link. The connection task opens another one, which a call that failed on the old
     /// link must not drop.
-    fn lose(&self, link: &Arc<NodeLink>) {
+    fn release(&self, link: &Arc<NodeLink>) {
         let had = self.link.compare_and_swap(link, None);
         if !had.as_ref().is_some_and(|had| Arc::ptr_eq(had, link)) {
             return;
