@@ -355,13 +355,21 @@ impl Node {
         let mut left_at = self.left_at.lock();
         if left_at.is_none_or(|left_at| left_at.elapsed() >= LEAVE_AT_MOST_EVERY) {
             *left_at = Some(Instant::now());
-            self.lose(link);
+            // Not closed: the calls in flight get its replies, which prove that they did not run.
+            self.release(link);
         }
+    }
+
+    /// Drops a lost link. All calls that wait for a reply on it fail immediately; otherwise each
+    /// would wait until its deadline.
+    fn lose(&self, link: &Arc<NodeLink>) {
+        link.close();
+        self.release(link);
     }
 
     /// Drops a link. The connection task opens another one, which a call that failed on the old
     /// link must not drop.
-    fn lose(&self, link: &Arc<NodeLink>) {
+    fn release(&self, link: &Arc<NodeLink>) {
         let had = self.link.compare_and_swap(link, None);
         if !had.as_ref().is_some_and(|had| Arc::ptr_eq(had, link)) {
             return;
