@@ -108,6 +108,10 @@ impl ConnectionTimers {
         (self.last_read_at, self.pong_due, self.is_shrunk) = (now, None, false);
     }
 
+    pub(super) fn last_read_at(&self) -> Instant {
+        self.last_read_at
+    }
+
     /// Handles GOAWAY from the client. It binds only this side, which opens no streams; the client
     /// may open more (RFC 9113, 6.8).
     pub(super) fn on_goaway(&mut self) {
