@@ -1,6 +1,5 @@
 //! Readiness: the conditions for it, and reporting it consistently to all probes.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,10 +9,11 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{info, warn};
 
 use super::ProcessParts;
+use super::serving::Serving;
 use super::stores::Stores;
 use crate::grpc::health::Health;
 use crate::operations::process_state::{PolicyRequirement, ProcessState, StoreState};
-use crate::operations::workers::{WorkerService, WorkerServices};
+use crate::operations::workers::WorkerService;
 use crate::settings::ReadinessSettings;
 use crate::store::redis::{AccessRefusal, RefusedAccess};
 
@@ -78,15 +78,15 @@ pub(super) async fn wait_to_open(mut is_serving: watch::Receiver<bool>) {
 /// `ready_while_store`, only while a connection to it is open.
 pub(super) fn follow_store(
     shared: &ProcessParts,
-    all_connected: impl Future<Output = ()> + Send + 'static,
+    serving: &Serving,
     service: &Arc<WorkerService>,
-    services: &WorkerServices,
     settings: &ReadinessSettings,
 ) -> JoinHandle<()> {
     let stores = shared.stores.clone();
     let process = Arc::clone(&shared.process);
     let service = Arc::clone(service);
-    let services = services.clone();
+    let services = serving.services.clone();
+    let all_connected = serving.all_connected();
     let ready_while_store = settings.ready_while_store;
     tokio::spawn(async move {
         let Some(store) = service.limiter().store().redis() else { return };

@@ -206,7 +206,7 @@ impl<'a> Bench<'a> {
             let peek = [check(index, Hits::Peek(0))];
             if part.counter == Counter::HasRoom {
                 let stands = self.store.decide(&peek, Prior::Open, soon()).await[0]
-                    .clone()
+                    
                     .unwrap()
                     .report
                     .remaining;
@@ -220,7 +220,7 @@ impl<'a> Bench<'a> {
             {
                 assert!(matches!(outcome.by, JudgedBy::Share(_)), "part {index}, {told}");
                 let stands = share.decide(&peek, Prior::Open, soon()).await[0]
-                    .clone()
+                    
                     .unwrap()
                     .report
                     .remaining;

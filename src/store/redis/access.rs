@@ -108,13 +108,14 @@ pub struct RefusedAccess {
 impl ConnectError {
     /// Returns the error with the next step, if the server refused the login of `access`.
     pub(super) fn of_login(self, access: &Access) -> Self {
-        match self {
-            Self::Redis(error) if is_of_login(&error) => Self::Login {
-                has_password: access.password.is_some(),
-                user: access.user.clone(),
-                text: error.to_string(),
-            },
-            other => other,
+        let Self::Redis(error) = self else { return self };
+        if !is_of_login(&error) {
+            return Self::Redis(error);
+        }
+        Self::Login {
+            has_password: access.password.is_some(),
+            user: access.user.clone(),
+            text: error.to_string(),
         }
     }
 

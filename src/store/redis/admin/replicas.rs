@@ -137,6 +137,7 @@ impl ReplicaList {
 }
 
 #[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "an overflow here is a test that fails")]
 mod tests {
     use proptest::prelude::*;
 
