@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::block_on;
 use super::client_tls::{ClientTlsFlags, UnreadableFile};
-use super::output::{report_error, try_print};
+use super::output::{report_error, seconds_text, try_print};
 use crate::algorithm::hold::MAX_ID;
 use crate::descriptor::{self, hold};
 use crate::grpc::client::{ClientError, RateLimitClient};
@@ -188,15 +188,21 @@ impl Hit {
             (true, Some(_)) if hits > u64::from(limit.requests_per_unit) => {
                 format!(": a request of {hits} hits exceeds the limit")
             }
-            (true, Some(seconds)) => format!(", retry after {seconds}s"),
+            (true, Some(seconds)) => format!(", retry after {}", seconds_text(seconds)),
             (true, None) => ", never admitted".to_owned(),
             (false, Some(seconds)) if self.is_used_up(status) => {
-                format!(": the next hit is denied; resets in {seconds}s")
+                format!(": the next hit is denied; resets in {}", seconds_text(seconds))
             }
-            (false, Some(seconds)) => format!(", resets in {seconds}s"),
+            (false, Some(seconds)) => format!(", resets in {}", seconds_text(seconds)),
             (false, None) => String::new(),
         };
-        format!("{code}, {} of {} remaining{details}", status.limit_remaining, limit_text(limit))
+        // A denial reports 0 remaining hits even if some remain, though fewer than requested.
+        let remaining = if is_over && hits > 1 {
+            format!("fewer than {hits}")
+        } else {
+            status.limit_remaining.to_string()
+        };
+        format!("{code}, {remaining} of {} remaining{details}", limit_text(limit))
     }
 }
 
