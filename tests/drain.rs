@@ -98,18 +98,29 @@ async fn calls_in_flight_are_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_second_signal_exits_at_once() {
-    for second in [Signal::TERM, Signal::INT] {
-        let mut service = serve(&["--drain-delay", NEVER, "--drain-timeout", NEVER]);
-        let call = Client::connect(service.grpc).await.begin().await;
-        service.process.signal(Signal::INT);
-        service.wait_for_message("draining");
-        service.process.signal(second);
-        assert_eq!(service.process.wait_for_end().code(), Some(0));
-        let log = service.process.last_words();
-        assert!(log.contains("second signal: exiting without waiting for calls"), "{log}");
-        call.finish(request(vec![descriptor(&[("user", "ann")])])).await.unwrap_err();
-    }
+async fn more_signals_lose_no_call() {
+    let mut service = serve(&["--drain-delay", "100ms", "--drain-timeout", NEVER]);
+    let call = Client::connect(service.grpc).await.begin().await;
+    let mut other = Http2::connect(service.grpc).await;
+    service.process.signal(Signal::TERM);
+    service.wait_for_message("draining");
+    service.process.signal(Signal::TERM);
+    other.frames_until_the_end().await;
+    service.process.signal(Signal::INT);
+    call.finish(request(vec![descriptor(&[("user", "ann")])])).await.unwrap();
+    assert_eq!(service.process.wait_for_end().code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_second_interrupt_exits_at_once() {
+    let mut service = serve(&["--drain-delay", NEVER, "--drain-timeout", NEVER]);
+    let call = Client::connect(service.grpc).await.begin().await;
+    service.process.signal(Signal::INT);
+    service.wait_for_message("draining");
+    service.process.signal(Signal::INT);
+    service.wait_for_message("second SIGINT; exiting without waiting for calls");
+    assert_eq!(service.process.wait_for_end().code(), Some(0));
+    call.finish(request(vec![descriptor(&[("user", "ann")])])).await.unwrap_err();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

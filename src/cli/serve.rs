@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
@@ -20,7 +20,7 @@ use crate::{app, telemetry};
 #[command(
     args_override_self = true,
     after_help = "\
-Exit codes: 0 after SIGTERM, SIGINT or SIGHUP (a second one exits at once), 1 if the service cannot start or fails.
+Exit codes: 0 after SIGTERM, SIGINT or SIGHUP (a second SIGINT exits at once), 1 if the service cannot start or fails.
 
 Examples:
   # Serve the policies of one file, with counters in memory
@@ -105,47 +105,33 @@ async fn serve(
     notes.iter().for_each(|note| warn!("{note}"));
     settings.memory.warnings().iter().for_each(|warning| warn!("{warning}"));
     info!(memory = %settings.memory, request = settings.limits.message_room(), "resource limits");
-    let mut signals = Signals::new()?;
-    let (begin, shutdown) = oneshot::channel();
-    let shutdown = async {
-        let _ = shutdown.await;
-    };
-    let second = async {
-        signals.next().await;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    // SIGHUP shuts down as well: policies reload when their files change, so there is nothing to
+    // reload on it.
+    let mut hang_up = signal(SignalKind::hangup())?;
+    let (begin, begun) = oneshot::channel();
+    // Ctrl-C twice is a person who will not wait. Supervisors may repeat SIGTERM, which loses no
+    // call.
+    let second_interrupt = async {
+        let is_interrupt = tokio::select! {
+            _ = terminate.recv() => false,
+            _ = hang_up.recv() => false,
+            _ = interrupt.recv() => true,
+        };
         // Fails only if the service has ended by itself.
         let _ = begin.send(());
-        signals.next().await;
+        if !is_interrupt {
+            interrupt.recv().await;
+        }
+        interrupt.recv().await;
+    };
+    let shutdown = async {
+        let _ = begun.await;
     };
     tokio::select! {
         ended = app::run(settings, prepared, shutdown) => ended?,
-        () = second => warn!("second signal: exiting without waiting for calls"),
+        () = second_interrupt => warn!("second SIGINT; exiting without waiting for calls"),
     }
     Ok(())
-}
-
-/// The signals that end the service.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    /// SIGHUP shuts down as well: policies reload when their files change, so there is nothing to
-    /// reload on it.
-    hang_up: Signal,
-}
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hang_up: signal(SignalKind::hangup())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-            _ = self.hang_up.recv() => {}
-        }
-    }
 }

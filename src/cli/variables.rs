@@ -21,6 +21,10 @@ pub(super) fn mistyped(
             return None;
         }
         let word = closest(found, known.iter().copied())?;
+        // Such as `TOLLGATE_REDIS`, a name on its own.
+        if word.strip_prefix(found).is_some_and(|rest| rest.starts_with('_')) {
+            return None;
+        }
         let name = name.escape_debug();
         Some(format!(
             "environment variable `{name}` is unknown and ignored; did you mean `{PREFIX}{word}`?"
