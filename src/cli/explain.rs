@@ -1,11 +1,12 @@
 //! `tollgate explain`: shows which rule a descriptor matches, and why.
 
-use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::load;
+use super::api::ServerArgs;
 use super::output::{print, report_error};
+use super::{block_on, load};
+use crate::admin::api::queries::Explanation;
 use crate::journal::key::read_text;
 use crate::policy::explain;
 use crate::settings::ReadingFlags;
@@ -13,21 +14,22 @@ use crate::settings::ReadingFlags;
 /// Show which rule a descriptor matches, and why
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Prints each matching step with the rules that were tried, and the limit of the matching rule.
+Asks a running service for the policies in force, or reads policy files with --policy. Prints each matching step with the
+rules that were tried, and the limit of the matching rule.
 
-Exit codes: 0 if a rule matches, 1 if none matches, 2 if the policies or the descriptor are invalid.
+Exit codes: 0 if a rule matches, 1 if none matches, 2 if the policies or the descriptor are invalid, or the service does
+not respond.
 
 Examples:
-  # Explain the rule for user 42 on the free plan
+  # Explain the rule in force for user 42 on the free plan
+  tollgate explain tiers plan=free,user=42
+  # Explain the rule that policy files would impose
   tollgate explain --policy config/policies/ tiers plan=free,user=42")]
 pub struct Explain {
-    /// Policy file or directory. May be repeated
-    #[arg(
-        long = "policy",
-        value_name = "PATH",
-        env = "TOLLGATE_POLICY",
-        default_value = "config/policies"
-    )]
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Policy file or directory to read, without a service. May be repeated.
+    #[arg(long = "policy", value_name = "PATH")]
     policies: Vec<PathBuf>,
     /// Domain of the descriptor
     domain: String,
@@ -42,22 +44,35 @@ pub struct Explain {
 impl Explain {
     /// Prints the explanation.
     pub fn run(self) -> ExitCode {
-        let policies = match load(&self.reading, &self.policies).map(|(_, loaded)| loaded) {
-            Ok(loaded) => loaded.policies,
-            Err(report) => {
-                // A closed standard error is no reason to fail.
-                let _ = write!(io::stderr(), "{report}");
-                return ExitCode::from(2);
+        let explained = if self.policies.is_empty() { self.in_force() } else { self.of_files() };
+        match explained {
+            Ok((text, is_matched)) => {
+                print(text);
+                if is_matched { ExitCode::SUCCESS } else { ExitCode::FAILURE }
             }
-        };
-        let owned = match read_text(&self.descriptor) {
-            Ok(owned) => owned,
-            Err(error) => {
-                return report_error(format_args!("descriptor `{}`: {error}", self.descriptor));
-            }
-        };
-        let (text, rule) = explain::explain(&policies, &self.domain, &owned.entries());
-        print(text);
-        if rule.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            Err(error) => report_error(error.trim_end()),
+        }
+    }
+
+    /// Returns the explanation by the policies in force, and `true` if a rule matches.
+    fn in_force(&self) -> Result<(String, bool), String> {
+        let query = [("domain", self.domain.as_str()), ("descriptor", self.descriptor.as_str())];
+        let explained = block_on(self.server.get::<Explanation>("explain", &query));
+        let explained = explained
+            .map_err(|error| error.to_string())
+            .and_then(|explained| explained)
+            .map_err(|error| format!("{error}; to read policy files instead: --policy PATH"))?;
+        let Explanation { version, rule, text } = explained;
+        let source = format!("policies in force at {}, version {version}\n", self.server.url());
+        Ok((source + &text, rule.is_some()))
+    }
+
+    /// Returns the explanation by policy files, and `true` if a rule matches.
+    fn of_files(&self) -> Result<(String, bool), String> {
+        let loaded = load(&self.reading, &self.policies).map_err(|report| report.to_string())?;
+        let owned = read_text(&self.descriptor)
+            .map_err(|error| format!("descriptor `{}`: {error}", self.descriptor))?;
+        let (text, rule) = explain::explain(&loaded.1.policies, &self.domain, &owned.entries());
+        Ok((text, rule.is_some()))
     }
 }

@@ -59,6 +59,30 @@ async fn denials_and_top_list_denied_callers() {
     );
 }
 
+#[test]
+fn explain_asks_the_service_unless_files_are_given() {
+    let service = Tollgate::serve(Policies::of(&daily("user", 7)).path());
+    let admin = format!("http://{}", service.admin);
+    let in_force = run(&["explain", "--admin", &admin, "test", "user=ann"]);
+    assert_eq!(in_force.status.code(), Some(0), "{}", error(&in_force));
+    for part in [&*format!("policies in force at {admin}, version "), "key only user: yes", "7 hit"]
+    {
+        assert!(text(&in_force).contains(part), "{part} is not in\n{}", text(&in_force));
+    }
+    let unmatched = run(&["explain", "--admin", &admin, "test", "plan=free"]);
+    assert_eq!(unmatched.status.code(), Some(1), "{}", error(&unmatched));
+    let files = Policies::of(&daily("user", 5));
+    let path = files.path().to_str().unwrap();
+    let by_files = run(&["explain", "--admin", &admin, "--policy", path, "test", "user=ann"]);
+    assert!(text(&by_files).contains("5 hit"), "{}", text(&by_files));
+    assert!(!text(&by_files).contains("in force"), "{}", text(&by_files));
+    let down = run(&["explain", "--admin", "http://127.0.0.1:1", "test", "user=ann"]);
+    assert_eq!(down.status.code(), Some(2));
+    for part in ["--admin http://127.0.0.1:1: ", "to read policy files instead: --policy PATH"] {
+        assert!(error(&down).contains(part), "{}", error(&down));
+    }
+}
+
 #[tokio::test]
 async fn invisible_characters_are_escaped_in_tables_and_in_json() {
     let policy = "domain: \"te\\u202est\"\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 0, unit: day, record: [path] }\n";

@@ -88,6 +88,11 @@ impl ServerArgs {
         self.call(Method::POST, &format!("/api/v1/{path}"), body.into()).await
     }
 
+    /// Returns the URL of the admin port.
+    pub(super) fn url(&self) -> &str {
+        &self.admin
+    }
+
     /// Returns the flags that call this service with the same credentials, each preceded by a
     /// space.
     pub(super) fn flags(&self) -> String {
