@@ -16,7 +16,7 @@ use crate::printable::escaped;
 
 /// Maximum number of callers to show, those with the most hits first.
 const MAX_CALLERS: usize = 10;
-/// Hits of the proposed grant, unless a request needs more.
+/// Hits of the proposed grant, unless a request needs more or the limit is lower.
 const DEFAULT_GRANT: u64 = 10;
 const TEN_MINUTES: SignedDuration = SignedDuration::from_mins(10);
 
@@ -59,8 +59,9 @@ impl Inspect {
         };
         let hits = view.denials.as_ref().map_or(1, |denials| denials.last_hits.max(1));
         text.push('\n');
+        let exceeds_limit = view.state.capacity().is_some_and(|capacity| hits > capacity);
         // A grant of that many hits would be larger than the limit.
-        if view.denials.as_ref().is_some_and(DenialView::never_fits) {
+        if exceeds_limit || view.denials.as_ref().is_some_and(DenialView::never_fits) {
             text.push_str(&format!(
                 "A request of {hits} hits, like the last denied one, can never be admitted by the limit ({}): send \
                  fewer hits or raise the limit.\n",
@@ -88,7 +89,7 @@ impl Inspect {
 /// Returns the command for a grant of enough hits, and its effect. The grant replaces the current
 /// one, so it includes the remaining hits of that one and ends no earlier.
 fn grant(hits: u64, state: &StateView) -> (String, String) {
-    let hits = hits.max(DEFAULT_GRANT);
+    let hits = hits.max(state.capacity().map_or(1, |capacity| capacity.min(DEFAULT_GRANT)));
     let Some(current) = &state.grant else {
         return (
             format!("grant {hits} --for 10m"),

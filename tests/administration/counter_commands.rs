@@ -45,18 +45,19 @@ async fn each_command_suggests_the_next_from_a_denial_to_a_grant() {
     let next = commands(&told);
     let [grant, reset] = next.as_slice() else { panic!("{told}") };
     let granted = by_shell(grant);
-    assert!(granted.status.success() && said(&granted).contains("10 until"), "{}", said(&granted));
+    // No more than the limit.
+    assert!(granted.status.success() && said(&granted).contains("1 until"), "{}", said(&granted));
     assert!(
         said(&granted).contains("note: remaining is the maximum for one request"),
         "{}",
         said(&granted)
     );
     assert!(client.hit("user", ANN_ONEIL).await);
-    let room = by_shell(inspect);
+    let used_up = by_shell(inspect);
     assert!(
-        room.status.success()
-            && said(&room).contains("state     9 hits remaining")
-            && said(&room).contains("granted   9 hits remaining")
+        used_up.status.code() == Some(1) && said(&used_up).contains("grant 1 --for 10m"),
+        "{}",
+        said(&used_up)
     );
     let done = by_shell(reset);
     assert!(done.status.success() && said(&done).contains("note: "), "{}", said(&done));

@@ -32,6 +32,9 @@ pub struct StateView {
 pub struct WindowView {
     /// Amount and length of the window as text.
     pub limit: String,
+    /// Maximum hits of one request: the amount of the window, or the burst.
+    #[serde(default)]
+    pub capacity: u32,
     /// Hits used; more than the limit if hits were charged beyond it.
     pub used: u64,
     /// Remaining hits.
@@ -50,14 +53,22 @@ pub struct GrantView {
 }
 
 impl StateView {
+    /// Returns the maximum hits of one request.
+    pub fn capacity(&self) -> Option<u64> {
+        self.windows.iter().map(|window| u64::from(window.capacity)).min()
+    }
+
     /// Returns the state of a counter of `limit`.
     pub(super) fn of(limit: &Limit, look: &CounterReading) -> Self {
         let after = |length: Micros| rfc3339(look.at + length);
-        let slots = limit.in_flight().map(|amount| format!("{amount} in flight"));
-        let limits = limit.windows().iter().map(Window::to_string).chain(slots);
+        let slots = limit.in_flight().map(|amount| (format!("{amount} in flight"), amount));
+        let named =
+            |window: &Window| (window.to_string(), limit.burst().unwrap_or_else(|| window.limit()));
+        let limits = limit.windows().iter().map(named).chain(slots);
         let windows = limits.zip(&look.windows);
-        let window = |(limit, look): (String, &WindowUsage)| WindowView {
+        let window = |((limit, capacity), look): ((String, u32), &WindowUsage)| WindowView {
             limit,
+            capacity,
             used: look.used,
             remaining: look.remaining,
             reset_at: after(look.reset_after),

@@ -82,7 +82,7 @@ export function changes(live, domain, key, latest) {
     {
       name: 'Grant',
       title: () => `Grant hits to ${key}?`,
-      fields: [number('0', '100'), h('label', { class: 'grow' }, 'For', h('select', { name: 'for' }, LENGTHS.map(([value, text]) => h('option', { value }, text))))],
+      fields: [number('0', '1'), h('label', { class: 'grow' }, 'For', h('select', { name: 'for' }, LENGTHS.map(([value, text]) => h('option', { value }, text))))],
       words: ({ hits: wanted, for: length }) => granting(Number(wanted), length, latest().state.grant),
       yes: ({ hits: wanted }) => (Number(wanted) ? `Grant ${hits(wanted)}` : 'End the grant'),
       act: ({ hits: wanted, for: length }) => change('grant', { hits: Number(wanted), for: length }),

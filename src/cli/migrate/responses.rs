@@ -1,5 +1,6 @@
 //! Comparison of two responses to one request, field by field.
 
+use crate::cli::output::seconds_text;
 use crate::grpc::json;
 use crate::grpc::proto::RateLimitResponse;
 use crate::grpc::proto::rate_limit_response::{Code, DescriptorStatus};
@@ -110,9 +111,7 @@ fn statuses(
         (Some(old), Some(new)) => old.abs_diff(new) <= 1,
         (old, new) => old == new,
     };
-    let text = |seconds: Option<i64>| {
-        seconds.map_or_else(|| "none".to_owned(), |seconds| format!("{seconds}s"))
-    };
+    let text = |seconds: Option<i64>| seconds.map_or_else(|| "none".to_owned(), seconds_text);
     list.add(Some(index), "duration_until_reset", text(seconds(old)), text(seconds(new)), is_same);
 }
 
@@ -193,6 +192,21 @@ mod tests {
         );
         let both = ["Some(0) current_limit 5 per HOUR 6 per HOUR", "Some(0) limit_remaining 4 5"];
         assert_eq!(fields(&response(5, 4), &response(6, 5), false), both);
+    }
+
+    #[test]
+    fn times_until_a_reset_are_readable_and_may_differ_by_a_second() {
+        let resets_in = |seconds| {
+            let mut response = response(5, 4).unwrap();
+            response.statuses[0].duration_until_reset =
+                Some(prost_types::Duration { seconds, nanos: 0 });
+            Ok(response)
+        };
+        assert!(fields(&resets_in(60), &resets_in(61), false).is_empty());
+        assert_eq!(
+            fields(&resets_in(3_661), &resets_in(60), false),
+            ["Some(0) duration_until_reset 1h 1m 1s 1m"]
+        );
     }
 
     #[test]

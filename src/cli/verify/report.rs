@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::workload::{STILL_RUNNING, VerifyRun};
 use super::{MAX_DURATION, Verify};
 use crate::algorithm::time::Micros;
+use crate::cli::output::seconds_text;
 use crate::cli::table;
 use crate::verify::check::{CheckedProperty, Contradiction, PropertyResult};
 use crate::verify::history::{ObservedAnswer, ObservedCall};
@@ -319,7 +320,9 @@ pub(super) fn call_json(run: &VerifyRun, targets: &[String], call: &ObservedCall
 fn answer_text(answer: &ObservedAnswer) -> String {
     let status = |remaining: &Option<u64>, reset: &Option<u64>| {
         let remaining = remaining.map(|hits| format!(", {hits} remaining"));
-        let reset = reset.map(|seconds| format!(", resets in {seconds}s"));
+        let reset = reset.map(|seconds| {
+            format!(", resets in {}", seconds_text(i64::try_from(seconds).unwrap_or(i64::MAX)))
+        });
         format!("{}{}", remaining.unwrap_or_default(), reset.unwrap_or_default())
     };
     match answer {
@@ -337,4 +340,15 @@ fn millis(micros: u64) -> String {
 fn timestamp(micros: u64) -> String {
     let time = i64::try_from(micros).ok().and_then(|t| jiff::Timestamp::from_microsecond(t).ok());
     time.map_or_else(|| micros.to_string(), |time| time.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_until_a_reset_is_readable() {
+        let admitted = ObservedAnswer::Admitted { remaining: Some(2), reset: Some(3_661) };
+        assert_eq!(answer_text(&admitted), "OK, 2 remaining, resets in 1h 1m 1s");
+    }
 }
