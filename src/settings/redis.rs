@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{StoreLocation, parse};
-use crate::store::redis::{Access, Environment, RedisOptions, RedisUrl, Secret, check_prefix};
+use crate::store::redis::{
+    Access, Environment, LoggedErrors, RedisOptions, RedisUrl, Secret, check_prefix,
+};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -99,6 +101,7 @@ impl Flags {
             any_hostname: self.redis_any_hostname,
             connect_timeout: self.redis_connect_timeout,
             environment: Environment::System,
+            logged: LoggedErrors::default(),
         };
         let sentinel_access = Access {
             user: self.sentinel_user.clone(),

@@ -4,7 +4,7 @@
 use redis::Value;
 
 use super::amend::inspect;
-use super::{calm, is_ready, policy, serve, start};
+use super::{calm, connected, is_ready, policy, serve, start};
 use crate::support::policy::Policies;
 use crate::support::redis::cluster::{Cluster, Layout};
 use crate::support::redis::tls::{Clients, Tls};
@@ -49,6 +49,23 @@ async fn a_password_file_is_read_again_when_the_connection_is_lost() {
     redis.command(&["CLIENT", "KILL", "USER", "app"]).await;
     let hit = || async { hit_or_fail(&client).await };
     becomes("it is let in again", PATIENCE, hit, Option::is_some).await;
+}
+
+#[tokio::test]
+async fn a_missing_password_file_is_logged_once_for_all_connections() {
+    let redis = guarded(APP).await;
+    let files = Policies::none();
+    let policies = yearly();
+    let password = files.file("password");
+    let flags = ["--redis-user", "app", "--redis-password-file", password.to_str().unwrap()];
+    let url = format!("redis://{}", redis.address);
+    let service = start(&policies, &url, &[&flags[..], &["--workers", "4"]].concat());
+    says(&service, "Redis unreachable");
+    files.write("password", "first");
+    let (service, _client) = connected(service).await;
+    let is_of_file = |line: &&String| line.contains("No such file");
+    let log = service.process.log();
+    assert_eq!(log.iter().filter(is_of_file).count(), 1, "{log:#?}");
 }
 
 #[tokio::test]

@@ -1,9 +1,12 @@
 //! Access to Redis: user, password, certificates, database. Files are read again for each
 //! connection.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redis::RedisConnectionInfo;
 
 use super::environment::Environment;
@@ -33,7 +36,35 @@ pub struct Access {
     pub connect_timeout: Option<Duration>,
     /// The network, clock and randomness: those of the system, except in simulations.
     pub environment: Environment,
+    /// The errors that were logged.
+    pub logged: LoggedErrors,
 }
+
+/// The last logged error of each address, shared by all connections of the process: each worker has
+/// one of its own, and one log line is enough.
+#[derive(Clone, Debug, Default)]
+pub struct LoggedErrors(Arc<Mutex<HashMap<String, String>>>);
+
+impl LoggedErrors {
+    /// Stores the error of an address. Returns `true` if it differs from the stored one.
+    pub(super) fn replace(&self, address: &str, error: &str) -> bool {
+        self.0.lock().insert(address.to_owned(), error.to_owned()).as_deref() != Some(error)
+    }
+
+    /// Removes the error of an address. Returns `true` if there was one.
+    pub(super) fn remove(&self, address: &str) -> bool {
+        self.0.lock().remove(address).is_some()
+    }
+}
+
+/// Settings are equal whatever was logged.
+impl PartialEq for LoggedErrors {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for LoggedErrors {}
 
 /// A password, or the file that contains it, which is read again for each connection.
 #[derive(Clone, PartialEq, Eq)]

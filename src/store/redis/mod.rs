@@ -47,7 +47,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub use self::access::{Access, AccessRefusal, RefusedAccess, Secret};
+pub use self::access::{Access, AccessRefusal, LoggedErrors, RefusedAccess, Secret};
 pub use self::admin::examine::{Grade, StoreFinding};
 pub use self::admin::health::{NodeHealth, ServerReport};
 pub use self::admin::replica_clocks::ReplicaClock;

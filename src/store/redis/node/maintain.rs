@@ -27,13 +27,12 @@ const HEALTH_CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 /// dropped.
 pub(super) async fn keep(node: Weak<Node>, connector: Connector) {
     let address = connector.address.to_string();
-    // The last error that was logged: it is logged again only if it changes.
+    let logged = connector.access.logged.clone();
     let mut wait = FIRST_WAIT;
-    let mut complaint = None;
     while node.strong_count() > 0 {
         match connector.connect().await {
             Ok(link) => {
-                if complaint.take().is_some() {
+                if logged.remove(&address) {
                     info!(address, "connected to Redis");
                 }
                 wait = FIRST_WAIT;
@@ -47,9 +46,8 @@ pub(super) async fn keep(node: Weak<Node>, connector: Connector) {
                 // The process warns of these once, regardless of the number of connections.
                 let is_reported_once =
                     matches!(error, ConnectError::Replica | ConnectError::Forbidden { .. });
-                if !is_reported_once && complaint.as_ref() != Some(&reason) {
+                if !is_reported_once && logged.replace(&address, &reason) {
                     warn!(address, error = reason, "Redis unreachable; retrying");
-                    complaint = Some(reason);
                 }
                 if let Some(node) = node.upgrade() {
                     node.record_refusal(&error);
@@ -59,6 +57,7 @@ pub(super) async fn keep(node: Weak<Node>, connector: Connector) {
             }
         }
     }
+    logged.remove(&address);
 }
 
 /// Waits for a notification, or for the next periodic health check. Returns `true` if the link is
