@@ -206,6 +206,7 @@ async fn the_openapi_document_is_valid_and_lists_every_route() {
         "counter/grant",
         "counter/refund",
         "counter/reset",
+        "counters/reset-ahead",
         "denials",
         "explain",
         "me",

@@ -3,6 +3,7 @@
 //! Everything borrows from the request. A key is encoded and hashed once, and passed by reference.
 
 pub mod hold;
+mod identity;
 mod keyed;
 
 use std::hash::{BuildHasher, Hasher};
@@ -13,6 +14,8 @@ use foldhash::quality::SeedableRandomState;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
+use self::identity::IDENTITY_BYTES;
+pub use self::identity::Identity;
 pub use self::keyed::{HashKey, Keyed};
 use crate::algorithm::hold::HoldRequest;
 use crate::algorithm::judge::Hits;
@@ -68,33 +71,14 @@ pub struct Request<'a> {
 
 /// Version of the key format; a new version starts with empty counters.
 const FORMAT: u8 = 1;
+/// Flag of the first byte of a key with a period.
+const PERIOD: u8 = 2;
 /// Maximum length of key text that is stored in full; longer text is stored as a digest.
 const MAX_TEXT: usize = 64;
-/// Length of a rule's identity in bytes: of policies with 10^6 rules, one in 10^12 has a collision
-/// in 80 bits.
-const IDENTITY_BYTES: usize = 10;
 /// Length of the digest of long text in bytes: 128 bits, because clients choose the text.
 const DIGEST_BYTES: usize = 16;
 /// Length of the version and kind byte and the rule's identity.
 const PREFIX_BYTES: usize = 1 + IDENTITY_BYTES;
-
-/// The common part of a rule's counter keys: 80 bits of a digest of its domain, its path as
-/// written, and its shape.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Identity([u8; IDENTITY_BYTES]);
-
-impl Identity {
-    /// Computes the identity of `parts`. Each part is hashed with its length, so that no two lists
-    /// of parts have the same input.
-    pub fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        let mut digest = Sha256::new();
-        for part in parts {
-            digest.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
-            digest.update(part);
-        }
-        Self(truncated(digest))
-    }
-}
 
 /// The key of one counter: injective in the format version, the rule identity and the values.
 #[derive(Clone, Copy, Debug)]
@@ -154,6 +138,16 @@ pub struct OwnedKey {
 }
 
 impl OwnedKey {
+    /// Creates a key from bytes that were encoded before.
+    pub fn of(bytes: &[u8], in_one_slot: bool) -> Self {
+        Self { bytes: bytes.into(), in_one_slot }
+    }
+
+    /// Returns the bytes of the key.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Returns the key in its domain.
     pub fn within<'a>(&'a self, domain: &'a str) -> CounterKey<'a> {
         CounterKey::of(domain, &self.bytes).in_one_slot(self.in_one_slot)
@@ -244,7 +238,7 @@ impl KeyBuffer {
         }
         // The first byte distinguishes encodings that could otherwise collide: full text or digest,
         // with or without a period.
-        let tag = (FORMAT << 4) | (u8::from(period.is_some()) << 1) | kind as u8;
+        let tag = (FORMAT << 4) | if period.is_some() { PERIOD } else { 0 } | kind as u8;
         if let Some([first, rest @ ..]) = self.bytes.get_mut(self.start..)
             && let Some(written) = rest.first_chunk_mut()
         {

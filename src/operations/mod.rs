@@ -6,6 +6,7 @@
 //! | file | contents |
 //! |---|---|
 //! | [`counters`] | one counter: state, callers; reset, refund, grant |
+//! | [`ahead`] | resets of all counters ahead of the store's clock |
 //! | [`attempt`] | the decision that a request would get |
 //! | [`servers`], [`workers`] | the servers of the store; the services of all workers |
 //! | [`denial_sync`] | denials of the other replicas on the store |
@@ -13,6 +14,7 @@
 //! | [`process_state`] | readiness, and a summary of the policies in force |
 //! | [`audit`] | details of a write for the audit log |
 
+pub mod ahead;
 pub mod attempt;
 pub mod audit;
 mod compiler;
@@ -28,6 +30,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use self::ahead::ResetAhead;
 use self::attempt::AttemptedRequest;
 use self::audit::AuditEntry;
 use self::counters::{AmendedCounter, CounterState, CounterTallies};
@@ -39,6 +42,7 @@ use crate::algorithm::amend::Amendment;
 use crate::algorithm::time::Micros;
 use crate::descriptor::Request;
 use crate::grpc::request::RequestBounds;
+use crate::store::scan::ScanPosition;
 
 /// Timeout for a call to the store. Longer than on the hot path, since a person waits and not a
 /// proxy.
@@ -131,6 +135,19 @@ impl Operations {
     ) -> Result<AmendedCounter, OperationError> {
         let amended = counters::change(&self.service, domain, descriptor, amendment, audit).await?;
         Ok(AmendedCounter { cached_for: self.cached_for, ..amended })
+    }
+
+    /// Resets counters that are ahead of the store's clock, from a position on, for a limited time.
+    ///
+    /// # Errors
+    /// No policy is loaded, the store failed, or the position is that of no master. Counters that
+    /// were reset before remain so.
+    pub async fn reset_ahead(
+        &self,
+        from: Option<ScanPosition>,
+        audit: &AuditEntry,
+    ) -> Result<ResetAhead, OperationError> {
+        ahead::reset_ahead(&self.service, from, audit).await
     }
 
     /// Reloads the policies.

@@ -10,6 +10,7 @@ use super::deny_cache::{DenialTable, DenyCache};
 use super::lease::Leases;
 use super::memory::MemoryStore;
 use super::redis::RedisStore;
+use super::scan::{ScanError, ScanPosition, ScannedKeys};
 use super::{Check, Outcomes, Store, StoreError};
 use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::hold::HoldList;
@@ -113,6 +114,28 @@ impl<C: Clock> AnyStore<C> {
         match self {
             Self::Memory(store) => Ok(store.open_holds(key, now)),
             Self::Redis(leases) => leases.store().store().open_holds(key, now).await,
+        }
+    }
+
+    /// Returns some of the keys of the store from a position on, or from the first.
+    ///
+    /// # Errors
+    /// A server failed, or the position is that of no master.
+    pub async fn scan(&self, at: Option<ScanPosition>) -> Result<ScannedKeys, ScanError> {
+        match self {
+            Self::Memory(store) => Ok(store.scan(at)),
+            Self::Redis(leases) => leases.store().store().scan(at).await,
+        }
+    }
+
+    /// Returns the time of the clock by which the counters at a position are judged.
+    ///
+    /// # Errors
+    /// As for [`scan`](Self::scan).
+    pub async fn time_at(&self, at: &ScanPosition) -> Result<Timestamp, ScanError> {
+        match self {
+            Self::Memory(store) => Ok(store.now()),
+            Self::Redis(leases) => leases.store().store().time_at(at).await,
         }
     }
 

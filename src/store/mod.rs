@@ -10,6 +10,7 @@
 //! | `memory`, `redis` | where counters are |
 //! | `deny_cache`, `lease`, `fallback` | layers around a store |
 //! | `clock` | clocks of stores |
+//! | `scan` | iteration over all keys |
 //! | `background`, `duplicates`, `owned` | shared by stores and layers |
 
 pub mod any;
@@ -22,6 +23,7 @@ pub mod lease;
 pub mod memory;
 mod owned;
 pub mod redis;
+pub mod scan;
 
 use std::future::Future;
 use std::time::Instant;

@@ -39,6 +39,7 @@
 //! | `access` | users, passwords, certificates, sockets, databases, prefixes; warnings at startup |
 
 mod access;
+mod ahead;
 mod amend;
 mod amounts;
 mod atomic;

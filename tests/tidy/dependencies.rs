@@ -156,6 +156,7 @@ pub(super) const ROWS: &[Row] = &[
         modules: "algorithm descriptor grpc::request grpc::service journal limiter policy store telemetry",
         crates: "async jiff parking_lot serde std::sync std::time::Instant thiserror tokio tracing",
     },
+    Row { place: "operations/ahead", modules: "", crates: "futures_util::future" },
     // The only module that serves HTTP; gRPC has its own HTTP/2 server.
     Row {
         place: "admin",

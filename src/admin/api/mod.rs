@@ -4,6 +4,7 @@
 //! result to types of their own. Those types are the contract of the API and change only on
 //! purpose.
 
+pub mod ahead;
 pub mod counter;
 pub mod denials;
 pub mod error;
@@ -141,6 +142,7 @@ fn writes() -> OpenApiRouter<Api> {
         .routes(routes!(counter::reset))
         .routes(routes!(counter::refund))
         .routes(routes!(counter::grant))
+        .routes(routes!(ahead::reset_ahead))
 }
 
 /// Adds the authentication scheme to the document.

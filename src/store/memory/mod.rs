@@ -8,6 +8,7 @@
 mod amend;
 mod budget;
 mod lend;
+mod scan;
 mod shard;
 
 use std::time::Instant;

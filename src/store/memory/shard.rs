@@ -231,6 +231,15 @@ impl Shard {
         self.sweep(budget, SWEEP_PER_INSERT, now);
     }
 
+    /// Returns the keys in `count` slots from `first` on.
+    pub(super) fn keys(&self, first: usize, count: usize) -> impl Iterator<Item = &[u8]> {
+        let slots = self.pages.iter().flatten().skip(first).take(count);
+        slots.filter_map(|slot| match slot {
+            CounterEntry::Used(counter) => Some(&*counter.key),
+            CounterEntry::Free { .. } => None,
+        })
+    }
+
     /// Returns the number of slots, used or free.
     pub(super) fn slots(&self) -> usize {
         self.pages.len().saturating_mul(PAGE)

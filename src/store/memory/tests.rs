@@ -86,6 +86,27 @@ fn hit(bench: &MemoryFixture, domain: &str, name: &str, limit: &Limit) -> Option
 }
 
 #[test]
+fn a_scan_lists_every_key_once() {
+    let bench = bench(64 << 20, 64 << 20);
+    let limit = fixed(1, 60);
+    let count = 48 * 1_500;
+    for number in 0..count {
+        assert_eq!(hit(&bench, "d", &number.to_string(), &limit), Some(true));
+    }
+    let mut keys = std::collections::HashSet::new();
+    let mut listed = 0;
+    let mut part = bench.store.scan(None);
+    loop {
+        listed += part.keys.len();
+        keys.extend(part.keys.iter().map(|key| key.bytes().to_vec()));
+        let Some(next) = part.next else { break };
+        part = bench.store.scan(Some(next));
+        assert!(part.keys.len() <= 100);
+    }
+    assert_eq!((listed, keys.len()), (count, count));
+}
+
+#[test]
 fn one_denial_leaves_every_counter_of_the_request_as_it_was() {
     let bench = bench(1 << 20, 1 << 20);
     let few = fixed(1, 60);

@@ -28,7 +28,7 @@ const IDENTITIES: usize = 24;
 const COMMANDS: [&str; 6] = ["evalsha", "eval", "time", "get", "set", "del"];
 
 /// Commands needed for features other than decisions, in forms that change nothing.
-pub(in crate::store::redis) const EXTRAS: [FeatureCommand; 13] = [
+pub(in crate::store::redis) const EXTRAS: [FeatureCommand; 14] = [
     FeatureCommand::new("hset", &["HSET", "KEY", "a", "b", "c"], DENIALS_AND_HOLDS),
     FeatureCommand::new("hgetall", &["HGETALL", "KEY"], DENIALS),
     FeatureCommand::new("pexpire", &["PEXPIRE", "KEY", "1"], DENIALS_AND_HOLDS),
@@ -41,6 +41,7 @@ pub(in crate::store::redis) const EXTRAS: [FeatureCommand; 13] = [
     FeatureCommand::new("zrange", &["ZRANGE", "KEY", "0", "0"], REPLICAS),
     FeatureCommand::new("zremrangebyscore", &["ZREMRANGEBYSCORE", "KEY", "1", "0"], REPLICAS),
     FeatureCommand::new("exists", &["EXISTS", "KEY"], "one call for many slots of a Cluster node"),
+    FeatureCommand::new("scan", &["SCAN", "0", "COUNT", "1"], "tollgate reset --ahead-of-clock"),
     FeatureCommand::new(
         "info",
         &["INFO", "server"],

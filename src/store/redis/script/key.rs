@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use smallvec::SmallVec;
 
 use super::slot::{SLOTS, in_braces, slot_of};
-use crate::descriptor::CounterKey;
+use crate::descriptor::{CounterKey, OwnedKey};
 
 /// The name of a key in Redis.
 pub(super) type RedisKey = SmallVec<[u8; 112]>;
@@ -29,6 +29,19 @@ pub(in crate::store::redis) fn key_of(prefix: &[u8], key: &CounterKey<'_>) -> Re
     }
     name.extend_from_slice(key.bytes());
     name
+}
+
+/// Returns the key with this name, the inverse of [`key_of`]; `None` without the prefix.
+pub(in crate::store::redis) fn key_in(prefix: &[u8], name: &[u8]) -> Option<OwnedKey> {
+    let rest = name.strip_prefix(prefix)?;
+    if let Some(tagged) = rest.strip_prefix(b"{d:") {
+        // A domain may contain a brace, and is followed by the first byte of a key.
+        let is_end = |pair: &[u8]| matches!(pair, [b'}', 0x10..=0x1f]);
+        let end = tagged.windows(2).position(is_end)?;
+        let bytes = tagged.get(end.saturating_add(1)..)?;
+        return Some(OwnedKey::of(bytes, true));
+    }
+    Some(OwnedKey::of(rest.strip_prefix(b"{}").unwrap_or(rest), false))
 }
 
 /// Returns the name of the key of a counter's holds, in the slot of the counter: a name of its own
@@ -130,6 +143,20 @@ mod tests {
                 assert!(in_braces(&name).is_none_or(<[u8]>::is_empty), "{rule} {value}");
             }
         }
+    }
+
+    #[test]
+    fn the_key_is_found_in_its_name() {
+        let one = [false, true];
+        for (prefix, in_one_slot) in ["", "p:", "{t}"].iter().flat_map(|p| one.map(|o| (p, o))) {
+            for value in ["", "ann", "{x}1", "}", "{}", "{}{x}", "}{"] {
+                let bytes = bytes_of(b"rule", value.as_bytes());
+                let key = CounterKey::of("a}{b", &bytes).in_one_slot(in_one_slot);
+                let name = key_of(prefix.as_bytes(), &key);
+                assert_eq!(key_in(prefix.as_bytes(), &name), Some(OwnedKey::from(key)), "{value}");
+            }
+        }
+        assert_eq!(key_in(b"p:", b"q:name"), None);
     }
 
     #[test]

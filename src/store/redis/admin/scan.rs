@@ -1,0 +1,114 @@
+//! Iteration over the keys of all masters.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::algorithm::time::Timestamp;
+use crate::store::StoreError;
+use crate::store::redis::RedisStore;
+use crate::store::redis::calls::{Core, within};
+use crate::store::redis::node::Node;
+use crate::store::redis::node::failure::CallFailure;
+use crate::store::redis::script::key::key_in;
+use crate::store::scan::{ScanError, ScanPosition, ScannedKeys};
+
+/// Timeout for a reply.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
+/// Keys at which a server looks for one reply.
+const COUNT: u32 = 100;
+
+impl RedisStore {
+    /// Returns about a hundred keys at a position, or those of the first master.
+    ///
+    /// # Errors
+    /// The server failed, or is no master of the store.
+    pub async fn scan(&self, at: Option<ScanPosition>) -> Result<ScannedKeys, ScanError> {
+        let masters = self.masters();
+        let first = |(per_second, node): &(bool, Arc<Node>)| position(*per_second, node, 0);
+        let Some(at) = at.or_else(|| masters.first().map(first)) else {
+            return Err(ScanError::UnknownServer("the first server".to_owned()));
+        };
+        let index = masters.iter().position(|master| names(&at, master));
+        let index = index.ok_or_else(|| ScanError::UnknownServer(at.address.clone()))?;
+        let core = self.core_for(at.per_second);
+        let mut command = redis::cmd("SCAN");
+        command.arg(at.cursor).arg("MATCH").arg(pattern(&core.prefix)).arg("COUNT").arg(COUNT);
+        let reply = self.call_at(&at, &command).await?;
+        let unread = |_| ScanError::Server(at.address.clone(), StoreError::Unreadable);
+        let (cursor, names): (u64, Vec<Vec<u8>>) =
+            redis::from_redis_value(reply).map_err(unread)?;
+        let next = match cursor {
+            0 => masters.get(index.saturating_add(1)).map(first),
+            cursor => Some(ScanPosition { cursor, ..at.clone() }),
+        };
+        let keys = names.iter().filter_map(|name| key_in(&core.prefix, name)).collect();
+        Ok(ScannedKeys { keys, at, next })
+    }
+
+    /// Returns the time of the server at a position.
+    ///
+    /// # Errors
+    /// As for [`scan`](Self::scan).
+    pub async fn time_at(&self, at: &ScanPosition) -> Result<Timestamp, ScanError> {
+        let reply = self.call_at(at, &redis::cmd("TIME")).await?;
+        let unread = |_| ScanError::Server(at.address.clone(), StoreError::Unreadable);
+        let (seconds, us): (u64, u64) = redis::from_redis_value(reply).map_err(unread)?;
+        Ok(Timestamp::from_micros(seconds.saturating_mul(1_000_000).saturating_add(us)))
+    }
+
+    async fn call_at(&self, at: &ScanPosition, command: &redis::Cmd) -> Result<Value, ScanError> {
+        let core = self.core_for(at.per_second);
+        let masters = self.masters();
+        let (_, node) = masters
+            .iter()
+            .find(|master| names(at, master))
+            .ok_or_else(|| ScanError::UnknownServer(at.address.clone()))?;
+        let reply = node.call(command, within(REPLY_TIMEOUT)).await;
+        reply.map_err(|failure| failed(core, at, failure))
+    }
+
+    /// Returns all masters in the same order each time, with `true` for those for limits of a
+    /// second.
+    fn masters(&self) -> Vec<(bool, Arc<Node>)> {
+        let mut all = Vec::new();
+        for core in self.cores() {
+            let mut masters = core.routes.masters();
+            masters.sort_by_cached_key(|node| node.address.to_string());
+            let per_second = !Arc::ptr_eq(core, &self.core);
+            all.extend(masters.into_iter().map(|node| (per_second, node)));
+        }
+        all
+    }
+}
+
+fn failed(core: &Core, at: &ScanPosition, failure: CallFailure) -> ScanError {
+    core.complain_of(&failure);
+    ScanError::Server(at.address.clone(), failure.into())
+}
+
+fn position(per_second: bool, node: &Node, cursor: u64) -> ScanPosition {
+    ScanPosition { per_second, address: node.address.to_string(), cursor }
+}
+
+/// Returns `true` if a position is at this master.
+fn names(at: &ScanPosition, (per_second, node): &(bool, Arc<Node>)) -> bool {
+    at.per_second == *per_second && at.address == node.address.to_string()
+}
+
+/// Returns the pattern of names that begin with a prefix, each byte of which stands for itself.
+fn pattern(prefix: &[u8]) -> Vec<u8> {
+    let escape = |byte: &u8| b"*?[]\\".contains(byte).then_some(b'\\');
+    let escaped = prefix.iter().flat_map(|byte| escape(byte).into_iter().chain([*byte]));
+    escaped.chain([b'*']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn each_byte_of_a_prefix_stands_for_itself() {
+        assert_eq!(super::pattern(b"a*[b]\\:"), b"a\\*\\[b\\]\\\\:*");
+        assert_eq!(super::pattern(b""), b"*");
+    }
+}

@@ -1,0 +1,37 @@
+//! Iteration over the keys of all counters of a store, in parts.
+
+use super::StoreError;
+use crate::descriptor::OwnedKey;
+
+/// A place in the keys of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScanPosition {
+    /// `true` for the servers for limits of a second.
+    pub per_second: bool,
+    /// Address of the server; empty for counters in memory.
+    pub address: String,
+    /// Cursor of that server.
+    pub cursor: u64,
+}
+
+/// A part of the keys of one server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScannedKeys {
+    /// The keys; also keys that are not those of counters.
+    pub keys: Vec<OwnedKey>,
+    /// The place of these keys.
+    pub at: ScanPosition,
+    /// The place at which the keys go on; `None` after the last.
+    pub next: Option<ScanPosition>,
+}
+
+/// Reason why keys cannot be listed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScanError {
+    /// The position names a server that is not a master of the store.
+    #[error("{0} is not a master of the store now; start again from the beginning")]
+    UnknownServer(String),
+    /// A server failed.
+    #[error("{0}: {1}")]
+    Server(String, StoreError),
+}

@@ -1,0 +1,82 @@
+//! Resets of all counters that were written while the clock of the store was ahead.
+
+use super::{cluster, policy, serve};
+use crate::support::policy::Policies;
+use crate::support::redis::Redis;
+use crate::support::tollgate::{Tollgate, output};
+
+const DAY_US: u64 = 86_400_000_000;
+const LIMITS: [(&str, &str); 5] = [
+    ("fixed", "requests_per_unit: 2, unit: day, charge: admitted"),
+    ("sliding", "algorithm: sliding_window, requests_per_unit: 2, unit: day"),
+    ("log", "algorithm: sliding_log, requests_per_unit: 2, unit: day"),
+    ("slots", "algorithm: concurrency, in_flight: 2, hold: { ttl: 24h }"),
+    ("held", "requests_per_unit: 2, unit: day, charge: admitted, hold: { ttl: 1h }"),
+];
+const AHEAD: [&str; 2] = ["ann", "{x}1"];
+const OTHERS: [&str; 2] = ["bob", "cy"];
+
+#[tokio::test]
+async fn all_counters_ahead_of_the_clock_are_reset_and_no_others() {
+    let redis = Redis::start().await;
+    are_reset(&redis.url(), &[&redis]).await;
+    let cluster = cluster().await;
+    let nodes: Vec<&Redis> = cluster.nodes.iter().map(|node| &node.redis).collect();
+    are_reset(&cluster.url(), &nodes).await;
+}
+
+async fn are_reset(url: &str, nodes: &[&Redis]) {
+    let policies = Policies::of(&policy(&LIMITS));
+    let (mut service, client) = serve(&policies, url, &["--redis-prefix", "a[b]*:"]).await;
+    for (limit, _) in LIMITS {
+        for value in AHEAD.iter().chain(&OTHERS) {
+            assert!(client.hit(limit, value).await, "{limit} {value}");
+        }
+    }
+    let mut moved = 0;
+    for node in nodes {
+        for key in node.ask::<Vec<Vec<u8>>>(&["KEYS", "*"]).await.unwrap() {
+            moved += usize::from(moves_ahead(node, &key).await);
+        }
+    }
+    assert_eq!(moved, LIMITS.len() * AHEAD.len());
+
+    let told = reset(&service);
+    assert!(told.contains(" examined, 10 reset; the farthest was 2"), "{told}");
+    service.process.wait_for_line("the audit log", |line| {
+        let is_of_it = line.contains("/api/v1/counters/reset-ahead");
+        (is_of_it && line.contains("counters ahead of the store's clock: 20")).then_some(())
+    });
+    for (limit, _) in LIMITS {
+        for (values, admitted) in [(AHEAD, &[true, true, false][..]), (OTHERS, &[true, false])] {
+            for (value, admitted) in
+                values.iter().flat_map(|v| admitted.iter().map(move |a| (v, a)))
+            {
+                assert_eq!(client.hit(limit, value).await, *admitted, "{limit} {value}");
+            }
+        }
+    }
+    assert!(reset(&service).contains("none ahead of the store's clock"));
+}
+
+/// Moves the clock of a counter a day ahead.
+/// Returns `false` for other keys.
+async fn moves_ahead(node: &Redis, key: &[u8]) -> bool {
+    let is_of = |value: &&str| key.windows(value.len()).any(|part| part == value.as_bytes());
+    if !AHEAD.iter().any(is_of) || key.ends_with(b":holds") {
+        return false;
+    }
+    // The instant of the last write comes after the tag.
+    let value: Vec<u8> = node.ask_bytes(&[b"GET", key]).await.unwrap();
+    let last = u64::from_be_bytes([&[0][..], &value[1..8]].concat().try_into().unwrap());
+    let ahead = (last + DAY_US).to_be_bytes();
+    node.ask_bytes::<()>(&[b"SETRANGE", key, b"1", &ahead[1..]]).await.unwrap();
+    true
+}
+
+fn reset(service: &Tollgate) -> String {
+    let admin = format!("http://{}", service.admin);
+    let ended = output(["reset", "--admin", &admin, "--ahead-of-clock"]);
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    String::from_utf8(ended.stdout).unwrap()
+}
