@@ -275,7 +275,7 @@ impl Scene {
         };
         fired.extend(self.fire(&["TollgateStoreConnectionsFlap"], drop).await);
         self.redis.kill();
-        let away = ["TollgateStoreUnavailable", "TollgateDecidesAlone"];
+        let away = ["TollgateStoreUnavailable", "TollgateDecidesAlone", "TollgateRuleUndecided"];
         fired.extend(self.fire(&away, soon).await);
         self.redis.restart().await;
         fired

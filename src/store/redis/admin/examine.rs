@@ -71,6 +71,11 @@ impl RedisStore {
 
 impl ServerFindings<'_> {
     async fn examine(&mut self, core: &Core) {
+        if !self.node.is_connected() {
+            let reason = self.node.connect_error().unwrap_or_else(|| "no connection".to_owned());
+            let text = format!("cannot connect: {reason}; limits whose keys are here fail");
+            return self.add("connection", Grade::Problem, text);
+        }
         self.version().await;
         self.latency().await;
         self.scripts(core).await;
