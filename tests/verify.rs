@@ -5,9 +5,12 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tollgate::grpc::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
+use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
 
 use crate::support::policy::{Policies, daily, yearly};
 use crate::support::redis::{Redis, Setup};
+use crate::support::rls::Client;
 use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};
@@ -107,6 +110,40 @@ fn a_run_that_is_too_short_to_show_when_hits_return_says_so() {
     // Some of the calls are peeks.
     let history = std::fs::read_to_string(history).unwrap();
     assert!(history.lines().any(|call| call.contains("\"hits\":0")), "{history}");
+}
+
+/// A proxy in front of a service that charges a hit for each peek.
+struct ChargesPeeks(Client);
+
+#[tonic::async_trait]
+impl RateLimitService for ChargesPeeks {
+    async fn should_rate_limit(
+        &self,
+        request: tonic::Request<RateLimitRequest>,
+    ) -> Result<tonic::Response<RateLimitResponse>, tonic::Status> {
+        let mut request = request.into_inner();
+        for descriptor in &mut request.descriptors {
+            descriptor.hits_addend = descriptor.hits_addend.map(|hits| hits.max(1));
+        }
+        self.0.ask(request).await.map(tonic::Response::new)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn peeks_that_charge_are_found() {
+    let policies = Policies::of(&yearly("user", 10));
+    let service = Tollgate::serve(policies.path());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let wrong = ChargesPeeks(Client::connect(service.grpc).await);
+    let server =
+        tonic::transport::Server::builder().add_service(RateLimitServiceServer::new(wrong));
+    tokio::spawn(server.serve_with_incoming(tonic::transport::server::TcpIncoming::from(listener)));
+    let ended = verify(&policies, &[&address], &[]);
+    let report = report(&ended);
+    assert_eq!(ended.status.code(), Some(1), "{report:#}");
+    assert_eq!(verdict(&report, "no_unjustified_denial"), "violated", "{report:#}");
+    assert_eq!(verdict(&report, "never_over"), "held", "{report:#}");
 }
 
 #[test]
