@@ -372,6 +372,8 @@ fn length_of(text: &str) -> Result<Micros, ApiError> {
     let length: Option<SignedDuration> = text.parse().ok();
     let us = length.and_then(|length| u64::try_from(length.as_micros()).ok());
     us.map(Micros::new).ok_or_else(|| {
-        ApiError::Invalid(format!("expected a duration such as 10m, found `{text}`"))
+        ApiError::Invalid(format!(
+            "expected a duration such as 10m or 48h, at most {MAX_GRANT}; the largest unit is h; found `{text}`"
+        ))
     })
 }
