@@ -106,6 +106,6 @@ impl Access {
 }
 
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, ConnectError> {
-    std::fs::read(path)
+    crate::bounded_file::read(path)
         .map_err(|error| ConnectError::File { path: path.display().to_string(), error })
 }
