@@ -80,6 +80,36 @@ fn a_limit_that_is_one_too_low_is_found() {
 }
 
 #[test]
+fn windows_that_are_twice_as_long_as_told_are_found() {
+    let per = |unit: &str| daily("user", 20).replace("unit: day", unit);
+    let policies = Policies::of(&per("unit: 2s, charge: always"));
+    let service = Tollgate::serve(policies.path());
+    let assumed = Policies::of(&per("unit: second, charge: always"));
+    let ended = verify(&assumed, &[&service.grpc.to_string()], &["--duration", "6"]);
+    let report = report(&ended);
+    assert_eq!(ended.status.code(), Some(1), "{report:#}");
+    assert_eq!(verdict(&report, "no_unjustified_denial"), "violated", "{report:#}");
+}
+
+#[test]
+fn a_run_that_is_too_short_to_show_when_hits_return_says_so() {
+    let policies = Policies::of(&daily("user", 10));
+    let service = Tollgate::serve(policies.path());
+    let short = report(&verify(&policies, &[&service.grpc.to_string()], &[]));
+    assert_eq!(short["returns_not_seen"], json!(["test user"]), "{short:#}");
+
+    let policies = Policies::of(&daily("user", 10).replace("unit: day", "unit: second"));
+    let service = Tollgate::serve(policies.path());
+    let history = policies.path().with_file_name("history.jsonl");
+    let flags = ["--duration", "4", "--history", history.to_str().unwrap()];
+    let long = report(&verify(&policies, &[&service.grpc.to_string()], &flags));
+    assert_eq!(long["returns_not_seen"], json!([]), "{long:#}");
+    // Some of the calls are peeks.
+    let history = std::fs::read_to_string(history).unwrap();
+    assert!(history.lines().any(|call| call.contains("\"hits\":0")), "{history}");
+}
+
+#[test]
 fn another_period_is_named_and_not_taken_for_a_clock() {
     let policies = Policies::of(&daily("user", 10));
     let service = Tollgate::serve(policies.path());
@@ -215,6 +245,12 @@ fn a_run_that_cannot_start_exits_2_with_the_next_step() {
     assert_eq!(ended.status.code(), Some(2));
     let text = String::from_utf8_lossy(&ended.stderr);
     assert!(text.contains("--duration x --rate is 43200000 calls, at most 5000000"), "{text}");
+
+    let never = ["--disturb", "true", "--disturb-every", "0"];
+    let ended = verify(&policies, &[&closed], &never);
+    assert_eq!(ended.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&ended.stderr);
+    assert!(text.contains("0 is not in 1..=86400"), "{text}");
 
     let service = Tollgate::serve(policies.path());
     let other = Policies::of(&daily("tenant", 10));

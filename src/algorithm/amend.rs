@@ -1,7 +1,9 @@
 //! Operator actions on one counter: look, reset, refund, and grants of hits beyond the limit.
 //!
 //! - A *look* changes nothing.
-//! - A *reset* returns the counter to its unused state: hits used, debt and grant are dropped.
+//! - A *reset* returns the counter to its unused state: hits used, debt and grant are dropped. It
+//!   also sets the counter's clock to the store's: a counter that was written while that clock was
+//!   ahead stands still until then otherwise.
 //!   Taking back an earlier charge, as leases do with unused hits, must not reduce later charges,
 //!   so all earlier charges are *void* for as long as one of them could still count.
 //! - A *refund* works like that of a caller: newest first, never below an unused counter. It
@@ -111,11 +113,12 @@ impl Limit {
         amendment: Amendment,
         now: Timestamp,
     ) -> Result<(Amended, bool), Unreadable> {
+        let of_store = now;
         let now = state.clamp(now);
         let before = self.look(state, now)?;
         let written = match amendment {
             Amendment::Look => false,
-            Amendment::Reset => self.reset(state, now)?,
+            Amendment::Reset => self.reset(state, of_store)?,
             Amendment::Refund(hits) => self.refund(state, hits.into(), now)?,
             Amendment::Grant { hits, length } => {
                 let at = now.max(state.next_mutation());
@@ -127,7 +130,7 @@ impl Limit {
                 hits > 0 || before.grant.is_some()
             }
         };
-        let after = self.look(state, state.clamp(now))?;
+        let after = self.look(state, state.clamp(of_store))?;
         Ok((Amended { before, after }, written))
     }
 

@@ -137,12 +137,15 @@ impl Gcra {
         }
     }
 
-    /// Returns the limit with `of` applied to each amount: a slower rate, a smaller burst.
+    /// Returns the limit with `of` applied to each amount: a slower rate, a smaller burst; a rate
+    /// of 0 if no burst is left.
     pub(super) fn share(&self, of: impl Fn(u32) -> u32) -> Result<Self, QuotaError> {
-        let window = self.window.clone().map(|window| window.with_limit(of(window.limit())));
-        let [window] = window;
+        let burst = of(self.burst);
+        let rate =
+            |window: Window| window.with_limit(if burst == 0 { 0 } else { of(window.limit()) });
+        let [window] = self.window.clone().map(rate);
         // Debt is past use and has no share: the default applies.
-        Self::new(window, Some(of(self.burst)), None)
+        Self::new(window, Some(burst.max(1)), None)
     }
 
     /// Returns the number of hits that an idle counter admits at once.

@@ -8,10 +8,14 @@
 //! 3. the hits are written as the charge modes require, and tallied for the recorded entries;
 //! 4. each check is reported with its counter's state after the whole request.
 
+mod effects;
+
 use smallvec::SmallVec;
 
-use super::hold::{HoldEffect, HoldRequest};
+use self::effects::Effects;
+use super::hold::{HoldAction, HoldEffect, HoldRequest};
 use super::quota::Report;
+use super::store_error::StoreError;
 use super::tallies::Recorded;
 use super::time::Timestamp;
 use super::verdict::{Overall, Prior, Role, Verdict, charges, combine, is_seen};
@@ -87,8 +91,8 @@ pub enum JudgedBy {
     Store,
     /// A denial that a layer in front of the store remembered.
     Memory,
-    /// This process alone, by its share of the limit, because the store was unavailable.
-    Share,
+    /// This process alone, by its share of the limit, because of this error of the store.
+    Share(StoreError),
     /// This process, from a block of hits that it leased from the store.
     Block,
 }
@@ -121,13 +125,13 @@ pub fn judge(
     now: Timestamp,
 ) -> Judgement {
     let mut repeats = repeats(questions, counters.len());
-    let verdicts = look(questions, counters, &mut repeats, now);
+    let mut effects = Effects::of(questions, counters, now);
+    let verdicts = look(&effects, counters, &mut repeats, now);
     let overall = combine(
         prior,
         questions.iter().map(|question| question.role).zip(verdicts.iter().copied()),
     );
     let mut written: Few<bool> = counters.iter().map(|_| false).collect();
-    let mut effects = Effects::of(questions);
     for (index, question) in questions.iter().enumerate() {
         let Some(verdict) = verdicts.get(index) else { continue };
         let counter = question
@@ -146,60 +150,6 @@ pub fn judge(
     }
     let outcomes = report(&effects, &verdicts, counters, &mut repeats, now);
     Judgement { overall, outcomes, written }
-}
-
-/// The effects of a request's operations on holds.
-struct Effects<'q, 'a> {
-    questions: &'q [Question<'a>],
-    /// The effect per question so far; empty before the first operation on a hold, and so in almost
-    /// all requests.
-    effects: SmallVec<[HoldEffect; 1]>,
-}
-
-impl<'q, 'a> Effects<'q, 'a> {
-    #[inline]
-    fn of(questions: &'q [Question<'a>]) -> Self {
-        Self { questions, effects: SmallVec::new() }
-    }
-
-    #[inline]
-    fn get(&self, index: usize) -> HoldEffect {
-        self.effects.get(index).copied().unwrap_or_default()
-    }
-
-    /// Writes the operation of a question to its counter, and returns its effect. It has none if an
-    /// earlier question has ended a hold of the same ID at the same counter: a request ends one.
-    fn write(
-        &mut self,
-        index: usize,
-        question: &Question<'_>,
-        state: &mut State,
-        charged: bool,
-        now: Timestamp,
-    ) -> HoldEffect {
-        let Some(hold) = question.hold else { return HoldEffect::Nothing };
-        if hold.is_on_existing() && self.has_ended(question, hold, index) {
-            return HoldEffect::Nothing;
-        }
-        let effect = question.write_hold(state, *hold, charged, now).unwrap_or_default();
-        self.effects.resize(self.questions.len(), HoldEffect::Nothing);
-        if let Some(own) = self.effects.get_mut(index) {
-            *own = effect;
-        }
-        effect
-    }
-
-    fn has_ended(&self, question: &Question<'_>, own: &HoldRequest<'_>, index: usize) -> bool {
-        let earlier = self.questions.iter().zip(&self.effects).take(index);
-        earlier
-            .filter(|(_, effect)| {
-                matches!(effect, HoldEffect::Committed { .. } | HoldEffect::Settled)
-            })
-            .any(|(other, _)| {
-                other.counter == question.counter
-                    && other.hold.is_some_and(|hold| hold.id == own.id)
-            })
-    }
 }
 
 /// State that earlier questions leave for later ones on the same counter.
@@ -236,21 +186,25 @@ fn repeats(questions: &[Question<'_>], counters: usize) -> Few<Repeat> {
 
 /// Returns the verdict on each question, in order. Writes only to copies of the counters.
 fn look(
-    questions: &[Question<'_>],
+    effects: &Effects<'_, '_>,
     counters: &[State],
     repeats: &mut [Repeat],
     now: Timestamp,
 ) -> Few<Verdict> {
     let mut verdicts = Few::new();
-    let mut effects = Effects::of(questions);
-    for (number, question) in questions.iter().enumerate() {
+    let mut effects = effects.clone();
+    for (number, question) in effects.questions.iter().enumerate() {
         let index = question.counter.unwrap_or(usize::MAX);
         let repeat = repeats.get_mut(index).filter(|repeat| repeat.questions > 1);
         let state = repeat
             .as_ref()
             .and_then(|repeat| repeat.draft.as_ref())
             .or_else(|| counters.get(index));
-        let verdict = state.map(|state| question.verdict(state, now)).and_then(Result::ok);
+        let verdict = match (effects.get(number), state) {
+            (HoldEffect::Held, Some(_)) => Some(Verdict::Allowed),
+            (HoldEffect::Conflict, Some(_)) => Some(Verdict::Conflict),
+            (_, state) => state.map(|state| question.verdict(state, now)).and_then(Result::ok),
+        };
         verdicts.push(verdict.unwrap_or(Verdict::Unknown(question.limit.on_store_error())));
         let Some(repeat) = repeat else { continue };
         repeat.votes = repeat.votes.saturating_sub(usize::from(question.has_vote()));
@@ -288,7 +242,7 @@ fn report(
         }
         let allowed = match verdict {
             Verdict::Allowed | Verdict::Refund => true,
-            Verdict::Denied => false,
+            Verdict::Denied | Verdict::Conflict => false,
             Verdict::Unknown(_) => return None,
         };
         // A denied caller that retries sends all hits that this request has for the counter so far.
@@ -305,6 +259,11 @@ impl Question<'_> {
         }
         let allowed = self.limit.allows(state, self.needs(), now)?;
         Ok(if allowed { Verdict::Allowed } else { Verdict::Denied })
+    }
+
+    /// Returns `true` for a reserve that is judged by the open holds of its ID first.
+    fn reserves_once(&self) -> bool {
+        self.hold.is_some_and(|hold| hold.action == HoldAction::ReserveOnce)
     }
 
     /// Returns `true` for a charge or a peek, whose verdict depends on the counter.

@@ -13,7 +13,9 @@
 //! | [`concurrency`] | slots of hits in flight, the algorithm without windows |
 //! | [`hold`], `marks` | charges that are corrected later, by an ID |
 //! | `state`, `write` | a counter, and what is written to it |
+//! | [`store_error`] | why a store could not judge |
 //! | [`verdict`] | combining the verdicts of several limits, and which of them are charged |
+//! | [`share`] | the part of a limit that one of several processes admits alone |
 //! | [`judge`] | judging a whole request: evaluate first, write second, report last |
 //! | [`amend`] | operator actions on one counter: look, reset, refund, grant |
 //! | [`tallies`] | hits per recorded request entry |
@@ -36,15 +38,15 @@ mod marks;
 mod mode;
 pub mod parameter;
 pub mod quota;
+pub mod share;
 pub mod sliding_log;
 pub mod sliding_window;
 mod state;
+pub mod store_error;
 pub mod tallies;
 pub mod time;
 pub mod verdict;
 mod write;
-
-use std::num::NonZeroU32;
 
 use amend::Extended;
 use concurrency::Concurrency;
@@ -53,6 +55,7 @@ use gcra::Gcra;
 use hold::Hold;
 use parameter::Parameter;
 use quota::{QuotaError, Report, Window};
+use share::Share;
 use sliding_log::SlidingLog;
 use sliding_window::SlidingWindow;
 use time::{Micros, Timestamp};
@@ -183,11 +186,9 @@ impl Limit {
         Ok(Self { hold: self.hold, ..limit })
     }
 
-    /// Returns one of `parts` equal shares of the limit, at least one hit; a ban stays a ban.
-    pub fn share(&self, parts: NonZeroU32) -> Self {
-        let of = |amount: u32| {
-            if amount == 0 { 0 } else { amount.checked_div(parts.get()).unwrap_or(1).max(1) }
-        };
+    /// Returns the share of the limit of one process. It is a ban if the share of any amount is 0.
+    pub fn share(&self, share: Share) -> Self {
+        let of = |amount: u32| share.amount(amount);
         let windows =
             || self.windows().iter().map(|window| window.with_limit(of(window.limit()))).collect();
         let algorithm = match &self.algorithm {
@@ -203,7 +204,8 @@ impl Limit {
             }
         };
         // A smaller amount is valid too; if it were not, keeping the whole limit favors the caller.
-        algorithm.map_or_else(|_| self.clone(), |algorithm| Self { algorithm, ..self.clone() })
+        let algorithm = algorithm.unwrap_or_else(|_| self.algorithm.clone());
+        Self { ban: algorithm.is_ban(), algorithm, ..self.clone() }
     }
 
     /// Returns the counting algorithm.

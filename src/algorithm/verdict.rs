@@ -24,6 +24,8 @@ pub enum Verdict {
     Allowed,
     /// The hits do not fit.
     Denied,
+    /// The ID of a reserve has other holds, which denies the request whatever the limit's role.
+    Conflict,
     /// A refund, which has no vote.
     Refund,
     /// The store failed for this counter; the limit's failure mode applies.
@@ -62,9 +64,11 @@ pub fn combine(prior: Prior, limits: impl IntoIterator<Item = (Role, Verdict)>) 
     let mut denied = false;
     let mut failed = false;
     let mut presumed = false;
+    let mut conflicts = false;
     let mut votes = 0u32;
     let mut passes = 0u32;
     for (role, verdict) in limits {
+        conflicts |= verdict == Verdict::Conflict;
         match (role, verdict) {
             (_, Verdict::Refund) => continue,
             (Role::Enforce, Verdict::Denied) => denied = true,
@@ -87,6 +91,7 @@ pub fn combine(prior: Prior, limits: impl IntoIterator<Item = (Role, Verdict)>) 
     let outvoted = votes > 0 && passes == 0;
     match prior {
         Prior::Denied => Overall::Denied,
+        Prior::Open | Prior::Admitted if conflicts => Overall::Denied,
         Prior::Admitted if failed => Overall::Failed,
         Prior::Admitted => Overall::Admitted,
         Prior::Open if denied => Overall::Denied,
@@ -115,7 +120,7 @@ pub fn is_seen(mode: Charge, allowed: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::Role::{Enforce, Quota, QuotaShadow, Shadow};
-    use super::Verdict::{Allowed, Denied, Refund, Unknown};
+    use super::Verdict::{Allowed, Conflict, Denied, Refund, Unknown};
     use super::*;
 
     fn open(limits: &[(Role, Verdict)]) -> Overall {
@@ -146,8 +151,12 @@ mod tests {
     }
 
     #[test]
-    fn a_prior_decision_wins() {
+    fn a_prior_decision_wins_except_over_a_conflict() {
         assert_eq!(combine(Prior::Admitted, [(Enforce, Denied)]), Overall::Admitted);
+        for role in [Enforce, Shadow, Quota, QuotaShadow] {
+            assert_eq!(combine(Prior::Admitted, [(role, Conflict)]), Overall::Denied);
+            assert_eq!(open(&[(role, Conflict), (Quota, Allowed)]), Overall::Denied);
+        }
         assert_eq!(combine(Prior::Denied, [(Enforce, Allowed)]), Overall::Denied);
     }
 

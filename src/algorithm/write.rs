@@ -135,7 +135,8 @@ impl Limit {
         let now = state.clamp(now);
         let took = if receipt.of_grant {
             state.give_back_to_grant(receipt, now)
-        } else if state.is_invalidated_by_reset(receipt) {
+        } else if receipt.at > now || state.is_invalidated_by_reset(receipt) {
+            // Made before a reset, which also sets a clock that is ahead.
             false
         } else {
             self.take_back_limit(state, receipt, now)?

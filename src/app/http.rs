@@ -70,6 +70,8 @@ impl Web {
                 policies,
                 journal: observation.journal,
                 rates: observation.rates,
+                undecided: observation.undecided,
+                instance: rustix::system::uname().nodename().to_string_lossy().into_owned(),
                 operations: Arc::new(self.operations),
                 begun: jiff::Timestamp::now(),
             },

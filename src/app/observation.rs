@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::journal::rates::Rates;
+use crate::journal::undecided::UndecidedWindow;
 use crate::journal::{DenialLosses, Journal};
 use crate::limiter::InForce;
 use crate::telemetry::metrics::Metrics;
@@ -19,12 +20,17 @@ const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct Observation {
     pub(super) journal: Arc<Journal>,
     pub(super) rates: Arc<Mutex<Rates>>,
+    pub(super) undecided: Arc<Mutex<UndecidedWindow>>,
 }
 
 impl Observation {
     /// Creates an empty state. `journal_bytes` is the memory for denials, divided among `workers`.
     pub(super) fn new(journal_bytes: usize, workers: usize) -> Self {
-        Self { journal: Journal::new(journal_bytes, workers), rates: Arc::default() }
+        Self {
+            journal: Journal::new(journal_bytes, workers),
+            rates: Arc::default(),
+            undecided: Arc::default(),
+        }
     }
 
     /// Samples rates and updates metrics, forever.
@@ -36,12 +42,10 @@ impl Observation {
         loop {
             ticks.tick().await;
             let now = Instant::now();
+            let elapsed = now.saturating_duration_since(last);
             if let Some(live) = policies.snapshot().as_deref() {
-                self.rates.lock().sample(
-                    live.generation(),
-                    live.samples(),
-                    now.saturating_duration_since(last),
-                );
+                self.rates.lock().sample(live.generation(), live.samples(), elapsed);
+                self.undecided.lock().sample(&metrics, elapsed);
                 last = now;
             }
             self.journal.expire();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{error, info, warn};
 
+use crate::algorithm::share::Share;
 use crate::algorithm::time::Micros;
 use crate::operations::servers::ServerReports;
 use crate::operations::workers::WorkerService;
@@ -14,9 +15,9 @@ use crate::settings::{StoreLocation, StoreSettings};
 use crate::store::any::AnyStore;
 use crate::store::clock::SystemClock;
 use crate::store::deny_cache::DenialTable;
-use crate::store::fallback::{Fallback, Replicas};
+use crate::store::fallback::{Fallback, OwnShare};
 use crate::store::memory::MemoryStore;
-use crate::store::redis::{RedisOptions, RedisStore, ReplicaCount, ServerReport, Time};
+use crate::store::redis::{RedisOptions, RedisStore, ReplicaList, ServerReport, Time};
 use crate::telemetry::metrics::Metrics;
 
 /// Interval at which expired counters are removed and the metrics of the memory store are updated.
@@ -34,7 +35,7 @@ pub(super) struct Stores {
     /// Unique id of this process among those on the same store.
     id: Arc<str>,
     memory: Arc<MemoryStore<SystemClock>>,
-    replicas: Arc<Replicas>,
+    share: Arc<OwnShare>,
     /// The denials cached by all workers; `None` if the cache is disabled.
     denials: Option<Arc<DenialTable>>,
     metrics: Arc<Metrics>,
@@ -46,7 +47,7 @@ impl Stores {
     /// Creates a factory. Does not connect to any server yet.
     pub(super) fn new(settings: StoreSettings, metrics: Arc<Metrics>) -> Self {
         let memory = Arc::new(MemoryStore::new(settings.memory, SystemClock));
-        let replicas = Replicas::new(settings.replicas.unwrap_or(std::num::NonZeroU32::MIN));
+        let share = OwnShare::new(settings.share.unwrap_or(Share::NONE));
         let denials = match &settings.place {
             StoreLocation::Redis(_) if !settings.deny_cache_max.is_zero() => {
                 Some(DenialTable::new(settings.deny_cache_max, Arc::clone(&metrics)))
@@ -54,7 +55,7 @@ impl Stores {
             StoreLocation::Redis(_) | StoreLocation::Memory => None,
         };
         let id = format!("{:032x}", rand::random::<u128>()).into();
-        Self { settings, id, memory, replicas, denials, metrics, reports: ServerReports::default() }
+        Self { settings, id, memory, share, denials, metrics, reports: ServerReports::default() }
     }
 
     /// Returns the unique id of this process among those on the same store.
@@ -91,8 +92,7 @@ impl Stores {
 
     fn connect_redis(&self, options: &RedisOptions) -> RedisStore {
         let metrics = || Arc::clone(&self.metrics);
-        let fallback =
-            Fallback::new(Arc::clone(&self.memory), Arc::clone(&self.replicas), metrics());
+        let fallback = Fallback::new(Arc::clone(&self.memory), Arc::clone(&self.share), metrics());
         RedisStore::connect(options.clone(), Time::Server, metrics()).with_fallback(fallback)
     }
 
@@ -201,18 +201,18 @@ impl Stores {
     /// Counts the processes on the same store, unless their number is configured.
     async fn count_replicas(&self) {
         let StoreLocation::Redis(options) = &self.settings.place else { return };
-        if self.settings.replicas.is_some() {
+        if self.settings.share.is_some() {
             return;
         }
         let store = self.connect_redis(options);
         let mut ticks = interval(HEARTBEAT_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut count = ReplicaCount::default();
+        let mut list = ReplicaList::default();
         loop {
             ticks.tick().await;
-            let number = count.report(store.heartbeat(&self.id).await, Instant::now());
-            self.replicas.set(number);
-            self.metrics.replicas.set(i64::from(number));
+            list.report(store.heartbeat(&self.id).await, Instant::now());
+            self.share.set(list.share());
+            self.metrics.replicas.set(i64::from(list.count()));
         }
     }
 }

@@ -94,8 +94,14 @@ fn text(changed: &Changed) -> String {
     let limit_or_grant = if has_grant { REMAINING_WITH_GRANT } else { "" };
     let notes: String =
         changed.notes.iter().map(|note| format!("note: {}\n", escaped(note))).collect();
+    let clock = if before.at > after.at {
+        let ahead = length(&after.at, &before.at);
+        format!("note: the counter's clock was {ahead} ahead of the store's, and is set to it\n")
+    } else {
+        String::new()
+    };
     format!(
-        "{key}, rule {rule} in {domain}\n{table}{limit_or_grant}{notes}note: {}\n",
+        "{key}, rule {rule} in {domain}\n{table}{limit_or_grant}{notes}{clock}note: {}\n",
         changed.elsewhere
     )
 }

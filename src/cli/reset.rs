@@ -4,7 +4,10 @@ use std::process::ExitCode;
 
 use super::counter::CounterArgs;
 
-/// Reset a counter: clears used hits, debt, grants and recorded callers.
+/// Reset a counter: clears used hits, debt, grants and recorded callers, and sets its clock.
+///
+/// The counter is then as if never used, by the store's clock. It also ends the stop of a counter
+/// that was written while that clock was ahead.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes: 0 if the counter is reset, 2 if the request is rejected or fails.

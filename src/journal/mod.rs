@@ -14,6 +14,7 @@
 //! | `worker_denials` | the denials of one worker, per minute |
 //! | `reading` | merging the tables of all workers |
 //! | [`peers`] | the exchange between processes on the same store |
+//! | [`undecided`] | store errors of the last ten seconds, by rule |
 //! | [`rates`] | decision rates per rule, over a second, a minute and 15 minutes |
 
 pub mod key;
@@ -22,6 +23,7 @@ pub mod rates;
 mod reading;
 mod record;
 pub mod summary;
+pub mod undecided;
 mod worker_denials;
 
 use std::ops::RangeInclusive;

@@ -1,13 +1,19 @@
 //! Decision rates of each rule, over the last second, minute and 15 minutes.
 //!
 //! They are derived from existing counters, sampled once a second, so requests pay nothing for
-//! them. Each rule that has decided anything has 60 samples of a second and 15 of a minute, 1.2 kB.
+//! them. Each rule that has decided anything has 60 samples of a second and 15 of a minute, 1.9 kB.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// The counts of a rule: descriptors allowed, denied, allowed near the limit, shadow-denied.
-pub type Counts = [u64; 4];
+/// Number of counts of a rule.
+const COUNTS: usize = 6;
+
+/// The counts of a rule: descriptors allowed, denied, allowed near the limit, shadow-denied, failed
+/// (no decision), and unchecked (decided without the store).
+pub type Counts = [u64; COUNTS];
+/// The counts per second.
+pub type PerSecond = [f64; COUNTS];
 
 const SECONDS: usize = 60;
 const MINUTES: usize = 15;
@@ -42,11 +48,11 @@ pub struct Rate {
     /// Totals since the process started.
     pub all: Counts,
     /// Rates over the last second.
-    pub second: [f64; 4],
+    pub second: PerSecond,
     /// Rates over the last minute.
-    pub minute: [f64; 4],
+    pub minute: PerSecond,
     /// Rates over the last 15 minutes, or over the time known if shorter.
-    pub quarter: [f64; 4],
+    pub quarter: PerSecond,
 }
 
 /// The durations of the samples in microseconds.
@@ -65,8 +71,8 @@ struct Ring {
     rule: Box<str>,
     last: Counts,
     /// Samples by tick; zero for ticks before the rule was sampled.
-    seconds: [[u32; 4]; SECONDS],
-    minutes: [[u32; 4]; MINUTES],
+    seconds: [[u32; COUNTS]; SECONDS],
+    minutes: [[u32; COUNTS]; MINUTES],
 }
 
 impl Rates {
@@ -89,7 +95,7 @@ impl Rates {
         self.seconds.put(second, true, elapsed_us);
         self.minutes.put(minute, is_new_minute, elapsed_us);
         for (place, snapshot) in self.rules.iter_mut().zip(rules) {
-            if place.is_none() && snapshot.counts != [0; 4] {
+            if place.is_none() && snapshot.counts != [0; COUNTS] {
                 *place = Some(Box::new(Ring::new(&snapshot)));
             }
             if let Some(ring) = place {
@@ -166,14 +172,14 @@ impl Ring {
         Self {
             domain: snapshot.domain.into(),
             rule: snapshot.rule.into(),
-            last: [0; 4],
-            seconds: [[0; 4]; SECONDS],
-            minutes: [[0; 4]; MINUTES],
+            last: [0; COUNTS],
+            seconds: [[0; COUNTS]; SECONDS],
+            minutes: [[0; COUNTS]; MINUTES],
         }
     }
 
     fn put(&mut self, second: usize, (minute, is_new_minute): (usize, bool), counts: Counts) {
-        let mut more = [0; 4];
+        let mut more = [0; COUNTS];
         for (more, (now, last)) in more.iter_mut().zip(counts.iter().zip(&self.last)) {
             *more = u32::try_from(now.saturating_sub(*last)).unwrap_or(u32::MAX);
         }
@@ -182,20 +188,20 @@ impl Ring {
             *place = more;
         }
         if let Some(place) = self.minutes.get_mut(minute) {
-            let before = if is_new_minute { [0; 4] } else { *place };
+            let before = if is_new_minute { [0; COUNTS] } else { *place };
             *place = sum([before, more].iter());
         }
     }
 }
 
-fn sum<'a>(samples: impl Iterator<Item = &'a [u32; 4]>) -> [u32; 4] {
-    samples.fold([0; 4], |mut sum, sample| {
+fn sum<'a>(samples: impl Iterator<Item = &'a [u32; COUNTS]>) -> [u32; COUNTS] {
+    samples.fold([0; COUNTS], |mut sum, sample| {
         sum.iter_mut().zip(sample).for_each(|(sum, more)| *sum = sum.saturating_add(*more));
         sum
     })
 }
 
-fn per_second<'a>(samples: impl Iterator<Item = &'a [u32; 4]>, length_us: u64) -> [f64; 4] {
+fn per_second<'a>(samples: impl Iterator<Item = &'a [u32; COUNTS]>, length_us: u64) -> PerSecond {
     let seconds = Duration::from_micros(length_us).as_secs_f64();
     sum(samples).map(|count| if seconds > 0.0 { f64::from(count) / seconds } else { 0.0 })
 }
@@ -207,7 +213,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn look<'a>(rule: &'a str, allowed: u64) -> CounterSnapshot<'a> {
-        CounterSnapshot { domain: "d", rule, counts: [allowed, 0, 0, 0] }
+        CounterSnapshot { domain: "d", rule, counts: [allowed, 0, 0, 0, 0, 0] }
     }
 
     #[test]
@@ -230,7 +236,7 @@ mod tests {
         (0..16 * 60).for_each(|second| {
             rates.sample(1, [look("r", if second < 10 { 0 } else { 9 })].into_iter(), SECOND)
         });
-        assert_eq!(rates.of(1, 0), Rate { all: [9, 0, 0, 0], ..Rate::default() });
+        assert_eq!(rates.of(1, 0), Rate { all: [9, 0, 0, 0, 0, 0], ..Rate::default() });
     }
 
     #[test]
@@ -248,6 +254,6 @@ mod tests {
 
     #[test]
     fn the_samples_of_a_rule_are_small() {
-        assert!(size_of::<Ring>() < 1_300);
+        assert!(size_of::<Ring>() < 1_950);
     }
 }

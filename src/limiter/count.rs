@@ -9,13 +9,14 @@ use super::holds::HoldOperations;
 use super::status::{AppliedLimit, Standing, Status};
 use super::target::DescriptorTarget;
 use crate::algorithm::Charge;
-use crate::algorithm::judge::{Hits, InlineVec};
+use crate::algorithm::judge::{Hits, InlineVec, Outcome};
 use crate::descriptor::{Descriptor, Request};
 use crate::journal::rates::Counts;
 use crate::policy::{Imposes, MetricKey, Policy, PolicySet, Rule};
 use crate::statistics::{RuleStats, StatName, Stats};
+use crate::store::{StoreError, error_behind};
 use crate::telemetry::candidates::CandidateSource;
-use crate::telemetry::metrics::{Metrics, RuleMetrics};
+use crate::telemetry::metrics::{Counter, Effect, Metrics, RuleMetrics};
 
 /// The counters of the rules of a policy set, by [`Rule::id`].
 #[derive(Debug)]
@@ -100,8 +101,11 @@ impl RuleCounters {
     pub(super) fn of_rules(&self) -> impl Iterator<Item = Counts> + Clone {
         let counts = |metrics: &RuleMetrics| {
             if metrics.is_own {
-                [&metrics.allowed, &metrics.denied, &metrics.near, &metrics.shadow_denied]
-                    .map(|counter| counter.get())
+                let RuleMetrics { allowed, denied, near, shadow_denied, failed, .. } = metrics;
+                let [allowed, denied, near, shadow_denied, failed] =
+                    [allowed, denied, near, shadow_denied, failed].map(Counter::get);
+                let unchecked = metrics.undecided.unchecked();
+                [allowed, denied, near, shadow_denied, failed, unchecked]
             } else {
                 Counts::default()
             }
@@ -153,6 +157,28 @@ impl RuleCounters {
         };
         let descriptors = statuses.iter().zip(&request.descriptors).map(of).collect();
         RequestTally { near_limit_ratio: statistics.stats.options().near_limit_ratio, descriptors }
+    }
+
+    /// Counts the store error that a descriptor met, if there is one. `is_failed`: its request
+    /// ends without a decision.
+    pub(super) fn count_error(
+        &self,
+        status: &Status<'_>,
+        outcome: &Result<Outcome, StoreError>,
+        is_failed: bool,
+    ) {
+        let metrics = status.rule().and_then(|rule| self.metrics.get(rule.id()));
+        let Some(metrics) = metrics else { return };
+        let Some(error) = error_behind(outcome) else { return };
+        let effect = match outcome {
+            Ok(_) => Effect::Local,
+            Err(_) if is_failed => Effect::Failed,
+            Err(_) => status.effect_of_error(),
+        };
+        metrics.undecided.inc(error, effect);
+        if effect == Effect::Failed {
+            metrics.failed.inc();
+        }
     }
 
     /// Counts the decision on a descriptor.

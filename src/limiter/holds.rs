@@ -76,7 +76,11 @@ impl HoldOperations {
 
 fn count_effect(counters: &HoldCounters, effect: HoldEffect) {
     match effect {
-        HoldEffect::Nothing | HoldEffect::Extended | HoldEffect::Open { .. } => {}
+        HoldEffect::Nothing
+        | HoldEffect::Held
+        | HoldEffect::Conflict
+        | HoldEffect::Extended
+        | HoldEffect::Open { .. } => {}
         HoldEffect::Reserved { repeated } => {
             counters.reserved.inc();
             counters.repeated.inc_by(repeated.into());

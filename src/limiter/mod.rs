@@ -44,7 +44,7 @@ use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, combine};
 use crate::descriptor::{Descriptor, KeyBuffer, Request};
 use crate::journal::Recorder;
 use crate::policy::Policy;
-use crate::store::{Check, Outcomes, Store, StoreError};
+use crate::store::{Check, Outcomes, Store, StoreError, error_behind};
 
 /// A rate limiter that decides requests by the active policies and a store.
 pub struct Limiter<S> {
@@ -173,7 +173,11 @@ impl<S: Store> Limiter<S> {
             if counts {
                 self.count_shadow(&checks, &outcomes);
             }
-            let overall = self.overall(matched.prior, &checks, &outcomes)?;
+            let overall = self.overall(matched.prior, &checks, &outcomes);
+            if counts {
+                count_errors(live, decision.statuses(), &outcomes, overall.is_err());
+            }
+            let overall = overall?;
             let applying = checks.len().saturating_sub(matched.candidates.len());
             drop(checks);
             let candidates = std::mem::take(&mut matched.candidates);
@@ -282,10 +286,10 @@ impl<S: Store> Limiter<S> {
         outcomes: &Outcomes,
     ) -> Result<Overall, Undecided> {
         let overall = combine(prior, verdicts(checks, outcomes));
-        let failed = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
-        failed.clone().for_each(|error| self.policies.metrics.store_error(error.kind()));
-        match (overall, failed.clone().next()) {
-            (Overall::Failed, Some(error)) => Err(Undecided::Store(error.clone())),
+        let met = outcomes.iter().filter_map(error_behind);
+        met.for_each(|error| self.policies.metrics.store_error(error.kind()));
+        match (overall, outcomes.iter().find_map(|outcome| outcome.as_ref().err())) {
+            (Overall::Failed, Some(error)) => Err(Undecided::Store(*error)),
             (Overall::Failed | Overall::Admitted | Overall::Denied, _) => Ok(overall),
         }
     }
@@ -306,6 +310,18 @@ impl MatchedRequest<'_> {
             .collect();
         holds::drop_superseded(&mut checks);
         checks
+    }
+}
+
+/// Counts the store errors that the limits of a request met, by rule.
+#[inline]
+fn count_errors(live: &Live, statuses: &[Status<'_>], outcomes: &Outcomes, is_failed: bool) {
+    if outcomes.iter().all(|outcome| error_behind(outcome).is_none()) {
+        return;
+    }
+    let limited = statuses.iter().filter(|status| status.target().limit().is_some());
+    for (status, outcome) in limited.zip(outcomes) {
+        live.in_force.counters.count_error(status, outcome, is_failed);
     }
 }
 

@@ -14,6 +14,7 @@ use crate::algorithm::{Limit, OnStoreError};
 use crate::descriptor::{Descriptor, KeyBuffer, Keyed, Request};
 use crate::policy::Rule;
 use crate::store::{Check, StoreError};
+use crate::telemetry::metrics::Effect;
 
 /// The status of one descriptor: what it is matched to, and the outcome of its limit.
 #[derive(Debug)]
@@ -149,14 +150,27 @@ impl<'a> Status<'a> {
             DescriptorTarget::Unlimited(_) => return Standing::Unlimited,
             DescriptorTarget::Limited { limit, .. } => limit.limit(),
         };
-        let is_shadow = matches!(self.role, Role::Shadow | Role::QuotaShadow);
-        match (self.outcome(), limit.on_store_error()) {
-            (Some(outcome), _) if outcome.allowed => Standing::Allowed,
-            (Some(_), _) if is_shadow => Standing::ShadowDenied,
-            (Some(_), _) => Standing::Denied,
-            (None, OnStoreError::Deny) if self.has_vote && !is_shadow => Standing::PresumedDenied,
-            (None, _) => Standing::PresumedAllowed,
+        match self.outcome() {
+            Some(outcome) if outcome.allowed => Standing::Allowed,
+            Some(_) if self.is_shadow() => Standing::ShadowDenied,
+            Some(_) => Standing::Denied,
+            None if self.denies_unchecked(limit) => Standing::PresumedDenied,
+            None => Standing::PresumedAllowed,
         }
+    }
+
+    /// Returns the effect of a store error on the descriptor of a request that is decided.
+    pub(super) fn effect_of_error(&self) -> Effect {
+        let denies = self.target.limit().is_some_and(|limit| self.denies_unchecked(limit));
+        if denies { Effect::Denied } else { Effect::Allowed }
+    }
+
+    fn denies_unchecked(&self, limit: &Limit) -> bool {
+        limit.on_store_error() == OnStoreError::Deny && self.has_vote && !self.is_shadow()
+    }
+
+    fn is_shadow(&self) -> bool {
+        matches!(self.role, Role::Shadow | Role::QuotaShadow)
     }
 
     /// Returns the hasher for displayed values of the descriptor; `None` if they may be shown.

@@ -285,7 +285,9 @@ fn store_error_text(action: OnStoreError) -> &'static str {
         OnStoreError::Error => "error: the call fails, and the failure mode of the client applies",
         OnStoreError::Allow => "allow: OK",
         OnStoreError::Deny => "deny: OVER_LIMIT",
-        OnStoreError::Local => "local: each replica decides on its own",
+        OnStoreError::Local => {
+            "local: each replica admits its share: the limit divided by the replicas, which may be 0"
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{MemorySettings, Problems, SettingProblem, parse, redis};
+use crate::algorithm::share::Share;
 use crate::store::memory::Bounds;
 use crate::store::redis::{RedisOptions, RedisUrl};
 
@@ -36,6 +37,10 @@ pub(super) struct Flags {
     /// registered in the store.
     #[arg(long, env = "TOLLGATE_REPLICAS", value_name = "N")]
     replicas: Option<NonZeroU32>,
+    /// Index of this replica among --replicas, from 0: the number of a StatefulSet's pod. Without
+    /// it, the hits of a limit that are left when it is divided by N are admitted by none.
+    #[arg(long, env = "TOLLGATE_REPLICA_INDEX", value_name = "I", requires = "replicas")]
+    replica_index: Option<u32>,
     #[command(flatten)]
     redis: redis::Flags,
     /// Share of --memory-max that the counters of one domain may use.
@@ -62,8 +67,8 @@ pub struct StoreSettings {
     pub deny_cache_max: Duration,
     /// Set if the service is ready before the store has been reached.
     pub ready_without: bool,
-    /// Number of replicas that share the store, if it is given.
-    pub replicas: Option<NonZeroU32>,
+    /// Share of this process under `on_store_error: local`, if the number of replicas is given.
+    pub share: Option<Share>,
 }
 
 /// The kind of a store.
@@ -98,8 +103,19 @@ impl Flags {
                 parse::duration,
             ),
             ready_without: self.ready_without_store,
-            replicas: self.replicas,
+            share: self.share(problems),
         }
+    }
+
+    fn share(&self, problems: &mut Problems) -> Option<Share> {
+        let replicas = self.replicas?;
+        if let Some(index) = self.replica_index
+            && index >= replicas.get()
+        {
+            let what = format!("expected an index below --replicas {replicas}, found {index}");
+            problems.0.push(SettingProblem { flag: "--replica-index", what });
+        }
+        Some(Share::of(replicas, self.replica_index))
     }
 }
 

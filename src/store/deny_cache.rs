@@ -32,7 +32,7 @@ pub use self::table::DenialTable;
 use super::background::Background;
 use super::clock::instant;
 use super::owned::OwnedCheck;
-use super::{CertainDenials, Check, Lender, Lent, Outcomes, Store, StoreError};
+use super::{CertainDenials, Check, Lender, Lent, Outcomes, Store, StoreError, error_behind};
 use crate::algorithm::Receipt;
 use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::judge::{Few, Hits, Outcome};
@@ -83,7 +83,7 @@ impl<S: Store> DenyCache<S> {
             let checks: Few<Check<'_>> = owed.iter().map(OwnedCheck::check).collect();
             let outcomes = store.decide(&checks, Prior::Denied, deadline).await;
             // The limiter counts errors of outcomes that it receives, and not these.
-            let errors = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
+            let errors = outcomes.iter().filter_map(error_behind);
             errors.for_each(|error| metrics.store_error(error.kind()));
         });
         if !begun {

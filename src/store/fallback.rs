@@ -1,32 +1,32 @@
 //! Implementation of `on_store_error: local`: while the store is unavailable, this process decides
 //! alone, by its share of the limit.
 //!
-//! Each of N replicas admits 1/N of the limit. The hits stay in this process; nothing is
-//! transferred when the store is back. Holds that were taken here are ended here, also by requests
-//! that come after the outage.
+//! The shares of all replicas sum to the limit, see [`Share`]. The hits stay in this process;
+//! nothing is transferred when the store is back. Holds that were taken here are ended here, also
+//! by requests that come after the outage.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::clock::Clock;
 use super::memory::MemoryStore;
 use super::{Check, Outcomes};
 use crate::algorithm::Limit;
 use crate::algorithm::hold::{HoldAction, HoldEffect, HoldRequest};
-use crate::algorithm::judge::{Few, JudgedBy};
+use crate::algorithm::judge::Few;
+use crate::algorithm::share::Share;
 use crate::algorithm::verdict::Prior;
 use crate::telemetry::metrics::Metrics;
 
-/// Number of replicas that share the limits.
+/// The share of the limits that this process admits alone, which changes with the replicas.
 #[derive(Debug)]
-pub struct Replicas(AtomicU32);
+pub struct OwnShare(AtomicU64);
 
 /// Local counters of this process.
 #[derive(Clone)]
 pub struct Fallback {
     memory: Arc<dyn LocalCounters>,
-    replicas: Arc<Replicas>,
+    share: Arc<OwnShare>,
     metrics: Arc<Metrics>,
 }
 
@@ -41,31 +41,31 @@ impl<C: Clock> LocalCounters for MemoryStore<C> {
     }
 }
 
-impl Replicas {
-    /// Creates the count with an initial value, used until the real one is known.
-    pub fn new(count: NonZeroU32) -> Arc<Self> {
-        Arc::new(Self(AtomicU32::new(count.get())))
+impl OwnShare {
+    /// Creates a share, used until it is set.
+    pub fn new(share: Share) -> Arc<Self> {
+        Arc::new(Self(AtomicU64::new(share.to_bits())))
     }
 
-    /// Sets the number of replicas, at least 1.
-    pub fn set(&self, count: u32) {
-        self.0.store(count.max(1), Ordering::Relaxed);
+    /// Sets the share.
+    pub fn set(&self, share: Share) {
+        self.0.store(share.to_bits(), Ordering::Relaxed);
     }
 
-    /// Returns the number of replicas.
-    pub fn count(&self) -> NonZeroU32 {
-        NonZeroU32::new(self.0.load(Ordering::Relaxed)).unwrap_or(NonZeroU32::MIN)
+    /// Returns the share.
+    pub fn get(&self) -> Share {
+        Share::from_bits(self.0.load(Ordering::Relaxed))
     }
 }
 
 impl Fallback {
-    /// Creates local counters in `memory`, limited to 1/N of each limit.
+    /// Creates local counters in `memory`, limited to a share of each limit.
     pub fn new<C: Clock>(
         memory: Arc<MemoryStore<C>>,
-        replicas: Arc<Replicas>,
+        share: Arc<OwnShare>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self { memory, replicas, metrics }
+        Self { memory, share, metrics }
     }
 
     /// Decides checks that failed in the store.
@@ -89,22 +89,20 @@ impl Fallback {
     }
 
     fn decide_by_shares(&self, checks: &[Check<'_>], prior: Prior) -> Outcomes {
-        let replicas = self.replicas.count();
-        let limits: Few<Limit> = checks.iter().map(|check| check.limit.share(replicas)).collect();
+        let share = self.share.get();
+        let limits: Few<Limit> = checks.iter().map(|check| check.limit.share(share)).collect();
         // Local tallies are never read: those shown are the store's.
         let shares: Few<Check<'_>> = checks
             .iter()
             .zip(&limits)
             .map(|(check, limit)| Check { limit, recorded: &[], ..*check })
             .collect();
-        let mut outcomes = self.memory.decide(&shares, prior);
-        outcomes.iter_mut().flatten().for_each(|outcome| outcome.by = JudgedBy::Share);
-        outcomes
+        self.memory.decide(&shares, prior)
     }
 }
 
 impl std::fmt::Debug for Fallback {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fallback").field("replicas", &self.replicas).finish_non_exhaustive()
+        f.debug_struct("Fallback").field("share", &self.share).finish_non_exhaustive()
     }
 }

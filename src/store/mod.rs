@@ -27,10 +27,11 @@ use std::future::Future;
 use std::time::Instant;
 
 use crate::algorithm::amend::{Amended, Amendment};
-use crate::algorithm::hold::HoldRequest;
-use crate::algorithm::judge::{Few, Hits, Outcome};
+use crate::algorithm::hold::{HoldEffect, HoldRequest};
+use crate::algorithm::judge::{Few, Hits, JudgedBy, Outcome};
 use crate::algorithm::lease::Lease;
 use crate::algorithm::quota::Report;
+pub use crate::algorithm::store_error::StoreError;
 use crate::algorithm::verdict::{Prior, Role, Verdict};
 use crate::algorithm::{Limit, Receipt};
 use crate::descriptor::CounterKey;
@@ -77,54 +78,22 @@ impl Check<'_> {
             (Err(_), _) => Verdict::Unknown(self.limit.on_store_error()),
             (Ok(_), Hits::Refund(_)) => Verdict::Refund,
             (Ok(outcome), Hits::Charge(_) | Hits::Peek(_)) if outcome.allowed => Verdict::Allowed,
+            (Ok(outcome), _) if outcome.hold == HoldEffect::Conflict => Verdict::Conflict,
             (Ok(_), Hits::Charge(_) | Hits::Peek(_)) => Verdict::Denied,
-        }
-    }
-}
-
-/// Reason why a store could not judge a check.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StoreError {
-    /// There is no room for a new counter.
-    #[error("store full")]
-    NoRoom,
-    /// The counter's state is of another algorithm or format.
-    #[error("counter state unreadable: written by another algorithm or format")]
-    Unreadable,
-    /// The store cannot be reached; nothing was sent to it.
-    #[error("store unavailable")]
-    Unavailable,
-    /// No reply arrived in time; the request may have been executed.
-    #[error("store timed out")]
-    Late,
-    /// The connection broke before the reply; the request may have been executed.
-    #[error("connection to the store lost")]
-    Lost,
-    /// The store refused; the log has the reason.
-    #[error("store refused the request")]
-    Refused,
-}
-
-impl StoreError {
-    /// All errors.
-    pub const ALL: [Self; 6] =
-        [Self::NoRoom, Self::Unreadable, Self::Unavailable, Self::Late, Self::Lost, Self::Refused];
-
-    /// Returns the kind of error as a metric label.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::NoRoom => "no_room",
-            Self::Unreadable => "unreadable",
-            Self::Unavailable => "unavailable",
-            Self::Late => "late",
-            Self::Lost => "lost",
-            Self::Refused => "refused",
         }
     }
 }
 
 /// An outcome or a store error for each check, in order.
 pub type Outcomes = Few<Result<Outcome, StoreError>>;
+
+/// Returns the error of the store behind an outcome, even if this process then decided alone.
+pub fn error_behind(outcome: &Result<Outcome, StoreError>) -> Option<StoreError> {
+    match outcome {
+        Ok(Outcome { by: JudgedBy::Share(error), .. }) | Err(error) => Some(*error),
+        Ok(_) => None,
+    }
+}
 
 /// Denials of a store that no later take-back of a charge makes void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

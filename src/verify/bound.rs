@@ -1,5 +1,7 @@
 //! Limits as bounds on histories.
 
+use std::ops::RangeInclusive;
+
 use super::history::ObservedCall;
 use crate::algorithm::sliding_window::Estimate;
 use crate::algorithm::{Algorithm, Charge, Limit};
@@ -113,6 +115,17 @@ impl CounterModel {
     pub fn period(&self) -> u64 {
         self.bounds.iter().map(CounterBound::period).min().unwrap_or_default()
     }
+
+    /// Returns the longest time after which hits return.
+    pub fn longest_return(&self) -> u64 {
+        self.bounds.iter().map(CounterBound::return_time).max().unwrap_or_default()
+    }
+
+    /// Returns `true` if denied calls can keep a counter over its limit for as long as they go on.
+    pub fn denials_extend(&self) -> bool {
+        let is_rolling = |bound: &CounterBound| matches!(bound, CounterBound::Rolling { .. });
+        self.charges_denied && self.bounds.iter().any(is_rolling)
+    }
 }
 
 impl CounterBound {
@@ -130,6 +143,43 @@ impl CounterBound {
             | Self::Rolling { period, .. }
             | Self::Draining { period, .. } => period,
         }
+    }
+
+    /// Returns the aligned windows in which a call may have been judged; 0 for other bounds.
+    pub fn windows(&self, call: &ObservedCall, skew: u64) -> RangeInclusive<u64> {
+        match *self {
+            Self::Aligned { period, .. } => {
+                let (first, last) = windows_of(call, period, skew);
+                first..=last
+            }
+            Self::Rolling { .. } | Self::Draining { .. } => 0..=0,
+        }
+    }
+
+    /// Returns the time after which hits of a counter that is over its limit return at the latest.
+    pub fn return_time(&self) -> u64 {
+        match *self {
+            Self::Aligned { period, .. } => period,
+            Self::Rolling { period, grain, .. } => period.saturating_add(grain),
+            Self::Draining { limit, period, .. } => period.div_ceil(limit.max(1)),
+        }
+    }
+
+    /// Returns `true` if the calls show whether hits return in time: one was denied, and another
+    /// was decided when the hits before it must have returned.
+    pub fn shows_return(&self, calls: &[ObservedCall], skew: u64) -> bool {
+        let denied = calls.iter().filter(|call| call.is_denied());
+        let decided = calls.iter().filter(|call| !call.is_unknown());
+        let aligned = |time: u64| match *self {
+            Self::Aligned { period, .. } => {
+                time.checked_div(period).unwrap_or_default().saturating_mul(period)
+            }
+            Self::Rolling { .. } | Self::Draining { .. } => time,
+        };
+        let denied = denied.map(|call| aligned(call.end.saturating_add(skew))).min();
+        let decided = decided.map(|call| aligned(call.begin.saturating_sub(skew))).max();
+        let returned = denied.map(|denied| denied.saturating_add(self.return_time()));
+        returned.zip(decided).is_some_and(|(returned, decided)| decided >= returned)
     }
 }
 

@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use super::bound::{CounterBound, CounterModel, windows_of};
-use super::counted::SortedCalls;
+use super::counted::{PossibleCharge, SortedCalls};
+use super::denials::unexplained;
 use super::history::{ObservedAnswer, ObservedCall};
 
 const SECOND: u64 = 1_000_000;
@@ -141,34 +142,10 @@ impl Checker {
         self.contradicted(CheckedProperty::NeverOver, members, reason);
     }
 
-    /// Finds denials that no order of the calls explains. A denied call may have charged its hits,
-    /// but the first one to be denied needs hits that were not denied: hence the least fixed point.
     fn no_unjustified_denial(&mut self, model: &CounterModel, calls: &[ObservedCall]) {
         let property = CheckedProperty::NoUnjustifiedDenial;
-        let mut charged: Vec<&ObservedCall> =
-            calls.iter().filter(|call| call.is_admitted() || call.is_unknown()).collect();
-        let mut open: Vec<&ObservedCall> = calls.iter().filter(|call| call.is_denied()).collect();
-        self.count(property, open.len());
-        let sorted = loop {
-            let sorted = SortedCalls::new(std::iter::empty(), charged.iter().copied());
-            let is_explained = |call: &&ObservedCall| {
-                model.bounds.iter().any(|bound| bound.can_deny(call, &sorted, self.skew))
-            };
-            let (explained, rest): (Vec<_>, Vec<_>) = open.into_iter().partition(is_explained);
-            open = rest;
-            if explained.is_empty() || open.is_empty() || !model.charges_denied {
-                break sorted;
-            }
-            charged.extend(explained);
-        };
-        for call in open {
-            let used = model.bounds.iter().map(|bound| {
-                let used = bound.most_used(call, &sorted, self.skew);
-                format!("at most {used} of {} were used", bound.at_once())
-            });
-            let used = used.collect::<Vec<_>>().join(" and ");
-            let hits = if call.hits == 1 { "hit" } else { "hits" };
-            let reason = format!("{} {hits} denied, though {used}", call.hits);
+        self.count(property, calls.iter().filter(|call| call.is_denied()).count());
+        for (call, reason) in unexplained(model, calls, self.skew) {
             self.contradicted(property, vec![call], reason);
         }
     }
@@ -186,7 +163,8 @@ impl Checker {
             matches!(call.answer, ObservedAnswer::Admitted { remaining: Some(_), .. })
         };
         let certain = calls.iter().filter(is_certain);
-        let sorted = SortedCalls::new(certain, calls.iter().filter(is_possible));
+        let possible = calls.iter().filter(is_possible);
+        let sorted = SortedCalls::new(certain, possible.map(PossibleCharge::anywhere));
         self.count(property, 0);
         for call in calls {
             let ObservedAnswer::Admitted { remaining: Some(remaining), .. } = call.answer else {
@@ -194,7 +172,7 @@ impl Checker {
             };
             self.count(property, 1);
             let left = |used: u64| bound.at_once().saturating_sub(used).saturating_sub(call.hits);
-            let least = left(bound.most_used(call, &sorted, self.skew));
+            let least = left(bound.most_used(0, call, &sorted, self.skew));
             if remaining < least {
                 let reason = format!("{remaining} remaining, at least {least} expected");
                 self.contradicted(property, vec![call], reason);

@@ -3,25 +3,61 @@
 use super::bound::{CounterBound, windows_of};
 use super::history::ObservedCall;
 
+/// A window of a bound, in which a call may have been judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Index of the bound.
+    pub bound: usize,
+    /// Index of the aligned window; 0 for other bounds.
+    pub window: u64,
+}
+
+/// A call whose hits may have been charged.
+#[derive(Clone, Debug)]
+pub struct PossibleCharge<'a> {
+    call: &'a ObservedCall,
+    /// The windows in which it can have been denied; empty if it was not.
+    denied_in: Vec<Place>,
+}
+
+impl<'a> PossibleCharge<'a> {
+    /// Returns the charge of a call in any window that its time allows.
+    pub fn anywhere(call: &'a ObservedCall) -> Self {
+        Self { call, denied_in: Vec::new() }
+    }
+
+    /// Returns the charge of a denied call, in one of the windows that can have denied it.
+    pub fn at(call: &'a ObservedCall, denied_in: Vec<Place>) -> Self {
+        Self { call, denied_in }
+    }
+
+    /// Returns `false` if it was not charged there. A denial by another bound does not say in which
+    /// window of this one.
+    fn may_be_in(&self, place: Place) -> bool {
+        let is_there = |one: &Place| one.bound != place.bound || *one == place;
+        self.denied_in.is_empty() || self.denied_in.iter().any(is_there)
+    }
+}
+
 /// Calls of one counter, in the orders in which they are summed up.
 #[derive(Debug)]
 pub struct SortedCalls<'a> {
     /// Calls whose hits were charged, by their begin.
     certain: Vec<&'a ObservedCall>,
     /// Calls whose hits may have been charged, by the time by which they were.
-    possible: Vec<&'a ObservedCall>,
+    possible: Vec<PossibleCharge<'a>>,
 }
 
 impl<'a> SortedCalls<'a> {
     /// Sorts calls that were charged, and calls that may have been.
     pub fn new(
         certain: impl Iterator<Item = &'a ObservedCall>,
-        possible: impl Iterator<Item = &'a ObservedCall>,
+        possible: impl Iterator<Item = PossibleCharge<'a>>,
     ) -> Self {
         let mut certain: Vec<_> = certain.collect();
         certain.sort_by_key(|call| call.begin);
         let mut possible: Vec<_> = possible.collect();
-        possible.sort_by_key(|call| call.charged_by());
+        possible.sort_by_key(|charge| charge.call.charged_by());
         Self { certain, possible }
     }
 
@@ -40,15 +76,32 @@ impl CounterBound {
         }
     }
 
-    /// Returns `true` if the limit can have been reached when a call was judged.
-    pub fn can_deny(&self, call: &ObservedCall, calls: &SortedCalls<'_>, skew: u64) -> bool {
-        let most = self.most_parts(call, calls, skew);
-        most.saturating_add(self.parts_of(call.hits)) > self.parts_of(self.at_once())
+    /// Returns `true` if the limit can have been reached when a call was judged in a window. A peek
+    /// may be denied where no hit fits.
+    pub fn can_deny(
+        &self,
+        call: &ObservedCall,
+        place: Place,
+        calls: &SortedCalls<'_>,
+        skew: u64,
+    ) -> bool {
+        let most = self.most_parts(call, place, calls, skew);
+        most.saturating_add(self.parts_of(call.hits.max(1))) > self.parts_of(self.at_once())
     }
 
-    /// Returns the largest number of hits that can have counted when a call was judged.
-    pub fn most_used(&self, call: &ObservedCall, calls: &SortedCalls<'_>, skew: u64) -> u64 {
-        let hits = self.most_parts(call, calls, skew).div_ceil(self.parts().max(1));
+    /// Returns the largest number of hits that can have counted when a call was judged by the bound
+    /// of this index.
+    pub fn most_used(
+        &self,
+        bound: usize,
+        call: &ObservedCall,
+        calls: &SortedCalls<'_>,
+        skew: u64,
+    ) -> u64 {
+        let windows = self.windows(call, skew);
+        let parts =
+            windows.map(|window| self.most_parts(call, Place { bound, window }, calls, skew));
+        let hits = parts.max().unwrap_or_default().div_ceil(self.parts().max(1));
         u64::try_from(hits).unwrap_or(u64::MAX)
     }
 
@@ -78,21 +131,23 @@ impl CounterBound {
         u64::try_from(parts.div_ceil(self.parts().max(1))).unwrap_or(u64::MAX)
     }
 
-    fn most_parts(&self, call: &ObservedCall, calls: &SortedCalls<'_>, skew: u64) -> u128 {
-        let earlier = calls.possible.iter().copied();
-        let earlier: Vec<&ObservedCall> = earlier
-            .filter(|other| other.begin <= call.end && !std::ptr::eq(*other, call))
-            .collect();
+    fn most_parts(
+        &self,
+        call: &ObservedCall,
+        place: Place,
+        calls: &SortedCalls<'_>,
+        skew: u64,
+    ) -> u128 {
+        let is_earlier = |charge: &&PossibleCharge<'_>| {
+            charge.call.begin <= call.end
+                && !std::ptr::eq(charge.call, call)
+                && charge.may_be_in(place)
+        };
+        let earlier: Vec<&ObservedCall> =
+            calls.possible.iter().filter(is_earlier).map(|charge| charge.call).collect();
         match *self {
-            Self::Aligned { period, .. } => {
-                let (first, last) = windows_of(call, period, skew);
-                let in_window = |window: u64| {
-                    sum(&earlier, |other| {
-                        let (first, last) = windows_of(other, period, skew);
-                        (first..=last).contains(&window)
-                    })
-                };
-                (first..=last).map(in_window).max().unwrap_or_default()
+            Self::Aligned { .. } => {
+                sum(&earlier, |other| self.windows(other, skew).contains(&place.window))
             }
             Self::Rolling { period, grain, .. } => {
                 let kept = period.saturating_add(grain).saturating_add(skew);

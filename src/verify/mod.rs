@@ -10,12 +10,14 @@
 //! | [`bound`] | limits as bounds on histories |
 //! | [`excess`] | admitted calls that exceed a bound |
 //! | [`counted`] | hits that count against a call |
+//! | [`denials`] | denials that nothing explains |
 //! | [`check`] | the properties, each with its smallest example |
 //! | [`verdict`] | verdicts on the properties, as far as a run shows them |
 
 pub mod bound;
 pub mod check;
 pub mod counted;
+pub mod denials;
 pub mod excess;
 pub mod history;
 pub mod verdict;

@@ -1,13 +1,16 @@
 //! Holds of one counter: reserves, commits and settles that are lost, delivered late, twice and in
-//! any order, while time passes.
+//! any order, while time passes. A reserve that is sent again while its hold is open is free.
 
 use stateright::{Model, Property};
 use tollgate::algorithm::concurrency::Concurrency;
 use tollgate::algorithm::fixed_window::FixedWindow;
 use tollgate::algorithm::hold::{Hold, HoldAction, HoldEffect, HoldRequest, OnSettle};
+use tollgate::algorithm::judge::{Hits, Question, judge};
 use tollgate::algorithm::quota::Window;
 use tollgate::algorithm::sliding_log::SlidingLog;
+use tollgate::algorithm::tallies::Recorded;
 use tollgate::algorithm::time::Micros;
+use tollgate::algorithm::verdict::{Prior, Role};
 use tollgate::algorithm::{Algorithm, Charge, Limit, OnStoreError};
 
 use super::{ModelCounter, SECOND, at, breaks, holds_in_every_state};
@@ -23,6 +26,8 @@ const IDS: [&[u8]; 2] = [b"a", b"b"];
 const ESTIMATE: u32 = 2;
 /// Costs of the commits of each ID: less than the estimate, and more.
 const COSTS: [&[u32]; IDS.len()] = [&[1, 3], &[3]];
+/// Number of reserves of each ID: one of them is retried.
+const RESERVES: [u8; IDS.len()] = [2, 1];
 /// Number of ends of each ID: enough for a commit, its retry and a settle, in any order.
 const ENDS: [u8; IDS.len()] = [3, 2];
 
@@ -37,6 +42,8 @@ enum Flaw {
     SettlesTwice,
     /// The end of a hold by its TTL gives its hits back.
     ReleasesAtTtl,
+    /// A reserve is charged again while its hold is open.
+    ChargesRetries,
 }
 
 #[derive(Clone)]
@@ -56,8 +63,8 @@ struct HoldsState {
 /// The hits of an ID by the specification, independently of the counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Account {
-    /// `true` once its reserve was judged: each ID is reserved once.
-    is_reserved: bool,
+    /// Number of reserves that were delivered: one, and its retry.
+    reserves: u8,
     /// The open hold: its hits.
     open: Option<u32>,
     /// Second from which there is no record; `None` without one.
@@ -131,7 +138,47 @@ impl Holds {
             (Some(Flaw::ReleasesAtTtl), Step::Tick) if before.until == Some(state.second) => {
                 self.limit.refund(counter, ESTIMATE.into(), now).unwrap();
             }
+            (Some(Flaw::ChargesRetries), Step::Reserve(_)) if before.open.is_some() => {
+                self.limit.charge(counter, 1, now).unwrap();
+            }
             _ => {}
+        }
+    }
+
+    /// Delivers a reserve to the counter and to the account of its ID.
+    fn reserve(&self, state: &mut HoldsState, number: usize) {
+        let second = state.second;
+        let account = &mut state.ids[number];
+        account.reserves += 1;
+        let hold = HoldRequest { id: IDS[number], action: HoldAction::ReserveOnce, ttl: None };
+        let question = Question {
+            limit: &self.limit,
+            hits: Hits::Charge(ESTIMATE),
+            role: Role::Enforce,
+            counter: Some(0),
+            recorded: Recorded { entries: &[], may_grow: false },
+            hold: Some(&hold),
+        };
+        let counters = std::slice::from_mut(&mut state.counter.0);
+        let judged = judge(&[question], counters, Prior::Open, at(second));
+        let outcome = judged.outcomes[0].unwrap();
+        let is_open = account.open.is_some() && account.until.is_some_and(|until| until > second);
+        match outcome.hold {
+            HoldEffect::Held => assert!(is_open && outcome.allowed),
+            HoldEffect::Nothing => assert!(!is_open && !outcome.allowed),
+            HoldEffect::Reserved { repeated } => {
+                assert!(!repeated && !is_open && outcome.allowed);
+                account.open = Some(ESTIMATE);
+                account.hits += ESTIMATE;
+                account.until = Some(second + TTL);
+            }
+            HoldEffect::Conflict
+            | HoldEffect::Unrecorded
+            | HoldEffect::Committed { .. }
+            | HoldEffect::Unknown { .. }
+            | HoldEffect::Settled
+            | HoldEffect::Extended
+            | HoldEffect::Open { .. } => panic!("{:?}", outcome.hold),
         }
     }
 }
@@ -147,7 +194,7 @@ impl Model for Holds {
 
     fn actions(&self, state: &HoldsState, steps: &mut Vec<Step>) {
         for (number, account) in state.ids.iter().enumerate() {
-            if !account.is_reserved {
+            if account.reserves < RESERVES[number] {
                 steps.push(Step::Reserve(number));
             }
             if account.ends < ENDS[number] {
@@ -170,21 +217,7 @@ impl Model for Holds {
         let counter = &mut next.counter.0;
         let request = |number: usize, action| HoldRequest { id: IDS[number], action, ttl: None };
         match step {
-            Step::Reserve(number) => {
-                let account = &mut next.ids[number];
-                account.is_reserved = true;
-                if self.limit.allows(counter, ESTIMATE.into(), now).unwrap() {
-                    let wanted = request(number, HoldAction::Reserve);
-                    let effect = self.limit.reserve(counter, ESTIMATE.into(), wanted, now).unwrap();
-                    assert_eq!(effect, HoldEffect::Reserved { repeated: false });
-                    if account.until.is_some_and(|until| until <= second) {
-                        account.until = None;
-                    }
-                    account.open = Some(ESTIMATE);
-                    account.hits += ESTIMATE;
-                    account.until = Some(second + TTL);
-                }
-            }
+            Step::Reserve(number) => self.reserve(&mut next, number),
             Step::Commit(number, cost) => {
                 self.limit
                     .change_hold(counter, request(number, HoldAction::Commit(cost)), now)
@@ -220,11 +253,11 @@ impl Model for Holds {
                 state.ids.iter().map(within).sum::<u32>() <= AMOUNT
             }),
             Property::sometimes("a reserve is denied", |_, state: &HoldsState| {
-                state.ids.iter().any(|account| account.is_reserved && account.hits == 0)
+                state.ids.iter().any(|account| account.reserves > 0 && account.hits == 0)
             }),
             Property::sometimes("a hold ends by its TTL", |_, state: &HoldsState| {
                 state.ids.iter().any(|account| {
-                    account.is_reserved && account.until.is_some_and(|until| until <= state.second)
+                    account.reserves > 0 && account.until.is_some_and(|until| until <= state.second)
                 })
             }),
         ]
@@ -254,7 +287,9 @@ fn every_order_of_reserves_commits_and_settles_is_exact() {
 
 #[test]
 fn the_model_of_holds_finds_flaws() {
-    for flaw in [Flaw::ForgetsCommits, Flaw::SettlesTwice, Flaw::ReleasesAtTtl] {
+    for flaw in
+        [Flaw::ForgetsCommits, Flaw::SettlesTwice, Flaw::ReleasesAtTtl, Flaw::ChargesRetries]
+    {
         let model = models(Some(flaw)).swap_remove(0);
         breaks(EXACT, flaw, model);
     }

@@ -43,6 +43,44 @@ async fn amendments_work_on_a_server_a_cluster_and_a_master_of_sentinels() {
     }
 }
 
+#[tokio::test]
+async fn a_reset_frees_a_counter_that_was_written_while_the_clock_was_ahead() {
+    const DAY_US: u64 = 86_400_000_000;
+    let redis = Redis::start().await;
+    for limit in [
+        "requests_per_unit: 2, unit: hour, charge: admitted",
+        "requests_per_unit: 2, unit: day, calendar: true, charge: admitted",
+        "algorithm: sliding_window, requests_per_unit: 2, unit: hour",
+        "algorithm: sliding_log, requests_per_unit: 2, unit: hour",
+        "algorithm: concurrency, in_flight: 2, hold: { ttl: 1h }",
+    ] {
+        redis.command(&["FLUSHALL"]).await;
+        let policies = Policies::of(&policy(&[("user", limit)]));
+        let (service, client) = serve(&policies, &redis.url(), &[]).await;
+        assert!(client.hit("user", "ann").await);
+        let keys: Vec<Vec<u8>> = redis.ask(&["KEYS", "*"]).await.unwrap();
+        let [key] = keys.as_slice() else { panic!("{keys:?}") };
+        // The instant of the last write comes after the tag.
+        let value: Vec<u8> = redis.ask_bytes(&[b"GET", key]).await.unwrap();
+        let last = u64::from_be_bytes([&[0][..], &value[1..8]].concat().try_into().unwrap());
+        let ahead = (last + DAY_US).to_be_bytes();
+        redis.ask_bytes::<()>(&[b"SETRANGE", key, b"1", &ahead[1..]]).await.unwrap();
+
+        let admin = format!("http://{}", service.admin);
+        let ended = output(["reset", "--admin", &admin, "test", "user=ann"]);
+        let text = String::from_utf8(ended.stdout).unwrap();
+        // Rounded up, and less the time since the hit.
+        assert!(text.contains("clock was 23") || text.contains("clock was 24"), "{limit}: {text}");
+        for admitted in [true, true, false] {
+            assert_eq!(client.hit("user", "ann").await, admitted, "{limit}");
+        }
+        let again = amend(&service, "reset", "ann", json!({})).await;
+        assert_eq!(again["after"]["windows"][0]["used"], 0, "{limit}: {again}");
+        let text = |state: &str| again[state]["at"].as_str().unwrap().to_owned();
+        assert!(text("before") <= text("after"), "{limit}: {again}");
+    }
+}
+
 async fn goes_through_all(service: &Tollgate, client: &Client, user: &str) {
     let hits = async |expected: &[bool]| {
         for admitted in expected {

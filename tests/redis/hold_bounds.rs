@@ -7,11 +7,8 @@ use tollgate::grpc::proto::hold::ExtendRequest;
 use tollgate::grpc::proto::hold::hold_service_client::HoldServiceClient;
 use tollgate::grpc::proto::rate_limit_response::{Code, DescriptorStatus};
 
-use super::{cluster, metric, policy, serve};
-use crate::support::policy::Policies;
-use crate::support::redis::Redis;
+use super::{metric, on_all_stores};
 use crate::support::rls::{Client, channel, descriptor, entry, request};
-use crate::support::tollgate::Tollgate;
 
 /// All algorithms, with the largest amounts that allow exact take-backs.
 const LIMITS: [(&str, &str); 6] = [
@@ -47,24 +44,6 @@ fn operation(key: &str, name: &str, id: &[u8], hits: Option<u32>) -> RateLimitDe
 
 async fn send(client: &Client, one: RateLimitDescriptor) -> DescriptorStatus {
     client.status(one).await
-}
-
-/// Returns services with the limits on each kind of store. The servers end with the guards.
-async fn on_all_stores(limits: &[(&str, &str)]) -> Vec<(Tollgate, Client, Box<dyn Send>)> {
-    let policies = Policies::of(&policy(limits));
-    let mut services = Vec::new();
-    let redis = Redis::start().await;
-    let cluster = cluster().await;
-    let stores: [(String, Box<dyn Send>); 3] = [
-        ("memory".to_owned(), Box::new(())),
-        (redis.url(), Box::new(redis)),
-        (cluster.url(), Box::new(cluster)),
-    ];
-    for (url, guard) in stores {
-        let (service, client) = serve(&policies, &url, &[]).await;
-        services.push((service, client, guard));
-    }
-    services
 }
 
 #[tokio::test]

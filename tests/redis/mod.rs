@@ -23,6 +23,7 @@
 //! | `hold_bounds` | IDs of any bytes, the largest amounts, the most records |
 //! | `hold_faults` | holds and slots stay exact while calls, processes and masters are lost |
 //! | `reloads` | never more than the highest amount, with concurrent reloads |
+//! | `longest_scripts` | time of the scripts at large states of a counter |
 //! | `memory` | memory of a counter, and its expiry |
 //! | `deny_cache` | known denials need no call |
 //! | `lease` | leases: their cost, and that they never exceed the limit |
@@ -59,6 +60,7 @@ mod hold_bounds;
 mod hold_faults;
 mod hold_retries;
 mod lease;
+mod longest_scripts;
 mod memory;
 mod open_holds;
 mod per_second;
@@ -105,6 +107,24 @@ fn calm() -> Layout {
 /// answers, since a busy machine is not the subject here.
 async fn serve(policies: &Policies, store: &str, flags: &[&str]) -> (Tollgate, Client) {
     connected(start(policies, store, flags)).await
+}
+
+/// Returns services with the limits on each kind of store. The servers end with the guards.
+async fn on_all_stores(limits: &[(&str, &str)]) -> Vec<(Tollgate, Client, Box<dyn Send>)> {
+    let policies = Policies::of(&policy(limits));
+    let mut services = Vec::new();
+    let redis = Redis::start().await;
+    let cluster = cluster().await;
+    let stores: [(String, Box<dyn Send>); 3] = [
+        ("memory".to_owned(), Box::new(())),
+        (redis.url(), Box::new(redis)),
+        (cluster.url(), Box::new(cluster)),
+    ];
+    for (url, guard) in stores {
+        let (service, client) = serve(&policies, &url, &[]).await;
+        services.push((service, client, guard));
+    }
+    services
 }
 
 /// Starts one of several processes on one store, which may be of an earlier release, see

@@ -12,12 +12,13 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use tollgate::algorithm::fixed_window::FixedWindow;
 use tollgate::algorithm::judge::{Hits, JudgedBy};
 use tollgate::algorithm::quota::Window;
+use tollgate::algorithm::share::Share;
 use tollgate::algorithm::time::Micros;
 use tollgate::algorithm::verdict::{Prior, Role, Verdict, charges, combine};
 use tollgate::algorithm::{Algorithm, Charge, Limit, OnStoreError};
 use tollgate::descriptor::CounterKey;
 use tollgate::store::clock::SystemClock;
-use tollgate::store::fallback::{Fallback, Replicas};
+use tollgate::store::fallback::{Fallback, OwnShare};
 use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::store::redis::{RedisOptions, RedisStore, RedisUrl, Time};
 use tollgate::store::{Check, Store};
@@ -136,8 +137,8 @@ impl<'a> Bench<'a> {
         let share = has_fallback.then(|| Arc::new(MemoryStore::new(room, SystemClock)));
         let store = match &share {
             Some(share) => {
-                let replicas = Replicas::new(std::num::NonZeroU32::MIN);
-                store.with_fallback(Fallback::new(Arc::clone(share), replicas, metrics))
+                let whole = OwnShare::new(Share::of(std::num::NonZeroU32::MIN, None));
+                store.with_fallback(Fallback::new(Arc::clone(share), whole, metrics))
             }
             None => store,
         };
@@ -205,7 +206,6 @@ impl<'a> Bench<'a> {
             let peek = [check(index, Hits::Peek(0))];
             if part.counter == Counter::HasRoom {
                 let stands = self.store.decide(&peek, Prior::Open, soon()).await[0]
-                    .clone()
                     .unwrap()
                     .report
                     .remaining;
@@ -217,12 +217,9 @@ impl<'a> Bench<'a> {
                 && part.counter == Counter::Unreadable
                 && !part.share_is_full
             {
-                assert_eq!(outcome.by, JudgedBy::Share, "part {index}, {told}");
-                let stands = share.decide(&peek, Prior::Open, soon()).await[0]
-                    .clone()
-                    .unwrap()
-                    .report
-                    .remaining;
+                assert!(matches!(outcome.by, JudgedBy::Share(_)), "part {index}, {told}");
+                let stands =
+                    share.decide(&peek, Prior::Open, soon()).await[0].unwrap().report.remaining;
                 assert_eq!(stands, left, "the share of part {index}, {told}");
             }
         }

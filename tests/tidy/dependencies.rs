@@ -39,7 +39,7 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         place: "telemetry",
-        modules: "statistics",
+        modules: "algorithm::store_error statistics",
         crates: "parking_lot prometheus_client std::io std::sync tracing_subscriber",
     },
     Row { place: "telemetry/log/logrus", modules: "", crates: "serde_json tracing" },
@@ -81,14 +81,14 @@ pub(super) const ROWS: &[Row] = &[
     // Written while requests are decided, read by operators.
     Row {
         place: "journal",
-        modules: "algorithm descriptor printable",
+        modules: "algorithm descriptor printable telemetry::metrics",
         crates: "foldhash hashbrown parking_lot std::sync::Arc std::time::SystemTime",
     },
     Row { place: "journal/peers", modules: "", crates: "serde serde_json" },
     // Connects policies with the `Store` trait.
     Row {
         place: "limiter",
-        modules: "algorithm descriptor journal policy store::Check store::Outcomes store::Store statistics store::StoreError telemetry",
+        modules: "algorithm descriptor journal policy store::Check store::Outcomes store::Store statistics store::StoreError store::error_behind telemetry",
         crates: "arc_swap async parking_lot smallvec std::sync std::time::Instant thiserror",
     },
     Row { place: "limiter/holds", modules: "", crates: "tracing" },
@@ -176,7 +176,7 @@ pub(super) const ROWS: &[Row] = &[
     // The only module that reads the environment, except for the arguments of `cli`.
     Row {
         place: "settings",
-        modules: "algorithm::Charge bounded_file descriptor::HashKey grpc::client grpc::headers grpc::request grpc::response grpc::rights grpc::server limiter::Modes policy::PolicyDialect policy::CompileOptions \
+        modules: "algorithm::Charge algorithm::share::Share bounded_file descriptor::HashKey grpc::client grpc::headers grpc::request grpc::response grpc::rights grpc::server limiter::Modes policy::PolicyDialect policy::CompileOptions \
                 otlp policy::source::files spans store::memory store::redis statistics telemetry::log transport xds",
         crates: "clap http jiff std::env std::net std::thread",
     },
@@ -198,6 +198,7 @@ pub(super) const ROWS: &[Row] = &[
                   tracing",
     },
     Row { place: "app/files", modules: "", crates: "rustix" },
+    Row { place: "app/http", modules: "", crates: "rustix" },
     Row { place: "app/threads", modules: "", crates: "rustix" },
     Row { place: "app/plain_pages", modules: "", crates: "std::process" },
     Row {

@@ -167,13 +167,14 @@ impl<'a> CounterHistory<'a> {
         stops.sum()
     }
 
-    /// Returns the hits that all processes may admit alone.
+    /// Returns the hits that all processes may admit alone: the limit, and a share once more for
+    /// each process that lost its memory.
     pub(crate) fn shares(&self) -> u64 {
         if !self.rule().is_local() || self.report.decided_alone == 0 {
             return 0;
         }
-        let processes = self.report.plan.processes as u64;
-        self.shapes() * (processes + self.report.crashes) * (self.limit_max() / processes).max(1)
+        let largest_share = self.limit_max().div_ceil(self.report.plan.processes as u64);
+        self.shapes() * (self.limit_max() + self.report.crashes * largest_share)
     }
 
     /// Returns the hits of blocks that all workers may hold.

@@ -3,6 +3,7 @@
 use super::world::checker::check;
 use super::world::history::Ending;
 use super::world::plan::{Fault, Part, PartHits, Plan, PlannedCall};
+use super::world::rules::{Counting, SimRule};
 use super::world::run::run;
 use super::world::server::fleet::{Arrangement, Moment};
 
@@ -15,7 +16,7 @@ fn world(calls: impl IntoIterator<Item = (Moment, u64)>, faults: Vec<(Moment, Fa
     plan.workers = 1;
     plan.most_delay_ms = 0;
     plan.rules.truncate(1);
-    plan.rules[0] = super::world::rules::SimRule::plain(1_000);
+    plan.rules[0] = SimRule::plain(1_000);
     plan.counters = vec![0];
     let call = |(number, (at, timeout_us))| PlannedCall {
         number,
@@ -46,6 +47,26 @@ fn decisions_resume_at_once_if_a_connection_to_a_stopped_server_is_cut() {
         resumed.filter(|record| !matches!(record.ending, Ending::Decided(..))).collect();
     assert!(failed.is_empty(), "{failed:#?}");
     assert_eq!(check(&report), [""; 0]);
+}
+
+#[test]
+fn processes_that_decide_alone_admit_no_more_than_the_limit_together() {
+    for (counting, limit) in [(Counting::Fixed, 1), (Counting::Gcra, 2), (Counting::Fixed, 4)] {
+        let calls = (0..18).map(|number| (1_000_000 + number * 1_000, 15_000));
+        let mut plan = world(calls, vec![(500_000, Fault::Hang { server: 0, us: 2_000_000 })]);
+        plan.processes = 3;
+        plan.skews_us = vec![0; 3];
+        plan.rules[0] = SimRule { on_store_error: "local", counting, ..SimRule::plain(limit) };
+        for call in &mut plan.calls {
+            call.process = call.number % 3;
+        }
+        let report = run(&plan);
+        let calls = &report.chronicle.calls;
+        let admitted =
+            calls.iter().filter(|record| matches!(record.ending, Ending::Decided(false, _)));
+        assert_eq!(admitted.count(), limit as usize, "{calls:#?}");
+        assert_eq!(check(&report), [""; 0]);
+    }
 }
 
 #[test]

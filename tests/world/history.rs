@@ -47,6 +47,8 @@ impl Ending {
                 HoldEffect::Settled => "settled",
                 HoldEffect::Extended => "extended",
                 HoldEffect::Open { .. } => "open",
+                HoldEffect::Held => "held",
+                HoldEffect::Conflict => "conflict",
             })
         })
     }

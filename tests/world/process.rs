@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tollgate::algorithm::amend::Amendment;
 use tollgate::algorithm::hold::HoldList;
 use tollgate::algorithm::judge::Hits;
+use tollgate::algorithm::share::Share;
 use tollgate::algorithm::time::Timestamp;
 use tollgate::descriptor::hold::{COMMIT, RESERVE, SETTLE};
 use tollgate::descriptor::{Descriptor, Entry, KeyBuffer, Request};
@@ -17,7 +18,7 @@ use tollgate::limiter::{Decision, InForce, Limiter, Modes, Snapshot, Standing, U
 use tollgate::policy::{CompileOptions, PolicySet, Source, load};
 use tollgate::store::clock::Clock;
 use tollgate::store::deny_cache::{DenialTable, DenyCache};
-use tollgate::store::fallback::{Fallback, Replicas};
+use tollgate::store::fallback::{Fallback, OwnShare};
 use tollgate::store::lease::Leases;
 use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::store::redis::{
@@ -73,12 +74,12 @@ impl SimProcess {
         let clock = ProcessClock(Arc::clone(&environment));
         let memory = Arc::new(MemoryStore::new(bounds, clock));
         let count = NonZeroU32::new(plan.processes.try_into().unwrap()).unwrap();
-        let replicas = Replicas::new(count);
+        let share = OwnShare::new(Share::of(count, Some(process.try_into().unwrap())));
         let longest = Duration::from_millis(plan.deny_cache_ms);
         let denials = DenialTable::new(longest, Arc::clone(&metrics));
         let worker = |_| {
             let fallback =
-                Fallback::new(Arc::clone(&memory), Arc::clone(&replicas), Arc::clone(&metrics));
+                Fallback::new(Arc::clone(&memory), Arc::clone(&share), Arc::clone(&metrics));
             let store = RedisStore::connect(options.clone(), Time::Server, Arc::clone(&metrics));
             let cached = DenyCache::new(store.with_fallback(fallback), Some(Arc::clone(&denials)));
             let leases = Leases::new(cached, Arc::clone(&metrics));

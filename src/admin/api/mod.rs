@@ -14,6 +14,7 @@ pub mod queries;
 pub mod rules;
 pub mod state;
 pub mod store;
+pub mod undecided;
 
 use std::sync::Arc;
 
@@ -34,6 +35,7 @@ pub use self::error::{ApiError, ErrorBody};
 use super::guard::{self, AccessGuard};
 use crate::journal::Journal;
 use crate::journal::rates::Rates;
+use crate::journal::undecided::UndecidedWindow;
 use crate::limiter::InForce;
 use crate::operations::Operations;
 use crate::operations::process_state::ProcessState;
@@ -58,6 +60,10 @@ pub struct Api {
     pub journal: Arc<Journal>,
     /// Rates of the rules.
     pub rates: Arc<Mutex<Rates>>,
+    /// Store errors of the last ten seconds.
+    pub undecided: Arc<Mutex<UndecidedWindow>>,
+    /// Host name of this replica.
+    pub instance: String,
     /// Metrics of the process.
     pub metrics: Arc<Metrics>,
     /// Operations on the stores and the policies.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{Api, PageQuery};
-use crate::journal::rates::{Counts, Rate};
+use crate::journal::rates::{Counts, PerSecond, Rate};
 use crate::policy::explain::limit_in_words;
 use crate::policy::{Imposes, Rule};
 use crate::telemetry::metrics::{EstimateSummary, Metrics};
@@ -91,6 +91,11 @@ pub struct RateView {
     pub near: f64,
     /// Denied by a rule in shadow mode.
     pub shadow_denied: f64,
+    /// Without a decision: the store failed, and so did the request.
+    pub failed: f64,
+    /// Decided without the store, which failed: by `on_store_error: allow`, `deny` or `local`.
+    /// Decisions by `local` are also included in `allowed`, `denied`, `near` and `shadow_denied`.
+    pub unchecked: f64,
 }
 
 /// Number of descriptors, by outcome.
@@ -104,6 +109,11 @@ pub struct CountsView {
     pub near: u64,
     /// Denied by a rule in shadow mode.
     pub shadow_denied: u64,
+    /// Without a decision: the store failed, and so did the request.
+    pub failed: u64,
+    /// Decided without the store, which failed: by `on_store_error: allow`, `deny` or `local`.
+    /// Decisions by `local` are also included in `allowed`, `denied`, `near` and `shadow_denied`.
+    pub unchecked: u64,
 }
 
 /// Filter for rules.
@@ -129,9 +139,9 @@ enum Order {
     Allowed,
 }
 
-impl From<[f64; 4]> for RateView {
-    fn from([allowed, denied, near, shadow_denied]: [f64; 4]) -> Self {
-        Self { allowed, denied, near, shadow_denied }
+impl From<PerSecond> for RateView {
+    fn from([allowed, denied, near, shadow_denied, failed, unchecked]: PerSecond) -> Self {
+        Self { allowed, denied, near, shadow_denied, failed, unchecked }
     }
 }
 
@@ -144,8 +154,8 @@ impl From<EstimateSummary> for EstimateView {
 }
 
 impl From<Counts> for CountsView {
-    fn from([allowed, denied, near, shadow_denied]: Counts) -> Self {
-        Self { allowed, denied, near, shadow_denied }
+    fn from([allowed, denied, near, shadow_denied, failed, unchecked]: Counts) -> Self {
+        Self { allowed, denied, near, shadow_denied, failed, unchecked }
     }
 }
 

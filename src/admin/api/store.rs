@@ -6,12 +6,18 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::Api;
+use super::undecided::{self, UndecidedView};
 use crate::operations::servers::{ServerState, TimedReport};
 use crate::telemetry::metrics::Process;
+
+/// Percentage of `maxmemory` above which a server is a problem.
+const NEARLY_FULL_PERCENT: u128 = 90;
 
 /// The status of the process.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ProcessStatus {
+    /// Host name of this replica.
+    pub instance: String,
     /// Version of the program.
     pub program: String,
     /// Start time, RFC 3339.
@@ -20,6 +26,8 @@ pub struct ProcessStatus {
     pub is_ready: bool,
     /// Current problems; empty if there are none.
     pub degraded: Vec<String>,
+    /// Descriptors of the last ten seconds that the store could not judge.
+    pub undecided: UndecidedView,
     /// Resident memory of the process in bytes.
     pub resident_bytes: Option<u64>,
     /// The journal of denials.
@@ -73,6 +81,10 @@ pub struct ServerInfo {
     pub role: String,
     /// Memory used by its data, in bytes.
     pub used_bytes: u64,
+    /// Maximum memory of its data, in bytes (`maxmemory`); absent if it has none.
+    pub max_bytes: Option<u64>,
+    /// Treatment of writes at the maximum (`maxmemory_policy`); absent if it is not reported.
+    pub policy: Option<String>,
     /// Keys evicted since the server started, possibly including counters.
     pub evicted_keys: u64,
     /// Seconds since the server started.
@@ -96,6 +108,8 @@ impl From<TimedReport> for ServerInfo {
             at: at.to_string(),
             role: server.role,
             used_bytes: server.used_bytes,
+            max_bytes: server.max_bytes,
+            policy: server.policy,
             evicted_keys: server.evicted_keys,
             uptime_seconds: server.uptime.as_secs(),
             clock_offset_us: server.clock_offset_us,
@@ -105,16 +119,38 @@ impl From<TimedReport> for ServerInfo {
 }
 
 impl ServerStatus {
-    /// Returns the problem with the server, if there is one.
-    fn problem(&self) -> Option<String> {
+    /// Returns the problems with the server.
+    fn problems(&self) -> impl Iterator<Item = String> {
         let Self { address, workers, connected, breakers_open, .. } = self;
-        if *breakers_open > 0 {
-            return Some(format!(
+        let connection = if *breakers_open > 0 {
+            Some(format!(
                 "store {address}: circuit breaker open in {breakers_open} of {workers} workers: no reply in time"
-            ));
+            ))
+        } else {
+            (connected < workers)
+                .then(|| format!("store {address}: {connected} of {workers} workers are connected"))
+        };
+        let memory = self.info.as_ref().and_then(|info| info.memory_problem(address));
+        connection.into_iter().chain(memory)
+    }
+}
+
+impl ServerInfo {
+    /// Returns the problem with the memory of the server at `address`, if it is nearly full.
+    fn memory_problem(&self, address: &str) -> Option<String> {
+        let max = self.max_bytes?;
+        let percent = u128::from(self.used_bytes).saturating_mul(100).checked_div(max.into())?;
+        if percent <= NEARLY_FULL_PERCENT {
+            return None;
         }
-        (connected < workers)
-            .then(|| format!("store {address}: {connected} of {workers} workers are connected"))
+        let effect = match self.policy.as_deref() {
+            Some("noeviction") => "writes fail when it is full; raise maxmemory",
+            Some(_) | None => {
+                "counters are evicted when it is full, which admits more than the limits; raise \
+                 maxmemory and set maxmemory-policy noeviction"
+            }
+        };
+        Some(format!("store {address}: {percent} % of maxmemory used: {effect}"))
     }
 }
 
@@ -126,15 +162,19 @@ pub(super) async fn status(State(api): State<Api>) -> Json<ProcessStatus> {
     let refused =
         api.process.policies().last_error.map(|_| "the last policy change was rejected".to_owned());
     let servers = servers(&api);
+    let undecided = api.undecided.lock().causes();
     let mut degraded: Vec<String> =
         unready.map(|reason| reason.trim().to_owned()).into_iter().collect();
     degraded.extend(refused);
-    degraded.extend(servers.iter().filter_map(ServerStatus::problem));
+    degraded.extend(undecided::problems(&undecided));
+    degraded.extend(servers.iter().flat_map(ServerStatus::problems));
     Json(ProcessStatus {
+        instance: api.instance.clone(),
         program: env!("CARGO_PKG_VERSION").to_owned(),
         begun_at: api.begun.to_string(),
         is_ready: unready.is_none(),
         degraded,
+        undecided: UndecidedView::of(&undecided),
         resident_bytes: Process::resident_bytes(),
         journal: JournalStatus {
             is_on: api.journal.is_on(),

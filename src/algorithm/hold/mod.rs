@@ -64,11 +64,15 @@ pub struct HoldRequest<'a> {
 pub enum HoldAction {
     /// Remembers the charge of the request, or the slot that it takes.
     Reserve,
-    /// Ends the oldest hold with this cost in hits.
+    /// Reserves unless the ID has open holds: then nothing is charged, so a retry is free.
+    ReserveOnce,
+    /// Ends the oldest hold with this cost in hits; once per request, counter and ID.
     Commit(u32),
+    /// Ends the oldest hold with this cost in hits; for each descriptor, as it was reserved.
+    CommitEach(u32),
     /// Ends the oldest hold, without a cost.
     Settle,
-    /// Ends the oldest hold and takes its hits back.
+    /// Ends the oldest hold and takes its hits back; for each descriptor, as it was reserved.
     Cancel,
     /// Gives all open holds a new TTL.
     Extend,
@@ -87,6 +91,10 @@ pub enum HoldEffect {
         /// `true` if the ID had an open hold already.
         repeated: bool,
     },
+    /// The ID has the requested hits already, by an earlier reserve: nothing is charged.
+    Held,
+    /// The ID has holds of other hits: nothing is charged, and the request is denied.
+    Conflict,
     /// Hits are charged but not remembered: too many holds of the ID or the counter.
     Unrecorded,
     /// A hold was put to its cost.
@@ -115,7 +123,7 @@ pub enum HoldEffect {
 impl HoldEffect {
     /// Returns `true` if the counter, a record or a slot changed.
     pub fn is_write(self) -> bool {
-        !matches!(self, Self::Nothing | Self::Open { .. })
+        !matches!(self, Self::Nothing | Self::Held | Self::Conflict | Self::Open { .. })
     }
 }
 
@@ -138,6 +146,21 @@ impl OnSettle {
     }
 }
 
+impl HoldAction {
+    /// Returns the cost of a commit.
+    pub fn cost(self) -> Option<u32> {
+        match self {
+            Self::Commit(cost) | Self::CommitEach(cost) => Some(cost),
+            Self::Reserve
+            | Self::ReserveOnce
+            | Self::Settle
+            | Self::Cancel
+            | Self::Extend
+            | Self::Look => None,
+        }
+    }
+}
+
 impl HoldRequest<'static> {
     /// A charge that is not remembered.
     pub const PLAIN: Self = Self { id: &[], action: HoldAction::Reserve, ttl: None };
@@ -152,7 +175,7 @@ impl HoldRequest<'_> {
     /// Returns `true` for an operation on holds that are there, which has no vote: each but a
     /// reserve.
     pub fn is_on_existing(&self) -> bool {
-        self.action != HoldAction::Reserve
+        !matches!(self.action, HoldAction::Reserve | HoldAction::ReserveOnce)
     }
 
     /// Returns the TTL of the hold under a limit.
@@ -270,9 +293,20 @@ impl State {
         open.collect()
     }
 
+    /// Returns the hits of the open holds of an ID at `now`, an instant that is not before the
+    /// counter's.
+    pub(super) fn open_hits(&self, id: &[u8], now: Timestamp) -> u32 {
+        if let AlgorithmState::Concurrency(slots) = self.inner() {
+            let own = slots.live(now).filter(|slot| *slot.id == *id);
+            return own.fold(0, |sum, slot| sum.saturating_add(slot.hits));
+        }
+        let record = self.holds().and_then(|holds| holds.records.get(id, now));
+        record.map_or(0, |record| record.hits())
+    }
+
     /// Returns `true` if a request is on existing holds and needs no memory for a record.
     pub fn has_hold(&self, request: &HoldRequest<'_>, now: Timestamp) -> bool {
-        let is_commit = matches!(request.action, HoldAction::Commit(_));
+        let is_commit = request.action.cost().is_some();
         let is_slot = matches!(self.inner(), AlgorithmState::Concurrency(_));
         let has_record =
             || self.holds().is_some_and(|holds| holds.records.get(request.id, now).is_some());

@@ -74,7 +74,7 @@ impl Limit {
         }
         let record = state.holds().and_then(|holds| holds.records.get(request.id, now));
         match (record, request.action) {
-            (None, HoldAction::Commit(cost)) => {
+            (None, HoldAction::Commit(cost) | HoldAction::CommitEach(cost)) => {
                 self.commit_unknown(state, request, cost, hold, now)
             }
             (Some(record), _) if !record.receipts.is_empty() => {
@@ -95,13 +95,13 @@ impl Limit {
     ) -> Result<HoldEffect, Unreadable> {
         let oldest = record.receipts.first().copied().unwrap_or_default();
         let effect = match request.action {
-            HoldAction::Reserve => return Ok(HoldEffect::Nothing),
+            HoldAction::Reserve | HoldAction::ReserveOnce => return Ok(HoldEffect::Nothing),
             HoldAction::Look => return Ok(HoldEffect::Open { hits: record.hits() }),
             HoldAction::Extend => {
                 record.until = now + request.ttl(hold);
                 HoldEffect::Extended
             }
-            HoldAction::Commit(cost) => {
+            HoldAction::Commit(cost) | HoldAction::CommitEach(cost) => {
                 record.end_oldest();
                 self.correct(state, oldest, cost, now)?;
                 record.until = now + hold.ttl;
@@ -182,8 +182,11 @@ fn change_slots(
     now: Timestamp,
 ) -> HoldEffect {
     match request.action {
-        HoldAction::Reserve => HoldEffect::Nothing,
-        HoldAction::Commit(_) | HoldAction::Settle | HoldAction::Cancel => {
+        HoldAction::Reserve | HoldAction::ReserveOnce => HoldEffect::Nothing,
+        HoldAction::Commit(_)
+        | HoldAction::CommitEach(_)
+        | HoldAction::Settle
+        | HoldAction::Cancel => {
             slots.end(request.id, now).map_or(HoldEffect::Nothing, |_| HoldEffect::Settled)
         }
         HoldAction::Extend if slots.extend(request.id, until, now) => HoldEffect::Extended,

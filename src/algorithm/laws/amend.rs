@@ -72,6 +72,32 @@ proptest! {
     }
 
     #[test]
+    fn a_reset_sets_a_clock_that_is_ahead_to_that_of_the_store(
+        algorithm in algorithms(), trace in traces(), hits in 1u64..4, ahead in 1u64..100_000,
+    ) {
+        let limit = limit(algorithm, Charge::Blamed);
+        let (_, mut state, now) = run(&limit, &trace);
+        let receipt = limit.charge(&mut state, hits, at(now + ahead)).unwrap();
+        limit.amend(&mut state, Amendment::Grant { hits: 9, length: Micros::new(5_000) }, at(now)).unwrap();
+        let (amended, _) = limit.amend(&mut state, Amendment::Reset, at(now)).unwrap();
+        prop_assert!(amended.before.at >= at(now + ahead));
+        prop_assert_eq!(amended.after.at, at(now));
+        let mut fresh = limit.unused();
+        for later in [now, now + 1, now + 700] {
+            for state in [&mut state, &mut fresh] {
+                limit.charge(state, 2, at(later)).unwrap();
+            }
+            // Later, it cannot be distinguished from a charge after the reset. Its hits are then
+            // taken off the counter, which the exception for resets covers: they were not admitted
+            // before.
+            if later < now + ahead {
+                prop_assert!(!limit.take_back(&mut state, receipt, at(later)).unwrap(), "that was before the reset");
+            }
+            prop_assert_eq!(limit.report(&state, Some(3), at(later)), limit.report(&fresh, Some(3), at(later)));
+        }
+    }
+
+    #[test]
     fn what_is_taken_of_a_grant_goes_back_to_it(algorithm in algorithms(), trace in traces(), hits in 1u64..9) {
         let limit = limit(algorithm, Charge::Admitted);
         let (_, mut state, now) = run(&limit, &trace);

@@ -127,6 +127,8 @@ impl Ledger {
             HoldEffect::Reserved { .. }
             | HoldEffect::Unrecorded
             | HoldEffect::Extended
+            | HoldEffect::Held
+            | HoldEffect::Conflict
             | HoldEffect::Open { .. } => panic!("{effect:?}"),
         }
     }

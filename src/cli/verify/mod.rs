@@ -3,9 +3,11 @@
 //! | file | contents |
 //! |---|---|
 //! | `rules` | the rules that can be verified, and requests that match them |
+//! | `counters` | the counters that these requests use |
 //! | `workload` | the requests of a run, and the history of their answers |
 //! | `report` | the result, as text and JSON |
 
+mod counters;
 mod report;
 mod rules;
 mod workload;
@@ -35,6 +37,9 @@ const SKEWS: [u64; 3] = [100, 1000, 10_000];
 /// Most calls of a run: they are kept in memory until it ends, at about 200 bytes each.
 const MAX_CALLS: u64 = 5_000_000;
 
+/// Longest run, in seconds.
+const MAX_DURATION: u64 = 86_400;
+
 /// Verify that a running rate limit service enforces its limits
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -59,7 +64,7 @@ pub struct Verify {
     #[arg(long, value_name = "PATH", required = true)]
     policy: Vec<PathBuf>,
     /// Duration of the run in seconds; Ctrl-C ends it early and prints the result.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=MAX_DURATION))]
     duration: u64,
     /// Concurrent clients, each with a connection of its own.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -78,7 +83,7 @@ pub struct Verify {
     #[arg(long, value_name = "COMMAND")]
     disturb: Option<String>,
     /// Seconds between the runs of the command.
-    #[arg(long, value_name = "SECONDS", default_value_t = 3, requires = "disturb")]
+    #[arg(long, value_name = "SECONDS", default_value_t = 3, requires = "disturb", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     disturb_every: u64,
     /// File to write the history to: one call per line, as JSON.
     #[arg(long, value_name = "FILE")]
@@ -96,7 +101,7 @@ pub struct Verify {
 /// The error of a run without a result.
 #[derive(Debug, thiserror::Error)]
 enum VerifyError {
-    #[error("{0}\nIs the service running there? Its gRPC port is needed, not the HTTP port.")]
+    #[error("{}{}", .0, .0.advice())]
     Client(#[from] ClientError),
     #[error("{0}")]
     File(#[from] UnreadableFile),

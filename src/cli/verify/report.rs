@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::Verify;
 use super::workload::{STILL_RUNNING, VerifyRun};
+use super::{MAX_DURATION, Verify};
+use crate::algorithm::time::Micros;
 use crate::cli::table;
 use crate::verify::check::{CheckedProperty, Contradiction, PropertyResult};
 use crate::verify::history::{ObservedAnswer, ObservedCall};
@@ -16,6 +17,9 @@ use crate::verify::verdict::{PropertyVerdict, RunConditions, verdict};
 const MAX_ROWS: usize = 16;
 const MAX_ERRORS: usize = 5;
 
+/// Seconds for which a run must go on before and after hits return.
+const RETURN_MARGIN: u64 = 5;
+
 /// The result of a run.
 pub(super) struct VerifyReport<'a> {
     flags: &'a Verify,
@@ -23,6 +27,8 @@ pub(super) struct VerifyReport<'a> {
     results: Vec<(&'a PropertyResult, PropertyVerdict)>,
     /// Difference between clocks, in milliseconds, that would explain all answers.
     explaining_skew: Option<u64>,
+    /// Rules of which the run was too short to show that hits return, with the time they take.
+    unseen_returns: Vec<(String, Micros)>,
 }
 
 /// Calls of a rule by their answers.
@@ -60,7 +66,8 @@ impl<'a> VerifyReport<'a> {
         conditions: &RunConditions,
     ) -> Self {
         let results = results.iter().map(|result| (result, verdict(result, conditions))).collect();
-        Self { flags, run, results, explaining_skew: None }
+        let unseen_returns = run.unseen_returns(conditions.skew);
+        Self { flags, run, results, explaining_skew: None, unseen_returns }
     }
 
     /// Adds a difference between clocks that would explain all answers, if there is one.
@@ -120,12 +127,14 @@ impl<'a> VerifyReport<'a> {
             })
         });
         let rules = self.run.rules.iter().map(|rule| rule.name());
+        let returns = self.unseen_returns.iter().map(|(rule, _)| rule);
         json!({
             "calls": counts.calls, "admitted": counts.admitted, "denied": counts.denied,
             "errors": counts.errors, "late": counts.late, "error_kinds": self.errors(),
             "counters": self.run.counters.len(), "seconds": self.run.seconds, "interrupted": self.run.is_interrupted, "rules": rules.collect::<Vec<_>>(),
             "not_checked": self.run.skipped, "mismatches": self.run.mismatches,
-            "never_reached": self.run.never_reached(), "disturbances": self.run.disturbances,
+            "never_reached": self.run.never_reached(), "returns_not_seen": returns.collect::<Vec<_>>(),
+            "disturbances": self.run.disturbances,
             "explained_by_skew_ms": self.explaining_skew,
             "properties": properties.collect::<Vec<_>>(),
         })
@@ -187,6 +196,15 @@ impl<'a> VerifyReport<'a> {
         notes.extend(
             unreached.map(|rule| format!("limit not reached: {rule}: raise --duration or --rate")),
         );
+        notes.extend(self.unseen_returns.iter().map(|(rule, after)| {
+            let duration = after.get().div_ceil(1_000_000).saturating_add(RETURN_MARGIN);
+            let next = if duration > MAX_DURATION {
+                "longer than any run".to_owned()
+            } else {
+                format!("use --duration {duration}")
+            };
+            format!("not checked: that hits of {rule} return after {after}: {next}")
+        }));
         if self.is_violated(CheckedProperty::AnsweredInTime) {
             let delay = millis(self.run.paused);
             notes.push(format!("delays: this process itself was delayed by up to {delay}"));

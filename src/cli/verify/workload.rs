@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::counters::CountersInUse;
 use super::rules::VerifiedRule;
 use super::{Verify, VerifyError};
 use crate::algorithm::time::Micros;
@@ -17,16 +18,11 @@ use crate::grpc::client::{ClientError, ClientTls, RateLimitClient};
 use crate::grpc::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use crate::grpc::proto::{RateLimitRequest, RateLimitResponse};
 use crate::grpc::units::UNITS;
+use crate::verify::bound::CounterBound;
 use crate::verify::history::{ObservedAnswer, ObservedCall};
 
 /// Interval at which the clock and the disturbances are checked.
 const WATCH: Duration = Duration::from_millis(10);
-
-/// Longest period, in microseconds, of which one counter is used for several.
-const MAX_KEPT_PERIOD: u64 = 5_000_000;
-
-/// Most calls to one counter: the time of a check grows with their square.
-const COUNTER_CALLS: u64 = 25_000;
 
 /// Result of a disturbance that was under way at the end of the run.
 pub(super) const STILL_RUNNING: &str = "still running at the end";
@@ -50,27 +46,16 @@ pub(super) struct VerifyRun {
     pub(super) clock_moved: u64,
     /// Longest time for which this process did not run, in microseconds.
     pub(super) paused: u64,
-    /// Counter in use of each rule.
-    current: Vec<CounterInUse>,
+    /// Counters in use of each rule.
+    in_use: Vec<CountersInUse>,
     started: Instant,
     epoch: u64,
-}
-
-/// A counter that takes further calls.
-#[derive(Clone, Copy, Default)]
-struct CounterInUse {
-    counter: usize,
-    /// Calls so far, and calls after which it has been over its limit for long enough.
-    calls: u64,
-    enough: u64,
-    /// Time before which it is not replaced.
-    until: u64,
 }
 
 impl VerifyRun {
     pub(super) fn new(rules: Vec<VerifiedRule>, skipped: Vec<String>) -> Self {
         Self {
-            current: vec![CounterInUse::default(); rules.len()],
+            in_use: vec![CountersInUse::default(); rules.len()],
             rules,
             skipped,
             mismatches: Vec::new(),
@@ -108,6 +93,24 @@ impl VerifyRun {
             .collect();
         let rules = self.rules.iter().enumerate();
         rules.filter(|(index, _)| !reached.contains(index)).map(|(_, rule)| rule.name()).collect()
+    }
+
+    /// Returns the rules whose limit was reached by counters that were not in use for long enough
+    /// to show when their hits return, with that time.
+    pub(super) fn unseen_returns(&self, skew: u64) -> Vec<(String, Micros)> {
+        let never_reached = self.never_reached();
+        let counters = self.by_counter();
+        let rules = self.rules.iter().enumerate().filter(|(_, rule)| !rule.model.is_leased);
+        let unseen = rules.filter_map(|(index, rule)| {
+            let is_of = |counter: &usize| self.counters.get(*counter).map(|of| of.0) == Some(index);
+            let bounds = rule.model.bounds.iter().filter(|bound| {
+                let mut calls = counters.iter().filter(|(counter, _)| is_of(counter));
+                !calls.any(|(_, calls)| bound.shows_return(calls, skew))
+            });
+            let longest = bounds.map(CounterBound::return_time).max()?;
+            Some((rule.name(), Micros::new(longest)))
+        });
+        unseen.filter(|(rule, _)| !never_reached.contains(rule)).collect()
     }
 
     /// Sends one request for each rule to each target.
@@ -159,28 +162,20 @@ impl VerifyRun {
     fn next(&mut self) -> (usize, u64, RateLimitRequest) {
         let now = self.now();
         let index = rand::random_range(0..self.rules.len().max(1));
-        let hits = if rand::random_ratio(1, 5) { 2 } else { 1 };
-        let empty = (0, hits, RateLimitRequest::default());
-        let Some((rule, current)) = self.rules.get(index).zip(self.current.get_mut(index)) else {
-            return empty;
+        let hits = match rand::random_range(0..16) {
+            0 => 0,
+            1..4 => 2,
+            _ => 1,
         };
-        let is_done = current.calls >= current.enough && now >= current.until;
-        if is_done || current.calls >= COUNTER_CALLS {
-            // Twice the limit, so that it is reached and denials follow. Some counters of a short
-            // period are used for several, in which their hits must return.
-            let period = rule.model.period();
-            let is_kept = period <= MAX_KEPT_PERIOD && rand::random_ratio(1, 8);
-            *current = CounterInUse {
-                counter: self.counters.len(),
-                calls: 0,
-                enough: rule.model.at_once().saturating_mul(2).saturating_add(20),
-                until: if is_kept { now.saturating_add(period.saturating_mul(3)) } else { 0 },
-            };
+        let Some((rule, of_rule)) = self.rules.get(index).zip(self.in_use.get_mut(index)) else {
+            return (0, hits, RateLimitRequest::default());
+        };
+        let counter = of_rule.next(&rule.model, now, self.counters.len());
+        if counter == self.counters.len() {
             self.counters.push((index, rand::random()));
         }
-        current.calls = current.calls.saturating_add(1);
-        let value = self.counters.get(current.counter).map_or(0, |counter| counter.1);
-        (current.counter, hits, rule.request(value, hits))
+        let value = self.counters.get(counter).map_or(0, |counter| counter.1);
+        (counter, hits, rule.request(value, hits))
     }
 }
 
@@ -262,7 +257,7 @@ impl Verify {
         over: &CancellationToken,
         run: &Rc<RefCell<VerifyRun>>,
     ) {
-        let every = Duration::from_secs(self.disturb_every.max(1));
+        let every = Duration::from_secs(self.disturb_every);
         let mut next = every;
         let mut running: Option<Child> = None;
         let mut last = Instant::now();

@@ -1,8 +1,8 @@
 //! The operations of `HoldService`: a request like one of `ShouldRateLimit`, with one operation on
 //! a hold for all its descriptors.
 //!
-//! Callers are trusted with their IDs, so a retry can be distinguished from a second request: a
-//! reserve looks for open holds of the ID first.
+//! Callers are trusted with their IDs, so a retry can be distinguished from a second request: the
+//! store compares a reserve with the open holds of its ID, in one step with the charge.
 
 use std::time::{Duration, Instant};
 
@@ -51,15 +51,6 @@ pub enum HoldMethod {
     Commit(u32),
     /// Ends the oldest hold, and takes its hits back.
     Cancel,
-}
-
-/// Open holds of an ID.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OpenHits {
-    None,
-    /// The holds of the same reserve, at each counter.
-    Same,
-    Other,
 }
 
 impl From<ReserveRequest> for HoldCall {
@@ -122,13 +113,13 @@ impl<S: Store> Rls<S> {
             }
             HoldMethod::Extend => self.extend(&snapshot, &request, (id, ttl), deadline).await?,
             HoldMethod::Commit(hits) => {
-                self.end(&snapshot, &request, (id, HoldAction::Commit(hits)), deadline).await?
+                self.end(&snapshot, &request, (id, HoldAction::CommitEach(hits)), deadline).await?
             }
             HoldMethod::Cancel => {
                 self.end(&snapshot, &request, (id, HoldAction::Cancel), deadline).await?
             }
         };
-        response::write(&decision, &self.style, answer);
+        response::write_hold(&decision, &self.style, answer);
         self.latency.record(now.elapsed());
         Ok(if decision.is_over_limit() { Answered::OverLimit } else { Answered::Ok })
     }
@@ -140,20 +131,23 @@ impl<S: Store> Rls<S> {
         (id, ttl, hits): (&'r [u8], Option<Micros>, u32),
         deadline: Instant,
     ) -> Result<Decision<'a>, Status> {
-        let found = self.look(snapshot, request, id, deadline).await?;
-        self.check_ttl(ttl, &found)?;
-        match open_hits(&found, request, hits) {
-            OpenHits::Same => return Ok(found),
-            OpenHits::Other => {
-                return Err(Status::already_exists(
-                    "the id already has an open hold with a different number of hits",
-                ));
-            }
-            OpenHits::None => {}
+        if ttl.is_some() {
+            self.check_ttl(ttl, &self.look(snapshot, request, id, deadline).await?)?;
         }
-        let reserve = HoldRequest { id, action: HoldAction::Reserve, ttl };
-        let request = with_hold(request, Hits::Charge(hits), reserve);
-        self.decide_hold(snapshot, &request, deadline).await
+        let reserve = HoldRequest { id, action: HoldAction::ReserveOnce, ttl };
+        let reserving = with_hold(request, Hits::Charge(hits), reserve);
+        let decision = self.decide_hold(snapshot, &reserving, deadline).await?;
+        let has = |effect| decision.statuses().iter().any(|s| s.hold_effect() == Some(effect));
+        if has(HoldEffect::Conflict) {
+            return Err(Status::already_exists(
+                "the id already has an open hold with a different number of hits",
+            ));
+        }
+        if decision.is_over_limit() && has(HoldEffect::Held) {
+            // An earlier attempt, whose answer was lost, was charged at some of the counters.
+            self.end(snapshot, request, (id, HoldAction::Cancel), deadline).await?;
+        }
+        Ok(decision)
     }
 
     async fn extend<'a, 'r>(
@@ -289,31 +283,6 @@ fn with_hold<'a>(request: &Request<'a>, hits: Hits, hold: HoldRequest<'a>) -> Re
     Request {
         domain: request.domain,
         descriptors: request.descriptors.iter().map(operation).collect(),
-    }
-}
-
-/// Compares the open hits at each counter with those that a reserve would have taken.
-fn open_hits(found: &Decision<'_>, request: &Request<'_>, hits: u32) -> OpenHits {
-    let mut open = 0usize;
-    let mut same = 0usize;
-    let mut all = 0usize;
-    for (status, descriptor) in found.statuses().iter().zip(&request.descriptors) {
-        if status.hold().is_none() {
-            continue;
-        }
-        all = all.saturating_add(1);
-        // A descriptor that occurs twice reserves twice at its counter.
-        let times = request.descriptors.iter().filter(|other| *other == descriptor).count();
-        let wanted = u64::from(hits).saturating_mul(u64::try_from(times).unwrap_or(u64::MAX));
-        if let Some(HoldEffect::Open { hits }) = status.hold_effect() {
-            open = open.saturating_add(1);
-            same = same.saturating_add(usize::from(u64::from(hits) == wanted));
-        }
-    }
-    match open {
-        0 => OpenHits::None,
-        _ if same == all => OpenHits::Same,
-        _ => OpenHits::Other,
     }
 }
 

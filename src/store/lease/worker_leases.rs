@@ -104,7 +104,7 @@ impl WorkerLeases {
         if let Some(slot) = self.slot(hash).filter(|slot| slot.hash == hash) {
             // A decision by this process's share of a limit only shows that the store is
             // unavailable.
-            let of_store = outcome.ok().filter(|outcome| outcome.by != JudgedBy::Share);
+            let of_store = outcome.ok().filter(|outcome| !matches!(outcome.by, JudgedBy::Share(_)));
             slot.left = of_store.map_or(0, |outcome| outcome.report.remaining);
         }
     }

@@ -5,7 +5,7 @@ use super::RedisStore;
 use super::plan;
 use super::request::CheckOutcomes;
 use crate::algorithm::hold::HoldEffect;
-use crate::algorithm::judge::Few;
+use crate::algorithm::judge::{Few, JudgedBy, Outcome};
 use crate::algorithm::verdict::{Prior, Role};
 use crate::store::Check;
 use crate::store::fallback::Fallback;
@@ -34,10 +34,9 @@ impl RedisStore {
         for (number, outcome) in numbers.iter().zip(fallback.decide(&of_them, prior)) {
             if let Some(place) = judged.get_mut(*number)
                 && let Ok(outcome) = outcome
-                && let Some(Err(error)) = place.replace(Ok(outcome))
+                && let Some(Err(error)) = *place
             {
-                // Outcomes no longer show this error.
-                self.core.metrics.store_error(error.kind());
+                *place = Some(Ok(Outcome { by: JudgedBy::Share(error), ..outcome }));
             }
         }
     }
@@ -67,10 +66,7 @@ impl RedisStore {
                 // The counter in the store is reported; a cost without a hold there was charged.
                 Ok(outcome) if outcome.hold == HoldEffect::Nothing => outcome.hold = own.hold,
                 Ok(_) => {}
-                Err(error) => {
-                    self.core.metrics.store_error(error.kind());
-                    *outcome = Ok(own);
-                }
+                Err(error) => *outcome = Ok(Outcome { by: JudgedBy::Share(*error), ..own }),
             }
         }
     }

@@ -14,6 +14,7 @@
 //! | `leases` | hits charged in advance |
 //! | `latency` | histograms with one part per worker |
 //! | `servers` | metrics that the store's servers report |
+//! | `undecided` | store errors of rules, by kind and effect |
 //! | `process` | process metrics from the operating system |
 //! | `exposition` | text formats |
 
@@ -27,6 +28,7 @@ mod names;
 mod process;
 mod rules;
 mod servers;
+mod undecided;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -35,7 +37,7 @@ use std::time::SystemTime;
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::Counter;
+pub use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -50,6 +52,7 @@ pub use self::process::Process;
 use self::rules::RuleFamilies;
 pub use self::rules::RuleMetrics;
 pub use self::servers::Servers;
+pub use self::undecided::{Effect, UndecidedCounters, UndecidedTable, met};
 use super::candidates::Candidates;
 use super::connections::ConnectionMetrics;
 use super::http::HttpMetrics;
@@ -250,6 +253,11 @@ impl Metrics {
     /// Returns the counters of one rule. A reload keeps them. Rules beyond the bound share one set.
     pub fn of_rule(&self, domain: &str, rule: &str) -> RuleMetrics {
         self.rules.of(domain, rule)
+    }
+
+    /// Calls `view` with each rule that has met store errors, and their numbers.
+    pub fn undecided(&self, view: impl FnMut(&str, &str, UndecidedTable)) {
+        self.rules.undecided.each(view);
     }
 
     /// Removes the series of all rules except these pairs of domain and path.

@@ -2,12 +2,14 @@
 //! series of rules that no longer exist.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
+use super::undecided::{UndecidedCounters, UndecidedRules};
 use crate::telemetry::known_rules::{KnownRules, RuleLabels};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -26,15 +28,17 @@ enum OutcomeLabel {
     unlimited,
     presumed_allowed,
     presumed_denied,
+    failed,
 }
 
-const OUTCOMES: [OutcomeLabel; 6] = [
+const OUTCOMES: [OutcomeLabel; 7] = [
     OutcomeLabel::allowed,
     OutcomeLabel::denied,
     OutcomeLabel::shadow_denied,
     OutcomeLabel::unlimited,
     OutcomeLabel::presumed_allowed,
     OutcomeLabel::presumed_denied,
+    OutcomeLabel::failed,
 ];
 
 /// The counters of one rule: descriptors that matched it, by outcome.
@@ -52,8 +56,12 @@ pub struct RuleMetrics {
     pub presumed_allowed: Counter,
     /// Denied by `on_store_error` after a store error.
     pub presumed_denied: Counter,
+    /// Without a decision after a store error.
+    pub failed: Counter,
     /// Allowed descriptors near the limit.
     pub near: Counter,
+    /// Store errors met, by kind and effect.
+    pub undecided: Arc<UndecidedCounters>,
     /// `true` if no other rule shares these counters.
     pub is_own: bool,
 }
@@ -63,19 +71,25 @@ pub struct RuleMetrics {
 pub(super) struct RuleFamilies {
     decisions: Family<DecisionLabels, Counter>,
     near: Family<RuleLabels, Counter>,
+    pub(super) undecided: Arc<UndecidedRules>,
     known: KnownRules,
 }
 
 impl RuleFamilies {
     /// Creates the counters, with series of their own for at most `max` rules.
     pub(super) fn new(max: usize) -> Self {
-        Self { decisions: Family::default(), near: Family::default(), known: KnownRules::new(max) }
+        Self {
+            decisions: Family::default(),
+            near: Family::default(),
+            undecided: Arc::default(),
+            known: KnownRules::new(max),
+        }
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "decisions",
-            "Number of descriptors decided, by rule and outcome",
+            "Number of descriptors, by rule and outcome",
             self.decisions.clone(),
         );
         registry.register(
@@ -83,6 +97,7 @@ impl RuleFamilies {
             "Number of allowed descriptors near their limit, by rule",
             self.near.clone(),
         );
+        registry.register_collector(Box::new(Arc::clone(&self.undecided)));
     }
 
     /// Returns the counters of one rule. A reload keeps them.
@@ -97,7 +112,9 @@ impl RuleFamilies {
             unlimited: counter(OutcomeLabel::unlimited),
             presumed_allowed: counter(OutcomeLabel::presumed_allowed),
             presumed_denied: counter(OutcomeLabel::presumed_denied),
+            failed: counter(OutcomeLabel::failed),
             near: self.near.get_or_create(&labels).clone(),
+            undecided: self.undecided.of(&labels),
             is_own,
         }
     }
@@ -110,6 +127,7 @@ impl RuleFamilies {
                 self.decisions.remove(&DecisionLabels::new(labels, outcome));
             }
             self.near.remove(labels);
+            self.undecided.remove(labels);
         });
     }
 }

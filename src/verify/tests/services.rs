@@ -6,7 +6,7 @@ use std::time::Instant;
 use futures_util::FutureExt as _;
 use proptest::prelude::*;
 
-use super::{SECOND, START, check};
+use super::{PropertyResult, SECOND, START, check};
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::gcra::Gcra;
 use crate::algorithm::judge::Hits;
@@ -20,7 +20,7 @@ use crate::descriptor::{Identity, KeyBuffer};
 use crate::store::clock::ManualClock;
 use crate::store::memory::{Bounds, MemoryStore};
 use crate::store::{Check, Store as _};
-use crate::verify::bound::CounterModel;
+use crate::verify::bound::{CounterBound, CounterModel};
 use crate::verify::check::CheckedProperty;
 use crate::verify::history::{ObservedAnswer, ObservedCall};
 
@@ -38,7 +38,13 @@ struct MemoryService {
 type PlannedStep = (u64, u64, u64, u64, u8);
 
 fn limit(kind: usize, amount: u32) -> Limit {
-    let window = |amount, millis: u64| Window::new(amount, Micros::new(millis * 1000)).unwrap();
+    stretched(kind, amount, 1)
+}
+
+/// Returns a limit whose periods are so many times as long.
+fn stretched(kind: usize, amount: u32, times: u64) -> Limit {
+    let window =
+        |amount, millis: u64| Window::new(amount, Micros::new(millis * 1000 * times)).unwrap();
     let sliding = |windows, buckets| {
         Algorithm::SlidingWindow(SlidingWindow::new(windows, buckets, Estimate::Strict).unwrap())
     };
@@ -98,9 +104,15 @@ impl MemoryService {
 
     /// Returns the history of a plan, as a client sees it whose clock is `offset` behind.
     fn history(&self, steps: &[PlannedStep], offset: u64) -> Vec<ObservedCall> {
+        self.history_with(steps, &[offset])
+    }
+
+    /// Returns the history of a plan. The clock is ahead of the client's by each offset in turn.
+    fn history_with(&self, steps: &[PlannedStep], offsets: &[u64]) -> Vec<ObservedCall> {
         let mut now = START;
         let mut calls = Vec::new();
-        for (after, before, later, hits, luck) in steps {
+        for ((after, before, later, hits, luck), offset) in steps.iter().zip(offsets.iter().cycle())
+        {
             now += after;
             let answer = match luck {
                 // The request was lost, or its answer.
@@ -122,7 +134,67 @@ impl MemoryService {
 fn steps() -> impl Strategy<Value = Vec<PlannedStep>> {
     let after = prop_oneof![3 => 0..1000_u64, 2 => 0..SECOND, 1 => 0..12 * SECOND];
     let wait = || prop_oneof![3 => 0..1000_u64, 1 => 0..2 * SECOND];
-    prop::collection::vec((after, wait(), wait(), 1_u64..4, 0_u8..20), 0..60)
+    prop::collection::vec((after, wait(), wait(), 0_u64..4, 0_u8..20), 0..60)
+}
+
+/// Returns calls at even intervals that last through three periods, each answered after 20 ms.
+fn hammering(period: u64) -> Vec<PlannedStep> {
+    vec![(period / 200, 10_000, 10_000, 1, 2); 600]
+}
+
+#[test]
+fn windows_that_are_longer_than_declared_are_found_while_calls_go_on() {
+    // A sliding window that charges denied hits may deny all calls for as long as they go on.
+    for kind in (0..KINDS).filter(|kind| ![4, 6].contains(kind)) {
+        let declared = CounterModel::of(&limit(kind, 5), false).unwrap();
+        let calls =
+            MemoryService::new(stretched(kind, 5, 2)).history(&hammering(declared.period()), 0);
+        let found = check(&declared, &calls, 50_000);
+        let is_denial =
+            |one: &&PropertyResult| one.property == CheckedProperty::NoUnjustifiedDenial;
+        let denials = found.iter().find(is_denial).map_or(0, |found| found.contradictions);
+        assert!(denials > 20, "kind {kind}: {denials} {found:?}");
+        let right = MemoryService::new(limit(kind, 5)).history(&hammering(declared.period()), 0);
+        assert_eq!(check(&declared, &right, 50_000), [], "kind {kind}");
+    }
+}
+
+#[test]
+fn windows_that_are_longer_than_declared_are_found_after_a_rest() {
+    for kind in 0..KINDS {
+        let declared = CounterModel::of(&limit(kind, 5), false).unwrap();
+        let rest = declared.longest_return() + 100_000;
+        let mut plan = Vec::new();
+        // The longer of two windows is used up in two turns, and one of the rests ends within a
+        // window of the service.
+        for wait in [1000, 2 * SECOND, rest, 2 * SECOND, rest] {
+            plan.push((wait, 500, 500, 1, 2));
+            plan.extend([(1000, 500, 500, 1, 2); 11]);
+        }
+        let [wrong, right] = [2, 1].map(|times| {
+            let calls = MemoryService::new(stretched(kind, 5, times)).history(&plan, 0);
+            assert!(declared.bounds.iter().all(|bound| bound.shows_return(&calls, 10_000)));
+            let is_shown = |bound: &CounterBound| bound.shows_return(&calls[..12], 10_000);
+            assert!(rest < SECOND || !declared.bounds.iter().all(is_shown), "kind {kind}");
+            check(&declared, &calls, 10_000)
+        });
+        assert!(!wrong.is_empty() && right.is_empty(), "kind {kind}: {wrong:?} {right:?}");
+    }
+}
+
+#[test]
+fn peeks_that_charge_are_found() {
+    for kind in 0..KINDS {
+        let service = MemoryService::new(limit(kind, 3));
+        let mut calls = service.history(&[(1, 0, 0, 1, 2); 4], 0);
+        for call in &mut calls[..3] {
+            call.hits = 0;
+        }
+        let declared = CounterModel::of(&service.limit, false).unwrap();
+        let found = check(&declared, &calls, 0);
+        let is_denial = |one: &PropertyResult| one.property == CheckedProperty::NoUnjustifiedDenial;
+        assert!(found.iter().any(is_denial), "kind {kind}: {found:?}");
+    }
 }
 
 proptest! {
@@ -133,11 +205,23 @@ proptest! {
         kind in 0..KINDS,
         amount in 1_u32..8,
         steps in steps(),
-        offset in 0..100_000_u64,
+        hammering_from in prop::option::of(0..60_usize),
+        // The clocks of replicas differ, and step.
+        offsets in prop::collection::vec(0..100_000_u64, 1..5),
+        // A restart, during which requests or their answers are lost.
+        (down, down_for) in (0..60_usize, 0..10_usize),
     ) {
         let service = MemoryService::new(limit(kind, amount));
         let model = CounterModel::of(&service.limit, false).unwrap();
-        let found = check(&model, &service.history(&steps, offset), 100_000);
+        let mut steps = steps;
+        if let Some(from) = hammering_from {
+            let calls = hammering(model.period());
+            steps.splice(from.min(steps.len())..from.min(steps.len()), calls[..200].iter().copied());
+        }
+        for (_, _, _, _, luck) in steps.iter_mut().skip(down).take(down_for) {
+            *luck %= 2;
+        }
+        let found = check(&model, &service.history_with(&steps, &offsets), 100_000);
         prop_assert!(found.is_empty(), "{found:?}");
     }
 
@@ -171,7 +255,7 @@ proptest! {
             let mut fewer = example.clone();
             fewer.remove(index);
             let found = check(&model, &fewer, 0);
-            let is_over = |one: &super::PropertyResult| one.property == CheckedProperty::NeverOver;
+            let is_over = |one: &PropertyResult| one.property == CheckedProperty::NeverOver;
             prop_assert!(!found.iter().any(is_over), "{example:?}");
         }
     }
@@ -182,7 +266,7 @@ proptest! {
         let calls = service.history(&vec![(1, 0, 0, 1, 2); amount as usize], 0);
         let model = CounterModel::of(&limit(kind, amount), false).unwrap();
         let found = check(&model, &calls, 0);
-        let is_denial = |one: &super::PropertyResult| one.property == CheckedProperty::NoUnjustifiedDenial;
+        let is_denial = |one: &PropertyResult| one.property == CheckedProperty::NoUnjustifiedDenial;
         prop_assert!(found.iter().any(is_denial), "{found:?}");
     }
 }

@@ -137,3 +137,24 @@ async fn charges_of_callers_that_disconnected_early_are_counted() {
     becomes("it is counted", Duration::from_secs(5), unknown, |unknown| *unknown == 1).await;
     redis.resume();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn callers_that_wait_for_long_are_answered_when_the_connection_is_given_up() {
+    let redis = Redis::start().await;
+    let service = Service::begin_within("60s", &redis.url(), &[]).await.started().await;
+    redis.pause();
+    let asked = std::time::Instant::now();
+    let users = values(30);
+    let asking = users.iter().map(|value| service.ask("user", value));
+    let allowing = users.iter().map(|value| service.ask("lenient", value));
+    let (failed, allowed) = futures_util::future::join(
+        futures_util::future::join_all(asking),
+        futures_util::future::join_all(allowing),
+    )
+    .await;
+    tell("callers who wait 60 s, answered after", format!("{:.1?}", asked.elapsed()));
+    assert!(asked.elapsed() < Duration::from_secs(15), "{:?}", asked.elapsed());
+    assert!(failed.iter().all(|answer| *answer == super::Said::Unavailable), "{failed:?}");
+    assert!(allowed.iter().all(|answer| *answer == super::Said::Ok), "{allowed:?}");
+    redis.resume();
+}

@@ -25,6 +25,10 @@ pub struct ServerReport {
     pub role: String,
     /// Bytes of memory that its data use.
     pub used_bytes: u64,
+    /// Maximum of these bytes (`maxmemory`); `None` if there is none.
+    pub max_bytes: Option<u64>,
+    /// Treatment of writes at the maximum (`maxmemory_policy`).
+    pub policy: Option<String>,
     /// Number of keys evicted since it started.
     pub evicted_keys: u64,
     /// Time since it started.
@@ -81,6 +85,8 @@ async fn report_of(
         run: field("run_id")?.to_owned(),
         role: field("role")?.to_owned(),
         used_bytes: number("used_memory")?,
+        max_bytes: number("maxmemory").filter(|max| *max > 0),
+        policy: field("maxmemory_policy").map(str::to_owned),
         evicted_keys: number("evicted_keys")?,
         uptime: Duration::from_secs(number("uptime_in_seconds")?),
         round_trip,

@@ -207,6 +207,11 @@ impl Batcher {
         self.is_armed = false;
         // Requests that were not sent have charged nothing.
         let mut first = expire(&mut self.waiting, node, &CallFailure::Unavailable).first;
+        if node.breaker.is_open() {
+            // As later calls: nothing was sent. What was sent waits on, since a server that resumes
+            // answers it, until failed probes drop the link.
+            self.waiting.drain(..).for_each(|mut call| call.answer(Err(CallFailure::Unavailable)));
+        }
         self.waiting.retain(PendingCall::is_wanted);
         for sent in &mut self.sent {
             let expired = expire(sent.batch.calls(), node, &CallFailure::Late);

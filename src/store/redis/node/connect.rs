@@ -8,6 +8,7 @@ use redis::AsyncConnectionConfig;
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::rights::{GrantedRights, RightsCheck};
@@ -32,9 +33,16 @@ pub(in crate::store::redis) enum RequiredRole {
     Master(RightsCheck),
 }
 
+/// An open connection, and the task that writes and reads its socket.
+struct Session {
+    connection: MultiplexedConnection,
+    driver: AbortHandle,
+}
+
 /// A multiplexed connection, shared by all callers.
 pub(super) struct NodeLink {
     connection: MultiplexedConnection,
+    driver: AbortHandle,
     role: RequiredRole,
     is_sharded: bool,
     metrics: Arc<Metrics>,
@@ -48,13 +56,18 @@ impl Drop for NodeLink {
 
 impl NodeLink {
     fn new(
-        connection: MultiplexedConnection,
+        Session { connection, driver }: Session,
         is_sharded: bool,
         role: &RequiredRole,
         metrics: &Arc<Metrics>,
     ) -> Self {
         metrics.connected();
-        Self { connection, role: role.clone(), is_sharded, metrics: Arc::clone(metrics) }
+        Self { connection, driver, role: role.clone(), is_sharded, metrics: Arc::clone(metrics) }
+    }
+
+    /// Closes the connection. All calls that wait for a reply on it fail immediately.
+    pub(super) fn close(&self) {
+        self.driver.abort();
     }
 
     /// Returns a handle for sending.
@@ -90,7 +103,7 @@ impl NodeLink {
                 self.answers(within).await == Some(true)
             }
             RequiredRole::Master(proof) => {
-                matches!(timeout(within, proof.is_replica(self.handle())).await, Ok(Ok(false)))
+                matches!(timeout(within, proof.may_write(self.handle())).await, Ok(Ok(true)))
             }
         }
     }
@@ -113,16 +126,18 @@ pub(super) struct Connector {
 impl Connector {
     /// Connects to the server that currently has the address, and checks its role.
     pub(in crate::store::redis) async fn connect(&self) -> Result<NodeLink, ConnectError> {
-        let (connection, is_sharded) = within_timeout(&self.access, self.connect_in_role()).await?;
-        Ok(NodeLink::new(connection, is_sharded, &self.role, &self.metrics))
+        let connecting = within_timeout(&self.access, self.connect_in_role()).await;
+        let (session, is_sharded) = connecting.map_err(|error| error.of_login(&self.access))?;
+        Ok(NodeLink::new(session, is_sharded, &self.role, &self.metrics))
     }
 
     /// Connects, and returns whether keys are sharded across several servers.
-    async fn connect_in_role(&self) -> Result<(MultiplexedConnection, bool), ConnectError> {
-        let connection = open(&self.access, &self.address).await?;
+    async fn connect_in_role(&self) -> Result<(Session, bool), ConnectError> {
+        let session = open(&self.access, &self.address).await?;
         let (RequiredRole::Master(proof) | RequiredRole::ClusterNode(proof)) = &self.role else {
-            return Ok((connection, false));
+            return Ok((session, false));
         };
+        let connection = session.connection.clone();
         let GrantedRights { is_replica, is_sharded, forbidden } =
             proof.ask(connection.clone()).await?;
         if !forbidden.is_empty() {
@@ -137,7 +152,7 @@ impl Connector {
         match self.role {
             RequiredRole::Master(_) if is_replica => Err(ConnectError::Replica),
             RequiredRole::Master(_) | RequiredRole::ClusterNode(_) | RequiredRole::Sentinel => {
-                Ok((connection, is_sharded))
+                Ok((session, is_sharded))
             }
         }
     }
@@ -149,7 +164,7 @@ pub(in crate::store::redis) async fn connect(
     access: &Access,
     address: &ServerAddress,
 ) -> Result<MultiplexedConnection, ConnectError> {
-    within_timeout(access, open(access, address)).await
+    Ok(within_timeout(access, open(access, address)).await?.connection)
 }
 
 async fn within_timeout<T>(
@@ -160,10 +175,7 @@ async fn within_timeout<T>(
     timeout(timeout_after, connecting).await.map_err(|_| ConnectError::Late(timeout_after))?
 }
 
-async fn open(
-    access: &Access,
-    address: &ServerAddress,
-) -> Result<MultiplexedConnection, ConnectError> {
+async fn open(access: &Access, address: &ServerAddress) -> Result<Session, ConnectError> {
     if let Environment::Simulated(simulation) = &access.environment {
         return greet(access, simulation.open(address).await?).await;
     }
@@ -183,11 +195,11 @@ async fn open(
 async fn greet(
     access: &Access,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-) -> Result<MultiplexedConnection, ConnectError> {
+) -> Result<Session, ConnectError> {
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let (connection, driver) =
         MultiplexedConnection::new_with_config(&access.login()?, stream, config).await?;
-    tokio::spawn(driver);
-    Ok(connection)
+    let driver = tokio::spawn(driver).abort_handle();
+    Ok(Session { connection, driver })
 }

@@ -5,6 +5,10 @@ use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use crate::store::StoreError;
 use crate::store::redis::url::ServerAddress;
 
+/// Text in the error of Redis (since 6.0) and Valkey for a forbidden command, but not for a
+/// forbidden key.
+pub(super) const OF_COMMANDS: &str = "permissions to run the";
+
 /// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) enum CallFailure {
@@ -31,6 +35,8 @@ pub(in crate::store::redis) enum CallFailure {
     /// Did not run: permission denied, perhaps only for one of the keys. Contains the text of the
     /// error.
     Forbidden(String),
+    /// Did not run: the server wants another login. Contains the text of the error.
+    LoginRefused(String),
     /// Did not run, and never will: the text of the error.
     Refused(String),
 }
@@ -61,9 +67,29 @@ impl CallFailure {
             ErrorKind::Server(ServerErrorKind::TryAgain) => Self::RetryAlone,
             ErrorKind::Server(ServerErrorKind::NoScript) => Self::NoScript,
             ErrorKind::Server(ServerErrorKind::NoPerm) => Self::Forbidden(error.to_string()),
+            _ if is_of_login(error) => Self::LoginRefused(error.to_string()),
             ErrorKind::Io => Self::Lost,
             _ if error.is_connection_dropped() || error.is_io_error() => Self::Lost,
             _ => Self::Refused(error.to_string()),
+        }
+    }
+
+    /// Returns `true` if every call of this user fails so, until its login or its rights change.
+    pub(super) fn is_of_user(&self) -> bool {
+        match self {
+            Self::LoginRefused(_) => true,
+            Self::Forbidden(text) => text.contains(OF_COMMANDS),
+            Self::Unavailable
+            | Self::Late
+            | Self::Lost
+            | Self::Moved(_)
+            | Self::Ask(_)
+            | Self::Again
+            | Self::ReadOnly
+            | Self::NoScript
+            | Self::NotSent
+            | Self::RetryAlone
+            | Self::Refused(_) => false,
         }
     }
 
@@ -74,6 +100,12 @@ impl CallFailure {
             Err(error) => Self::of(&error),
         }
     }
+}
+
+/// Returns `true` if the server refuses the user or the password, or wants one.
+pub(in crate::store::redis) fn is_of_login(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::AuthenticationFailed
+        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
 }
 
 impl From<CallFailure> for StoreError {
@@ -88,9 +120,10 @@ impl From<CallFailure> for StoreError {
             | CallFailure::NotSent => Self::Unavailable,
             CallFailure::Late => Self::Late,
             CallFailure::Lost => Self::Lost,
-            CallFailure::RetryAlone | CallFailure::Forbidden(_) | CallFailure::Refused(_) => {
-                Self::Refused
-            }
+            CallFailure::RetryAlone
+            | CallFailure::Forbidden(_)
+            | CallFailure::LoginRefused(_)
+            | CallFailure::Refused(_) => Self::Refused,
         }
     }
 }

@@ -138,7 +138,7 @@ impl<'a> Bytes<'a> {
         let written = self.number(1)?;
         let at = self.number(7)?;
         let outcome_of = |report| {
-            allowed.clone().map(|allowed| Outcome {
+            allowed.map(|allowed| Outcome {
                 allowed,
                 report,
                 by: JudgedBy::Store,
@@ -188,6 +188,8 @@ impl<'a> Bytes<'a> {
             6 => HoldEffect::Settled,
             7 => HoldEffect::Extended,
             8 => HoldEffect::Open { hits: held },
+            9 => HoldEffect::Held,
+            10 => HoldEffect::Conflict,
             _ => return None,
         })
     }

@@ -9,9 +9,19 @@ use crate::store::Check;
 use crate::store::redis::script::fast_number_of;
 use crate::store::redis::script::key::hold_key_of;
 
-/// Flag of an operation on the fast path, and the last operation that is supported there.
+/// Flag of an operation on the fast path.
 const FAST_HOLD: u8 = 16;
-const LAST_FAST: u8 = 3;
+
+/// Operations by number.
+const NONE: u8 = 0;
+const RESERVE: u8 = 1;
+const COMMIT: u8 = 2;
+const SETTLE: u8 = 3;
+const CANCEL: u8 = 4;
+const EXTEND: u8 = 5;
+const LOOK: u8 = 6;
+const RESERVE_ONCE: u8 = 7;
+const COMMIT_EACH: u8 = 8;
 
 impl ScriptRequest {
     /// Appends how the limit of a check keeps holds, if it does, and the operation on them.
@@ -47,8 +57,12 @@ impl ScriptRequest {
         writes: u8,
         now: Timestamp,
     ) -> Option<()> {
-        let (operation, cost) = operation(check);
-        if operation > LAST_FAST || check.limit.is_ban() {
+        let (operation, cost) = match operation(check) {
+            (COMMIT_EACH, cost) => (COMMIT, cost),
+            supported @ (NONE | RESERVE | COMMIT | SETTLE | RESERVE_ONCE, _) => supported,
+            _ => return None,
+        };
+        if check.limit.is_ban() {
             return None;
         }
         let hits = match check.hits {
@@ -78,13 +92,15 @@ impl ScriptRequest {
 /// Returns the number of the operation on a hold, and the cost of a commit.
 fn operation(check: &Check<'_>) -> (u8, u32) {
     match check.hold.map(|hold| hold.action) {
-        None => (0, 0),
-        Some(HoldAction::Reserve) => (1, 0),
-        Some(HoldAction::Commit(cost)) => (2, cost),
-        Some(HoldAction::Settle) => (3, 0),
-        Some(HoldAction::Cancel) => (4, 0),
-        Some(HoldAction::Extend) => (5, 0),
-        Some(HoldAction::Look) => (6, 0),
+        None => (NONE, 0),
+        Some(HoldAction::Reserve) => (RESERVE, 0),
+        Some(HoldAction::Commit(cost)) => (COMMIT, cost),
+        Some(HoldAction::Settle) => (SETTLE, 0),
+        Some(HoldAction::Cancel) => (CANCEL, 0),
+        Some(HoldAction::Extend) => (EXTEND, 0),
+        Some(HoldAction::Look) => (LOOK, 0),
+        Some(HoldAction::ReserveOnce) => (RESERVE_ONCE, 0),
+        Some(HoldAction::CommitEach(cost)) => (COMMIT_EACH, cost),
     }
 }
 

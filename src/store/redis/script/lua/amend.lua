@@ -24,8 +24,9 @@ local function look(check, state, at)
   return table.concat(parts)
 end
 
--- Resets the counter to unused. Charges made before are not taken back from later charges.
-local function reset(check, counter, at)
+-- Resets the counter to unused, and its clock to this server's. Charges made before are not taken back from later charges: those
+-- ahead of the clock neither, see `undo` in decide.lua.
+local function reset(check, counter)
   local before = counter.state
   if not before.exists and counter.tallies == '' then
     return false
@@ -40,8 +41,8 @@ local function reset(check, counter, at)
   -- Holds of the value before the reset do not count.
   counter.value = false
   counter.state, counter.tallies = check.algorithm.unused(check.limit), ''
-  counter.state.extended = { 0, 0, 0, at, matters_until }
-  settle_extended(counter.state, at)
+  counter.state.extended = { 0, 0, 0, now, matters_until }
+  settle_extended(counter.state, now)
   counter.state.exists = counter.state.extended ~= nil
   return true
 end
@@ -60,7 +61,7 @@ end
 
 local function amend(check, counter, at)
   if check.what == RESET then
-    return reset(check, counter, at)
+    return reset(check, counter)
   elseif check.what == REFUND then
     local took = refund(check, counter.state, at)
     if took and counter.state.extended then
@@ -96,6 +97,9 @@ for i = 3, #ARGV do
   load_holds(check)
   local verdict, looks = DONE
   local answer = counter.state and beyond(check, counter.state)
+  if check.what == RESET then
+    answer = answer or beyond(check, check.algorithm.unused(check.limit))
+  end
   if answer then
     reply[#reply + 1] = answer
   elseif counter.state then
@@ -112,7 +116,7 @@ for i = 3, #ARGV do
       end
       verdict = err and (string.sub(err, 1, 3) == 'OOM' and NO_ROOM or NOT_WRITTEN) or DONE
     end
-    looks = looks .. look(check, counter.state, math.max(at, instant(counter.state)))
+    looks = looks .. look(check, counter.state, instant(counter.state))
   else
     verdict = UNREADABLE
   end

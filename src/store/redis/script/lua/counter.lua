@@ -14,12 +14,6 @@ local LEFT, GONE_AT, GRANTED_AT, RESET_AT, RESET_UNTIL = 1, 2, 3, 4, 5
 -- Loaded counters, by key.
 local counters = {}
 
-local now = tonumber(ARGV[1])
-if not now then
-  local clock = redis.call('TIME')
-  now = clock[1] * 1000000 + clock[2]
-end
-
 -- Returns the state and the packed tallies; nil if another algorithm wrote the value.
 local function read_value(check, value)
   local tag, at, tallies, extended = string.byte(value, 1), 2, ''

@@ -48,6 +48,9 @@ local function verdict(check, state)
   if check.wanted >= REFUND then
     return NO_VOTE
   end
+  if check.hold and check.hold.known then
+    return check.hold.conflicts and DENIED or ALLOWED
+  end
   local hits, at = needs(check), instant(state)
   if check.algorithm.allows(check.limit, state, hits, at) then
     return ALLOWED
@@ -129,7 +132,8 @@ local function undo(check, state, at)
       take_of_grant(state, -check.hits)
     end
     return is_there
-  elseif extended and check.charged_at <= extended[RESET_AT] then
+  elseif check.charged_at > at or extended and check.charged_at <= extended[RESET_AT] then
+    -- Made before a reset, which also sets a clock that is ahead.
     return false
   end
   return check.algorithm.take_back(check.limit, state, check.hits, check.charged_at, at)
@@ -139,7 +143,9 @@ end
 -- counter changed.
 local function write(check, state, charged, is_draft, ended)
   local at, took, is_restored = instant(state), false, false
-  if check.wanted == ON_HOLD then
+  if check.hold and check.hold.known then
+    return false
+  elseif check.wanted == ON_HOLD then
     took = holds.change(check, state, at, ended)
     state.exists = state.exists or took
   elseif charged and (check.wanted == CHARGE or is_draft and check.wanted == PEEK and check.hits > 0) then
@@ -202,7 +208,9 @@ end
 -- counts as allowed here. Votes of other slots are unknown, so votes alone do not deny a partial request.
 local function combine(request)
   local denied, failed, presumed, open, votes, passes = false, false, false, false, 0, 0
+  local conflicts = false
   for _, check in ipairs(request) do
+    conflicts = conflicts or check.hold and check.hold.conflicts
     local role, said = check.role, check.verdict
     local unknown = said == UNREADABLE and check.on_error or nil
     if said ~= NO_VOTE then
@@ -223,7 +231,7 @@ local function combine(request)
   end
   local outvoted = votes > 0 and passes == 0 and not request.partial
   local overall = (presumed or outvoted) and 1 or 0
-  if request.prior == 1 or (request.prior == 0 and denied) then
+  if request.prior == 1 or conflicts or (request.prior == 0 and denied) then
     overall = 1
   elseif failed then
     overall = 2
@@ -288,6 +296,7 @@ local PLACES = 40
 local function tally(check)
   local undoes = check.wanted == TAKE_BACK and check.written
   local adds = check.wanted == CHARGE and (check.written or check.verdict == DENIED)
+    and not (check.hold and check.hold.known)
   if #check.recorded == 0 or check.verdict == UNREADABLE or not (adds or undoes) then
     return
   end
@@ -378,8 +387,10 @@ local function parse(text)
     local so_far = before and before.so_far or 0
     check.sum = so_far + needs(check)
     check.so_far = so_far + hits_of(check)
-    if before then
-      before.asked_again = true
+    check.before = before
+    -- Only a vote depends on what the checks before it write.
+    while before and not before.asked_again and check.wanted <= PEEK do
+      before.asked_again, before = true, before.before
     end
     last_of[check.key] = check
     check.counter = load_counter(check)
@@ -414,6 +425,9 @@ local function judge(request)
       reply[#reply + 1] = answer
       return
     end
+  end
+  if holds then
+    holds.find_held(request)
   end
   look(request)
   local overall, open = combine(request)

@@ -11,11 +11,12 @@
 --   by this release or an earlier one: marks and records do not count.
 -- A check of a limit with holds has, after the parameters of its algorithm: number of the hash in
 --   the keys (2), TTL us (7), 1 if a settle releases (1), operation (1: 0 none, 1 reserve, 2 commit,
---   3 settle, 4 cancel, 5 extend, 6 look), cost (4), ID with a length prefix (1), and of a reserve
+--   3 settle, 4 cancel, 5 extend, 6 look, 7 reserve unless the ID has open holds, 8 commit for each
+--   check of the request), cost (4), ID with a length prefix (1), and of a reserve
 --   to take back: expiry of its record (7) and the one before (7), 0 if there is none.
 -- Its reply ends with: effect (1: 0 none, 1 reserved, 2 reserved by an ID with open holds, 3 charged
---   without a record, 4 committed, 5 a cost without a hold, 6 settled, 7 extended, 8 open), two
---   amounts of hits (4, 4), expiry of the record (7) and the one before (7).
+--   without a record, 4 committed, 5 a cost without a hold, 6 settled, 7 extended, 8 open,
+--   9 held already, 10 in conflict with other holds of the ID), two amounts of hits (4, 4), expiry of the record (7) and the one before (7).
 do
   local FORMAT, TABLE_BYTES = 1, 65
   local MAX_MARKS, MAX_RECEIPTS, MAX_RECORDS = 32, 4, 100000
@@ -25,8 +26,9 @@ do
   -- live with each write.
   local LIVES_BY = 30000000
   local NONE, RESERVE, COMMIT, SETTLE, CANCEL, EXTEND, LOOK = 0, 1, 2, 3, 4, 5, 6
+  local RESERVE_ONCE, COMMIT_EACH = 7, 8
   local NOTHING, RESERVED, REPEATED, UNRECORDED, COMMITTED = 0, 1, 2, 3, 4
-  local UNKNOWN, SETTLED, EXTENDED_TTL, OPEN = 5, 6, 7, 8
+  local UNKNOWN, SETTLED, EXTENDED_TTL, OPEN, HELD, CONFLICT = 5, 6, 7, 8, 9, 10
 
   local function fingerprint(value)
     return string.sub(value, 1, 24) .. string.sub(value, -24)
@@ -100,6 +102,15 @@ do
   local function get(own, id, at)
     local record = fetch(own, id)
     return record and record.until_us > at and record or nil
+  end
+
+  -- Returns the hits of the open holds of a record.
+  local function hits_of(record)
+    local sum = 0
+    for _, receipt in ipairs(record and record.receipts or {}) do
+      sum = sum + receipt.hits
+    end
+    return sum
   end
 
   local function put(own, id, record, at)
@@ -280,7 +291,7 @@ do
 
   local function take_back(check, state, hits, charged_at, at)
     local reset_at = state.extended and state.extended[RESET_AT] or 0
-    if hits == 0 or charged_at <= reset_at then
+    if hits == 0 or charged_at > at or charged_at <= reset_at then
       return false
     elseif check.algorithm.settle then
       return take_back_rate(check, state, hits, charged_at, at)
@@ -346,10 +357,7 @@ do
   local function change(check, state, record, at)
     local hold, oldest = check.hold, record.receipts[1]
     if hold.operation == LOOK then
-      hold.effect, hold.held = OPEN, 0
-      for _, receipt in ipairs(record.receipts) do
-        hold.held = hold.held + receipt.hits
-      end
+      hold.effect, hold.held = OPEN, hits_of(record)
       return false
     elseif hold.operation == EXTEND then
       hold.effect, record = EXTENDED_TTL, with(record, { until_us = at + hold.ttl })
@@ -393,11 +401,45 @@ do
     hold.key, hold.ttl, releases, hold.operation, hold.cost, hold.id, at =
       unpack_from('>I2I7BBI4Bc0', text, at)
     hold.releases = releases == 1
+    hold.ends_each = hold.operation == COMMIT_EACH or hold.operation == CANCEL
+    hold.once = hold.operation == RESERVE_ONCE and check.wanted ~= 3
+    if hold.operation == RESERVE_ONCE then
+      hold.operation = RESERVE
+    elseif hold.operation == COMMIT_EACH then
+      hold.operation = COMMIT
+    end
     if check.wanted == 3 then
       hold.until_us, hold.before, at = unpack_from('>I7I7', text, at)
     end
     check.hold = hold
     return at
+  end
+
+  -- Sets the effect of reserves by an ID that has open holds before the request: they are the same
+  -- hits that the request reserves by it at the counter, or in conflict with it.
+  function holds.find_held(request)
+    local wanted = {}
+    for _, check in ipairs(request) do
+      if check.hold and check.hold.once then
+        local name = check.key .. check.hold.id
+        wanted[name] = (wanted[name] or 0) + check.hits
+      end
+    end
+    for _, check in ipairs(request) do
+      local hold, state = check.hold, check.counter.state
+      if hold and hold.once and state then
+        local at, open = instant(state)
+        if check.algorithm.take then
+          open = check.algorithm.open(state, hold.id, at)
+        else
+          open = hits_of(get(state.holds, hold.id, at))
+        end
+        if open > 0 then
+          hold.known = open == wanted[check.key .. hold.id] and HELD or CONFLICT
+          hold.conflicts = hold.known == CONFLICT
+        end
+      end
+    end
   end
 
   -- Charges hits that are not from a grant, and remembers them if they are reserved.
@@ -419,7 +461,7 @@ do
   function holds.change(check, state, at, ended)
     local hold = check.hold
     local name = check.key .. hold.id
-    if ended[name] then
+    if ended[name] and not hold.ends_each then
       return false
     end
     local changed
@@ -606,7 +648,7 @@ do
   -- Forgets the effect of a check on a draft or a copy.
   function holds.begin(check)
     local hold = check.hold
-    hold.effect, hold.held, hold.cost_charged = nil, nil, nil
+    hold.effect, hold.held, hold.cost_charged = hold.known, nil, nil
     if check.wanted ~= 3 then
       hold.until_us, hold.before = nil, nil
     end

@@ -107,19 +107,32 @@ function ledger.take_newest(of, hits)
   end
 end
 
--- Removes hits from entry i and, if it has fewer, from later entries. Entries without hits are dropped.
-function ledger.take_at(of, i, hits)
-  local parts, before = { string.sub(of.text, 1, (i - 1) * of.size) }, ledger.total_before(of, i)
-  local kept = i - 1
-  for j = i, of.count do
-    local position, total = ledger.entry(of, j)
-    if total - hits > before then
-      parts[#parts + 1] = pack(of.format, position, total - hits)
-      kept = kept + 1
-    end
-    before = math.max(total - hits, before)
+-- Adds to the totals of some entries, and returns their text.
+local function shifted(of, first, last, by)
+  local parts, text, format, size = {}, of.text, of.format, of.size
+  for i = first, last do
+    local position, total = unpack_from(format, text, (i - 1) * size + 1)
+    parts[i - first + 1] = pack(format, position, total + by)
   end
-  of.text, of.count = table.concat(parts), kept
+  return table.concat(parts)
+end
+
+-- Removes hits from entry i and, if it has fewer, from later entries. Entries without hits are
+-- dropped. Only differences of totals count, so that the fewer of the others are rewritten.
+function ledger.take_at(of, i, hits)
+  local least = ledger.total_before(of, i) + hits
+  local first = ledger.first(of, function(_, total)
+    return total > least
+  end)
+  local from = math.max(first, i)
+  if i - 1 < of.count - from then
+    local kept = string.sub(of.text, (from - 1) * of.size + 1)
+    of.text, of.base = shifted(of, 1, i - 1, hits) .. kept, of.base + hits
+  else
+    local kept = string.sub(of.text, 1, (i - 1) * of.size)
+    of.text = kept .. shifted(of, from, of.count, -hits)
+  end
+  of.count = of.count - (from - i)
 end
 
 function ledger.read(text, at, wide)

@@ -5,5 +5,11 @@ local MAX_HITS = 9007199254740991
 -- Time in us for which a counter is kept after it stops mattering, so that it still exists after the clock steps back.
 local GRACE = 60000000
 local algorithms = {}
+-- Now, in us since the epoch: as given, or by this server's clock.
+local now = tonumber(ARGV[1])
+if not now then
+  local clock = redis.call('TIME')
+  now = clock[1] * 1000000 + clock[2]
+end
 -- Defined by holds.lua, in scripts for limits with holds.
 local holds

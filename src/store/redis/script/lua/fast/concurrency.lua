@@ -5,25 +5,34 @@
 -- Value: 26, last us (7), slots (2), then for each: the instant at which it was taken (7), the
 --   instant at which it ends (7), hits (4), ID with a length prefix (1).
 do
-  local sub = string.sub
+  local byte, sub = string.byte, string.sub
+  -- Bytes of the value before its slots, of a slot without its ID, and offsets in a slot.
+  local FIRST, SLOT, ENDS = 11, 19, 7
+  -- An end relative to now and hits in one exact number, as in ../concurrency.lua.
+  local HITS = 16384
 
-  -- Returns the time until `room` hits or fewer are left in the slots of a value.
-  local function fits_after(value, instant, used, room)
-    local slots, at = {}, 11
-    while at <= #value do
-      local _, ends, hits
-      _, ends, hits, _, at = unpack_from('>I7I7I4Bc0', value, at)
+  -- Returns the time until `room` hits or fewer are left in the slots of a value. `in_order`: those
+  -- that have not ended do so in the order in which they were taken.
+  local function fits_after(value, instant, used, room, in_order)
+    local slots, count, place = {}, 0, FIRST
+    while place <= #value do
+      local ends, hits, length = unpack_from('>I7I4B', value, place + ENDS)
+      place = place + SLOT + length
       if ends > instant then
-        slots[#slots + 1] = { ends, hits }
+        count = count + 1
+        slots[count] = (ends - instant) * HITS + hits
+        used = in_order and used - hits or used
+        if in_order and used <= room then
+          return ends - instant
+        end
       end
     end
-    table.sort(slots, function(one, other)
-      return one[1] < other[1]
-    end)
-    for _, slot in ipairs(slots) do
-      used = used - slot[2]
+    table.sort(slots)
+    for i = 1, count do
+      local hits = slots[i] % HITS
+      used = used - hits
       if used <= room then
-        return slot[1] - instant
+        return (slots[i] - hits) / HITS
       end
     end
     return ABSENT
@@ -31,12 +40,12 @@ do
 
   -- Returns as decide_hold does.
   decide_slots = function(operation, hits, at, key, id, ttl, writes, save)
-    local NONE, RESERVE, MOST_SLOTS = 0, 1, 65535
+    local NONE, RESERVE, RESERVE_ONCE, MOST_SLOTS = 0, 1, 7, 65535
     local NOTHING, RESERVED, REPEATED, SETTLED = 0, 1, 2, 6
     local limit, after = unpack_from('>I4', text, at)
     local value, instant, count = pcall('GET', key), now, 0
     if value then
-      if #value < 10 or string.byte(value) ~= 26 then
+      if #value < 10 or byte(value) ~= 26 then
         return after
       end
       local last
@@ -45,22 +54,31 @@ do
     end
     -- Of the slots that have not ended: their number, hits, the latest end, the hits of the ID. The
     -- other slots are left out of `kept`, and so is the one that the check ends.
-    local is_end, live, used, latest, own = operation > RESERVE, 0, 0, instant, 0
-    local kept, from, place, ended = '', 11, 11, false
+    local is_end = operation > RESERVE and operation ~= RESERVE_ONCE
+    local live, used, latest, own = 0, 0, instant, 0
+    local parts, from, place, ended, in_order = {}, FIRST, FIRST, false, true
+    local id_length, final = #id, byte(id, -1)
     for _ = 1, count do
-      local _, ends, of_slot, of_id, next_place = unpack_from('>I7I7I4Bc0', value, place)
+      local ends, of_slot, length = unpack_from('>I7I4B', value, place + ENDS)
+      local next_place = place + SLOT + length
       local is_live = ends > instant and of_slot > 0
-      local is_own = is_live and of_id == id
+      -- A substring costs more than its last byte.
+      local is_own = is_live and length == id_length and byte(value, next_place - 1) == final
+        and sub(value, place + SLOT, next_place - 1) == id
       if is_live and not (is_own and is_end and not ended) then
-        live, used, latest = live + 1, used + of_slot, max(latest, ends)
+        live, used, in_order = live + 1, used + of_slot, in_order and ends >= latest
+        latest = max(latest, ends)
         own = is_own and own + of_slot or own
       else
         ended = ended or is_own
-        kept, from = kept .. sub(value, from, place - 1), next_place
+        if place > from then
+          parts[#parts + 1] = sub(value, from, place - 1)
+        end
+        from = next_place
       end
       place = next_place
     end
-    if value and place ~= #value + 1 then
+    if value and place ~= #value + 1 or own > 0 and operation == RESERVE_ONCE then
       return after
     end
     local allowed, effect, new = true, NOTHING
@@ -72,17 +90,17 @@ do
     local charges = not is_end and writes == (allowed and 1 or 2)
     if charges or ended then
       if value then
-        kept = kept .. sub(value, from)
+        parts[#parts + 1] = sub(value, from)
       end
       if charges then
         live, used, latest = live + 1, used + hits, max(latest, instant + ttl)
-        kept = kept .. pack('>I7I7I4Bc0', instant, instant + ttl, hits, #id, id)
+        parts[#parts + 1] = pack('>I7I7I4Bc0', instant, instant + ttl, hits, #id, id)
         effect = operation == NONE and NOTHING or own > 0 and REPEATED or RESERVED
       end
       if live > MOST_SLOTS then
         return after
       end
-      new = pack('>BI7I2', 26, instant, live) .. kept
+      new = pack('>BI7I2', 26, instant, live) .. table.concat(parts)
       if save(key, new, latest) then
         return after
       end
@@ -93,7 +111,7 @@ do
     end
     local retry = ABSENT
     if hits <= limit then
-      retry = fits_after(value, instant, used, limit - hits)
+      retry = fits_after(value, instant, used, limit - hits, in_order)
     end
     return after, pack('>BBI5BI7I7BI4I4', 5, verdict + 2, left, 0, latest - instant, retry, effect, 0, 0)
   end

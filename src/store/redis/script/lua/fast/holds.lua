@@ -17,7 +17,7 @@ do
   local UNCHECKED = 32
   -- The keys live until multiples of this, in us, as in ../holds.lua.
   local LIVES_BY = 30000000
-  local RESERVE, COMMIT = 1, 2
+  local NONE, RESERVE, COMMIT, RESERVE_ONCE = 0, 1, 2, 7
   local NOTHING, RESERVED, COMMITTED, SETTLED = 0, 1, 4, 6
   local FIXED_WINDOW, SLIDING_LOG, GCRA, ONE_FIXED_WINDOW, CONCURRENCY = 1, 3, 4, 5, 6
   -- Position of the first hold in a record.
@@ -208,7 +208,7 @@ do
 
   -- A charge, a peek or a refund, with or without an ID. Returns as decide_hold does.
   local function charge(operation, hits, algorithm, at, ttl, id, writes, save)
-    local is_reserve, added, verdict, record = operation == RESERVE, 0, WITH_EFFECT
+    local is_reserve, added, verdict, record = operation ~= NONE, 0, WITH_EFFECT
     local least = extend(is_reserve and instant + ttl or 0)
     local after, is_read, allowed, new, lives_until, left, reset, retry, window =
       judges[algorithm](at, value, hits, writes)
@@ -259,9 +259,10 @@ do
     end
     key, hold_key = of_counter, of_holds
     local after, answer
-    if not load(algorithm, at) then
+    -- A reserve by an ID that may have open holds is judged by them first.
+    if not load(algorithm, at) or operation == RESERVE_ONCE and head and pcall('HGET', hold_key, id) then
       after = judges[algorithm](at, false, 0, 0)
-    elseif operation <= RESERVE then
+    elseif operation <= RESERVE or operation == RESERVE_ONCE then
       after, answer = charge(operation, hits, algorithm, at, ttl, id, writes, save)
     else
       after, answer = finish(operation, hits, algorithm, at, ttl, releases, id, save)

@@ -1,0 +1,158 @@
+//! Descriptors of the last ten seconds that the store could not judge.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::Api;
+use crate::algorithm::store_error::StoreError;
+use crate::journal::undecided::Cause;
+use crate::telemetry::metrics::Effect;
+
+/// Maximum number of causes in a response.
+const MAX_CAUSES: usize = 50;
+/// Maximum number of rules that are named in a problem.
+const MAX_RULES: usize = 3;
+
+/// Descriptors of the last ten seconds that the store could not judge, per second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct UndecidedView {
+    /// Descriptors of any effect.
+    pub per_second: f64,
+    /// Descriptors without a decision: their requests failed.
+    pub failed_per_second: f64,
+    /// Descriptors decided without the store: by `on_store_error: allow`, `deny` or `local`.
+    pub unchecked_per_second: f64,
+    /// By cause, highest first; at most 50.
+    pub causes: Vec<CauseView>,
+}
+
+/// Descriptors with the same rule, store error and effect.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CauseView {
+    /// Domain of the rule; `other` for rules that share their metrics.
+    pub domain: String,
+    /// Path of the rule.
+    pub rule: String,
+    /// Kind of the store error: `no_room`, `unreadable`, `unavailable`, `late`, `lost` or
+    /// `refused`.
+    pub kind: String,
+    /// Effect: `failed`, `allowed`, `denied` or `local`.
+    pub effect: String,
+    /// Descriptors per second.
+    pub per_second: f64,
+}
+
+impl UndecidedView {
+    /// Returns the view of causes, highest first.
+    pub(super) fn of(causes: &[(Cause, f64)]) -> Self {
+        let sum = |is_counted: fn(Effect) -> bool| {
+            let counted = causes.iter().filter(|(cause, _)| is_counted(cause.effect));
+            counted.fold(0.0, |sum, (_, rate)| sum + rate)
+        };
+        let view = |(cause, per_second): &(Cause, f64)| CauseView {
+            domain: cause.domain.to_string(),
+            rule: cause.rule.to_string(),
+            kind: cause.error.kind().to_owned(),
+            effect: cause.effect.label().to_owned(),
+            per_second: *per_second,
+        };
+        let failed_per_second = sum(|effect| effect == Effect::Failed);
+        let unchecked_per_second = sum(|effect| effect != Effect::Failed);
+        Self {
+            per_second: failed_per_second + unchecked_per_second,
+            failed_per_second,
+            unchecked_per_second,
+            causes: causes.iter().take(MAX_CAUSES).map(view).collect(),
+        }
+    }
+}
+
+/// Returns a line for each kind of error and effect, with its rate, rules, and the next step.
+pub(super) fn problems(causes: &[(Cause, f64)]) -> Vec<String> {
+    let mut lines: BTreeMap<(Effect, &str), (f64, Vec<&str>, StoreError)> = BTreeMap::new();
+    for (cause, rate) in causes {
+        let line = lines
+            .entry((cause.effect, cause.error.kind()))
+            .or_insert_with(|| (0.0, Vec::new(), cause.error));
+        line.0 += rate;
+        line.1.push(&cause.rule);
+    }
+    let text = |((effect, _), (rate, rules, error)): (_, (f64, Vec<&str>, StoreError))| {
+        let effect = match effect {
+            Effect::Failed => "failed",
+            Effect::Allowed => "allowed unchecked",
+            Effect::Denied => "denied unchecked",
+            Effect::Local => "made by this replica alone",
+        };
+        let named = rules.iter().take(MAX_RULES).copied().collect::<Vec<_>>().join(", ");
+        let more = if rules.len() > MAX_RULES { ", …" } else { "" };
+        let plural = if rules.len() == 1 { "rule" } else { "rules" };
+        let next = next_step(error);
+        format!("{rate:.1} decisions/s {effect}: {error} ({plural} {named}{more}); {next}")
+    };
+    lines.into_iter().map(text).collect()
+}
+
+/// Returns the reason why a write would probably fail now: one failed for lack of room in the last
+/// ten seconds, or a server reported that it is full.
+pub(super) fn write_error(api: &Api) -> Option<String> {
+    let full = api.operations.servers().into_iter().find_map(|server| {
+        let report = server.report?.server;
+        let is_full = report.policy.as_deref() == Some("noeviction")
+            && report.max_bytes.is_some_and(|max| report.used_bytes >= max);
+        is_full.then(|| {
+            format!("{}: {} uses all of its maxmemory", StoreError::NoRoom, server.address)
+        })
+    });
+    let failed = || {
+        let causes = api.undecided.lock().causes();
+        let of_room = causes.iter().filter(|(cause, _)| cause.error == StoreError::NoRoom);
+        let rate: f64 = of_room.map(|(_, rate)| rate).sum();
+        (rate > 0.0)
+            .then(|| format!("{}: {rate:.1} writes/s failed in the last 10 s", StoreError::NoRoom))
+    };
+    full.or_else(failed)
+}
+
+fn next_step(error: StoreError) -> &'static str {
+    match error {
+        StoreError::NoRoom => "raise maxmemory of Redis, or --memory-max",
+        StoreError::Unreadable => {
+            "another program or version wrote the key: delete it, and use a --redis-prefix of its own"
+        }
+        StoreError::Unavailable | StoreError::Lost => "restore the store; the log has the reason",
+        StoreError::Late => "check the store's latency and CPU, and --store-timeout",
+        StoreError::Refused => "the log has the store's reason; run `tollgate check-store`",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cause(rule: &str, error: StoreError, effect: Effect) -> Cause {
+        Cause { domain: "d".into(), rule: rule.into(), error, effect }
+    }
+
+    #[test]
+    fn problems_are_by_effect_and_kind_with_rate_rules_and_the_next_step() {
+        let full = |rule, effect| cause(rule, StoreError::NoRoom, effect);
+        let causes = [
+            (full("a", Effect::Failed), 12.0),
+            (full("b", Effect::Failed), 0.25),
+            (cause("c", StoreError::Late, Effect::Local), 0.1),
+        ];
+        assert_eq!(
+            problems(&causes),
+            [
+                "12.2 decisions/s failed: store full (rules a, b); raise maxmemory of Redis, or --memory-max",
+                "0.1 decisions/s made by this replica alone: store timed out (rule c); \
+                 check the store's latency and CPU, and --store-timeout",
+            ]
+        );
+        let view = UndecidedView::of(&causes);
+        assert_eq!((view.failed_per_second, view.unchecked_per_second), (12.25, 0.1));
+    }
+}

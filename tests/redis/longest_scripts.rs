@@ -1,0 +1,135 @@
+//! The scripts at large states of a counter take time in proportion to the state, so that one key
+//! cannot stop a server. `benches/RESULTS.md` has the figures of the largest states.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tollgate::grpc::proto::RateLimitDescriptor;
+
+use super::{policy, serve};
+use crate::support::policy::Policies;
+use crate::support::redis::Redis;
+use crate::support::rls::{Client, descriptor, entry, request};
+
+/// Numbers of slots or entries. In proportion, the larger state takes four times as long; with the
+/// square, sixteen times.
+const SIZES: [usize; 2] = [2_000, 8_000];
+const MOST_TIMES: u64 = 8;
+/// Runs of which the shortest counts, since the machine may be busy.
+const RUNS: usize = 7;
+
+const LIMITS: [(&str, &str); 3] = [
+    ("slots", "algorithm: concurrency, in_flight: 10000, hold: { ttl: 1h }"),
+    ("log", "algorithm: sliding_log, requests_per_unit: 10000, unit: day"),
+    ("other", "requests_per_unit: 1000000, unit: day"),
+];
+
+fn micros(instant: SystemTime) -> [u8; 7] {
+    let micros = instant.duration_since(UNIX_EPOCH).unwrap().as_micros();
+    let [_, bytes @ ..] = u64::try_from(micros).unwrap().to_be_bytes();
+    bytes
+}
+
+/// Returns the value of a counter with slots, of which every other one has ended if `half` is set;
+/// the others end in no order.
+fn slots(count: usize, half: bool) -> Vec<u8> {
+    let now = SystemTime::now();
+    let taken = micros(now - Duration::from_secs(3_600));
+    let mut value = [&[26][..], &taken, &u16::try_from(count).unwrap().to_be_bytes()].concat();
+    for number in 0..count {
+        let has_ended = half && number % 2 == 0;
+        let seconds = u64::try_from(number * 7_919 % count).unwrap();
+        let ends = if has_ended { taken } else { micros(now + Duration::from_secs(600 + seconds)) };
+        value.extend([&taken[..], &ends, &1u32.to_be_bytes(), &[36]].concat());
+        value.extend(format!("{number:036}").bytes());
+    }
+    value
+}
+
+/// Returns the value of a log with entries of one hit.
+fn log(count: usize) -> Vec<u8> {
+    let first = SystemTime::now() - Duration::from_secs(3_600);
+    let of = |number: usize| micros(first + Duration::from_micros(u64::try_from(number).unwrap()));
+    let entries = u16::try_from(count).unwrap().to_be_bytes();
+    let mut value = [&[22][..], &of(count), &entries, &[0; 4]].concat();
+    for number in 0..count {
+        value.extend(of(number));
+        value.extend(u32::try_from(number + 1).unwrap().to_be_bytes());
+    }
+    value
+}
+
+/// Returns the shortest script time in microseconds of a request to a counter with this value.
+async fn shortest(
+    redis: &Redis,
+    client: &Client,
+    (key, value): (&[u8], &[u8]),
+    descriptors: &[RateLimitDescriptor],
+) -> u64 {
+    let mut shortest = u64::MAX;
+    for _ in 0..RUNS {
+        redis.ask_bytes::<()>(&[b"SET", key, value]).await.unwrap();
+        redis.command(&["CONFIG", "RESETSTAT"]).await;
+        client.ask(request(descriptors.to_vec())).await.unwrap();
+        let stats = redis.info("commandstats").await;
+        let us = |fields: &String| -> u64 {
+            let us = fields.split(',').find_map(|field| field.strip_prefix("usec=")).unwrap();
+            us.parse().unwrap()
+        };
+        let scripts = ["cmdstat_evalsha", "cmdstat_eval"];
+        let sum = scripts.iter().filter_map(|name| stats.get(*name)).map(us).sum();
+        shortest = shortest.min(sum);
+    }
+    assert!(shortest > 0, "no script ran");
+    shortest
+}
+
+async fn counter_key(redis: &Redis, client: &Client, name: &str) -> Vec<u8> {
+    redis.command(&["FLUSHALL"]).await;
+    assert!(client.hit(name, "a").await);
+    let keys: Vec<Vec<u8>> = redis.ask(&["KEYS", "*"]).await.unwrap();
+    let [key] = keys.as_slice() else { panic!("{keys:?}") };
+    key.clone()
+}
+
+fn operation(name: &str, id: &str, hits: u64) -> RateLimitDescriptor {
+    let mut operation = descriptor(&[("slots", "a")]);
+    operation.entries.push(entry(name.as_bytes(), id.as_bytes()));
+    RateLimitDescriptor { hits_addend: Some(hits), ..operation }
+}
+
+#[tokio::test]
+async fn scripts_take_time_in_proportion_to_the_slots_or_entries_of_a_counter() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&policy(&LIMITS));
+    let (_service, client) = serve(&policies, &redis.url(), &[]).await;
+    let of = |key: &str, hits: u64| RateLimitDescriptor {
+        hits_addend: Some(hits),
+        ..descriptor(&[(key, "a")])
+    };
+    let refund = RateLimitDescriptor { is_negative_hits: true, ..of("slots", 500) };
+    let cases = [
+        ("a peek", vec![of("slots", 0)]),
+        ("a reserve", vec![operation("tollgate.reserve", "new", 1)]),
+        ("a denied reserve", vec![operation("tollgate.reserve", "new", 9_999)]),
+        ("a settle", vec![operation("tollgate.settle", &format!("{:036}", 1_001), 0)]),
+        ("a refund", vec![refund]),
+        ("two limits", vec![operation("tollgate.reserve", "new", 9_999), of("other", 1)]),
+    ];
+    let key = counter_key(&redis, &client, "slots").await;
+    for half in [false, true] {
+        for (case, descriptors) in &cases {
+            let [small, large] = SIZES.map(|size| slots(size, half));
+            let small = shortest(&redis, &client, (&key, &small), descriptors).await;
+            let large = shortest(&redis, &client, (&key, &large), descriptors).await;
+            assert!(large <= small * MOST_TIMES, "{case}, {half}: {small} us, {large} us");
+        }
+    }
+    let key = counter_key(&redis, &client, "log").await;
+    let refund = RateLimitDescriptor { is_negative_hits: true, ..of("log", 500) };
+    for descriptors in [vec![of("log", 1)], vec![refund], vec![of("log", 1), of("other", 1)]] {
+        let [small, large] = SIZES.map(log);
+        let small = shortest(&redis, &client, (&key, &small), &descriptors).await;
+        let large = shortest(&redis, &client, (&key, &large), &descriptors).await;
+        assert!(large <= small * MOST_TIMES, "a log: {small} us, {large} us");
+    }
+}
