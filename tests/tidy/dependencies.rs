@@ -181,7 +181,6 @@ pub(super) const ROWS: &[Row] = &[
         crates: "clap http jiff std::env std::net std::thread",
     },
     Row { place: "settings/memory", modules: "", crates: "std::fs" },
-    Row { place: "settings/policy", modules: "", crates: "std::fs" },
     // Deletable: the variables of envoyproxy/ratelimit.
     Row {
         place: "envoyproxy",
