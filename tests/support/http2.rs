@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
 use super::PATIENCE;
@@ -154,9 +154,11 @@ impl Http2 {
     }
 
     /// Writes a flood while reading, until GOAWAY with the code for abuse arrives; one that asks
-    /// the client to leave precedes it.
+    /// the client to leave precedes it. Reads through a buffer, since the service does not wait
+    /// long for a slow reader. Nothing can be read from the connection afterwards.
     pub(crate) async fn is_told_to_calm_down(&mut self, flood: &[u8]) {
-        let (mut reader, mut writer) = self.0.split();
+        let (reader, mut writer) = self.0.split();
+        let mut reader = BufReader::with_capacity(64 << 10, reader);
         let told = async {
             loop {
                 let (kind, _, body) =
