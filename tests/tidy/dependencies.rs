@@ -73,7 +73,7 @@ pub(super) const ROWS: &[Row] = &[
     // The only module that uses Redis.
     Row {
         place: "store/redis",
-        modules: "",
+        modules: "printable",
         crates: "arc_swap futures_util rand redis sha1 smallvec std::fs std::io tokio tracing",
     },
     Row { place: "store/redis/node/tls", modules: "tls", crates: "rustls tokio_rustls" },

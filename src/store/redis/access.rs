@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::RedisConnectionInfo;
 
 use super::environment::Environment;
+use super::node::failure::shown;
 use super::url::RedisUrl;
 
 /// Connection settings for every node of a store.
@@ -58,9 +59,9 @@ pub(super) enum ConnectError {
     File { path: String, error: std::io::Error },
     #[error(transparent)]
     Socket(#[from] std::io::Error),
-    #[error("{0}")]
+    #[error("{}", shown(.0))]
     Tls(String),
-    #[error(transparent)]
+    #[error("{}", shown(.0))]
     Redis(#[from] redis::RedisError),
     #[error("connection timed out after {0:?}")]
     Late(Duration),

@@ -1,8 +1,13 @@
 //! One server that is there and does not answer.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::{AT_ONCE, RATE, Service, all, over_within, policies, seen, tell, unharmed, values};
+use futures_util::future::{join, join_all};
+
+use super::{
+    AT_ONCE, RATE, Said as Decided, Service, all, over_within, policies, seen, tell, unharmed,
+    values,
+};
 use crate::support::load::{Load, Questions, Said};
 use crate::support::redis::Redis;
 use crate::support::redis::wire::Wire;
@@ -75,6 +80,26 @@ async fn a_silent_connection_is_replaced_and_does_not_delay_calls_on_the_next() 
     let calls = load.finish();
     over_within("a connection that stays silent", &calls, silenced, Duration::from_millis(7_000));
     patient.finish();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn patient_callers_of_a_frozen_store_are_answered_when_its_connection_is_given_up() {
+    let redis = Redis::start().await;
+    let service = Service::begin_within("15s", &redis.url(), &[]).await.started().await;
+    redis.pause();
+    let asked = Instant::now();
+    let calls = values(40);
+    let ask = async |key| {
+        join_all(calls.iter().map(|value| service.ask(key, value))).await.into_iter().collect()
+    };
+    let (allowed, failed): (Vec<Decided>, Vec<Decided>) = join(ask("lenient"), ask("user")).await;
+    let took = asked.elapsed();
+    redis.resume();
+    tell("frozen, callers who wait 15 s", format!("answered after {took:.1?}"));
+    assert_eq!(allowed, [Decided::Ok; 40]);
+    assert_eq!(failed, [Decided::Unavailable; 40]);
+    // A health check takes up to 2 s to find out. The rest is for a busy machine.
+    assert!(took < Duration::from_secs(8), "{took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -110,11 +110,13 @@ impl Batcher {
         }
     }
 
-    /// Returns `true` if another batch may be sent. Batches that are late, or were sent on a link
-    /// that has been replaced, do not count.
+    /// Returns `true` if another batch may be sent, or must not wait because the node is down.
+    /// Batches that are late, or were sent on a link that has been replaced, do not count.
     fn may_send(&self, node: &Node) -> bool {
         let holds_up = |sent: &&SentBatch| !sent.is_late && node.is_linked_by(&sent.link);
-        self.sent.len() < UNDER_WAY || self.sent.iter().filter(holds_up).count() < UNDER_WAY
+        node.is_down()
+            || self.sent.len() < UNDER_WAY
+            || self.sent.iter().filter(holds_up).count() < UNDER_WAY
     }
 
     fn add(&mut self, call: PendingCall) {

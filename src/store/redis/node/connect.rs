@@ -8,8 +8,11 @@ use redis::AsyncConnectionConfig;
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
+use super::failure::CallFailure;
+use super::replies::BoundedReplies;
 use super::rights::{GrantedRights, RightsCheck};
 use super::tls;
 use crate::store::redis::access::{Access, ConnectError};
@@ -19,6 +22,9 @@ use crate::telemetry::metrics::Metrics;
 
 /// Default timeout for a connection, including its handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+/// Time in which replies may still arrive on a connection that is given up: a server that became a
+/// replica says that the calls in flight did not run.
+const CLOSE_AFTER: Duration = Duration::from_millis(100);
 
 /// The role that a server must have.
 #[derive(Clone, Debug)]
@@ -34,10 +40,16 @@ pub(in crate::store::redis) enum RequiredRole {
 
 /// A multiplexed connection, shared by all callers.
 pub(super) struct NodeLink {
-    connection: MultiplexedConnection,
+    opened: DrivenConnection,
     role: RequiredRole,
     is_sharded: bool,
     metrics: Arc<Metrics>,
+}
+
+/// A connection, and the task that writes its requests and reads the replies.
+struct DrivenConnection {
+    connection: MultiplexedConnection,
+    driver: AbortHandle,
 }
 
 impl Drop for NodeLink {
@@ -48,23 +60,42 @@ impl Drop for NodeLink {
 
 impl NodeLink {
     fn new(
-        connection: MultiplexedConnection,
+        opened: DrivenConnection,
         is_sharded: bool,
         role: &RequiredRole,
         metrics: &Arc<Metrics>,
     ) -> Self {
         metrics.connected();
-        Self { connection, role: role.clone(), is_sharded, metrics: Arc::clone(metrics) }
+        Self { opened, role: role.clone(), is_sharded, metrics: Arc::clone(metrics) }
     }
 
     /// Returns a handle for sending.
     pub(in crate::store::redis) fn handle(&self) -> MultiplexedConnection {
-        self.connection.clone()
+        self.opened.connection.clone()
     }
 
     /// Returns `true` if the address is that of a proxy that shards keys across several servers.
     pub(in crate::store::redis) fn is_sharded(&self) -> bool {
         self.is_sharded
+    }
+
+    /// Fails all calls that wait for a reply, as lost, once those replies that are on the way have
+    /// had time to arrive.
+    pub(super) fn close(&self) {
+        let driver = self.opened.driver.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(CLOSE_AFTER).await;
+            driver.abort();
+        });
+    }
+
+    /// Refuses redirections, except those of a Cluster's nodes: they may lead to any host, which
+    /// would get the password.
+    pub(super) fn permitted(&self, failure: CallFailure) -> CallFailure {
+        match self.role {
+            RequiredRole::ClusterNode(_) => failure,
+            RequiredRole::Master(_) | RequiredRole::Sentinel => failure.without_redirection(),
+        }
     }
 
     /// Returns `true` if the server must be a master.
@@ -113,21 +144,21 @@ pub(super) struct Connector {
 impl Connector {
     /// Connects to the server that currently has the address, and checks its role.
     pub(in crate::store::redis) async fn connect(&self) -> Result<NodeLink, ConnectError> {
-        let (connection, is_sharded) = within_timeout(&self.access, self.connect_in_role()).await?;
-        Ok(NodeLink::new(connection, is_sharded, &self.role, &self.metrics))
+        let (opened, is_sharded) = within_timeout(&self.access, self.connect_in_role()).await?;
+        Ok(NodeLink::new(opened, is_sharded, &self.role, &self.metrics))
     }
 
     /// Connects, and returns whether keys are sharded across several servers.
-    async fn connect_in_role(&self) -> Result<(MultiplexedConnection, bool), ConnectError> {
-        let connection = open(&self.access, &self.address).await?;
+    async fn connect_in_role(&self) -> Result<(DrivenConnection, bool), ConnectError> {
+        let opened = open(&self.access, &self.address).await?;
         let (RequiredRole::Master(proof) | RequiredRole::ClusterNode(proof)) = &self.role else {
-            return Ok((connection, false));
+            return Ok((opened, false));
         };
         let GrantedRights { is_replica, is_sharded, forbidden } =
-            proof.ask(connection.clone()).await?;
+            proof.ask(opened.connection.clone()).await?;
         if !forbidden.is_empty() {
             // Without them, the error still names what decisions need.
-            let extras = proof.forbidden_extras(connection).await.unwrap_or_default();
+            let extras = proof.forbidden_extras(opened.connection).await.unwrap_or_default();
             return Err(ConnectError::Forbidden {
                 user: self.access.user.clone(),
                 commands: forbidden,
@@ -137,7 +168,7 @@ impl Connector {
         match self.role {
             RequiredRole::Master(_) if is_replica => Err(ConnectError::Replica),
             RequiredRole::Master(_) | RequiredRole::ClusterNode(_) | RequiredRole::Sentinel => {
-                Ok((connection, is_sharded))
+                Ok((opened, is_sharded))
             }
         }
     }
@@ -149,7 +180,8 @@ pub(in crate::store::redis) async fn connect(
     access: &Access,
     address: &ServerAddress,
 ) -> Result<MultiplexedConnection, ConnectError> {
-    within_timeout(access, open(access, address)).await
+    let opened = within_timeout(access, open(access, address)).await?;
+    Ok(opened.connection)
 }
 
 async fn within_timeout<T>(
@@ -160,10 +192,7 @@ async fn within_timeout<T>(
     timeout(timeout_after, connecting).await.map_err(|_| ConnectError::Late(timeout_after))?
 }
 
-async fn open(
-    access: &Access,
-    address: &ServerAddress,
-) -> Result<MultiplexedConnection, ConnectError> {
+async fn open(access: &Access, address: &ServerAddress) -> Result<DrivenConnection, ConnectError> {
     if let Environment::Simulated(simulation) = &access.environment {
         return greet(access, simulation.open(address).await?).await;
     }
@@ -183,11 +212,12 @@ async fn open(
 async fn greet(
     access: &Access,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-) -> Result<MultiplexedConnection, ConnectError> {
+) -> Result<DrivenConnection, ConnectError> {
+    let stream = BoundedReplies::of(stream);
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let (connection, driver) =
         MultiplexedConnection::new_with_config(&access.login()?, stream, config).await?;
-    tokio::spawn(driver);
-    Ok(connection)
+    let driver = tokio::spawn(driver).abort_handle();
+    Ok(DrivenConnection { connection, driver })
 }

@@ -6,11 +6,20 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::{FIRST_WAIT, LAST_WAIT, Node};
+use super::Node;
+use super::connect::NodeLink;
 use crate::store::redis::access::ConnectError;
 use crate::store::redis::environment::Environment;
 use crate::store::redis::node::connect::Connector;
 
+/// Backoff between attempts to connect or to probe a silent node: doubles from the first to the
+/// last.
+const FIRST_WAIT: Duration = Duration::from_millis(10);
+const LAST_WAIT: Duration = Duration::from_millis(1_000);
+/// Timeout for a probe; the first answer closes the breaker.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
+/// Number of unanswered probes after which the connection itself is dropped.
+const PROBES: u32 = 10;
 /// Interval and timeout of health checks on a connection.
 const HEALTH_CHECK_EVERY: Duration = Duration::from_secs(1);
 const HEALTH_CHECK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -63,7 +72,7 @@ async fn watch(node: &Weak<Node>, address: &str, environment: &Environment) -> b
         return true;
     }
     let is_good = if is_notified {
-        node.probe_until_response(&link, address, environment).await
+        probe_until_response(&node, &link, address, environment).await
     } else {
         link.is_good(HEALTH_CHECK_TIMEOUT).await
     };
@@ -73,8 +82,35 @@ async fn watch(node: &Weak<Node>, address: &str, environment: &Environment) -> b
     is_good
 }
 
+/// Probes a silent node, and closes the breaker on the first answer. Returns `true` if there was
+/// one.
+async fn probe_until_response(
+    node: &Node,
+    link: &NodeLink,
+    address: &str,
+    environment: &Environment,
+) -> bool {
+    warn!(address, "Redis timed out; on_store_error applies until it responds");
+    let mut wait = FIRST_WAIT;
+    for _ in 0..PROBES {
+        match link.answers(PROBE_TIMEOUT).await {
+            Some(true) => {
+                node.breaker.close();
+                info!(address, "Redis responds again");
+                return true;
+            }
+            Some(false) => {}
+            // Nothing answers on a connection that is lost.
+            None => return false,
+        }
+        tokio::time::sleep(jittered(wait, environment)).await;
+        wait = wait.saturating_mul(2).min(LAST_WAIT);
+    }
+    false
+}
+
 /// Returns between half of `wait` and all of it, so that processes that lost a node together do not
 /// reconnect in step.
-pub(super) fn jittered(wait: Duration, environment: &Environment) -> Duration {
+fn jittered(wait: Duration, environment: &Environment) -> Duration {
     wait.mul_f64(environment.random().mul_add(0.5, 0.5))
 }

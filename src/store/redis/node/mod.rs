@@ -4,6 +4,7 @@
 //! | file | purpose |
 //! |---|---|
 //! | `connect`, `rights`, `tls` | a connection: the server's role, the user's permissions, trust |
+//! | `replies` | the bound on the size of a reply |
 //! | `maintain` | reconnection, and checks of an idle connection |
 //! | `batcher`, `batch` | requests sent to a node together: when, and as which commands |
 //! | `breaker` | the circuit breaker: opens after consecutive timeouts |
@@ -15,6 +16,7 @@ mod breaker;
 pub(super) mod connect;
 pub(super) mod failure;
 mod maintain;
+mod replies;
 pub(super) mod rights;
 mod tls;
 
@@ -27,28 +29,18 @@ use redis::aio::ConnectionLike as _;
 use redis::{Cmd, RedisError, Value};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout_at};
-use tracing::{info, warn};
 
 use self::batch::{PendingCall, Reply, SendOptions};
 use self::batcher::run_batcher;
 use self::breaker::Breaker;
 use self::connect::{Connector, NodeLink, RequiredRole};
 use self::failure::CallFailure;
-use self::maintain::{jittered, keep};
+use self::maintain::keep;
 use crate::store::redis::access::{Access, ConnectError};
-use crate::store::redis::environment::Environment;
 use crate::store::redis::script::encode::ScriptRequest;
 use crate::store::redis::url::ServerAddress;
 use crate::telemetry::metrics::{Latency, Metrics};
 
-/// Backoff between attempts to connect or to probe a silent node: doubles from the first to the
-/// last.
-const FIRST_WAIT: Duration = Duration::from_millis(10);
-const LAST_WAIT: Duration = Duration::from_millis(1_000);
-/// Timeout for a probe; the first answer closes the breaker.
-const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
-/// Number of unanswered probes after which the connection itself is dropped.
-const PROBES: u32 = 10;
 /// Minimum interval between connections dropped because a replica refused a write: the host name
 /// may resolve to that replica again.
 const LEAVE_AT_MOST_EVERY: Duration = Duration::from_secs(1);
@@ -202,7 +194,8 @@ impl Node {
                 let link = self.link(deadline).await?;
                 let (call, replied) = PendingCall::new(Arc::clone(request), options, deadline);
                 self.calls.send(call).map_err(|_| CallFailure::Unavailable)?;
-                match replied.await.unwrap_or(Err(CallFailure::Unavailable)) {
+                let reply = replied.await.unwrap_or(Err(CallFailure::Unavailable));
+                match reply.map_err(|failure| link.permitted(failure)) {
                     Err(CallFailure::NotSent) => {}
                     Err(CallFailure::ReadOnly) => {
                         self.leave_replica(&link);
@@ -248,8 +241,10 @@ impl Node {
             return Err(CallFailure::Late);
         };
         self.record_latency(begun);
-        let answer =
-            self.on_reply(answer, &link)?.extract_error().map_err(|error| CallFailure::of(&error));
+        let answer = self
+            .on_reply(answer, &link)?
+            .extract_error()
+            .map_err(|error| link.permitted(CallFailure::of(&error)));
         if matches!(answer, Err(CallFailure::ReadOnly)) {
             self.leave_replica(&link);
         }
@@ -289,9 +284,9 @@ impl Node {
         }
     }
 
-    /// Returns the current link.
+    /// Returns the current link, unless the node is known to be down.
     fn linked(&self) -> Option<Arc<NodeLink>> {
-        self.link.load_full()
+        if self.breaker.is_open() { None } else { self.link.load_full() }
     }
 
     /// Returns `true` if this is the current link.
@@ -346,33 +341,6 @@ impl Node {
         self.connect_error.store(Some(Arc::new((is_forbidden, error.to_string()))));
     }
 
-    /// Probes a silent node, and closes the breaker on the first answer. Returns `true` if there
-    /// was one.
-    async fn probe_until_response(
-        &self,
-        link: &NodeLink,
-        address: &str,
-        environment: &Environment,
-    ) -> bool {
-        warn!(address, "Redis timed out; on_store_error applies until it responds");
-        let mut wait = FIRST_WAIT;
-        for _ in 0..PROBES {
-            match link.answers(PROBE_TIMEOUT).await {
-                Some(true) => {
-                    self.breaker.close();
-                    info!(address, "Redis responds again");
-                    return true;
-                }
-                Some(false) => {}
-                // Nothing answers on a connection that is lost.
-                None => return false,
-            }
-            tokio::time::sleep(jittered(wait, environment)).await;
-            wait = wait.saturating_mul(2).min(LAST_WAIT);
-        }
-        false
-    }
-
     /// Drops the link to a master that has become a replica, so that the address is resolved again.
     fn leave_replica(&self, link: &Arc<NodeLink>) {
         if !link.must_be_master() || !self.is_linked_by(link) {
@@ -385,14 +353,15 @@ impl Node {
         }
     }
 
-    /// Drops a link. The connection task opens another one, which a call that failed on the old
-    /// link must not drop.
+    /// Drops a link, and fails the calls that wait for replies on it. The connection task opens
+    /// another one, which a call that failed on the old link must not drop.
     fn lose(&self, link: &Arc<NodeLink>) {
         let had = self.link.compare_and_swap(link, None);
         if !had.as_ref().is_some_and(|had| Arc::ptr_eq(had, link)) {
             return;
         }
         *self.lost_at.lock() = Instant::now();
+        link.close();
         self.changed.notify_waiters();
         self.wake.notify_one();
     }
