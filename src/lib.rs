@@ -30,7 +30,7 @@
 //! | [`tls`] | trusted certificates | clients and servers of connections |
 //! | [`policy`] | YAML to rules; matching; differences of two sets; sources | stores, protocols |
 //! | [`store`] | counters in memory or Redis; layers around it; the clock | policies, protocols |
-//! | [`journal`] | recent denials by caller; decisions and store errors per rule | policies, stores, protocols |
+//! | [`journal`] | recent denials; decisions and errors per rule | policies, stores, protocols |
 //! | [`limiter`] | decisions, from policies and stores | protocols |
 //! | [`scenario`] | policy tests and access log maps, decided in memory | files, protocols |
 //! | [`transport`] | HTTP/2 for gRPC servers: connections (`registry`), TLS, bounds | protobuf |

@@ -301,7 +301,7 @@ async fn rules_beyond_the_bound_are_counted_together() {
     let metrics = http.get("/metrics").await.body;
     assert_eq!(
         metrics.lines().filter(|line| line.starts_with("tollgate_decisions_total{")).count(),
-        6 * 6
+        6 * 7
     );
     assert_eq!(
         http.metric(r#"tollgate_decisions_total{domain="other",rule="other",outcome="allowed"}"#)

@@ -64,6 +64,7 @@ async fn an_invalid_request_is_400_with_the_reason() {
         (r#"{"domian": "test"}"#, "domian"),
         (r#"{"descriptors": [{}]}"#, "domain must not be empty"),
         (r#"{"domain": "test"}"#, "descriptors must not be empty"),
+        (r#"{"domain": "a", "domain": "b"}"#, "twice"),
         (
             r#"{"domain": "test", "descriptors": [{"limit": {"requests_per_unit": 1}}]}"#,
             "limit.unit",

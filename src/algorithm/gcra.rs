@@ -137,8 +137,8 @@ impl Gcra {
         }
     }
 
-    /// Returns the limit with `of` applied to each amount: a slower rate, a smaller burst; a rate of
-    /// 0 if no burst is left.
+    /// Returns the limit with `of` applied to each amount: a slower rate, a smaller burst; a rate
+    /// of 0 if no burst is left.
     pub(super) fn share(&self, of: impl Fn(u32) -> u32) -> Result<Self, QuotaError> {
         let burst = of(self.burst);
         let rate =

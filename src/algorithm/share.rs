@@ -42,6 +42,7 @@ impl Share {
 }
 
 #[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "an overflow here is a test that fails")]
 mod tests {
     use proptest::prelude::*;
 

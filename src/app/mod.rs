@@ -131,9 +131,7 @@ pub async fn run(
     let tls = prepared.certificates.as_ref().map(|certificates| certificates.tls.clone());
     let serving = Arc::new(Serving::new(&settings, &shared, health.clone(), tls, tracer));
     let service = serving.service();
-    let all_connected = serving.all_connected();
-    let follow_store =
-        readiness::follow_store(&shared, all_connected, &service, &settings.readiness);
+    let follow_store = readiness::follow_store(&shared, &serving, &service, &settings.readiness);
     tasks.add("store-state", follow_store);
     let denial_sync = DenialSync::new(shared.stores.id(), &shared.observation.journal, &service);
     let operations = Operations {

@@ -1,6 +1,5 @@
 //! Readiness: the conditions for it, and reporting it consistently to all probes.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +9,13 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{info, warn};
 
 use super::ProcessParts;
+use super::serving::Serving;
 use super::stores::Stores;
 use crate::grpc::health::Health;
 use crate::operations::process_state::{PolicyRequirement, ProcessState, StoreState};
 use crate::operations::workers::WorkerService;
 use crate::settings::ReadinessSettings;
+use crate::store::redis::{AccessRefusal, RefusedAccess};
 
 /// Time after which the ports open even if the process is not ready. The first connection to a
 /// store takes a few milliseconds.
@@ -73,17 +74,19 @@ pub(super) async fn wait_to_open(mut is_serving: watch::Receiver<bool>) {
 /// Follows the state of the store forever.
 ///
 /// The process is ready once the store has been reached and all services are connected to it,
-/// except while the server is a replica or denies required commands; with `ready_while_store`, only
-/// while a connection to it is open.
+/// except while the server is a replica, refuses the login or denies required commands; with
+/// `ready_while_store`, only while a connection to it is open.
 pub(super) fn follow_store(
     shared: &ProcessParts,
-    all_connected: impl Future<Output = ()> + Send + 'static,
+    serving: &Serving,
     service: &Arc<WorkerService>,
     settings: &ReadinessSettings,
 ) -> JoinHandle<()> {
     let stores = shared.stores.clone();
     let process = Arc::clone(&shared.process);
     let service = Arc::clone(service);
+    let services = serving.services.clone();
+    let all_connected = serving.all_connected();
     let ready_while_store = settings.ready_while_store;
     tokio::spawn(async move {
         let Some(store) = service.limiter().store().redis() else { return };
@@ -101,18 +104,22 @@ pub(super) fn follow_store(
                 _ = ticks.tick() => {}
             }
             let replica = store.replica();
-            let missing_rights = store.missing_rights();
-            let state = match (&replica, &missing_rights) {
+            // A worker's connection may be the first that is refused.
+            let refused = services.all().into_iter().find_map(|service| {
+                service.limiter().store().redis().and_then(|store| store.refused_access())
+            });
+            let state = match (&replica, refused.as_ref().map(|refused| refused.refusal)) {
                 (Some(_), _) => StoreState::Replica,
-                (None, Some(_)) => StoreState::Forbidden,
+                (None, Some(AccessRefusal::Commands)) => StoreState::Forbidden,
+                (None, Some(AccessRefusal::Login)) => StoreState::LoginRefused,
                 (None, None) if !is_reached => StoreState::NotReached,
                 (None, None) if ready_while_store && !store.is_connected() => StoreState::Lost,
                 (None, None) => StoreState::Ready,
             };
             if state != before {
-                let missing =
-                    missing_rights.map(|(address, rights)| format!("{address}: {rights}"));
-                log(before, state, replica.or(missing));
+                let refused =
+                    refused.map(|RefusedAccess { address, text, .. }| format!("{address}: {text}"));
+                log(before, state, replica.or(refused));
                 if !stores.are_ready_at_once() {
                     process.set_store(state);
                 }
@@ -123,7 +130,7 @@ pub(super) fn follow_store(
 }
 
 /// Logs a change of state. `detail` is the master's address if the server is a replica, or the
-/// missing permissions.
+/// reason why it refuses access.
 fn log(before: StoreState, state: StoreState, detail: Option<String>) {
     match (before, state) {
         (_, StoreState::Replica) => {
@@ -138,10 +145,17 @@ fn log(before: StoreState, state: StoreState, detail: Option<String>) {
                 "Redis denies commands that decisions require; not ready until its user has the permissions"
             );
         }
-        (_, StoreState::Lost) => warn!("store disconnected; not ready"),
-        (StoreState::Lost | StoreState::Replica | StoreState::Forbidden, StoreState::Ready) => {
-            info!("store reconnected")
+        (_, StoreState::LoginRefused) => {
+            warn!(error = detail, "Redis refuses the login; not ready until it is accepted");
         }
+        (_, StoreState::Lost) => warn!("store disconnected; not ready"),
+        (
+            StoreState::Lost
+            | StoreState::Replica
+            | StoreState::Forbidden
+            | StoreState::LoginRefused,
+            StoreState::Ready,
+        ) => info!("store reconnected"),
         (_, StoreState::Ready | StoreState::NotReached) => {}
     }
 }

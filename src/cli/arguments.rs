@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::num::{IntErrorKind, ParseIntError};
 use std::path::Path;
 
-use clap::error::ContextKind;
+use clap::error::{ContextKind, ErrorKind};
 
 use super::settings::errors;
 use crate::envoyproxy::{Flag, Translation, translate};
@@ -41,15 +41,27 @@ pub(super) fn expanded(
     Ok((arguments, translation.notes))
 }
 
-/// Returns the error with what is allowed, if it is about a number that cannot be parsed.
+/// Returns the error with what is allowed, if it is about a number that cannot be parsed, or about
+/// a policy file without its flag.
 pub(super) fn explained(error: clap::Error) -> clap::Error {
-    match number_problem(&error) {
+    match number_problem(&error).or_else(|| bare_policy_problem(&error)) {
         Some(problem) => clap::Error::raw(
             error.kind(),
             format!("{problem}\n\nFor more information, try '--help'.\n"),
         ),
         None => error,
     }
+}
+
+fn bare_policy_problem(error: &clap::Error) -> Option<String> {
+    let kinds = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand];
+    let found = kinds.into_iter().find_map(|kind| error.get(kind))?.to_string();
+    let is_policy = [".yaml", ".yml"].iter().any(|end| found.ends_with(end));
+    let is_unexpected =
+        matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand);
+    (is_policy && is_unexpected && !found.starts_with('-')).then(|| {
+        format!("unexpected argument '{found}' found\n\n  tip: did you mean `--policy {found}`?")
+    })
 }
 
 fn number_problem(error: &clap::Error) -> Option<String> {
@@ -93,6 +105,14 @@ mod tests {
         }
         let other = error(&["verify", "--target", "a", "--policy", "b", "--rate", "0"]);
         assert!(other.contains("0 is not in 1..=100000"), "{other}");
+    }
+
+    #[test]
+    fn a_policy_file_without_its_flag_is_explained() {
+        for arguments in [&["tollgate", "serve", "limits.yaml"][..], &["tollgate", "limits.yaml"]] {
+            let error = explained(Cli::try_parse_from(arguments).err().unwrap()).to_string();
+            assert!(error.contains("did you mean `--policy limits.yaml`?"), "{error}");
+        }
     }
 
     fn expand(arguments: &[&str], set: &[(&str, &str)]) -> Result<Vec<String>, String> {

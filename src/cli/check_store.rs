@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::block_on;
 use super::output::{print, report_error};
 use crate::settings::{RedisFlags, StoreLocation, place};
-use crate::store::redis::{Grade, RedisStore, StoreFinding, Time};
+use crate::store::redis::{AccessRefusal, Grade, RedisStore, RefusedAccess, StoreFinding, Time};
 use crate::telemetry::metrics::Metrics;
 
 /// Timeout for connecting to the store.
@@ -15,7 +15,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Check that a Redis or Valkey server can be used as the store
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Checks the version, latency, scripts, permissions and settings of each server.
+Checks the version, latency, scripts, permissions, memory and settings of each server, and that a
+key can be written, which it removes at once.
 
 Exit codes: 0 if the store can be used, even with warnings, 1 if it cannot, 2 if it is unreachable.
 
@@ -57,13 +58,12 @@ impl CheckStore {
         if tokio::time::timeout(CONNECT_TIMEOUT, store.connected()).await.is_ok() {
             return Ok(store.examine().await);
         }
-        if let Some((server, text)) = store.missing_rights() {
-            return Ok(vec![StoreFinding {
-                server,
-                topic: "permissions",
-                grade: Grade::Problem,
-                text,
-            }]);
+        if let Some(RefusedAccess { address, refusal, text }) = store.refused_access() {
+            let topic = match refusal {
+                AccessRefusal::Login => "password",
+                AccessRefusal::Commands => "permissions",
+            };
+            return Ok(vec![StoreFinding { server: address, topic, grade: Grade::Problem, text }]);
         }
         let reason = store.connect_error().map(|error| format!(": {error}")).unwrap_or_default();
         Err(format!("cannot connect to the store within {CONNECT_TIMEOUT:?}{reason}"))

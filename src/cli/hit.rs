@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::block_on;
 use super::client_tls::{ClientTlsFlags, UnreadableFile};
-use super::output::{report_error, try_print};
+use super::output::{report_error, seconds_text, try_print};
 use crate::algorithm::hold::MAX_ID;
 use crate::descriptor::{self, hold};
 use crate::grpc::client::{ClientError, RateLimitClient};
@@ -37,7 +37,7 @@ Examples:
   # Connect with TLS and a private CA
   tollgate hit ratelimit.svc:8081 tiers plan=free,user=ann --tls --ca ca.crt")]
 pub struct Hit {
-    /// gRPC address of the service, host:port.
+    /// gRPC address of the service, host:port. Default port: 8081.
     #[arg(value_name = "ADDRESS")]
     address: String,
     /// Domain of the descriptors.
@@ -74,7 +74,7 @@ pub struct Hit {
 /// The error of a request.
 #[derive(Debug, thiserror::Error)]
 enum HitError {
-    #[error("{0}")]
+    #[error("{}{}", .0, .0.advice())]
     Client(#[from] ClientError),
     #[error("{0}")]
     Json(#[from] JsonError),
@@ -150,8 +150,10 @@ impl Hit {
 
     fn text(&self, response: &RateLimitResponse) -> String {
         let lines = self.descriptors.iter().zip(&response.statuses);
-        let lines = lines
-            .map(|(descriptor, status)| format!("  {descriptor}: {}\n", self.status_text(status)));
+        let lines = lines.map(|(descriptor, status)| {
+            let hint = misspelled(descriptor, status).unwrap_or_default();
+            format!("  {descriptor}: {}{hint}\n", self.status_text(status))
+        });
         std::iter::once(format!("{}\n", code_name(response.overall_code))).chain(lines).collect()
     }
 
@@ -168,7 +170,8 @@ impl Hit {
         let Some(limit) = &status.current_limit else {
             let domain = &self.domain;
             let none = format!(
-                "no limit applies: no policy for domain `{domain}`, or no matching rule; see `tollgate explain`"
+                "no limit applied: no policy for domain `{domain}`, no matching rule (see `tollgate explain`), or \
+                 its store is down and the rule has `on_store_error: allow` (see `tollgate top`)"
             );
             return format!(
                 "{code}, {}",
@@ -185,16 +188,29 @@ impl Hit {
             (true, Some(_)) if hits > u64::from(limit.requests_per_unit) => {
                 format!(": a request of {hits} hits exceeds the limit")
             }
-            (true, Some(seconds)) => format!(", retry after {seconds}s"),
+            (true, Some(seconds)) => format!(", retry after {}", seconds_text(seconds)),
             (true, None) => ", never admitted".to_owned(),
             (false, Some(seconds)) if self.is_used_up(status) => {
-                format!(": the next hit is denied; resets in {seconds}s")
+                format!(": the next hit is denied; resets in {}", seconds_text(seconds))
             }
-            (false, Some(seconds)) => format!(", resets in {seconds}s"),
+            (false, Some(seconds)) => format!(", resets in {}", seconds_text(seconds)),
             (false, None) => String::new(),
         };
-        format!("{code}, {} of {} remaining{details}", status.limit_remaining, limit_text(limit))
+        // A denial reports 0 remaining hits even if some remain, though fewer than requested.
+        let remaining = if is_over && hits > 1 {
+            format!("fewer than {hits}")
+        } else {
+            status.limit_remaining.to_string()
+        };
+        format!("{code}, {remaining} of {} remaining{details}", limit_text(limit))
     }
+}
+
+/// Returns a hint if a descriptor without a limit has a `:` where a `=` was probably meant.
+fn misspelled(descriptor: &str, status: &DescriptorStatus) -> Option<String> {
+    let (key, value) = descriptor.split_once(':')?;
+    let is_alone = status.current_limit.is_none() && !descriptor.contains('=');
+    is_alone.then(|| format!("; did you mean `{key}={value}`?"))
 }
 
 /// Parses the ID of a hold.
@@ -229,4 +245,20 @@ fn limit_text(limit: &RateLimit) -> String {
 
 fn with_name(limit: &RateLimit, text: String) -> String {
     if limit.name.is_empty() { text } else { format!("{text} ({})", limit.name) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_colon_in_place_of_an_equals_sign_is_named() {
+        let free = DescriptorStatus::default();
+        let hint = misspelled("remote_address:1.2.3.4", &free);
+        assert_eq!(hint.as_deref(), Some("; did you mean `remote_address=1.2.3.4`?"));
+        assert_eq!(misspelled("remote_address=::1", &free), None);
+        let limited =
+            DescriptorStatus { current_limit: Some(RateLimit::default()), ..Default::default() };
+        assert_eq!(misspelled("a:b", &limited), None);
+    }
 }

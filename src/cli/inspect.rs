@@ -59,12 +59,14 @@ impl Inspect {
         };
         let hits = view.denials.as_ref().map_or(1, |denials| denials.last_hits.max(1));
         text.push('\n');
+        // A grant of that many hits would be larger than the limit.
         if view.denials.as_ref().is_some_and(DenialView::never_fits) {
             text.push_str(&format!(
-                "A request of {hits} hits can never be admitted by the limit ({}): send fewer hits or raise the \
-                 limit.\n",
+                "A request of {hits} hits, like the last denied one, can never be admitted by the limit ({}): send \
+                 fewer hits or raise the limit.\n",
                 view.limit
             ));
+            return text;
         }
         text.push_str(&match view.state.remaining {
             _ if view.is_shadow => {
@@ -127,6 +129,9 @@ fn rows(view: &CounterView) -> Vec<(&'static str, String)> {
         ("limit", format!("{}, {}", view.limit, view.algorithm)),
         ("state", availability(view)),
     ];
+    if let Some(error) = &view.write_error {
+        rows.push(("writes", format!("{error}; on_store_error decides")));
+    }
     for window in &state.windows {
         let reset = if window.used == 0 {
             String::new()

@@ -5,6 +5,8 @@ use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use jiff::SignedDuration;
+
 use crate::printable::{escaped_json, escaped_lines};
 
 /// Prints a text to standard output, with invisible characters escaped. Ignores a closed pipe.
@@ -28,6 +30,11 @@ pub(super) fn print_json(json: impl Display) {
 /// Prints a line to standard error.
 pub(super) fn print_stderr(text: impl Display) {
     let _ = writeln!(io::stderr(), "{}", escaped_lines(&text.to_string()));
+}
+
+/// Formats a number of seconds, such as `1h 45s`.
+pub(super) fn seconds_text(seconds: i64) -> String {
+    format!("{:#}", SignedDuration::from_secs(seconds))
 }
 
 /// Prints an error and returns exit code 2.

@@ -117,8 +117,8 @@ impl TopArgs {
         let TopData { status, rules, top } = data;
         let ready = if status.is_ready { "ready" } else { "NOT READY" };
         let mut text = format!(
-            "tollgate {}, {ready}, policies {}, since {}\n",
-            status.program, rules.version, status.begun_at
+            "{}: tollgate {}, {ready}, policies {}, since {}\n",
+            status.instance, status.program, rules.version, status.begun_at
         );
         status.degraded.iter().for_each(|reason| text.push_str(&format!("warning: {reason}\n")));
         let headings = [
@@ -129,6 +129,8 @@ impl TopArgs {
             "denied/s",
             "near/s",
             "shadow/s",
+            "failed/s",
+            "unchecked/s",
             "allowed/s (1m)",
             "denied/s (1m)",
         ];
@@ -160,14 +162,17 @@ impl TopArgs {
     }
 }
 
-fn rule_row(rule: &RuleView) -> [String; 9] {
-    let RateView { allowed, denied, near, shadow_denied, .. } = rule.rates.second;
+fn rule_row(rule: &RuleView) -> [String; 11] {
+    let RateView { allowed, denied, near, shadow_denied, failed, unchecked } = rule.rates.second;
     let minute = rule.rates.minute;
-    let [allowed, denied, near, shadow] = [allowed, denied, near, shadow_denied].map(rate);
+    let seconds = [allowed, denied, near, shadow_denied, failed, unchecked].map(rate);
+    let minutes = [minute.allowed, minute.denied].map(rate);
     let limit = rule.limit.clone().unwrap_or_else(|| "unlimited".to_owned());
     let domain = rule.domain.clone();
     let path = rule.rule.clone();
-    [domain, path, limit, allowed, denied, near, shadow, rate(minute.allowed), rate(minute.denied)]
+    let [allowed, denied, near, shadow, failed, unchecked] = seconds;
+    let [allowed_1m, denied_1m] = minutes;
+    [domain, path, limit, allowed, denied, near, shadow, failed, unchecked, allowed_1m, denied_1m]
 }
 
 fn key_row(one: &DenialView) -> [String; 4] {

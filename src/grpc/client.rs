@@ -12,6 +12,8 @@ use super::proto::rate_limit_service_client::RateLimitServiceClient;
 use super::proto::{RateLimitRequest, RateLimitResponse};
 use crate::tls::{ServerVerifier, system_authorities};
 
+/// Port of addresses without one.
+const DEFAULT_PORT: u16 = 8081;
 /// Timeout for connecting, and for a call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -115,6 +117,24 @@ pub enum ClientError {
     NoAnswer(String),
 }
 
+impl ClientError {
+    /// Returns the next step, on a line of its own; empty if the service answered.
+    pub fn advice(&self) -> &'static str {
+        match self {
+            Self::Connect { reason, .. } if reason.contains("InvalidContentType") => {
+                "\nThe port does not use TLS: leave out --tls, or use the port that does."
+            }
+            Self::Connect { .. } => {
+                "\nIs the service running there? Its gRPC port is needed, not the HTTP port."
+            }
+            Self::NoAnswer(_) => {
+                "\nIs it the gRPC port (8081 by default)? If it uses TLS, --tls is needed."
+            }
+            Self::Answer(_) => "",
+        }
+    }
+}
+
 impl From<tonic::Status> for ClientError {
     fn from(status: tonic::Status) -> Self {
         // A status that the service sent has no source; one made of an error of the transport does.
@@ -126,12 +146,14 @@ impl From<tonic::Status> for ClientError {
 }
 
 impl RateLimitClient {
-    /// Connects to `host:port` or to a full `http://` address, with TLS if `tls` is set.
+    /// Connects to `host:port` or to a full `http://` address, with TLS if `tls` is set. The port
+    /// of a host alone is 8081.
     ///
     /// # Errors
     /// If the connection fails.
     pub async fn connect(address: &str, tls: Option<&ClientTls>) -> Result<Self, ClientError> {
         let scheme = if tls.is_some() { "https" } else { "http" };
+        let address = &with_port(address);
         let uri = if address.contains("://") {
             address.to_owned()
         } else {
@@ -180,6 +202,17 @@ impl RateLimitClient {
     }
 }
 
+/// Adds the default port to a host without one.
+fn with_port(address: &str) -> String {
+    let authority = address.parse::<http::uri::Authority>();
+    match authority {
+        Ok(host) if host.port().is_none() && !address.ends_with(':') => {
+            format!("{address}:{DEFAULT_PORT}")
+        }
+        Ok(_) | Err(_) => address.to_owned(),
+    }
+}
+
 /// Returns the root cause of an error, since tonic's own message has no detail.
 pub fn cause(error: &tonic::transport::Error) -> String {
     root(error).to_string()
@@ -193,6 +226,31 @@ fn root<'a>(first: &'a (dyn std::error::Error + 'static)) -> &'a (dyn std::error
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_alone_has_the_default_port() {
+        for (address, wanted) in [
+            ("localhost", "localhost:8081"),
+            ("[::1]", "[::1]:8081"),
+            ("10.0.0.1:80", "10.0.0.1:80"),
+            ("http://a", "http://a"),
+        ] {
+            assert_eq!(with_port(address), wanted);
+        }
+    }
+
+    #[test]
+    fn errors_of_the_connection_have_a_next_step() {
+        let no_answer = ClientError::NoAnswer("stream closed because of a broken pipe".to_owned());
+        assert!(no_answer.advice().contains("Is it the gRPC port"));
+        let connect = |reason: &str| ClientError::Connect {
+            address: "a:1".to_owned(),
+            reason: reason.to_owned(),
+        };
+        let tls = connect("received corrupt message of type InvalidContentType");
+        assert!(tls.advice().contains("leave out --tls"));
+        assert!(connect("Connection refused").advice().contains("Is the service running there?"));
+    }
 
     #[test]
     fn a_header_is_a_name_and_a_value_which_is_not_shown() {

@@ -11,6 +11,9 @@ use serde_json::Value;
 use super::proto::hold::{CancelRequest, CommitRequest, ExtendRequest, ReserveRequest};
 use super::proto::{PROTOCOL, RateLimitRequest, RateLimitResponse};
 use super::service::HoldCall;
+use unique_keys::UniqueKeys;
+
+mod unique_keys;
 
 static POOL: LazyLock<Option<DescriptorPool>> =
     LazyLock::new(|| DescriptorPool::decode(PROTOCOL).ok());
@@ -89,6 +92,7 @@ fn message_of_text(name: &'static str, text: &[u8]) -> Result<Vec<u8>, JsonError
     let mut json = serde_json::Deserializer::from_slice(text);
     let request = read(name, &mut json)?;
     json.end()?;
+    serde_json::from_slice::<UniqueKeys>(text)?;
     Ok(request)
 }
 
@@ -143,6 +147,19 @@ mod tests {
         );
         let limit = request.descriptors[1].limit.as_ref().unwrap();
         assert_eq!((limit.unit, limit.requests_per_unit, limit.unit_multiplier), (3, 3, Some(2)));
+    }
+
+    #[test]
+    fn a_key_twice_is_an_error_that_names_it() {
+        for text in [
+            r#"{"domain": "a", "domain": "b"}"#,
+            r#"{"domain": "a", "descriptors": [{"hitsAddend": 1, "hits_addend": 2}]}"#,
+        ] {
+            let error = request_text(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("twice"), "{error}");
+        }
+        let once = r#"{"domain": "a", "descriptors": [{"entries": [{"key": "a"}, {"key": "b"}]}]}"#;
+        assert!(request_text(once.as_bytes()).is_ok());
     }
 
     #[test]

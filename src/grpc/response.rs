@@ -25,15 +25,34 @@ pub struct AnswerStyle {
     pub dynamic_metadata: bool,
 }
 
+/// The remaining hits of a status: [`Status::remaining`], 0 if over limit, or [`Status::left`].
+type Remaining<'a> = fn(&Status<'a>) -> Option<u64>;
+
 /// Appends an encoded `RateLimitResponse` without its metadata, which also depends on the request.
-/// Statuses are encoded one at a time, since a list of them would be another copy.
 pub fn write(decision: &Decision<'_>, style: &AnswerStyle, answer: &mut Vec<u8>) {
+    write_with(decision, style, Status::remaining, answer);
+}
+
+/// Appends the same for an operation on a hold: a denied caller also receives the hits that remain,
+/// so that it can reserve fewer.
+pub(super) fn write_hold(decision: &Decision<'_>, style: &AnswerStyle, answer: &mut Vec<u8>) {
+    write_with(decision, style, Status::left, answer);
+}
+
+/// Statuses are encoded one at a time, since a list of them would be another copy.
+fn write_with<'a>(
+    decision: &Decision<'a>,
+    style: &AnswerStyle,
+    remaining: Remaining<'a>,
+    answer: &mut Vec<u8>,
+) {
     encoding::int32::encode(1, &code(decision.is_over_limit()).into(), answer);
     for one in decision.statuses() {
-        status_encoding::append(2, &status(one, style), answer);
+        status_encoding::append(2, &status(one, style, remaining), answer);
     }
     if style.headers != HeaderStyle::default() {
-        let statuses: Vec<_> = decision.statuses().iter().map(|one| status(one, style)).collect();
+        let statuses: Vec<_> =
+            decision.statuses().iter().map(|one| status(one, style, remaining)).collect();
         for header in headers::of(decision.statuses(), &statuses, &style.headers) {
             encoding::message::encode(3, &header, answer);
         }
@@ -45,7 +64,11 @@ pub(super) fn write_metadata(metadata: &prost_types::Struct, answer: &mut Vec<u8
     encoding::message::encode(6, metadata, answer);
 }
 
-fn status(status: &Status<'_>, style: &AnswerStyle) -> DescriptorStatus {
+fn status<'a>(
+    status: &Status<'a>,
+    style: &AnswerStyle,
+    remaining: Remaining<'a>,
+) -> DescriptorStatus {
     // A ban has neither time. Proxies forward a missing time as 0, which clients read as "retry
     // now".
     let waiting = status
@@ -60,7 +83,7 @@ fn status(status: &Status<'_>, style: &AnswerStyle) -> DescriptorStatus {
         | Standing::ShadowDenied
         | Standing::PresumedAllowed
         | Standing::PresumedDenied => {
-            u32::try_from(status.remaining().unwrap_or_default()).unwrap_or(u32::MAX)
+            u32::try_from(remaining(status).unwrap_or_default()).unwrap_or(u32::MAX)
         }
     };
     DescriptorStatus {

@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn causes_of_the_last_ten_seconds_are_listed_highest_first() {
         let metrics = Metrics::new();
-        let (a, b) = (metrics.of_rule("d", "a"), metrics.of_rule("d", "b"));
+        let [a, b] = ["a", "b"].map(|rule| metrics.of_rule("d", rule));
         let mut window = UndecidedWindow::default();
         (0..10).for_each(|_| window.sample(&metrics, SECOND));
         assert_eq!(rates(&window), []);

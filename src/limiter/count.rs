@@ -168,7 +168,8 @@ impl RuleCounters {
         is_failed: bool,
     ) {
         let metrics = status.rule().and_then(|rule| self.metrics.get(rule.id()));
-        let (Some(metrics), Some(error)) = (metrics, error_behind(outcome)) else { return };
+        let Some(metrics) = metrics else { return };
+        let Some(error) = error_behind(outcome) else { return };
         let effect = match outcome {
             Ok(_) => Effect::Local,
             Err(_) if is_failed => Effect::Failed,

@@ -55,6 +55,8 @@ pub enum StoreState {
     Replica,
     /// The configured user lacks permissions that decisions need.
     Forbidden,
+    /// The server refuses the user or the password, or wants one.
+    LoginRefused,
 }
 
 /// The policies in force, and the error of the last load if it was rejected.
@@ -170,6 +172,9 @@ impl Readiness {
             Self { store: StoreState::Forbidden, .. } => {
                 Some("store user lacks permissions; see the log for the command that grants them\n")
             }
+            Self { store: StoreState::LoginRefused, .. } => Some(
+                "store refuses the login; set --redis-password-file and --redis-user; see the log\n",
+            ),
             Self { policy: PolicyState::There, store: StoreState::Ready, .. } => None,
         }
     }

@@ -2,8 +2,8 @@
 //! alone, by its share of the limit.
 //!
 //! The shares of all replicas sum to the limit, see [`Share`]. The hits stay in this process;
-//! nothing is transferred when the store is back. Holds that were taken here are ended here, also by requests
-//! that come after the outage.
+//! nothing is transferred when the store is back. Holds that were taken here are ended here, also
+//! by requests that come after the outage.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -194,11 +194,21 @@ async fn a_lost_store_is_shown() {
     let flags = ["--store", &redis.url(), "--store-timeout", "15s", "--workers", "2"];
     let service = Tollgate::serve_with(policies.path(), &flags);
     // Two workers and the HTTP listener.
-    let mut browser =
-        Process::start("the browser", &mut browser("store", &service, json!({"workers": 3})));
+    let given = json!({"workers": 3, "key": one_key()["key"]});
+    let mut browser = Process::start("the browser", &mut browser("store", &service, given));
     browser.wait_for_line("that something is shown", |line| (line == "shown").then_some(()));
     redis.kill();
-    assert!(browser.wait_for_end().success(), "{}", browser.log().join("\n"));
+    let client = Client::connect(service.grpc).await;
+    let load = tokio::spawn(async move {
+        loop {
+            let _ = client.ask(request(vec![descriptor(&[("login", "load")])])).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    let ended = tokio::task::spawn_blocking(move || (browser.wait_for_end(), browser));
+    let (ended, browser) = ended.await.unwrap();
+    load.abort();
+    assert!(ended.success(), "{}", browser.log().join("\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

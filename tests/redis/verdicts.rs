@@ -206,7 +206,6 @@ impl<'a> Bench<'a> {
             let peek = [check(index, Hits::Peek(0))];
             if part.counter == Counter::HasRoom {
                 let stands = self.store.decide(&peek, Prior::Open, soon()).await[0]
-                    .clone()
                     .unwrap()
                     .report
                     .remaining;
@@ -219,11 +218,8 @@ impl<'a> Bench<'a> {
                 && !part.share_is_full
             {
                 assert!(matches!(outcome.by, JudgedBy::Share(_)), "part {index}, {told}");
-                let stands = share.decide(&peek, Prior::Open, soon()).await[0]
-                    .clone()
-                    .unwrap()
-                    .report
-                    .remaining;
+                let stands =
+                    share.decide(&peek, Prior::Open, soon()).await[0].unwrap().report.remaining;
                 assert_eq!(stands, left, "the share of part {index}, {told}");
             }
         }

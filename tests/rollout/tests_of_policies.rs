@@ -49,7 +49,7 @@ fn an_unexpected_code_names_the_request_and_the_rule() {
     let (_, out, ..) = tested(
         &TESTS.replace("times: 3, expect: ok, remaining: 0, rule: user", "times: 5, expect: ok"),
     );
-    let found = "request 4 of 5: expected ok, found over_limit (rule `user`, 0 remaining); see ";
+    let found = "request 4 of 5: expected ok, found over_limit (rule `user`, 0 of 3 left); see ";
     assert!(out.contains(&format!("policy.test.yaml:5: three are let in: {found}")), "{out}");
 }
 

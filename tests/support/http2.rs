@@ -153,11 +153,6 @@ impl Http2 {
         tokio::time::timeout(PATIENCE, goaway).await.expect("it is told to end")
     }
 
-    /// Reads until GOAWAY with the code for abuse; one that asks the client to leave precedes it.
-    pub(crate) async fn is_told_to_calm_down(&mut self) {
-        while self.goaway().await != ENHANCE_YOUR_CALM {}
-    }
-
     /// Reads until a frame of type `wanted`, and returns its payload.
     pub(crate) async fn body_of(&mut self, wanted: u8) -> Vec<u8> {
         let found = async {

@@ -167,8 +167,8 @@ impl<'a> CounterHistory<'a> {
         stops.sum()
     }
 
-    /// Returns the hits that all processes may admit alone: the limit, and a share once more for each
-    /// process that lost its memory.
+    /// Returns the hits that all processes may admit alone: the limit, and a share once more for
+    /// each process that lost its memory.
     pub(crate) fn shares(&self) -> u64 {
         if !self.rule().is_local() || self.report.decided_alone == 0 {
             return 0;

@@ -10,7 +10,7 @@ use super::denials::{DenialView, instant, of_key};
 use super::open_holds::HeldView;
 use super::queries::{DescriptorQuery, TallyView};
 use super::state::StateView;
-use super::{Api, ApiError, ErrorBody};
+use super::{Api, ApiError, ErrorBody, undecided};
 use crate::algorithm::amend::Amendment;
 use crate::algorithm::time::Micros;
 use crate::operations::audit::AuditEntry;
@@ -38,6 +38,9 @@ pub struct CounterView {
     pub is_shadow: bool,
     /// State of the counter.
     pub state: StateView,
+    /// Reason why a write to the counter would probably fail now, such as `store full`; absent if
+    /// none is known.
+    pub write_error: Option<String>,
     /// Tallies of the callers that used it up, largest first.
     pub who: Vec<TallyView>,
     /// The reason why no callers are listed; absent if they are.
@@ -139,6 +142,7 @@ pub(super) async fn counter(
 ) -> Result<Json<CounterView>, ApiError> {
     let found = api.operations.inspect(&which.domain, &which.descriptor).await?;
     let mut view = CounterView::from(found);
+    view.write_error = undecided::write_error(&api);
     (view.denials, view.denials_missing) = of_key(&api, &view.domain, &view.rule, &view.key).await;
     Ok(Json(view))
 }
@@ -257,6 +261,7 @@ impl From<CounterState> for CounterView {
             held,
             held_unknown,
             state: StateView::of(&found.limit, &found.reading),
+            write_error: None,
             domain: found.domain,
             rule: found.rule,
             key: found.key,
@@ -372,6 +377,8 @@ fn length_of(text: &str) -> Result<Micros, ApiError> {
     let length: Option<SignedDuration> = text.parse().ok();
     let us = length.and_then(|length| u64::try_from(length.as_micros()).ok());
     us.map(Micros::new).ok_or_else(|| {
-        ApiError::Invalid(format!("expected a duration such as 10m, found `{text}`"))
+        ApiError::Invalid(format!(
+            "expected a duration such as 10m or 48h, at most {MAX_GRANT}; the largest unit is h; found `{text}`"
+        ))
     })
 }

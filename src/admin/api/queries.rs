@@ -6,7 +6,7 @@ use axum::extract::{Query, State};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{Api, ApiError, ErrorBody};
+use super::{Api, ApiError, ErrorBody, undecided};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::tallies::EntryTally;
 use crate::descriptor::{Descriptor, Entry, Request};
@@ -75,6 +75,9 @@ pub struct Peeked {
     /// `true` if the request would be admitted, judging by the current counters. Hits that a
     /// process has leased in advance (`lease`) count as used.
     pub would_admit: bool,
+    /// Reason why the writes of the request would probably fail now, such as `store full`; absent
+    /// if none is known. `on_store_error` would then decide.
+    pub write_error: Option<String>,
     /// The status of each descriptor, in order.
     pub statuses: Vec<PeekedStatus>,
 }
@@ -134,7 +137,8 @@ impl TryResult {
 
 impl From<AttemptedRequest> for Peeked {
     fn from(AttemptedRequest { would_admit, statuses }: AttemptedRequest) -> Self {
-        Self { would_admit, statuses: statuses.into_iter().map(PeekedStatus::from).collect() }
+        let statuses = statuses.into_iter().map(PeekedStatus::from).collect();
+        Self { would_admit, write_error: None, statuses }
     }
 }
 
@@ -220,7 +224,8 @@ pub(super) async fn peek(
         domain: &question.domain,
         descriptors: question.descriptors.iter().map(TryResult::descriptor).collect(),
     };
-    Ok(Json(api.operations.attempt(&request).await?.into()))
+    let attempted = api.operations.attempt(&request).await?;
+    Ok(Json(Peeked { write_error: undecided::write_error(&api), ..attempted.into() }))
 }
 
 /// Returns the callers that used up the counter of a descriptor, if its limit has `record`.

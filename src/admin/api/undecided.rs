@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::Api;
 use crate::algorithm::store_error::StoreError;
 use crate::journal::undecided::Cause;
 use crate::telemetry::metrics::Effect;
@@ -17,11 +18,11 @@ const MAX_RULES: usize = 3;
 /// Descriptors of the last ten seconds that the store could not judge, per second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct UndecidedView {
-    /// All of them.
+    /// Descriptors of any effect.
     pub per_second: f64,
-    /// Those without a decision: their requests failed.
+    /// Descriptors without a decision: their requests failed.
     pub failed_per_second: f64,
-    /// Those decided without the store: by `on_store_error: allow`, `deny` or `local`.
+    /// Descriptors decided without the store: by `on_store_error: allow`, `deny` or `local`.
     pub unchecked_per_second: f64,
     /// By cause, highest first; at most 50.
     pub causes: Vec<CauseView>,
@@ -34,7 +35,8 @@ pub struct CauseView {
     pub domain: String,
     /// Path of the rule.
     pub rule: String,
-    /// Kind of the store error: `no_room`, `unreadable`, `unavailable`, `late`, `lost` or `refused`.
+    /// Kind of the store error: `no_room`, `unreadable`, `unavailable`, `late`, `lost` or
+    /// `refused`.
     pub kind: String,
     /// Effect: `failed`, `allowed`, `denied` or `local`.
     pub effect: String,
@@ -47,7 +49,7 @@ impl UndecidedView {
     pub(super) fn of(causes: &[(Cause, f64)]) -> Self {
         let sum = |is_counted: fn(Effect) -> bool| {
             let counted = causes.iter().filter(|(cause, _)| is_counted(cause.effect));
-            counted.map(|(_, rate)| rate).sum::<f64>()
+            counted.fold(0.0, |sum, (_, rate)| sum + rate)
         };
         let view = |(cause, per_second): &(Cause, f64)| CauseView {
             domain: cause.domain.to_string(),
@@ -91,6 +93,27 @@ pub(super) fn problems(causes: &[(Cause, f64)]) -> Vec<String> {
         format!("{rate:.1} decisions/s {effect}: {error} ({plural} {named}{more}); {next}")
     };
     lines.into_iter().map(text).collect()
+}
+
+/// Returns the reason why a write would probably fail now: one failed for lack of room in the last
+/// ten seconds, or a server reported that it is full.
+pub(super) fn write_error(api: &Api) -> Option<String> {
+    let full = api.operations.servers().into_iter().find_map(|server| {
+        let report = server.report?.server;
+        let is_full = report.policy.as_deref() == Some("noeviction")
+            && report.max_bytes.is_some_and(|max| report.used_bytes >= max);
+        is_full.then(|| {
+            format!("{}: {} uses all of its maxmemory", StoreError::NoRoom, server.address)
+        })
+    });
+    let failed = || {
+        let causes = api.undecided.lock().causes();
+        let of_room = causes.iter().filter(|(cause, _)| cause.error == StoreError::NoRoom);
+        let rate: f64 = of_room.map(|(_, rate)| rate).sum();
+        (rate > 0.0)
+            .then(|| format!("{}: {rate:.1} writes/s failed in the last 10 s", StoreError::NoRoom))
+    };
+    full.or_else(failed)
 }
 
 fn next_step(error: StoreError) -> &'static str {

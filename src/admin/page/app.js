@@ -1,6 +1,6 @@
 // Routing between views, their polling, and the notice when the server does not respond.
 
-import { Problem, hasToken, keepToken, serverNow } from './api.js';
+import { Problem, get, hasToken, keepToken, serverNow } from './api.js';
 import { clock, escaped, h, route, write } from './dom.js';
 import * as denied from './denied.js';
 import * as key from './key.js';
@@ -12,6 +12,7 @@ const VIEWS = { now, denied, key, policy, store };
 /** The navigation entry that a view belongs to. */
 const BELOW = { key: 'denied' };
 const MAX_PAUSE_MS = 30_000;
+const STATUS_EVERY_MS = 2000;
 
 const main = document.getElementById('main');
 const notice = document.getElementById('notice');
@@ -21,6 +22,10 @@ const tokenDialog = document.getElementById('token');
 let shown = new AbortController();
 let failures = 0;
 let answeredAt = null;
+/** Title of the view. */
+let title = '';
+/** The last status of the process. */
+let status = { is_ready: true, degraded: [] };
 
 /** Polling by a view for as long as it is shown. */
 class Live {
@@ -77,8 +82,9 @@ function visible() {
 function answered() {
   failures = 0;
   answeredAt = serverNow();
-  state.dataset.state = 'live';
-  write(document.getElementById('state-text'), `live, ${clock(answeredAt)}`);
+  const [kind, word] = !status.is_ready ? ['degraded', 'not ready'] : status.degraded.length ? ['degraded', 'degraded'] : ['live', 'live'];
+  state.dataset.state = kind;
+  write(document.getElementById('state-text'), `${word}, ${clock(answeredAt)}`);
   document.body.classList.remove('stale');
   if (notice.dataset.kind === 'unanswered') tell('');
 }
@@ -94,6 +100,25 @@ function unanswered(error) {
   const why = error instanceof Problem ? `The server returned ${error.status}: ${error.message}` : 'The server does not respond.';
   const rest = from ? `The data shown is from ${from}.` : 'No data has been loaded yet.';
   tell(`${why} ${rest} Retrying at increasing intervals of up to 30 s.`, 'unanswered');
+}
+
+/** Shows the replica and its problems, on every view. */
+async function showStatus(signal) {
+  status = await get('status', {}, signal);
+  write(document.getElementById('instance'), status.instance);
+  entitle();
+  const { is_ready: isReady, degraded } = status;
+  document.getElementById('problems').hidden = isReady && !degraded.length;
+  // Only this line is announced: the rates in the list change all the time.
+  write(document.getElementById('problems-title'), isReady ? 'Ready, with problems:' : 'Not ready for requests:');
+  const list = document.getElementById('problems-list');
+  while (list.children.length > degraded.length) list.lastChild.remove();
+  degraded.forEach((text, place) => write(list.children[place] ?? list.appendChild(h('li')), text));
+}
+
+function entitle() {
+  const instance = status.instance && ` · ${escaped(status.instance)}`;
+  document.title = `${escaped(title)}${instance ?? ''} · Tollgate`;
 }
 
 function tell(text, kind = '') {
@@ -125,10 +150,13 @@ function show() {
     else link.removeAttribute('aria-current');
   }
   const parameters = Object.fromEntries(new URLSearchParams(query));
-  document.title = `${escaped(view.title(parameters))} · Tollgate`;
+  title = view.title(parameters);
+  entitle();
   main.replaceChildren();
   main.dataset.view = name;
-  view.open(main, parameters, new Live(shown.signal));
+  const live = new Live(shown.signal);
+  view.open(main, parameters, live);
+  live.every(STATUS_EVERY_MS, showStatus);
 }
 
 addEventListener('hashchange', () => {

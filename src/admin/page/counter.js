@@ -8,10 +8,17 @@ import { clock, count, facts, from, h, time } from './dom.js';
 const LENGTHS = [['10m', '10 minutes', 10], ['1m', '1 minute', 1], ['1h', '1 hour', 60], ['8h', '8 hours', 480], ['24h', '1 day', 1440], ['168h', '7 days', 10080]];
 const MAX_HITS = 4294967295;
 
+/** The standing of a request whose write would fail. */
+export const UNDECIDED = ['bad', 'Would not be decided by the limit.'];
+
+/** A notice that a write would fail now, so that the limit would not decide. */
+export const unwritable = (error) => (error ? h('p', { class: 'problem' }, `A write would fail now: ${error}. Requests would be decided by on_store_error, not by the state of the counter.`) : null);
+
 /** The state of a counter. */
 export function standing(counter) {
-  const { state: { remaining, retry_at: retry, windows, grant }, is_shadow: isShadow } = counter;
-  const [tone, words] = remaining > 0 ? ['good', 'Would be admitted.']
+  const { state: { remaining, retry_at: retry, windows, grant }, is_shadow: isShadow, write_error: writeError } = counter;
+  const [tone, words] = writeError ? UNDECIDED
+    : remaining > 0 ? ['good', 'Would be admitted.']
     : isShadow ? ['watched', 'Over limit, but would be admitted (shadow mode).'] : ['bad', 'Would be denied.'];
   const besides = [
     ['Retry at', from(retry)],
@@ -26,7 +33,7 @@ export function standing(counter) {
     ['Resets at', window.used ? from(window.reset_at) : '–'],
     ...(isOne ? besides : []),
   ])));
-  return h('div', { class: 'windows' }, h('p', { class: `standing ${tone}` }, words), shown, isOne ? null : facts(besides));
+  return h('div', { class: 'windows' }, unwritable(writeError), h('p', { class: `standing ${tone}` }, words), shown, isOne ? null : facts(besides));
 }
 
 /** The used part of a window as a bar. */

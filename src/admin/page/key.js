@@ -118,11 +118,11 @@ const WORDS = {
 };
 
 /** The decision for a request. */
-export function standing({ problem, would_admit: wouldAdmit, statuses }) {
+export function standing({ problem, would_admit: wouldAdmit, write_error: writeError, statuses }) {
   if (problem) return h('p', { class: 'problem' }, problem);
-  return h('div', {}, statuses.map((status) => {
+  return h('div', {}, counters.unwritable(writeError), statuses.map((status) => {
     const passes = wouldAdmit && status.standing === 'no room';
-    const [tone, words] = WORDS[passes ? 'watched' : status.standing] ?? ['soft', status.standing];
+    const [tone, words] = writeError && status.standing === 'room' ? counters.UNDECIDED : WORDS[passes ? 'watched' : status.standing] ?? ['soft', status.standing];
     const { rule, limit, remaining, reset_after_us: reset } = status;
     return h('div', {}, h('p', { class: `standing ${tone}` }, words), facts([
       ['Rule', rule],

@@ -7,7 +7,7 @@ import { count, h, rate, route, table, write } from './dom.js';
 const EVERY_MS = 1000;
 /** Number of rules shown; they are fetched every second. */
 const SHOWN = 100;
-const OF_WHEN = 'Rates are per second, averaged over the last minute; the chart has each second since this page was opened. Totals are since process start. Rates and totals cover only this process; denied keys cover all replicas.';
+const OF_WHEN = 'Rates are per second, averaged over the last minute; the chart has each second since this page was opened. Totals are since process start. Failed: not decided, since the store failed; unchecked: decided by on_store_error. Rates and totals cover only this process; denied keys cover all replicas.';
 const ALL = '';
 
 export const title = () => 'Now';
@@ -73,6 +73,8 @@ const columns = [
   { title: 'Last 2 min', class: 'mid' },
   { title: 'Allowed/s', class: 'number' },
   { title: 'Denied/s', class: 'number' },
+  { title: 'Failed/s', class: 'number wide' },
+  { title: 'Unchecked/s', class: 'number wide' },
   { title: 'Share denied', class: 'number wide' },
   { title: 'Denied/s, 15 min', class: 'number wide' },
   { title: 'Total', class: 'number wide' },
@@ -96,18 +98,23 @@ function remember(rules) {
   histories.get(ALL).add(at, ...sum);
 }
 
+/** Descriptors that the store could not judge: their requests failed, or `on_store_error` decided. */
+const undecided = ({ failed, unchecked }) => failed + unchecked;
+
 function summary() {
   const parts = [
     ['allowed', 'Allowed', (counted) => counted.allowed],
     ['denied', 'Denied', (counted) => counted.denied],
     ['near', 'Near limit', (counted) => counted.near],
     ['watched', 'Shadow denied', (counted) => counted.shadow_denied],
+    ['undecided', 'Undecided', undecided],
   ];
   const cells = parts.map(([kind, label, of]) =>
     ({ of, value: h('dd', { 'data-total': kind }, '–'), all: h('dd', { 'data-all': kind, class: 'all' }), label, kind }));
   const element = h('dl', { class: 'tiles' }, cells.map(({ kind, label, value, all }) =>
     h('div', { class: kind }, h('dt', {}, label, h('span', { class: 'soft' }, '/s')), value, all)));
   const show = (rules) => {
+    element.querySelector('.undecided').classList.toggle('bad', rules.some((rule) => undecided(rule.rates['1m']) > 0));
     for (const { of, value, all } of cells) {
       write(value, rate(rules.reduce((sum, rule) => sum + of(rule.rates['1m']), 0)));
       write(all, `${count(rules.reduce((sum, rule) => sum + of(rule.counts), 0))} total`);
@@ -123,15 +130,19 @@ function row(rule, choose, chosen) {
   const line = spark();
   const bar = share();
   const [allowed, denied, part, quarter] = [h('td', { class: 'number' }), h('a', {}), h('span'), h('td', { class: 'number wide' })];
+  const [failed, unchecked] = [h('td', { class: 'number wide' }), h('td', { class: 'number wide' })];
+  const narrow = h('span', { class: 'bad narrow' });
   const [passed, stopped] = [h('span'), h('span', { class: 'soft domain' })];
   denied.href = route('denied', { domain: rule.domain, rule: rule.rule });
   const limit = () => rule.limit ?? 'unlimited';
   const cells = [
-    h('th', { scope: 'row' }, h('span', { class: 'soft domain' }, rule.domain), pick, ...tags, h('span', { class: 'soft narrow' }, limit())),
+    h('th', { scope: 'row' }, h('span', { class: 'soft domain' }, rule.domain), pick, ...tags, h('span', { class: 'soft narrow' }, limit()), narrow),
     h('td', { class: 'wide soft' }, limit()),
     h('td', { class: 'mid' }, line.element),
     allowed,
     h('td', { class: 'number' }, denied),
+    failed,
+    unchecked,
     h('td', { class: 'number wide' }, h('span', { class: 'parts' }, bar.element, part)),
     quarter,
     h('td', { class: 'number wide' }, passed, stopped),
@@ -143,6 +154,13 @@ function row(rule, choose, chosen) {
     write(denied, rate(kept));
     denied.setAttribute('aria-label', `${rate(kept)}/s denied by ${rule.rule}: show keys`);
     denied.className = kept > 0 ? (rule.is_shadow ? 'watched' : 'bad') : 'soft';
+    const problems = [['failed', failed], ['unchecked', unchecked]];
+    for (const [kind, cell] of problems) {
+      write(cell, rate(minute[kind]));
+      cell.classList.toggle('bad', minute[kind] > 0);
+      cell.classList.toggle('soft', minute[kind] === 0);
+    }
+    write(narrow, problems.filter(([kind]) => minute[kind] > 0).map(([kind]) => `${rate(minute[kind])} ${kind}/s`).join(', '));
     const all = minute.allowed + kept;
     write(part, all > 0 ? `${Math.round((kept / all) * 100)} %` : '');
     bar.draw(minute.allowed, kept);

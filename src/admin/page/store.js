@@ -23,7 +23,7 @@ export function open(main, _parameters, live) {
   );
   live.every(EVERY_MS, async (signal) => {
     const [status, store] = await Promise.all([get('status', {}, signal), get('store', {}, signal)]);
-    health.replaceChildren(...standing(status));
+    health.replaceChildren(standing(status));
     own.replaceChildren(process(status));
     list.hidden = !store.servers.length;
     none.hidden = !list.hidden;
@@ -31,10 +31,10 @@ export function open(main, _parameters, live) {
   });
 }
 
+/** The state of the process. The banner above each view lists the problems. */
 function standing({ is_ready: isReady, degraded }) {
   const words = !isReady ? ['bad', 'Not ready for requests.'] : degraded.length ? ['watched', 'Ready, with problems.'] : ['good', 'Ready, no problems.'];
-  const list = degraded.length ? h('ul', {}, degraded.map((text) => h('li', {}, text))) : null;
-  return [h('p', { class: `standing ${words[0]}` }, words[1]), list].filter(Boolean);
+  return h('p', { class: `standing ${words[0]}` }, words[1]);
 }
 
 function process({ program, begun_at: begun, resident_bytes: resident, journal, active_rules: rules }) {
@@ -61,6 +61,12 @@ const columns = [
   { title: 'Reported at', class: 'number wide' },
 ];
 
+/** Part of the maximum memory above which a server is nearly full. */
+const NEARLY_FULL = 0.9;
+
+/** The used memory of a server, and its maximum if it has one. */
+const memory = ({ used_bytes: used, max_bytes: max, policy }) => `${bytes(used)}${max ? ` of ${bytes(max)}${policy ? ` (${policy})` : ''}` : ''}`;
+
 /** Microseconds as milliseconds, without a minus sign before zero. */
 const milliseconds = (us) => `${(Math.round(us / 100) / 10 + 0).toFixed(1)} ms`;
 
@@ -71,9 +77,9 @@ function row({ address }) {
   const update = ({ workers, connected, breakers_open: breakers, info }) => {
     role.hidden = !info;
     write(role, info?.role ?? '');
-    write(narrow, info ? `round trip ${milliseconds(info.round_trip_us)}, ${bytes(info.used_bytes)}, ${count(info.evicted_keys)} evicted keys, clock offset ${milliseconds(info.clock_offset_us)}` : '');
+    write(narrow, info ? `round trip ${milliseconds(info.round_trip_us)}, ${memory(info)}, ${count(info.evicted_keys)} evicted keys, clock offset ${milliseconds(info.clock_offset_us)}` : '');
     const words = [`${connected} of ${workers}`, count(breakers), ...(info
-      ? [bytes(info.used_bytes), count(info.evicted_keys), milliseconds(info.round_trip_us), duration(info.uptime_seconds), milliseconds(info.clock_offset_us), '']
+      ? [memory(info), count(info.evicted_keys), milliseconds(info.round_trip_us), duration(info.uptime_seconds), milliseconds(info.clock_offset_us), '']
       : ['–', '–', '–', '–', '–', '–'])];
     cells.forEach((cell, place) => words[place] && write(cell, words[place]));
     cells[0].classList.toggle('bad', connected < workers);
@@ -81,6 +87,8 @@ function row({ address }) {
     if (info) cells.at(-1).replaceChildren(time(info.at));
     // The last report is stale if no worker is connected.
     for (const cell of cells.slice(2)) cell.classList.toggle('soft', connected === 0);
+    const isFull = info?.max_bytes > 0 && info.used_bytes > NEARLY_FULL * info.max_bytes;
+    for (const element of [cells[2], narrow]) element.classList.toggle('bad', isFull);
     cells[3].classList.toggle('bad', (info?.evicted_keys ?? 0) > 0);
   };
   return [[h('th', { scope: 'row' }, h('span', { class: 'key' }, address), ' ', role, narrow), ...cells], update];

@@ -87,8 +87,9 @@ proptest! {
             for state in [&mut state, &mut fresh] {
                 limit.charge(state, 2, at(later)).unwrap();
             }
-            // Later, it cannot be told from a charge after the reset. Its hits are then taken off
-            // the counter, which the exception for resets covers: they were not admitted before.
+            // Later, it cannot be distinguished from a charge after the reset. Its hits are then
+            // taken off the counter, which the exception for resets covers: they were not admitted
+            // before.
             if later < now + ahead {
                 prop_assert!(!limit.take_back(&mut state, receipt, at(later)).unwrap(), "that was before the reset");
             }

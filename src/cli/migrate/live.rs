@@ -162,7 +162,7 @@ async fn call(
         Ok(response) => Ok(Ok(response)),
         Err(error @ ClientError::Answer(_)) => Ok(Err(error.to_string())),
         Err(error @ (ClientError::Connect { .. } | ClientError::NoAnswer(_))) => {
-            Err(error.to_string())
+            Err(format!("{error}{}", error.advice()))
         }
     }
 }

@@ -101,7 +101,7 @@ pub struct Verify {
 /// The error of a run without a result.
 #[derive(Debug, thiserror::Error)]
 enum VerifyError {
-    #[error("{0}\nIs the service running there? Its gRPC port is needed, not the HTTP port.")]
+    #[error("{}{}", .0, .0.advice())]
     Client(#[from] ClientError),
     #[error("{0}")]
     File(#[from] UnreadableFile),

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::{MAX_DURATION, Verify};
 use super::workload::{STILL_RUNNING, VerifyRun};
+use super::{MAX_DURATION, Verify};
 use crate::algorithm::time::Micros;
 use crate::cli::table;
 use crate::verify::check::{CheckedProperty, Contradiction, PropertyResult};

@@ -27,6 +27,8 @@ use crate::store::Store;
 
 /// Number of nanoseconds in a microsecond.
 const NANOS: u64 = 1_000;
+/// Number of nanoseconds in a second.
+const SECOND: u64 = 1_000_000_000;
 
 /// A call of `HoldService`.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,7 +119,7 @@ impl<S: Store> Rls<S> {
                 self.end(&snapshot, &request, (id, HoldAction::Cancel), deadline).await?
             }
         };
-        response::write(&decision, &self.style, answer);
+        response::write_hold(&decision, &self.style, answer);
         self.latency.record(now.elapsed());
         Ok(if decision.is_over_limit() { Answered::OverLimit } else { Answered::Ok })
     }
@@ -255,13 +257,20 @@ impl HoldCall {
 
 fn ttl_of(ttl: &prost_types::Duration) -> Result<Micros, String> {
     let seconds = u64::try_from(ttl.seconds).ok();
-    let nanos = u64::try_from(ttl.nanos).ok().and_then(|nanos| nanos.checked_div(NANOS));
-    let length = seconds.zip(nanos).map(|(seconds, micros)| {
-        Micros::new(Micros::from_secs(seconds).get().saturating_add(micros))
-    });
-    length.filter(|length| *length >= MIN_TTL).ok_or_else(|| {
-        format!("ttl must be at least {MIN_TTL}, found {} s and {} ns", ttl.seconds, ttl.nanos)
-    })
+    let nanos = u64::try_from(ttl.nanos).ok().filter(|nanos| *nanos < SECOND);
+    let Some((seconds, nanos)) = seconds.zip(nanos) else {
+        return Err(format!(
+            "ttl must have seconds of at least 0 and nanos of 0 to 999999999, found {} s and {} ns",
+            ttl.seconds, ttl.nanos
+        ));
+    };
+    // Rounded up, so that a fraction above a maximum is above it.
+    let micros = nanos.div_ceil(NANOS);
+    let length = Micros::new(Micros::from_secs(seconds).get().saturating_add(micros));
+    if length >= MIN_TTL {
+        return Ok(length);
+    }
+    Err(format!("ttl must be at least {MIN_TTL}, found {} s and {} ns", ttl.seconds, ttl.nanos))
 }
 
 /// Returns the request with one operation for all its descriptors.
@@ -274,5 +283,21 @@ fn with_hold<'a>(request: &Request<'a>, hits: Hits, hold: HoldRequest<'a>) -> Re
     Request {
         domain: request.domain,
         descriptors: request.descriptors.iter().map(operation).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ttl_is_a_valid_duration_and_a_fraction_of_a_microsecond_counts() {
+        let ttl = |seconds, nanos| ttl_of(&prost_types::Duration { seconds, nanos });
+        assert_eq!(ttl(600, 0), Ok(Micros::from_secs(600)));
+        assert_eq!(ttl(600, 1), Ok(Micros::new(600_000_001)));
+        for (seconds, nanos) in [(1, -1), (-1, 0), (-1, -1), (1, 1_000_000_000), (1, i32::MAX)] {
+            let error = ttl(seconds, nanos).unwrap_err();
+            assert!(error.contains(&format!("found {seconds} s and {nanos} ns")), "{error}");
+        }
     }
 }

@@ -164,8 +164,12 @@ fn status_mismatch(expected: &Expected, status: &Status<'_>) -> Difference {
 
 /// Formats the details of a status, to append to its code.
 fn details(status: &Status<'_>) -> String {
-    let remaining =
-        status.remaining().map_or(String::new(), |remaining| format!(", {remaining} remaining"));
+    let remaining = match (status.left(), status.limit()) {
+        (Some(left), Some(applied)) if status.is_over_limit() => {
+            format!(", {left} of {} left", applied.amount)
+        }
+        _ => status.remaining().map_or(String::new(), |left| format!(", {left} remaining")),
+    };
     let rule = status.rule().map_or("no rule".to_owned(), |rule| format!("rule `{}`", rule.path()));
     format!(" ({rule}{remaining})")
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::RedisConnectionInfo;
 
 use super::environment::Environment;
-use super::node::failure::shown;
+use super::node::failure::{is_of_login, shown};
 use super::url::RedisUrl;
 
 /// Connection settings for every node of a store.
@@ -63,6 +63,14 @@ pub(super) enum ConnectError {
     Tls(String),
     #[error("{}", shown(.0))]
     Redis(#[from] redis::RedisError),
+    #[error("{}", login_advice(.has_password, .user.as_deref(), .text))]
+    Login {
+        /// `true` if a password is configured.
+        has_password: bool,
+        user: Option<String>,
+        /// The error of the server.
+        text: String,
+    },
     #[error("connection timed out after {0:?}")]
     Late(Duration),
     #[error("server is a read-only replica")]
@@ -75,6 +83,70 @@ pub(super) enum ConnectError {
         /// Commands that other features need.
         extras: Vec<&'static str>,
     },
+}
+
+/// The reason why a server refuses all that decisions need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessRefusal {
+    /// It refuses the user or the password, or wants one.
+    Login,
+    /// The user lacks permissions.
+    Commands,
+}
+
+/// A server that refuses all that decisions need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedAccess {
+    /// Its address.
+    pub address: String,
+    /// The reason.
+    pub refusal: AccessRefusal,
+    /// The error, with the next step.
+    pub text: String,
+}
+
+impl ConnectError {
+    /// Returns the error with the next step, if the server refused the login of `access`.
+    pub(super) fn of_login(self, access: &Access) -> Self {
+        let Self::Redis(error) = self else { return self };
+        if !is_of_login(&error) {
+            return Self::Redis(error);
+        }
+        Self::Login {
+            has_password: access.password.is_some(),
+            user: access.user.clone(),
+            text: shown(error),
+        }
+    }
+
+    /// Returns the reason if the server refuses all that decisions need.
+    pub(super) fn refusal(&self) -> Option<AccessRefusal> {
+        match self {
+            Self::Login { .. } => Some(AccessRefusal::Login),
+            Self::Forbidden { .. } => Some(AccessRefusal::Commands),
+            Self::File { .. }
+            | Self::Socket(_)
+            | Self::Tls(_)
+            | Self::Redis(_)
+            | Self::Late(_)
+            | Self::Replica => None,
+        }
+    }
+}
+
+fn login_advice(has_password: &bool, user: Option<&str>, text: &str) -> String {
+    if *has_password {
+        let name = user.unwrap_or("default");
+        return format!(
+            "the server refuses user `{name}` with this password ({text}); correct --redis-user \
+             and --redis-password-file"
+        );
+    }
+    format!(
+        "the server requires a password, but none is configured ({text}); set \
+         --redis-password-file FILE or TOLLGATE_REDIS_PASSWORD, and --redis-user NAME for a named \
+         user"
+    )
 }
 
 impl Access {

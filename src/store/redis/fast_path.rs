@@ -225,7 +225,7 @@ pub(super) fn outcomes_of(checks: &[Check<'_>], outcome: Result<Outcome, StoreEr
     }
     let of = |check: &Check<'_>| match &outcome {
         Ok(outcome) if !check.is_on_hold() => Ok(Outcome { hold: HoldEffect::Nothing, ..*outcome }),
-        outcome => (*outcome).clone(),
+        outcome => *outcome,
     };
     checks.iter().map(of).collect()
 }

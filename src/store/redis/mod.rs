@@ -47,7 +47,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub use self::access::{Access, Secret};
+pub use self::access::{Access, AccessRefusal, RefusedAccess, Secret};
 pub use self::admin::examine::{Grade, StoreFinding};
 pub use self::admin::health::{NodeHealth, ServerReport};
 pub use self::admin::replica_clocks::ReplicaClock;
@@ -222,11 +222,10 @@ impl RedisStore {
         masters.find(|node| node.is_replica()).map(|node| node.address.to_string())
     }
 
-    /// Returns the address of a server whose user lacks permissions for decisions, with an error
-    /// that contains the command that grants them.
-    pub fn missing_rights(&self) -> Option<(String, String)> {
+    /// Returns a server that refuses all that decisions need, with the reason and the next step.
+    pub fn refused_access(&self) -> Option<RefusedAccess> {
         let mut masters = self.cores().flat_map(|core| core.routes.masters());
-        masters.find_map(|node| Some((node.address.to_string(), node.missing_rights()?)))
+        masters.find_map(|node| node.refused_access())
     }
 
     /// Returns the reason why a master is not connected.

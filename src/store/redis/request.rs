@@ -308,7 +308,7 @@ impl RequestProgress {
                 Some(Ok(ScriptReply::Judged(answers))) => {
                     for (number, answer) in group.checks.iter().zip(&answers) {
                         if let Some(place) = self.judged.get_mut(*number) {
-                            *place = Some(answer.outcome.clone());
+                            *place = Some(answer.outcome);
                         }
                     }
                     self.answered.push((group, answers));
@@ -326,7 +326,7 @@ impl RequestProgress {
     fn fail(&mut self, group: &Group, error: &StoreError) {
         for number in &group.checks {
             if let Some(place) = self.judged.get_mut(*number) {
-                *place = Some(Err(error.clone()));
+                *place = Some(Err(*error));
             }
         }
     }

@@ -117,8 +117,6 @@ pub(super) struct Connection<S: Service> {
     /// `true` if they could not be charged.
     is_over_budget: bool,
     timers: ConnectionTimers,
-    /// The abuse for which the connection is shutting down.
-    abuse_found: Option<Abuse>,
     end: Option<ConnectionEnd>,
 }
 
@@ -191,12 +189,13 @@ impl From<Reason> for ConnectionFailure {
     }
 }
 
-impl From<Abuse> for ConnectionEnd {
+impl From<Abuse> for ConnectionFailure {
     fn from(abuse: Abuse) -> Self {
-        match abuse {
-            Abuse::Resets => Self::ResetFlood,
-            Abuse::Flood => Self::Flood,
-        }
+        let end = match abuse {
+            Abuse::Resets => ConnectionEnd::ResetFlood,
+            Abuse::Flood => ConnectionEnd::Flood,
+        };
+        Self { reason: Reason::ENHANCE_YOUR_CALM, end }
     }
 }
 
@@ -230,7 +229,6 @@ impl<S: Service> Connection<S> {
             buffered: 0,
             is_over_budget: false,
             timers: ConnectionTimers::new(now),
-            abuse_found: None,
             end: None,
         };
         connection.write_preface();
@@ -310,7 +308,7 @@ impl<S: Service> Connection<S> {
 
     /// Records that the socket was closed.
     pub(super) fn on_closed(&mut self) {
-        self.close(ConnectionEnd::Finished);
+        self.end.get_or_insert(ConnectionEnd::Finished);
     }
 
     /// Ends the connection because of a client error, and sends the reason.
@@ -340,15 +338,9 @@ impl<S: Service> Connection<S> {
     }
 
     /// Resets a stream because of a client error.
-    fn reset_for_error(
-        &mut self,
-        stream: u32,
-        reason: Reason,
-        now: Instant,
-    ) -> Result<(), ConnectionFailure> {
+    fn reset_for_error(&mut self, stream: u32, reason: Reason) -> Result<(), ConnectionFailure> {
         self.reset(stream, reason);
-        let recorded = self.abuse.record_error(now);
-        self.tolerate(recorded, now)
+        Ok(self.abuse.record_error()?)
     }
 
     /// Removes a closed stream, and drops its call.

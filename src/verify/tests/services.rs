@@ -143,25 +143,27 @@ fn hammering(period: u64) -> Vec<PlannedStep> {
 }
 
 #[test]
-fn windows_that_are_longer_than_told_are_found_while_calls_go_on() {
+fn windows_that_are_longer_than_declared_are_found_while_calls_go_on() {
     // A sliding window that charges denied hits may deny all calls for as long as they go on.
     for kind in (0..KINDS).filter(|kind| ![4, 6].contains(kind)) {
-        let told = CounterModel::of(&limit(kind, 5), false).unwrap();
-        let calls = MemoryService::new(stretched(kind, 5, 2)).history(&hammering(told.period()), 0);
-        let found = check(&told, &calls, 50_000);
-        let is_denial = |one: &&PropertyResult| one.property == CheckedProperty::NoUnjustifiedDenial;
+        let declared = CounterModel::of(&limit(kind, 5), false).unwrap();
+        let calls =
+            MemoryService::new(stretched(kind, 5, 2)).history(&hammering(declared.period()), 0);
+        let found = check(&declared, &calls, 50_000);
+        let is_denial =
+            |one: &&PropertyResult| one.property == CheckedProperty::NoUnjustifiedDenial;
         let denials = found.iter().find(is_denial).map_or(0, |found| found.contradictions);
         assert!(denials > 20, "kind {kind}: {denials} {found:?}");
-        let right = MemoryService::new(limit(kind, 5)).history(&hammering(told.period()), 0);
-        assert_eq!(check(&told, &right, 50_000), [], "kind {kind}");
+        let right = MemoryService::new(limit(kind, 5)).history(&hammering(declared.period()), 0);
+        assert_eq!(check(&declared, &right, 50_000), [], "kind {kind}");
     }
 }
 
 #[test]
-fn windows_that_are_longer_than_told_are_found_after_a_rest() {
+fn windows_that_are_longer_than_declared_are_found_after_a_rest() {
     for kind in 0..KINDS {
-        let told = CounterModel::of(&limit(kind, 5), false).unwrap();
-        let rest = told.longest_return() + 100_000;
+        let declared = CounterModel::of(&limit(kind, 5), false).unwrap();
+        let rest = declared.longest_return() + 100_000;
         let mut plan = Vec::new();
         // The longer of two windows is used up in two turns, and one of the rests ends within a
         // window of the service.
@@ -171,10 +173,10 @@ fn windows_that_are_longer_than_told_are_found_after_a_rest() {
         }
         let [wrong, right] = [2, 1].map(|times| {
             let calls = MemoryService::new(stretched(kind, 5, times)).history(&plan, 0);
-            assert!(told.bounds.iter().all(|bound| bound.shows_return(&calls, 10_000)));
+            assert!(declared.bounds.iter().all(|bound| bound.shows_return(&calls, 10_000)));
             let is_shown = |bound: &CounterBound| bound.shows_return(&calls[..12], 10_000);
-            assert!(rest < SECOND || !told.bounds.iter().all(is_shown), "kind {kind}");
-            check(&told, &calls, 10_000)
+            assert!(rest < SECOND || !declared.bounds.iter().all(is_shown), "kind {kind}");
+            check(&declared, &calls, 10_000)
         });
         assert!(!wrong.is_empty() && right.is_empty(), "kind {kind}: {wrong:?} {right:?}");
     }
@@ -188,8 +190,8 @@ fn peeks_that_charge_are_found() {
         for call in &mut calls[..3] {
             call.hits = 0;
         }
-        let told = CounterModel::of(&service.limit, false).unwrap();
-        let found = check(&told, &calls, 0);
+        let declared = CounterModel::of(&service.limit, false).unwrap();
+        let found = check(&declared, &calls, 0);
         let is_denial = |one: &PropertyResult| one.property == CheckedProperty::NoUnjustifiedDenial;
         assert!(found.iter().any(is_denial), "kind {kind}: {found:?}");
     }

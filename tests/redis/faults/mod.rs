@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `away` | one server that is not there, at the start or later |
 //! | `silent` | one server that is there and does not answer |
+//! | `views` | each of these once: the texts of all views, probes and commands |
 //! | `refusal` | one server that answers, but not with a decision |
 //! | `demotion` | one server that becomes a replica, behind a name that later leads elsewhere |
 //! | `cluster`, `moves` | one of several masters, and the assignment of slots to masters |
@@ -21,6 +22,7 @@ mod moves;
 mod refusal;
 mod sentinel;
 mod silent;
+mod views;
 
 use std::time::Duration;
 

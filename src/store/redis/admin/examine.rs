@@ -20,6 +20,10 @@ const SLOW: Duration = Duration::from_millis(5);
 /// The oldest tested version, as `major.minor`.
 const OLDEST: (u32, u32) = (6, 2);
 
+/// Number of keys tried, of which a node of a Cluster may have none, and their TTL.
+const WRITTEN_KEYS: usize = 64;
+const WRITTEN_FOR_MS: &str = "5000";
+
 /// A finding about one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreFinding {
@@ -67,14 +71,13 @@ impl RedisStore {
 
 impl ServerFindings<'_> {
     async fn examine(&mut self, core: &Core) {
-        if self.lacks_password().await {
-            return;
-        }
         self.version().await;
         self.latency().await;
         self.scripts(core).await;
         self.rights(core).await;
+        self.writes(core).await;
         self.keys(core).await;
+        self.memory().await;
         self.eviction().await;
         self.persistence().await;
         self.coverage(core).await;
@@ -92,21 +95,6 @@ impl ServerFindings<'_> {
     async fn call(&self, command: &[&str]) -> Result<redis::Value, CallFailure> {
         let (name, arguments) = command.split_first().ok_or(CallFailure::Unavailable)?;
         self.node.call(redis::cmd(name).arg(arguments), within(REPLY_TIMEOUT)).await
-    }
-
-    /// Returns `true` if the server refuses commands before a password is given. Then it refuses
-    /// them all, so other findings would be wrong.
-    async fn lacks_password(&mut self) -> bool {
-        let Err(CallFailure::Refused(text)) = self.call(&["PING"]).await else { return false };
-        if !text.to_ascii_uppercase().contains("NOAUTH") {
-            return false;
-        }
-        let text = format!(
-            "the server requires a password, but none is configured ({text}); set --redis-password-file FILE or \
-             TOLLGATE_REDIS_PASSWORD, and --redis-user NAME for a named user; other checks were skipped"
-        );
-        self.add("password", Grade::Problem, text);
-        true
     }
 
     async fn version(&mut self) {
@@ -203,6 +191,49 @@ impl ServerFindings<'_> {
         self.add("permissions", Grade::Warning, text);
     }
 
+    /// Writes a key and removes it.
+    async fn writes(&mut self, core: &Core) {
+        // A node of a Cluster does not have every key.
+        for number in 0..WRITTEN_KEYS {
+            let key = format!("{}:{number}", probe_key(core));
+            let written = self.call(&["SET", &key, "1", "PX", WRITTEN_FOR_MS]).await;
+            match written.and(self.call(&["DEL", &key]).await) {
+                Err(CallFailure::Moved(_)) => {}
+                Ok(_) => {
+                    return self.add("writes", Grade::Good, "a key was written and removed");
+                }
+                Err(failure) => {
+                    let text = format!("a key cannot be written: {}", reason(&failure));
+                    return self.add("writes", Grade::Problem, text);
+                }
+            }
+        }
+    }
+
+    /// Compares the memory in use with its maximum.
+    async fn memory(&mut self) {
+        let number = async |name| {
+            info_field(self.node, "memory", name).await.and_then(|text| text.trim().parse().ok())
+        };
+        let used: Option<u64> = number("used_memory").await;
+        let max: Option<u64> = number("maxmemory").await;
+        let Some((used, max)) = used.zip(max) else {
+            return self.add("memory", Grade::Warning, "unknown: INFO refused");
+        };
+        let Some(percent) = used.saturating_mul(100).checked_div(max) else {
+            return self.add("memory", Grade::Good, format!("{used} bytes used; no maxmemory"));
+        };
+        let text = format!("{used} of {max} bytes used (maxmemory), {percent} %");
+        match percent {
+            0..=90 => self.add("memory", Grade::Good, text),
+            91..=99 => self.add("memory", Grade::Warning, format!("{text}; raise maxmemory")),
+            _ => {
+                let text = format!("{text}: writes fail or evict counters; raise maxmemory");
+                self.add("memory", Grade::Problem, text);
+            }
+        }
+    }
+
     /// Examines how many calls are needed for keys of several servers and slots.
     async fn keys(&mut self, core: &Core) {
         if self.node.is_sharded() {
@@ -281,14 +312,17 @@ impl ServerFindings<'_> {
     }
 }
 
-/// Returns a key that is never written.
+/// Returns a key that no counter has.
 fn probe_key(core: &Core) -> String {
     String::from_utf8_lossy(&core.prefix).into_owned() + "tollgate:probe"
 }
 
 /// Returns the server's error message if there is one, or a description of the failure.
 fn reason(failure: &CallFailure) -> String {
-    if let CallFailure::Forbidden(text) | CallFailure::Refused(text) = failure {
+    if let CallFailure::Forbidden(text)
+    | CallFailure::LoginRefused(text)
+    | CallFailure::Refused(text) = failure
+    {
         return text.clone();
     }
     StoreError::from(failure.clone()).to_string()

@@ -137,6 +137,7 @@ impl ReplicaList {
 }
 
 #[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "an overflow here is a test that fails")]
 mod tests {
     use proptest::prelude::*;
 
@@ -212,7 +213,7 @@ mod tests {
     }
 
     /// A process of the property below: its ID, and whether it is up.
-    struct Process {
+    struct SimulatedProcess {
         known: ReplicaList,
         is_up: bool,
         last: Option<u64>,
@@ -227,15 +228,15 @@ mod tests {
             limit in 0..9_u32,
         ) {
             let begin = Instant::now();
-            let mut processes: Vec<Process> = (0..5)
-                .map(|_| Process { known: ReplicaList::default(), is_up: false, last: None })
+            let mut processes: Vec<SimulatedProcess> = (0..5)
+                .map(|_| SimulatedProcess { known: ReplicaList::default(), is_up: false, last: None })
                 .collect();
             let mut is_down = false;
             let mut now = 0_u64;
             for (kind, which) in events {
                 let process = &mut processes[usize::from(which)];
                 match kind {
-                    0 => *process = Process { known: ReplicaList::default(), is_up: true, last: None },
+                    0 => *process = SimulatedProcess { known: ReplicaList::default(), is_up: true, last: None },
                     1 => process.is_up = false,
                     2 => is_down = !is_down,
                     3 => processes.iter_mut().for_each(|process| process.last = None),

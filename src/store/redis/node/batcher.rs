@@ -110,13 +110,11 @@ impl Batcher {
         }
     }
 
-    /// Returns `true` if another batch may be sent, or must not wait because the node is down.
-    /// Batches that are late, or were sent on a link that has been replaced, do not count.
+    /// Returns `true` if another batch may be sent. Batches that are late, or were sent on a link
+    /// that has been replaced, do not count.
     fn may_send(&self, node: &Node) -> bool {
         let holds_up = |sent: &&SentBatch| !sent.is_late && node.is_linked_by(&sent.link);
-        node.is_down()
-            || self.sent.len() < UNDER_WAY
-            || self.sent.iter().filter(holds_up).count() < UNDER_WAY
+        self.sent.len() < UNDER_WAY || self.sent.iter().filter(holds_up).count() < UNDER_WAY
     }
 
     fn add(&mut self, call: PendingCall) {
@@ -209,6 +207,11 @@ impl Batcher {
         self.is_armed = false;
         // Requests that were not sent have charged nothing.
         let mut first = expire(&mut self.waiting, node, &CallFailure::Unavailable).first;
+        if node.breaker.is_open() {
+            // As later calls: nothing was sent. What was sent waits on, since a server that resumes
+            // answers it, until failed probes drop the link.
+            self.waiting.drain(..).for_each(|mut call| call.answer(Err(CallFailure::Unavailable)));
+        }
         self.waiting.retain(PendingCall::is_wanted);
         for sent in &mut self.sent {
             let expired = expire(sent.batch.calls(), node, &CallFailure::Late);

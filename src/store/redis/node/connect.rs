@@ -22,9 +22,6 @@ use crate::telemetry::metrics::Metrics;
 
 /// Default timeout for a connection, including its handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
-/// Time in which replies may still arrive on a connection that is given up: a server that became a
-/// replica says that the calls in flight did not run.
-const CLOSE_AFTER: Duration = Duration::from_millis(100);
 
 /// The role that a server must have.
 #[derive(Clone, Debug)]
@@ -79,14 +76,9 @@ impl NodeLink {
         self.is_sharded
     }
 
-    /// Fails all calls that wait for a reply, as lost, once those replies that are on the way have
-    /// had time to arrive.
+    /// Closes the connection. All calls that wait for a reply on it fail immediately.
     pub(super) fn close(&self) {
-        let driver = self.opened.driver.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(CLOSE_AFTER).await;
-            driver.abort();
-        });
+        self.opened.driver.abort();
     }
 
     /// Refuses redirections, except those of a Cluster's nodes: they may lead to any host, which
@@ -121,7 +113,7 @@ impl NodeLink {
                 self.answers(within).await == Some(true)
             }
             RequiredRole::Master(proof) => {
-                matches!(timeout(within, proof.is_replica(self.handle())).await, Ok(Ok(false)))
+                matches!(timeout(within, proof.may_write(self.handle())).await, Ok(Ok(true)))
             }
         }
     }
@@ -144,7 +136,8 @@ pub(super) struct Connector {
 impl Connector {
     /// Connects to the server that currently has the address, and checks its role.
     pub(in crate::store::redis) async fn connect(&self) -> Result<NodeLink, ConnectError> {
-        let (opened, is_sharded) = within_timeout(&self.access, self.connect_in_role()).await?;
+        let connecting = within_timeout(&self.access, self.connect_in_role()).await;
+        let (opened, is_sharded) = connecting.map_err(|error| error.of_login(&self.access))?;
         Ok(NodeLink::new(opened, is_sharded, &self.role, &self.metrics))
     }
 

@@ -13,6 +13,9 @@ const MAX_TEXT: usize = 256;
 pub(in crate::store::redis) fn shown(text: impl std::fmt::Display) -> String {
     excerpt(&text.to_string(), MAX_TEXT).into_owned()
 }
+/// Text in the error of Redis (since 6.0) and Valkey for a forbidden command, but not for a
+/// forbidden key.
+pub(super) const OF_COMMANDS: &str = "permissions to run the";
 
 /// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +43,8 @@ pub(in crate::store::redis) enum CallFailure {
     /// Did not run: permission denied, perhaps only for one of the keys. Contains the text of the
     /// error.
     Forbidden(String),
+    /// Did not run: the server wants another login. Contains the text of the error.
+    LoginRefused(String),
     /// Did not run, and never will: the text of the error.
     Refused(String),
 }
@@ -70,6 +75,7 @@ impl CallFailure {
             ErrorKind::Server(ServerErrorKind::TryAgain) => Self::RetryAlone,
             ErrorKind::Server(ServerErrorKind::NoScript) => Self::NoScript,
             ErrorKind::Server(ServerErrorKind::NoPerm) => Self::Forbidden(shown(error)),
+            _ if is_of_login(error) => Self::LoginRefused(shown(error)),
             ErrorKind::Io => Self::Lost,
             _ if error.is_connection_dropped() || error.is_io_error() => Self::Lost,
             _ => Self::Refused(shown(error)),
@@ -88,6 +94,25 @@ impl CallFailure {
         }
     }
 
+    /// Returns `true` if every call of this user fails so, until its login or its rights change.
+    pub(super) fn is_of_user(&self) -> bool {
+        match self {
+            Self::LoginRefused(_) => true,
+            Self::Forbidden(text) => text.contains(OF_COMMANDS),
+            Self::Unavailable
+            | Self::Late
+            | Self::Lost
+            | Self::Moved(_)
+            | Self::Ask(_)
+            | Self::Again
+            | Self::ReadOnly
+            | Self::NoScript
+            | Self::NotSent
+            | Self::RetryAlone
+            | Self::Refused(_) => false,
+        }
+    }
+
     /// Classifies a reply that no script of this crate returns.
     pub(in crate::store::redis) fn of_reply(reply: Value) -> Self {
         match reply.extract_error() {
@@ -95,6 +120,12 @@ impl CallFailure {
             Err(error) => Self::of(&error),
         }
     }
+}
+
+/// Returns `true` if the server refuses the user or the password, or wants one.
+pub(in crate::store::redis) fn is_of_login(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::AuthenticationFailed
+        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
 }
 
 impl From<CallFailure> for StoreError {
@@ -109,9 +140,10 @@ impl From<CallFailure> for StoreError {
             | CallFailure::NotSent => Self::Unavailable,
             CallFailure::Late => Self::Late,
             CallFailure::Lost => Self::Lost,
-            CallFailure::RetryAlone | CallFailure::Forbidden(_) | CallFailure::Refused(_) => {
-                Self::Refused
-            }
+            CallFailure::RetryAlone
+            | CallFailure::Forbidden(_)
+            | CallFailure::LoginRefused(_)
+            | CallFailure::Refused(_) => Self::Refused,
         }
     }
 }

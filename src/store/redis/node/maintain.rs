@@ -7,10 +7,9 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::Node;
-use super::connect::NodeLink;
 use crate::store::redis::access::ConnectError;
 use crate::store::redis::environment::Environment;
-use crate::store::redis::node::connect::Connector;
+use crate::store::redis::node::connect::{Connector, NodeLink};
 
 /// Backoff between attempts to connect or to probe a silent node: doubles from the first to the
 /// last.

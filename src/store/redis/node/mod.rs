@@ -36,13 +36,13 @@ use self::breaker::Breaker;
 use self::connect::{Connector, NodeLink, RequiredRole};
 use self::failure::CallFailure;
 use self::maintain::keep;
-use crate::store::redis::access::{Access, ConnectError};
+use crate::store::redis::access::{Access, AccessRefusal, ConnectError, RefusedAccess};
 use crate::store::redis::script::encode::ScriptRequest;
 use crate::store::redis::url::ServerAddress;
 use crate::telemetry::metrics::{Latency, Metrics};
 
-/// Minimum interval between connections dropped because a replica refused a write: the host name
-/// may resolve to that replica again.
+/// Minimum interval between connections dropped because the server refused a call: the next one may
+/// lead to the same refusal.
 const LEAVE_AT_MOST_EVERY: Duration = Duration::from_secs(1);
 /// Maximum wait of a call for a connection that was just lost, within its deadline; later calls
 /// fail immediately.
@@ -66,15 +66,15 @@ pub(super) struct Node {
     is_replica: AtomicBool,
     /// Set if the address is that of a proxy that shards keys across several servers.
     is_sharded: AtomicBool,
-    /// Error of the last attempt to connect, and whether it is a lack of permissions.
-    connect_error: ArcSwapOption<(bool, String)>,
+    /// Error of the last attempt to connect, and the reason if the server refuses access.
+    connect_error: ArcSwapOption<(Option<AccessRefusal>, String)>,
     /// Wakes the task that maintains the connection.
     wake: Notify,
     /// Latencies of replies.
     latency: Arc<Latency>,
     /// Time when the last link was lost.
     lost_at: parking_lot::Mutex<Instant>,
-    /// Time when a link was last dropped because a replica refused a write.
+    /// Time when a link was last dropped because the server refused what it was made for.
     left_at: parking_lot::Mutex<Option<Instant>>,
 }
 
@@ -144,12 +144,12 @@ impl Node {
         self.is_sharded.load(Ordering::Relaxed)
     }
 
-    /// Returns the error about permissions that the user lacks, with the command that grants them.
-    pub(super) fn missing_rights(&self) -> Option<String> {
-        self.connect_error
-            .load()
-            .as_deref()
-            .and_then(|(is_forbidden, error)| is_forbidden.then(|| error.clone()))
+    /// Returns the reason if the server refuses all that decisions need, with the next step.
+    pub(super) fn refused_access(&self) -> Option<RefusedAccess> {
+        let error = self.connect_error.load();
+        let (refusal, text) = error.as_deref()?;
+        let address = self.address.to_string();
+        Some(RefusedAccess { address, refusal: (*refusal)?, text: text.clone() })
     }
 
     /// Returns the error of the last attempt to connect, or `None` if it succeeded or there was
@@ -200,6 +200,10 @@ impl Node {
                     Err(CallFailure::ReadOnly) => {
                         self.leave_replica(&link);
                         return Err(CallFailure::Again);
+                    }
+                    Err(failure) if failure.is_of_user() => {
+                        self.leave(&link);
+                        return Err(failure);
                     }
                     reply => return reply,
                 }
@@ -284,9 +288,9 @@ impl Node {
         }
     }
 
-    /// Returns the current link, unless the node is known to be down.
+    /// Returns the current link.
     fn linked(&self) -> Option<Arc<NodeLink>> {
-        if self.breaker.is_open() { None } else { self.link.load_full() }
+        self.link.load_full()
     }
 
     /// Returns `true` if this is the current link.
@@ -337,31 +341,45 @@ impl Node {
     fn record_refusal(&self, error: &ConnectError) {
         self.attempted.store(true, Ordering::Relaxed);
         self.is_replica.store(matches!(error, ConnectError::Replica), Ordering::Relaxed);
-        let is_forbidden = matches!(error, ConnectError::Forbidden { .. });
-        self.connect_error.store(Some(Arc::new((is_forbidden, error.to_string()))));
+        self.connect_error.store(Some(Arc::new((error.refusal(), error.to_string()))));
     }
 
     /// Drops the link to a master that has become a replica, so that the address is resolved again.
     fn leave_replica(&self, link: &Arc<NodeLink>) {
-        if !link.must_be_master() || !self.is_linked_by(link) {
+        if link.must_be_master() {
+            self.leave(link);
+        }
+    }
+
+    /// Drops the link to a server that refuses what the connection was made for. The next attempt
+    /// to connect finds the reason.
+    fn leave(&self, link: &Arc<NodeLink>) {
+        if !self.is_linked_by(link) {
             return;
         }
         let mut left_at = self.left_at.lock();
         if left_at.is_none_or(|left_at| left_at.elapsed() >= LEAVE_AT_MOST_EVERY) {
             *left_at = Some(Instant::now());
-            self.lose(link);
+            // Not closed: the calls in flight get its replies, which prove that they did not run.
+            self.release(link);
         }
     }
 
-    /// Drops a link, and fails the calls that wait for replies on it. The connection task opens
-    /// another one, which a call that failed on the old link must not drop.
+    /// Drops a lost link. All calls that wait for a reply on it fail immediately; otherwise each
+    /// would wait until its deadline.
     fn lose(&self, link: &Arc<NodeLink>) {
+        link.close();
+        self.release(link);
+    }
+
+    /// Drops a link. The connection task opens another one, which a call that failed on the old
+    /// link must not drop.
+    fn release(&self, link: &Arc<NodeLink>) {
         let had = self.link.compare_and_swap(link, None);
         if !had.as_ref().is_some_and(|had| Arc::ptr_eq(had, link)) {
             return;
         }
         *self.lost_at.lock() = Instant::now();
-        link.close();
         self.changed.notify_waiters();
         self.wake.notify_one();
     }

@@ -13,15 +13,12 @@
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{Cmd, Pipeline, RedisError, Value};
 
-use super::failure::CallFailure;
+use super::failure::{CallFailure, OF_COMMANDS, is_of_login};
 
 /// The key used for the checks, after the prefix of all keys. It is never written.
 const PROBE: &[u8] = b"tollgate:probe";
 /// A digest that matches no script.
 const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
-/// Text in the error of Redis (since 6.0) and Valkey for a forbidden command, but not for a
-/// forbidden key.
-const OF_COMMANDS: &str = "permissions to run the";
 /// Script that returns an identifier of the server.
 const IDENTITY: &str = "return tostring(redis)";
 /// Number of keys used to detect sharding: of two servers, both are hit in all but one of eight
@@ -149,33 +146,38 @@ impl RightsCheck {
         Ok(replies.filter_map(|(extra, reply)| is_forbidden(reply).then_some(extra.name)).collect())
     }
 
-    /// Returns `true` if the server is a replica.
+    /// Returns `true` if the server is a master and lets the user write.
     ///
     /// # Errors
     /// Returns an error if the server does not answer.
-    pub(in crate::store::redis) async fn is_replica(
+    pub(in crate::store::redis) async fn may_write(
         &self,
         mut connection: MultiplexedConnection,
     ) -> Result<bool, RedisError> {
         let reply = connection.req_packed_command(&self.write).await?.extract_error();
-        Ok(reply.is_err_and(|error| CallFailure::of(&error) == CallFailure::ReadOnly))
+        let failure = reply.err().map(|error| CallFailure::of(&error));
+        Ok(failure.is_none_or(|failure| failure != CallFailure::ReadOnly && !failure.is_of_user()))
     }
 
     /// Runs all checks against a server.
     ///
     /// # Errors
-    /// Returns an error if the server does not answer.
+    /// Returns an error if the server does not answer, or refuses the login.
     pub(super) async fn ask(
         &self,
         mut connection: MultiplexedConnection,
     ) -> Result<GrantedRights, RedisError> {
         let replies = connection.req_packed_commands(&self.commands, 0, self.length).await?;
         let mut replies = replies.into_iter();
-        let failures: Vec<Option<CallFailure>> = replies
+        let errors: Vec<Option<RedisError>> = replies
             .by_ref()
             .take(COMMANDS.len())
-            .map(|reply| reply.extract_error().err().map(|error| CallFailure::of(&error)))
+            .map(|reply| reply.extract_error().err())
             .collect();
+        if let Some(error) = errors.iter().flatten().find(|error| is_of_login(error)) {
+            return Err(error.clone());
+        }
+        let failures = errors.iter().map(|error| error.as_ref().map(CallFailure::of));
         // All identifiers are equal if there is one server.
         let servers: Vec<_> =
             replies.filter(|reply| matches!(reply, Value::BulkString(_))).collect();

@@ -138,7 +138,7 @@ impl<'a> Bytes<'a> {
         let written = self.number(1)?;
         let at = self.number(7)?;
         let outcome_of = |report| {
-            allowed.clone().map(|allowed| Outcome {
+            allowed.map(|allowed| Outcome {
                 allowed,
                 report,
                 by: JudgedBy::Store,
