@@ -164,7 +164,7 @@ async fn an_invalid_call_is_refused_with_the_reason() {
         (ReserveRequest { id: long, ..valid() }, "found 129"),
         (ReserveRequest { hits: 0, ..valid() }, "hits must be at least 1"),
         (ReserveRequest { ttl: seconds(0), ..valid() }, "ttl must be at least 1s"),
-        (ReserveRequest { ttl: seconds(-5), ..valid() }, "ttl must be at least 1s"),
+        (ReserveRequest { ttl: seconds(-5), ..valid() }, "ttl must have seconds of at least 0"),
         (
             ReserveRequest { ttl: seconds(301), ..valid() },
             "ttl must be at most that of the rule, 5m",

@@ -88,9 +88,9 @@ pub(super) enum ConnectError {
 /// The reason why a server refuses all that decisions need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessRefusal {
-    /// It refuses the user or the password, or wants one.
+    /// A refused user or password, or a missing one.
     Login,
-    /// The user lacks permissions.
+    /// Permissions that the user lacks.
     Commands,
 }
 
