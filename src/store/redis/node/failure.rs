@@ -13,6 +13,7 @@ const MAX_TEXT: usize = 256;
 pub(in crate::store::redis) fn shown(text: impl std::fmt::Display) -> String {
     excerpt(&text.to_string(), MAX_TEXT).into_owned()
 }
+
 /// Text in the error of Redis (since 6.0) and Valkey for a forbidden command, but not for a
 /// forbidden key.
 pub(super) const OF_COMMANDS: &str = "permissions to run the";
