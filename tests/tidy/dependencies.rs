@@ -74,7 +74,7 @@ pub(super) const ROWS: &[Row] = &[
     // The only module that uses Redis.
     Row {
         place: "store/redis",
-        modules: "",
+        modules: "printable",
         crates: "arc_swap futures_util rand redis sha1 smallvec std::io tokio tracing",
     },
     Row { place: "store/redis/node/tls", modules: "tls", crates: "rustls tokio_rustls" },
@@ -120,7 +120,7 @@ pub(super) const ROWS: &[Row] = &[
     // The only module that uses protobuf.
     Row {
         place: "grpc",
-        modules: "algorithm descriptor limiter printable spans statistics store::Store telemetry transport",
+        modules: "algorithm descriptor limiter printable spans statistics store::Store store::clock telemetry transport",
         crates: "async http http_body_util prost prost_reflect prost_types serde serde_json smallvec std::sync \
                   std::time::Instant thiserror tonic tonic_health tonic_reflection",
     },

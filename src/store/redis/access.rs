@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::RedisConnectionInfo;
 
 use super::environment::Environment;
-use super::node::failure::is_of_login;
+use super::node::failure::{is_of_login, shown};
 use super::url::RedisUrl;
 
 /// Connection settings for every node of a store.
@@ -59,9 +59,9 @@ pub(super) enum ConnectError {
     File { path: String, error: std::io::Error },
     #[error(transparent)]
     Socket(#[from] std::io::Error),
-    #[error("{0}")]
+    #[error("{}", shown(.0))]
     Tls(String),
-    #[error(transparent)]
+    #[error("{}", shown(.0))]
     Redis(#[from] redis::RedisError),
     #[error("{}", login_advice(.has_password, .user.as_deref(), .text))]
     Login {
@@ -115,7 +115,7 @@ impl ConnectError {
         Self::Login {
             has_password: access.password.is_some(),
             user: access.user.clone(),
-            text: error.to_string(),
+            text: shown(error),
         }
     }
 
