@@ -29,6 +29,7 @@ mod world;
 use world::checker::check;
 use world::coverage::Coverage;
 use world::plan::Plan;
+use world::retries::run_retries;
 use world::run::{Extras, Report, run, run_with};
 
 #[derive(Parser)]
@@ -39,6 +40,9 @@ struct WorldArguments {
     /// Runs many seeds, such as 0..1000
     #[arg(long, value_parser = seeds, default_value = "0..100")]
     seeds: Range<u64>,
+    /// Runs worlds of reserves that are sent until they are decided
+    #[arg(long)]
+    retries: bool,
     /// Prints every event of the seed
     #[arg(long)]
     history: bool,
@@ -75,6 +79,8 @@ fn main() -> ExitCode {
     tollgate::descriptor::fix_hashes();
     let arguments = WorldArguments::parse();
     let failed = match arguments.seed {
+        Some(seed) if arguments.retries => retry(seed..seed.saturating_add(1), &arguments),
+        None if arguments.retries => retry(arguments.seeds.clone(), &arguments),
         Some(seed) => replay(seed, &arguments),
         None => run_all(&arguments),
     };
@@ -111,6 +117,35 @@ fn print_plan(plan: &Plan) {
     );
     println!("{}counters of rules {:?}", plan.policy(0), plan.counters);
     plan.rules.iter().for_each(|rule| println!("amounts {:?}", rule.amounts));
+}
+
+/// Runs worlds of retried reserves. Returns `true` if one breaks a promise.
+fn retry(seeds: Range<u64>, arguments: &WorldArguments) -> bool {
+    let next = AtomicU64::new(seeds.start);
+    let totals = Mutex::new(BTreeMap::<&str, u64>::new());
+    let failed = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..arguments.threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    let report = run_retries(seed);
+                    failed.fetch_add(u64::from(!report.broken.is_empty()), Ordering::Relaxed);
+                    report.broken.iter().for_each(|text| println!("seed {seed}: {text}"));
+                    for (name, count) in report.counts {
+                        *totals.lock().entry(name).or_default() += count;
+                    }
+                }
+            });
+        }
+    });
+    totals.lock().iter().for_each(|(name, count)| println!("{count:>9} {name}"));
+    let failed = failed.into_inner();
+    println!("{} seeds, {failed} failed", seeds.end.saturating_sub(seeds.start));
+    failed > 0
 }
 
 /// Runs many seeds. Returns `true` if one breaks a promise.

@@ -27,6 +27,7 @@
 //! | [`telemetry`] | logs; the name of every metric | its users |
 //! | [`spans`] | sampling of calls, and the contents of their spans | span export |
 //! | [`watch`] | notification of changed files | file contents |
+//! | [`bounded_file`] | reads of secrets and keys, with a maximum size | their contents |
 //! | [`tls`] | trusted certificates | clients and servers of connections |
 //! | [`policy`] | YAML to rules; matching; differences of two sets; sources | stores, protocols |
 //! | [`store`] | counters in memory or Redis; layers around it; the clock | policies, protocols |
@@ -71,6 +72,7 @@
 pub mod admin;
 pub mod algorithm;
 pub mod app;
+pub mod bounded_file;
 pub mod cli;
 pub mod descriptor;
 pub mod envoyproxy;

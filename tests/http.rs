@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::support::policy::{Policies, daily};
@@ -118,6 +118,49 @@ async fn cross_origin_requests_are_refused() {
         admin.send_with("POST", "/api/v1/policies/reload", &evil[..1], "").await.status,
         403
     );
+}
+
+#[tokio::test]
+async fn browsers_read_and_charge_by_address_only_and_probes_come_by_any_name() {
+    let (service, web) = serve(&daily("user", 9), &[]);
+    let browser = ("user-agent", "Mozilla/5.0 (X11; Linux x86_64)");
+    let rebound = ("host", "evil.example:8080");
+    let own = format!("localhost:{}", service.http.port());
+    for (path, headers, status) in [
+        ("/metrics", vec![browser, rebound], 421),
+        ("/json", vec![browser, rebound], 421),
+        ("/json", vec![("origin", "http://evil.example:8080"), rebound], 421),
+        ("/json/reserve", vec![("sec-fetch-site", "same-origin"), rebound], 421),
+        ("/json", vec![rebound], 200),
+        ("/json", vec![browser, ("host", own.as_str())], 200),
+        ("/json", vec![browser], 200),
+        ("/readyz", vec![browser, rebound], 200),
+    ] {
+        let method = if path.starts_with("/json") { "POST" } else { "GET" };
+        let reply = web.send_with(method, path, &headers, REQUEST).await;
+        assert_eq!(reply.status, status, "{path} with {headers:?}: {}", reply.body);
+    }
+    let refused = r#"tollgate_http_refused_requests_total{port="http",kind="host"}"#;
+    assert_eq!(web.metric(refused).await, 4);
+}
+
+#[tokio::test]
+async fn a_request_has_one_host() {
+    let (service, _) = serve(&daily("user", 2), &[]);
+    for (version, hosts, status) in [
+        ("1.1", "", "400"),
+        ("1.1", "host: a\r\n", "200"),
+        ("1.1", "host: a\r\nHost: b\r\n", "400"),
+        ("1.0", "", "200"),
+        ("1.0", "host: a\r\nhost: a\r\n", "400"),
+    ] {
+        let mut stream = TcpStream::connect(service.http).await.unwrap();
+        let head = format!("GET /livez HTTP/{version}\r\n{hosts}connection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).await.unwrap();
+        assert_eq!(reply.split(' ').nth(1), Some(status), "{head}: {reply}");
+    }
 }
 
 #[tokio::test]

@@ -268,6 +268,27 @@ fn is_of_this_machine(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 
+/// Refuses requests of browsers to a port without tokens by name: the page of another site can let
+/// its own name resolve to this address (DNS rebinding). Other clients may use any name.
+pub(super) async fn check_browsers(
+    State(metrics): State<Arc<Metrics>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let headers = request.headers();
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    // Over plain HTTP, browsers send neither of the former with a GET.
+    let is_browser = headers.contains_key(header::ORIGIN)
+        || headers.contains_key("sec-fetch-site")
+        || text(header::USER_AGENT).starts_with("Mozilla/");
+    if !is_browser || is_of_this_machine(text(header::HOST)) {
+        return next.run(request).await;
+    }
+    metrics.http.refused(HttpPort::Public, HttpRefusal::Host);
+    let why = "browsers must use an IP address or localhost in place of this host name";
+    ApiError::Misdirected(why.to_owned()).into_response()
+}
+
 /// Checks for a header that a browser does not send across origins without a preflight request,
 /// which this port never allows.
 fn check_deliberate(headers: &HeaderMap) -> Result<(), Refused> {

@@ -96,24 +96,20 @@ pub async fn serve_public(
 ) {
     const ELSEWHERE: &str = "not found; available: /livez, /readyz, /healthcheck, /metrics, /json, /json/reserve, \
          /json/extend, /json/commit and /json/cancel\n";
-    let mut router = Router::new()
-        .route("/livez", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready).with_state(Arc::clone(&process)))
-        .route("/healthcheck", any(healthcheck).with_state(process))
-        .route(
-            "/metrics",
-            get(render).with_state(Rendering::new(
-                HttpPort::Public,
-                &metrics,
-                Arc::clone(&metrics),
-            )),
-        )
-        .fallback(|| async { (StatusCode::NOT_FOUND, ELSEWHERE) });
+    let rendering = Rendering::new(HttpPort::Public, &metrics, Arc::clone(&metrics));
+    let mut router = Router::new().route("/metrics", get(render).with_state(rendering));
     let decide = decide.counted_by(&metrics);
     for path in DecidePath::ALL {
         let state = (path, decide.clone());
         router = router.route(path.path(), any(decide::answer).with_state(state));
     }
+    // Probes may come by any name, also from services that call themselves Mozilla.
+    let router = router
+        .layer(middleware::from_fn_with_state(Arc::clone(&metrics), guard::check_browsers))
+        .route("/livez", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready).with_state(Arc::clone(&process)))
+        .route("/healthcheck", any(healthcheck).with_state(process))
+        .fallback(|| async { (StatusCode::NOT_FOUND, ELSEWHERE) });
     let port = HttpPort::Public;
     HttpServer { listener, port, connections, handshake: None, metrics }
         .serve(router, shutdown)

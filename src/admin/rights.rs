@@ -1,5 +1,6 @@
 //! Rights on the admin port. Each token has a name and a right, and is compared in constant time.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use parking_lot::RwLock;
@@ -56,6 +57,13 @@ impl Token {
     /// # Errors
     /// A description of the problem, without the secret.
     pub fn read(text: &str, unnamed: &str, right: Right) -> Result<Vec<Self>, String> {
+        let mut lines = HashMap::new();
+        for (line, name, _) in secrets(text) {
+            let Some(name) = name else { continue };
+            if let Some(first) = lines.insert(name, line) {
+                return Err(format!("lines {first} and {line} have the same name"));
+            }
+        }
         let tokens = secrets(text).map(|(line, name, secret)| match secret.chars().count() {
             0..MIN_LETTERS => {
                 Err(format!("line {line}: a token must have at least {MIN_LETTERS} characters"))
@@ -169,6 +177,7 @@ mod tests {
             ("", "no token"),
             ("# only this", "no token"),
             ("ann:short", "16"),
+            ("ann:0123456789short0\n\nbob:1123456789short1\nann:2123456789short2", "lines 1 and 4"),
             ("ümlaut-ümlaut-ümlaut", "ASCII"),
         ] {
             let error = Token::read(text, "unnamed", Right::Read).unwrap_err();

@@ -8,7 +8,11 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::{Extension, Router};
+use axum::extract::Request;
+use axum::http::{Version, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Router, middleware};
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -19,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
+use super::api::error::ApiError;
 use super::connections::{Connections, TrackedConnection};
 use super::deadline::WriteDeadline;
 use crate::telemetry::http::{HttpCloseReason, HttpPort};
@@ -88,6 +93,7 @@ impl HttpServer {
     /// the one that has been idle longest or, if all are being answered, answered longest.
     pub(super) async fn serve(self, router: Router, shutdown: impl Future<Output = ()>) {
         let Self { listener, port, connections, handshake, metrics } = self;
+        let router = router.layer(middleware::from_fn(require_one_host));
         let connections = Connections::new(connections);
         let open = metrics.http.connections(port);
         let tasks = TaskTracker::new();
@@ -188,6 +194,16 @@ impl ListenerState {
             }
         }
     }
+}
+
+/// Refuses requests with two `Host` headers, and requests of HTTP/1.1 without one (RFC 9112, 3.2).
+async fn require_one_host(request: Request, next: Next) -> Response {
+    let hosts = request.headers().get_all(header::HOST).iter().count();
+    let least = usize::from(request.version() >= Version::HTTP_11);
+    if (least..=1).contains(&hosts) {
+        return next.run(request).await;
+    }
+    ApiError::Invalid(format!("a request must have one Host header, found {hosts}")).into_response()
 }
 
 /// Returns the bound that ended a connection, or `None` if the client ended it.

@@ -12,7 +12,8 @@
 //!   are taken from it, whole or not at all, and cost the limit nothing: never more than the limit
 //!   and the grant are admitted. A new grant replaces the old one, so repeating a command grants no
 //!   more; a grant of no hits ends it. Hits taken from a grant return to that grant or to none:
-//!   each grant has a unique instant, which the receipts of its hits carry.
+//!   each grant has an instant of its own, which the receipts of its hits carry (a reset that sets
+//!   the clock back frees the instants between).
 //!
 //! Example, 100 hits a day, all used, and a grant of 3 until 12:30: at 12:10 a request of 2 hits is
 //! admitted, a second one is not, one of 1 hit is; at 12:30 any hits left expire.

@@ -13,7 +13,7 @@ mod effects;
 use smallvec::SmallVec;
 
 use self::effects::Effects;
-use super::hold::{HoldAction, HoldEffect, HoldRequest};
+use super::hold::{HoldEffect, HoldRequest};
 use super::quota::Report;
 use super::store_error::StoreError;
 use super::tallies::Recorded;
@@ -263,7 +263,7 @@ impl Question<'_> {
 
     /// Returns `true` for a reserve that is judged by the open holds of its ID first.
     fn reserves_once(&self) -> bool {
-        self.hold.is_some_and(|hold| hold.action == HoldAction::ReserveOnce)
+        self.hold.is_some_and(HoldRequest::is_retried)
     }
 
     /// Returns `true` for a charge or a peek, whose verdict depends on the counter.

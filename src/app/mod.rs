@@ -157,6 +157,7 @@ pub async fn run(
 
     // Serve.
     connections.announce();
+    prepared.admission.announce();
     let Listeners { public, admin } = prepared.listeners;
     let tls = prepared.admin_certificates.as_ref().map(|certificates| certificates.tls.clone());
     let rights = Arc::clone(&prepared.admission.rights);

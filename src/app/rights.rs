@@ -1,17 +1,19 @@
 //! Rights on the admin port: tokens from files, loaded at startup and reloaded when the files
 //! change.
 
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::admin::rights::{AdminRights, Right, Token};
+use crate::bounded_file;
 use crate::settings::AdminSettings;
 use crate::watch;
 
-/// Maximum size of a token file in bytes.
-const MAX_BYTES: usize = 256 * 1024;
+/// Permission of all users to read a file.
+const READABLE_BY_ALL: u32 = 0o004;
 
 /// The contents of the files, or the errors from reading them.
 type RightsFiles = Vec<Result<String, String>>;
@@ -20,6 +22,8 @@ type RightsFiles = Vec<Result<String, String>>;
 pub(super) struct Admission {
     settings: AdminSettings,
     contents: RightsFiles,
+    /// Warnings about tokens that others can read. The log begins after the files are loaded.
+    warnings: Vec<String>,
     pub(super) rights: Arc<AdminRights>,
 }
 
@@ -38,12 +42,18 @@ impl Admission {
         } else {
             AdminRights::of_tokens(tokens, settings.open_pages)
         };
-        Ok(Self { settings: settings.clone(), contents, rights: Arc::new(rights) })
+        let warnings = warnings(settings, is_loopback);
+        Ok(Self { settings: settings.clone(), contents, warnings, rights: Arc::new(rights) })
+    }
+
+    /// Logs the warnings.
+    pub(super) fn announce(&self) {
+        self.warnings.iter().for_each(|warning| warn!("{warning}"));
     }
 
     /// Applies changes, forever. Invalid files are logged, and the current tokens stay in force.
     pub(super) async fn follow(self) {
-        let Self { settings, contents, rights } = self;
+        let Self { settings, contents, rights, .. } = self;
         if settings.token_file.is_none() && settings.read_token_file.is_none() {
             return;
         }
@@ -66,13 +76,32 @@ impl Admission {
     }
 }
 
+/// Returns warnings about tokens that others can read, on the network or on this machine.
+fn warnings(settings: &AdminSettings, is_loopback: bool) -> Vec<String> {
+    let files = || [&settings.token_file, &settings.read_token_file].into_iter().flatten();
+    let is_readable_by_all = |path: &PathBuf| {
+        std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & READABLE_BY_ALL != 0)
+    };
+    let is_plain = !is_loopback && settings.tls.is_none() && files().next().is_some();
+    let plain = is_plain.then(|| {
+        "--admin-listen: tokens are sent over plain HTTP and can be intercepted; set \
+         --admin-tls-cert and --admin-tls-key, or listen on 127.0.0.1"
+            .to_owned()
+    });
+    let readable = files().filter(|path| is_readable_by_all(path)).map(|path| {
+        let path = path.display();
+        format!(
+            "{path}: every user can read the tokens; run `chmod o-r {path}`, or set \
+             `defaultMode: 0440` of the volume"
+        )
+    });
+    plain.into_iter().chain(readable).collect()
+}
+
 fn read(settings: &AdminSettings) -> RightsFiles {
-    let text = |path: &Path| match std::fs::read_to_string(path) {
-        Ok(text) if text.len() > MAX_BYTES => {
-            Err(format!("{}: more than {MAX_BYTES} bytes", path.display()))
-        }
-        Ok(text) => Ok(text),
-        Err(error) => Err(format!("{}: cannot be read: {error}", path.display())),
+    let text = |path: &Path| {
+        bounded_file::read_text(path)
+            .map_err(|error| format!("{}: cannot be read: {error}", path.display()))
     };
     [&settings.token_file, &settings.read_token_file]
         .into_iter()

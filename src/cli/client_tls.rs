@@ -39,7 +39,8 @@ impl ClientTlsFlags {
             return Ok(None);
         }
         let read = |path: &PathBuf| {
-            std::fs::read(path).map_err(|error| UnreadableFile { path: path.clone(), error })
+            crate::bounded_file::read(path)
+                .map_err(|error| UnreadableFile { path: path.clone(), error })
         };
         let identity = self.cert.as_ref().zip(self.key.as_ref());
         Ok(Some(ClientTls {

@@ -7,9 +7,9 @@ use crate::telemetry::log::LogFormat;
 #[group(skip)]
 #[command(next_help_heading = "Log")]
 pub(super) struct Flags {
-    /// Log level: error, warn, info, debug, or a filter such as tollgate=debug,h2=warn. debug also
-    /// logs requests: each descriptor with its rule and decision, for up to 100 requests per
-    /// second.
+    /// Log level: error, warn, info, debug, or a filter such as tollgate=debug,rustls=warn.
+    /// Libraries log only if the filter names them. debug also logs requests: each descriptor with
+    /// its rule and decision, for up to 100 requests per second.
     #[arg(long, env = "TOLLGATE_LOG", value_name = "FILTER", default_value = "info")]
     log: String,
     /// Log format: text, json, or logrus (json with @timestamp, @message and lower-case level, as

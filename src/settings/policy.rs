@@ -156,7 +156,7 @@ impl ReadingFlags {
 }
 
 fn hash_key_file(path: &str) -> Result<HashKey, String> {
-    let secret = std::fs::read(path).map_err(|error| error.to_string())?;
+    let secret = crate::bounded_file::read(path.as_ref()).map_err(|error| error.to_string())?;
     if is_short(&secret) { Err(too_short()) } else { Ok(HashKey::of(&secret)) }
 }
 

@@ -12,7 +12,7 @@ pub trait Clock: Send + Sync + 'static {
 }
 
 /// Returns the current instant of the runtime's clock, which tests may pause.
-pub(super) fn instant() -> Instant {
+pub(crate) fn instant() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 

@@ -1,25 +1,31 @@
-//! Abuse by clients: frames and resets that no real client needs, counted until the connection is
-//! closed.
+//! Abuse by clients: frames and resets that no real client needs, counted per connection.
+//!
+//! One counter per kind, which answers and time offset. A counter that exceeds its bound starts
+//! again from zero; the connection decides what follows.
 
 use std::time::Instant;
 
-/// Maximum number of calls reset before they are answered, in excess of those answered. Real
-/// clients are patient: a proxy announces its timeout, and is answered before it. Opening calls
-/// only to reset them (CVE-2023-44487) evades the bound on concurrent streams, and each such call
-/// is begun.
-const MAX_RESETS: u32 = 2048;
-/// Maximum number of stream errors in excess of answers: malformed header lists, frames for closed
-/// streams.
-const MAX_ERRORS: u32 = 1024;
-/// Maximum number of streams refused beyond the bound on them, in excess of answers. A client that
-/// does not wait for its turn opens thousands while the machine stalls; refusing one takes less
-/// than answering it.
-const MAX_REFUSALS: u32 = 16_384;
-/// Maximum cost that frames without a call may accumulate.
-const MAX_IDLE_COST: u32 = 10_000;
-/// Cost forgiven per second, and per answer.
-const COST_PER_SECOND: u64 = 100;
-const COST_PER_ANSWER: u32 = 16;
+/// Bound of a counter.
+#[derive(Debug)]
+struct AbuseBound {
+    max: u32,
+    /// Amount offset by each answer that the client takes.
+    per_answer: u32,
+}
+
+/// Calls reset before they are answered. Proxies announce their timeouts and are answered before
+/// them; other clients may share a connection among many impatient callers. Opening calls only to
+/// reset them (CVE-2023-44487) evades the bound on concurrent streams, and each such call is begun.
+const RESETS: AbuseBound = AbuseBound { max: 2048, per_answer: 1 };
+/// Stream errors: malformed header lists, frames for closed streams.
+const ERRORS: AbuseBound = AbuseBound { max: 1024, per_answer: 1 };
+/// Streams refused beyond the bound on them. A client that does not wait for its turn opens
+/// thousands while the machine stalls; refusing one takes less than answering it.
+const REFUSALS: AbuseBound = AbuseBound { max: 16_384, per_answer: 1 };
+/// Cost of frames without a call.
+const IDLE_COST: AbuseBound = AbuseBound { max: 10_000, per_answer: 16 };
+/// Amount of each counter offset by each second.
+const PER_SECOND: u32 = 100;
 /// Cost of a frame that takes next to no work, and of one that is empty or takes more work.
 const CONTROL_COST: u32 = 1;
 const EMPTY_COST: u32 = 128;
@@ -27,14 +33,20 @@ const EMPTY_COST: u32 = 128;
 /// Counters of abuse on one connection.
 #[derive(Debug)]
 pub(super) struct AbuseCounters {
-    resets: u32,
-    errors: u32,
-    refusals: u32,
-    idle_cost: u32,
+    resets: AbuseCounter,
+    errors: AbuseCounter,
+    refusals: AbuseCounter,
+    idle_cost: AbuseCounter,
+}
+
+#[derive(Debug)]
+struct AbuseCounter {
+    bound: &'static AbuseBound,
+    count: u32,
     forgiven_at: Instant,
 }
 
-/// Abuse for which a connection is closed.
+/// Abuse for which a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Abuse {
     /// Calls reset before they are answered.
@@ -43,61 +55,75 @@ pub(super) enum Abuse {
     Flood,
 }
 
+impl AbuseCounter {
+    fn new(bound: &'static AbuseBound, now: Instant) -> Self {
+        Self { bound, count: 0, forgiven_at: now }
+    }
+
+    /// Adds `cost`. Returns `false`, and starts again, if that exceeds the bound.
+    fn add(&mut self, cost: u32, now: Instant) -> bool {
+        self.count = self.count.saturating_add(cost);
+        // Elapsed time is credited only when it is needed.
+        if self.count > self.bound.max {
+            let seconds = now.saturating_duration_since(self.forgiven_at).as_secs();
+            let forgiven = seconds.saturating_mul(PER_SECOND.into());
+            self.forgiven_at = now;
+            self.count = self.count.saturating_sub(u32::try_from(forgiven).unwrap_or(u32::MAX));
+        }
+        let is_within = self.count <= self.bound.max;
+        if !is_within {
+            self.count = 0;
+        }
+        is_within
+    }
+
+    fn offset(&mut self) {
+        self.count = self.count.saturating_sub(self.bound.per_answer);
+    }
+}
+
 impl AbuseCounters {
     pub(super) fn new(now: Instant) -> Self {
-        Self { resets: 0, errors: 0, refusals: 0, idle_cost: 0, forgiven_at: now }
+        Self {
+            resets: AbuseCounter::new(&RESETS, now),
+            errors: AbuseCounter::new(&ERRORS, now),
+            refusals: AbuseCounter::new(&REFUSALS, now),
+            idle_cost: AbuseCounter::new(&IDLE_COST, now),
+        }
     }
 
     /// Records an answer that the client took, which offsets some abuse.
     pub(super) fn record_answer(&mut self) {
-        self.resets = self.resets.saturating_sub(1);
-        self.errors = self.errors.saturating_sub(1);
-        self.refusals = self.refusals.saturating_sub(1);
-        self.idle_cost = self.idle_cost.saturating_sub(COST_PER_ANSWER);
+        let Self { resets, errors, refusals, idle_cost } = self;
+        [resets, errors, refusals, idle_cost].into_iter().for_each(AbuseCounter::offset);
     }
 
     /// Records a call that the client reset before it was answered.
     ///
     /// # Errors
-    /// [`Abuse`] if the connection must be closed; likewise in the other methods.
-    pub(super) fn record_reset(&mut self) -> Result<(), Abuse> {
-        self.resets = self.resets.saturating_add(1);
-        if self.resets > MAX_RESETS { Err(Abuse::Resets) } else { Ok(()) }
+    /// [`Abuse`] if the connection must end; likewise in the other methods.
+    pub(super) fn record_reset(&mut self, now: Instant) -> Result<(), Abuse> {
+        self.resets.add(1, now).then_some(()).ok_or(Abuse::Resets)
     }
 
     /// Records a stream error of the client.
-    pub(super) fn record_error(&mut self) -> Result<(), Abuse> {
-        self.errors = self.errors.saturating_add(1);
-        if self.errors > MAX_ERRORS { Err(Abuse::Flood) } else { Ok(()) }
+    pub(super) fn record_error(&mut self, now: Instant) -> Result<(), Abuse> {
+        self.errors.add(1, now).then_some(()).ok_or(Abuse::Flood)
     }
 
     /// Records a stream that was refused because too many were open.
-    pub(super) fn record_refusal(&mut self) -> Result<(), Abuse> {
-        self.refusals = self.refusals.saturating_add(1);
-        if self.refusals > MAX_REFUSALS { Err(Abuse::Flood) } else { Ok(()) }
+    pub(super) fn record_refusal(&mut self, now: Instant) -> Result<(), Abuse> {
+        self.refusals.add(1, now).then_some(()).ok_or(Abuse::Flood)
     }
 
     /// Records a frame that belongs to no call: PING, PRIORITY, WINDOW_UPDATE, unknown types.
     pub(super) fn record_control(&mut self, now: Instant) -> Result<(), Abuse> {
-        self.record_cost(CONTROL_COST, now)
+        self.idle_cost.add(CONTROL_COST, now).then_some(()).ok_or(Abuse::Flood)
     }
 
     /// Records DATA or CONTINUATION without a payload, or SETTINGS, which touch every stream.
     pub(super) fn record_empty(&mut self, now: Instant) -> Result<(), Abuse> {
-        self.record_cost(EMPTY_COST, now)
-    }
-
-    fn record_cost(&mut self, cost: u32, now: Instant) -> Result<(), Abuse> {
-        self.idle_cost = self.idle_cost.saturating_add(cost);
-        if self.idle_cost <= MAX_IDLE_COST {
-            return Ok(());
-        }
-        // Elapsed time is credited only when it is needed.
-        let seconds = now.saturating_duration_since(self.forgiven_at).as_secs();
-        let forgiven = u32::try_from(seconds.saturating_mul(COST_PER_SECOND)).unwrap_or(u32::MAX);
-        self.forgiven_at = now;
-        self.idle_cost = self.idle_cost.saturating_sub(forgiven);
-        if self.idle_cost > MAX_IDLE_COST { Err(Abuse::Flood) } else { Ok(()) }
+        self.idle_cost.add(EMPTY_COST, now).then_some(()).ok_or(Abuse::Flood)
     }
 }
 
@@ -107,36 +133,40 @@ mod tests {
 
     use super::*;
 
+    type Record = fn(&mut AbuseCounters, Instant) -> Result<(), Abuse>;
+
+    const KINDS: [(Record, AbuseBound, Abuse); 4] = [
+        (AbuseCounters::record_reset, RESETS, Abuse::Resets),
+        (AbuseCounters::record_error, ERRORS, Abuse::Flood),
+        (AbuseCounters::record_refusal, REFUSALS, Abuse::Flood),
+        (AbuseCounters::record_control, IDLE_COST, Abuse::Flood),
+    ];
+
     #[test]
-    fn answers_make_up_for_resets() {
-        let mut abuse = AbuseCounters::new(Instant::now());
-        assert!((0..MAX_RESETS).all(|_| abuse.record_reset().is_ok()));
-        abuse.record_answer();
-        assert_eq!(abuse.record_reset(), Ok(()));
-        assert_eq!(abuse.record_reset(), Err(Abuse::Resets));
+    fn each_kind_is_tolerated_up_to_its_bound_and_again_after_that() {
+        for (record, bound, abuse) in KINDS {
+            let now = Instant::now();
+            let mut counters = AbuseCounters::new(now);
+            for _ in 0..3 {
+                assert!((0..bound.max).all(|_| record(&mut counters, now).is_ok()));
+                assert_eq!(record(&mut counters, now), Err(abuse));
+            }
+        }
     }
 
     #[test]
-    fn a_burst_of_refused_streams_is_tolerated_and_a_flood_is_not() {
-        let mut abuse = AbuseCounters::new(Instant::now());
-        assert!((0..MAX_REFUSALS).all(|_| abuse.record_refusal().is_ok()));
-        abuse.record_answer();
-        assert_eq!(abuse.record_refusal(), Ok(()));
-        assert_eq!(abuse.record_refusal(), Err(Abuse::Flood));
-    }
-
-    #[test]
-    fn frames_without_calls_are_forgiven_with_time_and_by_answers() {
-        let begun = Instant::now();
-        let mut abuse = AbuseCounters::new(begun);
-        assert!((0..MAX_IDLE_COST).all(|_| abuse.record_control(begun).is_ok()));
-        assert_eq!(abuse.record_control(begun), Err(Abuse::Flood));
-        // All elapsed time is credited: two seconds allow 200 more.
-        let later = begun + Duration::from_secs(2);
-        assert!((0..199).all(|_| abuse.record_control(later).is_ok()));
-        assert_eq!(abuse.record_control(later).and(abuse.record_control(later)), Err(Abuse::Flood));
-        abuse.record_answer();
-        assert_eq!(abuse.record_control(later), Ok(()));
+    fn answers_and_time_offset_each_kind() {
+        for (record, bound, abuse) in KINDS {
+            let begun = Instant::now();
+            let mut counters = AbuseCounters::new(begun);
+            assert!((0..bound.max).all(|_| record(&mut counters, begun).is_ok()));
+            counters.record_answer();
+            assert!((0..bound.per_answer).all(|_| record(&mut counters, begun).is_ok()));
+            // All elapsed time is credited, once.
+            let later = begun + Duration::from_secs(2);
+            assert!((0..2 * PER_SECOND).all(|_| record(&mut counters, later).is_ok()));
+            assert_eq!(record(&mut counters, later), Err(abuse));
+        }
     }
 
     #[test]
@@ -147,6 +177,6 @@ mod tests {
         while abuse.record_empty(begun).is_ok() {
             sent += 1;
         }
-        assert_eq!(sent, MAX_IDLE_COST / EMPTY_COST);
+        assert_eq!(sent, IDLE_COST.max / EMPTY_COST);
     }
 }

@@ -112,8 +112,8 @@ impl HeaderFields {
         self.ends.push(Ends { name, value: self.bytes.len() });
     }
 
-    /// Adds a pseudo-header field. Returns `false` if it is malformed. The authority may hold any
-    /// bytes, since the route does not depend on it: Envoy sends the name of a cluster there,
+    /// Adds a pseudo-header field. Returns `false` if it is malformed. The authority may be any
+    /// value, since the route does not depend on it: Envoy sends the name of a cluster there,
     /// clients of a Unix socket its path.
     fn add_pseudo(&mut self, name: &[u8], value: &[u8]) -> bool {
         let position = match name {
@@ -124,7 +124,12 @@ impl HeaderFields {
             _ => return false,
         };
         let is_repeated = position.replace(self.ends.len()).is_some();
-        !is_repeated && !self.has_regular && (name == b":authority" || is_value(value))
+        let is_valid = match name {
+            b":method" => Method::from_bytes(value).is_ok(),
+            b":scheme" => !value.is_empty() && is_value(value),
+            _ => is_value(value),
+        };
+        !is_repeated && !self.has_regular && is_valid
     }
 
     /// Adds any other field. Returns `false` if it is malformed.
@@ -147,9 +152,12 @@ impl HeaderFields {
 
     /// Validates a request's complete list.
     pub(super) fn request_verdict(&self) -> FieldsVerdict {
-        let Pseudo { method, scheme, path, .. } = self.pseudo;
-        let is_whole =
-            method.is_some() && scheme.is_some() && path.is_some() && !self.path().is_empty();
+        let Pseudo { method, scheme, .. } = self.pseudo;
+        let is_path = match self.path() {
+            b"*" => self.method() == b"OPTIONS",
+            path => path.first() == Some(&b'/'),
+        };
+        let is_whole = method.is_some() && scheme.is_some() && is_path;
         if self.verdict == FieldsVerdict::WellFormed && !is_whole {
             FieldsVerdict::Malformed
         } else {
@@ -171,6 +179,10 @@ impl HeaderFields {
     /// Returns the length of the body, if the client announced it.
     pub(super) fn content_length(&self) -> Option<u64> {
         self.content_length
+    }
+
+    fn method(&self) -> &[u8] {
+        self.pseudo.method.and_then(|at| self.at(at)).map_or(&[], |(_, value)| value)
     }
 
     /// Returns the path with its query.
@@ -201,9 +213,7 @@ impl HeaderFields {
     /// which then is `/`.
     pub(super) fn to_request<B>(&self, body: B) -> Request<B> {
         let mut request = Request::new(body);
-        let method =
-            self.pseudo.method.and_then(|at| self.at(at)).map_or(&b"POST"[..], |(_, value)| value);
-        *request.method_mut() = Method::from_bytes(method).unwrap_or(Method::POST);
+        *request.method_mut() = Method::from_bytes(self.method()).unwrap_or(Method::POST);
         *request.uri_mut() =
             Uri::try_from(self.path()).ok().filter(|uri| uri.host().is_none()).unwrap_or_default();
         *request.version_mut() = http::Version::HTTP_2;
@@ -261,9 +271,9 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_may_hold_any_bytes() {
+    fn an_authority_may_be_any_value() {
         for authority in
-            [&b""[..], b"outbound|80||a.b", b"/run/a.sock", b" a b ", b"\xff\x00\r\n", b"%zz"]
+            [&b""[..], b"outbound|80||a.b", b"/run/a.sock", b"a b", b"\xff\x01", b"%zz", b"a@b:c"]
         {
             assert_eq!(
                 verdict_of((b":authority", authority)),
@@ -276,7 +286,7 @@ mod tests {
     #[test]
     fn a_malformed_list_is_distinguished_from_a_valid_one() {
         use FieldsVerdict::{Malformed, WellFormed};
-        let cases: [(&[u8], &[u8], FieldsVerdict); 21] = [
+        let cases: [(&[u8], &[u8], FieldsVerdict); 25] = [
             (b"x", b"any \xff bytes", WellFormed),
             (b"x", b"", WellFormed),
             (b"te", b"trailers", WellFormed),
@@ -298,6 +308,10 @@ mod tests {
             (b"content-length", b"", Malformed),
             (b":status", b"200", Malformed),
             (b":path", b"/twice", Malformed),
+            (b":authority", b"a\rb", Malformed),
+            (b":authority", b"a\nb", Malformed),
+            (b":authority", b"a\0b", Malformed),
+            (b":authority", b" a", Malformed),
         ];
         for (name, value, expected) in cases {
             assert_eq!(
@@ -320,6 +334,28 @@ mod tests {
         assert_eq!(late.request_verdict(), FieldsVerdict::Malformed);
         assert_eq!(fields(&USUAL).trailers_verdict(), FieldsVerdict::Malformed);
         assert_eq!(fields(&[(b"x", b"y")]).trailers_verdict(), FieldsVerdict::WellFormed);
+    }
+
+    #[test]
+    fn methods_schemes_and_paths_have_the_form_of_the_protocol() {
+        use FieldsVerdict::{Malformed, WellFormed};
+        for (method, scheme, path, expected) in [
+            ("POST", "http", "/", WellFormed),
+            ("OPTIONS", "http", "*", WellFormed),
+            ("M-SEARCH", "grpc+x", "/a?b", WellFormed),
+            ("POST", "http", "*", Malformed),
+            ("POST", "http", "a.B/C", Malformed),
+            ("POST", "http", "http://host/a.B/C", Malformed),
+            ("OPTIONS", "http", "*/", Malformed),
+            ("POST", "http", "", Malformed),
+            ("POST", "", "/", Malformed),
+            ("", "http", "/", Malformed),
+            ("PO ST", "http", "/", Malformed),
+        ] {
+            let list = [(":method", method), (":scheme", scheme), (":path", path)]
+                .map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+            assert_eq!(fields(&list).request_verdict(), expected, "{method} {scheme} {path}");
+        }
     }
 
     #[test]
@@ -349,7 +385,7 @@ mod tests {
         let request = fields(&[&USUAL[..], &odd].concat()).to_request(());
         assert_eq!((request.method().as_str(), request.uri().path()), ("POST", "/a.B/C"));
         assert_eq!(request.headers().len(), 1);
-        let path: [(&[u8], &[u8]); 1] = [(b":path", b"no path")];
+        let path: [(&[u8], &[u8]); 1] = [(b":path", b"/no path")];
         assert_eq!(fields(&[&USUAL[..2], &path].concat()).to_request(()).uri().path(), "/");
     }
 }

@@ -115,7 +115,7 @@ impl XdsTls {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, StreamFailure> {
-    std::fs::read(path)
+    crate::bounded_file::read(path)
         .map_err(|error| StreamFailure::File { path: path.display().to_string(), error })
 }
 

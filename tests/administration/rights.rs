@@ -1,8 +1,11 @@
 //! Access to the admin port: tokens, rights, host names.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+
 use serde_json::Value;
 
-use super::{guarded, reload};
+use super::{READER, WRITER, guarded, reload};
 use crate::support::policy::{Policies, daily};
 use crate::support::tollgate::{Tollgate, command, output, quiet};
 use crate::support::web::Web;
@@ -129,6 +132,35 @@ fn a_port_beyond_loopback_needs_a_token() {
             && !told.contains("short\n"),
         "{told}"
     );
+}
+
+#[test]
+fn tokens_that_others_can_read_are_warned_about_at_the_start() {
+    let folder = Policies::of(&daily("user", 2));
+    for (listen, mode, on_network, on_machine) in [
+        ("0.0.0.0:0", 0o640, true, false),
+        ("127.0.0.1:0", 0o640, false, false),
+        ("127.0.0.1:0", 0o644, false, true),
+    ] {
+        for (file, token) in [("tokens", WRITER), ("read-tokens", READER)] {
+            folder.write(file, token);
+            let mode = Permissions::from_mode(mode);
+            std::fs::set_permissions(folder.file(file), mode).unwrap();
+        }
+        let [write, read] = ["tokens", "read-tokens"].map(|file| folder.file(file));
+        let flags = [
+            ["--admin-listen", listen],
+            ["--admin-token-file", write.to_str().unwrap()],
+            ["--admin-read-token-file", read.to_str().unwrap()],
+        ];
+        let service = Tollgate::serve_with(&folder.file("policy.yaml"), flags.as_flattened());
+        let log = service.process.log().join("\n");
+        assert_eq!(log.contains("tokens are sent over plain HTTP"), on_network, "{log}");
+        for file in [write, read] {
+            let advice = format!("chmod o-r {}", file.display());
+            assert_eq!(log.contains(&advice), on_machine, "{mode:o}: {log}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -35,6 +35,7 @@
 //! | `replicas` | the number of processes that a process assumes |
 //! | `hashed` | `hash_values`: values that cannot be read anywhere |
 //! | `clock` | replicas whose clocks differ from their masters' |
+//! | `hostile` | servers that redirect anywhere, or send replies and texts that are not Redis' |
 //! | `faults` | what callers see under load while servers die, hang, refuse or move |
 //! | `access` | users, passwords, certificates, sockets, databases, prefixes; warnings at startup |
 
@@ -60,6 +61,7 @@ mod hashed;
 mod hold_bounds;
 mod hold_faults;
 mod hold_retries;
+mod hostile;
 mod lease;
 mod longest_scripts;
 mod memory;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
 use super::PATIENCE;
@@ -153,6 +153,32 @@ impl Http2 {
         tokio::time::timeout(PATIENCE, goaway).await.expect("it is told to end")
     }
 
+    /// Writes a flood while reading, until GOAWAY with the code for abuse arrives; one that asks
+    /// the client to leave precedes it. Reads through a buffer, since the service does not wait
+    /// long for a slow reader. Nothing can be read from the connection afterwards.
+    pub(crate) async fn is_told_to_calm_down(&mut self, flood: &[u8]) {
+        let (reader, mut writer) = self.0.split();
+        let mut reader = BufReader::with_capacity(64 << 10, reader);
+        let told = async {
+            loop {
+                let (kind, _, body) =
+                    read_frame(&mut reader).await.expect("it is told why it ends");
+                if kind == GOAWAY && body[4..8] == ENHANCE_YOUR_CALM.to_be_bytes() {
+                    return;
+                }
+            }
+        };
+        let written = async {
+            // Fails if the service has closed the connection.
+            let _ = writer.write_all(flood).await;
+            std::future::pending().await
+        };
+        let told = async {
+            tokio::select! { () = told => {}, () = written => {} }
+        };
+        tokio::time::timeout(PATIENCE, told).await.expect("it is told to calm down");
+    }
+
     /// Reads until a frame of type `wanted`, and returns its payload.
     pub(crate) async fn body_of(&mut self, wanted: u8) -> Vec<u8> {
         let found = async {
@@ -209,18 +235,22 @@ impl Http2 {
         Some(kind)
     }
 
-    /// Reads the type, flags and payload of a frame; `None` at the end.
     async fn read_frame(&mut self) -> Option<(u8, u8, Vec<u8>)> {
-        // Length (3 bytes), type (1), flags (1), stream (4).
-        let mut head = [0; 9];
-        self.0.read_exact(&mut head).await.ok()?;
-        let [a, b, c, kind, flags, ..] = head;
-        let mut body = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
-        self.0.read_exact(&mut body).await.ok()?;
-        Some((kind, flags, body))
+        read_frame(&mut self.0).await
     }
 
     async fn send(&mut self, kind: u8, flags: u8, body: &[u8]) {
         self.0.write_all(&frame(kind, flags, 0, body)).await.unwrap();
     }
+}
+
+/// Reads the type, flags and payload of a frame; `None` at the end.
+async fn read_frame(reader: &mut (impl AsyncRead + Unpin)) -> Option<(u8, u8, Vec<u8>)> {
+    // Length (3 bytes), type (1), flags (1), stream (4).
+    let mut head = [0; 9];
+    reader.read_exact(&mut head).await.ok()?;
+    let [a, b, c, kind, flags, ..] = head;
+    let mut body = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+    reader.read_exact(&mut body).await.ok()?;
+    Some((kind, flags, body))
 }

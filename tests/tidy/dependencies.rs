@@ -51,6 +51,7 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row { place: "telemetry/metrics", modules: "", crates: "std::fs std::time::SystemTime" },
     Row { place: "watch", modules: "", crates: "async tokio" },
+    Row { place: "bounded_file", modules: "", crates: "std::fs std::io" },
     Row { place: "tls", modules: "", crates: "rustls rustls_native_certs std::sync webpki" },
     // Policies do not depend on stores, and only their sources access files.
     Row {
@@ -62,7 +63,7 @@ pub(super) const ROWS: &[Row] = &[
     // Stores do not depend on policies, and own the clock.
     Row {
         place: "store",
-        modules: "algorithm descriptor telemetry",
+        modules: "algorithm bounded_file descriptor telemetry",
         crates: "async hashbrown parking_lot std::sync std::time::Instant thiserror",
     },
     Row { place: "store/any", modules: "", crates: "futures_util::future" },
@@ -73,8 +74,8 @@ pub(super) const ROWS: &[Row] = &[
     // The only module that uses Redis.
     Row {
         place: "store/redis",
-        modules: "",
-        crates: "arc_swap futures_util rand redis sha1 smallvec std::fs std::io tokio tracing",
+        modules: "printable",
+        crates: "arc_swap futures_util rand redis sha1 smallvec std::io tokio tracing",
     },
     Row { place: "store/redis/node/tls", modules: "tls", crates: "rustls tokio_rustls" },
     // Written while requests are decided, read by operators.
@@ -119,7 +120,7 @@ pub(super) const ROWS: &[Row] = &[
     // The only module that uses protobuf.
     Row {
         place: "grpc",
-        modules: "algorithm descriptor limiter printable spans statistics store::Store telemetry transport",
+        modules: "algorithm descriptor limiter printable spans statistics store::Store store::clock telemetry transport",
         crates: "async http http_body_util prost prost_reflect prost_types serde serde_json smallvec std::sync \
                   std::time::Instant thiserror tonic tonic_health tonic_reflection",
     },
@@ -135,8 +136,8 @@ pub(super) const ROWS: &[Row] = &[
     // Delivers policies as text, and does not interpret them.
     Row {
         place: "xds",
-        modules: "grpc::client grpc::proto policy::Source printable telemetry::metrics",
-        crates: "async prost prost_types rand std::fs std::io thiserror tokio tokio_stream tonic tracing",
+        modules: "bounded_file grpc::client grpc::proto policy::Source printable telemetry::metrics",
+        crates: "async prost prost_types rand std::io thiserror tokio tokio_stream tonic tracing",
     },
     Row {
         place: "otlp",
@@ -176,12 +177,11 @@ pub(super) const ROWS: &[Row] = &[
     // The only module that reads the environment, except for the arguments of `cli`.
     Row {
         place: "settings",
-        modules: "algorithm::Charge algorithm::share::Share descriptor::HashKey grpc::client grpc::headers grpc::request grpc::response grpc::rights grpc::server limiter::Modes policy::PolicyDialect policy::CompileOptions \
+        modules: "algorithm::Charge algorithm::share::Share bounded_file descriptor::HashKey grpc::client grpc::headers grpc::request grpc::response grpc::rights grpc::server limiter::Modes policy::PolicyDialect policy::CompileOptions \
                 otlp policy::source::files spans store::memory store::redis statistics telemetry::log transport xds",
         crates: "clap http jiff std::env std::net std::thread",
     },
     Row { place: "settings/memory", modules: "", crates: "std::fs" },
-    Row { place: "settings/policy", modules: "", crates: "std::fs" },
     // Deletable: the variables of envoyproxy/ratelimit.
     Row {
         place: "envoyproxy",
@@ -193,7 +193,7 @@ pub(super) const ROWS: &[Row] = &[
     // Composes the concrete parts.
     Row {
         place: "app",
-        modules: "admin algorithm grpc journal limiter operations otlp policy settings spans statistics store telemetry transport watch xds",
+        modules: "admin algorithm bounded_file grpc journal limiter operations otlp policy settings spans statistics store telemetry transport watch xds",
         crates: "async bytes futures_util jiff parking_lot rand std::fs std::io std::net std::os std::sync std::thread std::time::Instant tokio tokio_util \
                   tracing",
     },
@@ -203,7 +203,7 @@ pub(super) const ROWS: &[Row] = &[
     Row { place: "app/plain_pages", modules: "", crates: "std::process" },
     Row {
         place: "cli",
-        modules: "admin::api admin::rights::Token algorithm app descriptor envoyproxy grpc journal::key journal::summary limiter policy printable scenario settings store telemetry verify yaml",
+        modules: "admin::api admin::rights::Token algorithm app bounded_file descriptor envoyproxy grpc journal::key journal::summary limiter policy printable scenario settings store telemetry verify yaml",
         crates: "async clap jiff rand serde serde_json std::env std::fs std::io std::process std::sync std::time::Instant thiserror tokio tracing",
     },
     // Starts the process again with other variables, which std has for Unix alone.

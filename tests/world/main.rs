@@ -27,6 +27,8 @@ use world::run::run;
 
 /// Seeds that a release build runs, which is eight times as fast as this one.
 const SEEDS: &str = "0..1000";
+/// Seeds of retried reserves.
+const RETRY_SEEDS: &str = "0..500";
 /// Number of seeds that run with checks of overflow and debug assertions.
 const CHECKED: u64 = 60;
 /// Seeds whose histories are compared.
@@ -59,6 +61,16 @@ fn hashes_in(output: &str) -> Vec<String> {
 #[test]
 fn no_seed_breaks_a_promise() {
     println!("{}", example(&["--seeds", SEEDS, "--complete"]));
+}
+
+/// Reserves of all ends happen, too.
+#[test]
+fn no_seed_of_retried_reserves_breaks_a_promise() {
+    let output = example(&["--retries", "--seeds", RETRY_SEEDS]);
+    println!("{output}");
+    for end in ["admitted", "admitted by a retry", "denied", "denied by a retry"] {
+        assert!(output.contains(&format!(" {end}\n")), "{end}: {output}");
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@
 //! | `history` | calls, answers and faults in their order, and their hash |
 //! | `claims`, `changes`, `checker`, `reported` | the promises, with the exceptions that happened |
 //! | `plan_holds`, `hold_steps`, `holds`, `hold_checker` | the same of holds, in every second one |
+//! | `retries` | reserves that are sent until they are decided: another kind of world |
 //! | `coverage` | what happened in how many worlds, and what met what |
 //! | `shrink` | the smallest plan that still fails |
 //! | `watch`, `display` | a table of a world as it runs, and its texts |
@@ -29,6 +30,7 @@
 //! cargo run --release --example world -- --seed 7 --history   one seed, every event
 //! cargo run --release --example world -- --seed 7 --shrink    the fewest calls and faults
 //! cargo run --release --example world -- --seed 7 --watch     a table of it as it runs
+//! cargo run --release --example world -- --retries --seeds 0..10000     worlds of `retries`
 //! cargo test --test world                                     1,000 seeds
 //! ```
 //!
@@ -134,6 +136,7 @@ mod process;
 #[path = "../support/random.rs"]
 pub(crate) mod random;
 mod reported;
+pub(crate) mod retries;
 pub(crate) mod rules;
 pub(crate) mod run;
 pub(crate) mod server;

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use prost::Message as _;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tollgate::algorithm::amend::Amendment;
@@ -14,6 +15,13 @@ use tollgate::algorithm::share::Share;
 use tollgate::algorithm::time::Timestamp;
 use tollgate::descriptor::hold::{COMMIT, RESERVE, SETTLE};
 use tollgate::descriptor::{Descriptor, Entry, KeyBuffer, Request};
+use tollgate::grpc::proto::hold::ReserveRequest;
+use tollgate::grpc::proto::rate_limit_response::Code;
+use tollgate::grpc::proto::{self, RateLimitDescriptor, RateLimitResponse};
+use tollgate::grpc::request::RequestBounds;
+use tollgate::grpc::response::AnswerStyle;
+use tollgate::grpc::rights::DomainRights;
+use tollgate::grpc::service::{HoldCall, Rls};
 use tollgate::limiter::{Decision, InForce, Limiter, Modes, Snapshot, Standing, Undecided};
 use tollgate::policy::{CompileOptions, PolicySet, Source, load};
 use tollgate::store::clock::Clock;
@@ -29,20 +37,22 @@ use tollgate::telemetry::metrics::Metrics;
 use super::history::{Ending, PartStatus};
 use super::network::ProcessEnvironment;
 use super::plan::{Part, PartHits, Plan, PlannedCall};
+use super::retries::RetriedReserve;
 use super::server::fleet::Arrangement;
 use super::shared::SharedWorld;
 
 /// Time for which tests wait for what ends by itself.
 const PATIENCE: Duration = Duration::from_secs(10);
 const MEMORY: usize = 1 << 20;
+const REQUEST: RequestBounds = RequestBounds { descriptors: 8, entries: 2, all_entries: 16 };
 
-/// The limiter of a worker: each has connections and leases of its own.
-type WorkerLimiter = Limiter<Leases<DenyCache<RedisStore>>>;
+/// The service of a worker: each has connections and leases of its own.
+type WorkerService = Rls<Leases<DenyCache<RedisStore>>>;
 
 /// A process with its workers.
 pub(crate) struct SimProcess {
     policies: Arc<InForce>,
-    workers: Vec<WorkerLimiter>,
+    workers: Vec<WorkerService>,
     pub(crate) metrics: Arc<Metrics>,
     environment: Arc<ProcessEnvironment>,
     dead: CancellationToken,
@@ -83,7 +93,9 @@ impl SimProcess {
             let store = RedisStore::connect(options.clone(), Time::Server, Arc::clone(&metrics));
             let cached = DenyCache::new(store.with_fallback(fallback), Some(Arc::clone(&denials)));
             let leases = Leases::new(cached, Arc::clone(&metrics));
-            Limiter::new(Arc::clone(&policies), leases, Modes::default())
+            let limiter = Limiter::new(Arc::clone(&policies), leases, Modes::default());
+            let style = AnswerStyle::default();
+            Rls::new(limiter, Arc::clone(&metrics), REQUEST, style, PATIENCE)
         };
         let workers = (0..plan.workers).map(worker).collect();
         Self { policies, workers, metrics, environment, dead }
@@ -110,8 +122,8 @@ impl SimProcess {
     pub(crate) async fn settled(&self) {
         for worker in &self.workers {
             let settling = async {
-                worker.store().settled().await;
-                worker.store().store().settled().await;
+                worker.limiter().store().settled().await;
+                worker.limiter().store().store().settled().await;
                 redis(worker).settled().await;
             };
             timeout(PATIENCE, settling).await.expect("background work ends");
@@ -120,7 +132,7 @@ impl SimProcess {
 
     /// Makes a call of the plan.
     pub(crate) async fn call(&self, plan: &Plan, call: &PlannedCall) -> Ending {
-        let limiter = &self.workers[call.worker];
+        let limiter = self.workers[call.worker].limiter();
         let deadline = Instant::now() + Duration::from_micros(call.timeout_us);
         let snapshot = limiter.snapshot();
         let words = words(plan, call);
@@ -138,10 +150,43 @@ impl SimProcess {
         self.environment.shared.while_running(call.process, ended).await
     }
 
+    /// Sends a reserve of `HoldService`.
+    pub(crate) async fn reserve(
+        &self,
+        plan: &Plan,
+        worker: usize,
+        reserve: &RetriedReserve,
+        timeout: Duration,
+    ) -> Result<Code, tonic::Code> {
+        let descriptor = |counter: &usize| {
+            let key = format!("r{}", plan.counters[*counter]);
+            let entry = proto::rate_limit_descriptor::Entry {
+                key: key.into(),
+                value: value_of(*counter).into(),
+            };
+            RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() }
+        };
+        let request = ReserveRequest {
+            domain: "world".to_owned(),
+            descriptors: reserve.counters.iter().map(descriptor).collect(),
+            id: id_of(reserve.id),
+            hits: reserve.hits,
+            ttl: None,
+        };
+        let mut answer = Vec::new();
+        let service = &self.workers[worker];
+        let rights = DomainRights::All;
+        let reserving =
+            service.hold(HoldCall::from(request), Some(timeout), &rights, None, &mut answer);
+        let answered = self.environment.shared.while_running(self.environment.process, reserving);
+        answered.await.map_err(|status| status.code())?;
+        Ok(RateLimitResponse::decode(answer.as_slice()).unwrap().overall_code())
+    }
+
     /// Changes a counter as an operator does. The result does not matter: the checker allows for
     /// the change in any case.
     pub(crate) async fn amend(&self, plan: &Plan, counter: usize, amendment: Amendment) {
-        let limiter = &self.workers[0];
+        let limiter = self.workers[0].limiter();
         let snapshot: Snapshot = limiter.snapshot();
         let value = value_of(counter);
         let rule = format!("r{}", plan.counters[counter]);
@@ -165,7 +210,7 @@ impl SimProcess {
     /// Returns the hits that a counter counts, and its open holds; `None` if the store does not
     /// tell.
     pub(crate) async fn look(&self, plan: &Plan, counter: usize) -> Option<(u64, HoldList)> {
-        let limiter = &self.workers[0];
+        let limiter = self.workers[0].limiter();
         let snapshot: Snapshot = limiter.snapshot();
         let policies = snapshot.as_ref().unwrap().policies();
         let rule = format!("r{}", plan.counters[counter]);
@@ -178,14 +223,14 @@ impl SimProcess {
         let used = amended.windows.first()?.used;
         let mut held = HoldList::default();
         if plan.rule_of(counter).hold.is_some() {
-            held = redis(limiter).open_holds(&key, amended.at).await.ok()?;
+            held = redis(&self.workers[0]).open_holds(&key, amended.at).await.ok()?;
         }
         Some((used, held))
     }
 }
 
-fn redis(worker: &WorkerLimiter) -> &RedisStore {
-    worker.store().store().store()
+fn redis(worker: &WorkerService) -> &RedisStore {
+    worker.limiter().store().store().store()
 }
 
 /// Returns the text of an ID.

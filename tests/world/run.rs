@@ -75,34 +75,23 @@ pub(crate) struct Extras {
 
 /// Runs the world of a plan to its end, with additions.
 pub(crate) fn run_with(plan: &Plan, extras: Extras) -> Report {
+    in_paused_time(live(plan.clone(), extras))
+}
+
+/// Runs a world to its end, in time that passes while all wait.
+pub(super) fn in_paused_time<T>(world: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .unwrap();
-    let report = runtime.block_on(live(plan.clone(), extras));
+    let report = runtime.block_on(world);
     runtime.shutdown_background();
     report
 }
 
 async fn live(plan: Plan, extras: Extras) -> Report {
-    let mut fleet = Fleet::new(plan.arrangement, plan.groups);
-    fleet.scripts = extras.records_scripts.then(Vec::new);
-    let shared = SharedWorld::new(fleet, plan.most_delay_ms, plan.seed);
-    let world = Arc::new(RunningWorld {
-        processes: Mutex::default(),
-        crashed: Mutex::default(),
-        refundable: Mutex::default(),
-        admitted: Mutex::default(),
-        plan,
-        shared,
-    });
-    for number in 0..world.plan.processes {
-        let process = SimProcess::start(&world.shared, &world.plan, number);
-        process.install(&world.plan, 0);
-        process.connected().await;
-        world.processes.lock().push((Some(Arc::new(process)), 0));
-    }
+    let world = RunningWorld::begin(plan, extras).await;
     if extras.watches {
         tokio::spawn(super::watch::watch(Arc::clone(&world.shared), world.plan.clone()));
     }
@@ -122,6 +111,28 @@ async fn live(plan: Plan, extras: Extras) -> Report {
 }
 
 impl RunningWorld {
+    /// Starts the servers and processes.
+    pub(super) async fn begin(plan: Plan, extras: Extras) -> Arc<Self> {
+        let mut fleet = Fleet::new(plan.arrangement, plan.groups);
+        fleet.scripts = extras.records_scripts.then(Vec::new);
+        let shared = SharedWorld::new(fleet, plan.most_delay_ms, plan.seed);
+        let world = Arc::new(Self {
+            processes: Mutex::default(),
+            crashed: Mutex::default(),
+            refundable: Mutex::default(),
+            admitted: Mutex::default(),
+            plan,
+            shared,
+        });
+        for number in 0..world.plan.processes {
+            let process = SimProcess::start(&world.shared, &world.plan, number);
+            process.install(&world.plan, 0);
+            process.connected().await;
+            world.processes.lock().push((Some(Arc::new(process)), 0));
+        }
+        world
+    }
+
     async fn call_all(self: Arc<Self>, begun: Moment) {
         let mut calls = tokio::task::JoinSet::new();
         for call in self.plan.calls.clone() {
@@ -181,7 +192,7 @@ impl RunningWorld {
         }
     }
 
-    async fn fail_all(self: Arc<Self>, begun: Moment) {
+    pub(super) async fn fail_all(self: Arc<Self>, begun: Moment) {
         for (at, fault) in self.plan.faults.clone() {
             self.shared.sleep_until(begun + at).await;
             let now = self.shared.now();
@@ -208,7 +219,7 @@ impl RunningWorld {
     }
 
     /// Ends all faults.
-    fn heal(&self) {
+    pub(super) fn heal(&self) {
         let now = self.shared.now();
         self.shared.fleet.lock().heal(now);
         (0..self.plan.processes).for_each(|number| self.start(number));

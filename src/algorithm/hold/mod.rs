@@ -178,6 +178,11 @@ impl HoldRequest<'_> {
         !matches!(self.action, HoldAction::Reserve | HoldAction::ReserveOnce)
     }
 
+    /// Returns `true` for a reserve that the caller sends again until it is decided.
+    pub fn is_retried(&self) -> bool {
+        self.action == HoldAction::ReserveOnce
+    }
+
     /// Returns the TTL of the hold under a limit.
     fn ttl(&self, hold: Hold) -> Micros {
         self.ttl.unwrap_or(hold.ttl)

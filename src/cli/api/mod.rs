@@ -183,7 +183,7 @@ impl ServerArgs {
         let Some(path) = &self.token_file else { return Ok(self.token.clone()) };
         let failed =
             |error: &dyn std::fmt::Display| format!("--token-file {}: {error}", path.display());
-        let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
+        let text = crate::bounded_file::read_text(path).map_err(|error| failed(&error))?;
         Token::first_secret(&text)
             .map(|secret| Some(secret.to_owned()))
             .ok_or_else(|| failed(&"the file contains no token"))

@@ -24,6 +24,7 @@ use crate::grpc::rights::DomainRights;
 use crate::limiter::{Decision, Snapshot};
 use crate::spans::SpanAttributes;
 use crate::store::Store;
+use crate::store::clock::instant;
 
 /// Number of nanoseconds in a microsecond.
 const NANOS: u64 = 1_000;
@@ -97,7 +98,7 @@ impl<S: Store> Rls<S> {
         attributes: Option<&mut SpanAttributes>,
         answer: &mut Vec<u8>,
     ) -> Result<Answered, Status> {
-        let now = Instant::now();
+        let now = instant();
         let deadline = now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now);
         let ttl = call.check().map_err(|why| self.invalid_hold(why))?;
         let HoldCall { domain, descriptors, id, method, .. } = call;
@@ -120,7 +121,7 @@ impl<S: Store> Rls<S> {
             }
         };
         response::write_hold(&decision, &self.style, answer);
-        self.latency.record(now.elapsed());
+        self.latency.record(instant().saturating_duration_since(now));
         Ok(if decision.is_over_limit() { Answered::OverLimit } else { Answered::Ok })
     }
 
@@ -144,7 +145,7 @@ impl<S: Store> Rls<S> {
             ));
         }
         if decision.is_over_limit() && has(HoldEffect::Held) {
-            // An earlier attempt, whose answer was lost, was charged at some of the counters.
+            // An earlier attempt, which was not decided, was charged at some of the counters.
             self.end(snapshot, request, (id, HoldAction::Cancel), deadline).await?;
         }
         Ok(decision)

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use redis::RedisConnectionInfo;
 
 use super::environment::Environment;
-use super::node::failure::is_of_login;
+use super::node::failure::{is_of_login, shown};
 use super::url::RedisUrl;
 
 /// Connection settings for every node of a store.
@@ -90,9 +90,9 @@ pub(super) enum ConnectError {
     File { path: String, error: std::io::Error },
     #[error(transparent)]
     Socket(#[from] std::io::Error),
-    #[error("{0}")]
+    #[error("{}", shown(.0))]
     Tls(String),
-    #[error(transparent)]
+    #[error("{}", shown(.0))]
     Redis(#[from] redis::RedisError),
     #[error("{}", login_advice(.has_password, .user.as_deref(), .text))]
     Login {
@@ -146,7 +146,7 @@ impl ConnectError {
         Self::Login {
             has_password: access.password.is_some(),
             user: access.user.clone(),
-            text: error.to_string(),
+            text: shown(error),
         }
     }
 
@@ -210,6 +210,6 @@ impl Access {
 }
 
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, ConnectError> {
-    std::fs::read(path)
+    crate::bounded_file::read(path)
         .map_err(|error| ConnectError::File { path: path.display().to_string(), error })
 }

@@ -5,6 +5,10 @@
 //! called take part in the decision, the rest runs in the background: it awaits the replies, and
 //! takes the charges back unless the request is admitted. Slots that were not called yet are not
 //! called any more, and the request is then not admitted.
+//!
+//! A reserve that is sent again until it is decided (`HoldAction::ReserveOnce`) is taken back only
+//! if it is denied. If there is no decision, or its caller has gone away, its charges stay: the
+//! next attempt completes or reverses them, and must not find one that is about to be taken back.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -47,6 +51,8 @@ struct RequestProgress {
     passed_on: Vec<Group>,
     /// Set if the only slot decides the request, so that its charges are final.
     is_decided_there: bool,
+    /// Set if the caller has gone away.
+    is_abandoned: bool,
 }
 
 /// The call of one slot.
@@ -137,7 +143,7 @@ impl RedisStore {
         prior: Prior,
         progress: RequestProgress,
     ) -> (Outcomes, Vec<TakenBack>) {
-        let RequestProgress { mut judged, answered, .. } = progress;
+        let RequestProgress { mut judged, answered, is_abandoned, .. } = progress;
         let mut taken_back = Vec::new();
         // Called after all slots have replied: a charge of the fallback is not taken back.
         self.fall_back(checks, &mut judged, prior);
@@ -145,7 +151,10 @@ impl RedisStore {
             let outcome = outcome.as_ref().map_or(Err(&StoreError::Unavailable), Result::as_ref);
             (check.role, check.verdict(outcome))
         });
-        if combine(prior, verdicts) != Overall::Admitted {
+        let overall = combine(prior, verdicts);
+        let will_be_retried = (overall == Overall::Failed || is_abandoned)
+            && checks.iter().filter_map(|check| check.hold).any(HoldRequest::is_retried);
+        if overall != Overall::Admitted && !will_be_retried {
             for (group, answers) in answered {
                 taken_back.extend(self.take_back(checks, &group, answers, &mut judged));
             }
@@ -184,9 +193,11 @@ impl RedisStore {
         let holds: Few<Option<HoldRequest<'_>>> = checks.iter().map(OwnedCheck::hold).collect();
         let checks = checks.iter().zip(&holds).map(|(check, hold)| check.check_with(hold.as_ref()));
         let checks: Few<Check<'_>> = checks.collect();
+        progress.is_abandoned = true;
         progress.hear().await;
         let all_asked = progress.judged.iter().all(Option::is_some);
-        self.conclude(&checks, if all_asked { prior } else { Prior::Denied }, progress);
+        let prior = if all_asked { prior } else { Prior::Denied };
+        self.conclude(&checks, prior, progress);
     }
 }
 

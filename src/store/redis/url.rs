@@ -4,9 +4,13 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::printable::excerpt;
+
 /// Default port.
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
+/// Maximum bytes of a host in messages.
+const MAX_SHOWN_HOST: usize = 256;
 
 /// The address of Redis and the credentials in it.
 #[derive(Clone, PartialEq, Eq)]
@@ -189,8 +193,15 @@ impl ServerAddress {
 impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp(host, port) => write!(f, "{host}:{port}"),
+            // A host may be one that a server named.
+            Self::Tcp(host, port) => {
+                let host = excerpt(host, MAX_SHOWN_HOST);
+                if host.contains(':') {
+                    write!(f, "[{host}]:{port}")
+                } else {
+                    write!(f, "{host}:{port}")
+                }
+            }
             Self::Unix(path) => write!(f, "{}", path.display()),
         }
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::io::IsTerminal as _;
 
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::filter::{LevelFilter, ParseError};
 
 /// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,12 +21,13 @@ pub enum LogFormat {
     Logrus,
 }
 
-/// Initializes logging. `level` is a level (`info`) or a filter (`tollgate=debug,h2=warn`).
+/// Initializes logging. `level` is a level (`info`) or a filter (`tollgate=debug,rustls=warn`).
 ///
 /// # Errors
 /// If the filter cannot be parsed, or logging is already initialized.
 pub fn begin(level: &str, format: LogFormat) -> Result<(), LogError> {
-    let mut filter = EnvFilter::try_new(level).map_err(|error| LogError(error.to_string()))?;
+    let mut filter =
+        EnvFilter::try_new(own_levels(level)).map_err(|error| LogError(error.to_string()))?;
     // Audit entries are logged at any level, unless the filter mentions them.
     if !level.contains("audit") {
         filter = filter.add_directive(
@@ -44,6 +45,16 @@ pub fn begin(level: &str, format: LogFormat) -> Result<(), LogError> {
     begun.map_err(|error| LogError(error.to_string()))
 }
 
+/// Restricts levels without a target to this service. Libraries log what strangers send, without a
+/// bound: rustls warns of each invalid server name. They log if the filter names them.
+fn own_levels(filter: &str) -> String {
+    let own = |directive: &str| match directive.trim().parse::<LevelFilter>() {
+        Ok(_) => format!("tollgate={}", directive.trim()),
+        Err(_) => directive.to_owned(),
+    };
+    filter.split(',').map(own).collect::<Vec<_>>().join(",")
+}
+
 /// The error returned when logging cannot be initialized.
 #[derive(Debug)]
 pub struct LogError(String);
@@ -55,3 +66,20 @@ impl fmt::Display for LogError {
 }
 
 impl std::error::Error for LogError {}
+
+#[cfg(test)]
+mod tests {
+    use super::own_levels;
+
+    #[test]
+    fn a_level_is_that_of_this_service_and_libraries_log_only_if_they_are_named() {
+        for (filter, expected) in [
+            ("info", "tollgate=info"),
+            ("DEBUG, h2=warn", "tollgate=DEBUG, h2=warn"),
+            ("off", "tollgate=off"),
+            ("rustls=warn,tollgate::store=trace", "rustls=warn,tollgate::store=trace"),
+        ] {
+            assert_eq!(own_levels(filter), expected);
+        }
+    }
+}

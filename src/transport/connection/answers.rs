@@ -277,7 +277,12 @@ impl<S: Service> Connection<S> {
 
     /// Refuses a call whose header list is too large with an HTTP status, before it reaches a
     /// service.
-    pub(super) fn refuse_list(&mut self, id: u32, is_whole: bool) -> Result<(), ConnectionFailure> {
+    pub(super) fn refuse_list(
+        &mut self,
+        id: u32,
+        is_whole: bool,
+        now: Instant,
+    ) -> Result<(), ConnectionFailure> {
         let encoder = &mut self.encoder;
         frame::write_block(&mut self.out, flag::END_STREAM, id, |out| {
             encoder.begin(out);
@@ -288,6 +293,7 @@ impl<S: Service> Connection<S> {
         } else {
             self.reset(id, Reason::NO_ERROR)
         }
-        Ok(self.abuse.record_error()?)
+        let recorded = self.abuse.record_error(now);
+        self.tolerate(recorded, now)
     }
 }

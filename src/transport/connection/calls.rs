@@ -63,20 +63,20 @@ impl<S: Service> Connection<S> {
         if self.timers.refuses_streams() {
             // GOAWAY named the last stream that is processed.
             self.forgotten.push(stream);
-            return Ok(0);
+            return self.record_control(now).map(|()| 0);
         }
         if depends_on_itself || matches!(routed, Routed::Malformed) {
-            self.reset_for_error(stream, Reason::PROTOCOL_ERROR)?;
+            self.reset_for_error(stream, Reason::PROTOCOL_ERROR, now)?;
             return Ok(0);
         }
         if self.streams.len() >= usize::try_from(self.limits.max_streams).unwrap_or(usize::MAX) {
             self.reset(stream, Reason::REFUSED_STREAM);
             self.forgotten.push_refused(stream);
-            self.abuse.record_refusal()?;
-            return Ok(0);
+            let recorded = self.abuse.record_refusal(now);
+            return self.tolerate(recorded, now).map(|()| 0);
         }
         let Routed::To(route, length) = routed else {
-            self.refuse_list(stream, is_end_of_stream)?;
+            self.refuse_list(stream, is_end_of_stream, now)?;
             return Ok(0);
         };
         match route {
@@ -129,7 +129,7 @@ impl<S: Service> Connection<S> {
         now: Instant,
     ) -> Result<(), ConnectionFailure> {
         if announced.is_some_and(|announced| usize::try_from(announced) != Ok(body.len())) {
-            return self.reset_for_error(stream, Reason::PROTOCOL_ERROR);
+            return self.reset_for_error(stream, Reason::PROTOCOL_ERROR, now);
         }
         let mut exchange = self.spare.pop().unwrap_or_default();
         exchange.request.clear();
@@ -214,7 +214,7 @@ impl<S: Service> Connection<S> {
         now: Instant,
     ) -> Result<(), ConnectionFailure> {
         if is_end_of_stream && announced.is_some_and(|announced| announced != 0) {
-            return self.reset_for_error(stream, Reason::PROTOCOL_ERROR);
+            return self.reset_for_error(stream, Reason::PROTOCOL_ERROR, now);
         }
         self.begun = self.begun.saturating_add(1);
         let slot = self.slots.take(stream);
@@ -263,10 +263,10 @@ impl<S: Service> Connection<S> {
             };
         };
         if stream.is_remote_closed() {
-            return self.reset_for_error(id, Reason::STREAM_CLOSED);
+            return self.reset_for_error(id, Reason::STREAM_CLOSED, now);
         }
         if !is_end || self.fields.trailers_verdict() == FieldsVerdict::Malformed {
-            return self.reset_for_error(id, Reason::PROTOCOL_ERROR);
+            return self.reset_for_error(id, Reason::PROTOCOL_ERROR, now);
         }
         if !self.charge_stream(id, self.fields.map_cost()) {
             self.reset(id, Reason::ENHANCE_YOUR_CALM);

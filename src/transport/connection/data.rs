@@ -17,7 +17,7 @@ impl<S: Service> Connection<S> {
     ) -> Result<(), ConnectionFailure> {
         let id = head.stream;
         let is_end = head.has(flag::END_STREAM);
-        if id == 0 || id > self.last_stream {
+        if self.is_idle(id) {
             return Err(Reason::PROTOCOL_ERROR.into());
         }
         let data = frame::unpad(head, payload).ok_or(Reason::PROTOCOL_ERROR)?;
@@ -31,12 +31,12 @@ impl<S: Service> Connection<S> {
             return if self.forgotten.contains(id) {
                 Ok(())
             } else {
-                self.reset_for_error(id, Reason::STREAM_CLOSED)
+                self.reset_for_error(id, Reason::STREAM_CLOSED, now)
             };
         };
         if stream.is_remote_closed() {
             self.give_back(payload.len());
-            return self.reset_for_error(id, Reason::STREAM_CLOSED);
+            return self.reset_for_error(id, Reason::STREAM_CLOSED, now);
         }
         stream.receive_window = stream.receive_window.saturating_sub(length(payload.len()));
         let expected = stream
@@ -51,10 +51,11 @@ impl<S: Service> Connection<S> {
             return self.reset_for_error(
                 id,
                 if is_within { Reason::PROTOCOL_ERROR } else { Reason::FLOW_CONTROL_ERROR },
+                now,
             );
         }
         if data.is_empty() && !is_end {
-            self.abuse.record_empty(now)?;
+            self.record_empty(now)?;
         }
         self.take_data(id, data, payload.len(), now);
         if is_end { self.end_input(id, None, now) } else { Ok(()) }
@@ -114,7 +115,7 @@ impl<S: Service> Connection<S> {
     ) -> Result<(), ConnectionFailure> {
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         if stream.expected.is_some_and(|left| left != 0) {
-            return self.reset_for_error(id, Reason::PROTOCOL_ERROR);
+            return self.reset_for_error(id, Reason::PROTOCOL_ERROR, now);
         }
         stream.deadline = None;
         match std::mem::replace(&mut stream.input, RequestState::Ended) {

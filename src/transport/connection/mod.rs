@@ -117,6 +117,8 @@ pub(super) struct Connection<S: Service> {
     /// `true` if they could not be charged.
     is_over_budget: bool,
     timers: ConnectionTimers,
+    /// The abuse for which the connection is shutting down.
+    abuse_found: Option<Abuse>,
     end: Option<ConnectionEnd>,
 }
 
@@ -189,13 +191,12 @@ impl From<Reason> for ConnectionFailure {
     }
 }
 
-impl From<Abuse> for ConnectionFailure {
+impl From<Abuse> for ConnectionEnd {
     fn from(abuse: Abuse) -> Self {
-        let end = match abuse {
-            Abuse::Resets => ConnectionEnd::ResetFlood,
-            Abuse::Flood => ConnectionEnd::Flood,
-        };
-        Self { reason: Reason::ENHANCE_YOUR_CALM, end }
+        match abuse {
+            Abuse::Resets => Self::ResetFlood,
+            Abuse::Flood => Self::Flood,
+        }
     }
 }
 
@@ -229,6 +230,7 @@ impl<S: Service> Connection<S> {
             buffered: 0,
             is_over_budget: false,
             timers: ConnectionTimers::new(now),
+            abuse_found: None,
             end: None,
         };
         connection.write_preface();
@@ -308,7 +310,7 @@ impl<S: Service> Connection<S> {
 
     /// Records that the socket was closed.
     pub(super) fn on_closed(&mut self) {
-        self.end.get_or_insert(ConnectionEnd::Finished);
+        self.close(ConnectionEnd::Finished);
     }
 
     /// Ends the connection because of a client error, and sends the reason.
@@ -338,9 +340,15 @@ impl<S: Service> Connection<S> {
     }
 
     /// Resets a stream because of a client error.
-    fn reset_for_error(&mut self, stream: u32, reason: Reason) -> Result<(), ConnectionFailure> {
+    fn reset_for_error(
+        &mut self,
+        stream: u32,
+        reason: Reason,
+        now: Instant,
+    ) -> Result<(), ConnectionFailure> {
         self.reset(stream, reason);
-        Ok(self.abuse.record_error()?)
+        let recorded = self.abuse.record_error(now);
+        self.tolerate(recorded, now)
     }
 
     /// Removes a closed stream, and drops its call.

@@ -86,7 +86,7 @@ impl<S: Service> Connection<S> {
             kind::HEADERS => return self.headers(head, payload, after, now),
             kind::DATA => self.data(head, payload, now)?,
             kind::CONTINUATION => self.continuation(head, payload, now)?,
-            kind::RST_STREAM => self.rst_stream(head, payload)?,
+            kind::RST_STREAM => self.rst_stream(head, payload, now)?,
             kind::SETTINGS => self.settings(head, payload, now)?,
             kind::PING => self.ping(head, payload, now)?,
             kind::WINDOW_UPDATE => self.window_update(head, payload, now)?,
@@ -94,12 +94,12 @@ impl<S: Service> Connection<S> {
             kind::GOAWAY if head.stream != 0 => return Err(Reason::PROTOCOL_ERROR.into()),
             kind::GOAWAY if payload.len() < 8 => return Err(Reason::FRAME_SIZE_ERROR.into()),
             kind::GOAWAY => {
-                self.abuse.record_control(now)?;
+                self.record_control(now)?;
                 self.timers.on_goaway();
             }
             kind::PUSH_PROMISE => return Err(Reason::PROTOCOL_ERROR.into()),
             // Unknown frame types are ignored (RFC 9113, 5.5).
-            _ => self.abuse.record_control(now)?,
+            _ => self.record_control(now)?,
         }
         Ok(0)
     }
@@ -119,7 +119,7 @@ impl<S: Service> Connection<S> {
     ) -> Result<(), ConnectionFailure> {
         let Some(mut block) = self.block.take() else { return Err(Reason::PROTOCOL_ERROR.into()) };
         if payload.is_empty() && !head.has(flag::END_HEADERS) {
-            self.abuse.record_empty(now)?;
+            self.record_empty(now)?;
         }
         if block.bytes.len().saturating_add(payload.len()) > MAX_BLOCK {
             return Err(ConnectionFailure {
@@ -139,8 +139,13 @@ impl<S: Service> Connection<S> {
         self.header_block(stream, is_end_of_stream, depends_on_itself, &bytes, &[], now).map(drop)
     }
 
-    fn rst_stream(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), ConnectionFailure> {
-        if head.stream == 0 || head.stream > self.last_stream {
+    fn rst_stream(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+        now: Instant,
+    ) -> Result<(), ConnectionFailure> {
+        if self.is_idle(head.stream) {
             return Err(Reason::PROTOCOL_ERROR.into());
         }
         if payload.len() != 4 {
@@ -149,11 +154,11 @@ impl<S: Service> Connection<S> {
         // Includes a stream that was answered before its whole request arrived.
         if self.streams.contains_key(&head.stream) || self.forgotten.contains(head.stream) {
             self.remove(head.stream);
-            self.abuse.record_reset()?;
+            let recorded = self.abuse.record_reset(now);
+            self.tolerate(recorded, now)
         } else {
-            self.abuse.record_control(self.timers.last_read_at())?;
+            self.record_control(now)
         }
-        Ok(())
     }
 
     fn settings(
@@ -166,13 +171,13 @@ impl<S: Service> Connection<S> {
             return Err(Reason::PROTOCOL_ERROR.into());
         }
         if head.has(flag::ACK) {
-            self.abuse.record_control(now)?;
+            self.record_control(now)?;
             return if payload.is_empty() { Ok(()) } else { Err(Reason::FRAME_SIZE_ERROR.into()) };
         }
         if !payload.len().is_multiple_of(6) {
             return Err(Reason::FRAME_SIZE_ERROR.into());
         }
-        self.abuse.record_empty(now)?;
+        self.record_empty(now)?;
         self.timers.on_settings();
         let mut initial_window = None;
         for item in payload.chunks_exact(6) {
@@ -235,7 +240,7 @@ impl<S: Service> Connection<S> {
         if payload.len() != 8 {
             return Err(Reason::FRAME_SIZE_ERROR.into());
         }
-        self.abuse.record_control(now)?;
+        self.record_control(now)?;
         if head.has(flag::ACK) {
             self.on_pong(payload);
             return Ok(());
@@ -254,7 +259,7 @@ impl<S: Service> Connection<S> {
             return Err(Reason::FRAME_SIZE_ERROR.into());
         };
         let increment = i64::from(u32::from_be_bytes(bytes) & frame::MAX_STREAM);
-        self.abuse.record_control(now)?;
+        self.record_control(now)?;
         if head.stream == 0 {
             if increment == 0 {
                 return Err(Reason::PROTOCOL_ERROR.into());
@@ -266,16 +271,16 @@ impl<S: Service> Connection<S> {
             self.pump_blocked(now);
             return Ok(());
         }
-        if head.stream > self.last_stream {
+        if self.is_idle(head.stream) {
             return Err(Reason::PROTOCOL_ERROR.into());
         }
         let Some(stream) = self.streams.get_mut(&head.stream) else { return Ok(()) };
         if increment == 0 {
-            return self.reset_for_error(head.stream, Reason::PROTOCOL_ERROR);
+            return self.reset_for_error(head.stream, Reason::PROTOCOL_ERROR, now);
         }
         stream.send_window = stream.send_window.saturating_add(increment);
         if stream.send_window > MAX_WINDOW {
-            return self.reset_for_error(head.stream, Reason::FLOW_CONTROL_ERROR);
+            return self.reset_for_error(head.stream, Reason::FLOW_CONTROL_ERROR, now);
         }
         self.pump(head.stream, now);
         Ok(())
@@ -291,7 +296,7 @@ impl<S: Service> Connection<S> {
         if head.stream == 0 {
             return Err(Reason::PROTOCOL_ERROR.into());
         }
-        self.abuse.record_control(now)?;
+        self.record_control(now)?;
         let dependency = payload.first_chunk::<4>().filter(|_| payload.len() == 5);
         let reason = match dependency {
             None => Reason::FRAME_SIZE_ERROR,
@@ -301,11 +306,29 @@ impl<S: Service> Connection<S> {
             Some(_) => return Ok(()),
         };
         // A stream that is not open yet cannot be reset (RFC 9113, 6.4).
-        if head.stream > self.last_stream {
+        if self.is_idle(head.stream) {
             Err(reason.into())
         } else {
-            self.reset_for_error(head.stream, reason)
+            self.reset_for_error(head.stream, reason, now)
         }
+    }
+
+    /// Returns `true` if no call was ever opened on a stream: the connection itself (0), the even
+    /// streams, which belong to this side, and those that the client has not reached.
+    pub(super) fn is_idle(&self, stream: u32) -> bool {
+        stream.is_multiple_of(2) || stream > self.last_stream
+    }
+
+    /// Records a frame that belongs to no call.
+    pub(super) fn record_control(&mut self, now: Instant) -> Result<(), ConnectionFailure> {
+        let recorded = self.abuse.record_control(now);
+        self.tolerate(recorded, now)
+    }
+
+    /// Records an empty or costly frame.
+    pub(super) fn record_empty(&mut self, now: Instant) -> Result<(), ConnectionFailure> {
+        let recorded = self.abuse.record_empty(now);
+        self.tolerate(recorded, now)
     }
 
     /// Returns consumed bytes to the client's connection window, once they are worth a frame.

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::{Connection, ConnectionEnd, Limits};
+use super::{Connection, ConnectionEnd, ConnectionFailure, Limits};
+use crate::transport::abuse::Abuse;
 use crate::transport::frame::{self, MAX_STREAM, Reason, kind};
 use crate::transport::service::{Refusal, Service};
 use crate::transport::stream::{Output, RequestState};
@@ -13,6 +14,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for the acknowledgement of the first GOAWAY. A client that exceeds it is gone, or as
 /// good as gone.
 const GOAWAY_TIMEOUT: Duration = Duration::from_secs(3);
+/// Grace period of a connection that ends because of abuse, for the calls of other callers.
+const ABUSE_GRACE: Duration = Duration::from_secs(30);
 /// Time without bytes from the client after which memory is released.
 const SHRINK_AFTER: Duration = Duration::from_secs(1);
 /// Capacity of the output buffer kept for later answers, in bytes.
@@ -103,10 +106,6 @@ impl ConnectionTimers {
 
     pub(super) fn on_read(&mut self, now: Instant) {
         (self.last_read_at, self.pong_due, self.is_shrunk) = (now, None, false);
-    }
-
-    pub(super) fn last_read_at(&self) -> Instant {
-        self.last_read_at
     }
 
     /// Handles GOAWAY from the client. It binds only this side, which opens no streams; the client
@@ -265,7 +264,29 @@ impl<S: Service> Connection<S> {
 
     fn finish_shutdown(&mut self) {
         self.timers.shutdown = Shutdown::Final;
-        self.write_goaway(self.last_stream, Reason::NO_ERROR);
+        let reason = self.abuse_found.map_or(Reason::NO_ERROR, |_| Reason::ENHANCE_YOUR_CALM);
+        self.write_goaway(self.last_stream, reason);
+    }
+
+    /// Shuts the connection down if a counter of abuse has exceeded its bound. Many callers may
+    /// share a connection, so the calls under way are finished; if the client does not heed GOAWAY,
+    /// each further excess is the next step: new streams are ignored, then the connection closed.
+    pub(super) fn tolerate(
+        &mut self,
+        recorded: Result<(), Abuse>,
+        now: Instant,
+    ) -> Result<(), ConnectionFailure> {
+        let Err(abuse) = recorded else { return Ok(()) };
+        self.abuse_found.get_or_insert(abuse);
+        match self.timers.shutdown {
+            Shutdown::No => self.shut_down(Some(ABUSE_GRACE), now),
+            Shutdown::Announced { .. } => self.finish_shutdown(),
+            Shutdown::Final => {
+                let reason = Reason::ENHANCE_YOUR_CALM;
+                return Err(ConnectionFailure { reason, end: abuse.into() });
+            }
+        }
+        Ok(())
     }
 
     /// Closes a connection that is shutting down, once all calls are finished and all output is
@@ -278,8 +299,9 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    fn close(&mut self, end: ConnectionEnd) {
-        self.end.get_or_insert(end);
+    /// Ends the connection, because of abuse if that was found.
+    pub(super) fn close(&mut self, end: ConnectionEnd) {
+        self.end.get_or_insert(self.abuse_found.map_or(end, ConnectionEnd::from));
     }
 
     /// Sets a stream's deadline to `--message-timeout` from now.

@@ -44,7 +44,8 @@ proptest! {
 
     #[test]
     fn every_call_of_a_client_that_keeps_to_the_protocol_is_answered_or_reset(
-        bytes in prop::collection::vec(any::<u8>().prop_filter("no wild frame", |byte| byte % 16 != 15), 0..1_500),
+        // No wild frames: their lower half is 15.
+        bytes in prop::collection::vec((0..240u8).prop_map(|byte| byte / 15 * 16 + byte % 15), 0..1_500),
     ) {
         connection::run(&bytes);
     }

@@ -44,7 +44,7 @@ async fn a_host_name_is_followed_to_the_new_master_while_the_old_one_is_a_replic
             "demoted, ready",
             format!("{:?} after the name led to the new master", load.now() - changed),
         );
-        load.go_on(2_000).await;
+        load.go_on(3_000).await;
         rounds.push((begun, demoted, changed, load.now()));
     }
     let connects = service.web.metric(CONNECTS).await - connects;

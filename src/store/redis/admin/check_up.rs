@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::store::redis::RedisStore;
 use crate::store::redis::calls::{Core, within};
 use crate::store::redis::node::Node;
-use crate::store::redis::node::failure::CallFailure;
+use crate::store::redis::node::failure::{CallFailure, shown};
 
 /// Timeout for one command.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -89,7 +89,7 @@ pub(super) async fn info_field(node: &Node, section: &str, name: &str) -> Option
     command.arg(section);
     let reply = node.call(&command, within(REPLY_TIMEOUT)).await.ok()?;
     let text: String = redis::from_redis_value(reply).ok()?;
-    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::to_owned))
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(shown))
 }
 
 /// Returns a setting of a server, or `None` if it does not report it.
@@ -98,5 +98,5 @@ pub(super) async fn setting(node: &Node, name: &str) -> Option<String> {
     command.arg("GET").arg(name);
     let reply = node.call(&command, within(REPLY_TIMEOUT)).await.ok()?;
     let pairs: Vec<String> = redis::from_redis_value(reply).ok()?;
-    pairs.into_iter().nth(1)
+    pairs.get(1).map(shown)
 }

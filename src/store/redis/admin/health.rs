@@ -9,6 +9,7 @@ use crate::store::redis::access::Access;
 use crate::store::redis::calls::within;
 use crate::store::redis::node::Node;
 pub use crate::store::redis::node::NodeHealth;
+use crate::store::redis::node::failure::shown;
 use crate::store::redis::url::ServerAddress;
 
 /// Timeout for a server's `INFO` reply.
@@ -82,11 +83,11 @@ async fn report_of(
     let offset = number("server_time_usec").map(|theirs| offset_us(theirs, sent, received));
     let mut report = ServerReport {
         address: node.address.to_string(),
-        run: field("run_id")?.to_owned(),
-        role: field("role")?.to_owned(),
+        run: shown(field("run_id")?),
+        role: shown(field("role")?),
         used_bytes: number("used_memory")?,
         max_bytes: number("maxmemory").filter(|max| *max > 0),
-        policy: field("maxmemory_policy").map(str::to_owned),
+        policy: field("maxmemory_policy").map(shown),
         evicted_keys: number("evicted_keys")?,
         uptime: Duration::from_secs(number("uptime_in_seconds")?),
         round_trip,

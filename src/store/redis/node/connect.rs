@@ -11,6 +11,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
+use super::failure::CallFailure;
+use super::replies::BoundedReplies;
 use super::rights::{GrantedRights, RightsCheck};
 use super::tls;
 use crate::store::redis::access::{Access, ConnectError};
@@ -33,19 +35,18 @@ pub(in crate::store::redis) enum RequiredRole {
     Master(RightsCheck),
 }
 
-/// An open connection, and the task that writes and reads its socket.
-struct Session {
-    connection: MultiplexedConnection,
-    driver: AbortHandle,
-}
-
 /// A multiplexed connection, shared by all callers.
 pub(super) struct NodeLink {
-    connection: MultiplexedConnection,
-    driver: AbortHandle,
+    opened: DrivenConnection,
     role: RequiredRole,
     is_sharded: bool,
     metrics: Arc<Metrics>,
+}
+
+/// A connection, and the task that writes its requests and reads the replies.
+struct DrivenConnection {
+    connection: MultiplexedConnection,
+    driver: AbortHandle,
 }
 
 impl Drop for NodeLink {
@@ -56,28 +57,37 @@ impl Drop for NodeLink {
 
 impl NodeLink {
     fn new(
-        Session { connection, driver }: Session,
+        opened: DrivenConnection,
         is_sharded: bool,
         role: &RequiredRole,
         metrics: &Arc<Metrics>,
     ) -> Self {
         metrics.connected();
-        Self { connection, driver, role: role.clone(), is_sharded, metrics: Arc::clone(metrics) }
-    }
-
-    /// Closes the connection. All calls that wait for a reply on it fail immediately.
-    pub(super) fn close(&self) {
-        self.driver.abort();
+        Self { opened, role: role.clone(), is_sharded, metrics: Arc::clone(metrics) }
     }
 
     /// Returns a handle for sending.
     pub(in crate::store::redis) fn handle(&self) -> MultiplexedConnection {
-        self.connection.clone()
+        self.opened.connection.clone()
     }
 
     /// Returns `true` if the address is that of a proxy that shards keys across several servers.
     pub(in crate::store::redis) fn is_sharded(&self) -> bool {
         self.is_sharded
+    }
+
+    /// Closes the connection. All calls that wait for a reply on it fail immediately.
+    pub(super) fn close(&self) {
+        self.opened.driver.abort();
+    }
+
+    /// Refuses redirections, except those of a Cluster's nodes: they may lead to any host, which
+    /// would get the password.
+    pub(super) fn permitted(&self, failure: CallFailure) -> CallFailure {
+        match self.role {
+            RequiredRole::ClusterNode(_) => failure,
+            RequiredRole::Master(_) | RequiredRole::Sentinel => failure.without_redirection(),
+        }
     }
 
     /// Returns `true` if the server must be a master.
@@ -127,22 +137,21 @@ impl Connector {
     /// Connects to the server that currently has the address, and checks its role.
     pub(in crate::store::redis) async fn connect(&self) -> Result<NodeLink, ConnectError> {
         let connecting = within_timeout(&self.access, self.connect_in_role()).await;
-        let (session, is_sharded) = connecting.map_err(|error| error.of_login(&self.access))?;
-        Ok(NodeLink::new(session, is_sharded, &self.role, &self.metrics))
+        let (opened, is_sharded) = connecting.map_err(|error| error.of_login(&self.access))?;
+        Ok(NodeLink::new(opened, is_sharded, &self.role, &self.metrics))
     }
 
     /// Connects, and returns whether keys are sharded across several servers.
-    async fn connect_in_role(&self) -> Result<(Session, bool), ConnectError> {
-        let session = open(&self.access, &self.address).await?;
+    async fn connect_in_role(&self) -> Result<(DrivenConnection, bool), ConnectError> {
+        let opened = open(&self.access, &self.address).await?;
         let (RequiredRole::Master(proof) | RequiredRole::ClusterNode(proof)) = &self.role else {
-            return Ok((session, false));
+            return Ok((opened, false));
         };
-        let connection = session.connection.clone();
         let GrantedRights { is_replica, is_sharded, forbidden } =
-            proof.ask(connection.clone()).await?;
+            proof.ask(opened.connection.clone()).await?;
         if !forbidden.is_empty() {
             // Without them, the error still names what decisions need.
-            let extras = proof.forbidden_extras(connection).await.unwrap_or_default();
+            let extras = proof.forbidden_extras(opened.connection).await.unwrap_or_default();
             return Err(ConnectError::Forbidden {
                 user: self.access.user.clone(),
                 commands: forbidden,
@@ -152,7 +161,7 @@ impl Connector {
         match self.role {
             RequiredRole::Master(_) if is_replica => Err(ConnectError::Replica),
             RequiredRole::Master(_) | RequiredRole::ClusterNode(_) | RequiredRole::Sentinel => {
-                Ok((session, is_sharded))
+                Ok((opened, is_sharded))
             }
         }
     }
@@ -164,7 +173,8 @@ pub(in crate::store::redis) async fn connect(
     access: &Access,
     address: &ServerAddress,
 ) -> Result<MultiplexedConnection, ConnectError> {
-    Ok(within_timeout(access, open(access, address)).await?.connection)
+    let opened = within_timeout(access, open(access, address)).await?;
+    Ok(opened.connection)
 }
 
 async fn within_timeout<T>(
@@ -175,7 +185,7 @@ async fn within_timeout<T>(
     timeout(timeout_after, connecting).await.map_err(|_| ConnectError::Late(timeout_after))?
 }
 
-async fn open(access: &Access, address: &ServerAddress) -> Result<Session, ConnectError> {
+async fn open(access: &Access, address: &ServerAddress) -> Result<DrivenConnection, ConnectError> {
     if let Environment::Simulated(simulation) = &access.environment {
         return greet(access, simulation.open(address).await?).await;
     }
@@ -195,11 +205,12 @@ async fn open(access: &Access, address: &ServerAddress) -> Result<Session, Conne
 async fn greet(
     access: &Access,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-) -> Result<Session, ConnectError> {
+) -> Result<DrivenConnection, ConnectError> {
+    let stream = BoundedReplies::of(stream);
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let (connection, driver) =
         MultiplexedConnection::new_with_config(&access.login()?, stream, config).await?;
     let driver = tokio::spawn(driver).abort_handle();
-    Ok(Session { connection, driver })
+    Ok(DrivenConnection { connection, driver })
 }

@@ -2,8 +2,17 @@
 
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
+use crate::printable::excerpt;
 use crate::store::StoreError;
 use crate::store::redis::url::ServerAddress;
+
+/// Maximum bytes of a server's text in messages.
+const MAX_TEXT: usize = 256;
+
+/// Returns a server's text as messages show it: in one line of bounded length.
+pub(in crate::store::redis) fn shown(text: impl std::fmt::Display) -> String {
+    excerpt(&text.to_string(), MAX_TEXT).into_owned()
+}
 
 /// Text in the error of Redis (since 6.0) and Valkey for a forbidden command, but not for a
 /// forbidden key.
@@ -66,11 +75,23 @@ impl CallFailure {
             // Some of the keys are being moved to another node: each is available alone.
             ErrorKind::Server(ServerErrorKind::TryAgain) => Self::RetryAlone,
             ErrorKind::Server(ServerErrorKind::NoScript) => Self::NoScript,
-            ErrorKind::Server(ServerErrorKind::NoPerm) => Self::Forbidden(error.to_string()),
-            _ if is_of_login(error) => Self::LoginRefused(error.to_string()),
+            ErrorKind::Server(ServerErrorKind::NoPerm) => Self::Forbidden(shown(error)),
+            _ if is_of_login(error) => Self::LoginRefused(shown(error)),
             ErrorKind::Io => Self::Lost,
             _ if error.is_connection_dropped() || error.is_io_error() => Self::Lost,
-            _ => Self::Refused(error.to_string()),
+            _ => Self::Refused(shown(error)),
+        }
+    }
+
+    /// Turns a redirection into an error with the next step.
+    pub(super) fn without_redirection(self) -> Self {
+        #[allow(clippy::wildcard_enum_match_arm, reason = "all other failures stay as they are")]
+        match self {
+            Self::Moved(address) | Self::Ask(address) => Self::Refused(format!(
+                "the server is a node of a Cluster and redirects to {address}, which is not \
+                 followed; set the store to redis-cluster://"
+            )),
+            other => other,
         }
     }
 

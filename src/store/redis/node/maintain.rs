@@ -19,9 +19,10 @@ const LAST_WAIT: Duration = Duration::from_millis(1_000);
 const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
 /// Number of unanswered probes after which the connection itself is dropped.
 const PROBES: u32 = 10;
-/// Interval and timeout of health checks on a connection.
+/// Interval and timeout of health checks on a connection. At the timeout, all calls in flight fail,
+/// so it is longer than a server may be busy.
 const HEALTH_CHECK_EVERY: Duration = Duration::from_secs(1);
-const HEALTH_CHECK_TIMEOUT: Duration = Duration::from_secs(1);
+const HEALTH_CHECK_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Maintains a node's connection, and probes the node while it is silent, until its last handle is
 /// dropped.

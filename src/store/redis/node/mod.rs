@@ -4,6 +4,7 @@
 //! | file | purpose |
 //! |---|---|
 //! | `connect`, `rights`, `tls` | a connection: the server's role, the user's permissions, trust |
+//! | `replies` | the bound on the size of a reply |
 //! | `maintain` | reconnection, and checks of an idle connection |
 //! | `batcher`, `batch` | requests sent to a node together: when, and as which commands |
 //! | `breaker` | the circuit breaker: opens after consecutive timeouts |
@@ -15,6 +16,7 @@ mod breaker;
 pub(super) mod connect;
 pub(super) mod failure;
 mod maintain;
+mod replies;
 pub(super) mod rights;
 mod tls;
 
@@ -192,7 +194,8 @@ impl Node {
                 let link = self.link(deadline).await?;
                 let (call, replied) = PendingCall::new(Arc::clone(request), options, deadline);
                 self.calls.send(call).map_err(|_| CallFailure::Unavailable)?;
-                match replied.await.unwrap_or(Err(CallFailure::Unavailable)) {
+                let reply = replied.await.unwrap_or(Err(CallFailure::Unavailable));
+                match reply.map_err(|failure| link.permitted(failure)) {
                     Err(CallFailure::NotSent) => {}
                     Err(CallFailure::ReadOnly) => {
                         self.leave_replica(&link);
@@ -242,8 +245,10 @@ impl Node {
             return Err(CallFailure::Late);
         };
         self.record_latency(begun);
-        let answer =
-            self.on_reply(answer, &link)?.extract_error().map_err(|error| CallFailure::of(&error));
+        let answer = self
+            .on_reply(answer, &link)?
+            .extract_error()
+            .map_err(|error| link.permitted(CallFailure::of(&error)));
         if matches!(answer, Err(CallFailure::ReadOnly)) {
             self.leave_replica(&link);
         }

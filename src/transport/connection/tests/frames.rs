@@ -113,6 +113,22 @@ fn a_header_block_in_pieces_is_read_as_one() {
 }
 
 #[test]
+fn frames_on_even_streams_are_errors_of_the_connection() {
+    let frames: [(u8, &[u8]); 4] = [
+        (kind::DATA, b"abc"),
+        (kind::RST_STREAM, &[0, 0, 0, 8]),
+        (kind::WINDOW_UPDATE, &[0, 0, 0, 1]),
+        (kind::PRIORITY, &[0, 0, 0, 2, 0]),
+    ];
+    for (kind, payload) in frames {
+        let mut peer = TestPeer::new();
+        peer.call(5, "/wait", b"");
+        peer.frame(kind, 0, 2, payload);
+        assert_eq!(peer.goaway(), Some(code(Reason::PROTOCOL_ERROR)), "frame type {kind}");
+    }
+}
+
+#[test]
 fn a_stream_error_leaves_other_calls_alone() {
     for fields in [
         &[(":method", "POST"), (":scheme", "http")][..],

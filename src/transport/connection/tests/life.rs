@@ -155,6 +155,60 @@ fn memory_is_given_back_beside_a_call_that_stays() {
 }
 
 #[test]
+fn calls_finish_though_others_of_the_connection_are_reset_without_end() {
+    let mut peer = TestPeer::new();
+    let mut stream = 3;
+    let mut reset_some = |peer: &mut TestPeer, count: u32| {
+        for _ in 0..count {
+            let headers = peer.headers(stream, "/wait", true);
+            peer.bytes(&headers);
+            peer.frame(kind::RST_STREAM, 0, stream, &[0, 0, 0, 8]);
+            stream += 2;
+        }
+    };
+    let headers = peer.headers(1, "/echo", false);
+    peer.bytes(&headers);
+    reset_some(&mut peer, 2_048);
+    assert_eq!(peer.sent(), []);
+    reset_some(&mut peer, 1);
+    let goaway = [
+        SentFrame::GoAway(0x7fff_ffff, code(Reason::NO_ERROR)),
+        SentFrame::Ping(b"goaway\0\0".to_vec(), false),
+    ];
+    assert_eq!(peer.sent(), goaway);
+    // The client does not heed it.
+    reset_some(&mut peer, 2_049);
+    let last = 1 + 2 * 2 * 2_049;
+    assert_eq!(peer.sent(), [SentFrame::GoAway(last, code(Reason::ENHANCE_YOUR_CALM))]);
+    reset_some(&mut peer, 1_000);
+    assert_eq!(peer.sent(), [], "new streams are ignored");
+    peer.frame(kind::DATA, flag::END_STREAM, 1, b"in peace");
+    assert_eq!(peer.sent(), echo(1, b"in peace"));
+    peer.connection.end_if_finished();
+    assert_eq!(peer.connection.end(), Some(ConnectionEnd::ResetFlood));
+}
+
+#[test]
+fn abuse_that_does_not_stop_ends_the_connection_at_once_and_at_the_latest_with_the_grace() {
+    let goaway = |peer: &mut TestPeer| {
+        peer.call(1, "/wait", b"");
+        (0..100).for_each(|_| peer.frame(kind::SETTINGS, 0, 0, &[]));
+        peer.frame(kind::PING, flag::ACK, 0, b"goaway\0\0");
+        assert_eq!(peer.connection.end(), None);
+    };
+    let mut peer = TestPeer::new();
+    goaway(&mut peer);
+    (0..200).for_each(|_| peer.frame(kind::SETTINGS, 0, 0, &[]));
+    assert_eq!(peer.connection.end(), Some(ConnectionEnd::Flood));
+    let mut peer = TestPeer::new();
+    goaway(&mut peer);
+    peer.pass(Duration::from_secs(30) - MS);
+    assert_eq!(peer.connection.end(), None);
+    peer.pass(MS);
+    assert_eq!(peer.connection.end(), Some(ConnectionEnd::Flood));
+}
+
+#[test]
 fn an_error_after_the_last_goaway_names_no_later_stream() {
     let mut peer = TestPeer::new();
     peer.call(1, "/echo", b"");

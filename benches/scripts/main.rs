@@ -2,7 +2,7 @@
 //! requests concurrently, and one at a time, through the service's store.
 //!
 //! Then limits that keep holds: a plain charge, a reserve, and the commit of that hold with its
-//! settle in one request, 64 requests concurrently.
+//! settle in one request, 64 requests concurrently. Last, the [longest] scripts.
 //!
 //! Run with `cargo bench --bench scripts`, or `-- NAME...` for some kinds; with `--redis62`,
 //! `--redis8` or `--valkey` in another server than the distribution's Redis. Script time is that of
@@ -20,13 +20,14 @@
 )]
 
 #[allow(dead_code, reason = "the benchmarks' inputs, of which this needs some")]
-#[path = "decisions/inputs.rs"]
+#[path = "../decisions/inputs.rs"]
 mod inputs;
+mod longest;
 #[allow(dead_code, unused_imports, reason = "the tests' servers, of which this needs one")]
-#[path = "../tests/support/mod.rs"]
+#[path = "../../tests/support/mod.rs"]
 mod support;
 #[allow(dead_code, reason = "of what processes use this tells the CPU")]
-#[path = "compare/usage.rs"]
+#[path = "../compare/usage.rs"]
 mod usage;
 
 use std::cell::Cell;
@@ -133,6 +134,7 @@ fn main() {
         for (name, limit) in HOLDS.iter().filter(|(name, _)| is_wanted(name)) {
             measure_holds(name, limit).await;
         }
+        longest::measure_longest(is_wanted).await;
     });
 }
 
