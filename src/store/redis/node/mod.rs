@@ -4,6 +4,7 @@
 //! | file | purpose |
 //! |---|---|
 //! | `connect`, `rights`, `tls` | a connection: the server's role, the user's permissions, trust |
+//! | `preload` | loading of scripts on connect |
 //! | `maintain` | reconnection, and checks of an idle connection |
 //! | `batcher`, `batch` | requests sent to a node together: when, and as which commands |
 //! | `breaker` | the circuit breaker: opens after consecutive timeouts |
@@ -15,6 +16,7 @@ mod breaker;
 pub(super) mod connect;
 pub(super) mod failure;
 mod maintain;
+mod preload;
 pub(super) mod rights;
 mod tls;
 
