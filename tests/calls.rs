@@ -13,7 +13,7 @@ use tollgate::grpc::proto::RateLimitResponse;
 use crate::support::PATIENCE;
 use crate::support::http2::{DATA, END_HEADERS, END_STREAM, HEADERS, Http2, PING, frame, headers};
 use crate::support::policy::{Policies, daily};
-use crate::support::rls::{descriptor, gzip, request};
+use crate::support::rls::{Client, descriptor, gzip, request};
 use crate::support::tollgate::Tollgate;
 
 const INTERNAL: &str = "13";
@@ -173,6 +173,36 @@ async fn a_client_that_pauses_receives_all_responses_afterwards() {
 }
 
 #[tokio::test]
+async fn descriptors_that_repeat_the_longest_header_are_answered() {
+    let service = serve();
+    let client = Client::connect(service.grpc).await;
+    let header = "v".repeat(58 << 10);
+    // As an Envoy with eighteen actions on one header sends them.
+    let repeated = (0..18).map(|_| descriptor(&[("user", "ann"), ("header", &header)]));
+    let all = repeated.chain([descriptor(&[("user", "ann")])]).collect();
+    let answer = client.ask(request(all)).await.unwrap();
+    assert_eq!(answer.statuses.last().unwrap().limit_remaining, 4);
+}
+
+#[tokio::test]
+async fn metadata_within_the_bound_of_header_lists_is_answered() {
+    let baggage = "v".repeat(60 << 10);
+    let long = [("baggage", baggage.as_str())];
+    let (_, trailers) = call(serve().grpc, &long, &[&message()]).await;
+    assert_eq!(trailers["grpc-status"], "0");
+    let policies = Policies::of(&daily("user", 5));
+    let longer = Tollgate::serve_with(policies.path(), &["--max-header-list", "1MiB"]);
+    let baggage = "v".repeat(900_000);
+    let (_, trailers) = call(longer.grpc, &[("baggage", &baggage)], &[&message()]).await;
+    assert_eq!(trailers["grpc-status"], "0");
+    let shorter = Tollgate::serve_with(policies.path(), &["--max-header-list", "32KiB"]);
+    let mut requests = connect(shorter.grpc).await;
+    let long = Request::post("http://tollgate/x").header("baggage", "v".repeat(33 << 10));
+    let (answer, _) = requests.send_request(long.body(()).unwrap(), true).unwrap();
+    assert_eq!(answer.await.unwrap().status(), 431);
+}
+
+#[tokio::test]
 async fn a_message_is_within_its_bound_before_and_after_inflating() {
     let service =
         Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &["--max-message", "64KiB"]);
@@ -198,7 +228,7 @@ async fn a_message_is_within_its_bound_before_and_after_inflating() {
             bomb.len()
         );
     }
-    let long = framed(&vec![0; 1 + (1 << 20)]);
+    let long = framed(&vec![0; 1 + (4 << 20)]);
     let (_, trailers) = call(service.grpc, &[], &[&long]).await;
     assert_eq!(trailers["grpc-status"], "11", "{trailers:?}");
 }

@@ -80,13 +80,33 @@ fn check_exits_0_for_policies_that_work() {
     };
     assert_eq!(
         room(&[]),
-        "request size: --max-message 1MiB is enough for 17 header values of 60KiB, Envoy's maximum"
+        "request size: --max-message 4MiB is enough for 68 header values of 60KiB, Envoy's maximum"
     );
     assert!(
-        room(&["--max-message", "4MiB"]).contains("4MiB is enough for 68 header values"),
+        room(&["--max-message", "1MiB"]).contains("1MiB is enough for 17 header values"),
         "{}",
         room(&[])
     );
+}
+
+#[test]
+fn check_names_a_domain_whose_limits_need_larger_requests() {
+    let rule = |number: usize| {
+        format!("  - {{ key: k{number}, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}\n")
+    };
+    let rules: String = (0..18).map(rule).collect();
+    let policies = Policies::of(&format!("domain: gateway\ndescriptors:\n{rules}"));
+    let path = policies.path().to_str().unwrap();
+    let check = |max: &str| stdout(&output(["check", path, "--max-message", max]));
+    let text = check("1MiB");
+    assert!(
+        text.contains(
+            "domain `gateway` has 18 limits on values that clients can choose: if one route has an action for each, \
+             set --max-message 2MiB"
+        ),
+        "{text}"
+    );
+    assert!(!check("2MiB").contains("gateway"), "{}", check("2MiB"));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use super::load;
 use super::output::print;
 use super::table::counted;
-use crate::policy::{Imposes, PolicySet, ProblemReport, Rule};
+use crate::policy::{Imposes, Loaded, PolicySet, ProblemReport, Rule};
 use crate::settings::{MessageFlag, ReadingFlags};
 use crate::yaml::report::Severity;
 
@@ -37,13 +37,11 @@ impl CheckArgs {
     /// Runs the check and prints the result.
     pub fn run(self) -> ExitCode {
         match self.check() {
-            Ok((found, warnings)) => {
+            Ok((found, loaded)) => {
                 // A closed standard error is no reason to fail.
-                let _ = write!(io::stderr(), "{warnings}");
-                print(format_args!(
-                    "{found}\nrequest size: --max-message {}\n",
-                    self.message.room()
-                ));
+                let _ = write!(io::stderr(), "{}", loaded.warnings);
+                let room = self.message.room(loaded.policies.most_open_limits());
+                print(format_args!("{found}\nrequest size: --max-message {room}\n"));
                 ExitCode::SUCCESS
             }
             Err(report) => {
@@ -53,9 +51,9 @@ impl CheckArgs {
         }
     }
 
-    fn check(&self) -> Result<(PolicyTotals, ProblemReport), ProblemReport> {
+    fn check(&self) -> Result<(PolicyTotals, Loaded), ProblemReport> {
         let (files, loaded) = load(&self.reading, &self.paths)?;
-        Ok((PolicyTotals::of(files, &loaded.policies, loaded.warnings.len()), loaded.warnings))
+        Ok((PolicyTotals::of(files, &loaded.policies, loaded.warnings.len()), loaded))
     }
 }
 
@@ -157,7 +155,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn check(text: &str) -> Result<(PolicyTotals, ProblemReport), ProblemReport> {
+    fn check(text: &str) -> Result<(PolicyTotals, Loaded), ProblemReport> {
         let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
         fs::write(file.path(), text).unwrap();
         #[derive(clap::Parser)]
@@ -172,13 +170,13 @@ mod tests {
     #[test]
     fn a_valid_file_is_summarized() {
         let text = "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day, requests_per_unit: 1}\n- key: b\n";
-        let (found, warnings) = check(text).unwrap();
+        let (found, loaded) = check(text).unwrap();
         let text = found.to_string();
         assert!(
             text.starts_with("ok: 1 file, 1 domain, 2 rules, 1 limit, 0 warnings; version "),
             "{text}"
         );
-        assert!(warnings.is_empty());
+        assert!(loaded.warnings.is_empty());
     }
 
     #[test]

@@ -53,6 +53,7 @@ pub use trace::MatchStep;
 pub use crate::yaml::Source;
 pub use crate::yaml::report::ProblemReport;
 
+use self::pattern::Pattern;
 use crate::algorithm::Charge;
 use crate::algorithm::time::Micros;
 use crate::descriptor::{Entry, HashKey, Identity, KeyBuffer, KeyRange, Keyed};
@@ -158,6 +159,14 @@ impl PolicySet {
         self.memory
     }
 
+    /// Returns the domain with the most limits whose last value clients can choose, and their
+    /// number.
+    pub fn most_open_limits(&self) -> Option<(&str, usize)> {
+        let counts =
+            self.policies.iter().map(|policy| (policy.domain(), policy.open_limits().count()));
+        counts.max_by_key(|(_, count)| *count)
+    }
+
     /// Returns the policies, sorted by domain.
     pub fn policies(&self) -> impl Iterator<Item = &Policy> {
         self.policies.iter()
@@ -173,6 +182,14 @@ impl Policy {
     /// Returns the domain.
     pub fn domain(&self) -> &str {
         &self.domain
+    }
+
+    /// Returns the rules with limits whose last value clients can choose.
+    fn open_limits(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().filter(|rule| {
+            matches!(rule.imposes(), Imposes::Limit(_))
+                && rule.value.as_ref().is_none_or(Pattern::is_wild)
+        })
     }
 
     /// Returns the rule that `entries` match to their full depth, without allocation unless a level

@@ -22,9 +22,15 @@ pub(super) struct Flags {
     /// Maximum number of entries in all descriptors of a request together.
     #[arg(long, env = "TOLLGATE_MAX_REQUEST_ENTRIES", value_name = "N", default_value = "65536")]
     max_request_entries: String,
-    /// Maximum size of a request.
-    #[arg(long, env = "TOLLGATE_MAX_MESSAGE", value_name = "SIZE", default_value = DEFAULT_MAX_MESSAGE)]
-    max_message: String,
+    /// Maximum size of a request; default: 4MiB, as in envoyproxy/ratelimit, or less if a quarter
+    /// of --client-memory-max is less.
+    #[arg(long, env = "TOLLGATE_MAX_MESSAGE", value_name = "SIZE")]
+    max_message: Option<String>,
+    /// Maximum size of the headers of a call together, each with 32 bytes more than its name and
+    /// value (RFC 9113, 6.5.2): metadata that Envoy adds, such as initial_metadata and baggage of
+    /// tracing.
+    #[arg(long, env = "TOLLGATE_MAX_HEADER_LIST", value_name = "SIZE", default_value = "64KiB")]
+    max_header_list: String,
     /// Maximum number of concurrent requests on one connection.
     #[arg(long, env = "TOLLGATE_MAX_STREAMS", value_name = "N", default_value = "256")]
     max_streams: String,
@@ -82,8 +88,13 @@ pub struct LimitSettings {
     pub workers: usize,
 }
 
-/// Default of `--max-message`.
-const DEFAULT_MAX_MESSAGE: &str = "1MiB";
+/// Default of `--max-message`, and its bytes: the default of envoyproxy/ratelimit.
+const DEFAULT_MAX_MESSAGE: &str = "4MiB";
+const DEFAULT_MAX_MESSAGE_BYTES: usize = 4 << 20;
+/// Divisor of the memory for clients for what one message, or one header list, may take.
+const SHARE_OF_CLIENTS: usize = 4;
+/// Largest value of `--max-header-list`, in bytes.
+const MAX_HEADER_LIST: usize = 1 << 20;
 /// Maximum size of all headers of a request together that Envoy accepts by default, in bytes.
 const ENVOY_HEADERS: usize = 60 << 10;
 
@@ -98,10 +109,26 @@ pub struct MessageFlag {
     max_message: usize,
 }
 
+impl Default for MessageFlag {
+    fn default() -> Self {
+        Self { max_message: DEFAULT_MAX_MESSAGE_BYTES }
+    }
+}
+
 impl MessageFlag {
-    /// Describes how many header values of maximum size fit into a message.
-    pub fn room(&self) -> String {
-        message_room(self.max_message)
+    /// Describes a domain with this number of open limits if they can require a larger message.
+    pub fn excess(&self, (domain, open_limits): (&str, usize)) -> Option<String> {
+        excess(self.max_message, domain, open_limits)
+    }
+
+    /// Describes how many header values of maximum size fit into a message, and whether the domain
+    /// with the most open limits can require more.
+    pub fn room(&self, largest: Option<(&str, usize)>) -> String {
+        let room = message_room(self.max_message);
+        match largest.and_then(|largest| self.excess(largest)) {
+            Some(excess) => format!("{room}; {excess}"),
+            None => room,
+        }
     }
 }
 
@@ -123,6 +150,21 @@ fn message_room(max: usize) -> String {
         Size(max),
         Size(ENVOY_HEADERS)
     )
+}
+
+/// Describes a domain whose open limits, whose values clients can choose, can make a message larger
+/// than `max` bytes, if a route has a descriptor with the largest header for each of them. Envoy
+/// admits such requests by default.
+fn excess(max: usize, domain: &str, open_limits: usize) -> Option<String> {
+    let needed =
+        open_limits.saturating_mul(ENVOY_HEADERS).div_ceil(1 << 20).saturating_mul(1 << 20);
+    (open_limits > max.div_euclid(ENVOY_HEADERS)).then(|| {
+        format!(
+            "domain `{domain}` has {open_limits} limits on values that clients can choose: if one route has an action \
+             for each, set --max-message {}",
+            Size(needed)
+        )
+    })
 }
 
 impl Flags {
@@ -148,12 +190,21 @@ impl Flags {
         );
         let max_age =
             problems.read("--max-connection-age", &self.max_connection_age, parse::duration);
+        // One connection may hold at most a quarter of the memory for clients.
+        let share = memory.clients.div_euclid(SHARE_OF_CLIENTS);
+        let max_message = self.max_message.as_ref();
+        let max_message = max_message.map_or(DEFAULT_MAX_MESSAGE_BYTES.min(share), |text| {
+            problems.read("--max-message", text, parse::bytes)
+        });
+        let max_header_list =
+            problems.read("--max-header-list", &self.max_header_list, header_list);
         let message = MessageBounds {
-            max_bytes: problems.read("--max-message", &self.max_message, parse::bytes),
+            max_bytes: max_message,
             timeout: problems.read("--message-timeout", &self.message_timeout, parse::some_time),
         };
         let limits = Limits {
             max_streams: u32::try_from(streams).unwrap_or(u32::MAX),
+            max_header_list: u32::try_from(max_header_list).unwrap_or(u32::MAX),
             message_timeout: message.timeout,
             keepalive_interval: problems.read("--keepalive", &self.keepalive, parse::duration),
             keepalive_timeout: Duration::from_secs(20),
@@ -175,17 +226,31 @@ impl Flags {
                 .map(|text| problems.read("--max-connections-per-address", text, parse::count)),
             leaving: MAX_LEAVING,
         };
-        // One connection may hold at most a quarter of the memory for clients.
-        if message.max_bytes.saturating_mul(4) > memory.clients {
-            let needed = Size(message.max_bytes.saturating_mul(4));
-            let what = format!(
-                "requires --client-memory-max of at least {needed}, found {}",
-                Size(memory.clients)
-            );
-            problems.0.push(SettingProblem { flag: "--max-message", what });
+        for (flag, bytes) in
+            [("--max-message", max_message), ("--max-header-list", max_header_list)]
+        {
+            if bytes > share {
+                let needed = Size(bytes.saturating_mul(SHARE_OF_CLIENTS));
+                let found = Size(memory.clients);
+                let what =
+                    format!("requires --client-memory-max of at least {needed}, found {found}");
+                problems.0.push(SettingProblem { flag, what });
+            }
         }
         LimitSettings { request, message, connections, lifetime, workers }
     }
+}
+
+/// Parses a maximum size of header lists: at least what the usual headers of a call take.
+fn header_list(text: &str) -> Result<usize, String> {
+    const LEAST: usize = 4 << 10;
+    let bytes = parse::bytes(text)?;
+    if (LEAST..=MAX_HEADER_LIST).contains(&bytes) {
+        return Ok(bytes);
+    }
+    let least = Size(LEAST);
+    let most = Size(MAX_HEADER_LIST);
+    Err(format!("expected {least} to {most}, found `{text}`"))
 }
 
 /// Parses a number of descriptors. Scripts in Redis count the checks of a request in 16 bits, and a

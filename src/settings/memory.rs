@@ -1,15 +1,16 @@
-//! Memory budget of the process, divided between counters, the journal, and what clients make the
-//! process hold.
+//! Memory budget of the process, divided between counters, policies, the journal, and what clients
+//! make the process hold.
 
 use std::fmt;
 use std::fs;
 use std::path::Path;
 
 use super::{Problems, SettingProblem, parse};
+use crate::policy::MEMORY_MAX;
 
-/// Memory of the process besides counters, the journal and what clients make it hold: code,
-/// threads, cached denials, policies of usual size, the heads of HTTP requests, and what the
-/// allocator retains.
+/// Memory of the process besides counters, policies, the journal and what clients make it hold:
+/// code, threads, cached denials, metrics of rules of usual number, the heads of HTTP requests, and
+/// what the allocator retains.
 pub const BASE_BYTES: usize = 64 << 20;
 /// Address space that the allocator and the stacks of threads reserve without using it, as measured
 /// with [`ALLOCATOR_VARIABLES`] set.
@@ -20,12 +21,15 @@ const UNUSED_ADDRESSES: usize = 128 << 20;
 const ALLOCATOR_VARIABLES: [(&str, &str); 2] =
     [("MIMALLOC_ARENA_RESERVE", "64MiB"), ("MALLOC_ARENA_MAX", "1")];
 /// Memory limit that is assumed if the system sets none.
-const ASSUMED_LIMIT: usize = 512 << 20;
+const ASSUMED_LIMIT: usize = 1 << 30;
 /// Default of `--memory-max` if the limit leaves enough.
 const COUNTERS: usize = 256 << 20;
-/// Minimum memory for counters and for clients in a computed division; flags may set less.
+/// Minimum memory for counters, policies and clients in a computed division; flags may set less.
 const MIN_COUNTERS: usize = 16 << 20;
+const MIN_POLICIES: usize = 16 << 20;
 const MIN_CLIENTS: usize = 32 << 20;
+/// Divisor of the memory that is divided for the default share of policies.
+const SHARE_OF_POLICIES: usize = 3;
 /// Minimum memory for clients that a flag may set: a message of the largest size and its response.
 const MIN_GIVEN: usize = 4 << 20;
 
@@ -40,7 +44,7 @@ pub(super) struct Flags {
     /// Memory that clients can make the process hold: connections, calls in flight, queued messages
     /// and responses. Beyond it, calls are refused (RESOURCE_EXHAUSTED), and connections that are
     /// idle or hold the most are closed with GOAWAY; default: what remains of the cgroup limit
-    /// (512MiB if there is none), at least 32MiB.
+    /// (1GiB if there is none), at least 32MiB.
     #[arg(long, env = "TOLLGATE_CLIENT_MEMORY_MAX", value_name = "SIZE")]
     client_memory_max: Option<String>,
 }
@@ -52,6 +56,8 @@ pub struct MemorySettings {
     pub limit: MemoryLimit,
     /// Bytes for counters.
     pub counters: usize,
+    /// Bytes for policies in force, candidates, and those being compiled to replace them.
+    pub policies: usize,
     /// Bytes for the journal of denials.
     pub journal: usize,
     /// Bytes that clients can make the process hold.
@@ -92,21 +98,25 @@ impl fmt::Display for LimitSource {
 
 impl fmt::Display for MemorySettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { limit, counters, journal, clients, is_shrunk: _ } = *self;
+        let Self { limit, counters, policies, journal, clients, is_shrunk: _ } = *self;
         let counters = Size(counters);
         let clients = Size(clients);
+        let policies = Size(policies);
         let journal = Size(journal);
         let own = Size(limit.base());
         write!(f, "{} of {} ({}): ", Size(self.sum()), Size(limit.bytes), limit.source)?;
-        write!(f, "counters {counters}, clients {clients}, journal {journal}, fixed overhead {own}")
+        write!(f, "counters {counters}, clients {clients}, policies {policies}, ")?;
+        write!(f, "journal {journal}, fixed overhead {own}")
     }
 }
 
 impl Flags {
-    /// Resolves the flags. `journal` is the size of the journal of denials, in bytes.
+    /// Resolves the flags. `journal` is the size of the journal of denials, in bytes, and
+    /// `policies` the value of `--policy-memory-max`.
     pub(super) fn resolve(
         &self,
         journal: usize,
+        policies: Option<usize>,
         limit: MemoryLimit,
         problems: &mut Problems,
     ) -> MemorySettings {
@@ -121,20 +131,25 @@ impl Flags {
         };
         let counters = read("--memory-max", &self.memory_max, 1 << 20, "counters");
         let clients = read("--client-memory-max", &self.client_memory_max, MIN_GIVEN, "clients");
-        MemorySettings::divide(limit, journal, counters, clients)
+        MemorySettings::divide(limit, journal, policies, counters, clients)
     }
 }
 
 impl MemorySettings {
-    /// Divides a limit. `counters` and `clients` are the values of flags and apply whether they fit
-    /// or not.
+    /// Divides a limit. `policies`, `counters` and `clients` are the values of flags and apply
+    /// whether they fit or not.
     fn divide(
         limit: MemoryLimit,
         journal: usize,
+        policies: Option<usize>,
         counters: Option<usize>,
         clients: Option<usize>,
     ) -> Self {
         let room = limit.bytes.saturating_sub(limit.base()).saturating_sub(journal);
+        let policies = policies.unwrap_or_else(|| {
+            MEMORY_MAX.min(room.div_euclid(SHARE_OF_POLICIES)).max(MIN_POLICIES)
+        });
+        let room = room.saturating_sub(policies);
         let default =
             COUNTERS.min(room.saturating_sub(clients.unwrap_or(MIN_CLIENTS)).max(MIN_COUNTERS));
         let shared = counters.unwrap_or(default);
@@ -142,6 +157,7 @@ impl MemorySettings {
         Self {
             limit,
             counters: shared,
+            policies,
             journal,
             clients,
             is_shrunk: counters.is_none() && default < COUNTERS,
@@ -150,7 +166,7 @@ impl MemorySettings {
 
     /// Returns the number of bytes that the process may use at most.
     pub fn sum(&self) -> usize {
-        [self.counters, self.journal, self.clients]
+        [self.counters, self.policies, self.journal, self.clients]
             .into_iter()
             .fold(self.limit.base(), usize::saturating_add)
     }
@@ -166,16 +182,17 @@ impl MemorySettings {
 
     /// Returns warnings to log at startup.
     pub fn warnings(&self) -> Vec<String> {
-        let Self { limit, counters, clients, .. } = *self;
+        let Self { limit, counters, policies, clients, .. } = *self;
         let mut warnings = Vec::new();
         if self.is_shrunk {
             warnings.push(format!(
-                "--memory-max reduced to {} from {}: the limit of {} ({}) leaves no more next to {} for clients",
+                "--memory-max reduced to {} from {}: the limit of {} ({}) leaves no more next to {} for clients and {} for policies",
                 Size(counters),
                 Size(COUNTERS),
                 Size(limit.bytes),
                 limit.source,
-                Size(clients)
+                Size(clients),
+                Size(policies)
             ));
         }
         if self.sum() > limit.bytes && limit.source == LimitSource::Cgroup {
@@ -186,15 +203,16 @@ impl MemorySettings {
 
     /// Describes a sum that exceeds the limit.
     fn excess(&self) -> String {
-        let Self { limit, counters, journal, clients, .. } = *self;
+        let Self { limit, counters, policies, journal, clients, .. } = *self;
         format!(
             "memory settings add up to {}, above the limit of {} ({}): --memory-max {}, --client-memory-max {}, \
-             --denial-journal {} and fixed overhead {}; lower a setting or raise the limit",
+             --policy-memory-max {}, --denial-journal {} and fixed overhead {}; lower a setting or raise the limit",
             Size(self.sum()),
             Size(limit.bytes),
             limit.source,
             Size(counters),
             Size(clients),
+            Size(policies),
             Size(journal),
             Size(limit.base())
         )
@@ -288,113 +306,4 @@ impl fmt::Display for Size {
 
 #[cfg(test)]
 #[allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
-mod tests {
-    use super::*;
-
-    const MIB: usize = 1 << 20;
-
-    fn cgroup(mib: usize) -> MemoryLimit {
-        MemoryLimit { bytes: mib * MIB, source: LimitSource::Cgroup }
-    }
-
-    fn divided(
-        limit: MemoryLimit,
-        counters: Option<usize>,
-        clients: Option<usize>,
-    ) -> (usize, usize, usize) {
-        let mib = |mib: usize| mib * MIB;
-        let divided = MemorySettings::divide(limit, 16 * MIB, counters.map(mib), clients.map(mib));
-        (divided.counters / MIB, divided.clients / MIB, divided.warnings().len())
-    }
-
-    #[test]
-    fn clients_have_the_rest_of_the_memory_limit() {
-        assert_eq!(divided(cgroup(384), None, None), (256, 48, 0));
-        assert_eq!(divided(cgroup(4096), None, None), (256, 3760, 0));
-        assert_eq!(divided(cgroup(384), Some(100), None), (100, 204, 0));
-        assert_eq!(divided(cgroup(384), None, Some(40)), (256, 40, 0));
-        let assumed = MemoryLimit { bytes: ASSUMED_LIMIT, source: LimitSource::Assumed };
-        assert_eq!(divided(assumed, None, None), (256, 176, 0));
-    }
-
-    #[test]
-    fn if_both_do_not_fit_counters_have_less_and_a_note_is_logged() {
-        assert_eq!(divided(cgroup(256), None, None), (144, 32, 1));
-        assert_eq!(divided(cgroup(384), None, Some(128)), (176, 128, 1));
-        // Too small for anything: both get their minimum, and a warning reports that they do not
-        // fit.
-        assert_eq!(divided(cgroup(64), None, None), (16, 32, 2));
-    }
-
-    #[test]
-    fn a_limit_of_addresses_has_less_for_the_same_number() {
-        let limit = MemoryLimit { bytes: 1024 * MIB, source: LimitSource::AddressSpace };
-        assert_eq!(divided(limit, None, None), (256, 560, 0));
-        assert_eq!(divided(MemoryLimit { bytes: 384 * MIB, ..limit }, None, None), (144, 32, 1));
-    }
-
-    #[test]
-    fn a_limit_of_addresses_that_is_too_low_is_a_problem() {
-        let problem = |mib: usize, counters: usize| {
-            let limit = MemoryLimit { bytes: mib * MIB, source: LimitSource::AddressSpace };
-            MemorySettings::divide(limit, 16 * MIB, Some(counters * MIB), None)
-                .problem()
-                .map(|problem| problem.to_string())
-        };
-        assert_eq!(problem(256, 16), None);
-        assert_eq!(
-            problem(192, 16).as_deref(),
-            Some(
-                "RLIMIT_AS: memory settings add up to 256MiB, above the limit of 192MiB (RLIMIT_AS): \
-                 --memory-max 16MiB, --client-memory-max 32MiB, --denial-journal 16MiB and fixed overhead 192MiB; \
-                 lower a setting or raise the limit"
-            )
-        );
-        let cgroup = MemorySettings::divide(cgroup(64), 16 * MIB, None, None);
-        assert_eq!(cgroup.problem(), None);
-    }
-
-    #[test]
-    fn flags_are_obeyed_and_warned_of_where_they_do_not_fit() {
-        assert_eq!(divided(cgroup(384), Some(512), Some(64)), (512, 64, 1));
-        let divided =
-            MemorySettings::divide(cgroup(384), 16 * MIB, Some(512 * MIB), Some(64 * MIB));
-        assert_eq!(
-            divided.warnings(),
-            [
-                "memory settings add up to 656MiB, above the limit of 384MiB (cgroup): --memory-max 512MiB, \
-              --client-memory-max 64MiB, --denial-journal 16MiB and fixed overhead 64MiB; lower a setting or raise the limit"
-            ]
-        );
-    }
-
-    #[test]
-    fn the_limit_is_the_smallest_of_all_that_apply() {
-        let root = tempfile::tempdir().unwrap();
-        let write = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
-        let find = || MemoryLimit::find_in(root.path());
-        assert_eq!(find(), MemoryLimit { bytes: ASSUMED_LIMIT, source: LimitSource::Assumed });
-        write("proc/self/cgroup", "5:cpu,memory:/a\n0::/pod/container\n");
-        write(
-            "proc/self/limits",
-            "Limit  Soft Limit  Hard Limit  Units\nMax address space  unlimited  unlimited  bytes\n",
-        );
-        write("sys/fs/cgroup/pod/container/memory.max", "max\n");
-        assert_eq!(find().source, LimitSource::Assumed);
-        write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
-        assert_eq!(find().source, LimitSource::Assumed);
-        write("sys/fs/cgroup/pod/memory.max", "402653184\n");
-        assert_eq!(find(), cgroup(384));
-        write("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "268435456\n");
-        assert_eq!(find(), cgroup(256));
-        write(
-            "proc/self/limits",
-            "Max address space         201326592            unlimited            bytes\n",
-        );
-        assert_eq!(find(), MemoryLimit { bytes: 192 * MIB, source: LimitSource::AddressSpace });
-    }
-}
+mod tests;

@@ -158,14 +158,18 @@ impl Flags {
         let mut problems = Problems::default();
         let listen = self.listen.resolve(&mut problems);
         let observation = self.observation.resolve(&mut problems);
-        let memory =
-            self.memory.resolve(observation.journal_bytes, MemoryLimit::find(), &mut problems);
+        let memory = self.memory.resolve(
+            observation.journal_bytes,
+            self.policy.memory_max(),
+            MemoryLimit::find(),
+            &mut problems,
+        );
         problems.0.extend(memory.problem());
         let store = self.store.resolve(&memory, &mut problems);
         let (tls, allowances) = self.tls.resolve(&mut problems);
         let settings = Settings {
             readiness: self.readiness.resolve(&store, &mut problems),
-            policy: self.policy.resolve(self.xds.xds.is_some(), &mut problems),
+            policy: self.policy.resolve(self.xds.xds.is_some(), memory.policies, &mut problems),
             xds: self.xds.resolve(&mut problems),
             admin: self.admin.resolve(&listen.admin, &mut problems),
             listen,

@@ -70,14 +70,15 @@ pub struct ReadingFlags {
     overlay: Vec<PathBuf>,
     /// Maximum memory for policies: those in force, candidates and those being compiled to replace
     /// them, together. Policies beyond it are refused. Each rule counts as 2.9 kB plus its text.
+    /// Default: 1GiB; in `tollgate serve` at most a third of what the limit of the process's memory
+    /// leaves, at least 16MiB.
     #[arg(
         long,
         env = "TOLLGATE_POLICY_MEMORY_MAX",
         value_name = "SIZE",
-        default_value = "1GiB",
         value_parser = super::parse::bytes
     )]
-    policy_memory_max: usize,
+    policy_memory_max: Option<usize>,
     /// File with the secret for limits with `hash_values`; must be the same for all replicas. If
     /// it changes, the counters of these limits start at zero. Or set TOLLGATE_HASH_KEY.
     #[arg(long, env = "TOLLGATE_HASH_KEY_FILE", value_name = "FILE", value_parser = hash_key_file)]
@@ -108,8 +109,19 @@ pub fn program_name() -> String {
 }
 
 impl Flags {
-    /// Resolves the flags. `elsewhere` is set if policies come from a control plane.
-    pub(super) fn resolve(self, elsewhere: bool, problems: &mut Problems) -> PolicySettings {
+    /// Returns the value of `--policy-memory-max`, if it is set.
+    pub(super) fn memory_max(&self) -> Option<usize> {
+        self.reading.policy_memory_max
+    }
+
+    /// Resolves the flags. `elsewhere` is set if policies come from a control plane; `memory` is
+    /// the memory for policies, in bytes.
+    pub(super) fn resolve(
+        self,
+        elsewhere: bool,
+        memory: usize,
+        problems: &mut Problems,
+    ) -> PolicySettings {
         if elsewhere && !self.policy.is_empty() {
             let what = "cannot be used with --xds".to_owned();
             problems.0.push(SettingProblem { flag: "--policy", what });
@@ -122,7 +134,7 @@ impl Flags {
         let paths = if are_examples { vec![EXAMPLES.into()] } else { self.policy };
         let candidates = self.reading.places(&self.candidate_policy);
         let places = self.reading.places(&paths);
-        let options = self.reading.options();
+        let options = CompileOptions { memory_max: Some(memory), ..self.reading.options() };
         PolicySettings { places, options, are_examples, candidates }
     }
 }
@@ -149,7 +161,7 @@ impl ReadingFlags {
                 .hash_key_file
                 .or_else(|| self.hash_key.as_ref().map(|key| HashKey::of(key.as_bytes()))),
             are_candidates: false,
-            memory_max: Some(self.policy_memory_max),
+            memory_max: self.policy_memory_max,
             memory_held: 0,
         }
     }

@@ -32,7 +32,7 @@ async fn a_call_cancelled_while_waiting_for_the_store_ends_and_its_connection_is
 
 #[tokio::test]
 async fn a_message_of_maximum_size_is_answered_and_a_larger_one_is_refused() {
-    const MAX_MESSAGE: usize = 1 << 20;
+    const MAX_MESSAGE: usize = 4 << 20;
     let service = serve(&[]);
     let client = Client::connect(service.grpc).await;
     client.ask(sized(MAX_MESSAGE)).await.unwrap();

@@ -14,7 +14,7 @@ const NEVER: &str = "1h";
 /// A limit of one connection, so that [`had_one_connection`] detects a second one.
 const ONE_CONNECTION: [&str; 2] = ["--max-connections", "1"];
 /// The default of `--max-message`.
-const MAX_MESSAGE: usize = 1 << 20;
+const MAX_MESSAGE: usize = 4 << 20;
 
 pub(super) async fn a_call_is_admitted_until_its_limit_is_reached(client: Language) {
     let service = serve(&[]);

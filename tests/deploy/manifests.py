@@ -131,8 +131,8 @@ def memory_of(variables, serve_help):
         # With Redis those of `on_store_error: local`.
         "counters": size(setting("memory-max")),
         "clients": size(setting("client-memory-max")),
-        # The old ones and the new ones, while they are reloaded.
-        "policies": 2 * size(setting("policy-memory-max")),
+        # The old ones and the new ones together, while they are reloaded.
+        "policies": size(setting("policy-memory-max")),
         "metrics": int(setting("metrics-max-rules")) * RULE_METRICS,
         "journal": size(setting("denial-journal")),
         # The last read may bring as much as the buffer has.

@@ -23,6 +23,7 @@
 //! | `hold_bounds` | IDs of any bytes, the largest amounts, the most records |
 //! | `hold_faults` | holds and slots stay exact while calls, processes and masters are lost |
 //! | `reloads` | never more than the highest amount, with concurrent reloads |
+//! | `preload` | scripts are loaded on connect |
 //! | `longest_scripts` | time of the scripts at large states of a counter |
 //! | `memory` | memory of a counter, and its expiry |
 //! | `deny_cache` | known denials need no call |
@@ -67,6 +68,7 @@ mod longest_scripts;
 mod memory;
 mod open_holds;
 mod per_second;
+mod preload;
 mod random;
 mod random_holds;
 mod random_rules;

@@ -177,7 +177,7 @@ pub(super) const ROWS: &[Row] = &[
     // The only module that reads the environment, except for the arguments of `cli`.
     Row {
         place: "settings",
-        modules: "algorithm::Charge algorithm::share::Share bounded_file descriptor::HashKey grpc::client grpc::headers grpc::request grpc::response grpc::rights grpc::server limiter::Modes policy::PolicyDialect policy::CompileOptions \
+        modules: "algorithm::Charge algorithm::share::Share bounded_file descriptor::HashKey grpc::client grpc::headers grpc::request grpc::response grpc::rights grpc::server limiter::Modes policy::PolicyDialect policy::CompileOptions policy::MEMORY_MAX \
                 otlp policy::source::files spans store::memory store::redis statistics telemetry::log transport xds",
         crates: "clap http jiff std::env std::net std::thread",
     },

@@ -11,6 +11,7 @@ use crate::envoyproxy::{
     read_by,
 };
 use crate::policy::{Imposes, Loaded, Rule};
+use crate::settings::MessageFlag;
 use crate::yaml::report::Severity;
 
 /// Width of a line, in columns.
@@ -176,6 +177,12 @@ impl Page<'_> {
                 match rejected.as_slice() {
                     [] => line(f, "unchanged", "all rules and limits")?,
                     rejected => bounded(f, "differs", rejected.iter().cloned())?,
+                }
+                let largest = loaded.policies.most_open_limits();
+                if let Some(excess) =
+                    largest.and_then(|largest| MessageFlag::default().excess(largest))
+                {
+                    line(f, "note", &format!("request size: {excess}"))?;
                 }
                 if let Some(plane) = unused_plane {
                     let text = format!(

@@ -49,7 +49,11 @@ impl DocumentBudget {
         let tree = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_mul(TREE);
         let fits = tree <= self.left;
         if !fits {
-            self.report(span, findings);
+            self.report(
+                &format!("reading {bytes} bytes of policies takes {tree} bytes,"),
+                span,
+                findings,
+            );
         }
         fits
     }
@@ -84,23 +88,20 @@ impl DocumentBudget {
             return true;
         }
         self.left = 0;
-        self.report(span, findings);
+        self.report("policies need", span, findings);
         false
     }
 
-    /// Reports once that the policies do not fit.
-    fn report(&mut self, span: SourceSpan, findings: &mut Findings) {
+    /// Reports once that the policies do not fit: `what` is too much for the bytes left.
+    fn report(&mut self, what: &str, span: SourceSpan, findings: &mut Findings) {
         if !self.is_exceeded {
             self.is_exceeded = true;
-            let Self { held, max, .. } = self;
-            let rest = max.saturating_sub(*held);
-            let error =
-                Finding::error(span, format!("policies need more than {rest} bytes of memory"));
+            let Self { held, max, .. } = *self;
+            let rest = max.saturating_sub(held);
+            let error = Finding::error(span, format!("{what} more than {rest} bytes of memory"));
             findings.push(error.note(match held {
-                0 => "raise --policy-memory-max to allow more".to_owned(),
-                _ => format!(
-                    "active and candidate policies use {held} of the {max} bytes of --policy-memory-max; raise it to allow more"
-                ),
+                0 => format!("--policy-memory-max is {max}; raise it to allow more"),
+                _ => format!("active and candidate policies use {held} of the {max} bytes of --policy-memory-max; raise it to allow more"),
             }));
         }
     }

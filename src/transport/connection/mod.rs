@@ -42,12 +42,10 @@ use super::hpack::{Decoder, Encoder};
 use super::service::{Exchange, ResponseFuture, Route, Service};
 use super::stream::Stream;
 
-/// Receive window of each stream and of the connection, in bytes: far larger than any request.
+/// Receive window of each stream and of the connection, in bytes: larger than usual requests.
 const WINDOW: u32 = 1 << 20;
 /// Initial window of a connection (RFC 9113, 6.9.2).
 const DEFAULT_WINDOW: u32 = 65_535;
-/// Maximum size of a header list, in bytes as RFC 9113, 6.5.2 counts.
-const MAX_HEADER_LIST: usize = 16 << 10;
 /// Size of the dynamic table for the client's blocks, in bytes: the protocol's initial value.
 const HEADER_TABLE: usize = 4096;
 /// Bytes of pending output above which answers wait in their streams and reading pauses.
@@ -68,6 +66,8 @@ const MAX_SPARE_BYTES: usize = 4 << 10;
 pub struct Limits {
     /// Maximum number of concurrent calls.
     pub max_streams: u32,
+    /// Maximum size of a header list, in bytes as RFC 9113, 6.5.2 counts.
+    pub max_header_list: u32,
     /// Timeout for a request's message to arrive, and for an answer to be read.
     pub message_timeout: Duration,
     /// Time without bytes from the client after which it is pinged.
@@ -239,8 +239,8 @@ impl<S: Service> Connection<S> {
 
     /// Writes SETTINGS and widens the window of the connection.
     fn write_preface(&mut self) {
-        let max_list = u32::try_from(MAX_HEADER_LIST).unwrap_or(u32::MAX);
-        let settings = [(3u16, self.limits.max_streams), (4, WINDOW), (6, max_list)];
+        let Limits { max_streams, max_header_list, .. } = self.limits;
+        let settings = [(3u16, max_streams), (4, WINDOW), (6, max_header_list)];
         let payload: Vec<u8> = settings
             .iter()
             .flat_map(|(name, value)| name.to_be_bytes().into_iter().chain(value.to_be_bytes()))

@@ -10,9 +10,9 @@ use crate::transport::service::Service;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Maximum window (RFC 9113, 6.9.1).
 const MAX_WINDOW: i64 = (1 << 31) - 1;
-/// Maximum size of a header block in several frames, in bytes. Fits twice a list of the maximum
-/// size, Huffman-coded or not.
-const MAX_BLOCK: usize = 64 << 10;
+/// Factor of the maximum size of a header list for that of a header block in several frames. Fits
+/// twice a list of the maximum size, Huffman-coded or not.
+const BLOCK_FACTOR: usize = 4;
 
 /// Identifiers of the settings that this side reads (RFC 9113, 6.5.2).
 mod setting {
@@ -121,7 +121,9 @@ impl<S: Service> Connection<S> {
         if payload.is_empty() && !head.has(flag::END_HEADERS) {
             self.record_empty(now)?;
         }
-        if block.bytes.len().saturating_add(payload.len()) > MAX_BLOCK {
+        let max_list = usize::try_from(self.limits.max_header_list).unwrap_or(usize::MAX);
+        let length = block.bytes.len().saturating_add(payload.len());
+        if length > max_list.saturating_mul(BLOCK_FACTOR) {
             return Err(ConnectionFailure {
                 reason: Reason::ENHANCE_YOUR_CALM,
                 end: ConnectionEnd::Flood,

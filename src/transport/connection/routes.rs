@@ -1,6 +1,6 @@
 //! Decodes header blocks, and finds the routes of their lists.
 
-use super::{Connection, ConnectionFailure, KnownBlock, MAX_HEADER_LIST};
+use super::{Connection, ConnectionFailure, KnownBlock};
 use crate::transport::fields::FieldsVerdict;
 use crate::transport::frame::Reason;
 use crate::transport::service::{Route, Service};
@@ -42,10 +42,11 @@ impl<S: Service> Connection<S> {
     /// Decodes a block into `fields`. Returns `true` if the decoder's table is unchanged.
     pub(super) fn decode(&mut self, block: &[u8]) -> Result<bool, ConnectionFailure> {
         let fields = &mut self.fields;
+        let max_size = usize::try_from(self.limits.max_header_list).unwrap_or(usize::MAX);
         fields.clear();
         let leaves_table = self
             .decoder
-            .decode(block, |name, value| fields.add(name, value, MAX_HEADER_LIST))
+            .decode(block, |name, value| fields.add(name, value, max_size))
             .map_err(|_| Reason::COMPRESSION_ERROR)?;
         if !leaves_table {
             self.known = None;

@@ -27,6 +27,7 @@ use crate::transport::body::RequestBody;
 
 const LIMITS: Limits = Limits {
     max_streams: 10,
+    max_header_list: 16 << 10,
     message_timeout: Duration::from_secs(5),
     keepalive_interval: Duration::from_secs(60),
     keepalive_timeout: Duration::from_secs(20),

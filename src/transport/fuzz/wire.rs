@@ -18,6 +18,7 @@ const READ_BYTES: usize = 64 << 10;
 const MAX_OUT: usize = 2 << 20;
 pub(super) const LIMITS: Limits = Limits {
     max_streams: 16,
+    max_header_list: 16 << 10,
     message_timeout: Duration::from_secs(5),
     keepalive_interval: Duration::from_secs(60),
     keepalive_timeout: Duration::from_secs(20),

@@ -25,6 +25,7 @@ use crate::transport::now;
 
 const LIMITS: Limits = Limits {
     max_streams: 16,
+    max_header_list: 16 << 10,
     message_timeout: Duration::from_secs(60),
     keepalive_interval: Duration::from_secs(60),
     keepalive_timeout: Duration::from_secs(20),

@@ -76,10 +76,10 @@ async fn check_node(node: &Node, core: &Core, found: &mut CheckUp) {
 
 /// Returns the `maxmemory-policy` of a server, or `None` if it does not report it.
 pub(super) async fn eviction_policy(node: &Node) -> Option<String> {
-    match setting(node, "maxmemory-policy").await {
+    // CONFIG is forbidden by many cloud providers, and its refusal would be logged.
+    match info_field(node, "memory", "maxmemory_policy").await {
         Some(policy) => Some(policy),
-        // CONFIG is forbidden by many cloud providers.
-        None => info_field(node, "memory", "maxmemory_policy").await,
+        None => setting(node, "maxmemory-policy").await,
     }
 }
 

@@ -9,9 +9,10 @@ use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::failure::CallFailure;
+use super::preload::load_scripts;
 use super::replies::BoundedReplies;
 use super::rights::{GrantedRights, RightsCheck};
 use super::tls;
@@ -134,10 +135,15 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// Connects to the server that currently has the address, and checks its role.
+    /// Connects to the server that currently has the address, checks its role, and loads scripts.
     pub(in crate::store::redis) async fn connect(&self) -> Result<NodeLink, ConnectError> {
+        let deadline = Instant::now() + timeout_of(&self.access);
         let connecting = within_timeout(&self.access, self.connect_in_role()).await;
         let (opened, is_sharded) = connecting.map_err(|error| error.of_login(&self.access))?;
+        if !matches!(self.role, RequiredRole::Sentinel) {
+            // A script that is not loaded in time is sent with the first decision that needs it.
+            let _ = timeout_at(deadline, load_scripts(opened.connection.clone())).await;
+        }
         Ok(NodeLink::new(opened, is_sharded, &self.role, &self.metrics))
     }
 
@@ -177,11 +183,15 @@ pub(in crate::store::redis) async fn connect(
     Ok(opened.connection)
 }
 
+fn timeout_of(access: &Access) -> Duration {
+    access.connect_timeout.unwrap_or(CONNECT_TIMEOUT)
+}
+
 async fn within_timeout<T>(
     access: &Access,
     connecting: impl Future<Output = Result<T, ConnectError>>,
 ) -> Result<T, ConnectError> {
-    let timeout_after = access.connect_timeout.unwrap_or(CONNECT_TIMEOUT);
+    let timeout_after = timeout_of(access);
     timeout(timeout_after, connecting).await.map_err(|_| ConnectError::Late(timeout_after))?
 }
 

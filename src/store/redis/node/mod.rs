@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `connect`, `rights`, `tls` | a connection: the server's role, the user's permissions, trust |
 //! | `replies` | the bound on the size of a reply |
+//! | `preload` | loading of scripts on connect |
 //! | `maintain` | reconnection, and checks of an idle connection |
 //! | `batcher`, `batch` | requests sent to a node together: when, and as which commands |
 //! | `breaker` | the circuit breaker: opens after consecutive timeouts |
@@ -16,6 +17,7 @@ mod breaker;
 pub(super) mod connect;
 pub(super) mod failure;
 mod maintain;
+mod preload;
 mod replies;
 pub(super) mod rights;
 mod tls;

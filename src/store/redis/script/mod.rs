@@ -5,6 +5,9 @@
 //! |---|---|
 //! | `encode`, `decode` | encoding of requests to the scripts, decoding of their replies |
 //! | `key`, `slot` | names of keys, and the slot of a key |
+//!
+//! The scripts for usual decisions are loaded on connect (`node/preload`); any other is sent as
+//! text when a server refuses its digest.
 
 pub(super) mod decode;
 pub(super) mod encode;
@@ -58,10 +61,18 @@ const NUMBERS: usize = 7;
 
 /// The number of the operations on holds, after those of all algorithms.
 const HOLDS: u8 = 7;
+/// Its bit in a set.
+const HOLDS_BIT: u8 = 1 << (HOLDS - 1);
 const _: () = assert!(ALGORITHMS.len() < HOLDS as usize, "the number of holds is an algorithm's");
 const _: () =
     assert!(FAST_ALGORITHMS.len() < HOLDS as usize, "the number of holds is an algorithm's");
 const _: () = assert!(HOLDS as usize <= NUMBERS, "a set of scripts has too few bits");
+
+/// Scripts of one kind, by their sets of numbers.
+type ScriptSets = [OnceLock<Script>; 1 << NUMBERS];
+static DECIDING: ScriptSets = [const { OnceLock::new() }; _];
+static AMENDING: ScriptSets = [const { OnceLock::new() }; _];
+static FAST: ScriptSets = [const { OnceLock::new() }; _];
 
 /// The number of the algorithm whose counters have marks if their limits keep holds.
 const GCRA: u8 = number::<4>();
@@ -122,10 +133,6 @@ impl ScriptNeeds {
 
     /// Returns the script with these algorithms, composed on first use.
     pub(super) fn script(self) -> &'static Script {
-        const SETS: usize = 1 << NUMBERS;
-        static DECIDING: [OnceLock<Script>; SETS] = [const { OnceLock::new() }; SETS];
-        static AMENDING: [OnceLock<Script>; SETS] = [const { OnceLock::new() }; SETS];
-        static FAST: [OnceLock<Script>; SETS] = [const { OnceLock::new() }; SETS];
         static NONE: OnceLock<Script> = OnceLock::new();
         let scripts = match self.kind {
             ScriptKind::Decide => &DECIDING,
@@ -195,6 +202,20 @@ impl Script {
         let sha = Sha1::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
         Self { text, sha }
     }
+}
+
+/// Returns the scripts to load on connect: those for decisions by one algorithm, with and without
+/// holds, and all others that this process has used.
+pub(super) fn scripts_to_load() -> impl Iterator<Item = &'static Script> {
+    let kinds = [(ScriptKind::Fast, FAST_ALGORITHMS.len()), (ScriptKind::Decide, ALGORITHMS.len())];
+    for (kind, algorithms) in kinds {
+        for algorithms in (0..algorithms).map(|number| 1 << number) {
+            let needs = ScriptNeeds { kind, algorithms };
+            needs.script();
+            ScriptNeeds { algorithms: algorithms | HOLDS_BIT, ..needs }.script();
+        }
+    }
+    [&DECIDING, &AMENDING, &FAST].into_iter().flatten().filter_map(OnceLock::get)
 }
 
 /// Returns the number of an algorithm in the scripts.
