@@ -47,7 +47,7 @@ impl Hits {
     pub fn needs(self, mode: Charge) -> Option<u32> {
         match self {
             Self::Charge(hits) => Some(hits),
-            Self::Peek(hits) => Some(hits.max(u32::from(mode == Charge::Afterwards))),
+            Self::Peek(hits) => Some(hits.max(u32::from(mode.is_afterwards()))),
             Self::Refund(_) => None,
         }
     }

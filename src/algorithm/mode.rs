@@ -13,6 +13,34 @@ pub enum Charge {
     Afterwards,
 }
 
+impl Charge {
+    /// Returns `true` if allowed hits are charged only if the whole request is admitted: they are
+    /// taken back otherwise.
+    pub const fn is_revocable(self) -> bool {
+        match self {
+            Self::Admitted | Self::Blamed => true,
+            Self::Always | Self::Afterwards => false,
+        }
+    }
+
+    /// Returns `true` if hits that the limit denies are charged as well.
+    pub const fn counts_denied(self) -> bool {
+        match self {
+            Self::Admitted => false,
+            Self::Blamed | Self::Always | Self::Afterwards => true,
+        }
+    }
+
+    /// Returns `true` if costs are charged when they are known, beyond the limit if need be, and
+    /// peeks need room for one hit.
+    pub const fn is_afterwards(self) -> bool {
+        match self {
+            Self::Admitted | Self::Blamed | Self::Always => false,
+            Self::Afterwards => true,
+        }
+    }
+}
+
 /// The failure mode of a limit: its decision if the store cannot decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnStoreError {

@@ -8,7 +8,6 @@ use super::candidates::Candidate;
 use super::holds::HoldOperations;
 use super::status::{AppliedLimit, Standing, Status};
 use super::target::DescriptorTarget;
-use crate::algorithm::Charge;
 use crate::algorithm::judge::{Hits, InlineVec, Outcome};
 use crate::descriptor::{Descriptor, Request};
 use crate::journal::rates::Counts;
@@ -309,7 +308,7 @@ fn over_and_near(status: &Status<'_>, hits: u64, ratio: f32) -> (u64, u64) {
     let over = status.beyond();
     let all = (hits, 0);
     let Some(AppliedLimit { limit, amount, .. }) = status.limit() else { return all };
-    let is_charged = limit.charge_mode() != Charge::Admitted && !limit.is_ban();
+    let is_charged = limit.charge_mode().counts_denied() && !limit.is_ban();
     if status.is_cached() || !is_charged || !(1..hits).contains(&over) {
         return all;
     }

@@ -6,7 +6,7 @@ use super::status::{AppliedLimit, Standing, Status};
 use super::{Limiter, Live};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::sliding_window::Estimate;
-use crate::algorithm::{Algorithm, Charge, Limit};
+use crate::algorithm::{Algorithm, Limit};
 use crate::descriptor::{Descriptor, Keyed, Request};
 use crate::journal::{DenialEvent, DenialReason};
 use crate::store::Store;
@@ -80,7 +80,7 @@ impl<S: Store> Limiter<S> {
             }
             (Hits::Charge(hits), standing) => match (status.limit(), standing) {
                 (Some(AppliedLimit { limit, .. }), Standing::Denied)
-                    if limit.charge_mode() == Charge::Afterwards =>
+                    if limit.charge_mode().is_afterwards() =>
                 {
                     metrics.exceptions.overrun_hits.inc_by(hits.into());
                 }

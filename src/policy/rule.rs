@@ -10,7 +10,7 @@ use super::document::step;
 use super::pattern::Pattern;
 use super::wildcards::WildcardIndex;
 use crate::algorithm::time::Micros;
-use crate::algorithm::{Charge, Limit, lease};
+use crate::algorithm::{Limit, lease};
 use crate::descriptor::Identity;
 
 /// The effect of a rule.
@@ -122,7 +122,7 @@ impl Imposes {
             .flat_map(|text| text.split(|letter: char| !letter.is_alphanumeric()));
         match self {
             Self::Limit(limit)
-                if limit.charge_mode() == Charge::Admitted
+                if !limit.charge_mode().counts_denied()
                     && limit.hold().is_none()
                     && !limit.is_ban() =>
             {

@@ -5,7 +5,7 @@ use std::fmt;
 use super::deployment::{Deployment, DeploymentSource};
 use super::export::ExportedFiles;
 use super::{MigratedPolicies, rejected};
-use crate::algorithm::{Algorithm, Charge, Limit};
+use crate::algorithm::{Algorithm, Limit};
 use crate::envoyproxy::{
     ReadBy, Translation, VariableEffect, effects, has_public_admin, is_carried, named, overridden,
     read_by,
@@ -247,7 +247,7 @@ impl Page<'_> {
              {twice} around its end ({name})"
         );
         line(f, "even rate", &text)?;
-        if limits(loaded).any(|(_, limit)| limit.charge_mode() != Charge::Admitted) {
+        if limits(loaded).any(|(_, limit)| limit.charge_mode().counts_denied()) {
             let text = "defaults: {charge: admitted} does not charge denied requests; currently, denied hits are charged";
             line(f, "denials", text)?;
         }

@@ -345,9 +345,7 @@ impl<'w> LimitCompiler<'w, '_> {
         } else {
             Charge::Admitted
         };
-        let bounded = |charge: &OptionValue<'_, Charge>| {
-            matches!(charge.value, Charge::Admitted | Charge::Blamed)
-        };
+        let bounded = |charge: &OptionValue<'_, Charge>| charge.value.is_revocable();
         let charge = charge
             .filter(|charge| charge.own || word != AlgorithmWord::SlidingLog || bounded(charge))
             .filter(|_| hold.is_none());

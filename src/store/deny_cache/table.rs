@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::limits::{amounts_of, fits_ever, is_single_fixed_window};
-use crate::algorithm::Charge;
 use crate::algorithm::hold::HoldEffect;
 use crate::algorithm::judge::{Few, Hits, JudgedBy, Outcome};
 use crate::algorithm::quota::Report;
@@ -194,7 +193,7 @@ impl DenialTable {
 
 /// Returns `true` if a denial is not due to a charge that another slot voids.
 fn is_certain(check: &Check<'_>, certain: CertainDenials) -> bool {
-    let is_revocable = matches!(check.limit.charge_mode(), Charge::Admitted | Charge::Blamed);
+    let is_revocable = check.limit.charge_mode().is_revocable();
     match certain {
         CertainDenials::All => true,
         CertainDenials::AllButPerSecond => !is_revocable || !check.limit.is_of_a_second(),
@@ -206,7 +205,7 @@ fn is_certain(check: &Check<'_>, certain: CertainDenials) -> bool {
 /// denied hits extend the wait.
 fn lasts(check: &Check<'_>) -> bool {
     let waits_longer =
-        check.limit.charge_mode() != Charge::Admitted && !is_single_fixed_window(check.limit);
+        check.limit.charge_mode().counts_denied() && !is_single_fixed_window(check.limit);
     // Hits that are held may be given back at any time.
     let may_end = check.limit.hold().is_some();
     !waits_longer && !check.limit.is_ban() && !may_end

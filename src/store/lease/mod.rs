@@ -128,7 +128,7 @@ impl<S: Lender> Leases<S> {
     /// Puts back hits that were taken for a request that is not admitted.
     fn put_back(&self, check: &Check<'_>, taken: &mut TakenHits) {
         let Hits::Charge(hits) = check.hits else { return };
-        if matches!(check.limit.charge_mode(), Charge::Always | Charge::Afterwards) {
+        if !check.limit.charge_mode().is_revocable() {
             return;
         }
         let remaining = &mut taken.outcome.report.remaining;

@@ -24,7 +24,7 @@ use super::take_back::TakenBack;
 use crate::algorithm::hold::HoldRequest;
 use crate::algorithm::judge::{Few, Hits};
 use crate::algorithm::verdict::{Overall, Prior, combine};
-use crate::algorithm::{Charge, OnStoreError, Receipt};
+use crate::algorithm::{OnStoreError, Receipt};
 use crate::store::owned::OwnedCheck;
 use crate::store::{Check, Outcomes, StoreError};
 
@@ -357,8 +357,7 @@ fn halfway(deadline: Instant) -> Instant {
 /// Returns the receipt of a charge that is due only if the request is admitted.
 fn to_undo(check: &Check<'_>, answer: &CheckReply) -> Option<Receipt> {
     let allowed = answer.outcome.as_ref().is_ok_and(|outcome| outcome.allowed);
-    let conditional =
-        matches!(check.limit.charge_mode(), Charge::Admitted | Charge::Blamed) && allowed;
+    let conditional = check.limit.charge_mode().is_revocable() && allowed;
     match (check.hits, answer.written) {
         (Hits::Charge(hits), Some(at)) if conditional => {
             Some(Receipt { at, hits: hits.into(), of_grant: answer.of_grant })
