@@ -8,7 +8,11 @@ use utoipa::ToSchema;
 use super::Api;
 use super::undecided::{self, UndecidedView};
 use crate::operations::servers::{ServerState, TimedReport};
+use crate::printable::excerpt;
 use crate::telemetry::metrics::Process;
+
+/// Maximum bytes of the reason of a rejected change.
+const MAX_REASON: usize = 160;
 
 /// Percentage of `maxmemory` above which a server is a problem.
 const NEARLY_FULL_PERCENT: u128 = 90;
@@ -154,13 +158,20 @@ impl ServerInfo {
     }
 }
 
+/// Returns the problem of a policy change that was rejected for these reasons.
+fn rejected(report: &str) -> String {
+    let first = report.lines().find_map(|line| line.strip_prefix("error: "));
+    let reason = first.map(|line| format!(": {}", excerpt(line, MAX_REASON)));
+    let reason = reason.unwrap_or_default();
+    format!("the last policy change was rejected{reason}; see /policies")
+}
+
 /// Returns the status of the process: its problems and its resource usage.
 #[utoipa::path(get, path = "/api/v1/status", responses((status = 200, body = ProcessStatus)))]
 pub(super) async fn status(State(api): State<Api>) -> Json<ProcessStatus> {
     let unready = api.process.not_ready_reason();
     let lost = api.journal.lost();
-    let refused =
-        api.process.policies().last_error.map(|_| "the last policy change was rejected".to_owned());
+    let refused = api.process.policies().last_error.as_deref().map(rejected);
     let servers = servers(&api);
     let undecided = api.undecided.lock().causes();
     let mut degraded: Vec<String> =

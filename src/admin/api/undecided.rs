@@ -118,11 +118,11 @@ pub(super) fn write_error(api: &Api) -> Option<String> {
 
 fn next_step(error: StoreError) -> &'static str {
     match error {
-        StoreError::NoRoom => "raise maxmemory of Redis, or --memory-max",
+        StoreError::NoRoom => "raise maxmemory of Redis, or --memory-max of the memory store",
         StoreError::Unreadable => {
             "another program or version wrote the key: delete it, and use a --redis-prefix of its own"
         }
-        StoreError::Unavailable | StoreError::Lost => "restore the store; the log has the reason",
+        StoreError::Unavailable | StoreError::Lost => "restore the store; `tollgate check-store` has the reason",
         StoreError::Late => "check the store's latency and CPU, and --store-timeout",
         StoreError::Refused => "the log has the store's reason; run `tollgate check-store`",
     }
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(
             problems(&causes),
             [
-                "12.2 decisions/s failed: store full (rules a, b); raise maxmemory of Redis, or --memory-max",
+                "12.2 decisions/s failed: store full (rules a, b); raise maxmemory of Redis, or --memory-max of the memory store",
                 "0.1 decisions/s made by this replica alone: store timed out (rule c); \
                  check the store's latency and CPU, and --store-timeout",
             ]
