@@ -9,29 +9,26 @@ use futures_util::future::BoxFuture;
 use tokio::runtime::Builder;
 
 use crate::support::becomes;
-use crate::support::load::{Load, Questions, alone};
+use crate::support::load::alone;
 use crate::support::policy::Policies;
 use crate::support::release::{artifact, release};
-use crate::support::rls::{descriptor, request};
 use crate::support::tollgate::{Tollgate, command_of};
 use crate::support::web::Web;
 
-use super::probes::Probes;
+use super::observer::{Clients, Observer};
 
 /// Memory of the process in bytes: that of the pods in `deploy/k8s`.
 const MEMORY: usize = 384 << 20;
 /// Limits of the process: file descriptors for more connections than any attack makes.
 const LIMITS: &str = "ulimit -n 20000";
 /// Share of the memory for clients, as there.
-const CLIENTS: &str = "96MiB";
+const CLIENTS: &str = "56MiB";
 /// Priority of the attacker's thread. Real attackers have machines of their own: CPU time that they
 /// use here must not be taken from the other clients.
 const ATTACKER_NICE: i32 = 10;
-/// Calls per second of the well-behaved client.
-const RATE: u32 = 400;
 /// Number of connections of that client.
 const LOAD_CONNECTIONS: u64 = 2;
-/// Duration of measuring the client before the attack, and after it.
+/// Duration of measuring the clients before the attack, and after it.
 const BASELINE: Duration = Duration::from_millis(250);
 /// Duration of an attack, unless [`SECONDS`] is set.
 const DURATION: Duration = Duration::from_secs(1);
@@ -39,10 +36,12 @@ const DURATION: Duration = Duration::from_secs(1);
 const SECONDS: &str = "TOLLGATE_ABUSE_SECONDS";
 /// Time after which all is as before the attack.
 const RECOVERY: Duration = Duration::from_secs(5);
-/// Bound on the 99th percentile of the client's latencies during an attack: the larger of this time
-/// and this multiple of the percentile before it.
+/// Bound on the 99th percentile of the client's latencies during an attack, and factor of
+/// [`bound`].
 const MAX_P99: Duration = Duration::from_millis(20);
-const MAX_P99_RATIO: u32 = 3;
+const MAX_RATIO: u32 = 3;
+/// Percentage of calls that may fail, in addition to that of the calls to the control.
+const MAX_FAILED: f64 = 1.0;
 /// Maximum latency of `/livez`.
 const MAX_PROBE: Duration = Duration::from_millis(100);
 /// Maximum time in which a new client is connected and answered.
@@ -85,11 +84,10 @@ pub(super) struct Target {
 
 /// Measurements of one attempt.
 struct Measured {
-    /// The 99th percentile of the client's latencies, and the percentage of calls that failed.
-    p99: [Duration; 3],
-    failed: [f64; 3],
-    livez: Duration,
-    newcomer: Duration,
+    /// Of the service: before the attack, during it and after it.
+    attacked: Clients,
+    /// Of the control, at the same times.
+    control: Clients,
     /// Resident memory before the attack, at its peak, and after it.
     resident: [usize; 3],
     connections: [u64; 2],
@@ -97,19 +95,12 @@ struct Measured {
     log: Vec<String>,
 }
 
-/// A running service.
+/// A running service, and a control: the same service without an attack. What delays both is the
+/// load of the machine.
 struct Service {
     tollgate: Tollgate,
+    control: Tollgate,
     policies: Arc<Policies>,
-    /// Measurements of the client since the last attack, if there was one.
-    quiet: Option<Quiet>,
-}
-
-/// Measurements of the well-behaved client while there is no attack.
-#[derive(Clone, Copy)]
-struct Quiet {
-    p99: Duration,
-    percent_failed: f64,
 }
 
 /// The service that attacks share one after the other; empty while one of them uses it.
@@ -156,7 +147,9 @@ impl Service {
     fn start(program: &PathBuf, attack: &Attack) -> Self {
         let policies = Arc::new(Policies::of(&super::policy()));
         let tollgate = serve(program, attack, &policies);
-        Self { tollgate, policies, quiet: None }
+        let unlimited = Attack { flags: &[], limits: "", ..*attack };
+        let control = serve(program, &unlimited, &policies);
+        Self { tollgate, control, policies }
     }
 
     /// Measures an attack.
@@ -166,25 +159,21 @@ impl Service {
         let http = service.http;
         let admin = service.admin;
         let target = Target { grpc, http, admin, policies: Arc::clone(&self.policies) };
-        let load = Load::beside_another(grpc, questions());
+        let mut clients = [&*service, &self.control].map(|service| Observer::of(service.grpc));
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         // Connections that were idle during an attack may have been closed.
         let connections =
             || async move { Web::new(http).metric("tollgate_grpc_connections").await };
 
-        let begun = load.now();
-        if self.quiet.is_none() {
-            std::thread::sleep(BASELINE);
-        }
+        std::thread::sleep(BASELINE);
         let before = runtime.block_on(connections());
         let resident_before = resident(service, "VmRSS:");
         let lines_before = service.process.log().len();
 
-        let probes = Probes::start(grpc, http);
-        let attacked = load.now();
+        clients[0].begin(grpc, http);
+        clients[1].begin(self.control.grpc, self.control.http);
         run(attack, target, duration());
-        let ended = load.now();
-        let (livez, newcomer) = probes.finish();
+        clients.iter_mut().for_each(Observer::end);
         let last_words = |service: &mut Tollgate| service.process.last_words();
         assert!(
             service.process.is_running(),
@@ -203,23 +192,13 @@ impl Service {
             || async { (connections().await, resident(service, "VmRSS:")) },
             is_as_before,
         ));
-        let recovered = load.now();
+        clients.iter_mut().for_each(Observer::mark);
         std::thread::sleep(BASELINE);
         let peak = resident(service, "VmHWM:");
-        let calls = load.finish();
-        let quiet = |from, to| {
-            let summary = calls.between(from, to).summary();
-            Quiet { p99: summary.p99, percent_failed: summary.percent_failed() }
-        };
-        let first = self.quiet.unwrap_or_else(|| quiet(begun, attacked));
-        let during = quiet(attacked, ended);
-        let last = quiet(recovered, Duration::MAX);
-        self.quiet = Some(last);
+        let [attacked, control] = clients.map(Observer::finish);
         Measured {
-            p99: [first.p99, during.p99, last.p99],
-            failed: [first.percent_failed, during.percent_failed, last.percent_failed],
-            livez,
-            newcomer,
+            attacked,
+            control,
             resident: [resident_before, peak, after.1],
             connections: [before, after.0],
             log: service.process.log().split_off(lines_before),
@@ -233,12 +212,6 @@ fn duration() -> Duration {
         Ok(seconds) => Duration::from_secs_f64(seconds.parse().unwrap()),
         Err(_) => DURATION,
     }
-}
-
-/// Returns the calls of the well-behaved client.
-fn questions() -> Questions {
-    let groups = vec![vec![request(vec![descriptor(&[("user", "ann")])])]];
-    Questions { rate: RATE, groups, timeout: Some(Duration::from_secs(1)) }
 }
 
 /// Generates the attack's traffic on a separate thread, so that it does not block the other
@@ -301,23 +274,26 @@ impl Measured {
 
     /// Returns the times that exceed their bounds.
     fn late(&self) -> Vec<String> {
-        let bound = MAX_P99.max(self.p99[0] * MAX_P99_RATIO);
+        let Self { attacked, control, .. } = self;
         let mut late = Vec::new();
-        for (when, p99, failed) in
-            [("during", self.p99[1], self.failed[1]), ("after", self.p99[2], self.failed[2])]
-        {
+        for (phase, when) in [(1, "during"), (2, "after")] {
+            let p99 = attacked.p99[phase];
+            let bound = bound(MAX_P99, attacked.p99[0].max(control.p99[phase]));
             if p99 > bound {
                 late.push(format!("p99 {when} the attack is {p99:.1?}, at most {bound:.1?}"));
             }
-            if failed > 1.0 {
+            let failed = attacked.failed[phase];
+            if failed > MAX_FAILED + control.failed[phase] {
                 late.push(format!("{failed:.1} % of the calls {when} the attack failed"));
             }
         }
-        for (what, took, most) in
-            [("/livez", self.livez, MAX_PROBE), ("a new client", self.newcomer, MAX_NEWCOMER)]
-        {
-            if took > most {
-                late.push(format!("{what} was answered after {took:.1?}, at most {most:?}"));
+        for (what, took, most, of_control) in [
+            ("/livez", attacked.livez, MAX_PROBE, control.livez),
+            ("a new client", attacked.newcomer, MAX_NEWCOMER, control.newcomer),
+        ] {
+            let bound = bound(most, of_control);
+            if took > bound {
+                late.push(format!("{what} was answered after {took:.1?}, at most {bound:.1?}"));
             }
         }
         late
@@ -326,13 +302,18 @@ impl Measured {
 
 impl std::fmt::Display for Measured {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { p99, failed, livez, newcomer, resident, connections, log } = self;
+        let Self { attacked, control, resident, connections, log } = self;
         let mib = resident.map(|bytes| bytes >> 20);
         let bytes: usize = log.iter().map(String::len).sum();
         write!(
             f,
-            "p99 {p99:.1?}, failed {failed:.1?} %, /livez {livez:.1?}, new client {newcomer:.1?}, \
+            "{attacked}; control {control}; \
              {mib:?} MiB, {connections:?} connections, {bytes} bytes of log"
         )
     }
+}
+
+/// Returns the bound on a time: `most`, or on a busy machine a multiple of what the control took.
+fn bound(most: Duration, control: Duration) -> Duration {
+    most.max(control * MAX_RATIO)
 }

@@ -2,8 +2,9 @@
 //!
 //! Each test below is an attack: its flags, and a function that generates traffic. `harness` makes
 //! the same checks for all: the process survives in 384 MiB; a well-behaved client is answered
-//! within 20 ms (p99), `/livez` within 100 ms, a new client within 800 ms; the log stays short; and
-//! within seconds after the attack, connections, memory and latencies are as before.
+//! within 20 ms (p99), `/livez` within 100 ms, a new client within 800 ms, or on a busy machine
+//! three times as late as by a service without an attack; the log stays short; and within seconds
+//! after the attack, connections, memory and latencies are as before.
 //!
 //! Attacks without settings of their own share one service, one after the other. Each lasts a
 //! second; `TOLLGATE_ABUSE_SECONDS=30 tests/run --test load attacks` lasts longer. The tests
@@ -15,6 +16,7 @@ mod connections;
 mod frames;
 mod harness;
 mod http1;
+mod observer;
 mod policies;
 mod probes;
 

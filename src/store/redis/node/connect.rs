@@ -9,7 +9,7 @@ use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use super::failure::CallFailure;
 use super::preload::load_scripts;
@@ -137,12 +137,13 @@ pub(super) struct Connector {
 impl Connector {
     /// Connects to the server that currently has the address, checks its role, and loads scripts.
     pub(in crate::store::redis) async fn connect(&self) -> Result<NodeLink, ConnectError> {
-        let deadline = Instant::now() + timeout_of(&self.access);
+        let begun = Instant::now();
         let connecting = within_timeout(&self.access, self.connect_in_role()).await;
         let (opened, is_sharded) = connecting.map_err(|error| error.of_login(&self.access))?;
         if !matches!(self.role, RequiredRole::Sentinel) {
             // A script that is not loaded in time is sent with the first decision that needs it.
-            let _ = timeout_at(deadline, load_scripts(opened.connection.clone())).await;
+            let left = timeout_of(&self.access).saturating_sub(begun.elapsed());
+            let _ = timeout(left, load_scripts(opened.connection.clone())).await;
         }
         Ok(NodeLink::new(opened, is_sharded, &self.role, &self.metrics))
     }

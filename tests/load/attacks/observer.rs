@@ -1,0 +1,90 @@
+//! The clients beside an attack: a well-behaved one that calls at a steady rate, and probes.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::support::PATIENCE;
+use crate::support::load::{Load, Questions, Summary};
+use crate::support::rls::{descriptor, request};
+
+use super::probes::Probes;
+
+/// Calls per second of the well-behaved client.
+const RATE: u32 = 400;
+
+/// Measurements of the clients of one service.
+pub(super) struct Clients {
+    /// The 99th percentile of the well-behaved client's latencies, and the percentage of its calls
+    /// that failed: before, during and after.
+    pub(super) p99: [Duration; 3],
+    pub(super) failed: [f64; 3],
+    pub(super) livez: Duration,
+    pub(super) newcomer: Duration,
+}
+
+/// Clients of a service.
+pub(super) struct Observer {
+    load: Load,
+    probes: Option<Probes>,
+    /// Times when the attack began, when it ended, and when all was as before.
+    phases: Vec<Duration>,
+    livez: Duration,
+    newcomer: Duration,
+}
+
+impl Observer {
+    /// Starts the well-behaved client.
+    pub(super) fn of(grpc: SocketAddr) -> Self {
+        let load = Load::beside_another(grpc, questions());
+        let phases = Vec::new();
+        Self { load, probes: None, phases, livez: Duration::ZERO, newcomer: Duration::ZERO }
+    }
+
+    /// Begins a phase.
+    pub(super) fn mark(&mut self) {
+        self.phases.push(self.load.now());
+    }
+
+    /// Begins the attack, and probes.
+    pub(super) fn begin(&mut self, grpc: SocketAddr, http: SocketAddr) {
+        self.probes = Some(Probes::start(grpc, http));
+        self.mark();
+    }
+
+    /// Ends the attack, and the probes.
+    pub(super) fn end(&mut self) {
+        self.mark();
+        if let Some(probes) = self.probes.take() {
+            (self.livez, self.newcomer) = probes.finish();
+        }
+    }
+
+    pub(super) fn finish(self) -> Clients {
+        let calls = self.load.finish();
+        let [attacked, ended, recovered] = self.phases[..] else { panic!("a phase is missing") };
+        let phases = [(Duration::ZERO, attacked), (attacked, ended), (recovered, Duration::MAX)];
+        let summaries = phases.map(|(from, to)| calls.between(from, to).summary());
+        Clients {
+            p99: summaries.each_ref().map(|summary| summary.p99),
+            failed: summaries.each_ref().map(Summary::percent_failed),
+            livez: self.livez,
+            newcomer: self.newcomer,
+        }
+    }
+}
+
+/// Returns the calls of the well-behaved client.
+fn questions() -> Questions {
+    let groups = vec![vec![request(vec![descriptor(&[("user", "ann")])])]];
+    Questions { rate: RATE, groups, timeout: Some(PATIENCE) }
+}
+
+impl std::fmt::Display for Clients {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { p99, failed, livez, newcomer } = self;
+        write!(
+            f,
+            "p99 {p99:.1?}, failed {failed:.1?} %, /livez {livez:.1?}, new client {newcomer:.1?}"
+        )
+    }
+}
