@@ -135,8 +135,8 @@ async fn a_call_with_too_many_headers_is_refused_alone() {
     let (mut requests, connection) = connect(service.grpc).await;
     tokio::spawn(connection);
     let mut large = call();
-    // Each fits into a frame; together they exceed the bound of 16 KiB.
-    for number in 0..5 {
+    // Each fits into a frame; together they exceed the bound of 64 KiB.
+    for number in 0..17 {
         large.headers_mut().insert(
             http::HeaderName::try_from(format!("x-{number}")).unwrap(),
             "v".repeat(4_000).parse().unwrap(),

@@ -26,6 +26,8 @@ use crate::spans::SpanAttributes;
 use crate::store::Store;
 use crate::store::clock::instant;
 
+/// Timeout for reversing the charges of an earlier attempt.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Number of nanoseconds in a microsecond.
 const NANOS: u64 = 1_000;
 /// Number of nanoseconds in a second.
@@ -145,8 +147,10 @@ impl<S: Store> Rls<S> {
             ));
         }
         if decision.is_over_limit() && has(HoldEffect::Held) {
-            // An earlier attempt, which was not decided, was charged at some of the counters.
-            self.end(snapshot, request, (id, HoldAction::Cancel), deadline).await?;
+            // An earlier attempt, which was not decided, was charged at some of the counters. The
+            // caller will not send another one, so this is not given up at its deadline.
+            let until = instant().checked_add(CANCEL_TIMEOUT).unwrap_or(deadline);
+            self.end(snapshot, request, (id, HoldAction::Cancel), deadline.max(until)).await?;
         }
         Ok(decision)
     }

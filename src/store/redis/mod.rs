@@ -222,10 +222,14 @@ impl RedisStore {
         masters.find(|node| node.is_replica()).map(|node| node.address.to_string())
     }
 
-    /// Returns a server that refuses all that decisions need, with the reason and the next step.
+    /// Returns a server that refuses all that decisions need, with the reason and the next step, if
+    /// no other master of its servers is connected: those decide their own keys.
     pub fn refused_access(&self) -> Option<RefusedAccess> {
-        let mut masters = self.cores().flat_map(|core| core.routes.masters());
-        masters.find_map(|node| node.refused_access())
+        self.cores().find_map(|core| {
+            let masters = core.routes.masters();
+            let refused = masters.iter().find_map(|node| node.refused_access());
+            refused.filter(|_| !masters.iter().any(|node| node.is_connected()))
+        })
     }
 
     /// Returns the reason why a master is not connected.

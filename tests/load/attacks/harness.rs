@@ -37,8 +37,8 @@ const SECONDS: &str = "TOLLGATE_ABUSE_SECONDS";
 /// Time after which all is as before the attack.
 const RECOVERY: Duration = Duration::from_secs(5);
 /// Bound on the 99th percentile of the client's latencies during an attack, and factor of
-/// [`bound`].
-const MAX_P99: Duration = Duration::from_millis(20);
+/// [`bound`]. Clients of the pod have 56 MiB: attackers that need more are closed, and come back.
+const MAX_P99: Duration = Duration::from_millis(50);
 const MAX_RATIO: u32 = 3;
 /// Percentage of calls that may fail, in addition to that of the calls to the control.
 const MAX_FAILED: f64 = 1.0;

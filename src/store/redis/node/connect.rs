@@ -9,7 +9,7 @@ use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::failure::CallFailure;
 use super::preload::load_scripts;
@@ -135,17 +135,24 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// Connects to the server that currently has the address, checks its role, and loads scripts.
+    /// Connects to the server that currently has the address, and checks its role.
     pub(in crate::store::redis) async fn connect(&self) -> Result<NodeLink, ConnectError> {
-        let begun = Instant::now();
         let connecting = within_timeout(&self.access, self.connect_in_role()).await;
         let (opened, is_sharded) = connecting.map_err(|error| error.of_login(&self.access))?;
-        if !matches!(self.role, RequiredRole::Sentinel) {
-            // A script that is not loaded in time is sent with the first decision that needs it.
-            let left = timeout_of(&self.access).saturating_sub(begun.elapsed());
-            let _ = timeout(left, load_scripts(opened.connection.clone())).await;
-        }
         Ok(NodeLink::new(opened, is_sharded, &self.role, &self.metrics))
+    }
+
+    /// Loads scripts, within the timeout of a connection. One that is not loaded in time is sent with
+    /// the first decision that needs it.
+    pub(super) fn load_scripts(&self, link: &NodeLink) -> impl Future<Output = ()> + Send + use<> {
+        let is_needed = !matches!(self.role, RequiredRole::Sentinel);
+        let connection = link.handle();
+        let timeout_after = timeout_of(&self.access);
+        async move {
+            if is_needed {
+                let _ = timeout(timeout_after, load_scripts(connection)).await;
+            }
+        }
     }
 
     /// Connects, and returns whether keys are sharded across several servers.

@@ -38,6 +38,13 @@ pub(super) async fn keep(node: Weak<Node>, connector: Connector) {
                 }
                 wait = FIRST_WAIT;
                 if let Some(node) = node.upgrade() {
+                    let loading = connector.load_scripts(&link);
+                    // Calls wait for a connection that is replaced, and not for its scripts.
+                    if node.was_attempted() {
+                        tokio::spawn(loading);
+                    } else {
+                        loading.await;
+                    }
                     node.begin(link);
                 }
                 while watch(&node, &address, &connector.access.environment).await {}

@@ -31,6 +31,8 @@ struct ReplySize {
     /// First byte of the current line, and the number that follows it; 0 between lines.
     kind: u8,
     number: u64,
+    /// `true` after a CR, without which LF ends no line.
+    is_after_cr: bool,
 }
 
 impl<S> BoundedReplies<S> {
@@ -69,6 +71,7 @@ impl ReplySize {
 
     fn read_in_line(&mut self, byte: u8) {
         self.read = self.read.saturating_add(1);
+        let is_after_cr = std::mem::replace(&mut self.is_after_cr, byte == b'\r');
         match (self.kind, byte) {
             (0, kind) => {
                 self.kind = kind;
@@ -76,11 +79,13 @@ impl ReplySize {
                 self.pending = self.pending.saturating_sub(1);
                 self.read = self.read.saturating_add(ELEMENT_BYTES);
             }
-            (_, b'\n') => self.end_line(),
+            (_, b'\n') if is_after_cr => self.end_line(),
             (_, b'0'..=b'9') => {
                 let digit = u64::from(byte.saturating_sub(b'0'));
                 self.number = self.number.saturating_mul(10).saturating_add(digit);
             }
+            // The crate reads a negative length of these as one without end.
+            (b'!' | b'=', b'-') => self.string = u64::MAX,
             // Null: no string and no values follow.
             (_, b'-') => self.kind = b'_',
             _ => {}
@@ -173,13 +178,21 @@ mod tests {
 
     #[test]
     fn a_reply_that_is_announced_or_grows_beyond_the_bound_fails() {
-        for announced in ["$2000000000\r\n", "*2000000000\r\n", "%99999999999999999999\r\n"] {
+        for announced in [
+            "$2000000000\r\n",
+            "*2000000000\r\n",
+            "%99999999999999999999\r\n",
+            "!-1\r\n",
+            "=-1\r\n",
+        ] {
             assert!(!is_within(announced.as_bytes(), 3).0, "{announced}");
         }
         let nested = "*200\r\n*100000\r\n:1\r\n".as_bytes();
         assert!(is_within(nested, 4).0);
         let line = [b"+".as_slice(), &vec![b'x'; 33 << 20]].concat();
         assert!(!is_within(&line, 65_536).0, "a line without an end");
+        let lines = [b"+".as_slice(), &b"a\n+".repeat(12 << 20)].concat();
+        assert!(!is_within(&lines, 65_536).0, "LF alone ends no line");
         let nesting = "*1\r\n".repeat(1 << 20);
         assert!(!is_within(nesting.as_bytes(), 65_536).0, "arrays in arrays");
         let values = [b"*500000\r\n".as_slice(), &b"$30\r\n".repeat(1)].concat();
