@@ -150,7 +150,7 @@ async fn hits_of_the_request_are_those_of_descriptors_without_any() {
 async fn more_than_the_message_bound_is_refused() {
     let (service, client) = serve().await;
     let mut large = descriptor(&[]);
-    large.entries.push(entry(b"user", &vec![b'x'; 1 << 20]));
+    large.entries.push(entry(b"user", &vec![b'x'; 4 << 20]));
     let error = client.ask(request(vec![large])).await.unwrap_err();
     assert_eq!(error.code(), Grpc::OutOfRange, "{error}");
     assert_eq!(Web::new(service.http).metric("tollgate_oversized_messages_total").await, 1);

@@ -209,7 +209,7 @@ impl Scene {
                 })
                 .await;
         };
-        let large = "v".repeat(1 << 20);
+        let large = "v".repeat(4 << 20);
         let fault = async || {
             for domain in ["closed", "nobodys", ""] {
                 ask(domain).await;

@@ -90,10 +90,10 @@ fn is_script(command: &Value) -> bool {
 }
 
 /// Returns `false` for errors, after which the script is sent as text, and for the replies to the
-/// scripts that prove the permissions of a connection.
+/// scripts that prove the permissions of a connection, or are loaded without a request.
 fn is_of_decisions(reply: &Value) -> bool {
     match reply {
-        Value::BulkString(bytes) => !bytes.starts_with(b"table: "),
+        Value::BulkString(bytes) => !bytes.is_empty() && !bytes.starts_with(b"table: "),
         Value::Array(_) => true,
         _ => false,
     }

@@ -122,7 +122,9 @@ fn next_step(error: StoreError) -> &'static str {
         StoreError::Unreadable => {
             "another program or version wrote the key: delete it, and use a --redis-prefix of its own"
         }
-        StoreError::Unavailable | StoreError::Lost => "restore the store; `tollgate check-store` has the reason",
+        StoreError::Unavailable | StoreError::Lost => {
+            "restore the store; `tollgate check-store` has the reason"
+        }
         StoreError::Late => "check the store's latency and CPU, and --store-timeout",
         StoreError::Refused => "the log has the store's reason; run `tollgate check-store`",
     }

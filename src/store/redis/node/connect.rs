@@ -142,8 +142,8 @@ impl Connector {
         Ok(NodeLink::new(opened, is_sharded, &self.role, &self.metrics))
     }
 
-    /// Loads scripts, within the timeout of a connection. One that is not loaded in time is sent with
-    /// the first decision that needs it.
+    /// Loads scripts, within the timeout of a connection. One that is not loaded in time is sent
+    /// with the first decision that needs it.
     pub(super) fn load_scripts(&self, link: &NodeLink) -> impl Future<Output = ()> + Send + use<> {
         let is_needed = !matches!(self.role, RequiredRole::Sentinel);
         let connection = link.handle();
