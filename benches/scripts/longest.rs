@@ -178,7 +178,7 @@ impl Filling {
 
     /// Returns the number of a hold in the middle that is open.
     fn middle(self) -> usize {
-        self.count() / 2 | 1
+        (self.count() / 2) | 1
     }
 }
 
