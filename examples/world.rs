@@ -121,64 +121,34 @@ fn print_plan(plan: &Plan) {
 
 /// Runs worlds of retried reserves. Returns `true` if one breaks a promise.
 fn retry(seeds: Range<u64>, arguments: &WorldArguments) -> bool {
-    let next = AtomicU64::new(seeds.start);
     let totals = Mutex::new(BTreeMap::<&str, u64>::new());
-    let failed = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..arguments.threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        return;
-                    }
-                    let report = run_retries(seed);
-                    failed.fetch_add(u64::from(!report.broken.is_empty()), Ordering::Relaxed);
-                    report.broken.iter().for_each(|text| println!("seed {seed}: {text}"));
-                    for (name, count) in report.counts {
-                        *totals.lock().entry(name).or_default() += count;
-                    }
-                }
-            });
+    let failed = for_each_seed(seeds.clone(), arguments, |seed| {
+        let report = run_retries(seed);
+        for (name, count) in report.counts {
+            *totals.lock().entry(name).or_default() += count;
         }
+        report.broken
     });
     totals.lock().iter().for_each(|(name, count)| println!("{count:>9} {name}"));
-    let failed = failed.into_inner();
     println!("{} seeds, {failed} failed", seeds.end.saturating_sub(seeds.start));
     failed > 0
 }
 
 /// Runs many seeds. Returns `true` if one breaks a promise.
 fn run_all(arguments: &WorldArguments) -> bool {
-    let next = AtomicU64::new(arguments.seeds.start);
-    let failed = AtomicU64::new(0);
     let totals = Mutex::new(BTreeMap::<String, u64>::new());
     let coverage = Mutex::new(Coverage::default());
-    std::thread::scope(|scope| {
-        for _ in 0..arguments.threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    let stops = arguments.first && failed.load(Ordering::Relaxed) > 0;
-                    if seed >= arguments.seeds.end || stops {
-                        return;
-                    }
-                    let report = run(&Plan::of(seed));
-                    add(&mut totals.lock(), &report);
-                    if arguments.hashes {
-                        println!("seed {seed}: hash {}", report.chronicle.hash());
-                    }
-                    if arguments.coverage || arguments.complete {
-                        coverage.lock().add(&report);
-                    }
-                    let broken = check(&report);
-                    failed.fetch_add(u64::from(!broken.is_empty()), Ordering::Relaxed);
-                    broken.iter().for_each(|text| println!("seed {seed}: {text}"));
-                }
-            });
+    let failed = for_each_seed(arguments.seeds.clone(), arguments, |seed| {
+        let report = run(&Plan::of(seed));
+        add(&mut totals.lock(), &report);
+        if arguments.hashes {
+            println!("seed {seed}: hash {}", report.chronicle.hash());
         }
+        if arguments.coverage || arguments.complete {
+            coverage.lock().add(&report);
+        }
+        check(&report)
     });
-    let failed = failed.into_inner();
     let totals = totals.into_inner();
     totals.iter().for_each(|(name, count)| println!("{count:>10} {name}"));
     let coverage = coverage.into_inner();
@@ -192,6 +162,34 @@ fn run_all(arguments: &WorldArguments) -> bool {
     }
     println!("{failed} of {} seeds failed", arguments.seeds.end - arguments.seeds.start);
     failed > 0
+}
+
+/// Runs seeds on several threads, and prints the promises that each breaks, which `run_seed`
+/// returns. Returns the number of seeds that break one; with `--first`, ends after the first.
+fn for_each_seed(
+    seeds: Range<u64>,
+    arguments: &WorldArguments,
+    run_seed: impl Fn(u64) -> Vec<String> + Sync,
+) -> u64 {
+    let next = AtomicU64::new(seeds.start);
+    let failed = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..arguments.threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    let stops = arguments.first && failed.load(Ordering::Relaxed) > 0;
+                    if seed >= seeds.end || stops {
+                        return;
+                    }
+                    let broken = run_seed(seed);
+                    failed.fetch_add(u64::from(!broken.is_empty()), Ordering::Relaxed);
+                    broken.iter().for_each(|text| println!("seed {seed}: {text}"));
+                }
+            });
+        }
+    });
+    failed.into_inner()
 }
 
 /// Adds what happened in a world to the totals.

@@ -74,8 +74,6 @@ use crate::telemetry::metrics::Metrics;
 
 /// Interval of polling whether a store is connected.
 const CONNECTED_EVERY: Duration = Duration::from_millis(5);
-/// Timeout for one step of deleting keys.
-const CLEAR_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A store in Redis. Its connections belong to the runtime in which it was created. Clones are
 /// handles of one store.
@@ -236,35 +234,6 @@ impl RedisStore {
     pub fn connect_error(&self) -> Option<String> {
         let mut masters = self.cores().flat_map(|core| core.routes.masters());
         masters.find_map(|node| node.connect_error())
-    }
-
-    /// Deletes every key that begins with this store's prefix.
-    ///
-    /// # Errors
-    /// Returns the error of the node that failed.
-    pub async fn clear(&self) -> Result<(), StoreError> {
-        for node in self.cores().flat_map(|core| core.routes.masters()) {
-            let mut cursor = 0u64;
-            loop {
-                let mut scan = redis::cmd("SCAN");
-                scan.arg(cursor)
-                    .arg("MATCH")
-                    .arg([self.core.prefix.as_slice(), b"*"].concat())
-                    .arg("COUNT")
-                    .arg(1_000);
-                let reply = node.call(&scan, within(CLEAR_TIMEOUT)).await?;
-                let (next, keys): (u64, Vec<Vec<u8>>) =
-                    redis::from_redis_value(reply).map_err(|_| StoreError::Refused)?;
-                for key in keys {
-                    node.call(redis::cmd("UNLINK").arg(key), within(CLEAR_TIMEOUT)).await?;
-                }
-                cursor = next;
-                if cursor == 0 {
-                    break;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Waits until all take-backs are done, and all requests whose callers are gone are decided.

@@ -1,4 +1,4 @@
-//! Iteration over the keys of all masters.
+//! Iteration over the keys of all masters, and their deletion.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +18,10 @@ use crate::store::scan::{ScanError, ScanPosition, ScannedKeys};
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Keys at which a server looks for one reply.
 const COUNT: u32 = 100;
+/// The same for keys that are deleted.
+const CLEAR_COUNT: u32 = 1_000;
+/// Timeout for one step of deleting keys.
+const CLEAR_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl RedisStore {
     /// Returns about a hundred keys at a position, or those of the first master.
@@ -33,9 +37,7 @@ impl RedisStore {
         let index = masters.iter().position(|master| names(&at, master));
         let index = index.ok_or_else(|| ScanError::UnknownServer(at.address.clone()))?;
         let core = self.core_for(at.per_second);
-        let mut command = redis::cmd("SCAN");
-        command.arg(at.cursor).arg("MATCH").arg(pattern(&core.prefix)).arg("COUNT").arg(COUNT);
-        let reply = self.call_at(&at, &command).await?;
+        let reply = self.call_at(&at, &scan_command(&core.prefix, at.cursor, COUNT)).await?;
         let unread = |_| ScanError::Server(at.address.clone(), StoreError::Unreadable);
         let (cursor, names): (u64, Vec<Vec<u8>>) =
             redis::from_redis_value(reply).map_err(unread)?;
@@ -45,6 +47,30 @@ impl RedisStore {
         };
         let keys = names.iter().filter_map(|name| key_in(&core.prefix, name)).collect();
         Ok(ScannedKeys { keys, at, next })
+    }
+
+    /// Deletes every key that begins with this store's prefix.
+    ///
+    /// # Errors
+    /// Returns the error of the node that failed.
+    pub async fn clear(&self) -> Result<(), StoreError> {
+        for (_, node) in self.masters() {
+            let mut cursor = 0;
+            loop {
+                let scan = scan_command(&self.core.prefix, cursor, CLEAR_COUNT);
+                let reply = node.call(&scan, within(CLEAR_TIMEOUT)).await?;
+                let (next, names): (u64, Vec<Vec<u8>>) =
+                    redis::from_redis_value(reply).map_err(|_| StoreError::Refused)?;
+                for name in names {
+                    node.call(redis::cmd("UNLINK").arg(name), within(CLEAR_TIMEOUT)).await?;
+                }
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Returns the time of the server at a position.
@@ -81,6 +107,13 @@ impl RedisStore {
         }
         all
     }
+}
+
+/// Returns the command for some names with a prefix, at a cursor.
+fn scan_command(prefix: &[u8], cursor: u64, count: u32) -> redis::Cmd {
+    let mut command = redis::cmd("SCAN");
+    command.arg(cursor).arg("MATCH").arg(pattern(prefix)).arg("COUNT").arg(count);
+    command
 }
 
 fn failed(core: &Core, at: &ScanPosition, failure: CallFailure) -> ScanError {
