@@ -2,7 +2,7 @@
 //!
 //! Each test below is an attack: its flags, and a function that generates traffic. `harness` makes
 //! the same checks for all: the process survives in 384 MiB; a well-behaved client is answered
-//! within 20 ms (p99), `/livez` within 100 ms, a new client within 800 ms, or on a busy machine
+//! within 50 ms (p99), `/livez` within 100 ms, a new client within 800 ms, or on a busy machine
 //! three times as late as by a service without an attack; the log stays short; and within seconds
 //! after the attack, connections, memory and latencies are as before.
 //!
