@@ -205,17 +205,16 @@ impl Script {
 }
 
 /// Returns the scripts to load on connect: those for decisions by one algorithm, with and without
-/// holds, and all others that this process has used.
+/// holds. They do not depend on what the process has done before.
 pub(super) fn scripts_to_load() -> impl Iterator<Item = &'static Script> {
     let kinds = [(ScriptKind::Fast, FAST_ALGORITHMS.len()), (ScriptKind::Decide, ALGORITHMS.len())];
-    for (kind, algorithms) in kinds {
-        for algorithms in (0..algorithms).map(|number| 1 << number) {
-            let needs = ScriptNeeds { kind, algorithms };
-            needs.script();
-            ScriptNeeds { algorithms: algorithms | HOLDS_BIT, ..needs }.script();
-        }
-    }
-    [&DECIDING, &AMENDING, &FAST].into_iter().flatten().filter_map(OnceLock::get)
+    kinds
+        .into_iter()
+        .flat_map(|(kind, algorithms)| (0..algorithms).map(move |number| (kind, 1 << number)))
+        .flat_map(|(kind, algorithm)| {
+            [algorithm, algorithm | HOLDS_BIT].map(|algorithms| ScriptNeeds { kind, algorithms })
+        })
+        .map(ScriptNeeds::script)
 }
 
 /// Returns the number of an algorithm in the scripts.
