@@ -7,10 +7,12 @@ use std::process::{Command, Output};
 /// beforehand what the tests need, so this finds everything up to date.
 pub(crate) fn release(command: &[&str], arguments: &[&str]) -> String {
     let mut cargo = Command::new(env!("CARGO"));
-    // Variables that cargo sets for this test would change the inputs of build scripts, and trigger
-    // a full rebuild.
+    // Variables that cargo sets for this test are inputs of build scripts: with them, ring and all
+    // that depends on it would be built again.
     let is_set_by_cargo = |name: &str| {
-        ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"].iter().any(|begin| name.starts_with(begin))
+        ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "OUT_DIR"]
+            .iter()
+            .any(|begin| name.starts_with(begin))
     };
     for (name, _) in std::env::vars().filter(|(name, _)| is_set_by_cargo(name)) {
         cargo.env_remove(name);
