@@ -6,7 +6,8 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+
+use crate::support::release;
 
 /// Files with code for each algorithm, in the order of CONTRIBUTING.md.
 const FILES: [&str; 20] = [
@@ -99,10 +100,7 @@ fn copy_folder(from: &Path, to: &Path) {
 
 /// Checks the crate in a folder, which does not compile, and returns the errors.
 fn check(folder: &Path) -> String {
-    let mut cargo = Command::new(env!("CARGO"));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CARGO_PKG_")) {
-        cargo.env_remove(name);
-    }
+    let mut cargo = release::cargo();
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     cargo.args(["check", "--locked", "--lib", "--message-format=short"]);
     let checked = cargo.env("CARGO_TARGET_DIR", target).current_dir(folder).output().unwrap();

@@ -55,7 +55,7 @@ pub(super) async fn reset_ahead(
         live.ok_or_else(|| OperationError::Unavailable("no policy loaded yet".to_owned()))?;
     let rules = by_identity(live.policies());
     let begun = Instant::now();
-    let mut found = ResetAhead { next: from, ..ResetAhead::default() };
+    let mut found = ResetAhead { next: from.clone(), ..ResetAhead::default() };
     loop {
         let done = reset_some(service, &rules, &mut found).await;
         if done.is_err() || found.next.is_none() || begun.elapsed() >= CALL_TIME {
@@ -63,7 +63,9 @@ pub(super) async fn reset_ahead(
                 "counters ahead of the store's clock: {} keys examined, {} counters reset",
                 found.examined, found.reset
             ));
-            return done.map(|()| found);
+            // The next call goes on at the keys that failed, and returns the error if they fail
+            // again.
+            return if found.next != from { Ok(found) } else { done.map(|()| found) };
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -86,7 +88,7 @@ async fn reset_some(
 ) -> Result<(), OperationError> {
     let store = service.limiter().store();
     let ScannedKeys { keys, at, next } =
-        store.scan(found.next.take()).await.map_err(unavailable)?;
+        store.scan(found.next.clone()).await.map_err(unavailable)?;
     let counters: Vec<(&Rule, &OwnedKey)> = keys
         .iter()
         .filter_map(|key| Some((*rules.get(&Identity::in_key(key.bytes())?)?, key)))
@@ -128,6 +130,6 @@ async fn amend(
 fn unavailable(error: ScanError) -> OperationError {
     match error {
         ScanError::UnknownServer(_) => OperationError::Conflict(error.to_string()),
-        ScanError::Server(..) => OperationError::Unavailable(error.to_string()),
+        ScanError::NoServer | ScanError::Server(..) => OperationError::Unavailable(error.to_string()),
     }
 }

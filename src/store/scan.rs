@@ -3,7 +3,7 @@
 use super::StoreError;
 use crate::descriptor::OwnedKey;
 
-/// A place in the keys of a store.
+/// A position in the keys of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanPosition {
     /// `true` for the servers for limits of a second.
@@ -19,15 +19,18 @@ pub struct ScanPosition {
 pub struct ScannedKeys {
     /// The keys; also keys that are not those of counters.
     pub keys: Vec<OwnedKey>,
-    /// The place of these keys.
+    /// The position of these keys.
     pub at: ScanPosition,
-    /// The place at which the keys go on; `None` after the last.
+    /// The position at which the keys go on; `None` after the last.
     pub next: Option<ScanPosition>,
 }
 
 /// Reason why keys cannot be listed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScanError {
+    /// No master is known.
+    #[error("no master of the store is known")]
+    NoServer,
     /// The position names a server that is not a master of the store.
     #[error("{0} is not a master of the store now; start again from the beginning")]
     UnknownServer(String),

@@ -1,14 +1,12 @@
-//! Programs in the profile `release`, for tests that measure.
+//! Cargo, and programs in the profile `release` for tests that measure.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Runs a cargo command in this profile and returns its standard output. `tests/run` builds
-/// beforehand what the tests need, so this finds everything up to date.
-pub(crate) fn release(command: &[&str], arguments: &[&str]) -> String {
+/// Returns a command of cargo without the variables that cargo sets for this test. They are inputs
+/// of build scripts: with them, ring and all that depends on it would be built again.
+pub(crate) fn cargo() -> Command {
     let mut cargo = Command::new(env!("CARGO"));
-    // Variables that cargo sets for this test are inputs of build scripts: with them, ring and all
-    // that depends on it would be built again.
     let is_set_by_cargo = |name: &str| {
         ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "OUT_DIR"]
             .iter()
@@ -17,6 +15,13 @@ pub(crate) fn release(command: &[&str], arguments: &[&str]) -> String {
     for (name, _) in std::env::vars().filter(|(name, _)| is_set_by_cargo(name)) {
         cargo.env_remove(name);
     }
+    cargo
+}
+
+/// Runs a cargo command in this profile and returns its standard output. `tests/run` builds
+/// beforehand what the tests need, so this finds everything up to date.
+pub(crate) fn release(command: &[&str], arguments: &[&str]) -> String {
+    let mut cargo = cargo();
     cargo.current_dir(env!("CARGO_MANIFEST_DIR")).args(&command[..1]).args([
         "--locked",
         "--profile",

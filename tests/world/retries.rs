@@ -74,6 +74,9 @@ pub(crate) fn run_retries(seed: u64) -> RetryReport {
     plan.calls.clear();
     plan.faults.retain(|(_, fault)| loses_nothing(fault));
     let reserves = draw_reserves(&plan, &mut random);
+    if random.percent(50) {
+        slow_down(&mut plan, &reserves, &mut random);
+    }
     in_paused_time(live(plan, reserves))
 }
 
@@ -86,6 +89,23 @@ fn draw_reserves(plan: &Plan, random: &mut Random) -> Vec<RetriedReserve> {
         RetriedReserve { id: id as u32, hits: 1 + random.below(4) as u32, counters, at }
     };
     (0..20 + plan.seed as usize % 60).map(draw).collect()
+}
+
+/// Slows connections down while reserves are under way, so that what is sent for a first attempt
+/// arrives after a retry.
+fn slow_down(plan: &mut Plan, reserves: &[RetriedReserve], random: &mut Random) {
+    plan.most_delay_ms = 1 + random.below(15);
+    for reserve in reserves.iter().filter(|reserve| reserve.id % 2 == 0) {
+        let at = reserve.at + 1_000 * random.below(20) as u64;
+        let slow = Fault::Slow {
+            process: random.below(plan.processes),
+            server: random.below(2 * plan.groups),
+            us: 1_000 * (5 + random.below(60)) as u64,
+            by_us: 1_000 * (5 + random.below(40)) as u64,
+        };
+        plan.faults.push((at, slow));
+    }
+    plan.faults.sort_by_key(|(at, _)| *at);
 }
 
 fn loses_nothing(fault: &Fault) -> bool {
@@ -153,7 +173,8 @@ async fn reserve_until_decided(
                 return DecidedReserve { reserve, code: Some(answer), attempts, may_leave };
             }
         }
-        sleep(Duration::from_millis(20 + random.below(60) as u64)).await;
+        let pause = *random.one_of(&[0, 5, 80]);
+        sleep(Duration::from_millis(random.below(pause + 1) as u64)).await;
     }
     DecidedReserve { reserve, code: None, attempts: MAX_ATTEMPTS, may_leave: true }
 }

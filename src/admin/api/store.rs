@@ -14,9 +14,6 @@ use crate::telemetry::metrics::Process;
 /// Maximum bytes of the reason of a rejected change.
 const MAX_REASON: usize = 160;
 
-/// Percentage of `maxmemory` above which a server is a problem.
-const NEARLY_FULL_PERCENT: u128 = 90;
-
 /// The status of the process.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ProcessStatus {
@@ -87,6 +84,10 @@ pub struct ServerInfo {
     pub used_bytes: u64,
     /// Maximum memory of its data, in bytes (`maxmemory`); absent if it has none.
     pub max_bytes: Option<u64>,
+    /// Percentage of that maximum in use; absent if there is none.
+    pub memory_percent: Option<u64>,
+    /// `true` if more than 90 % of that maximum are in use.
+    pub is_nearly_full: bool,
     /// Treatment of writes at the maximum (`maxmemory_policy`); absent if it is not reported.
     pub policy: Option<String>,
     /// Keys evicted since the server started, possibly including counters.
@@ -110,6 +111,8 @@ impl From<TimedReport> for ServerInfo {
     fn from(TimedReport { at, server }: TimedReport) -> Self {
         Self {
             at: at.to_string(),
+            memory_percent: server.memory_percent(),
+            is_nearly_full: server.is_nearly_full(),
             role: server.role,
             used_bytes: server.used_bytes,
             max_bytes: server.max_bytes,
@@ -142,11 +145,7 @@ impl ServerStatus {
 impl ServerInfo {
     /// Returns the problem with the memory of the server at `address`, if it is nearly full.
     fn memory_problem(&self, address: &str) -> Option<String> {
-        let max = self.max_bytes?;
-        let percent = u128::from(self.used_bytes).saturating_mul(100).checked_div(max.into())?;
-        if percent <= NEARLY_FULL_PERCENT {
-            return None;
-        }
+        let percent = self.memory_percent.filter(|_| self.is_nearly_full)?;
         let effect = match self.policy.as_deref() {
             Some("noeviction") => "writes fail when it is full; raise maxmemory",
             Some(_) | None => {

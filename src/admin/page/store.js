@@ -61,9 +61,6 @@ const columns = [
   { title: 'Reported at', class: 'number wide' },
 ];
 
-/** Part of the maximum memory above which a server is nearly full. */
-const NEARLY_FULL = 0.9;
-
 /** The used memory of a server, and its maximum if it has one. */
 const memory = ({ used_bytes: used, max_bytes: max, policy }) => `${bytes(used)}${max ? ` of ${bytes(max)}${policy ? ` (${policy})` : ''}` : ''}`;
 
@@ -87,8 +84,7 @@ function row({ address }) {
     if (info) cells.at(-1).replaceChildren(time(info.at));
     // The last report is stale if no worker is connected.
     for (const cell of cells.slice(2)) cell.classList.toggle('soft', connected === 0);
-    const isFull = info?.max_bytes > 0 && info.used_bytes > NEARLY_FULL * info.max_bytes;
-    for (const element of [cells[2], narrow]) element.classList.toggle('bad', isFull);
+    for (const element of [cells[2], narrow]) element.classList.toggle('bad', info?.is_nearly_full ?? false);
     cells[3].classList.toggle('bad', (info?.evicted_keys ?? 0) > 0);
   };
   return [[h('th', { scope: 'row' }, h('span', { class: 'key' }, address), ' ', role, narrow), ...cells], update];

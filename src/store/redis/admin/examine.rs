@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::check_up::{eviction_policy, info_field, setting};
+use super::health::NEARLY_FULL_PERCENT;
 use crate::store::StoreError;
 use crate::store::redis::RedisStore;
 use crate::store::redis::calls::{Core, within};
@@ -230,8 +231,8 @@ impl ServerFindings<'_> {
         };
         let text = format!("{used} of {max} bytes used (maxmemory), {percent} %");
         match percent {
-            0..=90 => self.add("memory", Grade::Good, text),
-            91..=99 => self.add("memory", Grade::Warning, format!("{text}; raise maxmemory")),
+            0..=NEARLY_FULL_PERCENT => self.add("memory", Grade::Good, text),
+            ..=99 => self.add("memory", Grade::Warning, format!("{text}; raise maxmemory")),
             _ => {
                 let text = format!("{text}: writes fail or evict counters; raise maxmemory");
                 self.add("memory", Grade::Problem, text);

@@ -42,6 +42,21 @@ pub struct ServerReport {
     pub replicas: Vec<ReplicaClock>,
 }
 
+/// Percentage of `maxmemory` above which a server is nearly full.
+pub(super) const NEARLY_FULL_PERCENT: u64 = 90;
+
+impl ServerReport {
+    /// Returns the percentage of its maximum memory that is in use; `None` if it has no maximum.
+    pub fn memory_percent(&self) -> Option<u64> {
+        self.used_bytes.saturating_mul(100).checked_div(self.max_bytes?)
+    }
+
+    /// Returns `true` if more than 90 % of its maximum memory are in use.
+    pub fn is_nearly_full(&self) -> bool {
+        self.memory_percent().is_some_and(|percent| percent > NEARLY_FULL_PERCENT)
+    }
+}
+
 impl RedisStore {
     /// Returns the state of the masters as seen by this handle.
     pub fn health(&self) -> Vec<NodeHealth> {

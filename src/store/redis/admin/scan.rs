@@ -32,7 +32,7 @@ impl RedisStore {
         let masters = self.masters();
         let first = |(per_second, node): &(bool, Arc<Node>)| position(*per_second, node, 0);
         let Some(at) = at.or_else(|| masters.first().map(first)) else {
-            return Err(ScanError::UnknownServer("the first server".to_owned()));
+            return Err(ScanError::NoServer);
         };
         let index = masters.iter().position(|master| names(&at, master));
         let index = index.ok_or_else(|| ScanError::UnknownServer(at.address.clone()))?;
