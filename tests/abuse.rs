@@ -29,15 +29,18 @@ const PROTOCOL_ERROR: u32 = 1;
 const REFUSED_STREAM: [u8; 4] = [0, 0, 0, 7];
 
 #[tokio::test]
-async fn a_connection_of_which_calls_are_only_reset_ends_after_its_other_calls_are_answered() {
+async fn a_connection_with_endless_stream_errors_ends_after_its_other_calls_are_answered() {
     let service = serve(&[]);
     let other = Client::connect(service.grpc).await;
     let mut client = Http2::connect(service.grpc).await;
     client.write(&opened(&[1])).await.unwrap();
+    let malformed = headers("no slash");
     let mut stream = 3;
     while client.is_seen().await {
         assert!(stream < 200_000, "it goes on for ever");
-        client.write(&opened_and_reset(stream, 1_000)).await.unwrap();
+        let streams = (0..1_000).map(|number| stream + 2 * number);
+        let calls = streams.flat_map(|stream| frame(HEADERS, END_HEADERS, stream, &malformed));
+        client.write(&calls.collect::<Vec<_>>()).await.unwrap();
         stream += 2_000;
         assert!(other.hit("other", "ann").await);
     }
@@ -47,24 +50,25 @@ async fn a_connection_of_which_calls_are_only_reset_ends_after_its_other_calls_a
     client.write(&frame(DATA, END_STREAM, 1, &question)).await.unwrap();
     assert!(client.data().await.is_some(), "the call that waited is answered");
     client.frames_until_the_end().await;
-    assert_eq!(cut(&service, "given_up_calls").await, 1);
+    assert_eq!(cut(&service, "flood").await, 1);
     assert!(other.hit("other", "ann").await);
 }
 
+/// Callers with short deadlines share a connection with others. A flood of resets, which no
+/// machine that runs tests is sure to process fast enough, is that of the unit tests.
 #[tokio::test]
-async fn a_real_client_that_resets_its_streams_is_disconnected_after_its_other_call_is_answered() {
+async fn a_real_client_that_resets_most_of_its_calls_keeps_its_connection() {
+    const RESETS: usize = 10_000;
     let service = serve(&[]);
     let (requests, connection) = connect(service.grpc).await;
-    let ended = tokio::spawn(connection);
+    tokio::spawn(connection);
     let (answer, mut patient) = requests.clone().send_request(call(), false).unwrap();
-    let reset_all = async {
-        while let Ok(mut ready) = requests.clone().ready().await {
-            let Ok((_, mut body)) = ready.send_request(call(), false) else { break };
-            tokio::task::yield_now().await;
-            body.send_reset(h2::Reason::CANCEL);
-        }
-    };
-    tokio::time::timeout(PATIENCE, reset_all).await.expect("it is told to leave");
+    for _ in 0..RESETS {
+        let mut ready = requests.clone().ready().await.unwrap();
+        let (_, mut body) = ready.send_request(call(), false).unwrap();
+        tokio::task::yield_now().await;
+        body.send_reset(h2::Reason::CANCEL);
+    }
     let question = framed(&request(vec![descriptor(&[("user", "ann")])]).encode_to_vec());
     patient.send_data(question.into(), true).unwrap();
     let mut body = answer.await.unwrap().into_body();
@@ -72,23 +76,7 @@ async fn a_real_client_that_resets_its_streams_is_disconnected_after_its_other_c
         data.unwrap();
     }
     assert_eq!(body.trailers().await.unwrap().unwrap()["grpc-status"], "0");
-    drop(requests);
-    let error = tokio::time::timeout(PATIENCE, ended).await.expect("it is cut off");
-    let error = error.unwrap().unwrap_err();
-    assert!(error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM) && error.is_remote(), "{error}");
-    let counted = || cut(&service, "given_up_calls");
-    becomes("it is counted", PATIENCE, counted, |count| *count == 1).await;
-    assert!(Client::connect(service.grpc).await.hit("user", "ann").await);
-}
-
-#[tokio::test]
-async fn resets_queued_by_a_stalled_process_are_tolerated_and_a_flood_disconnects() {
-    let service = serve(&[]);
-    let mut client = Http2::connect(service.grpc).await;
-    client.write(&opened_and_reset(1, 400)).await.unwrap();
-    assert!(client.is_seen().await);
-    // More than fits into one read: the bound applies to frames that have not been processed.
-    client.is_told_to_calm_down(&opened_and_reset(801, 20_000)).await;
+    assert_eq!(cut(&service, "given_up_calls").await, 0);
 }
 
 #[tokio::test]
@@ -306,13 +294,6 @@ async fn connections_beyond_the_bound_are_closed_if_none_is_idle_and_permits_are
 }
 
 /// Returns the frames that begin calls, from this stream on, and reset each at once.
-fn opened_and_reset(from: u32, count: u32) -> Vec<u8> {
-    let streams = (0..count).map(|number| from + 2 * number);
-    streams
-        .flat_map(|stream| [opened(&[stream]), frame(RESET, 0, stream, &CANCEL)].concat())
-        .collect()
-}
-
 fn call() -> Request<()> {
     let call =
         Request::post(format!("http://tollgate{PATH}")).header("content-type", "application/grpc");

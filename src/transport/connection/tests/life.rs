@@ -189,6 +189,19 @@ fn calls_finish_though_others_of_the_connection_are_reset_without_end() {
 }
 
 #[test]
+fn callers_that_are_too_impatient_do_not_end_their_connection() {
+    let mut peer = TestPeer::new();
+    // 30,000 a second.
+    for stream in (0..60_000).map(|number| 1 + 2 * number) {
+        let headers = peer.headers(stream, "/wait", true);
+        peer.bytes(&headers);
+        peer.frame(kind::RST_STREAM, 0, stream, &[0, 0, 0, 8]);
+        peer.now += Duration::from_micros(33);
+    }
+    assert_eq!(peer.sent(), []);
+}
+
+#[test]
 fn abuse_that_does_not_stop_ends_the_connection_at_once_and_at_the_latest_with_the_grace() {
     let goaway = |peer: &mut TestPeer| {
         peer.call(1, "/wait", b"");
