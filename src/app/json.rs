@@ -37,6 +37,7 @@ pub(super) fn decide(
     budget: Arc<Budget>,
     clients_have_rights: bool,
 ) -> io::Result<Decide> {
+    json::prepare();
     let service = Arc::clone(service);
     let (sender, mut receiver) = mpsc::channel::<JsonRequest>(MAX_WAITING);
     // Parsing JSON is slow. Neither probes nor new gRPC connections should wait for it.

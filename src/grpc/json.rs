@@ -18,6 +18,11 @@ mod unique_keys;
 static POOL: LazyLock<Option<DescriptorPool>> =
     LazyLock::new(|| DescriptorPool::decode(PROTOCOL).ok());
 
+/// Reads the descriptor set, which takes some ms, so that no request waits for it.
+pub fn prepare() {
+    LazyLock::force(&POOL);
+}
+
 /// An error in converting a message from or to JSON.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {

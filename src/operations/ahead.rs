@@ -130,6 +130,8 @@ async fn amend(
 fn unavailable(error: ScanError) -> OperationError {
     match error {
         ScanError::UnknownServer(_) => OperationError::Conflict(error.to_string()),
-        ScanError::NoServer | ScanError::Server(..) => OperationError::Unavailable(error.to_string()),
+        ScanError::NoServer | ScanError::Server(..) => {
+            OperationError::Unavailable(error.to_string())
+        }
     }
 }

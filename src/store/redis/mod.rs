@@ -62,6 +62,7 @@ use self::node::rights::RightsCheck;
 pub use self::options::{RedisOptions, Time};
 use self::plan::Group;
 pub use self::script::key::check_prefix;
+use self::script::key::prepare_tags;
 use self::topology::routes::Routes;
 use self::topology::{cluster, sentinel, single};
 pub use self::url::{RedisUrl, ServerAddress, Topology, without_password};
@@ -98,6 +99,7 @@ pub struct RedisStore {
 impl RedisStore {
     /// Creates a store, which starts to connect immediately. Must be called within a runtime.
     pub fn connect(options: RedisOptions, time: Time, metrics: Arc<Metrics>) -> Self {
+        prepare_tags();
         let certain_denials = options.certain_denials();
         let per_second = options
             .per_second

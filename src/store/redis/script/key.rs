@@ -63,23 +63,30 @@ pub(in crate::store::redis) fn hold_key_of(prefix: &[u8], key: &CounterKey<'_>) 
     name
 }
 
+/// The smallest number whose decimal digits are in each slot. Computed in about 5 ms.
+static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
+    let mut tags = vec![None; usize::from(SLOTS)];
+    let mut left = tags.len();
+    for number in 0..=u32::MAX {
+        let place = tags.get_mut(usize::from(slot_of(number.to_string().as_bytes())));
+        if let Some(free @ None) = place {
+            *free = Some(number);
+            left = left.saturating_sub(1);
+        }
+        if left == 0 {
+            break;
+        }
+    }
+    tags.into_iter().map(Option::unwrap_or_default).collect()
+});
+
+/// Computes the tags of all slots, so that no decision waits for them.
+pub(in crate::store::redis) fn prepare_tags() {
+    LazyLock::force(&TAGS);
+}
+
 /// Returns the smallest number whose decimal digits are in a slot.
 fn tag_of(slot: u16) -> u32 {
-    static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
-        let mut tags = vec![None; usize::from(SLOTS)];
-        let mut left = tags.len();
-        for number in 0..=u32::MAX {
-            let place = tags.get_mut(usize::from(slot_of(number.to_string().as_bytes())));
-            if let Some(free @ None) = place {
-                *free = Some(number);
-                left = left.saturating_sub(1);
-            }
-            if left == 0 {
-                break;
-            }
-        }
-        tags.into_iter().map(Option::unwrap_or_default).collect()
-    });
     TAGS.get(usize::from(slot)).copied().unwrap_or_default()
 }
 
