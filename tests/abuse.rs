@@ -15,8 +15,8 @@ use tokio::net::TcpStream;
 use tonic::Code;
 
 use crate::support::http2::{
-    CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PATH, PING,
-    PRIORITY, RESET, SETTINGS, WINDOW_UPDATE, frame, framed, headers, opened,
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PATH, PING, PRIORITY,
+    RESET, SETTINGS, WINDOW_UPDATE, frame, framed, headers, opened,
 };
 use crate::support::policy::{Policies, daily};
 use crate::support::rls::{Client, descriptor, request};

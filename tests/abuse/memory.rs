@@ -12,9 +12,8 @@ use crate::support::http2::{
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
-use crate::support::{PATIENCE, becomes};
 
-use super::{cut, serve};
+use super::serve;
 
 const MIB: usize = 1 << 20;
 /// Memory in bytes that clients may make the process hold.

@@ -59,6 +59,28 @@ async fn are_reset(url: &str, nodes: &[&Redis]) {
     assert!(reset(&service).contains("none ahead of the store's clock"));
 }
 
+#[tokio::test]
+async fn a_server_that_fails_loses_nothing_of_what_was_examined_before() {
+    let cluster = cluster().await;
+    let policies = Policies::of(&policy(&LIMITS[..1]));
+    let (service, client) = serve(&policies, &cluster.url(), &[]).await;
+    for number in 0..60 {
+        assert!(client.hit("fixed", &format!("user-{number}")).await);
+    }
+    // Masters are examined in the order of their addresses.
+    let masters = cluster.nodes.iter().take(cluster.nodes.len() / 2).map(|node| &node.redis);
+    let last = masters.max_by_key(|redis| redis.address.to_string()).unwrap();
+    last.pause();
+    let admin = format!("http://{}", service.admin);
+    let ended = output(["reset", "--admin", &admin, "--ahead-of-clock"]);
+    last.resume();
+    assert!(!ended.status.success());
+    let error = String::from_utf8(ended.stderr).unwrap();
+    let examined = error.split("until then: ").nth(1).and_then(|text| text.split(' ').next());
+    let examined: u64 = examined.unwrap().parse().unwrap();
+    assert!((1..60).contains(&examined), "{error}");
+}
+
 /// Moves the clock of a counter a day ahead.
 /// Returns `false` for other keys.
 async fn moves_ahead(node: &Redis, key: &[u8]) -> bool {

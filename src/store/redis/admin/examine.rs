@@ -231,7 +231,7 @@ impl ServerFindings<'_> {
         };
         let text = format!("{used} of {max} bytes used (maxmemory), {percent} %");
         match percent {
-            0..=NEARLY_FULL_PERCENT => self.add("memory", Grade::Good, text),
+            percent if percent <= NEARLY_FULL_PERCENT => self.add("memory", Grade::Good, text),
             ..=99 => self.add("memory", Grade::Warning, format!("{text}; raise maxmemory")),
             _ => {
                 let text = format!("{text}: writes fail or evict counters; raise maxmemory");
