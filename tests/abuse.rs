@@ -293,7 +293,6 @@ async fn connections_beyond_the_bound_are_closed_if_none_is_idle_and_permits_are
     assert!(Client::connect(service.grpc).await.hit("user", "ann").await);
 }
 
-/// Returns the frames that begin calls, from this stream on, and reset each at once.
 fn call() -> Request<()> {
     let call =
         Request::post(format!("http://tollgate{PATH}")).header("content-type", "application/grpc");

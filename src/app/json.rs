@@ -37,11 +37,11 @@ pub(super) fn decide(
     budget: Arc<Budget>,
     clients_have_rights: bool,
 ) -> io::Result<Decide> {
-    json::prepare();
     let service = Arc::clone(service);
     let (sender, mut receiver) = mpsc::channel::<JsonRequest>(MAX_WAITING);
     // Parsing JSON is slow. Neither probes nor new gRPC connections should wait for it.
     let thread = threads::spawn("json", move || async move {
+        json::prepare();
         while let Some((path, body, reply)) = receiver.recv().await {
             let service = Arc::clone(&service);
             tokio::spawn(async move { reply.send(answer(&service, path, &body).await) });

@@ -1,6 +1,8 @@
 //! Resets of all counters that were written while the clock of the store was ahead.
 
-use super::{cluster, policy, serve};
+use std::process::Output;
+
+use super::{cluster, nodes_of, policy, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::tollgate::{Tollgate, output};
@@ -21,8 +23,7 @@ async fn all_counters_ahead_of_the_clock_are_reset_and_no_others() {
     let redis = Redis::start().await;
     are_reset(&redis.url(), &[&redis]).await;
     let cluster = cluster().await;
-    let nodes: Vec<&Redis> = cluster.nodes.iter().map(|node| &node.redis).collect();
-    are_reset(&cluster.url(), &nodes).await;
+    are_reset(&cluster.url(), &nodes_of(&cluster)).await;
 }
 
 async fn are_reset(url: &str, nodes: &[&Redis]) {
@@ -68,11 +69,10 @@ async fn a_server_that_fails_loses_nothing_of_what_was_examined_before() {
         assert!(client.hit("fixed", &format!("user-{number}")).await);
     }
     // Masters are examined in the order of their addresses.
-    let masters = cluster.nodes.iter().map(|node| &node.redis);
-    let last = masters.max_by_key(|redis| redis.address.to_string()).unwrap();
+    let last =
+        nodes_of(&cluster).into_iter().max_by_key(|redis| redis.address.to_string()).unwrap();
     last.pause();
-    let admin = format!("http://{}", service.admin);
-    let ended = output(["reset", "--admin", &admin, "--ahead-of-clock"]);
+    let ended = try_to_reset(&service);
     last.resume();
     assert!(!ended.status.success());
     let error = String::from_utf8(ended.stderr).unwrap();
@@ -96,9 +96,13 @@ async fn moves_ahead(node: &Redis, key: &[u8]) -> bool {
     true
 }
 
-fn reset(service: &Tollgate) -> String {
+fn try_to_reset(service: &Tollgate) -> Output {
     let admin = format!("http://{}", service.admin);
-    let ended = output(["reset", "--admin", &admin, "--ahead-of-clock"]);
+    output(["reset", "--admin", &admin, "--ahead-of-clock"])
+}
+
+fn reset(service: &Tollgate) -> String {
+    let ended = try_to_reset(service);
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     String::from_utf8(ended.stdout).unwrap()
 }

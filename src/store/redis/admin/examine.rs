@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::check_up::{eviction_policy, info_field, setting};
-use super::health::NEARLY_FULL_PERCENT;
+use super::health::{NEARLY_FULL_PERCENT, memory_percent};
 use crate::store::StoreError;
 use crate::store::redis::RedisStore;
 use crate::store::redis::calls::{Core, within};
@@ -226,7 +226,7 @@ impl ServerFindings<'_> {
         let Some((used, max)) = used.zip(max) else {
             return self.add("memory", Grade::Warning, "unknown: INFO refused");
         };
-        let Some(percent) = used.saturating_mul(100).checked_div(max) else {
+        let Some(percent) = memory_percent(used, max) else {
             return self.add("memory", Grade::Good, format!("{used} bytes used; no maxmemory"));
         };
         let text = format!("{used} of {max} bytes used (maxmemory), {percent} %");

@@ -45,10 +45,16 @@ pub struct ServerReport {
 /// Percentage of `maxmemory` above which a server is nearly full.
 pub(super) const NEARLY_FULL_PERCENT: u64 = 90;
 
+/// Returns the percentage of the maximum memory that is in use; `None` if the maximum is 0: there
+/// is none.
+pub(super) fn memory_percent(used: u64, max: u64) -> Option<u64> {
+    used.saturating_mul(100).checked_div(max)
+}
+
 impl ServerReport {
     /// Returns the percentage of its maximum memory that is in use; `None` if it has no maximum.
     pub fn memory_percent(&self) -> Option<u64> {
-        self.used_bytes.saturating_mul(100).checked_div(self.max_bytes?)
+        memory_percent(self.used_bytes, self.max_bytes?)
     }
 
     /// Returns `true` if more than 90 % of its maximum memory are in use.

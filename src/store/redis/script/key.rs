@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use smallvec::SmallVec;
 
-use super::slot::{SLOTS, in_braces, slot_of};
+use super::slot::{SLOTS, crc16_of, in_braces, slot_of};
 use crate::descriptor::{CounterKey, OwnedKey};
 
 /// The name of a key in Redis.
@@ -63,13 +63,17 @@ pub(in crate::store::redis) fn hold_key_of(prefix: &[u8], key: &CounterKey<'_>) 
     name
 }
 
-/// The smallest number whose decimal digits are in each slot. Computed in about 5 ms.
+/// The smallest number whose decimal digits are in each slot. Computed in about 2 ms.
 static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
     let mut tags = vec![None; usize::from(SLOTS)];
     let mut left = tags.len();
-    for number in 0..=u32::MAX {
-        let place = tags.get_mut(usize::from(slot_of(number.to_string().as_bytes())));
-        if let Some(free @ None) = place {
+    // The CRC16 of a number continues that of its digits but the last.
+    let mut crcs: Vec<u16> = Vec::new();
+    for (number, digit) in (0..=u32::MAX).zip((b'0'..=b'9').cycle()) {
+        let before = crcs.get(crcs.len() / 10).filter(|_| number >= 10);
+        let crc = crc16_of(before.copied().unwrap_or_default(), digit);
+        crcs.push(crc);
+        if let Some(free @ None) = tags.get_mut(usize::from(crc % SLOTS)) {
             *free = Some(number);
             left = left.saturating_sub(1);
         }
@@ -202,6 +206,17 @@ mod tests {
         let in_one_slot = key_of(b"p:", &key);
         assert_eq!(in_one_slot.to_vec(), [b"p:{d:a}{b}", &bytes[..]].concat());
         assert_eq!(slot_of(&in_one_slot), slot_of(b"{d:a}"));
+    }
+
+    #[test]
+    fn the_tag_of_a_slot_is_the_smallest_number_in_it() {
+        let mut smallest = HashMap::new();
+        let mut numbers = 0..;
+        while smallest.len() < usize::from(SLOTS) {
+            let number: u32 = numbers.next().unwrap();
+            smallest.entry(slot_of(number.to_string().as_bytes())).or_insert(number);
+        }
+        assert!(smallest.iter().all(|(slot, number)| tag_of(*slot) == *number));
     }
 
     #[test]

@@ -20,11 +20,14 @@ pub(super) fn in_braces(key: &[u8]) -> Option<&[u8]> {
 }
 
 fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc: u16, byte| {
-        let [high, low] = crc.to_be_bytes();
-        let of_high = CRC_OF.get(usize::from(high ^ byte)).copied().unwrap_or_default();
-        u16::from_be_bytes([low, 0]) ^ of_high
-    })
+    bytes.iter().fold(0, |crc, byte| crc16_of(crc, *byte))
+}
+
+/// Returns the CRC16 of bytes with this CRC16, followed by another byte.
+pub(super) fn crc16_of(crc: u16, byte: u8) -> u16 {
+    let [high, low] = crc.to_be_bytes();
+    let of_high = CRC_OF.get(usize::from(high ^ byte)).copied().unwrap_or_default();
+    u16::from_be_bytes([low, 0]) ^ of_high
 }
 
 /// The CRC16 of each byte.
