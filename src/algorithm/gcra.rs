@@ -82,8 +82,6 @@ pub struct Constants {
     pub parts: u32,
     /// Cost of one hit, as time.
     pub one: Backlog,
-    /// Cost of 65,536 hits, as time; capped at 2^53 us, which no limit allows.
-    pub many: Backlog,
     /// The backlog of a full burst.
     pub full: Backlog,
     /// The largest backlog that charges past the limit can add up to.
@@ -166,10 +164,12 @@ impl Gcra {
 
     /// Returns the constants for a script.
     pub fn constants(&self) -> Constants {
-        let many = self.interval.times(1 << 16).min(Backlog { whole: MAX_BACKLOG, part: 0 });
-        let full = self.full;
-        let deepest = self.deepest;
-        Constants { parts: self.interval.parts, one: self.interval.times(1), many, full, deepest }
+        Constants {
+            parts: self.interval.parts,
+            one: self.interval.times(1),
+            full: self.full,
+            deepest: self.deepest,
+        }
     }
 
     /// Returns the cost of `hits` as a backlog.

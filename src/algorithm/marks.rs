@@ -9,7 +9,7 @@
 //! (0:04, 1 s), D = 2 s). At 0:04 the first is put to a cost of 2: of its 3 hits, only 1 s is left
 //! since, so D becomes 1 s.
 //!
-//! The same steps are in `lua/holds.lua`.
+//! The same steps are in `lua/marks.lua`.
 
 use super::gcra::Backlog;
 use super::time::Timestamp;

@@ -8,7 +8,7 @@
 //! Example, with space for two: ann is charged 5 hits, bob 1, cy 2. bob is evicted, and the tallies
 //! are ann 5, cy 2, all others 1.
 //!
-//! `lua/decide.lua` performs the same steps.
+//! `lua/beside.lua` performs the same steps.
 
 use super::quota::MAX_HITS;
 use super::{Limit, State};

@@ -1,11 +1,10 @@
 //! The fast path: requests encoded for `lua/fast/decide.lua`, which supports everything but rare
 //! cases.
 //!
-//! Not supported are limits that record entries, and a counter that occurs twice in a request,
-//! except that a commit takes the settle of its ID along. A check of a limit that keeps holds must
-//! decide alone, and be frequent (`lua/fast/holds.lua`). Not supported counters are those with
-//! tallies, a grant or a reset, and those whose value is wide or was written under another amount.
-//! `lua/decide.lua` supports all of them.
+//! Not supported is a counter that occurs twice in a request, except that a commit takes the settle
+//! of its ID along. A check of a limit that keeps holds must decide alone, record no entries, and
+//! be frequent (`lua/fast/holds.lua`). Counters with tallies, a grant or a reset are supported where
+//! a check of the call records entries. `lua/decide.lua` supports all of them.
 
 use std::sync::Arc;
 
@@ -15,30 +14,22 @@ use tokio::time::Instant;
 
 use super::RedisStore;
 use super::plan::Group;
-use super::script::encode::{Context, MAX_EXACT, ScriptRequest};
+use super::script::encode::{Context, ScriptRequest};
 use super::script::key::key_of;
-use super::script::{ONE_FIXED_WINDOW, ScriptNeeds, fast_number_of};
-use crate::algorithm::gcra::{Backlog, Gcra};
+use super::script::{ScriptNeeds, number_of};
 use crate::algorithm::hold::HoldEffect;
 use crate::algorithm::judge::{Few, Hits, Outcome};
-use crate::algorithm::quota::Window;
 use crate::algorithm::time::Timestamp;
 use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, charges, combine};
 use crate::algorithm::{Algorithm, Limit};
 use crate::store::{Check, Outcomes, StoreError};
 
-/// Server time in microseconds, as measured: of any check; of each window of a sliding window; of a
-/// log, plus one for each [`LOG_HITS_A_US`] hits of its limit.
-const CHECK_US: u32 = 4;
-const SLIDING_US: u32 = 5;
-const LOG_US: u32 = 6;
-const LOG_HITS_A_US: u32 = 50;
-/// Bits shared by the backlog and its amount in the short form of a gcra value.
-const ROOM_BITS: u32 = 31;
 /// Cases in which hits are written, one bit each; or the flag of a refund.
 const WHERE_ALLOWED: u8 = 1;
 const WHERE_DENIED: u8 = 2;
 const REFUND: u8 = 4;
+/// Flag in the number of an algorithm: entries are recorded.
+const RECORDS: u8 = 64;
 /// Flag in a prior: other slots judge the rest of the request.
 const PARTIAL: u8 = 4;
 
@@ -98,12 +89,13 @@ impl ScriptRequest {
         let overall = |verdict| combine(prior, [(check.role, verdict)]);
         let writes = writes(check, overall);
         match check.limit.hold() {
-            _ if !check.recorded.is_empty() => return None,
+            Some(_) if !check.recorded.is_empty() => return None,
             None => {
                 let hits = hits_of(check);
-                request.text.extend([fast_number_of(check.limit), writes]);
+                request.text.extend([number_of(check.limit) | records(check), writes]);
                 request.put(hits.into(), 4);
-                request.fast_parameters(check.limit, hits, now);
+                request.fast_records(check);
+                request.parameters(check.limit, now);
             }
             Some(_) if matches!(check.hits, Hits::Refund(1..)) && refunds_holds(check.limit) => {
                 return None;
@@ -136,7 +128,7 @@ impl ScriptRequest {
             let known = request.keys.len();
             request.key(key_of(prefix, &check.key));
             let is_known = request.keys.len() == known;
-            if is_known || !check.recorded.is_empty() || check.limit.hold().is_some() {
+            if is_known || check.limit.hold().is_some() {
                 return None;
             }
             let role = match (check.hits, check.role) {
@@ -148,55 +140,33 @@ impl ScriptRequest {
             let admitted = writes(check, |_| Overall::Admitted);
             let denied = writes(check, |_| Overall::Denied);
             let hits = hits_of(check);
-            request.text.extend([fast_number_of(check.limit), admitted, denied, role]);
+            let number = number_of(check.limit) | records(check);
+            request.text.extend([number, admitted, denied, role]);
             request.put(hits.into(), 4);
-            request.fast_parameters(check.limit, hits, now);
+            request.fast_records(check);
+            request.parameters(check.limit, now);
         }
         request.checks = count;
         Some(request)
     }
 
-    /// Appends the parameters of an algorithm to judge these hits.
-    pub(super) fn fast_parameters(&mut self, limit: &Limit, hits: u32, now: Timestamp) {
-        let number = fast_number_of(limit);
-        self.needs.add(number);
-        self.cost_us = self.cost_us.saturating_add(cost_us(limit));
-        match (limit.algorithm(), limit.windows()) {
-            (Algorithm::Gcra(algorithm), [window]) => self.rate(algorithm, window, hits),
-            (Algorithm::FixedWindow(_), [window]) if number == ONE_FIXED_WINDOW => {
-                self.put(window.limit().into(), 4);
-                self.put(window.period().get(), 7);
-            }
-            (
-                Algorithm::FixedWindow(_)
-                | Algorithm::SlidingWindow(_)
-                | Algorithm::SlidingLog(_)
-                | Algorithm::Gcra(_)
-                | Algorithm::Concurrency(_),
-                _,
-            ) => self.parameters(limit, now),
+    /// Appends the entries that a check records, with their length.
+    fn fast_records(&mut self, check: &Check<'_>) {
+        if records(check) == 0 {
+            return;
         }
+        self.needs.add_records();
+        let bytes = check.recorded.iter().map(|entry| entry.len().saturating_add(2));
+        let length = bytes.fold(1, usize::saturating_add);
+        self.put(u64::try_from(length).unwrap_or(u64::MAX), 4);
+        self.recorded(check.recorded);
     }
+}
 
-    /// Appends the parameters of a rate.
-    fn rate(&mut self, algorithm: &Gcra, window: &Window, hits: u32) {
-        let constants = algorithm.constants();
-        let burst = algorithm.burst();
-        let limit = u64::from(window.limit());
-        let Backlog { whole, part } = constants.one;
-        let of_hits = algorithm.cost(hits.into());
-        self.put(limit, 4);
-        self.put(constants.parts.into(), 4);
-        self.put(whole.saturating_mul(constants.parts.into()).saturating_add(part.into()), 7);
-        self.put(burst.into(), 4);
-        self.backlog(Backlog { whole: of_hits.whole.min(MAX_EXACT), ..of_hits });
-        self.backlog(algorithm.cost(burst.saturating_sub(hits).into()));
-        self.backlog(constants.deepest);
-        let length = limit.checked_ilog2().map_or(0, |bits| bits.saturating_add(1));
-        let bound = ROOM_BITS.checked_sub(length).map_or(0, |bits| 1u64 << bits);
-        self.put((u64::from(length) << ROOM_BITS) | limit.saturating_mul(bound), 5);
-        self.put(bound, 4);
-    }
+/// Returns the flag of a check that records entries, if it does: peeks and refunds are not tallied.
+fn records(check: &Check<'_>) -> u8 {
+    let is_recorded = !check.recorded.is_empty() && matches!(check.hits, Hits::Charge(_));
+    if is_recorded { RECORDS } else { 0 }
 }
 
 /// Returns the check that a request consists of: its only one, or a commit beside the settle of its
@@ -261,20 +231,5 @@ fn writes(check: &Check<'_>, overall: impl Fn(Verdict) -> Overall) -> u8 {
         }
         Hits::Peek(_) => 0,
         Hits::Refund(_) => REFUND,
-    }
-}
-
-/// Returns the server time of a check in microseconds.
-fn cost_us(limit: &Limit) -> u32 {
-    let windows = u32::try_from(limit.windows().len()).unwrap_or(u32::MAX);
-    match limit.algorithm() {
-        Algorithm::FixedWindow(_) | Algorithm::Gcra(_) => CHECK_US,
-        // Every slot is read.
-        Algorithm::Concurrency(slots) => CHECK_US.saturating_add(slots.in_flight()),
-        Algorithm::SlidingWindow(_) => windows.saturating_mul(SLIDING_US),
-        Algorithm::SlidingLog(_) => {
-            let most = limit.windows().iter().map(Window::limit).max().unwrap_or_default();
-            LOG_US.saturating_add(most.checked_div(LOG_HITS_A_US).unwrap_or_default())
-        }
     }
 }

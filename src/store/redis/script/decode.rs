@@ -23,6 +23,8 @@ const JUDGED: u64 = 5;
 const PARTLY: u64 = 6;
 /// Flag in a verdict of the fast path: hits were written.
 const WRITTEN: u64 = 8;
+/// Flag in a verdict of the fast path: the hits are from a grant.
+const OF_GRANT: u64 = 16;
 /// Flag in a verdict: the effect on a hold follows.
 const HOLDS: u64 = 64;
 
@@ -196,7 +198,7 @@ impl<'a> Bytes<'a> {
 
     /// Decodes a result of the fast path; with `is_part`, one of a part of a request.
     fn fast_answer(&mut self, is_part: bool) -> Option<CheckReply> {
-        let (outcome, is_written) = self.fast_outcome()?;
+        let (outcome, verdict) = self.fast_outcome()?;
         let record = <(Timestamp, Timestamp)>::default();
         if !is_part {
             let written = None;
@@ -208,14 +210,14 @@ impl<'a> Bytes<'a> {
         // A check that failed has no alternative either: it would become an admission.
         let without = outcome.as_ref().ok().and(without.ok());
         let if_denied = Some(Box::new(IfDenied { outcome: without, undo }));
-        let written = is_written.then_some(at);
-        Some(CheckReply { outcome, written, of_grant: false, if_denied, record })
+        let written = (verdict & WRITTEN != 0).then_some(at);
+        let of_grant = verdict & OF_GRANT != 0;
+        Some(CheckReply { outcome, written, of_grant, if_denied, record })
     }
 
-    fn fast_outcome(&mut self) -> Option<(Result<Outcome, StoreError>, bool)> {
+    fn fast_outcome(&mut self) -> Option<(Result<Outcome, StoreError>, u64)> {
         let verdict = self.number(1)?;
-        let is_written = verdict & WRITTEN != 0;
-        let allowed = verdict_of(verdict & !(WRITTEN | HOLDS));
+        let allowed = verdict_of(verdict & !(WRITTEN | OF_GRANT | HOLDS));
         let left = self.number(5)?;
         let window = self.number(1)?;
         let reset_after = self.time()?;
@@ -233,7 +235,7 @@ impl<'a> Bytes<'a> {
         let hold = if verdict & HOLDS == 0 { HoldEffect::Nothing } else { self.hold_effect()? };
         Some((
             allowed.map(|allowed| Outcome { allowed, report, by: JudgedBy::Store, hold }),
-            is_written,
+            verdict,
         ))
     }
 

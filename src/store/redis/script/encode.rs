@@ -1,12 +1,14 @@
 //! Encodes a request for the scripts, in the format that the head of `lua/decide.lua` defines.
 
+mod cost;
 mod holds;
 
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 
+use self::cost::{GENERAL_US, cost_us};
 use super::key::{RedisKey, key_of};
-use super::{ScriptNeeds, number_of};
+use super::{ONE_FIXED_WINDOW, ScriptNeeds, number_of};
 use crate::algorithm::amend::Amendment;
 use crate::algorithm::calendar::Calendar;
 use crate::algorithm::fixed_window::FixedWindow;
@@ -43,14 +45,11 @@ pub(in crate::store::redis) struct Undo {
 const ON_HOLD: u8 = 5;
 const HOLDS: u8 = 16;
 
-/// Upper estimate of a check's server time in microseconds, measured with short values; it bounds a
-/// call.
-const CHECK_US: u32 = 10;
-const SLIDING_US: u32 = 20;
-const LOG_US: u32 = 60;
-
 /// Up to this many keys, a new key is compared with each; beyond, it is looked up by hash.
 const FEW_KEYS: usize = 8;
+
+/// Bits shared by the backlog and its amount in the short form of a gcra value.
+const ROOM_BITS: u32 = 31;
 
 /// Encoded size of a span in bytes.
 const SPAN_BYTES: usize = 14;
@@ -135,8 +134,6 @@ impl ScriptRequest {
         wanted: Wanted,
         now: Timestamp,
     ) {
-        let algorithm = check.limit.algorithm();
-        self.needs.add(number_of(algorithm));
         let key = self.key(key_of(prefix, &check.key));
         let (kind, hits, at) = match &wanted {
             Wanted::Hits(Hits::Charge(hits)) => (0, *hits, Timestamp::EPOCH),
@@ -151,7 +148,7 @@ impl ScriptRequest {
         let kind = if check.is_on_hold() { ON_HOLD } else { kind };
         let kind = if check.limit.hold().is_some() { kind | HOLDS } else { kind };
         let (mode, role, on_error) = parts_of(check, self.has_fallback);
-        self.text.extend([kind, mode, role, on_error, number_of(algorithm)]);
+        self.text.extend([kind, mode, role, on_error, number_of(check.limit)]);
         self.put(key, 2);
         self.put(hits.into(), 4);
         self.put(at.as_micros(), 7);
@@ -172,7 +169,7 @@ impl ScriptRequest {
         };
         self.hold(prefix, check, record);
         self.checks = self.checks.saturating_add(1);
-        self.cost_us = self.cost_us.saturating_add(cost_us(algorithm));
+        self.cost_us = self.cost_us.saturating_add(GENERAL_US);
         let keys = u16::try_from(self.keys.len()).unwrap_or(u16::MAX);
         if let Some(counts) = self.text.get_mut(2..6) {
             counts
@@ -190,20 +187,20 @@ impl ScriptRequest {
         given: Option<Timestamp>,
         now: Timestamp,
     ) -> Self {
-        let algorithm = check.limit.algorithm();
         let (what, hits, length) = match amendment {
             Amendment::Look => (0, 0, Micros::ZERO),
             Amendment::Reset => (1, 0, Micros::ZERO),
             Amendment::Refund(hits) => (2, hits, Micros::ZERO),
             Amendment::Grant { hits, length } => (3, hits, length),
         };
-        let mut needs = ScriptNeeds::AMEND;
-        needs.add(number_of(algorithm));
         let keys = SmallVec::from_buf([key_of(prefix, &check.key)]);
         let what = if check.limit.hold().is_some() { what | HOLDS } else { what };
-        let text = SmallVec::from_slice(&[what, number_of(algorithm)]);
-        let mut request =
-            Self { cost_us: cost_us(algorithm), checks: 1, ..Self::of(given, keys, text, needs) };
+        let text = SmallVec::from_slice(&[what, number_of(check.limit)]);
+        let mut request = Self {
+            cost_us: GENERAL_US,
+            checks: 1,
+            ..Self::of(given, keys, text, ScriptNeeds::AMEND)
+        };
         request.put(hits.into(), 4);
         request.put(length.get().min(MAX_EXACT), 7);
         request.parameters(check.limit, now);
@@ -211,7 +208,7 @@ impl ScriptRequest {
         request
     }
 
-    fn recorded(&mut self, entries: &[Vec<u8>]) {
+    pub(in crate::store::redis) fn recorded(&mut self, entries: &[Vec<u8>]) {
         self.put(u64::try_from(entries.len()).unwrap_or(u64::MAX), 1);
         for entry in entries {
             self.put(u64::try_from(entry.len()).unwrap_or(u64::MAX), 2);
@@ -248,15 +245,24 @@ impl ScriptRequest {
         self.text.extend_from_slice(all.get(all.len().saturating_sub(bytes)..).unwrap_or_default());
     }
 
+    /// Appends the parameters of a limit's algorithm.
     pub(in crate::store::redis) fn parameters(&mut self, limit: &Limit, now: Timestamp) {
+        let number = number_of(limit);
+        self.needs.add(number);
+        self.cost_us = self.cost_us.saturating_add(cost_us(limit));
         match limit.algorithm() {
+            Algorithm::FixedWindow(_) if number == ONE_FIXED_WINDOW => {
+                limit.windows().iter().for_each(|window| self.window(window));
+            }
             Algorithm::FixedWindow(algorithm) => self.fixed_window(algorithm, limit, now),
             Algorithm::SlidingWindow(algorithm) => self.sliding_window(algorithm, limit),
             Algorithm::SlidingLog(_) => {
                 self.count(limit);
                 limit.windows().iter().for_each(|window| self.window(window));
             }
-            Algorithm::Gcra(algorithm) => self.gcra(algorithm, limit),
+            Algorithm::Gcra(algorithm) => {
+                limit.windows().iter().for_each(|window| self.rate(algorithm, window));
+            }
             Algorithm::Concurrency(algorithm) => self.put(algorithm.in_flight().into(), 4),
         }
     }
@@ -310,31 +316,25 @@ impl ScriptRequest {
         }
     }
 
-    fn gcra(&mut self, algorithm: &Gcra, limit: &Limit) {
-        limit.windows().iter().for_each(|window| self.window(window));
+    fn rate(&mut self, algorithm: &Gcra, window: &Window) {
         let constants = algorithm.constants();
+        let limit = u64::from(window.limit());
+        let Backlog { whole, part } = constants.one;
+        self.put(limit, 4);
         self.put(constants.parts.into(), 4);
-        self.backlog(constants.one);
-        self.backlog(constants.many);
+        self.put(whole.saturating_mul(constants.parts.into()).saturating_add(part.into()), 7);
         self.put(algorithm.burst().into(), 4);
         self.backlog(constants.full);
         self.backlog(constants.deepest);
+        let length = limit.checked_ilog2().map_or(0, |bits| bits.saturating_add(1));
+        let bound = ROOM_BITS.checked_sub(length).map_or(0, |bits| 1u64 << bits);
+        self.put((u64::from(length) << ROOM_BITS) | limit.saturating_mul(bound), 5);
+        self.put(bound, 4);
     }
 
-    pub(in crate::store::redis) fn backlog(&mut self, backlog: Backlog) {
+    fn backlog(&mut self, backlog: Backlog) {
         self.put(backlog.whole, 7);
         self.put(backlog.part.into(), 4);
-    }
-}
-
-/// Returns the estimated server time of a check.
-fn cost_us(algorithm: &Algorithm) -> u32 {
-    match algorithm {
-        Algorithm::FixedWindow(_) | Algorithm::Gcra(_) => CHECK_US,
-        Algorithm::SlidingWindow(_) => SLIDING_US,
-        Algorithm::SlidingLog(_) => LOG_US,
-        // Every slot is read and written.
-        Algorithm::Concurrency(limit) => LOG_US.saturating_add(limit.in_flight().saturating_mul(3)),
     }
 }
 

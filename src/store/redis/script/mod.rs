@@ -4,6 +4,7 @@
 //! | file | purpose |
 //! |---|---|
 //! | `encode`, `decode` | encoding of requests to the scripts, decoding of their replies |
+//! | `fold` | the text of a script, with its constants replaced |
 //! | `key`, `slot` | names of keys, and the slot of a key |
 //!
 //! The scripts for usual decisions are loaded on connect (`node/preload`); any other is sent as
@@ -11,6 +12,7 @@
 
 pub(super) mod decode;
 pub(super) mod encode;
+mod fold;
 pub(super) mod key;
 pub(super) mod slot;
 
@@ -20,53 +22,43 @@ use sha1::{Digest, Sha1};
 
 use crate::algorithm::{Algorithm, Limit};
 
-const PRELUDE: &str = include_str!("lua/prelude.lua");
+const BEGIN: &str = include_str!("lua/begin.lua");
 const MULTIPLY_DIVIDE: &str = include_str!("lua/multiply_divide.lua");
 const LEDGER: &str = include_str!("lua/ledger.lua");
+const FIXED_WINDOW: &str = include_str!("lua/fixed_window.lua");
+const BESIDE: &str = include_str!("lua/beside.lua");
+const MARKS: &str = include_str!("lua/marks.lua");
 const COUNTER: &str = include_str!("lua/counter.lua");
 const HOLD_SCRIPT: &str = include_str!("lua/holds.lua");
 const DECIDE: &str = include_str!("lua/decide.lua");
 const AMEND: &str = include_str!("lua/amend.lua");
-const FAST_BEGIN: &str = include_str!("lua/fast/begin.lua");
-const FAST_LEDGER: &str = include_str!("lua/fast/ledger.lua");
-const FAST_MARKS: &str = include_str!("lua/fast/marks.lua");
 const FAST_HOLDS: &str = include_str!("lua/fast/holds.lua");
 const FAST_DECIDE: &str = include_str!("lua/fast/decide.lua");
 
-/// The algorithms in the order of their numbers, which begin with 1, and the file that each depends
-/// on.
-const ALGORITHMS: [(&str, Option<&str>); 5] = [
-    (include_str!("lua/fixed_window.lua"), None),
-    (include_str!("lua/sliding_window.lua"), Some(LEDGER)),
-    (include_str!("lua/sliding_log.lua"), Some(LEDGER)),
-    (include_str!("lua/gcra.lua"), None),
-    (include_str!("lua/concurrency.lua"), None),
-];
-
-/// The algorithms of the fast path in the order of [`fast_number_of`], and the files that each
+/// The algorithms in the order of their numbers, which begin with 1, and the files that each
 /// depends on.
-const FAST_ALGORITHMS: [(&str, &[&str]); 6] = [
-    (include_str!("lua/fast/fixed_window.lua"), &[]),
-    (include_str!("lua/fast/sliding_window.lua"), &[MULTIPLY_DIVIDE, FAST_LEDGER]),
-    (include_str!("lua/fast/sliding_log.lua"), &[FAST_LEDGER]),
-    (include_str!("lua/fast/gcra.lua"), &[MULTIPLY_DIVIDE]),
-    (include_str!("lua/fast/one_fixed_window.lua"), &[]),
-    (include_str!("lua/fast/concurrency.lua"), &[]),
+const ALGORITHMS: [(&str, &[&str]); 6] = [
+    (FIXED_WINDOW, &[]),
+    (include_str!("lua/sliding_window.lua"), &[MULTIPLY_DIVIDE, LEDGER]),
+    (include_str!("lua/sliding_log.lua"), &[LEDGER]),
+    (include_str!("lua/gcra.lua"), &[MULTIPLY_DIVIDE]),
+    (include_str!("lua/one_fixed_window.lua"), &[FIXED_WINDOW]),
+    (include_str!("lua/concurrency.lua"), &[]),
 ];
 
 // The tag of a value is 16 plus twice the number of its algorithm, plus 1 if it is wide; 32 is
 // added if tallies follow, so that an eighth algorithm's values would read as tallied.
-/// Numbers of a set of scripts: those of the algorithms, and [`HOLDS`].
-const NUMBERS: usize = 7;
+/// Numbers of a set of scripts: those of the algorithms, [`HOLDS`] and [`RECORDS`].
+const NUMBERS: usize = 8;
 
 /// The number of the operations on holds, after those of all algorithms.
 const HOLDS: u8 = 7;
-/// Its bit in a set.
+/// The number of the data beside a state, which a check needs that records entries.
+const RECORDS: u8 = 8;
+/// The bit of holds in a set.
 const HOLDS_BIT: u8 = 1 << (HOLDS - 1);
 const _: () = assert!(ALGORITHMS.len() < HOLDS as usize, "the number of holds is an algorithm's");
-const _: () =
-    assert!(FAST_ALGORITHMS.len() < HOLDS as usize, "the number of holds is an algorithm's");
-const _: () = assert!(HOLDS as usize <= NUMBERS, "a set of scripts has too few bits");
+const _: () = assert!(RECORDS as usize <= NUMBERS, "a set of scripts has too few bits");
 
 /// Scripts of one kind, by their sets of numbers.
 type ScriptSets = [OnceLock<Script>; 1 << NUMBERS];
@@ -77,9 +69,8 @@ static FAST: ScriptSets = [const { OnceLock::new() }; _];
 /// The number of the algorithm whose counters have marks if their limits keep holds.
 const GCRA: u8 = number::<4>();
 
-/// The number on the fast path of a limit with one fixed window and no calendar, the most frequent
-/// kind.
-pub(super) const ONE_FIXED_WINDOW: u8 = fast_number::<5>();
+/// The number of a limit with one fixed window and no calendar, the most frequent kind.
+pub(super) const ONE_FIXED_WINDOW: u8 = number::<5>();
 
 /// A script: its text, and the SHA-1 digest by which a server that has cached it runs it.
 #[derive(Debug)]
@@ -126,6 +117,11 @@ impl ScriptNeeds {
         self.add(HOLDS);
     }
 
+    /// Adds the data beside a state.
+    pub(super) fn add_records(&mut self) {
+        self.add(RECORDS);
+    }
+
     /// Returns `true` for the fast path.
     pub(super) fn is_fast(self) -> bool {
         self.kind == ScriptKind::Fast
@@ -139,61 +135,40 @@ impl ScriptNeeds {
             ScriptKind::Amend => &AMENDING,
             ScriptKind::Fast => &FAST,
         };
-        scripts.get(usize::from(self.algorithms)).unwrap_or(&NONE).get_or_init(|| self.compose())
+        scripts.get(usize::from(self.algorithms)).unwrap_or(&NONE).get_or_init(|| {
+            let text = fold::fold(&self.files().concat());
+            Script::of(text)
+        })
     }
 
-    fn compose(self) -> Script {
-        match self.kind {
-            ScriptKind::Decide => self.compose_general(DECIDE),
-            ScriptKind::Amend => self.compose_general(AMEND),
-            ScriptKind::Fast => self.compose_fast(),
-        }
-    }
-
-    fn has(self, number: usize) -> bool {
-        self.algorithms & (1 << number) != 0
-    }
-
-    fn compose_general(self, last: &str) -> Script {
-        let algorithms = || {
-            ALGORITHMS
-                .iter()
-                .enumerate()
-                .filter(|(number, _)| self.has(*number))
-                .map(|(_, parts)| parts)
+    /// Returns the files of the script, each after those that it depends on.
+    fn files(self) -> Vec<&'static str> {
+        let mut files = vec![BEGIN];
+        let add = |files: &mut Vec<_>, file| {
+            if !files.contains(&file) {
+                files.push(file);
+            }
         };
-        let ledger = algorithms().find_map(|(_, before)| *before);
-        let texts = algorithms().map(|(text, _)| *text);
-        Script::of(
-            [PRELUDE, MULTIPLY_DIVIDE]
-                .into_iter()
-                .chain(ledger)
-                .chain(texts)
-                .chain([COUNTER])
-                .chain(self.has(usize::from(HOLDS.saturating_sub(1))).then_some(HOLD_SCRIPT))
-                .chain([last])
-                .collect(),
-        )
+        for (number, (file, before)) in (1..).zip(ALGORITHMS) {
+            if self.has(number) {
+                before.iter().for_each(|file| add(&mut files, *file));
+                add(&mut files, file);
+            }
+        }
+        files.extend((self.has(RECORDS) || self.kind != ScriptKind::Fast).then_some(BESIDE));
+        let has_holds = self.has(HOLDS);
+        files.extend((has_holds && self.has(GCRA)).then_some(MARKS));
+        let (counter, holds, last) = match self.kind {
+            ScriptKind::Decide => (Some(COUNTER), HOLD_SCRIPT, DECIDE),
+            ScriptKind::Amend => (Some(COUNTER), HOLD_SCRIPT, AMEND),
+            ScriptKind::Fast => (None, FAST_HOLDS, FAST_DECIDE),
+        };
+        files.extend(counter.into_iter().chain(has_holds.then_some(holds)).chain([last]));
+        files
     }
 
-    fn compose_fast(self) -> Script {
-        let algorithms =
-            || FAST_ALGORITHMS.iter().enumerate().filter(|(number, _)| self.has(*number));
-        let has_holds = self.has(usize::from(HOLDS.saturating_sub(1)));
-        let has_marks = has_holds && self.has(usize::from(GCRA.saturating_sub(1)));
-        let needs = |part: &&str| algorithms().any(|(_, (_, before))| before.contains(part));
-        let shared = [MULTIPLY_DIVIDE, FAST_LEDGER].into_iter().filter(needs);
-        let texts = algorithms().map(|(_, (text, _))| *text);
-        Script::of(
-            [FAST_BEGIN]
-                .into_iter()
-                .chain(shared)
-                .chain(texts)
-                .chain(has_marks.then_some(FAST_MARKS))
-                .chain(has_holds.then_some(FAST_HOLDS))
-                .chain([FAST_DECIDE])
-                .collect(),
-        )
+    fn has(self, number: u8) -> bool {
+        self.algorithms & (1 << number.saturating_sub(1)) != 0
     }
 }
 
@@ -207,36 +182,24 @@ impl Script {
 /// Returns the scripts to load on connect: those for decisions by one algorithm, with and without
 /// holds. They do not depend on what the process has done before.
 pub(super) fn scripts_to_load() -> impl Iterator<Item = &'static Script> {
-    let kinds = [(ScriptKind::Fast, FAST_ALGORITHMS.len()), (ScriptKind::Decide, ALGORITHMS.len())];
-    kinds
+    [ScriptKind::Fast, ScriptKind::Decide]
         .into_iter()
-        .flat_map(|(kind, algorithms)| (0..algorithms).map(move |number| (kind, 1 << number)))
+        .flat_map(|kind| (0..ALGORITHMS.len()).map(move |number| (kind, 1 << number)))
         .flat_map(|(kind, algorithm)| {
             [algorithm, algorithm | HOLDS_BIT].map(|algorithms| ScriptNeeds { kind, algorithms })
         })
         .map(ScriptNeeds::script)
 }
 
-/// Returns the number of an algorithm in the scripts.
-pub(super) fn number_of(algorithm: &Algorithm) -> u8 {
-    match algorithm {
-        Algorithm::FixedWindow(_) => number::<1>(),
-        Algorithm::SlidingWindow(_) => number::<2>(),
-        Algorithm::SlidingLog(_) => number::<3>(),
-        Algorithm::Gcra(_) => GCRA,
-        Algorithm::Concurrency(_) => number::<5>(),
-    }
-}
-
-/// Returns the number of a limit's algorithm on the fast path.
-pub(super) fn fast_number_of(limit: &Limit) -> u8 {
+/// Returns the number of a limit's algorithm in the scripts.
+pub(super) fn number_of(limit: &Limit) -> u8 {
     match (limit.algorithm(), limit.windows()) {
         (Algorithm::FixedWindow(_), [window]) if window.calendar().is_none() => ONE_FIXED_WINDOW,
-        (Algorithm::FixedWindow(_), _) => fast_number::<1>(),
-        (Algorithm::SlidingWindow(_), _) => fast_number::<2>(),
-        (Algorithm::SlidingLog(_), _) => fast_number::<3>(),
-        (Algorithm::Gcra(_), _) => fast_number::<4>(),
-        (Algorithm::Concurrency(_), _) => fast_number::<6>(),
+        (Algorithm::FixedWindow(_), _) => number::<1>(),
+        (Algorithm::SlidingWindow(_), _) => number::<2>(),
+        (Algorithm::SlidingLog(_), _) => number::<3>(),
+        (Algorithm::Gcra(_), _) => GCRA,
+        (Algorithm::Concurrency(_), _) => number::<6>(),
     }
 }
 
@@ -245,17 +208,6 @@ const fn number<const NUMBER: u8>() -> u8 {
     const {
         assert!(
             NUMBER > 0 && NUMBER as usize <= ALGORITHMS.len(),
-            "the number is that of no script"
-        )
-    };
-    NUMBER
-}
-
-/// Returns the number of one of [`FAST_ALGORITHMS`]; any other fails to compile.
-const fn fast_number<const NUMBER: u8>() -> u8 {
-    const {
-        assert!(
-            NUMBER > 0 && NUMBER as usize <= FAST_ALGORITHMS.len(),
             "the number is that of no script"
         )
     };
@@ -279,25 +231,23 @@ mod tests {
     }
 
     #[test]
-    fn a_script_has_the_algorithms_that_it_needs_and_no_other() {
-        for algorithms in 0..1 << ALGORITHMS.len() {
-            for (kind, last) in [(ScriptKind::Decide, DECIDE), (ScriptKind::Amend, AMEND)] {
-                let script = ScriptNeeds { kind, algorithms }.script();
-                assert!(script.text.ends_with(last));
-                for (number, (text, _)) in ALGORITHMS.iter().enumerate() {
-                    assert_eq!(script.text.contains(text), algorithms & (1 << number) != 0);
-                }
+    fn a_script_has_the_files_that_it_needs_once_and_no_other() {
+        let kinds = [ScriptKind::Decide, ScriptKind::Amend, ScriptKind::Fast];
+        for (algorithms, kind) in (0..1 << NUMBERS).flat_map(|set| kinds.map(|kind| (set, kind))) {
+            let files = ScriptNeeds { kind, algorithms }.files();
+            let has = |number: u8| algorithms & (1 << (number - 1)) != 0;
+            let count = |file: &str| files.iter().filter(|other| **other == file).count();
+            for (number, (file, _)) in (1..).zip(ALGORITHMS) {
+                let is_needed = has(number) || file == FIXED_WINDOW && has(ONE_FIXED_WINDOW);
+                assert_eq!(count(file), usize::from(is_needed), "{number} in {algorithms:b}");
             }
-        }
-        for algorithms in 0..1 << FAST_ALGORITHMS.len() {
-            let script = ScriptNeeds { kind: ScriptKind::Fast, algorithms }.script();
-            assert!(script.text.starts_with(FAST_BEGIN) && script.text.ends_with(FAST_DECIDE));
-            let has = |number: usize| algorithms & (1 << number) != 0;
-            for (number, (text, _)) in FAST_ALGORITHMS.iter().enumerate() {
-                assert_eq!(script.text.contains(text), has(number));
-            }
-            assert_eq!(script.text.matches(FAST_LEDGER).count(), usize::from(has(1) || has(2)));
-            assert_eq!(script.text.matches(MULTIPLY_DIVIDE).count(), usize::from(has(1) || has(3)));
+            assert_eq!(count(LEDGER), usize::from(has(2) || has(3)));
+            assert_eq!(count(MULTIPLY_DIVIDE), usize::from(has(2) || has(GCRA)));
+            assert_eq!(count(MARKS), usize::from(has(HOLDS) && has(GCRA)));
+            let is_fast = kind == ScriptKind::Fast;
+            assert_eq!(count(BESIDE), usize::from(has(RECORDS) || !is_fast));
+            assert_eq!(count(FAST_HOLDS), usize::from(has(HOLDS) && is_fast));
+            assert_eq!(count(HOLD_SCRIPT), usize::from(has(HOLDS) && !is_fast));
         }
     }
 }

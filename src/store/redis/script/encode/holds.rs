@@ -6,8 +6,8 @@ use crate::algorithm::hold::{Hold, HoldAction, OnSettle};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::store::Check;
-use crate::store::redis::script::fast_number_of;
 use crate::store::redis::script::key::hold_key_of;
+use crate::store::redis::script::number_of;
 
 /// Flag of an operation on the fast path.
 const FAST_HOLD: u8 = 16;
@@ -68,16 +68,16 @@ impl ScriptRequest {
         let hits = match check.hits {
             Hits::Charge(hits) | Hits::Peek(hits) | Hits::Refund(hits) => hits,
         };
-        let (hits, of_parameters) = if check.is_on_hold() { (cost, 0) } else { (hits, hits) };
+        let hits = if check.is_on_hold() { cost } else { hits };
         self.needs.add_holds();
         self.keys.push(hold_key_of(prefix, &check.key));
         self.text.extend([0, FAST_HOLD | operation]);
         self.put(hits.into(), 4);
-        self.text.extend([fast_number_of(check.limit), writes]);
+        self.text.extend([number_of(check.limit), writes]);
         self.put(ttl(check, hold).get(), 7);
         self.text.extend([u8::from(hold.on_settle == OnSettle::Release)]);
         self.id(check);
-        self.fast_parameters(check.limit, of_parameters, now);
+        self.parameters(check.limit, now);
         Some(())
     }
 

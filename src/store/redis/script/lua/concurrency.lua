@@ -2,258 +2,205 @@
 -- src/algorithm/concurrency.rs.
 --
 -- Parameters: in_flight (4).
--- Value: tag, last us (7), slots (2), then for each in the order in which they were taken: the
+-- Value: 26, last us (7), slots (2), then for each in the order in which they were taken: the
 --   instant at which it was taken (7), the instant at which it ends (7), hits (4), ID with a length
 --   prefix (1).
 --
 -- A counter may have 10,000 slots. They stay packed, since a table for each would take ten times as
 -- long, and a step reads them once.
 do
-  local byte, sub, max = string.byte, string.sub, math.max
-  -- Bytes of a slot without its ID, and offsets in it.
-  local SLOT, ENDS, LENGTH = 19, 7, 18
+  local byte, sub = string.byte, string.sub
+  -- Bytes of the value before its slots, of a slot without its ID, and offsets in a slot.
+  local FIRST, SLOT, ENDS, HITS_AT, LENGTH = 11, 19, 7, 14, 18
   -- An end relative to now and hits in one exact number: TTLs are below 2^37 us, hits below 2^14.
   local HITS = 16384
+  local MOST_SLOTS = 65535
+  local NONE, RESERVE, EXTEND, LOOK, RESERVE_ONCE = 0, 1, 5, 6, 7
 
-  -- Finds the slots that have not ended by `now`: their text and number, hits, latest end, and true
-  -- if they end in the order in which they were taken.
-  local function look(state, now)
-    if state.at == now then
-      return
-    end
-    local text, parts, place, from = state.text, {}, 1, 1
-    local count, used, latest, in_order = 0, 0, 0, true
-    for _ = 1, state.count do
-      local ends_at, hits, length = unpack_from('>I7I4B', text, place + ENDS)
-      local after = place + SLOT + length
-      if ends_at > now and hits > 0 then
-        count, used, in_order = count + 1, used + hits, in_order and ends_at >= latest
-        latest = max(latest, ends_at)
-      else
-        if place > from then
-          parts[#parts + 1] = sub(text, from, place - 1)
+  -- Returns the time until `room` hits or fewer are left in the slots of a value. `in_order`: those
+  -- that have not ended do so in the order in which they were taken.
+  local function fits_after(value, instant, used, room, in_order)
+    local slots, count, place = {}, 0, FIRST
+    while place <= #value do
+      local ends, hits, length = unpack_from('>I7I4B', value, place + ENDS)
+      place = place + SLOT + length
+      if ends > instant then
+        count = count + 1
+        slots[count] = (ends - instant) * HITS + hits
+        used = in_order and used - hits or used
+        if in_order and used <= room then
+          return ends - instant
         end
-        from = after
       end
-      place = after
     end
-    if place ~= #text + 1 then
-      error('slots are cut short')
-    end
-    parts[#parts + 1] = sub(text, from)
-    state.live, state.live_count, state.used = table.concat(parts), count, used
-    state.latest, state.in_order, state.at = latest, in_order, now
-  end
-
-  -- Sets the slots. Those that have ended are removed only by a write: an earlier clock counts them.
-  local function write(state, text, count, now)
-    state.text, state.count, state.last, state.at = text, count, now, nil
-    state.live = nil
-  end
-
-  -- Returns the places of the slots of an ID, oldest first.
-  local function places_of(text, id)
-    local places, place, final = {}, 1, byte(id, -1)
-    while place <= #text do
-      local length = byte(text, place + LENGTH)
-      local after = place + SLOT + length
-      -- A substring costs more than its last byte.
-      if length == #id and (length == 0 or byte(text, after - 1) == final and sub(text, place + SLOT, after - 1) == id) then
-        places[#places + 1] = place
-      end
-      place = after
-    end
-    return places
-  end
-
-  local function slot_at(text, place)
-    local taken_at, ends_at, hits, length = unpack_from('>I7I7I4B', text, place)
-    return taken_at, ends_at, hits, place + SLOT + length
-  end
-
-  -- Removes hits of one slot, and the slot with its last hit.
-  local function take_from(state, place, hits, now)
-    local text = state.live
-    local taken_at, ends_at, held, after = slot_at(text, place)
-    local rest, count = '', state.live_count - 1
-    if held > hits then
-      rest = pack('>I7I7I4', taken_at, ends_at, held - hits) .. sub(text, place + LENGTH, after - 1)
-      count = count + 1
-    end
-    local used, latest, in_order = state.used - math.min(held, hits), state.latest, state.in_order
-    write(state, sub(text, 1, place - 1) .. rest .. sub(text, after), count, now)
-    if rest ~= '' or ends_at < latest then
-      state.live, state.live_count, state.used = state.text, count, used
-      state.latest, state.in_order, state.at = latest, in_order, now
-    end
-  end
-
-  -- Returns the time until at most `room` hits are in flight.
-  local function fits_after(state, room, now)
-    local used, text, place = state.used, state.live, 1
-    if used <= room then
-      return 0
-    elseif state.in_order then
-      local _, ends_at, hits
-      while used > room do
-        _, ends_at, hits, place = slot_at(text, place)
-        used = used - hits
-      end
-      return ends_at - now
-    end
-    local ends, count = {}, 0
-    while place <= #text do
-      local ends_at, hits, length = unpack_from('>I7I4B', text, place + ENDS)
-      count, place = count + 1, place + SLOT + length
-      ends[count] = (ends_at - now) * HITS + hits
-    end
-    table.sort(ends)
+    table.sort(slots)
     for i = 1, count do
-      local hits = ends[i] % HITS
+      local hits = slots[i] % HITS
       used = used - hits
       if used <= room then
-        return (ends[i] - hits) / HITS
+        return (slots[i] - hits) / HITS
       end
     end
+    return ABSENT
   end
 
-  algorithms[5] = {
-    parameters = function(text, at)
-      local limit = { period = 0 }
-      limit.limit, at = unpack_from('>I4', text, at)
-      limit.windows = { limit }
-      return limit, at
-    end,
-
-    unused = function()
-      return { last = 0, text = '', count = 0 }
-    end,
-
-    read = function(_, value)
-      local state, at = {}
-      state.last, state.count, at = unpack_from('>I7I2', value, 2)
-      state.text = sub(value, at)
-      look(state, max(now, state.last))
-      return state
-    end,
-
-    write = function(_, state)
-      return pack('>I7I2', state.last, state.count) .. state.text, false
-    end,
-
-    copy = function(state)
-      return { last = state.last, text = state.text, count = state.count }
-    end,
-
-    allows = function(limit, state, hits, now)
-      look(state, now)
-      return limit.limit > 0 and state.used + hits <= limit.limit
-    end,
-
-    -- Takes a slot, even without room.
-    take = function(state, id, hits, ends_at, now)
-      look(state, now)
-      local count, used, latest = state.live_count + 1, state.used + hits, state.latest
-      local in_order = state.in_order and ends_at >= latest
-      write(state, state.live .. pack('>I7I7I4Bc0', now, ends_at, hits, #id, id), count, now)
-      state.live, state.live_count, state.used = state.text, count, used
-      state.latest, state.in_order, state.at = max(latest, ends_at), in_order, now
-    end,
-
-    -- Ends the oldest slot of an ID. Returns true if there is one.
-    finish = function(state, id, now)
-      look(state, now)
-      local place = places_of(state.live, id)[1]
-      if place then
-        take_from(state, place, math.huge, now)
+  -- What is rare: created on first use.
+  local function create_changes()
+    -- Returns the slots with another end for those of an ID.
+    local function extended(slots, id, ends)
+      local parts, from, place, packed = {}, 1, 1, pack('>I7', ends)
+      while place <= #slots do
+        local after = place + SLOT + byte(slots, place + LENGTH)
+        if sub(slots, place + SLOT, after - 1) == id then
+          parts[#parts + 1] = sub(slots, from, place + ENDS - 1) .. packed
+          from = place + HITS_AT
+        end
+        place = after
       end
-      return place ~= nil
-    end,
+      return table.concat(parts) .. sub(slots, from)
+    end
 
-    -- Lets all slots of an ID end at an instant. Returns true if there are any.
-    extend = function(state, id, ends_at, now)
-      look(state, now)
-      local places, parts, from, packed = places_of(state.live, id), {}, 1, pack('>I7', ends_at)
-      for i, place in ipairs(places) do
-        parts[2 * i - 1], parts[2 * i] = sub(state.live, from, place + ENDS - 1), packed
-        from = place + ENDS + #packed
-      end
-      if #places > 0 then
-        parts[#parts + 1] = sub(state.live, from)
-        write(state, table.concat(parts), state.live_count, now)
-      end
-      return #places > 0
-    end,
-
-    -- Returns the hits of the slots of an ID.
-    open = function(state, id, now)
-      look(state, now)
-      local sum = 0
-      for _, place in ipairs(places_of(state.live, id)) do
-        local _, _, hits = slot_at(state.live, place)
-        sum = sum + hits
-      end
-      return sum
-    end,
-
-    -- Refunds hits of the newest slots, whatever their IDs.
-    refund = function(_, state, hits, now)
-      look(state, now)
-      if hits == 0 or state.used == 0 then
-        return false
-      end
+    -- Returns the slots without the newest hits, whatever their IDs, and their number.
+    local function refunded(slots, used, hits)
       -- The first hits stay: of the slots up to the one that has the last of them.
-      local text, place, count, left = state.live, 1, 0, max(state.used - hits, 0)
-      local kept = ''
+      local place, count, left = 1, 0, max(used - hits, 0)
       while left > 0 do
-        local held, length = unpack_from('>I4B', text, place + ENDS + ENDS)
+        local held, length = unpack_from('>I4B', slots, place + HITS_AT)
         local after = place + SLOT + length
         count = count + 1
         if held > left then
-          kept = sub(text, place, place + ENDS + ENDS - 1) .. pack('>I4', left) .. sub(text, place + LENGTH, after - 1)
-          break
+          return sub(slots, 1, place + HITS_AT - 1) .. pack('>I4', left) .. sub(slots, place + LENGTH, after - 1), count
         end
         left, place = left - held, after
       end
-      write(state, sub(text, 1, place - 1) .. kept, count, now)
-      return true
-    end,
+      return sub(slots, 1, place - 1), count
+    end
 
-    -- Undoes what is left of the slot of a charge.
-    take_back = function(_, state, hits, at, now, id)
-      look(state, now)
-      local places, found = places_of(state.live, id or ''), nil
-      for i = #places, 1, -1 do
-        local taken_at, _, held = slot_at(state.live, places[i])
-        if taken_at == at then
-          found = found or places[i]
-          -- Of several slots of one instant the whole one: a refund may have taken from another.
-          if held == hits then
-            found = places[i]
-            break
-          end
+    -- Returns the slots without what is left of a charge by an ID, and their number; nothing if nothing
+    -- is left. Of several slots of one instant the whole one: a refund may have taken from another.
+    local function taken_back(slots, count, id, hits)
+      local place, found = 1, nil
+      while place <= #slots do
+        local taken_at, _, held, length = unpack_from('>I7I7I4B', slots, place)
+        local after = place + SLOT + length
+        if taken_at == charged_at and sub(slots, place + SLOT, after - 1) == id
+          and (not found or held == hits or not found.is_whole) then
+          found = { place = place, after = after, held = held, is_whole = held == hits }
         end
+        place = after
       end
-      if found then
-        take_from(state, found, hits, now)
+      if not found then
+        return nil
+      elseif found.held > hits then
+        return sub(slots, 1, found.place + HITS_AT - 1) .. pack('>I4', found.held - hits)
+          .. sub(slots, found.place + LENGTH), count
       end
-      return found ~= nil
-    end,
+      return sub(slots, 1, found.place - 1) .. sub(slots, found.after), count - 1
+    end
 
-    report = function(limit, state, _, denied, now)
-      look(state, now)
-      local retry = denied and denied <= limit.limit and fits_after(state, limit.limit - denied, now) or nil
-      return max(limit.limit - state.used, 0), max(state.latest - now, 0), retry
-    end,
+    -- Returns the slots changed by an operation or in a mode that is rare, and their number; nothing if
+    -- nothing is changed.
+    return function(slots, count, used, hits, writes, operation, id, ends)
+      if operation == EXTEND then
+        return extended(slots, id, ends), count
+      elseif writes == TAKE_BACK then
+        return taken_back(slots, count, id, hits)
+      elseif hits > 0 then
+        return refunded(slots, used, hits)
+      end
+    end
+  end
 
-    counts = function(_, state, _, now)
-      look(state, now)
-      return state.used
-    end,
-
-    matters_until = function(_, state)
-      look(state, state.last)
-      return max(state.last, state.latest)
-    end,
-  }
+  local change
+  -- Judges a check with an operation on the slots of an ID. Returns what a judge returns, and the hits of
+  -- the slots of the ID before it.
+  judges[6] = function(at, value, hits, writes)
+    local operation, id, ttl = slot_operation, slot_id, slot_ttl
+    local limit, after = unpack_from('>I4', text, at)
+    local instant, count = now, 0
+    if value then
+      if #value < 10 or byte(value) ~= 26 then
+        return after
+      end
+      local last
+      last, count = unpack_from('>I7I2', value, 2)
+      instant = max(now, last)
+    end
+    -- Of the slots that have not ended: their number, hits, the latest end, the hits of the ID. The
+    -- other slots are left out of `kept`, and so is the one that the check ends.
+    local is_end = operation > RESERVE and operation < EXTEND
+    local live, used, latest, own = 0, 0, instant, 0
+    local parts, from, place, ended, in_order = {}, FIRST, FIRST, false, true
+    local id_length, final = #id, byte(id, -1)
+    for _ = 1, count do
+      if place + LENGTH > #value then
+        return after
+      end
+      local ends, of_slot, length = unpack_from('>I7I4B', value, place + ENDS)
+      local next_place = place + SLOT + length
+      local is_live = ends > instant and of_slot > 0
+      -- A substring costs more than its last byte.
+      local is_own = is_live and length == id_length and (length == 0 or byte(value, next_place - 1) == final)
+        and sub(value, place + SLOT, next_place - 1) == id
+      own = is_own and own + of_slot or own
+      if is_live and not (is_own and is_end and not ended) then
+        live, used, in_order = live + 1, used + of_slot, in_order and ends >= latest
+        latest = max(latest, ends)
+      else
+        ended = ended or is_own
+        if place > from then
+          parts[#parts + 1] = sub(value, from, place - 1)
+        end
+        from = next_place
+      end
+      place = next_place
+    end
+    if value and place ~= #value + 1 then
+      return after
+    end
+    local takes = operation <= RESERVE or operation == RESERVE_ONCE
+    local allowed, new = true
+    if takes and writes < REFUND then
+      allowed = used + hits <= limit
+    elseif writes == DENIED_REPORT then
+      allowed = false
+    end
+    local charges = takes and (writes == BOTH or writes == (allowed and 1 or 2))
+    if charges or ended then
+      if value then
+        parts[#parts + 1] = sub(value, from)
+      end
+      if charges then
+        live, used, latest = live + 1, used + hits, max(latest, instant + ttl)
+        parts[#parts + 1] = pack('>I7I7I4Bc0', instant, instant + ttl, hits, #id, id)
+      end
+      if live > MOST_SLOTS then
+        return after
+      end
+      new = pack('>BI7I2', 26, instant, live) .. table.concat(parts)
+    elseif live > 0 and (takes and writes >= REFUND and writes ~= DENIED_REPORT or operation == EXTEND and own > 0) then
+      change = change or create_changes()
+      parts[#parts + 1] = sub(value, from)
+      local slots, rest = change(table.concat(parts), live, used, hits, writes, operation, id, instant + ttl)
+      if slots then
+        new = pack('>BI7I2', 26, instant, rest) .. slots
+        slot_operation = LOOK
+        local _, _, _, _, lives_until, left, reset = judges[6](at, new, 0, 0)
+        return after, instant, true, new, lives_until, left, reset, nil, 0, own
+      end
+    end
+    local left, retry = max(limit - used, 0)
+    if not allowed then
+      retry = ABSENT
+      if used + hits <= limit then
+        retry = 0
+      elseif hits <= limit then
+        retry = fits_after(new or value, instant, used, limit - hits, in_order)
+      end
+    end
+    if usages then
+      usages[1] = pack('>I7I7I7I7', used, left, latest - instant, retry or ABSENT)
+    end
+    return after, instant, allowed, new, latest, left, latest - instant, retry, 0, own
+  end
 end

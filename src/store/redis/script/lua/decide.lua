@@ -22,7 +22,7 @@
 --   records that the request changes, as `packed` in holds.lua returns them; a digest of what was written (16). If the limit keeps
 --   holds, 64 is added to the verdict and the fields of holds.lua follow, with alternatives a second time, for the request that is
 --   not admitted. Or only the reply of `beyond` in counter.lua.
-local CHARGE, PEEK, REFUND, TAKE_BACK, TAKE_BACK_OF_GRANT, ON_HOLD = 0, 1, 2, 3, 4, 5
+local CHARGES, PEEKS, REFUNDS, TAKES_BACK, TAKES_BACK_OF_GRANT, ON_HOLD = 0, 1, 2, 3, 4, 5
 -- Added to the operation of a check whose limit keeps holds.
 local HOLDS = 16
 -- Added to a verdict in the reply if the effect on a hold follows.
@@ -30,148 +30,120 @@ local WITH_EFFECT = 64
 local ADMITTED, BLAMED, ALWAYS, AFTERWARDS = 0, 1, 2, 3
 local ENFORCE, SHADOW, QUOTA = 0, 1, 2
 local UNREADABLE, ALLOWED, DENIED, NO_ROOM, NOT_WRITTEN, NO_VOTE = 0, 1, 2, 3, 4, 5
-local ABSENT = 36028797018963968
 -- Longer values are not returned for restoring. A take-back then uses the receipt alone.
 local NOT_KNOWN, LONGEST_VALUE = 65535, 4096
 
 -- Returns the hits of a charge or a peek.
 local function hits_of(check)
-  return check.wanted <= PEEK and check.hits or 0
+  return check.wanted <= PEEKS and check.hits or 0
 end
 
 -- Returns the hits that must fit: at least one for a peek at a limit that is charged afterwards.
 local function needs(check)
-  return math.max(hits_of(check), check.wanted == PEEK and check.mode == AFTERWARDS and 1 or 0)
+  return max(hits_of(check), check.wanted == PEEKS and check.mode == AFTERWARDS and 1 or 0)
 end
 
 local function verdict(check, state)
-  if check.wanted >= REFUND then
+  if check.wanted >= REFUNDS then
     return NO_VOTE
   end
   if check.hold and check.hold.known then
     return check.hold.conflicts and DENIED or ALLOWED
   end
-  local hits, at = needs(check), instant(state)
-  if check.algorithm.allows(check.limit, state, hits, at) then
-    return ALLOWED
-  end
-  -- Hits that do not fit the limit may be taken from a grant.
-  local left = state.extended and granted(state, at) or 0
-  return left > 0 and hits <= left and ALLOWED or DENIED
+  return judge(check, state, needs(check), 0) and ALLOWED or DENIED
 end
 
-local function take_of_grant(state, hits)
-  local left, gone_at, granted_at, reset_at, reset_until = unpack(state.extended)
-  state.extended = { left - hits, gone_at, granted_at, reset_at, reset_until }
+-- Returns a value without its tallies, which others may have changed since.
+local function bare(value)
+  return value and string.byte(value) % EXTENDED >= TALLIED and with_data.with_tallies(value, '') or value
 end
 
 -- Returns the digest of a state, and of the records of these IDs.
-local function digest_of(check, state, ids)
-  local value = value_of(check, state)
+local function digest_of(state, ids)
+  local value = bare(state.value) or ''
   local beside = ids and holds.packed(state.holds, value, ids) or ''
   return string.sub(redis.sha1hex(value .. beside), 1, 16)
 end
 
--- Returns the state that a counter would have without a charge, from the reply to that charge, with
--- its value and what is beside it.
-local function state_without(check)
-  local value, beside, at = check.otherwise, nil, nil
-  if value and has_records(check) then
-    value, at = unpack_from('>I2c0', value, 1)
-    beside = string.sub(check.otherwise, at)
+-- Returns the value that a counter would have without a charge, from the reply to that charge, and what
+-- is beside it; nothing if the reply did not have it.
+local function value_without(check)
+  if check.otherwise and has_records(check) then
+    local value, at = unpack_from('>I2c0', check.otherwise, 1)
+    return value, string.sub(check.otherwise, at)
   end
-  if value == '' then
-    return check.algorithm.unused(check.limit), value, beside
-  end
-  return value and (read_value(check, value)), value, beside
+  return check.otherwise
 end
 
 -- Returns true if nothing was written since a charge. A charge of the fast path has no digest,
 -- which would add cost to every charge. It is repeated instead, and the result compared.
-local function is_untouched(check, state)
+local function is_untouched(check, state, value, beside)
   if check.digest then
-    local _, _, beside = state_without(check)
-    return digest_of(check, state, beside and holds.ids_of(beside)) == check.digest
+    return digest_of(state, beside and holds.ids_of(beside)) == check.digest
   end
-  local charged, is_beyond = state_without(check), check.algorithm.is_beyond
-  if not charged or is_beyond and is_beyond(check.limit, check.charged_at) then
+  local charged, clock = state_of(check, value ~= '' and bare(value)), now
+  if not charged or check.of_grant then
     return false
   end
-  check.algorithm.charge(check.limit, charged, check.hits, check.charged_at)
-  return value_of(check, charged) == value_of(check, state)
+  now = check.charged_at
+  local _, changed = judge(check, charged, check.hits, BOTH)
+  now = clock
+  return changed and charged.value == bare(state.value)
 end
 
--- Takes a charge back. If nothing was written since, restores the state that the counter would have without the hits that only
--- an admitted request is charged, so that nothing is lost if the clock steps back. Returns true if it took any, and true if it
--- restored the state.
-local function undo(check, state, at)
+-- Takes a charge back. If nothing was written since, restores the value that the counter would have without the hits that only
+-- an admitted request is charged, so that nothing is lost if the clock steps back. Returns true if it took any.
+local function undo(check, state)
   if state.restored and state.restored == check.digest then
-    return true, true
+    return true
   end
-  if check.otherwise and is_untouched(check, state) then
-    local instead, value, beside = state_without(check)
-    if instead then
-      instead.holds = beside and holds.restore(state.holds, value, beside)
-      for name in pairs(state) do
-        state[name] = nil
-      end
-      for name, field in pairs(instead) do
-        state[name] = field
-      end
-      state.restored = check.digest
-      return true, true
+  local value, beside = value_without(check)
+  if value and state.value and is_untouched(check, state, value, beside) then
+    local _, tallies = split(state.value)
+    if value ~= '' then
+      state.value = with_data.with_tallies(value, tallies)
+    elseif tallies ~= '' then
+      state.value = joined(with_data.unused(check.number, check.parameters), tallies, 0, 0, 0, 0, 0)
+    else
+      state.value = false
+    end
+    if place(check, state) then
+      state.holds = beside and holds.restore(state.holds, value, beside)
+      state.lives_until, state.restored = nil, check.digest
+      return true
     end
   end
   if check.hold and not check.of_grant then
-    return holds.take_back(check, state, at)
-  end
-  local extended = state.extended
-  if check.of_grant then
-    local is_there = extended ~= nil and check.charged_at == extended[GRANTED_AT] and at < extended[GONE_AT]
-    if is_there then
-      take_of_grant(state, -check.hits)
-    end
-    return is_there
-  elseif check.charged_at > at or extended and check.charged_at <= extended[RESET_AT] then
-    -- Made before a reset, which also sets a clock that is ahead.
+    return holds.take_back(check, state)
+  elseif check.charged_at > state.at then
     return false
   end
-  return check.algorithm.take_back(check.limit, state, check.hits, check.charged_at, at)
+  local _, took = judge(check, state, check.hits, TAKE_BACK)
+  return took
 end
 
 -- Writes the hits if they are charged, those of a peek only to drafts; refunds and take-backs always. Returns true if the
 -- counter changed.
 local function write(check, state, charged, is_draft, ended)
-  local at, took, is_restored = instant(state), false, false
   if check.hold and check.hold.known then
     return false
   elseif check.wanted == ON_HOLD then
-    took = holds.change(check, state, at, ended)
-    state.exists = state.exists or took
-  elseif charged and (check.wanted == CHARGE or is_draft and check.wanted == PEEK and check.hits > 0) then
-    check.of_grant = state.extended and check.hits <= granted(state, at)
-      and not check.algorithm.allows(check.limit, state, check.hits, at)
-    if check.of_grant then
-      check.at = state.extended[GRANTED_AT]
-      take_of_grant(state, check.hits)
-      if check.hold then
-        holds.of_grant(check)
-      end
-    elseif check.hold then
-      holds.charge(check, state, at)
+    return holds.change(check, state, ended)
+  elseif charged and (check.wanted == CHARGES or is_draft and check.wanted == PEEKS and check.hits > 0) then
+    local granted_at
+    if check.hold then
+      granted_at = holds.charge(check, state)
     else
-      check.algorithm.charge(check.limit, state, check.hits, at)
+      granted_at = select(7, judge(check, state, check.hits, BOTH))
     end
-    took = true
-  elseif check.wanted == REFUND then
-    took = refund(check, state, at)
-  elseif check.wanted == TAKE_BACK then
-    took, is_restored = undo(check, state, at)
+    check.of_grant, check.at = granted_at ~= nil, granted_at or check.at
+    return true
+  elseif check.wanted == REFUNDS then
+    return refund(check, state)
+  elseif check.wanted == TAKES_BACK then
+    return undo(check, state)
   end
-  if took and state.extended and not is_restored then
-    settle_extended(state, at)
-  end
-  return took
+  return false
 end
 
 local function charges(mode, allowed, admitted)
@@ -183,14 +155,6 @@ local function charges(mode, allowed, admitted)
   return true
 end
 
--- Returns a copy of a counter's state, which can be written without changing it.
-local function copy_of(check, state)
-  local copy = check.algorithm.copy(state)
-  copy.exists, copy.extended = state.exists, state.extended
-  copy.holds = state.holds and holds.copy(state.holds)
-  return copy
-end
-
 -- Sets the verdict of each check, in order. Writes only to drafts, which later checks of the same counter use.
 local function look(checks)
   local drafts, ended = {}, {}
@@ -198,7 +162,7 @@ local function look(checks)
     local state = drafts[check.key] or check.counter.state
     check.verdict = state and verdict(check, state) or UNREADABLE
     if state and check.asked_again then
-      drafts[check.key] = drafts[check.key] or copy_of(check, state)
+      drafts[check.key] = drafts[check.key] or copy_of(state)
       write(check, drafts[check.key], charges(check.mode, check.verdict == ALLOWED, true), true, ended)
     end
   end
@@ -251,118 +215,80 @@ local function settle(request, admitted, state_of)
   for _, check in ipairs(request) do
     local state = check.verdict ~= UNREADABLE and state_of(check)
     if state then
-      check.at = instant(state)
+      check.at = state.at
       if check.hold then
         holds.begin(check)
       end
       check.written = write(check, state, charges(check.mode, check.verdict == ALLOWED, admitted), false, ended)
-      state.exists = state.exists or (check.written and check.wanted == CHARGE)
     end
   end
 end
 
--- Returns the report of the binding window: for a denial the one with the longest wait, else the one with the fewest remaining
--- hits; ties go to the longer period, then to the first one. Remaining hits are those of all windows.
+-- Returns the report of the binding window. Remaining hits are those of all windows.
 local function report(check, state)
   if not state then
     return pack('>I7BI7I7', 0, 0, 0, 0)
   end
-  local denied = check.verdict == DENIED and check.sum or nil
-  local at, windows = instant(state), check.limit.windows
-  local left, reset, retry = check.algorithm.report(check.limit, state, 1, denied, at)
-  local window, fewest = 1, left
-  for i = 2, #windows do
-    local other_left, other_reset, other_retry = check.algorithm.report(check.limit, state, i, denied, at)
-    local rank, other_rank = -left, -other_left
-    if denied then
-      rank, other_rank = retry or ABSENT, other_retry or ABSENT
-    end
-    fewest = math.min(fewest, other_left)
-    if other_rank > rank or (other_rank == rank and windows[i].period > windows[window].period) then
-      left, reset, retry, window = other_left, other_reset, other_retry, i
-    end
-  end
-  -- A request takes all its hits either from the limit or from the grant.
-  fewest = math.max(fewest, state.extended and granted(state, at) or 0)
-  if fewest == 0 and #windows == 1 and check.algorithm == algorithms[1] and windows[1].limit > 0 then
-    fewest = math.min(windows[1].limit - check.algorithm.counts(check.limit, state, 1, at), 0)
-  end
-  return pack('>I7BI7I7', fewest, window - 1, reset, retry or ABSENT)
+  local is_denied = check.verdict == DENIED
+  -- A refund of nothing is reported as admitted, whatever the counter has.
+  local _, _, left, reset, retry, window =
+    judge(check, state, is_denied and check.sum or 0, is_denied and DENIED_REPORT or REFUND)
+  return pack('>I7BI7I7', left, window, reset, is_denied and retry or ABSENT)
 end
 
--- Adds the hits to the tallies of the entries that the limit records. If all places are taken, the entry with the fewest hits is
--- merged into the empty entry, which counts all others.
-local PLACES = 40
-local function tally(check)
-  local undoes = check.wanted == TAKE_BACK and check.written
-  local adds = check.wanted == CHARGE and (check.written or check.verdict == DENIED)
+-- Adds the hits to the tallies of the entries that the limit records.
+local function tally(check, state)
+  local undoes = check.wanted == TAKES_BACK and check.written
+  local adds = check.wanted == CHARGES and (check.written or check.verdict == DENIED)
     and not (check.hold and check.hold.known)
-  if #check.recorded == 0 or check.verdict == UNREADABLE or not (adds or undoes) then
+  if not check.entries or not state or not (adds or undoes) then
     return
   end
-  local counter = check.counter
-  local tallies, at, count = {}, 1, 0
-  while at <= #counter.tallies do
-    local entry, charged, denied
-    entry, charged, denied, at = unpack_from('>I2c0I7I7', counter.tallies, at)
-    tallies[entry], count = { charged, denied }, count + (entry == '' and 0 or 1)
+  local value, tallies, charged, denied = state.value, '', 0, 0
+  if value then
+    local _, own = split(value)
+    tallies = own
+  else
+    value = with_data.unused(check.number, check.parameters)
   end
-  for _, entry in ipairs(undoes and {} or check.recorded) do
-    if not tallies[entry] and count >= PLACES then
-      local least, fewest = nil, math.huge
-      for other, hits in pairs(tallies) do
-        if other ~= '' and hits[1] + hits[2] < fewest then
-          least, fewest = other, hits[1] + hits[2]
-        end
-      end
-      local others = tallies[''] or { 0, 0 }
-      tallies[''] = { others[1] + tallies[least][1], others[2] + tallies[least][2] }
-      tallies[least], count = nil, count - 1
-    end
-    if not tallies[entry] then
-      tallies[entry], count = { 0, 0 }, count + 1
-    end
-    local own = tallies[entry]
-    own[1] = math.min(own[1] + (check.written and check.hits or 0), MAX_HITS)
-    own[2] = math.min(own[2] + (check.verdict == DENIED and check.hits or 0), MAX_HITS)
+  if check.written then
+    charged = undoes and -check.hits or check.hits
   end
-  for _, entry in ipairs(undoes and check.recorded or {}) do
-    -- The entry may have been replaced since.
-    local own = tallies[entry] or tallies['']
-    if own then
-      own[1] = math.max(own[1] - check.hits, 0)
-    end
+  if adds and check.verdict == DENIED then
+    denied = check.hits
   end
-  local packed = {}
-  for entry, hits in pairs(tallies) do
-    packed[#packed + 1] = pack('>I2c0I7I7', #entry, entry, hits[1], hits[2])
-  end
-  counter.tallies, counter.dirty, counter.writer = table.concat(packed), true, check
+  text = check.text
+  state.value = with_data.with_tallies(value, with_data.tallied(tallies, check.entries, charged, denied))
+  check.counter.dirty, check.counter.writer = true, check
 end
 
 -- Number of keys of the previous requests.
 local keys_before = 0
 
-local function parse(text)
+local function parse(own_text)
+  text = own_text
   local keys, count, at
   local request = {}
   request.prior, request.partial, keys, count, at = unpack_from('>BBI2I2', text, 1)
   request.partial = request.partial == 1
   local last_of = {}
   for i = 1, count do
-    local check, algorithm, recorded = { recorded = {} }
-    check.wanted, check.mode, check.role, check.on_error, algorithm, check.key, check.hits, check.charged_at, recorded, at =
+    local check, recorded = { text = text }
+    check.wanted, check.mode, check.role, check.on_error, check.number, check.key, check.hits, check.charged_at, recorded, at =
       unpack_from('>BBBBBI2I4I7B', text, at)
-    for j = 1, recorded do
-      check.recorded[j], at = unpack_from('>I2c0', text, at)
+    if recorded > 0 then
+      check.entries = at - 1
+    end
+    for _ = 1, recorded do
+      at = at + 2 + unpack_from('>I2', text, at)
     end
     local has_hold = check.wanted >= HOLDS
     check.wanted = check.wanted - (has_hold and HOLDS or 0)
-    check.of_grant = check.wanted == TAKE_BACK_OF_GRANT
+    check.of_grant = check.wanted == TAKES_BACK_OF_GRANT
     if check.of_grant then
-      check.wanted = TAKE_BACK
+      check.wanted = TAKES_BACK
     end
-    if check.wanted == TAKE_BACK then
+    if check.wanted == TAKES_BACK then
       local length
       length, at = unpack_from('>I2', text, at)
       if length ~= NOT_KNOWN then
@@ -376,8 +302,8 @@ local function parse(text)
       end
     end
     check.key = KEYS[keys_before + check.key]
-    check.algorithm, check.tag = algorithms[algorithm], 16 + 2 * algorithm
-    check.limit, at = check.algorithm.parameters(text, at)
+    check.parameters = at
+    at = judges[check.number](at, false, 0, 0)
     if has_hold then
       at = holds.parse(check, text, at)
       check.hold.key = KEYS[keys_before + check.hold.key]
@@ -389,12 +315,12 @@ local function parse(text)
     check.so_far = so_far + hits_of(check)
     check.before = before
     -- Only a vote depends on what the checks before it write.
-    while before and not before.asked_again and check.wanted <= PEEK do
+    while before and not before.asked_again and check.wanted <= PEEKS do
       before.asked_again, before = true, before.before
     end
     last_of[check.key] = check
     check.counter = load_counter(check)
-    if check.counter.algorithm ~= check.algorithm then
+    if check.counter.number ~= check.number then
       check.counter = {}
     end
     load_holds(check)
@@ -404,7 +330,7 @@ local function parse(text)
   return request
 end
 
-local reply, judged = {}, {}
+local judged = {}
 
 -- Returns the fields of a check's reply for the case that the request is not admitted.
 local function undo_of(check, state, otherwise)
@@ -415,10 +341,10 @@ local function undo_of(check, state, otherwise)
   end
   local is_known = #value <= LONGEST_VALUE
   return otherwise.report .. pack('>I2', is_known and #value or NOT_KNOWN) .. (is_known and value or '')
-    .. (state and digest_of(check, state, ids) or string.rep(' ', 16))
+    .. (state and digest_of(state, ids) or string.rep(' ', 16))
 end
 
-local function judge(request)
+local function decide(request)
   for _, check in ipairs(request) do
     local answer = check.counter.state and beyond(check, check.counter.state)
     if answer then
@@ -436,7 +362,7 @@ local function judge(request)
     local copies = {}
     local function copied(check)
       local counter = check.counter
-      copies[counter] = copies[counter] or copy_of(check, counter.state)
+      copies[counter] = copies[counter] or copy_of(counter.state)
       return copies[counter]
     end
     settle(request, false, copied)
@@ -445,7 +371,7 @@ local function judge(request)
       local copy = check.verdict ~= UNREADABLE and copied(check)
       alternatives[i] = {
         state = copy,
-        value = copy and copy.exists and value_of(check, copy) or '',
+        value = copy and bare(copy.value) or '',
         report = report(check, copy),
         effect = check.hold and holds.reply(check) or '',
       }
@@ -455,7 +381,7 @@ local function judge(request)
   reply[#reply + 1] = pack('B', alternatives and 1 or 0)
   for i, check in ipairs(request) do
     local state = check.verdict ~= UNREADABLE and own_state(check)
-    tally(check)
+    tally(check, state)
     check.stands = #request > 1 or not check.counter.dirty
     if check.written then
       check.counter.dirty, check.counter.writer = true, check
@@ -483,7 +409,7 @@ local function judge(request)
 end
 
 for i = 3, #ARGV do
-  judge(parse(ARGV[i]))
+  decide(parse(ARGV[i]))
 end
 
 local saved, failed = false, false

@@ -1,168 +1,148 @@
--- fixed_window: limit hits per period, in windows counted from the epoch or by a calendar.
--- The same steps as src/algorithm/fixed_window.rs.
+-- fixed_window: limit hits per period, in windows counted from the epoch or by a calendar. The same
+-- steps as src/algorithm/fixed_window.rs.
 --
--- Parameters: windows (1), then for each: limit (4), period us (7), spans (1), and for each span, a window of a calendar, its
---   start (7) and its end (7); without spans: multiples of the period. Instants in no span are not evaluated: the caller must
---   send the spans around them.
--- Value: tag, last us (7), hits of each window (4 each, 7 if wide).
-do
-  -- Returns the start and the end of the window that contains an instant; nothing if no known span contains it.
-  local function bounds(window, at)
-    local spans = window.spans
-    if not spans then
-      local start = at - at % window.period
-      return start, start + window.period
-    end
-    for i = 1, #spans, 2 do
-      if spans[i] <= at and at < spans[i + 1] then
-        return spans[i], spans[i + 1]
+-- Parameters: windows (1), then for each: limit (4), period us (7), spans (1), and for each span, a
+--   window of a calendar, its start (7) and its end (7); without spans: multiples of the period.
+--   For one_fixed_window.lua only limit and period.
+-- Value: 18, last us (7), hits of each window (4 each); or 19 and 7 bytes for each.
+local function fixed_windows()
+  local byte, min = string.byte, math.min
+  -- For each window.
+  local limits, periods, begins, stops, counts = {}, {}, {}, {}, {}
+
+  -- Reads the windows from the text. Returns the position after them, and false if no known span
+  -- contains the instant.
+  local function read_windows(at, count, instant, is_one)
+    local known = true
+    for i = 1, count do
+      local period, spans = nil, 0
+      limits[i], period, at = unpack_from('>I4I7', text, at)
+      if not is_one then
+        spans, at = unpack_from('>B', text, at)
       end
-    end
-  end
-
-  local function used(window, state, i, now)
-    local start, stop = bounds(window, now)
-    if start <= state.last and state.last < stop then
-      return state.used[i], stop
-    end
-    return 0, stop
-  end
-
-  -- Replaces every count by change(window, count). Returns false, and writes nothing, if nothing changes.
-  local function rewrite(limit, state, now, change)
-    local new, differs = {}, false
-    for i, window in ipairs(limit.windows) do
-      local old = used(window, state, i, now)
-      new[i] = change(window, old)
-      differs = differs or new[i] ~= old
-    end
-    if differs then
-      state.used, state.last = new, now
-    end
-    return differs
-  end
-
-  algorithms[1] = {
-    parameters = function(text, at)
-      local windows, count = {}
-      count, at = unpack_from('>B', text, at)
-      for i = 1, count do
-        local window, spans = {}
-        window.limit, window.period, spans, at = unpack_from('>I4I7B', text, at)
-        if spans > 0 then
-          window.spans = {}
-          for edge = 1, 2 * spans do
-            window.spans[edge], at = unpack_from('>I7', text, at)
+      if spans == 0 then
+        local start = instant - instant % period
+        begins[i], stops[i] = start, start + period
+      else
+        local is_around = false
+        for _ = 1, spans do
+          local starts, ends
+          starts, ends, at = unpack_from('>I7I7', text, at)
+          if starts <= instant and instant < ends then
+            begins[i], stops[i], is_around = starts, ends, true
           end
         end
-        windows[i] = window
+        known = known and is_around
       end
-      return { windows = windows }, at
-    end,
+      periods[i] = period
+    end
+    return at, known
+  end
 
-    -- Returns true if no known window contains an instant.
-    is_beyond = function(limit, at)
-      for _, window in ipairs(limit.windows) do
-        if not bounds(window, at) then
-          return true
+  -- Returns the hits to add to window i.
+  local function added(i, hits, writes)
+    if writes == REFUND or writes == TAKE_BACK and begins[i] <= charged_at and charged_at < stops[i] then
+      return -hits
+    elseif writes == TAKE_BACK or writes == TOUCH then
+      return 0
+    end
+    return hits
+  end
+
+  -- Writes the hits to each window. Returns the value, nothing if hits were to be removed where there
+  -- are none, and the time until which it matters.
+  local function written(count, hits, writes, instant)
+    local size, lives_until, differs = '>I4', 0, false
+    for i = 1, count do
+      local used = min(max(counts[i] + added(i, hits, writes), 0), MAX_HITS)
+      differs = differs or used ~= counts[i]
+      counts[i] = used
+      size = used > MAX_SHORT and '>I7' or size
+      lives_until = max(lives_until, stops[i])
+    end
+    if not differs and (writes == REFUND or writes == TAKE_BACK) then
+      return nil
+    end
+    local new = pack('>BI7', size == '>I4' and 18 or 19, instant)
+    for i = 1, count do
+      new = new .. pack(size, counts[i])
+    end
+    return new, lives_until
+  end
+
+  return function(at, value, hits, writes, is_one)
+    local count, known, is_read = 1, true, true
+    if not is_one then
+      count, at = unpack_from('>B', text, at)
+    end
+    local last, instant, size = -1, now, 4
+    if value then
+      local tag = #value >= 8 and byte(value)
+      size = tag == 19 and 7 or 4
+      is_read = #value == 8 + size * count and (tag == 18 or tag == 19)
+      if is_read then
+        last = unpack_from('>I7', value, 2)
+        instant = max(now, last)
+      end
+    end
+    at, known = read_windows(at, count, instant, is_one)
+    if not is_read then
+      return at
+    elseif not known then
+      return at, nil, instant
+    end
+    local fits, is_first = true, false
+    for i = 1, count do
+      local used = 0
+      if last < begins[i] or last >= stops[i] then
+        is_first = true
+      else
+        used = unpack_from(size == 4 and '>I4' or '>I7', value, 9 + size * (i - 1))
+      end
+      counts[i] = used
+      fits = fits and used + hits <= limits[i]
+    end
+    local allowed, new, lives_until = fits
+    if writes == DENIED_REPORT then
+      allowed, lives_until = false, last
+      for i = 1, count do
+        lives_until = last >= begins[i] and max(lives_until, stops[i]) or lives_until
+      end
+    elseif writes >= REFUND then
+      allowed = true
+      new, lives_until = written(count, hits, writes, instant)
+    elseif writes == BOTH or writes == (fits and 1 or 2) then
+      new, lives_until = written(count, hits, writes, instant)
+    end
+    local left, reset, retry, window, fewest
+    for i = 1, count do
+      local room, ends = max(limits[i] - counts[i], 0), stops[i] - instant
+      local again = counts[i] + hits <= limits[i] and 0 or hits <= limits[i] and ends or ABSENT
+      if usages then
+        usages[i] = pack('>I7I7I7I7', counts[i], room, ends, again)
+      end
+      if i == 1 then
+        left, reset, retry, window, fewest = room, ends, again, 1, room
+      else
+        fewest = min(fewest, room)
+        local rank, best = -room, -left
+        if not allowed then
+          rank, best = again, retry
+        end
+        if rank > best or (rank == best and periods[i] > periods[window]) then
+          left, reset, retry, window = room, ends, again, i
         end
       end
-      return false
-    end,
+    end
+    if count == 1 then
+      fewest = limits[1] - counts[1]
+    end
+    return at, instant, allowed, new, (is_first or renews) and lives_until, fewest, reset, retry, window - 1
+  end
+end
 
-    unused = function(limit)
-      local zeros = {}
-      for i = 1, #limit.windows do
-        zeros[i] = 0
-      end
-      return { last = 0, used = zeros }
-    end,
-
-    read = function(limit, text, wide)
-      local state, at, size = { used = {} }, 2, wide and '>I7' or '>I4'
-      state.last, at = unpack_from('>I7', text, at)
-      for i = 1, #limit.windows do
-        state.used[i], at = unpack_from(size, text, at)
-      end
-      return state, at
-    end,
-
-    write = function(_, state)
-      local wide, parts = false, { pack('>I7', state.last) }
-      for _, hits in ipairs(state.used) do
-        wide = wide or hits >= 4294967296
-      end
-      for i, hits in ipairs(state.used) do
-        parts[i + 1] = pack(wide and '>I7' or '>I4', hits)
-      end
-      return table.concat(parts), wide
-    end,
-
-    copy = function(state)
-      return { last = state.last, used = { unpack(state.used) } }
-    end,
-
-    allows = function(limit, state, hits, now)
-      for i, window in ipairs(limit.windows) do
-        if used(window, state, i, now) + hits > window.limit then
-          return false
-        end
-      end
-      return true
-    end,
-
-    charge = function(limit, state, hits, now)
-      rewrite(limit, state, now, function(_, count)
-        return math.min(count + hits, MAX_HITS)
-      end)
-    end,
-
-    touch = function(limit, state, now)
-      for i, window in ipairs(limit.windows) do
-        state.used[i] = used(window, state, i, now)
-      end
-      state.last = now
-    end,
-
-    refund = function(limit, state, hits, now)
-      return rewrite(limit, state, now, function(_, count)
-        return math.max(count - hits, 0)
-      end)
-    end,
-
-    take_back = function(limit, state, hits, at, now)
-      return rewrite(limit, state, now, function(window, count)
-        local start, stop = bounds(window, now)
-        return start <= at and at < stop and math.max(count - hits, 0) or count
-      end)
-    end,
-
-    -- Returns for window i: remaining hits, us until it resets, us until `denied` hits fit (nil: never).
-    report = function(limit, state, i, denied, now)
-      local window = limit.windows[i]
-      local count, stop = used(window, state, i, now)
-      local retry
-      if denied and count + denied <= window.limit then
-        retry = 0
-      elseif denied and denied <= window.limit then
-        retry = stop - now
-      end
-      return math.max(window.limit - count, 0), stop - now, retry
-    end,
-
-    -- Returns the hits that count now in window i.
-    counts = function(limit, state, i, now)
-      return (used(limit.windows[i], state, i, now))
-    end,
-
-    matters_until = function(limit, state)
-      local latest = 0
-      for _, window in ipairs(limit.windows) do
-        -- A window without a known span ended long ago.
-        local _, stop = bounds(window, state.last)
-        latest = math.max(latest, stop or state.last)
-      end
-      return latest
-    end,
-  }
+-- Created on first use: calls about one window rarely need it.
+judges[1] = function(at, value, hits, writes, is_one)
+  judges[1] = fixed_windows()
+  return judges[1](at, value, hits, writes, is_one)
 end

@@ -19,7 +19,7 @@
 --   9 held already, 10 in conflict with other holds of the ID), two amounts of hits (4, 4), expiry of the record (7) and the one before (7).
 do
   local FORMAT, TABLE_BYTES = 1, 65
-  local MAX_MARKS, MAX_RECEIPTS, MAX_RECORDS = 32, 4, 100000
+  local MARK_BYTES, MAX_RECEIPTS, MAX_RECORDS = 18, 4, 100000
   -- Inserts between two checks of the records at least, and records that a check samples.
   local UNCHECKED, SAMPLED = 32, 128
   -- The keys live until multiples of this, in us, so that the fast path need not set their time to
@@ -44,11 +44,8 @@ do
       own.since, own.latest, own.is_stale = nil, 0, true
       return
     end
-    for i = 1, count do
-      local mark = {}
-      mark.at, mark.whole, mark.part, at = unpack_from('>I7I7I4', head, at)
-      own.marks[i] = mark
-    end
+    own.marks = string.sub(head, at, at + MARK_BYTES * count - 1)
+    at = at + MARK_BYTES * count
     if #head >= at + 3 then
       own.unchecked = unpack_from('>I4', head, at)
     end
@@ -56,8 +53,8 @@ do
 
   -- Reads the head of the holds of a counter. Returns nothing if it is unreadable.
   local function load(check, value)
-    local own = { key = check.hold.key, marks = {}, records = {}, dirty = {}, latest = 0, unchecked = 0, inserted = 0 }
-    local head = redis.pcall('HGET', own.key, '')
+    local own = { key = check.hold.key, marks = '', records = {}, dirty = {}, latest = 0, unchecked = 0, inserted = 0 }
+    local head = call('HGET', own.key, '')
     if type(head) == 'table' then
       return nil
     end
@@ -91,7 +88,7 @@ do
   local function fetch(own, id)
     local record = own.records[id]
     if record == nil then
-      local packed = not own.is_stale and redis.pcall('HGET', own.key, id)
+      local packed = not own.is_stale and call('HGET', own.key, id)
       record = type(packed) == 'string' and read_record(packed)
       own.records[id] = record
     end
@@ -137,7 +134,7 @@ do
   -- Removes expired records among some of the hash. Returns the number of records sampled and of
   -- those removed.
   local function sample(own, at)
-    local fields, removed = redis.pcall('HRANDFIELD', own.key, tostring(SAMPLED), 'WITHVALUES'), 0
+    local fields, removed = call('HRANDFIELD', own.key, tostring(SAMPLED), 'WITHVALUES'), 0
     own.expired = own.expired or {}
     for i = 1, fields.err and 0 or #fields, 2 do
       local id, packed = fields[i], fields[i + 1]
@@ -160,7 +157,7 @@ do
       own.unchecked = own.unchecked - 1
       return false
     end
-    local count = not own.is_stale and redis.pcall('HLEN', own.key)
+    local count = not own.is_stale and call('HLEN', own.key)
     if type(count) ~= 'number' then
       return false
     end
@@ -174,143 +171,47 @@ do
     return count > MAX_RECORDS and removed == 0
   end
 
-  local function lower(one, one_part, other, other_part)
-    return one < other or (one == other and one_part < other_part)
+  -- Writes hits to the limit itself: in a mode for those that go past it, or may. Returns the instant
+  -- of the grant if they are from one.
+  local function charge(check, state, hits, mode)
+    local own, marks, granted_at = state.holds, nil, nil
+    if check.number == GCRA then
+      text = check.text
+      marks = marked.charged(check.parameters, state.value, state.at, own.marks)
+    end
+    granted_at = select(7, judge(check, state, hits, mode))
+    if marks and not granted_at then
+      own.since, own.marks = own.since or state.at, marks
+    end
+    return granted_at
   end
 
-  -- Adds the backlog at an instant, and drops the marks that are not below it.
-  local function add_mark(own, at, whole, part)
-    own.since = own.since or at
-    local marks = own.marks
-    while #marks > 0 and not lower(marks[#marks].whole, marks[#marks].part, whole, part) do
-      marks[#marks] = nil
-    end
-    marks[#marks + 1] = { at = at, whole = whole, part = part }
-    if #marks > MAX_MARKS then
-      local nearest, gap = 1, math.huge
-      for i = 1, #marks - 1 do
-        if marks[i + 1].at - marks[i].at < gap then
-          nearest, gap = i, marks[i + 1].at - marks[i].at
-        end
-      end
-      local kept = marks[nearest]
-      marks[nearest + 1] = { at = marks[nearest + 1].at, whole = kept.whole, part = kept.part }
-      table.remove(marks, nearest)
-    end
-  end
-
-  -- Returns the least backlog since `after`, where it is `whole` and `part` now.
-  local function low(own, after, whole, part)
-    for _, mark in ipairs(own.marks) do
-      if mark.at > after then
-        if lower(mark.whole, mark.part, whole, part) then
-          return mark.whole, mark.part
-        end
-        break
-      end
-    end
-    return whole, part
-  end
-
-  -- Drains the backlog to `at`, and converts it and the marks to the limit's rate.
-  local function settle_rate(check, state, at)
-    local old, marks = state.limit, state.holds.marks
-    check.algorithm.settle(check.limit, state, at)
-    if state.limit ~= old then
-      local kept = {}
-      for _, mark in ipairs(marks) do
-        local whole, part = check.algorithm.rescaled(check.limit, mark.whole, mark.part, old)
-        if whole then
-          kept[#kept + 1] = { at = mark.at, whole = whole, part = part }
-        end
-      end
-      state.holds.marks = kept
-    end
-  end
-
-  -- Undoes the part of a charge that is still in the backlog, by the marks since.
-  local function take_back_rate(check, state, hits, charged_at, at)
+  local function take_back(check, state, hits, charged)
     local own = state.holds
-    if not own.since or own.since > charged_at or hits == 0 then
+    if hits == 0 or charged > state.at then
       return false
     end
-    local algorithm = check.algorithm
-    local whole, part = algorithm.backlog(state, at)
-    local least, least_part = low(own, charged_at, whole, part)
-    if least + least_part == 0 then
+    check.charged_at = charged
+    if check.number ~= GCRA then
+      local _, took = judge(check, state, hits, TAKE_BACK)
+      return took
+    end
+    local reset_at = state.value and select(6, split(state.value)) or 0
+    if not state.value or charged <= reset_at or not own.since or own.since > charged then
       return false
     end
-    settle_rate(check, state, at)
-    own = state.holds
-    local interval = algorithm.interval_with(check.limit, state.limit)
-    local by, by_part = algorithm.times(interval, hits)
-    least, least_part = low(own, charged_at, state.whole, state.part)
-    if lower(least, least_part, by, by_part) then
-      by, by_part = least, least_part
+    text, charged_at = check.text, charged
+    local new, marks = marked.take_back(check.parameters, state.value, state.at, own.marks, hits)
+    if new then
+      own.marks, state.value, state.lives_until = marks, with_data.with_state(state.value, new), nil
     end
-    state.whole, state.part = algorithm.minus(interval, state.whole, state.part, by, by_part)
-    local kept, last = {}, nil
-    for i = #own.marks, 1, -1 do
-      local mark = own.marks[i]
-      local mark_whole, mark_part = mark.whole, mark.part
-      if mark.at > charged_at then
-        mark_whole, mark_part = algorithm.minus(interval, mark_whole, mark_part, by, by_part)
-      end
-      if not last or lower(mark_whole, mark_part, last.whole, last.part) then
-        last = { at = mark.at, whole = mark_whole, part = mark_part }
-        table.insert(kept, 1, last)
-      end
-    end
-    own.marks = kept
-    add_mark(own, at, state.whole, state.part)
-    return true
-  end
-
-  -- Writes hits to the limit itself.
-  local function charge(check, state, hits, at)
-    local algorithm = check.algorithm
-    if algorithm.take then
-      algorithm.take(state, check.hold.id, hits, at + check.hold.ttl, at)
-    else
-      if algorithm.settle then
-        settle_rate(check, state, at)
-        add_mark(state.holds, at, state.whole, state.part)
-      end
-      algorithm.charge(check.limit, state, hits, at)
-    end
-  end
-
-  -- Writes hits that go past the limit, or may.
-  local function charge_past(check, state, hits, at)
-    if check.algorithm.charge_past then
-      check.algorithm.charge_past(check.limit, state, hits, at)
-    else
-      charge(check, state, hits, at)
-    end
-  end
-
-  local function take_back(check, state, hits, charged_at, at)
-    local reset_at = state.extended and state.extended[RESET_AT] or 0
-    if hits == 0 or charged_at > at or charged_at <= reset_at then
-      return false
-    elseif check.algorithm.settle then
-      return take_back_rate(check, state, hits, charged_at, at)
-    end
-    return check.algorithm.take_back(check.limit, state, hits, charged_at, at)
-  end
-
-  -- Sets the latest instant of a counter, whose record or slots have changed.
-  local function touch(check, state, at)
-    if check.algorithm.touch then
-      check.algorithm.touch(check.limit, state, at)
-    else
-      state.last = at
-    end
+    return new ~= nil
   end
 
   local function put_and_touch(check, state, record, at)
     put(state.holds, check.hold.id, record, at)
-    touch(check, state, at)
+    -- The latest instant of the counter, whose record has changed.
+    judge(check, state, 0, TOUCH)
   end
 
   -- Remembers a charge of this instant.
@@ -334,16 +235,16 @@ do
   -- Puts a charge of `held` hits to `cost`.
   local function correct(check, state, receipt, cost, at)
     if cost < receipt.hits then
-      take_back(check, state, receipt.hits - cost, receipt.at, at)
+      take_back(check, state, receipt.hits - cost, receipt.at)
     elseif cost > receipt.hits then
-      charge_past(check, state, cost - receipt.hits, at)
+      charge(check, state, cost - receipt.hits, PAST)
     end
   end
 
   local function commit_unknown(check, state, at)
     local hold = check.hold
     if hold.cost > 0 then
-      charge_past(check, state, hold.cost, at)
+      charge(check, state, hold.cost, PAST)
     end
     hold.effect, hold.cost_charged = UNKNOWN, hold.cost
     if not is_full(state.holds, at) then
@@ -377,20 +278,18 @@ do
     return true
   end
 
-  local function change_slots(check, state, at)
-    local hold, algorithm = check.hold, check.algorithm
+  local function change_slots(check, state)
+    local hold = check.hold
+    local _, changed, _, _, _, _, _, open = judge(check, state, 0, 0, hold.operation)
     if hold.operation == LOOK then
-      hold.held = algorithm.open(state, hold.id, at)
-      hold.effect = hold.held > 0 and OPEN or NOTHING
-      return false
+      hold.held = open
+      hold.effect = open > 0 and OPEN or NOTHING
     elseif hold.operation == EXTEND then
-      local any = algorithm.extend(state, hold.id, at + hold.ttl, at)
-      hold.effect = any and EXTENDED_TTL or NOTHING
-      return any
+      hold.effect = changed and EXTENDED_TTL or NOTHING
+    else
+      hold.effect = changed and SETTLED or NOTHING
     end
-    local ended = algorithm.finish(state, hold.id, at)
-    hold.effect = ended and SETTLED or NOTHING
-    return ended
+    return changed
   end
 
   holds = { load = load }
@@ -428,11 +327,11 @@ do
     for _, check in ipairs(request) do
       local hold, state = check.hold, check.counter.state
       if hold and hold.once and state then
-        local at, open = instant(state)
-        if check.algorithm.take then
-          open = check.algorithm.open(state, hold.id, at)
+        local open
+        if check.number == SLOTS then
+          open = select(8, judge(check, state, 0, 0, LOOK))
         else
-          open = hits_of(get(state.holds, hold.id, at))
+          open = hits_of(get(state.holds, hold.id, state.at))
         end
         if open > 0 then
           hold.known = open == wanted[check.key .. hold.id] and HELD or CONFLICT
@@ -442,32 +341,34 @@ do
     end
   end
 
-  -- Charges hits that are not from a grant, and remembers them if they are reserved.
-  function holds.charge(check, state, at)
-    charge(check, state, check.hits, at)
-    if check.hold.operation == RESERVE then
-      local algorithm = check.algorithm
-      if algorithm.take then
-        local open = algorithm.open(state, check.hold.id, at)
-        check.hold.effect = open > check.hits and REPEATED or RESERVED
-      else
-        remember(check, state, at)
-      end
+  -- Charges hits, and remembers them if they are reserved. Returns the instant of the grant if they are
+  -- from one.
+  function holds.charge(check, state)
+    local hold, is_reserve = check.hold, check.hold.operation == RESERVE
+    local granted_at = charge(check, state, check.hits, BOTH)
+    if granted_at then
+      hold.effect = is_reserve and UNRECORDED or nil
+    elseif is_reserve and check.number == SLOTS then
+      local open = select(8, judge(check, state, 0, 0, LOOK))
+      hold.effect = open > check.hits and REPEATED or RESERVED
+    elseif is_reserve then
+      remember(check, state, state.at)
     end
+    return granted_at
   end
 
   -- Performs an operation on existing holds, unless the request has ended one of this ID already.
   -- Returns true if anything changed.
-  function holds.change(check, state, at, ended)
-    local hold = check.hold
+  function holds.change(check, state, ended)
+    local hold, at = check.hold, state.at
     local name = check.key .. hold.id
     if ended[name] and not hold.ends_each then
       return false
     end
     local changed
-    if check.algorithm.take then
-      changed = change_slots(check, state, at)
-    elseif check.limit.windows[1].limit > 0 then
+    if check.number == SLOTS then
+      changed = change_slots(check, state)
+    else
       local record = get(state.holds, hold.id, at)
       if record and #record.receipts > 0 then
         changed = change(check, state, record, at)
@@ -480,12 +381,13 @@ do
   end
 
   -- Undoes a charge as far as its hold is still open; one without a record as any charge.
-  function holds.take_back(check, state, at)
-    local hold = check.hold
-    if check.algorithm.take then
-      return check.algorithm.take_back(check.limit, state, check.hits, check.charged_at, at, hold.id)
+  function holds.take_back(check, state)
+    local hold, at = check.hold, state.at
+    if check.number == SLOTS then
+      local _, took = judge(check, state, check.hits, TAKE_BACK)
+      return took
     elseif hold.until_us == 0 then
-      return take_back(check, state, check.hits, check.charged_at, at)
+      return take_back(check, state, check.hits, check.charged_at)
     end
     local record = get(state.holds, hold.id, at)
     for i = record and #record.receipts or 0, 1, -1 do
@@ -509,25 +411,28 @@ do
   end
 
   -- Takes hits back for a caller, newest first. Returns true if it took any.
-  function holds.refund(check, state, at)
-    local algorithm = check.algorithm
-    if not algorithm.settle then
-      return algorithm.refund(check.limit, state, check.hits, at)
+  function holds.refund(check, state)
+    local own, value = state.holds, state.value
+    if check.number ~= GCRA or not value then
+      local _, took = judge(check, state, check.hits, REFUND)
+      return took
     end
-    local whole, part = algorithm.backlog(state, at)
-    if whole + part == 0 then
+    text = check.text
+    local settled, marks = marked.settle(check.parameters, value, state.at, own.marks)
+    state.value = with_data.with_state(value, settled)
+    local _, took = judge(check, state, check.hits, REFUND)
+    if not took then
+      state.value = value
       return false
     end
-    settle_rate(check, state, at)
-    local took = algorithm.refund(check.limit, state, check.hits, at)
-    add_mark(state.holds, at, state.whole, state.part)
-    return took
+    own.since, own.marks = own.since or state.at, marked.add(check.parameters, state.value, state.at, marks)
+    return true
   end
 
   function holds.copy(own)
     local new = { key = own.key, since = own.since, latest = own.latest, is_stale = own.is_stale }
     new.unchecked, new.inserted = own.unchecked, own.inserted
-    new.marks, new.records, new.dirty = { unpack(own.marks) }, {}, {}
+    new.marks, new.records, new.dirty = own.marks, {}, {}
     for id, record in pairs(own.records) do
       new.records[id], new.dirty[id] = record, own.dirty[id]
     end
@@ -542,19 +447,16 @@ do
 
   local function head_of(own, value)
     local of_value = fingerprint(value)
-    local parts = { pack('>BBc0I7I7B', FORMAT, #of_value, of_value, own.since, own.latest, #own.marks) }
-    for i, mark in ipairs(own.marks) do
-      parts[i + 1] = pack('>I7I7I4', mark.at, mark.whole, mark.part)
-    end
-    parts[#parts + 1] = pack('>I4', own.unchecked)
-    local head = table.concat(parts)
+    local count = #own.marks / MARK_BYTES
+    local head = pack('>BBc0I7I7B', FORMAT, #of_value, of_value, own.since, own.latest, count) .. own.marks
+      .. pack('>I4', own.unchecked)
     return head .. string.rep('\0', TABLE_BYTES - #head)
   end
 
   -- Writes the holds of a counter whose value is written next. Returns the error, if any.
   function holds.save(own, value, ms)
     if own.is_stale then
-      redis.pcall('DEL', own.key)
+      call('DEL', own.key)
     end
     if not own.since then
       return nil
@@ -566,11 +468,11 @@ do
         command[#command + 1], command[#command + 2] = id, write_record(record)
       end
     end
-    local answer = redis.pcall(unpack(command))
+    local answer = call(unpack(command))
     if type(answer) == 'table' and answer.err then
       return answer.err
     end
-    answer = redis.pcall('PEXPIRE', own.key, ms)
+    answer = call('PEXPIRE', own.key, ms)
     return type(answer) == 'table' and answer.err or nil
   end
 
@@ -613,7 +515,7 @@ do
   -- Restores the head and the records in the result of `packed`.
   function holds.restore(own, value, text)
     local head, at = unpack_from('>I2c0', text, 1)
-    own.since, own.latest, own.marks = nil, 0, {}
+    own.since, own.latest, own.marks = nil, 0, ''
     if head == '' then
       own.is_stale = true
     else
@@ -641,7 +543,7 @@ do
       end
     end
     if #gone > 0 then
-      redis.pcall('HDEL', own.key, unpack(gone))
+      call('HDEL', own.key, unpack(gone))
     end
   end
 
@@ -652,11 +554,6 @@ do
     if check.wanted ~= 3 then
       hold.until_us, hold.before = nil, nil
     end
-  end
-
-  -- Sets the effect of a reserve whose hits are from a grant.
-  function holds.of_grant(check)
-    check.hold.effect = check.hold.operation == RESERVE and UNRECORDED or nil
   end
 
   -- Returns the fields of a check's reply.

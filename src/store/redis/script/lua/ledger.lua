@@ -1,166 +1,151 @@
--- ledger: the data of both sliding algorithms: positions in ascending order, each with the running total of hits up to and
--- including it, packed in a string. The hits since any position are one subtraction after a binary search.
+-- ledger: the data of both sliding algorithms: positions in ascending order, each with the running
+-- total of hits up to and including it. The hits since any position are one subtraction after a
+-- binary search.
 --
--- Packed: count (2), total before the oldest (4, 7 if wide), then position (7) and total (4 or 7) of each entry.
-local ledger = {}
+-- Packed: count (2), total before the oldest (4, 7 if wide), then position (7) and total (4 or 7) of
+-- each entry. What is before the first entry has 5 bytes fewer than an entry. The ledgers of one value are all wide or none is. A ledger is given by its value and
+-- the offset of its first entry.
+local byte, sub, floor, min = string.byte, string.sub, math.floor, math.min
+-- Whether the current value is wide, the bytes of an entry and its format.
+local is_wide, ENTRY, FORM = false, 11, '>I7I4'
 
-function ledger.new()
-  return { count = 0, base = 0, text = '', size = 11, format = '>I7I4' }
-end
-
--- Returns a position and its total; i from 1.
-function ledger.entry(of, i)
-  local position, total = unpack_from(of.format, of.text, (i - 1) * of.size + 1)
-  return position, total
-end
-
-function ledger.total_before(of, i)
-  if i <= 1 then
-    return of.base
+-- Returns the first entry of a ledger with at least `position`, from entry `i` on, and the total
+-- before it. `base` is the total before entry i, `count` the last entry, `start` the offset of the
+-- first one. It is almost always the first or the second.
+local function since(value, start, i, count, base, position)
+  if i > count then
+    return i, base
   end
-  local _, total = ledger.entry(of, i - 1)
-  return total
-end
-
-function ledger.total(of)
-  return ledger.total_before(of, of.count + 1)
-end
-
--- Returns the first i for which found(position, total) is true, or count + 1.
-function ledger.first(of, found)
-  local low, high = 1, of.count + 1
+  local other, total = unpack_from(FORM, value, start + (i - 1) * ENTRY)
+  if other >= position then
+    return i, base
+  end
+  i, base = i + 1, total
+  if i > count then
+    return i, base
+  end
+  other, total = unpack_from(FORM, value, start + (i - 1) * ENTRY)
+  if other >= position then
+    return i, base
+  end
+  -- Entry low - 1 is before `position`, and its total is known.
+  local low, high = i + 1, count + 1
+  base = total
   while low < high do
-    local middle = math.floor((low + high) / 2)
-    if found(ledger.entry(of, middle)) then
+    local middle = floor((low + high) / 2)
+    other, total = unpack_from(FORM, value, start + (middle - 1) * ENTRY)
+    if other >= position then
       high = middle
+    else
+      low, base = middle + 1, total
+    end
+  end
+  return low, base
+end
+
+-- Returns the first entry from `low` on with a total of at least `least`, its position and total;
+-- only count + 1 if there is none.
+local function reaching(value, start, low, count, least)
+  local high = count + 1
+  local position, total
+  while low < high do
+    local middle = floor((low + high) / 2)
+    local other, up_to = unpack_from(FORM, value, start + (middle - 1) * ENTRY)
+    if up_to >= least then
+      high, position, total = middle, other, up_to
     else
       low = middle + 1
     end
   end
-  return low
+  return low, position, total
 end
 
--- Returns the first entry with at least this position.
-function ledger.since(of, position)
-  return ledger.first(of, function(other)
-    return other >= position
-  end)
-end
-
--- Drops all entries before i.
-function ledger.forget(of, i)
-  if i > 1 then
-    of.base = ledger.total_before(of, i)
-    of.text = string.sub(of.text, (i - 1) * of.size + 1)
-    of.count = of.count - i + 1
+-- Returns a ledger from entry `first` on, reduced to `total` since hits were refunded, newest first.
+-- `before` is the total before entry `first`.
+local function shortened(value, start, first, count, before, total)
+  if total <= before then
+    return pack(is_wide and '>I2I7' or '>I2I4', 0, before)
   end
+  local last, position = reaching(value, start, first, count, total)
+  return pack(is_wide and '>I2I7' or '>I2I4', last - first + 1, before)
+    .. sub(value, start + (first - 1) * ENTRY, start + (last - 1) * ENTRY - 1)
+    .. pack(FORM, position, total)
 end
 
--- Merges the oldest entry into the next one.
-function ledger.merge_oldest(of)
-  of.text = string.sub(of.text, of.size + 1)
-  of.count = of.count - 1
-end
-
--- Rewrites all entries, with totals from 0 and the given width.
-local function rebase(of, wide)
-  local parts, base, format = {}, of.base, wide and '>I7I7' or '>I7I4'
-  for i = 1, of.count do
-    local position, total = ledger.entry(of, i)
-    parts[i] = pack(format, position, total - base)
+-- Created on first use, since it is rare.
+ledgers = function()
+  local function set_wide(wide)
+    is_wide, ENTRY, FORM = wide, wide and 14 or 11, wide and '>I7I7' or '>I7I4'
   end
-  of.base, of.text, of.format, of.size = 0, table.concat(parts), format, wide and 14 or 11
-end
 
--- Adds hits at a position that is not before the newest; `merge`: adds to the newest entry if it has that position.
-function ledger.add(of, position, hits, merge)
-  local total = ledger.total(of) + hits
-  if total >= 4294967296 and (of.size == 11 or total > MAX_HITS) then
-    local base = of.base
-    rebase(of, total - base >= 4294967296)
-    total = math.min(total - base, MAX_HITS)
+  -- Returns some entries with `by` added to their totals.
+  local function shifted(value, start, first, last, by)
+    local parts = {}
+    for i = first, last do
+      local position, total = unpack_from(FORM, value, start + (i - 1) * ENTRY)
+      parts[i - first + 1] = pack(FORM, position, total + by)
+    end
+    return table.concat(parts)
   end
-  if merge and of.count > 0 and ledger.entry(of, of.count) == position then
-    ledger.pop(of)
-  end
-  of.text = of.text .. pack(of.format, position, total)
-  of.count = of.count + 1
-end
 
--- Drops the newest entry.
-function ledger.pop(of)
-  of.count = of.count - 1
-  of.text = string.sub(of.text, 1, of.count * of.size)
-end
-
--- Removes hits, newest first.
-function ledger.take_newest(of, hits)
-  local total = ledger.total(of) - hits
-  while of.count > 0 and ledger.total_before(of, of.count) >= total do
-    ledger.pop(of)
+  -- Returns a ledger without `hits` hits of entry i and, if it has fewer, of later ones. `before` is the
+  -- total before entry i. Entries without hits are dropped. Only differences of totals count, so that
+  -- the fewer of the others are rewritten.
+  local function without(value, start, count, base, i, before, hits)
+    local from = reaching(value, start, i, count, before + hits + 1)
+    local dropped = from - i
+    if i - 1 < count - from then
+      return pack(is_wide and '>I2I7' or '>I2I4', count - dropped, base + hits) .. shifted(value, start, 1, i - 1, hits)
+        .. sub(value, start + (from - 1) * ENTRY, start + count * ENTRY - 1)
+    end
+    return pack(is_wide and '>I2I7' or '>I2I4', count - dropped, base) .. sub(value, start, start + (i - 1) * ENTRY - 1)
+      .. shifted(value, start, from, count, -hits)
   end
-  if of.count > 0 and ledger.total(of) > total then
-    local position = ledger.entry(of, of.count)
-    ledger.pop(of)
-    of.text = of.text .. pack(of.format, position, total)
-    of.count = of.count + 1
-  end
-end
 
--- Adds to the totals of some entries, and returns their text.
-local function shifted(of, first, last, by)
-  local parts, text, format, size = {}, of.text, of.format, of.size
-  for i = first, last do
-    local position, total = unpack_from(format, text, (i - 1) * size + 1)
-    parts[i - first + 1] = pack(format, position, total + by)
+  -- Returns a value whose totals begin at 0, and are wide if `hits` more would not be short. Its ledgers
+  -- begin at offset 9.
+  local function rebased(value, hits)
+    local at, most = 9, 0
+    while at < #value do
+      local count, base = unpack_from(is_wide and '>I2I7' or '>I2I4', value, at)
+      at = at + ENTRY - 5 + count * ENTRY
+      if count > 0 then
+        local _, total = unpack_from(FORM, value, at - ENTRY)
+        most = max(most, total - base)
+      end
+    end
+    local wide = is_wide or most + hits > MAX_SHORT
+    local form, head_form = wide and '>I7I7' or '>I7I4', wide and '>I2I7' or '>I2I4'
+    local tag = byte(value)
+    local parts = { pack('B', tag - tag % 2 + (wide and 1 or 0)) .. sub(value, 2, 8) }
+    at = 9
+    while at < #value do
+      local count, base = unpack_from(is_wide and '>I2I7' or '>I2I4', value, at)
+      parts[#parts + 1] = pack(head_form, count, 0)
+      at = at + ENTRY - 5
+      for _ = 1, count do
+        local position, total = unpack_from(FORM, value, at)
+        parts[#parts + 1] = pack(form, position, total - base)
+        at = at + ENTRY
+      end
+    end
+    return table.concat(parts)
   end
-  return table.concat(parts)
-end
 
--- Removes hits from entry i and, if it has fewer, from later entries. Entries without hits are
--- dropped. Only differences of totals count, so that the fewer of the others are rewritten.
-function ledger.take_at(of, i, hits)
-  local least = ledger.total_before(of, i) + hits
-  local first = ledger.first(of, function(_, total)
-    return total > least
-  end)
-  local from = math.max(first, i)
-  if i - 1 < of.count - from then
-    local kept = string.sub(of.text, (from - 1) * of.size + 1)
-    of.text, of.base = shifted(of, 1, i - 1, hits) .. kept, of.base + hits
-  else
-    local kept = string.sub(of.text, 1, (i - 1) * of.size)
-    of.text = kept .. shifted(of, from, of.count, -hits)
+  -- Returns the value of a counter without hits, with as many ledgers.
+  local function unused(tag, ledgers)
+    return pack('>BI7', tag, 0) .. string.rep(pack('>I2I4', 0, 0), ledgers)
   end
-  of.count = of.count - (from - i)
-end
 
-function ledger.read(text, at, wide)
-  local of = ledger.new()
-  if wide then
-    of.size, of.format = 14, '>I7I7'
+  -- Returns a value with another latest instant. Its ledgers stay as they are.
+  local function touched(value, instant)
+    return sub(value, 1, 1) .. pack('>I7', instant) .. sub(value, 9)
   end
-  of.count, of.base, at = unpack_from(wide and '>I2I7' or '>I2I4', text, at)
-  local stop = at + of.count * of.size
-  of.text = string.sub(text, at, stop - 1)
-  if #of.text ~= of.count * of.size then
-    error('a ledger is cut short')
+
+  local functions =
+    { set_wide = set_wide, without = without, rebased = rebased, unused = unused, touched = touched }
+  ledgers = function()
+    return functions
   end
-  return of, stop
-end
-
--- All ledgers of a value have the same width.
-function ledger.is_wide(of)
-  return of.size == 14 or of.base >= 4294967296
-end
-
-function ledger.write(of, wide)
-  if wide and of.size == 11 then
-    rebase(of, true)
-  end
-  return pack(wide and '>I2I7' or '>I2I4', of.count, of.base) .. of.text
-end
-
-function ledger.copy(of)
-  return { count = of.count, base = of.base, text = of.text, size = of.size, format = of.format }
+  return functions
 end

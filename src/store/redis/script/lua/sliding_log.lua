@@ -1,227 +1,297 @@
--- sliding_log: exactly at most limit hits in any period, by storing each hit. The same steps as src/algorithm/sliding_log.rs.
+-- sliding_log: exactly at most limit hits in any period, by storing each hit. The same steps as
+-- src/algorithm/sliding_log.rs.
 --
 -- Parameters: windows (1), then for each: limit (4), period us (7).
--- Value: tag, last us (7), a ledger; positions are instants in us. After a cost past the limit that
---   some windows count in their newest entry and others do not, a ledger for each window follows;
---   the first then admits no more than any of them, for a reader that knows only that one.
+-- Value: 22, 23 if wide, last us (7), a ledger; positions are instants in us. After a cost past the
+--   limit that some windows count in their newest entry and others do not, a ledger for each window
+--   follows; the first then admits no more than any of them, for a reader that knows only that one.
 do
-  -- Charges beyond the limit can fill a log. Then the two oldest entries are merged, at the later instant.
+  -- Charges beyond the limit can fill a log. Then the two oldest entries are merged, at the later
+  -- instant.
   local MAX_ENTRIES = 20000
+  -- For each window: amount, period, the first entry that counts, the total before it.
+  local limits, periods, firsts, befores = {}, {}, {}, {}
+  -- Of the log: offset of the first entry, the number of entries, the total before the first one and
+  -- of all, and the newest position.
+  local start, entries, base, total, newest
 
-  -- Returns the log of window i.
-  local function log_of(state, i)
-    return state.split and state.split[i] or state.log
-  end
-
-  local function used(log, period, now)
-    return ledger.total(log) - ledger.total_before(log, ledger.since(log, now - period + 1))
-  end
-
-  local function forget_in(log, period, now)
-    ledger.forget(log, ledger.since(log, now - period + 1))
-  end
-
-  local function forget(limit, state, now)
-    forget_in(state.log, limit.longest, now)
-    local left = 0
-    for i, log in ipairs(state.split or {}) do
-      forget_in(log, limit.windows[i].period, now)
-      left = left + log.count
+  -- Evaluates each window. Returns the longest period, the first entry that counts in it and the
+  -- total before that.
+  local function look(at, value, instant, count)
+    local longest, oldest = 0, 1
+    for i = 1, count do
+      local limit, period = unpack_from('>I4I7', text, at)
+      at = at + 11
+      limits[i], periods[i] = limit, period
+      firsts[i], befores[i] = since(value, start, 1, entries, base, instant - period + 1)
+      if period > longest then
+        longest, oldest = period, i
+      end
     end
-    if state.split and left == 0 then
-      state.split, state.log = nil, ledger.new()
+    return longest, firsts[oldest], befores[oldest]
+  end
+
+  -- Created on first use, since it is rare.
+  local logs
+  logs = function()
+    -- Reads the log of a value of 14 bytes at least. Returns the offset of what follows it.
+    local function read(value)
+      start = ENTRY + 4
+      entries, base = unpack_from(is_wide and '>I2I7' or '>I2I4', value, 9)
+      local stop = start + entries * ENTRY
+      total, newest = base, 0
+      if entries > 0 and stop <= #value + 1 then
+        newest, total = unpack_from(FORM, value, stop - ENTRY)
+      end
+      return stop
     end
-  end
 
-  local function add_to_newest(log, hits, now)
-    local total, before = ledger.total(log), ledger.total_before(log, log.count)
-    ledger.pop(log)
-    ledger.add(log, now, total - before + hits, false)
-  end
-
-  local function take_back_in(log, period, hits, at, now)
-    local first = ledger.since(log, at)
-    local before, later = ledger.total_before(log, first), ledger.since(log, at + 1)
-    local part = math.min(hits, ledger.total_before(log, later) - before)
-    if part == 0 or at + period <= now then
-      return false
+    -- Returns the value changed in a mode other than a charge: without the newest hits, or without those
+    -- of a charge, nothing if none is left; or only with another latest instant. Entries of one instant
+    -- expire together, so it does not matter from which of them hits are removed.
+    local function changed(value, hits, writes, instant, longest, first, before)
+      if writes == TOUCH then
+        return ledgers().touched(value or ledgers().unused(22, 1), instant)
+      elseif not value then
+        return nil
+      elseif writes == REFUND then
+        local part = min(hits, total - before)
+        return part > 0 and sub(value, 1, 1) .. pack('>I7', instant)
+          .. shortened(value, start, first, entries, before, total - part)
+      end
+      local entry, reached = since(value, start, 1, entries, base, charged_at)
+      local _, up_to = since(value, start, 1, entries, base, charged_at + 1)
+      local part = min(hits, up_to - reached)
+      if part == 0 or charged_at + longest <= instant then
+        return nil
+      end
+      local new = sub(value, 1, 1) .. pack('>I7', instant)
+        .. ledgers().without(value, start, entries, base, entry, reached, part)
+      -- Entries that no longer count are dropped.
+      read(new)
+      first, before = since(new, start, 1, entries, base, instant - longest + 1)
+      return sub(new, 1, 8) .. pack(is_wide and '>I2I7' or '>I2I4', entries - first + 1, before) .. sub(new, start + (first - 1) * ENTRY)
     end
-    ledger.take_at(log, first, part)
-    return true
-  end
 
-  algorithms[3] = {
-    parameters = function(text, at)
-      local limit, count = { windows = {}, longest = 0 }
-      count, at = unpack_from('>B', text, at)
-      for i = 1, count do
-        local window = {}
-        window.limit, window.period, at = unpack_from('>I4I7', text, at)
-        limit.windows[i], limit.longest = window, math.max(limit.longest, window.period)
+    -- Returns the part of a value that all windows share, and the logs of each; nothing if it cannot
+    -- be read.
+    local function parts_of(value, count)
+      local stop, logs = read(value), {}
+      local shared = sub(value, 1, stop - 1)
+      while stop + ENTRY - 6 <= #value do
+        local place = stop
+        stop = place + ENTRY - 5 + unpack_from('>I2', value, place) * ENTRY
+        logs[#logs + 1] = sub(value, 1, 8) .. sub(value, place, stop - 1)
       end
-      return limit, at
-    end,
+      if stop == #value + 1 and (#logs == 0 or #logs == count) then
+        return shared, logs
+      end
+    end
 
-    unused = function()
-      return { last = 0, log = ledger.new() }
-    end,
-
-    read = function(_, text, wide)
-      local state, at = {}, 2
-      state.last, at = unpack_from('>I7', text, at)
-      state.log, at = ledger.read(text, at, wide)
-      while at <= #text do
-        state.split = state.split or {}
-        state.split[#state.split + 1], at = ledger.read(text, at, wide)
-      end
-      return state, at
-    end,
-
-    write = function(_, state)
-      local wide = ledger.is_wide(state.log)
-      for _, log in ipairs(state.split or {}) do
-        wide = wide or ledger.is_wide(log)
-      end
-      local text = pack('>I7', state.last) .. ledger.write(state.log, wide)
-      for _, log in ipairs(state.split or {}) do
-        text = text .. ledger.write(log, wide)
-      end
-      return text, wide
-    end,
-
-    copy = function(state)
-      local copy = { last = state.last, log = ledger.copy(state.log) }
-      for i, log in ipairs(state.split or {}) do
-        copy.split = copy.split or {}
-        copy.split[i] = ledger.copy(log)
-      end
-      return copy
-    end,
-
-    allows = function(limit, state, hits, now)
-      for i, window in ipairs(limit.windows) do
-        if used(log_of(state, i), window.period, now) + hits > window.limit then
-          return false
-        end
-      end
-      return true
-    end,
-
-    charge = function(limit, state, hits, now)
-      forget(limit, state, now)
-      if state.log.count >= MAX_ENTRIES then
-        ledger.merge_oldest(state.log)
-      end
-      ledger.add(state.log, now, hits, false)
-      for _, log in ipairs(state.split or {}) do
-        ledger.add(log, now, hits, false)
-      end
-      state.last = now
-    end,
-
-    -- Charges a cost that goes past the limit. If a window has as many entries as its limit, the
-    -- hits are added to the newest entry, whose instant becomes `now`.
-    charge_past = function(limit, state, hits, now)
-      forget(limit, state, now)
+    -- Returns for each window true if its log has as many entries that count as its limit; then true
+    -- if that is so for any, and for all.
+    local function full_of(at, count, shared, logs)
       local full, any, all = {}, false, true
-      for i, window in ipairs(limit.windows) do
-        local log = log_of(state, i)
-        local live = log.count - ledger.since(log, now - window.period + 1) + 1
-        full[i] = log.count > 0 and live >= window.limit
+      for i = 1, count do
+        local limit, period = unpack_from('>I4I7', text, at + 11 * (i - 1))
+        local log = logs[i] or shared
+        read(log)
+        local instant = max(now, (unpack_from('>I7', log, 2)))
+        local first = since(log, start, 1, entries, base, instant - period + 1)
+        full[i] = entries - first + 1 >= limit
         any, all = any or full[i], all and full[i]
       end
-      if any and not all and not state.split then
-        state.split = {}
-        for i, window in ipairs(limit.windows) do
-          state.split[i] = ledger.copy(state.log)
-          forget_in(state.split[i], window.period, now)
+      return full, any, all
+    end
+
+    -- Returns a value with a log that all windows share, and one for each.
+    local function joined(shared, logs, instant)
+      local wide, is_empty, all = false, true, { shared, unpack(logs) }
+      for i, log in ipairs(all) do
+        wide = wide or byte(log) == 23
+        is_empty = is_empty and (i == 1 or unpack_from('>I2', log, 9) == 0)
+      end
+      if is_empty then
+        return ledgers().touched(ledgers().unused(22, 1), instant)
+      end
+      for i, log in ipairs(all) do
+        if wide and byte(log) == 22 then
+          ledgers().set_wide(false)
+          log = ledgers().rebased(log, MAX_HITS)
+        end
+        all[i] = sub(log, 9)
+      end
+      return pack('>BI7', wide and 23 or 22, instant) .. table.concat(all)
+    end
+
+    -- Returns the reply by the logs after the request: as of judge, from the remaining hits on.
+    local function report(at, count, logs, hits, allowed)
+      local left, reset, retry, window, fewest, longest
+      local collected = usages
+      for i = 1, count do
+        usages = collected and {}
+        local place = at + 11 * (i - 1)
+        local _, period = unpack_from('>I4I7', text, place)
+        local _, _, _, _, _, room, ends, again =
+          judges[3](place, logs[i], allowed and 0 or hits, allowed and REFUND or DENIED_REPORT, 1)
+        if collected then
+          collected[i] = usages[1]
+        end
+        local rank, best = -room, -(left or room)
+        if not allowed then
+          rank, best = again, retry or again
+        end
+        fewest = min(fewest or room, room)
+        if i == 1 or rank > best or (rank == best and period > longest) then
+          left, reset, retry, window, longest = room, ends, again, i, period
         end
       end
-      for i, log in ipairs(state.split or {}) do
-        if full[i] then
-          add_to_newest(log, hits, now)
-        else
-          ledger.add(log, now, hits, false)
+      usages = collected
+      return fewest, reset, retry, window - 1
+    end
+
+    -- Judges windows of which each has a log of its own, or gets one by a cost past the limit. Returns as
+    -- a judge does, but the position.
+    local function judge_split(at, count, value, hits, writes)
+      local shared, logs = parts_of(value, count)
+      if not shared then
+        return nil
+      end
+      local full, any, all = {}, false, true
+      if writes == PAST then
+        full, any, all = full_of(at, count, shared, logs)
+      end
+      if #logs == 0 and any == all then
+        return select(2, judges[3](at, shared, hits, writes, count, any))
+      end
+      local fits, took, own = true, false, {}
+      for i = 1, count do
+        local _, _, allowed = judges[3](at + 11 * (i - 1), logs[i] or shared, hits, 0, 1)
+        fits = fits and allowed
+      end
+      local allowed = writes ~= DENIED_REPORT and (fits or writes >= REFUND)
+      local mode = 0
+      if writes == BOTH or writes == (fits and 1 or 2) then
+        mode = BOTH
+      elseif writes >= REFUND and writes ~= DENIED_REPORT then
+        mode = writes
+      end
+      for i = 1, count do
+        own[i] = logs[i] or shared
+        local _, _, _, log = judges[3](at + 11 * (i - 1), own[i], hits, mode, 1, full[i])
+        if log then
+          own[i], took = log, true
         end
       end
-      if any then
-        add_to_newest(state.log, hits, now)
+      local _, instant, _, with_all, lives_until = judges[3](at, shared, hits, took and mode or 0, count, any)
+      local new = took and joined(with_all or shared, own, instant)
+      return instant, allowed, new, lives_until, report(at, count, own, hits, allowed)
+    end
+
+    local functions = { read = read, changed = changed, judge = judge_split }
+    logs = function()
+      return functions
+    end
+    return functions
+  end
+
+  -- With a number of windows, their parameters begin at `at`, and the value has one log for all of them;
+  -- with `merges`, hits are added to its newest entry, which moves to the instant.
+  judges[3] = function(at, value, hits, writes, windows, merges)
+    local begins, count, instant = at, windows, now
+    if not windows then
+      count, at = unpack_from('>B', text, at)
+    end
+    local after = at + 11 * count
+    entries, base, total, newest = 0, 0, 0, 0
+    if value then
+      local tag = #value >= 14 and byte(value)
+      if tag ~= 22 and (tag ~= 23 or #value < 17) then
+        return after
+      end
+      if (tag == 23) ~= is_wide then
+        ledgers().set_wide(tag == 23)
+      end
+      local last
+      last, entries, base = unpack_from(is_wide and '>I7I2I7' or '>I7I2I4', value, 2)
+      if #value ~= ENTRY + 3 + entries * ENTRY or writes == PAST and not windows then
+        return after, logs().judge(at, count, value, hits, writes)
+      end
+      start, total = ENTRY + 4, base
+      if last > instant then
+        instant = last
+      end
+      if entries > 0 then
+        newest, total = unpack_from(FORM, value, #value - ENTRY + 1)
+      end
+    elseif is_wide then
+      ledgers().set_wide(false)
+    end
+    local longest, first, before = look(at, value, instant, count)
+    local fits = true
+    for i = 1, count do
+      fits = fits and total - befores[i] + hits <= limits[i]
+    end
+    local allowed, new = fits
+    if writes < REFUND and (writes == BOTH or writes == (fits and 1 or 2)) or writes == PAST then
+      allowed = fits or writes == PAST
+      local last, sum = merges and entries - 1 or entries, total + hits
+      local kept = last - first + 1
+      if sum > MAX_SHORT and not is_wide or sum > MAX_HITS then
+        if base > 0 or not is_wide then
+          return judges[3](begins, ledgers().rebased(value, hits), hits, writes, windows, merges)
+        end
+        sum = MAX_HITS
+      end
+      if kept >= MAX_ENTRIES then
+        first, kept = first + 1, kept - 1
+      end
+      total, newest = sum, instant
+      new = pack(is_wide and '>BI7I2I7' or '>BI7I2I4', is_wide and 23 or 22, instant, kept + 1, before)
+        .. (kept > 0 and sub(value, start + (first - 1) * ENTRY, start + last * ENTRY - 1) or '')
+        .. pack(FORM, instant, sum)
+    elseif writes >= REFUND then
+      allowed = writes ~= DENIED_REPORT
+      new = allowed and logs().changed(value, hits, writes, instant, longest, first, before)
+      if new then
+        value = new
+        logs().read(value)
+        if entries == 0 then
+          newest = instant - longest
+        end
+        look(at, value, instant, count)
+      end
+    end
+    local left, reset, retry, window, fewest
+    for i = 1, count do
+      local limit, used = limits[i], total - befores[i]
+      local room, ends, again = max(limit - used, 0), 0, ABSENT
+      if used > 0 then
+        ends = newest + periods[i] - instant
+      end
+      if not allowed and hits <= limit then
+        again = 0
+        if used + hits > limit then
+          local _, position = reaching(value, start, firsts[i], entries, total - limit + hits)
+          again = (position or newest) + periods[i] - instant
+        end
+      end
+      if usages then
+        usages[i] = pack('>I7I7I7I7', used, room, ends, again)
+      end
+      if i == 1 then
+        left, reset, retry, window, fewest = room, ends, again, 1, room
       else
-        ledger.add(state.log, now, hits, false)
-      end
-      state.last = now
-    end,
-
-    touch = function(limit, state, now)
-      forget(limit, state, now)
-      state.last = now
-    end,
-
-    refund = function(limit, state, hits, now)
-      local part, any = math.min(hits, used(state.log, limit.longest, now)), false
-      local parts = {}
-      for i, log in ipairs(state.split or {}) do
-        parts[i] = math.min(hits, used(log, limit.windows[i].period, now))
-        any = any or parts[i] > 0
-      end
-      if not any and (part == 0 or state.split) then
-        return false
-      end
-      forget(limit, state, now)
-      ledger.take_newest(state.log, part)
-      for i, log in ipairs(state.split or {}) do
-        ledger.take_newest(log, parts[i])
-      end
-      state.last = now
-      return true
-    end,
-
-    -- Entries of one instant expire together, so it does not matter from which of them hits are removed.
-    take_back = function(limit, state, hits, at, now)
-      local took = take_back_in(state.log, limit.longest, hits, at, now)
-      if state.split then
-        took = false
-        for i, log in ipairs(state.split) do
-          took = take_back_in(log, limit.windows[i].period, hits, at, now) or took
+        fewest = min(fewest, room)
+        local rank, best = -room, -left
+        if not allowed then
+          rank, best = again, retry
+        end
+        if rank > best or (rank == best and periods[i] > periods[window]) then
+          left, reset, retry, window = room, ends, again, i
         end
       end
-      if took then
-        forget(limit, state, now)
-        state.last = now
-      end
-      return took
-    end,
-
-    report = function(limit, state, i, denied, now)
-      local window, log = limit.windows[i], log_of(state, i)
-      local hits = used(log, window.period, now)
-      local reset, retry = 0, nil
-      if hits > 0 then
-        reset = ledger.entry(log, log.count) + window.period - now
-      end
-      if denied and denied <= window.limit then
-        local room, total = window.limit - denied, ledger.total(log)
-        retry = 0
-        if hits > room then
-          local last_to_leave = ledger.first(log, function(_, up_to)
-            return total - up_to <= room
-          end)
-          retry = ledger.entry(log, last_to_leave) + window.period - now
-        end
-      end
-      return math.max(window.limit - hits, 0), reset, retry
-    end,
-
-    -- Returns the hits that count now in window i.
-    counts = function(limit, state, i, now)
-      return used(log_of(state, i), limit.windows[i].period, now)
-    end,
-
-    matters_until = function(limit, state)
-      if state.log.count == 0 then
-        return state.last
-      end
-      return ledger.entry(state.log, state.log.count) + limit.longest
-    end,
-  }
+    end
+    return after, instant, allowed, new, newest + longest, fewest, reset, retry, window - 1
+  end
 end

@@ -1,171 +1,229 @@
--- sliding_window: at most limit hits in any period, counted in buckets. The same steps as src/algorithm/sliding_window.rs.
+-- sliding_window: at most limit hits in any period, counted in buckets. The same steps as
+-- src/algorithm/sliding_window.rs.
 --
--- Parameters: windows (1), buckets (2), weighted (1), then for each window: limit (4), period us (7), bucket width us (7).
--- Value: tag, last us (7), a ledger for each window; positions are bucket numbers.
+-- Parameters: windows (1), buckets (2), weighted (1), then for each window: limit (4), period us (7),
+--   bucket width us (7).
+-- Value: 20, 21 if wide, last us (7), a ledger for each window; positions are bucket numbers.
 do
-  -- Returns the first bucket that counts, the hits from it on, and how many of them count.
-  local function look(limit, state, i, now)
-    local window, ring = limit.windows[i], state.rings[i]
-    local current = math.floor(now / window.width)
-    local first = ledger.since(ring, current - limit.buckets)
-    local whole = ledger.total(ring) - ledger.total_before(ring, first)
-    local counted = whole
-    if limit.weighted and first <= ring.count then
-      local index, total = ledger.entry(ring, first)
-      if index + limit.buckets == current then
-        local hits = total - ledger.total_before(ring, first)
-        local share, rest = multiply_divide(hits, window.width - now % window.width, window.width)
-        counted = whole - hits + share + (rest > 0 and 1 or 0)
+  -- For each window: amount, period, width of a bucket; offset of the entries of its ledger, their
+  -- number, the total before the first, the first that counts, the total before it, the total of
+  -- all, the newest position; the current bucket, the hits that count.
+  local limits, periods, widths = {}, {}, {}
+  local starts, counts, bases, firsts, befores, totals, newests = {}, {}, {}, {}, {}, {}, {}
+  local currents, used = {}, {}
+
+  -- Hits of the oldest bucket that no longer count.
+  local function share_gone(value, i, instant, buckets)
+    local first, start, width = firsts[i], starts[i], widths[i]
+    if first > counts[i] then
+      return 0
+    end
+    local index, total = unpack_from(FORM, value, start + (first - 1) * ENTRY)
+    if index + buckets ~= currents[i] then
+      return 0
+    end
+    local hits = total - befores[i]
+    local share, rest = multiply_divide(hits, width - instant % width, width)
+    return hits - share - (rest > 0 and 1 or 0)
+  end
+
+  -- Evaluates each window. Returns true if the value can be read and the hits fit in each, false if
+  -- they do not fit in one.
+  local function look(at, value, hits, instant, count, buckets, weighted)
+    local fits, place = true, 9
+    for i = 1, count do
+      local limit, period, width = unpack_from('>I4I7I7', text, at)
+      at = at + 18
+      local entries, base, newest, total = 0, 0, -1, 0
+      if value then
+        if place + ENTRY - 6 > #value then
+          return nil
+        end
+        entries, base = unpack_from(is_wide and '>I2I7' or '>I2I4', value, place)
+        total = base
       end
+      local start = place + ENTRY - 5
+      place = start + entries * ENTRY
+      local current = (instant - instant % width) / width
+      local first, before = 1, base
+      if entries > 0 then
+        if place - 1 > #value then
+          return nil
+        end
+        newest, total = unpack_from(FORM, value, place - ENTRY)
+        first, before = since(value, start, 1, entries, base, current - buckets)
+      end
+      limits[i], periods[i], widths[i], starts[i], counts[i], firsts[i] = limit, period, width, start, entries, first
+      bases[i], befores[i], totals[i], newests[i], currents[i] = base, before, total, newest, current
+      local counted = total - before
+      if weighted == 1 then
+        counted = counted - share_gone(value, i, instant, buckets)
+      end
+      used[i] = counted
+      fits = fits and counted + hits <= limit
     end
-    return first, whole, counted
-  end
-
-  local function leaves(limit, window, index)
-    return (index + limit.buckets + 1) * window.width
-  end
-
-  -- Returns the instant at which no more than `room` hits count.
-  local function fits_at(limit, window, ring, room)
-    local total = ledger.total(ring)
-    local last_to_leave = ledger.first(ring, function(_, up_to)
-      return total - up_to <= room
-    end)
-    local index, up_to = ledger.entry(ring, last_to_leave)
-    if not limit.weighted then
-      return leaves(limit, window, index)
+    if value and place ~= #value + 1 then
+      return nil
     end
-    -- It counts ceil(k * left / b) while `left` of it is in the period: at most `room` iff left <= room * b / k.
-    local hits = up_to - ledger.total_before(ring, last_to_leave)
-    return leaves(limit, window, index) - multiply_divide(room - (total - up_to), window.width, hits)
+    return fits
   end
 
-  algorithms[2] = {
-    parameters = function(text, at)
-      local limit, count, weighted = { windows = {} }
-      count, limit.buckets, weighted, at = unpack_from('>BI2B', text, at)
-      limit.weighted = weighted == 1
+  -- Returns the value with the hits, and the time until which it matters if that has changed.
+  -- Returns nothing if it would be too long.
+  local function charged(value, hits, instant, count, buckets)
+    local new, lives_until, is_new = pack('>BI7', is_wide and 21 or 20, instant), 0, false
+    for i = 1, count do
+      local first, entries, start, current, total = firsts[i], counts[i], starts[i], currents[i], totals[i] + hits
+      if total > MAX_SHORT and not is_wide or total > MAX_HITS then
+        if bases[i] > 0 or not is_wide then
+          return nil
+        end
+        total = MAX_HITS
+      end
+      local kept = entries - first + 1
+      local is_merged = newests[i] == current
+      if is_merged then
+        kept = kept - 1
+      else
+        is_new = true
+        newests[i] = current
+      end
+      new = new .. pack(is_wide and '>I2I7' or '>I2I4', kept + 1, befores[i])
+        .. (kept > 0 and sub(value, start + (first - 1) * ENTRY, start + (first + kept - 1) * ENTRY - 1) or '')
+        .. pack(FORM, current, total)
+      lives_until = max(lives_until, (current + buckets + 1) * widths[i])
+      used[i], totals[i] = used[i] + hits, total
+    end
+    return new, (is_new or renews) and lives_until
+  end
+
+  -- Returns the value changed in a mode other than a charge: without the newest hits, without those of
+  -- the bucket of a charge, nothing if no window has any; or only with another latest instant.
+  local function changed(value, hits, writes, instant, count, buckets)
+    if writes == TOUCH then
+      return ledgers().touched(value or ledgers().unused(20, count), instant)
+    elseif not value then
+      return nil
+    end
+    local new, took = sub(value, 1, 1) .. pack('>I7', instant), false
+    for i = 1, count do
+      local start, entries = starts[i], counts[i]
+      local ledger = sub(value, start - ENTRY + 5, start + entries * ENTRY - 1)
+      if writes == REFUND then
+        local part = min(hits, totals[i] - befores[i])
+        if part > 0 then
+          took = true
+          ledger = shortened(value, start, 1, entries, bases[i], totals[i] - part)
+        end
+      else
+        local index = floor(charged_at / widths[i])
+        local entry, before = since(value, start, 1, entries, bases[i], index)
+        local position, total
+        if entry <= entries then
+          position, total = unpack_from(FORM, value, start + (entry - 1) * ENTRY)
+        end
+        if position == index and index + buckets >= currents[i] then
+          took = true
+          ledger = ledgers().without(value, start, entries, bases[i], entry, before, min(hits, total - before))
+        end
+      end
+      new = new .. ledger
+    end
+    return took and new
+  end
+
+  -- Returns the time until `hits` fit in window i, in which they do not fit now: until the last
+  -- bucket that must expire has expired.
+  local function fits_after(value, i, hits, instant, buckets, weighted, is_written)
+    local room, total, start, width = limits[i] - hits, totals[i], starts[i], widths[i]
+    local first, last = firsts[i], counts[i]
+    if is_written and newests[i] == currents[i] and last > 0 then
+      -- The newest bucket may have been charged.
+      local newest = unpack_from('>I7', value, start + (last - 1) * ENTRY)
+      last = newest == currents[i] and last - 1 or last
+    end
+    local entry, index, up_to = reaching(value, start, first, last, total - room)
+    if not index then
+      index, up_to = newests[i], total
+    end
+    local leaves = (index + buckets + 1) * width
+    if weighted == 1 then
+      local before = befores[i]
+      if entry > first then
+        before = unpack_from(is_wide and '>I7' or '>I4', value, start + (entry - 2) * ENTRY + 7)
+      end
+      -- It counts ceil(k * left / b) while `left` of it is in the period: at most `room` iff left <=
+      -- room * b / k.
+      leaves = leaves - multiply_divide(room - (total - up_to), width, up_to - before)
+    end
+    return leaves - instant
+  end
+
+  judges[2] = function(at, value, hits, writes)
+    local begins, count, buckets, weighted = at
+    count, buckets, weighted, at = unpack_from('>BI2B', text, at)
+    local after, instant = at + 18 * count, now
+    if value then
+      local tag = #value >= 8 and byte(value)
+      if tag ~= 20 and tag ~= 21 then
+        return after
+      end
+      if (tag == 21) ~= is_wide then
+        ledgers().set_wide(tag == 21)
+      end
+      instant = max(now, (unpack_from('>I7', value, 2)))
+    elseif is_wide then
+      ledgers().set_wide(false)
+    end
+    local fits = look(at, value, hits, instant, count, buckets, weighted)
+    if fits == nil then
+      return after
+    end
+    local allowed, new, lives_until = fits
+    if writes < REFUND and (writes == BOTH or writes == (fits and 1 or 2)) or writes == PAST then
+      allowed = fits or writes == PAST
+      new, lives_until = charged(value, hits, instant, count, buckets)
+      if not new then
+        return judges[2](begins, ledgers().rebased(value, hits), hits, writes)
+      end
+    elseif writes >= REFUND then
+      allowed = writes ~= DENIED_REPORT
+      new = allowed and changed(value, hits, writes, instant, count, buckets)
+      if new then
+        value = new
+        look(at, value, 0, instant, count, buckets, weighted)
+      end
+      lives_until = instant
       for i = 1, count do
-        local window = {}
-        window.limit, window.period, window.width, at = unpack_from('>I4I7I7', text, at)
-        limit.windows[i] = window
+        lives_until = max(lives_until, (newests[i] + buckets + 1) * widths[i])
       end
-      return limit, at
-    end,
-
-    unused = function(limit)
-      local state = { last = 0, rings = {} }
-      for i = 1, #limit.windows do
-        state.rings[i] = ledger.new()
+    end
+    local left, reset, retry, window, fewest
+    for i = 1, count do
+      local limit = limits[i]
+      local room, ends, again = max(limit - used[i], 0), 0, ABSENT
+      if totals[i] > befores[i] then
+        ends = (newests[i] + buckets + 1) * widths[i] - instant
       end
-      return state
-    end,
-
-    read = function(limit, text, wide)
-      local state, at = { rings = {} }, 2
-      state.last, at = unpack_from('>I7', text, at)
-      for i = 1, #limit.windows do
-        state.rings[i], at = ledger.read(text, at, wide)
+      if not allowed and hits <= limit then
+        again = used[i] + hits <= limit and 0 or fits_after(value, i, hits, instant, buckets, weighted, new)
       end
-      return state, at
-    end,
-
-    write = function(_, state)
-      local wide, parts = false, { pack('>I7', state.last) }
-      for _, ring in ipairs(state.rings) do
-        wide = wide or ledger.is_wide(ring)
+      if usages then
+        usages[i] = pack('>I7I7I7I7', used[i], room, ends, again)
       end
-      for i, ring in ipairs(state.rings) do
-        parts[i + 1] = ledger.write(ring, wide)
-      end
-      return table.concat(parts), wide
-    end,
-
-    copy = function(state)
-      local copy = { last = state.last, rings = {} }
-      for i, ring in ipairs(state.rings) do
-        copy.rings[i] = ledger.copy(ring)
-      end
-      return copy
-    end,
-
-    allows = function(limit, state, hits, now)
-      for i, window in ipairs(limit.windows) do
-        local _, _, counted = look(limit, state, i, now)
-        if counted + hits > window.limit then
-          return false
+      if i == 1 then
+        left, reset, retry, window, fewest = room, ends, again, 1, room
+      else
+        fewest = min(fewest, room)
+        local rank, best = -room, -left
+        if not allowed then
+          rank, best = again, retry
+        end
+        if rank > best or (rank == best and periods[i] > periods[window]) then
+          left, reset, retry, window = room, ends, again, i
         end
       end
-      return true
-    end,
-
-    charge = function(limit, state, hits, now)
-      for i, window in ipairs(limit.windows) do
-        local first = look(limit, state, i, now)
-        ledger.forget(state.rings[i], first)
-        ledger.add(state.rings[i], math.floor(now / window.width), hits, true)
-      end
-      state.last = now
-    end,
-
-    refund = function(limit, state, hits, now)
-      local took = false
-      for i in ipairs(limit.windows) do
-        local _, whole = look(limit, state, i, now)
-        if math.min(hits, whole) > 0 then
-          ledger.take_newest(state.rings[i], math.min(hits, whole))
-          took = true
-        end
-      end
-      state.last = took and now or state.last
-      return took
-    end,
-
-    take_back = function(limit, state, hits, at, now)
-      local took = false
-      for i, window in ipairs(limit.windows) do
-        local ring, index = state.rings[i], math.floor(at / window.width)
-        local entry = ledger.since(ring, index)
-        local is_live = index + limit.buckets >= math.floor(now / window.width)
-        if is_live and entry <= ring.count and ledger.entry(ring, entry) == index then
-          local _, total = ledger.entry(ring, entry)
-          ledger.take_at(ring, entry, math.min(hits, total - ledger.total_before(ring, entry)))
-          took = true
-        end
-      end
-      state.last = took and now or state.last
-      return took
-    end,
-
-    report = function(limit, state, i, denied, now)
-      local window, ring = limit.windows[i], state.rings[i]
-      local first, _, counted = look(limit, state, i, now)
-      local reset, retry = 0, nil
-      if first <= ring.count then
-        reset = leaves(limit, window, (ledger.entry(ring, ring.count))) - now
-      end
-      if denied and denied <= window.limit then
-        local room = window.limit - denied
-        retry = counted <= room and 0 or fits_at(limit, window, ring, room) - now
-      end
-      return math.max(window.limit - counted, 0), reset, retry
-    end,
-
-    -- Returns the hits that count now in window i.
-    counts = function(limit, state, i, now)
-      local _, _, counted = look(limit, state, i, now)
-      return counted
-    end,
-
-    matters_until = function(limit, state)
-      local latest = state.last
-      for i, window in ipairs(limit.windows) do
-        local ring = state.rings[i]
-        if ring.count > 0 then
-          latest = math.max(latest, leaves(limit, window, (ledger.entry(ring, ring.count))))
-        end
-      end
-      return latest
-    end,
-  }
+    end
+    return after, instant, allowed, new, lives_until, fewest, reset, retry, window - 1
+  end
 end

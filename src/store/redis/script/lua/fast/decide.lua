@@ -6,24 +6,28 @@
 --   slots than the first one's come after ARGV[3] instead: the node refuses foreign keys one by
 --   one, and the request is passed on.
 -- ARGV[1] and ARGV[2] as in ../counter.lua.
--- ARGV[3] the requests. A single check that decides alone: algorithm (1), writes (1), hits (4), the
---   algorithm's parameters. Otherwise: 0 (1), prior (1: 0 open, 1 denied, 2 admitted; plus 4 if
+-- ARGV[3] the requests. A single check that decides alone: algorithm (1), plus 64 if entries are
+--   recorded, writes (1), hits (4), the entries to record if there are any: their length (4), their
+--   number (1), then each with a length prefix (2); the algorithm's parameters. Otherwise: 0 (1), prior (1: 0 open, 1 denied, 2 admitted; plus 4 if
 --   other slots judge the rest), checks (4), and for each: algorithm (1), writes if the request is
 --   admitted (1), writes if it is not (1), role (1: 0 enforce, 1 none, 2 quota, 3 quota in shadow),
---   hits (4), the algorithm's parameters. Or a single check of a limit that keeps holds, with text
+--   hits (4), the entries to record if there are any, the algorithm's parameters. Or a single check of a limit that keeps holds, with text
 --   and reply as in holds.lua.
 -- Reply   for each request: 2, passed on; or 5 and for each check: verdict (1: 1 allowed, 2 denied;
---   plus 8 if written), remaining hits (5; negative if a fixed window of
+--   plus 8 if written, plus 16 if from a grant), remaining hits (5; negative if a fixed window of
 --   one period counts more than its limit), window (1), reset_after us (7), if denied
 --   retry_after us (7, 2^55 if absent). If other slots judge the rest and it was admitted here, 6
 --   instead of 5, and after each check the same fields again for the counter without the hits that
---   only an admitted request is charged; the instant (7); the value without such a charge with a
+--   only an admitted request is charged; the instant of the charge, or of its grant (7); the value without such a charge with a
 --   length prefix (2: 0 if there is none, 65535 if it is too long to return).
-local declared, size = #KEYS, #text
+local declared, size, byte = #KEYS, #text, string.byte
 local least_ms = renews and tonumber(ARGV[2]) or 1
 local PASSED_ON, JUDGED, PARTLY = '\2', '\5', '\6'
--- Flag of a check of a limit that keeps holds.
-local HOLDS = 16
+-- Flags of a check of a limit that keeps holds, and of one with entries to record.
+local HOLDS, RECORDS = 16, 64
+-- From here on, the tag of a value says that there is data beside the state. Such a value is passed on by
+-- a script without beside.lua.
+local WITH_DATA = 48
 
 -- Number of replies, number of checks of previous requests, and position of the next request.
 local replied, before, place = 0, 0, 1
@@ -34,7 +38,7 @@ local texts = {}
 -- Writes a value to its key. Returns the error, if any.
 local function save(key, new, lives_until)
   if not lives_until then
-    return pcall('SET', key, new, 'KEEPTTL').err
+    return call('SET', key, new, 'KEEPTTL').err
   end
   local ms = max(math.ceil((max(lives_until - now, 0) + GRACE) / 1000), least_ms)
   local as_text = texts[ms]
@@ -42,7 +46,7 @@ local function save(key, new, lives_until)
     as_text = string.format('%.0f', ms)
     texts[ms] = as_text
   end
-  return pcall('SET', key, new, 'PX', as_text).err
+  return call('SET', key, new, 'PX', as_text).err
 end
 
 -- Decides requests of several checks, and parts of requests. Created only if there is one.
@@ -64,17 +68,29 @@ local function several()
       local algorithm, admitted, otherwise, role, hits
       algorithm, admitted, otherwise, role, hits, at = unpack_from('>BBBBI4', text, at)
       depends = depends or admitted ~= otherwise
-      local instant, allowed, left, reset, retry, window
-      at, instant, allowed, news[i], lives[i], left, reset, retry, window =
-        judges[algorithm](at, values[i], hits, is_admitted and admitted or otherwise)
-      instants[i] = instant
+      local value, writes, entries = values[i], is_admitted and admitted or otherwise, nil
+      if algorithm >= RECORDS then
+        algorithm, entries, at = algorithm - RECORDS, at + 4, at + 4 + unpack_from('>I4', text, at)
+      end
+      local instant, allowed, new, lives_until, left, reset, retry, window, wrote
+      if entries or beside and value and #value > 0 and byte(value) >= WITH_DATA then
+        at, instant, allowed, new, lives_until, left, reset, retry, window, wrote =
+          beside().judge(algorithm, at, value, hits, writes, entries)
+      else
+        at, instant, allowed, new, lives_until, left, reset, retry, window = judges[algorithm](at, value, hits, writes)
+        wrote = new and 8 or 0
+      end
+      news[i], lives[i] = new, lives_until
+      if is_admitted then
+        instants[i] = instant
+      end
       if not instant then
         known = false
       elseif allowed then
-        said[i] = pack('>BI5BI7', news[i] and 9 or 1, left, window, reset)
+        said[i] = pack('>BI5BI7', wrote + 1, left, window, reset)
         passes = passes or role >= QUOTA
       else
-        said[i] = pack('>BI5BI7I7', news[i] and 10 or 2, left, window, reset, retry)
+        said[i] = pack('>BI5BI7I7', wrote + 2, left, window, reset, retry)
         denied, votes, passes = denied or role == ENFORCE, votes or role == QUOTA, passes or role > QUOTA
       end
     end
@@ -88,9 +104,9 @@ local function several()
       if news[i] and save(keys[i], news[i], lives[i]) then
         for j = 1, i - 1 do
           if news[j] and values[j] then
-            pcall('SET', keys[j], values[j], 'KEEPTTL')
+            call('SET', keys[j], values[j], 'KEEPTTL')
           elseif news[j] then
-            pcall('DEL', keys[j])
+            call('DEL', keys[j])
           end
         end
         return false
@@ -114,7 +130,7 @@ local function several()
   return function(prior, count, at)
     for i = 1, count do
       local key = KEYS[before + i] or ARGV[3 + before + i - declared]
-      keys[i], values[i] = key, pcall('GET', key)
+      keys[i], values[i] = key, call('GET', key)
     end
     local is_partial = prior >= 4
     prior = prior % 4
@@ -151,15 +167,26 @@ while place <= size do
   if algorithm > 0 then
     before = before + 1
     local key = KEYS[before] or ARGV[3 + before - declared]
-    local instant, allowed, new, lives_until, left, reset, retry, window
-    place, instant, allowed, new, lives_until, left, reset, retry, window =
-      judges[algorithm](at, pcall('GET', key), hits, writes)
+    local value = call('GET', key)
+    local instant, allowed, new, lives_until, left, reset, retry, window, wrote
+    if algorithm < RECORDS then
+      place, instant, allowed, new, lives_until, left, reset, retry, window = judges[algorithm](at, value, hits, writes)
+      wrote = new and 8 or 0
+    end
+    if not instant and beside and (algorithm >= RECORDS or value and #value > 0 and byte(value) >= WITH_DATA) then
+      local entries
+      if algorithm >= RECORDS then
+        algorithm, entries, at = algorithm - RECORDS, at + 4, at + 4 + unpack_from('>I4', text, at)
+      end
+      place, instant, allowed, new, lives_until, left, reset, retry, window, wrote =
+        beside().judge(algorithm, at, value, hits, writes, entries)
+    end
     if not instant or new and save(key, new, lives_until) then
       reply[replied] = PASSED_ON
     elseif allowed then
-      reply[replied] = pack('>BBI5BI7', 5, new and 9 or 1, left, window, reset)
+      reply[replied] = pack('>BBI5BI7', 5, wrote + 1, left, window, reset)
     else
-      reply[replied] = pack('>BBI5BI7I7', 5, new and 10 or 2, left, window, reset, retry)
+      reply[replied] = pack('>BBI5BI7I7', 5, wrote + 2, left, window, reset, retry)
     end
   elseif writes < HOLDS then
     decide_several = decide_several or several()

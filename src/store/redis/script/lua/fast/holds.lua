@@ -18,11 +18,11 @@ do
   -- The keys live until multiples of this, in us, as in ../holds.lua.
   local LIVES_BY = 30000000
   local NONE, RESERVE, COMMIT, RESERVE_ONCE = 0, 1, 2, 7
-  local NOTHING, RESERVED, COMMITTED, SETTLED = 0, 1, 4, 6
-  local FIXED_WINDOW, SLIDING_LOG, GCRA, ONE_FIXED_WINDOW, CONCURRENCY = 1, 3, 4, 5, 6
+  local NOTHING, RESERVED, REPEATED, COMMITTED, SETTLED = 0, 1, 2, 4, 6
+  local GCRA, CONCURRENCY = 4, 6
   -- Position of the first hold in a record.
   local FIRST_HOLD = 10
-  local JUDGED, ALLOWED, DENIED, WRITTEN, WITH_EFFECT = 5, 1, 2, 8, 64
+  local ANSWERED, ALLOWED, DENIED, WRITTEN, WITH_EFFECT = 5, 1, 2, 8, 64
   local renews_always = renews
   -- Padding of heads, by length.
   local paddings = {}
@@ -31,14 +31,14 @@ do
   -- before the next check of the records.
   local key, hold_key, value, head, since, latest, marks, unchecked
   -- Of the current check: the latest instant of the counter before it, the instant at which it is
-  -- decided; of gcra, the backlog at that instant.
-  local last, instant, whole, part
+  -- decided.
+  local last, instant
 
   -- Reads the counter and its head. Returns false if the check must be passed on. The reply to a
   -- command that fails is a table without elements, whose length is 0.
-  local function load(algorithm, at)
-    value, head = pcall('GET', key), pcall('HGET', hold_key, '')
-    last, whole, part, since, latest, marks, unchecked = 0, 0, 0, nil, 0, '', 0
+  local function load(algorithm)
+    value, head = call('GET', key), call('HGET', hold_key, '')
+    last, since, latest, marks, unchecked = 0, nil, 0, '', 0
     if head then
       local size = value and #value or 0
       if #head < TABLE_BYTES or size < 12 then
@@ -66,7 +66,7 @@ do
     instant = now
     if value then
       if algorithm == GCRA then
-        last, whole, part = marked.read(at, value)
+        last = rates().read(value)
       else
         last = #value >= 12 and unpack_from('>I7', value, 2)
       end
@@ -74,10 +74,6 @@ do
         return false
       elseif last > now then
         instant = last
-      end
-      whole = whole - (instant - last)
-      if whole < 0 then
-        whole, part = 0, 0
       end
     end
     return true
@@ -118,53 +114,43 @@ do
       #marks / MARK_BYTES, marks, unchecked, padding)
     local answer
     if record then
-      answer = pcall('HSET', hold_key, '', new_head, id, record)
+      answer = call('HSET', hold_key, '', new_head, id, record)
     else
-      answer = pcall('HSET', hold_key, '', new_head)
+      answer = call('HSET', hold_key, '', new_head)
     end
     if answer ~= added then
       return false
     end
     if renews then
       local ms = max(math.ceil((lives_until - now + GRACE) / 1000), tonumber(ARGV[2]))
-      pcall('PEXPIRE', hold_key, string.format('%.0f', ms))
+      call('PEXPIRE', hold_key, string.format('%.0f', ms))
     end
     return not save(key, new, lives_until)
   end
 
   -- Puts a charge of `held` hits to `cost`, and sets the latest instant of the counter. Returns what
   -- a judge returns; no new value to pass the check on.
-  local function correct(algorithm, at, held, cost, charged_at)
-    local judge, hits, writes = judges[algorithm], 0, BOTH
-    if algorithm == GCRA then
-      local new
-      new, marks = marked.correct(at, instant, whole, part, marks, since <= charged_at, held, cost, charged_at)
-      local after, is_read, _, _, lives_until, left, reset = judge(at, new, 0, REFUND)
-      return after, is_read, true, new, lives_until, left, reset, nil, 0
-    elseif cost > held and algorithm ~= SLIDING_LOG then
-      hits = cost - held
-    elseif cost < held and algorithm == ONE_FIXED_WINDOW then
-      if charged_at >= instant - instant % unpack_from('>I7', text, at + 4) then
-        hits, writes = held - cost, REFUND
+  local function correct(algorithm, at, held, cost, of_charge)
+    local judge, hits, mode, own, new = judges[algorithm], 0, TOUCH
+    if cost > held then
+      hits, mode = cost - held, PAST
+      if algorithm == GCRA then
+        marks = marked.charged(at, value, instant, marks)
       end
-    elseif cost ~= held then
-      return (judge(at, false, 0, 0))
-    elseif algorithm ~= ONE_FIXED_WINDOW and algorithm ~= FIXED_WINDOW then
-      -- Ledgers stay as they are.
-      local after, is_read, _, _, lives_until, left, reset, _, window = judge(at, value, 0, REFUND)
-      local new = is_read and sub(value, 1, 1) .. pack('>I7', instant) .. sub(value, 9)
-      return after, is_read, true, new, renews and lives_until, left, reset, nil, window
+    elseif cost < held and (algorithm ~= GCRA or since <= of_charge) then
+      hits, mode, charged_at = held - cost, TAKE_BACK, of_charge
+      if algorithm == GCRA then
+        new, own = marked.take_back(at, value, instant, marks, hits)
+        hits, mode = 0, TOUCH
+        value, marks = new or value, new and own or marks
+      end
     end
-    local after, is_read, allowed, new, lives_until, left, reset, retry, window = judge(at, value, hits, writes)
-    if is_read and not new then
-      -- There was nothing to refund.
-      return judge(at, value, 0, BOTH)
-    elseif new and not allowed then
-      -- The binding window is not that of a denial.
-      local _, _, _, _, _, of_new, ends, _, binding = judge(at, new, 0, REFUND)
-      return after, is_read, true, new, lives_until, of_new, ends, nil, binding
+    local after, is_read, allowed, changed, lives_until, left, reset, retry, window = judge(at, value, hits, mode)
+    if is_read and not changed then
+      -- Nothing of the charge is left.
+      return judge(at, value, 0, TOUCH)
     end
-    return after, is_read, true, new, lives_until, left, reset, retry, window
+    return after, is_read, allowed, changed, lives_until, left, reset, retry, window
   end
 
   -- Returns what a commit or a settle does: the instant of the charge, its hits, what they are put
@@ -189,11 +175,11 @@ do
 
   -- A commit or a settle. Returns as decide_hold does.
   local function finish(operation, hits, algorithm, at, ttl, releases, id, save)
-    local record = head and pcall('HGET', hold_key, id)
+    local record = head and call('HGET', hold_key, id)
     local charged_at, held, cost, expires, effect = ending(operation, hits, record, ttl, releases)
     if charged_at == nil then
       local after, is_read, _, _, _, left, reset, _, window = judges[algorithm](at, value, 0, REFUND)
-      return after, is_read and pack('>BBI5BI7BI4I4', JUDGED, WITH_EFFECT + ALLOWED, left, window, reset, NOTHING, 0, 0)
+      return after, is_read and pack('>BBI5BI7BI4I4', ANSWERED, WITH_EFFECT + ALLOWED, left, window, reset, NOTHING, 0, 0)
     elseif charged_at == false then
       return (judges[algorithm](at, false, 0, 0))
     end
@@ -202,7 +188,7 @@ do
     if not (new and write(new, lives_until, least, id, pack('>I7BB', expires, 1, 0), 0, save)) then
       return after
     end
-    return after, pack('>BBI5BI7BI4I4', JUDGED, WITH_EFFECT + ALLOWED + WRITTEN, left, window, reset, effect,
+    return after, pack('>BBI5BI7BI4I4', ANSWERED, WITH_EFFECT + ALLOWED + WRITTEN, left, window, reset, effect,
       effect == COMMITTED and held or 0, effect == COMMITTED and cost or 0)
   end
 
@@ -217,12 +203,12 @@ do
     elseif new then
       verdict = WITH_EFFECT + WRITTEN
       if algorithm == GCRA then
-        marks = marked.add(marks, instant, whole, part)
+        marks = marked.charged(at, value, instant, marks)
       end
       if is_reserve then
         if not since then
           unchecked = UNCHECKED
-        elseif unchecked == 0 or pcall('HGET', hold_key, id) then
+        elseif unchecked == 0 or call('HGET', hold_key, id) then
           return after
         else
           unchecked = unchecked - 1
@@ -244,9 +230,27 @@ do
     end
     local effect = record and RESERVED or NOTHING
     if allowed then
-      return after, pack('>BBI5BI7BI4I4', JUDGED, verdict + ALLOWED, left, window, reset, effect, 0, 0)
+      return after, pack('>BBI5BI7BI4I4', ANSWERED, verdict + ALLOWED, left, window, reset, effect, 0, 0)
     end
-    return after, pack('>BBI5BI7I7BI4I4', JUDGED, verdict + DENIED, left, window, reset, retry, effect, 0, 0)
+    return after, pack('>BBI5BI7I7BI4I4', ANSWERED, verdict + DENIED, left, window, reset, retry, effect, 0, 0)
+  end
+
+  -- Decides a check of slots, which are in the counter's value. Returns as decide_hold does.
+  local function slots(operation, hits, at, key, id, ttl, writes, save)
+    slot_operation, slot_id, slot_ttl = operation, id, ttl
+    local after, is_read, allowed, new, lives_until, left, reset, retry, _, own =
+      judges[CONCURRENCY](at, call('GET', key), hits, writes)
+    if not is_read or operation == RESERVE_ONCE and own > 0 or new and save(key, new, lives_until) then
+      return after
+    end
+    local verdict, effect = WITH_EFFECT + (new and WRITTEN or 0), NOTHING
+    if new and operation ~= NONE then
+      effect = operation > RESERVE and operation ~= RESERVE_ONCE and SETTLED or own > 0 and REPEATED or RESERVED
+    end
+    if allowed then
+      return after, pack('>BBI5BI7BI4I4', ANSWERED, verdict + ALLOWED, left, 0, reset, effect, 0, 0)
+    end
+    return after, pack('>BBI5BI7I7BI4I4', ANSWERED, verdict + DENIED, left, 0, reset, retry, effect, 0, 0)
   end
 
   -- Decides the check at `at` of the text. Returns the position after it, and the reply unless it
@@ -255,12 +259,12 @@ do
     local algorithm, writes, ttl, releases, id
     algorithm, writes, ttl, releases, id, at = unpack_from('>BBI7BBc0', text, at)
     if algorithm == CONCURRENCY then
-      return decide_slots(operation, hits, at, of_counter, id, ttl, writes, save)
+      return slots(operation, hits, at, of_counter, id, ttl, writes, save)
     end
     key, hold_key = of_counter, of_holds
     local after, answer
     -- A reserve by an ID that may have open holds is judged by them first.
-    if not load(algorithm, at) or operation == RESERVE_ONCE and head and pcall('HGET', hold_key, id) then
+    if not load(algorithm) or operation == RESERVE_ONCE and head and call('HGET', hold_key, id) then
       after = judges[algorithm](at, false, 0, 0)
     elseif operation <= RESERVE or operation == RESERVE_ONCE then
       after, answer = charge(operation, hits, algorithm, at, ttl, id, writes, save)

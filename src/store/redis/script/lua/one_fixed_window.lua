@@ -1,20 +1,19 @@
--- one_fixed_window: a limit of one fixed window that begins at multiples of its period. The same
--- steps as ../fixed_window.lua.
+-- one_fixed_window: a limit of one fixed window that begins at multiples of its period, the most
+-- frequent kind; what is rare is left to fixed_window.lua.
 --
 -- Parameters: limit (4), period us (7).
--- Value: 18, last us (7), hits (4).
+-- Value: as of fixed_window.lua.
 judges[5] = function(at, value, hits, writes)
-  local limit, period
-  limit, period, at = unpack_from('>I4I7', text, at)
+  if writes > REFUND or value and #value ~= 12 then
+    return judges[1](at, value, hits, writes, true)
+  end
+  local limit, period, after = unpack_from('>I4I7', text, at)
   local last, used, instant = -1, 0, now
   if value then
     local tag
-    if #value ~= 12 then
-      return at
-    end
     tag, last, used = unpack_from('>BI7I4', value)
     if tag ~= 18 then
-      return at
+      return after
     end
     if last > now then
       instant = last
@@ -37,12 +36,12 @@ judges[5] = function(at, value, hits, writes)
     if writes == BOTH or writes == (allowed and 1 or 2) then
       used = used + hits
       if used > MAX_SHORT then
-        return at
+        return judges[1](at, value, hits, writes, true)
       end
       new = pack('>BI7I4', 18, instant, used)
       lives_until = (is_first or renews) and stop
     end
   end
-  return at, instant, allowed, new, lives_until, limit - used, stop - instant,
+  return after, instant, allowed, new, lives_until, limit - used, stop - instant,
     hits <= limit and stop - instant or ABSENT, 0
 end
