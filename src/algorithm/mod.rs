@@ -147,15 +147,8 @@ impl Limit {
         charge: Charge,
         on_store_error: OnStoreError,
     ) -> Result<Self, QuotaError> {
-        let unbounded = match charge {
-            Charge::Always => Some("always"),
-            Charge::Afterwards => Some("afterwards"),
-            Charge::Admitted | Charge::Blamed => None,
-        };
-        if algorithm.stores_each_hit()
-            && let Some(charge) = unbounded
-        {
-            return Err(QuotaError::LogCharge { charge });
+        if algorithm.stores_each_hit() && !charge.is_bounded() {
+            return Err(QuotaError::LogCharge { charge: charge.word() });
         }
         let ban = algorithm.is_ban();
         Ok(Self { algorithm, charge, on_store_error, ban, hold: None })

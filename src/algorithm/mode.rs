@@ -14,6 +14,16 @@ pub enum Charge {
 }
 
 impl Charge {
+    /// Returns the word of policies.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Admitted => "admitted",
+            Self::Blamed => "blamed",
+            Self::Always => "always",
+            Self::Afterwards => "afterwards",
+        }
+    }
+
     /// Returns `true` if allowed hits are charged only if the whole request is admitted: they are
     /// taken back otherwise.
     pub const fn is_revocable(self) -> bool {
@@ -37,6 +47,15 @@ impl Charge {
         match self {
             Self::Admitted | Self::Blamed | Self::Always => false,
             Self::Afterwards => true,
+        }
+    }
+
+    /// Returns `true` if an algorithm that stores each hit supports it: hits past the limit are not
+    /// charged without a bound.
+    pub const fn is_bounded(self) -> bool {
+        match self {
+            Self::Admitted | Self::Blamed => true,
+            Self::Always | Self::Afterwards => false,
         }
     }
 }

@@ -196,13 +196,13 @@ impl Hit {
             (false, Some(seconds)) => format!(", resets in {}", seconds_text(seconds)),
             (false, None) => String::new(),
         };
-        // A denial reports 0 remaining hits even if some remain, though fewer than requested.
-        let remaining = if is_over && hits > 1 {
-            format!("fewer than {hits}")
+        let limit = limit_text(limit);
+        // A denial reports 0 remaining hits, even if some remain that are too few for the request.
+        if is_over && hits > 1 {
+            format!("{code}, too few of {limit} remaining for {hits} hits{details}")
         } else {
-            status.limit_remaining.to_string()
-        };
-        format!("{code}, {remaining} of {} remaining{details}", limit_text(limit))
+            format!("{code}, {} of {limit} remaining{details}", status.limit_remaining)
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::history::ObservedCall;
 use crate::algorithm::sliding_window::Estimate;
-use crate::algorithm::{Algorithm, Charge, Limit};
+use crate::algorithm::{Algorithm, Limit};
 
 /// Largest limit that is checked: the time of a check grows with its square.
 const MAX_LIMIT: u64 = 10_000;
@@ -62,11 +62,10 @@ impl CounterModel {
         if limit.is_ban() {
             return Err("a limit of 0 has no counter");
         }
-        let charges_denied = match limit.charge_mode() {
-            Charge::Admitted => false,
-            Charge::Always | Charge::Blamed => true,
-            Charge::Afterwards => return Err("charge: afterwards exceeds the limit by design"),
-        };
+        if limit.charge_mode().is_afterwards() {
+            return Err("charge: afterwards exceeds the limit by design");
+        }
+        let charges_denied = limit.charge_mode().counts_denied();
         if limit.windows().iter().any(|window| window.calendar().is_some()) {
             return Err("calendar windows are not checked");
         }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use super::{folder, pages, project};
+use super::{folder, pages, project, readme};
 
 #[test]
 fn the_book_builds_without_warnings_or_broken_links() {
@@ -62,8 +62,9 @@ fn every_page_is_in_the_table_of_contents_once() {
 /// Every link of the README to a file has a target; it links to the book's source files.
 #[test]
 fn every_file_link_of_the_readme_resolves() {
-    let text = std::fs::read_to_string(project().join("README.md")).unwrap();
-    let links: Vec<_> = text
+    let page = readme();
+    let links: Vec<_> = page
+        .text
         .split("](")
         .skip(1)
         .filter_map(|rest| rest.split_once(')'))

@@ -1,4 +1,4 @@
-//! The fenced code blocks of a page, and their treatment in tests.
+//! The fenced code blocks of a page or the README, and their treatment in tests.
 //!
 //! | fence | treatment |
 //! |---|---|
@@ -99,7 +99,7 @@ pub(super) fn of(page: &Page) -> Vec<Fence> {
 
 #[test]
 fn every_fence_has_a_known_mark() {
-    let all: Vec<_> = super::pages().iter().flat_map(of).collect();
+    let all: Vec<_> = super::pages().iter().chain([&super::readme()]).flat_map(of).collect();
     let odd: Vec<_> = all.iter().filter_map(Fence::odd).collect();
     assert!(odd.is_empty(), "{odd:#?}");
     let elsewhere: Vec<_> =
@@ -108,7 +108,7 @@ fn every_fence_has_a_known_mark() {
 }
 
 /// Maximum number of blocks with commands that cannot run here.
-const MOST_ELSEWHERE: usize = 8;
+const MOST_ELSEWHERE: usize = 10;
 
 #[test]
 fn a_fence_is_read_with_its_marks_and_an_unknown_mark_is_reported() {

@@ -53,6 +53,12 @@ fn pages() -> Vec<Page> {
     pages
 }
 
+/// Returns the README, whose blocks are tested as those of the book are.
+fn readme() -> Page {
+    let text = std::fs::read_to_string(project().join("README.md")).unwrap();
+    Page { name: "../README.md".to_owned(), text }
+}
+
 /// Asserts that the file in `docs` is identical to the generated text.
 #[track_caller]
 fn is_written(name: &str, made: &str) {

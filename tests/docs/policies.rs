@@ -7,15 +7,13 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 
 use super::fences::{self, Fence};
-use super::{Page, pages, project};
+use super::{pages, project, readme};
 use crate::support::envoy::binary;
 use crate::support::tollgate::command;
 
 #[test]
 fn every_policy_of_the_book_and_of_the_readme_is_valid() {
-    let text = std::fs::read_to_string(project().join("README.md")).unwrap();
-    let readme = Page { name: "../README.md".to_owned(), text };
-    let fences = pages().into_iter().chain([readme]).flat_map(|page| fences::of(&page));
+    let fences = pages().into_iter().chain([readme()]).flat_map(|page| fences::of(&page));
     let all: Vec<Fence> =
         fences.filter(|fence| fence.language == "yaml" && !fence.is("broken")).collect();
     let wrong: Vec<String> = all.iter().filter_map(|fence| mistakes(fence).err()).collect();

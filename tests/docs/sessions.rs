@@ -1,9 +1,9 @@
-//! Every command of the book prints the output that the book shows.
+//! Every command of the book and of the README prints the output that is shown.
 //!
 //! The commands of a page run in order, in a scratch folder with `config`, `deploy` and `docs` of
-//! the repository.
+//! the repository, and with the programs that the README builds and installs there.
 
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -11,12 +11,12 @@ use tempfile::TempDir;
 
 use super::fences::{self, Fence};
 use super::terminal::Terminal;
-use super::{Page, pages, project};
+use super::{Page, pages, project, readme};
 use crate::support::envoy;
 
 #[test]
-fn every_command_of_the_book_prints_what_it_shows() {
-    let pages = pages();
+fn every_command_of_the_book_and_of_the_readme_prints_what_it_shows() {
+    let pages: Vec<_> = pages().into_iter().chain([readme()]).collect();
     let with_commands: Vec<_> =
         pages.iter().filter(|page| fences::of(page).iter().any(is_run)).collect();
     assert!(with_commands.len() > 1, "commands on {} pages", with_commands.len());
@@ -99,18 +99,32 @@ fn is_line(line: &str, wanted: &str) -> bool {
     line.char_indices().map(|(at, _)| at).chain([line.len()]).any(|at| is_line(&line[at..], rest))
 }
 
+/// Runs the binary as `cargo run --release` does. Its clock stands still 26 s before the end of a
+/// minute, so that all waits are as shown.
+const CARGO: &str = r#"#!/bin/sh
+[ "$*" = 'run --release' ] || exit 101
+export LD_PRELOAD='/usr/$LIB/faketime/libfaketime.so.1' FAKETIME='2026-01-01 12:00:34' FAKETIME_DONT_FAKE_MONOTONIC=1
+exec target/release/tollgate
+"#;
+
 /// Creates `work`, the working directory of commands, and `bin`, with the programs that they call
 /// by name.
 fn scratch() -> TempDir {
     let scratch = TempDir::new().unwrap();
     let at = |name: &str| scratch.path().join(name);
-    ["work", "bin"].iter().for_each(|name| std::fs::create_dir(at(name)).unwrap());
-    ["tollgate", "ratelimit"]
+    ["bin", "work/target/release", "work/.venv/bin"]
         .iter()
-        .for_each(|name| symlink(env!("CARGO_BIN_EXE_tollgate"), at("bin").join(name)).unwrap());
-    symlink(envoy::binary(), at("bin/envoy")).unwrap();
+        .for_each(|name| std::fs::create_dir_all(at(name)).unwrap());
+    ["bin/tollgate", "bin/ratelimit", "work/target/release/tollgate"]
+        .iter()
+        .for_each(|name| symlink(env!("CARGO_BIN_EXE_tollgate"), at(name)).unwrap());
+    ["bin/envoy", "work/.venv/bin/envoy"]
+        .iter()
+        .for_each(|name| symlink(envoy::binary(), at(name)).unwrap());
     let kubectl = project().join(".venv/bin/kubectl");
     symlink(kubectl, at("bin/kubectl")).unwrap();
+    std::fs::write(at("bin/cargo"), CARGO).unwrap();
+    std::fs::set_permissions(at("bin/cargo"), PermissionsExt::from_mode(0o755)).unwrap();
     for name in ["config", "deploy", "docs"] {
         let copied = Command::new("cp")
             .arg("-r")

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `attacks` | attacks on the release binary, and how other clients are served meanwhile |
 //! | `probes` | attacks over HTTP, and how fast probes are answered meanwhile |
+//! | `resets` | a flood of resets ends its connection |
 //! | `speed` | no more instructions per decision than before |
 #![allow(
     clippy::unwrap_used,
@@ -19,6 +20,7 @@
 
 mod attacks;
 mod probes;
+mod resets;
 mod speed;
 #[allow(dead_code, unused_imports, reason = "the tests' servers, of which this needs some")]
 #[path = "../support/mod.rs"]

@@ -153,10 +153,15 @@ impl Http2 {
         tokio::time::timeout(PATIENCE, goaway).await.expect("it is told to end")
     }
 
-    /// Writes a flood while reading, until GOAWAY with the code for abuse arrives; one that asks
-    /// the client to leave precedes it. Reads through a buffer, since the service does not wait
-    /// long for a slow reader. Nothing can be read from the connection afterwards.
+    /// Writes a flood while reading, until GOAWAY with the code for abuse arrives.
     pub(crate) async fn is_told_to_calm_down(&mut self, flood: &[u8]) {
+        self.is_told_to_calm_down_by(std::iter::once(flood.to_vec())).await;
+    }
+
+    /// Writes the parts of a flood while reading, until GOAWAY with the code for abuse arrives; one
+    /// that asks the client to leave precedes it. Reads through a buffer, since the service does
+    /// not wait long for a slow reader. Nothing can be read from the connection afterwards.
+    pub(crate) async fn is_told_to_calm_down_by(&mut self, flood: impl Iterator<Item = Vec<u8>>) {
         let (reader, mut writer) = self.0.split();
         let mut reader = BufReader::with_capacity(64 << 10, reader);
         let told = async {
@@ -169,8 +174,12 @@ impl Http2 {
             }
         };
         let written = async {
-            // Fails if the service has closed the connection.
-            let _ = writer.write_all(flood).await;
+            for part in flood {
+                // Fails if the service has closed the connection.
+                if writer.write_all(&part).await.is_err() {
+                    break;
+                }
+            }
             std::future::pending().await
         };
         let told = async {

@@ -159,6 +159,15 @@ impl HoldAction {
             | Self::Look => None,
         }
     }
+
+    /// Returns `true` for an operation that has no effect after one of the same request that ended
+    /// a hold of the same ID and counter: a request ends one, unless each of its descriptors does.
+    pub(super) fn is_once(self) -> bool {
+        match self {
+            Self::Commit(_) | Self::Settle | Self::Extend | Self::Look => true,
+            Self::CommitEach(_) | Self::Cancel | Self::Reserve | Self::ReserveOnce => false,
+        }
+    }
 }
 
 impl HoldRequest<'static> {

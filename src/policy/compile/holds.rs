@@ -9,7 +9,7 @@ use crate::algorithm::quota::{MAX_TTL, MIN_TTL};
 use crate::algorithm::sliding_window::Estimate;
 use crate::algorithm::{Algorithm, Charge, Limit};
 use crate::descriptor::hold::RESERVED;
-use crate::policy::document::written::{AlgorithmWord, CHARGES, WrittenHold, word_of};
+use crate::policy::document::written::{AlgorithmWord, WrittenHold};
 use crate::yaml::report::{Finding, SourceSpan, shown};
 
 /// Reports a key of a rule that no entry can have.
@@ -141,7 +141,7 @@ impl<'w> LimitCompiler<'w, '_> {
     pub(super) fn check_charge(&mut self, has_hold: bool, charge: Option<OptionValue<'_, Charge>>) {
         let other = charge.filter(|charge| charge.own && *charge.value != Charge::Admitted);
         if let Some(charge) = other.filter(|_| has_hold) {
-            let word = word_of(&CHARGES, charge.value);
+            let word = charge.value.word();
             let message = format!("`charge: {word}` and `hold` cannot be combined");
             self.error(charge.span, message, "a limit with holds is charged when admitted");
         }

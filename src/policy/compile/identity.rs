@@ -201,7 +201,7 @@ impl Version {
         if let Some(hold) = limit.hold() {
             self.add(&format!("hold/{}/{}", hold.ttl.get(), hold.on_settle.word()));
         }
-        self.add(written::word_of(&written::CHARGES, &limit.charge_mode()));
+        self.add(limit.charge_mode().word());
         self.add(written::word_of(&written::ON_STORE_ERROR, &limit.on_store_error()));
     }
 

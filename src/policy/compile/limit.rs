@@ -345,7 +345,7 @@ impl<'w> LimitCompiler<'w, '_> {
         } else {
             Charge::Admitted
         };
-        let bounded = |charge: &OptionValue<'_, Charge>| charge.value.is_revocable();
+        let bounded = |charge: &OptionValue<'_, Charge>| charge.value.is_bounded();
         let charge = charge
             .filter(|charge| charge.own || word != AlgorithmWord::SlidingLog || bounded(charge))
             .filter(|_| hold.is_none());

@@ -3,7 +3,7 @@
 
 use crate::algorithm::Limit;
 use crate::algorithm::quota::Window;
-use crate::policy::document::written::{CHARGES, ON_STORE_ERROR, word_of};
+use crate::policy::document::written::{ON_STORE_ERROR, word_of};
 use crate::policy::rule::{Extras, Imposes, LeaseSize, Rule, RuleModes};
 
 /// Returns the settings of a rule by name. Unset ones have no entry; defaults are included.
@@ -86,7 +86,7 @@ fn of_limit(limit: &Limit, algorithm: &str, add: &mut impl FnMut(&'static str, O
         };
         add("hold", Some(format!("ttl {}{on_settle}", hold.ttl)));
     }
-    add("charge", Some(word_of(&CHARGES, &limit.charge_mode()).to_owned()));
+    add("charge", Some(limit.charge_mode().word().to_owned()));
     add("on_store_error", Some(word_of(&ON_STORE_ERROR, &limit.on_store_error()).to_owned()));
 }
 

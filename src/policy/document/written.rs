@@ -184,10 +184,10 @@ pub(in crate::policy) const ESTIMATES: [(&str, Estimate); 2] =
     [(Estimate::Strict.word(), Estimate::Strict), (Estimate::Weighted.word(), Estimate::Weighted)];
 
 pub(in crate::policy) const CHARGES: [(&str, Charge); 4] = [
-    ("admitted", Charge::Admitted),
-    ("blamed", Charge::Blamed),
-    ("always", Charge::Always),
-    ("afterwards", Charge::Afterwards),
+    (Charge::Admitted.word(), Charge::Admitted),
+    (Charge::Blamed.word(), Charge::Blamed),
+    (Charge::Always.word(), Charge::Always),
+    (Charge::Afterwards.word(), Charge::Afterwards),
 ];
 
 pub(in crate::policy) const OVERRIDES: [(&str, OverrideWord); 1] =
