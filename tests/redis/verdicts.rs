@@ -17,6 +17,7 @@ use tollgate::algorithm::time::Micros;
 use tollgate::algorithm::verdict::{Prior, Role, Verdict, charges, combine};
 use tollgate::algorithm::{Algorithm, Charge, Limit, OnStoreError};
 use tollgate::descriptor::CounterKey;
+use tollgate::store::backend::Backend as _;
 use tollgate::store::clock::SystemClock;
 use tollgate::store::fallback::{Fallback, OwnShare};
 use tollgate::store::memory::{Bounds, MemoryStore};

@@ -178,7 +178,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         place: "settings",
         modules: "algorithm::Charge algorithm::share::Share bounded_file descriptor::HashKey grpc::client grpc::headers grpc::request grpc::response grpc::rights grpc::server limiter::Modes policy::PolicyDialect policy::CompileOptions policy::MEMORY_MAX \
-                otlp policy::source::files spans store::memory store::redis statistics telemetry::log transport xds",
+                otlp policy::source::files spans store::any::StoreLocation store::memory store::redis statistics telemetry::log transport xds",
         crates: "clap http jiff std::env std::net std::thread",
     },
     Row { place: "settings/memory", modules: "", crates: "std::fs" },

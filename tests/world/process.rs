@@ -24,6 +24,7 @@ use tollgate::grpc::rights::DomainRights;
 use tollgate::grpc::service::{HoldCall, Rls};
 use tollgate::limiter::{Decision, InForce, Limiter, Modes, Snapshot, Standing, Undecided};
 use tollgate::policy::{CompileOptions, PolicySet, Source, load};
+use tollgate::store::backend::Backend as _;
 use tollgate::store::clock::Clock;
 use tollgate::store::deny_cache::{DenialTable, DenyCache};
 use tollgate::store::fallback::{Fallback, OwnShare};

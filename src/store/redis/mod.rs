@@ -19,12 +19,14 @@
 //! | `take_back` | charges that have to be undone |
 //! | `amend` | amendments of one counter by operators |
 //! | `lend` | hits that are charged in advance |
+//! | `backend` | all that the process may ask of the store besides decisions |
 //! | `admin` | health, warnings at startup; tallies, shared denials, number of replicas |
 //! | `fuzz` | fuzz targets, compiled for fuzzing and tests only |
 
 mod access;
 mod admin;
 mod amend;
+mod backend;
 mod calls;
 mod environment;
 mod fast_path;
@@ -47,13 +49,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub use self::access::{Access, AccessRefusal, LoggedErrors, RefusedAccess, Secret};
-pub use self::admin::examine::{Grade, StoreFinding};
-pub use self::admin::health::{NodeHealth, ServerReport};
-pub use self::admin::replica_clocks::ReplicaClock;
+pub use self::access::{Access, LoggedErrors, Secret};
 use self::admin::replica_clocks::ReplicaConnections;
-pub use self::admin::replicas::{Registered, ReplicaList};
-pub use self::admin::shared_denials::PublishedDenials;
 use self::calls::{Core, within};
 pub use self::environment::{BoxedStream, Environment, NetworkStream, Simulation};
 use self::node::Node;
@@ -179,22 +176,6 @@ impl RedisStore {
         Self { fallback: Some(fallback), ..self }
     }
 
-    /// Waits until one master is connected, and connections to all others were attempted: a dead
-    /// master does not keep keys of the others from being decided.
-    pub async fn connected(&self) {
-        for core in self.cores() {
-            loop {
-                let masters = core.routes.masters();
-                let one = |node: &Arc<Node>| node.is_connected();
-                let attempted = |node: &Arc<Node>| node.was_attempted();
-                if masters.iter().any(one) && masters.iter().all(attempted) {
-                    break;
-                }
-                tokio::time::sleep(CONNECTED_EVERY).await;
-            }
-        }
-    }
-
     /// Waits until connections to the servers of these slots were attempted, successfully or not.
     /// Only needed at startup.
     async fn begin(&self, groups: &[Group], deadline: Instant) {
@@ -208,39 +189,6 @@ impl RedisStore {
         if self.cores().all(|core| core.routes.was_attempted()) {
             self.begun.store(true, Ordering::Relaxed);
         }
-    }
-
-    /// Returns `true` if a connection to a master is open and, if limits of a second have separate
-    /// servers, to one of those as well.
-    pub fn is_connected(&self) -> bool {
-        self.cores().all(|core| core.routes.masters().iter().any(|node| node.is_connected()))
-    }
-
-    /// Returns the address of a server that must be a master, but is a replica.
-    pub fn replica(&self) -> Option<String> {
-        let mut masters = self.cores().flat_map(|core| core.routes.masters());
-        masters.find(|node| node.is_replica()).map(|node| node.address.to_string())
-    }
-
-    /// Returns a server that refuses all that decisions need, with the reason and the next step, if
-    /// no other master of its servers is connected: those decide their own keys.
-    pub fn refused_access(&self) -> Option<RefusedAccess> {
-        self.cores().find_map(|core| {
-            let masters = core.routes.masters();
-            let refused = masters.iter().find_map(|node| node.refused_access());
-            refused.filter(|_| !masters.iter().any(|node| node.is_connected()))
-        })
-    }
-
-    /// Returns the reason why a master is not connected.
-    pub fn connect_error(&self) -> Option<String> {
-        let mut masters = self.cores().flat_map(|core| core.routes.masters());
-        masters.find_map(|node| node.connect_error())
-    }
-
-    /// Waits until all take-backs are done, and all requests whose callers are gone are decided.
-    pub async fn settled(&self) {
-        self.background.settled().await;
     }
 }
 
