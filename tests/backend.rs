@@ -1,183 +1,35 @@
-//! A store that `src` does not know: the whole service runs over it. It counts in a map behind a
-//! mutex, supports nothing that is optional, and can be made to fail.
+//! A store that `src` does not know: the whole service runs over it.
 
-use std::collections::HashMap;
+mod toy;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Parser as _;
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
-use tollgate::algorithm::amend::{Amended, Amendment};
-use tollgate::algorithm::judge::{Hits, Question, judge};
-use tollgate::algorithm::tallies::Recorded;
 use tollgate::algorithm::time::Timestamp;
-use tollgate::algorithm::verdict::Prior;
-use tollgate::algorithm::{Receipt, State};
 use tollgate::app::{OpenStore, prepare, run_over};
-use tollgate::grpc::{json, request, response};
+use tollgate::grpc::{json, request as messages, response};
 use tollgate::limiter::{InForce, Limiter, Modes};
 use tollgate::policy::{self, CompileOptions, Source};
 use tollgate::settings;
-use tollgate::store::backend::{Backend, BackendState};
-use tollgate::store::clock::{Clock, ManualClock, SystemClock};
+use tollgate::store::Store;
+use tollgate::store::backend::BackendState;
+use tollgate::store::clock::{ManualClock, SystemClock};
 use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::store::servers::{AccessRefusal, RefusedAccess};
-use tollgate::store::{Check, Lender, Lent, Outcomes, Store, StoreError};
 use tollgate::telemetry::metrics::Metrics;
 
+use self::toy::Toy;
 use crate::support::policy::Policies;
 use crate::support::redis::port;
-use crate::support::rls::Client;
+use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::output;
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};
-
-/// The handles of one store.
-#[derive(Clone)]
-struct Toy(Arc<ToyServer>);
-
-struct ToyServer {
-    counters: Mutex<HashMap<Vec<u8>, State>>,
-    clock: Box<dyn Clock>,
-    state: Mutex<BackendState>,
-}
-
-impl Toy {
-    fn new(clock: impl Clock) -> Self {
-        Self(Arc::new(ToyServer {
-            counters: Mutex::default(),
-            clock: Box::new(clock),
-            state: Mutex::new(BackendState::Connected),
-        }))
-    }
-
-    fn set(&self, state: BackendState) {
-        *self.0.state.lock() = state;
-    }
-
-    /// Changes the counters of these checks, of which `change` receives the indices; it returns its
-    /// result with a flag for each counter that it wrote. Fails unless the store is connected.
-    fn change<T>(
-        &self,
-        checks: &[Check<'_>],
-        change: impl FnOnce(&[usize], &mut [State], Timestamp) -> (T, Vec<bool>),
-    ) -> Result<T, StoreError> {
-        if *self.0.state.lock() != BackendState::Connected {
-            return Err(StoreError::Unavailable);
-        }
-        let mut counters = self.0.counters.lock();
-        let mut keys: Vec<&[u8]> = Vec::new();
-        let mut states = Vec::new();
-        let mut indices = Vec::new();
-        for check in checks {
-            let key = check.key.bytes();
-            let known = keys.iter().position(|known| *known == key);
-            indices.push(known.unwrap_or(keys.len()));
-            if known.is_none() {
-                let stored = counters.get(key).cloned();
-                states.push(stored.unwrap_or_else(|| check.limit.unused()));
-                keys.push(key);
-            }
-        }
-        let (changed, written) = change(&indices, &mut states, self.0.clock.now());
-        for ((key, state), _) in
-            keys.iter().zip(states).zip(written).filter(|(_, written)| *written)
-        {
-            counters.insert(key.to_vec(), state);
-        }
-        Ok(changed)
-    }
-
-    /// Changes the counter of one check.
-    fn change_one<T>(
-        &self,
-        check: &Check<'_>,
-        change: impl FnOnce(&mut State, Timestamp) -> Option<(T, bool)>,
-    ) -> Result<T, StoreError> {
-        let changed = self.change(&[*check], |_, states, now| {
-            let changed = change(&mut states[0], now);
-            let written = changed.as_ref().is_some_and(|(_, written)| *written);
-            (changed, vec![written])
-        })?;
-        changed.map(|(changed, _)| changed).ok_or(StoreError::Unreadable)
-    }
-}
-
-impl Store for Toy {
-    async fn decide(&self, checks: &[Check<'_>], prior: Prior, _: Instant) -> Outcomes {
-        let decided = self.change(checks, |indices, states, now| {
-            let questions = checks.iter().zip(indices).map(|(check, index)| Question {
-                limit: check.limit,
-                hits: check.hits,
-                role: check.role,
-                counter: Some(*index),
-                recorded: Recorded { entries: check.recorded, may_grow: true },
-                hold: check.hold,
-            });
-            let questions: Vec<_> = questions.collect();
-            let judged = judge(&questions, states, prior, now);
-            (judged.outcomes, judged.written.to_vec())
-        });
-        match decided {
-            Ok(all) => all.iter().map(|one| one.ok_or(StoreError::Unreadable)).collect(),
-            Err(error) => checks.iter().map(|_| Err(error)).collect(),
-        }
-    }
-
-    async fn amend(
-        &self,
-        check: &Check<'_>,
-        amendment: Amendment,
-        _: Instant,
-    ) -> Result<Amended, StoreError> {
-        self.change_one(check, |state, now| check.limit.amend(state, amendment, now).ok())
-    }
-}
-
-impl Lender for Toy {
-    async fn lend(&self, check: &Check<'_>, _: Instant) -> Result<Lent, StoreError> {
-        let Hits::Charge(hits) = check.hits else { return Err(StoreError::Refused) };
-        let hits = u64::from(hits);
-        self.change_one(check, |state, now| {
-            let allowed = check.limit.allows(state, hits, now).ok()?;
-            let receipt =
-                if allowed { Some(check.limit.charge(state, hits, now).ok()?) } else { None };
-            let report = check.limit.report(state, (!allowed).then_some(hits), now).ok()?;
-            Some((Lent { report, receipt }, allowed))
-        })
-    }
-
-    async fn take_back(
-        &self,
-        check: &Check<'_>,
-        receipt: Receipt,
-        _: Instant,
-    ) -> Result<(), StoreError> {
-        self.change_one(check, |state, now| {
-            Some(((), check.limit.take_back(state, receipt, now).ok()?))
-        })
-    }
-}
-
-impl Backend for Toy {
-    fn is_shared(&self) -> bool {
-        true
-    }
-
-    async fn connected(&self) {
-        while *self.0.state.lock() != BackendState::Connected {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    }
-
-    fn state(&self) -> BackendState {
-        self.0.state.lock().clone()
-    }
-}
 
 #[derive(clap::Parser)]
 struct ServeCommand {
@@ -245,9 +97,11 @@ const POLICY: &str = "
 domain: test
 descriptors:
   - key: user
-    rate_limit: { unit: day, requests_per_unit: 2, record: [path], on_store_error: local }
+    rate_limit: { unit: day, requests_per_unit: 2, charge: admitted, record: [path], on_store_error: local }
   - key: tokens
     rate_limit: { unit: day, requests_per_unit: 10, hold: { ttl: 10m } }
+  - key: slots
+    rate_limit: { algorithm: concurrency, in_flight: 5, hold: { ttl: 10m } }
 ";
 
 #[tokio::test]
@@ -327,6 +181,46 @@ async fn readiness_follows_the_state_of_a_store() {
 }
 
 #[tokio::test]
+async fn local_decides_while_a_store_is_down() {
+    let toy = Toy::new(SystemClock);
+    ToyService::run(&toy, POLICY, &["--replicas", "1"], async |service| {
+        assert!(service.client.hit("user", "ann").await);
+        toy.set(BackendState::NotConnected(None));
+        let mut hits = Vec::new();
+        for _ in 0..3 {
+            hits.push(service.client.hit("user", "ann").await);
+        }
+        assert_eq!(hits, [true, true, false], "the share is the whole limit");
+        let status = service.get("/api/v1/status").await;
+        assert!(!status["undecided"].is_null(), "{status}");
+        toy.set(BackendState::Connected);
+        let hits =
+            [service.client.hit("user", "ann").await, service.client.hit("user", "ann").await];
+        assert_eq!(hits, [true, false], "the store has one hit of its own");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn local_admits_no_request_of_which_a_store_judged_a_part() {
+    let toy = Toy::new(SystemClock);
+    ToyService::run(&toy, POLICY, &["--replicas", "1"], async |service| {
+        for (key, value) in [("user", "ann"), ("user", "bob"), ("slots", "bob")] {
+            assert!(service.client.hit(key, value).await);
+        }
+        toy.exchange("bob");
+        let both = request(vec![descriptor(&[("user", "ann")]), descriptor(&[("user", "bob")])]);
+        let answer = service.client.ask(both).await;
+        assert_eq!(answer.unwrap_err().code(), tonic::Code::Unavailable);
+        let hits =
+            [service.client.hit("user", "ann").await, service.client.hit("user", "ann").await];
+        assert_eq!(hits, [true, false], "the failed request charged nothing");
+        assert!(service.client.hit("user", "bob").await, "by the share alone");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_store_decides_like_memory() {
     for vectors in ["1", "4"] {
         let folder = std::path::Path::new("tests/vectors").join(vectors);
@@ -352,8 +246,8 @@ async fn a_store_decides_like_memory() {
 
 /// Returns the response to a message.
 async fn decide(limiter: &Limiter<impl Store>, message: &[u8]) -> Result<Vec<u8>, String> {
-    let bounds = request::RequestBounds { descriptors: 64, entries: 32, all_entries: 2048 };
-    let request = request::read(message, &bounds).map_err(|error| error.to_string())?;
+    let bounds = messages::RequestBounds { descriptors: 64, entries: 32, all_entries: 2048 };
+    let request = messages::read(message, &bounds).map_err(|error| error.to_string())?;
     let snapshot = limiter.snapshot();
     let decided = limiter.decide(&snapshot, &request, Instant::now() + PATIENCE).await;
     let decision = decided.map_err(|undecided| undecided.to_string())?;

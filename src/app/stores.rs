@@ -39,8 +39,6 @@ pub type OpenStore<B> = Arc<dyn Fn(&StoreParts) -> B + Send + Sync>;
 pub struct StoreParts {
     /// Counters in this process.
     pub memory: Arc<MemoryStore<SystemClock>>,
-    /// Decides in memory while servers are down.
-    pub fallback: Fallback,
     /// Metrics of the process.
     pub metrics: Arc<Metrics>,
 }
@@ -54,6 +52,7 @@ pub(super) struct Stores<B> {
     /// Unique id of this process among those on the same store.
     id: Arc<str>,
     share: Arc<OwnShare>,
+    fallback: Fallback,
     /// The denials cached by all workers, created when it is known that the store is shared.
     denials: Arc<OnceLock<Arc<DenialTable>>>,
     /// The last report of each server, by address.
@@ -63,11 +62,9 @@ pub(super) struct Stores<B> {
 /// Returns the store that the settings select.
 pub(super) fn selected(settings: &StoreSettings) -> OpenStore<AnyStore<SystemClock>> {
     let place = settings.place.clone();
-    Arc::new(move |StoreParts { memory, fallback, metrics }| {
-        match AnyStore::connect(&place, None, metrics) {
-            Some(store) => store.with_fallback(fallback),
-            None => AnyStore::Memory(Arc::clone(memory)),
-        }
+    Arc::new(move |StoreParts { memory, metrics }| {
+        let in_memory = || AnyStore::Memory(Arc::clone(memory));
+        AnyStore::connect(&place, None, metrics).unwrap_or_else(in_memory)
     })
 }
 
@@ -80,9 +77,10 @@ impl<B: Backend> Stores<B> {
         Self {
             settings,
             open,
-            parts: StoreParts { memory, fallback, metrics },
+            parts: StoreParts { memory, metrics },
             id: format!("{:032x}", rand::random::<u128>()).into(),
             share,
+            fallback,
             denials: Arc::default(),
             reports: ServerReports::default(),
         }
@@ -115,7 +113,7 @@ impl<B: Backend> Stores<B> {
         let longest = self.settings.deny_cache_max;
         let create = || DenialTable::new(longest, Arc::clone(&metrics));
         let denials = (!longest.is_zero()).then(|| Arc::clone(self.denials.get_or_init(create)));
-        Layered::new(backend, denials, metrics)
+        Layered::new(backend, self.fallback.clone(), denials, metrics)
     }
 
     /// Returns `true` if readiness does not depend on the store.
@@ -141,7 +139,7 @@ impl<B: Backend> Stores<B> {
     }
 
     async fn sweep(&self) {
-        let StoreParts { memory, metrics, .. } = &self.parts;
+        let StoreParts { memory, metrics } = &self.parts;
         let mut ticks = interval(SWEEP_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

@@ -104,16 +104,6 @@ impl<C: Clock> AnyStore<C> {
     }
 }
 
-impl<C> AnyStore<C> {
-    /// Returns this store with a fallback that decides while its servers are down.
-    pub fn with_fallback(self, fallback: &Fallback) -> Self {
-        match self {
-            Self::Redis(store) => Self::Redis(store.with_fallback(fallback.clone())),
-            Self::Memory(_) => self,
-        }
-    }
-}
-
 impl<C: Clock> Store for AnyStore<C> {
     fn decide(
         &self,
@@ -171,6 +161,23 @@ impl<C: Clock + Clone> Backend for AnyStore<C> {
 
     fn state(&self) -> BackendState {
         with_store!(self, store => store.state())
+    }
+
+    fn decide_or_leave(
+        &self,
+        checks: &[Check<'_>],
+        prior: Prior,
+        deadline: Instant,
+        fallback: &Fallback,
+    ) -> impl Future<Output = Outcomes> + Send {
+        match self {
+            Self::Memory(store) => {
+                Either::Left(store.decide_or_leave(checks, prior, deadline, fallback))
+            }
+            Self::Redis(store) => {
+                Either::Right(store.decide_or_leave(checks, prior, deadline, fallback))
+            }
+        }
     }
 
     async fn check_up(&self) -> CheckUp {

@@ -6,14 +6,17 @@
 //! [`connected`](Backend::connected) and [`settled`](Backend::settled).
 
 use std::future::{Future, ready};
+use std::time::Instant;
 
+use super::fallback::Fallback;
 use super::replicas::Registered;
 use super::scan::{ScanError, ScanPosition, ScannedKeys};
 use super::servers::{CheckUp, RefusedAccess, ServerList, ServerReport, StoreFinding};
-use super::{Lender, StoreError};
+use super::{Check, Lender, Outcomes, StoreError};
 use crate::algorithm::hold::HoldList;
 use crate::algorithm::tallies::EntryTally;
 use crate::algorithm::time::Timestamp;
+use crate::algorithm::verdict::Prior;
 use crate::descriptor::CounterKey;
 
 /// The state of a store's servers, on which readiness depends.
@@ -71,6 +74,25 @@ pub trait Backend: Lender + Clone {
     /// Returns the state of the servers, as seen by this handle.
     fn state(&self) -> BackendState {
         BackendState::Connected
+    }
+
+    /// Judges as [`decide`](super::Store::decide) does, and leaves to `fallback` the checks that
+    /// the store cannot judge and whose `on_store_error` is `local`.
+    ///
+    /// By default, the fallback decides them if the store failed for the whole request; else they
+    /// are errors. A store of several servers does better: it keeps the charges of a part until the
+    /// fallback has decided the rest, and takes them back unless the request is then admitted.
+    fn decide_or_leave(
+        &self,
+        checks: &[Check<'_>],
+        prior: Prior,
+        deadline: Instant,
+        fallback: &Fallback,
+    ) -> impl Future<Output = Outcomes> + Send {
+        async move {
+            let outcomes = self.decide(checks, prior, deadline).await;
+            fallback.complete(checks, outcomes, prior)
+        }
     }
 
     /// Checks at startup for server settings that break a promise.

@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use super::backend::Backend;
 use super::deny_cache::{DenialTable, DenyCache};
+use super::fallback::Fallback;
 use super::lease::Leases;
+use super::local::Local;
 use super::{Check, Outcomes, Store, StoreError};
 use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::verdict::Prior;
@@ -13,23 +15,29 @@ use crate::telemetry::metrics::Metrics;
 
 /// A store with all layers around it.
 pub struct Layered<B> {
-    leases: Leases<DenyCache<B>>,
+    leases: Leases<DenyCache<Local<B>>>,
 }
 
 impl<B: Backend> Layered<B> {
-    /// Puts leases around a store, and a cache of denials if `denials` are given.
-    pub fn new(backend: B, denials: Option<Arc<DenialTable>>, metrics: Arc<Metrics>) -> Self {
-        Self { leases: Leases::new(DenyCache::new(backend, denials), metrics) }
+    /// Puts a fallback and leases around a store, and a cache of denials if `denials` are given.
+    pub fn new(
+        backend: B,
+        fallback: Fallback,
+        denials: Option<Arc<DenialTable>>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let local = Local::new(backend, Some(fallback));
+        Self { leases: Leases::new(DenyCache::new(local, denials), metrics) }
     }
 
     /// Creates layers that do nothing: the store decides every request.
     pub fn disabled(backend: B, metrics: Arc<Metrics>) -> Self {
-        Self { leases: Leases::disabled(DenyCache::new(backend, None), metrics) }
+        Self { leases: Leases::disabled(DenyCache::new(Local::new(backend, None), None), metrics) }
     }
 
     /// Returns the store without its layers.
     pub fn backend(&self) -> &B {
-        self.leases.store().store()
+        self.leases.store().store().store()
     }
 
     /// Waits until pending charges and take-backs are done and leased hits are returned. Nothing is

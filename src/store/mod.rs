@@ -10,8 +10,9 @@
 //! | `servers`, `replicas`, `scan` | its values: servers, processes on the store, keys |
 //! | `memory`, `redis` | where counters are |
 //! | `any` | the list of stores, one of which the settings select |
-//! | `deny_cache`, `lease`, `fallback` | layers around a store |
+//! | `deny_cache`, `lease`, `local` | layers around a store |
 //! | `layers` | a store below its layers |
+//! | `fallback`, `open_checks` | decisions of this process alone; requests judged in part |
 //! | `clock` | clocks of stores |
 //! | `background`, `duplicates`, `owned` | shared by stores and layers |
 
@@ -24,7 +25,9 @@ mod duplicates;
 pub mod fallback;
 pub mod layers;
 pub mod lease;
+pub mod local;
 pub mod memory;
+mod open_checks;
 mod owned;
 pub mod redis;
 pub mod replicas;

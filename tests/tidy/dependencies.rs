@@ -70,6 +70,7 @@ pub(super) const ROWS: &[Row] = &[
     Row { place: "store/background", modules: "", crates: "tokio tokio_util" },
     Row { place: "store/clock", modules: "", crates: "std::time::SystemTime tokio" },
     Row { place: "store/deny_cache", modules: "", crates: "foldhash futures_util::future" },
+    Row { place: "store/local", modules: "", crates: "futures_util::future" },
     Row { place: "store/lease", modules: "", crates: "tokio tokio_util" },
     // The only module that uses Redis.
     Row {

@@ -1,17 +1,21 @@
 //! Redis as a [`Backend`]: the state of its masters, and operations by the files of `admin`.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::node::Node;
 use super::{CONNECTED_EVERY, RedisStore};
 use crate::algorithm::hold::HoldList;
 use crate::algorithm::tallies::EntryTally;
 use crate::algorithm::time::Timestamp;
+use crate::algorithm::verdict::Prior;
 use crate::descriptor::CounterKey;
 use crate::store::backend::{Backend, BackendError, BackendState, PublishedDenials};
+use crate::store::fallback::Fallback;
 use crate::store::replicas::Registered;
 use crate::store::scan::{ScanError, ScanPosition, ScannedKeys};
 use crate::store::servers::{CheckUp, RefusedAccess, ServerList, ServerReport, StoreFinding};
+use crate::store::{Check, Outcomes};
 
 impl Backend for RedisStore {
     fn is_shared(&self) -> bool {
@@ -60,6 +64,16 @@ impl Backend for RedisStore {
         } else {
             BackendState::NotConnected(of_masters(Node::connect_error))
         }
+    }
+
+    fn decide_or_leave(
+        &self,
+        checks: &[Check<'_>],
+        prior: Prior,
+        deadline: Instant,
+        fallback: &Fallback,
+    ) -> impl Future<Output = Outcomes> + Send {
+        self.decide_by_servers(checks, prior, deadline.into(), Some(fallback))
     }
 
     async fn check_up(&self) -> CheckUp {

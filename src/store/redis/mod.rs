@@ -15,7 +15,6 @@
 //! | `calls` | one request's part in one slot, with its retries |
 //! | `fast_path` | a request without rare features |
 //! | `request`, `plan` | any request: distribution of checks over slots, and what is undone |
-//! | `local_decisions` | checks that this process decides alone |
 //! | `take_back` | charges that have to be undone |
 //! | `amend` | amendments of one counter by operators |
 //! | `lend` | hits that are charged in advance |
@@ -33,7 +32,6 @@ mod fast_path;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod lend;
-mod local_decisions;
 mod node;
 mod options;
 mod plan;
@@ -87,8 +85,6 @@ pub struct RedisStore {
     /// Set once connections to all servers were attempted: until then calls wait for that, within
     /// their deadlines.
     begun: Arc<AtomicBool>,
-    /// Decides if `on_store_error` is `local`; without it, that is an error.
-    fallback: Option<Fallback>,
     /// Connections for reading the clocks of replicas.
     replica_connections: Arc<ReplicaConnections>,
 }
@@ -111,7 +107,6 @@ impl RedisStore {
             certain_denials,
             background: Background::default(),
             begun: Arc::default(),
-            fallback: None,
             replica_connections: Arc::default(),
         }
     }
@@ -171,9 +166,28 @@ impl RedisStore {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Returns this store with a fallback that decides while Redis is down.
-    pub fn with_fallback(self, fallback: Fallback) -> Self {
-        Self { fallback: Some(fallback), ..self }
+    /// Decides; with a fallback, that decides the checks that no server judged, and whose
+    /// `on_store_error` is `local`. Without it, they are errors.
+    fn decide_by_servers(
+        &self,
+        checks: &[Check<'_>],
+        prior: Prior,
+        deadline: Instant,
+        fallback: Option<&Fallback>,
+    ) -> impl Future<Output = Outcomes> + Send {
+        async move {
+            if let Some(check) = fast_path::only_change(checks)
+                && let Some(outcome) = self.decide_alone(check, prior, deadline).await
+            {
+                let outcomes = fast_path::outcomes_of(checks, outcome);
+                return match fallback {
+                    Some(fallback) => fallback.complete(checks, outcomes, prior),
+                    None => outcomes,
+                };
+            }
+            // Boxed, so that the common path does not carry its state.
+            Box::pin(self.decide_all(checks, prior, deadline, fallback)).await
+        }
     }
 
     /// Waits until connections to the servers of these slots were attempted, successfully or not.
@@ -199,24 +213,7 @@ impl Store for RedisStore {
         prior: Prior,
         deadline: std::time::Instant,
     ) -> impl Future<Output = Outcomes> + Send {
-        async move {
-            if let Some(check) = fast_path::only_change(checks)
-                && let Some(outcome) = self.decide_alone(check, prior, deadline.into()).await
-            {
-                let outcomes = fast_path::outcomes_of(checks, outcome);
-                let is_open = |(check, outcome)| {
-                    plan::is_left(check, outcome) || plan::may_have_local_holds(check, outcome)
-                };
-                if self.fallback.is_none() || !checks.iter().zip(&outcomes).any(is_open) {
-                    return outcomes;
-                }
-                let mut judged = outcomes.into_iter().map(Some).collect();
-                self.fall_back(checks, &mut judged, prior);
-                return request::all_of(judged);
-            }
-            // Boxed, so that the common path does not carry its state.
-            Box::pin(self.decide_all(checks, prior, deadline.into())).await
-        }
+        self.decide_by_servers(checks, prior, deadline.into(), None)
     }
 
     async fn amend(
