@@ -20,6 +20,7 @@
 //! | `rollout` | policy changes before they are in force: tests, diffs, replays, candidates |
 //! | `page` | the admin page in Chromium with its driver, both installed by `tests/run` |
 //! | `commands` | the other subcommands, by their exit codes |
+//! | `backend` | a store that only the tests know, with the whole service over it |
 //! | `envoy` | Envoy 1.40 as the client, installed by `tests/run` |
 //! | `redis` | the Redis store: decisions, cost, connections, behavior during failures |
 //! | `statistics` | envoyproxy/ratelimit's metrics: over StatsD, and for Prometheus |
@@ -52,6 +53,7 @@ mod administration;
 mod allocations;
 mod answers;
 mod authority;
+mod backend;
 mod calls;
 mod clients;
 mod commands;

@@ -40,6 +40,7 @@ use tollgate::grpc::proto::rate_limit_descriptor::Entry;
 use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
 use tollgate::grpc::request;
 use tollgate::limiter::{InForce, Limiter, Modes};
+use tollgate::store::backend::Backend as _;
 use tollgate::store::redis::{RedisOptions, RedisStore, RedisUrl, Time};
 use tollgate::telemetry::metrics::Metrics;
 

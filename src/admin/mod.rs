@@ -38,6 +38,7 @@ use self::guard::AccessGuard;
 use self::render::Renderer;
 use self::rights::AdminRights;
 use self::server::{AdminHandshake, HttpServer};
+use crate::operations::Backend;
 use crate::operations::process_state::ProcessState;
 use crate::statistics::mapping::Exposition;
 use crate::telemetry::http::HttpPort;
@@ -59,9 +60,9 @@ pub const ALL_HEADS: usize =
     (PUBLIC_CONNECTIONS + ADMIN_CONNECTIONS + STATS_CONNECTIONS) * server::HEAD_BYTES;
 
 /// The contents and the access rules of the admin port.
-pub struct Administration {
+pub struct Administration<B> {
     /// State of the API.
-    pub api: Api,
+    pub api: Api<B>,
     /// Plain-text pages.
     pub pages: Vec<PlainPage>,
     /// Rights of clients.
@@ -135,9 +136,9 @@ pub async fn serve_stats(
 
 /// Serves the admin port until `shutdown` completes: pages, the policies in force, an index of all
 /// paths, and the API.
-pub async fn serve_admin(
+pub async fn serve_admin<B: Backend>(
     listener: TcpListener,
-    administration: Administration,
+    administration: Administration<B>,
     shutdown: impl Future<Output = ()>,
 ) {
     let Administration { api, pages, rights, metrics, connections, handshake } = administration;

@@ -5,8 +5,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 
 use crate::admin::{ADMIN_CONNECTIONS, ALL_HEADS, PUBLIC_CONNECTIONS, STATS_CONNECTIONS};
-use crate::settings::{BASE_BYTES, Settings, StoreLocation};
-use crate::store::redis::RedisOptions;
+use crate::settings::{BASE_BYTES, Settings};
 use crate::transport::registry::ConnectionBounds;
 
 /// Descriptors besides connections: reloads of policies, certificates and tokens, DNS resolution, a
@@ -16,10 +15,6 @@ const OTHER_FILES: usize = 64;
 const FILES_OF_RUNTIME: usize = 4;
 /// Number of runtimes besides those of the workers.
 const OTHER_RUNTIMES: usize = 7;
-/// Connections per service to a single server and to a Cluster. Old and new connections overlap
-/// while a server changes.
-const CONNECTIONS_TO_SERVER: usize = 8;
-const CONNECTIONS_TO_CLUSTER: usize = 64;
 /// Number of services connected to the store besides those of the workers and of HTTP.
 const OTHER_SERVICES: usize = 3;
 /// Minimum number of connections with which a listener is useful.
@@ -81,7 +76,7 @@ impl ConnectionLimits {
         let services = workers.saturating_add(1).saturating_add(OTHER_SERVICES);
         let needs = FileNeeds {
             own: open.saturating_add(of_runtimes).saturating_add(OTHER_FILES),
-            store: services.saturating_mul(connections_to(&settings.store.place)),
+            store: services.saturating_mul(settings.store.place.connections()),
             grpc: settings.limits.connections,
             has_stats: settings.stats.prometheus.is_some(),
         };
@@ -148,20 +143,6 @@ impl ConnectionLimits {
                 "--max-connections {wanted} exceeds the limit of open files (RLIMIT_NOFILE {files}); \
                  gRPC connections are limited to {total}"
             );
-        }
-    }
-}
-
-/// Returns the maximum number of connections of one service to its store. Clusters of more than 32
-/// masters may exceed it.
-fn connections_to(store: &StoreLocation) -> usize {
-    let to = |options: &RedisOptions| {
-        if options.is_cluster() { CONNECTIONS_TO_CLUSTER } else { CONNECTIONS_TO_SERVER }
-    };
-    match store {
-        StoreLocation::Memory => 0,
-        StoreLocation::Redis(options) => {
-            to(options).saturating_add(options.per_second.as_deref().map_or(0, to))
         }
     }
 }

@@ -14,13 +14,13 @@ use crate::admin::api::Api;
 use crate::admin::rights::AdminRights;
 use crate::admin::server::{AdminHandshake, Secured};
 use crate::admin::{self, Administration, Decide};
-use crate::operations::Operations;
+use crate::operations::{Backend, Operations};
 use crate::transport::tls::{ServerTls, client_name};
 
 /// The parts of the admin server.
-pub(super) struct Web {
-    pub(super) shared: ProcessParts,
-    pub(super) operations: Operations,
+pub(super) struct Web<B> {
+    pub(super) shared: ProcessParts<B>,
+    pub(super) operations: Operations<B>,
     pub(super) rights: Arc<AdminRights>,
     pub(super) connections: ConnectionLimits,
     /// TLS of the admin port; `None` for plaintext.
@@ -33,7 +33,7 @@ pub(super) struct Web {
 /// # Errors
 /// The thread cannot be started.
 pub(super) fn serve_public(
-    shared: &ProcessParts,
+    shared: &ProcessParts<impl Backend>,
     listener: TcpListener,
     connections: usize,
     decide: Decide,
@@ -52,7 +52,7 @@ pub(super) fn serve_public(
     })
 }
 
-impl Web {
+impl<B: Backend> Web<B> {
     /// Serves the admin port until `end` completes.
     pub(super) fn serve_admin(
         self,

@@ -14,6 +14,7 @@ use crate::grpc::rights::DomainRights;
 use crate::grpc::service::{Answered, RefusalKind};
 use crate::operations::workers::WorkerService;
 use crate::settings::LimitSettings;
+use crate::store::backend::Backend;
 use crate::transport::Budget;
 
 /// Capacity of the queue to the thread. `Decide` bounds how many requests are decided concurrently.
@@ -32,7 +33,7 @@ type JsonRequest = (DecidePath, Bytes, oneshot::Sender<Decided>);
 /// # Errors
 /// The thread cannot be started.
 pub(super) fn decide(
-    service: &Arc<WorkerService>,
+    service: &Arc<WorkerService<impl Backend>>,
     limits: &LimitSettings,
     budget: Arc<Budget>,
     clients_have_rights: bool,
@@ -68,7 +69,7 @@ pub(super) fn decide(
     Ok(decide.charged_by(move |bytes| budget.hold(bytes).ok()))
 }
 
-async fn answer(service: &WorkerService, path: DecidePath, body: &[u8]) -> Decided {
+async fn answer(service: &WorkerService<impl Backend>, path: DecidePath, body: &[u8]) -> Decided {
     let rights = &DomainRights::All;
     let mut answer = Vec::new();
     let answered = match hold_path(path) {

@@ -54,15 +54,16 @@ use self::rights::Admission;
 use self::serving::Serving;
 use self::statistics::StatisticsServices;
 use self::stores::Stores;
+pub use self::stores::{OpenStore, StoreParts};
 use self::tasks::Tasks;
 use self::workers::Workers;
 use crate::grpc::health::Health;
 use crate::limiter::InForce;
-use crate::operations::Operations;
 use crate::operations::denial_sync::DenialSync;
 use crate::operations::policies::{Installer, PolicyReloader};
 use crate::operations::process_state::ProcessState;
 use crate::operations::workers::WorkerService;
+use crate::operations::{Backend, Operations};
 use crate::policy::CompileOptions;
 use crate::policy::source::watch;
 use crate::settings::{PolicySettings, Settings, ShutdownSettings};
@@ -76,18 +77,18 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// State shared by all parts of the process.
 #[derive(Clone)]
-struct ProcessParts {
+struct ProcessParts<B> {
     metrics: Arc<Metrics>,
     policies: Arc<InForce>,
     process: Arc<ProcessState>,
-    stores: Stores,
+    stores: Stores<B>,
     observation: Observation,
 }
 
-impl ProcessParts {
+impl<B: Backend> ProcessParts<B> {
     /// Creates the state before policies are loaded or stores are connected.
-    fn new(settings: &Settings, metrics: Arc<Metrics>) -> Self {
-        let stores = Stores::new(settings.store.clone(), Arc::clone(&metrics));
+    fn new(settings: &Settings, open: OpenStore<B>, metrics: Arc<Metrics>) -> Self {
+        let stores = Stores::new(settings.store.clone(), open, Arc::clone(&metrics));
         // HTTP has a service of its own, like each worker.
         let services = settings.limits.workers.saturating_add(1);
         Self {
@@ -106,7 +107,7 @@ impl ProcessParts {
     }
 }
 
-/// Serves until `shutdown` completes, then drains.
+/// Serves with the store that the settings select until `shutdown` completes, then drains.
 ///
 /// # Errors
 /// A thread or a runtime cannot be created, or a listener fails to listen.
@@ -115,11 +116,25 @@ pub async fn run(
     prepared: Prepared,
     shutdown: impl Future<Output = ()>,
 ) -> std::io::Result<()> {
+    let open = stores::selected(&settings.store);
+    run_over(open, settings, prepared, shutdown).await
+}
+
+/// Serves with any store, of which `open` creates a handle for each runtime.
+///
+/// # Errors
+/// As for [`run`].
+pub async fn run_over<B: Backend>(
+    open: OpenStore<B>,
+    settings: Settings,
+    prepared: Prepared,
+    shutdown: impl Future<Output = ()>,
+) -> std::io::Result<()> {
     // Build.
     let statistics = StatisticsServices::new(settings.stats.clone());
     let metrics = statistics.metrics(settings.observation.max_rules);
     let sending = statistics.send(&metrics)?;
-    let shared = ProcessParts::new(&settings, metrics);
+    let shared = ProcessParts::new(&settings, open, metrics);
     let health = Health::new().await;
     let mut tasks = Tasks::default();
     let installer = shared.installer(&settings.policy.options);
@@ -188,16 +203,16 @@ pub async fn run(
 }
 
 /// The parts of a running service that end in order.
-struct Running {
+struct Running<B> {
     health: Health,
     workers: Workers,
     tasks: Tasks,
-    denial_sync: DenialSync,
-    service: Arc<WorkerService>,
+    denial_sync: DenialSync<B>,
+    service: Arc<WorkerService<B>>,
     sending: Option<StatsdExporter>,
 }
 
-impl Running {
+impl<B: Backend> Running<B> {
     /// Finishes the calls under way, then publishes and sends what is left.
     async fn stop(mut self, timeout: Duration) {
         self.health.end_watches().await;
@@ -212,11 +227,11 @@ impl Running {
 }
 
 /// Spawns the tasks that maintain stores, denials and rates.
-fn maintain(
+fn maintain<B: Backend>(
     tasks: &mut Tasks,
-    shared: &ProcessParts,
-    service: &Arc<WorkerService>,
-    denial_sync: &DenialSync,
+    shared: &ProcessParts<B>,
+    service: &Arc<WorkerService<B>>,
+    denial_sync: &DenialSync<B>,
 ) {
     let ProcessParts { metrics, policies, stores, observation, .. } = shared.clone();
     tasks.spawn("stores", stores.clone().maintain());

@@ -15,7 +15,8 @@ use crate::grpc::health::Health;
 use crate::operations::process_state::{PolicyRequirement, ProcessState, StoreState};
 use crate::operations::workers::WorkerService;
 use crate::settings::ReadinessSettings;
-use crate::store::redis::{AccessRefusal, RefusedAccess};
+use crate::store::backend::{Backend, BackendState};
+use crate::store::servers::{AccessRefusal, RefusedAccess};
 
 /// Time after which the ports open even if the process is not ready. The first connection to a
 /// store takes a few milliseconds.
@@ -25,7 +26,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Creates the initial state: no policies loaded, and the store not reached unless readiness does
 /// not depend on it.
-pub(super) fn begin(settings: &ReadinessSettings, stores: &Stores) -> Arc<ProcessState> {
+pub(super) fn begin(
+    settings: &ReadinessSettings,
+    stores: &Stores<impl Backend>,
+) -> Arc<ProcessState> {
     let process = Arc::new(ProcessState::new(needs(settings)));
     if stores.are_ready_at_once() {
         process.set_store(StoreState::Ready);
@@ -76,10 +80,10 @@ pub(super) async fn wait_to_open(mut is_serving: watch::Receiver<bool>) {
 /// The process is ready once the store has been reached and all services are connected to it,
 /// except while the server is a replica, refuses the login or denies required commands; with
 /// `ready_while_store`, only while a connection to it is open.
-pub(super) fn follow_store(
-    shared: &ProcessParts,
-    serving: &Serving,
-    service: &Arc<WorkerService>,
+pub(super) fn follow_store<B: Backend>(
+    shared: &ProcessParts<B>,
+    serving: &Serving<B>,
+    service: &Arc<WorkerService<B>>,
     settings: &ReadinessSettings,
 ) -> JoinHandle<()> {
     let stores = shared.stores.clone();
@@ -89,7 +93,6 @@ pub(super) fn follow_store(
     let all_connected = serving.all_connected();
     let ready_while_store = settings.ready_while_store;
     tokio::spawn(async move {
-        let Some(store) = service.limiter().store().redis() else { return };
         let mut reached = std::pin::pin!(async {
             stores.ready().await;
             all_connected.await;
@@ -103,23 +106,26 @@ pub(super) fn follow_store(
                 () = &mut reached, if !is_reached => is_reached = true,
                 _ = ticks.tick() => {}
             }
-            let replica = store.replica();
+            let own = service.limiter().store().backend().state();
             // A worker's connection may be the first that is refused.
-            let refused = services.all().into_iter().find_map(|service| {
-                service.limiter().store().redis().and_then(|store| store.refused_access())
-            });
-            let state = match (&replica, refused.as_ref().map(|refused| refused.refusal)) {
-                (Some(_), _) => StoreState::Replica,
-                (None, Some(AccessRefusal::Commands)) => StoreState::Forbidden,
-                (None, Some(AccessRefusal::Login)) => StoreState::LoginRefused,
-                (None, None) if !is_reached => StoreState::NotReached,
-                (None, None) if ready_while_store && !store.is_connected() => StoreState::Lost,
-                (None, None) => StoreState::Ready,
+            let refused = services.all().into_iter().find_map(|service| refused_access(&service));
+            let (state, detail) = match (own, refused) {
+                (BackendState::Replica(address), _) => (StoreState::Replica, Some(address)),
+                (_, Some(RefusedAccess { address, refusal, text })) => {
+                    let state = match refusal {
+                        AccessRefusal::Commands => StoreState::Forbidden,
+                        AccessRefusal::Login => StoreState::LoginRefused,
+                    };
+                    (state, Some(format!("{address}: {text}")))
+                }
+                (_, None) if !is_reached => (StoreState::NotReached, None),
+                (BackendState::NotConnected(_), None) if ready_while_store => {
+                    (StoreState::Lost, None)
+                }
+                (_, None) => (StoreState::Ready, None),
             };
             if state != before {
-                let refused =
-                    refused.map(|RefusedAccess { address, text, .. }| format!("{address}: {text}"));
-                log(before, state, replica.or(refused));
+                log(before, state, detail);
                 if !stores.are_ready_at_once() {
                     process.set_store(state);
                 }
@@ -127,6 +133,14 @@ pub(super) fn follow_store(
             }
         }
     })
+}
+
+/// Returns the server that refuses access to a service.
+fn refused_access(service: &WorkerService<impl Backend>) -> Option<RefusedAccess> {
+    match service.limiter().store().backend().state() {
+        BackendState::Refused(refused) => Some(refused),
+        BackendState::Connected | BackendState::NotConnected(_) | BackendState::Replica(_) => None,
+    }
 }
 
 /// Logs a change of state. `detail` is the master's address if the server is a replica, or the

@@ -19,6 +19,7 @@ use crate::limiter::Limiter;
 use crate::operations::workers::{WorkerService, WorkerServices};
 use crate::settings::{LimitSettings, ResponseSettings, Settings};
 use crate::spans::Tracer;
+use crate::store::backend::Backend;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::transport::Budget;
 use crate::transport::server::TransportServer;
@@ -30,8 +31,8 @@ use crate::transport::tls::ServerTls;
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A factory for services, with the state that they share.
-pub(super) struct Serving {
-    shared: ProcessParts,
+pub(super) struct Serving<B> {
+    shared: ProcessParts<B>,
     limits: LimitSettings,
     tls: Option<ServerTls>,
     allowances: Arc<[Allowance]>,
@@ -45,14 +46,14 @@ pub(super) struct Serving {
     /// One permit for each service that is connected to its store.
     connected: Arc<Semaphore>,
     /// All services created so far.
-    pub(super) services: WorkerServices,
+    pub(super) services: WorkerServices<B>,
 }
 
-impl Serving {
+impl<B: Backend> Serving<B> {
     /// Creates a factory.
     pub(super) fn new(
         settings: &Settings,
-        shared: &ProcessParts,
+        shared: &ProcessParts<B>,
         health: Health,
         tls: Option<ServerTls>,
         tracer: Option<Tracer>,
@@ -75,7 +76,7 @@ impl Serving {
 
     /// Creates a service that starts to connect to its store at once. Must be called within a
     /// runtime.
-    pub(super) fn service(&self) -> Arc<WorkerService> {
+    pub(super) fn service(&self) -> Arc<WorkerService<B>> {
         let ProcessParts { policies, stores, metrics, observation, .. } = &self.shared;
         let limiter = Limiter::new(Arc::clone(policies), stores.connect(), self.answers.modes);
         let limiter = limiter.with_recorder(observation.journal.recorder());
@@ -89,7 +90,7 @@ impl Serving {
         let asking = Arc::clone(&service);
         let connected = Arc::clone(&self.connected);
         tokio::spawn(async move {
-            asking.limiter().store().connected().await;
+            asking.limiter().store().backend().connected().await;
             connected.add_permits(1);
         });
         service
@@ -135,7 +136,7 @@ impl Serving {
     }
 
     /// Waits until the services of all workers and of HTTP are connected to their stores.
-    pub(super) fn all_connected(&self) -> impl Future<Output = ()> + use<> {
+    pub(super) fn all_connected(&self) -> impl Future<Output = ()> + use<B> {
         let connected = Arc::clone(&self.connected);
         let services = self.limits.workers.saturating_add(1);
         async move {
@@ -153,6 +154,6 @@ fn request_log() -> Option<Arc<RequestLog>> {
 
 /// Waits for work that continues after responses, for at most [`SETTLE_TIMEOUT`]. The runtime may
 /// end afterwards.
-pub(super) async fn settle(service: &WorkerService) {
+pub(super) async fn settle(service: &WorkerService<impl Backend>) {
     let _ = tokio::time::timeout(SETTLE_TIMEOUT, service.limiter().store().settled()).await;
 }

@@ -1,7 +1,7 @@
 //! The stores of a process: one handle per worker, and the tasks that maintain their shared state.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::time::{MissedTickBehavior, interval};
@@ -11,13 +11,16 @@ use crate::algorithm::share::Share;
 use crate::algorithm::time::Micros;
 use crate::operations::servers::ServerReports;
 use crate::operations::workers::WorkerService;
-use crate::settings::{StoreLocation, StoreSettings};
+use crate::settings::StoreSettings;
 use crate::store::any::AnyStore;
+use crate::store::backend::{Backend, BackendError};
 use crate::store::clock::SystemClock;
 use crate::store::deny_cache::DenialTable;
 use crate::store::fallback::{Fallback, OwnShare};
+use crate::store::layers::Layered;
 use crate::store::memory::MemoryStore;
-use crate::store::redis::{RedisOptions, RedisStore, ReplicaList, ServerReport, Time};
+use crate::store::replicas::ReplicaList;
+use crate::store::servers::{ServerList, ServerReport};
 use crate::telemetry::metrics::Metrics;
 
 /// Interval at which expired counters are removed and the metrics of the memory store are updated.
@@ -28,34 +31,59 @@ const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
 /// The addresses of a master and one of its replicas.
 type Followed = (String, String);
 
+/// Creates a handle of the store for the current runtime, which its connections belong to.
+pub type OpenStore<B> = Arc<dyn Fn(&StoreParts) -> B + Send + Sync>;
+
+/// The parts of a process that a store may use.
+#[derive(Clone)]
+pub struct StoreParts {
+    /// Counters in this process.
+    pub memory: Arc<MemoryStore<SystemClock>>,
+    /// Metrics of the process.
+    pub metrics: Arc<Metrics>,
+}
+
 /// A factory for the stores of all workers, with the state that they share.
 #[derive(Clone)]
-pub(super) struct Stores {
+pub(super) struct Stores<B> {
     settings: StoreSettings,
+    open: OpenStore<B>,
+    parts: StoreParts,
     /// Unique id of this process among those on the same store.
     id: Arc<str>,
-    memory: Arc<MemoryStore<SystemClock>>,
     share: Arc<OwnShare>,
-    /// The denials cached by all workers; `None` if the cache is disabled.
-    denials: Option<Arc<DenialTable>>,
-    metrics: Arc<Metrics>,
+    fallback: Fallback,
+    /// The denials cached by all workers, created when it is known that the store is shared.
+    denials: Arc<OnceLock<Arc<DenialTable>>>,
     /// The last report of each server, by address.
     reports: ServerReports,
 }
 
-impl Stores {
+/// Returns the store that the settings select.
+pub(super) fn selected(settings: &StoreSettings) -> OpenStore<AnyStore<SystemClock>> {
+    let place = settings.place.clone();
+    Arc::new(move |StoreParts { memory, metrics }| {
+        let in_memory = || AnyStore::Memory(Arc::clone(memory));
+        AnyStore::connect(&place, None, metrics).unwrap_or_else(in_memory)
+    })
+}
+
+impl<B: Backend> Stores<B> {
     /// Creates a factory. Does not connect to any server yet.
-    pub(super) fn new(settings: StoreSettings, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(settings: StoreSettings, open: OpenStore<B>, metrics: Arc<Metrics>) -> Self {
         let memory = Arc::new(MemoryStore::new(settings.memory, SystemClock));
         let share = OwnShare::new(settings.share.unwrap_or(Share::NONE));
-        let denials = match &settings.place {
-            StoreLocation::Redis(_) if !settings.deny_cache_max.is_zero() => {
-                Some(DenialTable::new(settings.deny_cache_max, Arc::clone(&metrics)))
-            }
-            StoreLocation::Redis(_) | StoreLocation::Memory => None,
-        };
-        let id = format!("{:032x}", rand::random::<u128>()).into();
-        Self { settings, id, memory, share, denials, metrics, reports: ServerReports::default() }
+        let fallback = Fallback::new(Arc::clone(&memory), Arc::clone(&share), Arc::clone(&metrics));
+        Self {
+            settings,
+            open,
+            parts: StoreParts { memory, metrics },
+            id: format!("{:032x}", rand::random::<u128>()).into(),
+            share,
+            fallback,
+            denials: Arc::default(),
+            reports: ServerReports::default(),
+        }
     }
 
     /// Returns the unique id of this process among those on the same store.
@@ -68,48 +96,41 @@ impl Stores {
         self.settings.timeout
     }
 
-    /// Returns the maximum time for which a process on the same store may remember a denial, or
-    /// `None` if counters are not shared.
-    pub(super) fn cached_for(&self) -> Option<Micros> {
-        let micros = |length: Duration| u64::try_from(length.as_micros()).unwrap_or(u64::MAX);
-        match self.settings.place {
-            StoreLocation::Redis(_) => Some(Micros::new(micros(self.settings.deny_cache_max))),
-            StoreLocation::Memory => None,
+    /// Returns the maximum time for which a process on a shared store may remember a denial.
+    pub(super) fn cached_for(&self) -> Micros {
+        let length = self.settings.deny_cache_max.as_micros();
+        Micros::new(u64::try_from(length).unwrap_or(u64::MAX))
+    }
+
+    /// Creates a handle for the current runtime, which its connections belong to, below its layers.
+    pub(super) fn connect(&self) -> Layered<B> {
+        let backend = (self.open)(&self.parts);
+        let metrics = Arc::clone(&self.parts.metrics);
+        // Layers would save nothing in memory.
+        if !backend.is_shared() {
+            return Layered::disabled(backend, metrics);
         }
+        let longest = self.settings.deny_cache_max;
+        let create = || DenialTable::new(longest, Arc::clone(&metrics));
+        let denials = (!longest.is_zero()).then(|| Arc::clone(self.denials.get_or_init(create)));
+        Layered::new(backend, self.fallback.clone(), denials, metrics)
     }
 
-    /// Creates a handle for the current runtime, which its connections belong to.
-    pub(super) fn connect(&self) -> AnyStore<SystemClock> {
-        match &self.settings.place {
-            // Leases would save nothing here.
-            StoreLocation::Memory => AnyStore::Memory(Arc::clone(&self.memory)),
-            StoreLocation::Redis(options) => {
-                let store = self.connect_redis(options);
-                AnyStore::over_redis(store, self.denials.clone(), Arc::clone(&self.metrics))
-            }
-        }
-    }
-
-    fn connect_redis(&self, options: &RedisOptions) -> RedisStore {
-        let metrics = || Arc::clone(&self.metrics);
-        let fallback = Fallback::new(Arc::clone(&self.memory), Arc::clone(&self.share), metrics());
-        RedisStore::connect(options.clone(), Time::Server, metrics()).with_fallback(fallback)
-    }
-
-    /// Returns `true` if readiness does not depend on a store.
+    /// Returns `true` if readiness does not depend on the store.
     pub(super) fn are_ready_at_once(&self) -> bool {
-        self.settings.ready_without || matches!(self.settings.place, StoreLocation::Memory)
+        self.settings.ready_without
     }
 
     /// Waits until the store can decide, and logs problems with the configuration of the servers.
     pub(super) async fn ready(&self) {
-        let StoreLocation::Redis(options) = &self.settings.place else { return };
-        let store = self.connect_redis(options);
+        let store = (self.open)(&self.parts);
         store.connected().await;
         let found = store.check_up().await;
         found.errors.iter().for_each(|problem| error!("{problem}"));
         found.warnings.iter().for_each(|problem| warn!("{problem}"));
-        info!("store connected");
+        if store.is_shared() {
+            info!("store connected");
+        }
     }
 
     /// Maintains the state shared by the workers, forever.
@@ -118,15 +139,14 @@ impl Stores {
     }
 
     async fn sweep(&self) {
+        let StoreParts { memory, metrics } = &self.parts;
         let mut ticks = interval(SWEEP_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            self.memory.sweep();
-            self.metrics.memory_counters.set(i64::try_from(self.memory.len()).unwrap_or(i64::MAX));
-            self.metrics
-                .memory_bytes
-                .set(i64::try_from(self.memory.used_bytes()).unwrap_or(i64::MAX));
+            memory.sweep();
+            metrics.memory_counters.set(i64::try_from(memory.len()).unwrap_or(i64::MAX));
+            metrics.memory_bytes.set(i64::try_from(memory.used_bytes()).unwrap_or(i64::MAX));
         }
     }
 
@@ -135,39 +155,33 @@ impl Stores {
         &self.reports
     }
 
-    /// Polls the servers through the store of a service, forever. Records their reports, and warns
-    /// of restarts, which may lose counters.
-    pub(super) async fn poll_servers(self, service: Arc<WorkerService>) {
-        let Some(store) = service.limiter().store().redis() else { return };
+    /// Polls the servers through the store of a service, forever, if it has any. Records their
+    /// reports, and warns of restarts, which may lose counters.
+    pub(super) async fn poll_servers(self, service: Arc<WorkerService<B>>) {
+        let store = service.limiter().store().backend();
+        let exported = &self.parts.metrics.servers;
         let mut runs = HashMap::<String, String>::new();
         let mut replicas = HashSet::new();
         let mut ticks = interval(HEARTBEAT_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
+        while let ServerList::Listed(_) = store.servers() {
             ticks.tick().await;
             let servers = store.server_reports().await;
             for server in &servers {
-                self.metrics.servers.set(
-                    &server.address,
-                    server.evicted_keys,
-                    seconds(server.clock_offset_us),
-                );
+                exported.set(&server.address, server.evicted_keys, seconds(server.clock_offset_us));
                 let before = runs.insert(server.address.clone(), server.run.clone());
                 if before.is_some_and(|before| before != server.run) {
                     warn!(address = server.address, "store server restarted");
-                    self.metrics.exceptions.store_restarts.inc();
+                    self.parts.metrics.exceptions.store_restarts.inc();
                 }
             }
             replicas = self.report_replicas(&servers, replicas);
-            let gone: Vec<_> = {
-                let masters = store.health();
-                let is_gone =
-                    |address: &&String| masters.iter().all(|node| node.address != **address);
-                runs.keys().filter(is_gone).cloned().collect()
-            };
+            let ServerList::Listed(masters) = store.servers() else { return };
+            let is_gone = |address: &&String| masters.iter().all(|node| node.address != **address);
+            let gone: Vec<_> = runs.keys().filter(is_gone).cloned().collect();
             for address in gone {
                 runs.remove(&address);
-                self.metrics.servers.forget(&address);
+                exported.forget(&address);
                 self.reports.remove(&address);
             }
             self.reports.record(servers);
@@ -181,38 +195,44 @@ impl Stores {
         servers: &[ServerReport],
         before: HashSet<Followed>,
     ) -> HashSet<Followed> {
+        let exported = &self.parts.metrics.servers;
         let mut known = HashSet::new();
         for server in servers {
             for replica in &server.replicas {
-                self.metrics.servers.set_replica(
-                    &server.address,
-                    &replica.address,
-                    seconds(replica.offset_us),
-                );
+                exported.set_replica(&server.address, &replica.address, seconds(replica.offset_us));
                 known.insert((server.address.clone(), replica.address.clone()));
             }
         }
         for (master, replica) in before.difference(&known) {
-            self.metrics.servers.forget_replica(master, replica);
+            exported.forget_replica(master, replica);
         }
         known
     }
 
     /// Counts the processes on the same store, unless their number is configured.
     async fn count_replicas(&self) {
-        let StoreLocation::Redis(options) = &self.settings.place else { return };
         if self.settings.share.is_some() {
             return;
         }
-        let store = self.connect_redis(options);
+        let store = (self.open)(&self.parts);
+        if !store.is_shared() {
+            return;
+        }
         let mut ticks = interval(HEARTBEAT_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut list = ReplicaList::default();
         loop {
             ticks.tick().await;
-            list.report(store.heartbeat(&self.id).await, Instant::now());
+            let found = store.heartbeat(&self.id).await;
+            if found == Err(BackendError::NotSupported) {
+                return warn!(
+                    "the store does not count the replicas that share it: on_store_error: local \
+                     admits nothing; set --replicas"
+                );
+            }
+            list.report(found.ok(), Instant::now());
             self.share.set(list.share());
-            self.metrics.replicas.set(i64::from(list.count()));
+            self.parts.metrics.replicas.set(i64::from(list.count()));
         }
     }
 }

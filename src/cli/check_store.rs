@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use super::block_on;
 use super::output::{print, report_error};
-use crate::settings::{RedisFlags, StoreLocation, place};
-use crate::store::redis::{AccessRefusal, Grade, RedisStore, RefusedAccess, StoreFinding, Time};
+use crate::settings::{RedisFlags, place};
+use crate::store::any::AnyStore;
+use crate::store::backend::{Backend as _, BackendState};
+use crate::store::clock::SystemClock;
+use crate::store::servers::{AccessRefusal, Grade, RefusedAccess, StoreFinding};
 use crate::telemetry::metrics::Metrics;
 
 /// Timeout for connecting to the store.
@@ -50,22 +53,26 @@ impl CheckStore {
     }
 
     async fn examine(self) -> Result<Vec<StoreFinding>, String> {
-        let StoreLocation::Redis(options) = self.redis.complete(place(&self.store)?)? else {
-            return Err("`memory` is part of the service and needs no check; expected a Redis URL"
-                .to_owned());
-        };
-        let store = RedisStore::connect(*options, Time::Server, Metrics::new());
+        let location = self.redis.complete(place(&self.store)?)?;
+        let store = AnyStore::<SystemClock>::connect(&location, None, &Metrics::new())
+            .ok_or("`memory` is part of the service and needs no check; expected a Redis URL")?;
         if tokio::time::timeout(CONNECT_TIMEOUT, store.connected()).await.is_ok() {
-            return Ok(store.examine().await);
+            return store.examine().await.map_err(|error| error.to_string());
         }
-        if let Some(RefusedAccess { address, refusal, text }) = store.refused_access() {
-            let topic = match refusal {
-                AccessRefusal::Login => "password",
-                AccessRefusal::Commands => "permissions",
-            };
-            return Ok(vec![StoreFinding { server: address, topic, grade: Grade::Problem, text }]);
-        }
-        let reason = store.connect_error().map(|error| format!(": {error}")).unwrap_or_default();
+        let reason = match store.state() {
+            BackendState::Refused(RefusedAccess { address, refusal, text }) => {
+                let topic = match refusal {
+                    AccessRefusal::Login => "password",
+                    AccessRefusal::Commands => "permissions",
+                };
+                let grade = Grade::Problem;
+                return Ok(vec![StoreFinding { server: address, topic, grade, text }]);
+            }
+            BackendState::Replica(_) => Some("server is a read-only replica".to_owned()),
+            BackendState::NotConnected(reason) => reason,
+            BackendState::Connected => None,
+        };
+        let reason = reason.map(|error| format!(": {error}")).unwrap_or_default();
         Err(format!("cannot connect to the store within {CONNECT_TIMEOUT:?}{reason}"))
     }
 }

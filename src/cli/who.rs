@@ -13,8 +13,10 @@ use crate::algorithm::tallies::EntryTally;
 use crate::descriptor::KeyBuffer;
 use crate::journal::key::read_text;
 use crate::printable::escaped;
-use crate::settings::{ReadingFlags, RedisFlags, StoreLocation, place};
-use crate::store::redis::{RedisStore, Time};
+use crate::settings::{ReadingFlags, RedisFlags, place};
+use crate::store::any::AnyStore;
+use crate::store::backend::Backend as _;
+use crate::store::clock::SystemClock;
 use crate::telemetry::metrics::Metrics;
 
 /// Timeout for connecting to the store.
@@ -84,12 +86,10 @@ impl WhoArgs {
                 .await
                 .map(|who| who.tallies.into_iter().map(tally).collect());
         };
-        let StoreLocation::Redis(options) = self.redis.complete(place(store)?)? else {
-            return Err(
-                "counters of `memory` can only be queried through the service; expected a Redis URL for --store"
-                    .to_owned(),
-            );
-        };
+        let location = self.redis.complete(place(store)?)?;
+        let store = AnyStore::<SystemClock>::connect(&location, None, &Metrics::new()).ok_or(
+            "counters of `memory` can only be queried through the service; expected a Redis URL for --store",
+        )?;
         let loaded = load(&self.reading, &self.policy).map_err(|report| report.to_string())?;
         let policies = loaded.1.policies;
         let mut keys = KeyBuffer::default();
@@ -104,7 +104,6 @@ impl WhoArgs {
                 rule.path()
             ));
         }
-        let store = RedisStore::connect(*options, Time::Server, Metrics::new());
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, store.connected()).await;
         connected.map_err(|_| format!("cannot connect to --store within {CONNECT_TIMEOUT:?}"))?;
         let mut tallies = store.tallies(&key).await.map_err(|error| error.to_string())?;

@@ -14,6 +14,7 @@ use crate::algorithm::time::{Micros, Timestamp};
 use crate::descriptor::{Identity, OwnedKey};
 use crate::policy::{Imposes, PolicySet, Rule};
 use crate::store::StoreError;
+use crate::store::backend::Backend;
 pub use crate::store::scan::ScanPosition;
 use crate::store::scan::{ScanError, ScannedKeys};
 
@@ -45,7 +46,7 @@ type RulesByIdentity<'p> = HashMap<Identity, &'p Rule>;
 /// Resets the counters of rules in force whose clock is ahead of the store's, from a position on,
 /// for [`CALL_TIME`].
 pub(super) async fn reset_ahead(
-    service: &WorkerService,
+    service: &WorkerService<impl Backend>,
     from: Option<ScanPosition>,
     audit: &AuditEntry,
 ) -> Result<ResetAhead, OperationError> {
@@ -82,11 +83,11 @@ fn by_identity(policies: &PolicySet) -> RulesByIdentity<'_> {
 
 /// Examines the next keys.
 async fn reset_some(
-    service: &WorkerService,
+    service: &WorkerService<impl Backend>,
     rules: &RulesByIdentity<'_>,
     found: &mut ResetAhead,
 ) -> Result<(), OperationError> {
-    let store = service.limiter().store();
+    let store = service.limiter().store().backend();
     let ScannedKeys { keys, at, next } =
         store.scan(found.next.clone()).await.map_err(unavailable)?;
     let counters: Vec<(&Rule, &OwnedKey)> = keys
@@ -114,7 +115,7 @@ async fn reset_some(
 /// Amends a counter, and returns its instants before and after; `None` if the value is that of no
 /// counter.
 async fn amend(
-    service: &WorkerService,
+    service: &WorkerService<impl Backend>,
     rule: &Rule,
     key: &OwnedKey,
     amendment: Amendment,
@@ -130,6 +131,9 @@ async fn amend(
 fn unavailable(error: ScanError) -> OperationError {
     match error {
         ScanError::UnknownServer(_) => OperationError::Conflict(error.to_string()),
+        ScanError::NotSupported => {
+            OperationError::Conflict(format!("counters cannot be listed: {error}"))
+        }
         ScanError::NoServer | ScanError::Server(..) => {
             OperationError::Unavailable(error.to_string())
         }

@@ -6,6 +6,7 @@ use crate::algorithm::time::Micros;
 use crate::descriptor::Request;
 use crate::grpc::request::RequestBounds;
 use crate::limiter::{Standing, Status};
+use crate::store::backend::Backend;
 
 /// The decision that a request would get now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +33,7 @@ pub struct AttemptedStatus {
 }
 
 pub(super) async fn attempt(
-    service: &WorkerService,
+    service: &WorkerService<impl Backend>,
     request: &Request<'_>,
     bounds: RequestBounds,
 ) -> Result<AttemptedRequest, OperationError> {

@@ -14,6 +14,7 @@ use crate::limiter::Live;
 use crate::policy::explain::limit_in_words;
 use crate::policy::{Imposes, Rule};
 use crate::store::StoreError;
+use crate::store::backend::{Backend, BackendError};
 
 /// The callers that used up a counter.
 #[derive(Clone, Debug)]
@@ -44,11 +45,12 @@ pub struct CounterState {
     pub is_shadow: bool,
     /// State of the counter.
     pub reading: CounterReading,
-    /// Tallies of the callers, largest first; `None` if the rule does not record callers.
-    pub tallies: Option<Vec<EntryTally>>,
+    /// Tallies of the callers, largest first; `None` if the rule does not record callers, an error
+    /// only if the store does not support it.
+    pub tallies: Option<Result<Vec<EntryTally>, BackendError>>,
     /// Open holds, the oldest first; `None` if the limit keeps none. IDs are hashed if the rule has
     /// `hash_values`.
-    pub held: Option<Result<HoldList, StoreError>>,
+    pub held: Option<Result<HoldList, BackendError>>,
 }
 
 /// A counter that was changed.
@@ -75,7 +77,7 @@ pub struct AmendedCounter {
 
 /// Returns the callers that used up the counter of a descriptor.
 pub(super) async fn who(
-    service: &WorkerService,
+    service: &WorkerService<impl Backend>,
     domain: &str,
     descriptor: &str,
 ) -> Result<CounterTallies, OperationError> {
@@ -90,12 +92,15 @@ pub(super) async fn who(
             "rule `{rule_path}` does not record callers; add `record: [key]` to its rate_limit"
         )));
     }
-    Ok(CounterTallies { rule: rule_path, tallies: tallies(service, &key).await? })
+    let unsupported =
+        |error| OperationError::Conflict(format!("callers cannot be listed: {error}"));
+    let tallies = tallies(service, &key).await?.map_err(unsupported)?;
+    Ok(CounterTallies { rule: rule_path, tallies })
 }
 
 /// Returns the state of the counter of a descriptor, and the callers that used it up.
 pub(super) async fn inspect(
-    service: &WorkerService,
+    service: &WorkerService<impl Backend>,
     domain: &str,
     descriptor: &str,
 ) -> Result<CounterState, OperationError> {
@@ -131,7 +136,7 @@ pub(super) async fn inspect(
 
 /// Resets, refunds or grants hits to the counter of a descriptor.
 pub(super) async fn change(
-    service: &WorkerService,
+    service: &WorkerService<impl Backend>,
     domain: &str,
     descriptor: &str,
     amendment: Amendment,
@@ -206,7 +211,7 @@ fn limit_of(rule: &Rule) -> Result<&Limit, OperationError> {
 }
 
 async fn amend(
-    service: &WorkerService,
+    service: &WorkerService<impl Backend>,
     rule: &Rule,
     key: CounterKey<'_>,
     amendment: Amendment,
@@ -226,12 +231,12 @@ async fn amend(
 
 /// Returns the open holds of a counter, with hashed IDs if values are hashed.
 async fn open_holds(
-    service: &WorkerService,
+    service: &WorkerService<impl Backend>,
     key: &CounterKey<'_>,
     now: Timestamp,
     keyed: Option<&Keyed>,
-) -> Result<HoldList, StoreError> {
-    let mut open = service.limiter().store().open_holds(key, now).await?;
+) -> Result<HoldList, BackendError> {
+    let mut open = service.limiter().store().backend().open_holds(key, now).await?;
     if let Some(keyed) = keyed {
         for slot in open.holds.iter_mut().filter(|slot| !slot.id.is_empty()) {
             slot.id = keyed.shown(&slot.id).into_bytes().into();
@@ -240,10 +245,13 @@ async fn open_holds(
     Ok(open)
 }
 
+/// Returns the tallies of a counter. The inner error means that the store does not support it.
 async fn tallies(
-    service: &WorkerService,
+    service: &WorkerService<impl Backend>,
     key: &CounterKey<'_>,
-) -> Result<Vec<EntryTally>, OperationError> {
-    let tallies = service.limiter().store().tallies(key).await;
-    tallies.map_err(|error| OperationError::Unavailable(error.to_string()))
+) -> Result<Result<Vec<EntryTally>, BackendError>, OperationError> {
+    match service.limiter().store().backend().tallies(key).await {
+        Err(BackendError::Failed(error)) => Err(OperationError::Unavailable(error.to_string())),
+        tallies => Ok(tallies),
+    }
 }

@@ -12,8 +12,7 @@ use tracing::debug;
 
 use super::workers::WorkerService;
 use crate::journal::{Journal, PeerDenials};
-use crate::store::StoreError;
-use crate::store::redis::{PublishedDenials, RedisStore};
+use crate::store::backend::{Backend, BackendError, PublishedDenials};
 
 /// Interval at which denials are published; other processes lag behind by no more.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(5);
@@ -35,12 +34,12 @@ pub struct PeerReport {
 
 /// A process that exchanges denials with others on its store.
 #[derive(Clone)]
-pub struct DenialSync {
+pub struct DenialSync<B> {
     /// Unique id of this process on the store.
     id: Arc<str>,
     journal: Arc<Journal>,
     /// The HTTP service, whose store is used.
-    service: Arc<WorkerService>,
+    service: Arc<WorkerService<B>>,
     /// Denials published by this process, by minute.
     published: Arc<Mutex<BTreeMap<u64, String>>>,
     /// Denials fetched from other processes, by minute. Concurrent readers wait for a single fetch.
@@ -57,9 +56,9 @@ struct PeerMinute {
     denials: Vec<(String, Option<PeerDenials>)>,
 }
 
-impl DenialSync {
+impl<B: Backend> DenialSync<B> {
     /// Creates the exchange. `id` must be unique among the processes on the store.
-    pub fn new(id: &Arc<str>, journal: &Arc<Journal>, service: &Arc<WorkerService>) -> Self {
+    pub fn new(id: &Arc<str>, journal: &Arc<Journal>, service: &Arc<WorkerService<B>>) -> Self {
         let id = Arc::clone(id);
         let journal = Arc::clone(journal);
         let service = Arc::clone(service);
@@ -138,10 +137,10 @@ impl DenialSync {
     /// Fetches those minutes that may have changed since the last fetch.
     async fn fetch(
         &self,
-        store: &RedisStore,
+        store: &B,
         fetched: &mut BTreeMap<u64, PeerMinute>,
         minutes: RangeInclusive<u64>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), BackendError> {
         let is_new = |minute: &PeerMinute| minute.is_over || minute.at.elapsed() < PUBLISH_INTERVAL;
         let wanted: Vec<u64> =
             minutes.filter(|minute| !fetched.get(minute).is_some_and(is_new)).collect();
@@ -150,7 +149,7 @@ impl DenialSync {
         }
         let at = Instant::now();
         let last = *Journal::minutes().end();
-        let left = store.fetch_denials(wanted.iter().copied()).await?;
+        let left = store.fetch_denials(&wanted).await?;
         let own = Arc::clone(&self.id);
         // Parses on a blocking thread: the reply may have megabytes, and this thread serves probes.
         let parsed =
@@ -167,8 +166,9 @@ impl DenialSync {
         Ok(())
     }
 
-    fn store(&self) -> Option<&RedisStore> {
-        self.service.limiter().store().redis()
+    /// Returns the store, if other processes share it.
+    fn store(&self) -> Option<&B> {
+        Some(self.service.limiter().store().backend()).filter(|store| store.is_shared())
     }
 }
 

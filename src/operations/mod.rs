@@ -42,6 +42,7 @@ use crate::algorithm::amend::Amendment;
 use crate::algorithm::time::Micros;
 use crate::descriptor::Request;
 use crate::grpc::request::RequestBounds;
+pub use crate::store::backend::{Backend, BackendError};
 use crate::store::scan::ScanPosition;
 
 /// Timeout for a call to the store. Longer than on the hot path, since a person waits and not a
@@ -49,15 +50,15 @@ use crate::store::scan::ScanPosition;
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The operations on the stores and the policies of this process.
-pub struct Operations {
+pub struct Operations<B> {
     /// The HTTP service, on whose runtime the operations run.
-    pub service: Arc<WorkerService>,
+    pub service: Arc<WorkerService<B>>,
     /// The services of all workers.
-    pub services: WorkerServices,
+    pub services: WorkerServices<B>,
     /// The last reports of the servers.
     pub reports: ServerReports,
-    /// Maximum time for which a replica caches a denial; `None` if counters are not shared.
-    pub cached_for: Option<Micros>,
+    /// Maximum time for which a replica caches a denial, if counters are shared.
+    pub cached_for: Micros,
     /// Bounds that apply to every request.
     pub bounds: RequestBounds,
     /// `None` if policies come from a control plane.
@@ -65,7 +66,7 @@ pub struct Operations {
     /// Puts policies in force.
     pub installer: Installer,
     /// Denials of other replicas.
-    pub denial_sync: DenialSync,
+    pub denial_sync: DenialSync<B>,
 }
 
 /// Reason why an operation failed.
@@ -88,7 +89,7 @@ pub enum OperationError {
     Unavailable(String),
 }
 
-impl Operations {
+impl<B: Backend> Operations<B> {
     /// Returns the decision that a request would get now, without writing or counting anything.
     ///
     /// # Errors
@@ -134,7 +135,8 @@ impl Operations {
         audit: &AuditEntry,
     ) -> Result<AmendedCounter, OperationError> {
         let amended = counters::change(&self.service, domain, descriptor, amendment, audit).await?;
-        Ok(AmendedCounter { cached_for: self.cached_for, ..amended })
+        let is_shared = self.service.limiter().store().backend().is_shared();
+        Ok(AmendedCounter { cached_for: is_shared.then_some(self.cached_for), ..amended })
     }
 
     /// Resets counters that are ahead of the store's clock, from a position on, for a limited time.
@@ -170,7 +172,10 @@ impl Operations {
     }
 
     /// Returns the servers of the store; empty if counters live in this process.
-    pub fn servers(&self) -> Vec<ServerState> {
+    ///
+    /// # Errors
+    /// The store does not support it.
+    pub fn servers(&self) -> Result<Vec<ServerState>, BackendError> {
         servers::servers(&self.services, &self.reports)
     }
 }

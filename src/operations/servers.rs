@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use super::workers::WorkerServices;
-use crate::store::redis::ServerReport;
+use crate::store::backend::{Backend, BackendError};
+use crate::store::servers::{ServerList, ServerReport};
 
 /// A server of the store, as seen by the workers of this process.
 #[derive(Clone, Debug)]
@@ -57,12 +58,18 @@ impl ServerReports {
 }
 
 /// Returns the servers that the services use, by address; empty if counters live in this process.
-pub(super) fn servers(services: &WorkerServices, reports: &ServerReports) -> Vec<ServerState> {
+pub(super) fn servers(
+    services: &WorkerServices<impl Backend>,
+    reports: &ServerReports,
+) -> Result<Vec<ServerState>, BackendError> {
     let mut servers: BTreeMap<String, ServerState> = BTreeMap::new();
     for service in services.all() {
-        let health =
-            service.limiter().store().redis().map(|store| store.health()).unwrap_or_default();
-        for node in health {
+        let nodes = match service.limiter().store().backend().servers() {
+            ServerList::Listed(nodes) => nodes,
+            ServerList::InProcess => Vec::new(),
+            ServerList::NotSupported => return Err(BackendError::NotSupported),
+        };
+        for node in nodes {
             let unknown = || ServerState {
                 workers: 0,
                 connected: 0,
@@ -78,5 +85,5 @@ pub(super) fn servers(services: &WorkerServices, reports: &ServerReports) -> Vec
                 server.breakers_open.saturating_add(one_if(node.is_breaker_open));
         }
     }
-    servers.into_values().collect()
+    Ok(servers.into_values().collect())
 }

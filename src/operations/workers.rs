@@ -5,24 +5,29 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use crate::grpc::service::Rls;
-use crate::store::any::AnyStore;
-use crate::store::clock::SystemClock;
+use crate::store::layers::Layered;
 
-/// A service, tied to the runtime on which it was created.
-pub type WorkerService = Rls<AnyStore<SystemClock>>;
+/// A service over a store, tied to the runtime on which it was created.
+pub type WorkerService<B> = Rls<Layered<B>>;
 
 /// The services of all workers.
-#[derive(Clone, Default)]
-pub struct WorkerServices(Arc<Mutex<Vec<Weak<WorkerService>>>>);
+#[derive(Clone)]
+pub struct WorkerServices<B>(Arc<Mutex<Vec<Weak<WorkerService<B>>>>>);
 
-impl WorkerServices {
+impl<B> Default for WorkerServices<B> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<B> WorkerServices<B> {
     /// Adds a service.
-    pub fn add(&self, service: &Arc<WorkerService>) {
+    pub fn add(&self, service: &Arc<WorkerService<B>>) {
         self.0.lock().push(Arc::downgrade(service));
     }
 
     /// Returns the services that still exist.
-    pub fn all(&self) -> Vec<Arc<WorkerService>> {
+    pub fn all(&self) -> Vec<Arc<WorkerService<B>>> {
         self.0.lock().iter().filter_map(Weak::upgrade).collect()
     }
 }

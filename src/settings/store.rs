@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{MemorySettings, Problems, SettingProblem, parse, redis};
 use crate::algorithm::share::Share;
+pub use crate::store::any::StoreLocation;
 use crate::store::memory::Bounds;
 use crate::store::redis::{RedisOptions, RedisUrl};
 
@@ -69,16 +70,6 @@ pub struct StoreSettings {
     pub ready_without: bool,
     /// Share of this process under `on_store_error: local`, if the number of replicas is given.
     pub share: Option<Share>,
-}
-
-/// The kind of a store.
-#[derive(Clone, Debug, Default)]
-pub enum StoreLocation {
-    /// Memory of this process.
-    #[default]
-    Memory,
-    /// Redis.
-    Redis(Box<RedisOptions>),
 }
 
 impl Flags {

@@ -1,17 +1,22 @@
-//! The store selected by the settings.
+//! The list of stores: the one that the settings select.
+//!
+//! To add a store, add its location and its variant, and then the arms that are compile errors.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::Either;
 
-use super::clock::Clock;
-use super::deny_cache::{DenialTable, DenyCache};
-use super::lease::Leases;
+use super::backend::{Backend, BackendError, BackendState, PublishedDenials};
+use super::clock::{Clock, ManualClock};
+use super::fallback::Fallback;
 use super::memory::MemoryStore;
-use super::redis::RedisStore;
+use super::redis::{RedisOptions, RedisStore, Time};
+use super::replicas::Registered;
 use super::scan::{ScanError, ScanPosition, ScannedKeys};
-use super::{Check, Outcomes, Store, StoreError};
+use super::servers::{CheckUp, ServerList, ServerReport, StoreFinding};
+use super::{CertainDenials, Check, Lender, Lent, Outcomes, Store, StoreError};
+use crate::algorithm::Receipt;
 use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::hold::HoldList;
 use crate::algorithm::tallies::EntryTally;
@@ -20,12 +25,83 @@ use crate::algorithm::verdict::Prior;
 use crate::descriptor::CounterKey;
 use crate::telemetry::metrics::Metrics;
 
+/// Connections of one handle to a single server and to a Cluster. Old and new connections overlap
+/// while a server changes.
+const CONNECTIONS_TO_SERVER: usize = 8;
+const CONNECTIONS_TO_CLUSTER: usize = 64;
+
+/// The location of the counters.
+#[derive(Clone, Debug, Default)]
+pub enum StoreLocation {
+    /// Memory of this process.
+    #[default]
+    Memory,
+    /// Redis.
+    Redis(Box<RedisOptions>),
+}
+
 /// Any of the stores.
+#[derive(Clone)]
 pub enum AnyStore<C> {
     /// Counters in this process.
     Memory(Arc<MemoryStore<C>>),
-    /// Counters in Redis, below its layers.
-    Redis(Leases<DenyCache<RedisStore>>),
+    /// Counters in Redis.
+    Redis(RedisStore),
+}
+
+/// Evaluates an expression for the store of any kind.
+macro_rules! with_store {
+    ($any:expr, $store:ident => $call:expr) => {
+        match $any {
+            AnyStore::Memory($store) => $call,
+            AnyStore::Redis($store) => $call,
+        }
+    };
+}
+
+impl StoreLocation {
+    /// Returns the maximum number of connections of one handle. Clusters of more than 32 masters
+    /// may exceed it.
+    pub fn connections(&self) -> usize {
+        let to = |options: &RedisOptions| {
+            if options.is_cluster() { CONNECTIONS_TO_CLUSTER } else { CONNECTIONS_TO_SERVER }
+        };
+        match self {
+            Self::Memory => 0,
+            Self::Redis(options) => {
+                to(options).saturating_add(options.per_second.as_deref().map_or(0, to))
+            }
+        }
+    }
+
+    /// Returns the location with names of its own for all that is stored, for counters that are
+    /// deleted afterwards.
+    pub fn with_prefix(self, prefix: Vec<u8>) -> Self {
+        match self {
+            Self::Memory => Self::Memory,
+            Self::Redis(options) => Self::Redis(Box::new(RedisOptions { prefix, ..*options })),
+        }
+    }
+}
+
+impl<C: Clock> AnyStore<C> {
+    /// Creates the store at a location, which starts to connect at once; `None` for memory, which
+    /// the caller has. Counters are judged by the clock of their server, or by `given`. Must be
+    /// called within a runtime.
+    pub fn connect(
+        location: &StoreLocation,
+        given: Option<&Arc<ManualClock>>,
+        metrics: &Arc<Metrics>,
+    ) -> Option<Self> {
+        let time = given.map_or(Time::Server, |clock| Time::Given(Arc::clone(clock)));
+        match location {
+            StoreLocation::Memory => None,
+            StoreLocation::Redis(options) => {
+                let options = RedisOptions::clone(options);
+                Some(Self::Redis(RedisStore::connect(options, time, Arc::clone(metrics))))
+            }
+        }
+    }
 }
 
 impl<C: Clock> Store for AnyStore<C> {
@@ -47,105 +123,112 @@ impl<C: Clock> Store for AnyStore<C> {
         amendment: Amendment,
         deadline: Instant,
     ) -> Result<Amended, StoreError> {
-        match self {
-            Self::Memory(store) => store.amend(check, amendment, deadline).await,
-            Self::Redis(store) => store.amend(check, amendment, deadline).await,
-        }
+        with_store!(self, store => store.amend(check, amendment, deadline).await)
+    }
+
+    fn certain_denials(&self) -> CertainDenials {
+        with_store!(self, store => store.certain_denials())
     }
 }
 
-impl<C: Clock> AnyStore<C> {
-    /// Creates a store with counters in Redis, leases, and a cache of denials if `denials` are
-    /// given.
-    pub fn over_redis(
-        store: RedisStore,
-        denials: Option<Arc<DenialTable>>,
-        metrics: Arc<Metrics>,
-    ) -> Self {
-        Self::Redis(Leases::new(DenyCache::new(store, denials), metrics))
+impl<C: Clock> Lender for AnyStore<C> {
+    async fn lend(&self, check: &Check<'_>, deadline: Instant) -> Result<Lent, StoreError> {
+        with_store!(self, store => store.lend(check, deadline).await)
     }
 
-    /// Creates a store in which Redis decides every request.
-    pub fn redis_alone(store: RedisStore, metrics: Arc<Metrics>) -> Self {
-        Self::Redis(Leases::disabled(DenyCache::new(store, None), metrics))
+    async fn take_back(
+        &self,
+        check: &Check<'_>,
+        receipt: Receipt,
+        deadline: Instant,
+    ) -> Result<(), StoreError> {
+        with_store!(self, store => store.take_back(check, receipt, deadline).await)
+    }
+}
+
+impl<C: Clock + Clone> Backend for AnyStore<C> {
+    fn is_shared(&self) -> bool {
+        with_store!(self, store => store.is_shared())
     }
 
-    /// Waits until the store is ready for calls.
-    pub async fn connected(&self) {
-        if let Some(store) = self.redis() {
-            store.connected().await;
-        }
+    async fn connected(&self) {
+        with_store!(self, store => store.connected().await)
     }
 
-    /// Returns `true` if a connection is open, or none is needed.
-    pub fn is_connected(&self) -> bool {
-        self.redis().is_none_or(RedisStore::is_connected)
+    async fn settled(&self) {
+        with_store!(self, store => store.settled().await)
     }
 
-    /// Returns the Redis store, if counters are in Redis.
-    pub fn redis(&self) -> Option<&RedisStore> {
+    fn state(&self) -> BackendState {
+        with_store!(self, store => store.state())
+    }
+
+    fn decide_or_leave(
+        &self,
+        checks: &[Check<'_>],
+        prior: Prior,
+        deadline: Instant,
+        fallback: &Fallback,
+    ) -> impl Future<Output = Outcomes> + Send {
         match self {
-            Self::Memory(_) => None,
-            Self::Redis(leases) => Some(leases.store().store()),
+            Self::Memory(store) => {
+                Either::Left(store.decide_or_leave(checks, prior, deadline, fallback))
+            }
+            Self::Redis(store) => {
+                Either::Right(store.decide_or_leave(checks, prior, deadline, fallback))
+            }
         }
     }
 
-    /// Returns the tallies of a counter, heaviest user first; empty if the counter does not exist
-    /// or records nothing.
-    ///
-    /// # Errors
-    /// If the store is unavailable, or the value cannot be read.
-    pub async fn tallies(&self, key: &CounterKey<'_>) -> Result<Vec<EntryTally>, StoreError> {
-        match self {
-            Self::Memory(store) => Ok(store.tallies(key)),
-            Self::Redis(leases) => leases.store().store().tallies(key).await,
-        }
+    async fn check_up(&self) -> CheckUp {
+        with_store!(self, store => store.check_up().await)
     }
 
-    /// Returns the open holds of a counter at `now`, the instant of the counter, oldest first.
-    ///
-    /// # Errors
-    /// If the store is unavailable, or the counter or its holds cannot be read.
-    pub async fn open_holds(
+    async fn examine(&self) -> Result<Vec<StoreFinding>, BackendError> {
+        with_store!(self, store => store.examine().await)
+    }
+
+    fn servers(&self) -> ServerList {
+        with_store!(self, store => store.servers())
+    }
+
+    async fn server_reports(&self) -> Vec<ServerReport> {
+        with_store!(self, store => store.server_reports().await)
+    }
+
+    async fn tallies(&self, key: &CounterKey<'_>) -> Result<Vec<EntryTally>, BackendError> {
+        with_store!(self, store => store.tallies(key).await)
+    }
+
+    async fn open_holds(
         &self,
         key: &CounterKey<'_>,
         now: Timestamp,
-    ) -> Result<HoldList, StoreError> {
-        match self {
-            Self::Memory(store) => Ok(store.open_holds(key, now)),
-            Self::Redis(leases) => leases.store().store().open_holds(key, now).await,
-        }
+    ) -> Result<HoldList, BackendError> {
+        with_store!(self, store => store.open_holds(key, now).await)
     }
 
-    /// Returns some of the keys of the store from a position on, or from the first.
-    ///
-    /// # Errors
-    /// A server failed, or the position is that of no master.
-    pub async fn scan(&self, at: Option<ScanPosition>) -> Result<ScannedKeys, ScanError> {
-        match self {
-            Self::Memory(store) => Ok(store.scan(at)),
-            Self::Redis(leases) => leases.store().store().scan(at).await,
-        }
+    async fn scan(&self, at: Option<ScanPosition>) -> Result<ScannedKeys, ScanError> {
+        with_store!(self, store => store.scan(at).await)
     }
 
-    /// Returns the time of the clock by which the counters at a position are judged.
-    ///
-    /// # Errors
-    /// As for [`scan`](Self::scan).
-    pub async fn time_at(&self, at: &ScanPosition) -> Result<Timestamp, ScanError> {
-        match self {
-            Self::Memory(store) => Ok(store.now()),
-            Self::Redis(leases) => leases.store().store().time_at(at).await,
-        }
+    async fn time_at(&self, at: &ScanPosition) -> Result<Timestamp, ScanError> {
+        with_store!(self, store => store.time_at(at).await)
     }
 
-    /// Waits until pending take-backs are done and leased hits are returned. Nothing is leased
-    /// afterwards.
-    pub async fn settled(&self) {
-        if let Self::Redis(leases) = self {
-            leases.settled().await;
-            leases.store().settled().await;
-            leases.store().store().settled().await;
-        }
+    async fn clear(&self) -> Result<(), BackendError> {
+        with_store!(self, store => store.clear().await)
+    }
+
+    async fn publish_denials(&self, by: &str, minute: u64, text: &str) -> Result<(), BackendError> {
+        with_store!(self, store => store.publish_denials(by, minute, text).await)
+    }
+
+    async fn fetch_denials(&self, minutes: &[u64]) -> Result<Vec<PublishedDenials>, BackendError> {
+        with_store!(self, store => store.fetch_denials(minutes).await)
+    }
+
+    async fn heartbeat(&self, id: &str) -> Result<Registered, BackendError> {
+        with_store!(self, store => store.heartbeat(id).await)
     }
 }

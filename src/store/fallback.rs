@@ -10,12 +10,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::clock::Clock;
 use super::memory::MemoryStore;
-use super::{Check, Outcomes};
+use super::open_checks::{
+    CheckOutcomes, all_of, has_passing_vote, is_left, is_open, may_have_local_holds, prior_of,
+};
+use super::{Check, Outcomes, StoreError};
 use crate::algorithm::Limit;
 use crate::algorithm::hold::{HoldAction, HoldEffect, HoldRequest};
-use crate::algorithm::judge::Few;
+use crate::algorithm::judge::{Few, Hits, JudgedBy, Outcome};
 use crate::algorithm::share::Share;
-use crate::algorithm::verdict::Prior;
+use crate::algorithm::verdict::{Prior, Role};
 use crate::telemetry::metrics::Metrics;
 
 /// The share of the limits that this process admits alone, which changes with the replicas.
@@ -68,24 +71,102 @@ impl Fallback {
         Self { memory, share, metrics }
     }
 
-    /// Decides checks that failed in the store.
-    pub fn decide(&self, checks: &[Check<'_>], prior: Prior) -> Outcomes {
-        self.metrics.local_decisions.inc_by(u64::try_from(checks.len()).unwrap_or(u64::MAX));
-        self.decide_by_shares(checks, prior)
+    /// Decides the checks of a request that its store failed to judge, as far as their limits allow
+    /// it. If the store judged other charges, it counted the request as failed: unless it writes
+    /// them all the same, the request stays failed. `prior` is that of the request.
+    pub(super) fn complete(
+        &self,
+        checks: &[Check<'_>],
+        outcomes: Outcomes,
+        prior: Prior,
+    ) -> Outcomes {
+        let mut judged = checks.iter().zip(&outcomes);
+        if !judged.any(|(check, outcome)| is_open(check, outcome)) {
+            return outcomes;
+        }
+        let is_unwritten = |(check, outcome): (&Check<'_>, &Result<Outcome, StoreError>)| {
+            outcome.is_ok()
+                && matches!(check.hits, Hits::Charge(_))
+                && check.limit.charge_mode().is_revocable()
+        };
+        let is_partial = checks.iter().zip(&outcomes).any(is_unwritten);
+        let mut judged = outcomes.into_iter().map(Some).collect();
+        if is_partial {
+            self.change_local_holds(checks, &mut judged);
+        } else {
+            self.decide_left(checks, &mut judged, prior);
+        }
+        all_of(judged)
+    }
+
+    /// Decides the checks that the store failed to judge and whose limits allow it. `prior` is that
+    /// of the request, before all its checks. Called after all else is judged, since its charges
+    /// are not taken back.
+    pub(super) fn decide_left(
+        &self,
+        checks: &[Check<'_>],
+        judged: &mut CheckOutcomes,
+        prior: Prior,
+    ) {
+        self.change_local_holds(checks, judged);
+        let wants = |(number, check): (usize, &Check<'_>)| {
+            let outcome = judged.get(number).and_then(Option::as_ref);
+            outcome.is_some_and(|outcome| is_left(check, outcome)).then_some(number)
+        };
+        let numbers: Few<usize> = checks.iter().enumerate().filter_map(wants).collect();
+        if numbers.is_empty() {
+            return;
+        }
+        let prior = prior_of(checks, judged, prior, true);
+        // If another vote has passed, the votes that are decided here deny nothing.
+        let is_let_pass = has_passing_vote(checks, judged);
+        let role = |role| if role == Role::Quota && is_let_pass { Role::QuotaShadow } else { role };
+        let of_them = numbers.iter().filter_map(|number| checks.get(*number));
+        let of_them: Few<Check<'_>> =
+            of_them.map(|check| Check { role: role(check.role), ..*check }).collect();
+        self.metrics.local_decisions.inc_by(u64::try_from(of_them.len()).unwrap_or(u64::MAX));
+        for (number, outcome) in numbers.iter().zip(self.decide_by_shares(&of_them, prior)) {
+            if let Some(place) = judged.get_mut(*number)
+                && let Ok(outcome) = outcome
+                && let Some(Err(error)) = *place
+            {
+                *place = Some(Ok(Outcome { by: JudgedBy::Share(error), ..outcome }));
+            }
+        }
+    }
+
+    /// Performs operations on holds that this process took alone while the store was down.
+    fn change_local_holds(&self, checks: &[Check<'_>], judged: &mut CheckOutcomes) {
+        let is_local = |(number, check): (usize, &Check<'_>)| {
+            let outcome = judged.get(number).and_then(Option::as_ref)?;
+            let may_be = may_have_local_holds(check, outcome);
+            (may_be && self.has_open_hold(check)).then_some(number)
+        };
+        let numbers: Few<usize> = checks.iter().enumerate().filter_map(is_local).collect();
+        if numbers.is_empty() {
+            return;
+        }
+        let of_them: Few<Check<'_>> =
+            numbers.iter().filter_map(|number| checks.get(*number)).copied().collect();
+        for (number, own) in numbers.iter().zip(self.decide_by_shares(&of_them, Prior::Open)) {
+            let Some(outcome) = judged.get_mut(*number).and_then(Option::as_mut) else { continue };
+            let Ok(own) = own else { continue };
+            match outcome {
+                // The counter in the store is reported; a cost without a hold there was charged.
+                Ok(outcome) if outcome.hold == HoldEffect::Nothing => outcome.hold = own.hold,
+                Ok(_) => {}
+                Err(error) => *outcome = Ok(Outcome { by: JudgedBy::Share(*error), ..own }),
+            }
+        }
     }
 
     /// Returns `true` if a hold of the ID of a check is open here. Otherwise it is in the store,
     /// and so is its cost.
-    pub fn has_open_hold(&self, check: &Check<'_>) -> bool {
+    fn has_open_hold(&self, check: &Check<'_>) -> bool {
         let Some(hold) = check.hold else { return false };
         let look = HoldRequest { action: HoldAction::Look, ..*hold };
         let found = self.decide_by_shares(&[Check { hold: Some(&look), ..*check }], Prior::Open);
         found.iter().flatten().any(|found| matches!(found.hold, HoldEffect::Open { .. }))
-    }
-
-    /// Performs operations on holds that are open here.
-    pub fn change_holds(&self, checks: &[Check<'_>]) -> Outcomes {
-        self.decide_by_shares(checks, Prior::Open)
     }
 
     fn decide_by_shares(&self, checks: &[Check<'_>], prior: Prior) -> Outcomes {

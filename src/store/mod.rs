@@ -6,24 +6,33 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `any` | the store of a process |
+//! | `backend` | the trait of stores that hold counters: all that the process may ask of one |
+//! | `servers`, `replicas`, `scan` | its values: servers, processes on the store, keys |
 //! | `memory`, `redis` | where counters are |
-//! | `deny_cache`, `lease`, `fallback` | layers around a store |
+//! | `any` | the list of stores, one of which the settings select |
+//! | `deny_cache`, `lease`, `local` | layers around a store |
+//! | `layers` | a store below its layers |
+//! | `fallback`, `open_checks` | decisions of this process alone; requests judged in part |
 //! | `clock` | clocks of stores |
-//! | `scan` | iteration over all keys |
 //! | `background`, `duplicates`, `owned` | shared by stores and layers |
 
 pub mod any;
+pub mod backend;
 mod background;
 pub mod clock;
 pub mod deny_cache;
 mod duplicates;
 pub mod fallback;
+pub mod layers;
 pub mod lease;
+pub mod local;
 pub mod memory;
+mod open_checks;
 mod owned;
 pub mod redis;
+pub mod replicas;
 pub mod scan;
+pub mod servers;
 
 use std::future::Future;
 use std::time::Instant;

@@ -34,6 +34,9 @@ pub enum ScanError {
     /// The position names a server that is not a master of the store.
     #[error("{0} is not a master of the store now; start again from the beginning")]
     UnknownServer(String),
+    /// The store cannot list its keys.
+    #[error("not supported by this store")]
+    NotSupported,
     /// A server failed.
     #[error("{0}: {1}")]
     Server(String, StoreError),

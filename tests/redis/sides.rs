@@ -19,10 +19,12 @@ use tollgate::grpc::response::{self, AnswerStyle};
 use tollgate::limiter::{InForce, Limiter, Modes, Status};
 use tollgate::policy::{self, Imposes, Source};
 use tollgate::store::any::AnyStore;
+use tollgate::store::backend::Backend as _;
 use tollgate::store::clock::ManualClock;
 use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::store::redis::{RedisOptions, RedisStore, RedisUrl, Time};
-use tollgate::store::{Check, Lender};
+use tollgate::store::servers::ServerList;
+use tollgate::store::{Check, Lender as _};
 use tollgate::telemetry::metrics::Metrics;
 
 /// Timeout of one answer.
@@ -41,7 +43,9 @@ pub(super) type Tried = Result<(bool, Vec<(bool, Option<u64>, [Option<u64>; 2])>
 /// to reach.
 async fn all_connected(store: &AnyStore<Arc<ManualClock>>) {
     store.connected().await;
-    while store.redis().is_some_and(|redis| redis.health().iter().any(|node| !node.is_connected)) {
+    while let ServerList::Listed(nodes) = store.servers()
+        && nodes.iter().any(|node| !node.is_connected)
+    {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -71,7 +75,7 @@ impl Sides {
             let options = RedisOptions { prefix: prefix.into(), ..RedisOptions::at(place) };
             let store =
                 RedisStore::connect(options, Time::Given(Arc::clone(&clock)), Arc::clone(&metrics));
-            stores.push((url.clone(), AnyStore::redis_alone(store, Arc::clone(&metrics))));
+            stores.push((url.clone(), AnyStore::Redis(store)));
         }
         let limiter = |(name, store)| (name, Limiter::new(Arc::clone(&in_force), store, modes));
         let limiters: Vec<_> = stores.into_iter().map(limiter).collect();
@@ -209,9 +213,7 @@ impl Sides {
     /// Deletes all keys.
     pub(super) async fn clear(&self) {
         for (_, limiter) in &self.limiters {
-            if let Some(store) = limiter.store().redis() {
-                store.clear().await.unwrap();
-            }
+            limiter.store().clear().await.unwrap();
         }
     }
 }
@@ -259,16 +261,11 @@ async fn lend(
     let limit = &limit.charged(Charge::Admitted);
     let check =
         Check { key, limit, hits, role: Role::Enforce, recorded: &[], lease: None, hold: None };
-    match limiter.store() {
-        AnyStore::Memory(store) => lend_of(&**store, &check, back).await,
-        AnyStore::Redis(store) => lend_of(store.store(), &check, back).await,
-    }
-}
-
-async fn lend_of(store: &impl Lender, check: &Check<'_>, back: Option<Receipt>) -> Option<Receipt> {
     let deadline = Instant::now() + PATIENCE;
-    let Some(receipt) = back else { return store.lend(check, deadline).await.unwrap().receipt };
-    store.take_back(check, receipt, deadline).await.unwrap();
+    let Some(receipt) = back else {
+        return limiter.store().lend(&check, deadline).await.unwrap().receipt;
+    };
+    limiter.store().take_back(&check, receipt, deadline).await.unwrap();
     None
 }
 

@@ -17,8 +17,10 @@ use tollgate::algorithm::time::Micros;
 use tollgate::algorithm::verdict::{Prior, Role, Verdict, charges, combine};
 use tollgate::algorithm::{Algorithm, Charge, Limit, OnStoreError};
 use tollgate::descriptor::CounterKey;
+use tollgate::store::backend::Backend as _;
 use tollgate::store::clock::SystemClock;
 use tollgate::store::fallback::{Fallback, OwnShare};
+use tollgate::store::local::Local;
 use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::store::redis::{RedisOptions, RedisStore, RedisUrl, Time};
 use tollgate::store::{Check, Store};
@@ -55,7 +57,7 @@ struct Part {
 /// A store, and the share that decides beside it.
 struct Bench<'a> {
     name: &'static str,
-    store: RedisStore,
+    store: Local<RedisStore>,
     share: Option<Arc<MemoryStore>>,
     nodes: Vec<&'a Redis>,
     in_one_slot: bool,
@@ -135,14 +137,12 @@ impl<'a> Bench<'a> {
         let store = RedisStore::connect(options, Time::Server, Arc::clone(&metrics));
         let room = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
         let share = has_fallback.then(|| Arc::new(MemoryStore::new(room, SystemClock)));
-        let store = match &share {
-            Some(share) => {
-                let whole = OwnShare::new(Share::of(std::num::NonZeroU32::MIN, None));
-                store.with_fallback(Fallback::new(Arc::clone(share), whole, metrics))
-            }
-            None => store,
-        };
         tokio::time::timeout(PATIENCE, store.connected()).await.unwrap();
+        let fallback = share.as_ref().map(|share| {
+            let whole = OwnShare::new(Share::of(std::num::NonZeroU32::MIN, None));
+            Fallback::new(Arc::clone(share), whole, metrics)
+        });
+        let store = Local::new(store, fallback);
         Self { name, store, share, nodes, in_one_slot }
     }
 
@@ -187,7 +187,7 @@ impl<'a> Bench<'a> {
         let checks: Vec<Check<'_>> =
             (0..parts.len()).map(|index| check(index, parts[index].hits)).collect();
         let outcomes = self.store.decide(&checks, prior, soon()).await;
-        self.store.settled().await;
+        self.store.store().settled().await;
 
         let verdicts: Vec<Verdict> = parts.iter().map(|part| self.verdict(part)).collect();
         let overall =

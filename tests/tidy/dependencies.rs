@@ -70,6 +70,7 @@ pub(super) const ROWS: &[Row] = &[
     Row { place: "store/background", modules: "", crates: "tokio tokio_util" },
     Row { place: "store/clock", modules: "", crates: "std::time::SystemTime tokio" },
     Row { place: "store/deny_cache", modules: "", crates: "foldhash futures_util::future" },
+    Row { place: "store/local", modules: "", crates: "futures_util::future" },
     Row { place: "store/lease", modules: "", crates: "tokio tokio_util" },
     // The only module that uses Redis.
     Row {
@@ -178,7 +179,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         place: "settings",
         modules: "algorithm::Charge algorithm::share::Share bounded_file descriptor::HashKey grpc::client grpc::headers grpc::request grpc::response grpc::rights grpc::server limiter::Modes policy::PolicyDialect policy::CompileOptions policy::MEMORY_MAX \
-                otlp policy::source::files spans store::memory store::redis statistics telemetry::log transport xds",
+                otlp policy::source::files spans store::any::StoreLocation store::memory store::redis statistics telemetry::log transport xds",
         crates: "clap http jiff std::env std::net std::thread",
     },
     Row { place: "settings/memory", modules: "", crates: "std::fs" },

@@ -24,10 +24,11 @@ use tollgate::grpc::rights::DomainRights;
 use tollgate::grpc::service::{HoldCall, Rls};
 use tollgate::limiter::{Decision, InForce, Limiter, Modes, Snapshot, Standing, Undecided};
 use tollgate::policy::{CompileOptions, PolicySet, Source, load};
+use tollgate::store::backend::Backend as _;
 use tollgate::store::clock::Clock;
-use tollgate::store::deny_cache::{DenialTable, DenyCache};
+use tollgate::store::deny_cache::DenialTable;
 use tollgate::store::fallback::{Fallback, OwnShare};
-use tollgate::store::lease::Leases;
+use tollgate::store::layers::Layered;
 use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::store::redis::{
     Environment, RedisOptions, RedisStore, RedisUrl, Simulation as _, Time,
@@ -47,7 +48,7 @@ const MEMORY: usize = 1 << 20;
 const REQUEST: RequestBounds = RequestBounds { descriptors: 8, entries: 2, all_entries: 16 };
 
 /// The service of a worker: each has connections and leases of its own.
-type WorkerService = Rls<Leases<DenyCache<RedisStore>>>;
+type WorkerService = Rls<Layered<RedisStore>>;
 
 /// A process with its workers.
 pub(crate) struct SimProcess {
@@ -91,9 +92,9 @@ impl SimProcess {
             let fallback =
                 Fallback::new(Arc::clone(&memory), Arc::clone(&share), Arc::clone(&metrics));
             let store = RedisStore::connect(options.clone(), Time::Server, Arc::clone(&metrics));
-            let cached = DenyCache::new(store.with_fallback(fallback), Some(Arc::clone(&denials)));
-            let leases = Leases::new(cached, Arc::clone(&metrics));
-            let limiter = Limiter::new(Arc::clone(&policies), leases, Modes::default());
+            let denials = Some(Arc::clone(&denials));
+            let store = Layered::new(store, fallback, denials, Arc::clone(&metrics));
+            let limiter = Limiter::new(Arc::clone(&policies), store, Modes::default());
             let style = AnswerStyle::default();
             Rls::new(limiter, Arc::clone(&metrics), REQUEST, style, PATIENCE)
         };
@@ -121,11 +122,7 @@ impl SimProcess {
     /// Waits until leases are given back and charges taken back.
     pub(crate) async fn settled(&self) {
         for worker in &self.workers {
-            let settling = async {
-                worker.limiter().store().settled().await;
-                worker.limiter().store().store().settled().await;
-                redis(worker).settled().await;
-            };
+            let settling = worker.limiter().store().settled();
             timeout(PATIENCE, settling).await.expect("background work ends");
         }
     }
@@ -230,7 +227,7 @@ impl SimProcess {
 }
 
 fn redis(worker: &WorkerService) -> &RedisStore {
-    worker.limiter().store().store().store()
+    worker.limiter().store().backend()
 }
 
 /// Returns the text of an ID.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{Api, ApiError, ErrorBody};
+use crate::operations::Backend;
 use crate::operations::ahead::{ResetAhead, ScanPosition};
 use crate::operations::audit::AuditEntry;
 
@@ -53,12 +54,12 @@ pub struct ResetAheadView {
     request_body = ToResetAhead,
     responses(
         (status = 200, body = ResetAheadView),
-        (status = 409, description = "the position is that of no master of the store", body = ErrorBody),
+        (status = 409, description = "the position is that of no master of the store, or the store cannot list its counters", body = ErrorBody),
         (status = 503, description = "store unavailable, or no policy loaded yet", body = ErrorBody)
     )
 )]
-pub(super) async fn reset_ahead(
-    State(api): State<Api>,
+pub(super) async fn reset_ahead<B: Backend>(
+    State(api): State<Api<B>>,
     Extension(audit): Extension<AuditEntry>,
     Json(body): Json<ToResetAhead>,
 ) -> Result<Json<ResetAheadView>, ApiError> {

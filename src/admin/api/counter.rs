@@ -13,6 +13,7 @@ use super::state::StateView;
 use super::{Api, ApiError, ErrorBody, undecided};
 use crate::algorithm::amend::Amendment;
 use crate::algorithm::time::Micros;
+use crate::operations::Backend;
 use crate::operations::audit::AuditEntry;
 use crate::operations::counters::{AmendedCounter, CounterState};
 
@@ -136,8 +137,8 @@ pub(super) struct ToGrant {
         (status = 503, description = "store unavailable", body = ErrorBody)
     )
 )]
-pub(super) async fn counter(
-    State(api): State<Api>,
+pub(super) async fn counter<B: Backend>(
+    State(api): State<Api<B>>,
     Query(which): Query<DescriptorQuery>,
 ) -> Result<Json<CounterView>, ApiError> {
     let found = api.operations.inspect(&which.domain, &which.descriptor).await?;
@@ -163,8 +164,8 @@ pub(super) async fn counter(
         (status = 503, description = "store unavailable; after a timeout, the change may apply", body = ErrorBody)
     )
 )]
-pub(super) async fn reset(
-    State(api): State<Api>,
+pub(super) async fn reset<B: Backend>(
+    State(api): State<Api<B>>,
     Extension(audit): Extension<AuditEntry>,
     Json(body): Json<ToReset>,
 ) -> Result<Json<Changed>, ApiError> {
@@ -184,8 +185,8 @@ pub(super) async fn reset(
         (status = 503, description = "store unavailable; after a timeout, the change may apply", body = ErrorBody)
     )
 )]
-pub(super) async fn refund(
-    State(api): State<Api>,
+pub(super) async fn refund<B: Backend>(
+    State(api): State<Api<B>>,
     Extension(audit): Extension<AuditEntry>,
     Json(body): Json<ToRefund>,
 ) -> Result<Json<Changed>, ApiError> {
@@ -212,8 +213,8 @@ pub(super) async fn refund(
         (status = 503, description = "store unavailable; after a timeout, the change may apply", body = ErrorBody)
     )
 )]
-pub(super) async fn grant(
-    State(api): State<Api>,
+pub(super) async fn grant<B: Backend>(
+    State(api): State<Api<B>>,
     Extension(audit): Extension<AuditEntry>,
     Json(body): Json<ToGrant>,
 ) -> Result<Json<Changed>, ApiError> {
@@ -247,11 +248,14 @@ pub(super) async fn grant(
 
 impl From<CounterState> for CounterView {
     fn from(found: CounterState) -> Self {
-        let who_unknown = match found.tallies {
-            Some(_) => None,
-            None => Some("callers not recorded; add `record: [key]` to rate_limit".to_owned()),
+        let (tallies, who_unknown) = match found.tallies {
+            Some(Ok(tallies)) => (tallies, None),
+            Some(Err(error)) => (Vec::new(), Some(format!("callers cannot be listed: {error}"))),
+            None => {
+                let reason = "callers not recorded; add `record: [key]` to rate_limit";
+                (Vec::new(), Some(reason.to_owned()))
+            }
         };
-        let tallies = found.tallies.into_iter().flatten();
         let (held, held_unknown) = match found.held {
             None => (None, None),
             Some(Ok(open)) => (Some(HeldView::of(&open)), None),
@@ -268,7 +272,7 @@ impl From<CounterState> for CounterView {
             limit: found.limit_text,
             algorithm: found.algorithm,
             is_shadow: found.is_shadow,
-            who: tallies.map(TallyView::from).collect(),
+            who: tallies.into_iter().map(TallyView::from).collect(),
             who_unknown,
             denials: None,
             denials_missing: None,
@@ -345,7 +349,7 @@ impl Changed {
 }
 
 async fn change(
-    api: &Api,
+    api: &Api<impl Backend>,
     audit: &AuditEntry,
     domain: String,
     descriptor: String,

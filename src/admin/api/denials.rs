@@ -11,6 +11,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{Api, ApiError, ErrorBody, PageQuery, rfc3339};
 use crate::algorithm::time::{Micros, Timestamp as Instant};
 use crate::journal::{DenialFilter, DeniedKey, Journal, RecentDenials};
+use crate::operations::Backend;
 use crate::operations::denial_sync::PeerReport;
 use crate::policy::explain::limit_in_words;
 use crate::policy::{Imposes, PolicySet, Rule};
@@ -167,8 +168,8 @@ impl From<DeniedKey> for DenialView {
     params(DenialQuery, PageQuery),
     responses((status = 200, body = DenialsView), (status = 400, body = ErrorBody))
 )]
-pub(super) async fn denials(
-    State(api): State<Api>,
+pub(super) async fn denials<B: Backend>(
+    State(api): State<Api<B>>,
     Query(which): Query<DenialQuery>,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<DenialsView>, ApiError> {
@@ -189,8 +190,8 @@ pub(super) async fn denials(
     params(TopQuery, PageQuery),
     responses((status = 200, body = DenialsView), (status = 400, body = ErrorBody))
 )]
-pub(super) async fn top(
-    State(api): State<Api>,
+pub(super) async fn top<B: Backend>(
+    State(api): State<Api<B>>,
     Query(query): Query<TopQuery>,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<DenialsView>, ApiError> {
@@ -215,7 +216,7 @@ struct ReplicaDenials {
 impl ReplicaDenials {
     fn view(
         &self,
-        api: &Api,
+        api: &Api<impl Backend>,
         span: &DenialFilter<'_>,
         found: Vec<DeniedKey>,
         page: PageQuery,
@@ -244,7 +245,10 @@ impl ReplicaDenials {
     }
 }
 
-async fn read(api: &Api, span: &DenialFilter<'_>) -> Result<ReplicaDenials, ApiError> {
+async fn read(
+    api: &Api<impl Backend>,
+    span: &DenialFilter<'_>,
+) -> Result<ReplicaDenials, ApiError> {
     if !api.journal.is_on() {
         return Err(ApiError::Conflict(
             "denials are not recorded: --denial-journal is off".to_owned(),
@@ -257,7 +261,7 @@ async fn read(api: &Api, span: &DenialFilter<'_>) -> Result<ReplicaDenials, ApiE
 /// Returns the denials of exactly this key from all replicas, and the reason why some may be
 /// missing.
 pub(super) async fn of_key(
-    api: &Api,
+    api: &Api<impl Backend>,
     domain: &str,
     rule: &str,
     key: &str,

@@ -38,8 +38,8 @@ use crate::journal::Journal;
 use crate::journal::rates::Rates;
 use crate::journal::undecided::UndecidedWindow;
 use crate::limiter::InForce;
-use crate::operations::Operations;
 use crate::operations::process_state::ProcessState;
+use crate::operations::{Backend, Operations};
 use crate::telemetry::metrics::Metrics;
 
 /// Path of the OpenAPI document.
@@ -52,7 +52,7 @@ const MAX_PAGE: usize = 1_000;
 
 /// State of the API.
 #[derive(Clone)]
-pub struct Api {
+pub struct Api<B> {
     /// State of the process.
     pub process: Arc<ProcessState>,
     /// The policies in force.
@@ -68,7 +68,7 @@ pub struct Api {
     /// Metrics of the process.
     pub metrics: Arc<Metrics>,
     /// Operations on the stores and the policies.
-    pub operations: Arc<Operations>,
+    pub operations: Arc<Operations<B>>,
     /// Start time of the process.
     pub begun: Timestamp,
 }
@@ -99,8 +99,8 @@ impl PageQuery {
 }
 
 /// Builds the router of all routes, behind `guard`.
-pub(super) fn router(api: Api, guard: &Arc<AccessGuard>) -> Router {
-    let guarded = |router: OpenApiRouter<Api>| router.layer(DefaultBodyLimit::max(MAX_BODY));
+pub(super) fn router<B: Backend>(api: Api<B>, guard: &Arc<AccessGuard>) -> Router {
+    let guarded = |router: OpenApiRouter<Api<B>>| router.layer(DefaultBodyLimit::max(MAX_BODY));
     let reads = guarded(reads())
         .route_layer(middleware::from_fn_with_state(Arc::clone(guard), guard::admit_reads));
     let writes = guarded(writes())
@@ -118,7 +118,7 @@ pub(super) fn router(api: Api, guard: &Arc<AccessGuard>) -> Router {
 
 /// Returns the routes that change nothing. `try` is a POST since its request does not fit in a
 /// query string.
-fn reads() -> OpenApiRouter<Api> {
+fn reads<B: Backend>() -> OpenApiRouter<Api<B>> {
     OpenApiRouter::new()
         .routes(routes!(store::status))
         .routes(routes!(store::store))
@@ -136,7 +136,7 @@ fn reads() -> OpenApiRouter<Api> {
 
 /// Returns the routes that make changes. Each handler adds details for the audit log to
 /// [`crate::operations::audit::AuditEntry`].
-fn writes() -> OpenApiRouter<Api> {
+fn writes<B: Backend>() -> OpenApiRouter<Api<B>> {
     OpenApiRouter::new()
         .routes(routes!(policies::reload))
         .routes(routes!(counter::reset))

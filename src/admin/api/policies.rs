@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{Api, ApiError, ErrorBody};
+use crate::operations::Backend;
 use crate::operations::audit::AuditEntry;
 use crate::operations::loads::{LoadOutcome, PolicyLoad};
 use crate::operations::policies::ReloadedPolicies;
@@ -116,14 +117,14 @@ impl From<PolicySummary> for Policies {
 
 /// Returns the policies in force, and the error of the last change if it was rejected.
 #[utoipa::path(get, path = "/api/v1/policies", responses((status = 200, body = Policies)))]
-pub(super) async fn policies(State(api): State<Api>) -> Json<Policies> {
+pub(super) async fn policies<B: Backend>(State(api): State<Api<B>>) -> Json<Policies> {
     Json(api.process.policies().into())
 }
 
 /// Returns the last policy loads, at most 20: the time, the trigger, and either the differences and
 /// the callers that they affect or the reason for the rejection.
 #[utoipa::path(get, path = "/api/v1/reloads", responses((status = 200, body = RecentLoads)))]
-pub(super) async fn reloads(State(api): State<Api>) -> Json<RecentLoads> {
+pub(super) async fn reloads<B: Backend>(State(api): State<Api<B>>) -> Json<RecentLoads> {
     let (loads, total) = api.process.loads();
     Json(RecentLoads { reloads: loads.into_iter().map(LoadView::from).collect(), total })
 }
@@ -139,8 +140,8 @@ pub(super) async fn reloads(State(api): State<Api>) -> Json<RecentLoads> {
         (status = 422, description = "report on the errors in the policies; those in force remain", body = ErrorBody)
     )
 )]
-pub(super) async fn reload(
-    State(api): State<Api>,
+pub(super) async fn reload<B: Backend>(
+    State(api): State<Api<B>>,
     Extension(audit): Extension<AuditEntry>,
 ) -> Result<Json<Reloaded>, ApiError> {
     let ReloadedPolicies { is_changed, changes, policies } = api.operations.reload().await?;

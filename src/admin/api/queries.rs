@@ -12,6 +12,7 @@ use crate::algorithm::tallies::EntryTally;
 use crate::descriptor::{Descriptor, Entry, Request};
 use crate::journal::key::read_text;
 use crate::limiter::Standing;
+use crate::operations::Backend;
 use crate::operations::attempt::{AttemptedRequest, AttemptedStatus};
 use crate::operations::counters::CounterTallies;
 use crate::policy::explain;
@@ -188,8 +189,8 @@ fn one() -> u32 {
         (status = 503, description = "no policy loaded yet", body = ErrorBody)
     )
 )]
-pub(super) async fn explain(
-    State(api): State<Api>,
+pub(super) async fn explain<B: Backend>(
+    State(api): State<Api<B>>,
     Query(which): Query<DescriptorQuery>,
 ) -> Result<Json<Explanation>, ApiError> {
     let snapshot = api.policies.snapshot();
@@ -216,8 +217,8 @@ pub(super) async fn explain(
         (status = 503, description = "store unavailable, or no policy loaded yet", body = ErrorBody)
     )
 )]
-pub(super) async fn peek(
-    State(api): State<Api>,
+pub(super) async fn peek<B: Backend>(
+    State(api): State<Api<B>>,
     Json(question): Json<TryRequest>,
 ) -> Result<Json<Peeked>, ApiError> {
     let request = Request {
@@ -236,11 +237,12 @@ pub(super) async fn peek(
     responses(
         (status = 200, body = CounterUsers),
         (status = 404, description = "no such counter, or its rule does not record callers", body = ErrorBody),
+        (status = 409, description = "the store does not support it", body = ErrorBody),
         (status = 503, description = "store unavailable", body = ErrorBody)
     )
 )]
-pub(super) async fn who(
-    State(api): State<Api>,
+pub(super) async fn who<B: Backend>(
+    State(api): State<Api<B>>,
     Query(which): Query<DescriptorQuery>,
 ) -> Result<Json<CounterUsers>, ApiError> {
     let CounterTallies { rule, tallies } =

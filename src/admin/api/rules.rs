@@ -7,6 +7,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{Api, PageQuery};
 use crate::journal::rates::{Counts, PerSecond, Rate};
+use crate::operations::Backend;
 use crate::policy::explain::limit_in_words;
 use crate::policy::{Imposes, Rule};
 use crate::telemetry::metrics::{EstimateSummary, Metrics};
@@ -187,8 +188,8 @@ fn view(rule: &Rule, rate: Rate, metrics: &Metrics) -> RuleView {
 /// Returns the rules in force that impose a limit or mark a descriptor as unlimited, with live
 /// rates. Rates of rules beyond `--metrics-max-rules` are 0.
 #[utoipa::path(get, path = "/api/v1/rules", params(RuleQuery, PageQuery), responses((status = 200, body = RuleList)))]
-pub(super) async fn rules(
-    State(api): State<Api>,
+pub(super) async fn rules<B: Backend>(
+    State(api): State<Api<B>>,
     Query(which): Query<RuleQuery>,
     Query(page): Query<PageQuery>,
 ) -> Json<RuleList> {

@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use super::Api;
 use super::undecided::{self, UndecidedView};
+use crate::operations::Backend;
 use crate::operations::servers::{ServerState, TimedReport};
 use crate::printable::excerpt;
 use crate::telemetry::metrics::Process;
@@ -55,6 +56,9 @@ pub struct JournalStatus {
 pub struct StoreStatus {
     /// Servers of the store; empty if counters live in this process.
     pub servers: Vec<ServerStatus>,
+    /// The reason why no servers are listed although there may be some; absent if they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub servers_unknown: Option<String>,
 }
 
 /// A server of the store, as seen by the workers of this process.
@@ -167,11 +171,11 @@ fn rejected(report: &str) -> String {
 
 /// Returns the status of the process: its problems and its resource usage.
 #[utoipa::path(get, path = "/api/v1/status", responses((status = 200, body = ProcessStatus)))]
-pub(super) async fn status(State(api): State<Api>) -> Json<ProcessStatus> {
+pub(super) async fn status<B: Backend>(State(api): State<Api<B>>) -> Json<ProcessStatus> {
     let unready = api.process.not_ready_reason();
     let lost = api.journal.lost();
     let refused = api.process.policies().last_error.as_deref().map(rejected);
-    let servers = servers(&api);
+    let StoreStatus { servers, .. } = servers(&api);
     let undecided = api.undecided.lock().causes();
     let mut degraded: Vec<String> =
         unready.map(|reason| reason.trim().to_owned()).into_iter().collect();
@@ -199,10 +203,16 @@ pub(super) async fn status(State(api): State<Api>) -> Json<ProcessStatus> {
 /// Returns the servers of the store: connections, open circuit breakers, and what the servers
 /// report about themselves.
 #[utoipa::path(get, path = "/api/v1/store", responses((status = 200, body = StoreStatus)))]
-pub(super) async fn store(State(api): State<Api>) -> Json<StoreStatus> {
-    Json(StoreStatus { servers: servers(&api) })
+pub(super) async fn store<B: Backend>(State(api): State<Api<B>>) -> Json<StoreStatus> {
+    Json(servers(&api))
 }
 
-fn servers(api: &Api) -> Vec<ServerStatus> {
-    api.operations.servers().into_iter().map(ServerStatus::from).collect()
+fn servers(api: &Api<impl Backend>) -> StoreStatus {
+    match api.operations.servers() {
+        Ok(servers) => StoreStatus {
+            servers: servers.into_iter().map(ServerStatus::from).collect(),
+            servers_unknown: None,
+        },
+        Err(error) => StoreStatus { servers: Vec::new(), servers_unknown: Some(error.to_string()) },
+    }
 }

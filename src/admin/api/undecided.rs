@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 use super::Api;
 use crate::algorithm::store_error::StoreError;
 use crate::journal::undecided::Cause;
+use crate::operations::Backend;
 use crate::telemetry::metrics::Effect;
 
 /// Maximum number of causes in a response.
@@ -97,8 +98,9 @@ pub(super) fn problems(causes: &[(Cause, f64)]) -> Vec<String> {
 
 /// Returns the reason why a write would probably fail now: one failed for lack of room in the last
 /// ten seconds, or a server reported that it is full.
-pub(super) fn write_error(api: &Api) -> Option<String> {
-    let full = api.operations.servers().into_iter().find_map(|server| {
+pub(super) fn write_error(api: &Api<impl Backend>) -> Option<String> {
+    let servers = api.operations.servers().unwrap_or_default();
+    let full = servers.into_iter().find_map(|server| {
         let report = server.report?.server;
         let is_full = report.policy.as_deref() == Some("noeviction")
             && report.max_bytes.is_some_and(|max| report.used_bytes >= max);

@@ -11,6 +11,8 @@ const MINUTE_MS = 60_000;
 const MINUTES = 15;
 /** The form of a hashed value, if the limit has `hash_values`. */
 const HASHED = /^hash-[0-9a-f]{20}$/;
+/** The reason why the callers of most limits are unknown, which is not shown. */
+const NOT_RECORDED = /^callers not recorded/;
 
 export const title = ({ key }) => key ?? 'Key';
 
@@ -45,10 +47,11 @@ export function open(main, { domain = '', rule = '', key = '' }, live) {
       latest = found ?? latest;
       changes.hidden = latest === null;
       now.replaceChildren(...await standings(found, { domain, rule, key }, signal));
-      held.hidden = !found?.held?.count && !found?.held?.unread;
-      if (!held.hidden) held.replaceChildren(h('h2', {}, 'Open holds'), holds(found.held));
-      who.hidden = !found?.who.length;
-      if (!who.hidden) who.replaceChildren(h('h2', {}, 'Usage by caller'), tallies(found.who));
+      held.hidden = !found?.held?.count && !found?.held?.unread && !found?.held_unknown;
+      if (!held.hidden) held.replaceChildren(h('h2', {}, 'Open holds'), found.held ? holds(found.held) : unknown(found.held_unknown));
+      const reason = NOT_RECORDED.test(found?.who_unknown) ? null : found?.who_unknown;
+      who.hidden = !found?.who.length && !reason;
+      if (!who.hidden) who.replaceChildren(h('h2', {}, 'Usage by caller'), reason ? unknown(reason) : tallies(found.who));
     });
     live.every(5 * EVERY_MS, async (signal) => {
       const explained = await get('explain', { domain, descriptor: key }, signal);
@@ -64,6 +67,9 @@ export function open(main, { domain = '', rule = '', key = '' }, live) {
     write(total, sum ? `${count(sum)} denials, by minute.` : '');
   });
 }
+
+/** The reason why something cannot be shown. */
+const unknown = (reason) => h('p', { class: 'soft' }, `${reason[0].toUpperCase()}${reason.slice(1)}.`);
 
 /** Parses entries, `key=value,key=value`. A backslash escapes separators; the value may be missing. */
 export function entriesOf(text) {

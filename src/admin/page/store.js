@@ -4,6 +4,7 @@ import { get, serverNow } from './api.js';
 import { bytes, count, duration, facts, h, table, time, write } from './dom.js';
 
 const EVERY_MS = 2000;
+const IN_PROCESS = 'No servers: counters are kept in the memory of this process, and are lost when it ends.';
 
 export const title = () => 'Store';
 
@@ -11,7 +12,7 @@ export function open(main, _parameters, live) {
   const [health, own] = [h('div'), h('div')];
   const servers = table('Servers of the store', columns, (server) => server.address, row);
   const list = h('div', { class: 'scroll card', hidden: true }, servers.element);
-  const none = h('p', { hidden: true }, 'No servers: counters are kept in the memory of this process, and are lost when it ends.');
+  const none = h('p', { hidden: true });
   main.append(
     h('h1', {}, 'Store and process'),
     h('section', { class: 'card', 'aria-label': 'Health' }, health),
@@ -27,6 +28,7 @@ export function open(main, _parameters, live) {
     own.replaceChildren(process(status));
     list.hidden = !store.servers.length;
     none.hidden = !list.hidden;
+    write(none, store.servers_unknown ? `No servers are listed: ${store.servers_unknown}.` : IN_PROCESS);
     servers.show(store.servers);
   });
 }

@@ -20,11 +20,11 @@ use crate::limiter::{InForce, Limiter, Modes};
 use crate::policy::{PolicySet, Source};
 use crate::scenario::access_log;
 use crate::scenario::dry_run::DryRun;
-use crate::settings::{ReadingFlags, RedisFlags, StoreLocation, place};
+use crate::settings::{ReadingFlags, RedisFlags, place};
 use crate::store::any::AnyStore;
+use crate::store::backend::Backend as _;
 use crate::store::clock::ManualClock;
 use crate::store::memory::{Bounds, MemoryStore};
-use crate::store::redis::{RedisOptions, RedisStore, Time};
 use crate::telemetry::metrics::Metrics;
 
 /// Replay recorded traffic against policies: a trace, or an Envoy access log
@@ -136,23 +136,16 @@ impl Replay {
     }
 
     async fn replay(self) -> Result<(), Box<dyn std::error::Error>> {
-        let location = self.redis.complete(place(&self.store)?)?;
+        let location = self.redis.complete(place(&self.store)?)?.with_prefix(own_prefix());
         let policies = self.policies(&self.policy)?;
 
         let clock = Arc::new(ManualClock::default());
         let metrics = Metrics::new();
-        let store = match location {
-            StoreLocation::Memory => {
-                let bounds = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
-                AnyStore::Memory(Arc::new(MemoryStore::new(bounds, Arc::clone(&clock))))
-            }
-            StoreLocation::Redis(options) => {
-                let options = RedisOptions { prefix: own_prefix(), ..*options };
-                let time = Time::Given(Arc::clone(&clock));
-                let store = RedisStore::connect(options, time, Arc::clone(&metrics));
-                AnyStore::redis_alone(store, Arc::clone(&metrics))
-            }
+        let in_memory = || {
+            let bounds = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
+            AnyStore::Memory(Arc::new(MemoryStore::new(bounds, Arc::clone(&clock))))
         };
+        let store = AnyStore::connect(&location, Some(&clock), &metrics).unwrap_or_else(in_memory);
         let in_force = InForce::new(metrics);
         in_force.install(policies);
         let limiter = Limiter::new(in_force, store, Modes::default());
@@ -160,9 +153,7 @@ impl Replay {
         connected.map_err(|_| format!("cannot connect to --store within {LINE_TIMEOUT:?}"))?;
 
         let decided = trace::decide_all(self.lines()?, &limiter, &clock).await;
-        if let Some(store) = limiter.store().redis() {
-            store.clear().await?;
-        }
+        limiter.store().clear().await?;
         decided
     }
 

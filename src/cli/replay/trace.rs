@@ -16,6 +16,7 @@ use crate::grpc::response::{self, AnswerStyle};
 use crate::limiter::{Decision, Limiter, Standing};
 use crate::printable::escaped_json;
 use crate::store::any::AnyStore;
+use crate::store::backend::Backend as _;
 use crate::store::clock::ManualClock;
 
 /// The limiter of a replay.

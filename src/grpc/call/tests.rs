@@ -19,7 +19,9 @@ use crate::grpc::rights::Allowance;
 use crate::grpc::server::{GrpcServices, MessageBounds, Offered};
 use crate::limiter::{InForce, Limiter, Modes};
 use crate::policy::{self, CompileOptions, Source};
-use crate::store::clock::ManualClock;
+use crate::store::any::AnyStore;
+use crate::store::clock::{ManualClock, SystemClock};
+use crate::store::layers::Layered;
 use crate::store::memory::{Bounds, MemoryStore};
 use crate::telemetry::metrics::Metrics;
 
@@ -205,8 +207,7 @@ fn a_call_that_waits_for_its_store_does_not_grow() {
     fn size_of_output<A, B, C, F>(_: fn(A, B, C) -> F) -> usize {
         size_of::<F>()
     }
-    let size =
-        size_of_output(answer::<crate::store::any::AnyStore<crate::store::clock::SystemClock>>);
+    let size = size_of_output(answer::<Layered<AnyStore<SystemClock>>>);
     assert!(size <= 2_200, "{size} bytes");
 }
 

@@ -6,6 +6,7 @@
 //! dropped: if there is no room, a new counter is refused.
 
 mod amend;
+mod backend;
 mod budget;
 mod lend;
 mod scan;

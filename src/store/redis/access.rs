@@ -12,6 +12,7 @@ use redis::RedisConnectionInfo;
 use super::environment::Environment;
 use super::node::failure::{is_of_login, shown};
 use super::url::RedisUrl;
+use crate::store::servers::AccessRefusal;
 
 /// Connection settings for every node of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -114,26 +115,6 @@ pub(super) enum ConnectError {
         /// Commands that other features need.
         extras: Vec<&'static str>,
     },
-}
-
-/// The reason why a server refuses all that decisions need.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AccessRefusal {
-    /// A refused user or password, or a missing one.
-    Login,
-    /// Permissions that the user lacks.
-    Commands,
-}
-
-/// A server that refuses all that decisions need.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RefusedAccess {
-    /// Its address.
-    pub address: String,
-    /// The reason.
-    pub refusal: AccessRefusal,
-    /// The error, with the next step.
-    pub text: String,
 }
 
 impl ConnectError {

@@ -20,23 +20,23 @@
 //! | `calls` | one request's part in one slot, with its retries |
 //! | `fast_path` | a request without rare features |
 //! | `request`, `plan` | any request: distribution of checks over slots, and what is undone |
-//! | `local_decisions` | checks that this process decides alone |
 //! | `take_back` | charges that have to be undone |
 //! | `amend` | amendments of one counter by operators |
 //! | `lend` | hits that are charged in advance |
+//! | `backend` | all that the process may ask of the store besides decisions |
 //! | `admin` | health, warnings at startup; tallies, shared denials, number of replicas |
 //! | `fuzz` | fuzz targets, compiled for fuzzing and tests only |
 
 mod access;
 mod admin;
 mod amend;
+mod backend;
 mod calls;
 mod environment;
 mod fast_path;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod lend;
-mod local_decisions;
 mod node;
 mod options;
 mod plan;
@@ -52,13 +52,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub use self::access::{Access, AccessRefusal, LoggedErrors, RefusedAccess, Secret};
-pub use self::admin::examine::{Grade, StoreFinding};
-pub use self::admin::health::{NodeHealth, ServerReport};
-pub use self::admin::replica_clocks::ReplicaClock;
+pub use self::access::{Access, LoggedErrors, Secret};
 use self::admin::replica_clocks::ReplicaConnections;
-pub use self::admin::replicas::{Registered, ReplicaList};
-pub use self::admin::shared_denials::PublishedDenials;
 use self::calls::{Core, within};
 pub use self::environment::{BoxedStream, Environment, NetworkStream, Simulation};
 use self::node::Node;
@@ -95,8 +90,6 @@ pub struct RedisStore {
     /// Set once connections to all servers were attempted: until then calls wait for that, within
     /// their deadlines.
     begun: Arc<AtomicBool>,
-    /// Decides if `on_store_error` is `local`; without it, that is an error.
-    fallback: Option<Fallback>,
     /// Connections for reading the clocks of replicas.
     replica_connections: Arc<ReplicaConnections>,
 }
@@ -119,7 +112,6 @@ impl RedisStore {
             certain_denials,
             background: Background::default(),
             begun: Arc::default(),
-            fallback: None,
             replica_connections: Arc::default(),
         }
     }
@@ -179,24 +171,27 @@ impl RedisStore {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Returns this store with a fallback that decides while Redis is down.
-    pub fn with_fallback(self, fallback: Fallback) -> Self {
-        Self { fallback: Some(fallback), ..self }
-    }
-
-    /// Waits until one master is connected, and connections to all others were attempted: a dead
-    /// master does not keep keys of the others from being decided.
-    pub async fn connected(&self) {
-        for core in self.cores() {
-            loop {
-                let masters = core.routes.masters();
-                let one = |node: &Arc<Node>| node.is_connected();
-                let attempted = |node: &Arc<Node>| node.was_attempted();
-                if masters.iter().any(one) && masters.iter().all(attempted) {
-                    break;
-                }
-                tokio::time::sleep(CONNECTED_EVERY).await;
+    /// Decides; with a fallback, that decides the checks that no server judged, and whose
+    /// `on_store_error` is `local`. Without it, they are errors.
+    fn decide_by_servers(
+        &self,
+        checks: &[Check<'_>],
+        prior: Prior,
+        deadline: Instant,
+        fallback: Option<&Fallback>,
+    ) -> impl Future<Output = Outcomes> + Send {
+        async move {
+            if let Some(check) = fast_path::only_change(checks)
+                && let Some(outcome) = self.decide_alone(check, prior, deadline).await
+            {
+                let outcomes = fast_path::outcomes_of(checks, outcome);
+                return match fallback {
+                    Some(fallback) => fallback.complete(checks, outcomes, prior),
+                    None => outcomes,
+                };
             }
+            // Boxed, so that the common path does not carry its state.
+            Box::pin(self.decide_all(checks, prior, deadline, fallback)).await
         }
     }
 
@@ -214,39 +209,6 @@ impl RedisStore {
             self.begun.store(true, Ordering::Relaxed);
         }
     }
-
-    /// Returns `true` if a connection to a master is open and, if limits of a second have separate
-    /// servers, to one of those as well.
-    pub fn is_connected(&self) -> bool {
-        self.cores().all(|core| core.routes.masters().iter().any(|node| node.is_connected()))
-    }
-
-    /// Returns the address of a server that must be a master, but is a replica.
-    pub fn replica(&self) -> Option<String> {
-        let mut masters = self.cores().flat_map(|core| core.routes.masters());
-        masters.find(|node| node.is_replica()).map(|node| node.address.to_string())
-    }
-
-    /// Returns a server that refuses all that decisions need, with the reason and the next step, if
-    /// no other master of its servers is connected: those decide their own keys.
-    pub fn refused_access(&self) -> Option<RefusedAccess> {
-        self.cores().find_map(|core| {
-            let masters = core.routes.masters();
-            let refused = masters.iter().find_map(|node| node.refused_access());
-            refused.filter(|_| !masters.iter().any(|node| node.is_connected()))
-        })
-    }
-
-    /// Returns the reason why a master is not connected.
-    pub fn connect_error(&self) -> Option<String> {
-        let mut masters = self.cores().flat_map(|core| core.routes.masters());
-        masters.find_map(|node| node.connect_error())
-    }
-
-    /// Waits until all take-backs are done, and all requests whose callers are gone are decided.
-    pub async fn settled(&self) {
-        self.background.settled().await;
-    }
 }
 
 impl Store for RedisStore {
@@ -256,24 +218,7 @@ impl Store for RedisStore {
         prior: Prior,
         deadline: std::time::Instant,
     ) -> impl Future<Output = Outcomes> + Send {
-        async move {
-            if let Some(check) = fast_path::only_change(checks)
-                && let Some(outcome) = self.decide_alone(check, prior, deadline.into()).await
-            {
-                let outcomes = fast_path::outcomes_of(checks, outcome);
-                let is_open = |(check, outcome)| {
-                    plan::is_left(check, outcome) || plan::may_have_local_holds(check, outcome)
-                };
-                if self.fallback.is_none() || !checks.iter().zip(&outcomes).any(is_open) {
-                    return outcomes;
-                }
-                let mut judged = outcomes.into_iter().map(Some).collect();
-                self.fall_back(checks, &mut judged, prior);
-                return request::all_of(judged);
-            }
-            // Boxed, so that the common path does not carry its state.
-            Box::pin(self.decide_all(checks, prior, deadline.into())).await
-        }
+        self.decide_by_servers(checks, prior, deadline.into(), None)
     }
 
     async fn amend(

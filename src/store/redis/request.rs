@@ -25,17 +25,17 @@ use crate::algorithm::hold::HoldRequest;
 use crate::algorithm::judge::{Few, Hits};
 use crate::algorithm::verdict::{Overall, Prior, combine};
 use crate::algorithm::{OnStoreError, Receipt};
+use crate::store::fallback::Fallback;
+use crate::store::open_checks::{CheckOutcomes, all_of, has_passing_vote, prior_of};
 use crate::store::owned::OwnedCheck;
 use crate::store::{Check, Outcomes, StoreError};
-
-/// The outcome of each check.
-pub(super) type CheckOutcomes = Few<plan::CheckOutcome>;
 
 /// A request whose caller waits for it.
 struct PendingRequest<'a> {
     store: &'a RedisStore,
     checks: &'a [Check<'a>],
     prior: Prior,
+    fallback: Option<&'a Fallback>,
     progress: RequestProgress,
 }
 
@@ -68,13 +68,14 @@ impl RedisStore {
         checks: &[Check<'_>],
         prior: Prior,
         deadline: Instant,
+        fallback: Option<&Fallback>,
     ) -> impl Future<Output = Outcomes> + Send {
         async move {
-            let mut request =
-                PendingRequest { store: self, checks, prior, progress: RequestProgress::default() };
+            let progress = RequestProgress::default();
+            let mut request = PendingRequest { store: self, checks, prior, fallback, progress };
             request.ask_all(deadline).await;
             let progress = std::mem::take(&mut request.progress);
-            let (outcomes, taken_back) = self.conclude(checks, prior, progress);
+            let (outcomes, taken_back) = self.conclude(checks, prior, fallback, progress);
             if !taken_back.is_empty() {
                 // At the deadline, the reply does not wait any longer.
                 let _ = timeout_at(deadline, join_all(taken_back)).await;
@@ -141,12 +142,15 @@ impl RedisStore {
         &self,
         checks: &[Check<'_>],
         prior: Prior,
+        fallback: Option<&Fallback>,
         progress: RequestProgress,
     ) -> (Outcomes, Vec<TakenBack>) {
         let RequestProgress { mut judged, answered, is_abandoned, .. } = progress;
         let mut taken_back = Vec::new();
         // Called after all slots have replied: a charge of the fallback is not taken back.
-        self.fall_back(checks, &mut judged, prior);
+        if let Some(fallback) = fallback {
+            fallback.decide_left(checks, &mut judged, prior);
+        }
         let verdicts = checks.iter().zip(&judged).map(|(check, outcome)| {
             let outcome = outcome.as_ref().map_or(Err(&StoreError::Unavailable), Result::as_ref);
             (check.role, check.verdict(outcome))
@@ -189,7 +193,13 @@ impl RedisStore {
     }
 
     /// Finishes a request whose caller has gone away.
-    async fn finish(self, checks: Vec<OwnedCheck>, prior: Prior, mut progress: RequestProgress) {
+    async fn finish(
+        self,
+        checks: Vec<OwnedCheck>,
+        prior: Prior,
+        fallback: Option<Fallback>,
+        mut progress: RequestProgress,
+    ) {
         let holds: Few<Option<HoldRequest<'_>>> = checks.iter().map(OwnedCheck::hold).collect();
         let checks = checks.iter().zip(&holds).map(|(check, hold)| check.check_with(hold.as_ref()));
         let checks: Few<Check<'_>> = checks.collect();
@@ -197,7 +207,7 @@ impl RedisStore {
         progress.hear().await;
         let all_asked = progress.judged.iter().all(Option::is_some);
         let prior = if all_asked { prior } else { Prior::Denied };
-        self.conclude(&checks, prior, progress);
+        self.conclude(&checks, prior, fallback.as_ref(), progress);
     }
 }
 
@@ -249,11 +259,11 @@ impl PendingRequest<'_> {
         // process decides a check after it.
         let is_partial = more
             || groups.len() > 1
-            || plan::has_passing_vote(checks, judged)
+            || has_passing_vote(checks, judged)
             || judged.iter().any(|outcome| matches!(outcome, Some(Err(_))));
-        let has_fallback = self.store.fallback.is_some();
+        let has_fallback = self.fallback.is_some();
         Context {
-            prior: plan::prior_of(checks, judged, self.prior, has_fallback),
+            prior: prior_of(checks, judged, self.prior, has_fallback),
             is_partial,
             has_fallback,
         }
@@ -299,7 +309,8 @@ impl Drop for PendingRequest<'_> {
         }
         let charges = progress.answered.iter().map(|(group, _)| group.charges(self.checks)).sum();
         let checks = self.checks.iter().map(OwnedCheck::of).collect();
-        let finishing = self.store.clone().finish(checks, self.prior, progress);
+        let finishing =
+            self.store.clone().finish(checks, self.prior, self.fallback.cloned(), progress);
         if !self.store.background.spawn(finishing) {
             self.store.core.metrics.take_backs_lost.inc_by(charges);
         }
@@ -341,11 +352,6 @@ impl RequestProgress {
             }
         }
     }
-}
-
-/// Returns the outcome of each check; one that was not judged is unavailable.
-pub(super) fn all_of(judged: CheckOutcomes) -> Outcomes {
-    judged.into_iter().map(|outcome| outcome.unwrap_or(Err(StoreError::Unavailable))).collect()
 }
 
 /// Returns the instant halfway to a deadline.

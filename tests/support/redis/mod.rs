@@ -26,7 +26,7 @@ pub(crate) mod sentinels;
 pub(crate) mod tls;
 pub(crate) mod wire;
 
-mod port;
+pub(crate) mod port;
 mod view;
 
 use std::net::{Ipv4Addr, SocketAddr};

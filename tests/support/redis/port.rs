@@ -18,7 +18,7 @@ static NEXT: LazyLock<AtomicU32> =
 
 /// Returns a port that is free together with its bus port, and that this process has not handed
 /// out. Another process may still take it first.
-pub(super) fn free() -> u16 {
+pub(crate) fn free() -> u16 {
     let candidates =
         std::iter::repeat_with(|| NEXT.fetch_add(1, Ordering::Relaxed) % u32::from(COUNT));
     let mut ports =

@@ -6,23 +6,15 @@ use crate::store::redis::RedisStore;
 use crate::store::redis::calls::{Core, within};
 use crate::store::redis::node::Node;
 use crate::store::redis::node::failure::{CallFailure, shown};
+use crate::store::servers::CheckUp;
 
 /// Timeout for one command.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Problems found with the servers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CheckUp {
-    /// Problems that keep limits from being shared at all.
-    pub errors: Vec<String>,
-    /// Problems that break a promise occasionally.
-    pub warnings: Vec<String>,
-}
-
 impl RedisStore {
     /// Checks the relevant settings of every master. A setting that the user may not read is not an
     /// error.
-    pub async fn check_up(&self) -> CheckUp {
+    pub(in crate::store::redis) async fn check_up(&self) -> CheckUp {
         let mut found = CheckUp::default();
         for core in self.cores() {
             for node in core.routes.masters() {

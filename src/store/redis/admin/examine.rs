@@ -4,13 +4,13 @@
 use std::time::{Duration, Instant};
 
 use super::check_up::{eviction_policy, info_field, setting};
-use super::health::{NEARLY_FULL_PERCENT, memory_percent};
 use crate::store::StoreError;
 use crate::store::redis::RedisStore;
 use crate::store::redis::calls::{Core, within};
 use crate::store::redis::node::Node;
 use crate::store::redis::node::failure::CallFailure;
 use crate::store::redis::node::rights::{EXTRAS, acl_setuser};
+use crate::store::servers::{Grade, NEARLY_FULL_PERCENT, StoreFinding, memory_percent};
 
 /// Timeout for one command.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -25,30 +25,6 @@ const OLDEST: (u32, u32) = (6, 2);
 const WRITTEN_KEYS: usize = 64;
 const WRITTEN_FOR_MS: &str = "5000";
 
-/// A finding about one server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoreFinding {
-    /// Address of the server.
-    pub server: String,
-    /// The subject, in one word.
-    pub topic: &'static str,
-    /// The grade.
-    pub grade: Grade,
-    /// Description in one sentence.
-    pub text: String,
-}
-
-/// Grade of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Grade {
-    /// As it should be.
-    Good,
-    /// A promise is broken occasionally, or something other than decisions fails.
-    Warning,
-    /// Limits are not decided.
-    Problem,
-}
-
 /// Collects the findings of a server.
 struct ServerFindings<'a> {
     node: &'a Node,
@@ -57,7 +33,7 @@ struct ServerFindings<'a> {
 
 impl RedisStore {
     /// Examines every master.
-    pub async fn examine(&self) -> Vec<StoreFinding> {
+    pub(in crate::store::redis) async fn examine(&self) -> Vec<StoreFinding> {
         let mut findings = Vec::new();
         for core in self.cores() {
             for node in core.routes.masters() {

@@ -1,77 +1,22 @@
-//! Health of the servers: the state of this handle's connections, and what each server reports. The
-//! queries write nothing.
+//! Reports of the servers on themselves. The queries write nothing.
 
 use std::time::{Duration, Instant};
 
-use super::replica_clocks::{ReplicaClock, ReplicaConnections, offset_us};
+use super::replica_clocks::{ReplicaConnections, offset_us};
 use crate::store::redis::RedisStore;
 use crate::store::redis::access::Access;
 use crate::store::redis::calls::within;
 use crate::store::redis::node::Node;
-pub use crate::store::redis::node::NodeHealth;
 use crate::store::redis::node::failure::shown;
 use crate::store::redis::url::ServerAddress;
+use crate::store::servers::ServerReport;
 
 /// Timeout for a server's `INFO` reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The state that a server reports.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerReport {
-    /// Its address.
-    pub address: String,
-    /// Identifies one run of the server (`run_id`).
-    pub run: String,
-    /// `master` or `slave`.
-    pub role: String,
-    /// Bytes of memory that its data use.
-    pub used_bytes: u64,
-    /// Maximum of these bytes (`maxmemory`); `None` if there is none.
-    pub max_bytes: Option<u64>,
-    /// Treatment of writes at the maximum (`maxmemory_policy`).
-    pub policy: Option<String>,
-    /// Number of keys evicted since it started.
-    pub evicted_keys: u64,
-    /// Time since it started.
-    pub uptime: Duration,
-    /// Microseconds by which its clock is ahead of this process's.
-    pub clock_offset_us: i64,
-    /// Round-trip time of this query.
-    pub round_trip: Duration,
-    /// The clocks of its replicas, as far as these are reachable.
-    pub replicas: Vec<ReplicaClock>,
-}
-
-/// Percentage of `maxmemory` above which a server is nearly full.
-pub(super) const NEARLY_FULL_PERCENT: u64 = 90;
-
-/// Returns the percentage of the maximum memory that is in use; `None` if the maximum is 0: there
-/// is none.
-pub(super) fn memory_percent(used: u64, max: u64) -> Option<u64> {
-    used.saturating_mul(100).checked_div(max)
-}
-
-impl ServerReport {
-    /// Returns the percentage of its maximum memory that is in use; `None` if it has no maximum.
-    pub fn memory_percent(&self) -> Option<u64> {
-        memory_percent(self.used_bytes, self.max_bytes?)
-    }
-
-    /// Returns `true` if more than 90 % of its maximum memory are in use.
-    pub fn is_nearly_full(&self) -> bool {
-        self.memory_percent().is_some_and(|percent| percent > NEARLY_FULL_PERCENT)
-    }
-}
-
 impl RedisStore {
-    /// Returns the state of the masters as seen by this handle.
-    pub fn health(&self) -> Vec<NodeHealth> {
-        let masters = self.cores().flat_map(|core| core.routes.masters());
-        masters.map(|node| node.health()).collect()
-    }
-
     /// Queries the state of all masters; those that do not answer are left out.
-    pub async fn server_reports(&self) -> Vec<ServerReport> {
+    pub(in crate::store::redis) async fn server_reports(&self) -> Vec<ServerReport> {
         let masters = self
             .cores()
             .flat_map(|core| core.routes.masters().into_iter().map(move |node| (core, node)));

@@ -11,11 +11,11 @@
 //! | `replicas` | the number of processes that share the limits |
 
 mod check_up;
-pub(super) mod examine;
+mod examine;
 pub(super) mod health;
 pub(super) mod open_holds;
 pub(super) mod replica_clocks;
-pub(super) mod replicas;
+mod replicas;
 mod scan;
 pub(super) mod shared_denials;
 pub(super) mod tallies;

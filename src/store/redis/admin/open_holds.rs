@@ -56,7 +56,7 @@ impl RedisStore {
     ///
     /// # Errors
     /// If the store is unreachable or refuses, or the counter or its holds are malformed.
-    pub async fn open_holds(
+    pub(in crate::store::redis) async fn open_holds(
         &self,
         key: &CounterKey<'_>,
         now: Timestamp,

@@ -12,20 +12,12 @@ use crate::algorithm::time::Timestamp;
 use crate::store::redis::access::Access;
 use crate::store::redis::node::connect::connect;
 use crate::store::redis::url::ServerAddress;
+use crate::store::servers::ReplicaClock;
 
 /// Timeout for a replica's reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of replicas queried for each master.
 const MOST: usize = 8;
-
-/// The clock of a replica.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReplicaClock {
-    /// The replica's address.
-    pub address: String,
-    /// Microseconds by which it is ahead of its master's.
-    pub offset_us: i64,
-}
 
 /// Connections to replicas, kept from one query to the next. A replica that is unreachable or does
 /// not return the time is left out until the next query.

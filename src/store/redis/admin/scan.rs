@@ -28,7 +28,10 @@ impl RedisStore {
     ///
     /// # Errors
     /// The server failed, or is no master of the store.
-    pub async fn scan(&self, at: Option<ScanPosition>) -> Result<ScannedKeys, ScanError> {
+    pub(in crate::store::redis) async fn scan(
+        &self,
+        at: Option<ScanPosition>,
+    ) -> Result<ScannedKeys, ScanError> {
         let masters = self.masters();
         let first = |(per_second, node): &(bool, Arc<Node>)| position(*per_second, node, 0);
         let Some(at) = at.or_else(|| masters.first().map(first)) else {
@@ -53,7 +56,7 @@ impl RedisStore {
     ///
     /// # Errors
     /// Returns the error of the node that failed.
-    pub async fn clear(&self) -> Result<(), StoreError> {
+    pub(in crate::store::redis) async fn clear(&self) -> Result<(), StoreError> {
         for (_, node) in self.masters() {
             let mut cursor = 0;
             loop {
@@ -77,7 +80,10 @@ impl RedisStore {
     ///
     /// # Errors
     /// As for [`scan`](Self::scan).
-    pub async fn time_at(&self, at: &ScanPosition) -> Result<Timestamp, ScanError> {
+    pub(in crate::store::redis) async fn time_at(
+        &self,
+        at: &ScanPosition,
+    ) -> Result<Timestamp, ScanError> {
         let reply = self.call_at(at, &redis::cmd("TIME")).await?;
         let unread = |_| ScanError::Server(at.address.clone(), StoreError::Unreadable);
         let (seconds, us): (u64, u64) = redis::from_redis_value(reply).map_err(unread)?;

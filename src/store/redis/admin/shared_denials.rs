@@ -11,6 +11,7 @@ use futures_util::future::join_all;
 use redis::{Cmd, Value};
 
 use crate::store::StoreError;
+use crate::store::backend::PublishedDenials;
 use crate::store::redis::RedisStore;
 use crate::store::redis::calls::within;
 use crate::store::redis::script::slot::slot_of;
@@ -25,23 +26,12 @@ const PUBLISH: &str = "\
     redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
     return redis.call('PEXPIRE', KEYS[1], ARGV[3])";
 
-/// A text that a process published.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PublishedDenials {
-    /// Id of the process.
-    pub by: String,
-    /// Number of the minute since the epoch.
-    pub minute: u64,
-    /// The text.
-    pub text: Vec<u8>,
-}
-
 impl RedisStore {
     /// Publishes the text of the process `by` for the minute, replacing an earlier one.
     ///
     /// # Errors
     /// Returns an error if the store is unreachable.
-    pub async fn publish_denials(
+    pub(in crate::store::redis) async fn publish_denials(
         &self,
         by: &str,
         minute: u64,
@@ -57,11 +47,11 @@ impl RedisStore {
     ///
     /// # Errors
     /// Returns an error if the store is unreachable.
-    pub async fn fetch_denials(
+    pub(in crate::store::redis) async fn fetch_denials(
         &self,
-        minutes: impl Iterator<Item = u64>,
+        minutes: &[u64],
     ) -> Result<Vec<PublishedDenials>, StoreError> {
-        let replies = join_all(minutes.map(|minute| self.fetch_minute(minute))).await;
+        let replies = join_all(minutes.iter().map(|minute| self.fetch_minute(*minute))).await;
         let all: Vec<_> = replies.into_iter().collect::<Result<_, _>>()?;
         Ok(all.concat())
     }

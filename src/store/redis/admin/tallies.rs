@@ -28,7 +28,10 @@ impl RedisStore {
     ///
     /// # Errors
     /// Returns an error if the store is unreachable, or the value is malformed.
-    pub async fn tallies(&self, key: &CounterKey<'_>) -> Result<Vec<EntryTally>, StoreError> {
+    pub(in crate::store::redis) async fn tallies(
+        &self,
+        key: &CounterKey<'_>,
+    ) -> Result<Vec<EntryTally>, StoreError> {
         for core in self.cores() {
             let mut command = redis::cmd("GET");
             command.arg(key_of(&core.prefix, key).as_slice());

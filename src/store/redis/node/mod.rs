@@ -38,9 +38,10 @@ use self::breaker::Breaker;
 use self::connect::{Connector, NodeLink, RequiredRole};
 use self::failure::CallFailure;
 use self::maintain::keep;
-use crate::store::redis::access::{Access, AccessRefusal, ConnectError, RefusedAccess};
+use crate::store::redis::access::{Access, ConnectError};
 use crate::store::redis::script::encode::ScriptRequest;
 use crate::store::redis::url::ServerAddress;
+use crate::store::servers::{AccessRefusal, RefusedAccess, ServerHealth};
 use crate::telemetry::metrics::{Latency, Metrics};
 
 /// Minimum interval between connections dropped because the server refused a call: the next one may
@@ -78,17 +79,6 @@ pub(super) struct Node {
     lost_at: parking_lot::Mutex<Instant>,
     /// Time when a link was last dropped because the server refused what it was made for.
     left_at: parking_lot::Mutex<Option<Instant>>,
-}
-
-/// The state of a server as seen by this handle.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeHealth {
-    /// Its address.
-    pub address: String,
-    /// `true` if there is a connection.
-    pub is_connected: bool,
-    /// `true` if it does not answer in time, so that calls fail immediately until it does.
-    pub is_breaker_open: bool,
 }
 
 impl Node {
@@ -172,8 +162,8 @@ impl Node {
     }
 
     /// Returns the state of the node.
-    pub(super) fn health(&self) -> NodeHealth {
-        NodeHealth {
+    pub(super) fn health(&self) -> ServerHealth {
+        ServerHealth {
             address: self.address.to_string(),
             is_connected: self.is_connected(),
             is_breaker_open: self.breaker.is_open(),

@@ -1,0 +1,70 @@
+//! A store below its layers, as the service uses it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::backend::Backend;
+use super::deny_cache::{DenialTable, DenyCache};
+use super::fallback::Fallback;
+use super::lease::Leases;
+use super::local::Local;
+use super::{Check, Outcomes, Store, StoreError};
+use crate::algorithm::amend::{Amended, Amendment};
+use crate::algorithm::verdict::Prior;
+use crate::telemetry::metrics::Metrics;
+
+/// A store with all layers around it.
+pub struct Layered<B> {
+    leases: Leases<DenyCache<Local<B>>>,
+}
+
+impl<B: Backend> Layered<B> {
+    /// Puts a fallback and leases around a store, and a cache of denials if `denials` are given.
+    pub fn new(
+        backend: B,
+        fallback: Fallback,
+        denials: Option<Arc<DenialTable>>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let local = Local::new(backend, Some(fallback));
+        Self { leases: Leases::new(DenyCache::new(local, denials), metrics) }
+    }
+
+    /// Creates layers that do nothing: the store decides every request.
+    pub fn disabled(backend: B, metrics: Arc<Metrics>) -> Self {
+        Self { leases: Leases::disabled(DenyCache::new(Local::new(backend, None), None), metrics) }
+    }
+
+    /// Returns the store without its layers.
+    pub fn backend(&self) -> &B {
+        self.leases.store().store().store()
+    }
+
+    /// Waits until pending charges and take-backs are done and leased hits are returned. Nothing is
+    /// leased afterwards.
+    pub async fn settled(&self) {
+        self.leases.settled().await;
+        self.leases.store().settled().await;
+        self.backend().settled().await;
+    }
+}
+
+impl<B: Backend> Store for Layered<B> {
+    fn decide(
+        &self,
+        checks: &[Check<'_>],
+        prior: Prior,
+        deadline: Instant,
+    ) -> impl Future<Output = Outcomes> + Send {
+        self.leases.decide(checks, prior, deadline)
+    }
+
+    fn amend(
+        &self,
+        check: &Check<'_>,
+        amendment: Amendment,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<Amended, StoreError>> + Send {
+        self.leases.amend(check, amendment, deadline)
+    }
+}

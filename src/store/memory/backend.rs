@@ -1,0 +1,48 @@
+//! Memory as a [`Backend`]: its counters belong to this process, and are lost when it ends.
+
+use std::sync::Arc;
+
+use super::MemoryStore;
+use crate::algorithm::hold::HoldList;
+use crate::algorithm::tallies::EntryTally;
+use crate::algorithm::time::Timestamp;
+use crate::descriptor::CounterKey;
+use crate::store::backend::{Backend, BackendError};
+use crate::store::clock::Clock;
+use crate::store::scan::{ScanError, ScanPosition, ScannedKeys};
+use crate::store::servers::ServerList;
+
+impl<C: Clock> Backend for Arc<MemoryStore<C>> {
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    fn servers(&self) -> ServerList {
+        ServerList::InProcess
+    }
+
+    async fn tallies(&self, key: &CounterKey<'_>) -> Result<Vec<EntryTally>, BackendError> {
+        Ok(MemoryStore::tallies(self, key))
+    }
+
+    async fn open_holds(
+        &self,
+        key: &CounterKey<'_>,
+        now: Timestamp,
+    ) -> Result<HoldList, BackendError> {
+        Ok(MemoryStore::open_holds(self, key, now))
+    }
+
+    async fn scan(&self, at: Option<ScanPosition>) -> Result<ScannedKeys, ScanError> {
+        Ok(MemoryStore::scan(self, at))
+    }
+
+    async fn time_at(&self, _: &ScanPosition) -> Result<Timestamp, ScanError> {
+        Ok(self.now())
+    }
+
+    /// Deletes nothing: the counters end with the process.
+    async fn clear(&self) -> Result<(), BackendError> {
+        Ok(())
+    }
+}
