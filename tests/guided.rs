@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::support::release;
 
 /// Files with code for each algorithm, in the order of CONTRIBUTING.md.
-const FILES: [&str; 20] = [
+const FILES: [&str; 21] = [
     "src/algorithm/mod.rs",
     "src/algorithm/state.rs",
     "src/algorithm/amend.rs",
@@ -28,6 +28,7 @@ const FILES: [&str; 20] = [
     "src/store/deny_cache/limits.rs",
     "src/store/redis/script/mod.rs",
     "src/store/redis/script/encode.rs",
+    "src/store/redis/script/encode/cost.rs",
     "src/store/redis/fast_path.rs",
     "src/cli/migrate/page.rs",
     "src/verify/bound.rs",

@@ -3,8 +3,8 @@
 //!
 //! Not supported is a counter that occurs twice in a request, except that a commit takes the settle
 //! of its ID along. A check of a limit that keeps holds must decide alone, record no entries, and
-//! be frequent (`lua/fast/holds.lua`). Counters with tallies, a grant or a reset are supported where
-//! a check of the call records entries. `lua/decide.lua` supports all of them.
+//! be frequent (`lua/fast/holds.lua`). Counters with tallies, a grant or a reset are supported in
+//! calls that record entries. `lua/decide.lua` supports all of them.
 
 use std::sync::Arc;
 
