@@ -71,7 +71,7 @@ pub(crate) const EVENTS: [&str; 61] = [
     "script fast sliding_window",
 ];
 
-/// First lines of the files that a script is composed of, up to a colon or comma.
+/// Names of the files that a script is composed of.
 const PARTS: [&str; 8] = [
     "concurrency",
     "fixed_window",
@@ -162,25 +162,17 @@ fn events_of(report: &Report) -> BTreeSet<String> {
     report.counts.keys().cloned().chain(answers).chain(holds).collect()
 }
 
-/// Returns the names of the parts of a script.
+/// Returns the names of the parts of a script, which its first line lists.
 pub(crate) fn parts_of(text: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(text);
-    let begins_part = |name: &str| {
-        text.lines().any(|line| {
-            let rest = line.strip_prefix("-- ").and_then(|line| line.strip_prefix(name));
-            rest.is_some_and(|rest| rest.starts_with([':', ',']))
-        })
+    let first = text.lines().next().and_then(|line| line.strip_prefix("-- tollgate "));
+    let (kind, names) = first.and_then(|line| line.split_once(": ")).unwrap_or(("general", ""));
+    let kind = match kind {
+        "amend" => return vec!["script amend".to_owned()],
+        "fast" => "script fast",
+        _ => "script decide",
     };
-    let kind = if begins_part("amend") {
-        "script amend"
-    } else if text.contains("The beginning of the script of the fast path") {
-        "script fast"
-    } else {
-        "script decide"
-    };
-    if kind == "script amend" {
-        return vec![kind.to_owned()];
-    }
-    let parts = PARTS.into_iter().filter(|name| begins_part(name));
+    let names: Vec<&str> = names.split(", ").collect();
+    let parts = PARTS.into_iter().filter(|name| names.contains(name));
     std::iter::once(kind.to_owned()).chain(parts.map(|name| format!("{kind} {name}"))).collect()
 }

@@ -136,9 +136,25 @@ impl ScriptNeeds {
             ScriptKind::Fast => &FAST,
         };
         scripts.get(usize::from(self.algorithms)).unwrap_or(&NONE).get_or_init(|| {
-            let text = fold::fold(&self.files().concat());
+            let files = self.files();
+            let text = format!("{}{}", self.title(&files), fold::fold(&files.concat()));
             Script::of(text)
         })
+    }
+
+    /// Returns a comment with the names of a script's files, for whoever finds it in a server's log.
+    fn title(self, files: &[&'static str]) -> String {
+        let kind = match self.kind {
+            ScriptKind::Decide => "general",
+            ScriptKind::Amend => "amend",
+            ScriptKind::Fast => "fast",
+        };
+        let name_of = |file: &&'static str| {
+            let (name, _) = file.strip_prefix("-- ")?.split_once([':', ','])?;
+            (!name.contains(' ')).then_some(name)
+        };
+        let names: Vec<&str> = files.iter().filter_map(name_of).collect();
+        format!("-- tollgate {kind}: {}\n", names.join(", "))
     }
 
     /// Returns the files of the script, each after those that it depends on.
