@@ -142,7 +142,7 @@ impl ScriptNeeds {
         })
     }
 
-    /// Returns a comment with the names of a script's files, for whoever finds it in a server's log.
+    /// Returns a comment with the names of a script's files, for those who find it in a log.
     fn title(self, files: &[&'static str]) -> String {
         let kind = match self.kind {
             ScriptKind::Decide => "general",
