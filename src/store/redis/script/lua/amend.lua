@@ -1,7 +1,7 @@
 -- amend: changes one counter for an operator, and returns its state before and after. The same steps as src/algorithm/amend.rs.
 --
 -- KEYS    the counter of each request.
--- ARGV[1] and ARGV[2] as in counter.lua, which also defines the format of the values.
+-- ARGV[1] and ARGV[2] as in begin.lua; the values as in beside.lua.
 -- ARGV[3] and on, one request each: operation (1: 0 look, 1 reset, 2 refund, 3 grant), algorithm (1), hits (4), duration of the grant
 --   in us (7); then the algorithm's parameters.
 -- Reply   for each request: 3 (1); verdict (1: as in decide.lua); if that is 1, the state before and after: instant (7), remaining

@@ -1,5 +1,5 @@
 -- The beginning of every script. A script is this file, the files of the algorithms that a call
--- needs, and those of the front end: decide.lua, or counter.lua and general.lua or amend.lua.
+-- needs, and those of the front end: fast/decide.lua, or counter.lua with decide.lua or amend.lua.
 --
 -- ARGV[1] now in us since the epoch; empty: this server's clock.
 -- ARGV[2] minimum time to live of a counter, in ms.
@@ -12,6 +12,8 @@ local GRACE = 60000000
 -- Bounds of the short form of a count, and of any count.
 local MAX_SHORT, MAX_HITS = 4294967295, 9007199254740991
 local ABSENT = 36028797018963968
+-- From here on, the tag of a value says that there is data beside the state, see beside.lua.
+local WITH_DATA = 48
 -- When the hits of a check are written: if it is allowed (1), if it is denied (2), in both cases.
 -- Or in place of that: hits are refunded; the charge made at `charged_at` is taken back; the cost of
 -- a hold is charged that may exceed the limit; only the latest instant is set; nothing is written,

@@ -132,7 +132,7 @@ beside = function()
   end
 
   -- Judges a check as judges[number] does, by a value with data beside the state. `entries`: offset in
-  -- the text of the entries to record, if there are any. The instant is that of the grant if the hits
+  -- the text of the entries that a charge records, if there are any. The instant is that of the grant if the hits
   -- are from it. Also returns 8 if the state has changed, 24 if hits are from a grant, else 0, and the hits
   -- of the slots of an ID.
   local function judge(number, at, value, hits, writes, entries, of_grant)
@@ -181,10 +181,8 @@ beside = function()
       reset_at, reset_until = 0, 0
     end
     local is_changed = wrote > 0
-    if entries and (writes < REFUND or writes == DENIED_REPORT) and (wrote > 0 or not allowed) then
+    if entries and (wrote > 0 or not allowed) then
       tallies, is_changed = tallied(tallies, entries, wrote > 0 and hits or 0, allowed and 0 or hits), true
-    elseif entries and writes == TAKE_BACK and wrote > 0 then
-      tallies = tallied(tallies, entries, -hits, 0)
     end
     if lives_until or not value then
       lives_until = max(lives_until or 0, gone_at, reset_until)

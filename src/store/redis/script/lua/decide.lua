@@ -3,7 +3,7 @@
 -- same steps as src/algorithm/judge.rs and verdict.rs.
 --
 -- KEYS    the counters of the requests, in order; each counter once per request.
--- ARGV[1] and ARGV[2] as in counter.lua, which also defines the format of the values.
+-- ARGV[1] and ARGV[2] as in begin.lua; the values as in beside.lua.
 -- ARGV[3] and on, one request each: prior (1: 0 open, 1 denied, 2 admitted), partial (1: 1 if other slots judge the rest of the
 --   request), keys (2), checks (2), then for each check: operation (1: 0 charge, 1 peek, 2 refund, 3 take-back, 4 take-back of
 --   hits from a grant, 5 operation on existing holds; plus 16 if the limit keeps holds, with fields as in holds.lua), charge mode (1: 0 admitted,
@@ -100,13 +100,11 @@ local function undo(check, state)
   local value, beside = value_without(check)
   if value and state.value and is_untouched(check, state, value, beside) then
     local _, tallies = split(state.value)
-    if value ~= '' then
-      state.value = with_data.with_tallies(value, tallies)
-    elseif tallies ~= '' then
-      state.value = joined(with_data.unused(check.number, check.parameters), tallies, 0, 0, 0, 0, 0)
-    else
-      state.value = false
+    local own = value
+    if value == '' then
+      own = tallies ~= '' and with_data.unused(check.number, check.parameters)
     end
+    state.value = own and with_data.with_tallies(own, tallies)
     if place(check, state) then
       state.holds = beside and holds.restore(state.holds, value, beside)
       state.lives_until, state.restored = nil, check.digest

@@ -5,7 +5,7 @@
 --   Cluster node that is known to refuse the keys of other nodes (see `foreign_slots.rs`), keys of other
 --   slots than the first one's come after ARGV[3] instead: the node refuses foreign keys one by
 --   one, and the request is passed on.
--- ARGV[1] and ARGV[2] as in ../counter.lua.
+-- ARGV[1] and ARGV[2] as in ../begin.lua.
 -- ARGV[3] the requests. A single check that decides alone: algorithm (1), plus 64 if entries are
 --   recorded, writes (1), hits (4), the entries to record if there are any: their length (4), their
 --   number (1), then each with a length prefix (2); the algorithm's parameters. Otherwise: 0 (1), prior (1: 0 open, 1 denied, 2 admitted; plus 4 if
@@ -25,9 +25,6 @@ local least_ms = renews and tonumber(ARGV[2]) or 1
 local PASSED_ON, JUDGED, PARTLY = '\2', '\5', '\6'
 -- Flags of a check of a limit that keeps holds, and of one with entries to record.
 local HOLDS, RECORDS = 16, 64
--- From here on, the tag of a value says that there is data beside the state. Such a value is passed on by
--- a script without beside.lua.
-local WITH_DATA = 48
 
 -- Number of replies, number of checks of previous requests, and position of the next request.
 local replied, before, place = 0, 0, 1
