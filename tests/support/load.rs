@@ -14,6 +14,7 @@ use tollgate::grpc::proto::RateLimitRequest;
 use tollgate::grpc::proto::rate_limit_response::Code;
 use tonic::Status;
 
+use super::PATIENCE;
 use super::rls::Client;
 
 /// Interval of the check for calls that are due.
@@ -33,9 +34,13 @@ pub(crate) struct Questions {
     pub(crate) timeout: Option<Duration>,
 }
 
+/// Delay of a tick above which the machine is considered to have been busy elsewhere.
+const LATE: Duration = Duration::from_millis(10);
 /// Minimum delay of a tick that counts as a stall of the machine. Calls around it are discarded,
 /// since they reveal nothing about the service.
 const STALL: Duration = Duration::from_millis(250);
+/// Time without a failed call after which an outage is considered to be over.
+pub(crate) const CALM: Duration = Duration::from_secs(1);
 
 /// Serializes loads: two on this machine would measure each other.
 static ALONE: LazyLock<Arc<tokio::sync::Mutex<()>>> = LazyLock::new(Arc::default);
@@ -44,6 +49,7 @@ static ALONE: LazyLock<Arc<tokio::sync::Mutex<()>>> = LazyLock::new(Arc::default
 pub(crate) struct Load {
     begun: Instant,
     ended: Arc<AtomicBool>,
+    calls: Arc<Mutex<Vec<Call>>>,
     callers: JoinHandle<Calls>,
     alone: Option<OwnedMutexGuard<()>>,
 }
@@ -71,8 +77,8 @@ pub(crate) struct Call {
 #[derive(Clone)]
 pub(crate) struct Calls {
     calls: Vec<Call>,
-    /// Total time for which the machine stalled; calls around stalls are excluded.
-    pub(crate) stalled: Duration,
+    /// Intervals in which this process was due to run and did not.
+    late: Arc<Vec<(Duration, Duration)>>,
 }
 
 /// Statistics of calls.
@@ -111,12 +117,14 @@ impl Load {
         let begun = Instant::now();
         let ended = Arc::<AtomicBool>::default();
         let is_over = Arc::clone(&ended);
+        let calls = Arc::<Mutex<Vec<Call>>>::default();
+        let made = Arc::clone(&calls);
         let callers = std::thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(call_until(service, questions, begun, &is_over))
+            runtime.block_on(call_until(service, questions, begun, &is_over, &made))
         });
-        Self { begun, ended, callers, alone: None }
+        Self { begun, ended, calls, callers, alone: None }
     }
 
     /// Returns the time since the start.
@@ -127,6 +135,25 @@ impl Load {
     /// Keeps the load running for `for_ms` milliseconds, and returns the time since its start.
     pub(crate) async fn go_on(&self, for_ms: u64) -> Duration {
         tokio::time::sleep(Duration::from_millis(for_ms)).await;
+        self.now()
+    }
+
+    /// Keeps the load running until no call of `group` has failed for a while, but no longer than
+    /// [`PATIENCE`], and returns the time since its start.
+    pub(crate) async fn until_calm(&self, group: usize) -> Duration {
+        let begun = self.now();
+        let is_calm = |now: Duration| {
+            let calls = self.calls.lock().unwrap();
+            let of_group = calls.iter().filter(|call| call.group == group);
+            let mut recent = of_group.filter(|call| call.at + call.took + CALM >= now).peekable();
+            recent.peek().is_some() && !recent.any(Call::is_error)
+        };
+        while self.now() < begun + CALM || !is_calm(self.now()) {
+            if self.now() > begun + PATIENCE {
+                break;
+            }
+            tokio::time::sleep(TICK).await;
+        }
         self.now()
     }
 
@@ -144,19 +171,19 @@ async fn call_until(
     questions: Questions,
     begun: Instant,
     is_over: &AtomicBool,
+    calls: &Arc<Mutex<Vec<Call>>>,
 ) -> Calls {
     // One for each worker of the service, on a machine with two cores.
     let clients = [Client::connect(service).await, Client::connect(service).await];
-    let calls = Arc::<Mutex<Vec<Call>>>::default();
     let mut under_way = JoinSet::new();
     let first = Instant::now();
     let mut sent = 0usize;
     let mut looked = begun.elapsed();
-    let mut stalls = Vec::new();
+    let mut late = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
         let before = std::mem::replace(&mut looked, begun.elapsed());
-        if looked - before > STALL {
-            stalls.push((before, looked));
+        if looked - before > LATE {
+            late.push((before, looked));
         }
         let due =
             usize::try_from(first.elapsed().as_micros() * u128::from(questions.rate) / 1_000_000)
@@ -168,7 +195,7 @@ async fn call_until(
             let requests = &questions.groups[group];
             let request = requests[(sent / questions.groups.len()) % requests.len()].clone();
             let client = clients[sent % clients.len()].clone();
-            let calls = Arc::clone(&calls);
+            let calls = Arc::clone(calls);
             let timeout = questions.timeout;
             under_way.spawn(async move {
                 let sent = Instant::now();
@@ -188,10 +215,11 @@ async fn call_until(
     under_way.join_all().await;
     let mut calls = std::mem::take(&mut *calls.lock().unwrap());
     let is_clear = |call: &Call| {
-        stalls.iter().all(|(from, to)| call.at + call.took < *from || call.at > *to + STALL)
+        let mut stalls = late.iter().filter(|(from, to)| *to - *from > STALL);
+        stalls.all(|(from, to)| call.at + call.took < *from || call.at > *to + STALL)
     };
     calls.retain(is_clear);
-    Calls { calls, stalled: stalls.iter().map(|(from, to)| *to - *from).sum() }
+    Calls { calls, late: Arc::new(late) }
 }
 
 fn of_status(status: &Status) -> Said {
@@ -225,7 +253,21 @@ impl Calls {
     }
 
     fn filter(&self, is_wanted: impl Fn(&Call) -> bool) -> Self {
-        Self { calls: self.calls.iter().copied().filter(is_wanted).collect(), ..*self }
+        let calls = self.calls.iter().copied().filter(is_wanted).collect();
+        Self { calls, late: Arc::clone(&self.late) }
+    }
+
+    /// Returns the calls that failed.
+    pub(crate) fn failed(&self) -> impl Iterator<Item = &Call> {
+        self.calls.iter().filter(|call| call.is_error())
+    }
+
+    /// Returns the time from one instant to another, without the time for which this process was
+    /// due to run and did not: that of a machine that is not busy.
+    pub(crate) fn undisturbed(&self, from: Duration, to: Duration) -> Duration {
+        let lost =
+            |(begin, end): &(Duration, Duration)| (*end).min(to).saturating_sub((*begin).max(from));
+        to.saturating_sub(from).saturating_sub(self.late.iter().map(lost).sum())
     }
 
     /// Computes the statistics of the calls.

@@ -26,7 +26,7 @@ async fn on_store_error_applies_until_the_store_is_first_available() {
     let came = load.now();
     service.becomes_ready().await;
     tell("came to be, ready", format!("{:?} after the server answered", load.now() - came));
-    load.go_on(2_000).await;
+    load.until_calm(0).await;
     let calls = load.finish();
     let before =
         seen("not there yet", &calls.between(Duration::ZERO, came - Duration::from_millis(200)));
@@ -69,7 +69,7 @@ async fn on_store_error_applies_at_once_until_a_lost_store_is_back() {
     load.go_on(500).await;
     redis.restart().await;
     let back = load.now();
-    load.go_on(2_500).await;
+    load.until_calm(0).await;
     let calls = load.finish();
     let away = seen(
         "killed, while away",

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Said, Service, all, over_within, seen, tell, unharmed, values};
+use super::{AT_ONCE, Said, Service, all, over_within, seen, tell, unharmed, values};
 use crate::support::redis::cluster::{Cluster, Layout};
 use crate::support::redis::flavor::Flavor;
 use crate::support::redis::pair::Pair;
@@ -14,10 +14,6 @@ use crate::support::{PATIENCE, becomes};
 
 /// Time within which a replica is noticed, and a master in its place.
 const NOTICED: Duration = Duration::from_secs(2);
-/// Timeout of a decision, long enough not to be the cause of a failure.
-const TIMEOUT: &str = "1s";
-/// Maximum median latency if no call waits for its deadline.
-const AT_ONCE: Duration = Duration::from_millis(200);
 /// Message logged once about a replica.
 const WARNING: &str = "Redis is a read-only replica";
 const CONNECTS: &str = "tollgate_store_connects_total";
@@ -25,7 +21,7 @@ const CONNECTS: &str = "tollgate_store_connects_total";
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_host_name_is_followed_to_the_new_master_while_the_old_one_is_a_replica() {
     let pair = Pair::start().await;
-    let service = Service::begin_within(TIMEOUT, &pair.url(), &[]).await.started().await;
+    let service = Service::start(&pair.url(), &[]).await;
     let load = service.load(vec![all("user", &values(50)), all("lenient", &values(50))]).await;
     let mut rounds = Vec::new();
     let connects = service.web.metric(CONNECTS).await;
@@ -44,7 +40,7 @@ async fn a_host_name_is_followed_to_the_new_master_while_the_old_one_is_a_replic
             "demoted, ready",
             format!("{:?} after the name led to the new master", load.now() - changed),
         );
-        load.go_on(3_000).await;
+        load.until_calm(0).await;
         rounds.push((begun, demoted, changed, load.now()));
     }
     let connects = service.web.metric(CONNECTS).await - connects;
@@ -68,14 +64,14 @@ async fn a_host_name_is_followed_to_the_new_master_while_the_old_one_is_a_replic
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn calls_fail_briefly_if_the_name_resolves_to_the_new_master_before_the_demotion() {
     let pair = Pair::start().await;
-    let service = Service::begin_within(TIMEOUT, &pair.url(), &[]).await.started().await;
+    let service = Service::start(&pair.url(), &[]).await;
     let load = service.load(vec![all("user", &values(50))]).await;
     load.go_on(1_500).await;
     pair.servers[1].command(&["REPLICAOF", "NO", "ONE"]).await;
     pair.lead_to(1);
     pair.follow(0).await;
     let demoted = load.now();
-    load.go_on(1_500).await;
+    load.until_calm(0).await;
     over_within(
         "demoted after the name changed",
         &load.finish(),
@@ -142,7 +138,7 @@ async fn a_server_that_sentinels_still_name_fails_calls_at_once_until_they_name_
     let group = Sentinels::start().await;
     let addresses: Vec<String> = group.addresses().iter().map(ToString::to_string).collect();
     let url = format!("redis-sentinel://{MASTER}@{}", addresses.join(","));
-    let service = Service::begin_within(TIMEOUT, &url, &[]).await.started().await;
+    let service = Service::start(&url, &[]).await;
     let load = service.load(vec![all("user", &values(50)), all("lenient", &values(50))]).await;
     load.go_on(1_200).await;
     let old = group.master().await;
@@ -151,7 +147,7 @@ async fn a_server_that_sentinels_still_name_fails_calls_at_once_until_they_name_
     becomes("it is not ready", PATIENCE, || service.readiness(), |status| *status == 503).await;
     group.successor_of(old.address).await;
     let named = load.now();
-    load.go_on(2_000).await;
+    load.until_calm(0).await;
     let calls = load.finish();
     let refused = demoted + Duration::from_millis(200)..demoted + Duration::from_millis(1_000);
     let during =

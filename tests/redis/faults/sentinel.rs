@@ -20,7 +20,7 @@ async fn a_master_that_is_killed_is_followed_by_the_one_that_the_sentinels_name(
     old.kill();
     group.successor_of(old.address).await;
     let named = load.now();
-    load.go_on(3_000).await;
+    load.until_calm(0).await;
     let calls = load.finish();
     super::unharmed("sentinels, on_store_error: allow", &calls.of(1));
     over_within("sentinels, master killed", &calls.of(0), named, Duration::from_millis(1_500));
@@ -38,7 +38,7 @@ async fn silent_or_dead_sentinels_do_not_hide_a_new_master() {
     old.kill();
     group.successor_of(old.address).await;
     let named = load.now();
-    load.go_on(3_000).await;
+    load.until_calm(0).await;
     over_within(
         "sentinels, one hangs, master killed",
         &load.finish(),

@@ -2,18 +2,24 @@
 
 use std::time::Duration;
 
-use super::{AT_ONCE, RATE, Service, all, over_within, policies, seen, tell, unharmed, values};
+use super::{
+    AT_ONCE, RATE, Service, TIMEOUT, all, over_within, policies, seen, tell, unharmed, values,
+};
 use crate::support::load::{Load, Questions, Said};
 use crate::support::redis::Redis;
 use crate::support::redis::wire::Wire;
 use crate::support::tollgate::Tollgate;
 use crate::support::{PATIENCE, becomes};
 
+/// Time after which the service knows that a server is silent: the first calls wait for it.
+const KNOWN_AFTER: Duration = Duration::from_millis(1_500);
+const _: () = assert!(KNOWN_AFTER.as_millis() > TIMEOUT.as_millis());
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_hanging_store_times_out_and_is_used_again_when_it_resumes() {
     let redis = Redis::start().await;
     let service = Service::start(&redis.url(), &[]).await;
-    for (what, pause_ms) in [("hung for 2 s", 2_000), ("hung for 6 s", 6_000)] {
+    for (what, pause_ms) in [("hung for 3 s", 3_000), ("hung for 6 s", 6_000)] {
         let load = service.load(vec![all("user", &values(50)), all("lenient", &values(50))]).await;
         load.go_on(500).await;
         let hung = load.now();
@@ -21,11 +27,11 @@ async fn a_hanging_store_times_out_and_is_used_again_when_it_resumes() {
         load.go_on(pause_ms).await;
         let back = load.now();
         redis.resume();
-        load.go_on(2_500).await;
+        load.until_calm(0).await;
         let calls = load.finish();
         let open = seen(
             &format!("{what}, while it hung"),
-            &calls.between(hung + Duration::from_millis(500), back - Duration::from_millis(50)),
+            &calls.between(hung + KNOWN_AFTER, back - Duration::from_millis(50)),
         );
         assert!(open.median < AT_ONCE, "{open}");
         unharmed(&format!("{what}, on_store_error: allow"), &calls.of(1));
@@ -42,14 +48,14 @@ async fn a_silent_network_times_out_and_is_used_again_when_it_heals() {
     load.go_on(500).await;
     let hung = load.now();
     wire.silence();
-    load.go_on(2_000).await;
+    load.go_on(3_000).await;
     let back = load.now();
     wire.heal();
-    load.go_on(2_500).await;
+    load.until_calm(0).await;
     let calls = load.finish();
     let open = seen(
         "a silent wire, while it was",
-        &calls.between(hung + Duration::from_millis(500), back - Duration::from_millis(50)),
+        &calls.between(hung + KNOWN_AFTER, back - Duration::from_millis(50)),
     );
     assert!(open.median < AT_ONCE, "{open}");
     over_within("a silent wire", &calls, back, Duration::from_millis(2_000));
@@ -71,7 +77,8 @@ async fn a_silent_connection_is_replaced_and_does_not_delay_calls_on_the_next() 
     load.go_on(500).await;
     let silenced = load.now();
     wire.silence_for_good();
-    load.go_on(9_000).await;
+    load.go_on(2_000).await;
+    load.until_calm(0).await;
     let calls = load.finish();
     over_within("a connection that stays silent", &calls, silenced, Duration::from_millis(7_000));
     patient.finish();
@@ -81,7 +88,7 @@ async fn a_silent_connection_is_replaced_and_does_not_delay_calls_on_the_next() 
 async fn callers_with_a_deadline_are_answered_within_it() {
     let redis = Redis::start().await;
     let service = Service::start(&redis.url(), &[]).await;
-    let timeout = Some(Duration::from_millis(20));
+    let timeout = Some(Duration::from_millis(200));
     // So few that each occasionally finds out for itself that the store hangs.
     for rate in [20, RATE] {
         let groups = vec![all("user", &values(50)), all("lenient", &values(50))];
@@ -89,15 +96,15 @@ async fn callers_with_a_deadline_are_answered_within_it() {
         load.go_on(300).await;
         let hung = load.now();
         redis.pause();
-        let back = load.go_on(1_500).await;
+        let back = load.go_on(3_000).await;
         redis.resume();
         load.go_on(1_200).await;
         let calls = load.finish().between(hung, back);
-        let what = format!("callers who wait 20 ms, {rate} a second, while it hung");
+        let what = format!("callers who wait 200 ms, {rate} a second, while it hung");
         let summary = seen(&what, &calls);
         let unanswered = calls.count(Said::Other);
         tell(&what, format!("{unanswered} had no answer in time"));
-        assert!(summary.longest < Duration::from_millis(500), "{summary}");
+        assert!(summary.longest < Duration::from_millis(700), "{summary}");
         assert!(unanswered * 3 <= summary.calls, "{unanswered} of {summary}");
     }
 }

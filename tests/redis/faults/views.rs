@@ -51,6 +51,9 @@ enum Make {
     Unreadable,
 }
 
+/// So short that timeouts keep being counted while a server hangs.
+const TIMEOUT: &str = "100ms";
+
 const READY: &str = "ok";
 const OF_USER: &str = r#"{domain="test",rule="user",kind=""#;
 
@@ -220,7 +223,7 @@ async fn without_a_master() -> (Cluster, Service, String) {
     let layout = Layout { replicas: 0, needs_all_slots: false, ..Layout::default() };
     let cluster = Cluster::start_as(layout).await;
     let url = cluster.url();
-    let service = Service::start(&url, &[]).await;
+    let service = Service::begin_within(TIMEOUT, &url, &[]).await.started().await;
     let counter = format!("*{}*", values(1)[0]);
     for node in &cluster.nodes {
         if !node.redis.ask::<Vec<Vec<u8>>>(&["KEYS", &counter]).await.unwrap().is_empty() {
@@ -245,7 +248,7 @@ async fn made(make: Make) -> (Redis, Service, String) {
     if password.is_some() {
         return (redis, Service::begin(&url, &[]).await, url);
     }
-    let service = Service::start(&url, &[]).await;
+    let service = Service::begin_within(TIMEOUT, &url, &[]).await.started().await;
     match make {
         Make::Killed => redis.kill(),
         Make::Frozen => redis.pause(),
