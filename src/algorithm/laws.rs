@@ -4,6 +4,7 @@
 mod amend;
 mod amounts;
 mod holds;
+mod marks;
 mod peek;
 mod take_back;
 

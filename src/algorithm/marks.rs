@@ -9,13 +9,23 @@
 //! (0:04, 1 s), D = 2 s). At 0:04 the first is put to a cost of 2: of its 3 hits, only 1 s is left
 //! since, so D becomes 1 s.
 //!
+//! Too many marks are merged in groups of neighbors. The charges of a group count as charges at its
+//! end, which never makes the backlog of today less, and more by at most the time that the group
+//! spans: a charge that is made later drains later. So a group keeps its first mark, with a backlog
+//! that has drained until the group's end. A charge in a group finds the mark of the next group,
+//! and an earlier charge finds the lower backlog. The error does not add up over the groups.
+//!
 //! The same steps are in `lua/marks.lua`.
 
 use super::gcra::Backlog;
 use super::time::Timestamp;
 
-/// Maximum number of marks of a counter.
-const MAX_MARKS: usize = 32;
+/// Maximum number of marks of a counter: as many charges with distinct instants are exact.
+const MAX_MARKS: usize = 128;
+/// The part of the time since the oldest mark that a group spans at most.
+const GROUPS: u64 = 32;
+/// Number of marks that merging leaves at most, so that not each charge has to merge.
+const MAX_MERGED: usize = 96;
 
 /// The backlog of a counter at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,51 +41,67 @@ pub(super) struct Marks(Vec<BacklogMark>);
 impl Marks {
     /// Adds the backlog at `now`, and drops the marks that are not below it.
     pub(super) fn add(&mut self, at: Timestamp, backlog: Backlog) {
-        while self.0.last().is_some_and(|mark| mark.backlog >= backlog) {
-            self.0.pop();
-        }
-        self.0.push(BacklogMark { at, backlog });
+        self.push(BacklogMark { at, backlog });
         if self.0.len() > MAX_MARKS {
-            self.merge_nearest();
+            self.merge();
         }
     }
 
-    /// Merges the two marks that are nearest in time, of equal gaps the oldest: the later instant
-    /// with the lower backlog.
-    fn merge_nearest(&mut self) {
-        let gaps =
-            self.0.iter().zip(self.0.iter().skip(1)).map(|(one, next)| next.at.since(one.at));
-        let Some((nearest, _)) = gaps.enumerate().min_by_key(|(index, gap)| (*gap, *index)) else {
-            return;
-        };
-        let lower = self.0.remove(nearest);
-        if let Some(later) = self.0.get_mut(nearest) {
-            later.backlog = lower.backlog;
+    fn push(&mut self, mark: BacklogMark) {
+        self.drop_from(self.0.len(), mark.backlog);
+        self.0.push(mark);
+    }
+
+    /// Drops the marks right before an index that are not below a backlog.
+    fn drop_from(&mut self, index: usize, backlog: Backlog) {
+        let below = self.0.iter().take(index).rposition(|mark| mark.backlog < backlog);
+        self.0.drain(below.map_or(0, |last| last.saturating_add(1))..index);
+    }
+
+    /// Merges neighbors to groups, from the oldest one on.
+    fn merge(&mut self) {
+        let marks = std::mem::take(&mut self.0);
+        let ends = marks.first().zip(marks.last());
+        let widest = ends.map_or(0, |(oldest, newest)| newest.at.since(oldest.at).get() / GROUPS);
+        let mut rest = marks.as_slice();
+        while let [first, others @ ..] = rest {
+            // A group ends where the next one begins. Its backlog must not drain before: charges
+            // that are made later would then count for more than they did.
+            let spans = others.iter().skip(1).map(|next| next.at.since(first.at));
+            let fitting = spans.take_while(|span| span.get() <= widest.min(first.backlog.whole));
+            let last = fitting.enumerate().last();
+            let backlog = last.map_or(first.backlog, |(_, span)| first.backlog.drained(span));
+            self.push(BacklogMark { at: first.at, backlog });
+            let merged = last.map_or(0, |(index, _)| index.saturating_add(1));
+            rest = others.get(merged..).unwrap_or_default();
+        }
+        self.forget_oldest();
+    }
+
+    /// Drops the oldest of too many marks. Charges before them find the lowest backlog.
+    fn forget_oldest(&mut self) {
+        let excess = self.0.len().saturating_sub(MAX_MERGED);
+        let dropped = self.0.drain(..excess).next();
+        if let Some((lowest, oldest)) = dropped.zip(self.0.first_mut()) {
+            oldest.backlog = lowest.backlog;
         }
     }
 
     /// Returns the least backlog since `then`, where it is `backlog` now.
     pub(super) fn low(&self, then: Timestamp, backlog: Backlog) -> Backlog {
-        let later = self.0.iter().find(|mark| mark.at > then);
+        let later = self.0.get(self.0.partition_point(|mark| mark.at <= then));
         later.map_or(backlog, |mark| mark.backlog.min(backlog))
     }
 
-    /// Lowers the marks later than `then` by a part of the charge of that instant, and drops those
-    /// that a later one no longer exceeds.
+    /// Lowers the marks later than `then` by a part of the charge of that instant that each of them
+    /// has, and drops the earlier ones that are no longer below.
     pub(super) fn lower(&mut self, then: Timestamp, minus: impl Fn(Backlog) -> Backlog) {
-        for mark in self.0.iter_mut().filter(|mark| mark.at > then) {
-            mark.backlog = minus(mark.backlog);
+        let first = self.0.partition_point(|mark| mark.at <= then);
+        let later = self.0.iter_mut().skip(first);
+        later.for_each(|mark| mark.backlog = minus(mark.backlog));
+        if let Some(lowest) = self.0.get(first).map(|mark| mark.backlog) {
+            self.drop_from(first, lowest);
         }
-        let mut lowest_later = None;
-        let mut kept = Vec::with_capacity(self.0.len());
-        for mark in self.0.iter().rev() {
-            if lowest_later.is_none_or(|lowest| mark.backlog < lowest) {
-                lowest_later = Some(mark.backlog);
-                kept.push(*mark);
-            }
-        }
-        kept.reverse();
-        self.0 = kept;
     }
 
     /// Converts the backlogs to those of another rate.

@@ -36,6 +36,40 @@ fn memory_redis_and_a_cluster_hold_alike_across_slots() {
     });
 }
 
+/// So many holds with instants of their own are open that their marks are merged.
+#[test]
+fn memory_redis_and_a_cluster_merge_marks_alike() {
+    let limit =
+        "algorithm: gcra, burst: 9000, requests_per_unit: 1500, unit: minute, hold: { ttl: 1h }";
+    let rule = Rule { limit: limit.to_owned(), mode: "" };
+    let step = (1i64..200_000, any::<prop::sample::Index>(), 0u32..9, prop::bool::weighted(0.6));
+    let steps = prop::collection::vec(step, 500..900);
+    agree(9, 3, steps, |steps| {
+        let request_of = |number: usize, of: prop::sample::Index, cost: u32, is_reserve: bool| {
+            // An ID that is committed may not have been reserved, or was committed before.
+            let id = if is_reserve { number } else { of.index(number + 1) };
+            let operation = if is_reserve { "tollgate.reserve" } else { "tollgate.commit" };
+            let hits = if is_reserve { 9 } else { cost };
+            Asked::Decide(request(vec![RateLimitDescriptor {
+                hits_addend: Some(hits.into()),
+                ..descriptor(&[("k0", "a"), (operation, &id.to_string())])
+            }]))
+        };
+        let trace = steps.into_iter().enumerate();
+        let trace = trace
+            .map(|(number, (wait, of, cost, is_reserve))| {
+                (wait, request_of(number, of, cost, is_reserve))
+            })
+            .collect();
+        Case {
+            policies: vec![text_of(&[rule.clone()], true)],
+            modes: Modes::default(),
+            begin: START,
+            trace,
+        }
+    });
+}
+
 /// Generates a rule with holds or slots, and what it changes to: other amounts, or no holds.
 fn changing_rules() -> impl Strategy<Value = (Rule, Rule)> {
     let amounts = || prop_oneof![6 => 1u32..12, 1 => select(vec![60, 997, 100_000]), 1 => Just(0)];

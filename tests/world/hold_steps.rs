@@ -61,9 +61,9 @@ impl<'a> IdRules<'a> {
         let is_alone = rule.is_local() && report.decided_alone > 0;
         // What goes past the limit of a log moves entries, which then give nothing back.
         let moves_entries = rule.counting == Counting::Log && has_excess(history);
-        // A counter has at most 32 marks, one for each hit at most.
+        // A counter has at most 128 marks, one for each hit at most.
         let has_marks = rule.counting != Counting::Gcra
-            || rule.amounts.iter().all(|amount| *amount <= 30) && !has_excess(history);
+            || rule.amounts.iter().all(|amount| *amount <= 120) && !has_excess(history);
         Some(Self {
             hold,
             is_slots: rule.counting == Counting::Slots,

@@ -31,7 +31,7 @@ impl Backlog {
     }
 
     /// Returns the backlog that is left after `elapsed`.
-    pub(super) fn drained(self, elapsed: Micros) -> Self {
+    pub(in crate::algorithm) fn drained(self, elapsed: Micros) -> Self {
         match self.whole.checked_sub(elapsed.get()) {
             Some(whole) => Self { whole, part: self.part },
             None => Self::default(),

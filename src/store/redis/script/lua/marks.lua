@@ -4,9 +4,8 @@
 -- Parameters and values: as in gcra.lua.
 -- Marks: as in the head of holds.lua, each with instant (7) and backlog (7, 4), as one string.
 do
-  local sub = string.sub
-  local MARK_BYTES, MAX_MARKS = 18, 32
-  local MARKS = '>' .. string.rep('I7I7I4', MAX_MARKS + 1)
+  local sub, floor = string.sub, math.floor
+  local MARK_BYTES, MAX_MARKS, MAX_MERGED, GROUPS = 18, 128, 96, 32
   local rate = rates()
   local lower, minus = rate.lower, rate.minus
 
@@ -14,23 +13,13 @@ do
     return unpack_from('>I7I7I4', marks, MARK_BYTES * (i - 1) + 1)
   end
 
-  -- Merges the two of too many marks that are nearest in time: the later instant, the lower backlog.
-  local function merged(marks)
-    local numbers, nearest, gap = { unpack_from(MARKS, marks) }, 1, math.huge
-    for i = 1, MAX_MARKS do
-      local between = numbers[3 * i + 1] - numbers[3 * i - 2]
-      if between < gap then
-        nearest, gap = i, between
-      end
-    end
-    local at = MARK_BYTES * (nearest - 1)
-    return sub(marks, 1, at) .. sub(marks, at + MARK_BYTES + 1, at + MARK_BYTES + 7)
-      .. sub(marks, at + 8, at + MARK_BYTES) .. sub(marks, at + 2 * MARK_BYTES + 1)
+  -- Returns some marks.
+  local function slice(marks, from, to)
+    return sub(marks, MARK_BYTES * (from - 1) + 1, MARK_BYTES * to)
   end
 
-  -- Adds the backlog at an instant, and drops the marks that are not below it.
-  local function add(marks, instant, whole, part)
-    local count = #marks / MARK_BYTES
+  -- Returns the number of marks up to number `count` without the last ones that are not below a backlog.
+  local function below(marks, count, whole, part)
     while count > 0 do
       local _, other, other_part = mark(marks, count)
       if lower(other, other_part, whole, part) then
@@ -38,38 +27,84 @@ do
       end
       count = count - 1
     end
-    marks = sub(marks, 1, MARK_BYTES * count) .. pack('>I7I7I4', instant, whole, part)
-    return count < MAX_MARKS and marks or merged(marks)
+    return count
+  end
+
+  local function push(marks, instant, whole, part)
+    local count = below(marks, #marks / MARK_BYTES, whole, part)
+    return slice(marks, 1, count) .. pack('>I7I7I4', instant, whole, part)
+  end
+
+  -- Merges neighbors of too many marks to groups, as src/algorithm/marks.rs does.
+  local function merged(marks)
+    local count, groups = #marks / MARK_BYTES, ''
+    local i, widest = 1, floor((mark(marks, count) - mark(marks, 1)) / GROUPS)
+    while i <= count do
+      local begun, whole, part = mark(marks, i)
+      local following, longest, spanned = i + 1, math.min(widest, whole), 0
+      while following < count do
+        local span = mark(marks, following + 1) - begun
+        if span > longest then
+          break
+        end
+        following, spanned = following + 1, span
+      end
+      groups = push(groups, begun, whole - spanned, part)
+      i = following
+    end
+    count = #groups / MARK_BYTES
+    if count <= MAX_MERGED then
+      return groups
+    end
+    -- Charges before the oldest mark that is kept find the lowest backlog.
+    local first, _, lowest, lowest_part = count - MAX_MERGED + 1, mark(groups, 1)
+    return pack('>I7I7I4', mark(groups, first), lowest, lowest_part) .. slice(groups, first + 1, count)
+  end
+
+  -- Adds the backlog at an instant, and drops the marks that are not below it.
+  local function add(marks, instant, whole, part)
+    marks = push(marks, instant, whole, part)
+    return #marks <= MARK_BYTES * MAX_MARKS and marks or merged(marks)
+  end
+
+  -- Returns the number of the first mark later than an instant.
+  local function first_after(marks, instant)
+    local low, high = 1, #marks / MARK_BYTES + 1
+    while low < high do
+      local middle = floor((low + high) / 2)
+      if mark(marks, middle) > instant then
+        high = middle
+      else
+        low = middle + 1
+      end
+    end
+    return low
   end
 
   -- Returns the least backlog since `after`, where it is `whole` and `part` now.
   local function low(marks, after, whole, part)
-    for i = 1, #marks / MARK_BYTES do
-      local instant, other, other_part = mark(marks, i)
-      if instant > after then
-        if lower(other, other_part, whole, part) then
-          return other, other_part
-        end
-        break
+    local first = first_after(marks, after)
+    if first <= #marks / MARK_BYTES then
+      local _, other, other_part = mark(marks, first)
+      if lower(other, other_part, whole, part) then
+        return other, other_part
       end
     end
     return whole, part
   end
 
-  -- Lowers the marks later than `after`, and drops those that a later one undercuts or equals.
+  -- Lowers the marks later than `after`, and drops the earlier ones that are no longer below.
   local function lowered(marks, after, by, by_part, l)
-    local kept, last, last_part = {}, math.huge, 0
-    for i = #marks / MARK_BYTES, 1, -1 do
+    local first, later = first_after(marks, after), {}
+    for i = first, #marks / MARK_BYTES do
       local instant, whole, part = mark(marks, i)
-      if instant > after then
-        whole, part = minus(whole, part, by, by_part, l)
+      whole, part = minus(whole, part, by, by_part, l)
+      if i == first then
+        later[1] = slice(marks, 1, below(marks, first - 1, whole, part))
       end
-      if lower(whole, part, last, last_part) then
-        last, last_part = whole, part
-        table.insert(kept, 1, pack('>I7I7I4', instant, whole, part))
-      end
+      later[#later + 1] = pack('>I7I7I4', instant, whole, part)
     end
-    return table.concat(kept)
+    return first > #marks / MARK_BYTES and marks or table.concat(later)
   end
 
   -- Returns the backlog of a value at an instant, the limit that it is based on, and its l and p.
