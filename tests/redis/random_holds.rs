@@ -62,7 +62,7 @@ fn memory_redis_and_a_cluster_merge_marks_alike() {
             })
             .collect();
         Case {
-            policies: vec![text_of(&[rule.clone()], true)],
+            policies: vec![text_of(std::slice::from_ref(&rule), true)],
             modes: Modes::default(),
             begin: START,
             trace,
