@@ -1,8 +1,9 @@
 //! The fast path holds as the general script does: the same answer, the same values, the same TTL.
 //!
-//! Of two counters of one limit with holds, one is requested alone and the other together with a
-//! limit that records, which only the general script supports: the same requests at the same
-//! instants. They change places, so that each script reads what the other has written.
+//! Of two counters of one limit with holds, one is requested alone and the other together with
+//! another limit: the same requests at the same instants. Every other time that is named twice,
+//! which only the general script supports. The counters change places, so that each script reads
+//! what the other has written.
 
 use std::collections::BTreeMap;
 
@@ -84,8 +85,8 @@ async fn run(redis: &Redis, case: &Case) -> Result<(), String> {
         latest = latest.max(now);
         let what = format!("request {number}, {step:?}, of {limit}");
         let mut answers = Vec::new();
-        for (place, beside) in [None, Some(descriptor(&[("recorded", "")]))].into_iter().enumerate()
-        {
+        for (place, others) in [0, 1 + number % 2].into_iter().enumerate() {
+            let beside = std::iter::repeat_n(descriptor(&[("recorded", "")]), others);
             let counter = COUNTERS[(place + usize::from(step.turns)) % COUNTERS.len()];
             let asked = step.operations.iter().map(|operation| of_step(step, *operation, counter));
             let said = sides.decide(now, &request(asked.chain(beside).collect())).await;
@@ -210,16 +211,19 @@ const KINDS: [(&str, &str); 6] = [
 #[tokio::test]
 async fn the_fast_path_handles_frequent_operations_on_holds_itself() {
     let redis = Redis::start().await;
-    let policies = Policies::of(&policy(&KINDS));
+    let policies = Policies::of(&format!("{}{BESIDE}", policy(&KINDS)));
     let (_service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
     // Loads every script.
     for (key, _) in KINDS {
-        frequent(&client, key, "warm").await;
+        frequent(&client, key, "warm", &[]).await;
+        frequent(&client, key, "warm-beside", &[descriptor(&[("recorded", "")])]).await;
     }
     for (key, _) in KINDS {
-        let before = calls(&[&redis], "evalsha").await;
-        let count = frequent(&client, key, "counted").await;
-        assert_eq!(calls(&[&redis], "evalsha").await - before, count, "{key}");
+        for beside in [&[][..], &[descriptor(&[("recorded", "")])]] {
+            let before = calls(&[&redis], "evalsha").await;
+            let count = frequent(&client, key, &format!("counted-{}", beside.len()), beside).await;
+            assert_eq!(calls(&[&redis], "evalsha").await - before, count, "{key} {beside:?}");
+        }
     }
 }
 
@@ -242,8 +246,9 @@ const FREQUENT: [(&[&str], &str, u64); 9] = [
 const MORE: [(&[&str], &str, u64); 2] = [(&[RESERVE], "d", 1), (&[COMMIT], "d", 3)];
 const LESS: [(&[&str], &str, u64); 2] = [(&[RESERVE], "e", 9), (&[SETTLE, COMMIT], "e", 3)];
 
-/// Makes the frequent requests of a counter, and returns their number.
-async fn frequent(client: &Client, key: &str, value: &str) -> u64 {
+/// Makes the frequent requests of a counter, with these descriptors in each, and returns their
+/// number.
+async fn frequent(client: &Client, key: &str, value: &str, beside: &[RateLimitDescriptor]) -> u64 {
     let more: &[_] = if key == "log" { &[] } else { &MORE };
     let less: &[_] = if matches!(key, "fixed" | "gcra" | "slots") { &LESS } else { &[] };
     let requests = FREQUENT.iter().chain(more).chain(less).map(|(operations, id, hits)| {
@@ -258,7 +263,7 @@ async fn frequent(client: &Client, key: &str, value: &str) -> u64 {
     });
     let mut asked = 0;
     for one in requests.chain(plain) {
-        client.ask(request(one)).await.unwrap();
+        client.ask(request([&one, beside].concat())).await.unwrap();
         asked += 1;
     }
     asked
@@ -282,9 +287,8 @@ async fn keys_of_holds_live_long_enough_by_both_paths_on_the_servers_clock() {
         ));
         let (_service, client) = serve(&policies, &redis.url(), &[]).await;
         for number in 0..8 {
-            for (counter, beside) in
-                [(COUNTERS[0], None), (COUNTERS[1], Some(descriptor(&[("recorded", "")])))]
-            {
+            for (counter, others) in COUNTERS.into_iter().zip([0, 2]) {
+                let beside = std::iter::repeat_n(descriptor(&[("recorded", "")]), others);
                 let id = format!("id-{number}");
                 let reserve = descriptor(&[("user", counter), ("tollgate.reserve", &id)]);
                 let all = std::iter::once(reserve).chain(beside).collect();

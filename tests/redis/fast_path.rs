@@ -2,7 +2,8 @@
 //!
 //! Of three counters of one limit, the first is always requested alone, the second together with
 //! another limit, which uses the fast path for several checks, and the third together with a limit
-//! that records, which only the general script supports: the same requests at the same instants.
+//! that is named twice, which only the general script supports: the same requests at the same
+//! instants.
 
 use std::collections::BTreeMap;
 
@@ -23,9 +24,12 @@ const CASES: u32 = 40;
 const REQUESTS: usize = 150;
 const START: u64 = 1_780_000_000_000_000;
 const FARTHEST_BACK: u64 = 59_000_000;
-/// The counters, and the limit with which each is requested.
-const COUNTERS: [(&str, Option<&str>); 3] =
-    [("counter-a", None), ("counter-b", Some("plain")), ("counter-c", Some("recorded"))];
+/// The counters, and the keys of the other checks of the requests for each.
+const COUNTERS: [(&str, &[&str]); 3] = [
+    ("counter-a", &[]),
+    ("counter-b", &["plain", "recorded"]),
+    ("counter-c", &["plain", "recorded", "plain"]),
+];
 /// Limits that deny nothing.
 const BESIDE: &str = "  - key: plain
     rate_limit: { algorithm: sliding_window, requests_per_unit: 4000000000, unit: year }
@@ -91,7 +95,7 @@ async fn run(redis: &Redis, case: &Case) {
                 is_negative_hits: step.is_refund,
                 ..descriptor(&[("user", counter)])
             };
-            let beside = beside.map(|key| descriptor(&[(key, "")]));
+            let beside = beside.iter().map(|key| descriptor(&[(*key, "")]));
             let said =
                 sides.decide(now, &request([asked].into_iter().chain(beside).collect())).await;
             let (answer, times, _) = said.unwrap_or_else(|said| panic!("{what}: {said}")).unwrap();
@@ -121,7 +125,7 @@ async fn counters_expire_equally_by_both_paths_on_the_servers_clock() {
         let (_service, client) = serve(&policies, &redis.url(), &[]).await;
         for _ in 0..4 {
             for (counter, beside) in COUNTERS {
-                let beside = beside.map(|key| descriptor(&[(key, "")]));
+                let beside = beside.iter().map(|key| descriptor(&[(*key, "")]));
                 let all = [descriptor(&[("user", counter)])].into_iter().chain(beside).collect();
                 client.ask(request(all)).await.unwrap();
             }

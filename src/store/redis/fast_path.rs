@@ -2,9 +2,9 @@
 //! cases.
 //!
 //! Not supported is a counter that occurs twice in a request, except that a commit takes the settle
-//! of its ID along. A check of a limit that keeps holds must decide alone, record no entries, and
-//! be frequent (`lua/fast/holds.lua`). Counters with tallies, a grant or a reset are supported in
-//! calls that record entries. `lua/decide.lua` supports all of them.
+//! of its ID along. A check of a limit that keeps holds must be decided in one slot, record no
+//! entries, and be frequent (`lua/fast/holds.lua`). Counters with tallies, a grant or a reset are
+//! supported in calls that record entries. `lua/decide.lua` supports all of them.
 
 use std::sync::Arc;
 
@@ -14,8 +14,9 @@ use tokio::time::Instant;
 
 use super::RedisStore;
 use super::plan::Group;
-use super::script::encode::{Context, ScriptRequest};
-use super::script::key::key_of;
+use super::script::encode::{Context, ScriptRequest, operation};
+
+use super::script::key::{hold_key_of, key_of};
 use super::script::{ScriptNeeds, number_of};
 use crate::algorithm::hold::HoldEffect;
 use crate::algorithm::judge::{Few, Hits, Outcome};
@@ -28,8 +29,9 @@ use crate::store::{Check, Outcomes, StoreError};
 const WHERE_ALLOWED: u8 = 1;
 const WHERE_DENIED: u8 = 2;
 const REFUND: u8 = 4;
-/// Flag in the number of an algorithm: entries are recorded.
+/// Flags in the number of an algorithm: entries are recorded, the limit keeps holds.
 const RECORDS: u8 = 64;
+const HOLDS: u8 = 128;
 /// Flag in a prior: other slots judge the rest of the request.
 const PARTIAL: u8 = 4;
 
@@ -83,25 +85,9 @@ impl ScriptRequest {
         given: Option<Timestamp>,
         now: Timestamp,
     ) -> Option<Self> {
-        let keys = SmallVec::from_buf([key_of(prefix, &check.key)]);
-        let mut request =
-            Self { checks: 1, ..Self::of(given, keys, SmallVec::new(), ScriptNeeds::FAST) };
+        let mut request = Self::of(given, SmallVec::new(), SmallVec::new(), ScriptNeeds::FAST);
         let overall = |verdict| combine(prior, [(check.role, verdict)]);
-        let writes = writes(check, overall);
-        match check.limit.hold() {
-            Some(_) if !check.recorded.is_empty() => return None,
-            None => {
-                let hits = hits_of(check);
-                request.text.extend([number_of(check.limit) | records(check), writes]);
-                request.put(hits.into(), 4);
-                request.fast_records(check);
-                request.parameters(check.limit, now);
-            }
-            Some(_) if matches!(check.hits, Hits::Refund(1..)) && refunds_holds(check.limit) => {
-                return None;
-            }
-            Some(hold) => request.fast_hold(prefix, check, hold, writes, now)?,
-        }
+        request.fast_check(prefix, check, &[writes(check, overall)], now)?;
         Some(request)
     }
 
@@ -125,29 +111,57 @@ impl ScriptRequest {
         let mut request = Self::of(given, SmallVec::new(), text, ScriptNeeds::FAST);
         request.put(count.into(), 4);
         for check in checks {
-            let known = request.keys.len();
-            request.key(key_of(prefix, &check.key));
-            let is_known = request.keys.len() == known;
-            if is_known || check.limit.hold().is_some() {
+            // What a reserve changed is not known well enough to be undone.
+            if context.is_partial && check.limit.hold().is_some() {
                 return None;
             }
-            let role = match (check.hits, check.role) {
-                (Hits::Refund(_), _) | (_, Role::Shadow) => 1,
-                (_, Role::Enforce) => 0,
-                (_, Role::Quota) => 2,
-                (_, Role::QuotaShadow) => 3,
+            let role = match check.role {
+                _ if matches!(check.hits, Hits::Refund(_)) || check.is_on_hold() => 1,
+                Role::Shadow => 1,
+                Role::Enforce => 0,
+                Role::Quota => 2,
+                Role::QuotaShadow => 3,
             };
             let admitted = writes(check, |_| Overall::Admitted);
             let denied = writes(check, |_| Overall::Denied);
-            let hits = hits_of(check);
-            let number = number_of(check.limit) | records(check);
-            request.text.extend([number, admitted, denied, role]);
-            request.put(hits.into(), 4);
-            request.fast_records(check);
-            request.parameters(check.limit, now);
+            request.fast_check(prefix, check, &[admitted, denied, role], now)?;
         }
-        request.checks = count;
         Some(request)
+    }
+
+    /// Appends a check with the `cases` in which its hits are written; returns `None` if the fast
+    /// path does not support it.
+    fn fast_check(
+        &mut self,
+        prefix: &[u8],
+        check: &Check<'_>,
+        cases: &[u8],
+        now: Timestamp,
+    ) -> Option<()> {
+        let key = key_of(prefix, &check.key);
+        if self.index(&key).is_some() {
+            return None;
+        }
+        self.keys.push(key);
+        self.checks = self.checks.saturating_add(1);
+        let hold = check.limit.hold();
+        if hold.is_some() {
+            let refunds = matches!(check.hits, Hits::Refund(1..)) && refunds_holds(check.limit);
+            if refunds || !check.recorded.is_empty() || check.limit.is_ban() {
+                return None;
+            }
+            self.keys.push(hold_key_of(prefix, &check.key));
+        }
+        let flag = if hold.is_some() { HOLDS } else { 0 };
+        self.text.push(number_of(check.limit) | records(check) | flag);
+        self.text.extend_from_slice(cases);
+        self.put(hits_of(check).into(), 4);
+        self.fast_records(check);
+        if let Some(hold) = hold {
+            self.fast_hold(check, hold)?;
+        }
+        self.parameters(check.limit, now);
+        Some(())
     }
 
     /// Appends the entries that a check records, with their length.
@@ -209,9 +223,10 @@ fn refunds_holds(limit: &Limit) -> bool {
     }
 }
 
-/// Returns the hits of a check to judge, or to refund.
+/// Returns the hits of a check to judge, or to refund, or the cost of a commit.
 fn hits_of(check: &Check<'_>) -> u32 {
     match check.hits {
+        _ if check.is_on_hold() => operation(check).1,
         Hits::Refund(hits) => hits,
         Hits::Charge(_) | Hits::Peek(_) => {
             check.hits.needs(check.limit.charge_mode()).unwrap_or_default()

@@ -7,6 +7,7 @@ use hashbrown::HashTable;
 use smallvec::SmallVec;
 
 use self::cost::{GENERAL_US, cost_us};
+pub(in crate::store::redis) use self::holds::operation;
 use super::key::{RedisKey, key_of};
 use super::{ONE_FIXED_WINDOW, ScriptNeeds, number_of};
 use crate::algorithm::amend::Amendment;
@@ -226,7 +227,7 @@ impl ScriptRequest {
     }
 
     /// Returns the index of a key, or `None` if it is new.
-    fn index(&mut self, key: &RedisKey) -> Option<usize> {
+    pub(in crate::store::redis) fn index(&mut self, key: &RedisKey) -> Option<usize> {
         let Self { keys, indexes, .. } = self;
         if keys.len() <= FEW_KEYS {
             return keys.iter().position(|other| other == key);

@@ -3,14 +3,9 @@
 
 use super::ScriptRequest;
 use crate::algorithm::hold::{Hold, HoldAction, OnSettle};
-use crate::algorithm::judge::Hits;
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::store::Check;
 use crate::store::redis::script::key::hold_key_of;
-use crate::store::redis::script::number_of;
-
-/// Flag of an operation on the fast path.
-const FAST_HOLD: u8 = 16;
 
 /// Operations by number.
 const NONE: u8 = 0;
@@ -47,37 +42,23 @@ impl ScriptRequest {
         }
     }
 
-    /// Appends a check that decides alone, of a limit with this hold, in the format of
-    /// `lua/fast/holds.lua`; returns `None` if that does not support it.
+    /// Appends the operation of a check on holds, in the format of `lua/fast/holds.lua`; returns
+    /// `None` if that does not support it.
     pub(in crate::store::redis) fn fast_hold(
         &mut self,
-        prefix: &[u8],
         check: &Check<'_>,
         hold: Hold,
-        writes: u8,
-        now: Timestamp,
     ) -> Option<()> {
-        let (operation, cost) = match operation(check) {
-            (COMMIT_EACH, cost) => (COMMIT, cost),
-            supported @ (NONE | RESERVE | COMMIT | SETTLE | RESERVE_ONCE, _) => supported,
+        let operation = match operation(check) {
+            (COMMIT_EACH, _) => COMMIT,
+            (supported @ (NONE | RESERVE | COMMIT | SETTLE | RESERVE_ONCE), _) => supported,
             _ => return None,
         };
-        if check.limit.is_ban() {
-            return None;
-        }
-        let hits = match check.hits {
-            Hits::Charge(hits) | Hits::Peek(hits) | Hits::Refund(hits) => hits,
-        };
-        let hits = if check.is_on_hold() { cost } else { hits };
         self.needs.add_holds();
-        self.keys.push(hold_key_of(prefix, &check.key));
-        self.text.extend([0, FAST_HOLD | operation]);
-        self.put(hits.into(), 4);
-        self.text.extend([number_of(check.limit), writes]);
+        self.put(operation.into(), 1);
         self.put(ttl(check, hold).get(), 7);
         self.text.extend([u8::from(hold.on_settle == OnSettle::Release)]);
         self.id(check);
-        self.parameters(check.limit, now);
         Some(())
     }
 
@@ -90,7 +71,7 @@ impl ScriptRequest {
 }
 
 /// Returns the number of the operation on a hold, and the cost of a commit.
-fn operation(check: &Check<'_>) -> (u8, u32) {
+pub(in crate::store::redis) fn operation(check: &Check<'_>) -> (u8, u32) {
     match check.hold.map(|hold| hold.action) {
         None => (NONE, 0),
         Some(HoldAction::Reserve) => (RESERVE, 0),

@@ -1,22 +1,23 @@
 -- decide: judges requests one after the other at one instant, and charges according to their
 -- charge modes.
 --
--- KEYS    the counters of the checks, in order; a key may occur again in another request. For a
---   Cluster node that is known to refuse the keys of other nodes (see `foreign_slots.rs`), keys of other
---   slots than the first one's come after ARGV[3] instead: the node refuses foreign keys one by
---   one, and the request is passed on.
+-- KEYS    the counters of the checks, in order, each followed by the hash of its holds if the limit
+--   keeps them; a key may occur again in another request. For a Cluster node that is known to refuse
+--   the keys of other nodes (see `foreign_slots.rs`), keys of other slots than the first one's come
+--   after ARGV[3] instead: the node refuses foreign keys one by one, and the request is passed on.
 -- ARGV[1] and ARGV[2] as in ../begin.lua.
 -- ARGV[3] the requests. A single check that decides alone: algorithm (1), plus 64 if entries are
---   recorded, writes (1), hits (4), the entries to record if there are any: their length (4), their
---   number (1), then each with a length prefix (2); the algorithm's parameters. Otherwise: 0 (1), prior (1: 0 open, 1 denied, 2 admitted; plus 4 if
---   other slots judge the rest), checks (4), and for each: algorithm (1), writes if the request is
---   admitted (1), writes if it is not (1), role (1: 0 enforce, 1 none, 2 quota, 3 quota in shadow),
---   hits (4), the entries to record if there are any, the algorithm's parameters. Or a single check of a limit that keeps holds, with text
---   and reply as in holds.lua.
+--   recorded, plus 128 if the limit keeps holds, writes (1), hits, or the cost of a commit (4); the
+--   entries to record if there are any: their length (4), their number (1), then each with a length
+--   prefix (2); the fields of holds.lua if the limit keeps them; the algorithm's parameters.
+--   Otherwise: 0 (1), prior (1: 0 open, 1 denied, 2 admitted; plus 4 if other slots judge the rest,
+--   none of whose checks is of a limit that keeps holds), checks (4), and for each: algorithm (1),
+--   writes if the request is admitted (1), writes if it is not (1), role (1: 0 enforce, 1 none, 2
+--   quota, 3 quota in shadow), and from the hits on as above.
 -- Reply   for each request: 2, passed on; or 5 and for each check: verdict (1: 1 allowed, 2 denied;
---   plus 8 if written, plus 16 if from a grant), remaining hits (5; negative if a fixed window of
---   one period counts more than its limit), window (1), reset_after us (7), if denied
---   retry_after us (7, 2^55 if absent). If other slots judge the rest and it was admitted here, 6
+--   plus 8 if written, plus 16 if from a grant, plus 64 if the fields of holds.lua follow), remaining
+--   hits (5; negative if a fixed window of one period counts more than its limit), window (1),
+--   reset_after us (7), if denied retry_after us (7, 2^55 if absent). If other slots judge the rest and it was admitted here, 6
 --   instead of 5, and after each check the same fields again for the counter without the hits that
 --   only an admitted request is charged; the instant of the charge, or of its grant (7); the value without such a charge with a
 --   length prefix (2: 0 if there is none, 65535 if it is too long to return).
@@ -24,9 +25,9 @@ local declared, size, byte = #KEYS, #text, string.byte
 local least_ms = renews and tonumber(ARGV[2]) or 1
 local PASSED_ON, JUDGED, PARTLY = '\2', '\5', '\6'
 -- Flags of a check of a limit that keeps holds, and of one with entries to record.
-local HOLDS, RECORDS = 16, 64
+local HOLDS, RECORDS = 128, 64
 
--- Number of replies, number of checks of previous requests, and position of the next request.
+-- Number of replies, number of keys of previous checks, and position of the next request.
 local replied, before, place = 0, 0, 1
 
 -- Times to live in milliseconds, as text. Cached, since formatting a number for each call is slow.
@@ -51,33 +52,52 @@ local function several()
   local ENFORCE, QUOTA = 0, 2
   local NOT_KNOWN, LONGEST_VALUE = 65535, 4096
   -- For each check: its key, the stored value, the value to write, the time until which it
-  -- matters, the reply, the instant; and for the case that the request is not admitted, the value
-  -- to write, the time until which it matters, and the reply.
+  -- matters, the reply, the instant; or what judge_hold found; and for the case that the request is
+  -- not admitted, the value to write, the time until which it matters, and the reply.
   local keys, values, news, lives, said, instants = {}, {}, {}, {}, {}, {}
+  local hold_keys, held = {}, {}
+
+  local function next_key()
+    before = before + 1
+    return KEYS[before] or ARGV[3 + before - declared]
+  end
   local other_news, other_lives, other_said = {}, {}, {}
 
   -- Judges the checks of a request as one that is admitted or not. Returns true if all could be
   -- judged, the position after them, true if an enforcing check denies, true if all votes deny,
-  -- and true if the written values depend on the rest of the request.
+  -- and true if the written values depend on the rest of the request. Reads the counters if
+  -- is_admitted, which comes first.
   local function look(count, at, is_admitted, news, lives, said)
     local known, depends, denied, votes, passes = true, false, false, false, false
     for i = 1, count do
       local algorithm, admitted, otherwise, role, hits
       algorithm, admitted, otherwise, role, hits, at = unpack_from('>BBBBI4', text, at)
       depends = depends or admitted ~= otherwise
-      local value, writes, entries = values[i], is_admitted and admitted or otherwise, nil
-      if algorithm >= RECORDS then
+      local writes, has_hold, own, value, entries = is_admitted and admitted or otherwise, algorithm >= HOLDS
+      if is_admitted then
+        keys[i] = next_key()
+        hold_keys[i] = has_hold and next_key()
+        values[i] = not has_hold and call('GET', keys[i])
+      end
+      value = values[i]
+      if algorithm >= RECORDS and not has_hold then
         algorithm, entries, at = algorithm - RECORDS, at + 4, at + 4 + unpack_from('>I4', text, at)
       end
       local instant, allowed, new, lives_until, left, reset, retry, window, wrote
-      if entries or beside and value and #value > 0 and byte(value) >= WITH_DATA then
+      if has_hold then
+        at, own = judge_hold(algorithm - HOLDS, at, hits, writes, keys[i], hold_keys[i])
+        if own then
+          instant, allowed, new, left, reset, retry, window = now, own.allowed, own.new, own.left, own.reset, own.retry, own.window
+          wrote = own.verdict
+        end
+      elseif entries or beside and value and #value > 0 and byte(value) >= WITH_DATA then
         at, instant, allowed, new, lives_until, left, reset, retry, window, wrote =
           beside().judge(algorithm, at, value, hits, writes, entries)
       else
         at, instant, allowed, new, lives_until, left, reset, retry, window = judges[algorithm](at, value, hits, writes)
         wrote = new and 8 or 0
       end
-      news[i], lives[i] = new, lives_until
+      news[i], lives[i], held[i] = new, lives_until, own or false
       if is_admitted then
         instants[i] = instant
       end
@@ -90,6 +110,9 @@ local function several()
         said[i] = pack('>BI5BI7I7', wrote + 2, left, window, reset, retry)
         denied, votes, passes = denied or role == ENFORCE, votes or role == QUOTA, passes or role > QUOTA
       end
+      if own then
+        said[i] = said[i] .. pack('>BI4I4', own.effect, own.held, own.cost)
+      end
     end
     return known, at, denied, votes and not passes, depends
   end
@@ -98,7 +121,7 @@ local function several()
   -- returns false: the request is passed on with nothing written.
   local function write(count)
     for i = 1, count do
-      if news[i] and save(keys[i], news[i], lives[i]) then
+      if held[i] and not write_hold(held[i], save) or not held[i] and news[i] and save(keys[i], news[i], lives[i]) then
         for j = 1, i - 1 do
           if news[j] and values[j] then
             call('SET', keys[j], values[j], 'KEEPTTL')
@@ -125,10 +148,6 @@ local function several()
   end
 
   return function(prior, count, at)
-    for i = 1, count do
-      local key = KEYS[before + i] or ARGV[3 + before + i - declared]
-      keys[i], values[i] = key, call('GET', key)
-    end
     local is_partial = prior >= 4
     prior = prior % 4
     local known, after, denied, outvoted, depends = look(count, at, true, news, lives, said)
@@ -138,7 +157,7 @@ local function several()
     elseif known and depends and not is_admitted then
       known = look(count, at, false, news, lives, said)
     end
-    before, place = before + count, after
+    place = after
     if not (known and write(count)) then
       reply[replied] = PASSED_ON
       return
@@ -161,7 +180,10 @@ local decide_several
 while place <= size do
   local algorithm, writes, hits, at = unpack_from('>BBI4', text, place)
   replied = replied + 1
-  if algorithm > 0 then
+  if algorithm == 0 then
+    decide_several = decide_several or several()
+    decide_several(writes, hits, at)
+  elseif algorithm < HOLDS then
     before = before + 1
     local key = KEYS[before] or ARGV[3 + before - declared]
     local value = call('GET', key)
@@ -185,14 +207,19 @@ while place <= size do
     else
       reply[replied] = pack('>BBI5BI7I7', 5, wrote + 2, left, window, reset, retry)
     end
-  elseif writes < HOLDS then
-    decide_several = decide_several or several()
-    decide_several(writes, hits, at)
   else
+    local own
     local key, hold_key = KEYS[before + 1] or ARGV[4 + before - declared], KEYS[before + 2] or ARGV[5 + before - declared]
     before = before + 2
-    place, reply[replied] = decide_hold(writes - HOLDS, hits, at, key, hold_key, save)
-    reply[replied] = reply[replied] or PASSED_ON
+    place, own = judge_hold(algorithm - HOLDS, at, hits, writes, key, hold_key)
+    if not own or not write_hold(own, save) then
+      reply[replied] = PASSED_ON
+    elseif own.allowed then
+      reply[replied] = pack('>BBI5BI7BI4I4', 5, own.verdict + 1, own.left, own.window, own.reset, own.effect, own.held, own.cost)
+    else
+      reply[replied] = pack('>BBI5BI7I7BI4I4', 5, own.verdict + 2, own.left, own.window, own.reset, own.retry,
+        own.effect, own.held, own.cost)
+    end
   end
 end
 return table.concat(reply)
