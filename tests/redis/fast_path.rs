@@ -1,9 +1,9 @@
 //! The fast path does what the general script does: the same answer, the same value, the same TTL.
 //!
-//! Of three counters of one limit, the first is always requested alone, the second together with
-//! another limit, which uses the fast path for several checks, and the third together with a limit
-//! that is named twice, which only the general script supports: the same requests at the same
-//! instants.
+//! Of four counters of one limit, the first is always requested alone, the second together with
+//! other limits, the third together with a limit that is named twice, which uses the fast path in
+//! turn, and the fourth with a recording limit that is named twice, which only the general script
+//! supports: the same requests at the same instants.
 
 use std::collections::BTreeMap;
 
@@ -25,10 +25,11 @@ const REQUESTS: usize = 150;
 const START: u64 = 1_780_000_000_000_000;
 const FARTHEST_BACK: u64 = 59_000_000;
 /// The counters, and the keys of the other checks of the requests for each.
-const COUNTERS: [(&str, &[&str]); 3] = [
+const COUNTERS: [(&str, &[&str]); 4] = [
     ("counter-a", &[]),
     ("counter-b", &["plain", "recorded"]),
-    ("counter-c", &["plain", "recorded", "plain"]),
+    ("counter-d", &["plain", "plain"]),
+    ("counter-c", &["recorded", "recorded"]),
 ];
 /// Limits that deny nothing.
 const BESIDE: &str = "  - key: plain

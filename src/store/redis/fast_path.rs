@@ -1,10 +1,11 @@
 //! The fast path: requests encoded for `lua/fast/decide.lua`, which supports everything but rare
 //! cases.
 //!
-//! Not supported is a counter that occurs twice in a request, except that a commit takes the settle
-//! of its ID along. A check of a limit that keeps holds must be decided in one slot, record no
-//! entries, and be frequent (`lua/fast/holds.lua`). Counters with tallies, a grant or a reset are
-//! supported in calls that record entries. `lua/decide.lua` supports all of them.
+//! A check of a limit that keeps holds must be decided in one slot, record no entries, and be
+//! frequent (`lua/fast/holds.lua`). A request that names a counter twice must be decided in one
+//! slot too, record nothing and hold nothing, except that a commit takes the settle of its ID
+//! along. Counters with tallies, a grant or a reset are supported in calls that record entries.
+//! `lua/decide.lua` supports all of them.
 
 use std::sync::Arc;
 
@@ -32,8 +33,9 @@ const REFUND: u8 = 4;
 /// Flags in the number of an algorithm: entries are recorded, the limit keeps holds.
 const RECORDS: u8 = 64;
 const HOLDS: u8 = 128;
-/// Flag in a prior: other slots judge the rest of the request.
+/// Flags in a prior: other slots judge the rest of the request, checks name the same counter.
 const PARTIAL: u8 = 4;
+const REPEATS: u8 = 8;
 
 impl RedisStore {
     /// Decides the only check of a request. Returns `None` if its server is down, or if the fast
@@ -92,7 +94,7 @@ impl ScriptRequest {
     }
 
     /// Encodes the checks of a request in one slot; returns `None` if the fast path does not
-    /// support all of them.
+    /// support all of them together.
     pub(super) fn fast<'a>(
         prefix: &[u8],
         checks: impl ExactSizeIterator<Item = &'a Check<'a>>,
@@ -110,7 +112,13 @@ impl ScriptRequest {
             SmallVec::from_slice(&[0, if context.is_partial { prior | PARTIAL } else { prior }]);
         let mut request = Self::of(given, SmallVec::new(), text, ScriptNeeds::FAST);
         request.put(count.into(), 4);
+        let mut repeats = false;
+        let mut in_turn = true;
         for check in checks {
+            repeats |= request.index(&key_of(prefix, &check.key)).is_some();
+            in_turn &= check.limit.hold().is_none()
+                && records(check) == 0
+                && !matches!(check.hits, Hits::Peek(1..));
             // What a reserve changed is not known well enough to be undone.
             if context.is_partial && check.limit.hold().is_some() {
                 return None;
@@ -126,7 +134,10 @@ impl ScriptRequest {
             let denied = writes(check, |_| Overall::Denied);
             request.fast_check(prefix, check, &[admitted, denied, role], now)?;
         }
-        Some(request)
+        if repeats {
+            *request.text.get_mut(1)? |= REPEATS;
+        }
+        (!repeats || in_turn && !context.is_partial).then_some(request)
     }
 
     /// Appends a check with the `cases` in which its hits are written; returns `None` if the fast
@@ -138,11 +149,7 @@ impl ScriptRequest {
         cases: &[u8],
         now: Timestamp,
     ) -> Option<()> {
-        let key = key_of(prefix, &check.key);
-        if self.index(&key).is_some() {
-            return None;
-        }
-        self.keys.push(key);
+        self.keys.push(key_of(prefix, &check.key));
         self.checks = self.checks.saturating_add(1);
         let hold = check.limit.hold();
         if hold.is_some() {

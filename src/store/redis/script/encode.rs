@@ -70,7 +70,7 @@ pub(in crate::store::redis) struct Context {
 pub(in crate::store::redis) struct ScriptRequest {
     /// The instant to judge at, or `None` if the server decides it.
     pub(in crate::store::redis) given: Option<Timestamp>,
-    /// The counters' keys, without duplicates.
+    /// The counters' keys, in the order of the checks; without duplicates for the general script.
     pub(in crate::store::redis) keys: SmallVec<[RedisKey; 1]>,
     /// Indices of the keys by hash, if there are more than [`FEW_KEYS`].
     pub(in crate::store::redis) indexes: HashTable<usize>,

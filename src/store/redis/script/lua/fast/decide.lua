@@ -11,7 +11,8 @@
 --   entries to record if there are any: their length (4), their number (1), then each with a length
 --   prefix (2); the fields of holds.lua if the limit keeps them; the algorithm's parameters.
 --   Otherwise: 0 (1), prior (1: 0 open, 1 denied, 2 admitted; plus 4 if other slots judge the rest,
---   none of whose checks is of a limit that keeps holds), checks (4), and for each: algorithm (1),
+--   none of whose checks is of a limit that keeps holds; plus 8 if checks name the same counter, none
+--   of which records or is of such a limit), checks (4), and for each: algorithm (1),
 --   writes if the request is admitted (1), writes if it is not (1), role (1: 0 enforce, 1 none, 2
 --   quota, 3 quota in shadow), and from the hits on as above.
 -- Reply   for each request: 2, passed on; or 5 and for each check: verdict (1: 1 allowed, 2 denied;
@@ -49,7 +50,7 @@ end
 
 -- Decides requests of several checks, and parts of requests. Created only if there is one.
 local function several()
-  local ENFORCE, QUOTA = 0, 2
+  local ENFORCE, QUOTA, REPEATS = 0, 2, 8
   local NOT_KNOWN, LONGEST_VALUE = 65535, 4096
   -- For each check: its key, the stored value, the value to write, the time until which it
   -- matters, the reply, the instant; or what judge_hold found; and for the case that the request is
@@ -147,7 +148,90 @@ local function several()
     end
   end
 
+  local function judge(algorithm, at, value, hits, writes)
+    if beside and value and #value > 0 and byte(value) >= WITH_DATA then
+      return beside().judge(algorithm, at, value, hits, writes)
+    end
+    return judges[algorithm](at, value, hits, writes)
+  end
+
+  -- Judges the checks of a request that may name the same counter, each by a draft of the counter
+  -- with the hits of those before it; then writes their hits in order, and reports on what is left.
+  -- Returns true if all could be judged, and the position after them.
+  local function look_in_turn(prior, count, at)
+    local known, denied, votes, passes = true, false, false, false
+    local checks, states = {}, {}
+    for i = 1, count do
+      local check, key = {}, next_key()
+      local state = states[key]
+      keys[i], values[i], news[i], lives[i], held[i] = key, false, nil, nil, false
+      if not state then
+        values[i] = call('GET', key)
+        state = { first = i, value = values[i], draft = values[i], hits = 0 }
+        states[key] = state
+      end
+      check.algorithm, check.admitted, check.otherwise, check.role, check.hits, check.at = unpack_from('>BBBBI4', text, at)
+      local instant, allowed, new
+      at, instant, allowed, new = judge(check.algorithm, check.at, state.draft, check.hits, check.admitted)
+      known = known and instant
+      check.state, check.allowed, check.wanted = state, allowed, state.hits + check.hits
+      state.draft = new or state.draft
+      if check.admitted > 0 and check.admitted <= BOTH then
+        state.hits = check.wanted
+      end
+      local role = check.role
+      if allowed then
+        passes = passes or role >= QUOTA
+      else
+        denied, votes, passes = denied or role == ENFORCE, votes or role == QUOTA, passes or role > QUOTA
+      end
+      checks[i] = check
+    end
+    local is_admitted = prior == 2 or prior == 0 and not denied and (passes or not votes)
+    for i = 1, known and count or 0 do
+      local check = checks[i]
+      local state, writes = check.state, is_admitted and check.admitted or check.otherwise
+      if writes == BOTH or check.allowed and writes == 1 or not check.allowed and writes == 2 then
+        writes = BOTH
+      elseif writes ~= REFUND then
+        writes = 0
+      end
+      local _, _, _, new, lives_until = judge(check.algorithm, check.at, state.value, check.hits, writes)
+      if new then
+        state.value, news[state.first], lives[state.first] = new, new, lives_until or lives[state.first]
+      end
+    end
+    for i = 1, known and count or 0 do
+      local check = checks[i]
+      local hits, mode = 0, REFUND
+      if not check.allowed then
+        hits, mode = check.wanted, DENIED_REPORT
+      end
+      local _, _, _, _, _, left, reset, retry, window = judge(check.algorithm, check.at, check.state.value, hits, mode)
+      if check.allowed then
+        said[i] = pack('>BI5BI7', 1, left, window, reset)
+      else
+        said[i] = pack('>BI5BI7I7', 2, left, window, reset, retry)
+      end
+    end
+    return known, at
+  end
+
   return function(prior, count, at)
+    if prior >= REPEATS then
+      local known, after = look_in_turn(prior - REPEATS, count, at)
+      place = after
+      if known and write(count) then
+        reply[replied] = JUDGED
+        for i = 1, count do
+          reply[replied + i] = said[i]
+        end
+        replied = replied + count
+      else
+        reply[replied] = PASSED_ON
+      end
+      return
+    end
     local is_partial = prior >= 4
     prior = prior % 4
     local known, after, denied, outvoted, depends = look(count, at, true, news, lives, said)
