@@ -4,8 +4,7 @@
 //! A check of a limit that keeps holds must be decided in one slot, record no entries, and be
 //! frequent (`lua/fast/holds.lua`). A request that names a counter twice must be decided in one
 //! slot too, record nothing and hold nothing, except that a commit takes the settle of its ID
-//! along. Counters with tallies, a grant or a reset are supported in calls that record entries.
-//! `lua/decide.lua` supports all of them.
+//! along. `lua/decide.lua` supports all of them.
 
 use std::sync::Arc;
 
@@ -176,7 +175,6 @@ impl ScriptRequest {
         if records(check) == 0 {
             return;
         }
-        self.needs.add_records();
         let bytes = check.recorded.iter().map(|entry| entry.len().saturating_add(2));
         let length = bytes.fold(1, usize::saturating_add);
         self.put(u64::try_from(length).unwrap_or(u64::MAX), 4);

@@ -48,17 +48,15 @@ const ALGORITHMS: [(&str, &[&str]); 6] = [
 
 // The tag of a value is 16 plus twice the number of its algorithm, plus 1 if it is wide; 32 is
 // added if tallies follow, so that an eighth algorithm's values would read as tallied.
-/// Numbers of a set of scripts: those of the algorithms, [`HOLDS`] and [`RECORDS`].
-const NUMBERS: usize = 8;
+/// Numbers of a set of scripts: those of the algorithms, and [`HOLDS`].
+const NUMBERS: usize = 7;
 
 /// The number of the operations on holds, after those of all algorithms.
 const HOLDS: u8 = 7;
-/// The number of the data beside a state, which a check needs that records entries.
-const RECORDS: u8 = 8;
 /// The bit of holds in a set.
 const HOLDS_BIT: u8 = 1 << (HOLDS - 1);
 const _: () = assert!(ALGORITHMS.len() < HOLDS as usize, "the number of holds is an algorithm's");
-const _: () = assert!(RECORDS as usize <= NUMBERS, "a set of scripts has too few bits");
+const _: () = assert!(HOLDS as usize <= NUMBERS, "a set of scripts has too few bits");
 
 /// Scripts of one kind, by their sets of numbers.
 type ScriptSets = [OnceLock<Script>; 1 << NUMBERS];
@@ -117,11 +115,6 @@ impl ScriptNeeds {
         self.add(HOLDS);
     }
 
-    /// Adds the data beside a state.
-    pub(super) fn add_records(&mut self) {
-        self.add(RECORDS);
-    }
-
     /// Returns `true` for the fast path.
     pub(super) fn is_fast(self) -> bool {
         self.kind == ScriptKind::Fast
@@ -171,7 +164,7 @@ impl ScriptNeeds {
                 add(&mut files, file);
             }
         }
-        files.extend((self.has(RECORDS) || self.kind != ScriptKind::Fast).then_some(BESIDE));
+        files.push(BESIDE);
         let has_holds = self.has(HOLDS);
         files.extend((has_holds && self.has(GCRA)).then_some(MARKS));
         let (counter, holds, last) = match self.kind {
@@ -249,7 +242,7 @@ mod tests {
     #[test]
     fn a_script_has_the_files_that_it_needs_once_and_no_other() {
         let kinds = [ScriptKind::Decide, ScriptKind::Amend, ScriptKind::Fast];
-        for (algorithms, kind) in (0..=u8::MAX).flat_map(|set| kinds.map(|kind| (set, kind))) {
+        for (algorithms, kind) in (0..1 << NUMBERS).flat_map(|set| kinds.map(|kind| (set, kind))) {
             let files = ScriptNeeds { kind, algorithms }.files();
             let has = |number: u8| algorithms & (1 << (number - 1)) != 0;
             let count = |file: &str| files.iter().filter(|other| **other == file).count();
@@ -261,7 +254,7 @@ mod tests {
             assert_eq!(count(MULTIPLY_DIVIDE), usize::from(has(2) || has(GCRA)));
             assert_eq!(count(MARKS), usize::from(has(HOLDS) && has(GCRA)));
             let is_fast = kind == ScriptKind::Fast;
-            assert_eq!(count(BESIDE), usize::from(has(RECORDS) || !is_fast));
+            assert_eq!(count(BESIDE), 1);
             assert_eq!(count(FAST_HOLDS), usize::from(has(HOLDS) && is_fast));
             assert_eq!(count(HOLD_SCRIPT), usize::from(has(HOLDS) && !is_fast));
         }

@@ -112,7 +112,7 @@ do
     local limit, l, p = unpack_from('>I4I4I7', text, at)
     local last, whole, part, amount = instant, 0, 0, limit
     if value then
-      last, whole, part, amount = rate.read(beside and string.byte(value) >= WITH_DATA and beside().split(value) or value)
+      last, whole, part, amount = rate.read(string.byte(value) >= WITH_DATA and beside().split(value) or value)
     end
     whole = whole - (instant - last)
     if whole < 0 then

@@ -91,7 +91,7 @@ local function several()
           instant, allowed, new, left, reset, retry, window = now, own.allowed, own.new, own.left, own.reset, own.retry, own.window
           wrote = own.verdict
         end
-      elseif entries or beside and value and #value > 0 and byte(value) >= WITH_DATA then
+      elseif entries or value and #value > 0 and byte(value) >= WITH_DATA then
         at, instant, allowed, new, lives_until, left, reset, retry, window, wrote =
           beside().judge(algorithm, at, value, hits, writes, entries)
       else
@@ -149,7 +149,7 @@ local function several()
   end
 
   local function judge(algorithm, at, value, hits, writes)
-    if beside and value and #value > 0 and byte(value) >= WITH_DATA then
+    if value and #value > 0 and byte(value) >= WITH_DATA then
       return beside().judge(algorithm, at, value, hits, writes)
     end
     return judges[algorithm](at, value, hits, writes)
@@ -276,7 +276,7 @@ while place <= size do
       place, instant, allowed, new, lives_until, left, reset, retry, window = judges[algorithm](at, value, hits, writes)
       wrote = new and 8 or 0
     end
-    if not instant and beside and (algorithm >= RECORDS or value and #value > 0 and byte(value) >= WITH_DATA) then
+    if not instant and (algorithm >= RECORDS or value and #value > 0 and byte(value) >= WITH_DATA) then
       local entries
       if algorithm >= RECORDS then
         algorithm, entries, at = algorithm - RECORDS, at + 4, at + 4 + unpack_from('>I4', text, at)
