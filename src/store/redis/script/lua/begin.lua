@@ -35,7 +35,7 @@ local usages
 local slot_operation, slot_id, slot_ttl = 0, '', 0
 -- Defined by the files beside.lua, holds.lua, marks.lua, ledger.lua and gcra.lua, in scripts that have
 -- them.
-local beside, judge_hold, write_hold, holds, marked, ledgers, rates
+local beside, judge_hold, write_hold, keep_hold, write_kept, holds, marked, ledgers, rates
 
 -- True if each write sets the time to live. With the server's clock it is not needed if the value
 -- matters as long as the old one.

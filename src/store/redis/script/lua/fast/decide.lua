@@ -84,12 +84,15 @@ local function several()
       if algorithm >= RECORDS and not has_hold then
         algorithm, entries, at = algorithm - RECORDS, at + 4, at + 4 + unpack_from('>I4', text, at)
       end
-      local instant, allowed, new, lives_until, left, reset, retry, window, wrote
+      local instant, allowed, new, lives_until, left, reset, retry, window, wrote, effect, of_hold, cost
       if has_hold then
-        at, own = judge_hold(algorithm - HOLDS, at, hits, writes, keys[i], hold_keys[i])
-        if own then
-          instant, allowed, new, left, reset, retry, window = now, own.allowed, own.new, own.left, own.reset, own.retry, own.window
-          wrote = own.verdict
+        local verdict, id, record, added
+        at, verdict, left, window, reset, retry, effect, of_hold, cost, new, lives_until, id, record, added =
+          judge_hold(algorithm - HOLDS, at, hits, writes, keys[i], hold_keys[i])
+        if verdict then
+          instant, allowed = now, not retry
+          wrote = verdict - (retry and 2 or 1)
+          own = keep_hold(new, lives_until, id, record, added)
         end
       elseif entries or value and #value > 0 and byte(value) >= WITH_DATA then
         at, instant, allowed, new, lives_until, left, reset, retry, window, wrote =
@@ -112,7 +115,7 @@ local function several()
         denied, votes, passes = denied or role == ENFORCE, votes or role == QUOTA, passes or role > QUOTA
       end
       if own then
-        said[i] = said[i] .. pack('>BI4I4', own.effect, own.held, own.cost)
+        said[i] = said[i] .. pack('>BI4I4', effect, of_hold, cost)
       end
     end
     return known, at, denied, votes and not passes, depends
@@ -122,7 +125,7 @@ local function several()
   -- returns false: the request is passed on with nothing written.
   local function write(count)
     for i = 1, count do
-      if held[i] and not write_hold(held[i], save) or not held[i] and news[i] and save(keys[i], news[i], lives[i]) then
+      if held[i] and not write_kept(save, held[i]) or not held[i] and news[i] and save(keys[i], news[i], lives[i]) then
         for j = 1, i - 1 do
           if news[j] and values[j] then
             call('SET', keys[j], values[j], 'KEEPTTL')
@@ -292,17 +295,17 @@ while place <= size do
       reply[replied] = pack('>BBI5BI7I7', 5, wrote + 2, left, window, reset, retry)
     end
   else
-    local own
     local key, hold_key = KEYS[before + 1] or ARGV[4 + before - declared], KEYS[before + 2] or ARGV[5 + before - declared]
     before = before + 2
-    place, own = judge_hold(algorithm - HOLDS, at, hits, writes, key, hold_key)
-    if not own or not write_hold(own, save) then
+    local verdict, left, window, reset, retry, effect, held, cost, new, lives_until, id, record, added
+    place, verdict, left, window, reset, retry, effect, held, cost, new, lives_until, id, record, added =
+      judge_hold(algorithm - HOLDS, at, hits, writes, key, hold_key)
+    if not verdict or not write_hold(save, new, lives_until, id, record, added) then
       reply[replied] = PASSED_ON
-    elseif own.allowed then
-      reply[replied] = pack('>BBI5BI7BI4I4', 5, own.verdict + 1, own.left, own.window, own.reset, own.effect, own.held, own.cost)
+    elseif retry then
+      reply[replied] = pack('>BBI5BI7I7BI4I4', 5, verdict, left, window, reset, retry, effect, held, cost)
     else
-      reply[replied] = pack('>BBI5BI7I7BI4I4', 5, own.verdict + 2, own.left, own.window, own.reset, own.retry,
-        own.effect, own.held, own.cost)
+      reply[replied] = pack('>BBI5BI7BI4I4', 5, verdict, left, window, reset, effect, held, cost)
     end
   end
 end

@@ -21,20 +21,26 @@ do
   local GCRA, CONCURRENCY = 4, 6
   -- Position of the first hold in a record.
   local FIRST_HOLD = 10
-  local WRITTEN, WITH_EFFECT = 8, 64
+  local ALLOWED, DENIED, WRITTEN, WITH_EFFECT = 1, 2, 8, 64
   local renews_always = renews
   -- Padding of heads, by length.
   local paddings = {}
 
-  -- Reads a counter and its head. Returns nothing if the check must be passed on. The reply to a
+  -- Of the current check: its keys, its value, the head's fields, the inserts before the next check of
+  -- the records; the latest instant of the counter before it, the instant at which it is judged; the
+  -- instant until which its keys live at least, and true if the hash needs another time to live.
+  local key, hold_key, value, head, since, latest, marks, unchecked
+  local last, instant, least, renews_hash
+
+  -- Reads the counter and its head. Returns false if the check must be passed on. The reply to a
   -- command that fails is a table without elements, whose length is 0.
-  local function load(algorithm, key, hold_key)
-    local value, head = call('GET', key), call('HGET', hold_key, '')
-    local last, since, latest, marks, unchecked, instant = 0, nil, 0, '', 0, now
+  local function load(algorithm)
+    value, head = call('GET', key), call('HGET', hold_key, '')
+    last, since, latest, marks, unchecked, instant = 0, nil, 0, '', 0, now
     if head then
       local size = value and #value or 0
       if #head < TABLE_BYTES or size < 12 then
-        return nil
+        return false
       end
       -- A value of up to 24 bytes is its own first and last 24 bytes.
       local first, final = value, value
@@ -44,7 +50,7 @@ do
       local format, length, count, place = byte(head, 1, 2)
       if format ~= FORMAT or length ~= 2 * size or sub(head, 3, size + 2) ~= first
         or first ~= final and sub(head, size + 3, length + 2) ~= final then
-        return nil
+        return false
       end
       since, latest, count, place = unpack_from('>I7I7B', head, length + 3)
       if count > 0 then
@@ -57,55 +63,51 @@ do
     end
     if value then
       if type(value) == 'table' then
-        return nil
+        return false
       elseif algorithm == GCRA then
         last = rates().read(value)
       else
         last = #value >= 12 and unpack_from('>I7', value, 2)
       end
       if not last then
-        return nil
+        return false
       elseif last > now then
         instant = last
       end
     end
-    return {
-      key = key, hold_key = hold_key, value = value, has_head = head, last = last, instant = instant,
-      since = since, latest = latest, marks = marks, unchecked = unchecked,
-      verdict = WITH_EFFECT, effect = NOTHING, held = 0, cost = 0,
-    }
+    return true
   end
 
   -- Lets a record matter until `expires`. The keys live until the next multiple of LIVES_BY at least,
   -- so a write that stays below it need not set their time to live.
-  local function extend(own, expires)
-    local last, latest = own.last, own.latest
-    local before, after = latest > last and latest or last, own.instant
+  local function extend(expires)
+    local before, after = latest > last and latest or last, instant
     if expires > latest then
-      latest, own.latest = expires, expires
+      latest = expires
     end
     if latest > after then
       after = latest
     end
-    renews = renews_always or not own.since or before - before % LIVES_BY < after - after % LIVES_BY
-    own.renews, own.least = renews, after - after % LIVES_BY + LIVES_BY
+    renews_hash = renews_always or not since or before - before % LIVES_BY < after - after % LIVES_BY
+    renews = renews_hash
+    least = after - after % LIVES_BY + LIVES_BY
   end
 
   -- Puts a charge of `held` hits to `cost`, and sets the latest instant of the counter. Returns what
   -- a judge returns; no new value to pass the check on.
-  local function correct(own, algorithm, at, held, cost, of_charge)
-    local judge, value, hits, mode = judges[algorithm], own.value, 0, TOUCH
+  local function correct(algorithm, at, held, cost, of_charge)
+    local judge, hits, mode, own, new = judges[algorithm], 0, TOUCH
     if cost > held then
       hits, mode = cost - held, PAST
       if algorithm == GCRA then
-        own.marks = marked.charged(at, value, own.instant, own.marks)
+        marks = marked.charged(at, value, instant, marks)
       end
-    elseif cost < held and (algorithm ~= GCRA or own.since <= of_charge) then
+    elseif cost < held and (algorithm ~= GCRA or since <= of_charge) then
       hits, mode, charged_at = held - cost, TAKE_BACK, of_charge
       if algorithm == GCRA then
-        local new, marks = marked.take_back(at, value, own.instant, own.marks, hits)
+        new, own = marked.take_back(at, value, instant, marks, hits)
         hits, mode = 0, TOUCH
-        value, own.marks = new or value, new and marks or own.marks
+        value, marks = new or value, new and own or marks
       end
     end
     local after, is_read, allowed, changed, lives_until, left, reset, retry, window = judge(at, value, hits, mode)
@@ -119,7 +121,7 @@ do
   -- Returns what a commit or a settle does: the instant of the charge, its hits, what they are put
   -- to, the new expiry of the record, the effect. Returns nil if there is nothing to end, and false
   -- to pass it on.
-  local function ending(operation, instant, hits, record, ttl, releases)
+  local function ending(operation, hits, record, ttl, releases)
     local expires, ended, count = 0, 0, 0
     if record then
       expires, ended, count = unpack_from('>I7BB', record)
@@ -137,61 +139,60 @@ do
   end
 
   -- Judges a commit or a settle. Returns as judge_hold does.
-  local function finish(own, operation, hits, algorithm, at, ttl, releases, id)
-    local record = own.has_head and call('HGET', own.hold_key, id)
-    local charged_at, held, cost, expires, effect = ending(operation, own.instant, hits, record, ttl, releases)
-    local after, _
+  local function finish(operation, hits, algorithm, at, ttl, releases, id)
+    local record = head and call('HGET', hold_key, id)
+    local charged_at, held, cost, expires, effect = ending(operation, hits, record, ttl, releases)
     if charged_at == nil then
-      after, own.allowed, _, _, _, own.left, own.reset, _, own.window = judges[algorithm](at, own.value, 0, REFUND)
-      return after, own.allowed and own
+      local after, is_read, _, _, _, left, reset, _, window = judges[algorithm](at, value, 0, REFUND)
+      return after, is_read and WITH_EFFECT + ALLOWED, left, window, reset, nil, NOTHING, 0, 0
     elseif charged_at == false then
       return (judges[algorithm](at, false, 0, 0))
     end
-    extend(own, expires)
-    after, own.allowed, _, own.new, own.lives_until, own.left, own.reset, _, own.window =
-      correct(own, algorithm, at, held, cost, charged_at)
-    own.id, own.record, own.added, own.effect = id, pack('>I7BB', expires, 1, 0), 0, effect
-    own.verdict = WITH_EFFECT + WRITTEN
-    if effect == COMMITTED then
-      own.held, own.cost = held, cost
+    extend(expires)
+    local after, _, _, new, lives_until, left, reset, _, window = correct(algorithm, at, held, cost, charged_at)
+    renews = renews_always
+    if effect ~= COMMITTED then
+      held, cost = 0, 0
     end
-    return after, own.new and own
+    return after, new and WITH_EFFECT + WRITTEN + ALLOWED, left, window, reset, nil, effect, held, cost,
+      new, lives_until, id, pack('>I7BB', expires, 1, 0), 0
   end
 
   -- Judges a charge, a peek or a refund, with or without an ID. Returns as judge_hold does.
-  local function charge(own, operation, hits, algorithm, at, ttl, id, writes)
-    local is_reserve, instant, after, is_read = operation ~= NONE, own.instant
-    extend(own, is_reserve and instant + ttl or 0)
-    after, is_read, own.allowed, own.new, own.lives_until, own.left, own.reset, own.retry, own.window =
-      judges[algorithm](at, own.value, hits, writes)
+  local function charge(operation, hits, algorithm, at, ttl, id, writes)
+    local is_reserve, added, verdict, record = operation ~= NONE, 0, WITH_EFFECT
+    extend(is_reserve and instant + ttl or 0)
+    local after, is_read, allowed, new, lives_until, left, reset, retry, window =
+      judges[algorithm](at, value, hits, writes)
+    renews = renews_always
     if not is_read then
       return after
-    elseif own.new then
-      own.verdict, own.added = WITH_EFFECT + WRITTEN, 0
+    elseif new then
+      verdict = WITH_EFFECT + WRITTEN
       if algorithm == GCRA then
-        own.marks = marked.charged(at, own.value, instant, own.marks)
+        marks = marked.charged(at, value, instant, marks)
       end
       if is_reserve then
-        if not own.since then
-          own.unchecked = UNCHECKED
-        elseif own.unchecked == 0 or call('HGET', own.hold_key, id) then
+        if not since then
+          unchecked = UNCHECKED
+        elseif unchecked == 0 or call('HGET', hold_key, id) then
           return after
         else
-          own.unchecked = own.unchecked - 1
+          unchecked = unchecked - 1
         end
-        own.id, own.record, own.added = id, pack('>I7BBI7I4', instant + ttl, 0, 1, instant, hits), 1
-        own.effect = RESERVED
+        added, record = 1, pack('>I7BBI7I4', instant + ttl, 0, 1, instant, hits)
       end
-      if not own.since and (is_reserve or algorithm == GCRA) then
-        own.since, own.added = instant, own.added + 1
+      if not since and (is_reserve or algorithm == GCRA) then
+        since, added = instant, added + 1
       end
     end
-    return after, own
+    return after, verdict + (allowed and ALLOWED or DENIED), left, window, reset, not allowed and retry,
+      record and RESERVED or NOTHING, 0, 0, new, lives_until, id, record, added
   end
 
   -- Judges a check of slots, which are in the counter's value. Returns as judge_hold does.
-  local function slots(operation, hits, at, key, id, ttl, writes)
-    slot_operation, slot_id, slot_ttl = operation, id, ttl
+  local function slots(operation, hits, at, id, ttl, writes)
+    slot_operation, slot_id, slot_ttl, since = operation, id, ttl, nil
     local after, is_read, allowed, new, lives_until, left, reset, retry, _, taken =
       judges[CONCURRENCY](at, call('GET', key), hits, writes)
     if not is_read or operation == RESERVE_ONCE and taken > 0 then
@@ -201,46 +202,40 @@ do
     if new and operation ~= NONE then
       effect = operation > RESERVE and operation ~= RESERVE_ONCE and SETTLED or taken > 0 and REPEATED or RESERVED
     end
-    return after, {
-      key = key, allowed = allowed, new = new, lives_until = lives_until, left = left, reset = reset,
-      retry = retry, window = 0, verdict = WITH_EFFECT + (new and WRITTEN or 0), effect = effect,
-      held = 0, cost = 0,
-    }
+    return after, WITH_EFFECT + (new and WRITTEN or 0) + (allowed and ALLOWED or DENIED), left, 0, reset,
+      not allowed and retry, effect, 0, 0, new, lives_until
   end
 
   -- Judges the check at `at` of the text. Returns the position after it, and nothing else if it must
-  -- be passed on; otherwise what it found, with the fields of a judge's results, of the reply, and of
-  -- what write_hold writes.
-  judge_hold = function(algorithm, at, hits, writes, key, hold_key)
+  -- be passed on. Otherwise: verdict, remaining hits, window, reset_after, retry_after if denied,
+  -- effect, two amounts of hits, and what write_hold takes.
+  judge_hold = function(algorithm, at, hits, writes, of_counter, of_holds)
     local operation, ttl, releases, id
     operation, ttl, releases, id, at = unpack_from('>BI7BBc0', text, at)
+    key, hold_key = of_counter, of_holds
     if algorithm == CONCURRENCY then
-      return slots(operation, hits, at, key, id, ttl, writes)
+      return slots(operation, hits, at, id, ttl, writes)
     end
-    local own, after, judged = load(algorithm, key, hold_key)
     -- A reserve by an ID that may have open holds is judged by them first.
-    if not own or operation == RESERVE_ONCE and own.has_head and call('HGET', hold_key, id) then
-      after = judges[algorithm](at, false, 0, 0)
+    if not load(algorithm) or operation == RESERVE_ONCE and head and call('HGET', hold_key, id) then
+      return (judges[algorithm](at, false, 0, 0))
     elseif operation <= RESERVE or operation == RESERVE_ONCE then
-      after, judged = charge(own, operation, hits, algorithm, at, ttl, id, writes)
-    else
-      after, judged = finish(own, operation, hits, algorithm, at, ttl, releases, id)
+      return charge(operation, hits, algorithm, at, ttl, id, writes)
     end
-    renews = renews_always
-    return after, judged
+    return finish(operation, hits, algorithm, at, ttl, releases, id)
   end
 
-  -- Writes the head and the record of a check, if it has one, and then the value: a value without its
-  -- head would be one of a limit without holds. Returns true if that succeeds.
-  write_hold = function(own, save)
-    local new, lives_until, marks = own.new, own.lives_until, own.marks
+  -- Writes the head and the record, if there is one, and then the value: a value without its head
+  -- would be one of a limit without holds. `added` is the number of fields that the hash gets.
+  -- Returns true if that succeeds, or if there is nothing to write.
+  write_hold = function(save, new, lives_until, id, record, added)
     if not new then
       return true
-    elseif not own.since then
-      return not save(own.key, new, lives_until)
+    elseif not since then
+      return not save(key, new, lives_until)
     end
-    if lives_until and lives_until < own.least then
-      lives_until = own.least
+    if lives_until and lives_until < least then
+      lives_until = least
     end
     local size, first, final = #new, new, new
     if size > 24 then
@@ -252,21 +247,34 @@ do
       padding = paddings[short] or string.rep('\0', short)
       paddings[short] = padding
     end
-    local head = pack('>BBc0c0I7I7Bc0I4c0', FORMAT, 2 * size, first, final, own.since, own.latest,
-      #marks / MARK_BYTES, marks, own.unchecked, padding)
+    local new_head = pack('>BBc0c0I7I7Bc0I4c0', FORMAT, 2 * size, first, final, since, latest,
+      #marks / MARK_BYTES, marks, unchecked, padding)
     local answer
-    if own.record then
-      answer = call('HSET', own.hold_key, '', head, own.id, own.record)
+    if record then
+      answer = call('HSET', hold_key, '', new_head, id, record)
     else
-      answer = call('HSET', own.hold_key, '', head)
+      answer = call('HSET', hold_key, '', new_head)
     end
-    if answer ~= own.added then
+    if answer ~= added then
       return false
     end
-    if own.renews then
+    if renews_hash then
       local ms = max(math.ceil((lives_until - now + GRACE) / 1000), tonumber(ARGV[2]))
-      call('PEXPIRE', own.hold_key, string.format('%.0f', ms))
+      call('PEXPIRE', hold_key, string.format('%.0f', ms))
     end
-    return not save(own.key, new, lives_until)
+    return not save(key, new, lives_until)
+  end
+
+  -- Returns what is known of the current check, and what write_hold takes, for write_kept.
+  keep_hold = function(new, lives_until, id, record, added)
+    return { key, hold_key, since, latest, marks, unchecked, least, renews_hash, new, lives_until, id, record, added }
+  end
+
+  -- Writes a check that was judged before others.
+  write_kept = function(save, kept)
+    local new, lives_until, id, record, added
+    key, hold_key, since, latest, marks, unchecked, least, renews_hash, new, lives_until, id, record, added =
+      unpack(kept, 1, 13)
+    return write_hold(save, new, lives_until, id, record, added)
   end
 end
