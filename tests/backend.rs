@@ -24,6 +24,7 @@ use tollgate::store::servers::{AccessRefusal, RefusedAccess};
 use tollgate::telemetry::metrics::Metrics;
 
 use self::toy::Toy;
+use crate::page::look_at;
 use crate::support::policy::Policies;
 use crate::support::redis::port;
 use crate::support::rls::{Client, descriptor, request};
@@ -144,6 +145,15 @@ async fn operators_see_what_a_store_does_not_support() {
         let [top, _] = service.command(&["top", "--once"]).await;
         let missing = format!("some denials of other replicas are missing: {reason}\n");
         assert!(top.contains(&missing), "{top}");
+        let given = json!({
+            "servers": format!("No servers are listed: {reason}."),
+            "domain": "test",
+            "counters": [
+                ["user=ann", format!("callers cannot be listed: {reason}")],
+                ["tokens=a", format!("open holds cannot be listed: {reason}")],
+            ],
+        });
+        look_at("unsupported", service.admin.server(), given).await;
         for command in [["who", "test", "user=ann"].as_slice(), &["reset", "--ahead-of-clock"]] {
             let [_, error] = service.command(command).await;
             assert!(error.contains(reason), "{command:?}: {error}");

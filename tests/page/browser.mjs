@@ -73,6 +73,17 @@ async function open(page, name, hash) {
 }
 
 const subjects = {
+  /** What a store does not support, where it would be. */
+  async unsupported() {
+    const page = await tab();
+    await page.goto(at('#/store'));
+    await page.getByText(given.servers).waitFor();
+    for (const [key, reason] of given.counters) {
+      await page.goto(at(`#/key?${new URLSearchParams({ domain: given.domain, rule: key.split('=')[0], key })}`));
+      await page.getByText(reason).waitFor();
+    }
+  },
+
   /** Denials by key, as they were sent; and that a value of a request is text wherever it is shown. */
   async keys() {
     const page = await tab();

@@ -6,6 +6,7 @@
 
 mod assets;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -124,7 +125,7 @@ async fn sums_under_load_are_exactly_what_was_sent() {
     ];
     let given = json!({"sums": ["2,080 total", "3,920 total"], "rules": rules});
     let mut browser =
-        Process::start("the browser", &mut browser("numbers", &service, given.clone()));
+        Process::start("the browser", &mut browser("numbers", service.admin, given.clone()));
     browser.wait_for_line("that something is shown", |line| (line == "shown").then_some(()));
     let mut senders = tokio::task::JoinSet::new();
     for (plan, user) in users {
@@ -179,7 +180,7 @@ async fn loads_of_policies_are_shown_with_their_differences() {
     let policies = Policies::of(&daily("user", 2));
     let service = Tollgate::serve(policies.path());
     let given = json!({"differs": "2 hits in 1d -> 5 hits in 1d"});
-    let mut browser = Process::start("the browser", &mut browser("reloads", &service, given));
+    let mut browser = Process::start("the browser", &mut browser("reloads", service.admin, given));
     browser.wait_for_line("that something is shown", |line| (line == "shown").then_some(()));
     policies.write("policy.yaml", &daily("user", 5));
     browser.wait_for_line("that a change is shown", |line| (line == "changed").then_some(()));
@@ -195,7 +196,7 @@ async fn a_lost_store_is_shown() {
     let service = Tollgate::serve_with(policies.path(), &flags);
     // Two workers and the HTTP listener.
     let given = json!({"workers": 3, "key": one_key()["key"]});
-    let mut browser = Process::start("the browser", &mut browser("store", &service, given));
+    let mut browser = Process::start("the browser", &mut browser("store", service.admin, given));
     browser.wait_for_line("that something is shown", |line| (line == "shown").then_some(()));
     redis.kill();
     let client = Client::connect(service.grpc).await;
@@ -272,7 +273,8 @@ async fn a_token_is_requested_if_needed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_service_is_shown() {
     let mut busy = Busy::start().await;
-    let mut browser = Process::start("the browser", &mut browser("lost", &busy.service, json!({})));
+    let mut browser =
+        Process::start("the browser", &mut browser("lost", busy.service.admin, json!({})));
     browser.wait_for_line("that something is shown", |line| (line == "shown").then_some(()));
     busy.load.abort();
     assert!(busy.service.terminate().success());
@@ -333,7 +335,12 @@ fn one_key() -> Value {
 
 /// Tests one subject in the browser, and fails with the browser's report if anything is wrong.
 async fn look(subject: &'static str, service: &Tollgate, given: Value) {
-    let mut command = browser(subject, service, given);
+    look_at(subject, service.admin, given).await;
+}
+
+/// Asserts that the page at an address shows what is given.
+pub(crate) async fn look_at(subject: &'static str, admin: SocketAddr, given: Value) {
+    let mut command = browser(subject, admin, given);
     let Output { status, stdout, stderr } =
         tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let told = String::from_utf8_lossy(&stdout);
@@ -341,14 +348,14 @@ async fn look(subject: &'static str, service: &Tollgate, given: Value) {
     println!("{told}");
 }
 
-fn browser(subject: &str, service: &Tollgate, mut given: Value) -> Command {
+fn browser(subject: &str, admin: SocketAddr, mut given: Value) -> Command {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let tools = root.join("target/page-tools");
     assert!(
         tools.join("node_modules/playwright-core").exists(),
         "these tests need Chromium and its driver: run `tests/run` once"
     );
-    given["url"] = format!("http://{}", service.admin).into();
+    given["url"] = format!("http://{admin}").into();
     let mut command = Command::new("node");
     command.arg(root.join("tests/page/browser.mjs")).arg(subject).arg(given.to_string());
     let chromium =
