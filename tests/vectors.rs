@@ -5,7 +5,12 @@
 //! the overall code, and for each of its descriptors the code, the remaining hits, and the two
 //! times in microseconds, or null. `TOLLGATE_VECTORS` may name an additional folder, or a folder of
 //! such folders.
+//!
+//! The model keeps 32 levels of a bucket with holds, this project 128 (`src/algorithm/marks.rs`, by
+//! whose laws it has a model of its own). So commits beside more than 32 open holds give back more
+//! here: see [`MORE_REMAINS`].
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -14,6 +19,11 @@ use crate::support::tollgate::output;
 
 /// Maximum number of differences shown; the others are only counted.
 const SHOWN: usize = 5;
+
+/// The lines, counted from 1, at which more hits may remain than the model has, and the counter is
+/// unused sooner. All else of them is compared.
+const MORE_REMAINS: [(&str, &[RangeInclusive<usize>]); 2] =
+    [("5", &[436..=449, 1154..=1164]), ("6", &[123..=135, 1288..=1295])];
 
 #[test]
 fn every_algorithm_agrees_with_the_first_vectors() {
@@ -73,7 +83,15 @@ fn agrees(folder: &Path) {
     assert!(!expected.is_empty());
     assert_eq!(found.len(), expected.len(), "a line out for each line in");
     let found: Vec<Value> = found.iter().map(as_expected).collect();
-    let differ = |number: &usize| expected[*number] != found[*number];
+    let more_remains = |number: usize| {
+        let lines = MORE_REMAINS.iter().find(|(name, _)| folder == ours(name));
+        lines.is_some_and(|(_, lines)| lines.iter().any(|lines| lines.contains(&(number + 1))))
+    };
+    let differ = |number: &usize| {
+        let found = &found[*number];
+        let expected = &expected[*number];
+        found != expected && !(more_remains(*number) && is_more(found, expected))
+    };
     let wrong: Vec<usize> = (0..expected.len()).filter(differ).collect();
     let show = |number: &usize| {
         format!(
@@ -91,6 +109,22 @@ fn agrees(folder: &Path) {
         folder.display(),
         shown.join("\n")
     );
+}
+
+/// Returns `true` if lines differ only in hits that remain, and times until a counter is unused.
+fn is_more(found: &Value, expected: &Value) -> bool {
+    let numbers = |line: &Value, field: &str| -> Vec<u64> {
+        line[field].as_array().unwrap().iter().filter_map(Value::as_u64).collect()
+    };
+    let without_numbers = |line: &Value| {
+        let mut line = line.clone();
+        line["remaining"].take();
+        line["reset_after_us"].take();
+        line
+    };
+    without_numbers(found) == without_numbers(expected)
+        && numbers(found, "remaining") >= numbers(expected, "remaining")
+        && numbers(found, "reset_after_us") <= numbers(expected, "reset_after_us")
 }
 
 fn lines(text: &[u8]) -> Vec<Value> {

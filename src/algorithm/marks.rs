@@ -49,7 +49,10 @@ impl Marks {
 
     fn push(&mut self, mark: BacklogMark) {
         self.drop_from(self.0.len(), mark.backlog);
-        self.0.push(mark);
+        // A lower mark of the same instant says all.
+        if self.0.last().is_none_or(|last| last.at != mark.at) {
+            self.0.push(mark);
+        }
     }
 
     /// Drops the marks right before an index that are not below a backlog.

@@ -32,7 +32,12 @@ do
 
   local function push(marks, instant, whole, part)
     local count = below(marks, #marks / MARK_BYTES, whole, part)
-    return slice(marks, 1, count) .. pack('>I7I7I4', instant, whole, part)
+    marks = slice(marks, 1, count)
+    -- A lower mark of the same instant says all.
+    if count > 0 and mark(marks, count) == instant then
+      return marks
+    end
+    return marks .. pack('>I7I7I4', instant, whole, part)
   end
 
   -- Merges neighbors of too many marks to groups, as src/algorithm/marks.rs does.
