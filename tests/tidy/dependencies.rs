@@ -69,9 +69,9 @@ pub(super) const ROWS: &[Row] = &[
     Row { place: "store/any", modules: "", crates: "futures_util::future" },
     Row { place: "store/background", modules: "", crates: "tokio tokio_util" },
     Row { place: "store/clock", modules: "", crates: "std::time::SystemTime tokio" },
-    Row { place: "store/deny_cache", modules: "", crates: "foldhash futures_util::future" },
-    Row { place: "store/local", modules: "", crates: "futures_util::future" },
-    Row { place: "store/lease", modules: "", crates: "tokio tokio_util" },
+    Row { place: "store/layer/deny_cache", modules: "", crates: "foldhash futures_util::future" },
+    Row { place: "store/layer/local", modules: "", crates: "futures_util::future" },
+    Row { place: "store/layer/lease", modules: "", crates: "tokio tokio_util" },
     // The only module that uses Redis.
     Row {
         place: "store/redis",
