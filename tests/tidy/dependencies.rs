@@ -78,7 +78,7 @@ pub(super) const ROWS: &[Row] = &[
         modules: "printable",
         crates: "arc_swap futures_util rand redis sha1 smallvec std::io tokio tracing",
     },
-    Row { place: "store/redis/node/tls", modules: "tls", crates: "rustls tokio_rustls" },
+    Row { place: "store/redis/server/tls", modules: "tls", crates: "rustls tokio_rustls" },
     // Written while requests are decided, read by operators.
     Row {
         place: "journal",

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use redis::RedisConnectionInfo;
 
 use super::environment::Environment;
-use super::node::failure::{is_of_login, shown};
+use super::server::failure::{is_of_login, shown};
 use super::url::RedisUrl;
 use crate::store::servers::AccessRefusal;
 
@@ -107,7 +107,7 @@ pub(super) enum ConnectError {
     Late(Duration),
     #[error("server is a read-only replica")]
     Replica,
-    #[error("{}", super::node::rights::advice(.user.as_deref(), .commands, .extras))]
+    #[error("{}", super::server::rights::advice(.user.as_deref(), .commands, .extras))]
     Forbidden {
         user: Option<String>,
         /// Commands that decisions need.

@@ -8,13 +8,13 @@ use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use super::Time;
-use super::node::Node;
-use super::node::batch::{Reply, SendOptions};
-use super::node::failure::CallFailure;
 use super::script::decode::ScriptReply;
 use super::script::encode::ScriptRequest;
 use super::script::key::key_of;
 use super::script::slot::slot_of;
+use super::server::Node;
+use super::server::batch::{Reply, SendOptions};
+use super::server::failure::CallFailure;
 use super::topology::routes::Routes;
 use crate::algorithm::time::Timestamp;
 use crate::descriptor::CounterKey;

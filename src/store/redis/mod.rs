@@ -15,7 +15,7 @@
 //! | `environment` | the network, clock and randomness, which a simulation replaces |
 //! | `options`, `url`, `access` | addresses, credentials, settings |
 //! | `script` | the scripts, their arguments and replies; names of keys, and their slots |
-//! | `node` | one server: its connection, permissions, batches, breaker; kinds of failure |
+//! | `server` | one server: its connection, permissions, batches, breaker; kinds of failure |
 //! | `topology` | the node of each slot: a single server, a Cluster, sentinels |
 //! | `calls` | one request's part in one slot, with its retries |
 //! | `fast_path` | a request without rare features |
@@ -37,11 +37,11 @@ mod fast_path;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod lend;
-mod node;
 mod options;
 mod plan;
 mod request;
 mod script;
+mod server;
 mod take_back;
 mod topology;
 mod url;
@@ -56,13 +56,13 @@ pub use self::access::{Access, LoggedErrors, Secret};
 use self::admin::replica_clocks::ReplicaConnections;
 use self::calls::{Core, within};
 pub use self::environment::{BoxedStream, Environment, NetworkStream, Simulation};
-use self::node::Node;
-use self::node::connect::RequiredRole;
-use self::node::rights::RightsCheck;
 pub use self::options::{RedisOptions, Time};
 use self::plan::Group;
 pub use self::script::key::check_prefix;
 use self::script::key::prepare_tags;
+use self::server::Node;
+use self::server::connect::RequiredRole;
+use self::server::rights::RightsCheck;
 use self::topology::routes::Routes;
 use self::topology::{cluster, sentinel, single};
 pub use self::url::{RedisUrl, ServerAddress, Topology, without_password};

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::algorithm::time::Timestamp;
 use crate::store::redis::access::Access;
-use crate::store::redis::node::connect::connect;
+use crate::store::redis::server::connect::connect;
 use crate::store::redis::url::ServerAddress;
 use crate::store::servers::ReplicaClock;
 

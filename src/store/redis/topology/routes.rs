@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::store::redis::access::Access;
-use crate::store::redis::node::Node;
-use crate::store::redis::node::connect::RequiredRole;
+use crate::store::redis::server::Node;
+use crate::store::redis::server::connect::RequiredRole;
 use crate::store::redis::url::ServerAddress;
 use crate::telemetry::metrics::Metrics;
 

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use super::routes::{Routes, SlotMap};
 use crate::store::redis::calls::within;
-use crate::store::redis::node::Node;
+use crate::store::redis::server::Node;
 use crate::store::redis::url::ServerAddress;
 
 /// Timeout for a sentinel's reply.

@@ -9,7 +9,7 @@ use tracing::{info, warn};
 use super::Node;
 use crate::store::redis::access::ConnectError;
 use crate::store::redis::environment::Environment;
-use crate::store::redis::node::connect::{Connector, NodeLink};
+use crate::store::redis::server::connect::{Connector, NodeLink};
 
 /// Backoff between attempts to connect or to probe a silent node: doubles from the first to the
 /// last.
