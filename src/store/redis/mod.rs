@@ -12,8 +12,7 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | `environment` | the network, clock and randomness, which a simulation replaces |
-//! | `options`, `url`, `access` | addresses, credentials, settings |
+//! | `config` | addresses, credentials, options; the network, clock and randomness |
 //! | `script` | the scripts, their arguments and replies; names of keys, and their slots |
 //! | `server` | one server: its connection, permissions, batches, breaker; kinds of failure |
 //! | `topology` | the node of each slot: a single server, a Cluster, sentinels |
@@ -27,24 +26,21 @@
 //! | `admin` | health, warnings at startup; tallies, shared denials, number of replicas |
 //! | `fuzz` | fuzz targets, compiled for fuzzing and tests only |
 
-mod access;
 mod admin;
 mod amend;
 mod backend;
 mod calls;
-mod environment;
+mod config;
 mod fast_path;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod lend;
-mod options;
 mod plan;
 mod request;
 mod script;
 mod server;
 mod take_back;
 mod topology;
-mod url;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -52,11 +48,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub use self::access::{Access, LoggedErrors, Secret};
 use self::admin::replica_clocks::ReplicaConnections;
 use self::calls::{Core, within};
-pub use self::environment::{BoxedStream, Environment, NetworkStream, Simulation};
-pub use self::options::{RedisOptions, Time};
+pub use self::config::access::{Access, LoggedErrors, Secret};
+pub use self::config::environment::{BoxedStream, Environment, NetworkStream, Simulation};
+pub use self::config::options::{RedisOptions, Time};
+pub use self::config::url::{RedisUrl, ServerAddress, Topology, without_password};
 use self::plan::Group;
 pub use self::script::key::check_prefix;
 use self::script::key::prepare_tags;
@@ -65,7 +62,6 @@ use self::server::connect::RequiredRole;
 use self::server::rights::RightsCheck;
 use self::topology::routes::Routes;
 use self::topology::{cluster, sentinel, single};
-pub use self::url::{RedisUrl, ServerAddress, Topology, without_password};
 use super::background::Background;
 use super::fallback::Fallback;
 use super::{CertainDenials, Check, Outcomes, Store, StoreError};
