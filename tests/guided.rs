@@ -29,7 +29,7 @@ const FILES: [&str; 21] = [
     "src/store/redis/script/mod.rs",
     "src/store/redis/script/encode.rs",
     "src/store/redis/script/encode/cost.rs",
-    "src/store/redis/fast_path.rs",
+    "src/store/redis/decide/fast_path.rs",
     "src/cli/migrate/page.rs",
     "src/verify/bound.rs",
 ];
