@@ -25,11 +25,11 @@ const FILES: [&str; 21] = [
     "src/policy/listing.rs",
     "src/policy/explain.rs",
     "src/limiter/recording.rs",
-    "src/store/deny_cache/limits.rs",
+    "src/store/layer/deny_cache/limits.rs",
     "src/store/redis/script/mod.rs",
     "src/store/redis/script/encode.rs",
     "src/store/redis/script/encode/cost.rs",
-    "src/store/redis/fast_path.rs",
+    "src/store/redis/decide/fast_path.rs",
     "src/cli/migrate/page.rs",
     "src/verify/bound.rs",
 ];

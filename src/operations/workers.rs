@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use crate::grpc::service::Rls;
-use crate::store::layers::Layered;
+use crate::store::layer::Layered;
 
 /// A service over a store, tied to the runtime on which it was created.
 pub type WorkerService<B> = Rls<Layered<B>>;

@@ -10,8 +10,7 @@
 //! | `servers`, `replicas`, `scan` | its values: servers, processes on the store, keys |
 //! | `memory`, `redis` | where counters are |
 //! | `any` | the list of stores, one of which the settings select |
-//! | `deny_cache`, `lease`, `local` | layers around a store |
-//! | `layers` | a store below its layers |
+//! | `layer` | layers around a store: cached denials, leases, local decisions |
 //! | `fallback`, `open_checks` | decisions of this process alone; requests judged in part |
 //! | `clock` | clocks of stores |
 //! | `background`, `duplicates`, `owned` | shared by stores and layers |
@@ -20,12 +19,9 @@ pub mod any;
 pub mod backend;
 mod background;
 pub mod clock;
-pub mod deny_cache;
 mod duplicates;
 pub mod fallback;
-pub mod layers;
-pub mod lease;
-pub mod local;
+pub mod layer;
 pub mod memory;
 mod open_checks;
 mod owned;

@@ -20,7 +20,7 @@ use tollgate::descriptor::CounterKey;
 use tollgate::store::backend::Backend as _;
 use tollgate::store::clock::SystemClock;
 use tollgate::store::fallback::{Fallback, OwnShare};
-use tollgate::store::local::Local;
+use tollgate::store::layer::local::Local;
 use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::store::redis::{RedisOptions, RedisStore, RedisUrl, Time};
 use tollgate::store::{Check, Store};

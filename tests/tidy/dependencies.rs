@@ -69,16 +69,16 @@ pub(super) const ROWS: &[Row] = &[
     Row { place: "store/any", modules: "", crates: "futures_util::future" },
     Row { place: "store/background", modules: "", crates: "tokio tokio_util" },
     Row { place: "store/clock", modules: "", crates: "std::time::SystemTime tokio" },
-    Row { place: "store/deny_cache", modules: "", crates: "foldhash futures_util::future" },
-    Row { place: "store/local", modules: "", crates: "futures_util::future" },
-    Row { place: "store/lease", modules: "", crates: "tokio tokio_util" },
+    Row { place: "store/layer/deny_cache", modules: "", crates: "foldhash futures_util::future" },
+    Row { place: "store/layer/local", modules: "", crates: "futures_util::future" },
+    Row { place: "store/layer/lease", modules: "", crates: "tokio tokio_util" },
     // The only module that uses Redis.
     Row {
         place: "store/redis",
         modules: "printable",
         crates: "arc_swap futures_util rand redis sha1 smallvec std::io tokio tracing",
     },
-    Row { place: "store/redis/node/tls", modules: "tls", crates: "rustls tokio_rustls" },
+    Row { place: "store/redis/server/tls", modules: "tls", crates: "rustls tokio_rustls" },
     // Written while requests are decided, read by operators.
     Row {
         place: "journal",

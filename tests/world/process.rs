@@ -26,9 +26,9 @@ use tollgate::limiter::{Decision, InForce, Limiter, Modes, Snapshot, Standing, U
 use tollgate::policy::{CompileOptions, PolicySet, Source, load};
 use tollgate::store::backend::Backend as _;
 use tollgate::store::clock::Clock;
-use tollgate::store::deny_cache::DenialTable;
 use tollgate::store::fallback::{Fallback, OwnShare};
-use tollgate::store::layers::Layered;
+use tollgate::store::layer::Layered;
+use tollgate::store::layer::deny_cache::DenialTable;
 use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::store::redis::{
     Environment, RedisOptions, RedisStore, RedisUrl, Simulation as _, Time,

@@ -21,7 +21,7 @@ use crate::limiter::{InForce, Limiter, Modes};
 use crate::policy::{self, CompileOptions, Source};
 use crate::store::any::AnyStore;
 use crate::store::clock::{ManualClock, SystemClock};
-use crate::store::layers::Layered;
+use crate::store::layer::Layered;
 use crate::store::memory::{Bounds, MemoryStore};
 use crate::telemetry::metrics::Metrics;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::node::Node;
+use super::server::Node;
 use super::{CONNECTED_EVERY, RedisStore};
 use crate::algorithm::hold::HoldList;
 use crate::algorithm::tallies::EntryTally;

@@ -4,20 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::TryFutureExt as _;
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use super::Time;
-use super::node::Node;
-use super::node::batch::{Reply, SendOptions};
-use super::node::failure::CallFailure;
 use super::script::decode::ScriptReply;
 use super::script::encode::ScriptRequest;
 use super::script::key::key_of;
 use super::script::slot::slot_of;
+use super::server::Node;
+use super::server::batch::{Reply, SendOptions};
+use super::server::failure::CallFailure;
 use super::topology::routes::Routes;
-use crate::algorithm::judge::Few;
 use crate::algorithm::time::Timestamp;
 use crate::descriptor::CounterKey;
 use crate::store::StoreError;
@@ -27,8 +25,8 @@ use crate::telemetry::metrics::Metrics;
 /// Initial backoff before a command that did not run is resent. It doubles each time, so that a
 /// server that refuses for long gets no extra load.
 const AGAIN: Duration = Duration::from_millis(1);
-/// Attempts of one command, redirections included.
-const ATTEMPTS: u32 = 16;
+/// Maximum retries of one command, redirections included.
+const RETRIES: u32 = 15;
 /// Minimum interval between log messages about refusals.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 
@@ -67,6 +65,56 @@ pub(super) struct Core {
     pub(super) metrics: Arc<Metrics>,
     /// Time of the last log message about a refusal.
     pub(super) complained: parking_lot::Mutex<Option<Instant>>,
+}
+
+/// The next attempt of a call, and the retries that are left after it.
+struct Attempt {
+    node: Arc<Node>,
+    options: SendOptions,
+    backoff: Duration,
+    left: u32,
+}
+
+impl Attempt {
+    /// Prepares the next attempt, or returns the failure if none may follow.
+    async fn retry_after(
+        &mut self,
+        failure: CallFailure,
+        routes: &Routes,
+        deadline: Instant,
+    ) -> Result<(), CallFailure> {
+        #[allow(clippy::wildcard_enum_match_arm, reason = "all other failures are final")]
+        match failure {
+            CallFailure::NoScript if !self.options.by_text => self.options.by_text = true,
+            CallFailure::RetryAlone if !self.options.alone => self.options.alone = true,
+            CallFailure::Ask(address) => {
+                self.options.asking = true;
+                self.node = routes.node_at(&address.or_host_of(&self.node.address));
+            }
+            CallFailure::Moved(address) => {
+                routes.doubt();
+                self.options.asking = false;
+                self.node = routes.node_at(&address.or_host_of(&self.node.address));
+            }
+            CallFailure::Again | CallFailure::RetryAlone if within(self.backoff) < deadline => {
+                routes.doubt();
+                tokio::time::sleep(self.backoff).await;
+                self.backoff = self.backoff.saturating_mul(2);
+                self.options.asking = false;
+                self.node = routes.node(self.options.slot).ok_or(CallFailure::Unavailable)?;
+            }
+            failure => {
+                routes.doubt();
+                return Err(failure);
+            }
+        }
+        self.count()
+    }
+
+    fn count(&mut self) -> Result<(), CallFailure> {
+        self.left = self.left.checked_sub(1).ok_or(CallFailure::Again)?;
+        Ok(())
+    }
 }
 
 impl Core {
@@ -137,10 +185,22 @@ impl Core {
         request: Arc<ScriptRequest>,
         deadline: Instant,
     ) -> impl Future<Output = Result<ScriptReply, StoreError>> + Send {
-        self.run(slot, request, deadline).map_err(|failure| {
-            self.complain_of(&failure);
-            StoreError::from(failure)
-        })
+        async move {
+            let options = SendOptions { slot, alone: self.is_sharded(), ..SendOptions::default() };
+            let node = self.routes.node(slot).ok_or(StoreError::Unavailable)?;
+            match node.ask(&request, options, deadline).await {
+                Ok(ScriptReply::Judged(answers)) => Ok(ScriptReply::Judged(answers)),
+                // Boxed: otherwise every call that waits for a reply would carry the state of its
+                // retries.
+                reply => {
+                    let again = self.run_again(node, request, options, reply, deadline);
+                    Box::pin(again).await.map_err(|failure| {
+                        self.complain_of(&failure);
+                        StoreError::from(failure)
+                    })
+                }
+            }
+        }
     }
 
     /// Calls one slot to make `charges` charges, and counts them as unknown if they may have been
@@ -170,109 +230,48 @@ impl Core {
         command: &Cmd,
         deadline: Instant,
     ) -> Result<Value, CallFailure> {
-        let mut node = self.routes.node(slot).ok_or(CallFailure::Unavailable)?;
-        let mut is_asking = false;
-        let mut again = AGAIN;
-        for _ in 0..ATTEMPTS {
-            match node.call_asking(command, std::mem::take(&mut is_asking), deadline).await {
-                Err(CallFailure::Moved(address)) => {
-                    self.routes.doubt();
-                    node = self.routes.node_at(&address.or_host_of(&node.address));
-                }
-                Err(CallFailure::Ask(address)) => {
-                    is_asking = true;
-                    node = self.routes.node_at(&address.or_host_of(&node.address));
-                }
-                Err(CallFailure::Again | CallFailure::RetryAlone) if within(again) < deadline => {
-                    self.routes.doubt();
-                    tokio::time::sleep(again).await;
-                    again = again.saturating_mul(2);
-                    node = self.routes.node(slot).ok_or(CallFailure::Unavailable)?;
-                }
-                reply => return reply.inspect_err(|_| self.routes.doubt()),
-            }
-        }
-        Err(CallFailure::Again)
-    }
-
-    fn run(
-        &self,
-        slot: u16,
-        request: Arc<ScriptRequest>,
-        deadline: Instant,
-    ) -> impl Future<Output = Reply> + Send {
-        async move {
-            let options = SendOptions { slot, alone: self.is_sharded(), ..SendOptions::default() };
-            let node = self.routes.node(slot).ok_or(CallFailure::Unavailable)?;
-            match node.ask(&request, options, deadline).await {
-                Ok(ScriptReply::Judged(answers)) => Ok(ScriptReply::Judged(answers)),
-                // Boxed: otherwise every call that waits for a reply would carry the state of its
-                // retries.
-                reply => Box::pin(self.run_again(node, request, options, reply, deadline)).await,
+        let node = self.routes.node(slot).ok_or(CallFailure::Unavailable)?;
+        // Sent as it is, and in no batch.
+        let options = SendOptions { slot, by_text: true, alone: true, asking: false };
+        let mut attempt = Attempt { node, options, backoff: AGAIN, left: RETRIES };
+        loop {
+            match attempt.node.call_asking(command, attempt.options.asking, deadline).await {
+                Err(failure) => attempt.retry_after(failure, &self.routes, deadline).await?,
+                reply => return reply,
             }
         }
     }
 
-    /// Resends a request while its replies, beginning with `first`, prove that nothing ran.
+    /// Resends a request while its replies, beginning with `reply`, prove that nothing ran.
     async fn run_again(
         &self,
-        mut node: Arc<Node>,
+        node: Arc<Node>,
         mut request: Arc<ScriptRequest>,
-        mut options: SendOptions,
-        first: Reply,
+        options: SendOptions,
+        mut reply: Reply,
         deadline: Instant,
     ) -> Reply {
-        let mut first = Some(first);
-        let mut again = AGAIN;
-        let mut instants: Few<Timestamp> = Few::new();
-        for _ in 0..ATTEMPTS {
-            let reply = match first.take() {
-                Some(reply) => reply,
-                None => node.ask(&request, options, deadline).await,
-            };
-            let asking = std::mem::take(&mut options.asking);
+        let mut attempt = Attempt { node, options, backoff: AGAIN, left: RETRIES };
+        let mut instants = Vec::new();
+        loop {
             match reply {
-                Err(CallFailure::NoScript) if !options.by_text => {
-                    (options.by_text, options.asking) = (true, asking)
-                }
-                Err(CallFailure::RetryAlone) if !options.alone => {
-                    (options.alone, options.asking) = (true, asking)
-                }
-                Err(CallFailure::Moved(address)) => {
-                    self.routes.doubt();
-                    node = self.routes.node_at(&address.or_host_of(&node.address));
-                }
-                Err(CallFailure::Ask(address)) => {
-                    options.asking = true;
-                    node = self.routes.node_at(&address.or_host_of(&node.address));
-                }
-                Err(CallFailure::Again | CallFailure::RetryAlone) if within(again) < deadline => {
-                    self.routes.doubt();
-                    tokio::time::sleep(again).await;
-                    again = again.saturating_mul(2);
-                    node = self.routes.node(options.slot).ok_or(CallFailure::Unavailable)?;
-                }
-                Err(failure) => {
-                    self.routes.doubt();
-                    return Err(failure);
-                }
+                Err(failure) => attempt.retry_after(failure, &self.routes, deadline).await?,
                 Ok(ScriptReply::Beyond { now, instant }) => {
                     if instant == now {
                         self.set_now(now);
                     }
                     instants.extend([now, instant]);
-                    let mut reaching = ScriptRequest::clone(&request);
-                    if !reaching.reach(&instants) {
-                        return Err(CallFailure::Refused(
-                            "script requests a calendar window, but the limit has no calendar"
-                                .to_owned(),
-                        ));
+                    if !Arc::make_mut(&mut request).reach(&instants) {
+                        let text =
+                            "script requests a calendar window, but the limit has no calendar";
+                        return Err(CallFailure::Refused(text.to_owned()));
                     }
-                    request = Arc::new(reaching);
+                    attempt.options.asking = false;
+                    attempt.count()?;
                 }
-                Ok(reply) => return Ok(reply),
+                reply => return reply,
             }
+            reply = attempt.node.ask(&request, attempt.options, deadline).await;
         }
-        Err(CallFailure::Again)
     }
 }

@@ -12,65 +12,46 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | `environment` | the network, clock and randomness, which a simulation replaces |
-//! | `options`, `url`, `access` | addresses, credentials, settings |
+//! | `config` | addresses, credentials, options; the network, clock and randomness |
 //! | `script` | the scripts, their arguments and replies; names of keys, and their slots |
-//! | `node` | one server: its connection, permissions, batches, breaker; kinds of failure |
+//! | `server` | one server: its connection, permissions, batches, breaker; kinds of failure |
 //! | `topology` | the node of each slot: a single server, a Cluster, sentinels |
 //! | `calls` | one request's part in one slot, with its retries |
-//! | `fast_path` | a request without rare features |
-//! | `request`, `plan` | any request: distribution of checks over slots, and what is undone |
-//! | `take_back` | charges that have to be undone |
-//! | `amend` | amendments of one counter by operators |
-//! | `lend` | hits that are charged in advance |
+//! | `decide` | decisions, leases and amendments: what is sent to which slots, and undone |
 //! | `backend` | all that the process may ask of the store besides decisions |
 //! | `admin` | health, warnings at startup; tallies, shared denials, number of replicas |
 //! | `fuzz` | fuzz targets, compiled for fuzzing and tests only |
 
-mod access;
 mod admin;
-mod amend;
 mod backend;
 mod calls;
-mod environment;
-mod fast_path;
+mod config;
+mod decide;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
-mod lend;
-mod node;
-mod options;
-mod plan;
-mod request;
 mod script;
-mod take_back;
+mod server;
 mod topology;
-mod url;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
-use tokio::time::Instant;
-
-pub use self::access::{Access, LoggedErrors, Secret};
 use self::admin::replica_clocks::ReplicaConnections;
-use self::calls::{Core, within};
-pub use self::environment::{BoxedStream, Environment, NetworkStream, Simulation};
-use self::node::Node;
-use self::node::connect::RequiredRole;
-use self::node::rights::RightsCheck;
-pub use self::options::{RedisOptions, Time};
-use self::plan::Group;
+use self::calls::Core;
+pub use self::config::access::{Access, LoggedErrors, Secret};
+pub use self::config::environment::{BoxedStream, Environment, NetworkStream, Simulation};
+pub use self::config::options::{RedisOptions, Time};
+pub use self::config::url::{RedisUrl, ServerAddress, Topology, without_password};
 pub use self::script::key::check_prefix;
 use self::script::key::prepare_tags;
+use self::server::Node;
+use self::server::connect::RequiredRole;
+use self::server::rights::RightsCheck;
 use self::topology::routes::Routes;
 use self::topology::{cluster, sentinel, single};
-pub use self::url::{RedisUrl, ServerAddress, Topology, without_password};
+use super::CertainDenials;
 use super::background::Background;
-use super::fallback::Fallback;
-use super::{CertainDenials, Check, Outcomes, Store, StoreError};
-use crate::algorithm::amend::{Amended, Amendment};
-use crate::algorithm::verdict::Prior;
 use crate::telemetry::metrics::Metrics;
 
 /// Interval of polling whether a store is connected.
@@ -157,10 +138,6 @@ impl RedisStore {
         std::iter::once(&self.core).chain(&self.per_second)
     }
 
-    fn core_of(&self, group: &Group) -> &Arc<Core> {
-        self.core_for(group.per_second)
-    }
-
     /// Returns the servers for limits of a second, or those for the others.
     fn core_for(&self, per_second: bool) -> &Arc<Core> {
         self.per_second.as_ref().filter(|_| per_second).unwrap_or(&self.core)
@@ -169,69 +146,5 @@ impl RedisStore {
     /// Returns `true` once connections to all servers were attempted.
     fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Relaxed)
-    }
-
-    /// Decides; with a fallback, that decides the checks that no server judged, and whose
-    /// `on_store_error` is `local`. Without it, they are errors.
-    fn decide_by_servers(
-        &self,
-        checks: &[Check<'_>],
-        prior: Prior,
-        deadline: Instant,
-        fallback: Option<&Fallback>,
-    ) -> impl Future<Output = Outcomes> + Send {
-        async move {
-            if let Some(check) = fast_path::only_change(checks)
-                && let Some(outcome) = self.decide_alone(check, prior, deadline).await
-            {
-                let outcomes = fast_path::outcomes_of(checks, outcome);
-                return match fallback {
-                    Some(fallback) => fallback.complete(checks, outcomes, prior),
-                    None => outcomes,
-                };
-            }
-            // Boxed, so that the common path does not carry its state.
-            Box::pin(self.decide_all(checks, prior, deadline, fallback)).await
-        }
-    }
-
-    /// Waits until connections to the servers of these slots were attempted, successfully or not.
-    /// Only needed at startup.
-    async fn begin(&self, groups: &[Group], deadline: Instant) {
-        if self.has_begun() {
-            return;
-        }
-        let was_attempted = |group: &Group| self.core_of(group).was_attempted(group.slot);
-        while !groups.iter().all(was_attempted) && Instant::now() < deadline {
-            tokio::time::sleep_until(within(CONNECTED_EVERY).min(deadline)).await;
-        }
-        if self.cores().all(|core| core.routes.was_attempted()) {
-            self.begun.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Store for RedisStore {
-    fn decide(
-        &self,
-        checks: &[Check<'_>],
-        prior: Prior,
-        deadline: std::time::Instant,
-    ) -> impl Future<Output = Outcomes> + Send {
-        self.decide_by_servers(checks, prior, deadline.into(), None)
-    }
-
-    async fn amend(
-        &self,
-        check: &Check<'_>,
-        amendment: Amendment,
-        deadline: std::time::Instant,
-    ) -> Result<Amended, StoreError> {
-        self.amend_one(check, amendment, Instant::from_std(deadline)).await
-    }
-
-    fn certain_denials(&self) -> CertainDenials {
-        // Only a connection shows that a proxy shards keys.
-        if self.core.is_sharded() { CertainDenials::IrrevocableOnly } else { self.certain_denials }
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::store::redis::RedisStore;
 use crate::store::redis::calls::{Core, within};
-use crate::store::redis::node::Node;
-use crate::store::redis::node::failure::{CallFailure, shown};
+use crate::store::redis::server::Node;
+use crate::store::redis::server::failure::{CallFailure, shown};
 use crate::store::servers::CheckUp;
 
 /// Timeout for one command.

@@ -7,9 +7,9 @@ use super::check_up::{eviction_policy, info_field, setting};
 use crate::store::StoreError;
 use crate::store::redis::RedisStore;
 use crate::store::redis::calls::{Core, within};
-use crate::store::redis::node::Node;
-use crate::store::redis::node::failure::CallFailure;
-use crate::store::redis::node::rights::{EXTRAS, acl_setuser};
+use crate::store::redis::server::Node;
+use crate::store::redis::server::failure::CallFailure;
+use crate::store::redis::server::rights::{EXTRAS, acl_setuser};
 use crate::store::servers::{Grade, NEARLY_FULL_PERCENT, StoreFinding, memory_percent};
 
 /// Timeout for one command.

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use super::replica_clocks::{ReplicaConnections, offset_us};
 use crate::store::redis::RedisStore;
-use crate::store::redis::access::Access;
 use crate::store::redis::calls::within;
-use crate::store::redis::node::Node;
-use crate::store::redis::node::failure::shown;
-use crate::store::redis::url::ServerAddress;
+use crate::store::redis::config::access::Access;
+use crate::store::redis::config::url::ServerAddress;
+use crate::store::redis::server::Node;
+use crate::store::redis::server::failure::shown;
 use crate::store::servers::ServerReport;
 
 /// Timeout for a server's `INFO` reply.

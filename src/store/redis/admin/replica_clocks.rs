@@ -9,9 +9,9 @@ use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use tokio::time::timeout;
 
 use crate::algorithm::time::Timestamp;
-use crate::store::redis::access::Access;
-use crate::store::redis::node::connect::connect;
-use crate::store::redis::url::ServerAddress;
+use crate::store::redis::config::access::Access;
+use crate::store::redis::config::url::ServerAddress;
+use crate::store::redis::server::connect::connect;
 use crate::store::servers::ReplicaClock;
 
 /// Timeout for a replica's reply.

@@ -9,9 +9,9 @@ use crate::algorithm::time::Timestamp;
 use crate::store::StoreError;
 use crate::store::redis::RedisStore;
 use crate::store::redis::calls::{Core, within};
-use crate::store::redis::node::Node;
-use crate::store::redis::node::failure::CallFailure;
 use crate::store::redis::script::key::key_in;
+use crate::store::redis::server::Node;
+use crate::store::redis::server::failure::CallFailure;
 use crate::store::scan::{ScanError, ScanPosition, ScannedKeys};
 
 /// Timeout for a reply.

@@ -9,13 +9,13 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use crate::store::redis::admin::{health, shared_denials, tallies};
-use crate::store::redis::node::batch::{Batch, PendingCall, SendOptions};
-use crate::store::redis::node::failure::CallFailure;
+use crate::store::redis::config::url::ServerAddress;
 use crate::store::redis::script::ScriptNeeds;
 use crate::store::redis::script::encode::ScriptRequest;
 use crate::store::redis::script::slot::SLOTS;
+use crate::store::redis::server::batch::{Batch, PendingCall, SendOptions};
+use crate::store::redis::server::failure::CallFailure;
 use crate::store::redis::topology::{cluster, sentinel};
-use crate::store::redis::url::ServerAddress;
 
 /// Number of requests in a batch.
 const REQUESTS: u16 = 3;

@@ -7,7 +7,7 @@
 //! | `fold` | the text of a script, with its constants replaced |
 //! | `key`, `slot` | names of keys, and the slot of a key |
 //!
-//! The scripts for usual decisions are loaded on connect (`node/preload`); any other is sent as
+//! The scripts for usual decisions are loaded on connect (`server/preload`); any other is sent as
 //! text when a server refuses its digest.
 
 pub(super) mod decode;

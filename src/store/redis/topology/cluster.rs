@@ -15,9 +15,9 @@ use tracing::{info, warn};
 use super::foreign_slots;
 use super::routes::{Routes, SlotMap};
 use crate::store::redis::calls::within;
-use crate::store::redis::node::Node;
+use crate::store::redis::config::url::ServerAddress;
 use crate::store::redis::script::slot::SLOTS;
-use crate::store::redis::url::ServerAddress;
+use crate::store::redis::server::Node;
 
 /// Timeout for a node's slot map.
 const TELL_TIMEOUT: Duration = Duration::from_millis(250);

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use super::routes::Routes;
 use crate::store::redis::calls::within;
-use crate::store::redis::node::Node;
 use crate::store::redis::script::slot::{SLOTS, slot_of};
+use crate::store::redis::server::Node;
 
 /// Timeout for the probe.
 const REPLY_TIMEOUT: Duration = Duration::from_millis(250);

@@ -9,10 +9,10 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::store::redis::access::Access;
-use crate::store::redis::node::Node;
-use crate::store::redis::node::connect::RequiredRole;
-use crate::store::redis::url::ServerAddress;
+use crate::store::redis::config::access::Access;
+use crate::store::redis::config::url::ServerAddress;
+use crate::store::redis::server::Node;
+use crate::store::redis::server::connect::RequiredRole;
 use crate::telemetry::metrics::Metrics;
 
 /// The nodes of a store, and the slots of each.

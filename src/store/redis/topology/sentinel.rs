@@ -11,8 +11,8 @@ use tracing::{info, warn};
 
 use super::routes::{Routes, SlotMap};
 use crate::store::redis::calls::within;
-use crate::store::redis::node::Node;
-use crate::store::redis::url::ServerAddress;
+use crate::store::redis::config::url::ServerAddress;
+use crate::store::redis::server::Node;
 
 /// Timeout for a sentinel's reply.
 const TELL_TIMEOUT: Duration = Duration::from_millis(250);

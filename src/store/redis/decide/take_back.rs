@@ -8,12 +8,12 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::RedisStore;
-use super::calls::{Core, within};
 use super::plan::Group;
-use super::script::encode::{Context, ScriptRequest, Undo, Wanted};
 use crate::algorithm::Receipt;
 use crate::store::background::until_sent;
+use crate::store::redis::RedisStore;
+use crate::store::redis::calls::{Core, within};
+use crate::store::redis::script::encode::{Context, ScriptRequest, Undo, Wanted};
 use crate::store::{Check, StoreError};
 
 /// The end of a take-back, successful or not.

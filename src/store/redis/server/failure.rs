@@ -4,7 +4,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
 use crate::printable::excerpt;
 use crate::store::StoreError;
-use crate::store::redis::url::ServerAddress;
+use crate::store::redis::config::url::ServerAddress;
 
 /// Maximum bytes of a server's text in messages.
 const MAX_TEXT: usize = 256;

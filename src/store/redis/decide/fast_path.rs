@@ -12,17 +12,16 @@ use futures_util::future::BoxFuture;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::RedisStore;
 use super::plan::Group;
-use super::script::encode::{Context, ScriptRequest, operation};
-
-use super::script::key::{hold_key_of, key_of};
-use super::script::{ScriptNeeds, number_of};
 use crate::algorithm::hold::HoldEffect;
 use crate::algorithm::judge::{Few, Hits, Outcome};
 use crate::algorithm::time::Timestamp;
 use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, charges, combine};
 use crate::algorithm::{Algorithm, Limit};
+use crate::store::redis::RedisStore;
+use crate::store::redis::script::encode::{Context, ScriptRequest, operation};
+use crate::store::redis::script::key::{hold_key_of, key_of};
+use crate::store::redis::script::{ScriptNeeds, number_of};
 use crate::store::{Check, Outcomes, StoreError};
 
 /// Cases in which hits are written, one bit each; or the flag of a refund.

@@ -16,10 +16,7 @@ use std::sync::Arc;
 use futures_util::future::{BoxFuture, FutureExt as _, MaybeDone, join_all, maybe_done};
 use tokio::time::{Instant, timeout_at};
 
-use super::RedisStore;
 use super::plan::{self, Group};
-use super::script::decode::{Answers, CheckReply, ScriptReply};
-use super::script::encode::{Context, ScriptRequest, Undo, Wanted};
 use super::take_back::TakenBack;
 use crate::algorithm::hold::HoldRequest;
 use crate::algorithm::judge::{Few, Hits};
@@ -28,6 +25,9 @@ use crate::algorithm::{OnStoreError, Receipt};
 use crate::store::fallback::Fallback;
 use crate::store::open_checks::{CheckOutcomes, all_of, has_passing_vote, prior_of};
 use crate::store::owned::OwnedCheck;
+use crate::store::redis::RedisStore;
+use crate::store::redis::script::decode::{Answers, CheckReply, ScriptReply};
+use crate::store::redis::script::encode::{Context, ScriptRequest, Undo, Wanted};
 use crate::store::{Check, Outcomes, StoreError};
 
 /// A request whose caller waits for it.

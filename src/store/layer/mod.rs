@@ -1,13 +1,25 @@
-//! A store below its layers, as the service uses it.
+//! Layers: stores around another store. Each passes through when it is off.
+//!
+//! This file has a store below all layers, as the service uses it.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `deny_cache` | denials that are repeated without a call of the store |
+//! | `lease` | hits that are charged in advance |
+//! | `local` | decisions of this process alone while the store is unavailable |
+
+pub mod deny_cache;
+pub mod lease;
+pub mod local;
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use self::deny_cache::{DenialTable, DenyCache};
+use self::lease::Leases;
+use self::local::Local;
 use super::backend::Backend;
-use super::deny_cache::{DenialTable, DenyCache};
 use super::fallback::Fallback;
-use super::lease::Leases;
-use super::local::Local;
 use super::{Check, Outcomes, Store, StoreError};
 use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::verdict::Prior;

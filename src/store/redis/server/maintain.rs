@@ -7,9 +7,9 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::Node;
-use crate::store::redis::access::ConnectError;
-use crate::store::redis::environment::Environment;
-use crate::store::redis::node::connect::{Connector, NodeLink};
+use crate::store::redis::config::access::ConnectError;
+use crate::store::redis::config::environment::Environment;
+use crate::store::redis::server::connect::{Connector, NodeLink};
 
 /// Backoff between attempts to connect or to probe a silent node: doubles from the first to the
 /// last.

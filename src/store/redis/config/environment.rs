@@ -45,7 +45,7 @@ pub type BoxedStream = Box<dyn NetworkStream>;
 
 impl Environment {
     /// Returns the time of the process's clock.
-    pub(super) fn now(&self) -> Timestamp {
+    pub(in crate::store::redis) fn now(&self) -> Timestamp {
         match self {
             Self::System => SystemClock.now(),
             Self::Simulated(simulation) => simulation.now(),
@@ -53,7 +53,7 @@ impl Environment {
     }
 
     /// Returns a random number from 0 to 1.
-    pub(super) fn random(&self) -> f64 {
+    pub(in crate::store::redis) fn random(&self) -> f64 {
         match self {
             Self::System => rand::random_range(0.0..=1.0),
             Self::Simulated(simulation) => simulation.random(),

@@ -9,12 +9,12 @@ use std::time::Instant;
 
 use futures_util::future::Either;
 
-use super::backend::Backend;
-use super::fallback::Fallback;
-use super::{CertainDenials, Check, Lender, Lent, Outcomes, Store, StoreError};
 use crate::algorithm::Receipt;
 use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::verdict::Prior;
+use crate::store::backend::Backend;
+use crate::store::fallback::Fallback;
+use crate::store::{CertainDenials, Check, Lender, Lent, Outcomes, Store, StoreError};
 
 /// A store whose failures are decided by local counters.
 pub struct Local<S> {

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::script::encode::{Context, ScriptRequest, Undo, Wanted};
-use super::{RedisStore, plan};
+use super::plan;
 use crate::algorithm::Receipt;
 use crate::algorithm::judge::Hits;
+use crate::store::redis::RedisStore;
+use crate::store::redis::script::encode::{Context, ScriptRequest, Undo, Wanted};
 use crate::store::{Check, Lender, Lent, StoreError};
 
 impl Lender for RedisStore {

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::store::redis::access::{Access, ConnectError, read};
+use crate::store::redis::config::access::{Access, ConnectError, read};
 use crate::tls::{ServerVerifier, system_authorities};
 
 /// Performs the TLS handshake with the server of this name, using the current contents of the

@@ -17,7 +17,7 @@ pub struct RedisOptions {
     /// Access to the sentinels.
     pub sentinel_access: Access,
     /// The prefix of all keys; a `{` in it opens a hash tag that it must close, see
-    /// [`check_prefix`](super::check_prefix).
+    /// [`check_prefix`](crate::store::redis::check_prefix).
     pub prefix: Vec<u8>,
     /// Other servers for the limits whose only period is a second; the prefix in these options is
     /// not used.
@@ -38,7 +38,7 @@ impl RedisOptions {
     }
 
     /// Returns the denials that are certain, unless a proxy shards keys.
-    pub(super) fn certain_denials(&self) -> CertainDenials {
+    pub(in crate::store::redis) fn certain_denials(&self) -> CertainDenials {
         match (&self.url.kind, &self.per_second) {
             (Topology::Cluster(_), _) => CertainDenials::IrrevocableOnly,
             (_, None) => CertainDenials::All,

@@ -180,7 +180,7 @@ impl ServerAddress {
 
 impl ServerAddress {
     /// Returns this address, with the host of `other` if it has none, as in some redirections.
-    pub(super) fn or_host_of(self, other: &Self) -> Self {
+    pub(in crate::store::redis) fn or_host_of(self, other: &Self) -> Self {
         match (self, other) {
             (Self::Tcp(host, port), Self::Tcp(other, _)) if host.is_empty() => {
                 Self::Tcp(other.clone(), port)

@@ -1,11 +1,11 @@
 //! Distribution of a request's checks over the slots that judge them.
 
-use super::calls::Core;
 use crate::algorithm::hold::HoldEffect;
 use crate::algorithm::judge::{Few, Hits, JudgedBy, Outcome};
 use crate::algorithm::time::Timestamp;
 use crate::store::Check;
 use crate::store::open_checks::CheckOutcome;
+use crate::store::redis::calls::Core;
 
 /// The indices of the checks that one slot judges; behind a proxy that shards keys across several
 /// servers, those of one key.

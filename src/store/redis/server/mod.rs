@@ -38,9 +38,9 @@ use self::breaker::Breaker;
 use self::connect::{Connector, NodeLink, RequiredRole};
 use self::failure::CallFailure;
 use self::maintain::keep;
-use crate::store::redis::access::{Access, ConnectError};
+use crate::store::redis::config::access::{Access, ConnectError};
+use crate::store::redis::config::url::ServerAddress;
 use crate::store::redis::script::encode::ScriptRequest;
-use crate::store::redis::url::ServerAddress;
 use crate::store::servers::{AccessRefusal, RefusedAccess, ServerHealth};
 use crate::telemetry::metrics::{Latency, Metrics};
 

@@ -29,14 +29,16 @@ use std::time::Instant;
 use futures_util::future::{Either, FutureExt as _};
 
 pub use self::table::DenialTable;
-use super::background::Background;
-use super::clock::instant;
-use super::owned::OwnedCheck;
-use super::{CertainDenials, Check, Lender, Lent, Outcomes, Store, StoreError, error_behind};
 use crate::algorithm::Receipt;
 use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::judge::{Few, Hits, Outcome};
 use crate::algorithm::verdict::{Overall, Prior, Verdict, combine};
+use crate::store::background::Background;
+use crate::store::clock::instant;
+use crate::store::owned::OwnedCheck;
+use crate::store::{
+    CertainDenials, Check, Lender, Lent, Outcomes, Store, StoreError, error_behind,
+};
 
 /// A store that answers from cached denials if it can, and calls another store otherwise.
 pub struct DenyCache<S> {

@@ -16,9 +16,9 @@ use super::preload::load_scripts;
 use super::replies::BoundedReplies;
 use super::rights::{GrantedRights, RightsCheck};
 use super::tls;
-use crate::store::redis::access::{Access, ConnectError};
-use crate::store::redis::environment::Environment;
-use crate::store::redis::url::ServerAddress;
+use crate::store::redis::config::access::{Access, ConnectError};
+use crate::store::redis::config::environment::Environment;
+use crate::store::redis::config::url::ServerAddress;
 use crate::telemetry::metrics::Metrics;
 
 /// Default timeout for a connection, including its handshake.

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use redis::RedisConnectionInfo;
 
 use super::environment::Environment;
-use super::node::failure::{is_of_login, shown};
 use super::url::RedisUrl;
+use crate::store::redis::server::failure::{is_of_login, shown};
 use crate::store::servers::AccessRefusal;
 
 /// Connection settings for every node of a store.
@@ -48,12 +48,12 @@ pub struct LoggedErrors(Arc<Mutex<HashMap<String, String>>>);
 
 impl LoggedErrors {
     /// Stores the error of an address. Returns `true` if it differs from the stored one.
-    pub(super) fn replace(&self, address: &str, error: &str) -> bool {
+    pub(in crate::store::redis) fn replace(&self, address: &str, error: &str) -> bool {
         self.0.lock().insert(address.to_owned(), error.to_owned()).as_deref() != Some(error)
     }
 
     /// Removes the error of an address. Returns `true` if there was one.
-    pub(super) fn remove(&self, address: &str) -> bool {
+    pub(in crate::store::redis) fn remove(&self, address: &str) -> bool {
         self.0.lock().remove(address).is_some()
     }
 }
@@ -86,7 +86,7 @@ impl std::fmt::Debug for Secret {
 
 /// The reason why there is no connection.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ConnectError {
+pub(in crate::store::redis) enum ConnectError {
     #[error("{path}: {error}")]
     File { path: String, error: std::io::Error },
     #[error(transparent)]
@@ -107,7 +107,7 @@ pub(super) enum ConnectError {
     Late(Duration),
     #[error("server is a read-only replica")]
     Replica,
-    #[error("{}", super::node::rights::advice(.user.as_deref(), .commands, .extras))]
+    #[error("{}", crate::store::redis::server::rights::advice(.user.as_deref(), .commands, .extras))]
     Forbidden {
         user: Option<String>,
         /// Commands that decisions need.
@@ -119,7 +119,7 @@ pub(super) enum ConnectError {
 
 impl ConnectError {
     /// Returns the error with the next step, if the server refused the login of `access`.
-    pub(super) fn of_login(self, access: &Access) -> Self {
+    pub(in crate::store::redis) fn of_login(self, access: &Access) -> Self {
         let Self::Redis(error) = self else { return self };
         if !is_of_login(&error) {
             return Self::Redis(error);
@@ -132,7 +132,7 @@ impl ConnectError {
     }
 
     /// Returns the reason if the server refuses all that decisions need.
-    pub(super) fn refusal(&self) -> Option<AccessRefusal> {
+    pub(in crate::store::redis) fn refusal(&self) -> Option<AccessRefusal> {
         match self {
             Self::Login { .. } => Some(AccessRefusal::Login),
             Self::Forbidden { .. } => Some(AccessRefusal::Commands),
@@ -171,7 +171,7 @@ impl Access {
     }
 
     /// Returns the login for the handshake.
-    pub(super) fn login(&self) -> Result<RedisConnectionInfo, ConnectError> {
+    pub(in crate::store::redis) fn login(&self) -> Result<RedisConnectionInfo, ConnectError> {
         let mut login = RedisConnectionInfo::default()
             .set_db(self.database)
             .set_lib_name("tollgate", env!("CARGO_PKG_VERSION"));
@@ -190,7 +190,7 @@ impl Access {
     }
 }
 
-pub(super) fn read(path: &Path) -> Result<Vec<u8>, ConnectError> {
+pub(in crate::store::redis) fn read(path: &Path) -> Result<Vec<u8>, ConnectError> {
     crate::bounded_file::read(path)
         .map_err(|error| ConnectError::File { path: path.display().to_string(), error })
 }

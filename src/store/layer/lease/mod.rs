@@ -49,16 +49,16 @@ use tokio_util::sync::CancellationToken;
 
 use self::block::Block;
 use self::worker_leases::{TakenHits, WorkerLeases};
-use super::background::{Background, until_sent};
-use super::clock::instant;
-use super::duplicates::are_alone;
-use super::owned::OwnedCheck;
-use super::{Check, Lender, Outcomes, Store, StoreError};
 use crate::algorithm::Charge;
 use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::judge::{Few, Hits};
 use crate::algorithm::time::Micros;
 use crate::algorithm::verdict::{Overall, Prior, Role, combine};
+use crate::store::background::{Background, until_sent};
+use crate::store::clock::instant;
+use crate::store::duplicates::are_alone;
+use crate::store::owned::OwnedCheck;
+use crate::store::{Check, Lender, Outcomes, Store, StoreError};
 use crate::telemetry::metrics::Metrics;
 
 /// Timeout of background store calls.

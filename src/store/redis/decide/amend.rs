@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::script::decode::ScriptReply;
-use super::script::encode::ScriptRequest;
-use super::{RedisStore, plan};
+use super::plan;
 use crate::algorithm::amend::{Amended, Amendment};
+use crate::store::redis::RedisStore;
+use crate::store::redis::script::decode::ScriptReply;
+use crate::store::redis::script::encode::ScriptRequest;
 use crate::store::{Check, StoreError};
 
 impl RedisStore {
