@@ -15,12 +15,16 @@
 //! that has drained until the group's end. A charge in a group finds the mark of the next group,
 //! and an earlier charge finds the lower backlog. The error does not add up over the groups.
 //!
+//! Marks from before a refund, or from before a change to a slower rate, are not merged: the
+//! backlog did not drain as a group has it. The last of them is kept twice, which ends them.
+//!
 //! The same steps are in `lua/marks.lua`.
 
 use super::gcra::Backlog;
 use super::time::Timestamp;
 
-/// Maximum number of marks of a counter: as many charges with distinct instants are exact.
+/// Maximum number of marks of a counter: a take-back is exact if at most as many charges with
+/// distinct instants were made since.
 const MAX_MARKS: usize = 128;
 /// The part of the time since the oldest mark that a group spans at most.
 const GROUPS: u64 = 32;
@@ -49,23 +53,44 @@ impl Marks {
 
     fn push(&mut self, mark: BacklogMark) {
         self.drop_from(self.0.len(), mark.backlog);
-        // A lower mark of the same instant says all.
+        // A lower mark of the same instant suffices.
         if self.0.last().is_none_or(|last| last.at != mark.at) {
             self.0.push(mark);
         }
     }
 
-    /// Drops the marks right before an index that are not below a backlog.
+    /// Drops the marks right before an index that are not below a backlog. If the last sealed one
+    /// is among them, those before it stay sealed.
     fn drop_from(&mut self, index: usize, backlog: Backlog) {
         let below = self.0.iter().take(index).rposition(|mark| mark.backlog < backlog);
-        self.0.drain(below.map_or(0, |last| last.saturating_add(1))..index);
+        let kept = below.map_or(0, |last| last.saturating_add(1));
+        let dropped = self.0.get(kept..index).unwrap_or_default();
+        let was_sealed = dropped.iter().zip(dropped.iter().skip(1)).any(|(one, next)| one == next);
+        self.0.drain(kept..index);
+        if was_sealed {
+            let later = self.0.split_off(kept);
+            self.seal();
+            self.0.extend(later);
+        }
     }
 
-    /// Merges neighbors to groups, from the oldest one on.
+    /// Excludes the marks of today from merging.
+    pub(super) fn seal(&mut self) {
+        let mut newest = self.0.iter().rev();
+        if let Some(last) = newest.next().copied()
+            && newest.next() != Some(&last)
+        {
+            self.0.push(last);
+        }
+    }
+
+    /// Merges neighbors to groups, from the oldest one on that is not sealed.
     fn merge(&mut self) {
-        let marks = std::mem::take(&mut self.0);
-        let ends = marks.first().zip(marks.last());
+        let ends = self.0.first().zip(self.0.last());
         let widest = ends.map_or(0, |(oldest, newest)| newest.at.since(oldest.at).get() / GROUPS);
+        let last_sealed =
+            self.0.iter().zip(self.0.iter().skip(1)).rposition(|(one, next)| one == next);
+        let marks = self.0.split_off(last_sealed.map_or(0, |index| index.saturating_add(2)));
         let mut rest = marks.as_slice();
         while let [first, others @ ..] = rest {
             // A group ends where the next one begins. Its backlog must not drain before: charges
@@ -81,12 +106,15 @@ impl Marks {
         self.forget_oldest();
     }
 
-    /// Drops the oldest of too many marks. Charges before them find the lowest backlog.
+    /// Drops the oldest of too many marks. Charges before them find the lowest backlog, and what
+    /// was sealed stays so.
     fn forget_oldest(&mut self) {
         let excess = self.0.len().saturating_sub(MAX_MERGED);
         let dropped = self.0.drain(..excess).next();
         if let Some((lowest, oldest)) = dropped.zip(self.0.first_mut()) {
             oldest.backlog = lowest.backlog;
+            let sealed = *oldest;
+            self.0.insert(0, sealed);
         }
     }
 

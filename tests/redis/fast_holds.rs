@@ -11,13 +11,14 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use tollgate::grpc::proto::RateLimitDescriptor;
+use tollgate::grpc::proto::rate_limit_response::Code;
 use tollgate::limiter::Modes;
 
 use super::random::{START, steps};
 use super::sides::Sides;
 use super::{calls, from_environment, policy, serve};
 use crate::support::policy::Policies;
-use crate::support::redis::Redis;
+use crate::support::redis::{Redis, Setup};
 use crate::support::rls::{Client, descriptor, request};
 
 const CASES: u32 = 12;
@@ -301,4 +302,24 @@ async fn keys_of_holds_live_long_enough_by_both_paths_on_the_servers_clock() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn a_refused_write_of_a_hold_leaves_other_counters_of_the_request_as_they_are() {
+    let may = "+@read +@string +@scripting +@connection +time +del";
+    let lines = vec![format!("user app on >first ~* -@all {may}")];
+    let redis = Redis::start_as(Setup { lines, ..Setup::default() }).await;
+    let policies = Policies::of(&policy(&[
+        ("slots", "algorithm: concurrency, in_flight: 2, hold: { ttl: 1m }"),
+        ("tokens", "requests_per_unit: 9, unit: year, hold: { ttl: 1m }, on_store_error: allow"),
+    ]));
+    let url = format!("redis://app:first@{}", redis.address);
+    let (_service, client) = serve(&policies, &url, &["--deny-cache-max", "0s"]).await;
+    let mut admitted = 0;
+    for id in ["a", "b", "c", "d"] {
+        let reserve = |key| descriptor(&[(key, "x"), (RESERVE, id)]);
+        let both = request(vec![reserve("slots"), reserve("tokens")]);
+        admitted += usize::from(client.ask(both).await.unwrap().overall_code() == Code::Ok);
+    }
+    assert_eq!(admitted, 2, "slots that may be taken at once");
 }

@@ -3,7 +3,8 @@
 //! Of four counters of one limit, the first is always requested alone, the second together with
 //! other limits, the third together with a limit that is named twice, which uses the fast path in
 //! turn, and the fourth with a recording limit that is named twice, which only the general script
-//! supports: the same requests at the same instants.
+//! supports: the same requests at the same instants. Of two more, which are named twice, one is
+//! judged in turn as well, and the other by the general script.
 
 use std::collections::BTreeMap;
 
@@ -24,13 +25,17 @@ const CASES: u32 = 40;
 const REQUESTS: usize = 150;
 const START: u64 = 1_780_000_000_000_000;
 const FARTHEST_BACK: u64 = 59_000_000;
-/// The counters, and the keys of the other checks of the requests for each.
-const COUNTERS: [(&str, &[&str]); 4] = [
+/// A counter, and the keys of the other checks of the requests for it.
+type Counter = (&'static str, &'static [&'static str]);
+/// The counters that a request names once, and the keys of its other checks.
+const COUNTERS: [Counter; 4] = [
     ("counter-a", &[]),
     ("counter-b", &["plain", "recorded"]),
     ("counter-d", &["plain", "plain"]),
     ("counter-c", &["recorded", "recorded"]),
 ];
+/// The counters that a request names twice, likewise.
+const NAMED_TWICE: [Counter; 2] = [("counter-e", &[]), ("counter-f", &["recorded", "recorded"])];
 /// Limits that deny nothing.
 const BESIDE: &str = "  - key: plain
     rate_limit: { algorithm: sliding_window, requests_per_unit: 4000000000, unit: year }
@@ -88,22 +93,24 @@ async fn run(redis: &Redis, case: &Case) {
         now = now.saturating_add_signed(step.by).max(latest - FARTHEST_BACK);
         latest = latest.max(now);
         let what = format!("request {number}, {step:?}, of {case:?}");
-        let mut answers = Vec::new();
-        for (place, (_, beside)) in COUNTERS.into_iter().enumerate() {
-            let (counter, _) = COUNTERS[(place + step.turn) % COUNTERS.len()];
-            let asked = RateLimitDescriptor {
-                hits_addend: step.hits,
-                is_negative_hits: step.is_refund,
-                ..descriptor(&[("user", counter)])
-            };
-            let beside = beside.iter().map(|key| descriptor(&[(*key, "")]));
-            let said =
-                sides.decide(now, &request([asked].into_iter().chain(beside).collect())).await;
-            let (answer, times, _) = said.unwrap_or_else(|said| panic!("{what}: {said}")).unwrap();
-            answers.push((answer.statuses[0].clone(), times[0]));
+        for (counters, times) in [(&COUNTERS[..], 1), (&NAMED_TWICE, 2)] {
+            let mut answers = Vec::new();
+            for (place, (_, beside)) in counters.iter().enumerate() {
+                let (counter, _) = counters[(place + step.turn) % counters.len()];
+                let asked = RateLimitDescriptor {
+                    hits_addend: step.hits,
+                    is_negative_hits: step.is_refund,
+                    ..descriptor(&[("user", counter)])
+                };
+                let beside = beside.iter().map(|key| descriptor(&[(*key, "")]));
+                let asked = std::iter::repeat_n(asked, times).chain(beside).collect();
+                let said = sides.decide(now, &request(asked)).await;
+                let said = said.unwrap_or_else(|said| panic!("{what}: {said}")).unwrap();
+                answers.push((said.0.statuses[..times].to_vec(), said.1[..times].to_vec()));
+            }
+            assert!(answers.iter().all(|answer| *answer == answers[0]), "{what}: {answers:#?}");
+            same(&values(redis, counters).await, counters, &what);
         }
-        assert!(answers.iter().all(|answer| *answer == answers[0]), "{what}: {answers:#?}");
-        same(&values(redis).await, &what);
     }
 }
 
@@ -130,7 +137,7 @@ async fn counters_expire_equally_by_both_paths_on_the_servers_clock() {
                 let all = [descriptor(&[("user", counter)])].into_iter().chain(beside).collect();
                 client.ask(request(all)).await.unwrap();
             }
-            let values = values(&redis).await;
+            let values = values(&redis, &COUNTERS).await;
             assert_eq!(values.len(), COUNTERS.len());
             let lives = || values.values().map(|(_, lives)| *lives);
             let apart = lives().max().unwrap() - lives().min().unwrap();
@@ -205,10 +212,9 @@ async fn together(client: &Client, hits: Option<u64>) {
 }
 
 /// Asserts that all counters have the same value, or none, and expire at about the same time.
-fn same(values: &BTreeMap<String, (Vec<u8>, i64)>, what: &str) {
-    let of_all = COUNTERS.map(|(counter, _)| values.get(counter));
-    let [first, ..] = of_all;
-    for other in of_all {
+fn same(values: &BTreeMap<String, (Vec<u8>, i64)>, counters: &[Counter], what: &str) {
+    let first = values.get(counters[0].0);
+    for other in counters.iter().map(|(counter, _)| values.get(*counter)) {
         assert_eq!(other.map(|(value, _)| value), first.map(|(value, _)| value), "{what}");
         if let (Some((_, a)), Some((_, b))) = (first, other) {
             assert!((a - b).abs() < 60_000, "{what}: {a} and {b} ms");
@@ -217,14 +223,14 @@ fn same(values: &BTreeMap<String, (Vec<u8>, i64)>, what: &str) {
 }
 
 /// Returns the value of each counter, and its expiry in ms since the epoch.
-async fn values(redis: &Redis) -> BTreeMap<String, (Vec<u8>, i64)> {
+async fn values(redis: &Redis, counters: &[Counter]) -> BTreeMap<String, (Vec<u8>, i64)> {
     let mut values = BTreeMap::new();
-    for (counter, _) in COUNTERS {
+    for (counter, _) in counters {
         let keys: Vec<Vec<u8>> = redis.ask(&["KEYS", &format!("*{counter}")]).await.unwrap();
         if let [key] = keys.as_slice() {
             let value = redis.ask_bytes(&[b"GET", key]).await.unwrap();
             let lives: i64 = redis.ask_bytes(&[b"PEXPIRETIME", key]).await.unwrap();
-            values.insert(counter.to_owned(), (value, lives));
+            values.insert((*counter).to_owned(), (value, lives));
         }
     }
     values

@@ -36,12 +36,16 @@ fn memory_redis_and_a_cluster_hold_alike_across_slots() {
     });
 }
 
-/// So many holds with instants of their own are open that their marks are merged.
+/// So many holds with instants of their own are open that their marks are merged, while the rate
+/// changes.
 #[test]
 fn memory_redis_and_a_cluster_merge_marks_alike() {
-    let limit =
-        "algorithm: gcra, burst: 9000, requests_per_unit: 1500, unit: minute, hold: { ttl: 1h }";
-    let rule = Rule { limit: limit.to_owned(), mode: "" };
+    let policy_of = |hits| {
+        let limit = format!(
+            "algorithm: gcra, burst: 9000, requests_per_unit: {hits}, unit: minute, hold: {{ ttl: 1h }}"
+        );
+        text_of(&[Rule { limit, mode: "" }], true)
+    };
     let step = (1i64..200_000, any::<prop::sample::Index>(), 0u32..9, prop::bool::weighted(0.6));
     let steps = prop::collection::vec(step, 500..900);
     agree(9, 3, steps, |steps| {
@@ -62,7 +66,7 @@ fn memory_redis_and_a_cluster_merge_marks_alike() {
             })
             .collect();
         Case {
-            policies: vec![text_of(std::slice::from_ref(&rule), true)],
+            policies: [1500, 300, 3000].map(policy_of).to_vec(),
             modes: Modes::default(),
             begin: START,
             trace,

@@ -40,7 +40,7 @@ const LATE: Duration = Duration::from_millis(10);
 /// since they reveal nothing about the service.
 const STALL: Duration = Duration::from_millis(250);
 /// Time without a failed call after which an outage is considered to be over.
-pub(crate) const CALM: Duration = Duration::from_secs(1);
+pub(crate) const CALM: Duration = Duration::from_secs(2);
 
 /// Serializes loads: two on this machine would measure each other.
 static ALONE: LazyLock<Arc<tokio::sync::Mutex<()>>> = LazyLock::new(Arc::default);

@@ -33,6 +33,7 @@ impl Gcra {
         self.rescale_marked(state, marks, now);
         let took = self.refund(state, hits, now);
         marks.add(now, state.backlog);
+        marks.seal();
         took
     }
 
@@ -66,6 +67,9 @@ impl Gcra {
                 if state.limit != self.limit() {
                     let old = state.limit;
                     marks.rescale(|backlog| self.rescaled(backlog, old));
+                    if self.limit() < old {
+                        marks.seal();
+                    }
                 }
                 state.write(own, self.limit(), now);
             }

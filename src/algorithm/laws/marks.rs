@@ -8,6 +8,8 @@ use super::*;
 /// Hits of the limit, and the time in us in which one of them drains.
 const LIMIT: u32 = 100_000;
 const INTERVAL: u64 = 6_000;
+/// Quotient of the rates of the faster and the slower limit, which admit as many hits at once.
+const SLOWER: u32 = 10;
 const MINUTE: u64 = 60_000_000;
 
 /// A hold, as the specification has it: what it counts for is its cost once that is known.
@@ -37,11 +39,21 @@ struct HeldCounter {
 
 impl HeldCounter {
     fn new() -> Self {
-        let gcra = Gcra::new(window(LIMIT, u64::from(LIMIT) * INTERVAL), None, None).unwrap();
-        let hold = Hold { ttl: Micros::new(60 * MINUTE), on_settle: OnSettle::Charge };
-        let limit = limit(Algorithm::Gcra(gcra), Charge::Admitted).with_hold(hold);
+        let limit = Self::limit(LIMIT);
         let state = limit.unused();
         Self { limit, state, charges: Vec::new() }
+    }
+
+    /// Returns a limit of so many hits in the same period, and a burst of [`LIMIT`].
+    fn limit(hits: u32) -> Limit {
+        let gcra = Gcra::new(window(hits, u64::from(LIMIT) * INTERVAL), Some(LIMIT), None).unwrap();
+        let hold = Hold { ttl: Micros::new(60 * MINUTE), on_settle: OnSettle::Charge };
+        limit(Algorithm::Gcra(gcra), Charge::Admitted).with_hold(hold)
+    }
+
+    /// Returns the remaining hits.
+    fn remaining(&self, now: u64) -> u64 {
+        self.limit.report(&self.state, None, at(now)).unwrap().remaining
     }
 
     /// Returns the ID of a hold: its number.
@@ -181,4 +193,58 @@ fn holds_that_come_and_go_are_never_charged_with_less_than_their_cost() {
         }
     }
     assert!(holds.excess(now) <= backlog_of(&holds.charges, now) / 50);
+}
+
+/// Reserves 150, 1,000, 500 and 5,000 hits, lowers the rate and makes further reserves. Returns the
+/// hits that a commit of the 1,000 to nothing gives back.
+fn given_back_after_a_slower_rate(more: u64) -> u64 {
+    let mut holds = HeldCounter::new();
+    for (now, hits) in [(0, 150), (6, 1_000), (5_340_000, 500), (5_400_000, 5_000)] {
+        holds.reserve(hits, now);
+    }
+    holds.limit = HeldCounter::limit(LIMIT / SLOWER);
+    let mut now = 6_000_000;
+    for _ in 0..more {
+        now += 1_500_000;
+        holds.reserve(30, now);
+    }
+    let before = holds.remaining(now);
+    holds.commit(1, 0, now);
+    holds.remaining(now) - before
+}
+
+#[test]
+fn merged_marks_give_back_no_more_after_a_slower_rate() {
+    let exact = given_back_after_a_slower_rate(100);
+    assert!(exact > 0);
+    for more in [130, 200, 1_000] {
+        let given_back = given_back_after_a_slower_rate(more);
+        assert!(given_back <= exact, "{given_back} of {exact} after {more} reserves");
+    }
+}
+
+/// Reserves 5,000 and 10,000 hits, refunds 8,000, reserves 20,000 and makes further reserves.
+/// Returns the hits that a commit of the 10,000 to nothing gives back.
+fn given_back_after_a_refund(more: u64) -> u64 {
+    let mut holds = HeldCounter::new();
+    holds.reserve(5_000, 0);
+    holds.reserve(10_000, 1);
+    holds.limit.refund(&mut holds.state, 8_000, at(2)).unwrap();
+    holds.reserve(20_000, 3);
+    for number in 0..more {
+        holds.reserve(60, 10 + number);
+    }
+    let now = 10 + more;
+    let before = holds.remaining(now);
+    holds.commit(1, 0, now);
+    holds.remaining(now) - before
+}
+
+#[test]
+fn merged_marks_give_back_no_more_after_a_refund() {
+    let exact = given_back_after_a_refund(100);
+    for more in [130, 200, 1_000] {
+        let given_back = given_back_after_a_refund(more);
+        assert!(given_back <= exact, "{given_back} of {exact} after {more} reserves");
+    }
 }

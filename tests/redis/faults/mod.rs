@@ -194,7 +194,8 @@ fn unharmed(what: &str, calls: &Calls) {
 fn over_within(what: &str, calls: &Calls, since: Duration, within: Duration) {
     let summary = seen(what, calls);
     let over_at = summary.over_at().max(since);
-    let took = calls.undisturbed(since, over_at);
+    // A machine may be too busy for half of the time, but not for all of it.
+    let took = calls.undisturbed(since, over_at).max((over_at - since) / 2);
     tell(what, format!("over {:?} after the cause was, {took:?} undisturbed", over_at - since));
     assert!(took <= within, "{what}: not over {within:?} after {since:?}: {summary}");
     let after = calls.since(calls.last().saturating_sub(CALM)).summary();

@@ -425,7 +425,7 @@ do
       state.value = value
       return false
     end
-    own.since, own.marks = own.since or state.at, marked.add(check.parameters, state.value, state.at, marks)
+    own.since, own.marks = own.since or state.at, marked.refunded(check.parameters, state.value, state.at, marks)
     return true
   end
 

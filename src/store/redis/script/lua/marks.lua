@@ -18,22 +18,40 @@ do
     return sub(marks, MARK_BYTES * (from - 1) + 1, MARK_BYTES * to)
   end
 
-  -- Returns the number of marks up to number `count` without the last ones that are not below a backlog.
+  -- Returns true if a mark is followed by the same mark.
+  local function is_twice(marks, i)
+    return slice(marks, i, i) == slice(marks, i + 1, i + 1)
+  end
+
+  -- Excludes marks from merging, as src/algorithm/marks.rs does.
+  local function sealed(marks)
+    local count = #marks / MARK_BYTES
+    if count == 0 or count > 1 and is_twice(marks, count - 1) then
+      return marks
+    end
+    return marks .. slice(marks, count, count)
+  end
+
+  -- Returns the marks up to number `count` without the last ones that are not below a backlog. If the
+  -- last sealed one is among those, the others stay sealed.
   local function below(marks, count, whole, part)
+    local was_sealed = false
     while count > 0 do
       local _, other, other_part = mark(marks, count)
       if lower(other, other_part, whole, part) then
         break
       end
       count = count - 1
+      was_sealed = was_sealed or count > 0 and is_twice(marks, count)
     end
-    return count
+    marks = slice(marks, 1, count)
+    return was_sealed and sealed(marks) or marks
   end
 
   local function push(marks, instant, whole, part)
-    local count = below(marks, #marks / MARK_BYTES, whole, part)
-    marks = slice(marks, 1, count)
-    -- A lower mark of the same instant says all.
+    marks = below(marks, #marks / MARK_BYTES, whole, part)
+    local count = #marks / MARK_BYTES
+    -- A lower mark of the same instant suffices.
     if count > 0 and mark(marks, count) == instant then
       return marks
     end
@@ -42,8 +60,13 @@ do
 
   -- Merges neighbors of too many marks to groups, as src/algorithm/marks.rs does.
   local function merged(marks)
-    local count, groups = #marks / MARK_BYTES, ''
-    local i, widest = 1, floor((mark(marks, count) - mark(marks, 1)) / GROUPS)
+    local count = #marks / MARK_BYTES
+    local last_sealed, widest = count - 1, floor((mark(marks, count) - mark(marks, 1)) / GROUPS)
+    while last_sealed > 0 and not is_twice(marks, last_sealed) do
+      last_sealed = last_sealed - 1
+    end
+    local i = last_sealed > 0 and last_sealed + 2 or 1
+    local groups = slice(marks, 1, i - 1)
     while i <= count do
       local begun, whole, part = mark(marks, i)
       local following, longest, spanned = i + 1, math.min(widest, whole), 0
@@ -63,7 +86,8 @@ do
     end
     -- Charges before the oldest mark that is kept find the lowest backlog.
     local first, _, lowest, lowest_part = count - MAX_MERGED + 1, mark(groups, 1)
-    return pack('>I7I7I4', mark(groups, first), lowest, lowest_part) .. slice(groups, first + 1, count)
+    local oldest = pack('>I7I7I4', mark(groups, first), lowest, lowest_part)
+    return oldest .. oldest .. slice(groups, first + 1, count)
   end
 
   -- Adds the backlog at an instant, and drops the marks that are not below it.
@@ -105,7 +129,7 @@ do
       local instant, whole, part = mark(marks, i)
       whole, part = minus(whole, part, by, by_part, l)
       if i == first then
-        later[1] = slice(marks, 1, below(marks, first - 1, whole, part))
+        later[1] = below(marks, first - 1, whole, part)
       end
       later[#later + 1] = pack('>I7I7I4', instant, whole, part)
     end
@@ -146,7 +170,8 @@ do
         kept[#kept + 1] = pack('>I7I7I4', marked_at, other, other_part)
       end
     end
-    return own, own_part, l, p, limit, table.concat(kept)
+    kept = table.concat(kept)
+    return own, own_part, l, p, limit, amount > limit and sealed(kept) or kept
   end
 
   marked = {}
@@ -163,10 +188,10 @@ do
     return rate.written(instant, whole, part, amount), own
   end
 
-  -- Returns the marks with the backlog of a value at an instant.
-  function marked.add(at, value, instant, marks)
+  -- Returns the marks of a value from which hits were refunded at an instant.
+  function marked.refunded(at, value, instant, marks)
     local whole, part = backlog(at, value, instant)
-    return add(marks, instant, whole, part)
+    return sealed(add(marks, instant, whole, part))
   end
 
   -- Undoes the part of a charge of hits that is still in the backlog, by the marks since. Returns the

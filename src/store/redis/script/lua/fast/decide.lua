@@ -20,8 +20,9 @@
 --   hits (5; negative if a fixed window of one period counts more than its limit), window (1),
 --   reset_after us (7), if denied retry_after us (7, 2^55 if absent). If other slots judge the rest and it was admitted here, 6
 --   instead of 5, and after each check the same fields again for the counter without the hits that
---   only an admitted request is charged; the instant of the charge, or of its grant (7); the value without such a charge with a
---   length prefix (2: 0 if there is none, 65535 if it is too long to return).
+--   only an admitted request is charged; the instant of the charge, or of its grant (7); the value
+--   without such a charge with a length prefix (2: 0 if there is none, 65535 if it is too long to
+--   return).
 local declared, size, byte = #KEYS, #text, string.byte
 local least_ms = renews and tonumber(ARGV[2]) or 1
 local PASSED_ON, JUDGED, PARTLY = '\2', '\5', '\6'
@@ -56,13 +57,21 @@ local function several()
   -- matters, the reply, the instant; or what judge_hold found; and for the case that the request is
   -- not admitted, the value to write, the time until which it matters, and the reply.
   local keys, values, news, lives, said, instants = {}, {}, {}, {}, {}, {}
+  local other_news, other_lives, other_said = {}, {}, {}
   local hold_keys, held = {}, {}
 
   local function next_key()
     before = before + 1
     return KEYS[before] or ARGV[3 + before - declared]
   end
-  local other_news, other_lives, other_said = {}, {}, {}
+
+  -- Judges as judges[algorithm] does, or with what is beside a state or will be, as beside.lua does.
+  local function judge(algorithm, at, value, hits, writes, entries)
+    if entries or value and #value > 0 and byte(value) >= WITH_DATA then
+      return beside().judge(algorithm, at, value, hits, writes, entries)
+    end
+    return judges[algorithm](at, value, hits, writes)
+  end
 
   -- Judges the checks of a request as one that is admitted or not. Returns true if all could be
   -- judged, the position after them, true if an enforcing check denies, true if all votes deny,
@@ -74,13 +83,13 @@ local function several()
       local algorithm, admitted, otherwise, role, hits
       algorithm, admitted, otherwise, role, hits, at = unpack_from('>BBBBI4', text, at)
       depends = depends or admitted ~= otherwise
-      local writes, has_hold, own, value, entries = is_admitted and admitted or otherwise, algorithm >= HOLDS
+      local writes, has_hold = is_admitted and admitted or otherwise, algorithm >= HOLDS
+      local own, entries
       if is_admitted then
         keys[i] = next_key()
         hold_keys[i] = has_hold and next_key()
         values[i] = not has_hold and call('GET', keys[i])
       end
-      value = values[i]
       if algorithm >= RECORDS and not has_hold then
         algorithm, entries, at = algorithm - RECORDS, at + 4, at + 4 + unpack_from('>I4', text, at)
       end
@@ -94,12 +103,10 @@ local function several()
           wrote = verdict - (retry and 2 or 1)
           own = keep_hold(new, lives_until, id, record, added)
         end
-      elseif entries or value and #value > 0 and byte(value) >= WITH_DATA then
-        at, instant, allowed, new, lives_until, left, reset, retry, window, wrote =
-          beside().judge(algorithm, at, value, hits, writes, entries)
       else
-        at, instant, allowed, new, lives_until, left, reset, retry, window = judges[algorithm](at, value, hits, writes)
-        wrote = new and 8 or 0
+        at, instant, allowed, new, lives_until, left, reset, retry, window, wrote =
+          judge(algorithm, at, values[i], hits, writes, entries)
+        wrote = wrote or new and 8 or 0
       end
       news[i], lives[i], held[i] = new, lives_until, own or false
       if is_admitted then
@@ -122,15 +129,27 @@ local function several()
   end
 
   -- Writes the values of a request. If a key cannot be written, restores the previous ones and
-  -- returns false: the request is passed on with nothing written.
+  -- returns false: the request is passed on with nothing written. Hashes of holds come first: a user
+  -- may lack the right for HSET alone.
   local function write(count)
     for i = 1, count do
-      if held[i] and not write_kept(save, held[i]) or not held[i] and news[i] and save(keys[i], news[i], lives[i]) then
+      local own = held[i]
+      if own and own.has_hash and not write_kept(save, own) then
+        return false
+      end
+    end
+    for i = 1, count do
+      local own = held[i]
+      if news[i] and not (own and own.has_hash) and save(keys[i], news[i], lives[i]) then
         for j = 1, i - 1 do
-          if news[j] and values[j] then
-            call('SET', keys[j], values[j], 'KEEPTTL')
-          elseif news[j] then
-            call('DEL', keys[j])
+          local other = held[j]
+          local value = values[j] or other and other.value
+          if news[j] and not (other and other.has_hash) then
+            if value then
+              call('SET', keys[j], value, 'KEEPTTL')
+            else
+              call('DEL', keys[j])
+            end
           end
         end
         return false
@@ -149,13 +168,6 @@ local function several()
       end
       said[i] = said[i] .. other_said[i] .. pack('>I7I2', instants[i], length) .. value
     end
-  end
-
-  local function judge(algorithm, at, value, hits, writes)
-    if value and #value > 0 and byte(value) >= WITH_DATA then
-      return beside().judge(algorithm, at, value, hits, writes)
-    end
-    return judges[algorithm](at, value, hits, writes)
   end
 
   -- Judges the checks of a request that may name the same counter, each by a draft of the counter

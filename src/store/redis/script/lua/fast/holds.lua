@@ -192,9 +192,9 @@ do
 
   -- Judges a check of slots, which are in the counter's value. Returns as judge_hold does.
   local function slots(operation, hits, at, id, ttl, writes)
-    slot_operation, slot_id, slot_ttl, since = operation, id, ttl, nil
+    slot_operation, slot_id, slot_ttl, since, value = operation, id, ttl, nil, call('GET', key)
     local after, is_read, allowed, new, lives_until, left, reset, retry, _, taken =
-      judges[CONCURRENCY](at, call('GET', key), hits, writes)
+      judges[CONCURRENCY](at, value, hits, writes)
     if not is_read or operation == RESERVE_ONCE and taken > 0 then
       return after
     end
@@ -267,7 +267,10 @@ do
 
   -- Returns what is known of the current check, and what write_hold takes, for write_kept.
   keep_hold = function(new, lives_until, id, record, added)
-    return { key, hold_key, since, latest, marks, unchecked, least, renews_hash, new, lives_until, id, record, added }
+    return {
+      key, hold_key, since, latest, marks, unchecked, least, renews_hash, new, lives_until, id, record, added,
+      value = value, has_hash = new and since,
+    }
   end
 
   -- Writes a check that was judged before others.
