@@ -65,7 +65,7 @@ impl Marks {
         let below = self.0.iter().take(index).rposition(|mark| mark.backlog < backlog);
         let kept = below.map_or(0, |last| last.saturating_add(1));
         let dropped = self.0.get(kept..index).unwrap_or_default();
-        let was_sealed = dropped.iter().zip(dropped.iter().skip(1)).any(|(one, next)| one == next);
+        let was_sealed = last_twice(dropped).is_some();
         self.0.drain(kept..index);
         if was_sealed {
             let later = self.0.split_off(kept);
@@ -88,9 +88,8 @@ impl Marks {
     fn merge(&mut self) {
         let ends = self.0.first().zip(self.0.last());
         let widest = ends.map_or(0, |(oldest, newest)| newest.at.since(oldest.at).get() / GROUPS);
-        let last_sealed =
-            self.0.iter().zip(self.0.iter().skip(1)).rposition(|(one, next)| one == next);
-        let marks = self.0.split_off(last_sealed.map_or(0, |index| index.saturating_add(2)));
+        let sealed = last_twice(&self.0).map_or(0, |index| index.saturating_add(2));
+        let marks = self.0.split_off(sealed);
         let mut rest = marks.as_slice();
         while let [first, others @ ..] = rest {
             // A group ends where the next one begins. Its backlog must not drain before: charges
@@ -160,4 +159,9 @@ impl Marks {
     pub(super) fn growth_bytes(&self) -> usize {
         super::growth_of::<BacklogMark>(self.0.len(), self.0.capacity())
     }
+}
+
+/// Returns the index of the last mark that is followed by the same mark: it ends what is sealed.
+fn last_twice(marks: &[BacklogMark]) -> Option<usize> {
+    marks.iter().zip(marks.iter().skip(1)).rposition(|(one, next)| one == next)
 }

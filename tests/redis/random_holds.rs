@@ -36,8 +36,8 @@ fn memory_redis_and_a_cluster_hold_alike_across_slots() {
     });
 }
 
-/// So many holds with instants of their own are open that their marks are merged, while the rate
-/// changes.
+/// Opens more holds with instants of their own than a counter has marks, which are then merged,
+/// while the rate changes.
 #[test]
 fn memory_redis_and_a_cluster_merge_marks_alike() {
     let policy_of = |hits| {

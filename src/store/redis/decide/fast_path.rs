@@ -19,8 +19,10 @@ use crate::algorithm::time::Timestamp;
 use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, charges, combine};
 use crate::algorithm::{Algorithm, Limit};
 use crate::store::redis::RedisStore;
-use crate::store::redis::script::encode::{Context, ScriptRequest, operation};
-use crate::store::redis::script::key::{hold_key_of, key_of};
+use crate::store::redis::script::encode::{
+    Context, ScriptRequest, operation, prior_number, role_number,
+};
+use crate::store::redis::script::key::{RedisKey, hold_key_of, key_of};
 use crate::store::redis::script::{ScriptNeeds, number_of};
 use crate::store::{Check, Outcomes, StoreError};
 
@@ -87,7 +89,8 @@ impl ScriptRequest {
     ) -> Option<Self> {
         let mut request = Self::of(given, SmallVec::new(), SmallVec::new(), ScriptNeeds::FAST);
         let overall = |verdict| combine(prior, [(check.role, verdict)]);
-        request.fast_check(prefix, check, &[writes(check, overall)], now)?;
+        let key = key_of(prefix, &check.key);
+        request.fast_check(prefix, key, check, &[writes(check, overall)], now)?;
         Some(request)
     }
 
@@ -101,11 +104,7 @@ impl ScriptRequest {
         now: Timestamp,
     ) -> Option<Self> {
         let count = u16::try_from(checks.len()).ok()?;
-        let prior = match context.prior {
-            Prior::Open => 0,
-            Prior::Denied => 1,
-            Prior::Admitted => 2,
-        };
+        let prior = prior_number(context.prior);
         let text =
             SmallVec::from_slice(&[0, if context.is_partial { prior | PARTIAL } else { prior }]);
         let mut request = Self::of(given, SmallVec::new(), text, ScriptNeeds::FAST);
@@ -113,7 +112,8 @@ impl ScriptRequest {
         let mut repeats = false;
         let mut in_turn = true;
         for check in checks {
-            repeats |= request.index(&key_of(prefix, &check.key)).is_some();
+            let key = key_of(prefix, &check.key);
+            repeats |= request.index(&key).is_some();
             in_turn &= check.limit.hold().is_none()
                 && records(check) == 0
                 && !matches!(check.hits, Hits::Peek(1..));
@@ -121,16 +121,11 @@ impl ScriptRequest {
             if context.is_partial && check.limit.hold().is_some() {
                 return None;
             }
-            let role = match check.role {
-                _ if matches!(check.hits, Hits::Refund(_)) || check.is_on_hold() => 1,
-                Role::Shadow => 1,
-                Role::Enforce => 0,
-                Role::Quota => 2,
-                Role::QuotaShadow => 3,
-            };
+            let has_vote = !matches!(check.hits, Hits::Refund(_)) && !check.is_on_hold();
+            let role = role_number(if has_vote { check.role } else { Role::Shadow });
             let admitted = writes(check, |_| Overall::Admitted);
             let denied = writes(check, |_| Overall::Denied);
-            request.fast_check(prefix, check, &[admitted, denied, role], now)?;
+            request.fast_check(prefix, key, check, &[admitted, denied, role], now)?;
         }
         if repeats {
             *request.text.get_mut(1)? |= REPEATS;
@@ -138,16 +133,17 @@ impl ScriptRequest {
         (!repeats || in_turn && !context.is_partial).then_some(request)
     }
 
-    /// Appends a check with the `cases` in which its hits are written; returns `None` if the fast
-    /// path does not support it.
+    /// Appends a check of the counter at `key`, with the `cases` in which its hits are written;
+    /// returns `None` if the fast path does not support it.
     fn fast_check(
         &mut self,
         prefix: &[u8],
+        key: RedisKey,
         check: &Check<'_>,
         cases: &[u8],
         now: Timestamp,
     ) -> Option<()> {
-        self.keys.push(key_of(prefix, &check.key));
+        self.keys.push(key);
         self.checks = self.checks.saturating_add(1);
         let hold = check.limit.hold();
         if hold.is_some() {

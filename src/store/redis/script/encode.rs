@@ -96,12 +96,7 @@ impl ScriptRequest {
     /// Creates a request without checks.
     pub(in crate::store::redis) fn new(context: Context, given: Option<Timestamp>) -> Self {
         let Context { prior, is_partial, has_fallback } = context;
-        let prior = match prior {
-            Prior::Open => 0,
-            Prior::Denied => 1,
-            Prior::Admitted => 2,
-        };
-        let text = SmallVec::from_slice(&[prior, u8::from(is_partial), 0, 0, 0, 0]);
+        let text = SmallVec::from_slice(&[prior_number(prior), u8::from(is_partial), 0, 0, 0, 0]);
         Self { has_fallback, ..Self::of(given, SmallVec::new(), text, ScriptNeeds::default()) }
     }
 
@@ -364,17 +359,30 @@ fn parts_of(check: &Check<'_>, has_fallback: bool) -> (u8, u8, u8) {
         Charge::Always => 2,
         Charge::Afterwards => 3,
     };
-    let role = match check.role {
-        Role::Enforce => 0,
-        Role::Shadow => 1,
-        Role::Quota => 2,
-        Role::QuotaShadow => 3,
-    };
     let on_error = match check.limit.on_store_error() {
         OnStoreError::Allow => 1,
         OnStoreError::Deny => 2,
         OnStoreError::Local if has_fallback => 3,
         OnStoreError::Error | OnStoreError::Local => 0,
     };
-    (mode, role, on_error)
+    (mode, role_number(check.role), on_error)
+}
+
+/// Returns the number of a prior in the scripts.
+pub(in crate::store::redis) fn prior_number(prior: Prior) -> u8 {
+    match prior {
+        Prior::Open => 0,
+        Prior::Denied => 1,
+        Prior::Admitted => 2,
+    }
+}
+
+/// Returns the number of a role in the scripts.
+pub(in crate::store::redis) fn role_number(role: Role) -> u8 {
+    match role {
+        Role::Enforce => 0,
+        Role::Shadow => 1,
+        Role::Quota => 2,
+        Role::QuotaShadow => 3,
+    }
 }

@@ -8,7 +8,7 @@ use super::slot::{SLOTS, crc16_of, in_braces, slot_of};
 use crate::descriptor::{CounterKey, OwnedKey};
 
 /// The name of a key in Redis.
-pub(super) type RedisKey = SmallVec<[u8; 112]>;
+pub(in crate::store::redis) type RedisKey = SmallVec<[u8; 112]>;
 
 /// Returns the name of a counter's key: the prefix, followed by the bytes of the key.
 ///

@@ -233,35 +233,27 @@ local function several()
   end
 
   return function(prior, count, at)
+    local known, has_alternatives = false, false
     if prior >= REPEATS then
-      local known, after = look_in_turn(prior - REPEATS, count, at)
-      place = after
-      if known and write(count) then
-        reply[replied] = JUDGED
-        for i = 1, count do
-          reply[replied + i] = said[i]
-        end
-        replied = replied + count
-      else
-        reply[replied] = PASSED_ON
+      known, place = look_in_turn(prior - REPEATS, count, at)
+    else
+      local is_partial = prior >= 4
+      prior = prior % 4
+      local denied, outvoted, depends
+      known, place, denied, outvoted, depends = look(count, at, true, news, lives, said)
+      local is_admitted = prior == 2 or prior == 0 and not denied and (is_partial or not outvoted)
+      has_alternatives = is_admitted and is_partial
+      if known and has_alternatives then
+        known = look(count, at, false, other_news, other_lives, other_said)
+      elseif known and depends and not is_admitted then
+        known = look(count, at, false, news, lives, said)
       end
-      return
     end
-    local is_partial = prior >= 4
-    prior = prior % 4
-    local known, after, denied, outvoted, depends = look(count, at, true, news, lives, said)
-    local is_admitted = prior == 2 or prior == 0 and not denied and (is_partial or not outvoted)
-    if known and is_admitted and is_partial then
-      known = look(count, at, false, other_news, other_lives, other_said)
-    elseif known and depends and not is_admitted then
-      known = look(count, at, false, news, lives, said)
-    end
-    place = after
     if not (known and write(count)) then
       reply[replied] = PASSED_ON
       return
     end
-    if is_admitted and is_partial then
+    if has_alternatives then
       add_alternatives(count)
       reply[replied] = PARTLY
     else
