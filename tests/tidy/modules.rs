@@ -277,10 +277,10 @@ fn all<'a>(lists: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     lists.into_iter().flat_map(str::split_whitespace).collect()
 }
 
-/// Returns the dependencies that Cargo.toml declares for `src`, as they are named in code.
+/// Returns the dependencies that Cargo.toml declares for the workspace, as they are named in code.
 fn dependencies() -> Vec<String> {
     let manifest = std::fs::read_to_string(project().join("Cargo.toml")).unwrap();
-    let lines = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
+    let lines = manifest.lines().skip_while(|line| *line != "[workspace.dependencies]").skip(1);
     let lines = lines.take_while(|line| !line.starts_with('['));
     lines.filter_map(|line| Some(line.split_once(" = ")?.0.replace('-', "_"))).collect()
 }
