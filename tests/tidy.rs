@@ -14,6 +14,7 @@ mod statements;
 
 use std::path::{Path, PathBuf};
 
+use self::scan::{Scan, scan};
 use self::statements::statements;
 
 /// Names without meaning, and two with another meaning in this project.
@@ -24,7 +25,8 @@ const MAX_LINES: usize = 400;
 /// Maximum number of tuple-packed `let`s in all files: those of true pairs.
 const MAX_PACKED: usize = 10;
 /// Folders with the Rust files of the project.
-const ALL: [&str; 6] = ["src", "tests", "benches", "examples", "fuzz/fuzz_targets", "fuzz/targets"];
+const ALL: [&str; 7] =
+    ["src", "crates", "tests", "benches", "examples", "fuzz/fuzz_targets", "fuzz/targets"];
 
 /// A file of the project: its path relative to the root, and its text.
 struct File {
@@ -34,14 +36,13 @@ struct File {
 
 #[test]
 fn comments_begin_with_a_verb_or_noun_and_use_technical_terms() {
-    let files = files_in(&["src", "tests", "benches", "examples"]);
+    let files = files_in(&["src", "crates", "tests", "benches", "examples"]);
     nothing(
         &files.iter().flat_map(|file| comments::faults(&file.path, &file.text)).collect::<Vec<_>>(),
     );
     nothing(&comments::frequent(files.iter().map(|file| file.text.as_str())));
-    let of_crate = files_in(&["src"]);
     nothing(
-        &of_crate
+        &code()
             .iter()
             .flat_map(|file| comments::banned(&file.path, &file.text))
             .collect::<Vec<_>>(),
@@ -67,7 +68,7 @@ fn a_comment_that_begins_badly_is_wide_or_repeats_rare_words_is_found() {
 
 #[test]
 fn no_two_types_have_one_name() {
-    let files = files_in(&["src"]);
+    let files = code();
     nothing(&names::repeated(files.iter().map(|file| (file.path.as_str(), file.text.as_str()))));
 }
 
@@ -143,7 +144,7 @@ fn no_code_checks_for_one_algorithm_without_naming_the_others() {
     let forms = ["let Algorithm::", "(), Algorithm::", "algorithm, Algorithm::"];
     let is_test = |file: &File| ["tests", "laws"].iter().any(|part| place(file).contains(part));
     let mut found = Vec::new();
-    for file in files_in(&["src"]).iter().filter(|file| !is_test(file)) {
+    for file in code().iter().filter(|file| !is_test(file)) {
         let code = file.text.split("#[cfg(test)]").next().unwrap_or_default();
         let asking = code
             .lines()
@@ -167,7 +168,7 @@ fn untidy(files: &[File]) -> Vec<String> {
             ));
         }
         // A file of unit tests belongs to the module next to it, and needs no header.
-        let is_unit_tests = path.starts_with("src/") && path.ends_with("/tests.rs");
+        let is_unit_tests = path.contains("src/") && path.ends_with("/tests.rs");
         if !is_unit_tests && !text.starts_with("//! ") {
             found.push(format!("{path}:1: a file begins with `//!` and what it is for"));
         }
@@ -204,11 +205,35 @@ fn source(place: &str, text: &str) -> File {
     File { path: format!("src/{place}.rs"), text: text.to_owned() }
 }
 
-/// Returns the module of a file: `policy/source` for `src/policy/source/mod.rs`,
-/// `policy/source/files` for `src/policy/source/files.rs`.
+/// Returns the module of a file, as the root package names it: `policy/source` for
+/// `src/policy/source/mod.rs`, `algorithm/time` for `crates/core/src/algorithm/time.rs`, and
+/// `yaml/report` for `crates/yaml/src/report.rs`.
 fn place(file: &File) -> String {
-    let place = file.path.trim_start_matches("src/").trim_end_matches(".rs");
-    place.trim_end_matches("/mod").to_owned()
+    let (_, path) = file.path.split_once("src/").unwrap_or_default();
+    let path = path.trim_end_matches(".rs").trim_end_matches("/mod");
+    match crate_module(file) {
+        "" => path.to_owned(),
+        module if path == "lib" => module.to_owned(),
+        module => format!("{module}/{path}"),
+    }
+}
+
+/// Returns the module of the root package that is the crate of a file; empty for the root package,
+/// and for `core`, of which it exports each module.
+fn crate_module(file: &File) -> &str {
+    let name = file.path.strip_prefix("crates/").and_then(|path| path.split('/').next());
+    name.filter(|name| *name != "core").unwrap_or_default()
+}
+
+fn scanned(file: &File) -> Scan {
+    scan(&file.text, &place(file), crate_module(file))
+}
+
+/// Returns the files with the code of the root package and of the crates, with their unit tests.
+fn code() -> Vec<File> {
+    let mut files = files_in(&["src", "crates"]);
+    files.retain(|file| file.path.contains("src/"));
+    files
 }
 
 fn files_in(folders: &[&str]) -> Vec<File> {

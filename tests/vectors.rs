@@ -6,9 +6,9 @@
 //! times in microseconds, or null. `TOLLGATE_VECTORS` may name an additional folder, or a folder of
 //! such folders.
 //!
-//! The model keeps 32 levels of a bucket with holds, this project 128 (`src/algorithm/marks.rs`, by
-//! whose laws it has a model of its own). So commits beside more than 32 open holds give back more
-//! here: see [`MORE_REMAINS`].
+//! The model keeps 32 levels of a bucket with holds, this project 128
+//! (`crates/core/src/algorithm/marks.rs`, by whose laws it has a model of its own). So commits
+//! beside more than 32 open holds give back more here: see [`MORE_REMAINS`].
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};

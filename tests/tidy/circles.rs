@@ -2,15 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::scan::scan;
-use super::{File, files_in, nothing, place, source};
+use super::{File, code, nothing, place, scanned, source};
 
 /// Uses between files, by the module of each.
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
 #[test]
 fn no_files_use_each_other_in_a_circle() {
-    nothing(&circles(&files_in(&["src"])));
+    nothing(&circles(&code()));
 }
 
 #[test]
@@ -46,8 +45,7 @@ fn circles(files: &[File]) -> Vec<String> {
 }
 
 fn uses(files: &[File]) -> Uses {
-    let scans: Vec<_> =
-        files.iter().map(|file| (place(file), scan(&file.text, &place(file)))).collect();
+    let scans: Vec<_> = files.iter().map(|file| (place(file), scanned(file))).collect();
     let places: BTreeSet<&str> = scans.iter().map(|(place, _)| place.as_str()).collect();
     let tests: Vec<String> = scans
         .iter()

@@ -1,8 +1,8 @@
 //! Dependencies between modules: those that the rows of [`ROWS`] permit, and no others.
 
 use super::dependencies::{ROWS, Row};
-use super::scan::{Mention, scan};
-use super::{File, files_in, nothing, place, project, source};
+use super::scan::Mention;
+use super::{File, code, nothing, place, project, scanned, source};
 
 /// Language items with side effects or outside state: IO, other threads, the clock. All others may
 /// be used freely.
@@ -22,17 +22,17 @@ pub(super) const OUTSIDE: [&str; 11] = [
 
 #[test]
 fn every_module_uses_only_what_its_row_permits() {
-    nothing(&forbidden(&files_in(&["src"])));
+    nothing(&forbidden(&code()));
 }
 
 #[test]
 fn every_row_names_existing_paths_and_only_modules_of_rows_above() {
-    let files = files_in(&["src"]);
+    let files = code();
     let uses = uses(&files);
     for (number, row) in ROWS.iter().enumerate() {
         assert!(
             files.iter().any(|file| is_within(&place(file), row.place)),
-            "there is no src/{}",
+            "there is no module {}",
             row.place
         );
         for allowed in all([row.modules, row.crates]) {
@@ -72,16 +72,19 @@ fn the_map_lists_every_module_in_the_order_of_the_rows() {
 
 #[test]
 fn a_table_of_files_lists_every_file_of_its_folder_and_no_other() {
-    let files = files_in(&["src"]);
+    let files = code();
     let mut found = Vec::new();
-    for file in files.iter().filter(|file| file.path.ends_with("/mod.rs")) {
+    let has_folder =
+        |file: &&File| ["/mod.rs", "/lib.rs"].iter().any(|end| file.path.ends_with(end));
+    for file in files.iter().filter(has_folder) {
         let listed = listed_files(&file.text);
         let folder = project().join(&file.path).with_file_name("");
         let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         let names = names.filter(|path| path.extension().is_none_or(|ending| ending == "rs"));
         let names = names.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned());
-        let mut names: Vec<_> =
-            names.filter(|name| !["mod", "tests", "laws", "lua"].contains(&&**name)).collect();
+        let mut names: Vec<_> = names
+            .filter(|name| !["mod", "lib", "tests", "laws", "lua"].contains(&&**name))
+            .collect();
         names.sort_unstable();
         names.dedup();
         if !listed.is_empty() && listed != names {
@@ -121,8 +124,7 @@ struct Use {
 /// Returns the uses of other modules, crates and [`OUTSIDE`] in files, except in tests.
 fn uses(files: &[File]) -> Vec<Use> {
     let crates = dependencies();
-    let scans: Vec<_> =
-        files.iter().map(|file| (file, place(file), scan(&file.text, &place(file)))).collect();
+    let scans: Vec<_> = files.iter().map(|file| (file, place(file), scanned(file))).collect();
     let names = scans
         .iter()
         .flat_map(|(_, place, scan)| scan.test_modules.iter().map(move |name| (place, name)));

@@ -11,8 +11,10 @@ pub(super) struct Scan {
     pub(super) mentions: Vec<Mention>,
     /// Modules in other files that are declared for tests only.
     pub(super) test_modules: Vec<String>,
-    /// Path of the current module from the crate's root.
+    /// Path of the current module from the root package.
     module: Vec<String>,
+    /// Path of the crate, as the root package exports it; empty for the root package itself.
+    root: Vec<String>,
     /// Names that `use` and `mod` introduce: a path that begins with one of them does not refer to
     /// a crate of that name.
     names: Vec<String>,
@@ -25,14 +27,16 @@ pub(super) struct Mention {
     pub(super) path: Vec<String>,
 }
 
-/// Scans the text of the module at `place`: `policy/source`, `policy/source/files`.
-pub(super) fn scan(text: &str, place: &str) -> Scan {
+/// Scans the text of the module at `place`: `policy/source`, `policy/source/files`. The crate of the
+/// module is exported as `crate_module` by the root package.
+pub(super) fn scan(text: &str, place: &str, crate_module: &str) -> Scan {
     let module = place
         .split('/')
         .filter(|name| !["lib", "main"].contains(name))
         .map(str::to_owned)
         .collect();
-    let mut scan = Scan { module, ..Scan::default() };
+    let root = (!crate_module.is_empty()).then(|| crate_module.to_owned()).into_iter().collect();
+    let mut scan = Scan { module, root, ..Scan::default() };
     scan.read(text.parse().unwrap_or_else(|error| panic!("{place} is not Rust: {error}")));
     let names = std::mem::take(&mut scan.names);
     scan.mentions.retain(|mention| !names.contains(&mention.path[0]));
@@ -130,12 +134,16 @@ impl Scan {
         at
     }
 
-    /// Records a path, relative to the crate's root if it is in this crate.
+    /// Records a path, relative to the root package if it is in this workspace.
     fn mention(&mut self, line: usize, path: Vec<String>) {
         let ups = path.iter().take_while(|name| *name == "super").count();
         let is_here = ups > 0 || path.first().is_some_and(|name| name == "self");
         let path = match path.first().map(String::as_str) {
-            Some("crate" | "tollgate") => [&["crate".into()], &path[1..]].concat(),
+            Some("crate") => [&["crate".into()], &self.root[..], &path[1..]].concat(),
+            Some("tollgate" | "tollgate_core") => [&["crate".into()], &path[1..]].concat(),
+            Some(name) if let Some(module) = name.strip_prefix("tollgate_") => {
+                [&["crate".into(), module.to_owned()], &path[1..]].concat()
+            }
             Some(_) if is_here => {
                 let above = self.module.len().saturating_sub(ups);
                 [&["crate".into()], &self.module[..above], &path[ups.max(1)..]].concat()

@@ -1,4 +1,5 @@
--- amend: changes one counter for an operator, and returns its state before and after. The same steps as src/algorithm/amend.rs.
+-- amend: changes one counter for an operator, and returns its state before and after. The same steps
+-- as crates/core/src/algorithm/amend.rs.
 --
 -- KEYS    the counter of each request.
 -- ARGV[1] and ARGV[2] as in begin.lua; the values as in beside.lua.

@@ -1,5 +1,5 @@
 -- beside: values with data beside an algorithm's state: tallies of callers, an operator's grant, a
--- reset. The same steps as src/algorithm/tallies.rs and amend.rs.
+-- reset. The same steps as crates/core/src/algorithm/tallies.rs and amend.rs.
 --
 -- Values  tag: that of the state, plus 32 if tallies follow, 64 if a grant or a reset follows; the
 --   tallies with a length prefix (4), for each: entry with a length prefix (2), charged hits (7),

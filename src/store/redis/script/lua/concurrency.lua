@@ -1,5 +1,5 @@
 -- concurrency: at most in_flight hits at one time, as slots that end. The same steps as
--- src/algorithm/concurrency.rs.
+-- crates/core/src/algorithm/concurrency.rs.
 --
 -- Parameters: in_flight (4).
 -- Value: 26, last us (7), slots (2), then for each in the order in which they were taken: the

@@ -1,6 +1,6 @@
 -- decide: judges the checks of one or more requests of any kind, one request after the other, at one
 -- instant, and charges according to their charge modes, in three steps: look, write, report. The
--- same steps as src/algorithm/judge.rs and verdict.rs.
+-- same steps as crates/core/src/algorithm/judge.rs and verdict.rs.
 --
 -- KEYS    the counters of the requests, in order; each counter once per request.
 -- ARGV[1] and ARGV[2] as in begin.lua; the values as in beside.lua.

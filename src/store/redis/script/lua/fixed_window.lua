@@ -1,5 +1,5 @@
 -- fixed_window: limit hits per period, in windows counted from the epoch or by a calendar. The same
--- steps as src/algorithm/fixed_window.rs.
+-- steps as crates/core/src/algorithm/fixed_window.rs.
 --
 -- Parameters: windows (1), then for each: limit (4), period us (7), spans (1), and for each span, a
 --   window of a calendar, its start (7) and its end (7); without spans: multiples of the period.

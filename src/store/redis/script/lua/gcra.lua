@@ -1,5 +1,5 @@
 -- gcra, also named token_bucket: limit hits per period, evenly, and burst at once. The same steps as
--- src/algorithm/gcra.rs.
+-- crates/core/src/algorithm/gcra.rs.
 --
 -- A hit costs T = period / limit; in lowest terms p / l. A backlog is `whole` us and `part` l-ths of
 -- one, so that all products and quotients are exact in a double.

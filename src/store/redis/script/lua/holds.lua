@@ -1,5 +1,5 @@
 -- holds: charges that are remembered by an ID, beside the value of a counter. The same steps as
--- src/algorithm/hold and marks.rs.
+-- crates/core/src/algorithm/hold and marks.rs.
 --
 -- Key     a hash beside the counter's key, in the same slot. The field '' is the head: format (1),
 --   the first and the last 24 bytes of the counter's value with a length prefix (1), the instant

@@ -1,5 +1,5 @@
--- marks: counters of gcra under limits that keep holds. The same steps as src/algorithm/marks.rs and
--- gcra/marked.rs.
+-- marks: counters of gcra under limits that keep holds. The same steps as
+-- crates/core/src/algorithm/marks.rs and gcra/marked.rs.
 --
 -- Parameters and values: as in gcra.lua.
 -- Marks: as in the head of holds.lua, each with instant (7) and backlog (7, 4), as one string.
@@ -23,7 +23,7 @@ do
     return slice(marks, i, i) == slice(marks, i + 1, i + 1)
   end
 
-  -- Excludes marks from merging, as src/algorithm/marks.rs does.
+  -- Excludes marks from merging, as crates/core/src/algorithm/marks.rs does.
   local function sealed(marks)
     local count = #marks / MARK_BYTES
     if count == 0 or count > 1 and is_twice(marks, count - 1) then
@@ -58,7 +58,7 @@ do
     return marks .. pack('>I7I7I4', instant, whole, part)
   end
 
-  -- Merges neighbors of too many marks to groups, as src/algorithm/marks.rs does.
+  -- Merges neighbors of too many marks to groups, as crates/core/src/algorithm/marks.rs does.
   local function merged(marks)
     local count = #marks / MARK_BYTES
     local last_sealed, widest = count - 1, floor((mark(marks, count) - mark(marks, 1)) / GROUPS)

@@ -1,5 +1,5 @@
 -- sliding_log: exactly at most limit hits in any period, by storing each hit. The same steps as
--- src/algorithm/sliding_log.rs.
+-- crates/core/src/algorithm/sliding_log.rs.
 --
 -- Parameters: windows (1), then for each: limit (4), period us (7).
 -- Value: 22, 23 if wide, last us (7), a ledger; positions are instants in us. After a cost past the

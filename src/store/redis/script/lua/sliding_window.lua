@@ -1,5 +1,5 @@
 -- sliding_window: at most limit hits in any period, counted in buckets. The same steps as
--- src/algorithm/sliding_window.rs.
+-- crates/core/src/algorithm/sliding_window.rs.
 --
 -- Parameters: windows (1), buckets (2), weighted (1), then for each window: limit (4), period us (7),
 --   bucket width us (7).

@@ -61,7 +61,7 @@ impl Calendar {
     }
 
     /// Returns the nominal length of a window: 1, 7, 30 or 365 days.
-    pub fn nominal_length(&self) -> Micros {
+    pub(super) fn nominal_length(&self) -> Micros {
         Micros::from_secs(match self.unit {
             CalendarUnit::Day => 86_400,
             CalendarUnit::Week => 7 * 86_400,

@@ -24,7 +24,7 @@ use super::{AlgorithmState, Limit, State, Unreadable, concurrency, gcra};
 pub use list::HoldList;
 use records::MAX_RECEIPTS;
 use records::Records;
-pub use records::{HoldReceipt, MAX_RECORDS, Record};
+pub use records::{HoldReceipt, Record};
 
 /// Maximum length of an ID in bytes.
 pub const MAX_ID: usize = 128;
@@ -122,7 +122,7 @@ pub enum HoldEffect {
 
 impl HoldEffect {
     /// Returns `true` if the counter, a record or a slot changed.
-    pub fn is_write(self) -> bool {
+    pub(super) fn is_write(self) -> bool {
         !matches!(self, Self::Nothing | Self::Held | Self::Conflict | Self::Open { .. })
     }
 }

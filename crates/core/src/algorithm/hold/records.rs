@@ -16,7 +16,7 @@ use crate::algorithm::time::Timestamp;
 /// Maximum number of receipts of one record.
 pub(super) const MAX_RECEIPTS: usize = 4;
 /// Maximum number of records of one counter.
-pub const MAX_RECORDS: usize = 100_000;
+const MAX_RECORDS: usize = 100_000;
 /// Records that an insert examines for expiry.
 const EXAMINED: usize = 8;
 /// Records that are examined before a new one is refused.

@@ -1,0 +1,11 @@
+//! Values and pure functions that all parts of Tollgate share: no clock, IO, locks, async or serde.
+//!
+//! | module | responsibility |
+//! |---|---|
+//! | [`algorithm`] | arithmetic of limits; new algorithms go here |
+//! | [`descriptor`] | requests and counter keys, as values |
+//! | [`printable`] | the characters that are escaped in text for people |
+
+pub mod algorithm;
+pub mod descriptor;
+pub mod printable;
