@@ -217,5 +217,5 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row { place: "cli/api/tls", modules: "tls", crates: "rustls tokio_rustls" },
     Row { place: "main", modules: "cli", crates: "mimalloc std::process" },
-    Row { place: "lib", modules: "algorithm descriptor printable", crates: "" },
+    Row { place: "lib", modules: "algorithm descriptor printable yaml", crates: "" },
 ];

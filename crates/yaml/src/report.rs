@@ -1,13 +1,13 @@
-//! Problems of files: a report of every problem of every file, each with its position and a
-//! suggestion.
+//! The report of every problem of every file, each with its position and a suggestion.
 //!
 //! Problems are collected as `Finding`s, whose positions are offsets in a file. A [`ProblemReport`]
 //! has resolved them and no longer needs the sources.
 
 use std::fmt;
 
+use tollgate_core::printable::is_invisible;
+
 use super::Source;
-use crate::printable::is_invisible;
 
 /// Maximum number of problems in a report; more are only counted. A file of another kind can have
 /// one on every line.

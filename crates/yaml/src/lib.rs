@@ -1,7 +1,7 @@
 //! YAML files: a tree with positions, and reports of all problems with excerpts.
 //!
 //! Knows YAML 1.1 as Go's parser reads it. Its users define the vocabularies of their files. Reads
-//! no files. The only module that names the YAML parser.
+//! no files. The only crate that names the YAML parser.
 //!
 //! | file | contents |
 //! |---|---|

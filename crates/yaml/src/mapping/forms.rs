@@ -1,10 +1,10 @@
 //! Values of words in the forms of a vocabulary.
 
 use super::{MappingFields, YamlReader, plain};
-use crate::yaml::report::{Finding, Spanned, shown};
-use crate::yaml::scalar;
-use crate::yaml::tree::{NodeContent, NodeId};
-use crate::yaml::vocabulary::{Form, VocabularyLevel};
+use crate::report::{Finding, Spanned, shown};
+use crate::scalar;
+use crate::tree::{NodeContent, NodeId};
+use crate::vocabulary::{Form, VocabularyLevel};
 
 /// Maximum bytes of a text: the longest header that Envoy forwards.
 const MAX_TEXT_BYTES: usize = 60 * 1024;
