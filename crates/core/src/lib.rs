@@ -5,6 +5,9 @@
 //! | [`algorithm`] | arithmetic of limits; new algorithms go here |
 //! | [`descriptor`] | requests and counter keys, as values |
 //! | [`printable`] | the characters that are escaped in text for people |
+//!
+//! Small functions that each decision calls have `#[inline]`. Without link-time optimization, as in
+//! the profile `release`, a decision takes up to 3 % more instructions without them.
 
 pub mod algorithm;
 pub mod descriptor;

@@ -204,6 +204,7 @@ impl State {
     }
 
     /// Returns the state of the algorithm.
+    #[inline]
     pub(super) fn inner(&self) -> &AlgorithmState {
         self.extended().map_or(&self.0, |extended| &extended.state.0)
     }

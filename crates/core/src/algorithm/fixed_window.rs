@@ -172,6 +172,7 @@ impl FixedWindow {
     }
 }
 
+#[inline]
 fn still_used(window: &Window, last: Timestamp, used: u64, now: Timestamp) -> u64 {
     let (start, end) = window.bounds(now);
     if (start..end).contains(&last) { used } else { 0 }

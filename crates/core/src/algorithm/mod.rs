@@ -283,6 +283,7 @@ impl Limit {
     ///
     /// # Errors
     /// [`Unreadable`], here and below, if the counter belongs to another algorithm.
+    #[inline]
     pub fn allows(&self, state: &State, hits: u64, now: Timestamp) -> Result<bool, Unreadable> {
         let now = state.clamp(now);
         Ok(self.has_room(state, hits, now)? || (!self.ban && state.grants(hits, now)))

@@ -74,6 +74,7 @@ impl Window {
     }
 
     /// Returns the start of the window that contains `now`, and the start of the next one.
+    #[inline]
     pub(super) fn bounds(&self, now: Timestamp) -> (Timestamp, Timestamp) {
         match &self.calendar {
             Some(calendar) => calendar.bounds(now),
@@ -202,6 +203,7 @@ impl Report {
     /// Returns the report of the binding window: of a denial the one with the longest wait, else
     /// the one with the fewest remaining hits; ties go to the longer period. Remaining hits are
     /// those of all windows.
+    #[inline]
     pub(super) fn of_binding(
         windows: &[Window],
         denied: bool,

@@ -6,6 +6,7 @@ use super::{AlgorithmState, State, concurrency, sliding_log};
 impl State {
     /// Clamps `now` to the last write, so that a clock that steps back grants nothing: the counter
     /// does not move, and its times count from that write, until the clock catches up.
+    #[inline]
     pub(super) fn clamp(&self, now: Timestamp) -> Timestamp {
         now.max(self.last())
     }
@@ -39,6 +40,7 @@ impl State {
     }
 
     /// Returns the number of bytes by which the next charge may grow the counter.
+    #[inline]
     pub fn growth_bytes(&self) -> usize {
         match self.inner() {
             AlgorithmState::SlidingWindow(state) => state.growth_bytes(),

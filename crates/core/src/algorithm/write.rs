@@ -9,6 +9,7 @@ impl Limit {
     ///
     /// # Errors
     /// [`Unreadable`].
+    #[inline]
     pub fn charge(
         &self,
         state: &mut State,
