@@ -21,13 +21,13 @@ const FILES: [&str; 21] = [
     "crates/core/src/algorithm/lease.rs",
     "crates/core/src/algorithm/hold/mod.rs",
     "crates/core/src/algorithm/write.rs",
-    "src/policy/document/written.rs",
-    "src/policy/compile/options.rs",
-    "src/policy/compile/limit.rs",
-    "src/policy/compile/limit/extras.rs",
-    "src/policy/compile/advice.rs",
-    "src/policy/listing.rs",
-    "src/policy/explain.rs",
+    "crates/policy/src/document/written.rs",
+    "crates/policy/src/compile/options.rs",
+    "crates/policy/src/compile/limit.rs",
+    "crates/policy/src/compile/limit/extras.rs",
+    "crates/policy/src/compile/advice.rs",
+    "crates/policy/src/listing.rs",
+    "crates/policy/src/explain.rs",
     "src/limiter/recording.rs",
     "src/store/layer/deny_cache/limits.rs",
     "src/store/redis/script/mod.rs",
@@ -42,8 +42,8 @@ const VARIANTS: [(&str, &str, &str); 3] = [
     ("crates/core/src/algorithm/mod.rs", "pub enum Algorithm {", "Toy(FixedWindow),"),
     ("crates/core/src/algorithm/mod.rs", "enum AlgorithmState {", "Toy(fixed_window::State),"),
     (
-        "src/policy/document/written.rs",
-        "pub(in crate::policy) enum AlgorithmWord {",
+        "crates/policy/src/document/written.rs",
+        "pub(crate) enum AlgorithmWord {",
         "/// A toy.\nToy,",
     ),
 ];
@@ -65,7 +65,7 @@ fn a_new_algorithm_is_a_compile_error_in_every_file_that_knows_the_algorithms() 
         let errors = check(&copy);
         let other = errors.iter().find(|error| error["code"]["code"] != "E0004");
         assert_eq!(other, None, "only missing arms");
-        let files = errors.iter().flat_map(|error| places(error)).map(|(file, _)| file);
+        let files = errors.iter().flat_map(places).map(|(file, _)| file);
         let files: BTreeSet<String> = files.collect();
         let is_last = files.iter().any(|file| file.starts_with("src/"));
         found.extend(files);
@@ -87,20 +87,42 @@ fn contributing_lists_the_files_of_an_algorithm() {
 }
 
 /// Returns a folder with a copy of the code, and links to everything else.
+///
+/// The copy has another version. Otherwise cargo, which identifies the crates of a workspace by
+/// their relative paths, would use those of the copy for the project itself: they share a target.
 fn copied() -> PathBuf {
     const CODE: [&str; 2] = ["src", "crates"];
+    const VERSIONS: [&str; 2] = ["Cargo.toml", "Cargo.lock"];
     let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guided");
     let _ = std::fs::remove_dir_all(&copy);
     for folder in CODE {
         copy_folder(&root().join(folder), &copy.join(folder));
     }
+    for file in VERSIONS {
+        let text = std::fs::read_to_string(root().join(file)).unwrap();
+        std::fs::write(copy.join(file), with_other_version(&text)).unwrap();
+    }
     for entry in std::fs::read_dir(root()).unwrap().map(|entry| entry.unwrap()) {
         let name = entry.file_name();
-        if name != "target" && !CODE.iter().any(|folder| name == *folder) {
+        if name != "target" && !CODE.iter().chain(&VERSIONS).any(|copied| name == *copied) {
             std::os::unix::fs::symlink(entry.path(), copy.join(name)).unwrap();
         }
     }
     copy
+}
+
+/// Returns the root manifest, or the lock file, with another version of the crates in this project.
+fn with_other_version(text: &str) -> String {
+    let own = format!("version = \"{}\"", env!("CARGO_PKG_VERSION"));
+    let mut is_own = false;
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let is_version = is_own && line == own;
+        lines.push(if is_version { "version = \"0.0.0\"" } else { line });
+        is_own = line == "[workspace.package]" || line.starts_with("name = \"tollgate");
+    }
+    assert_ne!(lines.join("\n"), text.trim_end());
+    lines.join("\n")
 }
 
 fn copy_folder(from: &Path, to: &Path) {

@@ -205,8 +205,8 @@ fn source(place: &str, text: &str) -> File {
     File { path: format!("src/{place}.rs"), text: text.to_owned() }
 }
 
-/// Returns the module of a file, as the root package names it: `policy/source` for
-/// `src/policy/source/mod.rs`, `algorithm/time` for `crates/core/src/algorithm/time.rs`, and
+/// Returns the module of a file, as the root package names it: `store/redis` for
+/// `src/store/redis/mod.rs`, `algorithm/time` for `crates/core/src/algorithm/time.rs`, and
 /// `yaml/report` for `crates/yaml/src/report.rs`.
 fn place(file: &File) -> String {
     let (_, path) = file.path.split_once("src/").unwrap_or_default();

@@ -6,10 +6,10 @@ use std::io;
 use tokio::task::JoinHandle;
 use tracing::{error, info};
 
-use super::threads;
+use super::{policy_watch, threads};
 use crate::operations::policies::Installer;
+use crate::policy::source::SourceReading;
 use crate::policy::source::files;
-use crate::policy::source::watch::{self, SourceReading};
 use crate::policy::{CompileOptions, Loaded, ProblemReport};
 use crate::settings::PolicySettings;
 
@@ -31,7 +31,7 @@ pub(super) fn begin(
     let read = files::read(&places);
     try_out(&read, &options, &installer);
     threads::spawn("candidates", move || async move {
-        watch::watch(places, read, |read| try_out(&read, &options, &installer)).await;
+        policy_watch::watch(places, read, |read| try_out(&read, &options, &installer)).await;
     })
 }
 

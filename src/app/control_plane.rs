@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::policy_watch;
 use crate::operations::loads::LoadTrigger;
 use crate::operations::policies::Installer;
+use crate::policy::source::SourceReading;
 use crate::policy::source::files::PolicyLocations;
-use crate::policy::source::watch::{self, SourceReading};
 use crate::policy::{self, ProblemReport, Source};
 use crate::settings::PolicySettings;
 use crate::xds::{self, ControlPlane, Update};
@@ -33,7 +34,7 @@ pub(super) async fn follow(
     let watch = async {
         let places = PolicyLocations { paths: vec![], ..settings.places };
         if !places.overlays.is_empty() {
-            watch::watch(places, overlays, |read| feed.lock().overlays_changed(read)).await;
+            policy_watch::watch(places, overlays, |read| feed.lock().overlays_changed(read)).await;
         }
     };
     tokio::join!(watch, xds::follow(plane, &metrics, |update| feed.lock().updated(update)));

@@ -8,7 +8,7 @@
 //! | `prepare`, `cannot_start`, `listener`, `certificates`, `files` | before the service starts |
 //! | `workers`, `serving` | the gRPC service, one per core |
 //! | `http`, `json`, `plain_pages`, `rights` | HTTP: its servers, decisions, pages, tokens |
-//! | `policies`, `control_plane`, `candidates` | sources of policies |
+//! | `policies`, `policy_watch`, `control_plane`, `candidates` | sources of policies |
 //! | `stores`, `statistics`, `observation`, `spans` | what a service uses |
 //! | `readiness` | when the process is ready |
 //! | `tasks`, `threads` | background tasks, and their end |
@@ -24,6 +24,7 @@ pub mod listener;
 mod observation;
 mod plain_pages;
 mod policies;
+mod policy_watch;
 mod prepare;
 mod readiness;
 mod rights;
@@ -65,7 +66,7 @@ use crate::operations::process_state::ProcessState;
 use crate::operations::workers::WorkerService;
 use crate::operations::{Backend, Operations};
 use crate::policy::CompileOptions;
-use crate::policy::source::watch;
+use crate::policy::source::SourceReading;
 use crate::settings::{PolicySettings, Settings, ShutdownSettings};
 use crate::statistics::statsd::StatsdExporter;
 use crate::telemetry::metrics::Metrics;
@@ -249,7 +250,7 @@ fn reloader(settings: &PolicySettings) -> PolicyReloader {
 fn follow_policies(
     settings: PolicySettings,
     plane: Option<ControlPlane>,
-    read: watch::SourceReading,
+    read: SourceReading,
     installer: Installer,
 ) -> std::io::Result<JoinHandle<()>> {
     match plane {

@@ -2,9 +2,10 @@
 
 use tracing::error;
 
+use super::policy_watch;
 use crate::operations::policies::Installer;
+use crate::policy::source::SourceReading;
 use crate::policy::source::files;
-use crate::policy::source::watch::{self, SourceReading};
 use crate::policy::{self, Loaded};
 use crate::settings::{PolicySettings, Settings};
 
@@ -52,7 +53,7 @@ pub(super) async fn follow(settings: PolicySettings, installer: Installer) {
     let (found, mut finds) = tokio::sync::watch::channel(None);
     // Compared with what was loaded last, by whomever: files that change back after a reload are a
     // change.
-    let look = watch::watch_settled(settings.places, |read| {
+    let look = policy_watch::watch_settled(settings.places, |read| {
         if !installer.has_handled(read) {
             found.send_replace(Some(read.clone()));
         }

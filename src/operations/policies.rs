@@ -11,8 +11,8 @@ use super::loads::{LoadOutcome, LoadTrigger, MAX_TEXT, PolicyLoad};
 use super::process_state::{PolicySummary, ProcessState};
 use crate::limiter::InForce;
 use crate::policy::diff::{diff, text_of};
+use crate::policy::source::SourceReading;
 use crate::policy::source::files::{self, PolicyLocations};
-use crate::policy::source::watch::SourceReading;
 use crate::policy::{CompileOptions, Loaded, ProblemReport, Source};
 use crate::telemetry::metrics::Metrics;
 

@@ -27,8 +27,8 @@ pub(super) struct Mention {
     pub(super) path: Vec<String>,
 }
 
-/// Scans the text of the module at `place`: `policy/source`, `policy/source/files`. The crate of the
-/// module is exported as `crate_module` by the root package.
+/// Scans the text of the module at `place`: `policy/source`, `policy/source/files`. The root
+/// package exports the crate of the module as `crate_module`.
 pub(super) fn scan(text: &str, place: &str, crate_module: &str) -> Scan {
     let module = place
         .split('/')

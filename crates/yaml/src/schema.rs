@@ -1,5 +1,7 @@
 //! A vocabulary as a JSON Schema (draft 2020-12), for editors.
 
+use std::fmt;
+
 use serde_json::{Map, Value, json};
 
 use super::vocabulary::{Form, VocabularyLevel, Word};
@@ -59,4 +61,31 @@ fn form<L: VocabularyLevel>(form: Form<L>) -> Value {
         Form::Maps(level) => json!({ "type": ["array", "null"], "items": reference(level) }),
         Form::Other(schema) => schema(),
     }
+}
+
+/// Returns the faults of a vocabulary, for a test of its user: words that a level has twice, and
+/// words that a schema does not have, or not with their meaning. There should be none.
+pub fn faults<L: VocabularyLevel + fmt::Debug>() -> Vec<String> {
+    let mut faults = Vec::new();
+    let definitions = definitions(L::ALL.iter().copied());
+    if definitions.len() != L::ALL.len() {
+        faults.push("several levels have one definition".to_owned());
+    }
+    for level in L::ALL {
+        let object = definitions.get(level.definition()).unwrap_or(&Value::Null);
+        let required = object.get("required").and_then(Value::as_array);
+        for Word { name, meaning, required: is_required, .. } in level.words() {
+            if level.words().filter(|word| word.name == *name).count() > 1 {
+                faults.push(format!("{level:?} has `{name}` twice"));
+            }
+            let description = object.pointer(&format!("/properties/{name}/description"));
+            if description.and_then(Value::as_str) != Some(*meaning) {
+                faults.push(format!("the schema of {level:?} has not the meaning of `{name}`"));
+            }
+            if required.is_none_or(|names| names.contains(&Value::from(*name)) != *is_required) {
+                faults.push(format!("the schema of {level:?} is wrong about requiring `{name}`"));
+            }
+        }
+    }
+    faults
 }

@@ -4,8 +4,6 @@
 //! [`mapping`](super::mapping)) and the JSON Schema (in [`schema`](super::schema)) are derived from
 //! it.
 
-use std::fmt;
-
 use serde_json::Value;
 
 /// A kind of mapping that words belong to: an enum of the user, one per vocabulary.
@@ -104,31 +102,4 @@ pub const fn must<L>(
 /// Returns the words of a table of choices.
 pub fn names<T>(table: &[(&'static str, T)]) -> Vec<&'static str> {
     table.iter().map(|(name, _)| *name).collect()
-}
-
-/// Returns the faults of a vocabulary, for a test of its user: words that a level has twice, and
-/// words that a schema does not have, or not with their meaning. There should be none.
-pub fn faults<L: VocabularyLevel + fmt::Debug>() -> Vec<String> {
-    let mut faults = Vec::new();
-    let definitions = super::schema::definitions(L::ALL.iter().copied());
-    if definitions.len() != L::ALL.len() {
-        faults.push("several levels have one definition".to_owned());
-    }
-    for level in L::ALL {
-        let object = definitions.get(level.definition()).unwrap_or(&Value::Null);
-        let required = object.get("required").and_then(Value::as_array);
-        for Word { name, meaning, required: is_required, .. } in level.words() {
-            if level.words().filter(|word| word.name == *name).count() > 1 {
-                faults.push(format!("{level:?} has `{name}` twice"));
-            }
-            let description = object.pointer(&format!("/properties/{name}/description"));
-            if description.and_then(Value::as_str) != Some(*meaning) {
-                faults.push(format!("the schema of {level:?} has not the meaning of `{name}`"));
-            }
-            if required.is_none_or(|names| names.contains(&Value::from(*name)) != *is_required) {
-                faults.push(format!("the schema of {level:?} is wrong about requiring `{name}`"));
-            }
-        }
-    }
-    faults
 }

@@ -74,7 +74,7 @@ fn sources() -> Value {
 
 #[cfg(test)]
 mod tests {
-    use crate::yaml::vocabulary::faults;
+    use crate::yaml::schema::faults;
 
     #[test]
     fn every_word_is_in_the_schema_with_its_meaning() {

@@ -1,0 +1,97 @@
+//! Options beyond the decision itself: overrides of the limit, recorded callers, leases.
+
+use tollgate_core::algorithm::Algorithm;
+use tollgate_core::algorithm::quota::Window;
+use tollgate_core::algorithm::sliding_window::Estimate;
+use tollgate_yaml::report::shown;
+
+use super::LimitCompiler;
+use crate::compile::units;
+use crate::rule::{Imposes, RuleLease};
+
+/// Maximum number of entry keys that one limit may record.
+const MAX_RECORD: usize = 8;
+/// Granularity of override periods, in microseconds. They are whole seconds, so buckets that divide
+/// one second divide any of them.
+const OVERRIDE_GRAIN_US: u64 = 1_000_000;
+
+impl LimitCompiler<'_, '_> {
+    /// Returns `true` if `override: inherit` is set and can work. Reports an error if the rule
+    /// itself sets it and it cannot.
+    pub(super) fn inherits(&mut self, imposes: &Imposes) -> bool {
+        let (Some(option), Imposes::Limit(limit)) =
+            (self.resolver.any(|options| &options.inherit), imposes)
+        else {
+            return false;
+        };
+        let reason = match limit.algorithm() {
+            _ if limit.windows().len() > 1 => {
+                Some("the limit has several windows, but an override has one amount and period")
+            }
+            _ if limit.windows().iter().any(|window| window.calendar().is_some()) => {
+                Some("calendar windows cannot take the period of an override")
+            }
+            Algorithm::SlidingLog(_) => {
+                Some("sliding_log has a maximum amount, which an override may exceed")
+            }
+            Algorithm::SlidingWindow(window)
+                if window.estimate() == Estimate::Weighted
+                    && !OVERRIDE_GRAIN_US.is_multiple_of(u64::from(window.buckets())) =>
+            {
+                Some("with `estimate: weighted`, `buckets` must divide 1 s evenly")
+            }
+            Algorithm::SlidingWindow(_)
+            | Algorithm::FixedWindow(_)
+            | Algorithm::Gcra(_)
+            | Algorithm::Concurrency(_) => None,
+        };
+        if let Some(reason) = reason
+            && option.own
+        {
+            self.error(
+                option.span,
+                format!("`override: inherit` is not possible: {reason}"),
+                "remove `override`",
+            );
+        }
+        reason.is_none()
+    }
+
+    pub(super) fn record(&mut self) -> Box<[Box<[u8]>]> {
+        let keys = self.resolver.any(|options| &options.record);
+        if let Some(keys) = keys.filter(|keys| keys.value.len() > MAX_RECORD) {
+            let message =
+                format!("`record` must name at most {MAX_RECORD} keys, found {}", keys.value.len());
+            self.error(keys.span, message, "each key adds a table to every counter");
+        }
+        keys.into_iter().flat_map(|option| option.value).map(|key| key.as_bytes().into()).collect()
+    }
+
+    pub(super) fn lease(&mut self) -> Option<RuleLease> {
+        if self.keeps_holds() {
+            return None;
+        }
+        let written = self.resolver.any(|options| &options.lease)?.value;
+        let size = written.size.as_ref()?;
+        let ttl = written.ttl.as_ref()?;
+        let good_size = units::lease_size(&size.value);
+        if good_size.is_none() {
+            let message = format!("invalid lease size `{}`", shown(&size.value));
+            self.error(
+                size.span,
+                message,
+                "expected a percentage of the limit from 0.01% to 100%, or a number of hits of at least 1",
+            );
+        }
+        let good_ttl = units::duration(&ttl.value).filter(|ttl| Window::new(1, *ttl).is_ok());
+        if good_ttl.is_none() {
+            let message = format!("invalid lease ttl `{}`", shown(&ttl.value));
+            self.error(
+                ttl.span,
+                message,
+                "expected a whole number of ms, s, m, h or d such as 100ms, from 1ms to 3650d",
+            );
+        }
+        Some(RuleLease { size: good_size?, ttl: good_ttl? })
+    }
+}

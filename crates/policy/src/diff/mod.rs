@@ -1,0 +1,339 @@
+//! Differences between two policy sets: which descriptors they affect, and which counters restart.
+//!
+//! Compares compiled rules, so that defaults, overlays and layout alone make no difference.
+//! Two rules are the same if they have the same domain and path: keys and values as written. A
+//! counter continues if its identity is the same, and values are hashed as before.
+
+mod features;
+mod text;
+
+use std::collections::{BTreeMap, HashMap};
+
+pub use self::features::candidate_text;
+pub(super) use self::features::{amounts, in_flight_text};
+use tollgate_core::descriptor::{Entry, KeyBuffer};
+
+use self::features::{features, limit_of};
+pub use self::text::text_of;
+use super::pattern::Pattern;
+use super::rule::{Imposes, Rule};
+use super::{Policy, PolicySet};
+
+/// Placeholder for a value that no rule names, for looking up the descriptors of a rule.
+const ANY_VALUE: &str = "\u{2026}";
+
+/// One difference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Kind of the change.
+    pub kind: ChangeKind,
+    /// Domain of the rule.
+    pub domain: String,
+    /// Path of the rule; empty for the domain as a whole.
+    pub rule: String,
+    /// Descriptors that are affected, such as `plan=free,user=(any)`.
+    pub who: String,
+    /// Settings that differ.
+    pub details: Vec<Detail>,
+    /// Effect on the counters.
+    pub counters: CounterEffect,
+    /// For a rule that is added or removed, the rule that its descriptors match in the other set.
+    /// Otherwise a note.
+    pub instead: Option<String>,
+}
+
+/// The kind of a change to a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// The rule is new.
+    Added,
+    /// The rule is removed.
+    Removed,
+    /// The rule was at another path, in the same domain or another.
+    Moved {
+        /// The old path.
+        from: String,
+    },
+    /// The settings of the rule differ.
+    Changed,
+}
+
+/// The effect of a change on counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CounterEffect {
+    /// There are no counters, before or after.
+    None,
+    /// Counters continue: used hits count against the new limit.
+    Kept,
+    /// Counters start at zero.
+    Anew,
+    /// Counters are no longer used.
+    Dropped,
+}
+
+/// A setting of a rule that has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Detail {
+    /// Name of the setting in a policy.
+    pub what: &'static str,
+    /// Old value; `None` if it was not set.
+    pub old: Option<String>,
+    /// New value; `None` if it is not set.
+    pub new: Option<String>,
+}
+
+/// A rule with its policy and the rules on its path.
+struct PlacedRule<'p> {
+    rule: &'p Rule,
+    policy: &'p Policy,
+    steps: Vec<&'p Rule>,
+}
+
+/// The position of a rule: the domain, and key and value of each step.
+type RulePosition<'p> = (&'p str, Vec<(&'p [u8], Option<&'p [u8]>)>);
+
+/// Compares two policy sets. Returns the differences by domain, then in the order in which the
+/// rules are written; removed rules come last.
+pub fn diff(old: &PolicySet, new: &PolicySet) -> Vec<Change> {
+    let before = placed(old);
+    let after = placed(new);
+    let old_rules: HashMap<_, _> = before.iter().map(|rule| (rule.position(), rule)).collect();
+    let new_rules: HashMap<_, _> = after.iter().map(|rule| (rule.position(), rule)).collect();
+    let mut gone: HashMap<_, Vec<_>> = HashMap::new();
+    for rule in before.iter().rev().filter(|rule| !new_rules.contains_key(&rule.position())) {
+        gone.entry(rule.fingerprint()).or_default().push(rule);
+    }
+    let mut changes = Vec::new();
+    for rule in &after {
+        match old_rules.get(&rule.position()) {
+            Some(was) => changes.extend(rule.changed(was)),
+            None => {
+                let was = gone
+                    .get_mut(&rule.fingerprint())
+                    .filter(|_| has_counters(rule.rule))
+                    .and_then(Vec::pop);
+                changes.push(was.map_or_else(|| rule.added(old), |was| rule.moved(was)));
+            }
+        }
+    }
+    let mut gone: Vec<_> = gone.into_values().flatten().collect();
+    gone.sort_by_key(|rule| rule.rule.id());
+    changes.extend(gone.into_iter().map(|rule| rule.removed(new)));
+    changes
+        .extend(new.policies().filter_map(|policy| of_domain(old.find(policy.domain())?, policy)));
+    changes.extend(
+        new.policies().filter_map(|policy| reordered(old.find(policy.domain())?, policy)).flatten(),
+    );
+    changes.sort_by(|one, other| one.domain.cmp(&other.domain));
+    changes
+}
+
+fn placed(set: &PolicySet) -> Vec<PlacedRule<'_>> {
+    let mut all = Vec::new();
+    for policy in set.policies() {
+        // Rules are in depth-first order. For each rule above the current one: how many children
+        // are still to come.
+        let mut above: Vec<(&Rule, usize)> = Vec::new();
+        for rule in &policy.rules {
+            while above.pop_if(|(_, to_come)| *to_come == 0).is_some() {}
+            if let Some((_, to_come)) = above.last_mut() {
+                *to_come = to_come.saturating_sub(1);
+            }
+            above.push((rule, rule.children.len()));
+            all.push(PlacedRule {
+                rule,
+                policy,
+                steps: above.iter().map(|(rule, _)| *rule).collect(),
+            });
+        }
+    }
+    all
+}
+
+impl<'p> PlacedRule<'p> {
+    fn position(&self) -> RulePosition<'p> {
+        let step = |rule: &&'p Rule| (rule.key.text(), rule.value.as_ref().map(Pattern::text));
+        (self.policy.domain(), self.steps.iter().map(step).collect())
+    }
+
+    /// Returns the descriptors that lead to the rule.
+    fn who(&self) -> String {
+        let step = |rule: &&Rule| match &rule.value {
+            Some(_) => rule.step(),
+            None => format!("{}=(any)", rule.step()),
+        };
+        self.steps.iter().map(step).collect::<Vec<_>>().join(",")
+    }
+
+    fn change(
+        &self,
+        kind: ChangeKind,
+        details: Vec<Detail>,
+        counters: CounterEffect,
+        instead: Option<String>,
+    ) -> Change {
+        let domain = self.policy.domain().to_owned();
+        let rule = self.rule.path().to_owned();
+        Change { kind, domain, rule, who: self.who(), details, counters, instead }
+    }
+
+    fn changed(&self, was: &Self) -> Option<Change> {
+        let details = details(&features(was.rule), &features(self.rule));
+        let had_counters = has_counters(was.rule);
+        let counters = if !has_counters(self.rule) {
+            if had_counters { CounterEffect::Dropped } else { CounterEffect::None }
+        } else if had_counters && self.rule.has_counters_of(was.rule) {
+            CounterEffect::Kept
+        } else {
+            CounterEffect::Anew
+        };
+        (!details.is_empty()).then(|| self.change(ChangeKind::Changed, details, counters, None))
+    }
+
+    fn added(&self, old: &PolicySet) -> Change {
+        let counters =
+            if has_counters(self.rule) { CounterEffect::Anew } else { CounterEffect::None };
+        self.change(
+            ChangeKind::Added,
+            details(&[], &features(self.rule)),
+            counters,
+            Some(self.hit_in(old)),
+        )
+    }
+
+    fn removed(&self, new: &PolicySet) -> Change {
+        let counters =
+            if has_counters(self.rule) { CounterEffect::Dropped } else { CounterEffect::None };
+        self.change(
+            ChangeKind::Removed,
+            details(&features(self.rule), &[]),
+            counters,
+            Some(self.hit_in(new)),
+        )
+    }
+
+    /// Returns a text that identifies a moved rule: its settings, and its name or, without one, its
+    /// last step.
+    fn fingerprint(&self) -> String {
+        let handle = self.rule.name().map_or_else(|| self.rule.step(), str::to_owned);
+        format!("{handle:?} {:?}", features(self.rule))
+    }
+
+    fn moved(&self, was: &Self) -> Change {
+        let domain = if was.policy.domain() == self.policy.domain() {
+            String::new()
+        } else {
+            format!("{}: ", was.policy.domain())
+        };
+        let from = format!("{domain}{}", was.rule.path());
+        self.change(ChangeKind::Moved { from }, Vec::new(), CounterEffect::Anew, None)
+    }
+
+    /// Describes the rule that the descriptors of this rule match in another set.
+    fn hit_in(&self, set: &PolicySet) -> String {
+        let Some(policy) = set.find(self.policy.domain()) else {
+            return "no policy for the domain: OK, no limit".to_owned();
+        };
+        let text = |pattern: Option<&Pattern>| {
+            let text =
+                pattern.map_or(ANY_VALUE.into(), |pattern| String::from_utf8_lossy(pattern.text()));
+            text.replace('*', ANY_VALUE)
+        };
+        let pairs: Vec<_> = self
+            .steps
+            .iter()
+            .map(|rule| (text(Some(&rule.key)), text(rule.value.as_ref())))
+            .collect();
+        let entries =
+            pairs.iter().map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() });
+        match policy.find(&entries.collect::<Vec<_>>(), &mut KeyBuffer::default()) {
+            None => "no rule: OK, no limit".to_owned(),
+            Some(rule) => {
+                let longer = if rule.children.len() > 0 {
+                    "; longer descriptors match the rules below it"
+                } else {
+                    ""
+                };
+                format!("rule `{}`: {}{longer}", rule.path(), limit_of(rule))
+            }
+        }
+    }
+}
+
+fn has_counters(rule: &Rule) -> bool {
+    matches!(rule.imposes(), Imposes::Limit(_))
+}
+
+fn details(old: &[(&'static str, String)], new: &[(&'static str, String)]) -> Vec<Detail> {
+    let mut all: Vec<Detail> = Vec::new();
+    for (what, text) in new {
+        all.push(Detail { what, old: None, new: Some(text.clone()) });
+    }
+    for (what, text) in old {
+        match all.iter_mut().find(|detail| detail.what == *what) {
+            Some(detail) => detail.old = Some(text.clone()),
+            None => all.push(Detail { what, old: Some(text.clone()), new: None }),
+        }
+    }
+    all.retain(|detail| detail.old != detail.new);
+    all
+}
+
+/// Returns the difference for a domain as a whole.
+fn of_domain(old: &Policy, new: &Policy) -> Option<Change> {
+    let word =
+        |policy: &Policy| Some(if policy.in_one_slot() { "domain" } else { "limit" }.to_owned());
+    let detail = Detail { what: "atomicity", old: word(old), new: word(new) };
+    let has_any = new.rules.iter().any(has_counters);
+    (detail.old != detail.new).then(|| Change {
+        kind: ChangeKind::Changed,
+        domain: new.domain().to_owned(),
+        rule: String::new(),
+        who: "all descriptors".to_owned(),
+        details: vec![detail],
+        counters: if has_any { CounterEffect::Anew } else { CounterEffect::None },
+        instead: Some(
+            "counters in Redis restart, since their keys change; counters in memory continue"
+                .to_owned(),
+        ),
+    })
+}
+
+/// Returns a change for each level whose rules with `*` are in another order, in which they are
+/// tried.
+fn reordered(old: &Policy, new: &Policy) -> Option<Vec<Change>> {
+    let orders = |policy: &'_ Policy| -> BTreeMap<String, Vec<String>> {
+        let level = |rule: &Rule| {
+            (
+                rule.path().to_owned(),
+                rule.children.wildcards(&policy.rules).map(Rule::step).collect::<Vec<_>>(),
+            )
+        };
+        let top = (String::new(), policy.top.wildcards(&policy.rules).map(Rule::step).collect());
+        policy.rules.iter().map(level).chain([top]).filter(|(_, order)| order.len() > 1).collect()
+    };
+    let before = orders(old);
+    let after = orders(new);
+    let changes = after.iter().filter_map(|(path, order)| {
+        let was = before.get(path)?;
+        let common = |order: &[String], other: &[String]| -> Vec<String> {
+            order.iter().filter(|step| other.contains(step)).cloned().collect()
+        };
+        let is = common(order, was);
+        let was = common(was, order);
+        (was != is).then(|| Change {
+            kind: ChangeKind::Changed,
+            domain: new.domain().to_owned(),
+            rule: path.clone(),
+            who: "descriptors that match several of these rules".to_owned(),
+            details: vec![Detail {
+                what: "order",
+                old: Some(was.join(", ")),
+                new: Some(is.join(", ")),
+            }],
+            counters: CounterEffect::None,
+            instead: None,
+        })
+    });
+    Some(changes.collect())
+}

@@ -1,0 +1,360 @@
+//! Parser of policies: turns YAML text into policies as written.
+//!
+//! Knows YAML and the vocabulary of policies. The compiler, not this module, knows the requirements
+//! of a limit.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `vocabulary` | every word of a policy, once |
+//! | `budget` | the memory of policies |
+//! | `metadata` | content without a vocabulary |
+//! | `overlay` | options for rules from overlays and metadata |
+//! | `written` | the result |
+//! | `schema` | the vocabulary as a JSON Schema |
+
+pub(super) mod budget;
+mod metadata;
+mod overlay;
+pub(super) mod schema;
+pub(super) mod vocabulary;
+pub(super) mod written;
+
+use tollgate_yaml::mapping::{MappingFields, Strictness, YamlReader};
+use tollgate_yaml::report::{Finding, Findings, shown};
+use tollgate_yaml::scalar;
+use tollgate_yaml::tree::{NodeContent, NodeId, Tree};
+use tollgate_yaml::vocabulary::VocabularyLevel as _;
+
+use super::PolicyDialect;
+use budget::DocumentBudget;
+use vocabulary::{DocumentLevel, ENVOYPROXY_WORDS};
+use written::{ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_SETTLE, ON_STORE_ERROR, OVERRIDES};
+use written::{
+    Options, Root, WrittenDocument, WrittenHold, WrittenLease, WrittenLimit, WrittenRule,
+    WrittenWindow,
+};
+
+/// Note for files without a policy.
+const POLICY_START: &str = "a policy starts with `domain: NAME`";
+
+/// Maximum number of rule levels. Envoy sends descriptors of a handful of entries.
+pub(super) const MAX_DEPTH: usize = 32;
+
+/// Reader of the policies of one file.
+struct DocumentReader<'a> {
+    yaml: YamlReader<'a>,
+    dialect: PolicyDialect,
+    budget: &'a mut DocumentBudget,
+}
+
+/// Returns `true` if a text is meant as a policy: a mapping with a domain, or invalid YAML with a
+/// line that starts with `domain:`.
+pub(super) fn is_policy(text: &str) -> bool {
+    let mut findings = Findings::default();
+    let tree = Tree::parse(0, text, &mut findings);
+    if findings.errors() > 0 {
+        let mut lines = text.lines().take_while(|line| !line.starts_with("```"));
+        return lines.any(|line| line.trim_start_matches('\u{feff}').starts_with("domain:"));
+    }
+    let content = |id: &NodeId| tree.node(*id).map(|node| &node.content);
+    let is_domain = |(key, _): &(NodeId, NodeId)| match content(key) {
+        Some(NodeContent::Scalar { text, .. }) => text == "domain",
+        Some(NodeContent::List(_) | NodeContent::Map(_)) | None => false,
+    };
+    tree.roots().iter().any(|root| match content(root) {
+        Some(NodeContent::Map(pairs)) => pairs.iter().any(is_domain),
+        Some(NodeContent::Scalar { .. } | NodeContent::List(_)) | None => false,
+    })
+}
+
+/// Reads all documents of a file. Errors in a file that is not a policy are reported without any of
+/// its text, which may be a secret that a symlink leads to.
+pub(super) fn read(
+    file: u32,
+    text: &str,
+    dialect: PolicyDialect,
+    budget: &mut DocumentBudget,
+    findings: &mut Findings,
+) -> Vec<Root> {
+    let mark = findings.mark();
+    let tree = Tree::parse(file, text, findings);
+    let is_whole = !findings.errors_since(&mark);
+    let roots = roots((file, is_whole), &tree, dialect, budget, findings);
+    if findings.errors_since(&mark) && !has_words_of_policies(&tree, text) {
+        let span = tollgate_yaml::report::SourceSpan { file, ..Default::default() };
+        let error = Finding::error(span, "file contains no policy").whole_file();
+        findings.replace_since(
+            &mark,
+            error.note(POLICY_START).note("the content of the file is not shown"),
+        );
+    }
+    roots
+}
+
+/// Returns `true` if a word of policies is a key at the top of a file or, if the file is not YAML,
+/// begins a line.
+fn has_words_of_policies(tree: &Tree, text: &str) -> bool {
+    let words =
+        || DocumentLevel::File.words().chain(DocumentLevel::Overlay.words()).map(|word| word.name);
+    let begins = |line: &str| {
+        let line = line.strip_prefix("- ").unwrap_or(line);
+        words().any(|word| line.strip_prefix(word).is_some_and(|rest| rest.starts_with(':')))
+    };
+    let is_text = |id: &NodeId| match tree.node(*id).map(|node| &node.content) {
+        Some(NodeContent::Scalar { text, .. }) => words().any(|word| word == text),
+        Some(NodeContent::List(_) | NodeContent::Map(_)) | None => false,
+    };
+    let is_map = |root: &NodeId| match tree.node(*root).map(|node| &node.content) {
+        Some(NodeContent::Map(pairs)) => pairs.iter().any(|(key, _)| is_text(key)),
+        Some(NodeContent::Scalar { .. } | NodeContent::List(_)) | None => false,
+    };
+    let flow = text
+        .trim_start()
+        .strip_prefix('{')
+        .map(|rest| rest.trim_start_matches([' ', '\n', '"', '\'']));
+    let is_flow = flow.is_some_and(|flow| words().any(|word| flow.starts_with(word)));
+    tree.roots().iter().any(is_map) || is_flow || text.lines().any(begins)
+}
+
+/// Reads the documents of a parsed file. `is_whole`: the file has no syntax errors.
+fn roots(
+    (file, is_whole): (u32, bool),
+    tree: &Tree,
+    dialect: PolicyDialect,
+    budget: &mut DocumentBudget,
+    findings: &mut Findings,
+) -> Vec<Root> {
+    let is_empty = |content: &NodeContent| match content {
+        NodeContent::Scalar { text, plain } => *plain && scalar::is_null(text),
+        NodeContent::List(_) | NodeContent::Map(_) => false,
+    };
+    let roots = tree.roots().iter().copied();
+    let written: Vec<_> = roots
+        .filter(|root| tree.node(*root).is_some_and(|node| !is_empty(&node.content)))
+        .collect();
+    if written.is_empty() && is_whole {
+        let span = tollgate_yaml::report::SourceSpan { file, ..Default::default() };
+        // Not treated as a policy without rules: a file that is being written is empty for a
+        // moment.
+        findings.push(Finding::error(span, "file contains no policy").note(POLICY_START));
+    }
+    let strictness = match dialect {
+        PolicyDialect::Tollgate => Strictness::Strict,
+        PolicyDialect::Envoyproxy => Strictness::Lenient(&ENVOYPROXY_WORDS),
+    };
+    let yaml = YamlReader::new(tree, strictness, findings);
+    let mut reader = DocumentReader { yaml, dialect, budget };
+    let read = reader.documents_to_read(&written);
+    read.iter()
+        .filter_map(|root| if reader.fits(*root) { reader.root(*root) } else { None })
+        .collect()
+}
+
+impl DocumentReader<'_> {
+    /// Returns the documents of a file that the dialect reads.
+    fn documents_to_read<'d>(&mut self, documents: &'d [NodeId]) -> &'d [NodeId] {
+        let Some((first, others)) = documents.split_first() else { return documents };
+        if self.dialect == PolicyDialect::Tollgate {
+            return documents;
+        }
+        for other in others {
+            let Some(span) = self.yaml.node(*other).map(|other| other.span) else { continue };
+            self.yaml.report(Finding::warning(
+                span,
+                "only the first document of a file is read, this one is ignored",
+            ));
+        }
+        std::slice::from_ref(first)
+    }
+
+    /// Charges the texts of a document. Returns `true` if they fit.
+    fn fits(&mut self, root: NodeId) -> bool {
+        self.yaml.node(root).is_some_and(|node| {
+            self.budget.charge_text(node.bytes(), node.span, self.yaml.findings)
+        })
+    }
+
+    fn root(&mut self, root: NodeId) -> Option<Root> {
+        if self.is_overlay(root) {
+            return self.overlay(root).map(Root::Overlay);
+        }
+        self.document(root).map(Box::new).map(Root::Policy)
+    }
+
+    fn document(&mut self, root: NodeId) -> Option<WrittenDocument> {
+        let fields = self.yaml.fields(root, DocumentLevel::File)?;
+        let domain = self.yaml.some_text(&fields, "domain");
+        let place = format!("domain `{}`", domain.as_ref().map_or("?", |domain| &domain.value));
+        self.yaml.path.clone_from(&place);
+        let atomicity = self.yaml.one_of(&fields, "atomicity", &ATOMICITIES);
+        let defaults = self
+            .yaml
+            .section(&fields, "defaults", DocumentLevel::Defaults)
+            .map(|found| self.options(&found));
+        let rules = self.rules(&fields, &place, "", 1);
+        self.yaml.path.clear();
+        Some(WrittenDocument {
+            domain: domain?,
+            atomicity,
+            defaults: defaults.unwrap_or_default(),
+            rules,
+        })
+    }
+
+    fn rules(
+        &mut self,
+        fields: &MappingFields<DocumentLevel>,
+        place: &str,
+        above: &str,
+        depth: usize,
+    ) -> Vec<WrittenRule> {
+        let items =
+            self.yaml.items(fields, "descriptors").map(|items| items.value).unwrap_or_default();
+        let first = items.first().and_then(|item| self.yaml.node(*item));
+        if let Some(first) = first.filter(|_| depth > MAX_DEPTH) {
+            self.yaml.report(Finding::error(
+                first.span,
+                format!("rules are nested more than {MAX_DEPTH} levels deep"),
+            ));
+            return Vec::new();
+        }
+        let outer = self.yaml.path.clone();
+        let rules = items.iter().filter_map(|item| self.rule(*item, place, above, depth)).collect();
+        self.yaml.path = outer;
+        rules
+    }
+
+    /// Reads a rule. `above`: the path of its parent.
+    fn rule(
+        &mut self,
+        item: NodeId,
+        place: &str,
+        above: &str,
+        depth: usize,
+    ) -> Option<WrittenRule> {
+        let known = self.yaml.peek(item, "value").filter(|value| !value.is_empty());
+        let step = step(self.yaml.peek(item, "key").unwrap_or("?"), known);
+        let path = if above.is_empty() { step } else { format!("{above} > {step}") };
+        self.yaml.path = in_rule(&path, place);
+        let span = self.yaml.node(item)?.span;
+        let texts = ["key", "value"]
+            .map(|word| self.yaml.peek(item, word).filter(|text| text.contains('*')));
+        let patterns = texts.iter().flatten().map(|text| text.len()).fold(0, usize::saturating_add);
+        if !self.budget.charge_rule(path.len(), patterns, span, self.yaml.findings) {
+            return None;
+        }
+        let fields = &self.yaml.fields(item, DocumentLevel::Rule)?;
+        let key = self.yaml.some_text(fields, "key");
+        let value = self.yaml.text(fields, "value").filter(|value| !value.value.is_empty());
+        let limit = self
+            .yaml
+            .section(fields, "rate_limit", DocumentLevel::Limit)
+            .map(|found| self.limit(&found));
+        let candidate = self
+            .yaml
+            .section(fields, "candidate", DocumentLevel::Candidate)
+            .map(|found| self.limit(&found));
+        let switches = self.switches(fields);
+        let metadata = self.metadata(fields);
+        let layer = self.options_in_metadata(fields);
+        let children = self.rules(fields, place, &path, depth.saturating_add(1));
+        Some(WrittenRule {
+            key: key?,
+            value,
+            limit,
+            candidate,
+            switches,
+            metadata,
+            layer,
+            children,
+        })
+    }
+
+    fn limit(&mut self, fields: &MappingFields<DocumentLevel>) -> WrittenLimit {
+        let errors = self.yaml.findings.errors();
+        let single = self.window(fields);
+        let windows = self.yaml.maps(fields, "windows", DocumentLevel::Window).map(|windows| {
+            tollgate_yaml::report::Spanned {
+                value: windows.value.iter().map(|window| self.window(window)).collect(),
+                span: windows.span,
+            }
+        });
+        let replaced = self
+            .yaml
+            .maps(fields, "replaces", DocumentLevel::Replaced)
+            .map(|replaced| replaced.value);
+        let mut limit = WrittenLimit {
+            span: fields.span,
+            is_whole: true,
+            single,
+            windows,
+            in_flight: self.yaml.count(fields, "in_flight"),
+            unlimited: self.yaml.truth(fields, "unlimited"),
+            name: self.yaml.text(fields, "name").filter(|name| !name.value.is_empty()),
+            replaces: replaced
+                .iter()
+                .flatten()
+                .filter_map(|item| self.yaml.some_text(item, "name"))
+                .collect(),
+            options: self.options(fields),
+        };
+        limit.is_whole = self.yaml.findings.errors() == errors;
+        limit
+    }
+
+    fn window(&mut self, fields: &MappingFields<DocumentLevel>) -> WrittenWindow {
+        WrittenWindow {
+            span: fields.span,
+            requests_per_unit: self.yaml.count(fields, "requests_per_unit"),
+            unit: self.yaml.text(fields, "unit"),
+        }
+    }
+
+    fn options(&mut self, fields: &MappingFields<DocumentLevel>) -> Options {
+        Options {
+            algorithm: self.yaml.one_of(fields, "algorithm", &ALGORITHMS),
+            burst: self.yaml.count(fields, "burst"),
+            max_debt: self.yaml.count(fields, "max_debt"),
+            buckets: self.yaml.count(fields, "buckets"),
+            estimate: self.yaml.one_of(fields, "estimate", &ESTIMATES),
+            calendar: self.yaml.truth(fields, "calendar"),
+            time_zone: self.yaml.some_text(fields, "time_zone"),
+            charge: self.yaml.one_of(fields, "charge", &CHARGES),
+            inherit: self.yaml.one_of(fields, "override", &OVERRIDES),
+            on_store_error: self.yaml.one_of(fields, "on_store_error", &ON_STORE_ERROR),
+            record: self.yaml.texts(fields, "record"),
+            hash_values: self.yaml.truth(fields, "hash_values"),
+            lease: self.yaml.section(fields, "lease", DocumentLevel::Lease).map(|found| {
+                tollgate_yaml::report::Spanned {
+                    value: WrittenLease {
+                        size: self.yaml.some_text(&found, "size"),
+                        ttl: self.yaml.some_text(&found, "ttl"),
+                    },
+                    span: found.span,
+                }
+            }),
+            hold: self.yaml.section(fields, "hold", DocumentLevel::Hold).map(|found| {
+                tollgate_yaml::report::Spanned {
+                    value: WrittenHold {
+                        ttl: self.yaml.some_text(&found, "ttl"),
+                        on_settle: self.yaml.one_of(&found, "on_settle", &ON_SETTLE),
+                    },
+                    span: found.span,
+                }
+            }),
+        }
+    }
+}
+
+/// Returns a step of a path, `plan=free` or `user`.
+pub(super) fn step(key: &str, value: Option<&str>) -> String {
+    match value {
+        Some(value) => format!("{key}={value}"),
+        None => key.to_owned(),
+    }
+}
+
+/// Describes a rule in a message.
+pub(super) fn in_rule(path: &str, place: &str) -> String {
+    format!("rule `{}` of {place}", shown(path))
+}

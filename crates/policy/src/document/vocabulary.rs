@@ -1,0 +1,222 @@
+//! Every word of a policy, once: its level, its form and its meaning.
+//!
+//! The errors for unknown and misplaced words with "did you mean", and the JSON Schema (in
+//! `schema`) are derived from this table. A new option takes a line here, a field in
+//! [`written`](super::written), and its use in the compiler.
+
+use serde_json::{Value, json};
+use tollgate_core::algorithm::quota::MAX_IN_FLIGHT;
+use tollgate_yaml::schema::reference;
+use tollgate_yaml::vocabulary::{Form, VocabularyLevel, Word, may, must, names};
+
+use super::written::{
+    ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_SETTLE, ON_STORE_ERROR, OVERRIDES,
+};
+use DocumentLevel::{
+    Candidate, Defaults, Entry, File, Hold, Lease, Limit, Overlaid, Overlay, Replaced, Rule,
+    Tollgate, Window,
+};
+use Form::{Count, Map, Maps, OneOf, Other, Text, Texts, Truth};
+
+/// The kind of mapping that a word belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum DocumentLevel {
+    File,
+    Defaults,
+    Rule,
+    Limit,
+    /// A candidate limit, tried out beside `rate_limit`.
+    Candidate,
+    Window,
+    Replaced,
+    Lease,
+    Hold,
+    /// A document of options for rules that are written elsewhere.
+    Overlay,
+    /// An item of an overlay.
+    Entry,
+    /// The options in an overlay or in metadata.
+    Overlaid,
+    /// The options for Tollgate in the metadata of a rule.
+    Tollgate,
+}
+
+/// All words, in the order in which a schema shows them.
+#[rustfmt::skip]
+pub(crate) static WORDS: &[Word<DocumentLevel>] = &[
+    must("domain", &[File], Text, "the domain that the rules apply to: the `domain` field of a request"),
+    may("atomicity", &[File], OneOf(|| names(&ATOMICITIES)), "domain: all counters of the domain share one slot of a Redis Cluster, so that each request is one atomic call, but one slot takes all load; limit (default): each limit uses its own slot"),
+    may("defaults", &[File], Map(Defaults), "default options for all limits of this document; options of a rule take precedence"),
+    may("descriptors", &[File, Rule], Maps(Rule), "the rules; below a rule, the rules for the next entry of the descriptor"),
+
+    must("key", &[Rule], Text, "the key of the descriptor entry; `*` matches any text and may occur more than once"),
+    may("value", &[Rule], Text, "the value of the descriptor entry; if absent, matches any value, with a counter for each; `*` matches any text"),
+    may("rate_limit", &[Rule], Map(Limit), "the limit of descriptors that end at this rule"),
+    may("candidate", &[Rule], Map(Candidate), "a candidate limit: evaluated and counted beside the limit in force, without effect on the response"),
+    may("shadow_mode", SWITCH, Truth, "evaluate and count, but never deny"),
+    may("quota_mode", SWITCH, Truth, "deny a request only if all limits in quota mode deny it"),
+    may("share_threshold", SWITCH, Truth, "one counter for all values that match the wildcard"),
+    may("detailed_metric", SWITCH, Truth, "include the values of the request in the envoyproxy/ratelimit statistics of this rule"),
+    may("value_to_metric", SWITCH, Truth, "include the value of this entry in the envoyproxy/ratelimit statistics of this rule"),
+    may("metadata", &[Rule], Other(metadata), "any content; returned to the caller as dynamic metadata, except for the key `tollgate`, which sets options as an item of an overlay does"),
+
+    may("requests_per_unit", AMOUNT, Count(u32::MAX as u64), "hits per unit; 0 denies all requests (a ban)"),
+    may("unit", AMOUNT, Other(unit), "the period: second, minute, hour, day, week, month, year, or a duration such as 250ms, 10s, 15m, 6h, 7d"),
+    may("in_flight", &[Limit, Candidate], Count(MAX_IN_FLIGHT as u64), "concurrency: maximum number of hits in flight; 0 denies all requests (a ban)"),
+    may("unlimited", &[Limit], Truth, "no limit; cannot be combined with `unit`"),
+    may("name", &[Limit], Text, "the name of the limit in responses and in `replaces`"),
+    may("replaces", &[Limit], Maps(Replaced), "limits that are ignored in a request to which this limit applies"),
+    may("windows", &[Limit, Candidate], Maps(Window), "several amounts and periods, all of which must admit the request"),
+    may("algorithm", OPTION, OneOf(|| names(&ALGORITHMS)), "how hits are counted; default: fixed_window"),
+    may("burst", OPTION, Count(u32::MAX as u64), "gcra and token_bucket: hits that an unused counter admits at once; default: requests_per_unit"),
+    may("max_debt", OPTION, Count(u64::MAX), "gcra and token_bucket: maximum number of hits beyond the limit that are counted; default: ten times burst"),
+    may("buckets", OPTION, Count(u32::MAX as u64), "sliding_window: number of buckets per period; default: 60"),
+    may("estimate", OPTION, OneOf(|| names(&ESTIMATES)), "sliding_window: how the oldest bucket is counted: strict (in full) or weighted; default: strict"),
+    may("calendar", OPTION, Truth, "fixed_window of a day, week, month or year: start each window at local midnight"),
+    may("time_zone", OPTION, Text, "the IANA time zone of a calendar; default: UTC"),
+    may("charge", OPTION, OneOf(|| names(&CHARGES)), "when hits are charged; default: always for fixed_window, admitted for the others"),
+    may("override", OWN, OneOf(|| names(&OVERRIDES)), "inherit: a limit sent with a request replaces only the amount and the period of this limit"),
+    may("on_store_error", OWN, OneOf(|| names(&ON_STORE_ERROR)), "the decision if the store fails; default: error"),
+    may("record", OWN, Texts, "entry keys whose values are tallied per counter, to show which callers used it"),
+    may("hash_values", OPTION, Truth, "hash the values in counter keys, with the hash key of the process, before they are stored or shown; for personal data"),
+    may("lease", OPTION, Map(Lease), "hits that a process may take from a shared store in advance and then admit in memory"),
+    may("hold", OPTION, Map(Hold), "record charges under an ID (the entries tollgate.reserve, tollgate.commit, tollgate.settle), to be corrected when their cost is known; required for concurrency"),
+
+    must("name", &[Replaced], Text, "the name of the limit that is replaced"),
+
+    must("overlay", &[Overlay], Maps(Entry), "options for rules in other documents; for each option, the first item that matches the rule and sets the option applies"),
+    may("domain", &[Entry], Text, "the domain of the rules; `*` matches any text; default: any domain"),
+    may("key", &[Entry], Text, "the key of the rule itself, as written; `*` matches any text"),
+    may("value", &[Entry], Text, "the value of the rule itself, as written; empty for rules without a value; `*` matches any text"),
+    may("name", &[Entry], Text, "the name of the limit of the rule; empty for limits without a name; `*` matches any text"),
+    may("rate_limit", &[Entry, Tollgate], Map(Overlaid), "options of the limit, except for amounts and periods"),
+
+    must("size", &[Lease], Other(size), "maximum number of hits per lease: a percentage of the limit such as 1%, or a number of hits"),
+    must("ttl", &[Lease], Other(unit), "how long leased hits are kept; unused hits are returned"),
+
+    must("ttl", &[Hold], Other(unit), "the time after which a hold expires, from 1s to 24h"),
+    may("on_settle", &[Hold], OneOf(|| names(&ON_SETTLE)), "when a hold ends without a cost: charge (its estimate stays charged) or release (it is refunded); default: charge"),
+
+];
+
+const AMOUNT: &[DocumentLevel] = &[Limit, Candidate, Window];
+const OPTION: &[DocumentLevel] = &[Limit, Candidate, Defaults, Overlaid];
+/// Levels of options that take part in the response, which excludes candidates.
+const OWN: &[DocumentLevel] = &[Limit, Defaults, Overlaid];
+const SWITCH: &[DocumentLevel] = &[Rule, Entry, Tollgate];
+
+/// All keys that envoyproxy/ratelimit accepts, at any level, including those without effect there.
+pub const ENVOYPROXY_WORDS: [&str; 16] = [
+    "domain",
+    "key",
+    "value",
+    "descriptors",
+    "rate_limit",
+    "unit",
+    "requests_per_unit",
+    "unlimited",
+    "shadow_mode",
+    "quota_mode",
+    "name",
+    "replaces",
+    "detailed_metric",
+    "value_to_metric",
+    "share_threshold",
+    "metadata",
+];
+
+impl VocabularyLevel for DocumentLevel {
+    const ALL: &'static [Self] = &[
+        File, Defaults, Rule, Limit, Candidate, Window, Replaced, Lease, Hold, Overlay, Entry,
+        Overlaid, Tollgate,
+    ];
+
+    fn vocabulary() -> &'static [Word<Self>] {
+        WORDS
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            File => "a policy",
+            Defaults => "`defaults`",
+            Rule => "an item of `descriptors`",
+            Limit => "`rate_limit`",
+            Candidate => "`candidate`",
+            Window => "an item of `windows`",
+            Replaced => "an item of `replaces`",
+            Lease => "`lease`",
+            Hold => "`hold`",
+            Overlay => "an overlay",
+            Entry => "an item of `overlay`",
+            Overlaid => "`rate_limit`",
+            Tollgate => "`tollgate`",
+        }
+    }
+
+    fn place(self) -> &'static str {
+        match self {
+            File => "at the top level of a policy",
+            Defaults => "in `defaults`",
+            Rule => "in an item of `descriptors`",
+            Limit => "in `rate_limit`",
+            Candidate => "in `candidate`",
+            Window => "in an item of `windows`",
+            Replaced => "in an item of `replaces`",
+            Lease => "in `lease`",
+            Hold => "in `hold`",
+            Overlay => "at the top level of an overlay",
+            Entry => "in an item of `overlay`",
+            Overlaid => "in `rate_limit` of an overlay",
+            Tollgate => "in `metadata.tollgate`",
+        }
+    }
+
+    fn definition(self) -> &'static str {
+        match self {
+            File => "file",
+            Defaults => "defaults",
+            Rule => "rule",
+            Limit => "rate_limit",
+            Candidate => "candidate",
+            Window => "window",
+            Replaced => "replaced",
+            Lease => "lease",
+            Hold => "hold",
+            Overlay => "overlay",
+            Entry => "entry",
+            Overlaid => "overlaid",
+            Tollgate => "tollgate",
+        }
+    }
+}
+
+/// Returns the schema of a named period, or a duration.
+fn unit() -> Value {
+    json!({
+        "type": ["string", "null"],
+        "anyOf": [
+            { "enum": ["second", "minute", "hour", "day", "week", "month", "year", null] },
+            { "pattern": unit_pattern() },
+        ],
+    })
+}
+
+/// Returns a pattern for units in any case, in syntax that every regular expression dialect
+/// supports.
+fn unit_pattern() -> String {
+    let any_case = |letter: char| format!("[{letter}{}]", letter.to_ascii_uppercase());
+    let words = ["second", "minute", "hour", "day", "week", "month", "year"];
+    let words: Vec<String> =
+        words.iter().map(|word| word.chars().map(any_case).collect()).collect();
+    format!("^([0-9]+(ms|s|m|h|d)|{})$", words.join("|"))
+}
+
+/// Returns the schema of a percentage or a count.
+fn size() -> Value {
+    json!({ "type": ["string", "integer"], "pattern": "^[0-9]+([.][0-9]{1,2})?%?$" })
+}
+
+/// Returns the schema of a mapping with any content, of which only `tollgate` is known.
+fn metadata() -> Value {
+    json!({ "type": ["object", "null"], "properties": { "tollgate": reference(Tollgate) } })
+}

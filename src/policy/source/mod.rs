@@ -1,4 +1,0 @@
-//! Sources of policies.
-
-pub mod files;
-pub mod watch;
