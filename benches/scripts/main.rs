@@ -63,7 +63,7 @@ const USERS: usize = 1_000;
 const LOADS: [(usize, usize); 8] =
     [(1, 1), (1, 64), (2, 64), (4, 64), (8, 64), (16, 64), (64, 4), (256, 4)];
 
-/// Kinds of limits: a name, and the limit. The last is decided by the general script.
+/// Kinds of limits: a name, and the limit.
 const KINDS: [(&str, &str); 11] = [
     ("fixed_window", "unit: hour, requests_per_unit: 1000000000"),
     (

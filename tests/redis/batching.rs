@@ -16,7 +16,7 @@ use crate::support::{PATIENCE, becomes};
 /// Requests in flight at a time.
 const AT_ONCE: usize = 64;
 
-/// Two limits of the fast path, and one that needs the general script; tests exceed none.
+/// Limits of which tests exceed none.
 const LIMITS: [(&str, &str); 3] = [
     ("fixed", "requests_per_unit: 1000, unit: year"),
     ("sliding", "algorithm: sliding_window, requests_per_unit: 1000, unit: year"),

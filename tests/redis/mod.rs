@@ -6,10 +6,10 @@
 //! | `replay` | recorded traces give the same lines on every server and every topology |
 //! | `rates` | rates whose amount changes, or whose numbers are large |
 //! | `random` | random traces and policies, including amounts that change meanwhile |
-//! | `random_rules` | the limits of `random` and `fast_path` |
+//! | `random_rules` | the limits of `random` and `shapes` |
 //! | `sides` | the stores that `random` compares |
 //! | `simulated` | the simulated server does what a real one does |
-//! | `fast_path` | the scripts of the fast path do what the general ones do |
+//! | `shapes`, `shapes_of_holds` | a counter is judged alike in requests of every shape |
 //! | `batching` | requests in flight are sent together, and do not affect one another |
 //! | `golden` | stored bytes do not change |
 //! | `golden_replies` | replies of the scripts, byte for byte |
@@ -53,8 +53,6 @@ mod clock;
 mod deny_cache;
 mod exactness;
 mod failing;
-mod fast_holds;
-mod fast_path;
 mod faults;
 mod golden;
 mod golden_replies;
@@ -76,6 +74,8 @@ mod rates;
 mod reloads;
 mod replay;
 mod replicas;
+mod shapes;
+mod shapes_of_holds;
 mod sharded;
 mod sides;
 mod simulated;

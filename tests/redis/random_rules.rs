@@ -38,7 +38,7 @@ fn is_valid(rule: &Rule) -> bool {
 
 pub(super) fn policies() -> impl Strategy<Value = Vec<Rule>> {
     let of_all = || prop::collection::vec(rules(), 3..10);
-    // If nearly every request had a limit that records, the fast path would not be tested.
+    // If nearly every request had a limit that records, the others would not be tested.
     prop_oneof![
         of_all(),
         of_all().prop_map(|rules| rules.into_iter().map(Rule::without_record).collect())

@@ -7,7 +7,7 @@ use super::run::Report;
 
 /// Everything that happens in some world: kinds of faults, errors that servers reply with, parts of
 /// scripts that ran, ends of calls.
-pub(crate) const EVENTS: [&str; 61] = [
+pub(crate) const EVENTS: [&str; 54] = [
     "answer OK",
     "answer OVER_LIMIT",
     "answer canceled",
@@ -58,17 +58,10 @@ pub(crate) const EVENTS: [&str; 61] = [
     "script decide fixed_window",
     "script decide gcra",
     "script decide holds",
+    "script decide marks",
+    "script decide one_fixed_window",
     "script decide sliding_log",
     "script decide sliding_window",
-    "script fast",
-    "script fast concurrency",
-    "script fast fixed_window",
-    "script fast gcra",
-    "script fast holds",
-    "script fast marks",
-    "script fast one_fixed_window",
-    "script fast sliding_log",
-    "script fast sliding_window",
 ];
 
 /// Names of the files that a script is composed of.
@@ -166,12 +159,8 @@ fn events_of(report: &Report) -> BTreeSet<String> {
 pub(crate) fn parts_of(text: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(text);
     let first = text.lines().next().and_then(|line| line.strip_prefix("-- tollgate "));
-    let (kind, names) = first.and_then(|line| line.split_once(": ")).unwrap_or(("general", ""));
-    let kind = match kind {
-        "amend" => return vec!["script amend".to_owned()],
-        "fast" => "script fast",
-        _ => "script decide",
-    };
+    let (kind, names) = first.and_then(|line| line.split_once(": ")).unwrap_or_default();
+    let kind = if kind == "amend" { "script amend" } else { "script decide" };
     let names: Vec<&str> = names.split(", ").collect();
     let parts = PARTS.into_iter().filter(|name| names.contains(name));
     std::iter::once(kind.to_owned()).chain(parts.map(|name| format!("{kind} {name}"))).collect()

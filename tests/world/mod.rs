@@ -58,14 +58,14 @@
 //! | expiry of records ignored; of slots | 11; 3 |
 //! | a slot taken without room; a slot of two hits counts as one | 27; 3 |
 //! | a cost beyond the hold is not charged; one without a hold | 1; 1 |
-//! | a cost below the hold gives nothing back: fast path; general script | 1; 21 |
+//! | a cost below the hold gives nothing back | 1 |
 //! | every settle gives back; none does | 9; 1 |
 //! | a record is not written; a second reserve overwrites it | 1; 47 |
 //! | a take-back takes hits whose hold has ended; is not sent | 121; 1 |
 //! | a call is sent again though it may have run | 220 |
 //! | denials of limits with holds are remembered | 13 |
 //! | an end is denied by `on_store_error: deny` | 35 |
-//! | a take-back forgets the slot (general script) | 823 |
+//! | a take-back forgets the slot | 823 |
 //! | marks of gcra are not written | not found |
 //! | `local`: holds that a process took alone stay | not found |
 //!

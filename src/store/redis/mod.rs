@@ -5,7 +5,7 @@
 //! clock. Several slots are judged concurrently, each charging as if the others admitted; if they
 //! do not, those charges are taken back by receipt, after the reply to the caller.
 //!
-//! Each algorithm is one Lua file, for frequent requests and for rare ones. The alternative was to
+//! Each algorithm is one Lua file, and one script decides all requests. The alternative was to
 //! judge rare requests in this process: read the values, judge, and write if they are unchanged. It
 //! was not taken, since a counter that is written often never stays unchanged for a round trip:
 //! take-backs and amendments would starve on the counters that need them most.

@@ -30,7 +30,7 @@ impl RedisStore {
             ScriptRequest::amend(&core.prefix, check, amendment, core.given(), core.now());
         match core.ask(group.slot, Arc::new(request), deadline).await? {
             ScriptReply::Amended(amended) => amended.map(|amended| *amended),
-            ScriptReply::Judged(_) | ScriptReply::PassedOn | ScriptReply::Beyond { .. } => {
+            ScriptReply::Judged(_) | ScriptReply::Alone | ScriptReply::Beyond { .. } => {
                 Err(StoreError::Refused)
             }
         }

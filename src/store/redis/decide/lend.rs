@@ -8,7 +8,7 @@ use super::plan;
 use crate::algorithm::Receipt;
 use crate::algorithm::judge::Hits;
 use crate::store::redis::RedisStore;
-use crate::store::redis::script::encode::{Context, ScriptRequest, Undo, Wanted};
+use crate::store::redis::script::encode::{Context, ScriptRequest};
 use crate::store::{Check, Lender, Lent, StoreError};
 
 impl Lender for RedisStore {
@@ -28,7 +28,9 @@ impl Lender for RedisStore {
         self.begin(&groups, deadline).await;
         let group = groups.first().filter(|group| !self.core_of(group).is_down(group.slot));
         let group = group.ok_or(StoreError::Unavailable)?;
-        let reply = self.ask_group(&checks, group, Context::default(), deadline).await?;
+        // The reply to a part of a request has the instant of the charge.
+        let context = Context { is_partial: true, ..Context::default() };
+        let reply = self.ask_group(&checks, group, context, deadline).await?;
         let answer =
             reply.judged().and_then(|mut answers| answers.pop()).ok_or(StoreError::Refused)?;
         let outcome = answer.outcome?;
@@ -49,13 +51,8 @@ impl Lender for RedisStore {
     ) -> Result<(), StoreError> {
         for group in plan::groups(&[*check], &self.core, self.per_second.as_deref()) {
             let core = self.core_of(&group);
-            let mut request = ScriptRequest::new(Context::default(), core.given());
-            request.add(
-                &core.prefix,
-                check,
-                Wanted::TakeBack(receipt, Undo::default()),
-                core.now(),
-            );
+            let mut request = ScriptRequest::take_backs(core.given());
+            request.take_back(&core.prefix, check, receipt, &[], core.now());
             let reply =
                 core.ask(group.slot, Arc::new(request), Instant::from_std(deadline)).await?;
             reply.judged().into_iter().flatten().try_for_each(|answer| answer.outcome.map(drop))?;

@@ -2,14 +2,14 @@
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `fast_path` | a request without rare features |
+//! | `alone` | a request of a single check |
 //! | `request`, `plan` | any request: distribution of checks over slots, and what is undone |
 //! | `take_back` | charges that have to be undone |
 //! | `amend` | amendments of one counter by operators |
 //! | `lend` | hits that are charged in advance |
 
+mod alone;
 mod amend;
-mod fast_path;
 mod lend;
 mod plan;
 mod request;
@@ -43,10 +43,10 @@ impl RedisStore {
         fallback: Option<&Fallback>,
     ) -> impl Future<Output = Outcomes> + Send {
         async move {
-            if let Some(check) = fast_path::only_change(checks)
+            if let Some(check) = alone::only_change(checks)
                 && let Some(outcome) = self.decide_alone(check, prior, deadline).await
             {
-                let outcomes = fast_path::outcomes_of(checks, outcome);
+                let outcomes = alone::outcomes_of(checks, outcome);
                 return match fallback {
                     Some(fallback) => fallback.complete(checks, outcomes, prior),
                     None => outcomes,

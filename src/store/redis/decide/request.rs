@@ -27,7 +27,7 @@ use crate::store::open_checks::{CheckOutcomes, all_of, has_passing_vote, prior_o
 use crate::store::owned::OwnedCheck;
 use crate::store::redis::RedisStore;
 use crate::store::redis::script::decode::{Answers, CheckReply, ScriptReply};
-use crate::store::redis::script::encode::{Context, ScriptRequest, Undo, Wanted};
+use crate::store::redis::script::encode::{Context, ScriptRequest};
 use crate::store::{Check, Outcomes, StoreError};
 
 /// A request whose caller waits for it.
@@ -47,8 +47,6 @@ struct RequestProgress {
     calls: Vec<SlotCall>,
     /// Slots that have replied.
     answered: Vec<(Group, Answers)>,
-    /// Slots whose part was passed on by the fast path, with nothing written.
-    passed_on: Vec<Group>,
     /// Set if the only slot decides the request, so that its charges are final.
     is_decided_there: bool,
     /// Set if the caller has gone away.
@@ -92,45 +90,13 @@ impl RedisStore {
         context: Context,
         deadline: Instant,
     ) -> impl Future<Output = Result<ScriptReply, StoreError>> + Send + use<> {
-        let core = self.core_of(group);
-        let mut request = ScriptRequest::new(context, core.given());
-        let of_group = group.checks.iter().filter_map(|number| checks.get(*number));
-        of_group.for_each(|check| {
-            request.add(&core.prefix, check, Wanted::Hits(check.hits), core.now())
-        });
-        self.send_request(checks, group, request, deadline)
-    }
-
-    /// Calls one slot by the fast path; returns `None` if that does not support all of its checks.
-    fn ask_fast(
-        &self,
-        checks: &[Check<'_>],
-        group: &Group,
-        context: Context,
-        deadline: Instant,
-    ) -> Option<impl Future<Output = Result<ScriptReply, StoreError>> + Send + use<>> {
-        let core = self.core_of(group);
+        let core = Arc::clone(self.core_of(group));
         let of_group: Few<&Check<'_>> =
             group.checks.iter().filter_map(|number| checks.get(*number)).collect();
-        let request = ScriptRequest::fast(
-            &core.prefix,
-            of_group.into_iter(),
-            context,
-            core.given(),
-            core.now(),
-        )?;
-        Some(self.send_request(checks, group, request, deadline))
-    }
-
-    fn send_request(
-        &self,
-        checks: &[Check<'_>],
-        group: &Group,
-        request: ScriptRequest,
-        deadline: Instant,
-    ) -> impl Future<Output = Result<ScriptReply, StoreError>> + Send + use<> {
-        let core = Arc::clone(self.core_of(group));
-        let request = Arc::new(request);
+        let of_group = of_group.into_iter();
+        let given = core.given();
+        let request =
+            Arc::new(ScriptRequest::several(&core.prefix, of_group, context, given, core.now()));
         let slot = group.slot;
         let charges = group.charges(checks);
         async move { core.ask_to_charge(slot, request, charges, deadline).await }
@@ -176,18 +142,15 @@ impl RedisStore {
         answers: Answers,
         judged: &mut CheckOutcomes,
     ) -> Option<TakenBack> {
-        let mut charges: Few<(&Check<'_>, Receipt, Undo)> = Few::new();
+        let mut charges: Few<(&Check<'_>, Receipt, _)> = Few::new();
         for (number, answer) in group.checks.iter().zip(answers) {
             let Some(check) = checks.get(*number) else { continue };
             let Some(place) = judged.get_mut(*number) else { continue };
             let receipt = to_undo(check, &answer);
-            let if_denied = answer.if_denied.map(|if_denied| *if_denied);
-            if let Some(outcome) = if_denied.as_ref().and_then(|if_denied| if_denied.outcome) {
-                *place = Some(Ok(outcome));
+            if let Some(outcome) = answer.if_denied {
+                *place = Some(Ok(*outcome));
             }
-            let undo = if_denied.map(|if_denied| if_denied.undo).unwrap_or_default();
-            let undo = Undo { record: answer.record, ..undo };
-            charges.extend(receipt.map(|receipt| (check, receipt, undo)));
+            charges.extend(receipt.map(|receipt| (check, receipt, answer.undo)));
         }
         self.take_back_later(group, charges)
     }
@@ -278,25 +241,12 @@ impl PendingRequest<'_> {
             !context.is_partial && self.progress.answered.is_empty() && !may_fall_back;
         let store = self.store;
         let checks = self.checks;
-        let in_general = |group: Group| {
+        let call = |group: Group| {
             let reply = store.ask_group(checks, &group, context, deadline);
             SlotCall { group, reply: maybe_done(reply.boxed()) }
         };
-        let fast = |group: Group| match store.ask_fast(checks, &group, context, deadline) {
-            Some(reply) => SlotCall { group, reply: maybe_done(reply.boxed()) },
-            None => in_general(group),
-        };
-        // A single check comes from the fast path.
-        self.progress.calls = match checks {
-            [_] => groups.into_iter().map(in_general).collect(),
-            _ => groups.into_iter().map(fast).collect(),
-        };
+        self.progress.calls = groups.into_iter().map(call).collect();
         self.progress.hear().await;
-        if !self.progress.passed_on.is_empty() {
-            let passed_on = std::mem::take(&mut self.progress.passed_on);
-            self.progress.calls = passed_on.into_iter().map(in_general).collect();
-            self.progress.hear().await;
-        }
     }
 }
 
@@ -326,7 +276,6 @@ impl RequestProgress {
         }
         for SlotCall { group, mut reply } in std::mem::take(&mut self.calls) {
             match Pin::new(&mut reply).take_output() {
-                Some(Ok(ScriptReply::PassedOn)) => self.passed_on.push(group),
                 Some(Ok(ScriptReply::Judged(answers))) => {
                     for (number, answer) in group.checks.iter().zip(&answers) {
                         if let Some(place) = self.judged.get_mut(*number) {
@@ -335,9 +284,9 @@ impl RequestProgress {
                     }
                     self.answered.push((group, answers));
                 }
-                Some(Ok(ScriptReply::Amended(_) | ScriptReply::Beyond { .. })) => {
-                    self.fail(&group, &StoreError::Refused)
-                }
+                Some(Ok(
+                    ScriptReply::Amended(_) | ScriptReply::Alone | ScriptReply::Beyond { .. },
+                )) => self.fail(&group, &StoreError::Refused),
                 Some(Err(error)) => self.fail(&group, &error),
                 None => {}
             }

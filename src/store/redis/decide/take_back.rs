@@ -13,7 +13,7 @@ use crate::algorithm::Receipt;
 use crate::store::background::until_sent;
 use crate::store::redis::RedisStore;
 use crate::store::redis::calls::{Core, within};
-use crate::store::redis::script::encode::{Context, ScriptRequest, Undo, Wanted};
+use crate::store::redis::script::encode::ScriptRequest;
 use crate::store::{Check, StoreError};
 
 /// The end of a take-back, successful or not.
@@ -23,19 +23,19 @@ pub(super) type TakenBack = oneshot::Receiver<()>;
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl RedisStore {
-    /// Takes back charges of one slot in the background. Returns the end of that if holds are among
-    /// them.
+    /// Takes back charges of one slot in the background, each with what its reply had for this.
+    /// Returns the end of that if holds are among them.
     pub(super) fn take_back_later<'a>(
         &self,
         group: &Group,
-        charges: impl IntoIterator<Item = (&'a Check<'a>, Receipt, Undo)>,
+        charges: impl IntoIterator<Item = (&'a Check<'a>, Receipt, Vec<u8>)>,
     ) -> Option<TakenBack> {
         let core = self.core_of(group);
-        let mut request = ScriptRequest::new(Context::default(), core.given());
+        let mut request = ScriptRequest::take_backs(core.given());
         let mut has_holds = false;
         for (check, receipt, undo) in charges {
             has_holds |= check.hold.is_some();
-            request.add(&core.prefix, check, Wanted::TakeBack(receipt, undo), core.now());
+            request.take_back(&core.prefix, check, receipt, &undo, core.now());
         }
         let count = u64::from(request.checks);
         if count == 0 {

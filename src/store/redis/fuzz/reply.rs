@@ -41,7 +41,7 @@ impl Store for Replying {
     async fn amend(&self, _: &Check<'_>, _: Amendment, _: Instant) -> Result<Amended, StoreError> {
         match decode::read(&self.0, [1]).and_then(|all| all.into_iter().next()) {
             Some(ScriptReply::Amended(amended)) => amended.map(|amended| *amended),
-            Some(ScriptReply::Judged(_) | ScriptReply::PassedOn | ScriptReply::Beyond { .. })
+            Some(ScriptReply::Judged(_) | ScriptReply::Alone | ScriptReply::Beyond { .. })
             | None => Err(StoreError::Refused),
         }
     }

@@ -1,53 +1,27 @@
-//! Encodes a request for the scripts, in the format that the head of `lua/decide.lua` defines.
+//! Encodes requests for the scripts, in the formats that the heads of `lua/decide.lua` and
+//! `lua/amend.lua` define.
 
+mod check;
 mod cost;
 mod holds;
 
-use hashbrown::HashTable;
 use smallvec::SmallVec;
 
-use self::cost::{GENERAL_US, cost_us};
-pub(in crate::store::redis) use self::holds::operation;
-use super::key::{RedisKey, key_of};
+use self::cost::cost_us;
+use super::key::RedisKey;
 use super::{ONE_FIXED_WINDOW, ScriptNeeds, number_of};
-use crate::algorithm::amend::Amendment;
 use crate::algorithm::calendar::Calendar;
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::gcra::{Backlog, Gcra};
-use crate::algorithm::judge::{Few, Hits};
+use crate::algorithm::judge::Few;
 use crate::algorithm::quota::Window;
 use crate::algorithm::sliding_window::{Estimate, SlidingWindow};
 use crate::algorithm::time::{Micros, Timestamp};
-use crate::algorithm::verdict::{Prior, Role};
-use crate::algorithm::{Algorithm, Charge, Limit, OnStoreError, Receipt};
-use crate::descriptor::hash_of;
-use crate::store::Check;
+use crate::algorithm::verdict::Prior;
+use crate::algorithm::{Algorithm, Limit};
 
 /// The largest integer that a script represents exactly.
 pub(in crate::store::redis) const MAX_EXACT: u64 = 1 << 53;
-
-/// The length that marks a value as unknown.
-pub(super) const NOT_KNOWN: u64 = 65_535;
-
-/// The part of a reply to a charge by which it can be undone without a trace, if the counter has
-/// not been written since.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::store::redis) struct Undo {
-    /// The counter's value without the charge; empty if there was none; `None` if it is too long to
-    /// return, in which case the take-back uses the receipt.
-    pub(in crate::store::redis) without_charge: Option<Vec<u8>>,
-    /// The digest of the value with the charge; `None` if it is derived by repeating the charge.
-    pub(in crate::store::redis) digest: Option<[u8; 16]>,
-    /// Expiry of the record of a hold after the charge and before it; the epoch if there was none.
-    pub(in crate::store::redis) record: (Timestamp, Timestamp),
-}
-
-/// Operation of a check on existing holds, and the flag of a check whose limit keeps holds.
-const ON_HOLD: u8 = 5;
-const HOLDS: u8 = 16;
-
-/// Up to this many keys, a new key is compared with each; beyond, it is looked up by hash.
-const FEW_KEYS: usize = 8;
 
 /// Bits shared by the backlog and its amount in the short form of a gcra value.
 const ROOM_BITS: u32 = 31;
@@ -70,10 +44,8 @@ pub(in crate::store::redis) struct Context {
 pub(in crate::store::redis) struct ScriptRequest {
     /// The instant to judge at, or `None` if the server decides it.
     pub(in crate::store::redis) given: Option<Timestamp>,
-    /// The counters' keys, in the order of the checks; without duplicates for the general script.
+    /// The counters' keys, in the order of the checks, each followed by that of its holds.
     pub(in crate::store::redis) keys: SmallVec<[RedisKey; 1]>,
-    /// Indices of the keys by hash, if there are more than [`FEW_KEYS`].
-    pub(in crate::store::redis) indexes: HashTable<usize>,
     pub(in crate::store::redis) text: SmallVec<[u8; 64]>,
     pub(in crate::store::redis) needs: ScriptNeeds,
     /// Estimated server time in microseconds.
@@ -81,25 +53,9 @@ pub(in crate::store::redis) struct ScriptRequest {
     pub(in crate::store::redis) checks: u16,
     /// The encoded calendars, with their offsets in the text.
     pub(in crate::store::redis) calendars: Vec<(usize, Calendar)>,
-    /// As in [`Context`].
-    pub(in crate::store::redis) has_fallback: bool,
-}
-
-/// The operation that a check requests of a script.
-#[derive(Clone, Debug)]
-pub(in crate::store::redis) enum Wanted {
-    Hits(Hits),
-    TakeBack(Receipt, Undo),
 }
 
 impl ScriptRequest {
-    /// Creates a request without checks.
-    pub(in crate::store::redis) fn new(context: Context, given: Option<Timestamp>) -> Self {
-        let Context { prior, is_partial, has_fallback } = context;
-        let text = SmallVec::from_slice(&[prior_number(prior), u8::from(is_partial), 0, 0, 0, 0]);
-        Self { has_fallback, ..Self::of(given, SmallVec::new(), text, ScriptNeeds::default()) }
-    }
-
     /// Creates a request for any script, with a cost of 0.
     pub(in crate::store::redis) fn of(
         given: Option<Timestamp>,
@@ -107,142 +63,17 @@ impl ScriptRequest {
         text: SmallVec<[u8; 64]>,
         needs: ScriptNeeds,
     ) -> Self {
-        let indexes = HashTable::new();
-        Self {
-            given,
-            keys,
-            indexes,
-            text,
-            needs,
-            cost_us: 0,
-            checks: 0,
-            calendars: Vec::new(),
-            has_fallback: false,
-        }
-    }
-
-    /// Adds a check of a counter whose key begins with `prefix`. `now` approximates the server's
-    /// time, for the calendar windows around it.
-    pub(in crate::store::redis) fn add(
-        &mut self,
-        prefix: &[u8],
-        check: &Check<'_>,
-        wanted: Wanted,
-        now: Timestamp,
-    ) {
-        let key = self.key(key_of(prefix, &check.key));
-        let (kind, hits, at) = match &wanted {
-            Wanted::Hits(Hits::Charge(hits)) => (0, *hits, Timestamp::EPOCH),
-            Wanted::Hits(Hits::Peek(hits)) => (1, *hits, Timestamp::EPOCH),
-            Wanted::Hits(Hits::Refund(hits)) => (2, *hits, Timestamp::EPOCH),
-            Wanted::TakeBack(receipt, _) => (
-                if receipt.of_grant { 4 } else { 3 },
-                u32::try_from(receipt.hits).unwrap_or(u32::MAX),
-                receipt.at,
-            ),
-        };
-        let kind = if check.is_on_hold() { ON_HOLD } else { kind };
-        let kind = if check.limit.hold().is_some() { kind | HOLDS } else { kind };
-        let (mode, role, on_error) = parts_of(check, self.has_fallback);
-        self.text.extend([kind, mode, role, on_error, number_of(check.limit)]);
-        self.put(key, 2);
-        self.put(hits.into(), 4);
-        self.put(at.as_micros(), 7);
-        self.recorded(check.recorded);
-        if let Wanted::TakeBack(_, Undo { without_charge, digest, .. }) = &wanted {
-            let length = without_charge
-                .as_ref()
-                .map_or(NOT_KNOWN, |value| u64::try_from(value.len()).unwrap_or(NOT_KNOWN));
-            self.put(length, 2);
-            self.text.extend(without_charge.iter().flatten().copied());
-            self.put(digest.map_or(0, |_| 1), 1);
-            self.text.extend(digest.iter().flatten().copied());
-        }
-        self.parameters(check.limit, now);
-        let record = match &wanted {
-            Wanted::Hits(_) => None,
-            Wanted::TakeBack(_, undo) => Some(undo.record),
-        };
-        self.hold(prefix, check, record);
-        self.checks = self.checks.saturating_add(1);
-        self.cost_us = self.cost_us.saturating_add(GENERAL_US);
-        let keys = u16::try_from(self.keys.len()).unwrap_or(u16::MAX);
-        if let Some(counts) = self.text.get_mut(2..6) {
-            counts
-                .iter_mut()
-                .zip(keys.to_be_bytes().into_iter().chain(self.checks.to_be_bytes()))
-                .for_each(|(to, from)| *to = from);
-        }
-    }
-
-    /// Encodes a request to `lua/amend.lua`.
-    pub(in crate::store::redis) fn amend(
-        prefix: &[u8],
-        check: &Check<'_>,
-        amendment: Amendment,
-        given: Option<Timestamp>,
-        now: Timestamp,
-    ) -> Self {
-        let (what, hits, length) = match amendment {
-            Amendment::Look => (0, 0, Micros::ZERO),
-            Amendment::Reset => (1, 0, Micros::ZERO),
-            Amendment::Refund(hits) => (2, hits, Micros::ZERO),
-            Amendment::Grant { hits, length } => (3, hits, length),
-        };
-        let keys = SmallVec::from_buf([key_of(prefix, &check.key)]);
-        let what = if check.limit.hold().is_some() { what | HOLDS } else { what };
-        let text = SmallVec::from_slice(&[what, number_of(check.limit)]);
-        let mut request = Self {
-            cost_us: GENERAL_US,
-            checks: 1,
-            ..Self::of(given, keys, text, ScriptNeeds::AMEND)
-        };
-        request.put(hits.into(), 4);
-        request.put(length.get().min(MAX_EXACT), 7);
-        request.parameters(check.limit, now);
-        request.hold(prefix, check, None);
-        request
-    }
-
-    pub(in crate::store::redis) fn recorded(&mut self, entries: &[Vec<u8>]) {
-        self.put(u64::try_from(entries.len()).unwrap_or(u64::MAX), 1);
-        for entry in entries {
-            self.put(u64::try_from(entry.len()).unwrap_or(u64::MAX), 2);
-            self.text.extend_from_slice(entry);
-        }
-    }
-
-    /// Returns the number of a key, counted from 1; adds the key if it is new.
-    pub(in crate::store::redis) fn key(&mut self, key: RedisKey) -> u64 {
-        let index = self.index(&key).unwrap_or_else(|| {
-            self.keys.push(key);
-            self.keys.len().saturating_sub(1)
-        });
-        u64::try_from(index.saturating_add(1)).unwrap_or(u64::MAX)
-    }
-
-    /// Returns the index of a key, or `None` if it is new.
-    pub(in crate::store::redis) fn index(&mut self, key: &RedisKey) -> Option<usize> {
-        let Self { keys, indexes, .. } = self;
-        if keys.len() <= FEW_KEYS {
-            return keys.iter().position(|other| other == key);
-        }
-        for (index, key) in keys.iter().enumerate().skip(indexes.len()) {
-            indexes.insert_unique(hash_of(key), index, |index| {
-                keys.get(*index).map_or(0, |key| hash_of(key))
-            });
-        }
-        indexes.find(hash_of(key), |index| keys.get(*index) == Some(key)).copied()
+        Self { given, keys, text, needs, cost_us: 0, checks: 0, calendars: Vec::new() }
     }
 
     /// Appends the low `bytes` bytes of a number, big-endian.
-    pub(in crate::store::redis) fn put(&mut self, number: u64, bytes: usize) {
+    fn put(&mut self, number: u64, bytes: usize) {
         let all = number.to_be_bytes();
         self.text.extend_from_slice(all.get(all.len().saturating_sub(bytes)..).unwrap_or_default());
     }
 
     /// Appends the parameters of a limit's algorithm.
-    pub(in crate::store::redis) fn parameters(&mut self, limit: &Limit, now: Timestamp) {
+    fn parameters(&mut self, limit: &Limit, now: Timestamp) {
         let number = number_of(limit);
         self.needs.add(number);
         self.cost_us = self.cost_us.saturating_add(cost_us(limit));
@@ -349,40 +180,4 @@ fn spans(calendar: &Calendar, instants: &[Timestamp]) -> Vec<u8> {
     let edges =
         edges.flat_map(|edge| edge.as_micros().min(MAX_EXACT).to_be_bytes().into_iter().skip(1));
     std::iter::once(count).chain(edges).collect()
-}
-
-/// Encodes charge mode, role and `on_store_error` as the scripts number them.
-fn parts_of(check: &Check<'_>, has_fallback: bool) -> (u8, u8, u8) {
-    let mode = match check.limit.charge_mode() {
-        Charge::Admitted => 0,
-        Charge::Blamed => 1,
-        Charge::Always => 2,
-        Charge::Afterwards => 3,
-    };
-    let on_error = match check.limit.on_store_error() {
-        OnStoreError::Allow => 1,
-        OnStoreError::Deny => 2,
-        OnStoreError::Local if has_fallback => 3,
-        OnStoreError::Error | OnStoreError::Local => 0,
-    };
-    (mode, role_number(check.role), on_error)
-}
-
-/// Returns the number of a prior in the scripts.
-pub(in crate::store::redis) fn prior_number(prior: Prior) -> u8 {
-    match prior {
-        Prior::Open => 0,
-        Prior::Denied => 1,
-        Prior::Admitted => 2,
-    }
-}
-
-/// Returns the number of a role in the scripts.
-pub(in crate::store::redis) fn role_number(role: Role) -> u8 {
-    match role {
-        Role::Enforce => 0,
-        Role::Shadow => 1,
-        Role::Quota => 2,
-        Role::QuotaShadow => 3,
-    }
 }

@@ -1,5 +1,5 @@
-//! The scripts that run in Redis: the fast path, the general script for all that it passes on, and
-//! amendments. Each is composed of the files of `lua/` that a call's algorithms need.
+//! The scripts that run in Redis: decisions, and changes of single counters by operators or to take
+//! charges back. Each is composed of the files of `lua/` that a call's algorithms need.
 //!
 //! | file | purpose |
 //! |---|---|
@@ -28,12 +28,13 @@ const LEDGER: &str = include_str!("lua/ledger.lua");
 const FIXED_WINDOW: &str = include_str!("lua/fixed_window.lua");
 const BESIDE: &str = include_str!("lua/beside.lua");
 const MARKS: &str = include_str!("lua/marks.lua");
-const COUNTER: &str = include_str!("lua/counter.lua");
-const HOLD_SCRIPT: &str = include_str!("lua/holds.lua");
+const HOLD_CHECKS: &str = include_str!("lua/holds.lua");
+const HOLD_CHANGES: &str = include_str!("lua/hold_changes.lua");
+const REPLY: &str = include_str!("lua/reply.lua");
+const IN_TURN: &str = include_str!("lua/in_turn.lua");
+const SEVERAL: &str = include_str!("lua/several.lua");
 const DECIDE: &str = include_str!("lua/decide.lua");
 const AMEND: &str = include_str!("lua/amend.lua");
-const FAST_HOLDS: &str = include_str!("lua/fast/holds.lua");
-const FAST_DECIDE: &str = include_str!("lua/fast/decide.lua");
 
 /// The algorithms in the order of their numbers, which begin with 1, and the files that each
 /// depends on.
@@ -62,7 +63,6 @@ const _: () = assert!(HOLDS as usize <= NUMBERS, "a set of scripts has too few b
 type ScriptSets = [OnceLock<Script>; 1 << NUMBERS];
 static DECIDING: ScriptSets = [const { OnceLock::new() }; _];
 static AMENDING: ScriptSets = [const { OnceLock::new() }; _];
-static FAST: ScriptSets = [const { OnceLock::new() }; _];
 
 /// The number of the algorithm whose counters have marks if their limits keep holds.
 const GCRA: u8 = number::<4>();
@@ -90,13 +90,12 @@ enum ScriptKind {
     #[default]
     Decide,
     Amend,
-    Fast,
 }
 
 impl ScriptNeeds {
-    /// The fast path.
-    pub(super) const FAST: Self = Self { kind: ScriptKind::Fast, algorithms: 0 };
-    /// The amendment of counters.
+    /// The decision of requests.
+    pub(super) const DECIDE: Self = Self { kind: ScriptKind::Decide, algorithms: 0 };
+    /// The change of counters by operators, and to take charges back.
     pub(super) const AMEND: Self = Self { kind: ScriptKind::Amend, algorithms: 0 };
 
     /// Returns the needs of a call with the needs of both; `None` if no script covers both.
@@ -115,9 +114,9 @@ impl ScriptNeeds {
         self.add(HOLDS);
     }
 
-    /// Returns `true` for the fast path.
-    pub(super) fn is_fast(self) -> bool {
-        self.kind == ScriptKind::Fast
+    /// Returns `true` for the decision of requests.
+    pub(super) fn decides(self) -> bool {
+        self.kind == ScriptKind::Decide
     }
 
     /// Returns the script with these algorithms, composed on first use.
@@ -126,7 +125,6 @@ impl ScriptNeeds {
         let scripts = match self.kind {
             ScriptKind::Decide => &DECIDING,
             ScriptKind::Amend => &AMENDING,
-            ScriptKind::Fast => &FAST,
         };
         scripts.get(usize::from(self.algorithms)).unwrap_or(&NONE).get_or_init(|| {
             let files = self.files();
@@ -138,9 +136,8 @@ impl ScriptNeeds {
     /// Returns a comment with the names of a script's files, for those who find it in a log.
     fn title(self, files: &[&'static str]) -> String {
         let kind = match self.kind {
-            ScriptKind::Decide => "general",
+            ScriptKind::Decide => "decide",
             ScriptKind::Amend => "amend",
-            ScriptKind::Fast => "fast",
         };
         let name_of = |file: &&'static str| {
             let (name, _) = file.strip_prefix("-- ")?.split_once([':', ','])?;
@@ -167,12 +164,11 @@ impl ScriptNeeds {
         files.push(BESIDE);
         let has_holds = self.has(HOLDS);
         files.extend((has_holds && self.has(GCRA)).then_some(MARKS));
-        let (counter, holds, last) = match self.kind {
-            ScriptKind::Decide => (Some(COUNTER), HOLD_SCRIPT, DECIDE),
-            ScriptKind::Amend => (Some(COUNTER), HOLD_SCRIPT, AMEND),
-            ScriptKind::Fast => (None, FAST_HOLDS, FAST_DECIDE),
-        };
-        files.extend(counter.into_iter().chain(has_holds.then_some(holds)).chain([last]));
+        files.extend([HOLD_CHECKS, HOLD_CHANGES].into_iter().filter(|_| has_holds));
+        files.extend(match self.kind {
+            ScriptKind::Decide => &[REPLY, IN_TURN, SEVERAL, DECIDE][..],
+            ScriptKind::Amend => &[REPLY, AMEND],
+        });
         files
     }
 
@@ -191,7 +187,7 @@ impl Script {
 /// Returns the scripts to load on connect: those for decisions by one algorithm, with and without
 /// holds. They do not depend on what the process has done before.
 pub(super) fn scripts_to_load() -> impl Iterator<Item = &'static Script> {
-    [ScriptKind::Fast, ScriptKind::Decide]
+    [ScriptKind::Decide, ScriptKind::Amend]
         .into_iter()
         .flat_map(|kind| (0..ALGORITHMS.len()).map(move |number| (kind, 1 << number)))
         .flat_map(|(kind, algorithm)| {
@@ -231,17 +227,15 @@ mod tests {
     fn amendments_and_decisions_are_never_in_one_call() {
         let judges = |algorithms| ScriptNeeds { kind: ScriptKind::Decide, algorithms };
         let amends = |algorithms| ScriptNeeds { kind: ScriptKind::Amend, algorithms };
-        let fast = |algorithms| ScriptNeeds { kind: ScriptKind::Fast, algorithms };
         assert_eq!(judges(1).and(judges(2)), Some(judges(3)));
         assert_eq!(amends(2).and(amends(1)), Some(amends(3)));
-        assert_eq!(fast(4).and(fast(1)), Some(fast(5)));
-        let of_two_kinds = [(judges(1), amends(2)), (amends(2), fast(1)), (fast(1), judges(1))];
-        assert!(of_two_kinds.into_iter().all(|(one, other)| one.and(other).is_none()));
+        assert!(judges(1).and(amends(2)).is_none());
+        assert!(amends(2).and(judges(1)).is_none());
     }
 
     #[test]
     fn a_script_has_the_files_that_it_needs_once_and_no_other() {
-        let kinds = [ScriptKind::Decide, ScriptKind::Amend, ScriptKind::Fast];
+        let kinds = [ScriptKind::Decide, ScriptKind::Amend];
         for (algorithms, kind) in (0..1 << NUMBERS).flat_map(|set| kinds.map(|kind| (set, kind))) {
             let files = ScriptNeeds { kind, algorithms }.files();
             let has = |number: u8| algorithms & (1 << (number - 1)) != 0;
@@ -253,10 +247,8 @@ mod tests {
             assert_eq!(count(LEDGER), usize::from(has(2) || has(3)));
             assert_eq!(count(MULTIPLY_DIVIDE), usize::from(has(2) || has(GCRA)));
             assert_eq!(count(MARKS), usize::from(has(HOLDS) && has(GCRA)));
-            let is_fast = kind == ScriptKind::Fast;
             assert_eq!(count(BESIDE), 1);
-            assert_eq!(count(FAST_HOLDS), usize::from(has(HOLDS) && is_fast));
-            assert_eq!(count(HOLD_SCRIPT), usize::from(has(HOLDS) && !is_fast));
+            assert_eq!(count(HOLD_CHECKS), usize::from(has(HOLDS)));
         }
     }
 }

@@ -92,7 +92,7 @@ impl ScriptCall {
     fn fits(&self, more: &PendingCall, of_any_slot: bool) -> bool {
         let is_judged_alike =
             self.given == more.request.given && self.needs.and(more.request.needs).is_some();
-        let any_slot = of_any_slot && self.needs.is_fast() && !more.options.asking;
+        let any_slot = of_any_slot && self.needs.decides() && !more.options.asking;
         let slot = if any_slot { self.options.slot } else { more.options.slot };
         self.options == SendOptions { slot, ..more.options }
             && !more.options.alone
@@ -126,7 +126,7 @@ impl ScriptCall {
             None => command.arg("").arg(1),
             Some(now) => command.arg(now.as_micros()).arg(GIVEN_TIME_TTL_MS),
         };
-        if self.needs.is_fast() {
+        if self.needs.decides() {
             let texts: Vec<&[u8]> = requests.map(|request| request.text.as_slice()).collect();
             command.arg(texts.concat());
             let others = self.calls.iter().skip_while(|call| self.is_declared(call));
@@ -148,10 +148,11 @@ impl ScriptCall {
                 let counts = self.calls.iter().map(|call| call.request.checks.into());
                 match decode::read(&bytes, counts) {
                     Some(answers) => {
-                        self.calls
-                            .iter_mut()
-                            .zip(answers)
-                            .for_each(|(call, reply)| call.answer(Ok(reply)));
+                        for (call, reply) in self.calls.iter_mut().zip(answers) {
+                            let must_be_alone = reply == ScriptReply::Alone;
+                            let failure = must_be_alone.then_some(CallFailure::RetryAlone);
+                            call.answer(failure.map_or(Ok(reply), Err));
+                        }
                         return;
                     }
                     None => CallFailure::of_reply(Value::BulkString(bytes)),

@@ -9,8 +9,8 @@ const CHECK_US: u32 = 4;
 const SLIDING_US: u32 = 5;
 const LOG_US: u32 = 6;
 const LOG_HITS_A_US: u32 = 50;
-/// Additional server time of a check in the general script.
-pub(super) const GENERAL_US: u32 = 8;
+/// Additional server time of a change of one counter.
+pub(super) const CHANGE_US: u32 = 8;
 
 /// Returns the server time of a check in microseconds.
 pub(super) fn cost_us(limit: &Limit) -> u32 {

@@ -1,56 +1,93 @@
--- amend: changes one counter for an operator, and returns its state before and after. The same steps
--- as crates/core/src/algorithm/amend.rs.
+-- amend: changes counters one by one, for an operator or to take a charge back. The same steps as
+-- crates/core/src/algorithm/amend.rs and write.rs.
 --
--- KEYS    the counter of each request.
+-- KEYS    the counter of each change, followed by the hash of its holds if the limit keeps them.
 -- ARGV[1] and ARGV[2] as in begin.lua; the values as in beside.lua.
--- ARGV[3] and on, one request each: operation (1: 0 look, 1 reset, 2 refund, 3 grant), algorithm (1), hits (4), duration of the grant
---   in us (7); then the algorithm's parameters.
--- Reply   for each request: 3 (1); verdict (1: as in decide.lua); if that is 1, the state before and after: instant (7), remaining
+-- ARGV[3] and on, one request each, with one change or more: operation (1: 0 look, 1 reset, 2 refund,
+--   3 grant, 4 take-back, 5 take-back of hits from a grant; plus 64 if entries are recorded, plus 128 if
+--   the limit keeps holds), algorithm (1), hits (4), duration of the grant in us, or the instant of the
+--   charge (7); the entries, as in decide.lua; of a take-back what the reply to the charge had for it,
+--   with a length prefix (2); the fields of holds.lua if the limit keeps holds; the algorithm's parameters.
+--   What a reply has for a take-back: what holds.lua returns for it if the limit keeps holds; then, unless
+--   that is too long, 1 or 2 (1), if it is 2 a digest of the value with the charge (16), and the value
+--   without it, empty if there was none.
+-- Reply   of an operator's change: 3 (1); verdict (1: as in decide.lua); if that is 1, the state before and after: instant (7), remaining
 --   hits of a grant (7), the instant at which they expire (7), windows (1), for each: counted hits (7), remaining hits (7),
---   reset_after (7), time until one hit fits (7), both in us, 2^55 if absent. Or the reply of `beyond` in counter.lua.
-local RESETS, REFUNDS, GRANTS = 1, 2, 3
--- Added to the operation if the limit keeps holds; their hash is the next key.
-local HOLDS = 16
-local AMENDED, UNREADABLE, DONE, NO_ROOM, NOT_WRITTEN = 3, 0, 1, 3, 4
+--   reset_after (7), time until one hit fits (7), both in us, 2^55 if absent. Of take-backs: 5 (1), and for each the verdict (1)
+--   and 13 bytes without meaning. Or 4 as in decide.lua.
+local RESETS, REFUNDS, GRANTS, TAKES_BACK, TAKES_BACK_OF_GRANT = 1, 2, 3, 4, 5
+local CONCURRENCY, DONE = 6, 1
+local with_data, byte = beside(), string.byte
+-- Each write sets the time to live.
+renews = true
 
-local function look(check, state)
+-- Returns the state of a check's counter.
+local function look(check)
   local left, gone_at = 0, 0
-  if state.value then
-    left, gone_at = select(3, split(state.value))
+  if check.value then
+    left, gone_at = select(3, with_data.split(check.value))
   end
-  if left == 0 or state.at >= gone_at then
+  if left == 0 or check.instant >= gone_at then
     left, gone_at = 0, 0
   end
   usages = {}
-  judge(check, state, 1, DENIED_REPORT)
-  return pack('>I7I7I7B', state.at, left, gone_at, #usages) .. table.concat(usages)
+  slot_operation, slot_id = 0, ''
+  judged(check.algorithm, check.at, check.value, 1, DENIED_REPORT)
+  local found = pack('>I7I7I7B', check.instant, left, gone_at, #usages) .. table.concat(usages)
+  usages = nil
+  return found
 end
 
--- Resets the counter to unused, and its clock to this server's. Charges made before are not taken back from later charges: those
--- ahead of the clock neither, see `undo` in decide.lua.
-local function reset(check, counter)
-  local before = counter.state
-  if not before.value then
-    return false
+-- Returns the time until which a value matters.
+local function matters_until(check, value)
+  slot_operation, slot_id, renews = 0, '', true
+  return value and select(5, judged(check.algorithm, check.at, value, 0, DENIED_REPORT)) or 0
+end
+
+-- Returns the instant of a value; nothing if it cannot be read, or nil and the instant if that is in
+-- none of the calendar windows that were sent.
+local function instant_of(check, value)
+  slot_operation, slot_id = 0, ''
+  local _, instant, later = judged(check.algorithm, check.at, value, 0, 0)
+  return instant, not instant and later or nil
+end
+
+-- Resets the counter to unused, and its clock to this server's. Charges made before are not taken back
+-- from later charges: those ahead of the clock neither. Holds of the value before the reset do not count.
+local function reset(check)
+  if not check.value then
+    return nil
   end
-  local matters = max(matters_until(check, before), before.holds and before.holds.latest or 0)
-  -- Holds of the value before the reset do not count.
-  counter.value, counter.state = false, unused_state(check)
-  if matters > now then
-    counter.state.value = joined(with_data.unused(check.number, check.parameters), '', 0, 0, 0, now, matters)
-    place(check, counter.state)
+  local matters = max(matters_until(check, check.value), check.own and check.own.latest or 0)
+  if matters <= now then
+    check.value = false
+    local answer = call('DEL', check.key)
+    return type(answer) == 'table' and answer.err
   end
-  return true
+  local unused = with_data.unused(check.algorithm, check.at)
+  check.value = with_data.joined(unused, '', 0, 0, 0, now, matters)
+  return save(check.key, check.value, matters)
+end
+
+-- Writes a new value, and the holds beside it. Returns the error, if any.
+local function write(check, value, lives_until, id, record)
+  check.value = value
+  if check.has_hold then
+    return holds.write(check.own, value, lives_until, id, record)
+  end
+  return save(check.key, value, lives_until)
 end
 
 -- Its instant differs from that of any earlier grant or reset, so that hits taken from another grant are not returned to it.
-local function grant(check, state)
-  local own, tallies, before, gone_at, granted_at, reset_at, reset_until = false, '', 0, 0, 0, 0, 0
-  if state.value then
-    own, tallies, before, gone_at, granted_at, reset_at, reset_until = split(state.value)
+local function grant(check)
+  local own, tallies, had, gone_at, granted_at, reset_at, reset_until = false, '', 0, 0, 0, 0, 0
+  if check.value then
+    own, tallies, had, gone_at, granted_at, reset_at, reset_until = with_data.split(check.value)
   end
-  local is_changed = check.hits > 0 or before > 0 and state.at < gone_at
-  granted_at = max(state.at, max(granted_at, reset_at) + 1)
+  if check.hits == 0 and (had == 0 or check.instant >= gone_at) then
+    return nil
+  end
+  granted_at = max(check.instant, max(granted_at, reset_at) + 1)
   if granted_at >= reset_until then
     reset_at, reset_until = 0, 0
   end
@@ -58,73 +95,229 @@ local function grant(check, state)
   if left == 0 or check.length == 0 then
     left, ends = 0, 0
   end
-  if own or left > 0 then
-    state.lives_until = nil
-    state.value = joined(own or with_data.unused(check.number, check.parameters), tallies, left, ends,
-      left > 0 and granted_at or 0, reset_at, reset_until)
-    place(check, state)
+  if not own and left == 0 then
+    return nil
   end
-  return is_changed
+  local value = with_data.joined(own or with_data.unused(check.algorithm, check.at), tallies, left, ends,
+    left > 0 and granted_at or 0, reset_at, reset_until)
+  if check.has_hold then
+    holds.extend(check.own, 0)
+  end
+  return write(check, value, matters_until(check, value))
 end
 
-local function amend(check, counter)
-  if check.what == RESETS then
-    return reset(check, counter)
-  elseif check.what == REFUNDS then
-    return refund(check, counter.state)
+-- Takes hits back for a caller, newest first. Returns the error, if any.
+local function refund(check)
+  local new, lives_until, _
+  if check.has_hold then
+    new, lives_until = select(10, holds.judge(check.own, check.algorithm, check.fields, check.hits, REFUND))
+  else
+    _, _, _, new, lives_until = judged(check.algorithm, check.at, check.value, check.hits, REFUND)
   end
-  return check.what == GRANTS and grant(check, counter.state)
+  return new and write(check, new, lives_until)
 end
 
-local keys_before = 0
+-- Of the current request, by key: true if nothing was written since any of its charges, and true if the
+-- value without them was restored.
+local untouched, restored
 
-local function parse(own_text)
-  text = own_text
-  local check, at = { text = own_text }
-  check.what, check.number, check.hits, check.length, at = unpack_from('>BBI4I7', text, 1)
-  local has_hold = check.what >= HOLDS
-  check.what = check.what - (has_hold and HOLDS or 0)
-  check.key, keys_before = KEYS[keys_before + 1], keys_before + 1
-  check.parameters = at
-  at = judges[check.number](at, false, 0, 0)
-  if has_hold then
-    holds.parse(check, text, at)
-    check.hold.key, keys_before = KEYS[keys_before + 1], keys_before + 1
+-- Returns true if records of holds are beside the value. Slots are part of it.
+local function has_records(check)
+  return check.has_hold and check.algorithm ~= CONCURRENCY
+end
+
+-- Returns true if nothing was written since the charge. One without a digest is repeated, and the
+-- result compared: a digest would add cost to every charge.
+local function is_untouched(check)
+  local current = with_data.bare(check.value)
+  if check.digest then
+    if has_records(check) then
+      current = holds.more().state(check.own, current, holds.more().stored_record(check.own, check.id))
+    elseif check.has_hold then
+      current = holds.more().state(check.own, current, '')
+    end
+    return string.sub(redis.sha1hex(current), 1, 16) == check.digest
   end
-  return check
+  local before, clock = check.before ~= '' and check.before, now
+  now = check.length
+  local _, _, _, new = judged(check.algorithm, check.at, before, check.hits, BOTH)
+  now = clock
+  return with_data.bare(new) == current
+end
+
+-- Puts the counter back to the value without a charge, but with the tallies of the current one, less
+-- those of the charge. Returns the error, if any.
+local function restore(check)
+  local value, tallies, _ = check.value, '', nil
+  if restored[check.key] and not value then
+    return nil
+  elseif not restored[check.key] then
+    _, tallies = with_data.split(value)
+    value = check.before
+    if value == '' then
+      value = tallies ~= '' and with_data.unused(check.algorithm, check.at)
+    end
+    value = value and with_data.with_tallies(value, tallies)
+    if has_records(check) then
+      holds.more().restore(check.own, value and check.old_head or '')
+    end
+  elseif has_records(check) then
+    holds.extend(check.own, 0)
+  end
+  restored[check.key] = true
+  if not value then
+    local answer = call('DEL', check.key)
+    return type(answer) == 'table' and answer.err
+  end
+  if check.entries then
+    value = with_data.with_hits(check.algorithm, check.at, value, check.entries, -check.hits, 0)
+  end
+  -- The field of no ID is the head.
+  local record = check.old_record
+  if check.id == '' then
+    record = nil
+  elseif record == '' then
+    record = false
+  end
+  return write(check, value, matters_until(check, value), check.id, record)
+end
+
+-- Takes a charge back, with the tallies of its entries. If nothing was written since, restores the
+-- value without it, so that nothing is lost if the clock steps back. Returns the error, if any.
+local function take_back(check)
+  local of_grant, hits, id = check.operation == TAKES_BACK_OF_GRANT, check.hits, check.id
+  if untouched[check.key] then
+    return restore(check)
+  end
+  local new, lives_until, record, _
+  charged_at = check.length
+  if check.has_hold then
+    new, lives_until, record =
+      holds.more().take_back(check.own, check.algorithm, check.at, hits, charged_at, of_grant, id, check.expires, check.expired_before)
+  elseif charged_at <= check.instant then
+    _, _, _, new, lives_until = judged(check.algorithm, check.at, check.value, hits, TAKE_BACK, nil, of_grant)
+  end
+    if new and check.entries then
+    new = with_data.with_hits(check.algorithm, check.at, new, check.entries, -hits, 0)
+  end
+  return new and write(check, new, lives_until, id, record)
+end
+
+local changes = { [RESETS] = reset, [REFUNDS] = refund, [GRANTS] = grant, [TAKES_BACK] = take_back }
+changes[TAKES_BACK_OF_GRANT] = take_back
+
+local function next_key()
+  before = before + 1
+  return KEYS[before]
+end
+
+-- Reads what the reply to a charge had for its take-back.
+local function read_undo(check, undo)
+  local place = 1
+  if undo == '' then
+    return
+  elseif check.has_hold then
+    check.expires, check.expired_before, check.old_head, check.old_record, place =
+      unpack_from('>I7I7I2c0I2c0', undo)
+  end
+  local kind = byte(undo, place)
+  if kind == 2 then
+    check.digest = string.sub(undo, place + 1, place + 16)
+    place = place + 16
+  end
+  check.before = kind and string.sub(undo, place + 1)
+end
+
+-- Reads the change at `at` of the text, and its counter. Returns it, and the position after it.
+local function read(at)
+  local check, after, _ = { key = next_key() }, nil, nil
+  check.operation, check.algorithm, check.hits, check.length, at = unpack_from('>BBI4I7', text, at)
+  check.has_hold = check.operation >= HOLDS
+  check.operation = check.has_hold and check.operation - HOLDS or check.operation
+  if check.operation >= RECORDS then
+    check.operation, check.entries, at = check.operation - RECORDS, at + 4, at + 4 + unpack_from('>I4', text, at)
+  end
+  check.expires, check.expired_before = 0, 0
+  if check.operation >= TAKES_BACK then
+    local undo
+    undo, at = unpack_from('>I2c0', text, at)
+    read_undo(check, undo)
+  end
+  local is_read = true
+  if check.has_hold then
+    check.fields = at
+    _, _, _, check.id, at = unpack_from('>BI7BBc0', text, at)
+    check.own = holds.load(check.algorithm, check.key, next_key())
+    is_read, check.value = check.own, check.own and check.own.value
+  else
+    check.value = call('GET', check.key)
+  end
+  check.at = at
+  after = judges[check.algorithm](at, false, 0, 0)
+  if is_read then
+    check.instant, check.later = instant_of(check, check.value)
+  end
+  return check, after
+end
+
+-- Performs a change. Returns the verdict.
+local function change(check)
+  local err = changes[check.operation](check)
+  return err and failure(err) or DONE
+end
+
+-- Performs an operator's change. Returns the reply.
+local function amend(check)
+  local found, verdict = look(check), DONE
+  if changes[check.operation] then
+    verdict = change(check)
+  end
+  if verdict ~= DONE then
+    return pack('BB', 3, verdict)
+  end
+  check.instant = instant_of(check, check.value) or check.instant
+  return pack('BB', 3, DONE) .. found .. look(check)
+end
+
+-- Reads all changes of a request. Returns the instant of a counter that is in none of the calendar
+-- windows that were sent, if any.
+local function read_all()
+  local place, first, later = 1, before, nil
+  untouched, restored = {}, {}
+  repeat
+    local check
+    check, place = read(place)
+    later = later or check.later
+    if check.operation == RESETS then
+      later = later or select(2, instant_of(check, false))
+    end
+    if check.operation >= TAKES_BACK then
+      untouched[check.key] = untouched[check.key] ~= false and check.instant and check.before and check.value
+        and (check.digest or check.operation == TAKES_BACK) and is_untouched(check) or false
+    end
+  until place > #text
+  -- The changes are read again, one after the other.
+  before = later and before or first
+  return later
 end
 
 for i = 3, #ARGV do
-  local check = parse(ARGV[i])
-  local counter = load_counter(check)
-  check.counter = counter
-  load_holds(check)
-  local verdict, looks = DONE
-  local answer = counter.state and beyond(check, counter.state)
-  if check.what == RESETS then
-    answer = answer or beyond(check, unused_state(check))
-  end
-  if answer then
-    reply[#reply + 1] = answer
-  elseif counter.state then
-    looks = look(check, counter.state)
-    if amend(check, counter) then
-      counter.writer = check
-      local err = save(check.key, counter)
-      if err and #reply == 0 and string.sub(err, 1, 8) == 'READONLY' then
-        return redis.error_reply(err)
-      end
-      if err then
-        counters[check.key] = nil
-      end
-      verdict = err and (string.sub(err, 1, 3) == 'OOM' and NO_ROOM or NOT_WRITTEN) or DONE
-    end
-    looks = looks .. look(check, counter.state)
+  text = ARGV[i]
+  local place, later = 1, read_all()
+  if later then
+    reply[#reply + 1] = pack('>BI7I7', BEYOND, now, later)
   else
-    verdict = UNREADABLE
-  end
-  if not answer then
-    reply[#reply + 1] = pack('BB', AMENDED, verdict) .. (verdict == DONE and looks or '')
+    local takes_back = byte(text) % RECORDS >= TAKES_BACK
+    reply[#reply + 1] = takes_back and JUDGED or ''
+    repeat
+      local check
+      check, place = read(place)
+      if not takes_back then
+        reply[#reply + 1] = check.instant and amend(check) or pack('BB', 3, UNREADABLE)
+      else
+        reply[#reply + 1] = pack('>BI5BI7', check.instant and change(check) or UNREADABLE, 0, 0, 0)
+      end
+    until place > #text
   end
 end
-return table.concat(reply)
+return refused and redis.error_reply(refused) or table.concat(reply)

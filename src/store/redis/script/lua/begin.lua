@@ -1,5 +1,5 @@
 -- The beginning of every script. A script is this file, the files of the algorithms that a call
--- needs, and those of the front end: fast/decide.lua, or counter.lua with decide.lua or amend.lua.
+-- needs, and decide.lua or amend.lua.
 --
 -- ARGV[1] now in us since the epoch; empty: this server's clock.
 -- ARGV[2] minimum time to live of a counter, in ms.
@@ -12,6 +12,8 @@ local GRACE = 60000000
 -- Bounds of the short form of a count, and of any count.
 local MAX_SHORT, MAX_HITS = 4294967295, 9007199254740991
 local ABSENT = 36028797018963968
+-- The most hits beyond a limit that a reply has room for.
+local MOST_BEYOND = 549755813888
 -- From here on, the tag of a value says that there is data beside the state, see beside.lua.
 local WITH_DATA = 48
 -- When the hits of a check are written: if it is allowed (1), if it is denied (2), in both cases.
@@ -20,6 +22,8 @@ local WITH_DATA = 48
 -- and the reply is that of a denial.
 local BOTH, REFUND, TAKE_BACK, PAST, TOUCH, DENIED_REPORT = 3, 4, 5, 6, 7, 8
 local charged_at
+-- What the hits of a check were written to, besides nothing (0): the limit, or a grant.
+local WRITTEN, OF_GRANT = 8, 24
 -- Algorithms by number. Each is called as judge(at, value, hits, writes): its parameters begin at
 -- `at` of the text, `value` is the stored value or false. It returns the position after its
 -- parameters, and nothing else if the value cannot be read, or nil and the instant if that is in
@@ -35,15 +39,34 @@ local usages
 local slot_operation, slot_id, slot_ttl = 0, '', 0
 -- Defined by the files beside.lua, holds.lua, marks.lua, ledger.lua and gcra.lua, in scripts that have
 -- them.
-local beside, judge_hold, write_hold, keep_hold, write_kept, holds, marked, ledgers, rates
+local beside, judged, holds, marked, ledgers, rates
 
 -- True if each write sets the time to live. With the server's clock it is not needed if the value
 -- matters as long as the old one.
 local renews = ARGV[2] ~= '1'
+local renews_always = renews
 local now
 if ARGV[1] == '' then
   local clock = redis.call('TIME')
   now = clock[1] * 1000000 + clock[2]
 else
   now = tonumber(ARGV[1])
+end
+local least_ms = renews and tonumber(ARGV[2]) or 1
+-- Times to live in milliseconds, as text. Cached, since formatting a number for each call is slow.
+local texts = {}
+
+-- Writes a value to its key, to live until it no longer matters or as long as before. Returns the
+-- error, if any.
+local function save(key, new, lives_until)
+  if not lives_until then
+    return call('SET', key, new, 'KEEPTTL').err
+  end
+  local ms = max(math.ceil((max(lives_until - now, 0) + GRACE) / 1000), least_ms)
+  local as_text = texts[ms]
+  if not as_text then
+    as_text = string.format('%.0f', ms)
+    texts[ms] = as_text
+  end
+  return call('SET', key, new, 'PX', as_text).err
 end

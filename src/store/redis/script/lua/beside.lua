@@ -126,6 +126,22 @@ beside = function()
     return joined(state, tallies, left, gone_at, granted_at, reset_at, reset_until)
   end
 
+  -- Returns the value of a check's counter with hits added to the tallies of its entries.
+  local function with_hits(number, at, value, entries, charged, denied)
+    local tallies, _ = '', nil
+    if value then
+      _, tallies = split(value)
+    else
+      value = unused(number, at)
+    end
+    return with_tallies(value, tallied(tallies, entries, charged, denied))
+  end
+
+  -- Returns a value without its tallies, which others may change.
+  local function bare(value)
+    return value and #value > 0 and byte(value) % EXTENDED >= TALLIED and with_tallies(value, '') or value
+  end
+
   -- Returns a value with another state.
   local function with_state(value, state)
     return joined(state, select(2, split(value)))
@@ -195,11 +211,21 @@ beside = function()
   end
 
   local functions = {
-    split = split, joined = joined, unused = unused, tallied = tallied,
-    with_tallies = with_tallies, with_state = with_state, judge = judge,
+    split = split, joined = joined, unused = unused, tallied = tallied, with_hits = with_hits,
+    with_tallies = with_tallies, with_state = with_state, judge = judge, bare = bare,
   }
   beside = function()
     return functions
   end
   return functions
+end
+
+-- Judges a check by any value, as judges[number] does; then returns how its hits were written (0,
+-- WRITTEN or OF_GRANT), and the hits of the slots of an ID.
+judged = function(number, at, value, hits, writes, entries, of_grant)
+  if entries or of_grant or value and #value > 0 and string.byte(value) >= WITH_DATA then
+    return beside().judge(number, at, value, hits, writes, entries, of_grant)
+  end
+  local after, instant, allowed, new, lives_until, left, reset, retry, window, own = judges[number](at, value, hits, writes)
+  return after, instant, allowed, new, lives_until, left, reset, retry, window, new and WRITTEN or 0, own
 end

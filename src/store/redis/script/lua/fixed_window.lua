@@ -135,7 +135,7 @@ local function fixed_windows()
       end
     end
     if count == 1 then
-      fewest = limits[1] - counts[1]
+      fewest = max(limits[1] - counts[1], -MOST_BEYOND)
     end
     return at, instant, allowed, new, (is_first or renews) and lives_until, fewest, reset, retry, window - 1
   end

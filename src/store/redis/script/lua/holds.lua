@@ -1,5 +1,5 @@
--- holds: charges that are remembered by an ID, beside the value of a counter. The same steps as
--- crates/core/src/algorithm/hold and marks.rs.
+-- holds: checks of limits that keep holds: charges that are remembered by an ID, beside the value of
+-- a counter. The same steps as crates/core/src/algorithm/hold and marks.rs.
 --
 -- Key     a hash beside the counter's key, in the same slot. The field '' is the head: format (1),
 --   the first and the last 24 bytes of the counter's value with a length prefix (1), the instant
@@ -7,559 +7,280 @@
 --   with instant (7) and backlog (7, 4), inserts before the next check of the records (4), and padding
 --   to 65 bytes, with which Redis keeps the hash as a table. Another field is the record of an ID:
 --   expiry (7), 1 if a hold of it has ended (1), receipts (1), each with instant (7) and hits (4).
---   If the value is not the one of the head, the counter was written under a limit without holds,
---   by this release or an earlier one: marks and records do not count.
--- A check of a limit with holds has, after the parameters of its algorithm: number of the hash in
---   the keys (2), TTL us (7), 1 if a settle releases (1), operation (1: 0 none, 1 reserve, 2 commit,
---   3 settle, 4 cancel, 5 extend, 6 look, 7 reserve unless the ID has open holds, 8 commit for each
---   check of the request), cost (4), ID with a length prefix (1), and of a reserve
---   to take back: expiry of its record (7) and the one before (7), 0 if there is none.
--- Its reply ends with: effect (1: 0 none, 1 reserved, 2 reserved by an ID with open holds, 3 charged
---   without a record, 4 committed, 5 a cost without a hold, 6 settled, 7 extended, 8 open,
---   9 held already, 10 in conflict with other holds of the ID), two amounts of hits (4, 4), expiry of the record (7) and the one before (7).
+--   If the value is not the one of the head, the counter was written under a limit without holds:
+--   marks and records do not count.
+-- Text    before the parameters of the algorithm: operation (1: 0 none, 1 reserve, 2 commit, 3 settle,
+--   4 cancel, 5 extend, 6 look, 7 reserve unless the ID has open holds, 8 commit for each check of the
+--   request), TTL us (7), 1 if a settle releases (1), ID with a length prefix (1). The hits are the cost
+--   of a commit.
+-- Reply   after that of any check, with 64 added to the verdict: effect (1: 0 none, 1 reserved, 2
+--   reserved by an ID with open holds, 3 charged without a record, 4 committed, 5 a cost without a
+--   hold, 6 settled, 7 extended, 8 open, 9 held already, 10 in conflict with other holds of the ID),
+--   two amounts of hits (4, 4).
+--
+-- A counter that was loaded is a table: its keys, `value`; `since`, `latest`, `marks` and `unchecked` of
+-- the head, `is_stale` if the head is of another value; `last`, the latest instant before the check, and
+-- `instant`, that of the check; `least`, until which the keys live at least, and `renews` if the hash
+-- needs another time to live; `written_at`, the instant of the charge; `old_head` and `old_record` before
+-- it; `gone`, the IDs whose records have expired, if they were looked for. If the request names the
+-- counter again: `changed`, its new records by ID, and `inserted`, their number.
 do
-  local FORMAT, TABLE_BYTES = 1, 65
-  local MARK_BYTES, MAX_RECEIPTS, MAX_RECORDS = 18, 4, 100000
-  -- Inserts between two checks of the records at least, and records that a check samples.
-  local UNCHECKED, SAMPLED = 32, 128
-  -- The keys live until multiples of this, in us, so that the fast path need not set their time to
-  -- live with each write.
+  local byte, sub = string.byte, string.sub
+  local FORMAT, TABLE_BYTES, MARK_BYTES = 1, 65, 18
+  -- Position of the first receipt in a record, bytes of a receipt, receipts of a record.
+  local RECEIPTS, RECEIPT, MAX_RECEIPTS = 10, 11, 4
+  -- Inserts between two checks of the records at least.
+  local UNCHECKED = 32
+  -- The keys live until multiples of this, in us, so that most writes need not set their time to live.
   local LIVES_BY = 30000000
-  local NONE, RESERVE, COMMIT, SETTLE, CANCEL, EXTEND, LOOK = 0, 1, 2, 3, 4, 5, 6
-  local RESERVE_ONCE, COMMIT_EACH = 7, 8
-  local NOTHING, RESERVED, REPEATED, UNRECORDED, COMMITTED = 0, 1, 2, 3, 4
-  local UNKNOWN, SETTLED, EXTENDED_TTL, OPEN, HELD, CONFLICT = 5, 6, 7, 8, 9, 10
+  local NONE, RESERVE, COMMIT, EXTEND, LOOK, RESERVE_ONCE, COMMIT_EACH = 0, 1, 2, 5, 6, 7, 8
+  local NOTHING, RESERVED, REPEATED, UNRECORDED, SETTLED, EXTENDED_TTL, OPEN = 0, 1, 2, 3, 6, 7, 8
+  local GCRA, CONCURRENCY = 4, 6
+  local ALLOWED, DENIED, WITH_EFFECT = 1, 2, 64
+  holds = {}
 
-  local function fingerprint(value)
-    return string.sub(value, 1, 24) .. string.sub(value, -24)
-  end
-
-  local function read_head(own, head, value)
-    local format, of_value, count, at
-    format = string.byte(head, 1)
-    of_value, own.since, own.latest, count, at = unpack_from('>Bc0I7I7B', head, 2)
-    if format ~= FORMAT then
-      error('holds of another format')
-    elseif of_value ~= fingerprint(value) then
-      own.since, own.latest, own.is_stale = nil, 0, true
-      return
-    end
-    own.marks = string.sub(head, at, at + MARK_BYTES * count - 1)
-    at = at + MARK_BYTES * count
-    if #head >= at + 3 then
-      own.unchecked = unpack_from('>I4', head, at)
-    end
-  end
-
-  -- Reads the head of the holds of a counter. Returns nothing if it is unreadable.
-  local function load(check, value)
-    local own = { key = check.hold.key, marks = '', records = {}, dirty = {}, latest = 0, unchecked = 0, inserted = 0 }
-    local head = call('HGET', own.key, '')
-    if type(head) == 'table' then
+  -- Reads a counter. Returns nothing if it is unreadable.
+  function holds.load(algorithm, key, hold_key)
+    local value, head = call('GET', key), algorithm ~= CONCURRENCY and call('HGET', hold_key, '')
+    local own = {
+      key = key, hold_key = hold_key, value = value, since = false, latest = 0, marks = '', unchecked = 0,
+      last = 0, instant = now, least = 0, renews = false, written_at = now, inserted = 0, old_head = head,
+    }
+    -- A command that fails returns a table.
+    if type(value) == 'table' or type(head) == 'table' then
       return nil
+    elseif head then
+      -- A value of up to 24 bytes is its own first and last 24 bytes.
+      local first, final, size = value or '', value or '', value and #value or 0
+      if size > 24 then
+        first, final, size = sub(value, 1, 24), sub(value, -24), 24
+      end
+      local format, length, count, place = byte(head, 1, 2)
+      if format ~= FORMAT or #head < 2 or #head < length + 17 then
+        return nil
+      elseif length ~= 2 * size or sub(head, 3, size + 2) ~= first
+        or first ~= final and sub(head, size + 3, length + 2) ~= final then
+        own.is_stale, own.old_head = true, false
+      else
+        own.since, own.latest, count, place = unpack_from('>I7I7B', head, length + 3)
+        if #head < place + MARK_BYTES * count - 1 then
+          return nil
+        elseif count > 0 then
+          own.marks = sub(head, place, place + MARK_BYTES * count - 1)
+          place = place + MARK_BYTES * count
+        end
+        if #head >= place + 3 then
+          own.unchecked = unpack_from('>I4', head, place)
+        end
+      end
     end
-    if head and not pcall(read_head, own, head, value or '') then
-      return nil
+    if value and algorithm ~= CONCURRENCY then
+      local state, granted_at, reset_at, last, _ = value, 0, 0, nil, nil
+      if #value > 0 and byte(value) >= WITH_DATA then
+        state, _, _, _, granted_at, reset_at = beside().split(value)
+      end
+      if algorithm == GCRA then
+        last = state and #state > 0 and rates().read(state)
+      else
+        last = state and #state >= 8 and unpack_from('>I7', state, 2)
+      end
+      if not last then
+        return nil
+      end
+      own.last = max(last, granted_at, reset_at)
+      own.instant = max(own.last, now)
+      own.written_at = own.instant
     end
     return own
   end
 
-  local function read_record(packed)
-    local record, ended, count, at = { receipts = {} }
-    record.until_us, ended, count, at = unpack_from('>I7BB', packed)
-    record.has_ended = ended == 1
-    for i = 1, count do
-      local receipt = {}
-      receipt.at, receipt.hits, at = unpack_from('>I7I4', packed, at)
-      record.receipts[i] = receipt
+  -- Lets a record matter until `expires`. The keys live until the next multiple of LIVES_BY at least,
+  -- so a write that stays below it need not set their time to live.
+  local function extend(own, expires)
+    local latest, last, after = own.latest, own.last, own.instant
+    local before = latest > last and latest or last
+    if expires > latest then
+      latest = expires
+      own.latest = expires
     end
-    return record
+    if latest > after then
+      after = latest
+    end
+    renews = renews_always or own.changed or not own.since
+      or before - before % LIVES_BY < after - after % LIVES_BY
+    own.renews, own.least = renews, after - after % LIVES_BY + LIVES_BY
   end
 
-  local function write_record(record)
-    local parts = { pack('>I7BB', record.until_us, record.has_ended and 1 or 0, #record.receipts) }
-    for i, receipt in ipairs(record.receipts) do
-      parts[i + 1] = pack('>I7I4', receipt.at, receipt.hits)
-    end
-    return table.concat(parts)
-  end
-
-  -- Returns a record, expired or not. Records are replaced, never changed.
-  local function fetch(own, id)
-    local record = own.records[id]
+  -- Returns the record of an ID, unless it has expired.
+  local function record_of(own, id)
+    local record = own.changed and own.changed[id]
     if record == nil then
-      local packed = not own.is_stale and call('HGET', own.key, id)
-      record = type(packed) == 'string' and read_record(packed)
-      own.records[id] = record
+      record = own.since and not own.is_stale and call('HGET', own.hold_key, id)
     end
-    return record
-  end
-
-  -- Returns a record that has not expired.
-  local function get(own, id, at)
-    local record = fetch(own, id)
-    return record and record.until_us > at and record or nil
-  end
-
-  -- Returns the hits of the open holds of a record.
-  local function hits_of(record)
-    local sum = 0
-    for _, receipt in ipairs(record and record.receipts or {}) do
-      sum = sum + receipt.hits
-    end
-    return sum
-  end
-
-  local function put(own, id, record, at)
-    own.since = own.since or at
-    own.records[id], own.dirty[id] = record, true
-    own.latest = math.max(own.latest, record and record.until_us or 0)
-  end
-
-  local function with(record, changes)
-    local new = { until_us = record.until_us, has_ended = record.has_ended, receipts = record.receipts }
-    for name, value in pairs(changes) do
-      new[name] = value
-    end
-    return new
-  end
-
-  -- Returns the receipts without number i.
-  local function without(receipts, i)
-    local rest = { unpack(receipts) }
-    table.remove(rest, i)
-    return rest
-  end
-
-  -- Removes expired records among some of the hash. Returns the number of records sampled and of
-  -- those removed.
-  local function sample(own, at)
-    local fields, removed = call('HRANDFIELD', own.key, tostring(SAMPLED), 'WITHVALUES'), 0
-    own.expired = own.expired or {}
-    for i = 1, fields.err and 0 or #fields, 2 do
-      local id, packed = fields[i], fields[i + 1]
-      local is_read, record = pcall(read_record, packed)
-      if id ~= '' and is_read and record.until_us <= at and not own.expired[id] then
-        own.expired[id], removed = true, removed + 1
-      end
-    end
-    return fields.err and 0 or #fields / 2, removed
-  end
-
-  -- Returns true if there is no room for one more record. The records are checked after as many
-  -- inserts as the last check allowed: as many as there are while few have expired, so that at most
-  -- half of them have; as many as it removed while more have. Inserts of this request are not in
-  -- the hash yet.
-  local function is_full(own, at)
-    local inserted = own.inserted
-    own.inserted = inserted + 1
-    if own.unchecked > 0 then
-      own.unchecked = own.unchecked - 1
-      return false
-    end
-    local count = not own.is_stale and call('HLEN', own.key)
-    if type(count) ~= 'number' then
-      return false
-    end
-    count = count + inserted
-    local sampled, removed, allowed = 0, 0, UNCHECKED
-    if count > UNCHECKED then
-      sampled, removed = sample(own, at)
-      allowed = removed * 4 < sampled and count - removed or math.max(removed, UNCHECKED)
-    end
-    own.unchecked = math.max(math.min(allowed, MAX_RECORDS - count + removed), 0)
-    return count > MAX_RECORDS and removed == 0
-  end
-
-  -- Writes hits to the limit itself: in a mode for those that go past it, or may. Returns the instant
-  -- of the grant if they are from one.
-  local function charge(check, state, hits, mode)
-    local own, marks, granted_at = state.holds, nil, nil
-    if check.number == GCRA then
-      text = check.text
-      marks = marked.charged(check.parameters, state.value, state.at, own.marks)
-    end
-    granted_at = select(7, judge(check, state, hits, mode))
-    if marks and not granted_at then
-      own.since, own.marks = own.since or state.at, marks
-    end
-    return granted_at
-  end
-
-  local function take_back(check, state, hits, charged)
-    local own = state.holds
-    if hits == 0 or charged > state.at then
-      return false
-    end
-    check.charged_at = charged
-    if check.number ~= GCRA then
-      local _, took = judge(check, state, hits, TAKE_BACK)
-      return took
-    end
-    local reset_at = state.value and select(6, split(state.value)) or 0
-    if not state.value or charged <= reset_at or not own.since or own.since > charged then
-      return false
-    end
-    text, charged_at = check.text, charged
-    local new, marks = marked.take_back(check.parameters, state.value, state.at, own.marks, hits)
-    if new then
-      own.marks, state.value, state.lives_until = marks, with_data.with_state(state.value, new), nil
-    end
-    return new ~= nil
-  end
-
-  local function put_and_touch(check, state, record, at)
-    put(state.holds, check.hold.id, record, at)
-    -- The latest instant of the counter, whose record has changed.
-    judge(check, state, 0, TOUCH)
-  end
-
-  -- Remembers a charge of this instant.
-  local function remember(check, state, at)
-    local own, hold = state.holds, check.hold
-    local record = get(own, hold.id, at)
-    local is_open = record and #record.receipts > 0
-    if record and #record.receipts >= MAX_RECEIPTS or not record and is_full(own, at) then
-      hold.effect = UNRECORDED
-      return
-    end
-    hold.before = record and record.until_us or 0
-    hold.until_us = at + hold.ttl
-    local receipts = { unpack(record and record.receipts or {}) }
-    receipts[#receipts + 1] = { at = at, hits = check.hits }
-    local has_ended = record ~= nil and record.has_ended
-    put(own, hold.id, { until_us = hold.until_us, has_ended = has_ended, receipts = receipts }, at)
-    hold.effect = is_open and REPEATED or RESERVED
-  end
-
-  -- Puts a charge of `held` hits to `cost`.
-  local function correct(check, state, receipt, cost, at)
-    if cost < receipt.hits then
-      take_back(check, state, receipt.hits - cost, receipt.at)
-    elseif cost > receipt.hits then
-      charge(check, state, cost - receipt.hits, PAST)
+    if record and #record >= RECEIPTS - 1 and #record == RECEIPTS - 1 + RECEIPT * byte(record, 9)
+      and unpack_from('>I7', record) > own.instant then
+      return record
     end
   end
 
-  local function commit_unknown(check, state, at)
-    local hold = check.hold
-    if hold.cost > 0 then
-      charge(check, state, hold.cost, PAST)
-    end
-    hold.effect, hold.cost_charged = UNKNOWN, hold.cost
-    if not is_full(state.holds, at) then
-      local record = { until_us = at + hold.ttl, has_ended = true, receipts = {} }
-      put_and_touch(check, state, record, at)
-    end
-    return true
-  end
-
-  -- Performs an operation on a record with open holds.
-  local function change(check, state, record, at)
-    local hold, oldest = check.hold, record.receipts[1]
-    if hold.operation == LOOK then
-      hold.effect, hold.held = OPEN, hits_of(record)
-      return false
-    elseif hold.operation == EXTEND then
-      hold.effect, record = EXTENDED_TTL, with(record, { until_us = at + hold.ttl })
-    elseif hold.operation == COMMIT then
-      correct(check, state, oldest, hold.cost, at)
-      hold.effect, hold.held, hold.cost_charged = COMMITTED, oldest.hits, hold.cost
-      local receipts = without(record.receipts, 1)
-      record = with(record, { receipts = receipts, has_ended = true, until_us = at + hold.ttl })
+  -- Judges a charge, a peek or a refund, with or without an ID. Returns as `judge` does.
+  local function charge(own, operation, hits, algorithm, at, ttl, id, writes, entries)
+    local is_reserve, of_records, effect, record = operation ~= NONE, own.latest, NOTHING, nil
+    local after, is_read, allowed, new, lives_until, left, reset, retry, window, wrote
+    extend(own, is_reserve and own.instant + ttl or 0)
+    if writes == REFUND and algorithm == GCRA and hits > 0 and own.value then
+      after, is_read, allowed, new, lives_until, left, reset, retry, window, wrote = holds.more().refunded(own, at, hits)
     else
-      if hold.operation == CANCEL or hold.releases then
-        correct(check, state, oldest, 0, at)
+      after, is_read, allowed, new, lives_until, left, reset, retry, window, wrote =
+        judged(algorithm, at, own.value, hits, writes, entries)
+    end
+    renews = renews_always
+    if not is_read then
+      return after, nil, allowed
+    end
+    own.written_at = is_read
+    if wrote == WRITTEN and writes ~= REFUND then
+      if algorithm == GCRA then
+        own.marks = marked.charged(at, own.value, own.instant, own.marks)
       end
-      hold.effect = SETTLED
-      record = with(record, { receipts = without(record.receipts, 1), has_ended = true })
-    end
-    put_and_touch(check, state, record, at)
-    return true
-  end
-
-  local function change_slots(check, state)
-    local hold = check.hold
-    local _, changed, _, _, _, _, _, open = judge(check, state, 0, 0, hold.operation)
-    if hold.operation == LOOK then
-      hold.held = open
-      hold.effect = open > 0 and OPEN or NOTHING
-    elseif hold.operation == EXTEND then
-      hold.effect = changed and EXTENDED_TTL or NOTHING
-    else
-      hold.effect = changed and SETTLED or NOTHING
-    end
-    return changed
-  end
-
-  holds = { load = load }
-
-  -- Reads the operation of a check, whose key is still a number in the request.
-  function holds.parse(check, text, at)
-    local hold, releases = {}
-    hold.key, hold.ttl, releases, hold.operation, hold.cost, hold.id, at =
-      unpack_from('>I2I7BBI4Bc0', text, at)
-    hold.releases = releases == 1
-    hold.ends_each = hold.operation == COMMIT_EACH or hold.operation == CANCEL
-    hold.once = hold.operation == RESERVE_ONCE and check.wanted ~= 3
-    if hold.operation == RESERVE_ONCE then
-      hold.operation = RESERVE
-    elseif hold.operation == COMMIT_EACH then
-      hold.operation = COMMIT
-    end
-    if check.wanted == 3 then
-      hold.until_us, hold.before, at = unpack_from('>I7I7', text, at)
-    end
-    check.hold = hold
-    return at
-  end
-
-  -- Sets the effect of reserves by an ID that has open holds before the request: they are the same
-  -- hits that the request reserves by it at the counter, or in conflict with it.
-  function holds.find_held(request)
-    local wanted = {}
-    for _, check in ipairs(request) do
-      if check.hold and check.hold.once then
-        local name = check.key .. check.hold.id
-        wanted[name] = (wanted[name] or 0) + check.hits
-      end
-    end
-    for _, check in ipairs(request) do
-      local hold, state = check.hold, check.counter.state
-      if hold and hold.once and state then
-        local open
-        if check.number == SLOTS then
-          open = select(8, judge(check, state, 0, 0, LOOK))
+      if is_reserve then
+        local old, ended, receipts = record_of(own, id), 0, ''
+        if old then
+          ended, receipts, own.old_record, own.expired_at = byte(old, 8), sub(old, RECEIPTS), old, unpack_from('>I7', old)
+        end
+        if #receipts >= RECEIPT * MAX_RECEIPTS or not old and holds.is_full(own) then
+          effect = UNRECORDED
         else
-          open = hits_of(get(state.holds, hold.id, state.at))
-        end
-        if open > 0 then
-          hold.known = open == wanted[check.key .. hold.id] and HELD or CONFLICT
-          hold.conflicts = hold.known == CONFLICT
+          local count = #receipts / RECEIPT
+          effect = count == 0 and RESERVED or REPEATED
+          record = pack('>I7BBc0I7I4', own.instant + ttl, ended, count + 1, receipts, own.instant, hits)
         end
       end
+      own.since = own.since or (record or algorithm == GCRA) and own.instant
+    elseif wrote > WRITTEN and is_reserve then
+      effect = UNRECORDED
     end
+    if not record then
+      own.latest = of_records
+    end
+    return after, WITH_EFFECT + wrote + (allowed and ALLOWED or DENIED), left, window, reset, not allowed and retry,
+      effect, 0, 0, new, lives_until, id, record
   end
 
-  -- Charges hits, and remembers them if they are reserved. Returns the instant of the grant if they are
-  -- from one.
-  function holds.charge(check, state)
-    local hold, is_reserve = check.hold, check.hold.operation == RESERVE
-    local granted_at = charge(check, state, check.hits, BOTH)
-    if granted_at then
-      hold.effect = is_reserve and UNRECORDED or nil
-    elseif is_reserve and check.number == SLOTS then
-      local open = select(8, judge(check, state, 0, 0, LOOK))
-      hold.effect = open > check.hits and REPEATED or RESERVED
-    elseif is_reserve then
-      remember(check, state, state.at)
+  -- Judges a check of slots, which are in the counter's value. Returns as `judge` does.
+  local function slots(own, operation, hits, at, id, ttl, writes, entries)
+    slot_operation, slot_id, slot_ttl = operation, id, ttl
+    local after, is_read, allowed, new, lives_until, left, reset, retry, _, wrote, taken =
+      judged(CONCURRENCY, at, own.value, hits, writes, entries)
+    if not is_read then
+      return after
     end
-    return granted_at
+    own.written_at = is_read
+    local effect, held = NOTHING, 0
+    if operation == LOOK then
+      effect, held = taken > 0 and OPEN or NOTHING, taken
+    elseif operation ~= NONE and wrote > 0 then
+      if operation == EXTEND then
+        effect = EXTENDED_TTL
+      elseif operation ~= RESERVE then
+        effect = SETTLED
+      elseif wrote > WRITTEN then
+        effect = UNRECORDED
+      else
+        effect = taken > 0 and REPEATED or RESERVED
+      end
+    end
+    return after, WITH_EFFECT + wrote + (allowed and ALLOWED or DENIED), left, 0, reset, not allowed and retry,
+      effect, held, 0, new, lives_until
   end
 
-  -- Performs an operation on existing holds, unless the request has ended one of this ID already.
-  -- Returns true if anything changed.
-  function holds.change(check, state, ended)
-    local hold, at = check.hold, state.at
-    local name = check.key .. hold.id
-    if ended[name] and not hold.ends_each then
+  -- Returns true if there is no room for one more record.
+  function holds.is_full(own)
+    if not own.since then
+      own.unchecked, own.inserted = UNCHECKED, own.inserted + 1
       return false
+    elseif own.unchecked == 0 then
+      return holds.more().is_full(own)
     end
-    local changed
-    if check.number == SLOTS then
-      changed = change_slots(check, state)
-    else
-      local record = get(state.holds, hold.id, at)
-      if record and #record.receipts > 0 then
-        changed = change(check, state, record, at)
-      elseif not record and hold.operation == COMMIT then
-        changed = commit_unknown(check, state, at)
-      end
-    end
-    ended[name] = hold.effect == COMMITTED or hold.effect == SETTLED or nil
-    return changed or false
-  end
-
-  -- Undoes a charge as far as its hold is still open; one without a record as any charge.
-  function holds.take_back(check, state)
-    local hold, at = check.hold, state.at
-    if check.number == SLOTS then
-      local _, took = judge(check, state, check.hits, TAKE_BACK)
-      return took
-    elseif hold.until_us == 0 then
-      return take_back(check, state, check.hits, check.charged_at)
-    end
-    local record = get(state.holds, hold.id, at)
-    for i = record and #record.receipts or 0, 1, -1 do
-      local receipt = record.receipts[i]
-      if receipt.at == check.charged_at and receipt.hits == check.hits then
-        correct(check, state, receipt, 0, at)
-        local receipts = without(record.receipts, i)
-        if #receipts == 0 and not record.has_ended then
-          put_and_touch(check, state, false, at)
-        else
-          local expiry = record.until_us
-          if expiry == hold.until_us and hold.before > 0 then
-            expiry = hold.before
-          end
-          put_and_touch(check, state, with(record, { receipts = receipts, until_us = expiry }), at)
-        end
-        return true
-      end
-    end
+    own.unchecked, own.inserted = own.unchecked - 1, own.inserted + 1
     return false
   end
 
-  -- Takes hits back for a caller, newest first. Returns true if it took any.
-  function holds.refund(check, state)
-    local own, value = state.holds, state.value
-    if check.number ~= GCRA or not value then
-      local _, took = judge(check, state, check.hits, REFUND)
-      return took
+  -- Judges a check of a counter whose fields begin at `at` of the text. `is_turn`: open holds of its ID
+  -- do not matter. Returns the position after it, and nothing else if the counter is unreadable, or nil
+  -- and the instant if that is in none of the calendar windows that were sent. Otherwise: verdict,
+  -- remaining hits, window, reset_after, retry_after if denied, effect, two amounts of hits, and what
+  -- `write` takes.
+  function holds.judge(own, algorithm, at, hits, writes, entries, is_turn)
+    local operation, ttl, releases, id
+    operation, ttl, releases, id, at = unpack_from('>BI7BBc0', text, at)
+    if not own then
+      return (judges[algorithm](at, false, 0, 0))
     end
-    text = check.text
-    local settled, marks = marked.settle(check.parameters, value, state.at, own.marks)
-    state.value = with_data.with_state(value, settled)
-    local _, took = judge(check, state, check.hits, REFUND)
-    if not took then
-      state.value = value
-      return false
-    end
-    own.since, own.marks = own.since or state.at, marked.refunded(check.parameters, state.value, state.at, marks)
-    return true
-  end
-
-  function holds.copy(own)
-    local new = { key = own.key, since = own.since, latest = own.latest, is_stale = own.is_stale }
-    new.unchecked, new.inserted = own.unchecked, own.inserted
-    new.marks, new.records, new.dirty = own.marks, {}, {}
-    for id, record in pairs(own.records) do
-      new.records[id], new.dirty[id] = record, own.dirty[id]
-    end
-    return new
-  end
-
-  -- Returns the instant until which the keys of a counter live that was last written at `last`.
-  function holds.lives_until(own, last)
-    local matters = math.max(own.latest, last)
-    return matters - matters % LIVES_BY + LIVES_BY
-  end
-
-  local function head_of(own, value)
-    local of_value = fingerprint(value)
-    local count = #own.marks / MARK_BYTES
-    local head = pack('>BBc0I7I7B', FORMAT, #of_value, of_value, own.since, own.latest, count) .. own.marks
-      .. pack('>I4', own.unchecked)
-    return head .. string.rep('\0', TABLE_BYTES - #head)
-  end
-
-  -- Writes the holds of a counter whose value is written next. Returns the error, if any.
-  function holds.save(own, value, ms)
-    if own.is_stale then
-      call('DEL', own.key)
-    end
-    if not own.since then
-      return nil
-    end
-    local command = { 'HSET', own.key, '', head_of(own, value) }
-    for id in pairs(own.dirty) do
-      local record = own.records[id]
-      if record then
-        command[#command + 1], command[#command + 2] = id, write_record(record)
+    if operation == RESERVE_ONCE then
+      local open = is_turn and 0 or holds.more().open_hits(own, algorithm, at, id)
+      if open > 0 then
+        return holds.more().known(own, algorithm, at, hits, open == hits)
       end
+      operation = RESERVE
+    elseif operation == COMMIT_EACH then
+      operation = COMMIT
     end
-    local answer = call(unpack(command))
-    if type(answer) == 'table' and answer.err then
+    if algorithm == CONCURRENCY then
+      return slots(own, operation, hits, at, id, ttl, writes, entries)
+    elseif operation <= RESERVE then
+      return charge(own, operation, hits, algorithm, at, ttl, id, writes, entries)
+    end
+    return holds.more().change(own, operation, hits, algorithm, at, ttl, releases, id)
+  end
+
+  -- Returns the head of the holds of a value.
+  function holds.head_of(own, new)
+    local size, first, final = #new, new, new
+    if size > 24 then
+      first, final, size = sub(new, 1, 24), sub(new, -24), 24
+    end
+    local marks = own.marks
+    local short = TABLE_BYTES - 21 - 2 * size - #marks
+    return pack('>BBc0c0I7I7Bc0I4c0', FORMAT, 2 * size, first, final, own.since, own.latest, #marks / MARK_BYTES,
+      marks, own.unchecked, string.rep('\0', short))
+  end
+
+  -- Writes the head and the record, if there is one, false if it is removed, and then the value: a
+  -- value without its head would be one of a limit without holds. Returns the error, if any.
+  function holds.write(own, new, lives_until, id, record)
+    if not own.since then
+      return save(own.key, new, lives_until)
+    elseif lives_until and lives_until < own.least then
+      lives_until = own.least
+    end
+    local hold_key, head, answer = own.hold_key, holds.head_of(own, new), nil
+    if own.is_stale then
+      call('DEL', hold_key)
+    end
+    if own.changed then
+      answer = holds.more().write_records(own, head)
+    elseif record then
+      answer = call('HSET', hold_key, '', head, id, record)
+    else
+      answer = call('HSET', hold_key, '', head)
+    end
+    if type(answer) == 'table' then
       return answer.err
     end
-    answer = call('PEXPIRE', own.key, ms)
-    return type(answer) == 'table' and answer.err or nil
-  end
-
-  -- Returns the IDs whose records a request changes, whether it is admitted or not.
-  function holds.changed(own, otherwise)
-    local ids = {}
-    for id in pairs(own.dirty) do
-      ids[#ids + 1] = id
-    end
-    for id in pairs(otherwise.dirty) do
-      if not own.dirty[id] then
-        ids[#ids + 1] = id
+    if own.renews then
+      local ms = max(math.ceil((max(lives_until or 0, own.least) - now + GRACE) / 1000), tonumber(ARGV[2]))
+      answer = call('PEXPIRE', hold_key, string.format('%.0f', ms))
+      if type(answer) == 'table' then
+        return answer.err
       end
     end
-    return ids
+    local err = save(own.key, new, lives_until)
+    if not err and (own.gone or own.changed or record == false) then
+      holds.more().forget(own, id, record)
+    end
+    return err
   end
 
-  -- Returns the head with a length prefix (2), empty if there is none, and for each ID: the ID with
-  -- a length prefix (1), and its record with one (2), empty if there is none.
-  function holds.packed(own, value, ids)
-    local head = own.since and head_of(own, value) or ''
-    local parts = { pack('>I2c0', #head, head) }
-    for i, id in ipairs(ids) do
-      local record = fetch(own, id)
-      local text = record and write_record(record) or ''
-      parts[i + 1] = pack('>Bc0I2c0', #id, id, #text, text)
-    end
-    return table.concat(parts)
-  end
-
-  -- Returns the IDs in the result of `packed`.
-  function holds.ids_of(text)
-    local ids, _, at = {}, unpack_from('>I2c0', text, 1)
-    while at <= #text do
-      ids[#ids + 1], _, at = unpack_from('>Bc0I2c0', text, at)
-    end
-    return ids
-  end
-
-  -- Restores the head and the records in the result of `packed`.
-  function holds.restore(own, value, text)
-    local head, at = unpack_from('>I2c0', text, 1)
-    own.since, own.latest, own.marks = nil, 0, ''
-    if head == '' then
-      own.is_stale = true
-    else
-      read_head(own, head, value)
-    end
-    while at <= #text do
-      local id, record
-      id, record, at = unpack_from('>Bc0I2c0', text, at)
-      own.records[id], own.dirty[id] = record ~= '' and read_record(record), true
-    end
-    return own
-  end
-
-  -- Removes records that are gone, after the counter's value was written.
-  function holds.forget(own)
-    local gone = {}
-    for id in pairs(own.dirty) do
-      if not own.records[id] then
-        gone[#gone + 1] = id
-      end
-    end
-    for id in pairs(own.expired or {}) do
-      if not own.records[id] and not own.dirty[id] then
-        gone[#gone + 1] = id
-      end
-    end
-    if #gone > 0 then
-      call('HDEL', own.key, unpack(gone))
-    end
-  end
-
-  -- Forgets the effect of a check on a draft or a copy.
-  function holds.begin(check)
-    local hold = check.hold
-    hold.effect, hold.held, hold.cost_charged = hold.known, nil, nil
-    if check.wanted ~= 3 then
-      hold.until_us, hold.before = nil, nil
-    end
-  end
-
-  -- Returns the fields of a check's reply.
-  function holds.reply(check)
-    local hold = check.hold
-    return pack('>BI4I4I7I7', hold.effect or NOTHING, hold.held or 0, hold.cost_charged or 0,
-      hold.until_us or 0, hold.before or 0)
-  end
+  holds.extend, holds.record_of = extend, record_of
 end

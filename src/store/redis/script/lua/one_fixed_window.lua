@@ -42,6 +42,6 @@ judges[5] = function(at, value, hits, writes)
       lives_until = (is_first or renews) and stop
     end
   end
-  return after, instant, allowed, new, lives_until, limit - used, stop - instant,
+  return after, instant, allowed, new, lives_until, max(limit - used, -MOST_BEYOND), stop - instant,
     hits <= limit and stop - instant or ABSENT, 0
 end

@@ -1,10 +1,10 @@
-//! The fast path does what the general script does: the same answer, the same value, the same TTL.
+//! A counter is judged alike in requests of every shape: the same answer, the same value, the same
+//! TTL.
 //!
 //! Of four counters of one limit, the first is always requested alone, the second together with
-//! other limits, the third together with a limit that is named twice, which uses the fast path in
-//! turn, and the fourth with a recording limit that is named twice, which only the general script
-//! supports: the same requests at the same instants. Of two more, which are named twice, one is
-//! judged in turn as well, and the other by the general script.
+//! other limits, the third and the fourth together with a limit that is named twice, with which the
+//! whole request is judged in turn; the last of these records entries. Two more are named twice
+//! themselves.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ struct Step {
 }
 
 #[test]
-fn the_fast_path_decides_as_the_general_script() {
+fn a_counter_is_judged_alike_in_requests_of_every_shape() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let redis = runtime.block_on(Redis::start());
     let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
@@ -115,7 +115,7 @@ async fn run(redis: &Redis, case: &Case) {
 }
 
 #[tokio::test]
-async fn counters_expire_equally_by_both_paths_on_the_servers_clock() {
+async fn counters_expire_alike_in_requests_of_every_shape() {
     let redis = Redis::start().await;
     let algorithms = [
         "requests_per_unit: 9, unit: year",
@@ -146,7 +146,7 @@ async fn counters_expire_equally_by_both_paths_on_the_servers_clock() {
     }
 }
 
-/// Limits of every kind that the fast path supports.
+/// Limits of every kind.
 const KINDS: [(&str, &str); 10] = [
     ("fixed", "requests_per_unit: 3, unit: year"),
     (
@@ -170,7 +170,7 @@ const KINDS: [(&str, &str); 10] = [
 ];
 
 #[tokio::test]
-async fn the_fast_path_handles_all_kinds_of_limits_and_hits_itself() {
+async fn a_request_takes_one_call_of_a_script() {
     let redis = Redis::start().await;
     let policies = Policies::of(&policy(&KINDS));
     let (_service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;

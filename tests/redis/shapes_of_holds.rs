@@ -1,9 +1,10 @@
-//! The fast path holds as the general script does: the same answer, the same values, the same TTL.
+//! A counter with holds is judged alike in requests of every shape: the same answer, the same
+//! values, the same TTL.
 //!
 //! Of two counters of one limit with holds, one is requested alone and the other together with
-//! another limit: the same requests at the same instants. Every other time that is named twice,
-//! which only the general script supports. The counters change places, so that each script reads
-//! what the other has written.
+//! another limit: the same requests at the same instants. Every other time that is named twice, so
+//! that the whole request is judged in turn. The counters change places: each shape reads what the
+//! other has written.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ use tollgate::limiter::Modes;
 
 use super::random::{START, steps};
 use super::sides::Sides;
-use super::{calls, from_environment, policy, serve};
+use super::{calls, cluster, from_environment, nodes_of, policy, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::{Redis, Setup};
 use crate::support::rls::{Client, descriptor, request};
@@ -59,7 +60,7 @@ impl std::fmt::Debug for Case {
 type Fields = BTreeMap<Vec<u8>, Vec<u8>>;
 
 #[test]
-fn the_fast_path_holds_as_the_general_script() {
+fn a_counter_holds_alike_in_requests_of_every_shape() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let redis = runtime.block_on(Redis::start());
     let mut seed = [9; 32];
@@ -196,7 +197,7 @@ fn traces() -> impl Strategy<Value = Step> {
     )
 }
 
-/// Limits with holds whose frequent operations the fast path supports.
+/// Limits with holds.
 const KINDS: [(&str, &str); 6] = [
     ("fixed", "requests_per_unit: 100, unit: year, hold: { ttl: 1m }"),
     (
@@ -210,7 +211,7 @@ const KINDS: [(&str, &str); 6] = [
 ];
 
 #[tokio::test]
-async fn the_fast_path_handles_frequent_operations_on_holds_itself() {
+async fn an_operation_on_a_hold_takes_one_call_of_a_script() {
     let redis = Redis::start().await;
     let policies = Policies::of(&format!("{}{BESIDE}", policy(&KINDS)));
     let (_service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
@@ -271,7 +272,7 @@ async fn frequent(client: &Client, key: &str, value: &str, beside: &[RateLimitDe
 }
 
 #[tokio::test]
-async fn keys_of_holds_live_long_enough_by_both_paths_on_the_servers_clock() {
+async fn keys_of_holds_live_long_enough_in_requests_of_every_shape() {
     const TTL_MS: i64 = 61_000;
     let redis = Redis::start().await;
     let algorithms = [
@@ -322,4 +323,51 @@ async fn a_refused_write_of_a_hold_leaves_other_counters_of_the_request_as_they_
         admitted += usize::from(client.ask(both).await.unwrap().overall_code() == Code::Ok);
     }
     assert_eq!(admitted, 2, "slots that may be taken at once");
+}
+
+#[tokio::test]
+async fn an_unreadable_counter_is_decided_by_the_caller_and_the_others_are_charged() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&policy(&[
+        ("tokens", "requests_per_unit: 9, unit: year, hold: { ttl: 1m }, on_store_error: local"),
+        ("plain", "requests_per_unit: 9, unit: year"),
+    ]));
+    let (_service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
+    let both = || {
+        request(vec![descriptor(&[("tokens", "x"), (RESERVE, "a")]), descriptor(&[("plain", "x")])])
+    };
+    client.ask(both()).await.unwrap();
+    let keys: Vec<Vec<u8>> =
+        redis.ask(&["SCAN", "0", "TYPE", "hash"]).await.map(|(_, keys): (String, _)| keys).unwrap();
+    let [hash] = keys.as_slice() else { panic!("{keys:?}") };
+    redis.ask_bytes::<()>(&[b"DEL", hash]).await.unwrap();
+    redis.ask_bytes::<()>(&[b"SET", hash, b"of another type"]).await.unwrap();
+    for left in [7, 6] {
+        let answer = client.ask(both()).await.unwrap();
+        assert_eq!(answer.overall_code(), Code::Ok);
+        assert_eq!(answer.statuses[1].limit_remaining, left, "each request is charged once");
+    }
+}
+
+#[tokio::test]
+async fn a_take_back_leaves_other_holds_of_the_counter_and_their_time_to_live() {
+    let cluster = cluster().await;
+    let policies = Policies::of(&policy(&[
+        ("tokens", "requests_per_unit: 10, unit: second, hold: { ttl: 10m }"),
+        ("full", "requests_per_unit: 1, unit: year, charge: admitted"),
+    ]));
+    let (_service, client) = serve(&policies, &cluster.url(), &["--deny-cache-max", "0s"]).await;
+    let tokens = |id| descriptor(&[("tokens", "x"), (RESERVE, id)]);
+    client.ask(request(vec![tokens("a"), descriptor(&[("full", "x")])])).await.unwrap();
+    let denied = request(vec![tokens("b"), descriptor(&[("full", "x")])]);
+    assert_eq!(client.ask(denied).await.unwrap().overall_code(), Code::OverLimit);
+    let mut lives = Vec::new();
+    for node in nodes_of(&cluster) {
+        let keys: Vec<Vec<u8>> = node.ask(&["KEYS", "*"]).await.unwrap();
+        for key in keys {
+            lives.push(node.ask_bytes::<i64>(&[b"PTTL", &key]).await.unwrap());
+        }
+    }
+    assert_eq!(lives.len(), 3, "two values, and the holds of one");
+    assert!(lives.iter().all(|lives| *lives > 600_000), "{lives:?} ms");
 }
