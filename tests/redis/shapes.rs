@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use tollgate::grpc::proto::RateLimitDescriptor;
+use tollgate::grpc::proto::rate_limit_response::Code;
 use tollgate::limiter::Modes;
 
 use super::random::steps;
@@ -190,6 +191,53 @@ async fn a_request_takes_one_call_of_a_script() {
     }
     let alone = 5 * KINDS.len();
     assert_eq!(calls(&[&redis], "evalsha").await - before, u64::try_from(alone + 4).unwrap());
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_is_decided_by_the_caller_and_the_others_are_charged() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&policy(&[
+        ("broken", "requests_per_unit: 9, unit: year, on_store_error: local"),
+        ("fine", "requests_per_unit: 9, unit: year"),
+    ]));
+    let (_service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
+    client.ask(request(vec![descriptor(&[("broken", "x")])])).await.unwrap();
+    replace_by_a_list(&redis).await;
+    for (fine, left) in [(1, 8), (2, 6)] {
+        let all = std::iter::once(("broken", "x")).chain(vec![("fine", "x"); fine]);
+        let answer =
+            client.ask(request(all.map(|one| descriptor(&[one])).collect())).await.unwrap();
+        assert_eq!(answer.overall_code(), Code::Ok);
+        assert_eq!(answer.statuses[1].limit_remaining, left, "fine is named {fine} times");
+    }
+}
+
+#[tokio::test]
+async fn a_refund_that_fails_fails_its_request_which_charges_nothing() {
+    let redis = Redis::start().await;
+    let limit = "requests_per_unit: 9, unit: year, charge: admitted";
+    let policies = Policies::of(&policy(&[("broken", limit), ("fine", limit)]));
+    let (_service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
+    client.ask(request(vec![descriptor(&[("broken", "x")])])).await.unwrap();
+    replace_by_a_list(&redis).await;
+    let refund = RateLimitDescriptor {
+        hits_addend: Some(2),
+        is_negative_hits: true,
+        ..descriptor(&[("broken", "x")])
+    };
+    let fine = || descriptor(&[("fine", "x")]);
+    client.ask(request(vec![refund, fine()])).await.unwrap_err();
+    let answer = client.ask(request(vec![fine()])).await.unwrap();
+    assert_eq!(answer.statuses[0].limit_remaining, 8, "only this request is charged");
+}
+
+/// Replaces the value of each key by one of another type.
+async fn replace_by_a_list(redis: &Redis) {
+    let keys: Vec<Vec<u8>> = redis.ask(&["KEYS", "*"]).await.unwrap();
+    for key in keys {
+        redis.ask_bytes::<()>(&[b"DEL", &key]).await.unwrap();
+        redis.ask_bytes::<i64>(&[b"LPUSH", &key, b"x"]).await.unwrap();
+    }
 }
 
 async fn each_alone(client: &Client, hits: Option<u64>, is_negative_hits: bool) {
