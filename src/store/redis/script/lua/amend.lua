@@ -131,10 +131,8 @@ end
 local function is_untouched(check)
   local current = with_data.bare(check.value)
   if check.digest then
-    if has_records(check) then
+    if check.has_hold then
       current = holds.more().state(check.own, current, holds.more().stored_record(check.own, check.id))
-    elseif check.has_hold then
-      current = holds.more().state(check.own, current, '')
     end
     return string.sub(redis.sha1hex(current), 1, 16) == check.digest
   end
@@ -197,7 +195,7 @@ local function take_back(check)
   elseif charged_at <= check.instant then
     _, _, _, new, lives_until = judged(check.algorithm, check.at, check.value, hits, TAKE_BACK, nil, of_grant)
   end
-    if new and check.entries then
+  if new and check.entries then
     new = with_data.with_hits(check.algorithm, check.at, new, check.entries, -hits, 0)
   end
   return new and write(check, new, lives_until, id, record)
@@ -228,6 +226,21 @@ local function read_undo(check, undo)
   check.before = kind and string.sub(undo, place + 1)
 end
 
+-- Reads the counter of a change.
+local function load(check)
+  local is_read = true
+  check.instant = nil
+  if check.has_hold then
+    check.own = holds.load(check.algorithm, check.key, check.hold_key)
+    is_read, check.value = check.own, check.own and check.own.value
+  else
+    check.value = call('GET', check.key)
+  end
+  if is_read then
+    check.instant, check.later = instant_of(check, check.value)
+  end
+end
+
 -- Reads the change at `at` of the text, and its counter. Returns it, and the position after it.
 local function read(at)
   local check, after, _ = { key = next_key() }, nil, nil
@@ -243,20 +256,13 @@ local function read(at)
     undo, at = unpack_from('>I2c0', text, at)
     read_undo(check, undo)
   end
-  local is_read = true
   if check.has_hold then
-    check.fields = at
+    check.hold_key, check.fields = next_key(), at
     _, _, _, check.id, at = unpack_from('>BI7BBc0', text, at)
-    check.own = holds.load(check.algorithm, check.key, next_key())
-    is_read, check.value = check.own, check.own and check.own.value
-  else
-    check.value = call('GET', check.key)
   end
   check.at = at
   after = judges[check.algorithm](at, false, 0, 0)
-  if is_read then
-    check.instant, check.later = instant_of(check, check.value)
-  end
+  load(check)
   return check, after
 end
 
@@ -279,10 +285,10 @@ local function amend(check)
   return pack('BB', 3, DONE) .. found .. look(check)
 end
 
--- Reads all changes of a request. Returns the instant of a counter that is in none of the calendar
--- windows that were sent, if any.
+-- Reads all changes of a request. Returns them, and the instant of a counter that is in none of the
+-- calendar windows that were sent, if any.
 local function read_all()
-  local place, first, later = 1, before, nil
+  local place, checks, later = 1, {}, nil
   untouched, restored = {}, {}
   repeat
     local check
@@ -295,29 +301,31 @@ local function read_all()
       untouched[check.key] = untouched[check.key] ~= false and check.instant and check.before and check.value
         and (check.digest or check.operation == TAKES_BACK) and is_untouched(check) or false
     end
+    checks[#checks + 1] = check
   until place > #text
-  -- The changes are read again, one after the other.
-  before = later and before or first
-  return later
+  return checks, later
 end
 
 for i = 3, #ARGV do
   text = ARGV[i]
-  local place, later = 1, read_all()
+  local checks, later = read_all()
   if later then
     reply[#reply + 1] = pack('>BI7I7', BEYOND, now, later)
   else
     local takes_back = byte(text) % RECORDS >= TAKES_BACK
     reply[#reply + 1] = takes_back and JUDGED or ''
-    repeat
-      local check
-      check, place = read(place)
+    local changed = {}
+    for _, check in ipairs(checks) do
+      if changed[check.key] then
+        load(check)
+      end
+      changed[check.key] = true
       if not takes_back then
         reply[#reply + 1] = check.instant and amend(check) or pack('BB', 3, UNREADABLE)
       else
         reply[#reply + 1] = pack('>BI5BI7', check.instant and change(check) or UNREADABLE, 0, 0, 0)
       end
-    until place > #text
+    end
   end
 end
 return refused and redis.error_reply(refused) or table.concat(reply)

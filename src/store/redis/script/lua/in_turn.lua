@@ -66,7 +66,7 @@ local function in_turn(r, next_key, count_vote, is_admitted)
         if hold_key then
           counter.state = holds.load(algorithm, key, hold_key)
         else
-          counter.state = { value = call('GET', key), lives_until = nil, written_at = now }
+          counter.state = { value = call('GET', key), written_at = now }
         end
         if counter.state and hold_key then
           counter.state.changed = {}
@@ -87,7 +87,6 @@ local function in_turn(r, next_key, count_vote, is_admitted)
   -- Judges the checks of a request, each by a draft of its counter with the hits of those before it.
   local function look_in_turn(checks)
     local drafts, ended = {}, {}
-    r.denied, r.fails, r.presumed, r.open, r.conflicts, r.votes, r.passes = nil, nil, nil, nil, nil, nil, nil
     for _, check in ipairs(checks) do
       local counter, effect, _ = check.counter, nil, nil
       local state = drafts[counter] or counter.state
@@ -120,9 +119,7 @@ local function in_turn(r, next_key, count_vote, is_admitted)
       if r.lost[counter.first] and check.allowed then
         check.verdict, check.allowed = r.lost[counter.first], nil
       end
-      if check.allowed == nil or check.admitted ~= REFUND and (not check.allowed or check.role % 4 > 0) then
-        count_vote(check.role, check.allowed)
-      end
+      count_vote(check.admitted, check.role, check.allowed)
     end
   end
 

@@ -27,8 +27,12 @@ local function several()
     return KEYS[before] or ARGV[3 + before - declared]
   end
 
-  -- Counts the vote of a check: true if it is allowed, nil if that is unknown.
-  local function count_vote(role, allowed)
+  -- Counts the vote of a check: true if it is allowed, nil if that is unknown. One that enforces its
+  -- limit changes nothing if it is allowed, and a refund has a vote only if it fails.
+  local function count_vote(admitted, role, allowed)
+    if allowed ~= nil and (admitted == REFUND or allowed and role % 4 == ENFORCE) then
+      return
+    end
     local on_error = allowed == nil and (role % 16 - role % 4) / 4
     role = role % 4
     if role == ENFORCE then
@@ -57,7 +61,6 @@ local function several()
   -- the position after them, and true if that makes a difference. Reads the counters if `is_first`.
   local function look(count, at, admits, is_first, is_final, said)
     local keys, values, news, lives, kept, lost, depends = r.keys, r.values, r.news, r.lives, r.kept, r.lost, false
-    r.denied, r.fails, r.presumed, r.open, r.conflicts, r.votes, r.passes = nil, nil, nil, nil, nil, nil, nil
     for i = 1, count do
       local algorithm, admitted, otherwise, role, hits, entries
       algorithm, admitted, otherwise, role, hits, at = unpack_from('>BBBBI4', text, at)
@@ -100,10 +103,7 @@ local function several()
           verdict = DENIED + (verdict >= WITH_EFFECT and WITH_EFFECT or 0)
         end
       end
-      -- An allowed check that enforces its limit changes nothing, and a refund has a vote only if it fails.
-      if allowed == nil or admitted ~= REFUND and (not allowed or role % 4 > ENFORCE) then
-        count_vote(role, allowed)
-      end
+      count_vote(admitted, role, allowed)
       local reply
       if verdict % WRITTEN == DENIED then
         reply = pack('>BI5BI7I7', verdict, left, window, reset, retry)
@@ -189,6 +189,7 @@ local function several()
     -- Again as long as a value cannot be written: the request is then decided without it.
     repeat
       before, r.unreadable = first_key, false
+      r.denied, r.fails, r.presumed, r.open, r.conflicts, r.votes, r.passes = nil, nil, nil, nil, nil, nil, nil
       if repeats then
         place, has_both = decide_in_turn(prior, is_partial, count, at)
       else
