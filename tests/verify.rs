@@ -260,7 +260,8 @@ async fn a_store_whose_clock_is_ahead_is_named_as_the_explanation() {
     let redis = Redis::start_as(setup).await;
     // The short period does not keep a larger difference from explaining the long one.
     let policies = Policies::of(&two_rules("user", "requests_per_unit: 10, unit: second"));
-    let service = Tollgate::serve_with(policies.path(), &["--store", &redis.url()]);
+    let flags = ["--store", &redis.url(), "--store-timeout", "15s"];
+    let service = Tollgate::serve_with(policies.path(), &flags);
     let is_ready = || async { Web::new(service.http).get("/readyz").await.status };
     becomes("the service is ready", PATIENCE, is_ready, |status| *status == 200).await;
     let ended = verify(&policies, &[&service.grpc.to_string()], &[]);

@@ -38,7 +38,9 @@ async fn probes_admin_and_store_have_file_descriptors_when_all_connections_are_i
     let policies = Policies::of(&daily("user", 100));
     let url = redis.url();
     let policy = policies.path().to_str().unwrap().to_owned();
-    let flags = ["--policy", &policy, "--store", &url, "--workers", "2", "--keepalive", "60s"];
+    let store = ["--store", &url, "--store-timeout", "15s"];
+    let bounds = ["--policy", &policy, "--workers", "2", "--keepalive", "60s"];
+    let flags = [&store[..], &bounds].concat();
     // A soft limit that is too low even to start.
     let limits = format!("ulimit -S -n 32 && ulimit -H -n {FILES}");
     let mut service = Tollgate::serve_within(&limits, &flags);

@@ -27,13 +27,18 @@ async fn flushed_scripts_are_sent_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn closed_connections_fail_only_the_calls_in_flight() {
     let redis = Redis::start().await;
-    let service = Service::start(&redis.url(), &[]).await;
+    let service = Service::start(&redis.url(), &["--workers", "2"]).await;
+    // Two of the workers, two of the process, and that of this test.
+    let are_open = |open: &(u64, u64)| *open == (5, 4);
+    let connections = || connections(&redis, &service);
+    becomes("its connections are open", PATIENCE, connections, are_open).await;
     let load = service.load(vec![all("user", &values(50))]).await;
     let mut kills = Vec::new();
     for _ in 0..10 {
         let begin = load.go_on(200).await;
         redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
         kills.push((begin, load.now()));
+        becomes("its connections are open again", PATIENCE, connections, are_open).await;
     }
     load.go_on(500).await;
     let calls = load.finish();
@@ -45,6 +50,12 @@ async fn closed_connections_fail_only_the_calls_in_flight() {
     }
     let unknown = service.web.metric("tollgate_unknown_charges_total").await;
     tell("CLIENT KILL, charges not known to be written", unknown);
+}
+
+/// Returns the number of connections that Redis has, and that of those that the service uses.
+async fn connections(redis: &Redis, service: &Service) -> (u64, u64) {
+    let list: String = redis.ask(&["CLIENT", "LIST", "TYPE", "normal"]).await.unwrap();
+    (list.lines().count() as u64, service.web.metric("tollgate_store_connections").await)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

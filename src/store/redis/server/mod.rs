@@ -8,6 +8,7 @@
 //! | `preload` | loading of scripts on connect |
 //! | `maintain` | reconnection, and checks of an idle connection |
 //! | `batcher`, `batch` | requests sent to a node together: when, and as which commands |
+//! | `loss` | the time for which calls wait for a connection that was lost |
 //! | `breaker` | the circuit breaker: opens after consecutive timeouts |
 //! | `failure` | kinds of failure of a call |
 
@@ -16,6 +17,7 @@ mod batcher;
 mod breaker;
 pub(super) mod connect;
 pub(super) mod failure;
+mod loss;
 mod maintain;
 mod preload;
 mod replies;
@@ -37,6 +39,7 @@ use self::batcher::run_batcher;
 use self::breaker::Breaker;
 use self::connect::{Connector, NodeLink, RequiredRole};
 use self::failure::CallFailure;
+use self::loss::Loss;
 use self::maintain::keep;
 use crate::store::redis::config::access::{Access, ConnectError};
 use crate::store::redis::config::url::ServerAddress;
@@ -47,9 +50,6 @@ use crate::telemetry::metrics::{Latency, Metrics};
 /// Minimum interval between connections dropped because the server refused a call: the next one may
 /// lead to the same refusal.
 const LEAVE_AT_MOST_EVERY: Duration = Duration::from_secs(1);
-/// Maximum wait of a call for a connection that was just lost, within its deadline; later calls
-/// fail immediately.
-const RECONNECT_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// A server.
 #[derive(Debug)]
@@ -75,8 +75,8 @@ pub(super) struct Node {
     wake: Notify,
     /// Latencies of replies.
     latency: Arc<Latency>,
-    /// Time when the last link was lost.
-    lost_at: parking_lot::Mutex<Instant>,
+    /// The last loss of a link.
+    loss: parking_lot::Mutex<Loss>,
     /// Time when a link was last dropped because the server refused what it was made for.
     left_at: parking_lot::Mutex<Option<Instant>>,
 }
@@ -103,7 +103,7 @@ impl Node {
             connect_error: ArcSwapOption::empty(),
             wake: Notify::new(),
             latency: metrics.node_latency(&address.to_string()),
-            lost_at: parking_lot::Mutex::new(Instant::now()),
+            loss: parking_lot::Mutex::new(Loss::now()),
             left_at: parking_lot::Mutex::default(),
         });
         tokio::spawn(keep(Arc::downgrade(&node), Connector { address, access, role, metrics }));
@@ -113,7 +113,7 @@ impl Node {
 
     /// Returns `true` if calls fail immediately.
     pub(super) fn is_down(&self) -> bool {
-        self.breaker.is_open() || (self.link.load().is_none() && !self.was_just_lost())
+        self.breaker.is_open() || (self.link.load().is_none() && !self.may_soon_be_connected())
     }
 
     /// Returns `true` if there is a connection.
@@ -170,8 +170,8 @@ impl Node {
         }
     }
 
-    fn was_just_lost(&self) -> bool {
-        self.lost_at.lock().elapsed() < RECONNECT_TIMEOUT
+    fn may_soon_be_connected(&self) -> bool {
+        self.loss.lock().may_soon_be_over()
     }
 
     /// Sends a request, batched with all others that are made at this time.
@@ -271,10 +271,8 @@ impl Node {
             if let Some(link) = self.link.load_full() {
                 return Ok(link);
             }
-            let lost_at = *self.lost_at.lock();
-            let timeout_after =
-                lost_at.checked_add(RECONNECT_TIMEOUT).unwrap_or(lost_at).min(deadline);
-            if timeout_at(timeout_after, changed).await.is_err() {
+            let wait_until = self.loss.lock().wait_until(deadline);
+            if timeout_at(wait_until, changed).await.is_err() {
                 return Err(CallFailure::Unavailable);
             }
         }
@@ -334,6 +332,8 @@ impl Node {
         self.attempted.store(true, Ordering::Relaxed);
         self.is_replica.store(matches!(error, ConnectError::Replica), Ordering::Relaxed);
         self.connect_error.store(Some(Arc::new((error.refusal(), error.to_string()))));
+        self.loss.lock().record_failed_attempt();
+        self.changed.notify_waiters();
     }
 
     /// Drops the link to a master that has become a replica, so that the address is resolved again.
@@ -371,7 +371,7 @@ impl Node {
         if !had.as_ref().is_some_and(|had| Arc::ptr_eq(had, link)) {
             return;
         }
-        *self.lost_at.lock() = Instant::now();
+        *self.loss.lock() = Loss::now();
         self.changed.notify_waiters();
         self.wake.notify_one();
     }
