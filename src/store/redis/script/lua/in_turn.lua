@@ -35,6 +35,14 @@ local function in_turn(r, next_key, count_vote, is_admitted)
     return allowed, state, wrote
   end
 
+  -- Returns what a charge mode writes of a check with this verdict: BOTH, REFUND or 0.
+  local function resolved(writes, allowed)
+    if writes == BOTH or writes == (allowed and 1 or 2) then
+      return BOTH
+    end
+    return writes == REFUND and REFUND or 0
+  end
+
   -- Reads the checks of a request and their counters. Returns them, and the position after them.
   local function read(count, at)
     local checks, counters, _ = {}, {}, nil
@@ -58,6 +66,7 @@ local function in_turn(r, next_key, count_vote, is_admitted)
         key = key, algorithm = algorithm, admitted = admitted, otherwise = otherwise, role = role, hits = hits,
         has_hold = has_hold, entries = entries, at = at, parameters = parameters, operation = operation, id = id, end_of = end_of,
         allowed = false, verdict = 0, wanted = 0, counter = false, effect = 0, wrote = 0, held = 0, cost = 0,
+        drafted_from = false, draft = false, draft_wrote = 0, draft_writes = 0,
       }
       at = judges[algorithm](parameters, false, 0, 0)
       local counter = counters[key]
@@ -88,7 +97,7 @@ local function in_turn(r, next_key, count_vote, is_admitted)
   local function look_in_turn(checks)
     local drafts, ended = {}, {}
     for _, check in ipairs(checks) do
-      local counter, effect, _ = check.counter, nil, nil
+      local counter, effect = check.counter, nil
       local state = drafts[counter] or counter.state
       local draft_writes = (check.role - check.role % 16) / 16
       if not state or counter.algorithm ~= check.algorithm or counter.has_hold ~= check.has_hold then
@@ -104,7 +113,9 @@ local function in_turn(r, next_key, count_vote, is_admitted)
           r.conflicts = r.conflicts or not check.allowed
         else
           local writes = draft_writes > 0 and draft_writes or check.admitted
-          check.allowed, drafts[counter], _, effect = perform(check, state, writes)
+          check.drafted_from = state
+          check.allowed, drafts[counter], check.draft_wrote, effect = perform(check, state, writes)
+          check.draft, check.draft_writes = drafts[counter], resolved(writes, check.allowed)
           if effect == COMMITTED or effect == SETTLED then
             ended[check.key .. check.id] = true
           end
@@ -130,15 +141,15 @@ local function in_turn(r, next_key, count_vote, is_admitted)
       local counter, allowed, writes = check.counter, check.allowed, admits and check.admitted or check.otherwise
       local state = states[counter] or counter.state
       check.effect, check.wrote, check.held, check.cost = check.known or NOTHING, 0, 0, 0
-      if writes == BOTH or writes == (allowed and 1 or 2) then
-        writes = BOTH
-      elseif writes ~= REFUND then
-        writes = 0
-      end
+      writes = resolved(writes, allowed)
       if allowed ~= nil and not r.lost[counter.first] and not check.known and not (check.end_of and ended[check.end_of]) then
         if writes > 0 then
-          local _
-          _, state, check.wrote, check.effect, check.held, check.cost = perform(check, state, writes)
+          if not check.has_hold and check.drafted_from == state and check.draft_writes == writes then
+            state, check.wrote = check.draft, check.draft_wrote
+          else
+            local _
+            _, state, check.wrote, check.effect, check.held, check.cost = perform(check, state, writes)
+          end
           if check.effect == COMMITTED or check.effect == SETTLED then
             ended[check.key .. check.id] = true
           end
