@@ -20,11 +20,11 @@ use tollgate::app::workers::Workers;
 use tollgate::grpc::proto::rate_limit_response::{Code, DescriptorStatus};
 use tollgate::grpc::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
+use tollgate::http2::Budget;
+use tollgate::http2::observer::NoObserver;
+use tollgate::http2::registry::{ConnectionBounds, Registry};
+use tollgate::http2::socket::{Accepted, Carrier};
 use tollgate::settings::Endpoint;
-use tollgate::telemetry::metrics::Metrics;
-use tollgate::transport::Budget;
-use tollgate::transport::registry::{ConnectionBounds, Registry};
-use tollgate::transport::socket::{Accepted, Carrier};
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
@@ -75,7 +75,8 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<(), Box<dyn
             Workers::start(cores, |incoming, _| over_hyper(incoming))?
         };
         let bounds = ConnectionBounds { total: 1 << 10, per_address: None, leaving: 16 };
-        let registry = Registry::new(bounds, Arc::new(Budget::new(256 << 20)), Metrics::new());
+        let registry =
+            Registry::new(bounds, Arc::new(Budget::new(256 << 20)), Arc::new(NoObserver));
         workers.accept(&listener, &registry).await;
         Ok(())
     })

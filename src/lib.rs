@@ -3,7 +3,7 @@
 //! # Path of a request
 //!
 //! ```text
-//! transport         HTTP/2 frames to calls, and back
+//! http2             HTTP/2 frames to calls, and back
 //! grpc::call        a ShouldRateLimit call: its message, or tonic's services for anything else
 //! grpc::service     parses the message (request), calls the limiter, encodes the reply (response)
 //!   limiter         one policy snapshot; matches each descriptor; calls the store once; combines
@@ -24,17 +24,17 @@
 //! | [`printable`] | the characters that are escaped in text for people | its readers |
 //! | [`yaml`] | YAML to a tree; vocabularies; reports with excerpts | the words of any file |
 //! | [`statistics`] | statistics under the names of envoyproxy/ratelimit | their users |
+//! | [`tls`] | trusted certificates | clients and servers of connections |
+//! | [`http2`] | HTTP/2 for gRPC servers: connections (`registry`), TLS, bounds | protobuf |
 //! | [`telemetry`] | logs; the name of every metric | its users |
 //! | [`spans`] | sampling of calls, and the contents of their spans | span export |
 //! | [`watch`] | notification of changed files | file contents |
 //! | [`bounded_file`] | reads of secrets and keys, with a maximum size | their contents |
-//! | [`tls`] | trusted certificates | clients and servers of connections |
 //! | [`policy`] | YAML to rules; matching; differences of two sets; sources | stores, protocols |
 //! | [`store`] | counters in memory or Redis; layers around it; the clock | policies, protocols |
 //! | [`journal`] | recent denials; decisions and errors per rule | policies, stores, protocols |
 //! | [`limiter`] | decisions, from policies and stores | protocols |
 //! | [`scenario`] | policy tests and access log maps, decided in memory | files, protocols |
-//! | [`transport`] | HTTP/2 for gRPC servers: connections (`registry`), TLS, bounds | protobuf |
 //! | [`grpc`] | Envoy's protocol, health, reflection, a client | HTTP/2, policies, stores |
 //! | [`xds`] | policies from a control plane: requests, conversion to YAML | rules, stores |
 //! | [`otlp`] | export of spans to a collector | their origin |
@@ -46,8 +46,9 @@
 //! | [`app`], [`cli`] | assembly of the concrete parts; one file per subcommand | |
 //!
 //! A module may use modules above it in this list, never one below; `tests/tidy` lists and enforces
-//! the allowed dependencies. Three are in the crate `tollgate-core`; [`yaml`] and [`policy`] are
-//! crates; all are exported here. The `mod.rs` of a large folder has a table of its files.
+//! the allowed dependencies. Three are in the crate `tollgate-core`; [`yaml`], [`tls`], [`http2`]
+//! and [`policy`] are crates; all are exported here. The `mod.rs` of a large folder has a table of
+//! its files.
 //!
 //! # Invariants
 //!
@@ -86,12 +87,12 @@ pub mod spans;
 pub mod statistics;
 pub mod store;
 pub mod telemetry;
-pub mod tls;
-pub mod transport;
 pub mod verify;
 pub mod watch;
 pub mod xds;
 
 pub use tollgate_core::{algorithm, descriptor, printable};
+pub use tollgate_http2 as http2;
 pub use tollgate_policy as policy;
+pub use tollgate_tls as tls;
 pub use tollgate_yaml as yaml;

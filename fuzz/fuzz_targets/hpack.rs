@@ -1,4 +1,4 @@
-//! cargo-fuzz entry point of `src/transport/fuzz/hpack.rs`.
+//! cargo-fuzz entry point of `crates/http2/src/fuzz/hpack.rs`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tollgate::transport::fuzz::hpack::run(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tollgate::http2::fuzz::hpack::run(bytes));

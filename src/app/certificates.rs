@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tracing::{error, info};
 
+use crate::http2::tls::{ServerTls, TlsContents, TlsFiles};
 use crate::telemetry::metrics::Metrics;
-use crate::transport::tls::{ServerTls, TlsContents, TlsFiles};
 use crate::watch;
 
 /// A valid TLS configuration with the file contents that it was built from.

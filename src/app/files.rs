@@ -5,8 +5,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 
 use crate::admin::{ADMIN_CONNECTIONS, ALL_HEADS, PUBLIC_CONNECTIONS, STATS_CONNECTIONS};
+use crate::http2::registry::ConnectionBounds;
 use crate::settings::{BASE_BYTES, Settings};
-use crate::transport::registry::ConnectionBounds;
 
 /// Descriptors besides connections: reloads of policies, certificates and tokens, DNS resolution, a
 /// control plane, a collector, and one connection per listener that is accepted and closed at once.

@@ -14,8 +14,8 @@ use crate::admin::api::Api;
 use crate::admin::rights::AdminRights;
 use crate::admin::server::{AdminHandshake, Secured};
 use crate::admin::{self, Administration, Decide};
+use crate::http2::tls::{ServerTls, client_name};
 use crate::operations::{Backend, Operations};
-use crate::transport::tls::{ServerTls, client_name};
 
 /// The parts of the admin server.
 pub(super) struct Web<B> {

@@ -12,10 +12,10 @@ use crate::admin::{Decide, DecidePath, Decided};
 use crate::grpc::json::{self, HoldPath};
 use crate::grpc::rights::DomainRights;
 use crate::grpc::service::{Answered, RefusalKind};
+use crate::http2::Budget;
 use crate::operations::workers::WorkerService;
 use crate::settings::LimitSettings;
 use crate::store::backend::Backend;
-use crate::transport::Budget;
 
 /// Capacity of the queue to the thread. `Decide` bounds how many requests are decided concurrently.
 const MAX_WAITING: usize = 16;

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream};
 use tracing::{debug, info};
 
+use crate::http2::socket::Carrier;
 use crate::settings::Endpoint;
-use crate::transport::socket::Carrier;
 
 /// Maximum number of connections that wait to be accepted, as in the standard library.
 pub(super) const BACKLOG: u32 = 1024;

@@ -6,7 +6,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `prepare`, `cannot_start`, `listener`, `certificates`, `files` | before the service starts |
-//! | `workers`, `serving` | the gRPC service, one per core |
+//! | `workers`, `serving`, `connections` | the gRPC service, one per core; its connections |
 //! | `http`, `json`, `plain_pages`, `rights` | HTTP: its servers, decisions, pages, tokens |
 //! | `policies`, `policy_watch`, `control_plane`, `candidates` | sources of policies |
 //! | `stores`, `statistics`, `observation`, `spans` | what a service uses |
@@ -16,6 +16,7 @@
 mod candidates;
 mod cannot_start;
 mod certificates;
+mod connections;
 mod control_plane;
 mod files;
 mod http;
@@ -59,6 +60,7 @@ pub use self::stores::{OpenStore, StoreParts};
 use self::tasks::Tasks;
 use self::workers::Workers;
 use crate::grpc::health::Health;
+use crate::http2::registry::Registry;
 use crate::limiter::InForce;
 use crate::operations::denial_sync::DenialSync;
 use crate::operations::policies::{Installer, PolicyReloader};
@@ -70,7 +72,6 @@ use crate::policy::source::SourceReading;
 use crate::settings::{PolicySettings, Settings, ShutdownSettings};
 use crate::statistics::statsd::StatsdExporter;
 use crate::telemetry::metrics::Metrics;
-use crate::transport::registry::Registry;
 use crate::xds::ControlPlane;
 
 /// Timeout for publishing the last denials to other replicas.
@@ -162,7 +163,7 @@ pub async fn run_over<B: Backend>(
     };
     let budget = Arc::clone(&serving.budget);
     let connections = prepared.connections;
-    let registry = Registry::new(connections.grpc, budget, Arc::clone(&shared.metrics));
+    let registry = Registry::new(connections.grpc, budget, Arc::clone(&serving.observer));
     let serve_worker = move |incoming, drain| Arc::clone(&serving).serve(incoming, drain);
     let workers = Workers::start(settings.limits.workers, serve_worker)?;
     let has_allowances = !settings.allowances.is_empty();

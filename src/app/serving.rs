@@ -10,21 +10,22 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::ProcessParts;
+use super::connections::ConnectionLog;
 use crate::grpc::health::Health;
 use crate::grpc::request_log::RequestLog;
 use crate::grpc::rights::Allowance;
 use crate::grpc::server::{GrpcServices, Offered};
 use crate::grpc::service::Rls;
+use crate::http2::Budget;
+use crate::http2::observer::ConnectionObserver;
+use crate::http2::server::TransportServer;
+use crate::http2::socket::Accepted;
+use crate::http2::tls::ServerTls;
 use crate::limiter::Limiter;
 use crate::operations::workers::{WorkerService, WorkerServices};
 use crate::settings::{LimitSettings, ResponseSettings, Settings};
 use crate::spans::Tracer;
 use crate::store::backend::Backend;
-use crate::telemetry::log_throttle::LogThrottle;
-use crate::transport::Budget;
-use crate::transport::server::TransportServer;
-use crate::transport::socket::Accepted;
-use crate::transport::tls::ServerTls;
 
 /// Timeout for pending charges to be undone when a worker ends. Afterwards they are lost with the
 /// runtime.
@@ -38,6 +39,8 @@ pub(super) struct Serving<B> {
     allowances: Arc<[Allowance]>,
     /// Bound on the memory that gRPC clients can make the process hold.
     pub(super) budget: Arc<Budget>,
+    /// Receives the events of gRPC connections.
+    pub(super) observer: Arc<dyn ConnectionObserver>,
     tracer: Option<Tracer>,
     request_log: Option<Arc<RequestLog>>,
     answers: ResponseSettings,
@@ -64,6 +67,7 @@ impl<B: Backend> Serving<B> {
             tls,
             allowances: settings.allowances.clone().into(),
             budget: Arc::new(Budget::new(settings.memory.clients)),
+            observer: Arc::new(ConnectionLog::new(Arc::clone(&shared.metrics))),
             tracer,
             request_log: request_log(),
             answers: settings.answers.clone(),
@@ -109,13 +113,8 @@ impl<B: Backend> Serving<B> {
         let allowances = Arc::clone(&self.allowances);
         let budget = Arc::clone(&self.budget);
         let offered = Offered { bounds, allowances, has_reflection: self.has_reflection };
-        let services = GrpcServices::new(
-            Arc::clone(&service),
-            &self.health,
-            offered,
-            budget,
-            Arc::clone(&metrics),
-        );
+        let services =
+            GrpcServices::new(Arc::clone(&service), &self.health, offered, budget, metrics);
         match services {
             Ok(services) => {
                 let lifetime = self.limits.lifetime;
@@ -124,9 +123,8 @@ impl<B: Backend> Serving<B> {
                     lifetime,
                     tls: self.tls.clone(),
                     budget,
-                    metrics,
+                    observer: Arc::clone(&self.observer),
                     drain,
-                    warned: LogThrottle::default(),
                 };
                 server.serve(incoming, move |client| services.for_client(client)).await;
             }

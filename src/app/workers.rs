@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
 use super::listener::Listener;
+use crate::http2::registry::Registry;
+use crate::http2::socket::Accepted;
 use crate::telemetry::log_throttle::LogThrottle;
-use crate::transport::registry::Registry;
-use crate::transport::socket::Accepted;
 
 /// Maximum number of accepted connections that wait for a worker.
 const BACKLOG: usize = 256;

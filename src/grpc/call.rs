@@ -20,11 +20,11 @@ use tonic::service::Routes;
 use super::PREFIX;
 use super::rights::DomainRights;
 use super::service::{Rls, budget};
+use crate::http2::{Answer, Budget, BudgetHold, Exchange, HeaderFields};
 use crate::spans::Recording;
 use crate::statistics::{CallTimer, Stats};
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
-use crate::transport::{Answer, Budget, BudgetHold, Exchange, HeaderFields};
 
 /// Path of the method.
 pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";

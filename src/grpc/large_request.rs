@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::PREFIX;
 use super::request::{self, RequestBounds};
 use crate::descriptor::Request;
-use crate::transport::{Budget, BudgetExceeded, BudgetHold};
+use crate::http2::{Budget, BudgetExceeded, BudgetHold};
 
 /// Maximum numbers of descriptors and entries of a request that is not large.
 const USUAL_DESCRIPTORS: usize = 16;

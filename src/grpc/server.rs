@@ -26,14 +26,14 @@ use super::proto::hold::hold_service_server::HoldServiceServer;
 use super::proto::rate_limit_service_server::RateLimitServiceServer;
 use super::rights::{Allowance, DomainRights};
 use super::service::Rls;
-use crate::statistics::CallTimer;
-use crate::store::Store;
-use crate::telemetry::metrics::Metrics;
-use crate::transport::server::Client;
-use crate::transport::{
+use crate::http2::server::Client;
+use crate::http2::{
     Answer, BodyError, Budget, BudgetExceeded, Exchange, HeaderFields, Refusal, RequestBody,
     ResponseFuture, Route, Service,
 };
+use crate::statistics::CallTimer;
+use crate::store::Store;
+use crate::telemetry::metrics::Metrics;
 
 /// Maximum size of a message to health or reflection, in bytes: names of services and types.
 const MAX_OTHER_MESSAGE: usize = 4 << 10;

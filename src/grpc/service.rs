@@ -18,13 +18,13 @@ use super::request_log::RequestLog;
 use super::response::{self, AnswerStyle};
 use super::rights::DomainRights;
 use crate::descriptor::Request;
+use crate::http2::Budget;
 use crate::limiter::{self, Decision, Limiter, Undecided};
 use crate::printable::excerpt;
 use crate::spans::{Recording, SpanAttributes, Tracer};
 use crate::store::Store;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::{Latency, Metrics};
-use crate::transport::Budget;
 
 /// Maximum bytes shown of a forbidden domain and of the client's names.
 const MAX_SHOWN: usize = 256;

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::{MemorySettings, Problems, SettingProblem, Size, parse};
 use crate::grpc::request::RequestBounds;
 use crate::grpc::server::MessageBounds;
-use crate::transport::Limits;
-use crate::transport::registry::{ConnectionBounds, MAX_LEAVING};
-use crate::transport::server::Lifetime;
+use crate::http2::Limits;
+use crate::http2::registry::{ConnectionBounds, MAX_LEAVING};
+use crate::http2::server::Lifetime;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

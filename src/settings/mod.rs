@@ -40,7 +40,7 @@ pub use self::stats::{PrometheusSettings, StatsSettings};
 pub use self::store::{StoreLocation, StoreSettings, place};
 pub use self::tracing::TracingSettings;
 use crate::grpc::rights::Allowance;
-use crate::transport::tls::TlsFiles;
+use crate::http2::tls::TlsFiles;
 use crate::xds::ControlPlane;
 
 /// All flags of `serve`, unparsed.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::{Problems, SettingProblem};
 use crate::grpc::rights::Allowance;
-use crate::transport::tls::{Clients, TlsFiles, TlsProtocol};
+use crate::http2::tls::{Clients, TlsFiles, TlsProtocol};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

@@ -7,34 +7,11 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::spans::SpanMetrics;
+use crate::http2::observer::CloseReason;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabel {
     kind: &'static str,
-}
-
-/// Reason for closing a gRPC connection that the client had not closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CloseReason {
-    /// The maximum number of connections was open, and none was idle.
-    Full,
-    /// The maximum number of connections of the client's address was open, and none was idle.
-    Address,
-    /// The memory budget of clients was exhausted, and no connection was idle.
-    Memory,
-    /// Evicted to make room: it was idle, its network had the most connections, or its calls held
-    /// the most memory.
-    Evicted,
-    /// The client reset call after call before it was answered.
-    GivenUp,
-    /// The client sent more frames of a kind than any legitimate use needs.
-    Flood,
-    /// The client did not read the responses.
-    Unread,
-    /// The client did not answer a ping.
-    Silent,
-    /// The client violated the protocol, or spoke another one.
-    Protocol,
 }
 
 /// Metrics of gRPC connections, of calls that are rejected, and of spans.
@@ -52,35 +29,6 @@ pub struct ConnectionMetrics {
     /// Exported and dropped spans.
     pub spans: SpanMetrics,
     cut: Family<KindLabel, Counter>,
-}
-
-impl CloseReason {
-    const ALL: [Self; 9] = [
-        Self::Full,
-        Self::Address,
-        Self::Memory,
-        Self::Evicted,
-        Self::GivenUp,
-        Self::Flood,
-        Self::Unread,
-        Self::Silent,
-        Self::Protocol,
-    ];
-
-    /// Returns the name used in metrics and logs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Full => "full",
-            Self::Address => "full_address",
-            Self::Memory => "memory",
-            Self::Evicted => "evicted",
-            Self::GivenUp => "given_up_calls",
-            Self::Flood => "flood",
-            Self::Unread => "unread_answers",
-            Self::Silent => "silent",
-            Self::Protocol => "protocol_error",
-        }
-    }
 }
 
 impl ConnectionMetrics {

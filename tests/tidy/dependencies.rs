@@ -37,9 +37,22 @@ pub(super) const ROWS: &[Row] = &[
         modules: "",
         crates: "regex std::io std::net std::thread tracing",
     },
+    Row { place: "tls", modules: "", crates: "rustls rustls_native_certs std::sync webpki" },
+    // HTTP/2 for gRPC servers, without protobuf and rate limits.
+    Row {
+        place: "http2",
+        modules: "",
+        crates: "async bytes foldhash futures_util http http_body parking_lot std::io std::sync std::time::Instant thiserror \
+                  tokio",
+    },
+    Row { place: "http2/observer", modules: "", crates: "std::net" },
+    Row { place: "http2/registry", modules: "", crates: "std::net" },
+    Row { place: "http2/server", modules: "", crates: "rand rustls std::net tokio_util tracing" },
+    Row { place: "http2/socket", modules: "", crates: "std::net std::os tokio_rustls tokio_util" },
+    Row { place: "http2/tls", modules: "tls", crates: "arc_swap rustls std::fs tokio_rustls" },
     Row {
         place: "telemetry",
-        modules: "algorithm::store_error statistics",
+        modules: "algorithm::store_error http2::observer statistics",
         crates: "parking_lot prometheus_client std::io std::sync tracing_subscriber",
     },
     Row { place: "telemetry/log/logrus", modules: "", crates: "serde_json tracing" },
@@ -52,7 +65,6 @@ pub(super) const ROWS: &[Row] = &[
     Row { place: "telemetry/metrics", modules: "", crates: "std::fs std::time::SystemTime" },
     Row { place: "watch", modules: "", crates: "async tokio" },
     Row { place: "bounded_file", modules: "", crates: "std::fs std::io" },
-    Row { place: "tls", modules: "", crates: "rustls rustls_native_certs std::sync webpki" },
     // Policies do not depend on stores, and only their sources access files.
     Row {
         place: "policy",
@@ -99,29 +111,10 @@ pub(super) const ROWS: &[Row] = &[
         modules: "algorithm descriptor limiter policy printable store::clock store::memory telemetry::metrics yaml",
         crates: "async jiff serde_json smallvec std::sync std::time::Instant",
     },
-    // HTTP/2 for gRPC servers, without protobuf and rate limits.
-    Row {
-        place: "transport",
-        modules: "telemetry",
-        crates: "async bytes foldhash futures_util http http_body parking_lot std::io std::sync std::time::Instant thiserror \
-                  tokio",
-    },
-    Row { place: "transport/registry", modules: "", crates: "std::net tracing" },
-    Row {
-        place: "transport/server",
-        modules: "",
-        crates: "rand rustls std::net tokio_util tracing",
-    },
-    Row {
-        place: "transport/socket",
-        modules: "",
-        crates: "std::net std::os tokio_rustls tokio_util",
-    },
-    Row { place: "transport/tls", modules: "tls", crates: "arc_swap rustls std::fs tokio_rustls" },
     // The only module that uses protobuf.
     Row {
         place: "grpc",
-        modules: "algorithm descriptor limiter printable spans statistics store::Store store::clock telemetry transport",
+        modules: "algorithm descriptor limiter printable spans statistics store::Store store::clock http2 telemetry",
         crates: "async http http_body_util prost prost_reflect prost_types serde serde_json smallvec std::sync \
                   std::time::Instant thiserror tonic tonic_health tonic_reflection",
     },
@@ -178,8 +171,8 @@ pub(super) const ROWS: &[Row] = &[
     // The only module that reads the environment, except for the arguments of `cli`.
     Row {
         place: "settings",
-        modules: "algorithm::Charge algorithm::share::Share bounded_file descriptor::HashKey grpc::client grpc::headers grpc::request grpc::response grpc::rights grpc::server limiter::Modes policy::PolicyDialect policy::CompileOptions policy::MEMORY_MAX \
-                otlp policy::source::files spans store::any::StoreLocation store::memory store::redis statistics telemetry::log transport xds",
+        modules: "algorithm::Charge algorithm::share::Share bounded_file descriptor::HashKey grpc::client grpc::headers grpc::request grpc::response grpc::rights grpc::server limiter::Modes http2 policy::PolicyDialect policy::CompileOptions policy::MEMORY_MAX \
+                otlp policy::source::files spans store::any::StoreLocation store::memory store::redis statistics telemetry::log xds",
         crates: "clap http jiff std::env std::net std::thread",
     },
     Row { place: "settings/memory", modules: "", crates: "std::fs" },
@@ -194,7 +187,7 @@ pub(super) const ROWS: &[Row] = &[
     // Composes the concrete parts.
     Row {
         place: "app",
-        modules: "admin algorithm bounded_file grpc journal limiter operations otlp policy settings spans statistics store telemetry transport watch xds",
+        modules: "admin algorithm bounded_file grpc http2 journal limiter operations otlp policy settings spans statistics store telemetry watch xds",
         crates: "async bytes futures_util jiff parking_lot rand std::fs std::io std::net std::os std::sync std::thread std::time::Instant tokio tokio_util \
                   tracing",
     },
@@ -217,5 +210,9 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row { place: "cli/api/tls", modules: "tls", crates: "rustls tokio_rustls" },
     Row { place: "main", modules: "cli", crates: "mimalloc std::process" },
-    Row { place: "lib", modules: "algorithm descriptor policy printable yaml", crates: "" },
+    Row {
+        place: "lib",
+        modules: "algorithm descriptor http2 policy printable tls yaml",
+        crates: "",
+    },
 ];

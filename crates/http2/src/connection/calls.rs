@@ -1,0 +1,297 @@
+//! HEADERS and DATA: begins calls, collects bodies (RFC 9113, sections 5.1, 6.1, 6.2 and 8.1).
+
+use std::time::Instant;
+
+use futures_util::future::Either;
+
+use super::routes::Routed;
+use super::{CallFuture, Connection, ConnectionFailure, PartialBlock, WINDOW};
+use crate::body;
+use crate::fields::FieldsVerdict;
+use crate::frame::{self, FrameHead, HEAD, MAX_PAYLOAD, Reason, flag, kind};
+use crate::service::{Answer, Exchange, Refusal, Route, Service};
+use crate::stream::{RequestState, STREAM_COST, Stream};
+
+impl<S: Service> Connection<S> {
+    /// Handles HEADERS, and the DATA that follows if that is the whole body of a unary call.
+    /// Returns the number of bytes of `after` consumed.
+    pub(super) fn headers(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+        after: &[u8],
+        now: Instant,
+    ) -> Result<usize, ConnectionFailure> {
+        if head.stream.is_multiple_of(2) {
+            return Err(Reason::PROTOCOL_ERROR.into());
+        }
+        let mut block = frame::unpad(head, payload).ok_or(Reason::PROTOCOL_ERROR)?;
+        let mut depends_on_itself = false;
+        if head.has(flag::PRIORITY) {
+            let (priority, rest) =
+                block.split_first_chunk::<5>().ok_or(Reason::FRAME_SIZE_ERROR)?;
+            let [d0, d1, d2, d3, _] = *priority;
+            depends_on_itself =
+                u32::from_be_bytes([d0, d1, d2, d3]) & frame::MAX_STREAM == head.stream;
+            block = rest;
+        }
+        let stream = head.stream;
+        let is_end_of_stream = head.has(flag::END_STREAM);
+        if !head.has(flag::END_HEADERS) {
+            let bytes = block.to_vec();
+            self.begin_block(PartialBlock { stream, is_end_of_stream, depends_on_itself, bytes })?;
+            return Ok(0);
+        }
+        self.header_block(stream, is_end_of_stream, depends_on_itself, block, after, now)
+    }
+
+    /// Handles a whole header block: the trailers of a call under way, or the start of a new call.
+    pub(super) fn header_block(
+        &mut self,
+        stream: u32,
+        is_end_of_stream: bool,
+        depends_on_itself: bool,
+        block: &[u8],
+        after: &[u8],
+        now: Instant,
+    ) -> Result<usize, ConnectionFailure> {
+        if stream <= self.last_stream {
+            return self.trailers(stream, is_end_of_stream, block, now).map(|()| 0);
+        }
+        self.last_stream = stream;
+        let routed = self.route(block)?;
+        if self.timers.refuses_streams() {
+            // GOAWAY named the last stream that is processed.
+            self.forgotten.push(stream);
+            return self.record_control(now).map(|()| 0);
+        }
+        if depends_on_itself || matches!(routed, Routed::Malformed) {
+            self.reset_for_error(stream, Reason::PROTOCOL_ERROR, now)?;
+            return Ok(0);
+        }
+        if self.streams.len() >= usize::try_from(self.limits.max_streams).unwrap_or(usize::MAX) {
+            self.reset(stream, Reason::REFUSED_STREAM);
+            self.forgotten.push_refused(stream);
+            let recorded = self.abuse.record_refusal(now);
+            return self.tolerate(recorded, now).map(|()| 0);
+        }
+        let Routed::To(route, length) = routed else {
+            self.refuse_list(stream, is_end_of_stream, now)?;
+            return Ok(0);
+        };
+        match route {
+            Route::Unary { head, max_body } => {
+                if is_end_of_stream {
+                    self.begin_unary(stream, head, length, &[], now)?;
+                } else if let Some((data, taken)) = self.whole_body(stream, max_body, after) {
+                    self.begin_unary(stream, head, length, data, now)?;
+                    return Ok(taken);
+                } else {
+                    self.collect(stream, head, max_body, length, now);
+                }
+            }
+            Route::Stream { cost } => {
+                self.begin_stream(stream, is_end_of_stream, cost, length, now)?
+            }
+        }
+        Ok(0)
+    }
+
+    /// Returns the whole body of a call if it directly follows the HEADERS, and the number of bytes
+    /// that it takes there.
+    fn whole_body<'a>(
+        &mut self,
+        stream: u32,
+        max_body: usize,
+        after: &'a [u8],
+    ) -> Option<(&'a [u8], usize)> {
+        let (head, rest) = after.split_first_chunk::<HEAD>()?;
+        let head = FrameHead::read(head);
+        let is_whole =
+            head.kind == kind::DATA && head.stream == stream && head.flags == flag::END_STREAM;
+        let window = self.receive_window.min(WINDOW.into());
+        if !is_whole || head.length > max_body.min(MAX_PAYLOAD) || length(head.length) > window {
+            return None;
+        }
+        let data = rest.get(..head.length)?;
+        self.receive_window = self.receive_window.saturating_sub(length(data.len()));
+        self.give_back(data.len());
+        Some((data, HEAD.saturating_add(data.len())))
+    }
+
+    /// Begins a unary call, and answers it if it completes at once.
+    fn begin_unary(
+        &mut self,
+        stream: u32,
+        head: S::Head,
+        announced: Option<u64>,
+        body: &[u8],
+        now: Instant,
+    ) -> Result<(), ConnectionFailure> {
+        if announced.is_some_and(|announced| usize::try_from(announced) != Ok(body.len())) {
+            return self.reset_for_error(stream, Reason::PROTOCOL_ERROR, now);
+        }
+        let mut exchange = self.spare.pop().unwrap_or_default();
+        exchange.request.clear();
+        exchange.request.extend_from_slice(body);
+        exchange.answer.clear();
+        self.begin_exchange(stream, head, exchange, now);
+        Ok(())
+    }
+
+    /// Begins a unary call. Charges what it holds while pending up front, and releases that if the
+    /// call completes at once.
+    pub(super) fn begin_exchange(
+        &mut self,
+        stream: u32,
+        head: S::Head,
+        exchange: Exchange,
+        now: Instant,
+    ) {
+        let is_known = self.streams.contains_key(&stream);
+        let of_stream =
+            if is_known { 0 } else { STREAM_COST.saturating_add(exchange.request.len()) };
+        let heap = self.service.unary_heap(&exchange.request);
+        let cost = size_of::<CallFuture<S>>().saturating_add(heap).saturating_add(of_stream);
+        if self.account.charge(cost).is_err() {
+            return self.refuse(stream, Refusal::BudgetExceeded, true, now);
+        }
+        let slot = self.slots.take(stream);
+        let polled = self.slots.begin(slot, Either::Left(self.service.unary(head, exchange)));
+        self.work = self.work.saturating_add(self.service.take_work());
+        if let std::task::Poll::Ready(answer) = polled {
+            self.slots.free(slot);
+            self.account.release(cost);
+            return self.answer(stream, answer, now);
+        }
+        let initial_window = self.peer.initial_window;
+        let waiting = self.streams.entry(stream).or_insert_with(|| {
+            Stream::new(RequestState::Ended, None, WINDOW.into(), initial_window)
+        });
+        waiting.slot = Some(slot);
+        waiting.charged = waiting.charged.saturating_add(cost);
+    }
+
+    /// Adds a stream that outlives the current frame. Returns `false` if memory is exhausted.
+    pub(super) fn open(
+        &mut self,
+        stream: u32,
+        input: RequestState<S::Head>,
+        announced: Option<u64>,
+    ) -> bool {
+        if self.account.charge(STREAM_COST).is_err() {
+            return false;
+        }
+        let mut opened = Stream::new(input, announced, WINDOW.into(), self.peer.initial_window);
+        opened.charged = STREAM_COST;
+        self.streams.insert(stream, opened);
+        true
+    }
+
+    /// Opens a stream to collect the body of a unary call.
+    fn collect(
+        &mut self,
+        stream: u32,
+        head: S::Head,
+        max: usize,
+        announced: Option<u64>,
+        now: Instant,
+    ) {
+        if self.open(stream, RequestState::Collecting { head, max, body: Vec::new() }, announced) {
+            self.set_deadline(stream, now);
+        } else {
+            self.refuse(stream, Refusal::BudgetExceeded, false, now);
+        }
+    }
+
+    /// Begins a call whose body the service reads.
+    fn begin_stream(
+        &mut self,
+        stream: u32,
+        is_end_of_stream: bool,
+        cost: usize,
+        announced: Option<u64>,
+        now: Instant,
+    ) -> Result<(), ConnectionFailure> {
+        if is_end_of_stream && announced.is_some_and(|announced| announced != 0) {
+            return self.reset_for_error(stream, Reason::PROTOCOL_ERROR, now);
+        }
+        self.begun = self.begun.saturating_add(1);
+        let slot = self.slots.take(stream);
+        let (sender, body) = body::channel(self.slots.waker(slot));
+        let input = if is_end_of_stream {
+            sender.finish(None);
+            RequestState::Ended
+        } else {
+            RequestState::Streaming(sender)
+        };
+        let cost = cost.saturating_add(self.fields.map_cost());
+        if !self.open(stream, input, announced) || !self.charge_stream(stream, cost) {
+            self.slots.free(slot);
+            self.refuse(stream, Refusal::BudgetExceeded, is_end_of_stream, now);
+            return Ok(());
+        }
+        if let Some(opened) = self.streams.get_mut(&stream) {
+            opened.slot = Some(slot);
+        }
+        if !is_end_of_stream {
+            self.set_deadline(stream, now);
+        }
+        let response = self.service.stream(self.fields.to_request(body));
+        if let std::task::Poll::Ready(answer) = self.slots.begin(slot, Either::Right(response)) {
+            self.answer(stream, answer, now);
+        }
+        Ok(())
+    }
+
+    /// Handles trailers, or HEADERS on a closed stream.
+    fn trailers(
+        &mut self,
+        id: u32,
+        is_end: bool,
+        block: &[u8],
+        now: Instant,
+    ) -> Result<(), ConnectionFailure> {
+        self.decode(block)?;
+        let Some(stream) = self.streams.get(&id) else {
+            return if self.forgotten.contains(id) {
+                Ok(())
+            } else if id == self.last_stream {
+                Err(Reason::STREAM_CLOSED.into())
+            } else {
+                Err(Reason::PROTOCOL_ERROR.into())
+            };
+        };
+        if stream.is_remote_closed() {
+            return self.reset_for_error(id, Reason::STREAM_CLOSED, now);
+        }
+        if !is_end || self.fields.trailers_verdict() == FieldsVerdict::Malformed {
+            return self.reset_for_error(id, Reason::PROTOCOL_ERROR, now);
+        }
+        if !self.charge_stream(id, self.fields.map_cost()) {
+            self.reset(id, Reason::ENHANCE_YOUR_CALM);
+            return Ok(());
+        }
+        let trailers = Some(self.fields.to_map());
+        self.end_input(id, trailers, now)
+    }
+
+    /// Answers a call without its service. `is_whole` is set if the whole request has arrived.
+    pub(super) fn refuse(&mut self, id: u32, refusal: Refusal, is_whole: bool, now: Instant) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            if let Some(slot) = stream.slot.take() {
+                self.slots.free(slot);
+            }
+            if !stream.is_remote_closed() {
+                stream.input = RequestState::Discarding;
+            }
+        }
+        let response = self.service.refuse(refusal);
+        self.answer_of(id, Answer::Response(Box::new(response)), is_whole, now);
+    }
+}
+
+/// Converts a length to the type of the windows.
+pub(super) fn length(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
