@@ -14,8 +14,8 @@ import yaml
 
 K8S = pathlib.Path("deploy/k8s")
 KUBECTL = pathlib.Path(sys.executable).with_name("kubectl")
-# The oldest and the newest Kubernetes that the manifests are for, of those whose schemas are at hand.
-VERSIONS = ["1.29", "1.36"]
+# The oldest and the newest Kubernetes that the manifests are for, and one between, of those whose schemas are at hand.
+VERSIONS = ["1.29", "1.33", "1.36"]
 # Kinds of others, whose schemas Kubernetes does not have: looked at by hand, below.
 FOREIGN = {"EnvoyFilter", "ServiceMonitor", "PrometheusRule"}
 
@@ -246,4 +246,5 @@ def main():
     sys.exit(bool(wrong))
 
 
-main()
+if __name__ == "__main__":
+    main()

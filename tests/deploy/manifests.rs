@@ -1,6 +1,6 @@
-//! `deploy/k8s` and `deploy/compose.yaml`: the rendered manifests match the schemas of Kubernetes
-//! and Compose, and have the promised content. The checks are in Python, whose packages contain the
-//! schemas.
+//! `deploy/k8s`, `deploy/helm` and `deploy/compose.yaml`: the manifests match the schemas of
+//! Kubernetes and Compose, and have the promised content. The checks are in Python, whose packages
+//! contain the schemas.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -11,6 +11,11 @@ use crate::support::tollgate::output;
 #[test]
 fn every_overlay_renders_fits_the_kubernetes_schemas_and_the_documented_properties() {
     finds_nothing("manifests.py");
+}
+
+#[test]
+fn the_chart_renders_what_the_overlays_do_and_its_values_are_documented() {
+    finds_nothing("chart.py");
 }
 
 #[test]
