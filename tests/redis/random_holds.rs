@@ -1,15 +1,19 @@
-//! Random policies and traces with holds and slots: memory, one server and a cluster give the same
-//! answers, and list the same open holds.
+//! Random policies and traces with holds and slots, and one that is not random: memory, one server
+//! and a cluster give the same answers, and list the same open holds.
 
 use proptest::prelude::*;
 use proptest::sample::select;
 use tollgate::algorithm::amend::Amendment;
+use tollgate::algorithm::hold::HoldEffect;
 use tollgate::algorithm::time::Micros;
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::limiter::Modes;
 
+use super::policy;
 use super::random::{Asked, Case, START, Step, agree, steps};
 use super::random_rules::{Rule, text_of};
+use super::sides::Sides;
+use crate::support::redis::Redis;
 use crate::support::rls::{descriptor, request};
 
 const CASES: u32 = 10;
@@ -154,4 +158,51 @@ fn descriptors() -> impl Strategy<Value = RateLimitDescriptor> {
             }
         },
     )
+}
+
+#[tokio::test]
+async fn two_holds_of_a_request_are_kept_after_a_charge_under_a_limit_without_holds() {
+    let redis = Redis::start().await;
+    let sides = Sides::new(&[redis.url()], "stale:", Modes::default()).await;
+    let one = |operation, id, hits| RateLimitDescriptor {
+        hits_addend: Some(hits),
+        ..descriptor(&[("user", "x"), (operation, id)])
+    };
+    // Slots are in the value: a limit without holds cannot have them.
+    for plain in [
+        "requests_per_unit: 100, unit: year",
+        "windows: [{ requests_per_unit: 100, unit: day }, { requests_per_unit: 100, unit: year }]",
+        "algorithm: gcra, requests_per_unit: 100, unit: year",
+        "algorithm: sliding_window, requests_per_unit: 100, unit: year",
+        "algorithm: sliding_log, requests_per_unit: 100, unit: hour",
+    ] {
+        let limit = &*format!("{plain}, hold: {{ ttl: 1m }}");
+        sides.clear().await;
+        let steps = [
+            (limit, vec![one("tollgate.reserve", "a", 5)]),
+            (plain, vec![descriptor(&[("user", "x")])]),
+            (limit, vec![one("tollgate.reserve", "b", 5), one("tollgate.reserve", "c", 7)]),
+            (limit, vec![one("tollgate.commit", "b", 2), one("tollgate.commit", "c", 9)]),
+            (limit, vec![one("tollgate.commit", "a", 1)]),
+        ];
+        let mut effects = Vec::new();
+        for (at, (limit, asked)) in (START..).step_by(1_000).zip(steps) {
+            sides.install(&policy(&[("user", limit)]));
+            let said = sides.decide(at, &request(asked)).await;
+            effects.extend(said.unwrap_or_else(|said| panic!("{limit}: {said}")).unwrap().2);
+        }
+        let reserved = HoldEffect::Reserved { repeated: false };
+        let committed = |reserved, cost| HoldEffect::Committed { reserved, cost };
+        let unknown = HoldEffect::Unknown { cost: 1 };
+        let expected = [
+            reserved,
+            HoldEffect::Nothing,
+            reserved,
+            reserved,
+            committed(5, 2),
+            committed(7, 9),
+            unknown,
+        ];
+        assert_eq!(effects, expected, "{limit}");
+    }
 }
