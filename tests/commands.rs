@@ -211,3 +211,37 @@ fn stdout(output: &Output) -> String {
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
+
+#[test]
+fn check_and_test_report_to_programs_in_their_formats() {
+    let policies = Policies::of("domain: test\ndescriptors:\n- key: user\n  rate_limt: {}\n");
+    let policy = policies.path().join("policy.yaml");
+    let policy = policy.to_str().unwrap();
+    let check = |format| output(["check", "--format", format, policy]);
+    let ended = check("json");
+    assert_eq!(ended.status.code(), Some(1));
+    let found: Value = serde_json::from_str(&stdout(&ended)).unwrap();
+    let problem = &found["problems"][0];
+    assert_eq!([&problem["file"], &found["ok"]], [&Value::from(policy), &Value::from(false)]);
+    assert_eq!([&problem["line"], &problem["column"]], [4, 3]);
+    let annotation = stdout(&check("github"));
+    assert!(annotation.starts_with(&format!("::error file={policy},line=4,col=3::unknown key")));
+    assert!(annotation.contains("did you mean"), "{annotation}");
+    assert!(stdout(&check("junit")).contains("tests=\"1\" failures=\"1\""));
+
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("p.yaml"), daily("user", 1)).unwrap();
+    let file = folder.path().join("p.test.yaml");
+    let steps = "steps: [{ hit: user=ann, expect: over_limit }]";
+    let passing = "{ test: b, steps: [{ hit: user=ann, expect: ok }] }";
+    let tests = format!("policies: [p.yaml]\ntests:\n- {{ test: a, {steps} }}\n- {passing}\n");
+    std::fs::write(&file, tests).unwrap();
+    let file = file.to_str().unwrap();
+    let test = |format| output(["test", "--format", format, file]);
+    assert_eq!(test("junit").status.code(), Some(1));
+    let report = stdout(&test("junit"));
+    assert!(report.contains("tests=\"2\" failures=\"1\"") && report.contains("name=\"b\"/>"));
+    let annotation = stdout(&test("github"));
+    let expected = format!("::error file={file},line=3::a: ");
+    assert!(annotation.starts_with(&expected) && annotation.lines().count() == 1, "{annotation}");
+}

@@ -5,27 +5,36 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use serde_json::json;
+
+use super::findings::{FileFinding, JunitCase, ResultFormat, github, junit};
 use super::load;
-use super::output::print;
+use super::output::{print, print_json};
 use super::table::counted;
 use crate::policy::{Imposes, Loaded, PolicySet, ProblemReport, Rule};
 use crate::settings::{MessageFlag, ReadingFlags};
-use crate::yaml::report::Severity;
+use crate::yaml::report::{Problem, Severity};
 
 /// Validate policy files
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-All errors and warnings are printed to standard error, with file, line and column.
+All errors and warnings are printed to standard error, with file, line and column. With --format, they are printed to standard
+output instead, in that format.
 
 Exit codes: 0 if the policies are valid, even with warnings, 1 if they are not.
 
 Examples:
   # Validate the policies of a directory
-  tollgate check config/policies/")]
+  tollgate check config/policies/
+  # In a workflow of GitHub Actions: errors and warnings are shown beside the lines of a pull request
+  tollgate check --format github config/policies/")]
 pub struct CheckArgs {
     /// Policy files, or directories that contain them (*.yaml, *.yml)
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
+    /// Format of the result
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    format: ResultFormat,
     #[command(flatten)]
     message: MessageFlag,
     // Last: its help heading applies to all arguments that follow.
@@ -36,25 +45,86 @@ pub struct CheckArgs {
 impl CheckArgs {
     /// Runs the check and prints the result.
     pub fn run(self) -> ExitCode {
-        match self.check() {
+        let checked = self.check();
+        if self.format == ResultFormat::Text {
+            self.print_text(&checked);
+        } else {
+            print_for_programs(self.format, &checked);
+        }
+        if checked.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
+    fn print_text(&self, checked: &Checked) {
+        match checked {
             Ok((found, loaded)) => {
                 // A closed standard error is no reason to fail.
                 let _ = write!(io::stderr(), "{}", loaded.warnings);
                 let room = self.message.room(loaded.policies.most_open_limits());
                 print(format_args!("{found}\nrequest size: --max-message {room}\n"));
-                ExitCode::SUCCESS
             }
             Err(report) => {
-                let _ = writeln!(io::stderr(), "{report}\nerror: {}", totals_of(&report));
-                ExitCode::FAILURE
+                let _ = writeln!(io::stderr(), "{report}\nerror: {}", totals_of(report));
             }
         }
     }
 
-    fn check(&self) -> Result<(PolicyTotals, Loaded), ProblemReport> {
+    fn check(&self) -> Checked {
         let (files, loaded) = load(&self.reading, &self.paths)?;
         Ok((PolicyTotals::of(files, &loaded.policies, loaded.warnings.len()), loaded))
     }
+}
+
+/// The totals and the policies, or all problems.
+type Checked = Result<(PolicyTotals, Loaded), ProblemReport>;
+
+/// Prints all errors and warnings in a format for programs.
+fn print_for_programs(format: ResultFormat, checked: &Checked) {
+    let report = match checked {
+        Ok((_, loaded)) => &loaded.warnings,
+        Err(report) => report,
+    };
+    let found: Vec<_> = report.iter().map(finding_of).collect();
+    match format {
+        ResultFormat::Text => {}
+        ResultFormat::Json => {
+            let version = checked.as_ref().ok().map(|(totals, _)| &totals.version);
+            let found: Vec<_> = found.iter().map(FileFinding::json).collect();
+            print_json(format_args!(
+                "{}\n",
+                json!({ "ok": checked.is_ok(), "version": version, "problems": found })
+            ));
+        }
+        ResultFormat::Github => print(github(&found)),
+        ResultFormat::Junit => {
+            let errors = found.iter().filter(|finding| finding.severity == Severity::Error);
+            let mut cases: Vec<_> = errors.map(case_of).collect();
+            if cases.is_empty() {
+                cases.push(JunitCase {
+                    file: "policies".to_owned(),
+                    name: "valid".to_owned(),
+                    failures: Vec::new(),
+                });
+            }
+            print(junit("tollgate check", &cases));
+        }
+    }
+}
+
+fn finding_of(problem: &Problem) -> FileFinding {
+    let (file, position) = problem.place().unwrap_or_default();
+    FileFinding {
+        severity: problem.severity(),
+        file: file.to_owned(),
+        line: position.map(|(line, _)| line),
+        column: position.map(|(_, column)| column),
+        message: [&[problem.message().to_owned()], problem.notes()].concat().join("\n"),
+    }
+}
+
+fn case_of(finding: &FileFinding) -> JunitCase {
+    let FileFinding { file, line, message, .. } = finding;
+    let name = line.map_or_else(|| "file".to_owned(), |line| format!("line {line}"));
+    JunitCase { file: file.clone(), name, failures: vec![message.clone()] }
 }
 
 /// Returns the numbers of errors and of warnings; those that are not listed are only counted.
@@ -155,7 +225,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn check(text: &str) -> Result<(PolicyTotals, Loaded), ProblemReport> {
+    fn check(text: &str) -> Checked {
         let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
         fs::write(file.path(), text).unwrap();
         #[derive(clap::Parser)]

@@ -9,6 +9,7 @@ mod counter;
 pub mod denials;
 pub mod diff;
 pub mod explain;
+mod findings;
 pub mod grant;
 pub mod hit;
 pub mod inspect;

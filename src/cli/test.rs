@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
+use super::findings::{FileFinding, JunitCase, ResultFormat, github, junit};
 use super::output::{print, print_json};
 use super::{block_on, load};
 use crate::policy::source::files;
@@ -13,6 +14,7 @@ use crate::policy::{Policy, Source};
 use crate::scenario::dry_run::DryRun;
 use crate::scenario::test_file::{self, Mismatch, PendingTest};
 use crate::settings::ReadingFlags;
+use crate::yaml::report::Severity;
 
 /// Run policy tests
 #[derive(Debug, clap::Args)]
@@ -35,8 +37,11 @@ pub struct Test {
     /// Test files, or directories that contain them (*.test.yaml, *.test.yml)
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Print the result of each test as JSON
-    #[arg(long)]
+    /// Format of the results
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    format: ResultFormat,
+    /// Print the result of each test as JSON, as `--format json`
+    #[arg(long, conflicts_with = "format")]
     json: bool,
     // Last: its help heading applies to all arguments that follow.
     #[command(flatten)]
@@ -56,10 +61,11 @@ impl Test {
         let ran = block_on(self.run_all()).map_err(|error| error.to_string());
         match ran.and_then(|ran| ran) {
             Ok(ran) => {
-                if self.json {
-                    print_json(format_args!("{}\n", json_of(&ran)));
-                } else {
-                    print(format_args!("{}\n", text_of(&ran)));
+                match if self.json { ResultFormat::Json } else { self.format } {
+                    ResultFormat::Text => print(format_args!("{}\n", text_of(&ran))),
+                    ResultFormat::Json => print_json(format_args!("{}\n", json_of(&ran))),
+                    ResultFormat::Github => print(github(&findings_of(&ran))),
+                    ResultFormat::Junit => print(junit("tollgate test", &cases_of(&ran))),
                 }
                 ExitCode::from(u8::from(ran.iter().any(|ran| ran.failure.is_some())))
             }
@@ -123,10 +129,7 @@ fn text_of(ran: &[TestResult]) -> String {
     let failures = ran.iter().filter_map(|ran| Some((ran, ran.failure.as_ref()?)));
     let mut lines: Vec<_> = failures
         .map(|(TestResult { file, test, .. }, failure)| {
-            let Mismatch { line, request, expected, found, explain } = failure;
-            format!(
-                "{file}:{line}: {test}: {request}expected {expected}, found {found}; see {explain}"
-            )
+            format!("{file}:{}: {test}: {}", failure.line, description_of(failure))
         })
         .collect();
     let plural = if ran.len() == 1 { "" } else { "s" };
@@ -135,6 +138,32 @@ fn text_of(ran: &[TestResult]) -> String {
         failed => format!("error: {failed} of {} test{plural} failed", ran.len()),
     });
     lines.join("\n")
+}
+
+fn description_of(failure: &Mismatch) -> String {
+    let Mismatch { request, expected, found, explain, .. } = failure;
+    format!("{request}expected {expected}, found {found}; see {explain}")
+}
+
+fn findings_of(ran: &[TestResult]) -> Vec<FileFinding> {
+    let failures = ran.iter().filter_map(|ran| Some((ran, ran.failure.as_ref()?)));
+    let finding = |(ran, failure): (&TestResult, &Mismatch)| FileFinding {
+        severity: Severity::Error,
+        file: ran.file.clone(),
+        line: Some(failure.line),
+        column: None,
+        message: format!("{}: {}", ran.test, description_of(failure)),
+    };
+    failures.map(finding).collect()
+}
+
+fn cases_of(ran: &[TestResult]) -> Vec<JunitCase> {
+    let case = |ran: &TestResult| JunitCase {
+        file: ran.file.clone(),
+        name: ran.test.clone(),
+        failures: ran.failure.iter().map(description_of).collect(),
+    };
+    ran.iter().map(case).collect()
 }
 
 fn json_of(ran: &[TestResult]) -> String {

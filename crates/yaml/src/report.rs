@@ -43,7 +43,7 @@ pub enum Severity {
 }
 
 /// A position in a file, with the text there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourcePosition {
     file: String,
     /// Line and column, from 1; `None` for the file as a whole.
@@ -78,14 +78,8 @@ impl ProblemReport {
 
     /// Adds a problem of a file as a whole, such as one that cannot be read.
     pub fn push_unreadable(&mut self, file: &str, message: String) {
-        let place = SourcePosition {
-            file: file.to_owned(),
-            position: None,
-            excerpt: None,
-            label: String::new(),
-        };
-        let problem =
-            Problem { severity: Severity::Error, message, places: vec![place], notes: Vec::new() };
+        let places = vec![SourcePosition { file: file.to_owned(), ..SourcePosition::default() }];
+        let problem = Problem { severity: Severity::Error, message, places, notes: Vec::new() };
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(problem);
         } else {
@@ -103,6 +97,11 @@ impl Problem {
     /// Returns the description of the problem, in one line.
     pub fn message(&self) -> &str {
         &self.message
+    }
+
+    /// Returns suggestions and other notes, each in one line.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Returns the file, and line and column from 1 if the problem has a position in it.
