@@ -27,6 +27,7 @@
 //! | [`telemetry`] | logs; the name of every metric | its users |
 //! | [`spans`] | sampling of calls, and the contents of their spans | span export |
 //! | [`watch`] | notification of changed files | file contents |
+//! | [`problem`] | errors and denials over HTTP | their causes |
 //! | [`bounded_file`] | reads of secrets and keys, with a maximum size | their contents |
 //! | [`tls`] | trusted certificates | clients and servers of connections |
 //! | [`policy`] | YAML to rules; matching; differences of two sets; sources | stores, protocols |
@@ -80,6 +81,7 @@ pub mod journal;
 pub mod limiter;
 pub mod operations;
 pub mod otlp;
+pub mod problem;
 pub mod scenario;
 pub mod settings;
 pub mod spans;

@@ -4,6 +4,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `decide` | decisions in JSON |
+//! | `forward_auth` | decisions for gateways, at `/auth/NAME` |
 //! | [`api`] | the admin API |
 //! | [`rights`], `guard` | rights on the admin port, and the checks that every request passes |
 //! | `page` | the admin page for browsers |
@@ -15,6 +16,7 @@ pub mod api;
 mod connections;
 mod deadline;
 mod decide;
+mod forward_auth;
 mod guard;
 mod page;
 mod render;
@@ -34,6 +36,7 @@ use tokio::net::TcpListener;
 
 use self::api::Api;
 pub use self::decide::{Decide, DecidePath, Decided};
+pub use self::forward_auth::{AuthAnswer, ForwardAuth, ForwardedRequest};
 use self::guard::AccessGuard;
 use self::render::Renderer;
 use self::rights::AdminRights;
@@ -75,6 +78,14 @@ pub struct Administration<B> {
     pub handshake: Option<AdminHandshake>,
 }
 
+/// The handlers of decisions on the public port.
+pub struct PublicDecisions {
+    /// Requests in JSON.
+    pub decide: Decide,
+    /// Requests of gateways.
+    pub auth: ForwardAuth,
+}
+
 /// A plain-text page of the admin port, rendered for each request.
 #[derive(Clone)]
 pub struct PlainPage {
@@ -92,11 +103,11 @@ pub async fn serve_public(
     connections: usize,
     process: Arc<ProcessState>,
     metrics: Arc<Metrics>,
-    decide: Decide,
+    PublicDecisions { decide, auth }: PublicDecisions,
     shutdown: impl Future<Output = ()>,
 ) {
     const ELSEWHERE: &str = "not found; available: /livez, /readyz, /healthcheck, /metrics, /json, /json/reserve, \
-         /json/extend, /json/commit and /json/cancel\n";
+         /json/extend, /json/commit, /json/cancel and /auth/NAME\n";
     let rendering = Rendering::new(HttpPort::Public, &metrics, Arc::clone(&metrics));
     let mut router = Router::new().route("/metrics", get(render).with_state(rendering));
     let decide = decide.counted_by(&metrics);
@@ -104,9 +115,11 @@ pub async fn serve_public(
         let state = (path, decide.clone());
         router = router.route(path.path(), any(decide::answer).with_state(state));
     }
-    // Probes may come by any name, also from services that call themselves Mozilla.
+    // Probes may come by any name, also from services that call themselves Mozilla, and a gateway
+    // passes on the headers of browsers.
     let router = router
         .layer(middleware::from_fn_with_state(Arc::clone(&metrics), guard::check_browsers))
+        .route("/auth/{name}", any(forward_auth::answer).with_state(auth))
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready).with_state(Arc::clone(&process)))
         .route("/healthcheck", any(healthcheck).with_state(process))

@@ -13,7 +13,7 @@ use super::{ProcessParts, plain_pages, threads};
 use crate::admin::api::Api;
 use crate::admin::rights::AdminRights;
 use crate::admin::server::{AdminHandshake, Secured};
-use crate::admin::{self, Administration, Decide};
+use crate::admin::{self, Administration, PublicDecisions};
 use crate::operations::{Backend, Operations};
 use crate::transport::tls::{ServerTls, client_name};
 
@@ -36,7 +36,7 @@ pub(super) fn serve_public(
     shared: &ProcessParts<impl Backend>,
     listener: TcpListener,
     connections: usize,
-    decide: Decide,
+    decisions: PublicDecisions,
     end: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     let process = Arc::clone(&shared.process);
@@ -45,7 +45,7 @@ pub(super) fn serve_public(
     threads::spawn("http", move || async move {
         match TcpListener::from_std(listener) {
             Ok(listener) => {
-                admin::serve_public(listener, connections, process, metrics, decide, end).await
+                admin::serve_public(listener, connections, process, metrics, decisions, end).await
             }
             Err(error) => error!(%error, "failed to serve HTTP"),
         }

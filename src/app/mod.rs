@@ -7,7 +7,8 @@
 //! |---|---|
 //! | `prepare`, `cannot_start`, `listener`, `certificates`, `files` | before the service starts |
 //! | `workers`, `serving` | the gRPC service, one per core |
-//! | `http`, `json`, `plain_pages`, `rights` | HTTP: its servers, decisions, pages, tokens |
+//! | `http`, `plain_pages`, `rights` | HTTP: its servers, pages, tokens |
+//! | `decisions`, `json`, `forward_auth` | decisions over HTTP |
 //! | `policies`, `policy_watch`, `control_plane`, `candidates` | sources of policies |
 //! | `stores`, `statistics`, `observation`, `spans` | what a service uses |
 //! | `readiness` | when the process is ready |
@@ -17,7 +18,9 @@ mod candidates;
 mod cannot_start;
 mod certificates;
 mod control_plane;
+mod decisions;
 mod files;
+mod forward_auth;
 mod http;
 mod json;
 pub mod listener;
@@ -46,6 +49,7 @@ use tracing::info;
 
 pub use self::cannot_start::CannotStart;
 use self::certificates::Certificates;
+use self::decisions::DecisionThread;
 use self::http::Web;
 use self::observation::Observation;
 use self::policies::InitialPolicies;
@@ -58,6 +62,7 @@ use self::stores::Stores;
 pub use self::stores::{OpenStore, StoreParts};
 use self::tasks::Tasks;
 use self::workers::Workers;
+use crate::admin::PublicDecisions;
 use crate::grpc::health::Health;
 use crate::limiter::InForce;
 use crate::operations::denial_sync::DenialSync;
@@ -166,7 +171,11 @@ pub async fn run_over<B: Backend>(
     let serve_worker = move |incoming, drain| Arc::clone(&serving).serve(incoming, drain);
     let workers = Workers::start(settings.limits.workers, serve_worker)?;
     let has_allowances = !settings.allowances.is_empty();
-    let decide = json::decide(&service, &settings.limits, registry.budget(), has_allowances)?;
+    let thread = DecisionThread::start(crate::grpc::json::prepare)?;
+    let gateways = settings.gateways.clone();
+    let auth = forward_auth::decide(&service, thread.clone(), gateways, has_allowances);
+    let budget = registry.budget();
+    let decide = json::decide(&service, thread, &settings.limits, budget, has_allowances);
     let are_examples = settings.policy.are_examples;
     tasks.add("policies", follow_policies(settings.policy, settings.xds, read, installer)?);
     maintain(&mut tasks, &shared, &service, &denial_sync);
@@ -190,7 +199,8 @@ pub async fn run_over<B: Backend>(
     let serve = async {
         let (grpc, http) = public.open(is_serving, are_examples).await?;
         let end = running.tasks.end();
-        let http = http::serve_public(&shared, http, connections.http, decide, end)?;
+        let doors = PublicDecisions { decide, auth };
+        let http = http::serve_public(&shared, http, connections.http, doors, end)?;
         running.tasks.add_finishing("http", http);
         tokio::join!(running.workers.accept(&grpc, &registry), registry.relieve());
         std::io::Result::Ok(())

@@ -15,6 +15,7 @@ use crate::grpc::request_log::RequestLog;
 use crate::grpc::rights::Allowance;
 use crate::grpc::server::{GrpcServices, Offered};
 use crate::grpc::service::Rls;
+use crate::grpc::service::gateway::TrustedGateways;
 use crate::limiter::Limiter;
 use crate::operations::workers::{WorkerService, WorkerServices};
 use crate::settings::{LimitSettings, ResponseSettings, Settings};
@@ -36,6 +37,7 @@ pub(super) struct Serving<B> {
     limits: LimitSettings,
     tls: Option<ServerTls>,
     allowances: Arc<[Allowance]>,
+    gateways: TrustedGateways,
     /// Bound on the memory that gRPC clients can make the process hold.
     pub(super) budget: Arc<Budget>,
     tracer: Option<Tracer>,
@@ -63,6 +65,7 @@ impl<B: Backend> Serving<B> {
             limits: settings.limits,
             tls,
             allowances: settings.allowances.clone().into(),
+            gateways: settings.gateways.clone(),
             budget: Arc::new(Budget::new(settings.memory.clients)),
             tracer,
             request_log: request_log(),
@@ -108,7 +111,8 @@ impl<B: Backend> Serving<B> {
         let bounds = self.limits.message;
         let allowances = Arc::clone(&self.allowances);
         let budget = Arc::clone(&self.budget);
-        let offered = Offered { bounds, allowances, has_reflection: self.has_reflection };
+        let gateways = self.gateways.clone();
+        let offered = Offered { bounds, allowances, gateways, has_reflection: self.has_reflection };
         let services = GrpcServices::new(
             Arc::clone(&service),
             &self.health,

@@ -1,5 +1,6 @@
 //! Implementation of `ShouldRateLimit`.
 
+pub mod gateway;
 mod holds;
 
 use std::sync::Arc;
@@ -53,6 +54,43 @@ pub struct Rls<S> {
 pub enum Answered {
     Ok,
     OverLimit,
+}
+
+/// Overall code of a response to a caller that is no proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallerAnswer {
+    /// The request is admitted.
+    Ok,
+    /// The request is denied.
+    OverLimit {
+        /// Seconds after which a retry is worth it.
+        retry_after: u64,
+    },
+}
+
+impl CallerAnswer {
+    fn of(decision: &Decision<'_>) -> Self {
+        if !decision.is_over_limit() {
+            return Self::Ok;
+        }
+        Self::OverLimit { retry_after: response::retry_seconds(decision) }
+    }
+}
+
+/// Encodes a decision for a proxy, and returns its overall code.
+fn write_to_proxy(decision: &Decision<'_>, style: &AnswerStyle, answer: &mut Vec<u8>) -> Answered {
+    response::write(decision, style, answer);
+    if decision.is_over_limit() { Answered::OverLimit } else { Answered::Ok }
+}
+
+/// Encodes a decision for a caller that is no proxy, and returns its overall code.
+fn write_to_caller(
+    decision: &Decision<'_>,
+    style: &AnswerStyle,
+    answer: &mut Vec<u8>,
+) -> CallerAnswer {
+    response::write_to_caller(decision, style, answer);
+    CallerAnswer::of(decision)
 }
 
 impl<S: Store> Rls<S> {
@@ -121,9 +159,37 @@ impl<S: Store> Rls<S> {
         message: &[u8],
         time: Option<Duration>,
         rights: &DomainRights,
-        mut recording: Option<&mut Recording>,
+        recording: Option<&mut Recording>,
         answer: &mut Vec<u8>,
     ) -> impl Future<Output = Result<Answered, Status>> + Send {
+        self.answer_with(message, time, rights, recording, answer, write_to_proxy)
+    }
+
+    /// Decides an encoded `RateLimitRequest` as [`answer`](Self::answer) does, for a caller that is
+    /// no proxy: it is told what remains of a limit that denies, and when to retry.
+    ///
+    /// # Errors
+    /// Those of [`answer`](Self::answer).
+    pub fn answer_caller(
+        &self,
+        message: &[u8],
+        rights: &DomainRights,
+        answer: &mut Vec<u8>,
+    ) -> impl Future<Output = Result<CallerAnswer, Status>> + Send {
+        self.answer_with(message, None, rights, None, answer, write_to_caller)
+    }
+
+    /// Decides an encoded request, and encodes the decision with `write`.
+    #[inline]
+    fn answer_with<T: Send>(
+        &self,
+        message: &[u8],
+        time: Option<Duration>,
+        rights: &DomainRights,
+        mut recording: Option<&mut Recording>,
+        answer: &mut Vec<u8>,
+        write: impl FnOnce(&Decision<'_>, &AnswerStyle, &mut Vec<u8>) -> T + Send,
+    ) -> impl Future<Output = Result<T, Status>> + Send {
         let now = Instant::now();
         let deadline = now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now);
         async move {
@@ -131,7 +197,7 @@ impl<S: Store> Rls<S> {
             let request = self.read(message, rights, attributes.as_deref_mut());
             let answered = match &request {
                 Ok(request) => {
-                    self.answer_request(message, request, deadline, attributes, answer).await
+                    self.answer_request(message, request, deadline, attributes, answer, write).await
                 }
                 Err(status) => Err(status.clone()),
             };
@@ -161,14 +227,15 @@ impl<S: Store> Rls<S> {
         Ok(request)
     }
 
-    fn answer_request(
+    fn answer_request<T: Send>(
         &self,
         message: &[u8],
         request: &Request<'_>,
         deadline: Instant,
         mut attributes: Option<&mut SpanAttributes>,
         answer: &mut Vec<u8>,
-    ) -> impl Future<Output = Result<Answered, Status>> + Send {
+        write: impl FnOnce(&Decision<'_>, &AnswerStyle, &mut Vec<u8>) -> T + Send,
+    ) -> impl Future<Output = Result<T, Status>> + Send {
         async move {
             let _held = large_request::hold(&self.budget, request)
                 .map_err(|error| Status::resource_exhausted(format!("large requests: {error}")))?;
@@ -183,13 +250,13 @@ impl<S: Store> Rls<S> {
             if let Some(attributes) = attributes {
                 describe(&decision, attributes);
             }
-            response::write(&decision, &self.style, answer);
+            let answered = write(&decision, &self.style, answer);
             if self.style.dynamic_metadata {
                 let message = RateLimitRequest::decode(message)
                     .map_err(|error| Status::internal(error.to_string()))?;
                 response::write_metadata(&metadata::of(&message, &decision), answer);
             }
-            Ok(if decision.is_over_limit() { Answered::OverLimit } else { Answered::Ok })
+            Ok(answered)
         }
     }
 

@@ -17,6 +17,7 @@ use crate::grpc::request::RequestBounds;
 use crate::grpc::response::AnswerStyle;
 use crate::grpc::rights::Allowance;
 use crate::grpc::server::{GrpcServices, MessageBounds, Offered};
+use crate::grpc::service::gateway::TrustedGateways;
 use crate::limiter::{InForce, Limiter, Modes};
 use crate::policy::{self, CompileOptions, Source};
 use crate::store::any::AnyStore;
@@ -59,9 +60,14 @@ fn context(style: AnswerStyle, rights: DomainRights) -> Arc<CallContext<ManualMe
     let health = ready(Health::new());
     let bounds = MessageBounds { max_bytes: MAX_MESSAGE, timeout: Duration::from_secs(1) };
     let budget = Arc::new(Budget::new(1 << 20));
-    let offered = Offered { bounds, allowances: Arc::new([]), has_reflection: true };
+    let offered = Offered {
+        bounds,
+        allowances: Arc::new([]),
+        gateways: TrustedGateways::default(),
+        has_reflection: true,
+    };
     let services = GrpcServices::new(Arc::clone(&rls), &health, offered, budget, metrics).unwrap();
-    Arc::new(services.context(rights))
+    Arc::new(services.context(rights, IsGateway(false)))
 }
 
 fn ready<T>(future: impl Future<Output = T>) -> T {
@@ -155,7 +161,7 @@ fn heads() -> impl Strategy<Value = CallHead> {
     timeout.prop_map(|timeout| {
         let mut fields = HeaderFields::default();
         timeout.iter().for_each(|timeout| fields.add(b"grpc-timeout", timeout.as_bytes(), 1 << 10));
-        CallHead::read(&fields, false)
+        CallHead::read(UnaryMethod::ShouldRateLimit, &fields, false)
     })
 }
 

@@ -54,6 +54,13 @@ pub(super) fn compile<'w>(
     mappings
 }
 
+/// The names that the sources of a mapping read.
+struct SourceNames {
+    headers: Box<[Box<[u8]>]>,
+    queries: Box<[Box<[u8]>]>,
+    metadata: Box<[Vec<String>]>,
+}
+
 /// Compiler of one mapping.
 struct MappingCompiler<'f> {
     report: &'f mut dyn FnMut(Finding),
@@ -87,10 +94,18 @@ impl MappingCompiler<'_> {
             | WrittenSource::Metadata(_)
             | WrittenSource::Attribute { .. } => None,
         }));
-        let descriptors = descriptors
-            .iter()
-            .map(|descriptor| self.descriptor(descriptor, &headers, &queries))
-            .collect();
+        let metadata = sources().filter_map(|entry| match &entry.source {
+            WrittenSource::Metadata(keys) => Some(keys.value.clone()),
+            WrittenSource::Literal(_)
+            | WrittenSource::Header(_)
+            | WrittenSource::Query(_)
+            | WrittenSource::Segment(_)
+            | WrittenSource::Attribute { .. } => None,
+        });
+        let names = SourceNames { headers, queries, metadata: metadata.collect() };
+        let descriptors =
+            descriptors.iter().map(|descriptor| self.descriptor(descriptor, &names)).collect();
+        let SourceNames { headers, queries, metadata } = names;
         RequestMapping {
             name: written.name.value.as_str().into(),
             domain: Arc::clone(domain),
@@ -98,6 +113,7 @@ impl MappingCompiler<'_> {
             trusted_hops: written.trusted_hops.as_ref().map_or(0, |hops| small(hops.value)),
             headers,
             queries,
+            metadata,
             descriptors,
         }
     }
@@ -119,8 +135,7 @@ impl MappingCompiler<'_> {
     fn descriptor(
         &mut self,
         written: &WrittenMappedDescriptor,
-        headers: &[Box<[u8]>],
-        queries: &[Box<[u8]>],
+        names: &SourceNames,
     ) -> DescriptorMapping {
         let WrittenMatch { methods, hosts, paths } = &written.matches;
         if let Some(excess) = written.entries.get(MAX_ENTRIES) {
@@ -136,11 +151,7 @@ impl MappingCompiler<'_> {
                 .hits
                 .as_ref()
                 .map_or(1, |hits| u32::try_from(hits.value).unwrap_or(u32::MAX)),
-            entries: written
-                .entries
-                .iter()
-                .map(|entry| self.entry(entry, headers, queries))
-                .collect(),
+            entries: written.entries.iter().map(|entry| self.entry(entry, names)).collect(),
         }
     }
 
@@ -185,12 +196,7 @@ impl MappingCompiler<'_> {
         Pattern::new(text)
     }
 
-    fn entry(
-        &mut self,
-        entry: &WrittenEntrySource,
-        headers: &[Box<[u8]>],
-        queries: &[Box<[u8]>],
-    ) -> EntryMapping {
+    fn entry(&mut self, entry: &WrittenEntrySource, names: &SourceNames) -> EntryMapping {
         let key = &entry.key;
         if key.value.is_empty() || is_reserved(key.value.as_bytes()) {
             let error =
@@ -198,21 +204,26 @@ impl MappingCompiler<'_> {
             self.error(key.span, error);
         }
         let bytes = |text: &WrittenText| text.value.as_bytes().into();
-        let at = |names: &[Box<[u8]>], name: &[u8]| {
-            names.iter().position(|known| **known == *name).unwrap_or_default()
-        };
-        let source = match &entry.source {
+        let source = self.source(&entry.source, &key.value, names);
+        EntryMapping { key: bytes(key), source, default: entry.default.as_ref().map(bytes) }
+    }
+
+    fn source(&mut self, source: &WrittenSource, key: &str, names: &SourceNames) -> ValueSource {
+        match source {
             WrittenSource::Literal(text) => {
                 if text.value.is_empty() {
-                    self.error(text.span, format!("`{}` must not be empty", key.value));
+                    self.error(text.span, format!("`{key}` must not be empty"));
                 }
-                ValueSource::Literal(bytes(text))
+                ValueSource::Literal(text.value.as_bytes().into())
             }
             WrittenSource::Header(name) => {
                 self.check_header(name);
-                ValueSource::Header(at(headers, name.value.to_ascii_lowercase().as_bytes()))
+                let name = name.value.to_ascii_lowercase();
+                ValueSource::Header(at(&names.headers, |known| **known == *name.as_bytes()))
             }
-            WrittenSource::Query(name) => ValueSource::Query(at(queries, name.value.as_bytes())),
+            WrittenSource::Query(name) => {
+                ValueSource::Query(at(&names.queries, |known| **known == *name.value.as_bytes()))
+            }
             WrittenSource::Segment(number) => {
                 if number.value == 0 {
                     self.error(number.span, "segments are counted from 1".to_owned());
@@ -223,7 +234,7 @@ impl MappingCompiler<'_> {
                 if keys.value.is_empty() {
                     self.error(keys.span, "`metadata` must have at least one key".to_owned());
                 }
-                ValueSource::Metadata(keys.value.clone())
+                ValueSource::Metadata(at(&names.metadata, |known| *known == keys.value))
             }
             WrittenSource::Attribute { attribute, ipv4_prefix, ipv6_prefix } => {
                 let prefix = |prefix: &Option<Spanned<u64>>, most: u32| {
@@ -233,8 +244,7 @@ impl MappingCompiler<'_> {
                 };
                 attribute_source(*attribute, prefix(ipv4_prefix, 32), prefix(ipv6_prefix, 128))
             }
-        };
-        EntryMapping { key: bytes(key), source, default: entry.default.as_ref().map(bytes) }
+        }
     }
 
     fn check_header(&mut self, name: &WrittenText) {
@@ -276,6 +286,11 @@ fn names(names: impl Iterator<Item = Box<[u8]>>) -> Box<[Box<[u8]>]> {
     names.sort_unstable();
     names.dedup();
     names.into()
+}
+
+/// Returns the position of a name, which is in the list.
+fn at<T>(names: &[T], is_it: impl Fn(&T) -> bool) -> usize {
+    names.iter().position(is_it).unwrap_or_default()
 }
 
 fn small(number: u64) -> usize {

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use serde_json::Value;
 use tollgate_core::algorithm::judge::Hits;
 use tollgate_core::descriptor::{Descriptor, Entry, Request};
 
@@ -84,7 +83,7 @@ impl RequestAttributes<'_> {
             ValueSource::Header(at) => Cow::Borrowed(self.headers.get(*at)?.as_deref()?),
             ValueSource::Query(at) => Cow::Borrowed(self.queries.get(*at)?.as_deref()?),
             ValueSource::Segment(number) => Cow::Borrowed(self.target.segment(*number)?),
-            ValueSource::Metadata(keys) => scalar(self.metadata?, keys)?,
+            ValueSource::Metadata(at) => Cow::Borrowed(self.metadata.get(*at)?.as_deref()?),
             ValueSource::Method => Cow::Borrowed(&*self.method),
             ValueSource::Host => Cow::Borrowed(&*self.target.host),
             ValueSource::Path => Cow::Borrowed(&*self.target.path),
@@ -94,16 +93,5 @@ impl RequestAttributes<'_> {
             ValueSource::ClientCertificate => Cow::Borrowed(self.certificate?),
         };
         (!value.is_empty()).then_some(value)
-    }
-}
-
-/// Returns the text at a path of keys; `None` if there is none, or a list or a mapping.
-fn scalar<'v>(metadata: &'v Value, keys: &[String]) -> Option<Cow<'v, [u8]>> {
-    let found = keys.iter().try_fold(metadata, |value, key| value.get(key))?;
-    match found {
-        Value::String(text) => Some(Cow::Borrowed(text.as_bytes())),
-        Value::Number(number) => Some(Cow::Owned(number.to_string().into_bytes())),
-        Value::Bool(truth) => Some(Cow::Owned(truth.to_string().into_bytes())),
-        Value::Null | Value::Array(_) | Value::Object(_) => None,
     }
 }

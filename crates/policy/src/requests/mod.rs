@@ -46,6 +46,8 @@ pub struct RequestMapping {
     pub(super) headers: Box<[Box<[u8]>]>,
     /// Names of the query parameters that sources read, sorted.
     pub(super) queries: Box<[Box<[u8]>]>,
+    /// Paths of keys in the metadata of the gateway that sources read.
+    pub(super) metadata: Box<[Vec<String>]>,
     pub(super) descriptors: Vec<DescriptorMapping>,
 }
 
@@ -95,8 +97,8 @@ pub(super) enum ValueSource {
     Query(usize),
     /// A segment of the path, from 1.
     Segment(usize),
-    /// A path of keys in the metadata of the gateway.
-    Metadata(Vec<String>),
+    /// A value in the metadata of the gateway, by its position in [`RequestMapping::metadata`].
+    Metadata(usize),
     Method,
     Host,
     Path,
@@ -150,7 +152,8 @@ pub struct RequestAttributes<'a> {
     target: NormalTarget<'a>,
     address: Option<IpAddr>,
     certificate: Option<&'a [u8]>,
-    metadata: Option<&'a Value>,
+    /// Value at each path of [`RequestMapping::metadata`].
+    metadata: SmallVec<[Option<Vec<u8>>; 2]>,
     /// Value of each header in [`RequestMapping::headers`].
     headers: SmallVec<[Option<Cow<'a, [u8]>>; 4]>,
     /// Value of each parameter in [`RequestMapping::queries`].
@@ -175,8 +178,7 @@ impl RequestMapping {
 
     /// Returns `true` if a source reads the metadata of the gateway, which is costly to decode.
     pub fn reads_metadata(&self) -> bool {
-        let is_metadata = |entry: &EntryMapping| matches!(entry.source, ValueSource::Metadata(_));
-        self.descriptors.iter().any(|descriptor| descriptor.entries.iter().any(is_metadata))
+        !self.metadata.is_empty()
     }
 
     /// Reads the attributes of a request. Lines of one header are one value, joined by commas (RFC
@@ -184,10 +186,7 @@ impl RequestMapping {
     ///
     /// # Errors
     /// [`Unmappable`]
-    pub fn read<'a>(
-        &self,
-        http: &'a GatewayRequest<'a>,
-    ) -> Result<RequestAttributes<'a>, Unmappable> {
+    pub fn read<'a>(&self, http: GatewayRequest<'a>) -> Result<RequestAttributes<'a>, Unmappable> {
         if http.headers.len() > MAX_HEADERS {
             return Err(Unmappable::TooManyHeaders);
         }
@@ -211,12 +210,14 @@ impl RequestMapping {
         let queries = self.queries(target.query);
         let peer = http.peer.and_then(address::address);
         let forwarded = forwarded.unwrap_or_default();
+        let metadata = http.metadata.as_ref();
+        let metadata = self.metadata.iter().map(|keys| scalar(metadata?, keys)).collect();
         Ok(RequestAttributes {
             method: http.method.to_ascii_uppercase(),
             target,
             address: address::client_address(&forwarded, peer, self.trusted_hops),
             certificate: http.certificate.filter(|name| !name.is_empty()),
-            metadata: http.metadata.as_ref(),
+            metadata,
             headers,
             queries,
         })
@@ -249,6 +250,18 @@ impl RequestMapping {
     pub fn map<'r>(&'r self, attributes: &'r RequestAttributes<'_>) -> MappedRequest<'r> {
         mapped::map(self, attributes)
     }
+}
+
+/// Returns the text at a path of keys; `None` if there is none, or a list or a mapping.
+fn scalar(metadata: &Value, keys: &[String]) -> Option<Vec<u8>> {
+    let found = keys.iter().try_fold(metadata, |value, key| value.get(key))?;
+    let text = match found {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        Value::Bool(truth) => truth.to_string(),
+        Value::Null | Value::Array(_) | Value::Object(_) => return None,
+    };
+    Some(text.into_bytes())
 }
 
 /// Appends the value of a line to those of the same header.

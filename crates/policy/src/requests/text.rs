@@ -10,7 +10,8 @@ impl fmt::Display for RequestMapping {
     /// Writes the mapping in one line, and one for each descriptor. Texts are quoted, so that
     /// different mappings are different texts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, domain, undecided, trusted_hops, headers, queries, descriptors } = self;
+        let Self { name, domain, undecided, trusted_hops, headers, queries, metadata, descriptors } =
+            self;
         let undecided = match undecided {
             IfUndecided::Error => "error",
             IfUndecided::Allow => "allow",
@@ -25,7 +26,7 @@ impl fmt::Display for RequestMapping {
             for entry in entries {
                 let EntryMapping { key, source, default } = entry;
                 write!(f, ", {} from ", quoted(key))?;
-                source.write(headers, queries, f)?;
+                source.write(headers, queries, metadata, f)?;
                 if let Some(default) = default {
                     write!(f, " or {}", quoted(default))?;
                 }
@@ -52,6 +53,7 @@ impl ValueSource {
         &self,
         headers: &[Box<[u8]>],
         queries: &[Box<[u8]>],
+        metadata: &[Vec<String>],
         f: &mut fmt::Formatter<'_>,
     ) -> fmt::Result {
         let name = |names: &[Box<[u8]>], at: usize| {
@@ -62,7 +64,9 @@ impl ValueSource {
             Self::Header(at) => write!(f, "header {}", name(headers, *at)),
             Self::Query(at) => write!(f, "query parameter {}", name(queries, *at)),
             Self::Segment(number) => write!(f, "segment {number}"),
-            Self::Metadata(keys) => write!(f, "metadata {keys:?}"),
+            Self::Metadata(at) => {
+                write!(f, "metadata {:?}", metadata.get(*at).unwrap_or(&Vec::new()))
+            }
             Self::Method => f.write_str("method"),
             Self::Host => f.write_str("host"),
             Self::Path => f.write_str("path"),

@@ -29,7 +29,7 @@ descriptors:
 /// Returns the descriptors of a request, as `key=value,…`, with the hits if they are not 1.
 fn mapped(set: &PolicySet, http: &GatewayRequest<'_>) -> Result<Vec<String>, Unmappable> {
     let mapping = set.mapping("shop").unwrap();
-    let attributes = mapping.read(http)?;
+    let attributes = mapping.read(http.clone())?;
     let mapped = mapping.map(&attributes);
     let Some(request) = mapped.request() else { return Ok(Vec::new()) };
     assert_eq!(request.domain, "shop");
