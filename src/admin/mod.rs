@@ -49,6 +49,8 @@ use crate::telemetry::metrics::Metrics;
 
 /// Content type for clients that accept OpenMetrics, such as Prometheus.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Path of the OpenAPI document of the public port.
+const OPENAPI: &str = "/openapi.json";
 /// Content type for all other clients.
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -84,6 +86,8 @@ pub struct PublicDecisions {
     pub decide: Decide,
     /// Requests of gateways.
     pub auth: ForwardAuth,
+    /// OpenAPI document of both.
+    pub document: String,
 }
 
 /// A plain-text page of the admin port, rendered for each request.
@@ -103,11 +107,11 @@ pub async fn serve_public(
     connections: usize,
     process: Arc<ProcessState>,
     metrics: Arc<Metrics>,
-    PublicDecisions { decide, auth }: PublicDecisions,
+    PublicDecisions { decide, auth, document }: PublicDecisions,
     shutdown: impl Future<Output = ()>,
 ) {
     const ELSEWHERE: &str = "not found; available: /livez, /readyz, /healthcheck, /metrics, /json, /json/reserve, \
-         /json/extend, /json/commit, /json/cancel and /auth/NAME\n";
+         /json/extend, /json/commit, /json/cancel, /auth/NAME, /openapi.json\n";
     let rendering = Rendering::new(HttpPort::Public, &metrics, Arc::clone(&metrics));
     let mut router = Router::new().route("/metrics", get(render).with_state(rendering));
     let decide = decide.counted_by(&metrics);
@@ -119,6 +123,10 @@ pub async fn serve_public(
     // passes on the headers of browsers.
     let router = router
         .layer(middleware::from_fn_with_state(Arc::clone(&metrics), guard::check_browsers))
+        .route(
+            OPENAPI,
+            get(move || async move { ([(header::CONTENT_TYPE, "application/json")], document) }),
+        )
         .route("/auth/{name}", any(forward_auth::answer).with_state(auth))
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready).with_state(Arc::clone(&process)))

@@ -8,7 +8,7 @@
 //! | `prepare`, `cannot_start`, `listener`, `certificates`, `files` | before the service starts |
 //! | `workers`, `serving` | the gRPC service, one per core |
 //! | `http`, `plain_pages`, `rights` | HTTP: its servers, pages, tokens |
-//! | `decisions`, `json`, `forward_auth` | decisions over HTTP |
+//! | `decisions`, `json`, `forward_auth`, `openapi` | decisions over HTTP |
 //! | `policies`, `policy_watch`, `control_plane`, `candidates` | sources of policies |
 //! | `stores`, `statistics`, `observation`, `spans` | what a service uses |
 //! | `readiness` | when the process is ready |
@@ -25,6 +25,7 @@ mod http;
 mod json;
 pub mod listener;
 mod observation;
+mod openapi;
 mod plain_pages;
 mod policies;
 mod policy_watch;
@@ -174,6 +175,7 @@ pub async fn run_over<B: Backend>(
     let thread = DecisionThread::start(crate::grpc::json::prepare)?;
     let gateways = settings.gateways.clone();
     let auth = forward_auth::decide(&service, thread.clone(), gateways, has_allowances);
+    let document = openapi::document().map_err(std::io::Error::other)?;
     let budget = registry.budget();
     let decide = json::decide(&service, thread, &settings.limits, budget, has_allowances);
     let are_examples = settings.policy.are_examples;
@@ -199,7 +201,7 @@ pub async fn run_over<B: Backend>(
     let serve = async {
         let (grpc, http) = public.open(is_serving, are_examples).await?;
         let end = running.tasks.end();
-        let doors = PublicDecisions { decide, auth };
+        let doors = PublicDecisions { decide, auth, document };
         let http = http::serve_public(&shared, http, connections.http, doors, end)?;
         running.tasks.add_finishing("http", http);
         tokio::join!(running.workers.accept(&grpc, &registry), registry.relieve());

@@ -1,5 +1,6 @@
 //! Implementation of `ShouldRateLimit`.
 
+mod caller;
 pub mod gateway;
 mod holds;
 
@@ -10,6 +11,7 @@ use prost::Message as _;
 use tonic::{Code, Status};
 use tracing::warn;
 
+pub use self::caller::CallerAnswer;
 pub use self::holds::{HoldCall, HoldMethod};
 use super::large_request;
 use super::metadata;
@@ -56,41 +58,10 @@ pub enum Answered {
     OverLimit,
 }
 
-/// Overall code of a response to a caller that is no proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallerAnswer {
-    /// The request is admitted.
-    Ok,
-    /// The request is denied.
-    OverLimit {
-        /// Seconds after which a retry is worth it.
-        retry_after: u64,
-    },
-}
-
-impl CallerAnswer {
-    fn of(decision: &Decision<'_>) -> Self {
-        if !decision.is_over_limit() {
-            return Self::Ok;
-        }
-        Self::OverLimit { retry_after: response::retry_seconds(decision) }
-    }
-}
-
 /// Encodes a decision for a proxy, and returns its overall code.
 fn write_to_proxy(decision: &Decision<'_>, style: &AnswerStyle, answer: &mut Vec<u8>) -> Answered {
     response::write(decision, style, answer);
     if decision.is_over_limit() { Answered::OverLimit } else { Answered::Ok }
-}
-
-/// Encodes a decision for a caller that is no proxy, and returns its overall code.
-fn write_to_caller(
-    decision: &Decision<'_>,
-    style: &AnswerStyle,
-    answer: &mut Vec<u8>,
-) -> CallerAnswer {
-    response::write_to_caller(decision, style, answer);
-    CallerAnswer::of(decision)
 }
 
 impl<S: Store> Rls<S> {
@@ -163,20 +134,6 @@ impl<S: Store> Rls<S> {
         answer: &mut Vec<u8>,
     ) -> impl Future<Output = Result<Answered, Status>> + Send {
         self.answer_with(message, time, rights, recording, answer, write_to_proxy)
-    }
-
-    /// Decides an encoded `RateLimitRequest` as [`answer`](Self::answer) does, for a caller that is
-    /// no proxy: it is told what remains of a limit that denies, and when to retry.
-    ///
-    /// # Errors
-    /// Those of [`answer`](Self::answer).
-    pub fn answer_caller(
-        &self,
-        message: &[u8],
-        rights: &DomainRights,
-        answer: &mut Vec<u8>,
-    ) -> impl Future<Output = Result<CallerAnswer, Status>> + Send {
-        self.answer_with(message, None, rights, None, answer, write_to_caller)
     }
 
     /// Decides an encoded request, and encodes the decision with `write`.
