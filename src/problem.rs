@@ -1,4 +1,4 @@
-//! Problem details for HTTP (RFC 9457): errors and denials as `application/problem+json`.
+//! HttpProblem details for HTTP (RFC 9457): errors and denials as `application/problem+json`.
 
 pub use http::StatusCode;
 use serde_json::json;
@@ -8,7 +8,7 @@ pub const PROBLEM_JSON: &str = "application/problem+json";
 
 /// A problem: its HTTP status and its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct HttpProblem {
     /// HTTP status.
     pub status: u16,
     /// The same as words.
@@ -17,7 +17,7 @@ pub struct Problem {
     pub detail: String,
 }
 
-impl Problem {
+impl HttpProblem {
     /// Creates a problem. The title is the standard phrase of the status.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let title = status.canonical_reason().unwrap_or_default();
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn a_problem_has_the_members_of_the_standard() {
-        let body = Problem::new(StatusCode::TOO_MANY_REQUESTS, "over limit").body();
+        let body = HttpProblem::new(StatusCode::TOO_MANY_REQUESTS, "over limit").body();
         assert_eq!(
             body,
             r#"{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"over limit"}"#

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use tokio::sync::Semaphore;
 
 use super::guard::check_same_origin;
-use crate::problem::{PROBLEM_JSON, Problem};
+use super::problem_response::problem;
 use crate::telemetry::http::{HttpPort, HttpRefusal};
 use crate::telemetry::metrics::Metrics;
 
@@ -190,10 +190,4 @@ pub(super) async fn answer(
         Decided::Conflict(why) => problem(StatusCode::CONFLICT, why),
         Decided::Undecided(why) => problem(StatusCode::SERVICE_UNAVAILABLE, why),
     }
-}
-
-/// Returns an error response.
-pub(super) fn problem(status: StatusCode, why: impl Into<String>) -> Response {
-    let body = Problem::new(status, why).body();
-    (status, [(header::CONTENT_TYPE, PROBLEM_JSON)], body).into_response()
 }

@@ -1,8 +1,8 @@
 //! The endpoints `/auth/NAME`: decisions on requests that a gateway describes by headers, as
 //! Traefik's ForwardAuth, Caddy's `forward_auth` and nginx's `auth_request` send them.
 //!
-//! `X-Forwarded-Method`, `-Host` and `-Uri` describe the request, each once: a gateway that does not
-//! set one of them would pass on what its client sent. Nothing is read of a body.
+//! `X-Forwarded-Method`, `-Host` and `-Uri` describe the request, each once: a gateway that does
+//! not set one of them would pass on what its client sent. Nothing is read of a body.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use axum::response::{IntoResponse, Response};
 use tokio::sync::Semaphore;
 
 use super::server::AdminPeer;
-use crate::problem::{PROBLEM_JSON, Problem};
+use crate::problem::{HttpProblem, PROBLEM_JSON};
 
 /// Maximum number of requests that are decided concurrently. Others wait, and are bounded by the
 /// connections.
@@ -39,18 +39,35 @@ pub struct ForwardedRequest {
     pub headers: HeaderMap,
 }
 
+impl ForwardedRequest {
+    /// Reads the headers that describe a request.
+    ///
+    /// # Errors
+    /// One of them is missing, or there more than once.
+    fn read(mapping: String, peer: SocketAddr, headers: HeaderMap) -> Result<Self, HttpProblem> {
+        Ok(Self {
+            mapping,
+            peer,
+            method: only(&headers, "x-forwarded-method")?,
+            host: only(&headers, "x-forwarded-host")?,
+            target: only(&headers, "x-forwarded-uri")?,
+            headers,
+        })
+    }
+}
+
 /// The answer on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthAnswer {
     /// Headers for the client of the gateway.
     pub headers: Vec<(String, String)>,
     /// The reason of a denial; `None` if the request is admitted.
-    pub denial: Option<Problem>,
+    pub denial: Option<HttpProblem>,
 }
 
 impl AuthAnswer {
     /// Returns a denial.
-    pub fn denied(denial: Problem) -> Self {
+    pub fn denied(denial: HttpProblem) -> Self {
         let headers = vec![("content-type".to_owned(), PROBLEM_JSON.to_owned())];
         Self { headers, denial: Some(denial) }
     }
@@ -105,28 +122,24 @@ pub(super) async fn answer(
     Extension(peer): Extension<AdminPeer>,
     headers: HeaderMap,
 ) -> AuthAnswer {
-    let described = ["x-forwarded-method", "x-forwarded-host", "x-forwarded-uri"];
-    let [method, host, target] = match described.map(|name| only(&headers, name)) {
-        [Ok(method), Ok(host), Ok(target)] => [method, host, target],
-        [Err(denial), _, _] | [_, Err(denial), _] | [_, _, Err(denial)] => {
-            return AuthAnswer::denied(denial);
-        }
+    let request = match ForwardedRequest::read(mapping, peer.address, headers) {
+        Ok(request) => request,
+        Err(denial) => return AuthAnswer::denied(denial),
     };
-    let request = ForwardedRequest { mapping, peer: peer.address, method, host, target, headers };
     // The semaphore is never closed.
     let _deciding = auth.deciding.acquire().await;
     (auth.decide)(request).await
 }
 
 /// Returns the value of a header that a request must have once.
-fn only(headers: &HeaderMap, name: &'static str) -> Result<HeaderValue, Problem> {
+fn only(headers: &HeaderMap, name: &'static str) -> Result<HeaderValue, HttpProblem> {
     let mut lines = headers.get_all(name).iter();
     match (lines.next(), lines.next()) {
         (Some(value), None) => Ok(value.clone()),
         (None, _) | (Some(_), Some(_)) => {
             let found = headers.get_all(name).iter().count();
             let detail = format!("the gateway must set {name} once, found {found}");
-            Err(Problem::new(StatusCode::BAD_REQUEST, detail))
+            Err(HttpProblem::new(StatusCode::BAD_REQUEST, detail))
         }
     }
 }

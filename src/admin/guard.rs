@@ -17,7 +17,7 @@ use axum::response::{IntoResponse, Response};
 use tracing::{info, warn};
 
 use super::api::error::ApiError;
-use super::decide::problem;
+use super::problem_response::problem;
 use super::rights::{AdminRights, Right};
 use super::server::AdminPeer;
 use crate::operations::audit::AuditEntry;

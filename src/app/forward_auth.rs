@@ -8,7 +8,7 @@ use crate::grpc::rights::DomainRights;
 use crate::grpc::service::gateway::{GatewayCall, TrustedGateways, problem_of};
 use crate::operations::workers::WorkerService;
 use crate::policy::requests::GatewayRequest;
-use crate::problem::{Problem, StatusCode};
+use crate::problem::{HttpProblem, StatusCode};
 use crate::store::backend::Backend;
 
 /// Decides requests of `gateways` with `service`.
@@ -31,7 +31,7 @@ pub(super) fn decide(
             }
             let decided = thread.run(async move { answer(&service, &request).await }).await;
             decided.unwrap_or_else(|| {
-                AuthAnswer::denied(Problem::new(StatusCode::SERVICE_UNAVAILABLE, ENDED))
+                AuthAnswer::denied(HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, ENDED))
             })
         }
     })
@@ -41,7 +41,7 @@ fn refusal(
     gateways: &TrustedGateways,
     clients_have_rights: bool,
     request: &ForwardedRequest,
-) -> Option<Problem> {
+) -> Option<HttpProblem> {
     let why = if clients_have_rights {
         "--allow disables decisions over HTTP, which does not identify clients; use gRPC"
     } else if gateways.include(Some(request.peer)) {
@@ -49,7 +49,7 @@ fn refusal(
     } else {
         "attributes are trusted only from --gateways, which do not include this peer"
     };
-    Some(Problem::new(StatusCode::FORBIDDEN, why))
+    Some(HttpProblem::new(StatusCode::FORBIDDEN, why))
 }
 
 async fn answer(service: &WorkerService<impl Backend>, request: &ForwardedRequest) -> AuthAnswer {

@@ -18,10 +18,9 @@ use tonic::codegen::Service as _;
 use tonic::service::Routes;
 
 use super::PREFIX;
-use super::rights::DomainRights;
+use super::rights::{DomainRights, IsGateway};
 use super::service::gateway::{self, CheckCaller};
 use super::service::{Rls, budget};
-use super::service_call::IsGateway;
 use crate::spans::Recording;
 use crate::statistics::{CallTimer, Stats};
 use crate::store::Store;

@@ -14,10 +14,6 @@ use super::service::{Rls, budget};
 use crate::spans::Recording;
 use crate::store::Store;
 
-/// Set in the extensions of a call whose peer is a gateway, of which attributes are trusted.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct IsGateway(pub(super) bool);
-
 /// A call under way.
 pub(super) struct ServiceCall {
     /// The caller's timeout.

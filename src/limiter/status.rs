@@ -232,8 +232,8 @@ impl<'a> Status<'a> {
         self.outcome().filter(|_| self.is_over_limit())?.report.retry_after
     }
 
-    /// Returns the time that a caller should wait: until these hits are admitted if over limit, else
-    /// until the counter resets; of a ban, until the end of its window.
+    /// Returns the time that a caller should wait: until these hits are admitted if over limit,
+    /// else until the counter resets; of a ban, until the end of its window.
     pub fn wait_hint(&self) -> Option<Micros> {
         // A ban has neither time. Proxies forward a missing time as 0, which clients read as "retry
         // now".

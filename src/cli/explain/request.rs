@@ -10,8 +10,8 @@ use crate::policy::requests::{GatewayRequest, RequestMapping};
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub(super) struct RequestArgs {
-    /// HTTP request: its method and target, such as `GET /orders?page=2`. DOMAIN is then the name of
-    /// a mapping in `requests`.
+    /// HTTP request: its method and target, such as `GET /orders?page=2`. DOMAIN is then the name
+    /// of a mapping in `requests`.
     #[arg(long, value_name = "METHOD TARGET", requires = "policies")]
     pub(super) request: Option<String>,
     /// Header of the request: `NAME: VALUE`. May be repeated.

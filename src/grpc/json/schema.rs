@@ -39,7 +39,9 @@ fn add(message: &MessageDescriptor, schemas: &mut Map<String, Value>) {
 }
 
 fn of_field(field: &FieldDescriptor, schemas: &mut Map<String, Value>) -> Value {
-    if let (true, Kind::Message(entry)) = (field.is_map(), field.kind()) {
+    if field.is_map()
+        && let Kind::Message(entry) = field.kind()
+    {
         let value = of_kind(&entry.map_entry_value_field().kind(), schemas);
         return json!({ "type": "object", "additionalProperties": value });
     }

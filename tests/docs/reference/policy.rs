@@ -6,7 +6,7 @@ use super::super::is_written;
 use super::{cell, head, table, types};
 
 /// The documented mappings, in this order: name in the schema, and description.
-const MAPPINGS: [(&str, &str); 23] = [
+const MAPPINGS: [(&str, &str); 24] = [
     ("defaults", "Options for all limits of the file; an option of a rule takes precedence."),
     (
         "rule",
@@ -42,6 +42,7 @@ const MAPPINGS: [(&str, &str); 23] = [
     ("access_log", "The map of an access log, for `tollgate replay --map`. [How](../rollout.md)."),
     ("time", "The time of the request in a line."),
     ("field", "A field of a line."),
+    ("http", "The HTTP request of a line, for a mapping in `requests`."),
 ];
 
 #[test]

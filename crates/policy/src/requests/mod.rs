@@ -127,7 +127,7 @@ pub struct GatewayRequest<'a> {
     pub peer: Option<&'a [u8]>,
     /// Name in the client's certificate that the gateway has verified.
     pub certificate: Option<&'a [u8]>,
-    /// What the filters of the gateway found, such as the claims of a verified token.
+    /// Findings of the filters of the gateway, such as the claims of a verified token.
     pub metadata: Option<Value>,
 }
 

@@ -16,9 +16,9 @@ use crate::grpc::proto::auth::{CheckRequest, CheckResponse, DeniedHttpResponse, 
 use crate::grpc::proto::envoy::config::core::v3::{HeaderValueOption, Metadata};
 use crate::grpc::proto::envoy::r#type::v3::HttpStatus;
 use crate::grpc::proto::{HeaderValue, google};
-use crate::grpc::rights::DomainRights;
+use crate::grpc::rights::{DomainRights, IsGateway};
 use crate::grpc::service::Rls;
-use crate::grpc::service_call::{IsGateway, ServiceCall};
+use crate::grpc::service_call::ServiceCall;
 use crate::problem::StatusCode;
 use crate::spans::SpanAttributes;
 use crate::store::Store;

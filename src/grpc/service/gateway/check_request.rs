@@ -151,6 +151,7 @@ fn raw_header(message: &[u8]) -> Result<(&[u8], &[u8]), RequestError> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use prost::Message as _;
 
     use super::*;
@@ -216,6 +217,23 @@ mod tests {
             assert!(read(&message[..length]).is_err(), "{length}");
         }
         assert!(read(&[]).is_ok_and(|checked| checked.http.headers.is_empty()));
+    }
+
+    proptest! {
+        /// Whatever the bytes are, they are read or refused.
+        #[test]
+        fn any_bytes_are_read_or_refused(
+            bytes in prop::collection::vec(any::<u8>(), 0..64),
+            at in any::<prop::sample::Index>(),
+        ) {
+            let attributes =
+                AttributeContext { source: Some(peer("203.0.113.7")), ..Default::default() };
+            let mut message = CheckRequest { attributes: Some(attributes) }.encode_to_vec();
+            let at = at.index(message.len());
+            message.splice(at..at, bytes.iter().copied());
+            let _ = read(&message);
+            let _ = read(&bytes);
+        }
     }
 
     #[test]

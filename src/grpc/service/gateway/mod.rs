@@ -29,7 +29,7 @@ use crate::grpc::response;
 use crate::grpc::rights::DomainRights;
 use crate::limiter::{Decision, Snapshot, Undecided};
 use crate::policy::requests::{GatewayRequest, IfUndecided, RequestMapping, Unmappable};
-use crate::problem::{PROBLEM_JSON, Problem, StatusCode};
+use crate::problem::{HttpProblem, PROBLEM_JSON, StatusCode};
 use crate::spans::SpanAttributes;
 use crate::store::Store;
 
@@ -39,7 +39,7 @@ pub struct GatewayAnswer {
     /// Headers for the client of the gateway.
     pub headers: Vec<(String, String)>,
     /// The reason of a denial, with its HTTP status; `None` if the request is admitted.
-    pub denial: Option<Problem>,
+    pub denial: Option<HttpProblem>,
 }
 
 /// A request of a gateway, with what the gateway is.
@@ -60,7 +60,7 @@ impl GatewayAnswer {
         Self { headers: Vec::new(), denial: None }
     }
 
-    fn denied(denial: Problem) -> Self {
+    fn denied(denial: HttpProblem) -> Self {
         let headers = vec![("content-type".to_owned(), PROBLEM_JSON.to_owned())];
         Self { headers, denial: Some(denial) }
     }
@@ -131,7 +131,7 @@ impl<S: Store> Rls<S> {
         if decision.is_over_limit() {
             let seconds = response::retry_seconds(decision);
             let detail = format!("over limit; retry after {seconds} s");
-            answer = GatewayAnswer::denied(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail));
+            answer = GatewayAnswer::denied(HttpProblem::new(StatusCode::TOO_MANY_REQUESTS, detail));
             answer.headers.push(("retry-after".to_owned(), seconds.to_string()));
         }
         let headers = response::headers(decision, &self.style);
@@ -171,17 +171,17 @@ impl<S: Store> Rls<S> {
                 StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
             }
         };
-        GatewayAnswer::denied(Problem::new(status, unmappable.to_string()))
+        GatewayAnswer::denied(HttpProblem::new(status, unmappable.to_string()))
     }
 }
 
 /// Returns an error as a problem, for gateways that call by HTTP.
-pub fn problem_of(status: &Status) -> Problem {
+pub fn problem_of(status: &Status) -> HttpProblem {
     let kinds =
         [(Code::NotFound, StatusCode::NOT_FOUND), (Code::PermissionDenied, StatusCode::FORBIDDEN)];
     let known = kinds.into_iter().find(|(code, _)| *code == status.code());
     let http = known.map_or(StatusCode::SERVICE_UNAVAILABLE, |(_, http)| http);
-    Problem::new(http, status.message())
+    HttpProblem::new(http, status.message())
 }
 
 /// Returns the answer of a mapping while there is no decision.
@@ -189,7 +189,7 @@ fn if_undecided(undecided: IfUndecided, status: Status) -> Result<GatewayAnswer,
     match undecided {
         IfUndecided::Error => Err(status),
         IfUndecided::Allow => Ok(GatewayAnswer::admitted()),
-        IfUndecided::Deny => Ok(GatewayAnswer::denied(Problem::new(
+        IfUndecided::Deny => Ok(GatewayAnswer::denied(HttpProblem::new(
             StatusCode::SERVICE_UNAVAILABLE,
             status.message(),
         ))),

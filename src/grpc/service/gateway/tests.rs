@@ -117,7 +117,7 @@ impl Example {
     }
 }
 
-/// What a protocol told of one decision.
+/// The parts of a decision that every protocol sends.
 #[derive(Debug, PartialEq)]
 struct Told {
     is_over_limit: bool,
