@@ -83,9 +83,8 @@ impl IntoResponse for AuthAnswer {
             }
         };
         for (name, value) in self.headers {
-            if let (Ok(name), Ok(value)) =
-                (HeaderName::try_from(name), HeaderValue::try_from(value))
-            {
+            let Ok(name) = HeaderName::try_from(name) else { continue };
+            if let Ok(value) = HeaderValue::try_from(value) {
                 response.headers_mut().insert(name, value);
             }
         }

@@ -50,7 +50,6 @@ use tracing::info;
 
 pub use self::cannot_start::CannotStart;
 use self::certificates::Certificates;
-use self::decisions::DecisionThread;
 use self::http::Web;
 use self::observation::Observation;
 use self::policies::InitialPolicies;
@@ -63,7 +62,6 @@ use self::stores::Stores;
 pub use self::stores::{OpenStore, StoreParts};
 use self::tasks::Tasks;
 use self::workers::Workers;
-use crate::admin::PublicDecisions;
 use crate::grpc::health::Health;
 use crate::limiter::InForce;
 use crate::operations::denial_sync::DenialSync;
@@ -171,13 +169,7 @@ pub async fn run_over<B: Backend>(
     let registry = Registry::new(connections.grpc, budget, Arc::clone(&shared.metrics));
     let serve_worker = move |incoming, drain| Arc::clone(&serving).serve(incoming, drain);
     let workers = Workers::start(settings.limits.workers, serve_worker)?;
-    let has_allowances = !settings.allowances.is_empty();
-    let thread = DecisionThread::start(crate::grpc::json::prepare)?;
-    let gateways = settings.gateways.clone();
-    let auth = forward_auth::decide(&service, thread.clone(), gateways, has_allowances);
-    let document = openapi::document().map_err(std::io::Error::other)?;
-    let budget = registry.budget();
-    let decide = json::decide(&service, thread, &settings.limits, budget, has_allowances);
+    let decisions = http::decisions(&service, &settings, registry.budget())?;
     let are_examples = settings.policy.are_examples;
     tasks.add("policies", follow_policies(settings.policy, settings.xds, read, installer)?);
     maintain(&mut tasks, &shared, &service, &denial_sync);
@@ -201,8 +193,7 @@ pub async fn run_over<B: Backend>(
     let serve = async {
         let (grpc, http) = public.open(is_serving, are_examples).await?;
         let end = running.tasks.end();
-        let doors = PublicDecisions { decide, auth, document };
-        let http = http::serve_public(&shared, http, connections.http, doors, end)?;
+        let http = http::serve_public(&shared, http, connections.http, decisions, end)?;
         running.tasks.add_finishing("http", http);
         tokio::join!(running.workers.accept(&grpc, &registry), registry.relieve());
         std::io::Result::Ok(())

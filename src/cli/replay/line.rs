@@ -14,7 +14,7 @@ pub(super) enum Format {
     /// A trace: `at` and `request`.
     Trace,
     /// An access log, with the mapping of its fields to a request.
-    AccessLog(AccessLogMap),
+    AccessLog(Box<AccessLogMap>),
 }
 
 /// A request and its time.

@@ -268,9 +268,8 @@ fn a_check_is_answered_as_by_tonic() {
     let denied = message("ann", "/a/..%2fb");
     let calls = [message("ann", "/"), Vec::new(), denied, vec![0xff]];
     let calls = calls.into_iter().chain(vec![message("ann", "/"); 4]);
-    let contexts = [true, false].map(|by_tonic| {
-        (by_tonic, context(AnswerStyle::default(), DomainRights::All))
-    });
+    let contexts = [true, false]
+        .map(|by_tonic| (by_tonic, context(AnswerStyle::default(), DomainRights::All)));
     let mut statuses = Vec::new();
     for message in calls {
         let answers = contexts.each_ref().map(|(by_tonic, context)| {
@@ -291,9 +290,9 @@ fn a_check_is_answered_as_by_tonic() {
         assert_eq!(status(tonic), status(own));
         statuses.extend(CheckResponse::decode(own.2.get(PREFIX..).unwrap_or_default()).ok());
     }
-    let denials = statuses.iter().filter(|answer| {
-        answer.status.as_ref().is_some_and(|status| status.code != 0)
-    });
+    let denials = statuses
+        .iter()
+        .filter(|answer| answer.status.as_ref().is_some_and(|status| status.code != 0));
     assert_eq!(denials.count(), 3, "an ambiguous path, and two over limit: {statuses:?}");
 }
 

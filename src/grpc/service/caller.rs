@@ -1,5 +1,5 @@
-//! Answers to callers that are no proxies: they are told what remains of a limit that denies, and
-//! when to retry.
+//! Answers to callers that are no proxies: they receive the hits that remain of a limit that
+//! denies, and the time of a retry.
 
 use tonic::Status;
 

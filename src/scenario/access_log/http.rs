@@ -84,7 +84,6 @@ impl LoggedHttp {
 mod tests {
     use serde_json::json;
 
-    use super::*;
     use crate::policy::{CompileOptions, Source, load};
     use crate::scenario::access_log::{LineContents, read};
 

@@ -124,18 +124,13 @@ fn what_cannot_be_matched_whole_is_refused() {
 }
 
 #[test]
-fn mistakes_in_a_mapping_are_shown_where_they_are() {
+fn mistakes_in_a_match_are_shown_where_they_are() {
     let text = "domain: shop
 requests:
 - name: a/b
   descriptors:
   - match: { methods: ['G E T'], hosts: ['shop:80'], paths: [login, /a//b, '/a?b'] }
     entries: { tollgate.reserve: x }
-- name: shop
-  descriptors:
-  - entries: { path: { header: ':path' }, user: { header: x, query: y }, seg: { segment: 0 } }
-- name: shop
-  descriptors: []
 ";
     insta::assert_snapshot!(errors(&[text]), @r##"
     error: `name` must be at most 64 letters, digits, `-`, `_` and `.`: it is part of a URL
@@ -188,46 +183,59 @@ requests:
     6 |     entries: { tollgate.reserve: x }
       |                ^^^^^^^^^^^^^^^^
       = in request mapping `a/b` of domain `shop`
+    "##);
+}
 
+#[test]
+fn mistakes_in_sources_and_names_are_shown_where_they_are() {
+    let text = "domain: shop
+requests:
+- name: shop
+  descriptors:
+  - entries: { path: { header: ':path' }, user: { header: x, query: y }, seg: { segment: 0 } }
+- name: shop
+  descriptors: []
+";
+    insta::assert_snapshot!(errors(&[text]), @r##"
     error: `:path` is not the name of a header
-     --> a.yaml:9:32
+     --> a.yaml:5:32
       |
-    9 |   - entries: { path: { header: ':path' }, user: { header: x, query: y }, seg: { segment: 0 } }
+    5 |   - entries: { path: { header: ':path' }, user: { header: x, query: y }, seg: { segment: 0 } }
       |                                ^^^^^^^
       = method, host and path are attributes: `attribute: path`
       = in request mapping `shop` of domain `shop`
 
     error: a source must have exactly one of header, query, segment, metadata, attribute
-     --> a.yaml:9:51
+     --> a.yaml:5:51
       |
-    9 |   - entries: { path: { header: ':path' }, user: { header: x, query: y }, seg: { segment: 0 } }
+    5 |   - entries: { path: { header: ':path' }, user: { header: x, query: y }, seg: { segment: 0 } }
       |                                                   ^^^^^^
       = in request mapping `shop` of domain `shop`
 
     error: segments are counted from 1
-     --> a.yaml:9:90
+     --> a.yaml:5:90
       |
-    9 |   - entries: { path: { header: ':path' }, user: { header: x, query: y }, seg: { segment: 0 } }
+    5 |   - entries: { path: { header: ':path' }, user: { header: x, query: y }, seg: { segment: 0 } }
       |                                                                                          ^
       = in request mapping `shop` of domain `shop`
 
     error: duplicate request mapping `shop`
-      --> a.yaml:10:9
-       |
-    10 | - name: shop
-       |         ^^^^
-      --> a.yaml:7:9
-       |
-     7 | - name: shop
-       |         ^^^^ first defined here
-       = in request mapping `shop` of domain `shop`
+     --> a.yaml:6:9
+      |
+    6 | - name: shop
+      |         ^^^^
+     --> a.yaml:3:9
+      |
+    3 | - name: shop
+      |         ^^^^ first defined here
+      = in request mapping `shop` of domain `shop`
 
     error: `descriptors` must have at least one item, found none
-      --> a.yaml:11:16
-       |
-    11 |   descriptors: []
-       |                ^^
-       = in request mapping `shop` of domain `shop`
+     --> a.yaml:7:16
+      |
+    7 |   descriptors: []
+      |                ^^
+      = in request mapping `shop` of domain `shop`
     "##);
 }
 
@@ -336,7 +344,7 @@ fn the_version_changes_with_a_mapping() {
         ("trusted_hops: 1", "trusted_hops: 2"),
         ("undecided: deny", "undecided: allow"),
         ("/login,", "/signin,"),
-        ("default: none", "default: nobody"),
+        ("default: none", "default: absent"),
         ("hits: 2", "hits: 3"),
         ("segment: 2", "segment: 1"),
     ] {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use prost::Message as _;
 use serde_json::{Map, Value};
 use tonic::{Code, Request, Response, Status};
+use tracing::warn;
 
 use super::check_request::{self, CheckedRequest};
 use super::{GatewayAnswer, GatewayCall};
@@ -60,6 +61,9 @@ impl<S: Store> Rls<S> {
         let CheckCaller { is_gateway, rights, time, mapping } = caller;
         if !is_gateway {
             self.metrics.clients.forbidden.inc();
+            if let Some(times) = self.forbidden.due() {
+                warn!(times, "Check refused: the peer is not in --gateways");
+            }
             return Err(Status::permission_denied(
                 "attributes are trusted only from --gateways, which do not include this peer",
             ));
