@@ -6,6 +6,7 @@
 //! transport         HTTP/2 frames to calls, and back
 //! grpc::call        a ShouldRateLimit call: its message, or tonic's services for anything else
 //! grpc::service     parses the message (request), calls the limiter, encodes the reply (response)
+//!   gateway         an HTTP request of Check or /auth/NAME, by a mapping of policy::requests
 //!   limiter         one policy snapshot; matches each descriptor; calls the store once; combines
 //!     policy        domain -> rules -> the limit that applies, and the key of its counter
 //!     store         judges all checks at one instant of its clock, and charges
