@@ -6,6 +6,7 @@
 //! http2             HTTP/2 frames to calls, and back
 //! grpc::call        a ShouldRateLimit call: its message, or tonic's services for anything else
 //! grpc::service     parses the message (request), calls the limiter, encodes the reply (response)
+//!   gateway         an HTTP request of Check or /auth/NAME, by a mapping of policy::requests
 //!   limiter         one policy snapshot; matches each descriptor; calls the store once; combines
 //!     policy        domain -> rules -> the limit that applies, and the key of its counter
 //!     store         judges all checks at one instant of its clock, and charges
@@ -29,6 +30,7 @@
 //! | [`telemetry`] | logs; the name of every metric | its users |
 //! | [`spans`] | sampling of calls, and the contents of their spans | span export |
 //! | [`watch`] | notification of changed files | file contents |
+//! | [`problem`] | errors and denials over HTTP | their causes |
 //! | [`bounded_file`] | reads of secrets and keys, with a maximum size | their contents |
 //! | [`policy`] | YAML to rules; matching; differences of two sets; sources | stores, protocols |
 //! | [`store`] | counters in memory or Redis; layers around it; the clock | policies, protocols |
@@ -81,6 +83,7 @@ pub mod journal;
 pub mod limiter;
 pub mod operations;
 pub mod otlp;
+pub mod problem;
 pub mod scenario;
 pub mod settings;
 pub mod spans;

@@ -92,18 +92,23 @@ fn contributing_lists_the_files_of_an_algorithm() {
 fn copied() -> PathBuf {
     const CODE: [&str; 2] = ["src", "crates"];
     const VERSIONS: [&str; 2] = ["Cargo.toml", "Cargo.lock"];
+    const BUILD: &str = "build.rs";
     let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guided");
     let _ = std::fs::remove_dir_all(&copy);
     for folder in CODE {
         copy_folder(&root().join(folder), &copy.join(folder));
     }
+    // Copied, since cargo does not see that a link leads to a changed file.
+    std::fs::copy(root().join(BUILD), copy.join(BUILD)).unwrap();
     for file in VERSIONS {
         let text = std::fs::read_to_string(root().join(file)).unwrap();
         std::fs::write(copy.join(file), with_other_version(&text)).unwrap();
     }
     for entry in std::fs::read_dir(root()).unwrap().map(|entry| entry.unwrap()) {
         let name = entry.file_name();
-        if name != "target" && !CODE.iter().chain(&VERSIONS).any(|copied| name == *copied) {
+        if name != "target"
+            && !CODE.iter().chain(&VERSIONS).chain([&BUILD]).any(|copied| name == *copied)
+        {
             std::os::unix::fs::symlink(entry.path(), copy.join(name)).unwrap();
         }
     }

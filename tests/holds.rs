@@ -236,7 +236,7 @@ async fn the_service_is_offered_as_json_with_the_same_answers() {
     assert_eq!((status, &answer["statuses"][0]["limitRemaining"]), (429, &json!(970)));
     let (status, why) = send("commit", json!({"hitz": 1})).await;
     assert_eq!(status, 400);
-    assert!(why.as_str().unwrap().contains("hitz"), "{why}");
+    assert!(why["detail"].as_str().unwrap().contains("hitz"), "{why}");
 }
 
 #[tokio::test]

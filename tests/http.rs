@@ -31,6 +31,8 @@ async fn a_request_in_json_is_decided_by_any_method() {
     }
     let denied = web.send("POST", "/json", REQUEST).await;
     assert_eq!(denied.status, 429);
+    let seconds: u64 = denied.header("retry-after").parse().unwrap();
+    assert!((1..=86_400).contains(&seconds), "{seconds}");
     let answer: Value = serde_json::from_str(&denied.body).unwrap();
     assert_eq!(
         (&answer["overallCode"], &answer["statuses"][0]["code"]),
@@ -40,6 +42,46 @@ async fn a_request_in_json_is_decided_by_any_method() {
         answer["statuses"][0]["durationUntilReset"].as_str().unwrap().ends_with('s'),
         "{answer}"
     );
+}
+
+#[tokio::test]
+async fn a_denial_that_fewer_hits_would_fit_tells_what_remains() {
+    let admitted = daily("user", 5).replace("unit: day", "unit: day, charge: admitted");
+    let (_service, web) = serve(&admitted, &[]);
+    let of = |hits: u32| {
+        format!(
+            r#"{{"domain": "test", "descriptors": [{{"entries": [{{"key": "user", "value": "ann"}}], "hitsAddend": {hits}}}]}}"#
+        )
+    };
+    assert_eq!(web.send("POST", "/json", of(4)).await.status, 200);
+    let denied = web.send("POST", "/json", of(2)).await;
+    assert_eq!(denied.status, 429);
+    let answer: Value = serde_json::from_str(&denied.body).unwrap();
+    assert_eq!(answer["statuses"][0]["code"], "OVER_LIMIT");
+    assert_eq!(answer["statuses"][0]["limitRemaining"], 1);
+    assert_eq!(web.send("POST", "/json", of(1)).await.status, 200);
+}
+
+#[tokio::test]
+async fn the_port_describes_itself() {
+    let (_service, web) = serve(&daily("user", 2), &[]);
+    let reply = web.get("/openapi.json").await;
+    assert_eq!((reply.status, reply.header("content-type")), (200, "application/json"));
+    let document: Value = serde_json::from_str(&reply.body).unwrap();
+    for path in ["/json", "/json/reserve", "/json/extend", "/json/commit", "/json/cancel"] {
+        let operation = &document["paths"][path]["post"];
+        assert!(operation["responses"]["429"]["headers"]["Retry-After"].is_object(), "{path}");
+        assert_ne!(web.send("POST", path, "").await.status, 404);
+    }
+    assert!(document["paths"]["/auth/{name}"]["get"].is_object());
+    // What the service sends has only fields that are described.
+    let answer = web.send("POST", "/json", REQUEST).await.body;
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    let schema = "/components/schemas/envoy.service.ratelimit.v3.RateLimitResponse/properties";
+    let properties = document.pointer(schema).unwrap();
+    for (name, _) in answer.as_object().unwrap() {
+        assert!(properties[name].is_object(), "{name}");
+    }
 }
 
 #[tokio::test]
@@ -74,6 +116,9 @@ async fn an_invalid_request_is_400_with_the_reason() {
     ] {
         let reply = web.send("POST", "/json", body.to_owned()).await;
         assert_eq!(reply.status, 400, "{body}: {}", reply.body);
+        assert_eq!(reply.header("content-type"), "application/problem+json");
+        let problem: Value = serde_json::from_str(&reply.body).unwrap();
+        assert_eq!((&problem["status"], &problem["title"]), (&json!(400), &json!("Bad Request")));
         assert!(reply.body.contains(told), "{body}: {}", reply.body);
     }
     assert_eq!(web.get("/json").await.status, 400);

@@ -21,6 +21,7 @@
 //! | `page` | the admin page in Chromium with its driver, both installed by `tests/run` |
 //! | `commands` | the other subcommands, by their exit codes |
 //! | `backend` | a store that only the tests know, with the whole service over it |
+//! | `gateways` | ext_authz and ForwardAuth: by themselves, behind Envoy, nginx, HAProxy, Caddy |
 //! | `envoy` | Envoy 1.40 as the client, installed by `tests/run` |
 //! | `redis` | the Redis store: decisions, cost, connections, behavior during failures |
 //! | `statistics` | envoyproxy/ratelimit's metrics: over StatsD, and for Prometheus |
@@ -64,6 +65,7 @@ mod drain;
 mod drop_in;
 mod envoy;
 mod fuzz_smoke;
+mod gateways;
 mod guided;
 mod health;
 mod holds;

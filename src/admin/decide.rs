@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::Semaphore;
 
 use super::guard::check_same_origin;
+use super::problem_response::problem;
 use crate::telemetry::http::{HttpPort, HttpRefusal};
 use crate::telemetry::metrics::Metrics;
 
@@ -26,6 +27,9 @@ const MAX_READ: usize = 64;
 /// Maximum number of requests that are decided concurrently. Parsed JSON takes about 60 times its
 /// size in bytes.
 const MAX_DECIDED: usize = 8;
+
+/// Header of a response in JSON.
+const JSON: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
 
 /// A handler that decides the request in a body, with its limits on body size, memory and
 /// concurrency.
@@ -80,8 +84,13 @@ impl DecidePath {
 pub enum Decided {
     /// Admitted, with the response as JSON.
     Ok(String),
-    /// Denied, with the response as JSON.
-    OverLimit(String),
+    /// Denied.
+    OverLimit {
+        /// The response as JSON.
+        answer: String,
+        /// Seconds after which a retry is worth it.
+        retry_after: u64,
+    },
     /// Not a valid request, with the reason.
     Invalid(String),
     /// Not permitted over HTTP, with the reason.
@@ -135,7 +144,7 @@ impl Decide {
         if let Some(metrics) = &self.metrics {
             metrics.http.refused(HttpPort::Public, refusal);
         }
-        (status, why).into_response()
+        problem(status, why)
     }
 }
 
@@ -145,39 +154,40 @@ pub(super) async fn answer(
     body: Body,
 ) -> Response {
     if let Err(why) = check_same_origin(&headers) {
-        return decide.refuse(HttpRefusal::Origin, StatusCode::FORBIDDEN, why + "\n");
+        return decide.refuse(HttpRefusal::Origin, StatusCode::FORBIDDEN, why);
     }
     let Ok(_reading) = decide.reading.try_acquire() else {
-        let why = format!("more than {MAX_READ} concurrent requests\n");
+        let why = format!("more than {MAX_READ} concurrent requests");
         return decide.refuse(HttpRefusal::Busy, StatusCode::SERVICE_UNAVAILABLE, why);
     };
     let max_bytes = decide.max_bytes;
     let Some(_held) = (decide.hold)(max_bytes) else {
-        let why = "memory for clients exhausted (--client-memory-max)\n".to_owned();
+        let why = "memory for clients exhausted (--client-memory-max)".to_owned();
         return decide.refuse(HttpRefusal::Busy, StatusCode::SERVICE_UNAVAILABLE, why);
     };
     let body = match tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, max_bytes)).await {
         Ok(Ok(body)) => body,
         Ok(Err(_)) => {
-            let why = format!("the request exceeds {max_bytes} bytes\n");
+            let why = format!("the request exceeds {max_bytes} bytes");
             return decide.refuse(HttpRefusal::TooLarge, StatusCode::PAYLOAD_TOO_LARGE, why);
         }
         Err(_) => {
-            let why = "timed out waiting for the body\n".to_owned();
+            let why = "timed out waiting for the body".to_owned();
             return decide.refuse(HttpRefusal::TooSlow, StatusCode::REQUEST_TIMEOUT, why);
         }
     };
-    let json =
-        |status, text| (status, [(header::CONTENT_TYPE, "application/json")], text).into_response();
     // The semaphore is never closed. Waiters are bounded by the number of bodies that may be read.
     let _deciding = decide.deciding.acquire().await;
     match (decide.decide)(path, body).await {
-        Decided::Ok(answer) => json(StatusCode::OK, answer),
-        Decided::OverLimit(answer) => json(StatusCode::TOO_MANY_REQUESTS, answer),
-        Decided::Invalid(why) => (StatusCode::BAD_REQUEST, why + "\n").into_response(),
-        Decided::Forbidden(why) => (StatusCode::FORBIDDEN, why + "\n").into_response(),
-        Decided::NotFound(why) => (StatusCode::NOT_FOUND, why + "\n").into_response(),
-        Decided::Conflict(why) => (StatusCode::CONFLICT, why + "\n").into_response(),
-        Decided::Undecided(why) => (StatusCode::SERVICE_UNAVAILABLE, why + "\n").into_response(),
+        Decided::Ok(answer) => (StatusCode::OK, JSON, answer).into_response(),
+        Decided::OverLimit { answer, retry_after } => {
+            let retry_after = [(header::RETRY_AFTER, retry_after)];
+            (StatusCode::TOO_MANY_REQUESTS, JSON, retry_after, answer).into_response()
+        }
+        Decided::Invalid(why) => problem(StatusCode::BAD_REQUEST, why),
+        Decided::Forbidden(why) => problem(StatusCode::FORBIDDEN, why),
+        Decided::NotFound(why) => problem(StatusCode::NOT_FOUND, why),
+        Decided::Conflict(why) => problem(StatusCode::CONFLICT, why),
+        Decided::Undecided(why) => problem(StatusCode::SERVICE_UNAVAILABLE, why),
     }
 }

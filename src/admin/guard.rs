@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tracing::{info, warn};
 
 use super::api::error::ApiError;
+use super::problem_response::problem;
 use super::rights::{AdminRights, Right};
 use super::server::AdminPeer;
 use crate::operations::audit::AuditEntry;
@@ -286,7 +287,7 @@ pub(super) async fn check_browsers(
     }
     metrics.http.refused(HttpPort::Public, HttpRefusal::Host);
     let why = "browsers must use an IP address or localhost in place of this host name";
-    ApiError::Misdirected(why.to_owned()).into_response()
+    problem(StatusCode::MISDIRECTED_REQUEST, why)
 }
 
 /// Checks for a header that a browser does not send across origins without a preflight request,

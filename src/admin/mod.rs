@@ -4,9 +4,11 @@
 //! | file | contents |
 //! |---|---|
 //! | `decide` | decisions in JSON |
+//! | `forward_auth` | decisions for gateways, at `/auth/NAME` |
 //! | [`api`] | the admin API |
 //! | [`rights`], `guard` | rights on the admin port, and the checks that every request passes |
 //! | `page` | the admin page for browsers |
+//! | `problem_response` | error responses of the public port |
 //! | `render` | rendering of expensive texts |
 //! | [`server`] | the loop that serves connections |
 //! | `connections`, `deadline` | bounds: number of connections, eviction, write timeouts |
@@ -15,8 +17,10 @@ pub mod api;
 mod connections;
 mod deadline;
 mod decide;
+mod forward_auth;
 mod guard;
 mod page;
+mod problem_response;
 mod render;
 pub mod rights;
 pub mod server;
@@ -34,6 +38,7 @@ use tokio::net::TcpListener;
 
 use self::api::Api;
 pub use self::decide::{Decide, DecidePath, Decided};
+pub use self::forward_auth::{AuthAnswer, ForwardAuth, ForwardedRequest};
 use self::guard::AccessGuard;
 use self::render::Renderer;
 use self::rights::AdminRights;
@@ -46,6 +51,8 @@ use crate::telemetry::metrics::Metrics;
 
 /// Content type for clients that accept OpenMetrics, such as Prometheus.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Path of the OpenAPI document of the public port.
+const OPENAPI: &str = "/openapi.json";
 /// Content type for all other clients.
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -75,6 +82,16 @@ pub struct Administration<B> {
     pub handshake: Option<AdminHandshake>,
 }
 
+/// The handlers of decisions on the public port.
+pub struct PublicDecisions {
+    /// Requests in JSON.
+    pub decide: Decide,
+    /// Requests of gateways.
+    pub auth: ForwardAuth,
+    /// OpenAPI document of both.
+    pub document: String,
+}
+
 /// A plain-text page of the admin port, rendered for each request.
 #[derive(Clone)]
 pub struct PlainPage {
@@ -92,11 +109,11 @@ pub async fn serve_public(
     connections: usize,
     process: Arc<ProcessState>,
     metrics: Arc<Metrics>,
-    decide: Decide,
+    PublicDecisions { decide, auth, document }: PublicDecisions,
     shutdown: impl Future<Output = ()>,
 ) {
     const ELSEWHERE: &str = "not found; available: /livez, /readyz, /healthcheck, /metrics, /json, /json/reserve, \
-         /json/extend, /json/commit and /json/cancel\n";
+         /json/extend, /json/commit, /json/cancel, /auth/NAME, /openapi.json\n";
     let rendering = Rendering::new(HttpPort::Public, &metrics, Arc::clone(&metrics));
     let mut router = Router::new().route("/metrics", get(render).with_state(rendering));
     let decide = decide.counted_by(&metrics);
@@ -104,9 +121,15 @@ pub async fn serve_public(
         let state = (path, decide.clone());
         router = router.route(path.path(), any(decide::answer).with_state(state));
     }
-    // Probes may come by any name, also from services that call themselves Mozilla.
+    // Probes may come by any name, also from services that call themselves Mozilla, and a gateway
+    // passes on the headers of browsers.
     let router = router
         .layer(middleware::from_fn_with_state(Arc::clone(&metrics), guard::check_browsers))
+        .route(
+            OPENAPI,
+            get(move || async move { ([(header::CONTENT_TYPE, "application/json")], document) }),
+        )
+        .route("/auth/{name}", any(forward_auth::answer).with_state(auth))
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready).with_state(Arc::clone(&process)))
         .route("/healthcheck", any(healthcheck).with_state(process))

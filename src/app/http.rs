@@ -8,14 +8,19 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tracing::error;
 
+use super::decisions::DecisionThread;
 use super::files::ConnectionLimits;
-use super::{ProcessParts, plain_pages, threads};
+use super::{ProcessParts, forward_auth, json, openapi, plain_pages, threads};
 use crate::admin::api::Api;
 use crate::admin::rights::AdminRights;
 use crate::admin::server::{AdminHandshake, Secured};
-use crate::admin::{self, Administration, Decide};
+use crate::admin::{self, Administration, PublicDecisions};
+use crate::grpc::json::prepare;
+use crate::http2::Budget;
 use crate::http2::tls::{ServerTls, client_name};
+use crate::operations::workers::WorkerService;
 use crate::operations::{Backend, Operations};
+use crate::settings::Settings;
 
 /// The parts of the admin server.
 pub(super) struct Web<B> {
@@ -27,6 +32,26 @@ pub(super) struct Web<B> {
     pub(super) tls: Option<ServerTls>,
 }
 
+/// Starts the thread of decisions over HTTP, and returns their handlers. Bodies are charged to
+/// `budget`.
+///
+/// # Errors
+/// The thread cannot be started.
+pub(super) fn decisions(
+    service: &Arc<WorkerService<impl Backend>>,
+    settings: &Settings,
+    budget: Arc<Budget>,
+) -> io::Result<PublicDecisions> {
+    let clients_have_rights = !settings.allowances.is_empty();
+    let thread = DecisionThread::start(prepare)?;
+    let gateways = settings.gateways.clone();
+    Ok(PublicDecisions {
+        auth: forward_auth::decide(service, thread.clone(), gateways, clients_have_rights),
+        decide: json::decide(service, thread, &settings.limits, budget, clients_have_rights),
+        document: openapi::document().map_err(io::Error::other)?,
+    })
+}
+
 /// Serves probes, metrics and decisions until `end` completes. Runs on a thread of its own, so that
 /// probes do not wait for other work.
 ///
@@ -36,7 +61,7 @@ pub(super) fn serve_public(
     shared: &ProcessParts<impl Backend>,
     listener: TcpListener,
     connections: usize,
-    decide: Decide,
+    decisions: PublicDecisions,
     end: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     let process = Arc::clone(&shared.process);
@@ -45,7 +70,7 @@ pub(super) fn serve_public(
     threads::spawn("http", move || async move {
         match TcpListener::from_std(listener) {
             Ok(listener) => {
-                admin::serve_public(listener, connections, process, metrics, decide, end).await
+                admin::serve_public(listener, connections, process, metrics, decisions, end).await
             }
             Err(error) => error!(%error, "failed to serve HTTP"),
         }

@@ -7,7 +7,8 @@
 //! |---|---|
 //! | `prepare`, `cannot_start`, `listener`, `certificates`, `files` | before the service starts |
 //! | `workers`, `serving`, `connections` | the gRPC service, one per core; its connections |
-//! | `http`, `json`, `plain_pages`, `rights` | HTTP: its servers, decisions, pages, tokens |
+//! | `http`, `plain_pages`, `rights` | HTTP: its servers, pages, tokens |
+//! | `decisions`, `json`, `forward_auth`, `openapi` | decisions over HTTP |
 //! | `policies`, `policy_watch`, `control_plane`, `candidates` | sources of policies |
 //! | `stores`, `statistics`, `observation`, `spans` | what a service uses |
 //! | `readiness` | when the process is ready |
@@ -18,11 +19,14 @@ mod cannot_start;
 mod certificates;
 mod connections;
 mod control_plane;
+mod decisions;
 mod files;
+mod forward_auth;
 mod http;
 mod json;
 pub mod listener;
 mod observation;
+mod openapi;
 mod plain_pages;
 mod policies;
 mod policy_watch;
@@ -166,8 +170,7 @@ pub async fn run_over<B: Backend>(
     let registry = Registry::new(connections.grpc, budget, Arc::clone(&serving.observer));
     let serve_worker = move |incoming, drain| Arc::clone(&serving).serve(incoming, drain);
     let workers = Workers::start(settings.limits.workers, serve_worker)?;
-    let has_allowances = !settings.allowances.is_empty();
-    let decide = json::decide(&service, &settings.limits, registry.budget(), has_allowances)?;
+    let decisions = http::decisions(&service, &settings, registry.budget())?;
     let are_examples = settings.policy.are_examples;
     tasks.add("policies", follow_policies(settings.policy, settings.xds, read, installer)?);
     maintain(&mut tasks, &shared, &service, &denial_sync);
@@ -191,7 +194,7 @@ pub async fn run_over<B: Backend>(
     let serve = async {
         let (grpc, http) = public.open(is_serving, are_examples).await?;
         let end = running.tasks.end();
-        let http = http::serve_public(&shared, http, connections.http, decide, end)?;
+        let http = http::serve_public(&shared, http, connections.http, decisions, end)?;
         running.tasks.add_finishing("http", http);
         tokio::join!(running.workers.accept(&grpc, &registry), registry.relieve());
         std::io::Result::Ok(())

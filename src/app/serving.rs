@@ -16,6 +16,7 @@ use crate::grpc::request_log::RequestLog;
 use crate::grpc::rights::Allowance;
 use crate::grpc::server::{GrpcServices, Offered};
 use crate::grpc::service::Rls;
+use crate::grpc::service::gateway::TrustedGateways;
 use crate::http2::Budget;
 use crate::http2::observer::ConnectionObserver;
 use crate::http2::server::TransportServer;
@@ -37,6 +38,7 @@ pub(super) struct Serving<B> {
     limits: LimitSettings,
     tls: Option<ServerTls>,
     allowances: Arc<[Allowance]>,
+    gateways: TrustedGateways,
     /// Bound on the memory that gRPC clients can make the process hold.
     pub(super) budget: Arc<Budget>,
     /// Receives the events of gRPC connections.
@@ -66,6 +68,7 @@ impl<B: Backend> Serving<B> {
             limits: settings.limits,
             tls,
             allowances: settings.allowances.clone().into(),
+            gateways: settings.gateways.clone(),
             budget: Arc::new(Budget::new(settings.memory.clients)),
             observer: Arc::new(ConnectionLog::new(Arc::clone(&shared.metrics))),
             tracer,
@@ -112,7 +115,8 @@ impl<B: Backend> Serving<B> {
         let bounds = self.limits.message;
         let allowances = Arc::clone(&self.allowances);
         let budget = Arc::clone(&self.budget);
-        let offered = Offered { bounds, allowances, has_reflection: self.has_reflection };
+        let gateways = self.gateways.clone();
+        let offered = Offered { bounds, allowances, gateways, has_reflection: self.has_reflection };
         let services =
             GrpcServices::new(Arc::clone(&service), &self.health, offered, budget, metrics);
         match services {

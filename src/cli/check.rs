@@ -154,6 +154,8 @@ struct PolicyTotals {
     rules: usize,
     limits: usize,
     candidates: usize,
+    /// Mappings of HTTP requests.
+    mappings: usize,
     /// Rate limits with holds.
     holding: usize,
     /// Limits on hits in flight.
@@ -182,6 +184,7 @@ impl PolicyTotals {
                 .saturating_sub(in_flight),
             in_flight,
             candidates: policies.rules().filter_map(Rule::candidate).count(),
+            mappings: policies.mappings().len(),
             warnings,
             version: policies.version().to_owned(),
         }
@@ -197,9 +200,11 @@ impl fmt::Display for PolicyTotals {
             counted(self.limits, "limit"),
         ];
         let candidates = (self.candidates > 0).then(|| counted(self.candidates, "candidate"));
+        let mappings = (self.mappings > 0).then(|| counted(self.mappings, "request mapping"));
         let parts: Vec<_> = parts
             .into_iter()
             .chain(candidates)
+            .chain(mappings)
             .chain([counted(self.warnings, "warning")])
             .collect();
         write!(f, "ok: {}; version {}", parts.join(", "), self.version)?;

@@ -1,8 +1,11 @@
 //! `tollgate explain`: shows which rule a descriptor matches, and why.
 
+mod request;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use self::request::RequestArgs;
 use super::api::ServerArgs;
 use super::output::{print, report_error};
 use super::{block_on, load};
@@ -24,7 +27,9 @@ Examples:
   # Explain the rule in force for user 42 on the free plan
   tollgate explain tiers plan=free,user=42
   # Explain the rule that policy files would impose
-  tollgate explain --policy config/policies/ tiers plan=free,user=42")]
+  tollgate explain --policy config/policies/ tiers plan=free,user=42
+  # Explain what limits an HTTP request, by the mapping `shop` in `requests`
+  tollgate explain --policy config/policies/ shop --request 'GET /orders' -H 'Host: shop.example' --client 203.0.113.7")]
 pub struct Explain {
     #[command(flatten)]
     server: ServerArgs,
@@ -34,8 +39,14 @@ pub struct Explain {
     /// Domain of the descriptor
     domain: String,
     /// Descriptor: key=value,key=value. A value may contain `=`
-    #[arg(value_name = "KEY=VALUE,...")]
-    descriptor: String,
+    #[arg(
+        value_name = "KEY=VALUE,...",
+        required_unless_present = "request",
+        conflicts_with = "request"
+    )]
+    descriptor: Option<String>,
+    #[command(flatten)]
+    http: RequestArgs,
     // Last: its help heading applies to all arguments that follow.
     #[command(flatten)]
     reading: ReadingFlags,
@@ -44,7 +55,11 @@ pub struct Explain {
 impl Explain {
     /// Prints the explanation.
     pub fn run(self) -> ExitCode {
-        let explained = if self.policies.is_empty() { self.in_force() } else { self.of_files() };
+        let explained = match &self.http.request {
+            Some(request) => self.of_request(request),
+            None if self.policies.is_empty() => self.in_force(),
+            None => self.of_files(),
+        };
         match explained {
             Ok((text, is_matched)) => {
                 print(text);
@@ -56,7 +71,7 @@ impl Explain {
 
     /// Returns the explanation by the policies in force, and `true` if a rule matches.
     fn in_force(&self) -> Result<(String, bool), String> {
-        let query = [("domain", self.domain.as_str()), ("descriptor", self.descriptor.as_str())];
+        let query = [("domain", self.domain.as_str()), ("descriptor", self.descriptor_text())];
         let explained = block_on(self.server.get::<Explanation>("explain", &query));
         let explained = explained
             .map_err(|error| error.to_string())
@@ -70,9 +85,14 @@ impl Explain {
     /// Returns the explanation by policy files, and `true` if a rule matches.
     fn of_files(&self) -> Result<(String, bool), String> {
         let loaded = load(&self.reading, &self.policies).map_err(|report| report.to_string())?;
-        let owned = read_text(&self.descriptor)
-            .map_err(|error| format!("descriptor `{}`: {error}", self.descriptor))?;
+        let text = self.descriptor_text();
+        let owned = read_text(text).map_err(|error| format!("descriptor `{text}`: {error}"))?;
         let (text, rule) = explain::explain(&loaded.1.policies, &self.domain, &owned.entries());
         Ok((text, rule.is_some()))
+    }
+
+    /// Returns the descriptor, which clap requires without `--request`.
+    fn descriptor_text(&self) -> &str {
+        self.descriptor.as_deref().unwrap_or_default()
     }
 }

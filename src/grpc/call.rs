@@ -18,7 +18,8 @@ use tonic::codegen::Service as _;
 use tonic::service::Routes;
 
 use super::PREFIX;
-use super::rights::DomainRights;
+use super::rights::{DomainRights, IsGateway};
+use super::service::gateway::{self, CheckCaller};
 use super::service::{Rls, budget};
 use crate::http2::{Answer, Budget, BudgetHold, Exchange, HeaderFields};
 use crate::spans::Recording;
@@ -26,8 +27,8 @@ use crate::statistics::{CallTimer, Stats};
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
 
-/// Path of the method.
-pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+/// Path of `ShouldRateLimit`.
+const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// Maximum lengths of header values that are kept; `grpc-timeout` has at most 8 digits and a unit.
 const MAX_TIMEOUT: usize = 9;
@@ -41,6 +42,7 @@ const ALWAYS_INFLATED: usize = 64 << 10;
 /// Replaces an encoding with a longer name.
 const UNKNOWN: HeaderValue = HeaderValue::from_static("unknown");
 const TRACE_FIELDS: [&str; 2] = ["traceparent", "tracestate"];
+const CHECK_FIELDS: [&str; 3] = ["traceparent", "tracestate", gateway::MAPPING];
 
 /// Cost of answering a call through tonic, as the bytes of inflated message that take as long.
 const GENERAL_WORK: usize = 8 << 10;
@@ -50,6 +52,29 @@ const GENERAL_WORK: usize = 8 << 10;
 /// connections sent calls of 50 new counters, the calls of another took 30 ms, and take 10 now.
 const COMMON_MESSAGE: usize = 256;
 const BYTE_WORK: usize = 128;
+
+/// A method whose calls are answered in place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum UnaryMethod {
+    #[default]
+    ShouldRateLimit,
+    Check,
+}
+
+impl UnaryMethod {
+    /// Returns the method of a path.
+    pub(super) fn of(path: &[u8]) -> Option<Self> {
+        let all = [Self::ShouldRateLimit, Self::Check];
+        all.into_iter().find(|method| path == method.path().as_bytes())
+    }
+
+    fn path(self) -> &'static str {
+        match self {
+            Self::ShouldRateLimit => PATH,
+            Self::Check => gateway::PATH,
+        }
+    }
+}
 
 /// Bytes that calls of a connection have handled besides those that came.
 #[derive(Debug, Default)]
@@ -76,6 +101,8 @@ pub(super) struct CallContext<S> {
     pub(super) routes: Routes,
     /// Domains that the client may request.
     pub(super) rights: DomainRights,
+    /// `true` if the client is a gateway, whose attributes of requests are trusted.
+    pub(super) is_gateway: bool,
     /// Maximum message size in bytes.
     pub(super) max_message: usize,
     /// Counts and times calls, if enabled.
@@ -86,24 +113,25 @@ pub(super) struct CallContext<S> {
     pub(super) work: Work,
 }
 
-/// The name and value of a trace context header.
+/// The name and value of a header for spans or for `Check`.
 type TraceField = (&'static str, Vec<u8>);
 
 /// The headers of a call that affect its response.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallHead {
+    method: UnaryMethod,
     /// The caller's timeout, as received and less a margin.
     timeout: Option<(HeaderValue, Duration)>,
     /// `grpc-encoding`, unless it is `identity`.
     encoding: Option<HeaderValue>,
-    /// Trace context headers, if calls are traced.
-    trace: Option<Arc<[TraceField]>>,
+    /// Trace context headers, if calls are traced, and the mapping of a `Check`.
+    kept: Option<Arc<[TraceField]>>,
 }
 
 impl CallHead {
     /// Reads a header list. Values longer than any valid one are dropped, since a pending call
     /// retains them.
-    pub(super) fn read(fields: &HeaderFields, is_traced: bool) -> Self {
+    pub(super) fn read(method: UnaryMethod, fields: &HeaderFields, is_traced: bool) -> Self {
         let value =
             |name: &str, max| fields.get(name.as_bytes()).filter(|value| value.len() <= max);
         let header = |name, max| HeaderValue::from_bytes(value(name, max)?).ok();
@@ -111,18 +139,22 @@ impl CallHead {
             let budget = budget(value.as_bytes())?;
             Some((value, budget))
         });
-        let trace = || {
-            TRACE_FIELDS
-                .iter()
-                .filter_map(|name| Some((*name, value(name, MAX_TRACE_FIELD)?.to_vec())))
+        let names = match method {
+            UnaryMethod::ShouldRateLimit if is_traced => TRACE_FIELDS.as_slice(),
+            UnaryMethod::ShouldRateLimit => &[],
+            UnaryMethod::Check => CHECK_FIELDS.as_slice(),
+        };
+        let kept = || {
+            names.iter().filter_map(|name| Some((*name, value(name, MAX_TRACE_FIELD)?.to_vec())))
         };
         let encoding = fields
             .get(b"grpc-encoding")
             .map(|_| header("grpc-encoding", MAX_ENCODING).unwrap_or(UNKNOWN));
         Self {
+            method,
             timeout,
             encoding: encoding.filter(|encoding| encoding != "identity"),
-            trace: is_traced.then(|| trace().collect()),
+            kept: (!names.is_empty()).then(|| kept().collect()),
         }
     }
 
@@ -130,22 +162,22 @@ impl CallHead {
         self.encoding.as_ref().is_some_and(|encoding| encoding == "gzip")
     }
 
-    fn trace_field(&self, name: &str) -> Option<&[u8]> {
-        let trace = self.trace.as_ref()?;
-        trace.iter().find(|(found, _)| *found == name).map(|(_, value)| value.as_slice())
+    fn kept_field(&self, name: &str) -> Option<&[u8]> {
+        let kept = self.kept.as_ref()?;
+        kept.iter().find(|(found, _)| *found == name).map(|(_, value)| value.as_slice())
     }
 
     /// Adds the headers to those of a request for tonic.
     fn write(&self, headers: &mut http::HeaderMap) {
-        let trace = self.trace.iter().flat_map(|trace| trace.iter());
-        let trace =
-            trace.filter_map(|(name, value)| Some((*name, HeaderValue::from_bytes(value).ok()?)));
+        let kept = self.kept.iter().flat_map(|kept| kept.iter());
+        let kept =
+            kept.filter_map(|(name, value)| Some((*name, HeaderValue::from_bytes(value).ok()?)));
         let timeout = self.timeout.iter().map(|(value, _)| ("grpc-timeout", value.clone()));
         let encoding = self.encoding.iter().map(|value| ("grpc-encoding", value.clone()));
         headers.extend(
             timeout
                 .chain(encoding)
-                .chain(trace)
+                .chain(kept)
                 .map(|(name, value)| (http::HeaderName::from_static(name), value)),
         );
     }
@@ -157,7 +189,7 @@ pub(super) fn answer<S: Store>(
     head: CallHead,
     mut exchange: Exchange,
 ) -> impl Future<Output = Answer<Body>> + Send {
-    let timer = context.stats.as_ref().and_then(|stats| stats.begin(PATH));
+    let timer = context.stats.as_ref().and_then(|stats| stats.begin(head.method.path()));
     if claims_more_than(&exchange.request, context.max_message) {
         context.metrics.clients.oversized_messages.inc();
     }
@@ -166,9 +198,15 @@ pub(super) fn answer<S: Store>(
     let is_one_message = is_readable && is_one_message(&exchange.request, context.max_message);
     let answered = match held {
         Err(status) => Either::Left(ready(Answer::Response(Box::new(status.into_http())))),
-        Ok(held) if is_one_message => {
-            Either::Right(Either::Left(answer_message(context, &head, exchange, held.flatten())))
-        }
+        Ok(held) if is_one_message => Either::Right(Either::Left(match head.method {
+            UnaryMethod::ShouldRateLimit => {
+                Either::Left(answer_message(context, &head, exchange, held.flatten()))
+            }
+            // Boxed, so that calls of the other method do not have room for it.
+            UnaryMethod::Check => {
+                Either::Right(Box::pin(check_message(context, head, exchange, held.flatten())))
+            }
+        })),
         Ok(held) => Either::Right(Either::Right(Box::pin(async move {
             let _held = held;
             answer_by_tonic(context, head, exchange).await
@@ -185,7 +223,7 @@ fn answer_message<S: Store>(
     held: Option<BudgetHold>,
 ) -> impl Future<Output = Answer<Body>> + Send + use<S> {
     let mut recording =
-        context.rls.tracer().and_then(|tracer| tracer.begin(|name| head.trace_field(name)));
+        context.rls.tracer().and_then(|tracer| tracer.begin(|name| head.kept_field(name)));
     let time = head.timeout.as_ref().map(|(_, time)| *time);
     async move {
         let Exchange { request, answer } = &mut exchange;
@@ -207,6 +245,38 @@ fn answer_message<S: Store>(
     }
 }
 
+/// Answers a `Check` whose body is one message. `held`: the memory of its inflated form.
+async fn check_message<S: Store>(
+    context: Arc<CallContext<S>>,
+    head: CallHead,
+    mut exchange: Exchange,
+    held: Option<BudgetHold>,
+) -> Answer<Body> {
+    let tracer = context.rls.tracer();
+    let mut recording = tracer.and_then(|tracer| tracer.begin(|name| head.kept_field(name)));
+    let Exchange { request, answer } = &mut exchange;
+    let message = request.get(PREFIX..).unwrap_or_default();
+    // Most of a message is headers, which are read once.
+    context.work.add(message.len());
+    answer.resize(PREFIX, 0);
+    let caller = CheckCaller {
+        is_gateway: context.is_gateway,
+        rights: &context.rights,
+        time: head.timeout.as_ref().map(|(_, time)| *time),
+        mapping: head.kept_field(gateway::MAPPING),
+    };
+    let attributes = recording.as_mut().map(|recording| recording.attributes_mut());
+    let answered = context.rls.check(message, caller, attributes, answer).await;
+    drop(held);
+    record_status(recording, answered.as_ref().err());
+    if let Err(status) = answered {
+        return Answer::Response(Box::new(status.into_http()));
+    }
+    let length = u32::try_from(answer.len().saturating_sub(PREFIX)).unwrap_or(u32::MAX);
+    set_length(answer, length);
+    Answer::Message(exchange)
+}
+
 async fn answer_by_tonic<S: Store>(
     context: Arc<CallContext<S>>,
     head: CallHead,
@@ -217,11 +287,12 @@ async fn answer_by_tonic<S: Store>(
         let status = Status::internal("expected one message, found more");
         return Answer::Response(Box::new(status.into_http()));
     }
-    let mut request = Request::post(PATH)
+    let mut request = Request::post(head.method.path())
         .body(Body::new(http_body_util::Full::from(exchange.request)))
         .unwrap_or_default();
     head.write(request.headers_mut());
     request.extensions_mut().insert(context.rights.clone());
+    request.extensions_mut().insert(IsGateway(context.is_gateway));
     let Ok(response) = context.routes.clone().call(request).await;
     Answer::Response(Box::new(response))
 }

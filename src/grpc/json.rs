@@ -13,6 +13,7 @@ use super::proto::{PROTOCOL, RateLimitRequest, RateLimitResponse};
 use super::service::HoldCall;
 use unique_keys::UniqueKeys;
 
+pub mod schema;
 mod unique_keys;
 
 static POOL: LazyLock<Option<DescriptorPool>> =

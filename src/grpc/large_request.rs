@@ -24,6 +24,10 @@ const OF_DESCRIPTOR: usize = 1536;
 /// Memory of an entry in a list that doubles when full, in bytes.
 const OF_ENTRY: usize = 64;
 
+/// Memory of the call of a gateway that waits for its store in bytes, without its descriptors:
+/// its future, the attributes that its mapping reads.
+const MAPPED_CALL: usize = 4 << 10;
+
 /// Returns the memory that a call allocates while it is pending, for up to the descriptors of a
 /// usual request.
 pub(super) fn heap_of(body: &[u8]) -> usize {
@@ -60,6 +64,20 @@ pub(super) fn hold(
         return Ok(None);
     }
     budget.hold(bytes(descriptors.len(), entries)).map(Some)
+}
+
+/// Charges a request of a gateway until the result is dropped: the cost of its call does not cover
+/// its descriptors, which are not in its message.
+///
+/// # Errors
+/// If the budget of clients is exhausted.
+pub(super) fn hold_mapped(
+    budget: &Arc<Budget>,
+    request: &Request<'_>,
+) -> Result<BudgetHold, BudgetExceeded> {
+    let entries = request.descriptors.iter().map(|descriptor| descriptor.entries.len());
+    let entries = entries.fold(0, usize::saturating_add);
+    budget.hold(MAPPED_CALL.saturating_add(bytes(request.descriptors.len(), entries)))
 }
 
 fn bytes(descriptors: usize, entries: usize) -> usize {

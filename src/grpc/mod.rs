@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `call` | a call of `ShouldRateLimit` in place, or passed to tonic |
 //! | `request`, `response` | RLS messages: decoding, encoding |
-//! | `service` | decides requests and operations on holds |
+//! | `service` | decides requests, those of HTTP gateways among them, and operations on holds |
 //! | `method`, `hold_service`, `service_call` | tonic's traits |
 //! | `server` | the services of a connection |
 //! | `head`, `rights`, `large_request` | what is refused before a decision |

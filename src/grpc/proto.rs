@@ -26,6 +26,11 @@ pub mod envoy {
         }
     }
     pub mod service {
+        pub mod auth {
+            pub mod v3 {
+                tonic::include_proto!("envoy.service.auth.v3");
+            }
+        }
         pub mod discovery {
             pub mod v3 {
                 tonic::include_proto!("envoy.service.discovery.v3");
@@ -95,6 +100,7 @@ pub mod own {
 
 pub use envoy::config::core::v3::HeaderValue;
 pub use envoy::extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor};
+pub use envoy::service::auth::v3 as auth;
 pub use envoy::service::ratelimit::v3::{
     RateLimitRequest, RateLimitResponse, rate_limit_response, rate_limit_service_client,
     rate_limit_service_server,

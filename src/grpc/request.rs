@@ -266,7 +266,7 @@ fn entry(message: &[u8]) -> Result<Entry<'_>, RequestError> {
 
 /// Calls `see` for each field of a message with its number, its wire type and the remaining bytes,
 /// of which `see` consumes the value.
-fn fields<'a>(
+pub(super) fn fields<'a>(
     mut message: &'a [u8],
     mut see: impl FnMut(u32, WireType, &mut &'a [u8]) -> Result<(), RequestError>,
 ) -> Result<(), RequestError> {
@@ -279,7 +279,10 @@ fn fields<'a>(
 
 /// Consumes a length-delimited value.
 #[inline]
-fn bytes_of<'a>(wire_type: WireType, rest: &mut &'a [u8]) -> Result<&'a [u8], RequestError> {
+pub(super) fn bytes_of<'a>(
+    wire_type: WireType,
+    rest: &mut &'a [u8],
+) -> Result<&'a [u8], RequestError> {
     encoding::check_wire_type(WireType::LengthDelimited, wire_type)?;
     let length = usize::try_from(decode_varint(rest)?).map_err(|_| RequestError::CutShort)?;
     let (value, after) = rest.split_at_checked(length).ok_or(RequestError::CutShort)?;

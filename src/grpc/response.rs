@@ -6,6 +6,7 @@ use prost::encoding;
 use prost_types::Duration;
 
 use super::headers::{self, HeaderStyle};
+use super::proto::HeaderValue;
 use super::proto::rate_limit_response::rate_limit::Unit;
 use super::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use super::status_encoding;
@@ -39,8 +40,41 @@ pub(super) fn write_hold(decision: &Decision<'_>, style: &AnswerStyle, answer: &
     write_with(decision, style, Status::left, answer);
 }
 
+/// Appends the same for a caller that is no proxy: a denied one also receives the hits that remain,
+/// so that it can take fewer. The headers are those that a proxy receives.
+pub(super) fn write_to_caller(decision: &Decision<'_>, style: &AnswerStyle, answer: &mut Vec<u8>) {
+    write_statuses(decision, style, Status::left, answer);
+    for header in headers(decision, style) {
+        encoding::message::encode(3, &header, answer);
+    }
+}
+
+/// Returns the rate limit headers of a decision, as a proxy receives them.
+pub(super) fn headers(decision: &Decision<'_>, style: &AnswerStyle) -> Vec<HeaderValue> {
+    headers_with(decision, style, Status::remaining)
+}
+
+/// Returns `Retry-After` of a denial in seconds, rounded up; 1 if it is unknown.
+pub(super) fn retry_seconds(decision: &Decision<'_>) -> u64 {
+    decision.retry_after().map_or(1, Micros::as_secs_ceil).max(1)
+}
+
 /// Statuses are encoded one at a time, since a list of them would be another copy.
 fn write_with<'a>(
+    decision: &Decision<'a>,
+    style: &AnswerStyle,
+    remaining: Remaining<'a>,
+    answer: &mut Vec<u8>,
+) {
+    write_statuses(decision, style, remaining, answer);
+    if style.headers != HeaderStyle::default() {
+        for header in headers_with(decision, style, remaining) {
+            encoding::message::encode(3, &header, answer);
+        }
+    }
+}
+
+fn write_statuses<'a>(
     decision: &Decision<'a>,
     style: &AnswerStyle,
     remaining: Remaining<'a>,
@@ -50,13 +84,19 @@ fn write_with<'a>(
     for one in decision.statuses() {
         status_encoding::append(2, &status(one, style, remaining), answer);
     }
-    if style.headers != HeaderStyle::default() {
-        let statuses: Vec<_> =
-            decision.statuses().iter().map(|one| status(one, style, remaining)).collect();
-        for header in headers::of(decision.statuses(), &statuses, &style.headers) {
-            encoding::message::encode(3, &header, answer);
-        }
+}
+
+fn headers_with<'a>(
+    decision: &Decision<'a>,
+    style: &AnswerStyle,
+    remaining: Remaining<'a>,
+) -> Vec<HeaderValue> {
+    if style.headers == HeaderStyle::default() {
+        return Vec::new();
     }
+    let statuses: Vec<_> =
+        decision.statuses().iter().map(|one| status(one, style, remaining)).collect();
+    headers::of(decision.statuses(), &statuses, &style.headers)
 }
 
 /// Appends the metadata.
@@ -69,12 +109,7 @@ fn status<'a>(
     style: &AnswerStyle,
     remaining: Remaining<'a>,
 ) -> DescriptorStatus {
-    // A ban has neither time. Proxies forward a missing time as 0, which clients read as "retry
-    // now".
-    let waiting = status
-        .retry_after()
-        .or_else(|| status.reset_after())
-        .or_else(|| status.ban_window_ends_after());
+    let waiting = status.wait_hint();
     let remaining = match status.standing() {
         Standing::Unlimited => u32::MAX, // as envoyproxy/ratelimit answers
         Standing::NoLimit

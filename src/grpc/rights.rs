@@ -28,6 +28,10 @@ enum ClientPattern {
     Under(Box<str>),
 }
 
+/// `true` for a client that is a gateway, whose attributes of requests are trusted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct IsGateway(pub(super) bool);
+
 /// Domains that the client of one connection may request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DomainRights {

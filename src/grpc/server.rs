@@ -1,5 +1,5 @@
-//! The gRPC services of a worker for its HTTP/2 connections: `ShouldRateLimit`, `HoldService`,
-//! health, reflection.
+//! The gRPC services of a worker for its HTTP/2 connections: `ShouldRateLimit`, `Check`,
+//! `HoldService`, health, reflection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,17 +15,19 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
 use super::PREFIX;
-use super::call::{self, CallContext, CallHead, Work};
+use super::call::{self, CallContext, CallHead, UnaryMethod, Work};
 use super::head;
 use super::health::Health;
 use super::hold_service::HoldMethods;
 use super::large_request;
 use super::method::Method;
 use super::proto::PROTOCOL;
+use super::proto::auth::authorization_server::AuthorizationServer;
 use super::proto::hold::hold_service_server::HoldServiceServer;
 use super::proto::rate_limit_service_server::RateLimitServiceServer;
-use super::rights::{Allowance, DomainRights};
+use super::rights::{Allowance, DomainRights, IsGateway};
 use super::service::Rls;
+use super::service::gateway::{CheckMethod, TrustedGateways};
 use crate::http2::server::Client;
 use crate::http2::{
     Answer, BodyError, Budget, BudgetExceeded, Exchange, HeaderFields, Refusal, RequestBody,
@@ -73,6 +75,8 @@ pub struct Offered {
     pub bounds: MessageBounds,
     /// Domains that clients may request; all if empty.
     pub allowances: Arc<[Allowance]>,
+    /// Peers whose attributes of HTTP requests are trusted.
+    pub gateways: TrustedGateways,
     /// `true` if reflection is served.
     pub has_reflection: bool,
 }
@@ -83,6 +87,7 @@ pub struct GrpcServices<S> {
     routes: Routes,
     bounds: MessageBounds,
     allowances: Arc<[Allowance]>,
+    gateways: TrustedGateways,
     budget: Arc<Budget>,
     metrics: Arc<Metrics>,
 }
@@ -99,7 +104,7 @@ impl<S: Store> GrpcServices<S> {
         budget: Arc<Budget>,
         metrics: Arc<Metrics>,
     ) -> Result<Self, ServerError> {
-        let Offered { bounds, allowances, has_reflection } = offered;
+        let Offered { bounds, allowances, gateways, has_reflection } = offered;
         let reflection = || {
             tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(PROTOCOL)
@@ -111,7 +116,11 @@ impl<S: Store> GrpcServices<S> {
         let health = HealthServer::new(HealthService::from_health_reporter(health.reporter()));
         let holds = HoldServiceServer::new(HoldMethods(Arc::clone(&rls)))
             .max_decoding_message_size(bounds.max_bytes.min(MAX_HOLD_MESSAGE));
+        let check = AuthorizationServer::new(CheckMethod(Arc::clone(&rls)))
+            .max_decoding_message_size(bounds.max_bytes)
+            .accept_compressed(CompressionEncoding::Gzip);
         let mut routes = Routes::new(method)
+            .add_service(check)
             .add_service(holds)
             .add_service(health.max_decoding_message_size(MAX_OTHER_MESSAGE));
         if has_reflection {
@@ -121,14 +130,15 @@ impl<S: Store> GrpcServices<S> {
                     reflection().build_v1alpha()?.max_decoding_message_size(MAX_OTHER_MESSAGE),
                 );
         }
-        Ok(Self { rls, routes: routes.prepare(), bounds, allowances, budget, metrics })
+        Ok(Self { rls, routes: routes.prepare(), bounds, allowances, gateways, budget, metrics })
     }
 
     /// Returns these services for the calls of one connection.
     pub fn for_client(&self, client: &Client) -> impl Service + use<S> {
         let certificate = client.certificate.as_deref().unwrap_or_default();
-        let context =
-            Arc::new(self.context(DomainRights::of(&self.allowances, certificate, client.address)));
+        let rights = DomainRights::of(&self.allowances, certificate, client.address);
+        let is_gateway = IsGateway(self.gateways.include(client.address));
+        let context = Arc::new(self.context(rights, is_gateway));
         let metrics = Arc::clone(&self.metrics);
         ClientServices { context, bounds: self.bounds, metrics, call: call::answer }
     }
@@ -136,11 +146,16 @@ impl<S: Store> GrpcServices<S> {
 
 impl<S> GrpcServices<S> {
     /// Returns the state that the calls of a client with these rights share.
-    pub(super) fn context(&self, rights: DomainRights) -> CallContext<S> {
+    pub(super) fn context(
+        &self,
+        rights: DomainRights,
+        IsGateway(is_gateway): IsGateway,
+    ) -> CallContext<S> {
         CallContext {
             rls: Arc::clone(&self.rls),
             routes: self.routes.clone(),
             rights,
+            is_gateway,
             max_message: self.bounds.max_bytes,
             stats: self.metrics.stats().cloned(),
             budget: Arc::clone(&self.budget),
@@ -178,6 +193,7 @@ impl<S: Store, C> ClientServices<S, C> {
         let status = |error: BodyError| Status::cancelled(error.to_string());
         let mut request = request.map(|body| Body::new(body.map_err(status)));
         request.extensions_mut().insert(context.rights.clone());
+        request.extensions_mut().insert(IsGateway(context.is_gateway));
         let Ok(mut response) = context.routes.clone().call(request).await;
         timer.into_iter().for_each(CallTimer::answered);
         if is_unknown_method(response.headers()) {
@@ -199,13 +215,13 @@ where
 
     fn route(&self, fields: &HeaderFields) -> Route<CallHead> {
         // The query is not part of the method name.
-        let path = fields.path().split(|byte| *byte == b'?').next();
+        let path = fields.path().split(|byte| *byte == b'?').next().unwrap_or_default();
         let method = fields.get(b":method").unwrap_or_default();
         let head = head::check(method, fields.get(b"content-type"), fields.get(b"grpc-timeout"));
-        if path != Some(call::PATH.as_bytes()) || head.is_err() {
+        let Some(method) = UnaryMethod::of(path).filter(|_| head.is_ok()) else {
             return Route::Stream { cost: cost_of(fields.path()) };
-        }
-        let head = CallHead::read(fields, self.context.rls.tracer().is_some());
+        };
+        let head = CallHead::read(method, fields, self.context.rls.tracer().is_some());
         Route::Unary { head, max_body: self.bounds.max_bytes.saturating_add(PREFIX) }
     }
 

@@ -1,5 +1,7 @@
 //! Implementation of `ShouldRateLimit`.
 
+mod caller;
+pub mod gateway;
 mod holds;
 
 use std::sync::Arc;
@@ -9,6 +11,7 @@ use prost::Message as _;
 use tonic::{Code, Status};
 use tracing::warn;
 
+pub use self::caller::CallerAnswer;
 pub use self::holds::{HoldCall, HoldMethod};
 use super::large_request;
 use super::metadata;
@@ -53,6 +56,12 @@ pub struct Rls<S> {
 pub enum Answered {
     Ok,
     OverLimit,
+}
+
+/// Encodes a decision for a proxy, and returns its overall code.
+fn write_to_proxy(decision: &Decision<'_>, style: &AnswerStyle, answer: &mut Vec<u8>) -> Answered {
+    response::write(decision, style, answer);
+    if decision.is_over_limit() { Answered::OverLimit } else { Answered::Ok }
 }
 
 impl<S: Store> Rls<S> {
@@ -121,9 +130,23 @@ impl<S: Store> Rls<S> {
         message: &[u8],
         time: Option<Duration>,
         rights: &DomainRights,
-        mut recording: Option<&mut Recording>,
+        recording: Option<&mut Recording>,
         answer: &mut Vec<u8>,
     ) -> impl Future<Output = Result<Answered, Status>> + Send {
+        self.answer_with(message, time, rights, recording, answer, write_to_proxy)
+    }
+
+    /// Decides an encoded request, and encodes the decision with `write`.
+    #[inline]
+    fn answer_with<T: Send>(
+        &self,
+        message: &[u8],
+        time: Option<Duration>,
+        rights: &DomainRights,
+        mut recording: Option<&mut Recording>,
+        answer: &mut Vec<u8>,
+        write: impl FnOnce(&Decision<'_>, &AnswerStyle, &mut Vec<u8>) -> T + Send,
+    ) -> impl Future<Output = Result<T, Status>> + Send {
         let now = Instant::now();
         let deadline = now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now);
         async move {
@@ -131,7 +154,7 @@ impl<S: Store> Rls<S> {
             let request = self.read(message, rights, attributes.as_deref_mut());
             let answered = match &request {
                 Ok(request) => {
-                    self.answer_request(message, request, deadline, attributes, answer).await
+                    self.answer_request(message, request, deadline, attributes, answer, write).await
                 }
                 Err(status) => Err(status.clone()),
             };
@@ -161,14 +184,15 @@ impl<S: Store> Rls<S> {
         Ok(request)
     }
 
-    fn answer_request(
+    fn answer_request<T: Send>(
         &self,
         message: &[u8],
         request: &Request<'_>,
         deadline: Instant,
         mut attributes: Option<&mut SpanAttributes>,
         answer: &mut Vec<u8>,
-    ) -> impl Future<Output = Result<Answered, Status>> + Send {
+        write: impl FnOnce(&Decision<'_>, &AnswerStyle, &mut Vec<u8>) -> T + Send,
+    ) -> impl Future<Output = Result<T, Status>> + Send {
         async move {
             let _held = large_request::hold(&self.budget, request)
                 .map_err(|error| Status::resource_exhausted(format!("large requests: {error}")))?;
@@ -183,13 +207,13 @@ impl<S: Store> Rls<S> {
             if let Some(attributes) = attributes {
                 describe(&decision, attributes);
             }
-            response::write(&decision, &self.style, answer);
+            let answered = write(&decision, &self.style, answer);
             if self.style.dynamic_metadata {
                 let message = RateLimitRequest::decode(message)
                     .map_err(|error| Status::internal(error.to_string()))?;
                 response::write_metadata(&metadata::of(&message, &decision), answer);
             }
-            Ok(if decision.is_over_limit() { Answered::OverLimit } else { Answered::Ok })
+            Ok(answered)
         }
     }
 

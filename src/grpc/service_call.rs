@@ -10,7 +10,7 @@ use tonic::{Response, Status};
 use super::call::record_status;
 use super::proto::RateLimitResponse;
 use super::rights::DomainRights;
-use super::service::{Answered, Rls, budget};
+use super::service::{Rls, budget};
 use crate::spans::Recording;
 use crate::store::Store;
 
@@ -39,9 +39,9 @@ impl ServiceCall {
     }
 
     /// Returns the response to the call from the encoded `answer`.
-    pub(super) fn finish(
+    pub(super) fn finish<T>(
         self,
-        answered: Result<Answered, Status>,
+        answered: Result<T, Status>,
         answer: &[u8],
     ) -> Result<Response<RateLimitResponse>, Status> {
         record_status(self.recording, answered.as_ref().err());

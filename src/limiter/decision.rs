@@ -4,6 +4,7 @@ use super::candidates::CandidateResult;
 use super::modes::Modes;
 use super::status::{Status, Statuses};
 use super::target::DescriptorTarget;
+use crate::algorithm::time::Micros;
 use crate::algorithm::verdict::Overall;
 use crate::store::{Outcomes, StoreError};
 
@@ -55,6 +56,18 @@ impl<'a> Decision<'a> {
     /// Returns `true` if the response is OVER_LIMIT, and `false` if it is OK.
     pub fn is_over_limit(&self) -> bool {
         self.is_over_limit
+    }
+
+    /// Returns the time until the request is admitted without other traffic, if it is over limit:
+    /// the longest of the limits that deny it, or the shortest of those in quota mode, of which one
+    /// has to admit. `None` if unknown.
+    pub fn retry_after(&self) -> Option<Micros> {
+        let denied = || self.statuses.iter().filter(|status| status.is_over_limit());
+        let enforced = denied().filter(|status| !status.is_vote()).filter_map(Status::wait_hint);
+        let mut votes = self.statuses.iter().filter(|status| status.is_vote());
+        let voted = denied().filter(|status| status.is_vote()).filter_map(Status::wait_hint);
+        let voted = if votes.all(Status::is_over_limit) { voted.min() } else { None };
+        enforced.max().max(voted)
     }
 
     /// Returns the list for the statuses of the request.

@@ -232,6 +232,14 @@ impl<'a> Status<'a> {
         self.outcome().filter(|_| self.is_over_limit())?.report.retry_after
     }
 
+    /// Returns the time that a caller should wait: until these hits are admitted if over limit,
+    /// else until the counter resets; of a ban, until the end of its window.
+    pub fn wait_hint(&self) -> Option<Micros> {
+        // A ban has neither time. Proxies forward a missing time as 0, which clients read as "retry
+        // now".
+        self.retry_after().or_else(|| self.reset_after()).or_else(|| self.ban_window_ends_after())
+    }
+
     /// Returns the time until the end of the first window of a ban; `None` for every other limit.
     pub fn ban_window_ends_after(&self) -> Option<Micros> {
         self.outcome()?.report.ban_window_ends_after

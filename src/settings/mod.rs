@@ -4,6 +4,7 @@
 //! Flags are read as text and resolved together, so that all errors are reported at once.
 
 mod admin;
+mod gateways;
 mod limits;
 mod listen;
 mod log;
@@ -40,6 +41,7 @@ pub use self::stats::{PrometheusSettings, StatsSettings};
 pub use self::store::{StoreLocation, StoreSettings, place};
 pub use self::tracing::TracingSettings;
 use crate::grpc::rights::Allowance;
+use crate::grpc::service::gateway::TrustedGateways;
 use crate::http2::tls::TlsFiles;
 use crate::xds::ControlPlane;
 
@@ -57,6 +59,8 @@ pub struct Flags {
     admin: admin::Flags,
     #[command(flatten)]
     tls: tls::Flags,
+    #[command(flatten)]
+    gateways: gateways::Flags,
     #[command(flatten)]
     store: store::Flags,
     #[command(flatten)]
@@ -94,6 +98,8 @@ pub struct Settings {
     pub tls: Option<TlsFiles>,
     /// Domains that gRPC clients may use, by the names in their certificates; empty for all.
     pub allowances: Vec<Allowance>,
+    /// Peers that may ask for decisions on HTTP requests.
+    pub gateways: TrustedGateways,
     /// The store of counters.
     pub store: StoreSettings,
     /// Memory budget of the process.
@@ -175,6 +181,7 @@ impl Flags {
             listen,
             tls,
             allowances,
+            gateways: self.gateways.resolve(&mut problems),
             store,
             limits: self.limits.resolve(&memory, &mut problems),
             memory,

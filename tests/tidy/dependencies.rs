@@ -64,12 +64,18 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row { place: "telemetry/metrics", modules: "", crates: "std::fs std::time::SystemTime" },
     Row { place: "watch", modules: "", crates: "async tokio" },
+    Row { place: "problem", modules: "", crates: "http serde_json" },
     Row { place: "bounded_file", modules: "", crates: "std::fs std::io" },
     // Policies do not depend on stores, and only their sources access files.
     Row {
         place: "policy",
         modules: "algorithm descriptor printable yaml",
         crates: "aho_corasick foldhash hashbrown memchr serde_json sha2 smallvec std::sync::Arc",
+    },
+    Row {
+        place: "policy/requests",
+        modules: "",
+        crates: "std::net::IpAddr std::net::Ipv4Addr std::net::Ipv6Addr thiserror",
     },
     Row { place: "policy/source", modules: "", crates: "std::fs std::io std::os" },
     // Stores do not depend on policies, and own the clock.
@@ -127,6 +133,7 @@ pub(super) const ROWS: &[Row] = &[
         crates: "std::io std::thread tracing",
     },
     Row { place: "grpc/service", modules: "", crates: "tracing" },
+    Row { place: "grpc/service/gateway", modules: "policy::requests problem", crates: "std::net" },
     // Delivers policies as text, and does not interpret them.
     Row {
         place: "xds",
@@ -155,11 +162,12 @@ pub(super) const ROWS: &[Row] = &[
     // The only module that serves HTTP; gRPC has its own HTTP/2 server.
     Row {
         place: "admin",
-        modules: "algorithm descriptor journal limiter::InForce limiter::Standing operations policy printable statistics telemetry",
+        modules: "algorithm descriptor journal limiter::InForce limiter::Standing operations policy printable problem statistics telemetry",
         crates: "async axum jiff parking_lot serde std::io std::sync tokio tracing",
     },
     Row { place: "admin/api", modules: "", crates: "serde_json utoipa utoipa_axum" },
     Row { place: "admin/connections", modules: "", crates: "tokio_util" },
+    Row { place: "admin/forward_auth", modules: "", crates: "std::net::SocketAddr" },
     Row { place: "admin/guard", modules: "", crates: "std::net::IpAddr" },
     Row { place: "admin/page", modules: "", crates: "sha2" },
     Row { place: "admin/rights", modules: "", crates: "sha2 subtle" },
@@ -171,7 +179,7 @@ pub(super) const ROWS: &[Row] = &[
     // The only module that reads the environment, except for the arguments of `cli`.
     Row {
         place: "settings",
-        modules: "algorithm::Charge algorithm::share::Share bounded_file descriptor::HashKey grpc::client grpc::headers grpc::request grpc::response grpc::rights grpc::server limiter::Modes http2 policy::PolicyDialect policy::CompileOptions policy::MEMORY_MAX \
+        modules: "algorithm::Charge algorithm::share::Share bounded_file descriptor::HashKey grpc::client grpc::headers grpc::request grpc::response grpc::rights grpc::server grpc::service::gateway limiter::Modes http2 policy::PolicyDialect policy::CompileOptions policy::MEMORY_MAX \
                 otlp policy::source::files spans store::any::StoreLocation store::memory store::redis statistics telemetry::log xds",
         crates: "clap http jiff std::env std::net std::thread",
     },
@@ -187,13 +195,14 @@ pub(super) const ROWS: &[Row] = &[
     // Composes the concrete parts.
     Row {
         place: "app",
-        modules: "admin algorithm bounded_file grpc http2 journal limiter operations otlp policy settings spans statistics store telemetry watch xds",
+        modules: "admin algorithm bounded_file grpc http2 journal limiter operations otlp policy problem settings spans statistics store telemetry watch xds",
         crates: "async bytes futures_util jiff parking_lot rand std::fs std::io std::net std::os std::sync std::thread std::time::Instant tokio tokio_util \
                   tracing",
     },
     Row { place: "app/files", modules: "", crates: "rustix" },
     Row { place: "app/http", modules: "", crates: "rustix" },
     Row { place: "app/threads", modules: "", crates: "rustix" },
+    Row { place: "app/openapi", modules: "", crates: "serde_json" },
     Row { place: "app/plain_pages", modules: "", crates: "std::process" },
     Row {
         place: "cli",

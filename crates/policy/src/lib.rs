@@ -14,6 +14,7 @@
 //! | `counter` | lookup of the counter of a descriptor |
 //! | [`explain`] | explanations of matches in words |
 //! | [`diff`] | differences between two sets, and the descriptors they affect |
+//! | [`requests`] | mappings of HTTP requests to descriptors |
 //! | `listing` | all rules of a policy with their limits, as text |
 //! | `metric_key` | names of rules in the statistics of envoyproxy/ratelimit |
 //! | [`source`] | sources of policy texts |
@@ -29,6 +30,7 @@ mod listing;
 mod matcher;
 mod metric_key;
 mod pattern;
+pub mod requests;
 mod rule;
 mod searcher;
 pub mod source;
@@ -56,6 +58,7 @@ pub use tollgate_yaml::report::ProblemReport;
 pub use trace::MatchStep;
 
 use self::pattern::Pattern;
+use self::requests::RequestMapping;
 
 /// Default of [`CompileOptions::memory_max`]: enough for 370,000 rules with short texts, or half as
 /// many if they are to be replaced while they serve.
@@ -115,6 +118,8 @@ pub struct PolicySet {
     version: String,
     /// Sorted by domain; rule IDs are assigned in this order.
     policies: Vec<Policy>,
+    /// Sorted by name.
+    mappings: Vec<RequestMapping>,
     memory: usize,
 }
 
@@ -145,6 +150,17 @@ impl PolicySet {
     pub fn find(&self, domain: &str) -> Option<&Policy> {
         let index = self.policies.binary_search_by(|policy| (*policy.domain).cmp(domain)).ok()?;
         self.policies.get(index)
+    }
+
+    /// Returns the mapping of HTTP requests with this name.
+    pub fn mapping(&self, name: &str) -> Option<&RequestMapping> {
+        let index = self.mappings.binary_search_by(|mapping| (*mapping.name).cmp(name)).ok()?;
+        self.mappings.get(index)
+    }
+
+    /// Returns the mappings of HTTP requests, sorted by name.
+    pub fn mappings(&self) -> &[RequestMapping] {
+        &self.mappings
     }
 
     /// Returns the version: 16 hexadecimal digits that change whenever the meaning of a rule does.

@@ -8,6 +8,8 @@ use super::denied::Comparison;
 use super::line::Format;
 use crate::cli::output::{print_stderr, try_print};
 use crate::cli::table::counted;
+use crate::limiter::{Live, Snapshot};
+use crate::policy::PolicySet;
 use crate::scenario::dry_run::DryRun;
 
 /// Lines that could not be decided.
@@ -73,8 +75,9 @@ async fn decide(
     comparison: &mut Comparison,
 ) -> Result<bool, String> {
     let Some(line) = format.read(line)? else { return Ok(false) };
-    let request = line.request()?;
     let by_first = first.snapshot();
+    let content = line.by(policies_of(&by_first)?)?;
+    let request = content.request()?;
     let one =
         first.decide(line.instant, &by_first, &request).await.map_err(|error| error.to_string())?;
     let Some(second) = second else {
@@ -82,10 +85,16 @@ async fn decide(
         return Ok(true);
     };
     let by_second = second.snapshot();
+    let content = line.by(policies_of(&by_second)?)?;
+    let other_request = content.request()?;
     let other = second
-        .decide(line.instant, &by_second, &request)
+        .decide(line.instant, &by_second, &other_request)
         .await
         .map_err(|error| error.to_string())?;
-    comparison.add(&request, &one, Some(&other));
+    comparison.add(&request, &one, Some((&other_request, &other)));
     Ok(true)
+}
+
+fn policies_of(snapshot: &Snapshot) -> Result<&PolicySet, String> {
+    snapshot.as_deref().map(Live::policies).ok_or_else(|| "no policy is loaded".to_owned())
 }

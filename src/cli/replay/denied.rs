@@ -80,17 +80,18 @@ impl Comparison {
         &mut self,
         request: &Request<'_>,
         first: &Decision<'_>,
-        second: Option<&Decision<'_>>,
+        second: Option<(&Request<'_>, &Decision<'_>)>,
     ) {
         self.requests = self.requests.saturating_add(1);
-        let over = [first.is_over_limit(), second.is_some_and(Decision::is_over_limit)];
+        let over =
+            [first.is_over_limit(), second.is_some_and(|(_, second)| second.is_over_limit())];
         for (denied, over) in self.denied.iter_mut().zip(over) {
             *denied = denied.saturating_add(u64::from(over));
         }
         self.candidates.add_candidates(request, first);
         match (over, second) {
             ([true, false], _) => self.old.add(request, first),
-            ([false, true], Some(second)) => self.new.add(request, second),
+            ([false, true], Some((request, second))) => self.new.add(request, second),
             ([_, _], _) => {}
         }
     }

@@ -6,14 +6,15 @@ use crate::algorithm::time::Timestamp;
 use crate::descriptor::Request;
 use crate::grpc::json;
 use crate::grpc::request::{self, RequestBounds};
-use crate::scenario::access_log::{AccessLogMap, LineRequest, instant};
+use crate::policy::PolicySet;
+use crate::scenario::access_log::{AccessLogMap, LineContents, LineRequest, instant};
 
 /// The format of lines.
 pub(super) enum Format {
     /// A trace: `at` and `request`.
     Trace,
     /// An access log, with the mapping of its fields to a request.
-    AccessLog(AccessLogMap),
+    AccessLog(Box<AccessLogMap>),
 }
 
 /// A request and its time.
@@ -28,7 +29,14 @@ pub(super) struct Line {
 enum LineContent {
     /// A message of the protocol.
     Message(Vec<u8>),
-    Logged(LineRequest),
+    Logged(LineContents),
+}
+
+/// The request of a line, mapped by policies if it is an HTTP request.
+pub(super) enum LineOf<'l> {
+    Message(&'l [u8]),
+    Logged(&'l LineRequest),
+    Mapped(LineRequest),
 }
 
 impl Format {
@@ -60,13 +68,27 @@ impl Format {
 }
 
 impl Line {
+    /// Returns the content by these policies.
+    ///
+    /// # Errors
+    /// The policies have no mapping for it, or the mapping denies the request.
+    pub(super) fn by(&self, policies: &PolicySet) -> Result<LineOf<'_>, String> {
+        Ok(match &self.content {
+            LineContent::Message(message) => LineOf::Message(message),
+            LineContent::Logged(LineContents::Line(request)) => LineOf::Logged(request),
+            LineContent::Logged(LineContents::Http(http)) => LineOf::Mapped(http.mapped(policies)?),
+        })
+    }
+}
+
+impl LineOf<'_> {
     /// Returns the request.
     ///
     /// # Errors
     /// The request is invalid.
     pub(super) fn request(&self) -> Result<Request<'_>, String> {
-        match &self.content {
-            LineContent::Message(message) => {
+        match self {
+            LineOf::Message(message) => {
                 let bounds = RequestBounds {
                     descriptors: usize::MAX,
                     entries: usize::MAX,
@@ -74,7 +96,8 @@ impl Line {
                 };
                 request::read(message, &bounds).map_err(|invalid| invalid.to_string())
             }
-            LineContent::Logged(logged) => Ok(logged.request()),
+            LineOf::Logged(request) => Ok(request.request()),
+            LineOf::Mapped(request) => Ok(request.request()),
         }
     }
 }

@@ -118,7 +118,7 @@ impl Replay {
                     std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
                 let map = access_log::read(&Source { name, text })
                     .map_err(|report| report.to_string())?;
-                Format::AccessLog(map)
+                Format::AccessLog(Box::new(map))
             }
         };
         let first = DryRun::new(self.policies(&self.policy)?);

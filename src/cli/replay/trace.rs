@@ -56,11 +56,13 @@ async fn decide(
     };
     clock.set(line.instant);
     let at = &line.at;
-    let request = match line.request() {
+    let snapshot = limiter.snapshot();
+    let live = snapshot.as_deref().ok_or("no policy is loaded")?;
+    let content = line.by(live.policies())?;
+    let request = match content.request() {
         Ok(request) => request,
         Err(invalid) => return Ok(failed(at, "INVALID_ARGUMENT", &invalid)),
     };
-    let snapshot = limiter.snapshot();
     let now = Instant::now();
     let deadline = now.checked_add(LINE_TIMEOUT).unwrap_or(now);
     let decision = match limiter.decide(&snapshot, &request, deadline).await {

@@ -11,12 +11,15 @@ use prost::Message as _;
 use super::*;
 use crate::algorithm::time::Timestamp;
 use crate::grpc::health::Health;
+use crate::grpc::proto::auth::attribute_context::{self, HttpRequest};
+use crate::grpc::proto::auth::{AttributeContext, CheckRequest, CheckResponse};
 use crate::grpc::proto::rate_limit_descriptor::{Entry, RateLimitOverride};
 use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
 use crate::grpc::request::RequestBounds;
 use crate::grpc::response::AnswerStyle;
 use crate::grpc::rights::Allowance;
 use crate::grpc::server::{GrpcServices, MessageBounds, Offered};
+use crate::grpc::service::gateway::TrustedGateways;
 use crate::limiter::{InForce, Limiter, Modes};
 use crate::policy::{self, CompileOptions, Source};
 use crate::store::any::AnyStore;
@@ -30,6 +33,10 @@ type ManualMemory = Arc<MemoryStore<Arc<ManualClock>>>;
 const MAX_MESSAGE: usize = 200;
 const POLICY: &str = "
 domain: a
+requests:
+  - name: all
+    descriptors:
+      - entries: { user: { header: x-user } }
 descriptors:
   - key: user
     rate_limit: { unit: day, requests_per_unit: 3, name: daily }
@@ -59,9 +66,14 @@ fn context(style: AnswerStyle, rights: DomainRights) -> Arc<CallContext<ManualMe
     let health = ready(Health::new());
     let bounds = MessageBounds { max_bytes: MAX_MESSAGE, timeout: Duration::from_secs(1) };
     let budget = Arc::new(Budget::new(1 << 20));
-    let offered = Offered { bounds, allowances: Arc::new([]), has_reflection: true };
+    let offered = Offered {
+        bounds,
+        allowances: Arc::new([]),
+        gateways: TrustedGateways::default(),
+        has_reflection: true,
+    };
     let services = GrpcServices::new(Arc::clone(&rls), &health, offered, budget, metrics).unwrap();
-    Arc::new(services.context(rights))
+    Arc::new(services.context(rights, IsGateway(true)))
 }
 
 fn ready<T>(future: impl Future<Output = T>) -> T {
@@ -155,7 +167,7 @@ fn heads() -> impl Strategy<Value = CallHead> {
     timeout.prop_map(|timeout| {
         let mut fields = HeaderFields::default();
         timeout.iter().for_each(|timeout| fields.add(b"grpc-timeout", timeout.as_bytes(), 1 << 10));
-        CallHead::read(&fields, false)
+        CallHead::read(UnaryMethod::ShouldRateLimit, &fields, false)
     })
 }
 
@@ -239,6 +251,49 @@ fn a_compressed_message_is_answered_like_any_other() {
         assert_eq!(answers[0], answers[1]);
         assert_eq!(answers[0].3.get("grpc-status").is_some_and(|status| status == "0"), is_read);
     }
+}
+
+#[test]
+fn a_check_is_answered_as_by_tonic() {
+    let message = |user: &str, path: &str| {
+        let http = HttpRequest {
+            path: path.to_owned(),
+            headers: [("x-user".to_owned(), user.to_owned())].into(),
+            ..Default::default()
+        };
+        let request = attribute_context::Request { http: Some(http), ..Default::default() };
+        let attributes = AttributeContext { request: Some(request), ..Default::default() };
+        CheckRequest { attributes: Some(attributes) }.encode_to_vec()
+    };
+    let denied = message("ann", "/a/..%2fb");
+    let calls = [message("ann", "/"), Vec::new(), denied, vec![0xff]];
+    let calls = calls.into_iter().chain(vec![message("ann", "/"); 4]);
+    let contexts = [true, false]
+        .map(|by_tonic| (by_tonic, context(AnswerStyle::default(), DomainRights::All)));
+    let mut statuses = Vec::new();
+    for message in calls {
+        let answers = contexts.each_ref().map(|(by_tonic, context)| {
+            let head = CallHead { method: UnaryMethod::Check, ..CallHead::default() };
+            let exchange = Exchange { request: framed(&message), answer: Vec::new() };
+            let context = Arc::clone(context);
+            parts(if *by_tonic {
+                ready(answer_by_tonic(context, head, exchange))
+            } else {
+                ready(answer(context, head, exchange))
+            })
+        });
+        let [tonic, own] = &answers;
+        assert_eq!((tonic.0, &tonic.2), (own.0, &own.2));
+        let status = |parts: &(_, HeaderMap, _, HeaderMap)| {
+            parts.3.get("grpc-status").or(parts.1.get("grpc-status")).cloned()
+        };
+        assert_eq!(status(tonic), status(own));
+        statuses.extend(CheckResponse::decode(own.2.get(PREFIX..).unwrap_or_default()).ok());
+    }
+    let denials = statuses
+        .iter()
+        .filter(|answer| answer.status.as_ref().is_some_and(|status| status.code != 0));
+    assert_eq!(denials.count(), 3, "an ambiguous path, and two over limit: {statuses:?}");
 }
 
 #[test]

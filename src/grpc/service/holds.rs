@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use prost::Message as _;
 use tonic::Status;
 
-use super::{Answered, Rls};
+use super::{CallerAnswer, Rls};
 use crate::algorithm::hold::{HoldAction, HoldEffect, HoldRequest, MAX_ID};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::quota::MIN_TTL;
@@ -99,7 +99,7 @@ impl<S: Store> Rls<S> {
         rights: &DomainRights,
         attributes: Option<&mut SpanAttributes>,
         answer: &mut Vec<u8>,
-    ) -> Result<Answered, Status> {
+    ) -> Result<CallerAnswer, Status> {
         let now = instant();
         let deadline = now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now);
         let ttl = call.check().map_err(|why| self.invalid_hold(why))?;
@@ -124,7 +124,7 @@ impl<S: Store> Rls<S> {
         };
         response::write_hold(&decision, &self.style, answer);
         self.latency.record(instant().saturating_duration_since(now));
-        Ok(if decision.is_over_limit() { Answered::OverLimit } else { Answered::Ok })
+        Ok(CallerAnswer::of(&decision))
     }
 
     async fn reserve<'a, 'r>(

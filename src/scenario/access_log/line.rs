@@ -2,17 +2,31 @@
 
 use serde_json::Value;
 
-use super::{AccessLogMap, TextSource};
+use super::{AccessLogMap, LineMapping, LoggedHttp, TextSource};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::time::Timestamp;
 use crate::descriptor::{Descriptor, Entry, Request};
 
 /// The request of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LineContents {
+    /// A request to a limiter.
+    Line(LineRequest),
+    /// An HTTP request, which policies map to one.
+    Http(LoggedHttp),
+}
+
+/// A request to a limiter, with its values.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineRequest {
     domain: String,
-    /// Entries of each descriptor: keys and values.
-    descriptors: Vec<Vec<(String, String)>>,
+    descriptors: Vec<LineDescriptor>,
+}
+
+/// Entries of a descriptor, keys and values, and its hits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct LineDescriptor {
+    entries: Vec<(Vec<u8>, Vec<u8>)>,
     hits: Hits,
 }
 
@@ -27,39 +41,58 @@ impl AccessLogMap {
     ///
     /// # Errors
     /// The hits are no number.
-    pub fn request_of(&self, line: &Value) -> Result<Option<LineRequest>, String> {
-        let Some(domain) = text(&self.domain, line) else { return Ok(None) };
-        let entry = |(key, from): &(String, TextSource)| Some((key.clone(), text(from, line)?));
-        let descriptors: Vec<Vec<_>> = self
-            .descriptors
-            .iter()
-            .filter_map(|entries| entries.iter().map(entry).collect())
-            .collect();
+    pub fn request_of(&self, line: &Value) -> Result<Option<LineContents>, String> {
+        let (domain, descriptors, hits) = match &self.mapping {
+            LineMapping::Http(fields) => {
+                return Ok(fields.request_of(line).map(LineContents::Http));
+            }
+            LineMapping::Descriptors { domain, descriptors, hits } => (domain, descriptors, hits),
+        };
+        let Some(domain) = text(domain, line) else { return Ok(None) };
+        let entry = |(key, from): &(String, TextSource)| {
+            Some((key.clone().into_bytes(), text(from, line)?.into_bytes()))
+        };
+        let descriptors: Vec<Vec<_>> =
+            descriptors.iter().filter_map(|entries| entries.iter().map(entry).collect()).collect();
         let hits =
-            self.hits.as_ref().and_then(|hits| text(hits, line)).unwrap_or_else(|| "1".to_owned());
+            hits.as_ref().and_then(|hits| text(hits, line)).unwrap_or_else(|| "1".to_owned());
         let hits: u32 = hits
             .parse()
             .map_err(|_| format!("`hits` must be a whole number below 2^32, found `{hits}`"))?;
         let hits = if hits == 0 { Hits::Peek(0) } else { Hits::Charge(hits) };
+        let of_entries = |entries| LineDescriptor { entries, hits };
+        let descriptors: Vec<_> = descriptors.into_iter().map(of_entries).collect();
         let is_any = !descriptors.is_empty();
-        Ok(is_any.then_some(LineRequest { domain, descriptors, hits }))
+        Ok(is_any.then_some(LineContents::Line(LineRequest { domain, descriptors })))
     }
 }
 
 impl LineRequest {
+    /// Keeps a request to a domain; `None` has no descriptors.
+    pub(super) fn of(domain: &str, request: Option<&Request<'_>>) -> Self {
+        let descriptors = request.into_iter().flat_map(|request| &request.descriptors);
+        let entry = |entry: &Entry<'_>| (entry.key.to_vec(), entry.value.to_vec());
+        let descriptors = descriptors.map(|descriptor| LineDescriptor {
+            entries: descriptor.entries.iter().map(entry).collect(),
+            hits: descriptor.hits,
+        });
+        Self { domain: domain.to_owned(), descriptors: descriptors.collect() }
+    }
+
     /// Returns the request.
     pub fn request(&self) -> Request<'_> {
         Request {
             domain: &self.domain,
-            descriptors: self.descriptors.iter().map(|pairs| of_pairs(pairs, self.hits)).collect(),
+            descriptors: self.descriptors.iter().map(LineDescriptor::descriptor).collect(),
         }
     }
 }
 
-fn of_pairs(pairs: &[(String, String)], hits: Hits) -> Descriptor<'_> {
-    let entries =
-        pairs.iter().map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() });
-    Descriptor::new(entries.collect(), hits, hits.amount(), None)
+impl LineDescriptor {
+    fn descriptor(&self) -> Descriptor<'_> {
+        let entries = self.entries.iter().map(|(key, value)| Entry { key, value });
+        Descriptor::new(entries.collect(), self.hits, self.hits.amount(), None)
+    }
 }
 
 /// Returns a field of a line by its name: a literal key, or a path of keys separated by dots.
@@ -70,7 +103,7 @@ fn field<'l>(line: &'l Value, name: &str) -> Option<&'l Value> {
 
 /// Returns the value of an entry; `None` if the line has no value there, which Envoy writes as null
 /// or `-`.
-fn text(from: &TextSource, line: &Value) -> Option<String> {
+pub(super) fn text(from: &TextSource, line: &Value) -> Option<String> {
     match from {
         TextSource::Literal(text) => Some(text.clone()),
         TextSource::Field { name, without } => {
@@ -146,15 +179,23 @@ mod tests {
         let map = AccessLogMap {
             time: "t".into(),
             scale: 1_000_000,
-            domain: TextSource::Literal("d".into()),
-            descriptors: vec![
-                entries("user", of("who")),
-                entries("deep", of("a.b")),
-                entries("dotted", of("c.d")),
-            ],
-            hits: Some(of("cost")),
+            mapping: LineMapping::Descriptors {
+                domain: TextSource::Literal("d".into()),
+                descriptors: vec![
+                    entries("user", of("who")),
+                    entries("deep", of("a.b")),
+                    entries("dotted", of("c.d")),
+                ],
+                hits: Some(of("cost")),
+            },
         };
-        let read = |line: Value| map.request_of(&line);
+        let read = |line: Value| {
+            let request = map.request_of(&line)?;
+            Ok::<_, String>(request.map(|request| match request {
+                LineContents::Line(request) => request,
+                LineContents::Http(_) => panic!("a request to a limiter"),
+            }))
+        };
         let logged = read(json!({ "t": 5, "who": "-", "a": { "b": true }, "c.d": 7, "cost": 3 }))
             .unwrap()
             .unwrap();

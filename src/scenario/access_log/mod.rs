@@ -6,14 +6,17 @@
 //! | `vocabulary` | the words of a map |
 //! | `parser` | YAML to a map |
 //! | `line` | the request and the time of a line |
+//! | `http` | lines as HTTP requests, for the mappings of policies |
 
+mod http;
 mod line;
 mod parser;
 mod vocabulary;
 
 use serde_json::{Map, Value};
 
-pub use self::line::{LineRequest, instant};
+pub use self::http::{HttpFields, LoggedHttp};
+pub use self::line::{LineContents, LineRequest, instant};
 use self::vocabulary::AccessLogLevel;
 use crate::yaml::report::ProblemReport;
 use crate::yaml::vocabulary::VocabularyLevel;
@@ -26,12 +29,24 @@ pub struct AccessLogMap {
     pub time: String,
     /// Microseconds per unit of the time field, if it is a number.
     pub scale: u64,
-    /// Source of the domain.
-    pub domain: TextSource,
-    /// Entries of each descriptor: the key and the source of the value.
-    pub descriptors: Vec<Vec<(String, TextSource)>>,
-    /// Source of the hits; `None` for 1.
-    pub hits: Option<TextSource>,
+    /// Sources of the request.
+    pub mapping: LineMapping,
+}
+
+/// The sources of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LineMapping {
+    /// Descriptors, by the map itself.
+    Descriptors {
+        /// Source of the domain.
+        domain: TextSource,
+        /// Entries of each descriptor: the key and the source of the value.
+        descriptors: Vec<Vec<(String, TextSource)>>,
+        /// Source of the hits; `None` for 1.
+        hits: Option<TextSource>,
+    },
+    /// An HTTP request, by a mapping of the policies.
+    Http(HttpFields),
 }
 
 /// The source of a text.

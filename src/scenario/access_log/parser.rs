@@ -1,7 +1,7 @@
 //! Parser of mappings from access logs to requests.
 
 use super::vocabulary::AccessLogLevel;
-use super::{AccessLogMap, SCALES, TextSource, WITHOUT};
+use super::{AccessLogMap, HttpFields, LineMapping, SCALES, TextSource, WITHOUT};
 use crate::yaml::Source;
 use crate::yaml::mapping::{MappingFields, YamlReader, single_document};
 use crate::yaml::report::{Finding, ProblemReport};
@@ -25,23 +25,57 @@ impl AccessLogReader<'_> {
         let time = self.yaml.section(&fields, "time", AccessLogLevel::Time);
         let name = time.as_ref().and_then(|time| self.yaml.some_text(time, "field"));
         let scale = time.as_ref().and_then(|time| self.yaml.one_of(time, "unit", &SCALES));
-        let domain = self.source(&fields, "domain");
-        let hits = self.source(&fields, "hits");
-        let items = self.yaml.items(&fields, "descriptors")?;
+        let mapping = self.mapping(&fields);
+        let scale = scale.map_or(1_000_000, |scale| scale.value);
+        Some(AccessLogMap { time: name?.value, scale, mapping: mapping? })
+    }
+
+    /// Reads the sources of a request, of one kind or the other.
+    fn mapping(&mut self, fields: &MappingFields<AccessLogLevel>) -> Option<LineMapping> {
+        let is_given = |word| fields.get(&self.yaml, word).is_some();
+        let has_descriptors = is_given("domain") || is_given("descriptors") || is_given("hits");
+        let is_whole = is_given("domain") && is_given("descriptors");
+        let has_http = is_given("http");
+        if has_http == has_descriptors || has_descriptors != is_whole {
+            let error = "a map must have either `domain` and `descriptors`, or `http`";
+            self.yaml.report(Finding::error(fields.span, error));
+            return None;
+        }
+        if has_http {
+            return self.http(fields).map(LineMapping::Http);
+        }
+        let domain = self.source(fields, "domain");
+        let hits = self.source(fields, "hits");
+        let items = self.yaml.items(fields, "descriptors")?;
         if items.value.is_empty() {
             self.yaml.report(Finding::error(
                 items.span,
                 "`descriptors` must have at least one item, found none",
             ));
         }
-        let descriptors = items.value.iter().map(|item| self.sources(*item)).collect::<Option<_>>();
-        let scale = scale.map_or(1_000_000, |scale| scale.value);
-        Some(AccessLogMap {
-            time: name?.value,
-            scale,
-            domain: domain?,
-            descriptors: descriptors?,
-            hits,
+        let descriptors = items
+            .value
+            .iter()
+            .map(|item| self.sources(*item, "an item of `descriptors`"))
+            .collect::<Option<_>>();
+        Some(LineMapping::Descriptors { domain: domain?, descriptors: descriptors?, hits })
+    }
+
+    fn http(&mut self, fields: &MappingFields<AccessLogLevel>) -> Option<HttpFields> {
+        let fields = self.yaml.section(fields, "http", AccessLogLevel::Http)?;
+        let mapping = self.yaml.some_text(&fields, "mapping");
+        let method = self.source(&fields, "method");
+        let target = self.source(&fields, "target");
+        let host = self.source(&fields, "host");
+        let client = self.source(&fields, "client_address");
+        let headers = fields.get(&self.yaml, "headers").map(|id| self.sources(id, "`headers`"));
+        Some(HttpFields {
+            mapping: mapping?.value,
+            method: method?,
+            target: target?,
+            host,
+            client,
+            headers: headers.unwrap_or_else(|| Some(Vec::new()))?,
         })
     }
 
@@ -73,14 +107,10 @@ impl AccessLogReader<'_> {
         }
     }
 
-    fn sources(&mut self, id: NodeId) -> Option<Vec<(String, TextSource)>> {
+    fn sources(&mut self, id: NodeId, what: &str) -> Option<Vec<(String, TextSource)>> {
         let node = self.yaml.node(id)?;
         let NodeContent::Map(pairs) = &node.content else {
-            self.yaml.wrong_form(
-                node,
-                "an item of `descriptors`",
-                "a mapping of keys to a text or { field: NAME }",
-            );
+            self.yaml.wrong_form(node, what, "a mapping of keys to a text or { field: NAME }");
             return None;
         };
         let mut entries = Vec::new();

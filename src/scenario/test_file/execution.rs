@@ -144,9 +144,9 @@ fn status_mismatch(expected: &Expected, status: &Status<'_>) -> Difference {
         ));
     }
     if let Some(remaining) =
-        expected.remaining.filter(|remaining| Some(*remaining) != status.remaining())
+        expected.remaining.filter(|remaining| Some(*remaining) != status.left())
     {
-        return Some((format!("remaining {remaining}"), number(status.remaining())));
+        return Some((format!("remaining {remaining}"), number(status.left())));
     }
     let times = [
         ("retry_after", expected.retry_after, wait(status.retry_after())),

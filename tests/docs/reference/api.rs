@@ -19,7 +19,9 @@ async fn the_api_reference_matches_the_service() {
                 `/api/v1/openapi.json`. Clients on the same machine need no credentials; others send `Authorization: Bearer SECRET`, see \
                 `--admin-token-file` in the [settings](settings.md). Each write is logged with target `audit`.\n\nDecisions are requested \
                 over gRPC (8081): `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`, with `grpc.health.v1.Health` and \
-                reflection; or by `POST /json` over HTTP (8080), in proto3 JSON.";
+                reflection; or by `POST /json` over HTTP (8080), in proto3 JSON. Gateways \
+                call `envoy.service.auth.v3.Authorization/Check` or `/auth/NAME`. The HTTP port has an OpenAPI document of its own, \
+                `/openapi.json`; its errors are `application/problem+json`.";
     let mut page = head("API", text);
     for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {

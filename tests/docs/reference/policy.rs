@@ -6,7 +6,7 @@ use super::super::is_written;
 use super::{cell, head, table, types};
 
 /// The documented mappings, in this order: name in the schema, and description.
-const MAPPINGS: [(&str, &str); 19] = [
+const MAPPINGS: [(&str, &str); 24] = [
     ("defaults", "Options for all limits of the file; an option of a rule takes precedence."),
     (
         "rule",
@@ -18,6 +18,16 @@ const MAPPINGS: [(&str, &str); 19] = [
     ("lease", "Hits that are taken from a shared store in advance. [The cost](../promise.md)."),
     ("hold", "Charges that are recorded under an ID, to be corrected later. [Usage](../holds.md)."),
     ("candidate", "A limit that is evaluated, but not enforced. [Usage](../rollout.md)."),
+    (
+        "mapping",
+        "An item of `requests`: a mapping of HTTP requests to descriptors. [How](../gateways.md).",
+    ),
+    ("mapped", "A descriptor of `requests`."),
+    (
+        "match",
+        "The requests that a descriptor of `requests` is for. Each key that is set must match.",
+    ),
+    ("source", "The source of a value in `entries`: exactly one of the first five keys."),
     (
         "overlay",
         "A file of overlays, for `--overlay`: options for rules that another team or controller maintains.",
@@ -32,6 +42,7 @@ const MAPPINGS: [(&str, &str); 19] = [
     ("access_log", "The map of an access log, for `tollgate replay --map`. [How](../rollout.md)."),
     ("time", "The time of the request in a line."),
     ("field", "A field of a line."),
+    ("http", "The HTTP request of a line, for a mapping in `requests`."),
 ];
 
 #[test]

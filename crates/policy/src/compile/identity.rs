@@ -10,6 +10,7 @@ use tollgate_core::algorithm::parameter::ParameterKind;
 use tollgate_core::descriptor::Identity;
 
 use crate::document::{step, written};
+use crate::requests::RequestMapping;
 use crate::rule::{Extras, Imposes, LeaseSize, Rule, RuleModes};
 
 /// The path from the top of a policy to a rule.
@@ -163,6 +164,12 @@ impl Version {
             self.imposes(candidate);
             self.lease(candidate);
         }
+    }
+
+    /// Adds a mapping of requests.
+    pub(super) fn mapping(&mut self, mapping: &RequestMapping) {
+        self.add("requests");
+        self.add(&mapping.to_string());
     }
 
     fn imposes(&mut self, rule: &Rule) {

@@ -7,6 +7,7 @@
 //! | `limit` | a `rate_limit`: its windows and options |
 //! | `holds` | the holds of a limit |
 //! | `layers` | options of a rule from itself, its metadata, overlays and the file's defaults |
+//! | `requests` | mappings of HTTP requests to descriptors |
 //! | `options` | which option applies to which algorithm |
 //! | `positions` | the word of a limit that an error refers to |
 //! | `identity` | identities of counters, and the version of a policy set |
@@ -19,6 +20,7 @@ mod layers;
 mod limit;
 mod options;
 mod positions;
+mod requests;
 pub(super) mod units;
 mod unreachable;
 
@@ -75,6 +77,7 @@ pub(super) fn load(sources: &[Source], options: CompileOptions) -> Result<Loaded
     }
     let mut policies = Vec::new();
     let mut version = Version::default();
+    let mappings = requests::compile(domains.values().flatten(), &mut findings);
     let mut first_id = 0;
     for (domain, documents) in &domains {
         if !options.merge_domains {
@@ -91,7 +94,9 @@ pub(super) fn load(sources: &[Source], options: CompileOptions) -> Result<Loaded
         return Err(findings.report(sources));
     }
     overlays.iter().for_each(|entry| entry.miss(&mut findings));
-    let policies = PolicySet { version: version.finish(), policies, memory: budget.charged() };
+    mappings.iter().for_each(|mapping| version.mapping(mapping));
+    let memory = budget.charged();
+    let policies = PolicySet { version: version.finish(), policies, mappings, memory };
     Ok(Loaded { policies, warnings: findings.report(sources) })
 }
 

@@ -5,6 +5,7 @@
 //! counter continues if its identity is the same, and values are hashed as before.
 
 mod features;
+mod mappings;
 mod text;
 
 use std::collections::{BTreeMap, HashMap};
@@ -124,6 +125,7 @@ pub fn diff(old: &PolicySet, new: &PolicySet) -> Vec<Change> {
     changes.extend(
         new.policies().filter_map(|policy| reordered(old.find(policy.domain())?, policy)).flatten(),
     );
+    changes.extend(mappings::changes(old, new));
     changes.sort_by(|one, other| one.domain.cmp(&other.domain));
     changes
 }

@@ -9,12 +9,14 @@
 //! | `budget` | the memory of policies |
 //! | `metadata` | content without a vocabulary |
 //! | `overlay` | options for rules from overlays and metadata |
+//! | `requests` | mappings of HTTP requests to descriptors |
 //! | `written` | the result |
 //! | `schema` | the vocabulary as a JSON Schema |
 
 pub(super) mod budget;
 mod metadata;
 mod overlay;
+mod requests;
 pub(super) mod schema;
 pub(super) mod vocabulary;
 pub(super) mod written;
@@ -191,6 +193,7 @@ impl DocumentReader<'_> {
             .yaml
             .section(&fields, "defaults", DocumentLevel::Defaults)
             .map(|found| self.options(&found));
+        let mappings = self.mappings(&fields);
         let rules = self.rules(&fields, &place, "", 1);
         self.yaml.path.clear();
         Some(WrittenDocument {
@@ -198,6 +201,7 @@ impl DocumentReader<'_> {
             atomicity,
             defaults: defaults.unwrap_or_default(),
             rules,
+            mappings,
         })
     }
 

@@ -6,15 +6,16 @@
 
 use serde_json::{Value, json};
 use tollgate_core::algorithm::quota::MAX_IN_FLIGHT;
-use tollgate_yaml::schema::reference;
+use tollgate_yaml::schema::{reference, text_types};
 use tollgate_yaml::vocabulary::{Form, VocabularyLevel, Word, may, must, names};
 
 use super::written::{
-    ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_SETTLE, ON_STORE_ERROR, OVERRIDES,
+    ALGORITHMS, ATOMICITIES, ATTRIBUTES, CHARGES, ESTIMATES, IF_UNDECIDED, ON_SETTLE,
+    ON_STORE_ERROR, OVERRIDES,
 };
 use DocumentLevel::{
-    Candidate, Defaults, Entry, File, Hold, Lease, Limit, Overlaid, Overlay, Replaced, Rule,
-    Tollgate, Window,
+    Candidate, Defaults, Entry, File, Hold, Lease, Limit, Mapped, Mapping, Match, Overlaid,
+    Overlay, Replaced, Rule, Source, Tollgate, Window,
 };
 use Form::{Count, Map, Maps, OneOf, Other, Text, Texts, Truth};
 
@@ -39,6 +40,14 @@ pub(crate) enum DocumentLevel {
     Overlaid,
     /// The options for Tollgate in the metadata of a rule.
     Tollgate,
+    /// A mapping of HTTP requests to descriptors.
+    Mapping,
+    /// A descriptor of a mapping.
+    Mapped,
+    /// The requests that a descriptor of a mapping is for.
+    Match,
+    /// The source of a value.
+    Source,
 }
 
 /// All words, in the order in which a schema shows them.
@@ -47,6 +56,7 @@ pub(crate) static WORDS: &[Word<DocumentLevel>] = &[
     must("domain", &[File], Text, "the domain that the rules apply to: the `domain` field of a request"),
     may("atomicity", &[File], OneOf(|| names(&ATOMICITIES)), "domain: all counters of the domain share one slot of a Redis Cluster, so that each request is one atomic call, but one slot takes all load; limit (default): each limit uses its own slot"),
     may("defaults", &[File], Map(Defaults), "default options for all limits of this document; options of a rule take precedence"),
+    may("requests", &[File], Maps(Mapping), "how HTTP requests become descriptors of the domain, for gateways that call ext_authz or /auth/NAME"),
     may("descriptors", &[File, Rule], Maps(Rule), "the rules; below a rule, the rules for the next entry of the descriptor"),
 
     must("key", &[Rule], Text, "the key of the descriptor entry; `*` matches any text and may occur more than once"),
@@ -97,8 +107,33 @@ pub(crate) static WORDS: &[Word<DocumentLevel>] = &[
     must("ttl", &[Hold], Other(unit), "the time after which a hold expires, from 1s to 24h"),
     may("on_settle", &[Hold], OneOf(|| names(&ON_SETTLE)), "when a hold ends without a cost: charge (its estimate stays charged) or release (it is refunded); default: charge"),
 
+    must("name", &[Mapping], Text, "the name of the mapping, which gateways use: letters, digits, `-`, `_` and `.`; unique in all files"),
+    may("trusted_hops", &[Mapping], Count(MAX_TRUSTED_HOPS), "the number of trusted proxies before the gateway: the client address is that many entries before the last of X-Forwarded-For; default: 0"),
+    may("undecided", &[Mapping], OneOf(|| names(&IF_UNDECIDED)), "the answer while there is no decision: error (the failure mode of the gateway applies), allow or deny; default: error"),
+    must("descriptors", &[Mapping], Maps(Mapped), "the descriptors; a request has each that matches it and has all values"),
+
+    may("match", &[Mapped], Map(Match), "the requests that have the descriptor; default: all"),
+    must("entries", &[Mapped], Other(entries), "the entries, a mapping of keys to a text or a source, in order"),
+    may("hits", &[Mapped], Count(u32::MAX as u64), "the number of hits; 0 is a peek; default: 1"),
+
+    may("methods", &[Match], Texts, "methods, such as GET; one must be equal"),
+    may("hosts", &[Match], Texts, "hosts, without port; `*` matches any text; one must match"),
+    may("paths", &[Match], Texts, "normalized paths, without query; `*` matches any text, also with slashes; one must match"),
+
+    may("header", &[Source], Text, "the value of a request header; several lines are joined by commas"),
+    may("query", &[Source], Text, "the value of a query parameter, decoded; several are joined by commas"),
+    may("segment", &[Source], Count(MAX_SEGMENT), "a segment of the normalized path, by its number from 1"),
+    may("metadata", &[Source], Texts, "a value in the metadata that the gateway sends by ext_authz, such as a claim of a verified token, by its keys from the outside in"),
+    may("attribute", &[Source], OneOf(|| names(&ATTRIBUTES)), "method, host or path, normalized; client_address; or client_certificate, the name in the client's verified certificate"),
+    may("ipv4_prefix", &[Source], Count(32), "client_address: number of bits of an IPv4 address that are kept; default: 32"),
+    may("ipv6_prefix", &[Source], Count(128), "client_address: number of bits of an IPv6 address that are kept; default: 128"),
+    may("default", &[Source], Text, "the value if the request has none; without a default, such a request does not have the descriptor"),
 ];
 
+/// Largest `trusted_hops`: more proxies in a row point to a mistake.
+const MAX_TRUSTED_HOPS: u64 = 16;
+/// Largest `segment`.
+const MAX_SEGMENT: u64 = 64;
 const AMOUNT: &[DocumentLevel] = &[Limit, Candidate, Window];
 const OPTION: &[DocumentLevel] = &[Limit, Candidate, Defaults, Overlaid];
 /// Levels of options that take part in the response, which excludes candidates.
@@ -128,7 +163,7 @@ pub const ENVOYPROXY_WORDS: [&str; 16] = [
 impl VocabularyLevel for DocumentLevel {
     const ALL: &'static [Self] = &[
         File, Defaults, Rule, Limit, Candidate, Window, Replaced, Lease, Hold, Overlay, Entry,
-        Overlaid, Tollgate,
+        Overlaid, Tollgate, Mapping, Mapped, Match, Source,
     ];
 
     fn vocabulary() -> &'static [Word<Self>] {
@@ -150,6 +185,10 @@ impl VocabularyLevel for DocumentLevel {
             Entry => "an item of `overlay`",
             Overlaid => "`rate_limit`",
             Tollgate => "`tollgate`",
+            Mapping => "an item of `requests`",
+            Mapped => "a descriptor of `requests`",
+            Match => "`match`",
+            Source => "a source",
         }
     }
 
@@ -168,6 +207,10 @@ impl VocabularyLevel for DocumentLevel {
             Entry => "in an item of `overlay`",
             Overlaid => "in `rate_limit` of an overlay",
             Tollgate => "in `metadata.tollgate`",
+            Mapping => "in an item of `requests`",
+            Mapped => "in a descriptor of `requests`",
+            Match => "in `match`",
+            Source => "in a source of `entries`",
         }
     }
 
@@ -186,6 +229,10 @@ impl VocabularyLevel for DocumentLevel {
             Entry => "entry",
             Overlaid => "overlaid",
             Tollgate => "tollgate",
+            Mapping => "mapping",
+            Mapped => "mapped",
+            Match => "match",
+            Source => "source",
         }
     }
 }
@@ -219,4 +266,10 @@ fn size() -> Value {
 /// Returns the schema of a mapping with any content, of which only `tollgate` is known.
 fn metadata() -> Value {
     json!({ "type": ["object", "null"], "properties": { "tollgate": reference(Tollgate) } })
+}
+
+/// Returns the schema of entries: a mapping of keys to texts and sources.
+fn entries() -> Value {
+    let source = json!({ "anyOf": [{ "type": text_types() }, reference(Source)] });
+    json!({ "type": "object", "additionalProperties": source })
 }

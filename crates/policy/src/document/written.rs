@@ -5,6 +5,8 @@ use tollgate_core::algorithm::sliding_window::Estimate;
 use tollgate_core::algorithm::{Charge, OnStoreError};
 use tollgate_yaml::report::{SourceSpan, Spanned};
 
+use crate::requests::IfUndecided;
+
 /// One document of a file.
 #[derive(Debug)]
 pub(crate) enum Root {
@@ -19,6 +21,7 @@ pub(crate) struct WrittenDocument {
     pub(crate) atomicity: Option<Spanned<Atomicity>>,
     pub(crate) defaults: Options,
     pub(crate) rules: Vec<WrittenRule>,
+    pub(crate) mappings: Vec<WrittenMapping>,
 }
 
 /// A rule.
@@ -114,6 +117,92 @@ pub(crate) struct WrittenHold {
     pub(crate) ttl: Option<Spanned<String>>,
     pub(crate) on_settle: Option<Spanned<OnSettle>>,
 }
+
+/// A text with its position.
+pub(crate) type WrittenText = Spanned<String>;
+
+/// An item of `requests`.
+#[derive(Debug)]
+pub(crate) struct WrittenMapping {
+    pub(crate) name: WrittenText,
+    pub(crate) trusted_hops: Option<Spanned<u64>>,
+    pub(crate) undecided: Option<Spanned<IfUndecided>>,
+    pub(crate) descriptors: Vec<WrittenMappedDescriptor>,
+}
+
+/// A descriptor of a mapping.
+#[derive(Debug)]
+pub(crate) struct WrittenMappedDescriptor {
+    pub(crate) span: SourceSpan,
+    pub(crate) matches: WrittenMatch,
+    pub(crate) hits: Option<Spanned<u64>>,
+    pub(crate) entries: Vec<WrittenEntrySource>,
+}
+
+/// The value of `match`.
+#[derive(Debug, Default)]
+pub(crate) struct WrittenMatch {
+    pub(crate) methods: Vec<WrittenText>,
+    pub(crate) hosts: Vec<WrittenText>,
+    pub(crate) paths: Vec<WrittenText>,
+}
+
+/// An entry of a descriptor of a mapping.
+#[derive(Debug)]
+pub(crate) struct WrittenEntrySource {
+    pub(crate) key: WrittenText,
+    pub(crate) source: WrittenSource,
+    pub(crate) default: Option<WrittenText>,
+}
+
+/// The source of a value.
+#[derive(Debug)]
+pub(crate) enum WrittenSource {
+    Literal(WrittenText),
+    Header(WrittenText),
+    Query(WrittenText),
+    Segment(Spanned<u64>),
+    Metadata(Spanned<Vec<String>>),
+    Attribute {
+        attribute: AttributeWord,
+        ipv4_prefix: Option<Spanned<u64>>,
+        ipv6_prefix: Option<Spanned<u64>>,
+    },
+}
+
+impl WrittenSource {
+    pub(crate) fn is_client_address(&self) -> bool {
+        match self {
+            Self::Attribute { attribute, .. } => *attribute == AttributeWord::ClientAddress,
+            Self::Literal(_)
+            | Self::Header(_)
+            | Self::Query(_)
+            | Self::Segment(_)
+            | Self::Metadata(_) => false,
+        }
+    }
+}
+
+/// The value of `attribute`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AttributeWord {
+    Method,
+    Host,
+    Path,
+    ClientAddress,
+    ClientCertificate,
+}
+
+pub(crate) const ATTRIBUTES: [(&str, AttributeWord); 5] = [
+    ("method", AttributeWord::Method),
+    ("host", AttributeWord::Host),
+    ("path", AttributeWord::Path),
+    ("client_address", AttributeWord::ClientAddress),
+    ("client_certificate", AttributeWord::ClientCertificate),
+];
+
+pub(crate) const IF_UNDECIDED: [(&str, IfUndecided); 3] =
+    [("error", IfUndecided::Error), ("allow", IfUndecided::Allow), ("deny", IfUndecided::Deny)];
 
 /// The value of `lease`.
 #[derive(Clone, Debug)]

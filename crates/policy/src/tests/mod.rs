@@ -10,6 +10,7 @@ mod metric_keys;
 mod overlays;
 mod quirks;
 mod reports;
+mod requests;
 mod robust;
 mod warnings;
 

@@ -1,0 +1,79 @@
+//! Differences between the mappings of HTTP requests of two policy sets.
+
+use std::collections::BTreeMap;
+
+use super::{Change, ChangeKind, CounterEffect, Detail};
+use crate::PolicySet;
+
+/// Returns a change for each mapping that is new, gone, or not the same.
+pub(super) fn changes(old: &PolicySet, new: &PolicySet) -> Vec<Change> {
+    let old = texts(old);
+    let new = texts(new);
+    let mut names: Vec<_> = old.keys().chain(new.keys()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.into_iter().filter_map(|name| change(old.get(name), new.get(name))).collect()
+}
+
+/// Returns the domain and the text of each mapping, by name.
+fn texts(set: &PolicySet) -> BTreeMap<&str, (&str, String)> {
+    let mappings = set.mappings().iter();
+    let text = |text: String| text.trim_end().replace("\n  ", "; ");
+    let texts =
+        mappings.map(|mapping| (mapping.name(), (mapping.domain(), text(mapping.to_string()))));
+    texts.collect()
+}
+
+fn change(old: Option<&(&str, String)>, new: Option<&(&str, String)>) -> Option<Change> {
+    let (domain, _) = new.or(old)?;
+    let text = |mapping: Option<&(&str, String)>| mapping.map(|(_, text)| text.clone());
+    let detail = Detail { what: "requests", old: text(old), new: text(new) };
+    (detail.old != detail.new).then(|| Change {
+        kind: ChangeKind::Changed,
+        domain: (*domain).to_owned(),
+        rule: String::new(),
+        who: "those of HTTP requests".to_owned(),
+        details: vec![detail],
+        counters: CounterEffect::None,
+        instead: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CompileOptions, Source, diff, load};
+
+    fn set(mappings: &str) -> PolicySet {
+        let text = format!("domain: shop\nrequests: [{mappings}]\n");
+        let source = Source { name: "shop.yaml".to_owned(), text };
+        let loaded = load(&[source], &CompileOptions::default());
+        loaded.unwrap_or_else(|report| panic!("{report}")).policies
+    }
+
+    fn mapping(name: &str, header: &str) -> String {
+        format!(
+            "{{ name: {name}, descriptors: [{{ entries: {{ user: {{ header: {header} }} }} }}] }}"
+        )
+    }
+
+    #[test]
+    fn new_changed_and_removed_mappings_are_differences() {
+        let old = set(&[mapping("a", "x-user"), mapping("b", "x-user")].join(", "));
+        let new = set(&[mapping("a", "x-account"), mapping("c", "x-user")].join(", "));
+        let text = diff::text_of(&diff::diff(&old, &new), usize::MAX);
+        insta::assert_snapshot!(text, @r#"
+        ~ shop: the domain changed
+            descriptors     those of HTTP requests
+            requests        "a" to domain "shop", trusted hops: 0, undecided: error; hits: 1, "user" from header "x-user" -> "a" to domain "shop", trusted hops: 0, undecided: error; hits: 1, "user" from header "x-account"
+        ~ shop: the domain changed
+            descriptors     those of HTTP requests
+            requests        removed: "b" to domain "shop", trusted hops: 0, undecided: error; hits: 1, "user" from header "x-user"
+        ~ shop: the domain changed
+            descriptors     those of HTTP requests
+            requests        "c" to domain "shop", trusted hops: 0, undecided: error; hits: 1, "user" from header "x-user"
+        3 changed; existing counters restarted: 0
+        "#);
+        assert!(diff::diff(&old, &old).is_empty());
+    }
+}

@@ -1,0 +1,287 @@
+//! Mappings of HTTP requests to descriptors, for gateways that do not know descriptors.
+//!
+//! A [`RequestMapping`] reads the attributes of a request that it needs, in one pass and normalized
+//! ([`RequestAttributes`]), and makes descriptors of them ([`MappedRequest`]). Knows no protocol of
+//! a gateway: each of them fills in a [`GatewayRequest`].
+//!
+//! | file | contents |
+//! |---|---|
+//! | `target` | normalization of host and path |
+//! | `address` | the address of the client, behind trusted proxies |
+//! | `mapped` | descriptors of one request |
+//! | `text` | mappings as text |
+
+mod address;
+mod mapped;
+mod target;
+mod text;
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use serde_json::Value;
+use smallvec::SmallVec;
+
+pub use self::mapped::MappedRequest;
+use self::target::{NormalTarget, decoded};
+pub(super) use self::target::{normal_host, normal_path};
+use super::pattern::Pattern;
+
+/// Maximum length of a value in bytes, and of a target: all headers that Envoy accepts by default.
+pub const MAX_VALUE_BYTES: usize = 60 << 10;
+/// Maximum number of headers of a request.
+pub const MAX_HEADERS: usize = 1024;
+/// Header with the addresses of the hops before a gateway.
+const FORWARDED_FOR: &[u8] = b"x-forwarded-for";
+
+/// A mapping of HTTP requests to descriptors of a domain.
+#[derive(Debug)]
+pub struct RequestMapping {
+    pub(super) name: Box<str>,
+    pub(super) domain: Arc<str>,
+    pub(super) undecided: IfUndecided,
+    pub(super) trusted_hops: usize,
+    /// Names of the headers that sources read, sorted, in lower case.
+    pub(super) headers: Box<[Box<[u8]>]>,
+    /// Names of the query parameters that sources read, sorted.
+    pub(super) queries: Box<[Box<[u8]>]>,
+    /// Paths of keys in the metadata of the gateway that sources read.
+    pub(super) metadata: Box<[Vec<String>]>,
+    pub(super) descriptors: Vec<DescriptorMapping>,
+}
+
+/// The answer while there is no decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IfUndecided {
+    /// An error: the failure mode of the gateway applies.
+    #[default]
+    Error,
+    /// The request is admitted.
+    Allow,
+    /// The request is denied, whatever the failure mode of the gateway.
+    Deny,
+}
+
+/// A descriptor of the requests that match.
+#[derive(Debug)]
+pub(super) struct DescriptorMapping {
+    pub(super) matches: RequestMatch,
+    pub(super) hits: u32,
+    pub(super) entries: Vec<EntryMapping>,
+}
+
+/// The requests that a descriptor is for; an empty list is any.
+#[derive(Debug, Default)]
+pub(super) struct RequestMatch {
+    pub(super) methods: Vec<Box<[u8]>>,
+    pub(super) hosts: Vec<Pattern>,
+    pub(super) paths: Vec<Pattern>,
+}
+
+/// An entry: its key, the source of its value, and the value if the source has none.
+#[derive(Debug)]
+pub(super) struct EntryMapping {
+    pub(super) key: Box<[u8]>,
+    pub(super) source: ValueSource,
+    pub(super) default: Option<Box<[u8]>>,
+}
+
+/// The source of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ValueSource {
+    Literal(Box<[u8]>),
+    /// A header, by its position in [`RequestMapping::headers`].
+    Header(usize),
+    /// A query parameter, by its position in [`RequestMapping::queries`].
+    Query(usize),
+    /// A segment of the path, from 1.
+    Segment(usize),
+    /// A value in the metadata of the gateway, by its position in [`RequestMapping::metadata`].
+    Metadata(usize),
+    Method,
+    Host,
+    Path,
+    /// The client's address, or the network of these lengths.
+    ClientAddress {
+        ipv4_prefix: u32,
+        ipv6_prefix: u32,
+    },
+    /// The name in the client's certificate.
+    ClientCertificate,
+}
+
+/// An HTTP request for which a gateway asks for a decision, as received.
+#[derive(Clone, Debug, Default)]
+pub struct GatewayRequest<'a> {
+    /// Method.
+    pub method: &'a [u8],
+    /// Host, with or without a port.
+    pub host: &'a [u8],
+    /// Request target: path and query, or in absolute form.
+    pub target: &'a [u8],
+    /// Names and values of headers, in order.
+    pub headers: Vec<(&'a [u8], &'a [u8])>,
+    /// Address of the sender that the gateway saw itself, if it reports it apart from
+    /// `X-Forwarded-For`.
+    pub peer: Option<&'a [u8]>,
+    /// Name in the client's certificate that the gateway has verified.
+    pub certificate: Option<&'a [u8]>,
+    /// Findings of the filters of the gateway, such as the claims of a verified token.
+    pub metadata: Option<Value>,
+}
+
+/// Reason why a request cannot be mapped. It is denied: no request passes a limit in this way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unmappable {
+    /// Servers would resolve the path differently.
+    #[error("the path has a dot segment beside an escaped slash, a backslash or a parameter")]
+    Ambiguous,
+    /// A value that the mapping reads is too long.
+    #[error("a value is longer than {MAX_VALUE_BYTES} bytes")]
+    TooLong,
+    /// The request has too many headers.
+    #[error("the request has more than {MAX_HEADERS} headers")]
+    TooManyHeaders,
+}
+
+/// The attributes of a request that a mapping reads, normalized.
+#[derive(Debug)]
+pub struct RequestAttributes<'a> {
+    method: Vec<u8>,
+    target: NormalTarget<'a>,
+    address: Option<IpAddr>,
+    certificate: Option<&'a [u8]>,
+    /// Value at each path of [`RequestMapping::metadata`].
+    metadata: SmallVec<[Option<Vec<u8>>; 2]>,
+    /// Value of each header in [`RequestMapping::headers`].
+    headers: SmallVec<[Option<Cow<'a, [u8]>>; 4]>,
+    /// Value of each parameter in [`RequestMapping::queries`].
+    queries: SmallVec<[Option<Vec<u8>>; 2]>,
+}
+
+impl RequestMapping {
+    /// Returns the name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the domain of the descriptors.
+    pub fn domain(&self) -> &str {
+        &self.domain
+    }
+
+    /// Returns the answer while there is no decision.
+    pub fn undecided(&self) -> IfUndecided {
+        self.undecided
+    }
+
+    /// Returns `true` if a source reads the metadata of the gateway, which is costly to decode.
+    pub fn reads_metadata(&self) -> bool {
+        !self.metadata.is_empty()
+    }
+
+    /// Reads the attributes of a request. Lines of one header are one value, joined by commas (RFC
+    /// 9110, 5.3), and so are query parameters of one name.
+    ///
+    /// # Errors
+    /// [`Unmappable`]
+    pub fn read<'a>(&self, http: GatewayRequest<'a>) -> Result<RequestAttributes<'a>, Unmappable> {
+        if http.headers.len() > MAX_HEADERS {
+            return Err(Unmappable::TooManyHeaders);
+        }
+        let single = [Some(http.method), Some(http.host), Some(http.target), http.certificate];
+        if single.into_iter().flatten().any(|value| value.len() > MAX_VALUE_BYTES) {
+            return Err(Unmappable::TooLong);
+        }
+        let mut headers: SmallVec<[Option<Cow<'a, [u8]>>; 4]> =
+            self.headers.iter().map(|_| None).collect();
+        let mut forwarded = None;
+        for (name, value) in &http.headers {
+            let name = name.to_ascii_lowercase();
+            if let Some(known) = position(&self.headers, &name).and_then(|at| headers.get_mut(at)) {
+                join(known, value)?;
+            }
+            if name == FORWARDED_FOR {
+                join(&mut forwarded, value)?;
+            }
+        }
+        let target = NormalTarget::of(http.host, http.target)?;
+        let queries = self.queries(target.query);
+        let peer = http.peer.and_then(address::address);
+        let forwarded = forwarded.unwrap_or_default();
+        let metadata = http.metadata.as_ref();
+        let metadata = self.metadata.iter().map(|keys| scalar(metadata?, keys)).collect();
+        Ok(RequestAttributes {
+            method: http.method.to_ascii_uppercase(),
+            target,
+            address: address::client_address(&forwarded, peer, self.trusted_hops),
+            certificate: http.certificate.filter(|name| !name.is_empty()),
+            metadata,
+            headers,
+            queries,
+        })
+    }
+
+    fn queries(&self, query: &[u8]) -> SmallVec<[Option<Vec<u8>>; 2]> {
+        let mut values: SmallVec<[Option<Vec<u8>>; 2]> =
+            self.queries.iter().map(|_| None).collect();
+        if self.queries.is_empty() {
+            return values;
+        }
+        for parameter in query.split(|byte| *byte == b'&') {
+            let mut parts = parameter.splitn(2, |byte| *byte == b'=');
+            let name = decoded(parts.next().unwrap_or_default());
+            let known = position(&self.queries, &name).and_then(|at| values.get_mut(at));
+            let Some(known) = known else { continue };
+            let value = decoded(parts.next().unwrap_or_default());
+            match known {
+                Some(values) => {
+                    values.push(b',');
+                    values.extend(value);
+                }
+                None => *known = Some(value),
+            }
+        }
+        values
+    }
+
+    /// Returns the descriptors of a request.
+    pub fn map<'r>(&'r self, attributes: &'r RequestAttributes<'_>) -> MappedRequest<'r> {
+        mapped::map(self, attributes)
+    }
+}
+
+/// Returns the text at a path of keys; `None` if there is none, or a list or a mapping.
+fn scalar(metadata: &Value, keys: &[String]) -> Option<Vec<u8>> {
+    let found = keys.iter().try_fold(metadata, |value, key| value.get(key))?;
+    let text = match found {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        Value::Bool(truth) => truth.to_string(),
+        Value::Null | Value::Array(_) | Value::Object(_) => return None,
+    };
+    Some(text.into_bytes())
+}
+
+/// Appends the value of a line to those of the same header.
+fn join<'a>(values: &mut Option<Cow<'a, [u8]>>, value: &'a [u8]) -> Result<(), Unmappable> {
+    let joined = match values.take() {
+        None => Cow::Borrowed(value),
+        Some(values) => {
+            let mut values = values.into_owned();
+            values.push(b',');
+            values.extend_from_slice(value);
+            Cow::Owned(values)
+        }
+    };
+    if joined.len() > MAX_VALUE_BYTES {
+        return Err(Unmappable::TooLong);
+    }
+    *values = Some(joined);
+    Ok(())
+}
+
+fn position(names: &[Box<[u8]>], name: &[u8]) -> Option<usize> {
+    names.binary_search_by(|known| (**known).cmp(name)).ok()
+}

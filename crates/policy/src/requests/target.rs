@@ -1,0 +1,284 @@
+//! Normalization of the host and the target of a request, the same for all gateways.
+//!
+//! - A target in absolute form (`http://host/path`) has the host; its path is what follows.
+//! - Host: in lower case, without port and without a final dot.
+//! - Path: without query and fragment. Escapes of unreserved characters (RFC 3986, 2.3), of `/` and
+//!   of `\` are decoded, once; `\` is `/`; other escapes have upper-case digits. Several `/` are
+//!   one. `.` and `..` segments are resolved.
+//!
+//! A path that servers resolve differently is refused: with a dot segment beside an escaped `/` or
+//! a `\` (`/a/..%2fb`), or with parameters (`/a/..;/b`).
+
+use super::Unmappable;
+
+/// A host and a path, normalized, and the query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NormalTarget<'a> {
+    pub(super) host: Vec<u8>,
+    pub(super) path: Vec<u8>,
+    /// The query as received, without the question mark.
+    pub(super) query: &'a [u8],
+}
+
+impl<'a> NormalTarget<'a> {
+    /// Normalizes the target of a request. `host` applies unless the target has one.
+    ///
+    /// # Errors
+    /// [`Unmappable::Ambiguous`]
+    pub(super) fn of(host: &[u8], target: &'a [u8]) -> Result<Self, Unmappable> {
+        let (own_host, target) = split_host(target);
+        let target = until(target, b'#').0;
+        let (path, query) = until(target, b'?');
+        Ok(Self { host: normal_host(own_host.unwrap_or(host)), path: normal_path(path)?, query })
+    }
+
+    /// Returns the segment of the path with this number, from 1; `None` if there is none.
+    pub(super) fn segment(&self, number: usize) -> Option<&[u8]> {
+        let mut segments = self.path.split(|byte| *byte == b'/').skip(1);
+        segments.nth(number.checked_sub(1)?).filter(|segment| !segment.is_empty())
+    }
+}
+
+/// Splits at the first `mark`, which neither part has. Without one, the second part is empty.
+fn until(text: &[u8], mark: u8) -> (&[u8], &[u8]) {
+    let mut parts = text.splitn(2, |byte| *byte == mark);
+    (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
+}
+
+/// Returns the host and the rest of a target in absolute form; `None` and all of it otherwise.
+fn split_host(target: &[u8]) -> (Option<&[u8]>, &[u8]) {
+    let scheme = target.iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
+    let rest = target.get(scheme..).and_then(|rest| rest.strip_prefix(b"://"));
+    let Some(rest) = rest.filter(|_| scheme > 0) else { return (None, target) };
+    let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#' | b'\\'));
+    let (authority, path) = rest.split_at_checked(end.unwrap_or(rest.len())).unwrap_or((rest, b""));
+    // User information comes before the last `@`.
+    (authority.rsplit(|byte| *byte == b'@').next(), path)
+}
+
+/// Normalizes a host.
+pub(crate) fn normal_host(host: &[u8]) -> Vec<u8> {
+    let is_port = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
+    let colon = host.iter().rposition(|byte| *byte == b':');
+    let named = colon.and_then(|colon| {
+        let (name, port) = host.split_at_checked(colon)?;
+        // The colons of an IPv6 address are within brackets.
+        let is_name = !name.contains(&b':') || name.ends_with(b"]");
+        (is_name && is_port(port.get(1..)?)).then_some(name)
+    });
+    let name = named.unwrap_or(host);
+    name.strip_suffix(b".").unwrap_or(name).to_ascii_lowercase()
+}
+
+/// A segment of a path as it is read.
+#[derive(Default)]
+struct Segment {
+    text: Vec<u8>,
+    /// Set if the separator before it is escaped, or a backslash.
+    is_disguised: bool,
+}
+
+impl Segment {
+    /// Appends the segment to a path. `next_is_disguised` is that of the separator behind it.
+    fn close(self, next_is_disguised: bool, path: &mut Vec<Vec<u8>>) -> Result<(), Unmappable> {
+        let name = until(&self.text, b';').0;
+        let is_dots = matches!(name, b"." | b"..");
+        if is_dots && (name.len() < self.text.len() || self.is_disguised || next_is_disguised) {
+            return Err(Unmappable::Ambiguous);
+        }
+        match self.text.as_slice() {
+            b"" | b"." => {}
+            b".." => {
+                path.pop();
+            }
+            _ => path.push(self.text),
+        }
+        Ok(())
+    }
+}
+
+/// Normalizes a path.
+///
+/// # Errors
+/// [`Unmappable::Ambiguous`]
+pub(crate) fn normal_path(path: &[u8]) -> Result<Vec<u8>, Unmappable> {
+    let mut segments = Vec::new();
+    let mut segment = Segment::default();
+    let mut rest = path;
+    while let Some((byte, after)) = rest.split_first() {
+        let escaped = if *byte == b'%' { escape(after) } else { None };
+        let decoded = escaped.map_or(*byte, |(decoded, _)| decoded);
+        rest = escaped.map_or(after, |(_, after)| after);
+        match decoded {
+            b'/' | b'\\' => {
+                let is_disguised = escaped.is_some() || decoded == b'\\';
+                std::mem::take(&mut segment).close(is_disguised, &mut segments)?;
+                segment.is_disguised = is_disguised;
+            }
+            _ if escaped.is_some() && !is_unreserved(decoded) => {
+                segment.text.extend([b'%', hex(decoded >> 4), hex(decoded & 15)]);
+            }
+            _ => segment.text.push(decoded),
+        }
+    }
+    let is_folder = matches!(segment.text.as_slice(), b"" | b"." | b"..");
+    segment.close(false, &mut segments)?;
+    let mut normal = Vec::with_capacity(path.len().max(1));
+    for segment in &segments {
+        normal.push(b'/');
+        normal.extend_from_slice(segment);
+    }
+    if is_folder || normal.is_empty() {
+        normal.push(b'/');
+    }
+    // `OPTIONS *` is about no path.
+    Ok(if path == b"*" { path.to_vec() } else { normal })
+}
+
+/// Returns the byte of an escape after its `%`, and what follows.
+fn escape(text: &[u8]) -> Option<(u8, &[u8])> {
+    let (&[high, low], after) = text.split_first_chunk()?;
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    Some((digit(high)?.checked_mul(16)?.checked_add(digit(low)?)?, after))
+}
+
+/// Decodes a name or a value of a query: every escape, and `+` as a space.
+pub(super) fn decoded(text: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((byte, after)) = rest.split_first() {
+        let escaped = if *byte == b'%' { escape(after) } else { None };
+        plain.push(match (escaped, byte) {
+            (Some((decoded, _)), _) => decoded,
+            (None, b'+') => b' ',
+            (None, _) => *byte,
+        });
+        rest = escaped.map_or(after, |(_, after)| after);
+    }
+    plain
+}
+
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
+/// Returns the digit of a number below 16.
+fn hex(number: u8) -> u8 {
+    let digit = char::from_digit(number.into(), 16).unwrap_or('0');
+    u8::try_from(digit.to_ascii_uppercase()).unwrap_or(b'0')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn path(text: &str) -> Option<String> {
+        normal_path(text.as_bytes()).ok().map(|path| String::from_utf8(path).unwrap())
+    }
+
+    #[test]
+    fn a_path_is_read_as_the_server_behind_would() {
+        for (text, normal) in [
+            ("", "/"),
+            ("/", "/"),
+            ("*", "*"),
+            ("/a/b", "/a/b"),
+            ("/a/b/", "/a/b/"),
+            ("//a///b", "/a/b"),
+            ("/a/./b", "/a/b"),
+            ("/a/../b", "/b"),
+            ("/../../b", "/b"),
+            ("/a/b/..", "/a/"),
+            ("/a/b/.", "/a/b/"),
+            ("/%61%70%69", "/api"),
+            ("/%2e%2e/api", "/api"),
+            ("/a%2fb", "/a/b"),
+            ("/a%2Fb%5cc\\d", "/a/b/c/d"),
+            ("/a%252fb", "/a%252fb"),
+            ("/a%c3%a4", "/a%C3%A4"),
+            ("/a%3fb%23c", "/a%3Fb%23c"),
+            ("/a%zz%2", "/a%zz%2"),
+            ("/A", "/A"),
+            ("/...", "/..."),
+            ("/a;v=1/b", "/a;v=1/b"),
+        ] {
+            assert_eq!(path(text).as_deref(), Some(normal), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_servers_resolve_differently_is_refused() {
+        for text in [
+            "/a/..%2fb",
+            "/a%2f..%2fb",
+            "/a%2f../b",
+            "/a/.%2fb",
+            "/a\\..\\b",
+            "/a/..;/b",
+            "/a/..;v=1/b",
+            "/a/.;/b",
+            "/a/%2e%2e%2fb",
+            "/a%2f..",
+        ] {
+            assert_eq!(path(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_host_has_no_port_and_no_upper_case() {
+        for (host, normal) in [
+            ("Shop.Example", "shop.example"),
+            ("shop.example:8443", "shop.example"),
+            ("shop.example.", "shop.example"),
+            ("shop.example.:80", "shop.example"),
+            ("[::1]:80", "[::1]"),
+            ("[::1]", "[::1]"),
+            ("::1", "::1"),
+            ("", ""),
+        ] {
+            assert_eq!(String::from_utf8(normal_host(host.as_bytes())).unwrap(), normal, "{host}");
+        }
+    }
+
+    #[test]
+    fn the_host_of_an_absolute_target_wins() {
+        for (target, host, path, query) in [
+            ("/x?a=b?c#d", "front", "/x", "a=b?c"),
+            ("http://Other:80/x?y", "other", "/x", "y"),
+            ("https://user@other", "other", "/", ""),
+            ("http://other?y", "other", "/", "y"),
+            ("/http://other/x", "front", "/http:/other/x", ""),
+            ("://other/x", "front", "/:/other/x", ""),
+        ] {
+            let read = NormalTarget::of(b"Front", target.as_bytes()).unwrap();
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            assert_eq!(
+                (text(&read.host).as_str(), text(&read.path).as_str(), text(read.query).as_str()),
+                (host, path, query),
+                "{target}"
+            );
+        }
+    }
+
+    #[test]
+    fn segments_are_counted_from_one() {
+        let read = NormalTarget::of(b"", b"/tenants/acme/").unwrap();
+        assert_eq!(read.segment(1), Some(b"tenants".as_slice()));
+        assert_eq!(read.segment(2), Some(b"acme".as_slice()));
+        assert_eq!([read.segment(3), read.segment(0)], [None, None]);
+    }
+
+    proptest! {
+        /// A normalized path stays as it is, whatever the bytes were.
+        #[test]
+        fn normalization_is_idempotent(text in "[/\\\\.%;a2fF5cCeE]{0,24}") {
+            if let Ok(normal) = normal_path(text.as_bytes()) {
+                prop_assert_eq!(normal_path(&normal).unwrap(), normal.clone());
+                prop_assert!(normal.starts_with(b"/"));
+                let dots = normal.split(|byte| *byte == b'/').any(|segment| matches!(segment, b"." | b".."));
+                prop_assert!(!dots);
+            }
+        }
+    }
+}

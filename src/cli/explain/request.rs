@@ -1,0 +1,82 @@
+//! `tollgate explain --request`: the descriptors of an HTTP request, each with its rule.
+
+use super::Explain;
+use crate::cli::load;
+use crate::journal::key::write_text;
+use crate::policy::explain;
+use crate::policy::requests::{GatewayRequest, RequestMapping};
+
+/// An HTTP request, and what a gateway adds to it
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub(super) struct RequestArgs {
+    /// HTTP request: its method and target, such as `GET /orders?page=2`. DOMAIN is then the name
+    /// of a mapping in `requests`.
+    #[arg(long, value_name = "METHOD TARGET", requires = "policies")]
+    pub(super) request: Option<String>,
+    /// Header of the request: `NAME: VALUE`. May be repeated.
+    #[arg(long, short = 'H', value_name = "NAME: VALUE", requires = "request")]
+    header: Vec<String>,
+    /// Address from which the gateway received the request.
+    #[arg(long, value_name = "ADDRESS", requires = "request")]
+    client: Option<String>,
+}
+
+impl Explain {
+    /// Explains the descriptors of an HTTP request by policy files; returns `true` if a rule
+    /// matches one of them.
+    pub(super) fn of_request(&self, request: &str) -> Result<(String, bool), String> {
+        let loaded = load(&self.reading, &self.policies).map_err(|report| report.to_string())?;
+        let policies = loaded.1.policies;
+        let name = &self.domain;
+        let mapping = policies.mapping(name).ok_or_else(|| {
+            let names = policies.mappings().iter().map(RequestMapping::name);
+            let names = names.collect::<Vec<_>>().join(", ");
+            format!("no request mapping `{name}` (mappings: {names})")
+        })?;
+        let http = self.http.gateway_request(request)?;
+        let attributes = mapping.read(http).map_err(|error| format!("denied: {error}"))?;
+        let mapped = mapping.map(&attributes);
+        let request = mapped.request();
+        let descriptors = request.iter().flat_map(|request| &request.descriptors);
+        let domain = mapping.domain();
+        let count = descriptors.clone().count();
+        let mut text = format!("request mapping {name} of domain {domain}: descriptors: {count}\n");
+        let mut is_matched = false;
+        for descriptor in descriptors {
+            let mut line = String::new();
+            write_text(&descriptor.entries, &mut line);
+            let (explained, rule) = explain::explain(&policies, domain, &descriptor.entries);
+            is_matched |= rule.is_some();
+            text.push_str(&format!(
+                "\n{line}, hits: {}\n{explained}",
+                descriptor.hits.amount().unwrap_or(1)
+            ));
+        }
+        Ok((text, is_matched))
+    }
+}
+
+impl RequestArgs {
+    /// Parses the request.
+    fn gateway_request<'a>(&'a self, request: &'a str) -> Result<GatewayRequest<'a>, String> {
+        let expected = || format!("--request must be a method and a target, found `{request}`");
+        let (method, target) = request.trim().split_once(' ').ok_or_else(expected)?;
+        let mut http = GatewayRequest {
+            method: method.as_bytes(),
+            target: target.trim().as_bytes(),
+            peer: self.client.as_deref().map(str::as_bytes),
+            ..GatewayRequest::default()
+        };
+        for header in &self.header {
+            let (name, value) = header
+                .split_once(':')
+                .ok_or_else(|| format!("--header must be NAME: VALUE, found `{header}`"))?;
+            if name.trim().eq_ignore_ascii_case("host") {
+                http.host = value.trim().as_bytes();
+            }
+            http.headers.push((name.trim().as_bytes(), value.trim().as_bytes()));
+        }
+        Ok(http)
+    }
+}

@@ -1,0 +1,29 @@
+//! The gateways whose attributes of HTTP requests are trusted.
+
+use super::Problems;
+use crate::grpc::service::gateway::TrustedGateways;
+
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+#[command(next_help_heading = "HTTP gateways")]
+pub(super) struct Flags {
+    /// Addresses and networks of the gateways that may ask for decisions on HTTP requests, by
+    /// ext_authz or at /auth/NAME; other peers are refused. The attributes that a gateway sends are
+    /// trusted, the client address among them.
+    #[arg(
+        long,
+        env = "TOLLGATE_GATEWAYS",
+        value_name = "ADDRESS[/BITS],...",
+        default_value = "127.0.0.0/8,::1"
+    )]
+    gateways: String,
+}
+
+impl Flags {
+    /// Returns the gateways.
+    pub(super) fn resolve(&self, problems: &mut Problems) -> TrustedGateways {
+        problems.read("--gateways", &self.gateways, |text| {
+            TrustedGateways::parse(text).map_err(|error| error.to_string())
+        })
+    }
+}
