@@ -33,6 +33,8 @@ fn adapted(name: &str, ports: &[u16; 2], tollgate: SocketAddr) -> String {
     text.replace("127.0.0.1:10000", &format!("127.0.0.1:{}", ports[0]))
         .replace("127.0.0.1:10001", &format!("127.0.0.1:{}", ports[1]))
         .replace("127.0.0.1:8080", &tollgate.to_string())
+        // One process, which ends with its test.
+        .replace("daemon off;", "daemon off;\nmaster_process off;")
         .replace("proxy_connect_timeout 50ms", "proxy_connect_timeout 5s")
         .replace("proxy_read_timeout 200ms", "proxy_read_timeout 5s")
         .replace("TIMEOUT_MS = 200", "TIMEOUT_MS = 5000")
