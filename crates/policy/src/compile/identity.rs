@@ -10,7 +10,7 @@ use tollgate_core::algorithm::parameter::ParameterKind;
 use tollgate_core::descriptor::Identity;
 
 use crate::document::{step, written};
-use crate::rule::{Extras, Imposes, LeaseSize, Rule, RuleModes};
+use crate::rule::{Extras, Imposes, LeaseHolders, LeaseSize, Rule, RuleModes};
 
 /// The path from the top of a policy to a rule.
 #[derive(Clone, Debug, Default)]
@@ -181,6 +181,10 @@ impl Version {
             LeaseSize::BasisPoints(part) => format!("{part}%{}", lease.ttl.get()),
             LeaseSize::Hits(hits) => format!("{hits}#{}", lease.ttl.get()),
         }));
+        let holders = rule.lease().map(|lease| lease.holders).unwrap_or_default();
+        if holders != LeaseHolders::default() {
+            self.add(&format!("holders {}", holders.text()));
+        }
     }
 
     /// Returns the version as 16 hexadecimal digits.

@@ -5,6 +5,8 @@ use tollgate_core::algorithm::sliding_window::Estimate;
 use tollgate_core::algorithm::{Charge, OnStoreError};
 use tollgate_yaml::report::{SourceSpan, Spanned};
 
+use crate::rule::LeaseHolder;
+
 /// One document of a file.
 #[derive(Debug)]
 pub(crate) enum Root {
@@ -120,6 +122,7 @@ pub(crate) struct WrittenHold {
 pub(crate) struct WrittenLease {
     pub(crate) size: Option<Spanned<String>>,
     pub(crate) ttl: Option<Spanned<String>>,
+    pub(crate) holders: Option<Spanned<Vec<String>>>,
 }
 
 /// The value of `algorithm`, as written.
@@ -175,6 +178,11 @@ pub(crate) const ALGORITHMS: [(&str, AlgorithmWord); 6] = [
     AlgorithmWord::Gcra.entry(),
     AlgorithmWord::TokenBucket.entry(),
     AlgorithmWord::Concurrency.entry(),
+];
+
+pub(crate) const HOLDERS: [(&str, LeaseHolder); 2] = [
+    (LeaseHolder::Process.word(), LeaseHolder::Process),
+    (LeaseHolder::Client.word(), LeaseHolder::Client),
 ];
 
 pub(crate) const ON_SETTLE: [(&str, OnSettle); 2] =
