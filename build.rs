@@ -11,7 +11,8 @@ use prost_types::FileDescriptorSet;
 use prost_types::field_descriptor_proto::Type;
 
 /// What is served, and shown by reflection.
-const SERVED: [&str; 2] = ["envoy/service/ratelimit/v3/rls.proto", "tollgate/v1/hold.proto"];
+const SERVED: [&str; 3] =
+    ["envoy/service/ratelimit/v3/rls.proto", "tollgate/v1/hold.proto", "tollgate/v1/lease.proto"];
 /// What is asked of a control plane.
 const ASKED: [&str; 2] =
     ["envoy/service/discovery/v3/ads.proto", "ratelimit/config/ratelimit/v3/rls_conf.proto"];

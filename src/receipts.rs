@@ -165,7 +165,10 @@ impl ReceiptKeys {
         let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
         let lines: Vec<&[u8]> = lines.filter(|line| !line.is_empty()).collect();
         if !(1..=MAX_KEYS).contains(&lines.len()) {
-            return Err(format!("expected 1 or {MAX_KEYS} lines with a key, found {}", lines.len()));
+            return Err(format!(
+                "expected 1 or {MAX_KEYS} lines with a key, found {}",
+                lines.len()
+            ));
         }
         if lines.iter().any(|line| line.len() < HashKey::MIN_BYTES) {
             return Err(format!("a key must have at least {} bytes", HashKey::MIN_BYTES));

@@ -96,7 +96,7 @@ pub async fn serve_public(
     shutdown: impl Future<Output = ()>,
 ) {
     const ELSEWHERE: &str = "not found; available: /livez, /readyz, /healthcheck, /metrics, /json, /json/reserve, \
-         /json/extend, /json/commit and /json/cancel\n";
+         /json/extend, /json/commit, /json/cancel and /json/exchange\n";
     let rendering = Rendering::new(HttpPort::Public, &metrics, Arc::clone(&metrics));
     let mut router = Router::new().route("/metrics", get(render).with_state(rendering));
     let decide = decide.counted_by(&metrics);

@@ -86,6 +86,11 @@ pub(super) const ROWS: &[Row] = &[
         crates: "foldhash hashbrown parking_lot std::sync::Arc std::time::SystemTime",
     },
     Row { place: "journal/peers", modules: "", crates: "serde serde_json" },
+    Row {
+        place: "receipts",
+        modules: "algorithm bounded_file descriptor",
+        crates: "arc_swap sha2 std::sync::Arc subtle thiserror",
+    },
     // Connects policies with the `Store` trait.
     Row {
         place: "limiter",
@@ -121,7 +126,7 @@ pub(super) const ROWS: &[Row] = &[
     // The only module that uses protobuf.
     Row {
         place: "grpc",
-        modules: "algorithm descriptor limiter printable spans statistics store::Store store::clock telemetry transport",
+        modules: "algorithm descriptor limiter printable receipts spans statistics store::Store store::backend store::clock store::layer telemetry transport",
         crates: "async http http_body_util prost prost_reflect prost_types serde serde_json smallvec std::sync \
                   std::time::Instant thiserror tonic tonic_health tonic_reflection",
     },
@@ -134,6 +139,11 @@ pub(super) const ROWS: &[Row] = &[
         crates: "std::io std::thread tracing",
     },
     Row { place: "grpc/service", modules: "", crates: "tracing" },
+    Row {
+        place: "grpc/service/exchange",
+        modules: "policy::NoLoan store::loan",
+        crates: "futures_util::future rand",
+    },
     // Delivers policies as text, and does not interpret them.
     Row {
         place: "xds",
@@ -182,6 +192,7 @@ pub(super) const ROWS: &[Row] = &[
                 otlp policy::source::files spans store::any::StoreLocation store::memory store::redis statistics telemetry::log transport xds",
         crates: "clap http jiff std::env std::net std::thread",
     },
+    Row { place: "settings/loans", modules: "receipts", crates: "" },
     Row { place: "settings/memory", modules: "", crates: "std::fs" },
     // Deletable: the variables of envoyproxy/ratelimit.
     Row {
@@ -194,7 +205,7 @@ pub(super) const ROWS: &[Row] = &[
     // Composes the concrete parts.
     Row {
         place: "app",
-        modules: "admin algorithm bounded_file grpc journal limiter operations otlp policy settings spans statistics store telemetry transport watch xds",
+        modules: "admin algorithm bounded_file grpc journal limiter operations otlp policy receipts settings spans statistics store telemetry transport watch xds",
         crates: "async bytes futures_util jiff parking_lot rand std::fs std::io std::net std::os std::sync std::thread std::time::Instant tokio tokio_util \
                   tracing",
     },

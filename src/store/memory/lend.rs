@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use super::{LockedRequest, MemoryStore};
-use crate::algorithm::judge::Hits;
 use crate::algorithm::Receipt;
+use crate::algorithm::judge::Hits;
 use crate::store::clock::Clock;
 use crate::store::{Check, Lender, Lent, StoreError};
 

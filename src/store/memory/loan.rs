@@ -53,8 +53,7 @@ impl<C: Clock> MemoryStore<C> {
             },
         };
         let is_accepted = result == Ok(Returned::Accepted);
-        let undone =
-            if is_accepted { work.take_back(check, returned.unused) } else { Ok(false) };
+        let undone = if is_accepted { work.take_back(check, returned.unused) } else { Ok(false) };
         work.finish(&checks, &[undone == Ok(true), is_accepted]);
         undone.and(result)
     }

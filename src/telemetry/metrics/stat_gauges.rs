@@ -6,7 +6,12 @@ use super::{Counter, Gauge};
 use crate::statistics::Stats;
 
 /// Adds gauges for values that these metrics already count.
-pub(super) fn with_gauges(stats: Stats, hits: &Counter, misses: &Counter, connections: &Gauge) -> Arc<Stats> {
+pub(super) fn with_gauges(
+    stats: Stats,
+    hits: &Counter,
+    misses: &Counter,
+    connections: &Gauge,
+) -> Arc<Stats> {
     let read = |counter: &Counter| {
         let counter = counter.clone();
         move || i64::try_from(counter.get()).unwrap_or(i64::MAX)
