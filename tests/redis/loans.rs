@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use tokio::task::JoinSet;
+use tollgate::algorithm::amend::Amendment;
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::lease::lease_answer::Answer;
 use tollgate::grpc::proto::lease::{LeaseResult, LeaseWant};
@@ -45,7 +46,10 @@ async fn a_return_counts_once_and_in_time() {
             usable_for,
         };
         let give_back = async |at, back| sides.return_loan(at, &descriptor, back).await.unwrap();
-        let left = async |at| sides.left(at, &descriptor).await;
+        let left = async |at| {
+            let look = sides.amend(at, &descriptor, Amendment::Look).await;
+            look.unwrap().unwrap().after.windows[0].remaining
+        };
         assert_eq!(left(AT).await, 900, "{key}");
         assert_eq!(give_back(AT + second, back(60, 1)).await, Returned::Accepted, "{key}");
         assert_eq!(left(AT + second).await, 960, "{key}");

@@ -226,12 +226,6 @@ impl Sides {
         is_one.then_some(results[0]).ok_or_else(|| format!("at {at}: {descriptor}: {results:?}"))
     }
 
-    /// Returns the remaining hits of a counter.
-    pub(super) async fn left(&self, at: u64, descriptor: &str) -> u64 {
-        let looked = self.amend(at, descriptor, Amendment::Look).await.unwrap().unwrap();
-        looked.after.windows[0].remaining
-    }
-
     /// Deletes all keys.
     pub(super) async fn clear(&self) {
         for (_, limiter) in &self.limiters {

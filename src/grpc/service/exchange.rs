@@ -34,9 +34,12 @@ use crate::store::clock::instant;
 use crate::store::layer::Layered;
 use crate::store::layer::loans::{Lending, LoanBlock};
 use crate::store::loan::{LoanReturn, Returned};
+use crate::transport::BudgetExceeded;
 
 /// Maximum wants, and maximum returns, of a call.
 const MAX_ITEMS: usize = 256;
+/// Memory of a want or a return during its store call, with its answer, in bytes.
+const ITEM_COST: usize = 6 << 10;
 /// Number of nanoseconds in a microsecond, and of microseconds in a second.
 const NANOS: u64 = 1_000;
 const SECOND: u64 = 1_000_000;
@@ -81,8 +84,11 @@ impl<B: Backend> Rls<Layered<B>> {
         let deadline = now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now);
         let message = message_of(&call).map_err(|why| self.invalid_exchange(why))?;
         let request = self.read(&message, rights, attributes)?;
-        let _held = large_request::hold(&self.budget, &request)
-            .map_err(|error| Status::resource_exhausted(format!("large requests: {error}")))?;
+        let exhausted =
+            |error: BudgetExceeded| Status::resource_exhausted(format!("large requests: {error}"));
+        let _request = large_request::hold(&self.budget, &request).map_err(exhausted)?;
+        let items = request.descriptors.len().saturating_mul(ITEM_COST);
+        let _items = self.budget.hold(items).map_err(exhausted)?;
         let snapshot = self.limiter.snapshot();
         let live = snapshot.as_deref().ok_or_else(|| self.unavailable(&Undecided::NoPolicy))?;
         self.metrics.loans.exchanges.inc();
