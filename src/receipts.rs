@@ -31,7 +31,7 @@ const VERSION: u8 = 1;
 /// Length of a receipt without its authentication code.
 const BYTES: usize = 53;
 
-/// What a receipt says.
+/// The contents of a receipt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoanReceipt {
     /// Digest of the counter.

@@ -11,6 +11,7 @@
 //! | `policies`, `policy_watch`, `control_plane`, `candidates` | sources of policies |
 //! | `stores`, `statistics`, `observation`, `spans` | what a service uses |
 //! | `readiness` | when the process is ready |
+//! | `loan_keys` | keys that sign receipts of loans |
 //! | `tasks`, `threads` | background tasks, and their end |
 
 mod candidates;

@@ -52,8 +52,8 @@ const LEASE_PATHS: &[u8] = b"/tollgate.v1.LeaseService/";
 /// Maximum size of a message to `LeaseService`, in bytes: 256 wants and 256 returns with
 /// descriptors of 40 bytes.
 const MAX_LEASE_MESSAGE: usize = 64 << 10;
-/// Memory of a call of `LeaseService` in bytes: a service's, the message as received and as decoded,
-/// where an empty entry of 2 bytes takes 64. Items are charged when they are known.
+/// Memory of a call of `LeaseService` in bytes: a service's, the message as received and as
+/// decoded, where an empty entry of 2 bytes takes 64. Items are charged when they are known.
 const LEASE_COST: usize = SERVICE_COST + 33 * MAX_LEASE_MESSAGE;
 /// Beginning of the paths of `HoldService`.
 const HOLD_PATHS: &[u8] = b"/tollgate.v1.HoldService/";

@@ -134,8 +134,8 @@ impl<'a> DescriptorTarget<'a> {
         }
     }
 
-    /// Returns the lease of the rule's own limit for this process, if any; `None` if the request set
-    /// the limit.
+    /// Returns the lease of the rule's own limit for this process, if any; `None` if the request
+    /// set the limit.
     pub(super) fn lease(&self) -> Option<Lease> {
         match self {
             Self::Limited { rule: Some(rule), limit: Imposed::ByRule(limit), .. } => {

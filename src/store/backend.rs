@@ -96,8 +96,9 @@ pub trait Backend: Lender + Clone {
         }
     }
 
-    /// Accepts the return of a loan, if it is the first one and not too late: in one step, keeps the
-    /// number of the loan, and takes the unused hits back as [`take_back`](Lender::take_back) does.
+    /// Accepts the return of a loan, if it is the first one and not too late: in one step, keeps
+    /// the number of the loan, and takes the unused hits back as [`take_back`](Lender::take_back)
+    /// does.
     ///
     /// By default, refuses all returns: unused hits then count until they expire.
     fn return_loan(

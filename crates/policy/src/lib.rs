@@ -12,6 +12,7 @@
 //! | `pattern`, `rule`, `matcher`, `trace` | the compiled form, and matching |
 //! | `wildcards`, `searcher` | many rules with `*` at one level, tried at once |
 //! | `counter` | lookup of the counter of a descriptor |
+//! | `loan` | rules from which hits are lent to clients |
 //! | [`explain`] | explanations of matches in words |
 //! | [`diff`] | differences between two sets, and the descriptors they affect |
 //! | `listing` | all rules of a policy with their limits, as text |

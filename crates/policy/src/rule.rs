@@ -33,7 +33,7 @@ pub struct RuleLease {
     pub size: LeaseSize,
     /// Time for which unused hits are kept.
     pub ttl: Micros,
-    /// Who may hold blocks.
+    /// The kinds of holders of blocks.
     pub holders: LeaseHolders,
 }
 

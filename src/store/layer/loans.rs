@@ -81,15 +81,16 @@ impl<B: Backend> Loans<B> {
             return Ok(Lending::TooFew(None));
         };
         let limit = check.limit.charged(Charge::Admitted);
-        let (hits, role) = (Hits::Charge(hits), Role::Enforce);
-        let check = Check { limit: &limit, hits, role, lease: None, ..*check };
-        let lent = self.store.lend(&check, deadline).await.inspect_err(|error| {
-            if let (StoreError::Late | StoreError::Lost, Hits::Charge(hits)) = (error, check.hits) {
-                self.metrics.loans.lost.inc_by(hits.into());
-            }
-        })?;
+        let charge = Hits::Charge(hits);
+        let check =
+            Check { limit: &limit, hits: charge, role: Role::Enforce, lease: None, ..*check };
+        let lent = self.store.lend(&check, deadline).await;
+        if let Err(StoreError::Late | StoreError::Lost) = lent {
+            self.metrics.loans.lost.inc_by(hits.into());
+        }
+        let lent = lent?;
         let Some(receipt) = lent.receipt else {
-            let denied = denied_for(&check, &lent.report, lease.ttl);
+            let denied = denied_for(&limit, hits, &lent.report, lease.ttl);
             return Ok(match denied {
                 Some(time) => Lending::Denied(lent.report, time),
                 None => Lending::TooFew(Some(lent.report)),
@@ -153,22 +154,21 @@ impl<B: Backend> Loans<B> {
     }
 }
 
-/// Returns the time for which a request of one hit is denied, at most `ttl`; `None` if it is not,
-/// or if that is not known from the denial of a block.
-fn denied_for(check: &Check<'_>, report: &Report, ttl: Micros) -> Option<Micros> {
+/// Returns the time for which a request of one hit is denied, at most `ttl`, if a block of `hits`
+/// is; `None` if it is not, or if that is not known.
+fn denied_for(limit: &Limit, hits: u32, report: &Report, ttl: Micros) -> Option<Micros> {
     let retry_after = report.retry_after.filter(|_| report.remaining == 0)?;
-    let time = retry_of_one(check.limit, check.hits, retry_after)?;
+    let time = retry_of_one(limit, hits, retry_after)?;
     (time > Micros::ZERO).then(|| time.min(ttl))
 }
 
-/// Returns the time after which one hit fits, from that of a block that does not fit in an empty
-/// counter.
-fn retry_of_one(limit: &Limit, hits: Hits, retry_after: Micros) -> Option<Micros> {
-    let ([window], Hits::Charge(hits)) = (limit.windows(), hits) else { return None };
+/// Returns the time after which one hit fits, from that of a block that does not fit now.
+fn retry_of_one(limit: &Limit, hits: u32, retry_after: Micros) -> Option<Micros> {
+    let [window] = limit.windows() else { return None };
     match limit.algorithm() {
         Algorithm::FixedWindow(_) => Some(retry_after),
         Algorithm::Gcra(_) => {
-            let others = u64::from(hits.saturating_sub(1));
+            let others = hits.saturating_sub(1).into();
             let time = window.period().get().saturating_mul(others);
             let drained = Micros::new(time.div_ceil(window.limit().max(1).into()));
             Some(retry_after - drained)

@@ -32,15 +32,15 @@ pub struct LoanMetrics {
     pub lost: Counter,
     answers: Family<KindLabels, Counter>,
     returns: Family<KindLabels, Counter>,
-    hits: [(CounterName, Family<RuleLabels, Counter>); 3],
+    hits: [(HitsName, Family<RuleLabels, Counter>); 3],
     known: KnownRules,
 }
 
-/// Name and help text of a counter.
-type CounterName = (&'static str, &'static str);
+/// Name and help text of a counter of hits.
+type HitsName = (&'static str, &'static str);
 
 /// The counters of rules, in the order of the fields of [`LoanCounters`].
-const HITS: [CounterName; 3] = [
+const HITS: [HitsName; 3] = [
     ("loan_hits_lent", "Number of hits lent to clients, by rule"),
     (
         "loan_hits_used",
