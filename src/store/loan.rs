@@ -7,8 +7,8 @@ use crate::algorithm::time::{Micros, Timestamp};
 /// Time after the end of a loan for which its return is still accepted.
 const RETURN_TIME: Micros = Micros::from_secs(5);
 
-/// The number of a loan, by which a store accepts its return only once. Random, so that nobody can
-/// use up the number of another loan.
+/// The number of a loan, by which a store accepts its return only once. Random, so that no client
+/// can use up the number of another loan.
 pub type LoanNumber = [u8; 16];
 
 /// The return of a loan.

@@ -13,7 +13,7 @@ use crate::algorithm::lease::Lease;
 use crate::algorithm::quota::Report;
 use crate::algorithm::time::Micros;
 use crate::algorithm::verdict::Role;
-use crate::algorithm::{Algorithm, Charge, Limit, Receipt};
+use crate::algorithm::{Charge, Limit, Receipt};
 use crate::store::backend::Backend;
 use crate::store::background::{Background, until_sent};
 use crate::store::clock::instant;
@@ -158,21 +158,6 @@ impl<B: Backend> Loans<B> {
 /// is; `None` if it is not, or if that is not known.
 fn denied_for(limit: &Limit, hits: u32, report: &Report, ttl: Micros) -> Option<Micros> {
     let retry_after = report.retry_after.filter(|_| report.remaining == 0)?;
-    let time = retry_of_one(limit, hits, retry_after)?;
+    let time = limit.retry_of_one(hits, retry_after)?;
     (time > Micros::ZERO).then(|| time.min(ttl))
-}
-
-/// Returns the time after which one hit fits, from that of a block that does not fit now.
-fn retry_of_one(limit: &Limit, hits: u32, retry_after: Micros) -> Option<Micros> {
-    let [window] = limit.windows() else { return None };
-    match limit.algorithm() {
-        Algorithm::FixedWindow(_) => Some(retry_after),
-        Algorithm::Gcra(_) => {
-            let others = hits.saturating_sub(1).into();
-            let time = window.period().get().saturating_mul(others);
-            let drained = Micros::new(time.div_ceil(window.limit().max(1).into()));
-            Some(retry_after - drained)
-        }
-        Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Concurrency(_) => None,
-    }
 }

@@ -109,6 +109,23 @@ impl Limit {
         time - Micros::new(time.get().div_ceil(CLOCK_RATES))
     }
 
+    /// Returns the time after which one hit fits, from that of a block of `hits` that does not fit
+    /// now, although one hit does not either; `None` if that is not known.
+    pub fn retry_of_one(&self, hits: u32, retry_after: Micros) -> Option<Micros> {
+        let [window] = self.windows() else { return None };
+        match self.algorithm() {
+            Algorithm::FixedWindow(_) => Some(retry_after),
+            Algorithm::Gcra(_) => {
+                let others = hits.saturating_sub(1).into();
+                let time = window.period().get().saturating_mul(others);
+                Some(retry_after - Micros::new(time.div_ceil(window.limit().max(1).into())))
+            }
+            Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Concurrency(_) => {
+                None
+            }
+        }
+    }
+
     /// Returns the limit with another charge mode.
     pub fn charged(&self, charge: Charge) -> Self {
         Self { charge, ..self.clone() }
@@ -189,6 +206,22 @@ mod tests {
         let gcra = limit(Algorithm::Gcra(Gcra::new(window(500, 60), None, None).unwrap()));
         assert_eq!(gcra.windows_end_after(at(50)), None);
         assert_eq!(windows.charged(Charge::Admitted).charge_mode(), Charge::Admitted);
+    }
+
+    #[test]
+    fn one_hit_fits_no_later_than_the_time_derived_from_a_block() {
+        let gcra = limit(Algorithm::Gcra(Gcra::new(window(7, 60), None, None).unwrap()));
+        let at = Timestamp::from_micros(1_000_000_000);
+        let mut state = gcra.unused();
+        gcra.charge(&mut state, 7, at).unwrap();
+        let retry = |hits| gcra.report(&state, Some(hits), at).unwrap().retry_after.unwrap();
+        let derived = gcra.retry_of_one(5, retry(5)).unwrap();
+        assert!(derived <= retry(1) && retry(1) - derived <= Micros::new(1), "{derived}");
+        let fixed = limit(Algorithm::FixedWindow(FixedWindow::new(vec![window(5, 60)]).unwrap()));
+        assert_eq!(fixed.retry_of_one(5, Micros::new(9)), Some(Micros::new(9)));
+        let several = vec![window(500, 60), window(900, 90)];
+        let several = limit(Algorithm::FixedWindow(FixedWindow::new(several).unwrap()));
+        assert_eq!(several.retry_of_one(5, Micros::new(9)), None);
     }
 
     #[test]
