@@ -11,10 +11,11 @@ use prost_types::FileDescriptorSet;
 use prost_types::field_descriptor_proto::Type;
 
 /// What is served, and shown by reflection.
-const SERVED: [&str; 3] = [
+const SERVED: [&str; 4] = [
     "envoy/service/ratelimit/v3/rls.proto",
     "envoy/service/auth/v3/external_auth.proto",
     "tollgate/v1/hold.proto",
+    "tollgate/v1/lease.proto",
 ];
 /// What is asked of a control plane.
 const ASKED: [&str; 2] =

@@ -14,6 +14,7 @@
 //! | `clients` | gRPC clients in other languages, curl and h2load, installed by `tests/run` |
 //! | `conformance` | HTTP/2 conformance by h2spec, installed by `tests/run` |
 //! | `holds` | `HoldService` over gRPC and JSON, and holds by the command line |
+//! | `loans` | `LeaseService` over gRPC and JSON |
 //! | `secrets` | passwords and keys, which appear in no output |
 //! | `allocations` | allocations of a decision |
 //! | `administration` | the admin API: content, authorization; metrics |
@@ -71,6 +72,7 @@ mod health;
 mod holds;
 mod http;
 mod listen;
+mod loans;
 mod model;
 mod page;
 mod readiness;

@@ -60,12 +60,14 @@ pub enum DecidePath {
     Commit,
     /// `/json/cancel`: the end of a hold, whose hits are given back.
     Cancel,
+    /// `/json/exchange`: hits that are lent, and returned.
+    Exchange,
 }
 
 impl DecidePath {
     /// All paths.
-    pub const ALL: [Self; 5] =
-        [Self::RateLimit, Self::Reserve, Self::Extend, Self::Commit, Self::Cancel];
+    pub const ALL: [Self; 6] =
+        [Self::RateLimit, Self::Reserve, Self::Extend, Self::Commit, Self::Cancel, Self::Exchange];
 
     /// Returns the path.
     pub const fn path(self) -> &'static str {
@@ -75,6 +77,7 @@ impl DecidePath {
             Self::Extend => "/json/extend",
             Self::Commit => "/json/commit",
             Self::Cancel => "/json/cancel",
+            Self::Exchange => "/json/exchange",
         }
     }
 }

@@ -113,7 +113,7 @@ pub async fn serve_public(
     shutdown: impl Future<Output = ()>,
 ) {
     const ELSEWHERE: &str = "not found; available: /livez, /readyz, /healthcheck, /metrics, /json, /json/reserve, \
-         /json/extend, /json/commit, /json/cancel, /auth/NAME, /openapi.json\n";
+         /json/extend, /json/commit, /json/cancel, /json/exchange, /auth/NAME, /openapi.json\n";
     let rendering = Rendering::new(HttpPort::Public, &metrics, Arc::clone(&metrics));
     let mut router = Router::new().route("/metrics", get(render).with_state(rendering));
     let decide = decide.counted_by(&metrics);

@@ -8,7 +8,7 @@ use super::decisions::{DecisionThread, ENDED};
 use crate::admin::{Decide, DecidePath, Decided};
 use crate::grpc::json::{self, HoldPath};
 use crate::grpc::rights::DomainRights;
-use crate::grpc::service::{CallerAnswer, RefusalKind};
+use crate::grpc::service::{CallStatus, CallerAnswer, RefusalKind};
 use crate::http2::Budget;
 use crate::operations::workers::WorkerService;
 use crate::settings::LimitSettings;
@@ -43,46 +43,68 @@ pub(super) fn decide(
 }
 
 async fn answer(service: &WorkerService<impl Backend>, path: DecidePath, body: &[u8]) -> Decided {
-    let rights = &DomainRights::All;
-    let mut answer = Vec::new();
-    let answered = match hold_path(path) {
-        None => match json::request_text(body) {
-            Ok(message) => service.answer_caller(&message, rights, &mut answer).await,
-            Err(error) => return Decided::Invalid(error.to_string()),
-        },
-        Some(path) => match json::hold_text(path, body) {
-            Ok(call) => service.hold(call, None, rights, None, &mut answer).await,
-            Err(error) => return Decided::Invalid(error.to_string()),
-        },
-    };
-    let answered = match answered {
-        Ok(answered) => answered,
-        Err(status) => {
-            let why = status.message().to_owned();
-            return match RefusalKind::of(&status) {
-                RefusalKind::Invalid => Decided::Invalid(why),
-                RefusalKind::NothingOpen => Decided::NotFound(why),
-                RefusalKind::OtherOpen => Decided::Conflict(why),
-                RefusalKind::Undecided => Decided::Undecided(why),
-            };
-        }
-    };
-    match (json::response(&answer), answered) {
-        (Ok(text), CallerAnswer::OverLimit { retry_after }) => {
-            Decided::OverLimit { answer: text.to_string(), retry_after }
-        }
-        (Ok(text), CallerAnswer::Ok) => Decided::Ok(text.to_string()),
-        (Err(error), _) => Decided::Undecided(error.to_string()),
+    match path {
+        DecidePath::RateLimit => decide_request(service, body).await,
+        DecidePath::Reserve => hold(service, HoldPath::Reserve, body).await,
+        DecidePath::Extend => hold(service, HoldPath::Extend, body).await,
+        DecidePath::Commit => hold(service, HoldPath::Commit, body).await,
+        DecidePath::Cancel => hold(service, HoldPath::Cancel, body).await,
+        DecidePath::Exchange => exchange(service, body).await,
     }
 }
 
-/// Returns the method of `HoldService` that a path stands for; `None` for a decision.
-fn hold_path(path: DecidePath) -> Option<HoldPath> {
-    match path {
-        DecidePath::RateLimit => None,
-        DecidePath::Reserve => Some(HoldPath::Reserve),
-        DecidePath::Extend => Some(HoldPath::Extend),
-        DecidePath::Commit => Some(HoldPath::Commit),
-        DecidePath::Cancel => Some(HoldPath::Cancel),
+async fn decide_request(service: &WorkerService<impl Backend>, body: &[u8]) -> Decided {
+    let message = match json::request_text(body) {
+        Ok(message) => message,
+        Err(error) => return Decided::Invalid(error.to_string()),
+    };
+    let mut answer = Vec::new();
+    let answered = service.answer_caller(&message, &DomainRights::All, &mut answer).await;
+    decided(answered, &answer)
+}
+
+async fn hold(service: &WorkerService<impl Backend>, path: HoldPath, body: &[u8]) -> Decided {
+    let call = match json::hold_text(path, body) {
+        Ok(call) => call,
+        Err(error) => return Decided::Invalid(error.to_string()),
+    };
+    let mut answer = Vec::new();
+    let answered = service.hold(call, None, &DomainRights::All, None, &mut answer).await;
+    decided(answered, &answer)
+}
+
+async fn exchange(service: &WorkerService<impl Backend>, body: &[u8]) -> Decided {
+    let call = match json::exchange_text(body) {
+        Ok(call) => call,
+        Err(error) => return Decided::Invalid(error.to_string()),
+    };
+    match service.exchange(call, None, &DomainRights::All, None).await {
+        Ok(response) => match json::exchange_response(&response) {
+            Ok(text) => Decided::Ok(text.to_string()),
+            Err(error) => Decided::Undecided(error.to_string()),
+        },
+        Err(status) => refused(&status),
+    }
+}
+
+/// Returns the outcome of an encoded `RateLimitResponse`.
+fn decided(answered: Result<CallerAnswer, CallStatus>, answer: &[u8]) -> Decided {
+    match answered.map(|answered| (json::response(answer), answered)) {
+        Ok((Ok(text), CallerAnswer::OverLimit { retry_after })) => {
+            Decided::OverLimit { answer: text.to_string(), retry_after }
+        }
+        Ok((Ok(text), CallerAnswer::Ok)) => Decided::Ok(text.to_string()),
+        Ok((Err(error), _)) => Decided::Undecided(error.to_string()),
+        Err(status) => refused(&status),
+    }
+}
+
+fn refused(status: &CallStatus) -> Decided {
+    let why = status.message().to_owned();
+    match RefusalKind::of(status) {
+        RefusalKind::Invalid => Decided::Invalid(why),
+        RefusalKind::NothingOpen => Decided::NotFound(why),
+        RefusalKind::OtherOpen => Decided::Conflict(why),
+        RefusalKind::Undecided => Decided::Undecided(why),
     }
 }

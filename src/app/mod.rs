@@ -12,6 +12,7 @@
 //! | `policies`, `policy_watch`, `control_plane`, `candidates` | sources of policies |
 //! | `stores`, `statistics`, `observation`, `spans` | what a service uses |
 //! | `readiness` | when the process is ready |
+//! | `loan_keys` | keys that sign receipts of loans |
 //! | `tasks`, `threads` | background tasks, and their end |
 
 mod candidates;
@@ -25,6 +26,7 @@ mod forward_auth;
 mod http;
 mod json;
 pub mod listener;
+mod loan_keys;
 mod observation;
 mod openapi;
 mod plain_pages;
@@ -52,6 +54,7 @@ use tracing::info;
 pub use self::cannot_start::CannotStart;
 use self::certificates::Certificates;
 use self::http::Web;
+use self::loan_keys::LoanKeys;
 use self::observation::Observation;
 use self::policies::InitialPolicies;
 use self::prepare::Listeners;
@@ -89,6 +92,7 @@ struct ProcessParts<B> {
     process: Arc<ProcessState>,
     stores: Stores<B>,
     observation: Observation,
+    loan_keys: LoanKeys,
 }
 
 impl<B: Backend> ProcessParts<B> {
@@ -101,6 +105,7 @@ impl<B: Backend> ProcessParts<B> {
             policies: InForce::new(Arc::clone(&metrics)),
             process: readiness::begin(&settings.readiness, &stores),
             observation: Observation::new(settings.observation.journal_bytes, services),
+            loan_keys: LoanKeys::new(&settings.loans),
             stores,
             metrics,
         }
@@ -189,7 +194,7 @@ pub async fn run_over<B: Backend>(
         tasks.add_finishing("stats", stats);
     }
     let certificates = [prepared.certificates, prepared.admin_certificates];
-    tasks.add("files", follow_files(certificates, prepared.admission, &shared.metrics));
+    tasks.add("files", follow_files(certificates, prepared.admission, &shared));
     let mut running = Running { health, workers, tasks, denial_sync, service, sending };
     let serve = async {
         let (grpc, http) = public.open(is_serving, are_examples).await?;
@@ -285,18 +290,18 @@ async fn stopping(
     tokio::time::sleep(settings.delay).await;
 }
 
-/// Reloads certificates and tokens when their files change, forever.
-fn follow_files(
+/// Reloads certificates, tokens and keys when their files change, forever.
+fn follow_files<B: Backend>(
     certificates: [Option<Certificates>; 2],
     admission: Admission,
-    metrics: &Arc<Metrics>,
+    shared: &ProcessParts<B>,
 ) -> JoinHandle<()> {
-    let certificates =
-        certificates.map(|certificates| certificates.map(|them| them.follow(Arc::clone(metrics))));
+    let certificates = certificates
+        .map(|certificates| certificates.map(|them| them.follow(Arc::clone(&shared.metrics))));
     let all = certificates
         .into_iter()
         .flatten()
         .map(FutureExt::boxed)
-        .chain([admission.follow().boxed()]);
+        .chain([admission.follow().boxed(), shared.loan_keys.clone().follow().boxed()]);
     tokio::spawn(join_all(all.collect::<Vec<_>>()).map(drop))
 }

@@ -8,6 +8,7 @@ use crate::grpc::json::schema::{reference, schemas};
 use crate::problem::PROBLEM_JSON;
 
 const RESPONSE: &str = "envoy.service.ratelimit.v3.RateLimitResponse";
+const EXCHANGED: &str = "tollgate.v1.ExchangeResponse";
 /// Headers that describe a request to `/auth/NAME`.
 const DESCRIBED: [(&str, &str, bool); 4] = [
     ("X-Forwarded-Method", "the method of the request", true),
@@ -22,7 +23,7 @@ const DESCRIBED: [(&str, &str, bool); 4] = [
 /// A message is missing in the protocol.
 pub(super) fn document() -> Result<String, JsonError> {
     let messages: Vec<_> = DecidePath::ALL.map(|path| request_of(path).0).into();
-    let mut all = schemas(&[messages.as_slice(), &[RESPONSE]].concat())?;
+    let mut all = schemas(&[messages.as_slice(), &[RESPONSE, EXCHANGED]].concat())?;
     all.insert("Problem".to_owned(), problem());
     let mut paths: Map<_, _> = DecidePath::ALL
         .map(|path| (path.path().to_owned(), json!({ "post": decision(path) })))
@@ -53,6 +54,9 @@ fn request_of(path: DecidePath) -> (&'static str, &'static str) {
         DecidePath::Cancel => {
             ("tollgate.v1.CancelRequest", "Ends a hold, and gives its hits back.")
         }
+        DecidePath::Exchange => {
+            ("tollgate.v1.ExchangeRequest", "Lends hits, and accepts the return of lent hits.")
+        }
     }
 }
 
@@ -60,18 +64,23 @@ fn decision(path: DecidePath) -> Value {
     let (message, summary) = request_of(path);
     let json = |schema: Value| json!({ "application/json": { "schema": schema } });
     let mut responses = errors(match path {
-        DecidePath::RateLimit | DecidePath::Commit | DecidePath::Cancel => {
+        DecidePath::RateLimit | DecidePath::Commit | DecidePath::Cancel | DecidePath::Exchange => {
             &[400, 403, 408, 413, 421, 503]
         }
         DecidePath::Reserve => &[400, 403, 408, 409, 413, 421, 503],
         DecidePath::Extend => &[400, 403, 404, 408, 413, 421, 503],
     });
-    let content = json(reference(RESPONSE));
-    responses.insert("200".into(), json!({ "description": "admitted", "content": content }));
-    responses.insert(
-        "429".into(),
-        json!({ "description": "over limit", "headers": retry_after(), "content": content }),
-    );
+    if path == DecidePath::Exchange {
+        let content = json(reference(EXCHANGED));
+        responses.insert("200".into(), json!({ "description": "answered", "content": content }));
+    } else {
+        let content = json(reference(RESPONSE));
+        responses.insert("200".into(), json!({ "description": "admitted", "content": content }));
+        responses.insert(
+            "429".into(),
+            json!({ "description": "over limit", "headers": retry_after(), "content": content }),
+        );
+    }
     let body = json!({ "required": true, "content": json(reference(message)) });
     json!({ "summary": summary, "requestBody": body, "responses": responses })
 }
@@ -151,7 +160,10 @@ mod tests {
         }
         assert!(references > 20);
         for path in DecidePath::ALL {
-            assert!(document["paths"][path.path()]["post"]["responses"]["429"].is_object());
+            let responses = &document["paths"][path.path()]["post"]["responses"];
+            assert!(responses["200"].is_object());
+            // Denials are answers to wants.
+            assert_eq!(responses["429"].is_object(), path != DecidePath::Exchange);
         }
     }
 }

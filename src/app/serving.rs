@@ -84,7 +84,7 @@ impl<B: Backend> Serving<B> {
     /// Creates a service that starts to connect to its store at once. Must be called within a
     /// runtime.
     pub(super) fn service(&self) -> Arc<WorkerService<B>> {
-        let ProcessParts { policies, stores, metrics, observation, .. } = &self.shared;
+        let ProcessParts { policies, stores, metrics, observation, loan_keys, .. } = &self.shared;
         let limiter = Limiter::new(Arc::clone(policies), stores.connect(), self.answers.modes);
         let limiter = limiter.with_recorder(observation.journal.recorder());
         let metrics = Arc::clone(metrics);
@@ -92,6 +92,7 @@ impl<B: Backend> Serving<B> {
         let service = Rls::new(limiter, metrics, self.limits.request, style, stores.timeout());
         let service =
             service.with_tracer(self.tracer.clone()).with_budget(Arc::clone(&self.budget));
+        let service = service.with_receipt_keys(loan_keys.keys.clone());
         let service = Arc::new(service.with_request_log(self.request_log.clone()));
         self.services.add(&service);
         let asking = Arc::clone(&service);

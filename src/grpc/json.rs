@@ -9,6 +9,7 @@ use serde::Deserializer;
 use serde_json::Value;
 
 use super::proto::hold::{CancelRequest, CommitRequest, ExtendRequest, ReserveRequest};
+use super::proto::lease::{ExchangeRequest, ExchangeResponse};
 use super::proto::{PROTOCOL, RateLimitRequest, RateLimitResponse};
 use super::service::HoldCall;
 use unique_keys::UniqueKeys;
@@ -94,6 +95,15 @@ pub fn hold_text(path: HoldPath, text: &[u8]) -> Result<HoldCall, JsonError> {
     })
 }
 
+/// Reads a request of `LeaseService`, given as JSON text.
+///
+/// # Errors
+/// If the text is not JSON or not a valid request; with line and column.
+pub fn exchange_text(text: &[u8]) -> Result<ExchangeRequest, JsonError> {
+    let message = message_of_text("tollgate.v1.ExchangeRequest", text)?;
+    Ok(ExchangeRequest::decode(message.as_slice())?)
+}
+
 fn message_of_text(name: &'static str, text: &[u8]) -> Result<Vec<u8>, JsonError> {
     let mut json = serde_json::Deserializer::from_slice(text);
     let request = read(name, &mut json)?;
@@ -115,10 +125,19 @@ fn read<'de, D: Deserializer<'de, Error = serde_json::Error>>(
 /// # Errors
 /// None for a response of this service.
 pub fn response(message: &[u8]) -> Result<Value, JsonError> {
-    let message = DynamicMessage::decode(
-        descriptor("envoy.service.ratelimit.v3.RateLimitResponse")?,
-        message,
-    )?;
+    write("envoy.service.ratelimit.v3.RateLimitResponse", message)
+}
+
+/// Converts a response of `LeaseService` to JSON.
+///
+/// # Errors
+/// None for a response of this service.
+pub fn exchange_response(response: &ExchangeResponse) -> Result<Value, JsonError> {
+    write("tollgate.v1.ExchangeResponse", &response.encode_to_vec())
+}
+
+fn write(name: &'static str, message: &[u8]) -> Result<Value, JsonError> {
+    let message = DynamicMessage::decode(descriptor(name)?, message)?;
     Ok(message.serialize_with_options(serde_json::value::Serializer, &SerializeOptions::new())?)
 }
 

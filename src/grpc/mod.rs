@@ -8,8 +8,8 @@
 //! |---|---|
 //! | `call` | a call of `ShouldRateLimit` in place, or passed to tonic |
 //! | `request`, `response` | RLS messages: decoding, encoding |
-//! | `service` | decides requests, those of HTTP gateways among them, and operations on holds |
-//! | `method`, `hold_service`, `service_call` | tonic's traits |
+//! | `service` | decides requests, also of HTTP gateways; operations on holds; leased hits |
+//! | `method`, `hold_service`, `lease_service`, `service_call` | tonic's traits |
 //! | `server` | the services of a connection |
 //! | `head`, `rights`, `large_request` | what is refused before a decision |
 //! | `status_encoding`, `headers`, `metadata`, `units` | parts of a response |
@@ -24,6 +24,7 @@ pub mod health;
 mod hold_service;
 pub mod json;
 mod large_request;
+mod lease_service;
 mod metadata;
 mod method;
 pub mod proto;

@@ -107,6 +107,7 @@ pub use envoy::service::ratelimit::v3::{
 };
 pub use envoy::r#type::v3::RateLimitUnit;
 pub use own::v1 as hold;
+pub use own::v1 as lease;
 
 /// The encoded descriptor set of the served `proto/` files, for reflection and JSON.
 pub const PROTOCOL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/protocol.bin"));

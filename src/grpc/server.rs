@@ -1,5 +1,5 @@
 //! The gRPC services of a worker for its HTTP/2 connections: `ShouldRateLimit`, `Check`,
-//! `HoldService`, health, reflection.
+//! `HoldService`, `LeaseService`, health, reflection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +20,12 @@ use super::head;
 use super::health::Health;
 use super::hold_service::HoldMethods;
 use super::large_request;
+use super::lease_service::LeaseMethods;
 use super::method::Method;
 use super::proto::PROTOCOL;
 use super::proto::auth::authorization_server::AuthorizationServer;
 use super::proto::hold::hold_service_server::HoldServiceServer;
+use super::proto::lease::lease_service_server::LeaseServiceServer;
 use super::proto::rate_limit_service_server::RateLimitServiceServer;
 use super::rights::{Allowance, DomainRights, IsGateway};
 use super::service::Rls;
@@ -35,6 +37,8 @@ use crate::http2::{
 };
 use crate::statistics::CallTimer;
 use crate::store::Store;
+use crate::store::backend::Backend;
+use crate::store::layer::Layered;
 use crate::telemetry::metrics::Metrics;
 
 /// Maximum size of a message to health or reflection, in bytes: names of services and types.
@@ -45,6 +49,14 @@ const MAX_OTHER_MESSAGE: usize = 4 << 10;
 const SERVICE_COST: usize = 16 << 10;
 const REFLECTION_COST: usize = 160 << 10;
 
+/// Beginning of the paths of `LeaseService`.
+const LEASE_PATHS: &[u8] = b"/tollgate.v1.LeaseService/";
+/// Maximum size of a message to `LeaseService`, in bytes: 256 wants and 256 returns with
+/// descriptors of 40 bytes.
+const MAX_LEASE_MESSAGE: usize = 64 << 10;
+/// Memory of a call of `LeaseService` in bytes: a service's, the message as received and as
+/// decoded, where an empty entry of 2 bytes takes 64. Items are charged when they are known.
+const LEASE_COST: usize = SERVICE_COST + 33 * MAX_LEASE_MESSAGE;
 /// Beginning of the paths of `HoldService`.
 const HOLD_PATHS: &[u8] = b"/tollgate.v1.HoldService/";
 /// Maximum size of a message to `HoldService`, in bytes: descriptors as those of a proxy, of one
@@ -92,13 +104,13 @@ pub struct GrpcServices<S> {
     metrics: Arc<Metrics>,
 }
 
-impl<S: Store> GrpcServices<S> {
+impl<B: Backend> GrpcServices<Layered<B>> {
     /// Creates services that decide with `rls`. `budget` is that of the connections.
     ///
     /// # Errors
     /// [`ServerError`]
     pub fn new(
-        rls: Arc<Rls<S>>,
+        rls: Arc<Rls<Layered<B>>>,
         health: &Health,
         offered: Offered,
         budget: Arc<Budget>,
@@ -119,9 +131,12 @@ impl<S: Store> GrpcServices<S> {
         let check = AuthorizationServer::new(CheckMethod(Arc::clone(&rls)))
             .max_decoding_message_size(bounds.max_bytes)
             .accept_compressed(CompressionEncoding::Gzip);
+        let leases = LeaseServiceServer::new(LeaseMethods(Arc::clone(&rls)))
+            .max_decoding_message_size(bounds.max_bytes.min(MAX_LEASE_MESSAGE));
         let mut routes = Routes::new(method)
             .add_service(check)
             .add_service(holds)
+            .add_service(leases)
             .add_service(health.max_decoding_message_size(MAX_OTHER_MESSAGE));
         if has_reflection {
             routes = routes
@@ -132,7 +147,9 @@ impl<S: Store> GrpcServices<S> {
         }
         Ok(Self { rls, routes: routes.prepare(), bounds, allowances, gateways, budget, metrics })
     }
+}
 
+impl<S: Store> GrpcServices<S> {
     /// Returns these services for the calls of one connection.
     pub fn for_client(&self, client: &Client) -> impl Service + use<S> {
         let certificate = client.certificate.as_deref().unwrap_or_default();
@@ -269,6 +286,8 @@ fn cost_of(path: &[u8]) -> usize {
         REFLECTION_COST
     } else if path.starts_with(HOLD_PATHS) {
         HOLD_COST
+    } else if path.starts_with(LEASE_PATHS) {
+        LEASE_COST
     } else {
         SERVICE_COST
     }

@@ -1,6 +1,7 @@
 //! Implementation of `ShouldRateLimit`.
 
 mod caller;
+mod exchange;
 pub mod gateway;
 mod holds;
 
@@ -24,10 +25,12 @@ use crate::descriptor::Request;
 use crate::http2::Budget;
 use crate::limiter::{self, Decision, Limiter, Undecided};
 use crate::printable::excerpt;
+use crate::receipts::ReceiptKeys;
 use crate::spans::{Recording, SpanAttributes, Tracer};
 use crate::store::Store;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::{Latency, Metrics};
+pub use tonic::Status as CallStatus;
 
 /// Maximum bytes shown of a forbidden domain and of the client's names.
 const MAX_SHOWN: usize = 256;
@@ -46,6 +49,8 @@ pub struct Rls<S> {
     forbidden: LogThrottle,
     invalid: LogThrottle,
     tracer: Option<Tracer>,
+    /// Keys that sign the receipts of loans.
+    receipt_keys: ReceiptKeys,
     /// Logs requests, if enabled.
     request_log: Option<Arc<RequestLog>>,
 }
@@ -77,7 +82,7 @@ impl<S: Store> Rls<S> {
         let budget = large_request::budget_for(&bounds);
         let forbidden = LogThrottle::default();
         let invalid = LogThrottle::default();
-        Self {
+        let service = Self {
             limiter,
             metrics,
             latency,
@@ -88,8 +93,11 @@ impl<S: Store> Rls<S> {
             forbidden,
             invalid,
             tracer: None,
+            receipt_keys: ReceiptKeys::default(),
             request_log: None,
-        }
+        };
+        service.show_exchanges();
+        service
     }
 
     /// Sets the log of requests.
@@ -100,6 +108,11 @@ impl<S: Store> Rls<S> {
     /// Charges large requests to the budget of all clients.
     pub fn with_budget(self, budget: Arc<Budget>) -> Self {
         Self { budget, ..self }
+    }
+
+    /// Sets the keys that sign the receipts of loans.
+    pub fn with_receipt_keys(self, receipt_keys: ReceiptKeys) -> Self {
+        Self { receipt_keys, ..self }
     }
 
     /// Sets the tracer of calls.

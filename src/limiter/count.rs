@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::candidates::Candidate;
 use super::holds::HoldOperations;
+use super::loans::RuleLoans;
 use super::status::{AppliedLimit, Standing, Status};
 use super::target::DescriptorTarget;
 use crate::algorithm::judge::{Hits, InlineVec, Outcome};
@@ -26,6 +27,7 @@ pub(super) struct RuleCounters {
     /// Candidates of individual rules, or all limits of a candidate policy set.
     candidates: HashMap<usize, Candidate>,
     holds: HoldOperations,
+    loans: RuleLoans,
     statistics: Option<ServiceStatistics>,
 }
 
@@ -92,6 +94,7 @@ impl RuleCounters {
             near_limit_ratio: metrics.options().near_limit_ratio,
             candidates: candidates.map(of_candidate).collect(),
             holds: HoldOperations::of(policies, metrics),
+            loans: RuleLoans::of(policies, metrics),
             statistics,
         }
     }
@@ -117,13 +120,29 @@ impl RuleCounters {
         let limits = policies.rules().filter(|rule| matches!(rule.imposes(), Imposes::Limit(_)));
         let of = |rule: &Rule| (rule.id(), candidate(rule, CandidateSource::policy, metrics));
         let candidates = limits.map(of).collect();
-        let holds = HoldOperations::default();
-        Self { metrics: Vec::new(), near_limit_ratio: 0.0, candidates, holds, statistics: None }
+        Self {
+            metrics: Vec::new(),
+            near_limit_ratio: 0.0,
+            candidates,
+            holds: HoldOperations::default(),
+            loans: RuleLoans::default(),
+            statistics: None,
+        }
     }
 
     /// Returns the counters of operations on holds.
     pub(super) fn holds(&self) -> &HoldOperations {
         &self.holds
+    }
+
+    /// Returns the counters of loans.
+    pub(super) fn loans(&self) -> &RuleLoans {
+        &self.loans
+    }
+
+    /// Returns the counters of decisions by a rule.
+    pub(super) fn of_rule(&self, rule: &Rule) -> Option<&RuleMetrics> {
+        self.metrics.get(rule.id())
     }
 
     /// Returns the counters of a candidate limit.

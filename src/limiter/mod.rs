@@ -11,6 +11,7 @@
 //! | `live`, `modes` | the policies in force, and modes of the process |
 //! | `candidates` | candidate limits |
 //! | `holds` | operations on holds |
+//! | `loans` | counters from which hits are lent to clients |
 //! | `count`, `recording` | what is counted and recorded of a decision |
 //! | `amend` | operator actions on one counter |
 
@@ -21,6 +22,7 @@ mod decision;
 mod entries;
 mod holds;
 mod live;
+mod loans;
 mod modes;
 mod recording;
 mod status;
@@ -36,6 +38,7 @@ pub use self::candidates::CandidateResult;
 use self::count::RequestTally;
 pub use self::decision::Decision;
 pub use self::live::{InForce, Live, Snapshot};
+pub use self::loans::LoanTarget;
 pub use self::modes::Modes;
 use self::status::Statuses;
 pub use self::status::{AppliedLimit, Standing, Status};

@@ -8,7 +8,7 @@ use crate::algorithm::quota::{QuotaError, Window};
 use crate::algorithm::verdict::Role;
 use crate::algorithm::{Algorithm, Charge, Limit, OnStoreError};
 use crate::descriptor::{Descriptor, KeyBuffer, KeyRange, Keyed, Override};
-use crate::policy::{Imposes, Policy, Rule};
+use crate::policy::{Imposes, LeaseHolder, Policy, Rule};
 
 /// Maximum length of a recorded value in bytes: enough to identify a client.
 const MAX_RECORDED: usize = 128;
@@ -134,11 +134,12 @@ impl<'a> DescriptorTarget<'a> {
         }
     }
 
-    /// Returns the lease of the rule's own limit, if any; `None` if the request set the limit.
+    /// Returns the lease of the rule's own limit for this process, if any; `None` if the request
+    /// set the limit.
     pub(super) fn lease(&self) -> Option<Lease> {
         match self {
             Self::Limited { rule: Some(rule), limit: Imposed::ByRule(limit), .. } => {
-                Some(rule.lease()?.of(limit))
+                Some(rule.lease_for(LeaseHolder::Process)?.of(limit))
             }
             Self::Limited { .. } | Self::Nothing | Self::Unlimited(_) => None,
         }

@@ -7,6 +7,7 @@ mod admin;
 mod gateways;
 mod limits;
 mod listen;
+mod loans;
 mod log;
 mod memory;
 mod observation;
@@ -27,6 +28,7 @@ use std::fmt;
 pub use self::admin::AdminSettings;
 pub use self::limits::{LimitSettings, MessageFlag};
 pub use self::listen::{Endpoint, ListenSettings};
+pub use self::loans::LoanSettings;
 pub use self::log::LogSettings;
 pub use self::memory::{
     BASE_BYTES, LimitSource, MemoryLimit, MemorySettings, Size, missing_allocator_variables,
@@ -68,6 +70,8 @@ pub struct Flags {
     #[command(flatten)]
     limits: limits::Flags,
     #[command(flatten)]
+    loans: loans::Flags,
+    #[command(flatten)]
     answers: responses::Flags,
     #[command(flatten)]
     readiness: readiness::Flags,
@@ -106,6 +110,8 @@ pub struct Settings {
     pub memory: MemorySettings,
     /// Bounds on requests and connections.
     pub limits: LimitSettings,
+    /// Leased hits in the hands of clients.
+    pub loans: LoanSettings,
     /// Contents of responses beyond the decision.
     pub answers: ResponseSettings,
     /// Conditions under which the process reports that it is ready.
@@ -185,6 +191,7 @@ impl Flags {
             store,
             limits: self.limits.resolve(&memory, &mut problems),
             memory,
+            loans: self.loans.resolve(&mut problems),
             answers: self.answers.resolve(&mut problems),
             shutdown: self.shutdown.resolve(&mut problems),
             stats: self.stats.resolve(&mut problems),

@@ -10,6 +10,7 @@ use futures_util::future::Either;
 use super::backend::{Backend, BackendError, BackendState, PublishedDenials};
 use super::clock::{Clock, ManualClock};
 use super::fallback::Fallback;
+use super::loan::{LoanReturn, Returned};
 use super::memory::MemoryStore;
 use super::redis::{RedisOptions, RedisStore, Time};
 use super::replicas::Registered;
@@ -178,6 +179,15 @@ impl<C: Clock + Clone> Backend for AnyStore<C> {
                 Either::Right(store.decide_or_leave(checks, prior, deadline, fallback))
             }
         }
+    }
+
+    async fn return_loan(
+        &self,
+        check: &Check<'_>,
+        returned: LoanReturn,
+        deadline: Instant,
+    ) -> Result<Returned, StoreError> {
+        with_store!(self, store => store.return_loan(check, returned, deadline).await)
     }
 
     async fn check_up(&self) -> CheckUp {

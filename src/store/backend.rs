@@ -9,6 +9,7 @@ use std::future::{Future, ready};
 use std::time::Instant;
 
 use super::fallback::Fallback;
+use super::loan::{self, LoanReturn, Returned};
 use super::replicas::Registered;
 use super::scan::{ScanError, ScanPosition, ScannedKeys};
 use super::servers::{CheckUp, RefusedAccess, ServerList, ServerReport, StoreFinding};
@@ -93,6 +94,21 @@ pub trait Backend: Lender + Clone {
             let outcomes = self.decide(checks, prior, deadline).await;
             fallback.complete(checks, outcomes, prior)
         }
+    }
+
+    /// Accepts the return of a loan, if it is the first one and not too late: in one step, keeps
+    /// the number of the loan, and takes the unused hits back as [`take_back`](Lender::take_back)
+    /// does.
+    ///
+    /// By default, refuses all returns: unused hits then count until they expire.
+    fn return_loan(
+        &self,
+        check: &Check<'_>,
+        returned: LoanReturn,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<Returned, StoreError>> + Send {
+        let _ = (check, returned, deadline);
+        ready(loan::NOT_KEPT)
     }
 
     /// Checks at startup for server settings that break a promise.

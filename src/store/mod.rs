@@ -13,6 +13,7 @@
 //! | `layer` | layers around a store: cached denials, leases, local decisions |
 //! | `fallback`, `open_checks` | decisions of this process alone; requests judged in part |
 //! | `clock` | clocks of stores |
+//! | `loan` | returns of loans |
 //! | `background`, `duplicates`, `owned` | shared by stores and layers |
 
 pub mod any;
@@ -22,6 +23,7 @@ pub mod clock;
 mod duplicates;
 pub mod fallback;
 pub mod layer;
+pub mod loan;
 pub mod memory;
 mod open_checks;
 mod owned;

@@ -28,6 +28,7 @@
 //! | `memory` | memory of a counter, and its expiry |
 //! | `deny_cache` | known denials need no call |
 //! | `lease` | leases: their cost, and that they never exceed the limit |
+//! | `loans` | loans: returned once, in one round trip, and never over the limit |
 //! | `amend` | operations on one counter: reset, refund, grant |
 //! | `open_holds` | open holds of a counter, listed from every topology |
 //! | `slots` | slots of a Cluster that counters are in, whatever clients send |
@@ -62,6 +63,7 @@ mod hold_faults;
 mod hold_retries;
 mod hostile;
 mod lease;
+mod loans;
 mod longest_scripts;
 mod memory;
 mod open_holds;

@@ -12,7 +12,7 @@ use tollgate::algorithm::tallies::EntryTally;
 use tollgate::algorithm::time::Timestamp;
 use tollgate::algorithm::verdict::Role;
 use tollgate::algorithm::{Charge, Receipt};
-use tollgate::descriptor::{KeyBuffer, entries};
+use tollgate::descriptor::{Descriptor, KeyBuffer, entries};
 use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse, rate_limit_response};
 use tollgate::grpc::request::{self, RequestBounds};
 use tollgate::grpc::response::{self, AnswerStyle};
@@ -21,6 +21,7 @@ use tollgate::policy::{self, Imposes, Source};
 use tollgate::store::any::AnyStore;
 use tollgate::store::backend::Backend as _;
 use tollgate::store::clock::ManualClock;
+use tollgate::store::loan::{LoanReturn, Returned};
 use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::store::redis::{RedisOptions, RedisStore, RedisUrl, Time};
 use tollgate::store::servers::ServerList;
@@ -210,6 +211,21 @@ impl Sides {
         join_all(asked).await;
     }
 
+    /// Returns a loan on all sides. Returns the common result, or an error with all of them.
+    pub(super) async fn return_loan(
+        &self,
+        at: u64,
+        descriptor: &str,
+        back: LoanReturn,
+    ) -> Result<Returned, String> {
+        self.clock.set(Timestamp::from_micros(at));
+        let returning =
+            self.limiters.iter().map(|(_, limiter)| return_loan(limiter, descriptor, back));
+        let results = join_all(returning).await;
+        let is_one = results.iter().all(|result| *result == results[0]);
+        is_one.then_some(results[0]).ok_or_else(|| format!("at {at}: {descriptor}: {results:?}"))
+    }
+
     /// Deletes all keys.
     pub(super) async fn clear(&self) {
         for (_, limiter) in &self.limiters {
@@ -267,6 +283,19 @@ async fn lend(
     };
     limiter.store().take_back(&check, receipt, deadline).await.unwrap();
     None
+}
+
+async fn return_loan(
+    limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
+    descriptor: &str,
+    back: LoanReturn,
+) -> Returned {
+    let snapshot = limiter.snapshot();
+    let entries = entries(descriptor).into_iter().collect();
+    let descriptor = Descriptor { entries, limit: None, hits: Hits::Charge(1), hold: None };
+    let target = limiter.loan_target(snapshot.as_deref().unwrap(), "test", &descriptor).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    limiter.store().return_loan(&target.check(), back, deadline).await.unwrap()
 }
 
 pub(super) async fn tallies(

@@ -5,6 +5,7 @@ pub(crate) mod control_plane;
 pub(crate) mod envoy;
 pub(crate) mod http2;
 pub(crate) mod load;
+pub(crate) mod loans;
 pub(crate) mod model;
 pub(crate) mod policy;
 pub(crate) mod process;

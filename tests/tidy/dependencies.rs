@@ -104,6 +104,11 @@ pub(super) const ROWS: &[Row] = &[
         crates: "foldhash hashbrown parking_lot std::sync::Arc std::time::SystemTime",
     },
     Row { place: "journal/peers", modules: "", crates: "serde serde_json" },
+    Row {
+        place: "receipts",
+        modules: "algorithm bounded_file descriptor",
+        crates: "arc_swap sha2 std::sync::Arc subtle thiserror",
+    },
     // Connects policies with the `Store` trait.
     Row {
         place: "limiter",
@@ -120,7 +125,7 @@ pub(super) const ROWS: &[Row] = &[
     // The only module that uses protobuf.
     Row {
         place: "grpc",
-        modules: "algorithm descriptor limiter printable spans statistics store::Store store::clock http2 telemetry",
+        modules: "algorithm descriptor limiter printable receipts spans statistics store::Store store::backend store::clock store::layer http2 telemetry",
         crates: "async http http_body_util prost prost_reflect prost_types serde serde_json smallvec std::sync \
                   std::time::Instant thiserror tonic tonic_health tonic_reflection",
     },
@@ -134,6 +139,11 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row { place: "grpc/service", modules: "", crates: "tracing" },
     Row { place: "grpc/service/gateway", modules: "policy::requests problem", crates: "std::net" },
+    Row {
+        place: "grpc/service/exchange",
+        modules: "policy::NoLoan store::loan",
+        crates: "futures_util::future rand",
+    },
     // Delivers policies as text, and does not interpret them.
     Row {
         place: "xds",
@@ -183,6 +193,7 @@ pub(super) const ROWS: &[Row] = &[
                 otlp policy::source::files spans store::any::StoreLocation store::memory store::redis statistics telemetry::log xds",
         crates: "clap http jiff std::env std::net std::thread",
     },
+    Row { place: "settings/loans", modules: "receipts", crates: "" },
     Row { place: "settings/memory", modules: "", crates: "std::fs" },
     // Deletable: the variables of envoyproxy/ratelimit.
     Row {
@@ -195,7 +206,7 @@ pub(super) const ROWS: &[Row] = &[
     // Composes the concrete parts.
     Row {
         place: "app",
-        modules: "admin algorithm bounded_file grpc http2 journal limiter operations otlp policy problem settings spans statistics store telemetry watch xds",
+        modules: "admin algorithm bounded_file grpc http2 journal limiter operations otlp policy problem receipts settings spans statistics store telemetry watch xds",
         crates: "async bytes futures_util jiff parking_lot rand std::fs std::io std::net std::os std::sync std::thread std::time::Instant tokio tokio_util \
                   tracing",
     },

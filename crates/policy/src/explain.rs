@@ -10,7 +10,7 @@ use tollgate_core::descriptor::Entry;
 use tollgate_core::descriptor::hold::is_reserved;
 
 use super::diff::{amounts, candidate_text, in_flight_text};
-use super::{Imposes, MatchStep, MatchedBy, Policy, PolicySet, Rule};
+use super::{Imposes, LeaseHolder, MatchStep, MatchedBy, Policy, PolicySet, Rule};
 
 /// Maximum number of rules with `*` that are listed as tried.
 const MAX_TRIED: usize = 10;
@@ -165,8 +165,11 @@ fn write_limit(text: &mut String, rule: &Rule, limit: &Limit) -> fmt::Result {
     if let Some(hold) = limit.hold() {
         write_hold(text, limit, hold)?;
     }
-    if let Some(lease) = rule.lease() {
+    if let Some(lease) = rule.lease_for(LeaseHolder::Process) {
         write_lease(text, &lease.of(limit), limit, rule.quota_mode())?;
+    }
+    if rule.lease_for(LeaseHolder::Client).is_some() {
+        write_loan(text, rule)?;
     }
     Ok(())
 }
@@ -221,6 +224,31 @@ fn write_lease(text: &mut String, lease: &Lease, limit: &Limit, is_vote: bool) -
         | Algorithm::Concurrency(_) => {
             format!(
                 "at most the limit in any period less {ttl}; in a full one, up to {BLOCKS} held blocks per worker more"
+            )
+        }
+    };
+    line(text, "", &bound)
+}
+
+/// Writes the bounds of the blocks that clients may hold.
+fn write_loan(text: &mut String, rule: &Rule) -> fmt::Result {
+    let (limit, lease) = match rule.loan() {
+        Ok(loan) => loan,
+        Err(reason) => return line(text, "loans", &format!("none: {}", reason.text())),
+    };
+    let largest = lease.largest(limit).unwrap_or_default();
+    let size = plural(usize::try_from(largest).unwrap_or(usize::MAX), "hit");
+    let time = limit.longest_loan(lease.ttl);
+    let terms = format!("clients may hold blocks of up to {size}, each for at most {time}");
+    line(text, "loans", &terms)?;
+    let bound = match limit.algorithm() {
+        Algorithm::FixedWindow(_) => "at most the limit in a window".to_owned(),
+        Algorithm::SlidingWindow(_)
+        | Algorithm::SlidingLog(_)
+        | Algorithm::Gcra(_)
+        | Algorithm::Concurrency(_) => {
+            format!(
+                "at most the limit in any period less {time}; in a full one, the blocks that were held when it began more"
             )
         }
     };

@@ -12,6 +12,7 @@
 //! | `pattern`, `rule`, `matcher`, `trace` | the compiled form, and matching |
 //! | `wildcards`, `searcher` | many rules with `*` at one level, tried at once |
 //! | `counter` | lookup of the counter of a descriptor |
+//! | `loan` | rules from which hits are lent to clients |
 //! | [`explain`] | explanations of matches in words |
 //! | [`diff`] | differences between two sets, and the descriptors they affect |
 //! | [`requests`] | mappings of HTTP requests to descriptors |
@@ -27,6 +28,7 @@ pub mod diff;
 mod document;
 pub mod explain;
 mod listing;
+mod loan;
 mod matcher;
 mod metric_key;
 mod pattern;
@@ -47,9 +49,10 @@ pub use compile::units::duration;
 pub use counter::NoCounter;
 pub use document::schema::json_schema;
 pub use document::vocabulary::ENVOYPROXY_WORDS;
+pub use loan::NoLoan;
 pub use matcher::MatchedBy;
 pub use metric_key::MetricKey;
-pub use rule::{Imposes, LeaseSize, Rule, RuleLease};
+pub use rule::{Imposes, LeaseHolder, LeaseHolders, LeaseSize, Rule, RuleLease};
 use tollgate_core::algorithm::Charge;
 use tollgate_core::algorithm::time::Micros;
 use tollgate_core::descriptor::{Entry, HashKey, Identity, KeyBuffer, KeyRange, Keyed};

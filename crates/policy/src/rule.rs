@@ -33,6 +33,71 @@ pub struct RuleLease {
     pub size: LeaseSize,
     /// Time for which unused hits are kept.
     pub ttl: Micros,
+    /// The kinds of holders of blocks.
+    pub holders: LeaseHolders,
+}
+
+/// A kind of holder of leased hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseHolder {
+    /// The processes of the service.
+    Process,
+    /// Callers of `LeaseService`.
+    Client,
+}
+
+/// The kinds of holders that a lease permits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LeaseHolders {
+    /// Only the processes of the service.
+    #[default]
+    Process,
+    /// Only callers of `LeaseService`.
+    Client,
+    /// Both.
+    ProcessAndClient,
+}
+
+impl LeaseHolder {
+    /// Returns the word for it in policies.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::Client => "client",
+        }
+    }
+}
+
+impl LeaseHolders {
+    /// Returns the holders of a list; `None` for an empty one.
+    pub(super) fn of(list: &[LeaseHolder]) -> Option<Self> {
+        let [process, client] =
+            [LeaseHolder::Process, LeaseHolder::Client].map(|holder| list.contains(&holder));
+        match (process, client) {
+            (true, true) => Some(Self::ProcessAndClient),
+            (true, false) => Some(Self::Process),
+            (false, true) => Some(Self::Client),
+            (false, false) => None,
+        }
+    }
+
+    /// Returns `true` if holders of this kind may hold blocks.
+    pub fn include(self, holder: LeaseHolder) -> bool {
+        match (self, holder) {
+            (Self::Process, LeaseHolder::Process) | (Self::Client, LeaseHolder::Client) => true,
+            (Self::Process, LeaseHolder::Client) | (Self::Client, LeaseHolder::Process) => false,
+            (Self::ProcessAndClient, LeaseHolder::Process | LeaseHolder::Client) => true,
+        }
+    }
+
+    /// Returns the words of the kinds, separated by commas.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::Client => "client",
+            Self::ProcessAndClient => "process, client",
+        }
+    }
 }
 
 /// The size of a lease.
@@ -240,6 +305,11 @@ impl Rule {
     /// Returns the lease, if hits may be charged to a shared store in advance.
     pub fn lease(&self) -> Option<&RuleLease> {
         self.extras.as_ref()?.lease.as_ref()
+    }
+
+    /// Returns the lease for holders of this kind, if the rule permits them.
+    pub fn lease_for(&self, holder: LeaseHolder) -> Option<&RuleLease> {
+        self.lease().filter(|lease| lease.holders.include(holder))
     }
 
     /// Returns the candidate limit as a rule of its own: with the same ID and path, and other

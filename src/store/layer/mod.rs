@@ -6,10 +6,12 @@
 //! |---|---|
 //! | `deny_cache` | denials that are repeated without a call of the store |
 //! | `lease` | hits that are charged in advance |
+//! | `loans` | hits that are charged in advance for holders outside of the process |
 //! | `local` | decisions of this process alone while the store is unavailable |
 
 pub mod deny_cache;
 pub mod lease;
+pub mod loans;
 pub mod local;
 
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use std::time::Instant;
 
 use self::deny_cache::{DenialTable, DenyCache};
 use self::lease::Leases;
+use self::loans::Loans;
 use self::local::Local;
 use super::backend::Backend;
 use super::fallback::Fallback;
@@ -28,6 +31,7 @@ use crate::telemetry::metrics::Metrics;
 /// A store with all layers around it.
 pub struct Layered<B> {
     leases: Leases<DenyCache<Local<B>>>,
+    loans: Loans<B>,
 }
 
 impl<B: Backend> Layered<B> {
@@ -38,13 +42,16 @@ impl<B: Backend> Layered<B> {
         denials: Option<Arc<DenialTable>>,
         metrics: Arc<Metrics>,
     ) -> Self {
+        let loans = Loans::new(backend.clone(), Arc::clone(&metrics));
         let local = Local::new(backend, Some(fallback));
-        Self { leases: Leases::new(DenyCache::new(local, denials), metrics) }
+        Self { leases: Leases::new(DenyCache::new(local, denials), metrics), loans }
     }
 
     /// Creates layers that do nothing: the store decides every request.
     pub fn disabled(backend: B, metrics: Arc<Metrics>) -> Self {
-        Self { leases: Leases::disabled(DenyCache::new(Local::new(backend, None), None), metrics) }
+        let loans = Loans::new(backend.clone(), Arc::clone(&metrics));
+        let store = DenyCache::new(Local::new(backend, None), None);
+        Self { leases: Leases::disabled(store, metrics), loans }
     }
 
     /// Returns the store without its layers.
@@ -52,11 +59,17 @@ impl<B: Backend> Layered<B> {
         self.leases.store().store().store()
     }
 
+    /// Returns the loans of the store below all layers.
+    pub fn loans(&self) -> &Loans<B> {
+        &self.loans
+    }
+
     /// Waits until pending charges and take-backs are done and leased hits are returned. Nothing is
     /// leased afterwards.
     pub async fn settled(&self) {
         self.leases.settled().await;
         self.leases.store().settled().await;
+        self.loans.settled().await;
         self.backend().settled().await;
     }
 }

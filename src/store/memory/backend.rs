@@ -1,6 +1,7 @@
 //! Memory as a [`Backend`]: its counters belong to this process, and are lost when it ends.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::MemoryStore;
 use crate::algorithm::hold::HoldList;
@@ -9,8 +10,10 @@ use crate::algorithm::time::Timestamp;
 use crate::descriptor::CounterKey;
 use crate::store::backend::{Backend, BackendError};
 use crate::store::clock::Clock;
+use crate::store::loan::{LoanReturn, Returned};
 use crate::store::scan::{ScanError, ScanPosition, ScannedKeys};
 use crate::store::servers::ServerList;
+use crate::store::{Check, StoreError};
 
 impl<C: Clock> Backend for Arc<MemoryStore<C>> {
     fn is_shared(&self) -> bool {
@@ -19,6 +22,15 @@ impl<C: Clock> Backend for Arc<MemoryStore<C>> {
 
     fn servers(&self) -> ServerList {
         ServerList::InProcess
+    }
+
+    async fn return_loan(
+        &self,
+        check: &Check<'_>,
+        returned: LoanReturn,
+        _: Instant,
+    ) -> Result<Returned, StoreError> {
+        self.return_now(check, returned)
     }
 
     async fn tallies(&self, key: &CounterKey<'_>) -> Result<Vec<EntryTally>, BackendError> {

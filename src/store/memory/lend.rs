@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use super::{LockedRequest, MemoryStore};
+use crate::algorithm::Receipt;
 use crate::algorithm::judge::Hits;
-use crate::algorithm::{Receipt, Unreadable};
 use crate::store::clock::Clock;
 use crate::store::{Check, Lender, Lent, StoreError};
 
@@ -28,23 +28,30 @@ impl<C: Clock> Lender for MemoryStore<C> {
         let checks = [Check { hits: Hits::Peek(0), ..*check }];
         let mut work = self.begin(&checks);
         work.ask(&checks, 0);
-        let now = work.now;
-        let undone = work.states.iter_mut().map(|state| {
-            let undone = check.limit.take_back(state, receipt, now)?;
-            if undone {
-                check.limit.untally(state, check.recorded, receipt.hits);
-            }
-            Ok(undone)
-        });
-        let undone: Result<Vec<bool>, Unreadable> = undone.collect();
         // A counter that no longer exists has nothing to take back.
-        let written = [undone.as_ref().is_ok_and(|undone| undone.contains(&true))];
+        let undone = work.take_back(check, receipt);
+        let written = [undone.as_ref().is_ok_and(|undone| *undone)];
         work.finish(&checks, &written);
-        undone.map(drop).map_err(|_| StoreError::Unreadable)
+        undone.map(drop)
     }
 }
 
 impl LockedRequest<'_, '_> {
+    /// Takes a charge to the first counter back. Returns `true` if the counter changed.
+    pub(super) fn take_back(
+        &mut self,
+        check: &Check<'_>,
+        receipt: Receipt,
+    ) -> Result<bool, StoreError> {
+        let Some(state) = self.states.first_mut() else { return Ok(false) };
+        let undone = check.limit.take_back(state, receipt, self.now);
+        let undone = undone.map_err(|_| StoreError::Unreadable)?;
+        if undone {
+            check.limit.untally(state, check.recorded, receipt.hits);
+        }
+        Ok(undone)
+    }
+
     /// Charges the only counter if it has room. Returns the result, and `true` if the counter
     /// changed.
     fn lend(&mut self, check: &Check<'_>) -> Result<(Lent, bool), StoreError> {

@@ -9,6 +9,7 @@ mod amend;
 mod backend;
 mod budget;
 mod lend;
+mod loan;
 mod scan;
 mod shard;
 

@@ -12,10 +12,11 @@ use crate::algorithm::verdict::Prior;
 use crate::descriptor::CounterKey;
 use crate::store::backend::{Backend, BackendError, BackendState, PublishedDenials};
 use crate::store::fallback::Fallback;
+use crate::store::loan::{LoanReturn, Returned};
 use crate::store::replicas::Registered;
 use crate::store::scan::{ScanError, ScanPosition, ScannedKeys};
 use crate::store::servers::{CheckUp, RefusedAccess, ServerList, ServerReport, StoreFinding};
-use crate::store::{Check, Outcomes};
+use crate::store::{Check, Outcomes, StoreError};
 
 impl Backend for RedisStore {
     fn is_shared(&self) -> bool {
@@ -36,6 +37,15 @@ impl Backend for RedisStore {
                 tokio::time::sleep(CONNECTED_EVERY).await;
             }
         }
+    }
+
+    async fn return_loan(
+        &self,
+        check: &Check<'_>,
+        returned: LoanReturn,
+        deadline: Instant,
+    ) -> Result<Returned, StoreError> {
+        self.return_one(check, &returned, deadline.into()).await
     }
 
     /// Waits until all take-backs are done, and all requests whose callers are gone are decided.

@@ -11,9 +11,10 @@
 //! | `exceptions` | observable exceptions to the promise |
 //! | `holds` | charges that are corrected later, bounded |
 //! | `rules` | counters of rules, bounded |
-//! | `leases` | hits charged in advance |
+//! | `leases`, `loans` | hits charged in advance, by this process and for clients |
 //! | `latency` | histograms with one part per worker |
 //! | `servers` | metrics that the store's servers report |
+//! | `stat_gauges` | gauges in the statistics of envoyproxy/ratelimit |
 //! | `undecided` | store errors of rules, by kind and effect |
 //! | `process` | process metrics from the operating system |
 //! | `exposition` | text formats |
@@ -24,10 +25,12 @@ mod exposition;
 mod holds;
 mod latency;
 mod leases;
+mod loans;
 mod names;
 mod process;
 mod rules;
 mod servers;
+mod stat_gauges;
 mod undecided;
 
 use std::collections::HashSet;
@@ -48,10 +51,12 @@ pub use self::holds::{HoldCounters, HoldMetrics};
 use self::latency::Latencies;
 pub use self::latency::Latency;
 pub use self::leases::LeaseMetrics;
+pub use self::loans::{LoanCounters, LoanMetrics};
 pub use self::process::Process;
 use self::rules::RuleFamilies;
 pub use self::rules::RuleMetrics;
 pub use self::servers::Servers;
+use self::stat_gauges::with_gauges;
 pub use self::undecided::{Effect, UndecidedCounters, UndecidedTable, met};
 use super::candidates::Candidates;
 use super::connections::ConnectionMetrics;
@@ -128,6 +133,8 @@ pub struct Metrics {
     pub deny_cache_misses: Counter,
     /// Hits charged in advance.
     pub leases: LeaseMetrics,
+    /// Hits lent to clients.
+    pub loans: LoanMetrics,
     /// 1 while connected to the control plane.
     pub xds_connected: Gauge,
     /// Connection attempts to the control plane after the first.
@@ -209,6 +216,7 @@ impl Metrics {
             deny_cache_hits,
             deny_cache_misses,
             leases: LeaseMetrics::default(),
+            loans: LoanMetrics::new(options.max_rules),
             xds_connected: Gauge::default(),
             xds_reconnects: Counter::default(),
             replicas: Gauge::default(),
@@ -264,6 +272,7 @@ impl Metrics {
     pub fn keep_rules(&self, rules: &HashSet<(&str, &str)>) {
         self.rules.keep(rules);
         self.holds.keep(rules);
+        self.loans.keep(rules);
     }
 
     /// Returns a worker's part of the call latency histogram.
@@ -374,25 +383,6 @@ impl Metrics {
         encode(&mut text, &self.registry.lock())?;
         Ok(text)
     }
-}
-
-/// Adds gauges for values that these metrics already count.
-fn with_gauges(stats: Stats, hits: &Counter, misses: &Counter, connections: &Gauge) -> Arc<Stats> {
-    let read = |counter: &Counter| {
-        let counter = counter.clone();
-        move || i64::try_from(counter.get()).unwrap_or(i64::MAX)
-    };
-    let hits = read(hits);
-    let misses = read(misses);
-    let connections = connections.clone();
-    let found = hits.clone();
-    let sought = misses.clone();
-    let stats = stats
-        .with_gauge("ratelimit.localcache.hitCount", hits)
-        .with_gauge("ratelimit.localcache.missCount", misses)
-        .with_gauge("ratelimit.localcache.lookupCount", move || found().saturating_add(sought()))
-        .with_gauge("ratelimit.redis_pool.cx_active", move || connections.get());
-    Arc::new(stats)
 }
 
 #[cfg(test)]

@@ -62,6 +62,7 @@ impl Metrics {
         let help = "Number of checks without a cached denial, if denials are cached";
         registry.register("deny_cache_misses", help, self.deny_cache_misses.clone());
         self.leases.register(registry);
+        self.loans.register(registry);
         let help = "1 if connected to the control plane; otherwise 0";
         registry.register("xds_connected", help, self.xds_connected.clone());
         let help = "Number of connection attempts to the control plane after the first";

@@ -6,9 +6,9 @@ use super::{cell, head, table};
 const FILE: &str = "proto/tollgate/v1/hold.proto";
 
 /// A service, method, message or field, with its comment.
-struct Commented {
-    comment: Vec<String>,
-    line: String,
+pub(super) struct Commented {
+    pub(super) comment: Vec<String>,
+    pub(super) line: String,
 }
 
 #[test]
@@ -59,10 +59,10 @@ fn the_hold_service_is_that_of_the_proto() {
 }
 
 /// Returns the table of the fields of a message.
-fn fields(parts: &[Commented], message: &str) -> String {
+pub(super) fn fields(parts: &[Commented], message: &str) -> String {
     let begin = format!("message {message} {{");
     let own = parts.iter().skip_while(|part| part.line != begin).skip(1);
-    let own = own.take_while(|part| !part.line.starts_with("message "));
+    let own = own.take_while(|part| !is_begin(&part.line));
     let rows = own.map(|part| {
         let (declared, _) = part.line.split_once(" = ").unwrap();
         let (kind, name) = declared.rsplit_once(' ').unwrap();
@@ -73,8 +73,13 @@ fn fields(parts: &[Commented], message: &str) -> String {
     table(["field", "type", "meaning"], rows) + "\n"
 }
 
+/// Returns `true` for the first line of a message or an enumeration.
+fn is_begin(line: &str) -> bool {
+    line.starts_with("message ") || line.starts_with("enum ")
+}
+
 /// Returns the commented lines of a file.
-fn parts(text: &str) -> Vec<Commented> {
+pub(super) fn parts(text: &str) -> Vec<Commented> {
     let mut parts = Vec::new();
     let mut comment = Vec::new();
     for line in text.lines().map(str::trim) {
@@ -82,7 +87,7 @@ fn parts(text: &str) -> Vec<Commented> {
             comment.push(more.trim().to_owned());
         } else if line.is_empty() {
             comment.clear();
-        } else if line.starts_with("message ") || !comment.is_empty() {
+        } else if is_begin(line) || !comment.is_empty() {
             parts.push(Commented { comment: std::mem::take(&mut comment), line: line.to_owned() });
         }
     }

@@ -93,6 +93,8 @@ fn all() -> BTreeMap<String, Metric> {
     let metrics = Metrics::new();
     let _rule = metrics.of_rule(SOME, SOME);
     let _holds = metrics.holds.of_rule(SOME, SOME);
+    let _loans = metrics.loans.of_rule(SOME, SOME);
+    metrics.loans.show_kinds(&[SOME], &[SOME]);
     for from in [CandidateSource::rule, CandidateSource::policy] {
         drop(metrics.candidates.of_rule(from, SOME, SOME));
     }

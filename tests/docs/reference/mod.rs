@@ -3,6 +3,7 @@
 mod api;
 mod commands;
 mod holds;
+mod leases;
 mod metrics;
 mod policy;
 

@@ -28,6 +28,14 @@ pub const LEAST: u32 = 4;
 pub const NEAR: u32 = 16;
 /// Maximum number of blocks per key that a worker holds at once: the current and the next one.
 pub const BLOCKS: usize = 2;
+/// Divisor that bounds the time of a loan to a fraction of the period, for limits other than fixed
+/// windows.
+pub const ROLLING_LOANS: u64 = 20;
+/// Maximum time of a loan.
+pub const LONGEST_LOAN: Micros = Micros::from_secs(60);
+/// Fraction of a loan's time by which it is shortened: a holder's clock may run slower by that much
+/// than the store's.
+const CLOCK_RATES: u64 = 1_000;
 /// Basis points in 100 %.
 const WHOLE: u64 = 10_000;
 
@@ -75,6 +83,47 @@ impl Limit {
             .checked_div(WHOLE)
             .unwrap_or_default();
         u32::try_from(hits).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// Returns the maximum time for which a holder outside of the process may admit leased hits.
+    pub fn longest_loan(&self, ttl: Micros) -> Micros {
+        let shortest = self.windows().iter().map(|window| window.period()).min();
+        let shortest = shortest.unwrap_or_default();
+        let part = match self.algorithm() {
+            Algorithm::FixedWindow(_) => shortest,
+            Algorithm::SlidingWindow(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::Gcra(_)
+            | Algorithm::Concurrency(_) => {
+                Micros::new(shortest.get().checked_div(ROLLING_LOANS).unwrap_or_default())
+            }
+        };
+        ttl.min(part).min(LONGEST_LOAN)
+    }
+
+    /// Returns the time for which a holder may admit hits that were charged at `at`, measured from
+    /// the instant at which it sent its request, which is not later.
+    pub fn loan_time(&self, ttl: Micros, at: Timestamp) -> Micros {
+        let longest = self.longest_loan(ttl);
+        let time = self.windows_end_after(at).map_or(longest, |(first, _)| first.min(longest));
+        time - Micros::new(time.get().div_ceil(CLOCK_RATES))
+    }
+
+    /// Returns the time after which one hit fits, from that of a block of `hits` that does not fit
+    /// now, although one hit does not either; `None` if that is not known.
+    pub fn retry_of_one(&self, hits: u32, retry_after: Micros) -> Option<Micros> {
+        let [window] = self.windows() else { return None };
+        match self.algorithm() {
+            Algorithm::FixedWindow(_) => Some(retry_after),
+            Algorithm::Gcra(_) => {
+                let others = hits.saturating_sub(1).into();
+                let time = window.period().get().saturating_mul(others);
+                Some(retry_after - Micros::new(time.div_ceil(window.limit().max(1).into())))
+            }
+            Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Concurrency(_) => {
+                None
+            }
+        }
     }
 
     /// Returns the limit with another charge mode.
@@ -157,5 +206,36 @@ mod tests {
         let gcra = limit(Algorithm::Gcra(Gcra::new(window(500, 60), None, None).unwrap()));
         assert_eq!(gcra.windows_end_after(at(50)), None);
         assert_eq!(windows.charged(Charge::Admitted).charge_mode(), Charge::Admitted);
+    }
+
+    #[test]
+    fn one_hit_fits_no_later_than_the_time_derived_from_a_block() {
+        let gcra = limit(Algorithm::Gcra(Gcra::new(window(7, 60), None, None).unwrap()));
+        let at = Timestamp::from_micros(1_000_000_000);
+        let mut state = gcra.unused();
+        gcra.charge(&mut state, 7, at).unwrap();
+        let retry = |hits| gcra.report(&state, Some(hits), at).unwrap().retry_after.unwrap();
+        let derived = gcra.retry_of_one(5, retry(5)).unwrap();
+        assert!(derived <= retry(1) && retry(1) - derived <= Micros::new(1), "{derived}");
+        let fixed = limit(Algorithm::FixedWindow(FixedWindow::new(vec![window(5, 60)]).unwrap()));
+        assert_eq!(fixed.retry_of_one(5, Micros::new(9)), Some(Micros::new(9)));
+        let several = vec![window(500, 60), window(900, 90)];
+        let several = limit(Algorithm::FixedWindow(FixedWindow::new(several).unwrap()));
+        assert_eq!(several.retry_of_one(5, Micros::new(9)), None);
+    }
+
+    #[test]
+    fn a_loan_ends_before_its_window_and_a_holders_clock_may_be_slower() {
+        let windows =
+            limit(Algorithm::FixedWindow(FixedWindow::new(vec![window(500, 60)]).unwrap()));
+        let at = |us| Timestamp::from_micros(us);
+        let time = |limit: &Limit, ttl, us| limit.loan_time(Micros::new(ttl), at(us)).get();
+        assert_eq!(time(&windows, 500_000, 0), 499_500);
+        assert_eq!(time(&windows, 500_000, 59_900_000), 99_900);
+        assert_eq!(time(&windows, 500_000, 59_999_999), 0);
+        assert_eq!(time(&windows, 90_000_000, 0), 59_940_000);
+        let gcra = limit(Algorithm::Gcra(Gcra::new(window(500, 60), None, None).unwrap()));
+        assert_eq!(time(&gcra, 500_000, 59_999_999), 499_500);
+        assert_eq!(time(&gcra, 90_000_000, 0), 2_997_000, "a twentieth of the period");
     }
 }

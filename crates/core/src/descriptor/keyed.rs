@@ -13,6 +13,8 @@ use super::Entry;
 /// Length of a displayed hash in bytes: with 80 bits, two among 10^9 values in a tally or log
 /// collide with a probability of one in a million.
 const SHOWN_BYTES: usize = 10;
+/// Length of the authentication code of a receipt in bytes.
+pub const RECEIPT_BYTES: usize = 16;
 /// Prefix of a displayed hash.
 const MARK: &str = "hash-";
 
@@ -45,6 +47,7 @@ pub struct Keyed(Hmac<Sha256>);
 enum HashPurpose {
     Counter = 0,
     Shown = 1,
+    Receipt = 2,
 }
 
 impl Keyed {
@@ -88,6 +91,11 @@ impl Keyed {
     /// Returns the hash that replaces the text of a counter key.
     pub(super) fn of_counter<const BYTES: usize>(&self, text: &[u8]) -> [u8; BYTES] {
         self.digest(HashPurpose::Counter, text)
+    }
+
+    /// Returns the authentication code of the receipt of a loan.
+    pub fn of_receipt(&self, text: &[u8]) -> [u8; RECEIPT_BYTES] {
+        self.digest(HashPurpose::Receipt, text)
     }
 
     fn digest<const BYTES: usize>(&self, what: HashPurpose, text: &[u8]) -> [u8; BYTES] {

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use self::identity::IDENTITY_BYTES;
 pub use self::identity::Identity;
-pub use self::keyed::{HashKey, Keyed};
+pub use self::keyed::{HashKey, Keyed, RECEIPT_BYTES};
 use crate::algorithm::hold::HoldRequest;
 use crate::algorithm::judge::Hits;
 use crate::algorithm::time::Micros;

@@ -1,13 +1,14 @@
 //! Warnings for limits that work but are probably a mistake.
 
-use tollgate_core::algorithm::lease::{LEAST, NEAR};
+use tollgate_core::algorithm::lease::{LEAST, LONGEST_LOAN, NEAR, ROLLING_LOANS};
 use tollgate_core::algorithm::{Algorithm, Limit};
 use tollgate_yaml::report::{Finding, SourceSpan};
 
 use super::layers::Layers;
 use super::limit::CompiledLimit;
 use crate::document::written;
-use crate::rule::{Imposes, RuleLease};
+use crate::loan::NoLoan;
+use crate::rule::{Imposes, LeaseHolder, RuleLease};
 
 /// Reports warnings that can be derived from a single rule.
 pub(super) fn give(
@@ -40,8 +41,37 @@ pub(super) fn give(
         && let Imposes::Limit(limit) = &terms.imposes
     {
         let is_vote = layers.is_on(|switches| &switches.quota_mode);
-        of_lease(written.span, lease, limit, is_vote).into_iter().for_each(report);
+        of_lease(written.span, lease, limit, is_vote).into_iter().for_each(&mut *report);
+        let replaces = rule.limit.as_ref().is_some_and(|limit| !limit.replaces.is_empty());
+        let refused = [
+            (!terms.record.is_empty()).then_some(NoLoan::Records),
+            replaces.then_some(NoLoan::Replaces),
+        ];
+        let refused = refused.into_iter().flatten().next();
+        of_loans(written.span, lease, limit, refused).into_iter().for_each(report);
     }
+}
+
+/// Warns that clients, which may hold leased hits, get none, or for a shorter time than the lease.
+fn of_loans(
+    span: SourceSpan,
+    lease: &RuleLease,
+    limit: &Limit,
+    refused: Option<NoLoan>,
+) -> Option<Finding> {
+    if !lease.holders.include(LeaseHolder::Client) {
+        return None;
+    }
+    if let Some(reason) = refused {
+        let useless = Finding::warning(span, "no hits are lent to clients");
+        return Some(useless.note(reason.text()));
+    }
+    let longest = limit.longest_loan(lease.ttl);
+    let shorter = Finding::warning(span, format!("clients hold leased hits for at most {longest}"));
+    let bound = format!(
+        "a loan ends after {LONGEST_LOAN}, for limits other than fixed_window after 1/{ROLLING_LOANS} of the period"
+    );
+    (longest < lease.ttl).then(|| shorter.note(bound))
 }
 
 fn of_lease(span: SourceSpan, lease: &RuleLease, limit: &Limit, is_vote: bool) -> Option<Finding> {

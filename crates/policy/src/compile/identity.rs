@@ -11,7 +11,7 @@ use tollgate_core::descriptor::Identity;
 
 use crate::document::{step, written};
 use crate::requests::RequestMapping;
-use crate::rule::{Extras, Imposes, LeaseSize, Rule, RuleModes};
+use crate::rule::{Extras, Imposes, LeaseHolders, LeaseSize, Rule, RuleModes};
 
 /// The path from the top of a policy to a rule.
 #[derive(Clone, Debug, Default)]
@@ -188,6 +188,10 @@ impl Version {
             LeaseSize::BasisPoints(part) => format!("{part}%{}", lease.ttl.get()),
             LeaseSize::Hits(hits) => format!("{hits}#{}", lease.ttl.get()),
         }));
+        let holders = rule.lease().map(|lease| lease.holders).unwrap_or_default();
+        if holders != LeaseHolders::default() {
+            self.add(&format!("holders {}", holders.text()));
+        }
     }
 
     /// Returns the version as 16 hexadecimal digits.

@@ -5,7 +5,7 @@ use tollgate_core::algorithm::Limit;
 use tollgate_core::algorithm::quota::Window;
 
 use crate::document::written::{ON_STORE_ERROR, word_of};
-use crate::rule::{Extras, Imposes, LeaseSize, Rule, RuleModes};
+use crate::rule::{Extras, Imposes, LeaseHolders, LeaseSize, Rule, RuleModes};
 
 /// Returns the settings of a rule by name. Unset ones have no entry; defaults are included.
 pub(super) fn features(rule: &Rule) -> Vec<(&'static str, String)> {
@@ -49,6 +49,9 @@ pub(super) fn features(rule: &Rule) -> Vec<(&'static str, String)> {
             LeaseSize::Hits(hits) => format!("{hits} for {}", lease.ttl),
         }),
     );
+    let holders = lease.map(|lease| lease.holders).unwrap_or_default();
+    let are_set = holders != LeaseHolders::default();
+    add("lease.holders", are_set.then(|| holders.text().to_owned()));
     add("candidate", candidate.as_deref().map(candidate_text));
     add("metadata", metadata.as_ref().map(serde_json::Value::to_string));
     features

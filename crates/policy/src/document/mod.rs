@@ -333,6 +333,7 @@ impl DocumentReader<'_> {
                     value: WrittenLease {
                         size: self.yaml.some_text(&found, "size"),
                         ttl: self.yaml.some_text(&found, "ttl"),
+                        holders: self.yaml.texts(&found, "holders"),
                     },
                     span: found.span,
                 }

@@ -10,7 +10,7 @@ use tollgate_yaml::schema::{reference, text_types};
 use tollgate_yaml::vocabulary::{Form, VocabularyLevel, Word, may, must, names};
 
 use super::written::{
-    ALGORITHMS, ATOMICITIES, ATTRIBUTES, CHARGES, ESTIMATES, IF_UNDECIDED, ON_SETTLE,
+    ALGORITHMS, ATOMICITIES, ATTRIBUTES, CHARGES, ESTIMATES, HOLDERS, IF_UNDECIDED, ON_SETTLE,
     ON_STORE_ERROR, OVERRIDES,
 };
 use DocumentLevel::{
@@ -103,6 +103,7 @@ pub(crate) static WORDS: &[Word<DocumentLevel>] = &[
 
     must("size", &[Lease], Other(size), "maximum number of hits per lease: a percentage of the limit such as 1%, or a number of hits"),
     must("ttl", &[Lease], Other(unit), "how long leased hits are kept; unused hits are returned"),
+    may("holders", &[Lease], Other(holders), "who may hold leased hits: process (the processes of the service), client (callers of LeaseService); default: [process]"),
 
     must("ttl", &[Hold], Other(unit), "the time after which a hold expires, from 1s to 24h"),
     may("on_settle", &[Hold], OneOf(|| names(&ON_SETTLE)), "when a hold ends without a cost: charge (its estimate stays charged) or release (it is refunded); default: charge"),
@@ -261,6 +262,11 @@ fn unit_pattern() -> String {
 /// Returns the schema of a percentage or a count.
 fn size() -> Value {
     json!({ "type": ["string", "integer"], "pattern": "^[0-9]+([.][0-9]{1,2})?%?$" })
+}
+
+/// Returns the schema of a list of the holders of leased hits.
+fn holders() -> Value {
+    json!({ "type": "array", "minItems": 1, "items": { "enum": names(&HOLDERS) } })
 }
 
 /// Returns the schema of a mapping with any content, of which only `tollgate` is known.

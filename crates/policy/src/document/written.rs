@@ -6,6 +6,7 @@ use tollgate_core::algorithm::{Charge, OnStoreError};
 use tollgate_yaml::report::{SourceSpan, Spanned};
 
 use crate::requests::IfUndecided;
+use crate::rule::LeaseHolder;
 
 /// One document of a file.
 #[derive(Debug)]
@@ -209,6 +210,7 @@ pub(crate) const IF_UNDECIDED: [(&str, IfUndecided); 3] =
 pub(crate) struct WrittenLease {
     pub(crate) size: Option<Spanned<String>>,
     pub(crate) ttl: Option<Spanned<String>>,
+    pub(crate) holders: Option<Spanned<Vec<String>>>,
 }
 
 /// The value of `algorithm`, as written.
@@ -264,6 +266,11 @@ pub(crate) const ALGORITHMS: [(&str, AlgorithmWord); 6] = [
     AlgorithmWord::Gcra.entry(),
     AlgorithmWord::TokenBucket.entry(),
     AlgorithmWord::Concurrency.entry(),
+];
+
+pub(crate) const HOLDERS: [(&str, LeaseHolder); 2] = [
+    (LeaseHolder::Process.word(), LeaseHolder::Process),
+    (LeaseHolder::Client.word(), LeaseHolder::Client),
 ];
 
 pub(crate) const ON_SETTLE: [(&str, OnSettle); 2] =

@@ -4,7 +4,7 @@ use tollgate_core::algorithm::time::Micros;
 use tollgate_core::algorithm::{Algorithm, Charge, OnStoreError};
 use tollgate_core::descriptor::KeyBuffer;
 
-use super::super::{Imposes, LeaseSize, PolicySet};
+use super::super::{Imposes, LeaseHolders, LeaseSize, PolicySet};
 use super::{errors, identity, limited, load_all, policies};
 
 fn version(text: &str) -> String {
@@ -136,6 +136,7 @@ fn a_rule_has_the_options_of_its_limit() {
     let lease = rule.lease().unwrap();
     assert_eq!(lease.ttl.to_string(), "100ms");
     assert!(matches!(lease.size, LeaseSize::BasisPoints(part) if part.get() == 100));
+    assert_eq!(lease.holders, LeaseHolders::Process);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod examples;
 mod hashed;
 mod holds;
 mod limits;
+mod loans;
 mod matching;
 mod metric_keys;
 mod overlays;

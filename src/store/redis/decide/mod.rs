@@ -7,10 +7,12 @@
 //! | `take_back` | charges that have to be undone |
 //! | `amend` | amendments of one counter by operators |
 //! | `lend` | hits that are charged in advance |
+//! | `loan` | returns of loans |
 
 mod alone;
 mod amend;
 mod lend;
+mod loan;
 mod plan;
 mod request;
 mod take_back;

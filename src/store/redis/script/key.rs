@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::slot::{SLOTS, crc16_of, in_braces, slot_of};
 use crate::descriptor::{CounterKey, OwnedKey};
+use crate::store::loan::LoanNumber;
 
 /// The name of a key in Redis.
 pub(in crate::store::redis) type RedisKey = SmallVec<[u8; 112]>;
@@ -50,6 +51,26 @@ pub(in crate::store::redis) fn key_in(prefix: &[u8], name: &[u8]) -> Option<Owne
 /// A hash tag in the counter's name is in this name too. Without one, a short tag of the same slot
 /// follows the prefix; the names of counters have no such tag.
 pub(in crate::store::redis) fn hold_key_of(prefix: &[u8], key: &CounterKey<'_>) -> RedisKey {
+    let mut name = in_slot_of(prefix, key);
+    name.extend_from_slice(b":holds");
+    name
+}
+
+/// Returns the name of the key of a returned loan of a counter, in the slot of the counter, as
+/// [`hold_key_of`] does.
+pub(in crate::store::redis) fn loan_key_of(
+    prefix: &[u8],
+    key: &CounterKey<'_>,
+    number: &LoanNumber,
+) -> RedisKey {
+    let mut name = in_slot_of(prefix, key);
+    name.extend_from_slice(b":loan:");
+    name.extend_from_slice(number);
+    name
+}
+
+/// Returns the beginning of names in the slot of a counter, which differ from those of counters.
+fn in_slot_of(prefix: &[u8], key: &CounterKey<'_>) -> RedisKey {
     let mut name = key_of(prefix, key);
     if !key.is_in_one_slot() && !prefix.contains(&b'{') {
         let tag = tag_of(slot_of(&name));
@@ -59,7 +80,6 @@ pub(in crate::store::redis) fn hold_key_of(prefix: &[u8], key: &CounterKey<'_>) 
         name.extend_from_slice(b"}");
         name.extend_from_slice(key.bytes());
     }
-    name.extend_from_slice(b":holds");
     name
 }
 

@@ -3,11 +3,12 @@
 use tollgate_core::algorithm::Algorithm;
 use tollgate_core::algorithm::quota::Window;
 use tollgate_core::algorithm::sliding_window::Estimate;
-use tollgate_yaml::report::shown;
+use tollgate_yaml::report::{Spanned, shown};
 
 use super::LimitCompiler;
 use crate::compile::units;
-use crate::rule::{Imposes, RuleLease};
+use crate::document::written::HOLDERS;
+use crate::rule::{Imposes, LeaseHolders, RuleLease};
 
 /// Maximum number of entry keys that one limit may record.
 const MAX_RECORD: usize = 8;
@@ -92,6 +93,29 @@ impl LimitCompiler<'_, '_> {
                 "expected a whole number of ms, s, m, h or d such as 100ms, from 1ms to 3650d",
             );
         }
-        Some(RuleLease { size: good_size?, ttl: good_ttl? })
+        let holders = self.lease_holders(written.holders.as_ref());
+        Some(RuleLease { size: good_size?, ttl: good_ttl?, holders: holders? })
+    }
+
+    /// Returns the permitted holders; reports an error for a list with other words, or none.
+    fn lease_holders(&mut self, written: Option<&Spanned<Vec<String>>>) -> Option<LeaseHolders> {
+        let Some(written) = written else { return Some(LeaseHolders::default()) };
+        let note = "expected a list of `process` (the processes of the service) and `client` (callers of LeaseService)";
+        let mut holders = Vec::new();
+        for word in &written.value {
+            match HOLDERS.iter().find(|(known, _)| known == word) {
+                Some((_, holder)) => holders.push(*holder),
+                None => {
+                    let message = format!("invalid lease holder `{}`", shown(word));
+                    self.error(written.span, message, note);
+                    return None;
+                }
+            }
+        }
+        let known = LeaseHolders::of(&holders);
+        if known.is_none() {
+            self.error(written.span, "`holders` must not be empty", note);
+        }
+        known
     }
 }

@@ -11,7 +11,8 @@ use crate::algorithm::time::{Micros, Timestamp};
 use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, charges, combine, is_seen};
 use crate::algorithm::{OnStoreError, Receipt};
 use crate::store::Check;
-use crate::store::redis::script::key::{RedisKey, hold_key_of, key_of};
+use crate::store::loan::LoanReturn;
+use crate::store::redis::script::key::{RedisKey, hold_key_of, key_of, loan_key_of};
 use crate::store::redis::script::{ScriptNeeds, number_of};
 
 /// Cases in which hits are written, one bit each; or the flag of a refund.
@@ -21,6 +22,7 @@ const REFUND: u8 = 4;
 /// Changes by number, after those of operators.
 const TAKE_BACK: u8 = 4;
 const TAKE_BACK_OF_GRANT: u8 = 5;
+const RETURN_LOAN: u8 = 6;
 /// Flags in the number of an algorithm or a change: entries are recorded, the limit keeps holds.
 const RECORDS: u8 = 64;
 const HOLDS: u8 = 128;
@@ -111,8 +113,28 @@ impl ScriptRequest {
         let kind = if receipt.of_grant { TAKE_BACK_OF_GRANT } else { TAKE_BACK };
         let hits = u32::try_from(receipt.hits).unwrap_or(u32::MAX);
         let entries = check.recorded;
-        let change = CounterChange { kind, hits, at: receipt.at.as_micros(), undo, entries };
+        let at = receipt.at.as_micros();
+        let change = CounterChange { kind, hits, at, undo, entries, kept_for: None };
         self.change(prefix, check, change, now);
+    }
+
+    /// Adds a loan that is returned. Its hits are never from a grant.
+    pub(in crate::store::redis) fn return_loan(
+        &mut self,
+        prefix: &[u8],
+        check: &Check<'_>,
+        returned: &LoanReturn,
+        now: Timestamp,
+    ) {
+        let change = CounterChange {
+            kind: RETURN_LOAN,
+            hits: u32::try_from(returned.unused.hits).unwrap_or(u32::MAX),
+            at: returned.unused.at.as_micros(),
+            kept_for: Some(returned.kept_for()),
+            ..CounterChange::default()
+        };
+        self.change(prefix, check, change, now);
+        self.keys.push(loan_key_of(prefix, &check.key, &returned.number));
     }
 
     /// Appends a check, with the `cases` in which its hits are written.
@@ -144,6 +166,9 @@ impl ScriptRequest {
         if change.kind >= TAKE_BACK {
             self.put(u64::try_from(change.undo.len()).unwrap_or(u64::MAX), 2);
             self.text.extend_from_slice(change.undo);
+        }
+        if let Some(kept_for) = change.kept_for {
+            self.put(kept_for.get(), 7);
         }
         self.hold(check);
         self.parameters(check.limit, now);
@@ -196,6 +221,8 @@ struct CounterChange<'a> {
     /// Data from the reply to a charge for taking it back.
     undo: &'a [u8],
     entries: &'a [Vec<u8>],
+    /// The time for which a loan can be returned.
+    kept_for: Option<Micros>,
 }
 
 /// Returns the hits of a check to judge, or to refund, or the cost of a commit.

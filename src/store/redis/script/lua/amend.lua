@@ -1,21 +1,25 @@
 -- amend: changes counters one by one, for an operator or to take a charge back. The same steps as
 -- crates/core/src/algorithm/amend.rs and write.rs.
 --
--- KEYS    the counter of each change, followed by the hash of its holds if the limit keeps them.
+-- KEYS    the counter of each change, followed by the hash of its holds if the limit keeps them, and by
+--   the number of the loan if one is returned.
 -- ARGV[1] and ARGV[2] as in begin.lua; the values as in beside.lua.
 -- ARGV[3] and on, one request each, with one change or more: operation (1: 0 look, 1 reset, 2 refund,
---   3 grant, 4 take-back, 5 take-back of hits from a grant; plus 64 if entries are recorded, plus 128 if
+--   3 grant, 4 take-back, 5 take-back of hits from a grant, 6 return of a loan; plus 64 if entries are recorded, plus 128 if
 --   the limit keeps holds), algorithm (1), hits (4), duration of the grant in us, or the instant of the
 --   charge (7); the entries, as in decide.lua; of a take-back what the reply to the charge had for it,
---   with a length prefix (2); the fields of holds.lua if the limit keeps holds; the algorithm's parameters.
+--   with a length prefix (2); of a return the time in us from the charge in which it is accepted (7);
+--   the fields of holds.lua if the limit keeps holds; the algorithm's parameters.
 --   What a reply has for a take-back: what holds.lua returns for it if the limit keeps holds; then, unless
 --   that is too long, 1 or 2 (1), if it is 2 a digest of the value with the charge (16), and the value
 --   without it, empty if there was none.
 -- Reply   of an operator's change: 3 (1); verdict (1: as in decide.lua); if that is 1, the state before and after: instant (7), remaining
 --   hits of a grant (7), the instant at which they expire (7), windows (1), for each: counted hits (7), remaining hits (7),
 --   reset_after (7), time until one hit fits (7), both in us, 2^55 if absent. Of take-backs: 5 (1), and for each the verdict (1)
---   and 13 bytes without meaning. Or 4 as in decide.lua.
-local RESETS, REFUNDS, GRANTS, TAKES_BACK, TAKES_BACK_OF_GRANT = 1, 2, 3, 4, 5
+--   and 13 bytes without meaning; or of a return that changes nothing 2 (1), 1 if it is repeated, 2 if it is late (5), and 15 bytes
+--   without meaning. Or 4 as in decide.lua.
+local RESETS, REFUNDS, GRANTS, TAKES_BACK, TAKES_BACK_OF_GRANT, RETURNS = 1, 2, 3, 4, 5, 6
+local REPEATED, LATE = 1, 2
 local CONCURRENCY, DONE = 6, 1
 local with_data, byte = beside(), string.byte
 -- Each write sets the time to live.
@@ -201,8 +205,27 @@ local function take_back(check)
   return new and write(check, new, lives_until, id, record)
 end
 
+-- Takes the unused hits of a loan back, if it is returned for the first time and not too late. Returns the
+-- error, if any, and why nothing is changed.
+local function return_loan(check)
+  local ends = check.length + check.kept_for
+  if now >= ends then
+    return nil, LATE
+  end
+  -- Kept for longer than it is accepted, since the clock may step back.
+  local ms = max(math.ceil((ends - now + GRACE) / 1000), least_ms)
+  local kept = call('SET', check.loan_key, '', 'NX', 'PX', string.format('%.0f', ms))
+  if type(kept) == 'table' and kept.err then
+    return kept.err
+  elseif not kept then
+    return nil, REPEATED
+  end
+  return check.hits > 0 and take_back(check) or nil
+end
+
 local changes = { [RESETS] = reset, [REFUNDS] = refund, [GRANTS] = grant, [TAKES_BACK] = take_back }
 changes[TAKES_BACK_OF_GRANT] = take_back
+changes[RETURNS] = return_loan
 
 local function next_key()
   before = before + 1
@@ -256,9 +279,15 @@ local function read(at)
     undo, at = unpack_from('>I2c0', text, at)
     read_undo(check, undo)
   end
+  if check.operation == RETURNS then
+    check.kept_for, at = unpack_from('>I7', text, at)
+  end
   if check.has_hold then
     check.hold_key, check.fields = next_key(), at
     _, _, _, check.id, at = unpack_from('>BI7BBc0', text, at)
+  end
+  if check.operation == RETURNS then
+    check.loan_key = next_key()
   end
   check.at = at
   after = judges[check.algorithm](at, false, 0, 0)
@@ -266,10 +295,10 @@ local function read(at)
   return check, after
 end
 
--- Performs a change. Returns the verdict.
+-- Performs a change. Returns the verdict, and why nothing is changed.
 local function change(check)
-  local err = changes[check.operation](check)
-  return err and failure(err) or DONE
+  local err, unchanged = changes[check.operation](check)
+  return err and failure(err) or DONE, unchanged
 end
 
 -- Performs an operator's change. Returns the reply.
@@ -323,7 +352,12 @@ for i = 3, #ARGV do
       if not takes_back then
         reply[#reply + 1] = check.instant and amend(check) or pack('BB', 3, UNREADABLE)
       else
-        reply[#reply + 1] = pack('>BI5BI7', check.instant and change(check) or UNREADABLE, 0, 0, 0)
+        local verdict, unchanged = UNREADABLE, nil
+        if check.instant then
+          verdict, unchanged = change(check)
+        end
+        reply[#reply + 1] = unchanged and pack('>BI5BI7I7', DENIED, unchanged, 0, 0, 0)
+          or pack('>BI5BI7', verdict, 0, 0, 0)
       end
     end
   end

@@ -1,0 +1,31 @@
+//! `tollgate.v1.LeaseService` as an implementation of tonic's generated trait.
+
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+
+use super::call::record_status;
+use super::proto::lease::lease_service_server::LeaseService;
+use super::proto::lease::{ExchangeRequest, ExchangeResponse};
+use super::service::Rls;
+use super::service_call::ServiceCall;
+use crate::store::backend::Backend;
+use crate::store::layer::Layered;
+
+/// The service for tonic.
+pub(super) struct LeaseMethods<B>(pub(super) Arc<Rls<Layered<B>>>);
+
+#[tonic::async_trait]
+impl<B: Backend> LeaseService for LeaseMethods<B> {
+    async fn exchange(
+        &self,
+        request: Request<ExchangeRequest>,
+    ) -> Result<Response<ExchangeResponse>, Status> {
+        let (metadata, extensions, message) = request.into_parts();
+        let mut call = ServiceCall::new(&self.0, &metadata, &extensions);
+        let attributes = call.recording.as_mut().map(|recording| recording.attributes_mut());
+        let answered = self.0.exchange(message, call.time, &call.rights, attributes).await;
+        record_status(call.recording, answered.as_ref().err());
+        answered.map(Response::new)
+    }
+}

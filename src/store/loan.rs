@@ -1,0 +1,49 @@
+//! Returns of loans: hits that a holder outside of the process did not use.
+
+use super::StoreError;
+use crate::algorithm::Receipt;
+use crate::algorithm::time::{Micros, Timestamp};
+
+/// Time after the end of a loan for which its return is still accepted.
+const RETURN_TIME: Micros = Micros::from_secs(5);
+
+/// The number of a loan, by which a store accepts its return only once. Random, so that no client
+/// can use up the number of another loan.
+pub type LoanNumber = [u8; 16];
+
+/// The return of a loan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoanReturn {
+    /// The charge, with the unused hits; may be none.
+    pub unused: Receipt,
+    /// The number of the loan.
+    pub number: LoanNumber,
+    /// The time for which the hits could be admitted.
+    pub usable_for: Micros,
+}
+
+/// The result of a return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Returned {
+    /// The unused hits are taken back, as far as they still count.
+    Accepted,
+    /// Nothing is changed: the loan was returned before.
+    Repeated,
+    /// Nothing is changed: the loan ended too long ago.
+    Late,
+}
+
+impl LoanReturn {
+    /// Returns the time for which its number is kept.
+    pub(super) fn kept_for(&self) -> Micros {
+        Micros::new(self.usable_for.get().saturating_add(RETURN_TIME.get()))
+    }
+
+    /// Returns `true` if the return is too late at `now`.
+    pub(super) fn is_late(&self, now: Timestamp) -> bool {
+        now >= self.unused.at + self.kept_for()
+    }
+}
+
+/// The result for a store that keeps no numbers of loans: it takes nothing back.
+pub(super) const NOT_KEPT: Result<Returned, StoreError> = Err(StoreError::Refused);

@@ -1,0 +1,199 @@
+//! Loans: a return counts once, on every store and by way of any replica; one round trip for all
+//! wants; never more than the limit.
+
+use std::collections::HashMap;
+
+use tokio::task::JoinSet;
+use tollgate::algorithm::amend::Amendment;
+use tollgate::grpc::proto::RateLimitDescriptor;
+use tollgate::grpc::proto::lease::lease_answer::Answer;
+use tollgate::grpc::proto::lease::{LeaseResult, LeaseWant};
+use tollgate::grpc::proto::rate_limit_response::Code;
+use tollgate::limiter::Modes;
+use tollgate::store::loan::{LoanReturn, Returned};
+
+use super::sides::Sides;
+use super::{calls, cluster, on_all_stores, policy, remaining, serve};
+use crate::support::loans::{Holder, back, of, want};
+use crate::support::policy::Policies;
+use crate::support::random::Random;
+use crate::support::redis::Redis;
+use crate::support::rls::descriptor;
+use crate::support::{PATIENCE, becomes};
+
+const AT: u64 = 1_780_000_000_000_000;
+const LEASE: &str = "lease: { size: 50, ttl: 30s, holders: [client] }";
+
+fn limit(algorithm: &str) -> String {
+    format!("algorithm: {algorithm}, unit: day, requests_per_unit: 1000, charge: admitted, {LEASE}")
+}
+
+#[tokio::test]
+async fn a_return_counts_once_and_in_time() {
+    let servers = (Redis::start().await, cluster().await);
+    let sides = Sides::new(&[servers.0.url(), servers.1.url()], "loans:", Modes::default()).await;
+    let algorithms = ["fixed_window", "sliding_window", "gcra", "sliding_log"];
+    let limits = algorithms.map(|algorithm| (algorithm, limit(algorithm)));
+    sides.install(&policy(&limits.each_ref().map(|(key, limit)| (*key, limit.as_str()))));
+    let second = 1_000_000;
+    for key in algorithms {
+        let descriptor = format!("{key}=a");
+        let charged = sides.lend(AT, &descriptor, 100).await.unwrap().unwrap();
+        let usable_for = tollgate::algorithm::time::Micros::from_secs(30);
+        let back = |hits, number: u8| LoanReturn {
+            unused: tollgate::algorithm::Receipt { hits, ..charged },
+            number: [number; 16],
+            usable_for,
+        };
+        let give_back = async |at, back| sides.return_loan(at, &descriptor, back).await.unwrap();
+        let left = async |at| {
+            let look = sides.amend(at, &descriptor, Amendment::Look).await;
+            look.unwrap().unwrap().after.windows[0].remaining
+        };
+        assert_eq!(left(AT).await, 900, "{key}");
+        assert_eq!(give_back(AT + second, back(60, 1)).await, Returned::Accepted, "{key}");
+        assert_eq!(left(AT + second).await, 960, "{key}");
+        for at in [1, 2, 30, 34].map(|seconds| AT + seconds * second) {
+            assert_eq!(give_back(at, back(60, 1)).await, Returned::Repeated, "{key} at {at}");
+        }
+        assert_eq!(give_back(AT + 34 * second, back(0, 2)).await, Returned::Accepted, "{key}");
+        assert_eq!(give_back(AT + 34 * second, back(40, 2)).await, Returned::Repeated, "{key}");
+        assert_eq!(give_back(AT + 35 * second, back(40, 3)).await, Returned::Late, "{key}");
+        let other = back(40, 4);
+        let last = AT + 35 * second - 1;
+        assert_eq!(give_back(last, other).await, Returned::Accepted, "{key}");
+        // A rate drains meanwhile, and takes back less in doubt.
+        assert!((999..=1000).contains(&left(last).await), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn a_return_by_way_of_another_replica_counts_once() {
+    for (service, client, _guard) in on_all_stores(&[("tenant", &limit("fixed_window"))]).await {
+        let mut holder = Holder::connect(service.grpc).await;
+        let loan = holder.borrow("tenant", 50).await;
+        assert_eq!(remaining(&client, "tenant", "a").await, 950);
+        let returns = vec![back("tenant", &loan, 50, 0); 8];
+        let mut results: HashMap<LeaseResult, usize> = HashMap::new();
+        for result in holder.exchange(of(vec![], returns)).await.unwrap().results() {
+            *results.entry(result).or_default() += 1;
+        }
+        let expected = [(LeaseResult::Accepted, 1), (LeaseResult::Repeated, 7)];
+        assert_eq!(results, HashMap::from(expected));
+        assert_eq!(remaining(&client, "tenant", "a").await, 1000);
+    }
+    let redis = Redis::start().await;
+    let policies = Policies::of(&policy(&[("tenant", &limit("gcra"))]));
+    let (first, client) = serve(&policies, &redis.url(), &[]).await;
+    let (second, _) = serve(&policies, &redis.url(), &[]).await;
+    let mut holders = [Holder::connect(first.grpc).await, Holder::connect(second.grpc).await];
+    let loan = holders[0].borrow("tenant", 50).await;
+    let once = back("tenant", &loan, 50, 0);
+    assert_eq!(holders[1].give_back(once.clone()).await, LeaseResult::Accepted);
+    let left = remaining(&client, "tenant", "a").await;
+    assert_eq!(holders[0].give_back(once).await, LeaseResult::Repeated);
+    assert_eq!(remaining(&client, "tenant", "a").await, left);
+}
+
+#[tokio::test]
+async fn all_wants_of_a_call_reach_redis_together() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&policy(&[("tenant", &limit("fixed_window"))]));
+    let (service, client) = serve(&policies, &redis.url(), &[]).await;
+    client.hit("tenant", "warm").await;
+    let mut holder = Holder::connect(service.grpc).await;
+    let wants: Vec<_> = (0..256)
+        .map(|number: u32| {
+            let of_number = descriptor(&[("tenant", &number.to_string())]);
+            LeaseWant { descriptor: Some(of_number), hits: 50 }
+        })
+        .collect();
+    let before = calls(&[&redis], "evalsha").await + calls(&[&redis], "eval").await;
+    let answers = holder.exchange(of(wants, vec![])).await.unwrap().answers;
+    let spent = calls(&[&redis], "evalsha").await + calls(&[&redis], "eval").await - before;
+    let is_loan = |answer: &Option<Answer>| matches!(answer, Some(Answer::Loan(_)));
+    assert!(answers.iter().all(|answer| is_loan(&answer.answer)));
+    // A batch takes at most 500 us of the server's time.
+    assert!(spent <= 16, "{spent} script calls for 256 wants");
+}
+
+#[tokio::test]
+async fn nothing_is_lent_while_the_store_is_away() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&policy(&[("tenant", &limit("fixed_window"))]));
+    let (service, _client) = serve(&policies, &redis.url(), &["--store-timeout", "500ms"]).await;
+    let mut holder = Holder::connect(service.grpc).await;
+    let loan = holder.borrow("tenant", 50).await;
+    redis.kill();
+    let answer = holder.want("tenant", 50).await;
+    let Some(Answer::AskEachRequest(ask)) = answer.answer else { panic!("{answer:?}") };
+    assert_eq!(ask.reason().as_str_name(), "STORE_FAILED");
+    let result = holder.give_back(back("tenant", &loan, 50, 0)).await;
+    assert_eq!(result, LeaseResult::Failed);
+}
+
+/// Takes hits of a limit as a holder does: uses some of each block, and returns the rest once,
+/// twice, or never. Returns the hits used.
+async fn hold(mut holder: Holder, mut random: Random, calls: usize) -> u64 {
+    let mut admitted = 0;
+    for _ in 0..calls {
+        let wanted = u32::try_from(random.below(60)).unwrap();
+        let Some(Answer::Loan(loan)) = holder.want("tenant", wanted).await.answer else {
+            continue;
+        };
+        let used = u32::try_from(random.below(loan.hits as usize + 1)).unwrap();
+        admitted += u64::from(used);
+        let once = back("tenant", &loan, loan.hits - used, used);
+        let times = *random.one_of(&[0, 1, 1, 2, 3]);
+        for _ in 0..times {
+            holder.give_back(once.clone()).await;
+        }
+    }
+    admitted
+}
+
+#[tokio::test]
+async fn holders_and_callers_together_never_exceed_the_limit() {
+    for (service, client, _guard) in on_all_stores(&[("tenant", &limit("fixed_window"))]).await {
+        let mut tasks = JoinSet::new();
+        for seed in 0..6 {
+            let holder = Holder::connect(service.grpc).await;
+            tasks.spawn(hold(holder, Random(seed), 40));
+        }
+        for _ in 0..2 {
+            let client = client.clone();
+            tasks.spawn(async move {
+                let mut admitted = 0;
+                for _ in 0..200 {
+                    admitted += u64::from(client.hit("tenant", "a").await);
+                }
+                admitted
+            });
+        }
+        let mut admitted = 0;
+        while let Some(part) = tasks.join_next().await {
+            admitted += part.unwrap();
+        }
+        let one = RateLimitDescriptor { ..descriptor(&[("tenant", "a")]) };
+        while client.status(one.clone()).await.code() == Code::Ok {
+            admitted += 1;
+        }
+        assert!((600..=1000).contains(&admitted), "{admitted} of 1000");
+    }
+}
+
+#[tokio::test]
+async fn hits_that_are_too_many_near_the_limit_are_taken_back() {
+    for (service, client, _guard) in on_all_stores(&[("tenant", &limit("gcra"))]).await {
+        let most = RateLimitDescriptor { hits_addend: Some(900), ..descriptor(&[("tenant", "a")]) };
+        client.status(most).await;
+        let mut holder = Holder::connect(service.grpc).await;
+        let loan = holder.borrow("tenant", 50).await;
+        assert_eq!(loan.hits, 6);
+        assert_eq!(loan.counter.unwrap().remaining, 94);
+        let left = async || remaining(&client, "tenant", "a").await;
+        becomes("the rest is back", PATIENCE, left, |left| *left == 94).await;
+        let both = holder.exchange(of(vec![want("tenant", 6)], vec![])).await.unwrap();
+        assert!(matches!(both.answers[0].answer, Some(Answer::Loan(_))));
+    }
+}
