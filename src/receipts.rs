@@ -77,14 +77,15 @@ impl CounterDigest {
     pub fn of(domain: &str, key: &OwnedKey) -> Self {
         let key = key.within(domain);
         let length = u64::try_from(domain.len()).unwrap_or(u64::MAX).to_be_bytes();
-        let parts = [&length[..], domain.as_bytes(), key.bytes()];
+        let slot = [u8::from(key.is_in_one_slot())];
+        let parts = [&length[..], domain.as_bytes(), &slot, key.bytes()];
         Self(first_bytes(&parts))
     }
 }
 
-/// Returns a number that differs for limits of other amounts or shapes, and for blocks of another
-/// size or time. It is the same on all replicas.
-pub fn generation(limit: &Limit, lease: &Lease) -> u64 {
+/// Returns a number that differs for another counter, for limits of other amounts, and for blocks
+/// of another size or time. It is the same on all replicas.
+pub fn generation(counter: CounterDigest, limit: &Limit, lease: &Lease) -> u64 {
     let mut text = format!("{} {}", lease.hits, lease.ttl.get());
     for window in limit.windows() {
         text.push_str(&format!(" {window}"));
@@ -92,7 +93,7 @@ pub fn generation(limit: &Limit, lease: &Lease) -> u64 {
     for parameter in limit.algorithm().parameters() {
         text.push_str(&format!(" {} {}", parameter.name, parameter.value));
     }
-    u64::from_be_bytes(first_bytes(&[text.as_bytes()]))
+    u64::from_be_bytes(first_bytes(&[&counter.0, text.as_bytes()]))
 }
 
 impl LoanReceipt {

@@ -87,7 +87,7 @@ async fn a_want_is_answered_by_what_remains() {
         client.status(all).await;
         let answer = holder.want(key, 100).await;
         let Some(Answer::Denial(denial)) = answer.answer else { panic!("{answer:?}") };
-        assert_eq!((denial.valid_for.unwrap().seconds, denial.counter.unwrap().remaining), (30, 0));
+        assert_eq!((denial.valid_for.unwrap().seconds, denial.counter.unwrap().remaining), (1, 0));
     }
     let all = RateLimitDescriptor { hits_addend: Some(100), ..descriptor(&[("shadow", "a")]) };
     client.status(all).await;

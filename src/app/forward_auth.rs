@@ -65,7 +65,7 @@ async fn answer(service: &WorkerService<impl Backend>, request: &ForwardedReques
     };
     let mapping = Some(request.mapping.as_str());
     let call = GatewayCall { mapping, http, time: None, rights: &DomainRights::All };
-    match service.decide_http(call, || None, None).await {
+    match service.decide_http(call, || Ok(None), None).await {
         Ok(answer) => AuthAnswer { headers: answer.headers, denial: answer.denial },
         Err(status) => AuthAnswer::denied(problem_of(&status)),
     }

@@ -32,7 +32,7 @@ pub(super) struct Web<B> {
     pub(super) tls: Option<ServerTls>,
 }
 
-/// Starts the thread of decisions over HTTP, and returns their handlers. Bodies are charged to
+/// Starts the threads of decisions over HTTP, and returns their handlers. Bodies are charged to
 /// `budget`.
 ///
 /// # Errors
@@ -43,10 +43,12 @@ pub(super) fn decisions(
     budget: Arc<Budget>,
 ) -> io::Result<PublicDecisions> {
     let clients_have_rights = !settings.allowances.is_empty();
+    // Apart from each other: JSON takes time to parse, for which gateways must not wait.
+    let gateway_thread = DecisionThread::start(prepare)?;
     let thread = DecisionThread::start(prepare)?;
     let gateways = settings.gateways.clone();
     Ok(PublicDecisions {
-        auth: forward_auth::decide(service, thread.clone(), gateways, clients_have_rights),
+        auth: forward_auth::decide(service, gateway_thread, gateways, clients_have_rights),
         decide: json::decide(service, thread, &settings.limits, budget, clients_have_rights),
         document: openapi::document().map_err(io::Error::other)?,
     })

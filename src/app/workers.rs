@@ -76,13 +76,14 @@ impl Workers {
         let failed = LogThrottle::default();
         for queue in self.queues.iter().cycle() {
             let accepted = loop {
-                match listener
-                    .accept()
-                    .await
-                    .map(|carrier| (registry.register(carrier.peer()), carrier))
-                {
-                    Ok((Some(registration), carrier)) => break Accepted { carrier, registration },
-                    Ok((None, _)) => {}
+                match listener.accept().await {
+                    Ok(carrier) => {
+                        // A client that has left already has no address.
+                        let registered = carrier.peer().map(|peer| registry.register(peer));
+                        if let Ok(Some(registration)) = registered {
+                            break Accepted { carrier, registration };
+                        }
+                    }
                     Err(error) => {
                         if let Some(times) = failed.due() {
                             warn!(%error, times, "failed to accept a connection");

@@ -29,7 +29,7 @@ pub enum Returned {
     Accepted,
     /// Nothing is changed: the loan was returned before.
     Repeated,
-    /// Nothing is changed: the loan ended too long ago.
+    /// Nothing is changed: the loan ended too long ago, or is ahead of the store's clock.
     Late,
 }
 
@@ -39,9 +39,11 @@ impl LoanReturn {
         Micros::new(self.usable_for.get().saturating_add(RETURN_TIME.get()))
     }
 
-    /// Returns `true` if the return is too late at `now`.
-    pub(super) fn is_late(&self, now: Timestamp) -> bool {
-        now >= self.unused.at + self.kept_for()
+    /// Returns `true` if the return is too late at `now`, or the charge is ahead of it: the clock
+    /// has stepped back, or the receipt is made up. The number would be kept for another time than
+    /// that in which the return is accepted.
+    pub(super) fn is_untimely(&self, now: Timestamp) -> bool {
+        now < self.unused.at || now >= self.unused.at + self.kept_for()
     }
 }
 

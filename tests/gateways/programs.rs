@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::process::Command;
 
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::envoy::example::on_free_ports;
@@ -115,7 +116,7 @@ async fn admits_100(edge: &Web) {
 
 /// Sends attempts to log in, of which five pass, by several spellings of the path.
 async fn limits_the_path(edge: &Web) {
-    for path in ["/login", "/login?next=/", "/%6cogin", "/x/%2e%2e/login", "/login"] {
+    for path in ["/login", "/login?next=/", "/%6cogin", "/x/%2e%2e/login", "/login;x"] {
         assert_eq!(edge.send("POST", path, "user=ann").await.status, 200, "{path}");
     }
     let denied = edge.send("POST", "/login", "user=ann").await;
@@ -123,10 +124,13 @@ async fn limits_the_path(edge: &Web) {
     assert_eq!(edge.get("/login").await.status, 200, "another method");
 }
 
-/// Sends a request after the service has ended.
-async fn denies_without_a_decision(edge: &Web, mut tollgate: Tollgate, status: u16) {
+/// Sends a request while the service does not answer, and one after it has ended.
+async fn denies_without_a_decision(edge: &Web, mut tollgate: Tollgate, [hung, ended]: [u16; 2]) {
+    tollgate.process.signal(Signal::STOP);
+    assert_eq!(edge.get("/").await.status, hung, "no answer");
+    tollgate.process.signal(Signal::CONT);
     tollgate.terminate();
-    assert_eq!(edge.get("/").await.status, status);
+    assert_eq!(edge.get("/").await.status, ended);
 }
 
 #[tokio::test]
@@ -139,7 +143,7 @@ async fn nginx_admits_100_and_then_answers_429() {
         refused.push(nginx.edge.get(path).await.status);
     }
     assert_eq!(refused, [400, 400]);
-    denies_without_a_decision(&nginx.edge, tollgate, 503).await;
+    denies_without_a_decision(&nginx.edge, tollgate, [503, 503]).await;
 
     let tollgate = self::tollgate();
     let nginx = Gateway::nginx(tollgate.http).await;
@@ -152,7 +156,7 @@ async fn haproxy_admits_100_and_then_answers_429() {
     let haproxy = Gateway::haproxy(tollgate.http).await;
     limits_the_path(&haproxy.edge).await;
     assert_eq!(haproxy.edge.get("/x/..%2flogin").await.status, 400);
-    denies_without_a_decision(&haproxy.edge, tollgate, 503).await;
+    denies_without_a_decision(&haproxy.edge, tollgate, [503, 503]).await;
 
     let tollgate = self::tollgate();
     let haproxy = Gateway::haproxy(tollgate.http).await;
@@ -165,7 +169,7 @@ async fn caddy_admits_100_and_then_answers_429() {
     let caddy = Gateway::caddy(tollgate.http).await;
     limits_the_path(&caddy.edge).await;
     assert_eq!(caddy.edge.get("/x/..%2flogin").await.status, 400);
-    denies_without_a_decision(&caddy.edge, tollgate, 502).await;
+    denies_without_a_decision(&caddy.edge, tollgate, [504, 502]).await;
 
     let tollgate = self::tollgate();
     let caddy = Gateway::caddy(tollgate.http).await;
@@ -187,7 +191,7 @@ async fn envoy_admits_100_and_then_answers_429() {
     let envoy = start(&tollgate).await;
     limits_the_path(&envoy.edge).await;
     assert_eq!(envoy.edge.get("/x/..%2flogin").await.status, 400);
-    denies_without_a_decision(&envoy.edge, tollgate, 503).await;
+    denies_without_a_decision(&envoy.edge, tollgate, [503, 503]).await;
 
     let tollgate = self::tollgate();
     let envoy = start(&tollgate).await;

@@ -130,7 +130,7 @@ impl TransportServer {
 
     /// Registers a socket with this runtime, and performs the TLS handshake if TLS is on.
     async fn open(&self, carrier: Carrier) -> io::Result<(SocketStream, Client)> {
-        let address = carrier.peer();
+        let address = carrier.peer()?;
         let socket = carrier.register()?;
         let Some(tls) = &self.tls else {
             return Ok((Either::Left(socket), Client { address, certificate: None }));

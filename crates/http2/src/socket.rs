@@ -35,11 +35,14 @@ pub(super) type Socket = Either<TcpStream, UnixStream>;
 pub(super) type SocketStream = Either<Socket, TlsStream<Socket>>;
 
 impl Carrier {
-    /// Returns the client's address, if it has one.
-    pub fn peer(&self) -> Option<net::SocketAddr> {
+    /// Returns the client's address; `None` for a Unix socket.
+    ///
+    /// # Errors
+    /// The client has left.
+    pub fn peer(&self) -> io::Result<Option<net::SocketAddr>> {
         match self {
-            Self::Tcp(stream) => stream.peer_addr().ok(),
-            Self::Unix(_) => None,
+            Self::Tcp(stream) => stream.peer_addr().map(Some),
+            Self::Unix(_) => Ok(None),
         }
     }
 

@@ -157,7 +157,9 @@ impl<B: Backend> ExchangeCall<'_, B> {
             }
         };
         self.rls.metrics.loans.answered(kind);
-        LeaseAnswer { generation: generation(target.limit(), &lease), answer: Some(answer) }
+        let counter = CounterDigest::of(target.rule().domain(), target.key());
+        let generation = generation(counter, target.limit(), &lease);
+        LeaseAnswer { generation, answer: Some(answer) }
     }
 
     fn loan(&self, target: &LoanTarget<'_>, block: &LoanBlock) -> Loan {

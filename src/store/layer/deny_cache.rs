@@ -28,6 +28,7 @@ use std::time::Instant;
 
 use futures_util::future::{Either, FutureExt as _};
 
+pub(super) use self::limits::is_single_fixed_window;
 pub use self::table::DenialTable;
 use crate::algorithm::Receipt;
 use crate::algorithm::amend::{Amended, Amendment};

@@ -17,11 +17,15 @@ use crate::algorithm::{Charge, Limit, Receipt};
 use crate::store::backend::Backend;
 use crate::store::background::{Background, until_sent};
 use crate::store::clock::instant;
+use crate::store::layer::deny_cache::is_single_fixed_window;
 use crate::store::loan::{LoanReturn, Returned};
 use crate::store::owned::OwnedCheck;
 use crate::store::{Check, StoreError};
 use crate::telemetry::metrics::Metrics;
 
+/// Maximum time for which a holder denies by itself: hits can come back elsewhere, such as those of
+/// other loans.
+const LONGEST_DENIAL: Micros = Micros::from_secs(1);
 /// Timeout for taking back what is not handed over.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -80,7 +84,8 @@ impl<B: Backend> Loans<B> {
         let Some(hits) = lease.block_size(wanted.into(), check.limit.at_once().into()) else {
             return Ok(Lending::TooFew(None));
         };
-        let limit = check.limit.charged(Charge::Admitted);
+        let given = check.limit;
+        let limit = given.charged(Charge::Admitted);
         let charge = Hits::Charge(hits);
         let check =
             Check { limit: &limit, hits: charge, role: Role::Enforce, lease: None, ..*check };
@@ -90,7 +95,7 @@ impl<B: Backend> Loans<B> {
         }
         let lent = lent?;
         let Some(receipt) = lent.receipt else {
-            let denied = denied_for(&limit, hits, &lent.report, lease.ttl);
+            let denied = denied_for(given, hits, &lent.report, lease.ttl);
             return Ok(match denied {
                 Some(time) => Lending::Denied(lent.report, time),
                 None => Lending::TooFew(Some(lent.report)),
@@ -154,10 +159,14 @@ impl<B: Backend> Loans<B> {
     }
 }
 
-/// Returns the time for which a request of one hit is denied, at most `ttl`, if a block of `hits`
-/// is; `None` if it is not, or if that is not known.
+/// Returns the time for which a request of one hit is denied, at most `ttl` and [`LONGEST_DENIAL`],
+/// if a block of `hits` is; `None` if it is not, if that is not known, or if further requests would
+/// be charged and make it longer.
 fn denied_for(limit: &Limit, hits: u32, report: &Report, ttl: Micros) -> Option<Micros> {
+    if limit.charge_mode().counts_denied() && !is_single_fixed_window(limit) {
+        return None;
+    }
     let retry_after = report.retry_after.filter(|_| report.remaining == 0)?;
     let time = limit.retry_of_one(hits, retry_after)?;
-    (time > Micros::ZERO).then(|| time.min(ttl))
+    (time > Micros::ZERO).then(|| time.min(ttl).min(LONGEST_DENIAL))
 }

@@ -42,7 +42,7 @@ impl<C: Clock> MemoryStore<C> {
         let now = work.now;
         let result = match work.states.get_mut(1).filter(|_| has_room) {
             None => Err(StoreError::NoRoom),
-            Some(_) if returned.is_late(now) => Ok(Returned::Late),
+            Some(_) if returned.is_untimely(now) => Ok(Returned::Late),
             Some(state) => match once.allows(state, 1, now) {
                 Err(_) => Err(StoreError::Unreadable),
                 Ok(false) => Ok(Returned::Repeated),

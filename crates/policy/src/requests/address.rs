@@ -27,7 +27,8 @@ pub(super) fn client_address(
     }
 }
 
-/// Parses an address, with or without a port. An IPv4 address mapped to IPv6 is the former.
+/// Parses an address, with or without a port; a zone (`%eth0`) is left out. An IPv4 address mapped
+/// to IPv6 is the former.
 pub(super) fn address(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?;
     let inner =
@@ -36,7 +37,8 @@ pub(super) fn address(text: &[u8]) -> Option<IpAddr> {
         Some(inner) => inner.parse(),
         None => text.rsplit_once(':').map_or(text, |(address, _)| address).parse(),
     });
-    parsed.ok().map(|address| address.to_canonical())
+    let without_zone = || text.split_once('%').and_then(|(address, _)| address.parse().ok());
+    parsed.ok().or_else(without_zone).map(|address| address.to_canonical())
 }
 
 /// Returns an address as text; with a prefix shorter than it, the network.
@@ -83,6 +85,8 @@ mod tests {
             ("[2001:db8::1]:4711", "", 0, Some("2001:db8::1")),
             ("[2001:db8::1]", "", 0, Some("2001:db8::1")),
             ("2001:DB8:0::1", "", 0, Some("2001:db8::1")),
+            ("fe80::1%eth0", "", 0, Some("fe80::1")),
+            ("unix:", "", 0, None),
             ("::ffff:198.51.100.1", "", 0, Some("198.51.100.1")),
         ] {
             assert_eq!(

@@ -140,6 +140,12 @@ pub enum Unmappable {
     /// A value that the mapping reads is too long.
     #[error("a value is longer than {MAX_VALUE_BYTES} bytes")]
     TooLong,
+    /// The mapping reads the client's address, and the gateway reports none.
+    #[error("the gateway reports no address of the client: X-Forwarded-For is missing or has none")]
+    NoAddress,
+    /// The gateway's metadata cannot be decoded.
+    #[error("the metadata of the gateway cannot be decoded")]
+    Metadata,
     /// The request has too many headers.
     #[error("the request has more than {MAX_HEADERS} headers")]
     TooManyHeaders,
@@ -210,16 +216,33 @@ impl RequestMapping {
         let queries = self.queries(target.query);
         let peer = http.peer.and_then(address::address);
         let forwarded = forwarded.unwrap_or_default();
+        let address = address::client_address(&forwarded, peer, self.trusted_hops);
+        if address.is_none() && self.needs_address() {
+            return Err(Unmappable::NoAddress);
+        }
         let metadata = http.metadata.as_ref();
-        let metadata = self.metadata.iter().map(|keys| scalar(metadata?, keys)).collect();
+        let metadata: SmallVec<[Option<Vec<u8>>; 2]> =
+            self.metadata.iter().map(|keys| scalar(metadata?, keys)).collect();
+        if metadata.iter().flatten().any(|value| value.len() > MAX_VALUE_BYTES) {
+            return Err(Unmappable::TooLong);
+        }
         Ok(RequestAttributes {
             method: http.method.to_ascii_uppercase(),
             target,
-            address: address::client_address(&forwarded, peer, self.trusted_hops),
+            address,
             certificate: http.certificate.filter(|name| !name.is_empty()),
             metadata,
             headers,
             queries,
+        })
+    }
+
+    /// Returns `true` if a descriptor is left out without the client's address. A request must not
+    /// lose its limit in this way.
+    fn needs_address(&self) -> bool {
+        let mut entries = self.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
+        entries.any(|entry| {
+            entry.default.is_none() && matches!(entry.source, ValueSource::ClientAddress { .. })
         })
     }
 

@@ -2,12 +2,13 @@
 //!
 //! - A target in absolute form (`http://host/path`) has the host; its path is what follows.
 //! - Host: in lower case, without port and without a final dot.
-//! - Path: without query and fragment. Escapes of unreserved characters (RFC 3986, 2.3), of `/` and
-//!   of `\` are decoded, once; `\` is `/`; other escapes have upper-case digits. Several `/` are
-//!   one. `.` and `..` segments are resolved.
+//! - Path: without query, and without the parameters of segments (`;v=1`, RFC 3986, 3.3). Each
+//!   character is written in one way: visible ASCII as itself, also if it was escaped, except `%`,
+//!   `?`, `#` and `;`; these and all other bytes as an escape with upper-case digits. `\` is `/`,
+//!   several `/` are one, `.` and `..` segments are resolved.
 //!
 //! A path that servers resolve differently is refused: with a dot segment beside an escaped `/` or
-//! a `\` (`/a/..%2fb`), or with parameters (`/a/..;/b`).
+//! a `\` (`/a/..%2fb`), or with parameters (`/a/..;/b`), and a target with a fragment.
 
 use super::Unmappable;
 
@@ -27,7 +28,9 @@ impl<'a> NormalTarget<'a> {
     /// [`Unmappable::Ambiguous`]
     pub(super) fn of(host: &[u8], target: &'a [u8]) -> Result<Self, Unmappable> {
         let (own_host, target) = split_host(target);
-        let target = until(target, b'#').0;
+        if target.contains(&b'#') {
+            return Err(Unmappable::Ambiguous);
+        }
         let (path, query) = until(target, b'?');
         Ok(Self { host: normal_host(own_host.unwrap_or(host)), path: normal_path(path)?, query })
     }
@@ -86,12 +89,12 @@ impl Segment {
         if is_dots && (name.len() < self.text.len() || self.is_disguised || next_is_disguised) {
             return Err(Unmappable::Ambiguous);
         }
-        match self.text.as_slice() {
+        match name {
             b"" | b"." => {}
             b".." => {
                 path.pop();
             }
-            _ => path.push(self.text),
+            _ => path.push(name.to_vec()),
         }
         Ok(())
     }
@@ -115,13 +118,13 @@ pub(crate) fn normal_path(path: &[u8]) -> Result<Vec<u8>, Unmappable> {
                 std::mem::take(&mut segment).close(is_disguised, &mut segments)?;
                 segment.is_disguised = is_disguised;
             }
-            _ if escaped.is_some() && !is_unreserved(decoded) => {
-                segment.text.extend([b'%', hex(decoded >> 4), hex(decoded & 15)]);
-            }
-            _ => segment.text.push(decoded),
+            // Parameters follow, unless it is escaped.
+            b';' if escaped.is_none() => segment.text.push(decoded),
+            _ if is_written_plainly(decoded) => segment.text.push(decoded),
+            _ => segment.text.extend([b'%', hex(decoded >> 4), hex(decoded & 15)]),
         }
     }
-    let is_folder = matches!(segment.text.as_slice(), b"" | b"." | b"..");
+    let is_folder = matches!(until(&segment.text, b';').0, b"" | b"." | b"..");
     segment.close(false, &mut segments)?;
     let mut normal = Vec::with_capacity(path.len().max(1));
     for segment in &segments {
@@ -158,8 +161,8 @@ pub(super) fn decoded(text: &[u8]) -> Vec<u8> {
     plain
 }
 
-fn is_unreserved(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+fn is_written_plainly(byte: u8) -> bool {
+    byte.is_ascii_graphic() && !matches!(byte, b'%' | b'?' | b'#' | b';')
 }
 
 /// Returns the digit of a number below 16.
@@ -197,11 +200,17 @@ mod tests {
             ("/a%2Fb%5cc\\d", "/a/b/c/d"),
             ("/a%252fb", "/a%252fb"),
             ("/a%c3%a4", "/a%C3%A4"),
-            ("/a%3fb%23c", "/a%3Fb%23c"),
-            ("/a%zz%2", "/a%zz%2"),
+            ("/a\u{e4}", "/a%C3%A4"),
+            ("/a%3fb%23c%3b", "/a%3Fb%23c%3B"),
+            ("/a b%20c", "/a%20b%20c"),
+            ("/v1/items%3Asearch", "/v1/items:search"),
+            ("/users/%40me", "/users/@me"),
+            ("/a%zz%2", "/a%25zz%252"),
             ("/A", "/A"),
             ("/...", "/..."),
-            ("/a;v=1/b", "/a;v=1/b"),
+            ("/a;v=1/b", "/a/b"),
+            ("/login;x", "/login"),
+            ("/;x/login", "/login"),
         ] {
             assert_eq!(path(text).as_deref(), Some(normal), "{text}");
         }
@@ -244,7 +253,7 @@ mod tests {
     #[test]
     fn the_host_of_an_absolute_target_wins() {
         for (target, host, path, query) in [
-            ("/x?a=b?c#d", "front", "/x", "a=b?c"),
+            ("/x?a=b?c", "front", "/x", "a=b?c"),
             ("http://Other:80/x?y", "other", "/x", "y"),
             ("https://user@other", "other", "/", ""),
             ("http://other?y", "other", "/", "y"),
@@ -259,6 +268,12 @@ mod tests {
                 "{target}"
             );
         }
+    }
+
+    #[test]
+    fn a_target_with_a_fragment_is_refused() {
+        let read = NormalTarget::of(b"", b"/x#/../login");
+        assert_eq!(read, Err(Unmappable::Ambiguous));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::grpc::proto::{HeaderValue, google};
 use crate::grpc::rights::{DomainRights, IsGateway};
 use crate::grpc::service::Rls;
 use crate::grpc::service_call::ServiceCall;
+use crate::policy::requests::Unmappable;
 use crate::problem::StatusCode;
 use crate::spans::SpanAttributes;
 use crate::store::Store;
@@ -73,7 +74,10 @@ impl<S: Store> Rls<S> {
         let CheckedRequest { mapping: of_route, http, metadata } = checked;
         let name = of_route.or(mapping).map(String::from_utf8_lossy);
         let call = GatewayCall { mapping: name.as_deref(), http, time, rights };
-        let metadata = || Metadata::decode(metadata).ok().map(json_of);
+        let metadata = || match Metadata::decode(metadata) {
+            Ok(metadata) => Ok(Some(json_of(metadata))),
+            Err(_) => Err(Unmappable::Metadata),
+        };
         let answered = self.decide_http(call, metadata, attributes).await?;
         // A vector has room for any message.
         let _ = response(answered).encode(answer);

@@ -75,7 +75,7 @@ impl<S: Store> Rls<S> {
     pub async fn decide_http(
         &self,
         call: GatewayCall<'_>,
-        metadata: impl FnOnce() -> Option<serde_json::Value>,
+        metadata: impl FnOnce() -> Result<Option<serde_json::Value>, Unmappable>,
         mut attributes: Option<&mut SpanAttributes>,
     ) -> Result<GatewayAnswer, Status> {
         let now = Instant::now();
@@ -90,7 +90,10 @@ impl<S: Store> Rls<S> {
             return Err(self.forbidden(mapping.domain(), rights));
         }
         if mapping.reads_metadata() {
-            http.metadata = metadata();
+            http.metadata = match metadata() {
+                Ok(metadata) => metadata,
+                Err(unmappable) => return Ok(self.unmappable(mapping, unmappable)),
+            };
         }
         let read = match mapping.read(http) {
             Ok(read) => read,
@@ -166,7 +169,9 @@ impl<S: Store> Rls<S> {
             warn!(mapping = mapping.name(), reason = %unmappable, times, "invalid requests of gateways denied");
         }
         let status = match unmappable {
-            Unmappable::Ambiguous => StatusCode::BAD_REQUEST,
+            Unmappable::Ambiguous | Unmappable::NoAddress | Unmappable::Metadata => {
+                StatusCode::BAD_REQUEST
+            }
             Unmappable::TooLong | Unmappable::TooManyHeaders => {
                 StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
             }

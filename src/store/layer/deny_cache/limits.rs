@@ -4,7 +4,7 @@ use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 
 use crate::algorithm::{Algorithm, Limit};
 
-pub(super) fn is_single_fixed_window(limit: &Limit) -> bool {
+pub(in crate::store::layer) fn is_single_fixed_window(limit: &Limit) -> bool {
     match limit.algorithm() {
         Algorithm::FixedWindow(_) => limit.windows().len() == 1,
         Algorithm::SlidingWindow(_)

@@ -205,11 +205,11 @@ local function take_back(check)
   return new and write(check, new, lives_until, id, record)
 end
 
--- Takes the unused hits of a loan back, if it is returned for the first time and not too late. Returns the
+-- Takes the unused hits of a loan back, if it is returned for the first time and in time. Returns the
 -- error, if any, and why nothing is changed.
 local function return_loan(check)
   local ends = check.length + check.kept_for
-  if now >= ends then
+  if now < check.length or now >= ends then
     return nil, LATE
   end
   -- Kept for longer than it is accepted, since the clock may step back.
