@@ -227,6 +227,8 @@ async fn a_write_whose_client_disconnects_is_in_the_audit_log() {
         .write_all(format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).as_bytes())
         .await
         .unwrap();
+    // A request that arrives later is answered: this one was read before its client leaves.
+    assert_eq!(Web::new(service.admin).get("/").await.status, 200);
     drop(socket);
     service.process.wait_for_line("the audit log tells of it", |line| {
         let line: Value = serde_json::from_str(line).ok()?;
