@@ -1,5 +1,5 @@
-//! The thread on which requests over HTTP are decided, so that neither probes nor new gRPC
-//! connections wait for them: parsing JSON is slow.
+//! Threads on which requests over HTTP are decided, so that neither probes nor new gRPC connections
+//! wait for them: parsing JSON is slow.
 
 use std::future::Future;
 use std::io;
@@ -27,13 +27,13 @@ pub(super) struct DecisionThread {
 }
 
 impl DecisionThread {
-    /// Starts the thread, which calls `prepare` first.
+    /// Starts a thread of this name, which calls `prepare` first.
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub(super) fn start(prepare: fn()) -> io::Result<Self> {
+    pub(super) fn start(name: &'static str, prepare: fn()) -> io::Result<Self> {
         let (jobs, mut receiver) = mpsc::channel::<DecisionJob>(MAX_WAITING);
-        let thread = threads::spawn("json", move || async move {
+        let thread = threads::spawn(name, move || async move {
             prepare();
             while let Some(job) = receiver.recv().await {
                 tokio::spawn(job);

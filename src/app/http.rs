@@ -44,8 +44,8 @@ pub(super) fn decisions(
 ) -> io::Result<PublicDecisions> {
     let clients_have_rights = !settings.allowances.is_empty();
     // Apart from each other: JSON takes time to parse, for which gateways must not wait.
-    let gateway_thread = DecisionThread::start(prepare)?;
-    let thread = DecisionThread::start(prepare)?;
+    let gateway_thread = DecisionThread::start("auth", || ())?;
+    let thread = DecisionThread::start("json", prepare)?;
     let gateways = settings.gateways.clone();
     Ok(PublicDecisions {
         auth: forward_auth::decide(service, gateway_thread, gateways, clients_have_rights),
