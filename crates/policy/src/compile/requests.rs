@@ -185,11 +185,14 @@ impl MappingCompiler<'_> {
         let normal = normal_path(format!("{begin}{text}").as_bytes());
         let normal = normal.ok().and_then(|normal| String::from_utf8(normal).ok());
         let normal = normal.as_ref().and_then(|normal| normal.strip_prefix(begin));
-        if normal != Some(text) || text.contains(['?', '#']) {
+        if normal != Some(text) {
             let error = Finding::error(path.span, format!("no normalized path matches `{text}`"));
             let note = match normal {
-                Some(normal) if normal != text => format!("normalized, it is `{normal}`"),
-                Some(_) | None => "a path is matched without query and fragment".to_owned(),
+                _ if text.contains(['?', '#']) => {
+                    "a path is matched without query and fragment".to_owned()
+                }
+                Some(normal) => format!("normalized, it is `{normal}`"),
+                None => "servers resolve it differently, so such requests are refused".to_owned(),
             };
             (self.report)(error.note(note));
         }

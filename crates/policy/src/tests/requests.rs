@@ -52,6 +52,7 @@ fn get<'a>(target: &'a str, headers: &[(&'a str, &'a str)]) -> GatewayRequest<'a
         method: b"GET",
         host: b"front",
         target: target.as_bytes(),
+        peer: Some(b"198.51.100.9"),
         headers: headers.collect(),
         ..GatewayRequest::default()
     }
@@ -64,7 +65,7 @@ fn a_request_has_the_descriptors_that_match_and_have_values() {
     assert_eq!((mapping.domain(), mapping.undecided()), ("shop", IfUndecided::Deny));
     assert!(set.mapping("other").is_none() && mapping.reads_metadata());
 
-    assert_eq!(mapped(&set, &get("/x", &[])).unwrap(), [""; 0]);
+    assert_eq!(mapped(&set, &get("/x", &[])).unwrap(), ["remote_address=198.51.100.9"]);
     let claims = serde_json::json!({ "envoy.filters.http.jwt_authn": { "claims": { "sub": 42 } } });
     let login = GatewayRequest {
         method: b"post",
@@ -82,10 +83,11 @@ fn a_request_has_the_descriptors_that_match_and_have_values() {
             "certificate=spiffe://mesh/pay,method=POST,path=/api/v1/login",
         ]
     );
-    let shop = get(
-        "http://Shop.Example.com:8080/tenants/acme?page=1%2b1&page=2+",
-        &[("x-forwarded-for", "198.51.100.1"), ("X-Forwarded-For", "203.0.113.7")],
-    );
+    let hops = [("x-forwarded-for", "198.51.100.1"), ("X-Forwarded-For", "203.0.113.7")];
+    let shop = GatewayRequest {
+        peer: None,
+        ..get("http://Shop.Example.com:8080/tenants/acme?page=1%2b1&page=2+", &hops)
+    };
     assert_eq!(
         mapped(&set, &shop).unwrap(),
         ["remote_address=198.51.100.1", "host=shop.example.com,page=1+1,2 ,tenant=acme"]
@@ -96,7 +98,18 @@ fn a_request_has_the_descriptors_that_match_and_have_values() {
 fn a_default_is_the_value_of_a_request_without_one() {
     let set = policies(SHOP);
     let login = GatewayRequest { method: b"POST", ..get("/login", &[("x-account", "")]) };
-    assert_eq!(mapped(&set, &login).unwrap(), ["account=none,route=login Some(2)"]);
+    let descriptors = ["remote_address=198.51.100.9", "account=none,route=login Some(2)"];
+    assert_eq!(mapped(&set, &login).unwrap(), descriptors);
+}
+
+#[test]
+fn a_request_whose_client_is_unknown_keeps_its_limit() {
+    let set = policies(SHOP);
+    let unknown = GatewayRequest { peer: None, ..get("/x", &[]) };
+    assert_eq!(mapped(&set, &unknown), Err(Unmappable::NoAddress));
+    let text = SHOP.replace("ipv6_prefix: 64", "ipv6_prefix: 64, default: unknown");
+    let descriptors = ["remote_address=unknown"];
+    assert_eq!(mapped(&policies(&text), &unknown).unwrap(), descriptors);
 }
 
 #[test]
@@ -105,7 +118,7 @@ fn what_cannot_be_matched_whole_is_refused() {
     let long = "a".repeat(MAX_VALUE_BYTES);
     let whole = GatewayRequest { method: b"POST", ..get("/login", &[("x-account", &long)]) };
     let mapped_whole = mapped(&set, &whole).unwrap();
-    assert_eq!(mapped_whole[0].len(), "account=,route=login Some(2)".len() + MAX_VALUE_BYTES);
+    assert_eq!(mapped_whole[1].len(), "account=,route=login Some(2)".len() + MAX_VALUE_BYTES);
 
     let longer = format!("/{long}");
     let too_long = [
@@ -117,7 +130,8 @@ fn what_cannot_be_matched_whole_is_refused() {
     for http in too_long {
         assert_eq!(mapped(&set, &http), Err(Unmappable::TooLong));
     }
-    assert_eq!(mapped(&set, &get("/", &[("x-unread", &longer)])).unwrap(), [""; 0]);
+    let unread = get("/", &[("x-unread", &longer)]);
+    assert_eq!(mapped(&set, &unread).unwrap(), ["remote_address=198.51.100.9"]);
     let many = vec![("a", "b"); MAX_HEADERS + 1];
     assert_eq!(mapped(&set, &get("/", &many)), Err(Unmappable::TooManyHeaders));
     assert_eq!(mapped(&set, &get("/a/..%2flogin", &[])), Err(Unmappable::Ambiguous));
@@ -129,7 +143,7 @@ fn mistakes_in_a_match_are_shown_where_they_are() {
 requests:
 - name: a/b
   descriptors:
-  - match: { methods: ['G E T'], hosts: ['shop:80'], paths: [login, /a//b, '/a?b'] }
+  - match: { methods: ['G E T'], hosts: ['shop:80'], paths: [login, /a//b, '/a?b', '/a/..;/b'] }
     entries: { tollgate.reserve: x }
 ";
     insta::assert_snapshot!(errors(&[text]), @r##"
@@ -143,28 +157,28 @@ requests:
     error: a method must be a word such as GET, found `G E T`
      --> a.yaml:5:24
       |
-    5 |   - match: { methods: ['G E T'], hosts: ['shop:80'], paths: [login, /a//b, '/a?b'] }
+    5 |   - match: { methods: ['G E T'], hosts: ['shop:80'], paths: [login, /a//b, '/a?b', '/a/..;/b'] }
       |                        ^^^^^^^
       = in request mapping `a/b` of domain `shop`
 
     error: a host has no port and no final dot here; use `shop`
      --> a.yaml:5:42
       |
-    5 |   - match: { methods: ['G E T'], hosts: ['shop:80'], paths: [login, /a//b, '/a?b'] }
+    5 |   - match: { methods: ['G E T'], hosts: ['shop:80'], paths: [login, /a//b, '/a?b', '/a/..;/b'] }
       |                                          ^^^^^^^^^
       = in request mapping `a/b` of domain `shop`
 
     error: a path must begin with `/` or `*`, found `login`
      --> a.yaml:5:62
       |
-    5 |   - match: { methods: ['G E T'], hosts: ['shop:80'], paths: [login, /a//b, '/a?b'] }
+    5 |   - match: { methods: ['G E T'], hosts: ['shop:80'], paths: [login, /a//b, '/a?b', '/a/..;/b'] }
       |                                                              ^^^^^
       = in request mapping `a/b` of domain `shop`
 
     error: no normalized path matches `/a//b`
      --> a.yaml:5:69
       |
-    5 |   - match: { methods: ['G E T'], hosts: ['shop:80'], paths: [login, /a//b, '/a?b'] }
+    5 |   - match: { methods: ['G E T'], hosts: ['shop:80'], paths: [login, /a//b, '/a?b', '/a/..;/b'] }
       |                                                                     ^^^^^
       = normalized, it is `/a/b`
       = in request mapping `a/b` of domain `shop`
@@ -172,9 +186,17 @@ requests:
     error: no normalized path matches `/a?b`
      --> a.yaml:5:76
       |
-    5 |   - match: { methods: ['G E T'], hosts: ['shop:80'], paths: [login, /a//b, '/a?b'] }
+    5 |   - match: { methods: ['G E T'], hosts: ['shop:80'], paths: [login, /a//b, '/a?b', '/a/..;/b'] }
       |                                                                            ^^^^^^
       = a path is matched without query and fragment
+      = in request mapping `a/b` of domain `shop`
+
+    error: no normalized path matches `/a/..;/b`
+     --> a.yaml:5:84
+      |
+    5 |   - match: { methods: ['G E T'], hosts: ['shop:80'], paths: [login, /a//b, '/a?b', '/a/..;/b'] }
+      |                                                                                    ^^^^^^^^^^
+      = servers resolve it differently, so such requests are refused
       = in request mapping `a/b` of domain `shop`
 
     error: `tollgate.reserve` cannot be a key: it is empty or reserved for holds
