@@ -1,4 +1,5 @@
-//! HttpProblem details for HTTP (RFC 9457): errors and denials as `application/problem+json`.
+//! Answers on HTTP requests of gateways, and problem details (RFC 9457): errors and denials as
+//! `application/problem+json`.
 
 pub use http::StatusCode;
 use serde_json::json;
@@ -29,6 +30,28 @@ impl HttpProblem {
         let Self { status, title, detail } = self;
         json!({ "type": "about:blank", "title": title, "status": status, "detail": detail })
             .to_string()
+    }
+}
+
+/// The answer on a request for which a gateway asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatewayAnswer {
+    /// Headers for the client of the gateway.
+    pub headers: Vec<(String, String)>,
+    /// The reason of a denial, with its HTTP status; `None` if the request is admitted.
+    pub denial: Option<HttpProblem>,
+}
+
+impl GatewayAnswer {
+    /// Returns a permit.
+    pub fn admitted() -> Self {
+        Self { headers: Vec::new(), denial: None }
+    }
+
+    /// Returns a denial.
+    pub fn denied(denial: HttpProblem) -> Self {
+        let headers = vec![("content-type".to_owned(), PROBLEM_JSON.to_owned())];
+        Self { headers, denial: Some(denial) }
     }
 }
 

@@ -15,10 +15,10 @@ use tollgate::grpc::rights::DomainRights;
 use tollgate::grpc::service::{Answered, Rls};
 use tollgate::limiter::{InForce, Limiter, Modes};
 use tollgate::policy::{CompileOptions, Source, load};
-use tollgate::spans::{Sampler, Tracer};
 use tollgate::store::clock::ManualClock;
 use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::telemetry::metrics::Metrics;
+use tollgate::telemetry::spans::{Sampler, Tracer};
 
 use crate::support::rls::{descriptor, request};
 

@@ -1,7 +1,7 @@
 //! Short runs of the targets in `fuzz/`, on deterministic inputs.
 //!
 //! Targets of module-private code run in unit tests: `crates/http2/src/fuzz`,
-//! `src/store/redis/fuzz`, `src/xds/fuzz.rs`.
+//! `crates/store/src/redis/fuzz`, `src/xds/fuzz.rs`.
 //!
 //! Case `n` is a seed with mutations derived from `n` alone. A failing case is saved for cargo-fuzz
 //! to continue from, and so are the binary seeds of `request`:

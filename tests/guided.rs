@@ -29,10 +29,10 @@ const FILES: [&str; 20] = [
     "crates/policy/src/listing.rs",
     "crates/policy/src/explain.rs",
     "src/limiter/recording.rs",
-    "src/store/layer/deny_cache/limits.rs",
-    "src/store/redis/script/mod.rs",
-    "src/store/redis/script/encode.rs",
-    "src/store/redis/script/encode/cost.rs",
+    "crates/store/src/layer/deny_cache/limits.rs",
+    "crates/store/src/redis/script/mod.rs",
+    "crates/store/src/redis/script/encode.rs",
+    "crates/store/src/redis/script/encode/cost.rs",
     "src/cli/migrate/page.rs",
     "src/verify/bound.rs",
 ];
@@ -81,7 +81,8 @@ fn contributing_lists_the_files_of_an_algorithm() {
     let text = std::fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
     for file in FILES {
         let (_, name) = file.split_once("src/").unwrap();
-        assert!(text.contains(&format!("`{name}`")), "{file}");
+        let is_listed = [name, file].iter().any(|path| text.contains(&format!("`{path}`")));
+        assert!(is_listed, "{file}");
     }
 }
 

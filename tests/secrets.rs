@@ -38,7 +38,7 @@ fn an_invalid_url_is_reported_without_its_password() {
         for arguments in [
             vec!["serve", "--policy", policy, "--store", &url],
             vec!["serve", "--policy", policy, "--per-second-store", &url],
-            vec!["who", "--policy", policy, "--store", &url, "test", "user=ann"],
+            vec!["inspect", "--policy", policy, "--store", &url, "test", "user=ann"],
             vec!["replay", "--policy", policy, "--store", &url, "-"],
         ] {
             let told = told(&mut command(&arguments));

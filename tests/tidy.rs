@@ -205,8 +205,8 @@ fn source(place: &str, text: &str) -> File {
     File { path: format!("src/{place}.rs"), text: text.to_owned() }
 }
 
-/// Returns the module of a file, as the root package names it: `store/redis` for
-/// `src/store/redis/mod.rs`, `algorithm/time` for `crates/core/src/algorithm/time.rs`, and
+/// Returns the module of a file, as the root package names it: `grpc/call` for
+/// `src/grpc/call/mod.rs`, `algorithm/time` for `crates/core/src/algorithm/time.rs`, and
 /// `yaml/report` for `crates/yaml/src/report.rs`.
 fn place(file: &File) -> String {
     let (_, path) = file.path.split_once("src/").unwrap_or_default();
@@ -219,10 +219,10 @@ fn place(file: &File) -> String {
 }
 
 /// Returns the module of the root package that is the crate of a file; empty for the root package,
-/// and for `core`, of which it exports each module.
+/// and for the crates of which it exports each module.
 fn crate_module(file: &File) -> &str {
     let name = file.path.strip_prefix("crates/").and_then(|path| path.split('/').next());
-    name.filter(|name| *name != "core").unwrap_or_default()
+    name.filter(|name| !["core", "files"].contains(name)).unwrap_or_default()
 }
 
 fn scanned(file: &File) -> Scan {

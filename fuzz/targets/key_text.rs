@@ -1,6 +1,6 @@
 //! Arbitrary text as the name of a key in the journal, which users type and replicas send.
 
-use tollgate::journal::key;
+use tollgate::telemetry::journal::key;
 
 /// Parses a text; a parsed key must survive a round trip unchanged.
 pub(crate) fn run(bytes: &[u8]) {

@@ -1,8 +1,8 @@
 //! Arbitrary texts as the shared denials of other replicas: parsed, merged, queried, and published
 //! again.
 
-use tollgate::journal::peers::MAX_MESSAGE;
-use tollgate::journal::{DenialFilter, Journal, PeerDenials};
+use tollgate::telemetry::journal::peers::MAX_MESSAGE;
+use tollgate::telemetry::journal::{DenialFilter, Journal, PeerDenials};
 
 /// Reads texts separated by zero bytes, all of the current minute.
 pub(crate) fn run(bytes: &[u8]) {

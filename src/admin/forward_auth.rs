@@ -16,7 +16,7 @@ use axum::response::{IntoResponse, Response};
 use tokio::sync::Semaphore;
 
 use super::server::AdminPeer;
-use crate::problem::{HttpProblem, PROBLEM_JSON};
+use crate::problem::{GatewayAnswer, HttpProblem};
 
 /// Maximum number of requests that are decided concurrently. Others wait, and are bounded by the
 /// connections.
@@ -56,24 +56,7 @@ impl ForwardedRequest {
     }
 }
 
-/// The answer on a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AuthAnswer {
-    /// Headers for the client of the gateway.
-    pub headers: Vec<(String, String)>,
-    /// The reason of a denial; `None` if the request is admitted.
-    pub denial: Option<HttpProblem>,
-}
-
-impl AuthAnswer {
-    /// Returns a denial.
-    pub fn denied(denial: HttpProblem) -> Self {
-        let headers = vec![("content-type".to_owned(), PROBLEM_JSON.to_owned())];
-        Self { headers, denial: Some(denial) }
-    }
-}
-
-impl IntoResponse for AuthAnswer {
+impl IntoResponse for GatewayAnswer {
     fn into_response(self) -> Response {
         let mut response = match self.denial {
             None => StatusCode::OK.into_response(),
@@ -92,7 +75,7 @@ impl IntoResponse for AuthAnswer {
     }
 }
 
-type AuthDecision = Pin<Box<dyn Future<Output = AuthAnswer> + Send>>;
+type AuthDecision = Pin<Box<dyn Future<Output = GatewayAnswer> + Send>>;
 
 /// A handler of these endpoints, with its limit on concurrency.
 #[derive(Clone)]
@@ -105,7 +88,7 @@ impl ForwardAuth {
     /// Creates a handler.
     pub fn new<F>(decide: impl Fn(ForwardedRequest) -> F + Send + Sync + 'static) -> Self
     where
-        F: Future<Output = AuthAnswer> + Send + 'static,
+        F: Future<Output = GatewayAnswer> + Send + 'static,
     {
         Self {
             decide: Arc::new(move |request| Box::pin(decide(request))),
@@ -120,10 +103,10 @@ pub(super) async fn answer(
     Path(mapping): Path<String>,
     Extension(peer): Extension<AdminPeer>,
     headers: HeaderMap,
-) -> AuthAnswer {
+) -> GatewayAnswer {
     let request = match ForwardedRequest::read(mapping, peer.address, headers) {
         Ok(request) => request,
-        Err(denial) => return AuthAnswer::denied(denial),
+        Err(denial) => return GatewayAnswer::denied(denial),
     };
     // The semaphore is never closed.
     let _deciding = auth.deciding.acquire().await;

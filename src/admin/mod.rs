@@ -38,16 +38,16 @@ use tokio::net::TcpListener;
 
 use self::api::Api;
 pub use self::decide::{Decide, DecidePath, Decided};
-pub use self::forward_auth::{AuthAnswer, ForwardAuth, ForwardedRequest};
+pub use self::forward_auth::{ForwardAuth, ForwardedRequest};
 use self::guard::AccessGuard;
 use self::render::Renderer;
 use self::rights::AdminRights;
 use self::server::{AdminHandshake, HttpServer};
 use crate::operations::Backend;
 use crate::operations::process_state::ProcessState;
-use crate::statistics::mapping::Exposition;
 use crate::telemetry::http::HttpPort;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::statistics::mapping::Exposition;
 
 /// Content type for clients that accept OpenMetrics, such as Prometheus.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::decisions::{DecisionThread, ENDED};
-use crate::admin::{AuthAnswer, ForwardAuth, ForwardedRequest};
+use crate::admin::{ForwardAuth, ForwardedRequest};
 use crate::grpc::rights::DomainRights;
 use crate::grpc::service::gateway::{GatewayCall, TrustedGateways, problem_of};
 use crate::operations::workers::WorkerService;
 use crate::policy::requests::GatewayRequest;
-use crate::problem::{HttpProblem, StatusCode};
+use crate::problem::{GatewayAnswer, HttpProblem, StatusCode};
 use crate::store::backend::Backend;
 
 /// Decides requests of `gateways` with `service`.
@@ -27,11 +27,11 @@ pub(super) fn decide(
         let thread = thread.clone();
         async move {
             if let Some(refused) = refused {
-                return AuthAnswer::denied(refused);
+                return GatewayAnswer::denied(refused);
             }
             let decided = thread.run(async move { answer(&service, &request).await }).await;
             decided.unwrap_or_else(|| {
-                AuthAnswer::denied(HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, ENDED))
+                GatewayAnswer::denied(HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, ENDED))
             })
         }
     })
@@ -52,7 +52,10 @@ fn refusal(
     Some(HttpProblem::new(StatusCode::FORBIDDEN, why))
 }
 
-async fn answer(service: &WorkerService<impl Backend>, request: &ForwardedRequest) -> AuthAnswer {
+async fn answer(
+    service: &WorkerService<impl Backend>,
+    request: &ForwardedRequest,
+) -> GatewayAnswer {
     let headers = request.headers.iter();
     let http = GatewayRequest {
         method: request.method.as_bytes(),
@@ -65,8 +68,6 @@ async fn answer(service: &WorkerService<impl Backend>, request: &ForwardedReques
     };
     let mapping = Some(request.mapping.as_str());
     let call = GatewayCall { mapping, http, time: None, rights: &DomainRights::All };
-    match service.decide_http(call, || Ok(None), None).await {
-        Ok(answer) => AuthAnswer { headers: answer.headers, denial: answer.denial },
-        Err(status) => AuthAnswer::denied(problem_of(&status)),
-    }
+    let answer = service.decide_http(call, || Ok(None), None).await;
+    answer.unwrap_or_else(|status| GatewayAnswer::denied(problem_of(&status)))
 }

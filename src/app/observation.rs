@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::journal::rates::Rates;
-use crate::journal::undecided::UndecidedWindow;
-use crate::journal::{DenialLosses, Journal};
 use crate::limiter::InForce;
+use crate::telemetry::journal::rates::Rates;
+use crate::telemetry::journal::undecided::UndecidedWindow;
+use crate::telemetry::journal::{DenialLosses, Journal};
 use crate::telemetry::metrics::Metrics;
 
 /// Interval at which the counts of rules are sampled.

@@ -25,8 +25,8 @@ use crate::http2::tls::ServerTls;
 use crate::limiter::Limiter;
 use crate::operations::workers::{WorkerService, WorkerServices};
 use crate::settings::{LimitSettings, ResponseSettings, Settings};
-use crate::spans::Tracer;
 use crate::store::backend::Backend;
+use crate::telemetry::spans::Tracer;
 
 /// Timeout for pending charges to be undone when a worker ends. Afterwards they are lost with the
 /// runtime.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::tasks::Tasks;
 use crate::otlp;
 use crate::settings::TracingSettings;
-use crate::spans::Tracer;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::spans::Tracer;
 
 /// Starts to export spans to the configured collector, until the tasks end.
 pub(super) fn begin(

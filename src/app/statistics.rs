@@ -12,10 +12,10 @@ use super::cannot_start::CannotStart;
 use super::listener::announce;
 use crate::admin;
 use crate::settings::{PrometheusSettings, StatsSettings};
-use crate::statistics::Stats;
-use crate::statistics::mapping::{Exposition, Mappings};
-use crate::statistics::statsd::{self, StatsdExporter};
 use crate::telemetry::metrics::{Metrics, MetricsOptions};
+use crate::telemetry::statistics::Stats;
+use crate::telemetry::statistics::mapping::{Exposition, Mappings};
+use crate::telemetry::statistics::statsd::{self, StatsdExporter};
 
 /// Timeout for the last send at shutdown.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);

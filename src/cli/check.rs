@@ -10,8 +10,8 @@ use serde_json::json;
 use super::findings::{FileFinding, JunitCase, ResultFormat, github, junit};
 use super::load;
 use super::output::{print, print_json};
-use super::table::counted;
 use crate::policy::{Imposes, Loaded, PolicySet, ProblemReport, Rule};
+use crate::printable::counted;
 use crate::settings::{MessageFlag, ReadingFlags};
 use crate::yaml::report::{Problem, Severity};
 

@@ -10,9 +10,9 @@ use super::api::ServerArgs;
 use super::output::{print, report_error};
 use super::{block_on, load};
 use crate::admin::api::queries::Explanation;
-use crate::journal::key::read_text;
 use crate::policy::explain;
 use crate::settings::ReadingFlags;
+use crate::telemetry::journal::key::read_text;
 
 /// Show which rule a descriptor matches, and why
 #[derive(Debug, clap::Args)]

@@ -13,8 +13,8 @@ use crate::grpc::proto::rate_limit_descriptor::Entry;
 use crate::grpc::proto::rate_limit_response::rate_limit::Unit;
 use crate::grpc::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
-use crate::journal::key::{NoEntries, read_text};
 use crate::printable::escaped_json;
+use crate::telemetry::journal::key::{NoEntries, read_text};
 
 /// Send rate limit requests to a running service.
 #[derive(Debug, clap::Args)]

@@ -1,10 +1,13 @@
-//! `tollgate inspect`: shows the state of a counter, its users and denials, and how to admit a
+//! `tollgate inspect`: shows the state of a counter, its callers and denials, and how to admit a
 //! caller.
+
+mod stored_callers;
 
 use std::process::ExitCode;
 
 use jiff::{SignedDuration, Timestamp};
 
+use self::stored_callers::StoredCallersArgs;
 use super::counter::{CounterArgs, length, when};
 use super::output::{print, report_error};
 use super::{block_on, table};
@@ -12,7 +15,7 @@ use crate::admin::api::counter::CounterView;
 use crate::admin::api::denials::DenialView;
 use crate::admin::api::queries::TallyView;
 use crate::admin::api::state::StateView;
-use crate::printable::escaped;
+use crate::printable::{counted, escaped};
 
 /// Maximum number of callers to show, those with the most hits first.
 const MAX_CALLERS: usize = 10;
@@ -23,19 +26,27 @@ const TEN_MINUTES: SignedDuration = SignedDuration::from_mins(10);
 /// Show the state, callers and denials of a counter, and the commands to change it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 if hits remain, 1 if none remain, 2 if the request fails. Times are UTC.
+Exit codes: 0 if hits remain, 1 if none remain, 2 if the request fails; with --store 0 if callers are recorded, 1 if \
+none are. Times are UTC.
 
 Examples:
   # Show the counter of user ann
-  tollgate inspect gateway user=ann")]
+  tollgate inspect gateway user=ann
+  # Read who used up a counter directly from Redis; its rate_limit needs `record`
+  tollgate inspect --policy limits.yaml --store redis://redis:6379 gateway tenant=acme")]
 pub struct Inspect {
     #[command(flatten)]
     which: CounterArgs,
+    #[command(flatten)]
+    stored: StoredCallersArgs,
 }
 
 impl Inspect {
     /// Queries the service and prints the state.
-    pub fn run(self) -> ExitCode {
+    pub fn run(mut self) -> ExitCode {
+        if let Some(store) = self.stored.store.take() {
+            return self.stored.run(&store, &self.which);
+        }
         let CounterArgs { server, domain, descriptor, .. } = &self.which;
         let query = [("domain", domain.as_str()), ("descriptor", descriptor.as_str())];
         let view = block_on(server.get::<CounterView>("counter", &query))
@@ -146,7 +157,7 @@ fn rows(view: &CounterView) -> Vec<(&'static str, String)> {
     }
     rows.extend(held(view));
     if let Some(grant) = &state.grant {
-        let remaining = table::counted(grant.remaining, "hit");
+        let remaining = counted(grant.remaining, "hit");
         rows.push((
             "granted",
             format!("{remaining} remaining; expires at {}", when(&grant.until, now)),
@@ -168,10 +179,7 @@ fn rows(view: &CounterView) -> Vec<(&'static str, String)> {
                 1 => format!("once at {last}"),
                 count => format!("{count} times from {first} to {last}"),
             };
-            rows.push((
-                "denials",
-                format!("{times}, {}{callers}", table::counted(denials.hits, "hit")),
-            ));
+            rows.push(("denials", format!("{times}, {}{callers}", counted(denials.hits, "hit"))));
         }
     }
     let missing = |reason: &String| ("denials", format!("some may be missing: {reason}"));
@@ -191,22 +199,22 @@ fn held(view: &CounterView) -> Vec<(&'static str, String)> {
     let mut rows: Vec<_> = unknown.collect();
     let Some(held) = &view.held else { return rows };
     let now = &view.state.at;
-    let all = table::counted(held.hits, "hit");
-    let holds = table::counted(held.count, "hold");
+    let all = counted(held.hits, "hit");
+    let holds = counted(held.count, "hold");
     rows.push((
         "held",
         match (held.count, held.unread) {
             (0, 0) => "none".to_owned(),
             (_, 0) => format!("{all} in {holds}"),
             (_, unread) => {
-                let ids = table::counted(unread, "more ID");
+                let ids = counted(unread, "more ID");
                 format!("{all} in {holds} of a sample; {ids} not read")
             }
         },
     ));
     for hold in held.holds.iter().take(MAX_CALLERS) {
         let id = hold.id.as_deref().unwrap_or("(no ID)");
-        let hits = table::counted(hold.hits, "hit");
+        let hits = counted(hold.hits, "hit");
         let since = length(&hold.since, now);
         let until = when(&hold.until, now);
         rows.push(("held by", format!("{id}: {hits} for {since}; ends at {until}")));
@@ -229,7 +237,7 @@ fn availability(view: &CounterView) -> String {
             )
         }
         (0, None) => "no hits remaining".to_owned(),
-        (hits, _) => format!("{} remaining", table::counted(hits, "hit")),
+        (hits, _) => format!("{} remaining", counted(hits, "hit")),
     }
 }
 

@@ -28,7 +28,6 @@ pub mod test;
 pub mod top;
 mod variables;
 pub mod verify;
-pub mod who;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -83,7 +82,7 @@ enum Command {
     /// List the denials of the last 15 minutes.
     Denials(denials::DenialsArgs),
     /// Show the state, callers and denials of a counter, and the commands to change it.
-    Inspect(inspect::Inspect),
+    Inspect(Box<inspect::Inspect>),
     /// Reset a counter.
     Reset(reset::ResetArgs),
     /// Refund hits to a counter.
@@ -94,8 +93,6 @@ enum Command {
     Reload(reload::Reload),
     /// Run policy tests.
     Test(test::Test),
-    /// Show which callers used up a counter.
-    Who(who::WhoArgs),
     /// Compare an envoyproxy/ratelimit deployment with Tollgate, before or after the switch.
     Migrate(migrate::Migrate),
     /// Verify that a running rate limit service enforces its limits.
@@ -150,7 +147,6 @@ impl Cli {
             Some(Command::Grant(grant)) => grant.run(),
             Some(Command::Reload(reload)) => reload.run(),
             Some(Command::Test(test)) => test.run(),
-            Some(Command::Who(who)) => who.run(),
             Some(Command::Migrate(migrate)) => migrate.run(),
             Some(Command::Verify(verify)) => verify.run(),
             Some(Command::Settings(settings)) => settings.run(),

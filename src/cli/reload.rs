@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 
 use super::api::ServerArgs;
+use super::block_on;
 use super::output::{print, report_error};
-use super::{block_on, table};
 use crate::admin::api::policies::Reloaded;
+use crate::printable::counted;
 
 /// Reload the policies of a running service
 #[derive(Debug, clap::Args)]
@@ -30,7 +31,7 @@ impl Reload {
         match reloaded.map_err(|error| error.to_string()).and_then(|reloaded| reloaded) {
             Ok(Reloaded { is_changed, changes, policies }) => {
                 let result = if is_changed { "reloaded" } else { "unchanged" };
-                let rules = table::counted(policies.rules, "rule");
+                let rules = counted(policies.rules, "rule");
                 print(format_args!("policies {result}: version {}, {rules}\n", policies.version));
                 if let Some(changes) = changes.filter(|_| is_changed) {
                     print(format_args!("{changes}\n"));

@@ -7,6 +7,7 @@ use super::counter::CounterArgs;
 use super::output::{print, report_error, seconds_text};
 use super::{block_on, table};
 use crate::admin::api::ahead::{ResetAheadView, ToResetAhead};
+use crate::printable::counted;
 
 /// Reset a counter: clears used hits, debt, grants and recorded callers, and sets its clock.
 ///
@@ -81,7 +82,7 @@ async fn reset_ahead(server: &ServerArgs, total: &mut ResetAheadView) -> Result<
 }
 
 fn text(total: &ResetAheadView) -> String {
-    let examined = table::counted(total.examined, "counter");
+    let examined = counted(total.examined, "counter");
     if total.reset == 0 {
         return format!("{examined} examined, none ahead of the store's clock\n");
     }

@@ -107,7 +107,7 @@ mod tests {
         for (words, flag) in [
             (&["top", "--token", "x"][..], "--token"),
             (&["top", "--token=x", "--once"], "--token"),
-            (&["who", "--store", "memory", "--store", "redis://u:x@h"], "--store"),
+            (&["inspect", "--store", "memory", "--store", "redis://u:x@h"], "--store"),
             (&["serve", "--otlp-endpoint=https://u:x@h/v1"], "--otlp-endpoint"),
             (&["top", "--admin", "https://u:x@h:6070"], "--admin"),
             (&["serve", "--statsd", "tcp://u:x@h"], "--statsd"),

@@ -28,13 +28,6 @@ pub(super) fn of<const N: usize>(
     all.iter().map(line).collect()
 }
 
-/// Returns `1 hit` or `7 hits`.
-pub(super) fn counted(number: impl TryInto<u64>, word: &str) -> String {
-    let number = number.try_into().unwrap_or(u64::MAX);
-    let end = if number == 1 { "" } else { "s" };
-    format!("{number} {word}{end}")
-}
-
 /// Formats a value as indented JSON, with invisible characters escaped as in JSON.
 pub(super) fn json(value: &impl Serialize) -> String {
     let text = serde_json::to_string_pretty(value);

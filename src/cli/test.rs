@@ -11,6 +11,7 @@ use super::output::{print, print_json};
 use super::{block_on, load};
 use crate::policy::source::files;
 use crate::policy::{Policy, Source};
+use crate::printable::counted;
 use crate::scenario::dry_run::DryRun;
 use crate::scenario::test_file::{self, Mismatch, PendingTest};
 use crate::settings::ReadingFlags;
@@ -132,10 +133,10 @@ fn text_of(ran: &[TestResult]) -> String {
             format!("{file}:{}: {test}: {}", failure.line, description_of(failure))
         })
         .collect();
-    let plural = if ran.len() == 1 { "" } else { "s" };
+    let all = counted(ran.len(), "test");
     lines.push(match failed(ran) {
-        0 => format!("ok: {} test{plural} passed", ran.len()),
-        failed => format!("error: {failed} of {} test{plural} failed", ran.len()),
+        0 => format!("ok: {all} passed"),
+        failed => format!("error: {failed} of {all} failed"),
     });
     lines.join("\n")
 }

@@ -13,7 +13,7 @@ use super::{block_on, table};
 use crate::admin::api::denials::{DenialView, DenialsView};
 use crate::admin::api::rules::{RateView, RuleList, RuleView};
 use crate::admin::api::store::ProcessStatus;
-use crate::printable::escaped_lines;
+use crate::printable::{counted, escaped_lines};
 
 /// Escape sequence that clears a terminal and moves the cursor to its first line.
 const CLEAR: &str = "\x1b[H\x1b[2J";
@@ -137,7 +137,7 @@ impl TopArgs {
         text.push_str(&format!("\n{}", table::of(headings, rules.rules.iter().map(rule_row))));
         let more = rules.total.saturating_sub(rules.rules.len());
         if more > 0 {
-            text.push_str(&format!("and {}\n", table::counted(more, "more rule")));
+            text.push_str(&format!("and {}\n", counted(more, "more rule")));
         }
         for rule in &rules.rules {
             if let Some(estimate) = rule.estimate.as_ref().filter(|of| of.advice.is_some()) {
@@ -146,7 +146,7 @@ impl TopArgs {
             }
         }
         text.push_str(&if status.journal.is_on {
-            format!("\nmost denied keys of the last {}\n", table::counted(self.minutes, "minute"))
+            format!("\nmost denied keys of the last {}\n", counted(self.minutes, "minute"))
         } else {
             "\ndenials are not recorded: --denial-journal is off\n".to_owned()
         });

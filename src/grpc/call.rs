@@ -22,10 +22,10 @@ use super::rights::{DomainRights, IsGateway};
 use super::service::gateway::{self, CheckCaller};
 use super::service::{Rls, budget};
 use crate::http2::{Answer, Budget, BudgetHold, Exchange, HeaderFields};
-use crate::spans::Recording;
-use crate::statistics::{CallTimer, Stats};
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::spans::Recording;
+use crate::telemetry::statistics::{CallTimer, Stats};
 
 /// Path of `ShouldRateLimit`.
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";

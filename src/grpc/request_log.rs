@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use tracing::{Level, debug, enabled};
 
 use crate::descriptor::{Descriptor, KeyBuffer, Keyed, Request};
-use crate::journal::key::write_text;
 use crate::limiter::{Decision, Snapshot, Standing, Status, Undecided};
 use crate::policy::Policy;
+use crate::telemetry::journal::key::write_text;
 
 /// Maximum number of requests logged per second.
 const MAX_PER_SECOND: u32 = 100;

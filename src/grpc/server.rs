@@ -35,11 +35,11 @@ use crate::http2::{
     Answer, BodyError, Budget, BudgetExceeded, Exchange, HeaderFields, Refusal, RequestBody,
     ResponseFuture, Route, Service,
 };
-use crate::statistics::CallTimer;
 use crate::store::Store;
 use crate::store::backend::Backend;
 use crate::store::layer::Layered;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::statistics::CallTimer;
 
 /// Maximum size of a message to health or reflection, in bytes: names of services and types.
 const MAX_OTHER_MESSAGE: usize = 4 << 10;

@@ -26,10 +26,10 @@ use crate::http2::Budget;
 use crate::limiter::{self, Decision, Limiter, Undecided};
 use crate::printable::excerpt;
 use crate::receipts::ReceiptKeys;
-use crate::spans::{Recording, SpanAttributes, Tracer};
 use crate::store::Store;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::{Latency, Metrics};
+use crate::telemetry::spans::{Recording, SpanAttributes, Tracer};
 pub use tonic::Status as CallStatus;
 
 /// Maximum bytes shown of a forbidden domain and of the client's names.

@@ -11,8 +11,8 @@ use super::call::record_status;
 use super::proto::RateLimitResponse;
 use super::rights::DomainRights;
 use super::service::{Rls, budget};
-use crate::spans::Recording;
 use crate::store::Store;
+use crate::telemetry::spans::Recording;
 
 /// A call under way.
 pub(super) struct ServiceCall {

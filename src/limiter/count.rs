@@ -11,12 +11,12 @@ use super::status::{AppliedLimit, Standing, Status};
 use super::target::DescriptorTarget;
 use crate::algorithm::judge::{Hits, InlineVec, Outcome};
 use crate::descriptor::{Descriptor, Request};
-use crate::journal::rates::Counts;
 use crate::policy::{Imposes, MetricKey, Policy, PolicySet, Rule};
-use crate::statistics::{RuleStats, StatName, Stats};
 use crate::store::{StoreError, error_behind};
 use crate::telemetry::candidates::CandidateSource;
+use crate::telemetry::journal::rates::Counts;
 use crate::telemetry::metrics::{Counter, Effect, Metrics, RuleMetrics};
+use crate::telemetry::statistics::{RuleStats, StatName, Stats};
 
 /// The counters of the rules of a policy set, by [`Rule::id`].
 #[derive(Debug)]

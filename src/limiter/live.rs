@@ -8,10 +8,10 @@ use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::Mutex;
 
 use super::count::RuleCounters;
-use crate::journal::rates::CounterSnapshot;
 use crate::policy::{PolicySet, Rule};
 use crate::store::StoreError;
 use crate::telemetry::candidates::{CandidateMetrics, CandidateSource};
+use crate::telemetry::journal::rates::CounterSnapshot;
 use crate::telemetry::metrics::Metrics;
 
 /// The active policies, shared by all limiters of a process.

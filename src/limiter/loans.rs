@@ -11,9 +11,9 @@ use crate::algorithm::lease::Lease;
 use crate::algorithm::time::Micros;
 use crate::algorithm::verdict::Role;
 use crate::descriptor::{Descriptor, KeyBuffer, Keyed, OwnedKey};
-use crate::journal::{DenialEvent, DenialReason};
 use crate::policy::{NoLoan, Policy, PolicySet, Rule};
 use crate::store::{Check, Store};
+use crate::telemetry::journal::{DenialEvent, DenialReason};
 use crate::telemetry::metrics::{LoanCounters, Metrics, RuleMetrics};
 
 /// The counter of a descriptor, by the limit of its rule.

@@ -45,9 +45,9 @@ pub use self::status::{AppliedLimit, Standing, Status};
 use self::target::DescriptorTarget;
 use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, combine};
 use crate::descriptor::{Descriptor, KeyBuffer, Request};
-use crate::journal::Recorder;
 use crate::policy::Policy;
 use crate::store::{Check, Outcomes, Store, StoreError, error_behind};
+use crate::telemetry::journal::Recorder;
 
 /// A rate limiter that decides requests by the active policies and a store.
 pub struct Limiter<S> {

@@ -8,8 +8,8 @@ use crate::algorithm::judge::Hits;
 use crate::algorithm::sliding_window::Estimate;
 use crate::algorithm::{Algorithm, Limit};
 use crate::descriptor::{Descriptor, Keyed, Request};
-use crate::journal::{DenialEvent, DenialReason};
 use crate::store::Store;
+use crate::telemetry::journal::{DenialEvent, DenialReason};
 
 /// Journal name of a limit that a request sets itself.
 const OWN_LIMIT: &str = "(limit of the request)";

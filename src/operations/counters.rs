@@ -9,12 +9,12 @@ use crate::algorithm::hold::HoldList;
 use crate::algorithm::tallies::EntryTally;
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::descriptor::{CounterKey, Entry, KeyBuffer, Keyed};
-use crate::journal::key::{OwnedEntries, read_text, write_text};
 use crate::limiter::Live;
 use crate::policy::explain::limit_in_words;
 use crate::policy::{Imposes, Rule};
 use crate::store::StoreError;
 use crate::store::backend::{Backend, BackendError};
+use crate::telemetry::journal::key::{OwnedEntries, read_text, write_text};
 
 /// The callers that used up a counter.
 #[derive(Clone, Debug)]

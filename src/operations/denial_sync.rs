@@ -11,8 +11,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::debug;
 
 use super::workers::WorkerService;
-use crate::journal::{Journal, PeerDenials};
 use crate::store::backend::{Backend, BackendError, PublishedDenials};
+use crate::telemetry::journal::{Journal, PeerDenials};
 
 /// Interval at which denials are published; other processes lag behind by no more.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(5);

@@ -12,7 +12,7 @@ use crate::grpc::proto::opentelemetry::proto::trace::v1::status::StatusCode;
 use crate::grpc::proto::opentelemetry::proto::trace::v1::{
     self as otlp, ResourceSpans, ScopeSpans,
 };
-use crate::spans::{CallSpan, SpanAttributes};
+use crate::telemetry::spans::{CallSpan, SpanAttributes};
 
 const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 const METHOD: &str = "ShouldRateLimit";

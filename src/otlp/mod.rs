@@ -18,9 +18,9 @@ use self::http::HttpExporter;
 use crate::grpc::client::{ClientTls, Header, cause};
 use crate::grpc::proto::opentelemetry::proto::collector::trace::v1::ExportTraceServiceRequest;
 use crate::grpc::proto::opentelemetry::proto::collector::trace::v1::trace_service_client::TraceServiceClient;
-use crate::spans::CallSpan;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::spans::CallSpan;
 
 /// Maximum number of spans in a batch, and the time that the first one waits for more.
 const BATCH: usize = 512;

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Problems, SettingProblem, listen, parse};
-use crate::statistics::StatsOptions;
-use crate::statistics::statsd::{self, LineFormat, Rewrite, StatsdServer, StatsdTransport};
+use crate::telemetry::statistics::StatsOptions;
+use crate::telemetry::statistics::statsd::{
+    self, LineFormat, Rewrite, StatsdServer, StatsdTransport,
+};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

@@ -3,7 +3,7 @@
 use super::{Problems, SettingProblem};
 use crate::grpc::client::Header;
 use crate::otlp::{Collector, OtlpProtocol};
-use crate::spans::Sampler;
+use crate::telemetry::spans::Sampler;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

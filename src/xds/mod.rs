@@ -11,13 +11,11 @@
 //! | `sotw`, `delta` | the two variants: each response is the whole configuration, or a change |
 //! | `resource` | resources of a response, and their bounds |
 //! | `yaml` | a `RateLimitConfig` as the text of a policy |
-//! | `backoff` | wait before a retry |
 //! | `fuzz` | a fuzz target, compiled for fuzzing and tests only |
 //!
 //! After any failure the policies in force stay, and the client retries. It runs until it is
 //! dropped.
 
-mod backoff;
 mod connection;
 mod delta;
 #[cfg(any(test, fuzzing))]
@@ -29,6 +27,7 @@ mod yaml;
 use std::future::Future;
 use std::time::Duration;
 
+use rand::Rng as _;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::ReceiverStream;
@@ -36,10 +35,10 @@ use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 use tracing::{info, warn};
 
-use self::backoff::Backoff;
 pub use self::connection::{XdsTarget, XdsTls};
 use self::delta::Delta;
 use self::sotw::StateOfTheWorld;
+use crate::backoff::Backoff;
 use crate::grpc::client::Header;
 use crate::grpc::proto::envoy::config::core::v3::{Node, node::UserAgentVersionType};
 use crate::grpc::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
@@ -182,7 +181,7 @@ impl<P: XdsProtocol, A: FnMut(Update) -> Result<(), String>> XdsClient<'_, P, A>
             if begun.elapsed() > self.plane.backoff_max {
                 backoff.reset();
             }
-            let wait = backoff.next();
+            let wait = backoff.next(rand::rng().random());
             if let Err(error) = end {
                 warn!(control_plane = %self.plane.target, %error, ?wait, "no policies from the control plane, retrying; active policies stay in force, and without any, calls return UNAVAILABLE");
             }
@@ -215,8 +214,11 @@ impl<P: XdsProtocol, A: FnMut(Update) -> Result<(), String>> XdsClient<'_, P, A>
             let Some(answer) = self.protocol.take(response, &mut self.apply)? else { continue };
             // Some control planes respond to a NACK with the same resources at once: delay all
             // consecutive NACKs but the first.
-            let wait =
-                if answer.is_refusal && has_refused { refusals.next() } else { Duration::ZERO };
+            let wait = if answer.is_refusal && has_refused {
+                refusals.next(rand::rng().random())
+            } else {
+                Duration::ZERO
+            };
             has_refused = answer.is_refusal;
             if !has_refused {
                 refusals.reset();

@@ -96,7 +96,7 @@ async fn with_the_key_a_counter_and_a_user_are_found_by_value() {
     let policy = policies.file("policy.yaml");
     let who = |key: &str, only: &str| {
         let asked = [
-            "who",
+            "inspect",
             "--policy",
             policy.to_str().unwrap(),
             "--store",

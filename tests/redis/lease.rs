@@ -9,8 +9,8 @@ use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
 use super::amend::inspect;
+use super::callers::{hit_as, lines, row, who};
 use super::exactness::Fleet;
-use super::who::{hit_as, lines, row, who};
 use super::{calls, cluster, metric, policy, remaining, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;

@@ -33,7 +33,7 @@
 //! | `open_holds` | open holds of a counter, listed from every topology |
 //! | `slots` | slots of a Cluster that counters are in, whatever clients send |
 //! | `per_second` | per-second limits on servers of their own |
-//! | `who` | `record`, and `tollgate who` |
+//! | `callers` | `record`, and `tollgate inspect --store` |
 //! | `replicas` | the number of processes that a process assumes |
 //! | `hashed` | `hash_values`: values that cannot be read anywhere |
 //! | `clock` | replicas whose clocks differ from their masters' |
@@ -48,6 +48,7 @@ mod amounts;
 mod atomic;
 mod batching;
 mod calendar;
+mod callers;
 mod cancelled;
 mod check_store;
 mod clock;
@@ -83,7 +84,6 @@ mod sides;
 mod simulated;
 mod slots;
 mod verdicts;
-mod who;
 
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;

@@ -2,7 +2,7 @@
 
 use tollgate::grpc::proto::rate_limit_response::Code;
 
-use super::who::{lines, row, who};
+use super::callers::{lines, row, who};
 use super::{cluster, policy, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::cluster::Cluster;

@@ -17,26 +17,17 @@ pub(super) const ROWS: &[Row] = &[
     // Values: no clock, IO, lock, async, serde.
     Row { place: "algorithm", modules: "", crates: "hashbrown smallvec thiserror" },
     Row { place: "algorithm/calendar", modules: "", crates: "jiff" },
+    Row { place: "backoff", modules: "", crates: "" },
     Row {
         place: "descriptor",
         modules: "algorithm",
         crates: "foldhash sha2 smallvec std::sync::OnceLock",
     },
     Row { place: "descriptor/keyed", modules: "", crates: "hmac" },
+    // The contract of stores, which a holder of leased hits uses without a store.
+    Row { place: "lease", modules: "algorithm descriptor", crates: "std::sync std::time::Instant" },
     Row { place: "printable", modules: "", crates: "" },
     Row { place: "yaml", modules: "printable", crates: "granit_parser serde_json strsim" },
-    // Deletable: what stands in for the statistics of envoyproxy/ratelimit.
-    Row {
-        place: "statistics",
-        modules: "",
-        crates: "foldhash parking_lot smallvec std::sync std::time::Instant",
-    },
-    Row { place: "statistics/mapping", modules: "yaml", crates: "regex" },
-    Row {
-        place: "statistics/statsd",
-        modules: "",
-        crates: "regex std::io std::net std::thread tracing",
-    },
     Row { place: "tls", modules: "", crates: "rustls rustls_native_certs std::sync webpki" },
     // HTTP/2 for gRPC servers, without protobuf and rate limits.
     Row {
@@ -52,20 +43,39 @@ pub(super) const ROWS: &[Row] = &[
     Row { place: "http2/tls", modules: "tls", crates: "arc_swap rustls std::fs tokio_rustls" },
     Row {
         place: "telemetry",
-        modules: "algorithm::store_error http2::observer statistics",
+        modules: "algorithm::store_error http2::observer",
         crates: "parking_lot prometheus_client std::io std::sync tracing_subscriber",
     },
     Row { place: "telemetry/log/logrus", modules: "", crates: "serde_json tracing" },
     Row { place: "telemetry/log_throttle", modules: "", crates: "std::time::Instant" },
+    Row { place: "telemetry/metrics", modules: "", crates: "std::fs std::time::SystemTime" },
+    // Deletable: what stands in for the statistics of envoyproxy/ratelimit.
     Row {
-        place: "spans",
-        modules: "telemetry::metrics",
+        place: "telemetry/statistics",
+        modules: "",
+        crates: "foldhash parking_lot smallvec std::sync std::time::Instant",
+    },
+    Row { place: "telemetry/statistics/mapping", modules: "yaml", crates: "regex" },
+    Row {
+        place: "telemetry/statistics/statsd",
+        modules: "",
+        crates: "regex std::io std::net std::thread tracing",
+    },
+    Row {
+        place: "telemetry/spans",
+        modules: "",
         crates: "rand std::sync std::time::Instant std::time::SystemTime tokio",
     },
-    Row { place: "telemetry/metrics", modules: "", crates: "std::fs std::time::SystemTime" },
+    // Written while requests are decided, read by operators.
+    Row {
+        place: "telemetry/journal",
+        modules: "algorithm descriptor printable",
+        crates: "foldhash hashbrown parking_lot std::sync::Arc std::time::SystemTime",
+    },
+    Row { place: "telemetry/journal/peers", modules: "", crates: "serde serde_json" },
+    Row { place: "bounded_file", modules: "", crates: "std::fs std::io" },
     Row { place: "watch", modules: "", crates: "async tokio" },
     Row { place: "problem", modules: "", crates: "http serde_json" },
-    Row { place: "bounded_file", modules: "", crates: "std::fs std::io" },
     // Policies do not depend on stores, and only their sources access files.
     Row {
         place: "policy",
@@ -81,7 +91,7 @@ pub(super) const ROWS: &[Row] = &[
     // Stores do not depend on policies, and own the clock.
     Row {
         place: "store",
-        modules: "algorithm bounded_file descriptor telemetry",
+        modules: "algorithm backoff bounded_file descriptor lease telemetry",
         crates: "async hashbrown parking_lot std::sync std::time::Instant thiserror",
     },
     Row { place: "store/any", modules: "", crates: "futures_util::future" },
@@ -97,13 +107,6 @@ pub(super) const ROWS: &[Row] = &[
         crates: "arc_swap futures_util rand redis sha1 smallvec std::io tokio tracing",
     },
     Row { place: "store/redis/server/tls", modules: "tls", crates: "rustls tokio_rustls" },
-    // Written while requests are decided, read by operators.
-    Row {
-        place: "journal",
-        modules: "algorithm descriptor printable telemetry::metrics",
-        crates: "foldhash hashbrown parking_lot std::sync::Arc std::time::SystemTime",
-    },
-    Row { place: "journal/peers", modules: "", crates: "serde serde_json" },
     Row {
         place: "receipts",
         modules: "algorithm bounded_file descriptor",
@@ -112,7 +115,7 @@ pub(super) const ROWS: &[Row] = &[
     // Connects policies with the `Store` trait.
     Row {
         place: "limiter",
-        modules: "algorithm descriptor journal policy store::Check store::Outcomes store::Store statistics store::StoreError store::error_behind telemetry",
+        modules: "algorithm descriptor policy store::Check store::Outcomes store::Store store::StoreError store::error_behind telemetry",
         crates: "arc_swap async parking_lot smallvec std::sync std::time::Instant thiserror",
     },
     Row { place: "limiter/holds", modules: "", crates: "tracing" },
@@ -125,7 +128,7 @@ pub(super) const ROWS: &[Row] = &[
     // The only module that uses protobuf.
     Row {
         place: "grpc",
-        modules: "algorithm descriptor limiter printable receipts spans statistics store::Store store::backend store::clock store::layer http2 telemetry",
+        modules: "algorithm descriptor limiter printable receipts store::Store store::backend store::clock store::layer http2 telemetry",
         crates: "async http http_body_util prost prost_reflect prost_types serde serde_json smallvec std::sync \
                   std::time::Instant thiserror tonic tonic_health tonic_reflection",
     },
@@ -134,7 +137,7 @@ pub(super) const ROWS: &[Row] = &[
     Row { place: "grpc/client", modules: "tls", crates: "rustls" },
     Row {
         place: "grpc/request_log",
-        modules: "journal::key policy::Policy",
+        modules: "policy::Policy",
         crates: "std::io std::thread tracing",
     },
     Row { place: "grpc/service", modules: "", crates: "tracing" },
@@ -147,12 +150,12 @@ pub(super) const ROWS: &[Row] = &[
     // Delivers policies as text, and does not interpret them.
     Row {
         place: "xds",
-        modules: "bounded_file grpc::client grpc::proto policy::Source printable telemetry::metrics",
+        modules: "backoff bounded_file grpc::client grpc::proto policy::Source printable telemetry::metrics",
         crates: "async prost prost_types rand std::io thiserror tokio tokio_stream tonic tracing",
     },
     Row {
         place: "otlp",
-        modules: "grpc::client grpc::proto spans telemetry",
+        modules: "grpc::client grpc::proto telemetry",
         crates: "async std::sync std::time::SystemTime tokio tokio_util tonic tracing",
     },
     Row {
@@ -165,14 +168,14 @@ pub(super) const ROWS: &[Row] = &[
     // Returns values, which `admin` renders.
     Row {
         place: "operations",
-        modules: "algorithm descriptor grpc::request grpc::service journal limiter policy store telemetry",
+        modules: "algorithm descriptor grpc::request grpc::service limiter policy store telemetry",
         crates: "async jiff parking_lot serde std::sync std::time::Instant thiserror tokio tracing",
     },
     Row { place: "operations/ahead", modules: "", crates: "futures_util::future" },
     // The only module that serves HTTP; gRPC has its own HTTP/2 server.
     Row {
         place: "admin",
-        modules: "algorithm descriptor journal limiter::InForce limiter::Standing operations policy printable problem statistics telemetry",
+        modules: "algorithm descriptor limiter::InForce limiter::Standing operations policy printable problem telemetry",
         crates: "async axum jiff parking_lot serde std::io std::sync tokio tracing",
     },
     Row { place: "admin/api", modules: "", crates: "serde_json utoipa utoipa_axum" },
@@ -190,7 +193,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         place: "settings",
         modules: "algorithm::Charge algorithm::share::Share bounded_file descriptor::HashKey grpc::client grpc::headers grpc::request grpc::response grpc::rights grpc::server grpc::service::gateway limiter::Modes http2 policy::PolicyDialect policy::CompileOptions policy::MEMORY_MAX \
-                otlp policy::source::files spans store::any::StoreLocation store::memory store::redis statistics telemetry::log xds",
+                otlp policy::source::files store::any::StoreLocation store::memory store::redis telemetry::log telemetry::spans telemetry::statistics xds",
         crates: "clap http jiff std::env std::net std::thread",
     },
     Row { place: "settings/loans", modules: "receipts", crates: "" },
@@ -206,7 +209,7 @@ pub(super) const ROWS: &[Row] = &[
     // Composes the concrete parts.
     Row {
         place: "app",
-        modules: "admin algorithm bounded_file grpc http2 journal limiter operations otlp policy problem receipts settings spans statistics store telemetry watch xds",
+        modules: "admin algorithm bounded_file grpc http2 limiter operations otlp policy problem receipts settings store telemetry watch xds",
         crates: "async bytes futures_util jiff parking_lot rand std::fs std::io std::net std::os std::sync std::thread std::time::Instant tokio tokio_util \
                   tracing",
     },
@@ -217,7 +220,7 @@ pub(super) const ROWS: &[Row] = &[
     Row { place: "app/plain_pages", modules: "", crates: "std::process" },
     Row {
         place: "cli",
-        modules: "admin::api admin::rights::Token algorithm app bounded_file descriptor envoyproxy grpc journal::key journal::summary limiter policy printable scenario settings store telemetry verify yaml",
+        modules: "admin::api admin::rights::Token algorithm app bounded_file descriptor envoyproxy grpc limiter policy printable scenario settings store telemetry verify yaml",
         crates: "async clap jiff rand serde serde_json std::env std::fs std::io std::process std::sync std::time::Instant thiserror tokio tracing",
     },
     // Starts the process again with other variables, which std has for Unix alone.
@@ -232,7 +235,7 @@ pub(super) const ROWS: &[Row] = &[
     Row { place: "main", modules: "cli", crates: "mimalloc std::process" },
     Row {
         place: "lib",
-        modules: "algorithm descriptor http2 policy printable tls yaml",
+        modules: "algorithm backoff bounded_file descriptor http2 lease policy printable store telemetry tls watch yaml",
         crates: "",
     },
 ];

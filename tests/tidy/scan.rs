@@ -140,7 +140,9 @@ impl Scan {
         let is_here = ups > 0 || path.first().is_some_and(|name| name == "self");
         let path = match path.first().map(String::as_str) {
             Some("crate") => [&["crate".into()], &self.root[..], &path[1..]].concat(),
-            Some("tollgate" | "tollgate_core") => [&["crate".into()], &path[1..]].concat(),
+            Some("tollgate" | "tollgate_core" | "tollgate_files") => {
+                [&["crate".into()], &path[1..]].concat()
+            }
             Some(name) if let Some(module) = name.strip_prefix("tollgate_") => {
                 [&["crate".into(), module.to_owned()], &path[1..]].concat()
             }

@@ -3,6 +3,7 @@
 //! | module | responsibility |
 //! |---|---|
 //! | [`algorithm`] | arithmetic of limits; new algorithms go here |
+//! | [`backoff`] | waits between attempts |
 //! | [`descriptor`] | requests and counter keys, as values |
 //! | [`printable`] | the characters that are escaped in text for people |
 //!
@@ -10,5 +11,6 @@
 //! the profile `release`, a decision takes up to 3 % more instructions without them.
 
 pub mod algorithm;
+pub mod backoff;
 pub mod descriptor;
 pub mod printable;

@@ -20,6 +20,13 @@ pub fn is_invisible(letter: char) -> bool {
         )
 }
 
+/// Returns `1 hit` or `7 hits`.
+pub fn counted(number: impl TryInto<u64>, word: &str) -> String {
+    let number = number.try_into().unwrap_or(u64::MAX);
+    let end = if number == 1 { "" } else { "s" };
+    format!("{number} {word}{end}")
+}
+
 /// Escapes all invisible characters, as in Rust: `\n`, `\u{202e}`.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     replaced(text, is_invisible, |letter, shown| shown.extend(letter.escape_default()))

@@ -8,6 +8,7 @@ use tollgate_core::algorithm::sliding_window::Estimate;
 use tollgate_core::algorithm::{Algorithm, Charge, Limit, OnStoreError};
 use tollgate_core::descriptor::Entry;
 use tollgate_core::descriptor::hold::is_reserved;
+use tollgate_core::printable::counted;
 
 use super::diff::{amounts, candidate_text, in_flight_text};
 use super::{Imposes, LeaseHolder, MatchStep, MatchedBy, Policy, PolicySet, Rule};
@@ -81,7 +82,7 @@ fn write_step(
 ) -> fmt::Result {
     let key = String::from_utf8_lossy(entry.key);
     let value = String::from_utf8_lossy(entry.value);
-    writeln!(text, "\n{number}. {key}={value}, among {}", plural(step.siblings, "rule"))?;
+    writeln!(text, "\n{number}. {key}={value}, among {}", counted(step.siblings, "rule"))?;
     let taken = step.taken.map(|(taken, _)| taken);
     let yes_or_no = |matched| if matched { "yes" } else { "no" };
     writeln!(text, "   exact {key}={value}: {}", yes_or_no(taken == Some(MatchedBy::Exact)))?;
@@ -205,7 +206,7 @@ fn write_lease(text: &mut String, lease: &Lease, limit: &Limit, is_vote: bool) -
             "none: blocks of hits would be too small; see `tollgate check`",
         );
     };
-    let size = plural(usize::try_from(largest).unwrap_or(usize::MAX), "hit");
+    let size = counted(largest, "hit");
     let ttl = lease.ttl;
     line(
         text,
@@ -237,7 +238,7 @@ fn write_loan(text: &mut String, rule: &Rule) -> fmt::Result {
         Err(reason) => return line(text, "loans", &format!("none: {}", reason.text())),
     };
     let largest = lease.largest(limit).unwrap_or_default();
-    let size = plural(usize::try_from(largest).unwrap_or(usize::MAX), "hit");
+    let size = counted(largest, "hit");
     let time = limit.longest_loan(lease.ttl);
     let terms = format!("clients may hold blocks of up to {size}, each for at most {time}");
     line(text, "loans", &terms)?;
@@ -276,10 +277,7 @@ fn algorithm_text(name: &str, limit: &Limit) -> String {
                     "the oldest weighted by its overlap with the period: an estimate"
                 }
             };
-            format!(
-                "{}, {oldest}",
-                plural(usize::try_from(window.buckets()).unwrap_or(usize::MAX), "bucket")
-            )
+            format!("{}, {oldest}", counted(window.buckets(), "bucket"))
         }
         Algorithm::SlidingLog(_) => "each hit recorded: exact in any period".to_owned(),
         Algorithm::Concurrency(_) => "hits in flight, until they end".to_owned(),
@@ -336,10 +334,6 @@ fn modes(rule: &Rule) -> impl Iterator<Item = (&'static str, &'static str)> {
         ),
     ];
     all.into_iter().filter(|(on, ..)| *on).map(|(_, name, meaning)| (name, meaning))
-}
-
-fn plural(number: usize, word: &str) -> String {
-    format!("{number} {word}{}", if number == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -10,12 +10,12 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{Api, ApiError, ErrorBody, PageQuery, rfc3339};
 use crate::algorithm::time::{Micros, Timestamp as Instant};
-use crate::journal::{DenialFilter, DeniedKey, Journal, RecentDenials};
 use crate::operations::Backend;
 use crate::operations::denial_sync::PeerReport;
 use crate::policy::explain::limit_in_words;
 use crate::policy::{Imposes, PolicySet, Rule};
 use crate::telemetry::candidates::CandidateSource as TriedOutBy;
+use crate::telemetry::journal::{DenialFilter, DeniedKey, Journal, RecentDenials};
 
 /// Default span of `top`, in minutes.
 const TOP_MINUTES: u64 = 5;

@@ -34,12 +34,12 @@ use utoipa_axum::routes;
 
 pub use self::error::{ApiError, ErrorBody};
 use super::guard::{self, AccessGuard};
-use crate::journal::Journal;
-use crate::journal::rates::Rates;
-use crate::journal::undecided::UndecidedWindow;
 use crate::limiter::InForce;
 use crate::operations::process_state::ProcessState;
 use crate::operations::{Backend, Operations};
+use crate::telemetry::journal::Journal;
+use crate::telemetry::journal::rates::Rates;
+use crate::telemetry::journal::undecided::UndecidedWindow;
 use crate::telemetry::metrics::Metrics;
 
 /// Path of the OpenAPI document.

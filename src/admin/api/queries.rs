@@ -10,12 +10,12 @@ use super::{Api, ApiError, ErrorBody, undecided};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::tallies::EntryTally;
 use crate::descriptor::{Descriptor, Entry, Request};
-use crate::journal::key::read_text;
 use crate::limiter::Standing;
 use crate::operations::Backend;
 use crate::operations::attempt::{AttemptedRequest, AttemptedStatus};
 use crate::operations::counters::CounterTallies;
 use crate::policy::explain;
+use crate::telemetry::journal::key::read_text;
 
 /// A descriptor in a domain.
 #[derive(Debug, Deserialize, IntoParams)]

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{Api, PageQuery};
-use crate::journal::rates::{Counts, PerSecond, Rate};
 use crate::operations::Backend;
 use crate::policy::explain::limit_in_words;
 use crate::policy::{Imposes, Rule};
+use crate::telemetry::journal::rates::{Counts, PerSecond, Rate};
 use crate::telemetry::metrics::{EstimateSummary, Metrics};
 
 /// Rules in force.

@@ -7,8 +7,8 @@ use utoipa::ToSchema;
 
 use super::Api;
 use crate::algorithm::store_error::StoreError;
-use crate::journal::undecided::Cause;
 use crate::operations::Backend;
+use crate::telemetry::journal::undecided::Cause;
 use crate::telemetry::metrics::Effect;
 
 /// Maximum number of causes in a response.

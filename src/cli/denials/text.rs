@@ -5,9 +5,9 @@ use jiff::Timestamp;
 use crate::admin::api::denials::{DenialView, DenialsView};
 use crate::cli::table;
 use crate::descriptor::Keyed;
-use crate::journal::key::read_text;
-use crate::printable::escaped;
 use crate::printable::shell_quoted;
+use crate::printable::{counted, escaped};
+use crate::telemetry::journal::key::read_text;
 
 /// Formats a whole response; `flags` are those that call the same service.
 pub(super) fn of(view: &DenialsView, flags: &str) -> String {
@@ -23,12 +23,12 @@ pub(super) fn of(view: &DenialsView, flags: &str) -> String {
     if more > 0 {
         text.push_str(&format!(
             "and {}; filter with --key or --rule, or raise --limit\n",
-            table::counted(more, "more key")
+            counted(more, "more key")
         ));
     }
     text.push_str(&replicas_notice(view));
     if view.dropped > 0 {
-        let denials = table::counted(view.dropped, "more denial");
+        let denials = counted(view.dropped, "more denial");
         text.push_str(&format!(
             "and {denials} of keys that did not fit in the journal; raise --denial-journal\n"
         ));
@@ -109,7 +109,7 @@ fn row(one: &DenialView) -> [String; 8] {
         notes.push(format!("{} because the store was unavailable", one.presumed));
     }
     if one.hits != one.count {
-        notes.push(format!("{} requested", table::counted(one.hits, "hit")));
+        notes.push(format!("{} requested", counted(one.hits, "hit")));
     }
     if one.never_fits() {
         notes.push(format!("a request of {} hits can never be admitted", one.last_hits));

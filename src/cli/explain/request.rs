@@ -2,9 +2,9 @@
 
 use super::Explain;
 use crate::cli::load;
-use crate::journal::key::write_text;
 use crate::policy::explain;
 use crate::policy::requests::{GatewayRequest, RequestMapping};
+use crate::telemetry::journal::key::write_text;
 
 /// An HTTP request, and what a gateway adds to it
 #[derive(Debug, clap::Args)]

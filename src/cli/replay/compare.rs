@@ -7,9 +7,9 @@ use super::NonEmptyLines;
 use super::denied::Comparison;
 use super::line::Format;
 use crate::cli::output::{print_stderr, try_print};
-use crate::cli::table::counted;
 use crate::limiter::{Live, Snapshot};
 use crate::policy::PolicySet;
+use crate::printable::counted;
 use crate::scenario::dry_run::DryRun;
 
 /// Lines that could not be decided.

@@ -6,8 +6,8 @@ use std::fmt;
 
 use super::top::TopKeys;
 use crate::descriptor::{Descriptor, Keyed, Request};
-use crate::journal::key;
 use crate::limiter::{Decision, Status};
+use crate::telemetry::journal::key;
 
 /// Maximum number of keys to show per rule.
 const MAX_KEYS: usize = 10;

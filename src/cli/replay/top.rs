@@ -1,7 +1,8 @@
 //! The most frequent of any number of keys, in bounded memory.
 
 use crate::descriptor::hash_of;
-use crate::journal::summary::{FreeMemory, Summary, SummaryEntry};
+use crate::printable::counted;
+use crate::telemetry::journal::summary::{FreeMemory, Summary, SummaryEntry};
 
 /// Maximum number of keys that are counted individually.
 const MAX_COUNTED: usize = 1_000;
@@ -30,8 +31,7 @@ impl TopKeys {
     pub(super) fn keys(&self) -> String {
         let slots = self.keys.slots();
         let is_exact = slots.iter().all(|slot| slot.inherited == 0);
-        let plural = if slots.len() == 1 { "" } else { "s" };
-        format!("{}{} key{plural}", if is_exact { "" } else { "more than " }, slots.len())
+        format!("{}{}", if is_exact { "" } else { "more than " }, counted(slots.len(), "key"))
     }
 
     /// Returns the most frequent keys and their counts, with `~` before an estimate.

@@ -10,6 +10,7 @@ use super::{MAX_DURATION, Verify};
 use crate::algorithm::time::Micros;
 use crate::cli::output::seconds_text;
 use crate::cli::table;
+use crate::printable::counted;
 use crate::verify::check::{CheckedProperty, Contradiction, PropertyResult};
 use crate::verify::history::{ObservedAnswer, ObservedCall};
 use crate::verify::verdict::{PropertyVerdict, RunConditions, verdict};
@@ -144,13 +145,13 @@ impl<'a> VerifyReport<'a> {
     pub(super) fn text(&self) -> String {
         let mut text = format!(
             "{} by {} to {} in {:.0} s",
-            table::counted(self.run.calls.len(), "call"),
-            table::counted(self.flags.clients, "client"),
-            table::counted(self.flags.targets.len(), "target"),
+            counted(self.run.calls.len(), "call"),
+            counted(self.flags.clients, "client"),
+            counted(self.flags.targets.len(), "target"),
             self.run.seconds,
         );
         if self.flags.disturb.is_some() {
-            let count = table::counted(self.run.disturbances.len(), "disturbance");
+            let count = counted(self.run.disturbances.len(), "disturbance");
             let _ = write!(text, ", {count}");
         }
         if self.run.is_interrupted {
@@ -242,7 +243,7 @@ impl<'a> VerifyReport<'a> {
 
     fn verdicts(&self) -> String {
         let rows = self.results.iter().map(|(result, verdict)| {
-            let items = |count: u64| table::counted(count, result.property.item());
+            let items = |count: u64| counted(count, result.property.item());
             let (word, basis) = match verdict {
                 PropertyVerdict::Held => ("held", format!("checked on {}", items(result.examined))),
                 PropertyVerdict::Violated => {

@@ -29,12 +29,12 @@ use crate::http2::BudgetExceeded;
 use crate::limiter::{Live, LoanTarget, Undecided};
 use crate::policy::NoLoan;
 use crate::receipts::{CounterDigest, LoanReceipt, ReceiptOwner, generation};
-use crate::spans::SpanAttributes;
 use crate::store::backend::Backend;
 use crate::store::clock::instant;
 use crate::store::layer::Layered;
 use crate::store::layer::loans::{Lending, LoanBlock};
 use crate::store::loan::{LoanReturn, Returned};
+use crate::telemetry::spans::SpanAttributes;
 
 /// Maximum wants, and maximum returns, of a call.
 const MAX_ITEMS: usize = 256;

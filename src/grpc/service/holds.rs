@@ -22,9 +22,9 @@ use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
 use crate::grpc::response;
 use crate::grpc::rights::DomainRights;
 use crate::limiter::{Decision, Snapshot};
-use crate::spans::SpanAttributes;
 use crate::store::Store;
 use crate::store::clock::instant;
+use crate::telemetry::spans::SpanAttributes;
 
 /// Timeout for reversing the charges of an earlier attempt.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);

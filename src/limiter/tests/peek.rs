@@ -1,7 +1,7 @@
 //! Peeks with hits: decided like a charge of the same hits in every mode, but nothing is taken.
 
 use super::*;
-use crate::statistics::{Stats, StatsOptions};
+use crate::telemetry::statistics::{Stats, StatsOptions};
 
 const ROLES: [&str; 4] =
     ["", "quota_mode: true, ", "shadow_mode: true, ", "quota_mode: true, shadow_mode: true, "];

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::descriptor::HashKey;
-use crate::journal::{DenialFilter, DeniedKey, Journal};
+use crate::telemetry::journal::{DenialFilter, DeniedKey, Journal};
 
 const RULES: &str = "
   - {key: a, rate_limit: {unit: day, requests_per_unit: 1}}

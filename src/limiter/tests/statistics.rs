@@ -1,7 +1,7 @@
 //! Request counts under the metric names of envoyproxy/ratelimit.
 
 use super::*;
-use crate::statistics::{Stats, StatsOptions};
+use crate::telemetry::statistics::{Stats, StatsOptions};
 
 fn counted(rules: &str, shadow: bool, max_series: usize) -> LimiterFixture {
     let stats = Stats::new(StatsOptions { near_limit_ratio: 0.8, max_series }, |_| Box::new([]));

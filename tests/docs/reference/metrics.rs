@@ -61,7 +61,7 @@ fn the_metrics_are_those_of_the_process() {
 #[test]
 fn every_metric_that_is_registered_is_in_the_reference() {
     let known: Vec<String> = all().into_keys().collect();
-    let mut folders = vec![project().join("src/telemetry")];
+    let mut folders = vec![project().join("crates/telemetry/src")];
     let mut registered = 0;
     while let Some(folder) = folders.pop() {
         for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use tonic::{Code, Request, Response, Status};
 use tracing::warn;
 
+use super::GatewayCall;
 use super::check_request::{self, CheckedRequest};
-use super::{GatewayAnswer, GatewayCall};
 use crate::grpc::call::record_status;
 use crate::grpc::proto::auth::authorization_server::Authorization;
 use crate::grpc::proto::auth::check_response::HttpResponse;
@@ -21,9 +21,9 @@ use crate::grpc::rights::{DomainRights, IsGateway};
 use crate::grpc::service::Rls;
 use crate::grpc::service_call::ServiceCall;
 use crate::policy::requests::Unmappable;
-use crate::problem::StatusCode;
-use crate::spans::SpanAttributes;
+use crate::problem::{GatewayAnswer, StatusCode};
 use crate::store::Store;
+use crate::telemetry::spans::SpanAttributes;
 
 /// Path of the method.
 pub(in crate::grpc) const PATH: &str = "/envoy.service.auth.v3.Authorization/Check";

@@ -29,18 +29,9 @@ use crate::grpc::response;
 use crate::grpc::rights::DomainRights;
 use crate::limiter::{Decision, Snapshot, Undecided};
 use crate::policy::requests::{GatewayRequest, IfUndecided, RequestMapping, Unmappable};
-use crate::problem::{HttpProblem, PROBLEM_JSON, StatusCode};
-use crate::spans::SpanAttributes;
+use crate::problem::{GatewayAnswer, HttpProblem, StatusCode};
 use crate::store::Store;
-
-/// The answer on a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GatewayAnswer {
-    /// Headers for the client of the gateway.
-    pub headers: Vec<(String, String)>,
-    /// The reason of a denial, with its HTTP status; `None` if the request is admitted.
-    pub denial: Option<HttpProblem>,
-}
+use crate::telemetry::spans::SpanAttributes;
 
 /// A request of a gateway, with what the gateway is.
 #[derive(Debug)]
@@ -53,17 +44,6 @@ pub struct GatewayCall<'a> {
     pub time: Option<Duration>,
     /// Domains that the gateway may use.
     pub rights: &'a DomainRights,
-}
-
-impl GatewayAnswer {
-    fn admitted() -> Self {
-        Self { headers: Vec::new(), denial: None }
-    }
-
-    fn denied(denial: HttpProblem) -> Self {
-        let headers = vec![("content-type".to_owned(), PROBLEM_JSON.to_owned())];
-        Self { headers, denial: Some(denial) }
-    }
 }
 
 impl<S: Store> Rls<S> {

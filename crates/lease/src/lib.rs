@@ -1,0 +1,206 @@
+//! The contract of stores of counters, and blocks of leased hits.
+//!
+//! A [`Store`] judges all checks of a request; a [`Lender`] charges a block of hits in advance and
+//! takes back those that were not used. A [`BlockTable`] decides which keys are worth a block, and
+//! admits hits from blocks. It does no IO and needs no runtime: callers lend, take back and pass
+//! the time.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `table` | the demand for each key, and the blocks held for it |
+//! | `block` | a block of hits: charged in advance, admitted in memory, closed once |
+//! | `owned` | a check that outlives its request |
+
+mod block;
+mod owned;
+mod table;
+
+use std::future::Future;
+use std::time::Instant;
+
+use tollgate_core::algorithm::amend::{Amended, Amendment};
+use tollgate_core::algorithm::hold::{HoldEffect, HoldRequest};
+use tollgate_core::algorithm::judge::{Few, Hits, JudgedBy, Outcome};
+use tollgate_core::algorithm::lease::Lease;
+use tollgate_core::algorithm::quota::Report;
+use tollgate_core::algorithm::verdict::{Prior, Role, Verdict};
+use tollgate_core::algorithm::{Limit, Receipt};
+use tollgate_core::descriptor::CounterKey;
+
+pub use self::block::Block;
+pub use self::owned::OwnedCheck;
+pub use self::table::{BlockLookup, BlockTable, TakenHits};
+pub use tollgate_core::algorithm::store_error::StoreError;
+
+/// One limit of a request. Contains all that a store needs, since it judges all checks of a request
+/// at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Check<'a> {
+    /// Key of the counter.
+    pub key: CounterKey<'a>,
+    /// The limit to judge by.
+    pub limit: &'a Limit,
+    /// Hits to charge, peek or refund.
+    pub hits: Hits,
+    /// Effect of the verdict on the request.
+    pub role: Role,
+    /// Callers to tally with the counter: entries of the request, as `key=value`.
+    pub recorded: &'a [Vec<u8>],
+    /// Bounds on the hits that may be leased from it.
+    pub lease: Option<Lease>,
+    /// Operation on a hold, under a limit that keeps holds.
+    pub hold: Option<&'a HoldRequest<'a>>,
+}
+
+impl Check<'_> {
+    /// Returns `true` for an operation on existing holds, which has no vote.
+    pub fn is_on_hold(&self) -> bool {
+        self.hold.is_some_and(|hold| hold.is_on_existing())
+    }
+
+    /// Returns `true` if the check needs no counter: a ban, unless slots may be ended that were
+    /// taken before it was one.
+    pub fn is_ban(&self) -> bool {
+        let ends_slots = self.limit.in_flight().is_some() && matches!(self.hits, Hits::Refund(_));
+        self.limit.is_ban() && !ends_slots
+    }
+
+    /// Returns the verdict of an outcome.
+    pub fn verdict(&self, outcome: Result<&Outcome, &StoreError>) -> Verdict {
+        match (outcome, self.hits) {
+            // An operation on existing holds has no vote, whether it was written or not; its hits
+            // are a refund of nothing, also under a limit without holds.
+            (Err(_), Hits::Refund(0)) => Verdict::Refund,
+            (Err(_), _) => Verdict::Unknown(self.limit.on_store_error()),
+            (Ok(_), Hits::Refund(_)) => Verdict::Refund,
+            (Ok(outcome), Hits::Charge(_) | Hits::Peek(_)) if outcome.allowed => Verdict::Allowed,
+            (Ok(outcome), _) if outcome.hold == HoldEffect::Conflict => Verdict::Conflict,
+            (Ok(_), Hits::Charge(_) | Hits::Peek(_)) => Verdict::Denied,
+        }
+    }
+}
+
+/// An outcome or a store error for each check, in order.
+pub type Outcomes = Few<Result<Outcome, StoreError>>;
+
+/// Returns the error of the store behind an outcome, even if this process then decided alone.
+pub fn error_behind(outcome: &Result<Outcome, StoreError>) -> Option<StoreError> {
+    match outcome {
+        Ok(Outcome { by: JudgedBy::Share(error), .. }) | Err(error) => Some(*error),
+        Ok(_) => None,
+    }
+}
+
+/// Denials of a store that no later take-back of a charge makes void.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertainDenials {
+    /// All: one server judges whole requests.
+    All,
+    /// All except those of per-second limits, which live on another server that judges first; for
+    /// these, as [`IrrevocableOnly`](Self::IrrevocableOnly).
+    AllButPerSecond,
+    /// Only those of limits whose hits are never taken back: with other charge modes, a denial may
+    /// be due to a charge that another slot voids.
+    IrrevocableOnly,
+}
+
+/// Storage of counters.
+pub trait Store: Send + Sync + 'static {
+    /// Judges all `checks` of one request and writes the hits that their charge modes require.
+    ///
+    /// Returns one result per check, in order. `prior` is the decision that a layer above has
+    /// already made. A check whose outcome is not known by `deadline` returns a store error.
+    fn decide(
+        &self,
+        checks: &[Check<'_>],
+        prior: Prior,
+        deadline: Instant,
+    ) -> impl Future<Output = Outcomes> + Send;
+
+    /// Amends the counter of a check at one instant; the check's hits and role are ignored. A ban
+    /// has no counter.
+    ///
+    /// If the reply is late or lost, the amendment may have been applied.
+    fn amend(
+        &self,
+        check: &Check<'_>,
+        amendment: Amendment,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<Amended, StoreError>> + Send;
+
+    /// Returns which denials are certain. It may change with the servers that are connected.
+    fn certain_denials(&self) -> CertainDenials {
+        CertainDenials::All
+    }
+}
+
+/// Result of leasing hits.
+#[derive(Clone, Debug)]
+pub struct Lent {
+    /// Report of the counter, with the hits if they fit, else without.
+    pub report: Report,
+    /// Receipt of the charge; `None` if the hits do not fit.
+    pub receipt: Option<Receipt>,
+}
+
+/// A store from which hits can be leased, and returned if unused.
+pub trait Lender: Store {
+    /// Judges a charge on its own, as [`decide`](Store::decide) does, and returns the receipt of
+    /// the hits written.
+    fn lend(
+        &self,
+        check: &Check<'_>,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<Lent, StoreError>> + Send;
+
+    /// Takes back a charge or a part of it, as far as it still counts.
+    fn take_back(
+        &self,
+        check: &Check<'_>,
+        receipt: Receipt,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+impl<S: Store> Store for std::sync::Arc<S> {
+    fn decide(
+        &self,
+        checks: &[Check<'_>],
+        prior: Prior,
+        deadline: Instant,
+    ) -> impl Future<Output = Outcomes> + Send {
+        S::decide(self, checks, prior, deadline)
+    }
+
+    fn amend(
+        &self,
+        check: &Check<'_>,
+        amendment: Amendment,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<Amended, StoreError>> + Send {
+        S::amend(self, check, amendment, deadline)
+    }
+
+    fn certain_denials(&self) -> CertainDenials {
+        S::certain_denials(self)
+    }
+}
+
+impl<S: Lender> Lender for std::sync::Arc<S> {
+    fn lend(
+        &self,
+        check: &Check<'_>,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<Lent, StoreError>> + Send {
+        S::lend(self, check, deadline)
+    }
+
+    fn take_back(
+        &self,
+        check: &Check<'_>,
+        receipt: Receipt,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send {
+        S::take_back(self, check, receipt, deadline)
+    }
+}

@@ -1,0 +1,52 @@
+//! Clocks: the system clock, and one that is set by hand.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Instant, SystemTime};
+
+use tollgate_core::algorithm::time::Timestamp;
+
+/// A source of timestamps. It may step back; counters tolerate that.
+pub trait Clock: Send + Sync + 'static {
+    /// Returns the current time.
+    fn now(&self) -> Timestamp;
+}
+
+/// Returns the current instant of the runtime's clock, which tests may pause.
+pub fn instant() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// The system clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        let since_epoch =
+            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Timestamp::from_micros(u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX))
+    }
+}
+
+/// A clock that only changes when it is set, for traces and tests.
+#[derive(Debug, Default)]
+pub struct ManualClock(AtomicU64);
+
+impl ManualClock {
+    /// Sets the current time, forwards or backwards.
+    pub fn set(&self, now: Timestamp) {
+        self.0.store(now.as_micros(), Ordering::Relaxed);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.0.load(Ordering::Relaxed))
+    }
+}
+
+impl<C: Clock> Clock for std::sync::Arc<C> {
+    fn now(&self) -> Timestamp {
+        C::now(self)
+    }
+}

@@ -1,0 +1,88 @@
+//! Detection of checks of one request on the same counter, in linear rather than quadratic time.
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use tollgate_core::algorithm::judge::Few;
+use tollgate_core::descriptor::CounterKey;
+
+use super::Check;
+
+/// Maximum number of keys that are compared pairwise; more are looked up in a hash table.
+const FEW: usize = 8;
+
+/// Returns for each key the index of the first key with the same bytes, possibly its own. For
+/// `None`, that is its own index.
+pub(super) fn firsts<'k>(
+    keys: impl ExactSizeIterator<Item = Option<&'k CounterKey<'k>>>,
+) -> Few<usize> {
+    if keys.len() <= 1 {
+        return (0..keys.len()).collect();
+    }
+    let keys: Few<_> = keys.collect();
+    let is_same = |number: usize, key: &CounterKey<'_>| {
+        keys.get(number).copied().flatten().is_some_and(|other| other.bytes() == key.bytes())
+    };
+    if keys.len() <= FEW {
+        let first = |(number, key): (usize, &Option<&CounterKey<'_>>)| {
+            key.and_then(|key| (0..number).find(|earlier| is_same(*earlier, key))).unwrap_or(number)
+        };
+        return keys.iter().enumerate().map(first).collect();
+    }
+    let mut table = HashTable::with_capacity(keys.len());
+    let hash = |number: &usize| keys.get(*number).copied().flatten().map_or(0, CounterKey::hash);
+    let first = |(number, key): (usize, &Option<&CounterKey<'_>>)| {
+        let Some(key) = key else { return number };
+        match table.entry(key.hash(), |other| is_same(*other, key), hash) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(place) => {
+                place.insert(number);
+                number
+            }
+        }
+    };
+    keys.iter().enumerate().map(first).collect()
+}
+
+/// Returns for each check `true` if no other check of the request has the same key bytes.
+pub(super) fn are_alone(checks: &[Check<'_>]) -> Few<bool> {
+    if let [_] = checks {
+        return Few::from_slice(&[true]);
+    }
+    let firsts = firsts(checks.iter().map(|check| Some(&check.key)));
+    let mut alone: Few<bool> = checks.iter().map(|_| true).collect();
+    for (number, first) in firsts.into_iter().enumerate().filter(|(number, first)| number != first)
+    {
+        for of_several in [number, first] {
+            if let Some(is_alone) = alone.get_mut(of_several) {
+                *is_alone = false;
+            }
+        }
+    }
+    alone
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_each_key_is_found_among_few_and_many() {
+        for count in [1usize, 2, 3, FEW, FEW + 1, 100] {
+            let names: Vec<String> =
+                (0..count).map(|number| format!("key {}", number % 7)).collect();
+            let keys: Vec<CounterKey<'_>> =
+                names.iter().map(|name| CounterKey::of("d", name.as_bytes())).collect();
+            let found = firsts(keys.iter().map(Some));
+            assert_eq!(
+                found.to_vec(),
+                (0..count).map(|number| number % 7).collect::<Vec<_>>(),
+                "{count}"
+            );
+            let without = firsts(keys.iter().map(|key| (key.bytes() != b"key 0").then_some(key)));
+            assert_eq!(
+                without.to_vec(),
+                (0..count).map(|n| if n % 7 == 0 { n } else { n % 7 }).collect::<Vec<_>>()
+            );
+        }
+    }
+}

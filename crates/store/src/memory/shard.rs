@@ -1,0 +1,375 @@
+//! A shard of the memory store: a hash table from keys to slots, slots in pages, and a clock hand
+//! that cycles through them to find expired counters.
+//!
+//! A counter costs a slot, its key and 10 to 24 bytes of table, which is more than three eighths
+//! full. Pages never move, so growth copies only the table. Its entries have their hashes: computed
+//! from the keys, those would cost a cache miss each, and all shards grow at about the same number
+//! of counters.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+use tollgate_core::algorithm::State;
+use tollgate_core::algorithm::time::Timestamp;
+use tollgate_core::descriptor::{CounterKey, hash_of};
+
+use super::budget::{MemoryAccount, MemoryBudget};
+
+/// Slots per page: fills 16 KiB, which the allocator serves with little waste.
+const PAGE: usize = (16 << 10) / size_of::<CounterEntry>();
+/// Bytes of a counter besides the heap memory of its key and state: the slot, its share of the
+/// table, and the allocator's overhead.
+const SLOT_BYTES: usize = size_of::<CounterEntry>() + 24 + 16;
+/// Slots visited per insert to find expired counters: two for each one filled, so that the hand
+/// keeps up.
+const SWEEP_PER_INSERT: usize = 2;
+/// Slots visited before a new counter is refused.
+const SWEEP_WHEN_FULL: usize = 128;
+/// Counters expire at ticks of 2^21 us (two seconds), so that four bytes hold every instant: all of
+/// them are below 2^53 us.
+const TICK_BITS: u32 = 21;
+
+/// Counters with their keys and expiry times.
+pub(super) struct Shard {
+    table: HashTable<SlotEntry>,
+    pages: Vec<Box<[CounterEntry]>>,
+    /// Head of the free list.
+    free: Option<u32>,
+    /// Next slot to check for expiry.
+    hand: u32,
+    /// Lower bound on the expiry ticks of all counters, so that a full shard is not swept for each
+    /// counter that it refuses.
+    earliest: u32,
+    /// Lower bound on the expiry ticks of the counters before the hand, and of those written since
+    /// it was at the first slot.
+    earliest_passed: u32,
+    /// Accounts of the domains with counters in this shard; `numbers` holds their indexes.
+    accounts: Vec<Arc<MemoryAccount>>,
+    numbers: HashMap<Box<str>, u32>,
+}
+
+/// An entry of the table: a slot, and the bits of its key's hash that the table uses.
+#[derive(Clone, Copy)]
+struct SlotEntry {
+    slot: u32,
+    hash: u32,
+}
+
+enum CounterEntry {
+    Used(StoredCounter),
+    Free { next: Option<u32> },
+}
+
+struct StoredCounter {
+    key: Box<[u8]>,
+    /// `None` only while a request that holds the shard's lock works on it.
+    state: Option<State>,
+    /// First tick at which the counter may be removed.
+    expires: u32,
+    domain: u32,
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        Self {
+            table: HashTable::new(),
+            pages: Vec::new(),
+            free: None,
+            hand: 0,
+            earliest: u32::MAX,
+            earliest_passed: u32::MAX,
+            accounts: Vec::new(),
+            numbers: HashMap::new(),
+        }
+    }
+}
+
+impl Shard {
+    /// Returns the number of the slot with this key's counter.
+    pub(super) fn find(&self, key: &CounterKey<'_>) -> Option<u32> {
+        let hash = SlotEntry::hash_bits(key.hash());
+        let is_same = |entry: &SlotEntry| entry.hash == hash && self.key(entry.slot) == key.bytes();
+        self.table.find(SlotEntry::table_hash(hash), is_same).map(|entry| entry.slot)
+    }
+
+    /// Returns a counter's state.
+    pub(super) fn state(&self, slot: u32) -> Option<&State> {
+        self.counter(slot)?.state.as_ref()
+    }
+
+    /// Takes a counter's state out, to be [put back](Self::put) before unlocking.
+    pub(super) fn take(&mut self, slot: u32) -> Option<State> {
+        self.counter_mut(slot).and_then(|counter| counter.state.take())
+    }
+
+    /// Puts a counter's state back; `expires` is set if it was written.
+    pub(super) fn put(&mut self, slot: u32, state: State, expires: Option<Timestamp>) {
+        let expires = expires.map(next_tick);
+        if let Some(counter) = self.counter_mut(slot) {
+            counter.state = Some(state);
+            counter.expires = expires.unwrap_or(counter.expires);
+        }
+        self.note_expiry(expires.unwrap_or(u32::MAX));
+    }
+
+    /// Lowers the bounds on expiries to that of a counter.
+    fn note_expiry(&mut self, tick: u32) {
+        self.earliest = self.earliest.min(tick);
+        self.earliest_passed = self.earliest_passed.min(tick);
+    }
+
+    /// Reserves room for a new counter, or for `bytes` more of an existing one, removing expired
+    /// counters if needed.
+    pub(super) fn reserve(
+        &mut self,
+        budget: &MemoryBudget,
+        domain: &str,
+        bytes: usize,
+        now: Timestamp,
+    ) -> bool {
+        let number = self.number(budget, domain);
+        let Some(account) = self.account(number) else { return false };
+        budget.take(&account, bytes)
+            || (self.sweep(budget, SWEEP_WHEN_FULL, now) > 0 && budget.take(&account, bytes))
+    }
+
+    /// Corrects a reservation to the actual usage.
+    pub(super) fn settle(
+        &mut self,
+        budget: &MemoryBudget,
+        domain: &str,
+        reserved: usize,
+        used: usize,
+    ) {
+        let number = self.number(budget, domain);
+        let Some(account) = self.account(number) else { return };
+        budget.give(&account, reserved.saturating_sub(used));
+        // A reservation covers all that one charge can allocate. Any excess is counted, but never
+        // refused after the fact.
+        budget.book(&account, used.saturating_sub(reserved));
+    }
+
+    /// Inserts a counter whose room is reserved.
+    pub(super) fn insert(
+        &mut self,
+        budget: &MemoryBudget,
+        key: &CounterKey<'_>,
+        state: State,
+        expires: Timestamp,
+    ) {
+        let expires = next_tick(expires);
+        let domain = self.number(budget, key.domain());
+        let counter =
+            StoredCounter { key: key.bytes().into(), state: Some(state), expires, domain };
+        self.note_expiry(expires);
+        let slot = self.free_slot();
+        if let Some(place) = self.slot_mut(slot) {
+            *place = CounterEntry::Used(counter);
+        }
+        let hash = SlotEntry::hash_bits(key.hash());
+        let entry = SlotEntry { slot, hash };
+        self.make_room_in_table();
+        self.table.insert_unique(SlotEntry::table_hash(hash), entry, |entry| {
+            SlotEntry::table_hash(entry.hash)
+        });
+    }
+
+    /// Rebuilds a table without room for another entry if removed ones take some of it. On its own
+    /// it would double, and with counters that come and go stay less than half full.
+    fn make_room_in_table(&mut self) {
+        let seven_eighths = |count: usize| count.saturating_mul(7).div_euclid(8);
+        let len = self.table.len();
+        let max = seven_eighths(self.table.num_buckets());
+        if self.table.capacity() == len && len < seven_eighths(max) {
+            let mut rebuilt = HashTable::with_capacity(max);
+            for entry in self.table.drain() {
+                rebuilt.insert_unique(SlotEntry::table_hash(entry.hash), entry, |entry| {
+                    SlotEntry::table_hash(entry.hash)
+                });
+            }
+            self.table = rebuilt;
+        }
+    }
+
+    /// Removes expired counters from the next `count` slots and returns their number.
+    pub(super) fn sweep(&mut self, budget: &MemoryBudget, count: usize, now: Timestamp) -> usize {
+        let now = tick(now);
+        let mut forgotten = 0usize;
+        for _ in 0..count.min(self.slots()) {
+            if self.earliest > now {
+                break;
+            }
+            let slot = self.hand;
+            match self.counter(slot) {
+                Some(StoredCounter { expires, state: Some(_), .. }) if *expires <= now => {
+                    self.forget(budget, slot);
+                    forgotten = forgotten.saturating_add(1);
+                }
+                Some(StoredCounter { expires, .. }) => {
+                    self.earliest_passed = self.earliest_passed.min(*expires)
+                }
+                None => {}
+            }
+            self.advance_hand();
+        }
+        forgotten
+    }
+
+    /// Moves the hand to the next slot. Once it has passed all of them, replaces the bound.
+    fn advance_hand(&mut self) {
+        let next = self.hand.saturating_add(1);
+        self.hand =
+            if usize::try_from(next).is_ok_and(|next| next < self.slots()) { next } else { 0 };
+        if self.hand == 0 {
+            self.earliest = std::mem::replace(&mut self.earliest_passed, u32::MAX);
+        }
+    }
+
+    /// Advances the hand by a few slots, for each new counter.
+    pub(super) fn sweep_a_little(&mut self, budget: &MemoryBudget, now: Timestamp) {
+        self.sweep(budget, SWEEP_PER_INSERT, now);
+    }
+
+    /// Returns the keys in `count` slots from `first` on.
+    pub(super) fn keys(&self, first: usize, count: usize) -> impl Iterator<Item = &[u8]> {
+        let slots = self.pages.iter().flatten().skip(first).take(count);
+        slots.filter_map(|slot| match slot {
+            CounterEntry::Used(counter) => Some(&*counter.key),
+            CounterEntry::Free { .. } => None,
+        })
+    }
+
+    /// Returns the number of slots, used or free.
+    pub(super) fn slots(&self) -> usize {
+        self.pages.len().saturating_mul(PAGE)
+    }
+
+    /// Returns the slot that the next sweep begins with.
+    #[cfg(test)]
+    pub(super) fn hand(&self) -> u32 {
+        self.hand
+    }
+
+    /// Returns the bytes of the table.
+    #[cfg(test)]
+    pub(super) fn table_bytes(&self) -> usize {
+        self.table.allocation_size()
+    }
+
+    /// Returns the number of counters.
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    fn forget(&mut self, budget: &MemoryBudget, slot: u32) {
+        let hash = SlotEntry::hash_bits(hash_of(self.key(slot)));
+        if let Ok(entry) =
+            self.table.find_entry(SlotEntry::table_hash(hash), |entry| entry.slot == slot)
+        {
+            entry.remove();
+        }
+        let next = self.free;
+        let Some(place) = self.slot_mut(slot) else { return };
+        let CounterEntry::Used(counter) = std::mem::replace(place, CounterEntry::Free { next })
+        else {
+            return;
+        };
+        self.free = Some(slot);
+        if let Some(account) = self.account(counter.domain) {
+            budget.give(&account, bytes_of(counter.key.len(), counter.state.as_ref()));
+        }
+    }
+
+    /// Takes a free slot from the list or from a new page.
+    fn free_slot(&mut self) -> u32 {
+        let slot = self.free.unwrap_or_else(|| {
+            let first = u32::try_from(self.slots()).unwrap_or(u32::MAX);
+            let last =
+                first.saturating_add(u32::try_from(PAGE).unwrap_or(u32::MAX)).saturating_sub(1);
+            let page = (first..=last).map(|slot| CounterEntry::Free {
+                next: slot.checked_add(1).filter(|next| *next <= last),
+            });
+            self.pages.push(page.collect());
+            first
+        });
+        self.free = match self.slot(slot) {
+            Some(CounterEntry::Free { next }) => *next,
+            Some(CounterEntry::Used(_)) | None => None,
+        };
+        slot
+    }
+
+    fn number(&mut self, budget: &MemoryBudget, domain: &str) -> u32 {
+        if let Some(number) = self.numbers.get(domain) {
+            return *number;
+        }
+        let number = u32::try_from(self.accounts.len()).unwrap_or(u32::MAX);
+        self.accounts.push(budget.account(domain));
+        self.numbers.insert(domain.into(), number);
+        number
+    }
+
+    fn account(&self, number: u32) -> Option<Arc<MemoryAccount>> {
+        self.accounts.get(usize::try_from(number).ok()?).map(Arc::clone)
+    }
+
+    fn slot(&self, slot: u32) -> Option<&CounterEntry> {
+        let slot = usize::try_from(slot).ok()?;
+        self.pages.get(slot / PAGE)?.get(slot % PAGE)
+    }
+
+    fn slot_mut(&mut self, slot: u32) -> Option<&mut CounterEntry> {
+        let slot = usize::try_from(slot).ok()?;
+        self.pages.get_mut(slot / PAGE)?.get_mut(slot % PAGE)
+    }
+
+    fn key(&self, slot: u32) -> &[u8] {
+        self.counter(slot).map_or(&[], |counter| &*counter.key)
+    }
+
+    fn counter(&self, slot: u32) -> Option<&StoredCounter> {
+        match self.slot(slot)? {
+            CounterEntry::Used(counter) => Some(counter),
+            CounterEntry::Free { .. } => None,
+        }
+    }
+
+    fn counter_mut(&mut self, slot: u32) -> Option<&mut StoredCounter> {
+        match self.slot_mut(slot)? {
+            CounterEntry::Used(counter) => Some(counter),
+            CounterEntry::Free { .. } => None,
+        }
+    }
+}
+
+impl SlotEntry {
+    /// Returns the bits of a hash that are kept: the highest byte, from which a table takes its
+    /// tags on machines of 64 bits, and the low three, enough buckets for any shard.
+    fn hash_bits(hash: u64) -> u32 {
+        let [tag, .., high, middle, low] = hash.to_be_bytes();
+        u32::from_be_bytes([tag, high, middle, low])
+    }
+
+    /// Returns the hash that the table uses, from the bits that are kept.
+    fn table_hash(bits: u32) -> u64 {
+        let [tag, high, middle, low] = bits.to_be_bytes();
+        u64::from_be_bytes([tag, 0, 0, 0, 0, high, middle, low])
+    }
+}
+
+/// Returns the bytes of a counter that count against the budget.
+pub(super) fn bytes_of(key_len: usize, state: Option<&State>) -> usize {
+    SLOT_BYTES.saturating_add(key_len).saturating_add(state.map_or(0, State::heap_bytes))
+}
+
+/// Returns the tick of an instant, capped at the last tick but one, at which a counter that never
+/// expires is still kept.
+fn tick(at: Timestamp) -> u32 {
+    u32::try_from(at.as_micros() >> TICK_BITS).unwrap_or(u32::MAX).min(u32::MAX - 1)
+}
+
+/// Returns the first tick after an instant, or else the last tick, which is never reached.
+fn next_tick(at: Timestamp) -> u32 {
+    u32::try_from((at.as_micros() >> TICK_BITS).saturating_add(1)).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,28 @@
+//! Estimated server time of checks, which bounds what one call contains.
+
+use tollgate_core::algorithm::quota::Window;
+use tollgate_core::algorithm::{Algorithm, Limit};
+
+/// Server time in microseconds, as measured: of any check; of each window of a sliding window; of a
+/// log, plus one for each [`LOG_HITS_A_US`] hits of its limit.
+const CHECK_US: u32 = 4;
+const SLIDING_US: u32 = 5;
+const LOG_US: u32 = 6;
+const LOG_HITS_A_US: u32 = 50;
+/// Additional server time of a change of one counter.
+pub(super) const CHANGE_US: u32 = 8;
+
+/// Returns the server time of a check in microseconds.
+pub(super) fn cost_us(limit: &Limit) -> u32 {
+    let windows = u32::try_from(limit.windows().len()).unwrap_or(u32::MAX);
+    match limit.algorithm() {
+        Algorithm::FixedWindow(_) | Algorithm::Gcra(_) => CHECK_US,
+        // Every slot is read.
+        Algorithm::Concurrency(slots) => CHECK_US.saturating_add(slots.in_flight()),
+        Algorithm::SlidingWindow(_) => windows.saturating_mul(SLIDING_US),
+        Algorithm::SlidingLog(_) => {
+            let most = limit.windows().iter().map(Window::limit).max().unwrap_or_default();
+            LOG_US.saturating_add(most.checked_div(LOG_HITS_A_US).unwrap_or_default())
+        }
+    }
+}

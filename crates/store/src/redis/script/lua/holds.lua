@@ -1,0 +1,287 @@
+-- holds: checks of limits that keep holds: charges that are remembered by an ID, beside the value of
+-- a counter. The same steps as crates/core/src/algorithm/hold and marks.rs.
+--
+-- Key     a hash beside the counter's key, in the same slot. The field '' is the head: format (1),
+--   the first and the last 24 bytes of the counter's value with a length prefix (1), the instant
+--   since which the marks are complete (7), the latest expiry of a record (7), marks (1), then each
+--   with instant (7) and backlog (7, 4), inserts before the next check of the records (4), and padding
+--   to 65 bytes, with which Redis keeps the hash as a table. Another field is the record of an ID:
+--   expiry (7), 1 if a hold of it has ended (1), receipts (1), each with instant (7) and hits (4).
+--   If the value is not the one of the head, the counter was written under a limit without holds:
+--   marks and records do not count.
+-- Text    before the parameters of the algorithm: operation (1: 0 none, 1 reserve, 2 commit, 3 settle,
+--   4 cancel, 5 extend, 6 look, 7 reserve unless the ID has open holds, 8 commit for each check of the
+--   request), TTL us (7), 1 if a settle releases (1), ID with a length prefix (1). The hits are the cost
+--   of a commit.
+-- Reply   after that of any check, with 64 added to the verdict: effect (1: 0 none, 1 reserved, 2
+--   reserved by an ID with open holds, 3 charged without a record, 4 committed, 5 a cost without a
+--   hold, 6 settled, 7 extended, 8 open, 9 held already, 10 in conflict with other holds of the ID),
+--   two amounts of hits (4, 4).
+--
+-- A counter that was loaded is a table: its keys, `value`; `since`, `latest`, `marks` and `unchecked` of
+-- the head, `is_stale` if the head is of another value; `last`, the latest instant before the check, and
+-- `instant`, that of the check; `least`, until which the keys live at least, and `renews` if the hash
+-- needs another time to live; `written_at`, the instant of the charge; `old_head` and `old_record` before
+-- it; `gone`, the IDs whose records have expired, if they were looked for. If the request names the
+-- counter again: `changed`, its new records by ID, and `inserted`, their number.
+do
+  local byte, sub = string.byte, string.sub
+  local FORMAT, TABLE_BYTES, MARK_BYTES = 1, 65, 18
+  -- Position of the first receipt in a record, bytes of a receipt, receipts of a record.
+  local RECEIPTS, RECEIPT, MAX_RECEIPTS = 10, 11, 4
+  -- Inserts between two checks of the records at least.
+  local UNCHECKED = 32
+  -- The keys live until multiples of this, in us, so that most writes need not set their time to live.
+  local LIVES_BY = 30000000
+  local NONE, RESERVE, COMMIT, EXTEND, LOOK, RESERVE_ONCE, COMMIT_EACH = 0, 1, 2, 5, 6, 7, 8
+  local NOTHING, RESERVED, REPEATED, UNRECORDED, SETTLED, EXTENDED_TTL, OPEN = 0, 1, 2, 3, 6, 7, 8
+  local GCRA, CONCURRENCY = 4, 6
+  local ALLOWED, DENIED, WITH_EFFECT = 1, 2, 64
+  holds = { load = 0, is_full = 0, judge = 0, head_of = 0, write = 0, extend = 0, record_of = 0, more = 0 }
+
+  -- Reads a counter. Returns nothing if it is unreadable.
+  function holds.load(algorithm, key, hold_key)
+    local value, head = call('GET', key), algorithm ~= CONCURRENCY and call('HGET', hold_key, '')
+    local own = {
+      key = key, hold_key = hold_key, value = value, since = false, latest = 0, marks = '', unchecked = 0,
+      last = 0, instant = now, least = 0, renews = false, written_at = now, inserted = 0, old_head = head,
+      new = false, lives_until = false, id = false, record = false,
+    }
+    -- A command that fails returns a table.
+    if type(value) == 'table' or type(head) == 'table' then
+      return nil
+    elseif head then
+      -- A value of up to 24 bytes is its own first and last 24 bytes.
+      local first, final, size = value or '', value or '', value and #value or 0
+      if size > 24 then
+        first, final, size = sub(value, 1, 24), sub(value, -24), 24
+      end
+      local format, length, count, place = byte(head, 1, 2)
+      if format ~= FORMAT or #head < 2 or #head < length + 17 then
+        return nil
+      elseif length ~= 2 * size or sub(head, 3, size + 2) ~= first
+        or first ~= final and sub(head, size + 3, length + 2) ~= final then
+        own.is_stale, own.old_head = true, false
+      else
+        own.since, own.latest, count, place = unpack_from('>I7I7B', head, length + 3)
+        if #head < place + MARK_BYTES * count - 1 then
+          return nil
+        elseif count > 0 then
+          own.marks = sub(head, place, place + MARK_BYTES * count - 1)
+          place = place + MARK_BYTES * count
+        end
+        if #head >= place + 3 then
+          own.unchecked = unpack_from('>I4', head, place)
+        end
+      end
+    end
+    if value and algorithm ~= CONCURRENCY then
+      local state, granted_at, reset_at, last, _ = value, 0, 0, nil, nil
+      if #value > 0 and byte(value) >= WITH_DATA then
+        state, _, _, _, granted_at, reset_at = beside().split(value)
+      end
+      if algorithm == GCRA then
+        last = state and #state > 0 and rates().read(state)
+      else
+        last = state and #state >= 8 and unpack_from('>I7', state, 2)
+      end
+      if not last then
+        return nil
+      end
+      own.last = max(last, granted_at, reset_at)
+      own.instant = max(own.last, now)
+      own.written_at = own.instant
+    end
+    return own
+  end
+
+  -- Lets a record matter until `expires`. The keys live until the next multiple of LIVES_BY at least,
+  -- so a write that stays below it need not set their time to live.
+  local function extend(own, expires)
+    local latest, last, after = own.latest, own.last, own.instant
+    local before = latest > last and latest or last
+    if expires > latest then
+      latest = expires
+      own.latest = expires
+    end
+    if latest > after then
+      after = latest
+    end
+    renews = renews_always or own.changed or not own.since
+      or before - before % LIVES_BY < after - after % LIVES_BY
+    own.renews, own.least = renews, after - after % LIVES_BY + LIVES_BY
+  end
+
+  -- Returns the record of an ID, unless it has expired.
+  local function record_of(own, id)
+    local record = own.changed and own.changed[id]
+    if record == nil then
+      record = own.since and not own.is_stale and call('HGET', own.hold_key, id)
+    end
+    if record and #record >= RECEIPTS - 1 and #record == RECEIPTS - 1 + RECEIPT * byte(record, 9)
+      and unpack_from('>I7', record) > own.instant then
+      return record
+    end
+  end
+
+  -- Judges a charge, a peek or a refund, with or without an ID. Returns as `judge` does.
+  local function charge(own, operation, hits, algorithm, at, ttl, id, writes, entries)
+    local is_reserve, of_records, effect, record = operation ~= NONE, own.latest, NOTHING, nil
+    local after, is_read, allowed, new, lives_until, left, reset, retry, window, wrote
+    extend(own, is_reserve and own.instant + ttl or 0)
+    if writes == REFUND and algorithm == GCRA and hits > 0 and own.value then
+      after, is_read, allowed, new, lives_until, left, reset, retry, window, wrote = holds.more().refunded(own, at, hits)
+    else
+      after, is_read, allowed, new, lives_until, left, reset, retry, window, wrote =
+        judged(algorithm, at, own.value, hits, writes, entries)
+    end
+    renews = renews_always
+    if not is_read then
+      return after, nil, allowed
+    end
+    own.written_at = is_read
+    if wrote == WRITTEN and writes ~= REFUND then
+      if algorithm == GCRA then
+        own.marks = marked.charged(at, own.value, own.instant, own.marks)
+      end
+      if is_reserve then
+        local old, ended, receipts = record_of(own, id), 0, ''
+        if old then
+          ended, receipts, own.old_record, own.expired_at = byte(old, 8), sub(old, RECEIPTS), old, unpack_from('>I7', old)
+        end
+        if #receipts >= RECEIPT * MAX_RECEIPTS or not old and holds.is_full(own) then
+          effect = UNRECORDED
+        else
+          local count = #receipts / RECEIPT
+          effect = count == 0 and RESERVED or REPEATED
+          record = pack('>I7BBc0I7I4', own.instant + ttl, ended, count + 1, receipts, own.instant, hits)
+        end
+      end
+      own.since = own.since or (record or algorithm == GCRA) and own.instant
+    elseif wrote > WRITTEN and is_reserve then
+      effect = UNRECORDED
+    end
+    if not record then
+      own.latest = of_records
+    end
+    return after, WITH_EFFECT + wrote + (allowed and ALLOWED or DENIED), left, window, reset, not allowed and retry,
+      effect, 0, 0, new, lives_until, id, record
+  end
+
+  -- Judges a check of slots, which are in the counter's value. Returns as `judge` does.
+  local function slots(own, operation, hits, at, id, ttl, writes, entries)
+    slot_operation, slot_id, slot_ttl = operation, id, ttl
+    local after, is_read, allowed, new, lives_until, left, reset, retry, _, wrote, taken =
+      judged(CONCURRENCY, at, own.value, hits, writes, entries)
+    if not is_read then
+      return after
+    end
+    own.written_at = is_read
+    local effect, held = NOTHING, 0
+    if operation == LOOK then
+      effect, held = taken > 0 and OPEN or NOTHING, taken
+    elseif operation ~= NONE and wrote > 0 then
+      if operation == EXTEND then
+        effect = EXTENDED_TTL
+      elseif operation ~= RESERVE then
+        effect = SETTLED
+      elseif wrote > WRITTEN then
+        effect = UNRECORDED
+      else
+        effect = taken > 0 and REPEATED or RESERVED
+      end
+    end
+    return after, WITH_EFFECT + wrote + (allowed and ALLOWED or DENIED), left, 0, reset, not allowed and retry,
+      effect, held, 0, new, lives_until
+  end
+
+  -- Returns true if there is no room for one more record.
+  function holds.is_full(own)
+    if not own.since then
+      own.unchecked, own.inserted = UNCHECKED, own.inserted + 1
+      return false
+    elseif own.unchecked == 0 then
+      return holds.more().is_full(own)
+    end
+    own.unchecked, own.inserted = own.unchecked - 1, own.inserted + 1
+    return false
+  end
+
+  -- Judges a check of a counter whose fields begin at `at` of the text. `is_turn`: open holds of its ID
+  -- do not matter. Returns the position after it, and nothing else if the counter is unreadable, or nil
+  -- and the instant if that is in none of the calendar windows that were sent. Otherwise: verdict,
+  -- remaining hits, window, reset_after, retry_after if denied, effect, two amounts of hits, and what
+  -- `write` takes.
+  function holds.judge(own, algorithm, at, hits, writes, entries, is_turn)
+    local operation, ttl, releases, id
+    operation, ttl, releases, id, at = unpack_from('>BI7BBc0', text, at)
+    if not own then
+      return (judges[algorithm](at, false, 0, 0))
+    end
+    if operation == RESERVE_ONCE then
+      local open = is_turn and 0 or holds.more().open_hits(own, algorithm, at, id)
+      if open > 0 then
+        return holds.more().known(own, algorithm, at, hits, open == hits)
+      end
+      operation = RESERVE
+    elseif operation == COMMIT_EACH then
+      operation = COMMIT
+    end
+    if algorithm == CONCURRENCY then
+      return slots(own, operation, hits, at, id, ttl, writes, entries)
+    elseif operation <= RESERVE then
+      return charge(own, operation, hits, algorithm, at, ttl, id, writes, entries)
+    end
+    return holds.more().change(own, operation, hits, algorithm, at, ttl, releases, id)
+  end
+
+  -- Returns the head of the holds of a value.
+  function holds.head_of(own, new)
+    local size, first, final = #new, new, new
+    if size > 24 then
+      first, final, size = sub(new, 1, 24), sub(new, -24), 24
+    end
+    local marks = own.marks
+    local short = TABLE_BYTES - 21 - 2 * size - #marks
+    return pack('>BBc0c0I7I7Bc0I4c0', FORMAT, 2 * size, first, final, own.since, own.latest, #marks / MARK_BYTES,
+      marks, own.unchecked, string.rep('\0', short))
+  end
+
+  -- Writes the head and the record, if there is one, false if it is removed, and then the value: a
+  -- value without its head would be one of a limit without holds. Returns the error, if any.
+  function holds.write(own, new, lives_until, id, record)
+    if not own.since then
+      return save(own.key, new, lives_until)
+    elseif lives_until and lives_until < own.least then
+      lives_until = own.least
+    end
+    local hold_key, head, answer = own.hold_key, holds.head_of(own, new), nil
+    if own.is_stale then
+      call('DEL', hold_key)
+    end
+    if own.changed then
+      answer = holds.more().write_records(own, head)
+    elseif record then
+      answer = call('HSET', hold_key, '', head, id, record)
+    else
+      answer = call('HSET', hold_key, '', head)
+    end
+    if type(answer) == 'table' then
+      return answer.err
+    end
+    if own.renews then
+      local ms = max(math.ceil((max(lives_until or 0, own.least) - now + GRACE) / 1000), tonumber(ARGV[2]))
+      answer = call('PEXPIRE', hold_key, string.format('%.0f', ms))
+      if type(answer) == 'table' then
+        return answer.err
+      end
+    end
+    local err = save(own.key, new, lives_until)
+    if not err and (own.gone or own.changed or record == false) then
+      holds.more().forget(own, id, record)
+    end
+    return err
+  end
+
+  holds.extend, holds.record_of = extend, record_of
+end

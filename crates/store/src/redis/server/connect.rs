@@ -1,0 +1,234 @@
+//! A connection: socket, TLS, handshake, and the check that the server lets this user decide and
+//! accepts writes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::AsyncConnectionConfig;
+use redis::aio::{ConnectionLike as _, MultiplexedConnection};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+use tollgate_telemetry::metrics::Metrics;
+
+use super::failure::CallFailure;
+use super::preload::load_scripts;
+use super::replies::BoundedReplies;
+use super::rights::{GrantedRights, RightsCheck};
+use super::tls;
+use crate::redis::config::access::{Access, ConnectError};
+use crate::redis::config::environment::Environment;
+use crate::redis::config::url::ServerAddress;
+
+/// Default timeout for a connection, including its handshake.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// The role that a server must have.
+#[derive(Clone, Debug)]
+pub(in crate::redis) enum RequiredRole {
+    /// None: a sentinel, which decides nothing.
+    Sentinel,
+    /// Either: a node of a Cluster redirects to the master of a key itself.
+    ClusterNode(RightsCheck),
+    /// A master, found by its host name or by sentinels. A replica refuses one of the checks, which
+    /// is a command that any user who can decide may run, unlike `ROLE` and `INFO`.
+    Master(RightsCheck),
+}
+
+/// A multiplexed connection, shared by all callers.
+pub(super) struct NodeLink {
+    opened: DrivenConnection,
+    role: RequiredRole,
+    is_sharded: bool,
+    metrics: Arc<Metrics>,
+}
+
+/// A connection, and the task that writes its requests and reads the replies.
+struct DrivenConnection {
+    connection: MultiplexedConnection,
+    driver: AbortHandle,
+}
+
+impl Drop for NodeLink {
+    fn drop(&mut self) {
+        self.metrics.disconnected();
+    }
+}
+
+impl NodeLink {
+    fn new(
+        opened: DrivenConnection,
+        is_sharded: bool,
+        role: &RequiredRole,
+        metrics: &Arc<Metrics>,
+    ) -> Self {
+        metrics.connected();
+        Self { opened, role: role.clone(), is_sharded, metrics: Arc::clone(metrics) }
+    }
+
+    /// Returns a handle for sending.
+    pub(in crate::redis) fn handle(&self) -> MultiplexedConnection {
+        self.opened.connection.clone()
+    }
+
+    /// Returns `true` if the address is that of a proxy that shards keys across several servers.
+    pub(in crate::redis) fn is_sharded(&self) -> bool {
+        self.is_sharded
+    }
+
+    /// Closes the connection. All calls that wait for a reply on it fail immediately.
+    pub(super) fn close(&self) {
+        self.opened.driver.abort();
+    }
+
+    /// Refuses redirections, except those of a Cluster's nodes: they may lead to any host, which
+    /// would get the password.
+    pub(super) fn permitted(&self, failure: CallFailure) -> CallFailure {
+        match self.role {
+            RequiredRole::ClusterNode(_) => failure,
+            RequiredRole::Master(_) | RequiredRole::Sentinel => failure.without_redirection(),
+        }
+    }
+
+    /// Returns `true` if the server must be a master.
+    pub(super) fn must_be_master(&self) -> bool {
+        matches!(self.role, RequiredRole::Master(_))
+    }
+
+    /// Returns `true` if the server answers in time, and `None` if the connection is lost.
+    pub(in crate::redis) async fn answers(&self, within: Duration) -> Option<bool> {
+        let mut handle = self.handle();
+        let ping = redis::cmd("PING");
+        match timeout(within, handle.req_packed_command(&ping)).await {
+            Ok(Ok(_)) => Some(true),
+            Ok(Err(_)) => None,
+            Err(_) => Some(false),
+        }
+    }
+
+    /// Returns `true` if the server answers in time and has the required role.
+    pub(super) async fn is_good(&self, within: Duration) -> bool {
+        match &self.role {
+            RequiredRole::Sentinel | RequiredRole::ClusterNode(_) => {
+                self.answers(within).await == Some(true)
+            }
+            RequiredRole::Master(proof) => {
+                matches!(timeout(within, proof.may_write(self.handle())).await, Ok(Ok(true)))
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for NodeLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Link")
+    }
+}
+
+/// Opens connections to one node.
+pub(super) struct Connector {
+    pub(in crate::redis) address: ServerAddress,
+    pub(in crate::redis) access: Arc<Access>,
+    pub(in crate::redis) role: RequiredRole,
+    pub(in crate::redis) metrics: Arc<Metrics>,
+}
+
+impl Connector {
+    /// Connects to the server that currently has the address, and checks its role.
+    pub(in crate::redis) async fn connect(&self) -> Result<NodeLink, ConnectError> {
+        let connecting = within_timeout(&self.access, self.connect_in_role()).await;
+        let (opened, is_sharded) = connecting.map_err(|error| error.of_login(&self.access))?;
+        Ok(NodeLink::new(opened, is_sharded, &self.role, &self.metrics))
+    }
+
+    /// Loads scripts, within the timeout of a connection. One that is not loaded in time is sent
+    /// with the first decision that needs it.
+    pub(super) fn load_scripts(&self, link: &NodeLink) -> impl Future<Output = ()> + Send + use<> {
+        let is_needed = !matches!(self.role, RequiredRole::Sentinel);
+        let connection = link.handle();
+        let timeout_after = timeout_of(&self.access);
+        async move {
+            if is_needed {
+                let _ = timeout(timeout_after, load_scripts(connection)).await;
+            }
+        }
+    }
+
+    /// Connects, and returns whether keys are sharded across several servers.
+    async fn connect_in_role(&self) -> Result<(DrivenConnection, bool), ConnectError> {
+        let opened = open(&self.access, &self.address).await?;
+        let (RequiredRole::Master(proof) | RequiredRole::ClusterNode(proof)) = &self.role else {
+            return Ok((opened, false));
+        };
+        let GrantedRights { is_replica, is_sharded, forbidden } =
+            proof.ask(opened.connection.clone()).await?;
+        if !forbidden.is_empty() {
+            // Without them, the error still names what decisions need.
+            let extras = proof.forbidden_extras(opened.connection).await.unwrap_or_default();
+            return Err(ConnectError::Forbidden {
+                user: self.access.user.clone(),
+                commands: forbidden,
+                extras,
+            });
+        }
+        match self.role {
+            RequiredRole::Master(_) if is_replica => Err(ConnectError::Replica),
+            RequiredRole::Master(_) | RequiredRole::ClusterNode(_) | RequiredRole::Sentinel => {
+                Ok((opened, is_sharded))
+            }
+        }
+    }
+}
+
+/// Connects to one node and logs in, within the connect timeout. Calls on the connection have no
+/// timeout of their own.
+pub(in crate::redis) async fn connect(
+    access: &Access,
+    address: &ServerAddress,
+) -> Result<MultiplexedConnection, ConnectError> {
+    let opened = within_timeout(access, open(access, address)).await?;
+    Ok(opened.connection)
+}
+
+fn timeout_of(access: &Access) -> Duration {
+    access.connect_timeout.unwrap_or(CONNECT_TIMEOUT)
+}
+
+async fn within_timeout<T>(
+    access: &Access,
+    connecting: impl Future<Output = Result<T, ConnectError>>,
+) -> Result<T, ConnectError> {
+    let timeout_after = timeout_of(access);
+    timeout(timeout_after, connecting).await.map_err(|_| ConnectError::Late(timeout_after))?
+}
+
+async fn open(access: &Access, address: &ServerAddress) -> Result<DrivenConnection, ConnectError> {
+    if let Environment::Simulated(simulation) = &access.environment {
+        return greet(access, simulation.open(address).await?).await;
+    }
+    match address {
+        ServerAddress::Unix(path) => greet(access, UnixStream::connect(path).await?).await,
+        ServerAddress::Tcp(host, port) => {
+            let stream = TcpStream::connect((host.as_str(), *port)).await?;
+            stream.set_nodelay(true)?;
+            if !access.tls {
+                return greet(access, stream).await;
+            }
+            greet(access, tls::handshake(access, host, stream).await?).await
+        }
+    }
+}
+
+async fn greet(
+    access: &Access,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> Result<DrivenConnection, ConnectError> {
+    let stream = BoundedReplies::of(stream);
+    let config =
+        AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    let (connection, driver) =
+        MultiplexedConnection::new_with_config(&access.login()?, stream, config).await?;
+    let driver = tokio::spawn(driver).abort_handle();
+    Ok(DrivenConnection { connection, driver })
+}

@@ -1,0 +1,25 @@
+//! Telemetry of a rate limiter: logs, statistics, spans, the journal of denials, and metrics with
+//! all names in one place.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `metrics` | every metric and its name |
+//! | `known_rules`, `candidates` | series of rules, and of candidate limits |
+//! | `connections`, `http` | metrics of connections and refused requests |
+//! | `span_export` | metrics of exported spans |
+//! | `log`, `log_throttle` | the log, and its bound |
+//! | `statistics` | statistics under the names of envoyproxy/ratelimit |
+//! | `spans` | sampling of calls, and the contents of their spans |
+//! | `journal` | recent denials; decisions and errors per rule |
+
+pub mod candidates;
+pub mod connections;
+pub mod http;
+pub mod journal;
+mod known_rules;
+pub mod log;
+pub mod log_throttle;
+pub mod metrics;
+pub mod span_export;
+pub mod spans;
+pub mod statistics;

@@ -1,9 +1,0 @@
-//! A single server at one address.
-
-use super::routes::{Routes, SlotMap};
-use crate::store::redis::config::url::ServerAddress;
-
-/// Sends all slots to one node.
-pub(in crate::store::redis) fn find(routes: &Routes, address: ServerAddress) {
-    routes.replace(SlotMap { masters: vec![address], by_slot: Vec::new() });
-}

@@ -1,0 +1,162 @@
+//! `record`, and `tollgate inspect --store`: the users that used up a counter.
+
+use std::process::Output;
+
+use tollgate::grpc::proto::rate_limit_response::Code;
+
+use super::{cluster, policy, serve};
+use crate::support::policy::Policies;
+use crate::support::redis::Redis;
+use crate::support::rls::{Client, descriptor, request};
+use crate::support::tollgate::output;
+
+const RECORDING: &str =
+    "algorithm: sliding_window, requests_per_unit: 5, unit: year, record: [user]";
+
+#[tokio::test]
+async fn top_users_are_listed_in_descending_order() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&policy(&[("tenant", RECORDING)]));
+    let (_service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
+    for (user, hits) in [("ann", 1), ("bob", 3), ("ann", 1), ("cy", 7)] {
+        hit_as(&client, user, hits).await;
+    }
+    let told = who(&policies, &redis.url(), "tenant=acme");
+    assert_eq!(told.status.code(), Some(0));
+    assert_eq!(
+        lines(&told),
+        [[3, 0], [2, 0], [0, 7]]
+            .into_iter()
+            .zip(["user=bob", "user=ann", "user=cy"])
+            .map(row)
+            .collect::<Vec<_>>()
+    );
+}
+
+#[tokio::test]
+async fn hits_that_are_denied_and_charged_are_in_both_columns() {
+    let redis = Redis::start().await;
+    let limit = "requests_per_unit: 2, unit: year, record: [user]";
+    let policies = Policies::of(&policy(&[("tenant", limit)]));
+    let (_service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
+    hit_as(&client, "ann", 2).await;
+    hit_as(&client, "bob", 4).await;
+    assert_eq!(
+        lines(&who(&policies, &redis.url(), "tenant=acme")),
+        [row(([4, 4], "user=bob")), row(([2, 0], "user=ann"))]
+    );
+}
+
+#[tokio::test]
+async fn refunds_do_not_subtract() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&policy(&[("tenant", RECORDING)]));
+    let (_service, client) = serve(&policies, &redis.url(), &[]).await;
+    hit_as(&client, "ann", 4).await;
+    let mut refund = descriptor(&[("tenant", "acme")]);
+    (refund.hits_addend, refund.is_negative_hits) = (Some(2), true);
+    client.ask(request(vec![refund, descriptor(&[("user", "ann")])])).await.unwrap();
+    assert_eq!(lines(&who(&policies, &redis.url(), "tenant=acme")), [row(([4, 0], "user=ann"))]);
+}
+
+#[tokio::test]
+async fn cached_denials_are_tallied() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&policy(&[("tenant", RECORDING)]));
+    let (_service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "60s"]).await;
+    hit_as(&client, "ann", 5).await;
+    for _ in 0..10 {
+        hit_as(&client, "bob", 1).await;
+    }
+    let is_told = || {
+        let told = lines(&who(&policies, &redis.url(), "tenant=acme"));
+        (told == [row(([5, 0], "user=ann")), row(([0, 10], "user=bob"))]).then_some(())
+    };
+    crate::support::eventually("all ten denials are told", crate::support::PATIENCE, is_told);
+}
+
+#[tokio::test]
+async fn small_users_are_listed_as_one_row() {
+    let redis = Redis::start().await;
+    let limit = "algorithm: sliding_window, requests_per_unit: 10000, unit: year, record: [user]";
+    let policies = Policies::of(&policy(&[("tenant", limit)]));
+    let (_service, client) = serve(&policies, &redis.url(), &[]).await;
+    hit_as(&client, "heavy", 1_000).await;
+    for user in 0..60 {
+        hit_as(&client, &format!("user-{user}"), 1).await;
+    }
+    let told = lines(&who(&policies, &redis.url(), "tenant=acme"));
+    assert_eq!(told[0], row(([1_000, 0], "user=heavy")));
+    assert_eq!(told.last().unwrap().1, "(other)");
+    assert_eq!(told.iter().map(|([charged, _], _)| charged).sum::<u64>(), 1_060, "nobody is lost");
+    let stored: u64 = redis
+        .ask(&["EVAL", "return #redis.call('GET', redis.call('KEYS', '*')[1])", "0"])
+        .await
+        .unwrap();
+    assert!(stored < 3_000, "tallies are bounded, found {stored} bytes");
+}
+
+#[tokio::test]
+async fn a_cluster_is_queried_at_the_slot_of_the_counter() {
+    let cluster = cluster().await;
+    let policies = Policies::of(&policy(&[("tenant", RECORDING)]));
+    let (_service, client) = serve(&policies, &cluster.url(), &[]).await;
+    hit_as(&client, "ann", 2).await;
+    assert_eq!(lines(&who(&policies, &cluster.url(), "tenant=acme")), [row(([2, 0], "user=ann"))]);
+}
+
+#[tokio::test]
+async fn an_unused_counter_has_its_own_exit_code() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&policy(&[("tenant", RECORDING)]));
+    assert_eq!(who(&policies, &redis.url(), "tenant=nobody").status.code(), Some(1));
+}
+
+#[tokio::test]
+async fn unavailable_tallies_are_an_error_with_the_reason() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&policy(&[
+        ("tenant", RECORDING),
+        ("path", "requests_per_unit: 5, unit: year"),
+    ]));
+    for (store, descriptor, reason) in [
+        (redis.url().as_str(), "path=/", "does not record callers"),
+        (redis.url().as_str(), "nothing=here", "no rule"),
+        ("memory", "tenant=acme", "expected a Redis URL"),
+    ] {
+        let told = who(&policies, store, descriptor);
+        assert_eq!(told.status.code(), Some(2));
+        let error = String::from_utf8_lossy(&told.stderr).into_owned();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+/// Takes hits of the tenant's counter as one of its users.
+pub(super) async fn hit_as(client: &Client, user: &str, hits: u64) -> Code {
+    let mut tenant = descriptor(&[("tenant", "acme")]);
+    tenant.hits_addend = Some(hits);
+    client.ask(request(vec![tenant, descriptor(&[("user", user)])])).await.unwrap().overall_code()
+}
+
+pub(super) fn who(policies: &Policies, store: &str, descriptor: &str) -> Output {
+    let policy = policies.file("policy.yaml");
+    output(["inspect", "--policy", policy.to_str().unwrap(), "--store", store, "test", descriptor])
+}
+
+/// Hits charged and denied, and the user.
+type Row = ([u64; 2], String);
+
+pub(super) fn row((hits, who): ([u64; 2], &str)) -> Row {
+    (hits, who.to_owned())
+}
+
+/// Returns the rows below the headings.
+pub(super) fn lines(told: &Output) -> Vec<Row> {
+    let read = |line: &str| -> Option<Row> {
+        let mut words = line.split_whitespace();
+        let charged = words.next()?.parse().ok()?;
+        let denied = words.next()?.parse().ok()?;
+        Some(([charged, denied], words.next()?.to_owned()))
+    };
+    String::from_utf8_lossy(&told.stdout).lines().skip(1).filter_map(read).collect()
+}
