@@ -31,7 +31,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let served = protox::compile(SERVED, ["proto"])?;
     let out = std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?;
     std::fs::write(Path::new(&out).join("protocol.bin"), prost::Message::encode_to_vec(&served))?;
-    let mut files = protox::compile(SERVED.into_iter().chain([COLLECTOR]).chain(CONTROL_PLANE), ["proto"])?;
+    let mut files =
+        protox::compile(SERVED.into_iter().chain([COLLECTOR]).chain(CONTROL_PLANE), ["proto"])?;
     read_entries_as_bytes(&mut files)?;
     tonic_prost_build::configure().bytes(ENTRY).emit_rerun_if_changed(false).compile_fds(files)?;
     Ok(())
