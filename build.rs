@@ -1,8 +1,9 @@
 //! Compiles `proto/` with protox, so that no protoc has to be installed.
 //!
-//! Two views of the same files: reflection and JSON show the protocol as it is, with text in descriptor entries; the
-//! generated decoder reads those entries as bytes. Envoy passes on header bytes that are not UTF-8, a strict decoder fails
-//! on them, and a client that sends some would bypass its limit.
+//! Each file is compiled to two forms. Reflection and JSON use the protocol as it is, with text in
+//! descriptor entries; the generated decoder reads those entries as bytes. Envoy forwards header
+//! bytes that are not UTF-8, a strict decoder fails on them, and a client that sends some would
+//! bypass its limit.
 
 use std::error::Error;
 use std::path::Path;
@@ -10,18 +11,19 @@ use std::path::Path;
 use prost_types::FileDescriptorSet;
 use prost_types::field_descriptor_proto::Type;
 
-/// What is served, and shown by reflection.
+/// Services of this process, listed by reflection.
 const SERVED: [&str; 4] = [
     "envoy/service/ratelimit/v3/rls.proto",
     "envoy/service/auth/v3/external_auth.proto",
     "tollgate/v1/hold.proto",
     "tollgate/v1/lease.proto",
 ];
-/// What is asked of a control plane.
-const ASKED: [&str; 2] =
+/// Services of a control plane, called by this process.
+const CONTROL_PLANE: [&str; 2] =
     ["envoy/service/discovery/v3/ads.proto", "ratelimit/config/ratelimit/v3/rls_conf.proto"];
-/// What spans are sent to.
-const TOLD: &str = "opentelemetry/proto/collector/trace/v1/trace_service.proto";
+/// The service of a collector of spans.
+const COLLECTOR: &str = "opentelemetry/proto/collector/trace/v1/trace_service.proto";
+/// Message whose text fields are read as bytes.
 const ENTRY: &str = ".envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -29,7 +31,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let served = protox::compile(SERVED, ["proto"])?;
     let out = std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?;
     std::fs::write(Path::new(&out).join("protocol.bin"), prost::Message::encode_to_vec(&served))?;
-    let mut files = protox::compile(SERVED.into_iter().chain([TOLD]).chain(ASKED), ["proto"])?;
+    let mut files =
+        protox::compile(SERVED.into_iter().chain([COLLECTOR]).chain(CONTROL_PLANE), ["proto"])?;
     read_entries_as_bytes(&mut files)?;
     tonic_prost_build::configure().bytes(ENTRY).emit_rerun_if_changed(false).compile_fds(files)?;
     Ok(())

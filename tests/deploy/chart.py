@@ -1,9 +1,9 @@
-"""Checks the Helm chart of deploy/helm/tollgate: its values, their schema and their table in README.md agree, and what it renders
-fits the schemas of Kubernetes and is what deploy/k8s renders.
+"""Checks the Helm chart of deploy/helm/tollgate: its values, their schema and their table in README.md agree, and its renderings
+fit the schemas of Kubernetes and agree with those of deploy/k8s.
 
-Run by tests/deploy/manifests.rs, from the root of the repository, with the `--help` of `tollgate serve` on standard input. Says what
-is wrong, a line each, and exits 1. Looks at the renderings in tests/deploy/helm/golden; `.ci/run` compares these with what helm
-renders (`deploy/helm/check`), since it takes minutes to install helm.
+Run by tests/deploy/manifests.rs, from the root of the repository, with the `--help` of `tollgate serve` on standard input. Prints
+each error on a line and exits with 1. Checks the renderings in tests/deploy/helm/golden; `.ci/run` compares these with the output of
+helm (`deploy/helm/check`), since it takes minutes to install helm.
 
 With the argument `write`, writes the table of README.md and the schema.
 """
@@ -20,7 +20,7 @@ from manifests import check, one, wrong
 
 CHART = pathlib.Path("deploy/helm/tollgate")
 GOLDEN = pathlib.Path("tests/deploy/helm/golden")
-# Values with a schema of their own: lists, and maps with any keys.
+# Schemas of lists, and of maps with any keys.
 STRINGS = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
 OBJECTS = {"type": "array", "items": {"type": "object"}}
 SCHEMAS = {
@@ -51,7 +51,7 @@ SCHEMAS = {
 
 
 def leaves(values, at=""):
-    """The values that a user sets, by their paths."""
+    """Yields the values that a user can set, by their paths."""
     for key, value in values.items():
         path = f"{at}{key}"
         if isinstance(value, dict) and path not in SCHEMAS:
@@ -163,7 +163,7 @@ def main():
         manifests.selects_its_pods(where, documents)
         manifests.has_memory_for_its_bounds(where, container(documents), serve_help)
         if one(documents, "NetworkPolicy"):
-            manifests.admits_only_who_asks(where, documents)
+            manifests.admits_only_clients(where, documents)
         is_as_the_overlay(where, documents, overlays["overlays/embedded" if where == "memory" else "overlays/redis-cluster"])
         is_one = one(documents, "Deployment")["spec"].get("replicas") == 1
         check(is_one == (where == "memory"), f"{where}: replicas")

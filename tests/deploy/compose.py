@@ -1,6 +1,6 @@
-"""Checks deploy/compose.yaml by the specification of Compose, and that all it names is there.
+"""Checks deploy/compose.yaml by the specification of Compose, and that all files and services that it names exist.
 
-Run by tests/deploy/manifests.rs, from the root of the repository. Says what is wrong, a line each, and exits 1.
+Run by tests/deploy/manifests.rs, from the root of the repository. Prints each error on a line and exits with 1.
 """
 
 import json
@@ -26,7 +26,7 @@ def check(holds, what):
 def main():
     text = COMPOSE.read_text()
     resolved = yaml.safe_load(text)
-    # The parser knows no aliases. What is none of the specification's words, or of another type, it refuses.
+    # The parser does not support aliases. It rejects unknown keys and wrong types.
     compose_spec._PyCompose.from_yaml(yaml.safe_dump(resolved)).validate()
     services = resolved["services"]
 
@@ -54,8 +54,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for source in (PLAYGROUND / "prometheus.yaml", pathlib.Path("deploy/observability/alerts.yaml")):
             (pathlib.Path(folder) / source.name).write_text(source.read_text())
-        told = subprocess.run(["promtool", "check", "config", f"{folder}/prometheus.yaml"], capture_output=True, text=True)
-        check(told.returncode == 0, f"promtool: {told.stdout}{told.stderr}")
+        result = subprocess.run(["promtool", "check", "config", f"{folder}/prometheus.yaml"], capture_output=True, text=True)
+        check(result.returncode == 0, f"promtool: {result.stdout}{result.stderr}")
 
     datasource = yaml.safe_load((PLAYGROUND / "grafana-datasource.yaml").read_text())["datasources"][0]
     check(datasource["url"] == "http://prometheus:9090" and "prometheus" in services, "Grafana's data are elsewhere")
@@ -64,8 +64,8 @@ def main():
     check(json.loads(mounted[dashboard].read_text())["uid"] == "tollgate", "the dashboard is another")
 
     envoy = PLAYGROUND / "envoy.yaml"
-    told = subprocess.run([".venv/bin/envoy", "--mode", "validate", "-c", envoy, "--disable-hot-restart"], capture_output=True, text=True)
-    check(told.returncode == 0, f"envoy: {told.stdout}{told.stderr}")
+    result = subprocess.run([".venv/bin/envoy", "--mode", "validate", "-c", envoy, "--disable-hot-restart"], capture_output=True, text=True)
+    check(result.returncode == 0, f"envoy: {result.stdout}{result.stderr}")
 
     print("\n".join(wrong) or f"{len(services)} services")
     sys.exit(bool(wrong))

@@ -1,7 +1,7 @@
-"""Checks the Kubernetes manifests of deploy/k8s: each overlay renders, fits the schemas of Kubernetes, and is what it says.
+"""Checks the Kubernetes manifests of deploy/k8s: each overlay renders, fits the schemas of Kubernetes, and has the documented properties.
 
-Run by tests/deploy/manifests.rs, from the root of the repository, with the `--help` of `tollgate serve` on standard input. Says what
-is wrong, a line each, and exits 1; exits 0 and prints how many objects were looked at where nothing is.
+Run by tests/deploy/manifests.rs, from the root of the repository, with the `--help` of `tollgate serve` on standard input. Prints each
+error on a line and exits with 1; without errors, prints the number of objects and exits with 0.
 """
 
 import pathlib
@@ -14,9 +14,9 @@ import yaml
 
 K8S = pathlib.Path("deploy/k8s")
 KUBECTL = pathlib.Path(sys.executable).with_name("kubectl")
-# The oldest and the newest Kubernetes that the manifests are for, and one between, of those whose schemas are at hand.
+# The oldest and the newest supported version of Kubernetes, and one between, of those with packaged schemas.
 VERSIONS = ["1.29", "1.33", "1.36"]
-# Kinds of others, whose schemas Kubernetes does not have: looked at by hand, below.
+# Kinds of other projects, whose schemas Kubernetes does not have: checked below.
 FOREIGN = {"EnvoyFilter", "ServiceMonitor", "PrometheusRule"}
 
 wrong = []
@@ -39,7 +39,7 @@ def fits_schemas(where, document):
     for version in VERSIONS:
         try:
             kubernetes_validate.validate(document, version, strict=True)
-        except Exception as error:  # noqa: BLE001: whatever is wrong with it is what is to be said
+        except Exception as error:  # noqa: BLE001: any exception is a finding
             wrong.append(f"{where}: {document['kind']} by {version}: {error}")
 
 
@@ -52,7 +52,7 @@ def default_of(flag, serve_help):
 
 
 def is_a_good_pod(where, deployment, serve_help):
-    """The restricted standard of pod security, and what README and docs promise."""
+    """Checks the restricted standard of pod security, and the properties in README and docs."""
     pod = deployment["spec"]["template"]["spec"]
     container, pod_security = pod["containers"][0], pod["securityContext"]
     security = container["securityContext"]
@@ -84,7 +84,7 @@ def is_a_good_pod(where, deployment, serve_help):
 
 
 def selects_its_pods(where, documents):
-    """An empty selector takes in every pod of the namespace."""
+    """Checks that selectors select these pods; an empty one would select every pod of the namespace."""
     deployment = one(documents, "Deployment")
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     selectors = {
@@ -100,13 +100,13 @@ def selects_its_pods(where, documents):
 
 
 def size(text):
-    """Bytes, as Kubernetes and as tollgate write them."""
+    """Returns the bytes of a size in the format of Kubernetes or tollgate."""
     number, unit = re.fullmatch(r"(\d+)([KMG]i)B?", text).groups()
     return int(number) << {"Ki": 10, "Mi": 20, "Gi": 30}[unit]
 
 
 def constant(path, name):
-    """A number in the code: a product, or a shift."""
+    """Returns a constant of the code: a product, or a shift."""
     text = pathlib.Path("src", path).read_text()
     value = re.search(rf"const {name}: \w+ = ([\d_ *<]+);", text).group(1)
     return eval(value.replace("_", ""))  # noqa: S307: digits and operators alone, by the pattern above
@@ -114,12 +114,12 @@ def constant(path, name):
 
 # Metrics of a rule, as measured with 10,000 of them.
 RULE_METRICS = 4 << 10
-# JSON that is decided takes so many times its bytes, says src/admin/decide.rs.
+# Memory of JSON while it is decided, as a multiple of its bytes: see src/admin/decide.rs.
 JSON_GROWTH = 60
 
 
 def memory_of(variables, serve_help):
-    """What a process with these variables may take, by what takes it."""
+    """Returns the maximum memory of a process with these variables, by its use."""
 
     def setting(flag):
         return variables.get("TOLLGATE_" + flag.upper().replace("-", "_")) or default_of(flag, serve_help)
@@ -128,14 +128,14 @@ def memory_of(variables, serve_help):
     http_connections = sum(constant("admin/mod.rs", name) for name in ("PUBLIC_CONNECTIONS", "ADMIN_CONNECTIONS"))
     return {
         "base": constant("settings/memory.rs", "BASE_BYTES"),
-        # With Redis those of `on_store_error: local`.
+        # With Redis, the counters of `on_store_error: local`.
         "counters": size(setting("memory-max")),
         "clients": size(setting("client-memory-max")),
         # The old ones and the new ones together, while they are reloaded.
         "policies": size(setting("policy-memory-max")),
         "metrics": int(setting("metrics-max-rules")) * RULE_METRICS,
         "journal": size(setting("denial-journal")),
-        # The last read may bring as much as the buffer has.
+        # The last read can double the buffer.
         "HTTP": http_connections * 2 * constant("admin/server.rs", "MAX_HEAD"),
         "JSON": decide["MAX_BODY"] * (decide["MAX_READ"] + decide["MAX_DECIDED"] * JSON_GROWTH),
     }
@@ -150,8 +150,8 @@ def has_memory_for_its_bounds(where, container, serve_help):
     check(size(container["resources"]["requests"]["memory"]) <= limit, f"{where}: requests more than its limit")
 
 
-def admits_only_who_asks(where, documents):
-    """gRPC and HTTP are each for their own clients, and for nobody else."""
+def admits_only_clients(where, documents):
+    """Checks that gRPC and HTTP are each open to their own clients only."""
     policy = one(documents, "NetworkPolicy")["spec"]
     check(set(policy["policyTypes"]) == {"Ingress", "Egress"}, f"{where}: a direction is open")
     ports = []
@@ -159,7 +159,7 @@ def admits_only_who_asks(where, documents):
         ports.append([port["port"] for port in rule["ports"]])
         for peer in rule.get("from", [{}]):
             labels = [selector.get("matchLabels") for selector in peer.values()]
-            check(any(labels), f"{where}: {ports[-1]} is open to everybody: {peer}")
+            check(any(labels), f"{where}: {ports[-1]} is open to all: {peer}")
     check(sorted(ports) == [["grpc"], ["http"]], f"{where}: ports are admitted together: {ports}")
 
 
@@ -178,7 +178,7 @@ def main():
     overlays = sorted(path.parent for path in K8S.glob("overlays/*/kustomization.yaml"))
     components = [path for path in overlays if "kind: Component" in (path / "kustomization.yaml").read_text()]
     rendered = {folder.name: render(folder) for folder in [K8S / "base", *overlays] if folder not in components}
-    # A component is rendered with what it is added to.
+    # A component is rendered in an overlay that uses it.
     trial = K8S / "overlays" / ".trial"
     trial.mkdir(exist_ok=True)
     try:
@@ -197,7 +197,7 @@ def main():
             is_a_good_pod(where, deployment, serve_help)
             selects_its_pods(where, documents)
             has_memory_for_its_bounds(where, deployment["spec"]["template"]["spec"]["containers"][0], serve_help)
-            admits_only_who_asks(where, documents)
+            admits_only_clients(where, documents)
             example = pathlib.Path("config/policies/api-gateway.yaml").read_text()
             check(one(documents, "ConfigMap")["data"]["gateway.yaml"] == example, f"{where}: another policy than the example")
             service = one(documents, "Service")["spec"]

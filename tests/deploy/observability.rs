@@ -67,8 +67,10 @@ async fn every_query_has_data_under_load_and_every_alert_fires_on_its_fault() {
 #[test]
 fn promtool_finds_nothing_wrong_with_rules_their_tests_and_the_metrics() {
     let folder = root().join("deploy/observability");
-    promtool(&["check", "rules"], &folder.join("alerts.yaml"));
-    promtool(&["test", "rules"], &root().join("tests/deploy/alerts_test.yaml"));
+    for name in ["alerts", "recording"] {
+        promtool(&["check", "rules"], &folder.join(format!("{name}.yaml")));
+        promtool(&["test", "rules"], &root().join(format!("tests/deploy/{name}_test.yaml")));
+    }
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-"""A language model's HTTP API on a free port of 127.0.0.1. It answers as the body of a request says, and counts the tokens it reports.
+"""A language model's HTTP API on a free port of 127.0.0.1. The body of a request selects the response; reported tokens are counted.
 
 A POST has a JSON body of `max_tokens`, `stream`, `cost` ([prompt, completion] tokens) and `end`:
 
@@ -10,7 +10,7 @@ A POST has a JSON body of `max_tokens`, `stream`, `cost` ([prompt, completion] t
   wait    the beginning of a response; the rest, with usage, after POST /go
   reset   the beginning of a response; then the connection is reset
 
-GET /ledger returns the counts, and of each request the ID of its hold and its body. Prints its port on standard error.
+GET /ledger returns the counts, and the hold ID and body of each request. Prints its port on standard error.
 """
 
 import asyncio

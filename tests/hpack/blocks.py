@@ -31,7 +31,7 @@ def write(connections, blocks):
         print("connection")
         encoder = hpack.Encoder()
         for _ in range(blocks):
-            # A size that equals the one before makes the package write none of the updates that are due.
+            # If a size equals the previous one, the package writes none of the pending updates.
             sizes = random.sample([0, 40, 100, 200, 500, 1000, 4096], random.choice([0, 0, 0, 1, 2]))
             if encoder.header_table_size not in sizes:
                 for size in sizes:

@@ -10,7 +10,7 @@ const require = createRequire(`${process.env.TOLLGATE_PAGE_TOOLS}/`);
 const { chromium } = require('playwright-core');
 const AXE = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
 
-/** Time for what the page does within a second or two. Long, so that a machine full of other work fails no test. */
+/** Timeout of steps that take a second or two; long, for busy machines. */
 const PATIENCE_MS = 30_000;
 const PHONE = { width: 320, height: 640 };
 const DESK = { width: 1280, height: 860 };
@@ -19,10 +19,10 @@ const LOADS = 9;
 const [subject, given] = [process.argv[2], JSON.parse(process.argv[3])];
 const browser = await chromium.launch({
   executablePath: process.env.TOLLGATE_CHROMIUM,
-  // As root, which CI is, Chromium has no sandbox of its own; it opens nothing but the page.
+  // As root, as in CI, Chromium has no sandbox; it opens only the page.
   args: process.getuid() === 0 ? ['--no-sandbox'] : [],
 });
-/** What pages complained about: scripts that fail, and what the policy of content forbids. */
+/** Errors of pages: failed scripts, and violations of the content security policy. */
 const complaints = [];
 
 async function tab({ viewport = DESK, colorScheme = 'light', ...more } = {}) {
@@ -38,7 +38,7 @@ async function tab({ viewport = DESK, colorScheme = 'light', ...more } = {}) {
 
 const at = (hash) => `${given.url}/${hash}`;
 
-/** Asks until `read` gives what is expected. */
+/** Repeats until `read` returns the expected value. */
 async function becomes(read, expected) {
   const end = Date.now() + PATIENCE_MS;
   for (;;) {
@@ -64,7 +64,7 @@ const views = () => [
   ['store', '#/store'],
 ];
 
-/** Opens a view and waits until it shows what it asked for. */
+/** Opens a view and waits until it shows its data. */
 async function open(page, name, hash) {
   await page.goto(at(hash));
   await page.locator('#state[data-state=live]').waitFor();
@@ -73,7 +73,7 @@ async function open(page, name, hash) {
 }
 
 const subjects = {
-  /** What a store does not support, where it would be. */
+  /** Functions that a store does not support, at their places. */
   async unsupported() {
     const page = await tab();
     await page.goto(at('#/store'));
@@ -84,7 +84,7 @@ const subjects = {
     }
   },
 
-  /** Denials by key, as they were sent; and that a value of a request is text wherever it is shown. */
+  /** Denials by key, as they were sent; values of requests are shown as text everywhere. */
   async keys() {
     const page = await tab();
     await page.goto(at('#/denied?minutes=15'));
@@ -103,7 +103,7 @@ const subjects = {
     }
     assert.equal(await page.locator('main img, main script').count(), 0);
     assert.equal(await page.evaluate(() => window.ran), undefined);
-    // What nobody sees is escaped in all that the page writes.
+    // Invisible characters are escaped in all texts of the page.
     const shown = await page.evaluate(async (text) => {
       const { h, write } = await import(document.querySelector('script[type=module]').src.replace('app.js', 'dom.js'));
       return write(document.body, text), [h('p', {}, text).textContent, document.body.textContent];
@@ -111,7 +111,7 @@ const subjects = {
     assert.deepEqual(shown, Array(2).fill('a\\u{202e}b\\u{2028}\\u{9b}\\u{200b}é'));
   },
 
-  /** A key whose values are hashed is told by its hashes, and not asked for by them. */
+  /** A key with hashed values is shown by its hashes, and cannot be queried by them. */
   async hashed() {
     const page = await tab();
     await page.goto(at('#/denied'));
@@ -135,7 +135,7 @@ const subjects = {
     }
   },
 
-  /** A counter is changed from the page, by keyboard alone: a dialog says what will happen, a line what did. */
+  /** A counter is changed from the page, by keyboard alone: a dialog shows the effect in advance, a line shows the result. */
   async counter() {
     const page = await tab();
     await open(page, 'key', `#/key?${new URLSearchParams(given.key)}`);
@@ -166,7 +166,7 @@ const subjects = {
     assert.equal(await fact('Grant').count(), 0);
   },
 
-  /** Policies that change while the page is open: what differs, and why they are refused. */
+  /** Policies that change while the page is open: differences, and the reasons of refusals. */
   async reloads() {
     const page = await tab();
     await page.goto(at('#/policy'));
@@ -216,13 +216,13 @@ const subjects = {
     await becomes(async () => Number(await rule.locator('td.bad').first().textContent()) > 0, true);
   },
 
-  /** The share that a rule denies, while much else is going on. */
+  /** The share that a rule denies, beside other load. */
   async rates() {
     const page = await tab();
     await page.goto(at('#/now'));
     const share = page.locator('main tbody tr').filter({ has: page.getByRole('button', { name: given.rule, exact: true }) }).locator('td').nth(6);
     await becomes(() => share.textContent(), given.share);
-    // Every second there are more: the chart and the tiles are of what is sent now.
+    // Requests increase each second: the chart and the tiles show the current rate.
     const total = async () => Number((await page.locator('[data-total=denied]').textContent()).replaceAll(',', ''));
     await becomes(async () => (await total()) > 0, true);
     await page.locator('.chart canvas').waitFor();
@@ -230,7 +230,7 @@ const subjects = {
     await becomes(() => page.locator('#chart-title').textContent(), `${given.domain}: ${given.rule}`);
   },
 
-  /** A request is tried from the page; the tree has every rule; the story of its key says the same. */
+  /** A request is tried from the page; the tree has every rule; the view of its key agrees. */
   async policy() {
     const page = await tab();
     await page.goto(at('#/policy'));
@@ -248,7 +248,7 @@ const subjects = {
     await page.getByText(given.words, { exact: true }).waitFor();
   },
 
-  /** Everything that can be used is reached by Tab, in sight when it is, and Enter uses it. */
+  /** Every control is reached by Tab, is visible when focused, and is activated by Enter. */
   async keyboard() {
     const page = await tab();
     await open(page, 'now', '#/now');
@@ -291,7 +291,7 @@ const subjects = {
     }
   },
 
-  /** The browser's own figure, of a browser that has never been there. */
+  /** The browser's own measurement, without a cache. */
   async paint() {
     const times = [];
     for (let load = 0; load < LOADS; load += 1) {
@@ -305,11 +305,11 @@ const subjects = {
     times.sort((one, other) => one - other);
     const median = times[(LOADS - 1) / 2];
     console.log(`first contentful paint: median ${median.toFixed(0)} ms of ${times.map((ms) => ms.toFixed(0)).join(' ')}`);
-    // 40 ms on a machine that is free; this one may be full of other tests.
+    // 40 ms on an idle machine; other tests may run on this one.
     assert.ok(median < 1000, `median ${median} ms of ${times}`);
   },
 
-  /** A token is asked for, one that is not known is told, and it is kept in this tab alone. */
+  /** The page prompts for a token, reports an unknown one, and keeps it in this tab only. */
   async token() {
     const page = await tab();
     await page.goto(at('#/denied'));
@@ -322,7 +322,7 @@ const subjects = {
     await page.reload();
     await page.locator('#state[data-state=live]').waitFor();
     assert.deepEqual(await page.evaluate(() => [localStorage.length, document.cookie, sessionStorage.length]), [0, '', 1]);
-    // Who shows it may read, which is said where others would write.
+    // The token permits reading; controls that write show this.
     await page.goto(at(`#/key?${new URLSearchParams(given.key)}`));
     await page.getByText('Signed in as bob with read access. Write access is required to reset, refund or grant hits.').waitFor();
     await page.goto(at('#/policy'));
@@ -333,7 +333,7 @@ const subjects = {
     await other.getByLabel('Token', { exact: true }).waitFor();
   },
 
-  /** Says on standard error that it shows something, and waits to see that it is told when nobody answers any more. */
+  /** Reports on standard error that data is shown, and waits until the page reports that the service does not respond. */
   async lost() {
     const page = await tab();
     await open(page, 'now', '#/now');
@@ -343,7 +343,7 @@ const subjects = {
     assert.ok((await page.locator('main tbody tr').count()) > 0, 'what was shown stays');
   },
 
-  /** Pictures of each view for the documents. */
+  /** Screenshots of each view for the documentation. */
   async pictures() {
     for (const [colorScheme, viewport, suffix] of [['light', DESK, ''], ['dark', DESK, '-dark'], ['light', { width: 360, height: 740 }, '-phone']]) {
       const page = await tab({ viewport, colorScheme, deviceScaleFactor: viewport === DESK ? 1 : 2 });
@@ -372,9 +372,9 @@ const subjects = {
   },
 };
 
-/** axe, and how wide it is. */
+/** Runs axe, and measures the width. */
 async function examine(page, viewport, where) {
-  // Through the debugger: the page's own policy lets nothing in.
+  // By the debugger, since the content security policy forbids other scripts.
   const { violations } = await page.evaluate(`${AXE}; axe.run(document, { resultTypes: ['violations'] })`);
   const told = violations.map(({ id, impact, nodes }) => `${impact} ${id}: ${nodes.map(({ html }) => html.slice(0, 120)).join(' | ')}`);
   assert.deepEqual(told.filter((text) => /^(serious|critical)/.test(text)), [], where);

@@ -1,8 +1,8 @@
-// Checks of the use of the page by keyboard.
+// Checks of keyboard navigation.
 
 import assert from 'node:assert/strict';
 
-/** Presses Tab until what is focused is it. */
+/** Presses Tab until the element has focus. */
 export async function focus(page, isIt) {
   for (let presses = 0; presses < 200; presses += 1) {
     await page.keyboard.press('Tab');
@@ -14,7 +14,7 @@ export async function focus(page, isIt) {
 
 export async function reach(page, name) {
   const all = 'a[href], button, input, select, summary, [tabindex="0"]';
-  // Lists that stand still, so that there is an end to them.
+  // Lists that do not change, so that the loop ends.
   await page.evaluate((all) => {
     window.wanted = () => [...document.querySelectorAll(all)].filter((one) => one.checkVisibility() && !one.closest('dialog'));
     window.reached = new Set();

@@ -1,4 +1,4 @@
-// Checks of where the page shows its parts.
+// Checks of the layout of the page.
 
 import assert from 'node:assert/strict';
 

@@ -36,7 +36,7 @@ def export(request, context):
 
 def write(request, headers):
     for of_resource in request.resource_spans:
-        # What is called scope_spans and scope since: the package has the names of before, and the numbers are the same.
+        # Later versions name these fields scope_spans and scope; the package has the old names with the same numbers.
         for of_scope in of_resource.instrumentation_library_spans:
             for span in of_scope.spans:
                 say(

@@ -1,7 +1,7 @@
-"""A control plane: serves what a JSON file says, as RateLimitConfigs, over Envoy's ADS, both ways.
+"""A control plane: serves the RateLimitConfigs of a JSON file over Envoy's ADS, state of the world and delta.
 
-The protocol of ADS is that of the package xds-protos, made from Envoy's own files; RateLimitConfig, which that lacks, is
-described below. What it sees it writes to standard error, a JSON object a line. The file is read again and again:
+The messages of ADS are in the package xds-protos, generated from Envoy's files; RateLimitConfig, which it lacks, is defined
+below. Requests are written to standard error, as a JSON object per line. The file is read repeatedly:
 
     {"version": "1", "resources": [RateLimitConfig as JSON, or {"broken": NAME}, ...], "type_url": another type, if given}
 """
