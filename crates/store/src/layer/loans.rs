@@ -3,7 +3,8 @@
 //! The store below all layers lends: nothing is lent out of what was lent, and nothing while the
 //! store is unavailable. The store is called once per loan; near the limit, a block that turns out
 //! to be more than its [part](tollgate_core::algorithm::lease::NEAR) of the remaining hits is cut,
-//! and the rest is taken back in the background. A process keeps nothing of the loans that it gives.
+//! and the rest is taken back in the background. A process keeps nothing of the loans that it
+//! gives.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
