@@ -36,6 +36,7 @@
 //! | [`store`] | counters in memory or Redis; layers around it; the clock | policies, protocols |
 //! | [`journal`] | recent denials; decisions and errors per rule | policies, stores, protocols |
 //! | [`receipts`] | receipts of loans, and the keys that sign them | stores, policies, protocols |
+//! | [`rlqs`] | hits that proxies hold by RLQS: sizes, times, returns | policies, stores, IO |
 //! | [`limiter`] | decisions, from policies and stores | protocols |
 //! | [`scenario`] | policy tests and access log maps, decided in memory | files, protocols |
 //! | [`grpc`] | Envoy's protocol, health, reflection, a client | HTTP/2, policies, stores |
@@ -86,6 +87,7 @@ pub mod operations;
 pub mod otlp;
 pub mod problem;
 pub mod receipts;
+pub mod rlqs;
 pub mod scenario;
 pub mod settings;
 pub mod spans;

@@ -5,6 +5,8 @@
 //! to be more than its [part of the remaining hits](crate::algorithm::lease::NEAR) is cut, and the
 //! rest is taken back in the background. A process keeps nothing of the loans that it gives.
 
+pub mod quota;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
