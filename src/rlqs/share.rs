@@ -122,7 +122,7 @@ mod tests {
             let wanted: u64 = wants.iter().sum();
             // Rounding leaves less than one hit per proxy.
             let lost = u64::try_from(wants.len()).unwrap();
-            prop_assert!(sum + lost > remaining.min(wanted));
+            prop_assert!(sum.saturating_add(lost) > remaining.min(wanted));
         }
     }
 }

@@ -35,6 +35,8 @@ pub struct QuotaStream<H> {
     /// Numbers of the responses that are not acknowledged, and when they were sent.
     unacknowledged: VecDeque<(u32, Instant)>,
     covered: Option<Instant>,
+    /// The same from the next message on, while a message is arriving.
+    covered_next: Option<Instant>,
     /// Instant of the PING whose acknowledgement settles the loans that were replaced by the latest
     /// response.
     ping_at: Option<Instant>,
@@ -63,6 +65,7 @@ impl<H> QuotaStream<H> {
             due: BinaryHeap::new(),
             unacknowledged: VecDeque::new(),
             covered: None,
+            covered_next: None,
             ping_at: None,
             reported_at: now,
         }
@@ -163,6 +166,14 @@ impl<H> QuotaStream<H> {
         self.reported_at = now;
     }
 
+    /// Records that all reports of a message are handled. `is_arriving` is set if a part of the
+    /// next one has arrived.
+    pub fn on_reported(&mut self, is_arriving: bool) {
+        if !is_arriving {
+            self.covered = self.covered_next;
+        }
+    }
+
     /// Records that a response was sent, whose acknowledgement has this number.
     pub fn on_sent(&mut self, number: u32, now: Instant) {
         self.unacknowledged.push_back((number, now));
@@ -186,12 +197,16 @@ impl<H> QuotaStream<H> {
         self.ping_at = None;
     }
 
-    /// Records that the proxy has read all responses up to a number.
-    pub fn on_acknowledged(&mut self, number: u32) {
+    /// Records that the proxy has read all responses up to a number. `is_arriving` is set while a
+    /// part of a message has arrived: the proxy may have written it before it read the PING.
+    pub fn on_acknowledged(&mut self, number: u32, is_arriving: bool) {
         while let Some((_, sent)) = self.unacknowledged.front().filter(|(sent, _)| *sent <= number)
         {
-            self.covered = Some(*sent);
+            self.covered_next = Some(*sent);
             self.unacknowledged.pop_front();
+        }
+        if !is_arriving {
+            self.covered = self.covered_next;
         }
     }
 
@@ -236,7 +251,7 @@ mod tests {
         assert!(!stream.is_ping_due(now));
         let second = after(now, Duration::from_secs(1));
         stream.on_ping(2, second);
-        stream.on_acknowledged(1);
+        stream.on_acknowledged(1, false);
         assert_eq!(stream.covered(), Some(now));
         let late = after(now, Duration::from_millis(2_999));
         assert_eq!(stream.end(late), None);
@@ -245,6 +260,19 @@ mod tests {
             (stream.next_time(), stream.end(late)),
             (Some(late), Some(StreamEnd::Unacknowledged))
         );
+    }
+
+    #[test]
+    fn a_message_that_arrives_during_an_acknowledgement_may_have_been_written_before_it() {
+        let now = Instant::now();
+        let mut stream = QuotaStream::<()>::new(QuotaOptions::default(), now);
+        stream.on_sent(1, now);
+        stream.on_acknowledged(1, true);
+        assert_eq!(stream.covered(), None);
+        stream.on_reported(true);
+        assert_eq!(stream.covered(), None, "a part of the next one has arrived, too");
+        stream.on_reported(false);
+        assert_eq!(stream.covered(), Some(now));
     }
 
     #[test]

@@ -281,7 +281,7 @@ impl ProxyWorld {
         });
         let stream = &mut self.links[number].stream;
         let usage = match message {
-            Backward::Acknowledged(sent) => return stream.on_acknowledged(sent),
+            Backward::Acknowledged(sent) => return stream.on_acknowledged(sent, false),
             Backward::Report(usage) => usage,
         };
         stream.on_report(now);
@@ -325,7 +325,9 @@ impl ProxyWorld {
                     BucketStep::Assign(assignment) => {
                         self.send(number, place, Some(assignment), now)
                     }
-                    _ => self.links[number].stream.schedule(place),
+                    BucketStep::Nothing | BucketStep::Want(_) | BucketStep::Abandon => {
+                        self.links[number].stream.schedule(place);
+                    }
                 }
             }
         }

@@ -137,14 +137,24 @@ impl<B: Backend> QuotaSession<B> {
         all_of(charges).await;
         let mut calls = Vec::new();
         for (place, hits) in wants {
-            if let Some(want) = self.want(live, place, hits) {
-                calls.push(lend(&rls, self.number, want));
+            match self.want(live, place, hits) {
+                Some(want) => calls.push(lend(&rls, self.number, want)),
+                // The policies have changed meanwhile, and its terms are about to.
+                None => self.postpone(place, instant()),
             }
         }
         let results = all_of(calls).await;
         let now = instant();
         for (place, result) in results {
             self.on_result(place, result, now);
+        }
+    }
+
+    /// Takes the next step of a bucket a little later.
+    pub(super) fn postpone(&mut self, place: usize, now: Instant) {
+        if let Some(slot) = self.stream.get_mut(place) {
+            slot.bucket.postpone(now);
+            self.stream.schedule(place);
         }
     }
 

@@ -42,6 +42,11 @@ impl ReportReader {
         }
     }
 
+    /// Returns `true` if a part of a message has arrived.
+    pub(super) fn is_arriving(&self) -> bool {
+        !self.unread.is_empty()
+    }
+
     fn take(&mut self) -> Result<Option<Vec<u8>>, Status> {
         let Some((&[compressed, ref length @ ..], rest)) =
             self.unread.split_first_chunk::<PREFIX>()

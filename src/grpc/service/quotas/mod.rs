@@ -160,7 +160,8 @@ impl<B: Backend> QuotaSession<B> {
                 }
                 StreamEvent::Delivered => {
                     self.acknowledged = self.delivery.acknowledged();
-                    self.stream.on_acknowledged(self.acknowledged);
+                    let is_arriving = self.reader.is_arriving();
+                    self.stream.on_acknowledged(self.acknowledged, is_arriving);
                 }
                 StreamEvent::Time => self.on_time().await?,
             }
@@ -212,6 +213,7 @@ impl<B: Backend> QuotaSession<B> {
             Ok(())
         })
         .map_err(malformed)?;
+        self.stream.on_reported(self.reader.is_arriving());
         self.run(live, work).await;
         Ok(())
     }
@@ -325,12 +327,11 @@ impl<B: Backend> QuotaSession<B> {
     fn advance(&mut self, place: usize, now: Instant, work: &mut BucketWork) {
         let options = self.stream.options();
         let has_room = self.delivery.room() >= MIN_ROOM;
-        let Some(slot) = self.stream.get_mut(place) else { return };
         if !has_room {
             // Nothing is charged that could not be sent.
-            slot.bucket.postpone(now);
-            return self.stream.schedule(place);
+            return self.postpone(place, now);
         }
+        let Some(slot) = self.stream.get_mut(place) else { return };
         match slot.bucket.step(now, &options) {
             BucketStep::Nothing => self.stream.schedule(place),
             BucketStep::Assign(assignment) => {

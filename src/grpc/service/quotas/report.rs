@@ -145,7 +145,11 @@ mod tests {
         };
         let message = message.encode_to_vec();
         let mut reports = Vec::new();
-        each(&message, |report| Ok(reports.push(report))).unwrap();
+        each(&message, |report| {
+            reports.push(report);
+            Ok(())
+        })
+        .unwrap();
         assert_eq!((domain(&message).unwrap(), reports.len()), ("shop", 2));
         let mut id = Vec::new();
         let usage = read_usage(reports[0], &mut id).unwrap();

@@ -62,10 +62,7 @@ impl<B: Backend> QuotaSession<B> {
         if let PendingAction::Assign(Assignment::Loan(loan, _)) = action {
             self.give_back(place, loan.receipt);
         }
-        if let Some(slot) = self.stream.get_mut(place) {
-            slot.bucket.postpone(instant());
-            self.stream.schedule(place);
-        }
+        self.postpone(place, instant());
     }
 
     /// Forgets a bucket.
