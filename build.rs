@@ -12,9 +12,10 @@ use prost_types::FileDescriptorSet;
 use prost_types::field_descriptor_proto::Type;
 
 /// Services of this process, listed by reflection.
-const SERVED: [&str; 4] = [
+const SERVED: [&str; 5] = [
     "envoy/service/ratelimit/v3/rls.proto",
     "envoy/service/auth/v3/external_auth.proto",
+    "envoy/service/rate_limit_quota/v3/rlqs.proto",
     "tollgate/v1/hold.proto",
     "tollgate/v1/lease.proto",
 ];

@@ -35,6 +35,7 @@
 //! | [`policy`] | YAML to rules; matching; differences of two sets; sources | stores, protocols |
 //! | [`store`] | counters in memory or Redis; layers around it; the clock | policies, protocols |
 //! | [`receipts`] | receipts of loans, and the keys that sign them | stores, policies, protocols |
+//! | [`rlqs`] | hits that proxies hold by RLQS: sizes, times, returns | policies, stores, IO |
 //! | [`limiter`] | decisions, from policies and stores | protocols |
 //! | [`scenario`] | policy tests and access log maps, decided in memory | files, protocols |
 //! | [`grpc`] | Envoy's protocol, health, reflection, a client | HTTP/2, policies, stores |
@@ -83,6 +84,7 @@ pub mod operations;
 pub mod otlp;
 pub mod problem;
 pub mod receipts;
+pub mod rlqs;
 pub mod scenario;
 pub mod settings;
 pub mod verify;

@@ -3,6 +3,7 @@
 //! | module | subject |
 //! |---|---|
 //! | `serve`, `health`, `drain` | the process: start, health, shutdown |
+//! | `rlqs` | RLQS: a stock Envoy, measured with a scripted server |
 //! | `reload` | policy files that change at run time |
 //! | `listen`, `tls` | listeners for gRPC: sockets, certificates, maximum connection age |
 //! | `readiness` | the conditions under which each probe reports ready |
@@ -79,6 +80,7 @@ mod readiness;
 mod redis;
 mod reload;
 mod requests;
+mod rlqs;
 mod rollout;
 mod secrets;
 mod serve;

@@ -17,6 +17,7 @@ use crate::grpc::rights::Allowance;
 use crate::grpc::server::{GrpcServices, Offered};
 use crate::grpc::service::Rls;
 use crate::grpc::service::gateway::TrustedGateways;
+use crate::grpc::service::quotas::QuotaShared;
 use crate::http2::Budget;
 use crate::http2::observer::ConnectionObserver;
 use crate::http2::server::TransportServer;
@@ -45,6 +46,7 @@ pub(super) struct Serving<B> {
     pub(super) observer: Arc<dyn ConnectionObserver>,
     tracer: Option<Tracer>,
     request_log: Option<Arc<RequestLog>>,
+    quotas: Arc<QuotaShared>,
     answers: ResponseSettings,
     health: Health,
     has_reflection: bool,
@@ -73,6 +75,7 @@ impl<B: Backend> Serving<B> {
             observer: Arc::new(ConnectionLog::new(Arc::clone(&shared.metrics))),
             tracer,
             request_log: request_log(),
+            quotas: QuotaShared::new(settings.loans.quotas),
             answers: settings.answers.clone(),
             health,
             has_reflection: settings.listen.has_reflection,
@@ -93,6 +96,7 @@ impl<B: Backend> Serving<B> {
         let service =
             service.with_tracer(self.tracer.clone()).with_budget(Arc::clone(&self.budget));
         let service = service.with_receipt_keys(loan_keys.keys.clone());
+        let service = service.with_quotas(Arc::clone(&self.quotas));
         let service = Arc::new(service.with_request_log(self.request_log.clone()));
         self.services.add(&service);
         let asking = Arc::clone(&service);

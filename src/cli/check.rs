@@ -21,7 +21,7 @@ use crate::yaml::report::{Problem, Severity};
 All errors and warnings are printed to standard error, with file, line and column. With --format, they are printed to standard
 output instead, in that format.
 
-Exit codes: 0 if the policies are valid, even with warnings, 1 if they are not.
+Exit codes: 0 if the policies are valid, even with warnings, 1 if they are not, or --rlqs finds problems.
 
 Examples:
   # Validate the policies of a directory
@@ -35,6 +35,10 @@ pub struct CheckArgs {
     /// Format of the result
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: ResultFormat,
+    /// Also print which limits RLQS can enforce, and what would help the others. Exit code 1 if
+    /// there are others, or buckets that several rules could match
+    #[arg(long, conflicts_with = "format")]
+    rlqs: bool,
     #[command(flatten)]
     message: MessageFlag,
     // Last: its help heading applies to all arguments that follow.
@@ -51,7 +55,18 @@ impl CheckArgs {
         } else {
             print_for_programs(self.format, &checked);
         }
-        if checked.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        let is_good = checked.as_ref().is_ok_and(|(_, loaded)| self.print_quotas(&loaded.policies));
+        if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
+    /// Prints the report of RLQS, if it is wanted. Returns `false` if it has problems.
+    fn print_quotas(&self, policies: &PolicySet) -> bool {
+        if !self.rlqs {
+            return true;
+        }
+        let (text, is_good) = policies.quota_report();
+        print(format_args!("\nRLQS:\n{text}"));
+        is_good
     }
 
     fn print_text(&self, checked: &Checked) {

@@ -10,6 +10,7 @@
 //! | `request`, `response` | RLS messages: decoding, encoding |
 //! | `service` | decides requests, also of HTTP gateways; operations on holds; leased hits |
 //! | `method`, `hold_service`, `lease_service`, `service_call` | tonic's traits |
+//! | `quota_service` | RLQS, a stream per proxy |
 //! | `server` | the services of a connection |
 //! | `head`, `rights`, `large_request` | what is refused before a decision |
 //! | `status_encoding`, `headers`, `metadata`, `units` | parts of a response |
@@ -28,6 +29,7 @@ mod lease_service;
 mod metadata;
 mod method;
 pub mod proto;
+mod quota_service;
 pub mod request;
 pub mod request_log;
 pub mod response;

@@ -36,6 +36,11 @@ pub mod envoy {
                 tonic::include_proto!("envoy.service.discovery.v3");
             }
         }
+        pub mod rate_limit_quota {
+            pub mod v3 {
+                tonic::include_proto!("envoy.service.rate_limit_quota.v3");
+            }
+        }
         pub mod ratelimit {
             pub mod v3 {
                 tonic::include_proto!("envoy.service.ratelimit.v3");
@@ -101,11 +106,12 @@ pub mod own {
 pub use envoy::config::core::v3::HeaderValue;
 pub use envoy::extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor};
 pub use envoy::service::auth::v3 as auth;
+pub use envoy::service::rate_limit_quota::v3 as quota;
 pub use envoy::service::ratelimit::v3::{
     RateLimitRequest, RateLimitResponse, rate_limit_response, rate_limit_service_client,
     rate_limit_service_server,
 };
-pub use envoy::r#type::v3::RateLimitUnit;
+pub use envoy::r#type::v3::{RateLimitStrategy, RateLimitUnit, TokenBucket, rate_limit_strategy};
 pub use own::v1 as hold;
 pub use own::v1 as lease;
 

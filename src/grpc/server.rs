@@ -1,5 +1,5 @@
 //! The gRPC services of a worker for its HTTP/2 connections: `ShouldRateLimit`, `Check`,
-//! `HoldService`, `LeaseService`, health, reflection.
+//! `HoldService`, `LeaseService`, RLQS, health, reflection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +27,7 @@ use super::proto::auth::authorization_server::AuthorizationServer;
 use super::proto::hold::hold_service_server::HoldServiceServer;
 use super::proto::lease::lease_service_server::LeaseServiceServer;
 use super::proto::rate_limit_service_server::RateLimitServiceServer;
+use super::quota_service::QuotaService;
 use super::rights::{Allowance, DomainRights, IsGateway};
 use super::service::Rls;
 use super::service::gateway::{CheckMethod, TrustedGateways};
@@ -137,6 +138,7 @@ impl<B: Backend> GrpcServices<Layered<B>> {
             .add_service(check)
             .add_service(holds)
             .add_service(leases)
+            .add_service(QuotaService::new(Arc::clone(&rls), bounds.max_bytes))
             .add_service(health.max_decoding_message_size(MAX_OTHER_MESSAGE));
         if has_reflection {
             routes = routes

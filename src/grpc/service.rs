@@ -4,6 +4,7 @@ mod caller;
 mod exchange;
 pub mod gateway;
 mod holds;
+pub mod quotas;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use tracing::warn;
 
 pub use self::caller::CallerAnswer;
 pub use self::holds::{HoldCall, HoldMethod};
+use self::quotas::QuotaShared;
 use super::large_request;
 use super::metadata;
 use super::proto::RateLimitRequest;
@@ -51,6 +53,8 @@ pub struct Rls<S> {
     tracer: Option<Tracer>,
     /// Keys that sign the receipts of loans.
     receipt_keys: ReceiptKeys,
+    /// State of all RLQS streams of the process.
+    quotas: Arc<QuotaShared>,
     /// Logs requests, if enabled.
     request_log: Option<Arc<RequestLog>>,
 }
@@ -94,6 +98,7 @@ impl<S: Store> Rls<S> {
             invalid,
             tracer: None,
             receipt_keys: ReceiptKeys::default(),
+            quotas: Arc::default(),
             request_log: None,
         };
         service.show_exchanges();
@@ -113,6 +118,11 @@ impl<S: Store> Rls<S> {
     /// Sets the keys that sign the receipts of loans.
     pub fn with_receipt_keys(self, receipt_keys: ReceiptKeys) -> Self {
         Self { receipt_keys, ..self }
+    }
+
+    /// Sets the state that RLQS streams share.
+    pub fn with_quotas(self, quotas: Arc<QuotaShared>) -> Self {
+        Self { quotas, ..self }
     }
 
     /// Sets the tracer of calls.

@@ -25,7 +25,7 @@ pub struct LoanTarget<'a> {
     keyed: Option<&'a Keyed>,
     /// Counters of the rule's loans, if it lends.
     loans: Option<&'a LoanCounters>,
-    decisions: Option<&'a RuleMetrics>,
+    pub(super) decisions: Option<&'a RuleMetrics>,
 }
 
 /// The counters of the rules that lend, by [`Rule::id`].

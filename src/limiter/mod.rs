@@ -12,6 +12,7 @@
 //! | `candidates` | candidate limits |
 //! | `holds` | operations on holds |
 //! | `loans` | counters from which hits are lent to clients |
+//! | `quotas` | limits of buckets, from which hits are lent to proxies |
 //! | `count`, `recording` | what is counted and recorded of a decision |
 //! | `amend` | operator actions on one counter |
 
@@ -24,6 +25,7 @@ mod holds;
 mod live;
 mod loans;
 mod modes;
+mod quotas;
 mod recording;
 mod status;
 mod target;
@@ -40,6 +42,7 @@ pub use self::decision::Decision;
 pub use self::live::{InForce, Live, Snapshot};
 pub use self::loans::LoanTarget;
 pub use self::modes::Modes;
+pub use self::quotas::BucketTarget;
 use self::status::Statuses;
 pub use self::status::{AppliedLimit, Standing, Status};
 use self::target::DescriptorTarget;

@@ -1,10 +1,15 @@
 //! Settings of loans, the leased hits in the hands of clients.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use super::{Problems, SettingProblem};
+use super::{Problems, SettingProblem, parse};
 use crate::descriptor::HashKey;
 use crate::receipts::ReceiptKeys;
+use crate::rlqs::QuotaOptions;
+
+/// Bounds of the guard of RLQS.
+const GUARD: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -15,6 +20,31 @@ pub(super) struct Flags {
     /// be the same for all replicas. Default: receipts are not signed, and clients are trusted.
     #[arg(long, env = "TOLLGATE_LOAN_KEY_FILE", value_name = "FILE")]
     loan_key_file: Option<PathBuf>,
+    /// RLQS: time within which a proxy must have received the hits that were charged for it, from
+    /// 1s to 5s. Assignments end that much before their window does, and a proxy that acknowledges
+    /// later is disconnected.
+    #[arg(long, env = "TOLLGATE_RLQS_GUARD", value_name = "DURATION", default_value = "2s", value_parser = guard)]
+    rlqs_guard: Duration,
+    /// RLQS: `on` or `off`. Give back hits that a proxy held and did not admit. Set to `off` if
+    /// another proxy between them ends HTTP/2 connections: it acknowledges what it has not
+    /// delivered yet.
+    #[arg(long, env = "TOLLGATE_RLQS_RETURN", value_name = "on|off", default_value = "on", value_parser = on_or_off)]
+    rlqs_return: bool,
+}
+
+fn guard(text: &str) -> Result<Duration, String> {
+    let [shortest, longest] = GUARD;
+    let guard = parse::duration(text)?;
+    let is_bounded = (shortest..=longest).contains(&guard);
+    is_bounded.then_some(guard).ok_or_else(|| format!("expected from 1s to 5s, found `{text}`"))
+}
+
+fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("expected on or off, found `{text}`")),
+    }
 }
 
 /// Settings of loans.
@@ -22,6 +52,8 @@ pub(super) struct Flags {
 pub struct LoanSettings {
     /// The file with keys that sign receipts, and its keys.
     pub keys: Option<(PathBuf, Vec<HashKey>)>,
+    /// Options of RLQS streams.
+    pub quotas: QuotaOptions,
 }
 
 impl Flags {
@@ -34,6 +66,7 @@ impl Flags {
                 None
             }
         };
-        LoanSettings { keys: self.loan_key_file.and_then(read) }
+        let quotas = QuotaOptions { guard: self.rlqs_guard, returns: self.rlqs_return };
+        LoanSettings { keys: self.loan_key_file.and_then(read), quotas }
     }
 }

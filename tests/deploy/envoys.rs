@@ -15,12 +15,13 @@ use crate::support::tollgate::Tollgate;
 use crate::support::{PATIENCE, becomes};
 
 /// Bootstraps below `deploy`, besides `envoy/envoy.yaml`.
-const EXAMPLES: [&str; 6] = [
+const EXAMPLES: [&str; 7] = [
     "envoy/features.yaml",
     "envoy/network.yaml",
     "envoy/llm.yaml",
     "envoy/llm-clamp.yaml",
     "envoy/in-flight.yaml",
+    "envoy/rlqs.yaml",
     "playground/envoy.yaml",
 ];
 

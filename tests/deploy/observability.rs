@@ -5,6 +5,7 @@
 //! `for`. promtool verifies the shipped times with `alerts_test.yaml`.
 
 mod holds;
+mod quotas;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -55,6 +56,7 @@ async fn every_query_has_data_under_load_and_every_alert_fires_on_its_fault() {
         scene.replica_with_another_clock().await,
         scene.store_that_hangs_and_drops().await,
         scene.holds_without_care().await,
+        scene.proxy_beyond_its_quota().await,
         scene.another_process().await,
     ] {
         fired.extend(alerts);

@@ -10,6 +10,7 @@ pub(crate) mod model;
 pub(crate) mod policy;
 pub(crate) mod process;
 pub(crate) mod prometheus;
+pub(crate) mod quotas;
 pub(crate) mod random;
 pub(crate) mod raw_headers;
 pub(crate) mod redis;

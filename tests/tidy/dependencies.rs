@@ -112,6 +112,8 @@ pub(super) const ROWS: &[Row] = &[
         modules: "algorithm bounded_file descriptor",
         crates: "arc_swap sha2 std::sync::Arc subtle thiserror",
     },
+    // Does no IO: times, reports and loans in, assignments out.
+    Row { place: "rlqs", modules: "algorithm", crates: "parking_lot std::time::Instant" },
     // Connects policies with the `Store` trait.
     Row {
         place: "limiter",
@@ -146,6 +148,11 @@ pub(super) const ROWS: &[Row] = &[
         place: "grpc/service/exchange",
         modules: "policy::NoLoan store::loan",
         crates: "futures_util::future rand",
+    },
+    Row {
+        place: "grpc/service/quotas",
+        modules: "policy::UnsupportedQuota rlqs",
+        crates: "bytes futures_util http_body tokio",
     },
     // Delivers policies as text, and does not interpret them.
     Row {
@@ -196,7 +203,7 @@ pub(super) const ROWS: &[Row] = &[
                 otlp policy::source::files store::any::StoreLocation store::memory store::redis telemetry::log telemetry::spans telemetry::statistics xds",
         crates: "clap http jiff std::env std::net std::thread",
     },
-    Row { place: "settings/loans", modules: "receipts", crates: "" },
+    Row { place: "settings/loans", modules: "receipts rlqs", crates: "" },
     Row { place: "settings/memory", modules: "", crates: "std::fs" },
     // Deletable: the variables of envoyproxy/ratelimit.
     Row {

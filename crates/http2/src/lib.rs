@@ -15,6 +15,7 @@
 //! | `connection` | the protocol without IO |
 //! | `frame`, `fields`, `hpack` | frames, header lists, their compression |
 //! | `stream`, `call_slots`, `body`, `service` | a call: state, future, body, its service |
+//! | `delivery` | an answer in pieces: room for them, and their arrival |
 //! | `budget`, `abuse`, `registry` | bounds: memory, abuse, connections |
 //! | `observer` | events of connections, for metrics and logs |
 //! | `socket`, `tls` | TCP, Unix sockets, TLS |
@@ -25,6 +26,7 @@ mod body;
 mod budget;
 mod call_slots;
 mod connection;
+mod delivery;
 mod fields;
 mod frame;
 #[cfg(any(test, fuzzing))]
@@ -42,6 +44,7 @@ pub mod tls;
 pub use self::body::{BodyError, RequestBody};
 pub use self::budget::{Budget, BudgetExceeded, BudgetHold};
 pub use self::connection::Limits;
+pub use self::delivery::Delivery;
 pub use self::fields::HeaderFields;
 pub use self::service::{Answer, Exchange, Refusal, ResponseFuture, Route, Service};
 

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use super::body::BodySender;
+use super::delivery::Delivery;
 use super::service::Service;
 
 /// Memory of a stream in bytes, except its future and its pending bytes: the stream, its slot, its
@@ -24,6 +25,8 @@ pub(super) struct Stream<S: Service> {
     pub(super) output: Output<S::Body>,
     /// Bytes that this side may send; negative after the client lowered the window.
     pub(super) send_window: i64,
+    /// Delivery of the answer, if the service reads the body.
+    pub(super) delivery: Option<Delivery>,
     /// Slot of the call's future, once the call has begun.
     pub(super) slot: Option<usize>,
     /// Deadline for the client to send its message, or to read more of its answer.
@@ -86,6 +89,7 @@ impl<S: Service> Stream<S> {
             unacknowledged: 0,
             output: Output::Awaited,
             send_window,
+            delivery: None,
             slot: None,
             deadline: None,
             scheduled: None,

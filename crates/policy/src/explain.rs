@@ -1,5 +1,7 @@
 //! Explanations of matches: each step, the rules that were tried, and the limit.
 
+mod quota;
+
 use std::fmt::{self, Write as _};
 
 use tollgate_core::algorithm::hold::{Hold, OnSettle};
@@ -71,6 +73,7 @@ fn write_match<'p>(
         return Ok(None);
     };
     write_rule(text, rule)?;
+    quota::write(text, policy, rule, entries)?;
     Ok(Some(rule))
 }
 

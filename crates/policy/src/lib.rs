@@ -13,6 +13,7 @@
 //! | `wildcards`, `searcher` | many rules with `*` at one level, tried at once |
 //! | `counter` | lookup of the counter of a descriptor |
 //! | `loan` | rules from which hits are lent to clients |
+//! | `quota` | rules from which hits are lent to proxies by RLQS; descriptors of buckets |
 //! | [`explain`] | explanations of matches in words |
 //! | [`diff`] | differences between two sets, and the descriptors they affect |
 //! | [`requests`] | mappings of HTTP requests to descriptors |
@@ -32,6 +33,7 @@ mod loan;
 mod matcher;
 mod metric_key;
 mod pattern;
+mod quota;
 pub mod requests;
 mod rule;
 mod searcher;
@@ -52,7 +54,8 @@ pub use document::vocabulary::ENVOYPROXY_WORDS;
 pub use loan::NoLoan;
 pub use matcher::MatchedBy;
 pub use metric_key::MetricKey;
-pub use rule::{Imposes, LeaseHolder, LeaseHolders, LeaseSize, Rule, RuleLease};
+pub use quota::{NoQuota, QUOTA_GUARD, QUOTA_TTL, UnsupportedQuota};
+pub use rule::{Imposes, LeaseHolder, LeaseHolders, LeaseSize, Rule, RuleLease, RuleQuota};
 use tollgate_core::algorithm::Charge;
 use tollgate_core::algorithm::time::Micros;
 use tollgate_core::descriptor::{Entry, HashKey, Identity, KeyBuffer, KeyRange, Keyed};
@@ -134,6 +137,7 @@ pub struct Policy {
     has_candidates: bool,
     override_identity: Identity,
     override_charge: Charge,
+    unsupported_quota: UnsupportedQuota,
     /// The hasher of values, if a limit hashes them.
     keyed: Option<Keyed>,
     top: rule::Level,

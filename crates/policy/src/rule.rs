@@ -35,6 +35,17 @@ pub struct RuleLease {
     pub ttl: Micros,
     /// The kinds of holders of blocks.
     pub holders: LeaseHolders,
+    /// The hits that each proxy may hold by RLQS.
+    pub quota: Option<RuleQuota>,
+}
+
+/// The hits that each proxy may hold by RLQS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleQuota {
+    /// Maximum hits.
+    pub size: LeaseSize,
+    /// Maximum time for which they can be admitted: whole seconds.
+    pub ttl: Micros,
 }
 
 /// A kind of holder of leased hits.

@@ -62,6 +62,7 @@ impl<S> Rls<S> {
     /// Creates the series of the metrics of exchanges at zero.
     pub(super) fn show_exchanges(&self) {
         self.metrics.loans.show_kinds(&ANSWERS, &RESULTS);
+        self.metrics.loans.quotas.show_kinds(&super::quotas::ENDS);
     }
 }
 

@@ -95,6 +95,7 @@ fn all() -> BTreeMap<String, Metric> {
     let _holds = metrics.holds.of_rule(SOME, SOME);
     let _loans = metrics.loans.of_rule(SOME, SOME);
     metrics.loans.show_kinds(&[SOME], &[SOME]);
+    metrics.loans.quotas.show_kinds(&["silent", "unacknowledged"]);
     for from in [CandidateSource::rule, CandidateSource::policy] {
         drop(metrics.candidates.of_rule(from, SOME, SOME));
     }

@@ -6,7 +6,7 @@ use super::super::is_written;
 use super::{cell, head, table, types};
 
 /// The documented mappings, in this order: name in the schema, and description.
-const MAPPINGS: [(&str, &str); 24] = [
+const MAPPINGS: [(&str, &str); 26] = [
     ("defaults", "Options for all limits of the file; an option of a rule takes precedence."),
     (
         "rule",
@@ -15,7 +15,12 @@ const MAPPINGS: [(&str, &str); 24] = [
     ("rate_limit", "The limit of a rule. [Which algorithm](../algorithms.md)."),
     ("window", "An item of `windows`."),
     ("replaced", "An item of `replaces`."),
+    ("quotas", "Options of RLQS for the domain. The key `rlqs` of a file. [Usage](../rlqs.md)."),
     ("lease", "Hits that are taken from a shared store in advance. [The cost](../promise.md)."),
+    (
+        "quota",
+        "Hits that each proxy may hold by RLQS. The key `rlqs` of a `lease`. [Usage](../rlqs.md).",
+    ),
     ("hold", "Charges that are recorded under an ID, to be corrected later. [Usage](../holds.md)."),
     ("candidate", "A limit that is evaluated, but not enforced. [Usage](../rollout.md)."),
     (

@@ -186,8 +186,10 @@ impl<S: Service> Connection<S> {
             let is_whole = matches!(stream.input, RequestState::Ended);
             match std::mem::replace(then, AnswerRest::End) {
                 AnswerRest::Body(body) => {
+                    self.write_ping(id);
+                    self.announce_room(id);
                     if !self.poll_body(id, body) {
-                        return;
+                        return self.write_ping(id);
                     }
                     continue;
                 }
@@ -199,6 +201,24 @@ impl<S: Service> Connection<S> {
             }
             return self.finish(id, is_whole);
         }
+    }
+
+    /// Sends the PING that the service wants after its bytes so far.
+    fn write_ping(&mut self, id: u32) {
+        let delivery = self.streams.get(&id).and_then(|stream| stream.delivery.as_ref());
+        if let Some(payload) = delivery.and_then(|delivery| delivery.take_ping(id)) {
+            frame::write(&mut self.out, kind::PING, 0, 0, &payload);
+        }
+    }
+
+    /// Shows the service the room for more bytes.
+    fn announce_room(&mut self, id: u32) {
+        let Some(delivery) = self.streams.get(&id).and_then(|stream| stream.delivery.as_ref())
+        else {
+            return;
+        };
+        let is_stalled = self.timers.is_unsent();
+        delivery.set_room(if is_stalled { 0 } else { usize::try_from(self.room(id)).unwrap_or(0) });
     }
 
     /// Polls an answer's body for more. Returns `true` if there is something to send.

@@ -7,6 +7,7 @@ use futures_util::future::Either;
 use super::routes::Routed;
 use super::{CallFuture, Connection, ConnectionFailure, PartialBlock, WINDOW};
 use crate::body;
+use crate::delivery::Delivery;
 use crate::fields::FieldsVerdict;
 use crate::frame::{self, FrameHead, HEAD, MAX_PAYLOAD, Reason, flag, kind};
 use crate::service::{Answer, Exchange, Refusal, Route, Service};
@@ -231,13 +232,17 @@ impl<S: Service> Connection<S> {
             self.refuse(stream, Refusal::BudgetExceeded, is_end_of_stream, now);
             return Ok(());
         }
+        let delivery = Delivery::new();
         if let Some(opened) = self.streams.get_mut(&stream) {
             opened.slot = Some(slot);
+            opened.delivery = Some(delivery.clone());
         }
         if !is_end_of_stream {
             self.set_deadline(stream, now);
         }
-        let response = self.service.stream(self.fields.to_request(body));
+        let mut request = self.fields.to_request(body);
+        request.extensions_mut().insert(delivery);
+        let response = self.service.stream(request);
         if let std::task::Poll::Ready(answer) = self.slots.begin(slot, Either::Right(response)) {
             self.answer(stream, answer, now);
         }

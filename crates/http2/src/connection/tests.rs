@@ -1,6 +1,7 @@
 //! Connections without IO: handwritten frames against a service that echoes.
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
 
+mod delivery;
 mod frames;
 mod life;
 mod memory;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Connection, ConnectionEnd, ConnectionFailure, Limits};
 use crate::abuse::Abuse;
+use crate::delivery::{self, Delivery};
 use crate::frame::{self, MAX_STREAM, Reason, kind};
 use crate::service::{Refusal, Service};
 use crate::stream::{Output, RequestState};
@@ -145,6 +146,11 @@ impl ConnectionTimers {
         self.deadlines.len()
     }
 
+    /// Returns `true` while the socket has not accepted all output.
+    pub(super) fn is_unsent(&self) -> bool {
+        self.unsent_since.is_some()
+    }
+
     fn goaway_due(&self) -> Option<Instant> {
         match self.shutdown {
             Shutdown::Announced { at } => at.checked_add(GOAWAY_TIMEOUT),
@@ -240,6 +246,8 @@ impl<S: Service> Connection<S> {
             return;
         }
         self.timers.shutdown = Shutdown::Announced { at: now };
+        let deliveries = self.streams.values().filter_map(|stream| stream.delivery.as_ref());
+        deliveries.for_each(Delivery::shut_down);
         self.write_goaway(MAX_STREAM, Reason::NO_ERROR);
         frame::write(&mut self.out, kind::PING, 0, 0, &GOAWAY_PING);
     }
@@ -249,6 +257,10 @@ impl<S: Service> Connection<S> {
     pub(super) fn on_pong(&mut self, payload: &[u8]) {
         if payload == GOAWAY_PING && matches!(self.timers.shutdown, Shutdown::Announced { .. }) {
             self.finish_shutdown();
+        }
+        if let Some((id, number)) = delivery::acknowledged(payload) {
+            let delivery = self.streams.get(&id).and_then(|stream| stream.delivery.as_ref());
+            delivery.into_iter().for_each(|delivery| delivery.acknowledge(number));
         }
     }
 

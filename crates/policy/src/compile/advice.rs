@@ -41,6 +41,7 @@ pub(super) fn give(
         && let Imposes::Limit(limit) = &terms.imposes
     {
         let is_vote = layers.is_on(|switches| &switches.quota_mode);
+        super::quotas::check(written.span, lease, limit).into_iter().for_each(&mut *report);
         of_lease(written.span, lease, limit, is_vote).into_iter().for_each(&mut *report);
         let replaces = rule.limit.as_ref().is_some_and(|limit| !limit.replaces.is_empty());
         let refused = [

@@ -135,6 +135,11 @@ impl Version {
         }
     }
 
+    /// Adds that buckets whose limit RLQS cannot enforce are allowed.
+    pub(super) fn unsupported_quotas_are_allowed(&mut self) {
+        self.add("rlqs: allow");
+    }
+
     /// Adds a rule. Its identity covers its path and the shape of its limit.
     pub(super) fn rule(&mut self, rule: &Rule) {
         self.add("rule");
@@ -191,6 +196,9 @@ impl Version {
         let holders = rule.lease().map(|lease| lease.holders).unwrap_or_default();
         if holders != LeaseHolders::default() {
             self.add(&format!("holders {}", holders.text()));
+        }
+        if let Some(quota) = rule.lease().and_then(|lease| lease.quota) {
+            self.add(&format!("rlqs {:?} {}", quota.size, quota.ttl.get()));
         }
     }
 

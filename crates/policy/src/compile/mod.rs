@@ -7,6 +7,7 @@
 //! | `limit` | a `rate_limit`: its windows and options |
 //! | `holds` | the holds of a limit |
 //! | `layers` | options of a rule from itself, its metadata, overlays and the file's defaults |
+//! | `quotas` | the hits that proxies may hold by RLQS |
 //! | `requests` | mappings of HTTP requests to descriptors |
 //! | `options` | which option applies to which algorithm |
 //! | `positions` | the word of a limit that an error refers to |
@@ -20,6 +21,7 @@ mod layers;
 mod limit;
 mod options;
 mod positions;
+mod quotas;
 mod requests;
 pub(super) mod units;
 mod unreachable;
@@ -186,6 +188,7 @@ impl<'a> DomainCompiler<'a> {
         let in_one_slot =
             atomicity.into_iter().any(|atomicity| atomicity.value == written::Atomicity::Domain);
         self.version.slot(in_one_slot);
+        let unsupported_quota = quotas::unsupported(documents, self.version);
         let override_charge = self.options.window_charge();
         let has_candidates = self.rules.iter().any(|rule| rule.candidate().is_some());
         let mut limits = self.rules.iter().chain(self.rules.iter().filter_map(Rule::candidate));
@@ -198,6 +201,7 @@ impl<'a> DomainCompiler<'a> {
             has_candidates,
             override_identity,
             override_charge,
+            unsupported_quota,
             keyed,
             top,
             rules,

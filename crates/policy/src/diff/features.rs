@@ -38,23 +38,27 @@ pub(super) fn features(rule: &Rule) -> Vec<(&'static str, String)> {
     add("replaces", list(replaces.iter().map(|name| name.to_string())));
     add("record", list(record.iter().map(|key| String::from_utf8_lossy(key).into_owned())));
     add("hash_values", on(*hashes_values));
-    add(
-        "lease",
-        lease.map(|lease| match lease.size {
-            LeaseSize::BasisPoints(part) => {
-                let whole = part.get() / 100;
-                let hundredths = part.get() % 100;
-                format!("{whole}.{hundredths:02}% for {}", lease.ttl)
-            }
-            LeaseSize::Hits(hits) => format!("{hits} for {}", lease.ttl),
-        }),
-    );
+    add("lease", lease.map(|lease| format!("{} for {}", size_text(lease.size), lease.ttl)));
     let holders = lease.map(|lease| lease.holders).unwrap_or_default();
     let are_set = holders != LeaseHolders::default();
     add("lease.holders", are_set.then(|| holders.text().to_owned()));
+    let quota = lease.and_then(|lease| lease.quota);
+    add("lease.rlqs", quota.map(|quota| format!("{} for {}", size_text(quota.size), quota.ttl)));
     add("candidate", candidate.as_deref().map(candidate_text));
     add("metadata", metadata.as_ref().map(serde_json::Value::to_string));
     features
+}
+
+/// Returns the size of a lease, such as `1.00%`.
+fn size_text(size: LeaseSize) -> String {
+    match size {
+        LeaseSize::BasisPoints(part) => {
+            let whole = part.get() / 100;
+            let hundredths = part.get() % 100;
+            format!("{whole}.{hundredths:02}%")
+        }
+        LeaseSize::Hits(hits) => hits.to_string(),
+    }
 }
 
 /// Returns the settings of a candidate limit in one line: `50 hits in 1m, algorithm gcra, ...`.

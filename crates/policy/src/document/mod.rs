@@ -30,10 +30,12 @@ use tollgate_yaml::vocabulary::VocabularyLevel as _;
 use super::PolicyDialect;
 use budget::DocumentBudget;
 use vocabulary::{DocumentLevel, ENVOYPROXY_WORDS};
-use written::{ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_SETTLE, ON_STORE_ERROR, OVERRIDES};
 use written::{
-    Options, Root, WrittenDocument, WrittenHold, WrittenLease, WrittenLimit, WrittenRule,
-    WrittenWindow,
+    ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_SETTLE, ON_STORE_ERROR, OVERRIDES, UNSUPPORTED,
+};
+use written::{
+    Options, Root, WrittenDocument, WrittenHold, WrittenLease, WrittenLimit, WrittenQuota,
+    WrittenRule, WrittenWindow,
 };
 
 /// Note for files without a policy.
@@ -189,6 +191,9 @@ impl DocumentReader<'_> {
         let place = format!("domain `{}`", domain.as_ref().map_or("?", |domain| &domain.value));
         self.yaml.path.clone_from(&place);
         let atomicity = self.yaml.one_of(&fields, "atomicity", &ATOMICITIES);
+        let quotas = self.yaml.section(&fields, "rlqs", DocumentLevel::Quotas);
+        let unsupported_quota =
+            quotas.and_then(|found| self.yaml.one_of(&found, "unsupported", &UNSUPPORTED));
         let defaults = self
             .yaml
             .section(&fields, "defaults", DocumentLevel::Defaults)
@@ -199,6 +204,7 @@ impl DocumentReader<'_> {
         Some(WrittenDocument {
             domain: domain?,
             atomicity,
+            unsupported_quota,
             defaults: defaults.unwrap_or_default(),
             rules,
             mappings,
@@ -314,6 +320,12 @@ impl DocumentReader<'_> {
         }
     }
 
+    fn quota(&mut self, lease: &MappingFields<DocumentLevel>) -> Option<WrittenQuota> {
+        let found = self.yaml.section(lease, "rlqs", DocumentLevel::Quota)?;
+        let size = self.yaml.some_text(&found, "size");
+        Some(WrittenQuota { size, ttl: self.yaml.some_text(&found, "ttl") })
+    }
+
     fn options(&mut self, fields: &MappingFields<DocumentLevel>) -> Options {
         Options {
             algorithm: self.yaml.one_of(fields, "algorithm", &ALGORITHMS),
@@ -334,6 +346,7 @@ impl DocumentReader<'_> {
                         size: self.yaml.some_text(&found, "size"),
                         ttl: self.yaml.some_text(&found, "ttl"),
                         holders: self.yaml.texts(&found, "holders"),
+                        quota: self.quota(&found),
                     },
                     span: found.span,
                 }

@@ -11,11 +11,11 @@ use tollgate_yaml::vocabulary::{Form, VocabularyLevel, Word, may, must, names};
 
 use super::written::{
     ALGORITHMS, ATOMICITIES, ATTRIBUTES, CHARGES, ESTIMATES, HOLDERS, IF_UNDECIDED, ON_SETTLE,
-    ON_STORE_ERROR, OVERRIDES,
+    ON_STORE_ERROR, OVERRIDES, UNSUPPORTED,
 };
 use DocumentLevel::{
     Candidate, Defaults, Entry, File, Hold, Lease, Limit, Mapped, Mapping, Match, Overlaid,
-    Overlay, Replaced, Rule, Source, Tollgate, Window,
+    Overlay, Quota, Quotas, Replaced, Rule, Source, Tollgate, Window,
 };
 use Form::{Count, Map, Maps, OneOf, Other, Text, Texts, Truth};
 
@@ -31,7 +31,11 @@ pub(crate) enum DocumentLevel {
     Window,
     Replaced,
     Lease,
+    /// The hits of a lease that proxies may hold by RLQS.
+    Quota,
     Hold,
+    /// Options of RLQS for a domain.
+    Quotas,
     /// A document of options for rules that are written elsewhere.
     Overlay,
     /// An item of an overlay.
@@ -55,6 +59,7 @@ pub(crate) enum DocumentLevel {
 pub(crate) static WORDS: &[Word<DocumentLevel>] = &[
     must("domain", &[File], Text, "the domain that the rules apply to: the `domain` field of a request"),
     may("atomicity", &[File], OneOf(|| names(&ATOMICITIES)), "domain: all counters of the domain share one slot of a Redis Cluster, so that each request is one atomic call, but one slot takes all load; limit (default): each limit uses its own slot"),
+    may("rlqs", &[File], Map(Quotas), "options of RLQS for the domain"),
     may("defaults", &[File], Map(Defaults), "default options for all limits of this document; options of a rule take precedence"),
     may("requests", &[File], Maps(Mapping), "how HTTP requests become descriptors of the domain, for gateways that call ext_authz or /auth/NAME"),
     may("descriptors", &[File, Rule], Maps(Rule), "the rules; below a rule, the rules for the next entry of the descriptor"),
@@ -104,6 +109,11 @@ pub(crate) static WORDS: &[Word<DocumentLevel>] = &[
     must("size", &[Lease], Other(size), "maximum number of hits per lease: a percentage of the limit such as 1%, or a number of hits"),
     must("ttl", &[Lease], Other(unit), "how long leased hits are kept; unused hits are returned"),
     may("holders", &[Lease], Other(holders), "who may hold leased hits: process (the processes of the service), client (callers of LeaseService); default: [process]"),
+    may("rlqs", &[Lease], Map(Quota), "hits that each proxy may hold by RLQS and admit in its own memory"),
+
+    must("ttl", &[Quota], Other(unit), "the time for which a proxy may hold hits: whole seconds from 7s to 5m, shorter than the period by at least 2s"),
+    must("size", &[Quota], Other(size), "maximum number of hits that one proxy may hold: a percentage of the limit such as 10%, or a number of hits"),
+    may("unsupported", &[Quotas], OneOf(|| names(&UNSUPPORTED)), "the answer to buckets whose limit RLQS cannot enforce: deny or allow all requests; default: deny"),
 
     must("ttl", &[Hold], Other(unit), "the time after which a hold expires, from 1s to 24h"),
     may("on_settle", &[Hold], OneOf(|| names(&ON_SETTLE)), "when a hold ends without a cost: charge (its estimate stays charged) or release (it is refunded); default: charge"),
@@ -163,8 +173,8 @@ pub const ENVOYPROXY_WORDS: [&str; 16] = [
 
 impl VocabularyLevel for DocumentLevel {
     const ALL: &'static [Self] = &[
-        File, Defaults, Rule, Limit, Candidate, Window, Replaced, Lease, Hold, Overlay, Entry,
-        Overlaid, Tollgate, Mapping, Mapped, Match, Source,
+        File, Quotas, Defaults, Rule, Limit, Candidate, Window, Replaced, Lease, Quota, Hold,
+        Overlay, Entry, Overlaid, Tollgate, Mapping, Mapped, Match, Source,
     ];
 
     fn vocabulary() -> &'static [Word<Self>] {
@@ -181,6 +191,7 @@ impl VocabularyLevel for DocumentLevel {
             Window => "an item of `windows`",
             Replaced => "an item of `replaces`",
             Lease => "`lease`",
+            Quota | Quotas => "`rlqs`",
             Hold => "`hold`",
             Overlay => "an overlay",
             Entry => "an item of `overlay`",
@@ -203,6 +214,8 @@ impl VocabularyLevel for DocumentLevel {
             Window => "in an item of `windows`",
             Replaced => "in an item of `replaces`",
             Lease => "in `lease`",
+            Quota => "in `rlqs` of `lease`",
+            Quotas => "in `rlqs`",
             Hold => "in `hold`",
             Overlay => "at the top level of an overlay",
             Entry => "in an item of `overlay`",
@@ -225,6 +238,8 @@ impl VocabularyLevel for DocumentLevel {
             Window => "window",
             Replaced => "replaced",
             Lease => "lease",
+            Quota => "quota",
+            Quotas => "quotas",
             Hold => "hold",
             Overlay => "overlay",
             Entry => "entry",

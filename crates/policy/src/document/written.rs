@@ -5,6 +5,7 @@ use tollgate_core::algorithm::sliding_window::Estimate;
 use tollgate_core::algorithm::{Charge, OnStoreError};
 use tollgate_yaml::report::{SourceSpan, Spanned};
 
+use crate::quota::UnsupportedQuota;
 use crate::requests::IfUndecided;
 use crate::rule::LeaseHolder;
 
@@ -20,6 +21,7 @@ pub(crate) enum Root {
 pub(crate) struct WrittenDocument {
     pub(crate) domain: Spanned<String>,
     pub(crate) atomicity: Option<Spanned<Atomicity>>,
+    pub(crate) unsupported_quota: Option<Spanned<UnsupportedQuota>>,
     pub(crate) defaults: Options,
     pub(crate) rules: Vec<WrittenRule>,
     pub(crate) mappings: Vec<WrittenMapping>,
@@ -211,6 +213,14 @@ pub(crate) struct WrittenLease {
     pub(crate) size: Option<Spanned<String>>,
     pub(crate) ttl: Option<Spanned<String>>,
     pub(crate) holders: Option<Spanned<Vec<String>>>,
+    pub(crate) quota: Option<WrittenQuota>,
+}
+
+/// The value of `rlqs` in `lease`.
+#[derive(Clone, Debug)]
+pub(crate) struct WrittenQuota {
+    pub(crate) size: Option<Spanned<String>>,
+    pub(crate) ttl: Option<Spanned<String>>,
 }
 
 /// The value of `algorithm`, as written.
@@ -272,6 +282,9 @@ pub(crate) const HOLDERS: [(&str, LeaseHolder); 2] = [
     (LeaseHolder::Process.word(), LeaseHolder::Process),
     (LeaseHolder::Client.word(), LeaseHolder::Client),
 ];
+
+pub(crate) const UNSUPPORTED: [(&str, UnsupportedQuota); 2] =
+    [("deny", UnsupportedQuota::Deny), ("allow", UnsupportedQuota::Allow)];
 
 pub(crate) const ON_SETTLE: [(&str, OnSettle); 2] =
     [(OnSettle::Charge.word(), OnSettle::Charge), (OnSettle::Release.word(), OnSettle::Release)];

@@ -10,6 +10,7 @@ mod matching;
 mod metric_keys;
 mod overlays;
 mod quirks;
+mod quotas;
 mod reports;
 mod requests;
 mod robust;

@@ -67,7 +67,7 @@ descriptors:
     2 | descriptor: []
       | ^^^^^^^^^^
       = did you mean `descriptors`?
-      = allowed at the top level of a policy: domain, atomicity, defaults, requests, descriptors
+      = allowed at the top level of a policy: domain, atomicity, rlqs, defaults, requests, descriptors
 
     error: unknown key `algoritm`
      --> a.yaml:3:12

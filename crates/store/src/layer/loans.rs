@@ -6,6 +6,8 @@
 //! and the rest is taken back in the background. A process keeps nothing of the loans that it
 //! gives.
 
+pub mod quota;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

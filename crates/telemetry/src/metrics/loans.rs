@@ -8,6 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
 use super::KindLabels;
+use super::quotas::QuotaMetrics;
 use crate::known_rules::{KnownRules, RuleLabels};
 
 /// The counters of one rule that lends, in hits.
@@ -30,6 +31,8 @@ pub struct LoanMetrics {
     pub blocks: Counter,
     /// Hits that may have been charged and were not handed over.
     pub lost: Counter,
+    /// Hits in the hands of proxies.
+    pub quotas: QuotaMetrics,
     answers: Family<KindLabels, Counter>,
     returns: Family<KindLabels, Counter>,
     hits: [(HitsName, Family<RuleLabels, Counter>); 3],
@@ -56,6 +59,7 @@ impl LoanMetrics {
             exchanges: Counter::default(),
             blocks: Counter::default(),
             lost: Counter::default(),
+            quotas: QuotaMetrics::default(),
             answers: Family::default(),
             returns: Family::default(),
             hits: HITS.map(|name| (name, Family::default())),
@@ -74,6 +78,7 @@ impl LoanMetrics {
         registry.register("loan_answers", answers, self.answers.clone());
         let returns = "Number of returned loans, by result";
         registry.register("loan_returns", returns, self.returns.clone());
+        self.quotas.register(registry);
         for ((name, help), family) in &self.hits {
             registry.register(*name, *help, family.clone());
         }

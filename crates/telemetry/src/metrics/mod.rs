@@ -11,7 +11,7 @@
 //! | `exceptions` | observable exceptions to the promise |
 //! | `holds` | charges that are corrected later, bounded |
 //! | `rules` | counters of rules, bounded |
-//! | `leases`, `loans` | hits charged in advance, by this process and for clients |
+//! | `leases`, `loans`, `quotas` | hits charged in advance: by this process, for others |
 //! | `latency` | histograms with one part per worker |
 //! | `servers` | metrics that the store's servers report |
 //! | `stat_gauges` | gauges in the statistics of envoyproxy/ratelimit |
@@ -28,6 +28,7 @@ mod leases;
 mod loans;
 mod names;
 mod process;
+mod quotas;
 mod rules;
 mod servers;
 mod stat_gauges;
@@ -53,6 +54,7 @@ pub use self::latency::Latency;
 pub use self::leases::LeaseMetrics;
 pub use self::loans::{LoanCounters, LoanMetrics};
 pub use self::process::Process;
+pub use self::quotas::QuotaMetrics;
 use self::rules::RuleFamilies;
 pub use self::rules::RuleMetrics;
 pub use self::servers::Servers;

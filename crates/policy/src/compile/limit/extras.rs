@@ -6,7 +6,7 @@ use tollgate_core::algorithm::sliding_window::Estimate;
 use tollgate_yaml::report::{Spanned, shown};
 
 use super::LimitCompiler;
-use crate::compile::units;
+use crate::compile::{quotas, units};
 use crate::document::written::HOLDERS;
 use crate::rule::{Imposes, LeaseHolders, RuleLease};
 
@@ -94,7 +94,12 @@ impl LimitCompiler<'_, '_> {
             );
         }
         let holders = self.lease_holders(written.holders.as_ref());
-        Some(RuleLease { size: good_size?, ttl: good_ttl?, holders: holders? })
+        let quota = match &written.quota {
+            Some(written) => Some(quotas::compile(written, self.resolver.report)),
+            None => None,
+        };
+        let quota = quota.map_or(Some(None), |quota| quota.map(Some))?;
+        Some(RuleLease { size: good_size?, ttl: good_ttl?, holders: holders?, quota })
     }
 
     /// Returns the permitted holders; reports an error for a list with other words, or none.

@@ -1,0 +1,165 @@
+//! Answers in pieces: the room that their service sees, and PINGs that follow them.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::Poll;
+
+use http_body::{Body, Frame};
+use parking_lot::Mutex;
+
+use super::*;
+use crate::delivery::{self, Delivery};
+
+/// A service that answers with the pieces of a queue, each of which is to be acknowledged.
+#[derive(Clone, Default)]
+struct Paced(Arc<Mutex<PacedState>>);
+
+#[derive(Default)]
+struct PacedState {
+    pieces: VecDeque<Bytes>,
+    /// Room before each piece.
+    room_before: Vec<usize>,
+    delivery: Option<Delivery>,
+    waker: Option<Waker>,
+}
+
+impl Paced {
+    fn push(&self, piece: &'static [u8]) {
+        let mut state = self.0.lock();
+        state.pieces.push_back(piece.into());
+        let waker = state.waker.take();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    fn delivery(&self) -> Delivery {
+        self.0.lock().delivery.clone().unwrap()
+    }
+}
+
+impl Body for Paced {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let delivery = self.delivery();
+        let mut state = self.0.lock();
+        match state.pieces.pop_front() {
+            Some(piece) => {
+                state.room_before.push(delivery.room());
+                delivery.request_acknowledgement();
+                Poll::Ready(Some(Ok(Frame::data(piece))))
+            }
+            None => {
+                state.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Service for Paced {
+    type Head = ();
+    type Unary = Pending<Answer<Self>>;
+    type Body = Self;
+
+    fn route(&self, _: &HeaderFields) -> Route<()> {
+        Route::Stream { cost: 0 }
+    }
+
+    fn unary(&self, (): (), _: Exchange) -> Self::Unary {
+        pending()
+    }
+
+    fn stream(&self, request: Request<RequestBody>) -> ResponseFuture<Self> {
+        self.0.lock().delivery = request.extensions().get::<Delivery>().cloned();
+        let body = self.clone();
+        Box::pin(async move { Answer::Response(Box::new(Response::new(body))) })
+    }
+
+    fn refuse(&self, _: Refusal) -> Response<Self> {
+        Response::new(self.clone())
+    }
+}
+
+/// A connection with one open stream, whose initial window is 10 bytes.
+fn opened() -> (Connection<Paced>, Paced, Instant) {
+    let service = Paced::default();
+    let now = Instant::now();
+    let budget = Arc::new(Budget::new(1 << 20));
+    let mut connection = Connection::new(service.clone(), LIMITS, &budget, now);
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    write(&mut bytes, kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 10]);
+    let mut encoder = Encoder::new();
+    write_block(&mut bytes, 0, 1, |out| {
+        encoder.begin(out);
+        for (name, value) in [(":method", "POST"), (":scheme", "http"), (":path", "/a")] {
+            encoder.field(name.as_bytes(), value.as_bytes(), out);
+        }
+    });
+    connection.receive(&bytes, now);
+    poll(&mut connection, now);
+    let length = connection.out().len();
+    connection.on_written(length, now);
+    (connection, service, now)
+}
+
+fn poll(connection: &mut Connection<Paced>, now: Instant) {
+    connection.poll_calls(&mut Context::from_waker(Waker::noop()), now);
+}
+
+#[test]
+fn a_piece_is_followed_by_a_ping_whose_acknowledgement_reaches_the_service() {
+    let (mut connection, service, now) = opened();
+    service.push(b"abc");
+    poll(&mut connection, now);
+    let (data, ping) = connection.out().split_at(HEAD + 3);
+    assert_eq!(&data[HEAD..], b"abc");
+    let payload = ping[HEAD..].to_vec();
+    assert_eq!(FrameHead::read(ping.first_chunk().unwrap()).kind, kind::PING);
+    assert_eq!(delivery::acknowledged(&payload), Some((1, 1)));
+    assert_eq!(service.delivery().acknowledged(), 0);
+    let mut answer = Vec::new();
+    write(&mut answer, kind::PING, flag::ACK, 0, &payload);
+    connection.receive(&answer, now);
+    assert_eq!(service.delivery().acknowledged(), 1);
+}
+
+#[test]
+fn a_ping_is_sent_without_a_piece_too() {
+    let (mut connection, service, now) = opened();
+    service.delivery().request_acknowledgement();
+    service.0.lock().waker.take().unwrap().wake();
+    poll(&mut connection, now);
+    assert_eq!(FrameHead::read(connection.out().first_chunk().unwrap()).kind, kind::PING);
+}
+
+#[test]
+fn the_room_is_that_of_the_windows_while_the_socket_accepts_bytes() {
+    let (mut connection, service, now) = opened();
+    service.push(b"abc");
+    poll(&mut connection, now);
+    let length = connection.out().len();
+    connection.on_written(length, now);
+    service.push(b"abcdefg");
+    poll(&mut connection, now);
+    // The socket takes only a part.
+    connection.on_written(1, now);
+    let mut wider = Vec::new();
+    write(&mut wider, kind::WINDOW_UPDATE, 0, 1, &100u32.to_be_bytes());
+    connection.receive(&wider, now);
+    service.push(b"x");
+    poll(&mut connection, now);
+    assert_eq!(service.0.lock().room_before, [10, 7, 0]);
+}
+
+#[test]
+fn a_shutdown_reaches_the_service() {
+    let (mut connection, service, now) = opened();
+    assert!(!service.delivery().is_shutting_down());
+    connection.shut_down(None, now);
+    assert!(service.delivery().is_shutting_down());
+}

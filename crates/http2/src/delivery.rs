@@ -1,0 +1,145 @@
+//! The delivery of an answer that a service sends piece by piece: the bytes that can leave at once,
+//! and acknowledgements that the client has read what was sent.
+//!
+//! An acknowledgement is that of a PING which follows the bytes: a peer handles frames in the order
+//! in which they arrive.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use parking_lot::Mutex;
+
+/// Marks the payload of a PING as one of a delivery; the rest of the first half is its stream.
+const MARK: u32 = 1 << 31;
+
+/// The delivery of a call's answer; in the extensions of requests whose body the service reads.
+#[derive(Clone, Debug)]
+pub struct Delivery(Arc<Mutex<DeliveryState>>);
+
+#[derive(Debug, Default)]
+struct DeliveryState {
+    /// Bytes that can be sent at once.
+    room: usize,
+    /// Number of the latest acknowledgement that the service wants, and of the latest PING sent.
+    wanted: u32,
+    pinged: u32,
+    acknowledged: u32,
+    is_shutting_down: bool,
+    waiting: Option<Waker>,
+}
+
+impl Delivery {
+    pub(super) fn new() -> Self {
+        Self(Arc::default())
+    }
+
+    /// Returns the bytes that can leave at once: that fit the windows of the client, while the
+    /// socket accepts bytes. Current while the body of the answer is polled.
+    pub fn room(&self) -> usize {
+        self.0.lock().room
+    }
+
+    /// Sends a PING after the bytes of the answer so far. Returns its number.
+    pub fn request_acknowledgement(&self) -> u32 {
+        let mut state = self.0.lock();
+        state.wanted = state.wanted.saturating_add(1);
+        state.wanted
+    }
+
+    /// Returns the number of the latest PING that the client has acknowledged; 0 for none.
+    pub fn acknowledged(&self) -> u32 {
+        self.0.lock().acknowledged
+    }
+
+    /// Returns `true` once the connection is shutting down: the answer should end.
+    pub fn is_shutting_down(&self) -> bool {
+        self.0.lock().is_shutting_down
+    }
+
+    /// Waits until more is acknowledged than `seen`, or the connection shuts down.
+    pub async fn changed(&self, seen: u32) {
+        poll_fn(|cx| {
+            let mut state = self.0.lock();
+            if state.acknowledged > seen || state.is_shutting_down {
+                return Poll::Ready(());
+            }
+            state.waiting = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    pub(super) fn set_room(&self, room: usize) {
+        self.0.lock().room = room;
+    }
+
+    /// Returns the payload of the PING that is due on a stream, if one is.
+    pub(super) fn take_ping(&self, stream: u32) -> Option<[u8; 8]> {
+        let mut state = self.0.lock();
+        if state.wanted == state.pinged {
+            return None;
+        }
+        state.pinged = state.wanted;
+        let [a, b, c, d] = (stream | MARK).to_be_bytes();
+        let [e, f, g, h] = state.pinged.to_be_bytes();
+        Some([a, b, c, d, e, f, g, h])
+    }
+
+    /// Records that the client has acknowledged a PING. Numbers that were not sent are ignored.
+    pub(super) fn acknowledge(&self, number: u32) {
+        self.change(|state| {
+            if number <= state.pinged {
+                state.acknowledged = state.acknowledged.max(number);
+            }
+        });
+    }
+
+    pub(super) fn shut_down(&self) {
+        self.change(|state| state.is_shutting_down = true);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut DeliveryState)) {
+        let mut state = self.0.lock();
+        change(&mut state);
+        let waiting = state.waiting.take();
+        drop(state);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Returns the stream and the number of an acknowledged PING, if it is one of a delivery.
+pub(super) fn acknowledged(payload: &[u8]) -> Option<(u32, u32)> {
+    let (stream, number) = payload.split_first_chunk::<4>()?;
+    let stream = u32::from_be_bytes(*stream);
+    let number = u32::from_be_bytes(*number.first_chunk::<4>()?);
+    (stream & MARK != 0).then_some((stream ^ MARK, number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ping_is_sent_once_and_its_acknowledgement_has_its_number() {
+        let delivery = Delivery::new();
+        assert_eq!(delivery.take_ping(7), None);
+        assert_eq!(
+            (delivery.request_acknowledgement(), delivery.request_acknowledgement()),
+            (1, 2)
+        );
+        let payload = delivery.take_ping(7).unwrap();
+        assert_eq!((delivery.take_ping(7), acknowledged(&payload)), (None, Some((7, 2))));
+        delivery.acknowledge(2);
+        assert_eq!(delivery.acknowledged(), 2);
+    }
+
+    #[test]
+    fn acknowledgements_of_pings_that_were_not_sent_are_ignored() {
+        let delivery = Delivery::new();
+        delivery.request_acknowledgement();
+        delivery.acknowledge(1);
+        assert_eq!(delivery.acknowledged(), 0);
+        assert_eq!((acknowledged(b"tollgate"), acknowledged(b"goaway\0\0")), (None, None));
+    }
+}

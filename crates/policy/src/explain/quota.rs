@@ -1,0 +1,79 @@
+//! Explanations of RLQS: the hits that proxies may hold, and the bucket of the descriptor.
+
+use std::fmt::{self, Write as _};
+
+use tollgate_core::algorithm::{Algorithm, Limit};
+use tollgate_core::descriptor::Entry;
+use tollgate_core::printable::counted;
+
+use super::line;
+use crate::{Imposes, Policy, QUOTA_GUARD, Rule};
+
+/// Writes the bounds of the hits that proxies may hold of a rule with `rlqs`, and whether a bucket
+/// with the entries of the descriptor has its counter.
+pub(super) fn write(
+    text: &mut String,
+    policy: &Policy,
+    rule: &Rule,
+    entries: &[Entry<'_>],
+) -> fmt::Result {
+    let has_section = rule.lease().is_some_and(|lease| lease.quota.is_some());
+    if !has_section || !matches!(rule.imposes(), Imposes::Limit(_)) {
+        return Ok(());
+    }
+    let (limit, lease) = match rule.quota() {
+        Ok(quota) => quota,
+        Err(reason) => {
+            let reason = reason.map_or("the rule has no limit", |reason| reason.text());
+            return line(text, "rlqs", &format!("none: {reason}"));
+        }
+    };
+    let size = counted(lease.hits, "hit");
+    let ttl = lease.ttl;
+    line(text, "rlqs", &format!("each proxy may hold up to {size}, for at most {ttl}"))?;
+    line(text, "", &bound(limit, &lease.ttl.to_string()))?;
+    let bucket = policy.bucket_entries(entries).filter(|_| !has_repeated_keys(entries));
+    match bucket.as_deref() {
+        None => line(text, "", "no bucket has this counter: its pairs match no rule"),
+        Some(order) if order == entries => {
+            line(text, "", &format!("the bucket {} has this counter", pairs(order)))
+        }
+        Some(order) => {
+            let other = format!("a bucket of these pairs has the descriptor {}", pairs(order));
+            line(text, "", &other)
+        }
+    }
+}
+
+fn bound(limit: &Limit, ttl: &str) -> String {
+    match limit.algorithm() {
+        Algorithm::FixedWindow(_) => format!(
+            "at most the limit in a window; in its last {QUOTA_GUARD} to 3s, proxies hold nothing"
+        ),
+        Algorithm::SlidingWindow(_)
+        | Algorithm::SlidingLog(_)
+        | Algorithm::Gcra(_)
+        | Algorithm::Concurrency(_) => format!(
+            "at most the limit in any period less {ttl}; in a full one, the hits that proxies held when it began more"
+        ),
+    }
+}
+
+/// Returns `true` if two entries have one key, which a bucket cannot.
+fn has_repeated_keys(entries: &[Entry<'_>]) -> bool {
+    entries.iter().enumerate().any(|(at, entry)| {
+        entries.iter().skip(at.saturating_add(1)).any(|other| other.key == entry.key)
+    })
+}
+
+fn pairs(entries: &[Entry<'_>]) -> String {
+    let mut text = String::new();
+    for (number, entry) in entries.iter().enumerate() {
+        let separator = if number == 0 { "" } else { "," };
+        let key = String::from_utf8_lossy(entry.key);
+        let value = String::from_utf8_lossy(entry.value);
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{separator}{key}={value}");
+    }
+    text
+}

@@ -1,0 +1,135 @@
+//! The report of `tollgate check --rlqs`: the limits that RLQS can enforce, and how, those that it
+//! cannot, with what would help, and buckets that several rules could match.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+
+use tollgate_core::algorithm::{Algorithm, Limit};
+
+use super::{NoQuota, QUOTA_GUARD};
+use crate::rule::{Imposes, Level, Rule};
+use crate::{Policy, PolicySet};
+
+/// Seconds that whole seconds can cut from an assignment.
+const CUT: u64 = 1;
+/// Basis points in a percent, and in 100 %.
+const PERCENT: u64 = 100;
+const WHOLE: u64 = 10_000;
+
+/// Rules with the same keys, in any order.
+type RulesByKeys<'p> = BTreeMap<Vec<&'p [u8]>, Vec<(Vec<&'p [u8]>, &'p Rule)>>;
+
+impl PolicySet {
+    /// Returns the report, and `true` if RLQS can enforce all limits and no bucket is ambiguous.
+    pub fn quota_report(&self) -> (String, bool) {
+        let mut text = String::new();
+        let mut is_good = true;
+        for policy in self.policies() {
+            for rule in
+                policy.rules.iter().filter(|rule| matches!(rule.imposes(), Imposes::Limit(_)))
+            {
+                // Writing to a string cannot fail.
+                is_good &= write_rule(&mut text, rule).unwrap_or_default();
+            }
+            is_good &= write_ambiguities(&mut text, policy).unwrap_or_default();
+        }
+        (text, is_good)
+    }
+}
+
+/// Writes a limit, and returns `true` if RLQS can enforce it.
+fn write_rule(text: &mut String, rule: &Rule) -> Result<bool, fmt::Error> {
+    let domain = rule.domain();
+    let path = rule.path();
+    let (limit, lease) = match rule.quota() {
+        Ok(quota) => quota,
+        Err(None) => return Ok(true),
+        Err(Some(reason)) => {
+            writeln!(text, "{domain}: {path}: not supported: {}", reason.text())?;
+            writeln!(text, "    help: {}", help(reason, rule))?;
+            return Ok(false);
+        }
+    };
+    if limit.is_ban() {
+        writeln!(text, "{domain}: {path}: all requests are denied")?;
+        return Ok(true);
+    }
+    writeln!(text, "{domain}: {path}: up to {} hits per proxy, for {}", lease.hits, lease.ttl)?;
+    match limit.algorithm() {
+        Algorithm::FixedWindow(_) => write_pause(text, limit)?,
+        Algorithm::SlidingWindow(_)
+        | Algorithm::SlidingLog(_)
+        | Algorithm::Gcra(_)
+        | Algorithm::Concurrency(_) => {}
+    }
+    Ok(true)
+}
+
+/// Writes the part of a fixed window in which proxies hold nothing.
+fn write_pause(text: &mut String, limit: &Limit) -> fmt::Result {
+    let period = limit.windows().iter().map(|window| window.period()).min().unwrap_or_default();
+    let pause = QUOTA_GUARD.as_secs_ceil().saturating_add(CUT);
+    let part = pause.saturating_mul(WHOLE).saturating_mul(1_000_000).checked_div(period.get());
+    let part = part.unwrap_or_default();
+    let whole = part / PERCENT;
+    let rest = part % PERCENT;
+    writeln!(
+        text,
+        "    note: in the last {QUOTA_GUARD} to {pause}s of each {period} ({whole}.{rest:02}%), proxies hold nothing; limits with `algorithm: gcra` or `sliding_window` have no such pause"
+    )
+}
+
+/// Returns what would help; for a short period in the numbers of the rule.
+fn help(reason: NoQuota, rule: &Rule) -> String {
+    let Imposes::Limit(limit) = rule.imposes() else { return reason.help().to_owned() };
+    match limit.windows().first().filter(|_| reason == NoQuota::ShortPeriod) {
+        Some(window) => {
+            // 10 s of the rate, rounded up.
+            let hits = u64::from(window.limit()).saturating_mul(10_000_000);
+            let burst = hits.div_ceil(window.period().get().max(1));
+            format!("{}, here {burst}", reason.help())
+        }
+        None => reason.help().to_owned(),
+    }
+}
+
+/// Writes rules that the same bucket could match, of which one applies. Returns `true` if there are
+/// none.
+fn write_ambiguities(text: &mut String, policy: &Policy) -> Result<bool, fmt::Error> {
+    let mut found = RulesByKeys::new();
+    collect(policy, &policy.top, &mut Vec::new(), &mut found);
+    let mut is_clear = true;
+    for rules in found.values() {
+        let Some(((order, first), others)) = rules.split_first() else { continue };
+        // Rules in one order exclude each other by their values, as those of descriptors do.
+        let Some((_, other)) = others.iter().find(|(other, _)| other != order) else { continue };
+        is_clear = false;
+        writeln!(
+            text,
+            "{}: {} and {}: a bucket with these keys has one of the two limits; see `tollgate explain`",
+            policy.domain(),
+            first.path(),
+            other.path(),
+        )?;
+        writeln!(text, "    help: use other keys, or one order of the keys")?;
+    }
+    Ok(is_clear)
+}
+
+fn collect<'p>(
+    policy: &'p Policy,
+    level: &'p Level,
+    keys: &mut Vec<&'p [u8]>,
+    found: &mut RulesByKeys<'p>,
+) {
+    for rule in level.rules(&policy.rules) {
+        keys.push(rule.key.text());
+        if let Imposes::Limit(_) = rule.imposes() {
+            let mut sorted = keys.clone();
+            sorted.sort_unstable();
+            found.entry(sorted).or_default().push((keys.clone(), rule));
+        }
+        collect(policy, &rule.children, keys, found);
+        keys.pop();
+    }
+}

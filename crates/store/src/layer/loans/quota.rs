@@ -1,0 +1,136 @@
+//! Loans to proxies by RLQS: sized by the share of a proxy, and given back by the process itself,
+//! which keeps their receipts.
+
+use std::time::Instant;
+
+use tollgate_core::algorithm::judge::Hits;
+use tollgate_core::algorithm::time::Micros;
+use tollgate_core::algorithm::verdict::Role;
+use tollgate_core::algorithm::{Algorithm, Charge, Limit, Receipt};
+
+use super::Loans;
+use crate::backend::Backend;
+use crate::{Check, Lent, StoreError};
+
+/// Longest time after which hits are tried again, if it is not known when one fits.
+const UNKNOWN_RETRY: Micros = Micros::from_secs(5);
+
+/// The result of lending to a proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuotaLending {
+    /// Hits were charged.
+    Lent {
+        /// The charge.
+        receipt: Receipt,
+        /// Time from the charge to the end of the shortest window, for limits with windows.
+        window_rest: Option<Micros>,
+    },
+    /// No hits remain, for a time if that is known, or none of them are for this proxy.
+    Denied(Option<Micros>),
+}
+
+impl<B: Backend> Loans<B> {
+    /// Charges up to `wanted` hits, all to one instant, to the counter of a check, whose own hits
+    /// and role are ignored. `share` returns the hits for this proxy of those that remain for all.
+    ///
+    /// Calls the store once if as many hits remain as are wanted, else twice. The part of a charge
+    /// that is not for this proxy is taken back in the background.
+    ///
+    /// # Errors
+    /// The store failed. If the reply was late or lost, hits may have been charged.
+    pub async fn lend_quota(
+        &self,
+        check: &Check<'_>,
+        wanted: u32,
+        share: impl Fn(u64) -> u64 + Send,
+        deadline: Instant,
+    ) -> Result<QuotaLending, StoreError> {
+        let limit = check.limit.charged(Charge::Admitted);
+        let check = Check { limit: &limit, role: Role::Enforce, lease: None, ..*check };
+        let first = self.charge(&check, wanted, deadline).await?;
+        let Some(receipt) = first.receipt else {
+            let own = share(first.report.remaining).min(wanted.into());
+            let own = u32::try_from(own).unwrap_or(u32::MAX);
+            if own == 0 {
+                let is_used_up = first.report.remaining == 0;
+                return Ok(QuotaLending::Denied(
+                    is_used_up.then(|| retry(&limit, wanted, first.report.retry_after)).flatten(),
+                ));
+            }
+            let second = self.charge(&check, own, deadline).await?;
+            return Ok(match second.receipt {
+                Some(receipt) => self.kept(&check, receipt, receipt.hits),
+                None => QuotaLending::Denied(retry(&limit, own, second.report.retry_after)),
+            });
+        };
+        let own = share(first.report.remaining.saturating_add(receipt.hits));
+        Ok(self.kept(&check, receipt, own))
+    }
+
+    /// Charges hits that a proxy has admitted, whether they fit or not.
+    ///
+    /// # Errors
+    /// The store failed. If the reply was late or lost, hits may have been charged.
+    pub async fn charge_admitted(
+        &self,
+        check: &Check<'_>,
+        hits: u64,
+        deadline: Instant,
+    ) -> Result<(), StoreError> {
+        let hits = u32::try_from(hits).unwrap_or(u32::MAX);
+        let mode = match check.limit.algorithm() {
+            // A log has no room for hits beyond the limit.
+            Algorithm::SlidingLog(_) => Charge::Admitted,
+            Algorithm::FixedWindow(_)
+            | Algorithm::SlidingWindow(_)
+            | Algorithm::Gcra(_)
+            | Algorithm::Concurrency(_) => Charge::Always,
+        };
+        let limit = check.limit.charged(mode);
+        let check = Check { limit: &limit, role: Role::Enforce, lease: None, ..*check };
+        let charged = self.charge(&check, hits, deadline).await?;
+        let remaining = u32::try_from(charged.report.remaining).unwrap_or(u32::MAX);
+        if mode == Charge::Admitted && charged.receipt.is_none() && remaining > 0 {
+            self.charge(&check, remaining.min(hits), deadline).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes back hits that no proxy has admitted, in the background.
+    pub fn give_back_unused(&self, check: &Check<'_>, receipt: Receipt) {
+        self.give_back(check, receipt);
+    }
+
+    async fn charge(
+        &self,
+        check: &Check<'_>,
+        hits: u32,
+        deadline: Instant,
+    ) -> Result<Lent, StoreError> {
+        let check = Check { hits: Hits::Charge(hits), ..*check };
+        let lent = self.store.lend(&check, deadline).await;
+        if let Err(StoreError::Late | StoreError::Lost) = lent {
+            self.metrics.loans.lost.inc_by(hits.into());
+        }
+        lent
+    }
+
+    /// Keeps a part of a charge, and takes the rest back. Hits of an operator's grant are not lent.
+    fn kept(&self, check: &Check<'_>, charged: Receipt, own: u64) -> QuotaLending {
+        let own = if charged.of_grant { 0 } else { own.min(charged.hits) };
+        let excess = charged.hits.saturating_sub(own);
+        self.give_back(check, Receipt { hits: excess, ..charged });
+        if own == 0 {
+            return QuotaLending::Denied(None);
+        }
+        let window_rest = check.limit.windows_end_after(charged.at).map(|(first, _)| first);
+        QuotaLending::Lent { receipt: Receipt { hits: own, ..charged }, window_rest }
+    }
+}
+
+/// Returns the time after which one hit may fit, if a block of `hits` does after `retry_after`.
+fn retry(limit: &Limit, hits: u32, retry_after: Option<Micros>) -> Option<Micros> {
+    let retry_after = retry_after?;
+    let one = limit.retry_of_one(hits, retry_after);
+    Some(one.unwrap_or_else(|| retry_after.min(UNKNOWN_RETRY)))
+}

@@ -1,0 +1,249 @@
+//! The store calls of a stream: hits that are lent, charged afterwards, and given back.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::future::join_all;
+
+use super::{PendingAction, QuotaSession};
+use crate::algorithm::{OnStoreError, Receipt};
+use crate::grpc::service::Rls;
+use crate::limiter::{BucketTarget, Live, LoanTarget};
+use crate::policy::UnsupportedQuota;
+use crate::receipts::{CounterDigest, generation};
+use crate::rlqs::bucket::{BucketStep, BucketUsage, Reported};
+use crate::rlqs::terms::{Assignment, Blanket, BucketTerms, ChargedLoan, LentTerms, WantResult};
+use crate::store::backend::Backend;
+use crate::store::clock::instant;
+use crate::store::layer::Layered;
+use crate::store::layer::loans::quota::QuotaLending;
+
+/// Maximum number of store calls of a stream at once.
+const CONCURRENT_CALLS: usize = 32;
+
+/// The work that reports and times bring, by the places of buckets.
+#[derive(Debug, Default)]
+pub(super) struct BucketWork {
+    /// Hits to charge and lend.
+    pub(super) wants: Vec<(usize, u32)>,
+    /// Hits that proxies have admitted, to be charged.
+    pub(super) admitted: Vec<(usize, u64)>,
+}
+
+/// The terms of a target.
+pub(super) trait TargetTerms {
+    /// Returns the terms.
+    fn terms(&self) -> BucketTerms;
+}
+
+impl TargetTerms for BucketTarget<'_> {
+    fn terms(&self) -> BucketTerms {
+        match self {
+            Self::Unlimited | Self::Unsupported(_, _, UnsupportedQuota::Allow) => BucketTerms::Open,
+            Self::Unsupported(_, _, UnsupportedQuota::Deny) => BucketTerms::Closed,
+            Self::Shadow(_) => BucketTerms::Shadow,
+            Self::Limited(target, _) if target.limit().is_ban() => BucketTerms::Closed,
+            Self::Limited(target, lease) => {
+                let counter = CounterDigest::of(target.rule().domain(), target.key());
+                BucketTerms::Lent(LentTerms {
+                    lease: *lease,
+                    at_once: target.limit().at_once(),
+                    generation: generation(counter, target.limit(), lease),
+                    on_failure: match target.limit().on_store_error() {
+                        OnStoreError::Allow => Some(Blanket::Allow),
+                        OnStoreError::Deny => Some(Blanket::Deny),
+                        OnStoreError::Error | OnStoreError::Local => None,
+                    },
+                })
+            }
+        }
+    }
+}
+
+/// Returns the counter of a target that has one.
+fn counter(target: BucketTarget<'_>) -> Option<LoanTarget<'_>> {
+    match target {
+        BucketTarget::Limited(target, _) | BucketTarget::Shadow(target) => Some(target),
+        BucketTarget::Unlimited | BucketTarget::Unsupported(..) => None,
+    }
+}
+
+impl<B: Backend> QuotaSession<B> {
+    /// Records a report of a bucket, and adds what follows from it to the work.
+    pub(super) fn on_usage(
+        &mut self,
+        live: &Live,
+        place: usize,
+        usage: BucketUsage,
+        now: Instant,
+        work: &mut BucketWork,
+    ) {
+        let covered = self.stream.covered();
+        let options = self.stream.options();
+        let Some(slot) = self.stream.get_mut(place) else { return };
+        let Reported { spent, afterwards, is_overrun, returns } =
+            slot.bucket.report(usage, covered, now, &options);
+        let stranded = slot.bucket.take_stranded();
+        let awaits_ping = slot.bucket.awaits_ping(covered, now);
+        let metrics = &self.rls.metrics.loans.quotas;
+        metrics.reports.inc();
+        metrics.spent.inc_by(spent);
+        metrics.stranded.inc_by(stranded);
+        if afterwards > 0 {
+            work.admitted.push((place, afterwards));
+            if is_overrun {
+                metrics.overrun.inc_by(afterwards);
+            } else {
+                metrics.first.inc_by(afterwards);
+            }
+        }
+        if usage != BucketUsage::default()
+            && let Some(slot) = self.stream.get(place)
+            && let Some(target) = counter(self.target(live, &slot.id))
+        {
+            target.count_decided(usage.allowed, usage.denied);
+        }
+        for receipt in returns {
+            self.rls.metrics.loans.quotas.returned.inc_by(receipt.hits);
+            self.give_back(place, receipt);
+        }
+        if awaits_ping {
+            self.stream.request_ping(now);
+        }
+        self.announce_want(place);
+        self.advance(place, now, work);
+    }
+
+    /// Takes hits back in the background.
+    pub(super) fn give_back(&self, place: usize, receipt: Receipt) {
+        let snapshot = self.rls.limiter.snapshot();
+        let Some(live) = snapshot.as_deref() else { return };
+        let Some(slot) = self.stream.get(place) else { return };
+        if let Some(target) = counter(self.target(live, &slot.id)) {
+            self.rls.limiter.store().loans().give_back_unused(&target.check(), receipt);
+        }
+    }
+
+    /// Makes the store calls of some work, and takes the steps that follow.
+    pub(super) async fn run(&mut self, live: &Live, work: BucketWork) {
+        let BucketWork { wants, admitted } = work;
+        let rls = Arc::clone(&self.rls);
+        let mut charges = Vec::new();
+        for (place, hits) in admitted {
+            if let Some(target) = self.counter(live, place) {
+                charges.push(charge(&rls, target, hits));
+            }
+        }
+        all_of(charges).await;
+        let mut calls = Vec::new();
+        for (place, hits) in wants {
+            match self.want(live, place, hits) {
+                Some(want) => calls.push(lend(&rls, self.number, want)),
+                // The policies have changed meanwhile, and its terms are about to.
+                None => self.postpone(place, instant()),
+            }
+        }
+        let results = all_of(calls).await;
+        let now = instant();
+        for (place, result) in results {
+            self.on_result(place, result, now);
+        }
+    }
+
+    /// Takes the next step of a bucket a little later.
+    pub(super) fn postpone(&mut self, place: usize, now: Instant) {
+        if let Some(slot) = self.stream.get_mut(place) {
+            slot.bucket.postpone(now);
+            self.stream.schedule(place);
+        }
+    }
+
+    fn counter<'a>(&self, live: &'a Live, place: usize) -> Option<LoanTarget<'a>> {
+        counter(self.target(live, &self.stream.get(place)?.id))
+    }
+
+    fn want<'a>(&self, live: &'a Live, place: usize, hits: u32) -> Option<HitsWanted<'a>> {
+        let target = self.counter(live, place)?;
+        let terms = *self.stream.get(place)?.bucket.terms();
+        let BucketTerms::Lent(LentTerms { generation, .. }) = terms else { return None };
+        Some(HitsWanted { place, target, generation, hits })
+    }
+
+    fn on_result(&mut self, place: usize, result: WantResult, now: Instant) {
+        let options = self.stream.options();
+        let Some(slot) = self.stream.get_mut(place) else { return };
+        let (step, unsent) = slot.bucket.wanted_result(result, now, &options);
+        if let Some(receipt) = unsent {
+            self.give_back(place, receipt);
+        }
+        match step {
+            BucketStep::Assign(assignment) => {
+                let is_failure = matches!(assignment, Assignment::Blanket(..));
+                if is_failure && result == WantResult::Failed {
+                    self.rls.metrics.loans.quotas.failures.inc();
+                }
+                self.pending.push((place, PendingAction::Assign(assignment)));
+            }
+            BucketStep::Nothing | BucketStep::Want(_) | BucketStep::Abandon => {
+                self.stream.schedule(place)
+            }
+        }
+    }
+}
+
+/// Makes calls, up to [`CONCURRENT_CALLS`] at once.
+async fn all_of<F: Future>(calls: Vec<F>) -> Vec<F::Output> {
+    let mut results = Vec::with_capacity(calls.len());
+    let mut calls = calls.into_iter();
+    loop {
+        let group: Vec<F> = calls.by_ref().take(CONCURRENT_CALLS).collect();
+        if group.is_empty() {
+            return results;
+        }
+        results.extend(join_all(group).await);
+    }
+}
+
+/// Hits that a stream wants of a counter.
+struct HitsWanted<'a> {
+    place: usize,
+    target: LoanTarget<'a>,
+    generation: u64,
+    hits: u32,
+}
+
+/// Charges hits for a loan to stream `number`.
+async fn lend<B: Backend>(
+    rls: &Rls<Layered<B>>,
+    number: u64,
+    want: HitsWanted<'_>,
+) -> (usize, WantResult) {
+    let HitsWanted { place, target, generation, hits } = want;
+    let wants = &rls.quotas.wants;
+    let share = |remaining| wants.share(generation, number, hits.into(), remaining);
+    let asked_at = instant();
+    let deadline = asked_at.checked_add(rls.timeout).unwrap_or(asked_at);
+    let loans = rls.limiter.store().loans();
+    let result = match loans.lend_quota(&target.check(), hits, share, deadline).await {
+        Ok(QuotaLending::Lent { receipt, window_rest }) => {
+            let charged_at = instant();
+            WantResult::Charged(ChargedLoan { receipt, asked_at, charged_at, window_rest })
+        }
+        Ok(QuotaLending::Denied(retry_after)) => WantResult::Denied(retry_after),
+        Err(error) => {
+            rls.metrics.store_error(error.kind());
+            WantResult::Failed
+        }
+    };
+    (place, result)
+}
+
+/// Charges hits that a proxy has admitted without a loan.
+async fn charge<B: Backend>(rls: &Rls<Layered<B>>, target: LoanTarget<'_>, hits: u64) {
+    let now = instant();
+    let deadline = now.checked_add(rls.timeout).unwrap_or(now);
+    let loans = rls.limiter.store().loans();
+    if let Err(error) = loans.charge_admitted(&target.check(), hits, deadline).await {
+        rls.metrics.store_error(error.kind());
+    }
+}

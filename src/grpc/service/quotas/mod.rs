@@ -1,0 +1,354 @@
+//! A stream of RLQS: reports of a proxy in, assignments out.
+//!
+//! The hits of an assignment are charged before it is sent. A response that the connection does not
+//! accept at once is not sent, and its hits are given back; each response is followed by a PING,
+//! whose acknowledgement proves that the proxy has read it.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `message`, `report` | messages in the body of the call, and the reports in them |
+//! | `lending` | calls of the store: hits that are charged, lent, given back |
+//! | `sending` | responses, sent if there is room for them |
+//! | `response` | assignments as messages |
+//! | `body` | the body of the answer |
+
+mod body;
+mod lending;
+mod message;
+mod report;
+mod response;
+mod sending;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::future::{Either, select};
+use tonic::Status;
+use tracing::warn;
+
+pub(in crate::grpc) use self::body::QuotaBody;
+use self::lending::{BucketWork, TargetTerms};
+use self::message::ReportReader;
+use super::Rls;
+use crate::grpc::rights::DomainRights;
+use crate::http2::{BudgetHold, Delivery};
+use crate::limiter::{BucketTarget, Live};
+use crate::rlqs::QuotaOptions;
+use crate::rlqs::bucket::BucketStep;
+use crate::rlqs::share::WantTable;
+use crate::rlqs::stream::{QuotaStream, StreamEnd};
+use crate::rlqs::terms::Assignment;
+use crate::store::backend::Backend;
+use crate::store::clock::instant;
+use crate::store::layer::Layered;
+use crate::telemetry::log_throttle::LogThrottle;
+
+/// Maximum number of buckets of a stream.
+const MAX_BUCKETS: usize = 20_000;
+/// Memory of a bucket in bytes besides twice its ID, measured and rounded up.
+const BUCKET_COST: usize = 1 << 10;
+/// Room without which no response is prepared: two actions with a short ID.
+const MIN_ROOM: usize = 256;
+/// Interval at which a stream with buckets looks for other policies.
+const POLICY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// State that all streams of the process share.
+#[derive(Debug, Default)]
+pub struct QuotaShared {
+    options: QuotaOptions,
+    wants: WantTable,
+    streams: AtomicU64,
+    unsupported: LogThrottle,
+}
+
+impl QuotaShared {
+    /// Creates the state of streams with these options.
+    pub fn new(options: QuotaOptions) -> Arc<Self> {
+        Arc::new(Self { options, ..Self::default() })
+    }
+}
+
+/// Names of the ends of streams in metrics.
+pub(super) const ENDS: [&str; 2] = ["silent", "unacknowledged"];
+
+/// A stream of a proxy.
+pub(in crate::grpc) struct QuotaSession<B: Backend> {
+    rls: Arc<Rls<Layered<B>>>,
+    rights: DomainRights,
+    delivery: Delivery,
+    reader: ReportReader,
+    stream: QuotaStream<BucketMemory>,
+    /// Number of the stream in the process.
+    number: u64,
+    domain: Option<Box<str>>,
+    /// Generation of the policies by which the terms of all buckets are.
+    policies: Option<u64>,
+    policies_at: Instant,
+    acknowledged: u32,
+    version: u32,
+    /// Actions for the next responses.
+    pending: Vec<(usize, PendingAction)>,
+}
+
+/// The part of a response for a bucket.
+#[derive(Clone, Copy, Debug)]
+enum PendingAction {
+    Assign(Assignment),
+    Abandon,
+}
+
+/// State kept with a bucket.
+#[derive(Debug)]
+struct BucketMemory {
+    _hold: BudgetHold,
+    /// The hits that other streams know to be wanted.
+    want: u64,
+}
+
+/// An event of a stream.
+enum StreamEvent {
+    Message(Vec<u8>),
+    Ended,
+    /// An acknowledgement, or the shutdown of the connection.
+    Delivered,
+    Time,
+}
+
+impl<B: Backend> QuotaSession<B> {
+    pub(in crate::grpc) fn new(
+        rls: Arc<Rls<Layered<B>>>,
+        rights: DomainRights,
+        delivery: Delivery,
+        body: tonic::body::Body,
+        max_message: usize,
+    ) -> Self {
+        let now = instant();
+        let reader = ReportReader::new(body, max_message, Arc::clone(&rls.budget));
+        let number = rls.quotas.streams.fetch_add(1, Ordering::Relaxed);
+        rls.metrics.loans.quotas.streams.inc();
+        Self {
+            stream: QuotaStream::new(rls.quotas.options, now),
+            rls,
+            rights,
+            delivery,
+            reader,
+            number,
+            domain: None,
+            policies: None,
+            policies_at: now,
+            acknowledged: 0,
+            version: 0,
+            pending: Vec::new(),
+        }
+    }
+
+    /// Returns the next response, encoded; `None` if the stream ends.
+    ///
+    /// # Errors
+    /// The status with which the stream ends.
+    pub(in crate::grpc) async fn next(&mut self) -> Result<Option<Vec<u8>>, Status> {
+        loop {
+            if let Some(response) = self.response() {
+                return Ok(Some(response));
+            }
+            match self.event().await? {
+                StreamEvent::Message(message) => self.on_message(&message).await?,
+                StreamEvent::Ended => return Ok(None),
+                StreamEvent::Delivered if self.delivery.is_shutting_down() => {
+                    return Err(Status::unavailable("the connection is shutting down"));
+                }
+                StreamEvent::Delivered => {
+                    self.acknowledged = self.delivery.acknowledged();
+                    let is_arriving = self.reader.is_arriving();
+                    self.stream.on_acknowledged(self.acknowledged, is_arriving);
+                }
+                StreamEvent::Time => self.on_time().await?,
+            }
+        }
+    }
+
+    async fn event(&mut self) -> Result<StreamEvent, Status> {
+        let next = self.next_time();
+        let time = async {
+            match next {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        let delivered = self.delivery.changed(self.acknowledged);
+        let message = std::pin::pin!(self.reader.next());
+        let delivered = std::pin::pin!(delivered);
+        let time = std::pin::pin!(time);
+        Ok(match select(message, select(delivered, time)).await {
+            Either::Left((message, _)) => message?.map_or(StreamEvent::Ended, StreamEvent::Message),
+            Either::Right((Either::Left(_), _)) => StreamEvent::Delivered,
+            Either::Right((Either::Right(_), _)) => StreamEvent::Time,
+        })
+    }
+
+    fn next_time(&self) -> Option<Instant> {
+        let policies = self.policies_at.checked_add(POLICY_INTERVAL);
+        let policies = policies.filter(|_| !self.stream.is_empty());
+        [self.stream.next_time(), policies].into_iter().flatten().min()
+    }
+
+    async fn on_message(&mut self, message: &[u8]) -> Result<(), Status> {
+        let now = instant();
+        let malformed =
+            |error: crate::grpc::request::RequestError| Status::invalid_argument(error.to_string());
+        self.accept_domain(report::domain(message).map_err(malformed)?)?;
+        self.stream.on_report(now);
+        let rls = Arc::clone(&self.rls);
+        let snapshot = rls.limiter.snapshot();
+        let no_policy = || Status::unavailable("no policy is loaded yet");
+        let live = snapshot.as_deref().ok_or_else(no_policy)?;
+        let mut work = BucketWork::default();
+        let mut id = Vec::new();
+        report::each(message, |report| {
+            let usage = report::read_usage(report, &mut id)?;
+            if let Some(place) = self.place_of(live, &id) {
+                self.on_usage(live, place, usage, now, &mut work);
+            }
+            Ok(())
+        })
+        .map_err(malformed)?;
+        self.stream.on_reported(self.reader.is_arriving());
+        self.run(live, work).await;
+        Ok(())
+    }
+
+    /// Accepts the domain of a message; after the first one, it may be empty.
+    fn accept_domain(&mut self, domain: &str) -> Result<(), Status> {
+        match &self.domain {
+            Some(known) if domain.is_empty() || **known == *domain => Ok(()),
+            Some(_) => Err(Status::invalid_argument("domain must not change within a stream")),
+            None if domain.is_empty() => Err(Status::invalid_argument("domain must not be empty")),
+            None if !self.rights.include(domain) => Err(self.rls.forbidden(domain, &self.rights)),
+            None => {
+                self.domain = Some(domain.into());
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns the place of a bucket, which is opened if it is new; `None` beyond the bounds.
+    fn place_of(&mut self, live: &Live, id: &[u8]) -> Option<usize> {
+        if let Some(place) = self.stream.find(id) {
+            return Some(place);
+        }
+        let metrics = &self.rls.metrics.loans.quotas;
+        let cost = BUCKET_COST.saturating_add(id.len().saturating_mul(2));
+        let hold = self.rls.budget.hold(cost).ok();
+        let is_bounded = !id.is_empty() && self.stream.len() < MAX_BUCKETS;
+        let Some(hold) = hold.filter(|_| is_bounded) else {
+            metrics.refused.inc();
+            return None;
+        };
+        metrics.buckets.inc();
+        let target = self.target(live, id);
+        if let BucketTarget::Unsupported(rule, reason, answer) = &target {
+            metrics.unsupported.inc();
+            if let Some(times) = self.rls.quotas.unsupported.due() {
+                warn!(
+                    domain = rule.domain(),
+                    rule = rule.path(),
+                    reason = reason.text(),
+                    help = reason.help(),
+                    ?answer,
+                    times,
+                    "RLQS cannot enforce this limit"
+                );
+            }
+        }
+        let terms = target.terms();
+        if self.stream.is_empty() {
+            (self.policies, self.policies_at) = (Some(live.generation()), instant());
+        }
+        Some(self.stream.open(id, terms, BucketMemory { _hold: hold, want: 0 }))
+    }
+
+    /// Returns the treatment of a bucket by the policies in force.
+    fn target<'a>(&self, live: &'a Live, id: &[u8]) -> BucketTarget<'a> {
+        let domain = self.domain.as_deref().unwrap_or_default();
+        self.rls.limiter.bucket_target(live, domain, &report::pairs(id))
+    }
+
+    async fn on_time(&mut self) -> Result<(), Status> {
+        let now = instant();
+        if let Some(end) = self.stream.end(now) {
+            let [silent, unacknowledged] = ENDS;
+            let (kind, text) = match end {
+                StreamEnd::Silent => (silent, "no report for two intervals"),
+                StreamEnd::Unacknowledged => (unacknowledged, "a response was not acknowledged"),
+            };
+            self.rls.metrics.loans.quotas.ended(kind);
+            return Err(Status::unavailable(text));
+        }
+        if self.stream.is_ping_due(now) {
+            self.stream.on_ping(self.delivery.request_acknowledgement(), now);
+        }
+        let rls = Arc::clone(&self.rls);
+        let snapshot = rls.limiter.snapshot();
+        let Some(live) = snapshot.as_deref() else { return Ok(()) };
+        let mut places = self.apply_policies(live, now);
+        places.extend(self.stream.take_due(now));
+        let mut work = BucketWork::default();
+        for place in places {
+            self.advance(place, now, &mut work);
+        }
+        self.run(live, work).await;
+        Ok(())
+    }
+
+    /// Applies policies that have changed. Returns the buckets whose terms have.
+    fn apply_policies(&mut self, live: &Live, now: Instant) -> Vec<usize> {
+        self.policies_at = now;
+        if self.policies.replace(live.generation()) == Some(live.generation()) {
+            return Vec::new();
+        }
+        let mut changed = Vec::new();
+        for place in self.stream.places() {
+            let Some(slot) = self.stream.get(place) else { continue };
+            let terms = self.target(live, &slot.id).terms();
+            if terms == *slot.bucket.terms() {
+                continue;
+            }
+            self.withdraw_want(place);
+            if let Some(slot) = self.stream.get_mut(place) {
+                slot.bucket.set_terms(terms, now);
+                changed.push(place);
+            }
+        }
+        changed
+    }
+
+    /// Adds the next step of a bucket to the work.
+    fn advance(&mut self, place: usize, now: Instant, work: &mut BucketWork) {
+        let options = self.stream.options();
+        let has_room = self.delivery.room() >= MIN_ROOM;
+        if !has_room {
+            // Nothing is charged that could not be sent.
+            return self.postpone(place, now);
+        }
+        let Some(slot) = self.stream.get_mut(place) else { return };
+        match slot.bucket.step(now, &options) {
+            BucketStep::Nothing => self.stream.schedule(place),
+            BucketStep::Assign(assignment) => {
+                self.pending.push((place, PendingAction::Assign(assignment)));
+            }
+            BucketStep::Want(hits) => work.wants.push((place, hits)),
+            BucketStep::Abandon => self.pending.push((place, PendingAction::Abandon)),
+        }
+    }
+}
+
+impl<B: Backend> Drop for QuotaSession<B> {
+    fn drop(&mut self) {
+        for (place, action) in std::mem::take(&mut self.pending) {
+            self.unsent(place, action);
+        }
+        self.stream.places().into_iter().for_each(|place| self.close(place));
+        self.rls.metrics.loans.quotas.streams.dec();
+    }
+}

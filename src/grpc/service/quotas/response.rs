@@ -1,0 +1,84 @@
+//! Assignments as messages.
+//!
+//! A loan is two actions in one response: DENY_ALL, then a token bucket with its hits that gets one
+//! token in 30 years. Envoy 1.40 keeps the filled share of a bucket that is replaced by another one
+//! alone; after DENY_ALL the new one is full. It compares buckets by `nanos` and not by `seconds`,
+//! so each has other nanoseconds.
+
+use prost::Message as _;
+use prost_types::Duration;
+
+use super::report;
+use crate::grpc::PREFIX;
+use crate::grpc::proto::quota::rate_limit_quota_response::BucketAction;
+use crate::grpc::proto::quota::rate_limit_quota_response::bucket_action::{
+    AbandonAction, BucketAction as Action, QuotaAssignmentAction,
+};
+use crate::grpc::proto::quota::{BucketId, RateLimitQuotaResponse};
+use crate::grpc::proto::rate_limit_strategy::{BlanketRule, Strategy};
+use crate::grpc::proto::{RateLimitStrategy, TokenBucket};
+use crate::rlqs::terms::{Assignment, Blanket};
+
+/// Interval after which a token bucket gets a token, in seconds.
+const NEVER: i64 = 1_000_000_000;
+/// Number of different values of `nanos`.
+const VERSIONS: u32 = 1_000_000_000;
+
+/// Returns the actions of an assignment; `version` differs from that of the bucket's last one.
+pub(super) fn assign(id: &[u8], assignment: &Assignment, version: u32) -> Vec<BucketAction> {
+    let bucket_id = bucket_id(id);
+    match assignment {
+        Assignment::Blanket(blanket, ttl) => vec![blanket_action(bucket_id, *blanket, *ttl)],
+        Assignment::Loan(loan, ttl) => {
+            let max_tokens = u32::try_from(loan.receipt.hits).unwrap_or(u32::MAX);
+            let nanos = i32::try_from(version.rem_euclid(VERSIONS)).unwrap_or_default();
+            let fill_interval = Some(Duration { seconds: NEVER, nanos });
+            let tokens = TokenBucket { max_tokens, tokens_per_fill: Some(1), fill_interval };
+            let deny = blanket_action(bucket_id.clone(), Blanket::Deny, *ttl);
+            vec![deny, action(bucket_id, Strategy::TokenBucket(tokens), *ttl)]
+        }
+    }
+}
+
+/// Returns the action with which a proxy forgets a bucket.
+pub(super) fn abandon(id: &[u8]) -> BucketAction {
+    let bucket_action = Some(Action::AbandonAction(AbandonAction {}));
+    BucketAction { bucket_id: Some(bucket_id(id)), bucket_action }
+}
+
+/// Encodes a response with the prefix of gRPC.
+pub(super) fn encode(bucket_action: Vec<BucketAction>) -> Vec<u8> {
+    let response = RateLimitQuotaResponse { bucket_action };
+    let length = response.encoded_len();
+    let mut framed = Vec::with_capacity(length.saturating_add(PREFIX));
+    framed.push(0);
+    framed.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
+    response.encode_raw(&mut framed);
+    framed
+}
+
+fn blanket_action(bucket_id: BucketId, blanket: Blanket, ttl: u64) -> BucketAction {
+    let rule = match blanket {
+        Blanket::Allow => BlanketRule::AllowAll,
+        Blanket::Deny => BlanketRule::DenyAll,
+    };
+    action(bucket_id, Strategy::BlanketRule(rule.into()), ttl)
+}
+
+fn action(bucket_id: BucketId, strategy: Strategy, ttl: u64) -> BucketAction {
+    let ttl = Duration { seconds: i64::try_from(ttl).unwrap_or(i64::MAX), nanos: 0 };
+    let assignment = QuotaAssignmentAction {
+        assignment_time_to_live: Some(ttl),
+        rate_limit_strategy: Some(RateLimitStrategy { strategy: Some(strategy) }),
+    };
+    let bucket_action = Some(Action::QuotaAssignmentAction(assignment));
+    BucketAction { bucket_id: Some(bucket_id), bucket_action }
+}
+
+/// IDs are text in the protocol, and were read from it.
+fn bucket_id(id: &[u8]) -> BucketId {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let pairs = report::pairs(id);
+    let bucket = pairs.iter().map(|pair| (text(pair.key), text(pair.value)));
+    BucketId { bucket: bucket.collect() }
+}

@@ -1,0 +1,178 @@
+//! The loans of one bucket in the hands of one proxy: which hits it has admitted, and which can be
+//! given back.
+//!
+//! A proxy has one loan at a time: the next one replaces the rest of the one before. A loan is over
+//! once its time and the guard have passed, or the guard after the next one was sent. It is
+//! *settled* when a report has come that was certainly written after that: one that arrived after
+//! the acknowledgement of a PING which was sent after that.
+//!
+//! Reports have sums only, so hits are not attributed to loans. Within one window, what comes back
+//! is what was lent, less everything reported since the first loan of the window, less loans that
+//! are not settled: too little rather than too much. It is taken from the oldest receipts, whose
+//! hits leave the counter first.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::after;
+use crate::algorithm::Receipt;
+use crate::algorithm::time::Timestamp;
+
+/// Maximum number of settled loans whose receipts are kept.
+const MAX_SETTLED: usize = 8;
+
+/// The loans of a bucket.
+#[derive(Debug, Default)]
+pub(super) struct LoanLedger {
+    /// Oldest first.
+    loans: VecDeque<HeldLoan>,
+    /// End of the window of the latest loan; `None` for limits without windows.
+    window: Option<Timestamp>,
+    /// Hits lent in that window, reported since, and given back or given up.
+    lent: u64,
+    used: u64,
+    returned: u64,
+    /// Hits of loans that are over, not admitted and not given back, to be counted.
+    stranded: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct HeldLoan {
+    receipt: Receipt,
+    window: Option<Timestamp>,
+    /// Instant at which no proxy admits its hits any more.
+    over_at: Instant,
+    /// Hits that may still be reported as admitted.
+    open: u64,
+    /// Hits that can still be given back.
+    returnable: u64,
+    is_settled: bool,
+}
+
+/// The effect of a report on the loans of a bucket.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Settlement {
+    /// Hits that were admitted beyond all loans.
+    pub(super) overrun: u64,
+    /// Hits to give back.
+    pub(super) returns: Vec<Receipt>,
+}
+
+impl LoanLedger {
+    /// Records a loan that was sent at `now` for `ttl`, in the window that ends at `window`.
+    pub(super) fn lend(
+        &mut self,
+        receipt: Receipt,
+        window: Option<Timestamp>,
+        ttl: Duration,
+        now: Instant,
+        guard: Duration,
+    ) {
+        let replaced = after(now, guard);
+        for loan in &mut self.loans {
+            loan.over_at = loan.over_at.min(replaced);
+        }
+        if window != self.window {
+            self.strand();
+            (self.window, self.lent, self.used, self.returned) = (window, 0, 0, 0);
+        }
+        self.lent = self.lent.saturating_add(receipt.hits);
+        self.loans.push_back(HeldLoan {
+            receipt,
+            window,
+            over_at: after(now, ttl.saturating_add(guard)),
+            open: receipt.hits,
+            returnable: receipt.hits,
+            is_settled: false,
+        });
+    }
+
+    /// Records a report. It has all hits that were admitted before `covered`.
+    pub(super) fn report(&mut self, allowed: u64, covered: Option<Instant>) -> Settlement {
+        let mut left = allowed;
+        for loan in &mut self.loans {
+            let taken = left.min(loan.open);
+            loan.open = loan.open.saturating_sub(taken);
+            left = left.saturating_sub(taken);
+        }
+        self.used = self.used.saturating_add(allowed.saturating_sub(left));
+        for loan in &mut self.loans {
+            if covered.is_some_and(|covered| loan.over_at <= covered) {
+                loan.is_settled = true;
+                loan.open = 0;
+            }
+        }
+        let returns = self.give_back();
+        self.forget();
+        Settlement { overrun: left, returns }
+    }
+
+    /// Returns the hits that no proxy has admitted or can still admit, oldest first.
+    fn give_back(&mut self) -> Vec<Receipt> {
+        let window = self.window;
+        let of_window = |loan: &&HeldLoan| loan.window == window;
+        let pending = self.loans.iter().filter(of_window).filter(|loan| !loan.is_settled);
+        let pending: u64 = pending.map(|loan| loan.receipt.hits).sum();
+        let kept = self.used.saturating_add(self.returned).saturating_add(pending);
+        let mut left = self.lent.saturating_sub(kept);
+        let mut returns = Vec::new();
+        for loan in self.loans.iter_mut().filter(|loan| loan.window == window && loan.is_settled) {
+            let hits = left.min(loan.returnable);
+            if hits > 0 {
+                loan.returnable = loan.returnable.saturating_sub(hits);
+                left = left.saturating_sub(hits);
+                self.returned = self.returned.saturating_add(hits);
+                returns.push(Receipt { hits, ..loan.receipt });
+            }
+        }
+        returns
+    }
+
+    /// Forgets settled loans of which nothing can come back, and the oldest of too many others.
+    fn forget(&mut self) {
+        let window = self.window;
+        let is_kept =
+            |loan: &HeldLoan| !loan.is_settled || loan.window == window && loan.returnable > 0;
+        self.loans.retain(is_kept);
+        let settled = self.loans.iter().filter(|loan| loan.is_settled).count();
+        for _ in MAX_SETTLED..settled {
+            // Loans settle in the order in which they were lent.
+            if let Some(oldest) = self.loans.pop_front() {
+                self.returned = self.returned.saturating_add(oldest.returnable);
+                self.stranded = self.stranded.saturating_add(oldest.returnable);
+            }
+        }
+    }
+
+    /// Returns `true` if a loan is over that a report settles once an acknowledgement covers it.
+    pub(super) fn awaits_ping(&self, covered: Option<Instant>, now: Instant) -> bool {
+        self.loans.iter().any(|loan| {
+            let is_covered = covered.is_some_and(|covered| loan.over_at <= covered);
+            !loan.is_settled && loan.over_at <= now && !is_covered
+        })
+    }
+
+    /// Returns `true` if no loan can still be admitted or given back.
+    pub(super) fn is_settled(&self) -> bool {
+        self.loans.iter().all(|loan| loan.is_settled)
+    }
+
+    /// Gives up all returns: the counter or its limit is another one from now on. What a proxy
+    /// still admits of the loans is no overrun.
+    pub(super) fn forfeit(&mut self) {
+        self.strand();
+        (self.lent, self.used, self.returned) = (0, 0, 0);
+        self.loans.iter_mut().for_each(|loan| loan.returnable = 0);
+    }
+
+    /// Takes the number of hits that stay charged although no proxy can admit them any more.
+    pub(super) fn take_stranded(&mut self) -> u64 {
+        std::mem::take(&mut self.stranded)
+    }
+
+    /// Counts the hits of the window that did not come back.
+    fn strand(&mut self) {
+        let kept = self.used.saturating_add(self.returned);
+        self.stranded = self.stranded.saturating_add(self.lent.saturating_sub(kept));
+    }
+}

@@ -1,0 +1,290 @@
+//! The buckets of one proxy: looked up by their IDs, and due at their times; acknowledgements; and
+//! the ends of the stream.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use super::bucket::QuotaBucket;
+use super::terms::BucketTerms;
+use super::{QuotaOptions, REPORT_INTERVAL, after};
+
+/// Time without a report after which a proxy with buckets is gone: two intervals, and some delay.
+const SILENCE: Duration = REPORT_INTERVAL.saturating_mul(2).saturating_add(Duration::from_secs(2));
+/// Entries of the queue of due times beyond twice the buckets at which outdated ones are removed.
+const MIN_QUEUE: usize = 64;
+
+/// Reason why a stream ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// The proxy has sent no report for two intervals.
+    Silent,
+    /// The proxy has not acknowledged an assignment within the guard.
+    Unacknowledged,
+}
+
+/// The buckets of a proxy. `H` is kept with each bucket, such as the memory that it holds.
+#[derive(Debug)]
+pub struct QuotaStream<H> {
+    options: QuotaOptions,
+    by_id: HashMap<Box<[u8]>, usize>,
+    slots: Vec<Option<BucketSlot<H>>>,
+    free: Vec<usize>,
+    /// Instants at which buckets are due; outdated entries are skipped.
+    due: BinaryHeap<Reverse<(Instant, usize)>>,
+    /// Numbers of the responses that are not acknowledged, and when they were sent.
+    unacknowledged: VecDeque<(u32, Instant)>,
+    covered: Option<Instant>,
+    /// The same from the next message on, while a message is arriving.
+    covered_next: Option<Instant>,
+    /// Instant of the PING whose acknowledgement settles the loans that were replaced by the latest
+    /// response.
+    ping_at: Option<Instant>,
+    reported_at: Instant,
+}
+
+/// A bucket with its ID.
+#[derive(Debug)]
+pub struct BucketSlot<H> {
+    /// The canonical encoding of the ID.
+    pub id: Box<[u8]>,
+    /// The bucket.
+    pub bucket: QuotaBucket,
+    /// Kept with the bucket.
+    pub held: H,
+}
+
+impl<H> QuotaStream<H> {
+    /// Creates a stream without buckets.
+    pub fn new(options: QuotaOptions, now: Instant) -> Self {
+        Self {
+            options,
+            by_id: HashMap::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            due: BinaryHeap::new(),
+            unacknowledged: VecDeque::new(),
+            covered: None,
+            covered_next: None,
+            ping_at: None,
+            reported_at: now,
+        }
+    }
+
+    /// Returns the options.
+    pub fn options(&self) -> QuotaOptions {
+        self.options
+    }
+
+    /// Returns the number of buckets.
+    pub fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// Returns `true` if there are no buckets.
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    /// Returns the place of a bucket.
+    pub fn find(&self, id: &[u8]) -> Option<usize> {
+        self.by_id.get(id).copied()
+    }
+
+    /// Adds a bucket, and returns its place.
+    pub fn open(&mut self, id: &[u8], terms: BucketTerms, held: H) -> usize {
+        let slot = BucketSlot { id: id.into(), bucket: QuotaBucket::new(terms), held };
+        let place = self.free.pop().unwrap_or(self.slots.len());
+        self.by_id.insert(id.into(), place);
+        match self.slots.get_mut(place) {
+            Some(free) => *free = Some(slot),
+            None => self.slots.push(Some(slot)),
+        }
+        place
+    }
+
+    /// Returns a bucket.
+    pub fn get_mut(&mut self, place: usize) -> Option<&mut BucketSlot<H>> {
+        self.slots.get_mut(place)?.as_mut()
+    }
+
+    /// Returns a bucket.
+    pub fn get(&self, place: usize) -> Option<&BucketSlot<H>> {
+        self.slots.get(place)?.as_ref()
+    }
+
+    /// Returns the places of all buckets.
+    pub fn places(&self) -> Vec<usize> {
+        self.by_id.values().copied().collect()
+    }
+
+    /// Removes a bucket.
+    pub fn remove(&mut self, place: usize) -> Option<BucketSlot<H>> {
+        let removed = self.slots.get_mut(place)?.take()?;
+        self.by_id.remove(&removed.id);
+        self.free.push(place);
+        Some(removed)
+    }
+
+    /// Queues a bucket for the instant at which it is due.
+    pub fn schedule(&mut self, place: usize) {
+        let Some(due) = self.get(place).and_then(|slot| slot.bucket.due()) else { return };
+        self.due.push(Reverse((due, place)));
+        if self.due.len() > self.by_id.len().saturating_mul(2).saturating_add(MIN_QUEUE) {
+            let mut queue = std::mem::take(&mut self.due);
+            queue.retain(|Reverse(entry)| self.is_current(*entry));
+            self.due = queue;
+        }
+    }
+
+    fn is_current(&self, (at, place): (Instant, usize)) -> bool {
+        self.get(place).is_some_and(|slot| slot.bucket.due() == Some(at))
+    }
+
+    /// Takes the buckets that are due.
+    pub fn take_due(&mut self, now: Instant) -> Vec<usize> {
+        let mut places = Vec::new();
+        while let Some(Reverse(entry)) = self.due.peek().copied().filter(|entry| entry.0.0 <= now) {
+            self.due.pop();
+            if self.is_current(entry) && !places.contains(&entry.1) {
+                places.push(entry.1);
+            }
+        }
+        places
+    }
+
+    /// Returns the instant of the next event without a message of the proxy.
+    pub fn next_time(&self) -> Option<Instant> {
+        let due = self.due.peek().map(|Reverse((at, _))| *at);
+        let silent = (!self.is_empty()).then(|| after(self.reported_at, SILENCE));
+        let overdue = self.unacknowledged.front().map(|(_, sent)| after(*sent, self.options.guard));
+        [due, silent, overdue, self.ping_at].into_iter().flatten().min()
+    }
+
+    /// Records that a message of the proxy has arrived.
+    pub fn on_report(&mut self, now: Instant) {
+        self.reported_at = now;
+    }
+
+    /// Records that all reports of a message are handled. `is_arriving` is set if a part of the
+    /// next one has arrived.
+    pub fn on_reported(&mut self, is_arriving: bool) {
+        if !is_arriving {
+            self.covered = self.covered_next;
+        }
+    }
+
+    /// Records that a response was sent, whose acknowledgement has this number.
+    pub fn on_sent(&mut self, number: u32, now: Instant) {
+        self.unacknowledged.push_back((number, now));
+        self.ping_at = Some(after(now, self.options.guard));
+    }
+
+    /// Requests a PING now, without a response.
+    pub fn request_ping(&mut self, now: Instant) {
+        self.ping_at = Some(now);
+    }
+
+    /// Returns `true` once a PING is due, without a response: the report that follows its
+    /// acknowledgement settles loans sooner.
+    pub fn is_ping_due(&self, now: Instant) -> bool {
+        self.ping_at.is_some_and(|at| at <= now)
+    }
+
+    /// Records that a PING was sent.
+    pub fn on_ping(&mut self, number: u32, now: Instant) {
+        self.unacknowledged.push_back((number, now));
+        self.ping_at = None;
+    }
+
+    /// Records that the proxy has read all responses up to a number. `is_arriving` is set while a
+    /// part of a message has arrived: the proxy may have written it before it read the PING.
+    pub fn on_acknowledged(&mut self, number: u32, is_arriving: bool) {
+        while let Some((_, sent)) = self.unacknowledged.front().filter(|(sent, _)| *sent <= number)
+        {
+            self.covered_next = Some(*sent);
+            self.unacknowledged.pop_front();
+        }
+        if !is_arriving {
+            self.covered = self.covered_next;
+        }
+    }
+
+    /// Returns the instant before which all admitted hits are in the reports that arrive from now
+    /// on: the proxy has answered a PING that was sent then, and writes in order.
+    pub fn covered(&self) -> Option<Instant> {
+        self.covered
+    }
+
+    /// Returns the reason why the stream has to end.
+    pub fn end(&self, now: Instant) -> Option<StreamEnd> {
+        let is_past = |sent: Instant, time: Duration| after(sent, time) <= now;
+        let oldest = self.unacknowledged.front();
+        if oldest.is_some_and(|(_, sent)| is_past(*sent, self.options.guard)) {
+            return Some(StreamEnd::Unacknowledged);
+        }
+        (!self.is_empty() && is_past(self.reported_at, SILENCE)).then_some(StreamEnd::Silent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_found_and_their_places_are_used_again() {
+        let now = Instant::now();
+        let mut stream = QuotaStream::new(QuotaOptions::default(), now);
+        let first = stream.open(b"a", BucketTerms::Open, ());
+        let second = stream.open(b"b", BucketTerms::Open, ());
+        assert_eq!((stream.find(b"a"), stream.find(b"b")), (Some(first), Some(second)));
+        stream.remove(first).unwrap();
+        assert_eq!((stream.find(b"a"), stream.len()), (None, 1));
+        assert_eq!(stream.open(b"c", BucketTerms::Open, ()), first);
+    }
+
+    #[test]
+    fn a_response_without_an_acknowledgement_ends_the_stream() {
+        let now = Instant::now();
+        let mut stream = QuotaStream::<()>::new(QuotaOptions::default(), now);
+        stream.on_sent(1, now);
+        assert!(!stream.is_ping_due(now));
+        let second = after(now, Duration::from_secs(1));
+        stream.on_ping(2, second);
+        stream.on_acknowledged(1, false);
+        assert_eq!(stream.covered(), Some(now));
+        let late = after(now, Duration::from_millis(2_999));
+        assert_eq!(stream.end(late), None);
+        let late = after(now, Duration::from_secs(3));
+        assert_eq!(
+            (stream.next_time(), stream.end(late)),
+            (Some(late), Some(StreamEnd::Unacknowledged))
+        );
+    }
+
+    #[test]
+    fn a_message_that_arrives_during_an_acknowledgement_may_have_been_written_before_it() {
+        let now = Instant::now();
+        let mut stream = QuotaStream::<()>::new(QuotaOptions::default(), now);
+        stream.on_sent(1, now);
+        stream.on_acknowledged(1, true);
+        assert_eq!(stream.covered(), None);
+        stream.on_reported(true);
+        assert_eq!(stream.covered(), None, "a part of the next one has arrived, too");
+        stream.on_reported(false);
+        assert_eq!(stream.covered(), Some(now));
+    }
+
+    #[test]
+    fn a_proxy_with_buckets_that_is_silent_for_two_intervals_is_gone() {
+        let now = Instant::now();
+        let mut stream = QuotaStream::new(QuotaOptions::default(), now);
+        let later = after(now, SILENCE);
+        assert_eq!((stream.end(later), stream.next_time()), (None, None));
+        stream.open(b"a", BucketTerms::Open, ());
+        assert_eq!(stream.end(later), Some(StreamEnd::Silent));
+        stream.on_report(now);
+        stream.on_report(later);
+        assert_eq!(stream.end(later), None);
+    }
+}
