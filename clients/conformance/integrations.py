@@ -21,6 +21,8 @@ def _http(address: str, user: str | None) -> dict:
         connection.request("GET", "/", headers={"x-user": user} if user else {})
         response = connection.getresponse()
         headers = {name.lower(): value for name, value in response.getheaders()}
+        # Some servers add a charset.
+        headers["content-type"] = headers.get("content-type", "").split(";")[0]
         return {"status": response.status, "headers": headers, "body": response.read().decode()}
     finally:
         connection.close()

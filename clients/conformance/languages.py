@@ -14,18 +14,29 @@ class Language:
     title: str
     command: tuple[str, ...]
     integrations: frozenset[str]
+    # Whether it only adds an integration to another language's client.
+    is_addition: bool = False
 
     def runs(self, case: dict) -> bool:
         """Returns whether the client has what the case needs."""
-        needed = case.get("integration", case["of"])
-        return needed == "all" or needed in self.integrations
+        needed = case["of"]
+        return needed in self.integrations or needed == "all" and not self.is_addition
 
 
 _PYTHON = (str(ROOT / ".venv/bin/python"), str(ROOT / "clients/python/conformance/program.py"))
+_NODE = ("node", str(TOOLS / "typescript/dist/conformance/program.js"))
+_JAVA = TOOLS / "java-package"
+_CLASSPATH = f"{_JAVA}/classes:{_JAVA}/test-classes:{_JAVA}/lib/*"
 
 LANGUAGES = {
     "python": Language("Python", _PYTHON, frozenset({"function"})),
     "asyncio": Language("asyncio", (*_PYTHON, "--asyncio"), frozenset({"http", "function"})),
+    "go": Language("Go", (str(ROOT / "target/go-tools/conformance"),), frozenset({"http", "grpc"})),
+    "typescript": Language("TypeScript", _NODE, frozenset({"http"})),
+    "fastify": Language("Fastify", (*_NODE, "--fastify"), frozenset({"http"}), is_addition=True),
+    "java": Language(
+        "Java", ("java", "-cp", _CLASSPATH, "tollgate.client.conformance.Program"), frozenset({"http", "grpc"})
+    ),
 }
 
 
