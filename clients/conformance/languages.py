@@ -31,7 +31,7 @@ _CLASSPATH = f"{_JAVA}/classes:{_JAVA}/test-classes:{_JAVA}/lib/*"
 LANGUAGES = {
     "python": Language("Python", _PYTHON, frozenset({"function"})),
     "asyncio": Language("asyncio", (*_PYTHON, "--asyncio"), frozenset({"http", "function"})),
-    "go": Language("Go", (str(ROOT / "target/go-tools/conformance"),), frozenset({"http", "grpc"})),
+    "go": Language("Go", (str(ROOT / "target/go-tools/conformance"),), frozenset({"http", "grpc", "leases"})),
     "typescript": Language("TypeScript", _NODE, frozenset({"http"})),
     "fastify": Language("Fastify", (*_NODE, "--fastify"), frozenset({"http"}), is_addition=True),
     "java": Language(

@@ -43,6 +43,8 @@ const serviceConfig = `{
 type Client struct {
 	connection *grpc.ClientConn
 	defaults   callOptions
+	// leases is nil without WithLeases.
+	leases *leases
 }
 
 // New creates a client, which connects at its first call.
@@ -70,16 +72,39 @@ func New(target string, options ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{connection, settings.defaults}, nil
+	client := &Client{connection: connection, defaults: settings.defaults}
+	if settings.leases {
+		client.leases = &leases{exchanger: newExchanger(connection), keys: map[string]*leasedKey{}}
+	}
+	return client, nil
 }
 
-// Close closes the connections.
-func (c *Client) Close() error { return c.connection.Close() }
+// Close returns the hits that are lent to the client, and closes the connections.
+func (c *Client) Close() error {
+	if c.leases != nil {
+		c.leases.exchanger.close()
+	}
+	return c.connection.Close()
+}
+
+// LeaseStats returns the counts of WithLeases.
+func (c *Client) LeaseStats() LeaseStats {
+	if c.leases == nil {
+		return LeaseStats{}
+	}
+	exchanger := c.leases.exchanger
+	return LeaseStats{c.leases.decided.Load(), exchanger.lent.Load(), exchanger.lost.Load()}
+}
 
 // ShouldRateLimit returns the decision for a request. The error matches ErrNoDecision, unless the failure mode decides,
 // or ErrRejected; it is that of the context if the caller cancelled it.
 func (c *Client) ShouldRateLimit(ctx context.Context, domain string, descriptors []Descriptor, options ...CallOption) (Decision, error) {
 	settings := c.defaults.with(options)
+	if c.leases != nil {
+		if decision, isDecided := c.leases.decide(domain, descriptors, settings.hits); isDecided {
+			return decision, nil
+		}
+	}
 	request := &rls.RateLimitRequest{Domain: domain, Descriptors: messages(descriptors), HitsAddend: settings.hits}
 	if settings.hits == 0 {
 		// The protocol reads 0 as 1, except at a descriptor.
@@ -129,6 +154,7 @@ type settings struct {
 	credentials credentials.TransportCredentials
 	dial        []grpc.DialOption
 	defaults    callOptions
+	leases      bool
 }
 
 // Option is an option of a client.
@@ -142,6 +168,15 @@ func WithTransportCredentials(credentials credentials.TransportCredentials) Opti
 // WithDialOptions adds options of grpc-go, such as interceptors.
 func WithDialOptions(options ...grpc.DialOption) Option {
 	return func(s *settings) { s.dial = append(s.dial, options...) }
+}
+
+// WithLeases makes ShouldRateLimit admit requests in memory, from blocks of hits that the service has charged before it
+// lent them. They are borrowed in the background for descriptors with at least 8 requests in the TTL of a lease, if their
+// rule has a lease with the holder client. All other requests, and all denials, are decided by the service.
+//
+// A decision in memory has no Headers. Hits that are lent when a process is killed count until they expire.
+func WithLeases() Option {
+	return func(s *settings) { s.leases = true }
 }
 
 // WithDefaults sets options of calls that do not set them.

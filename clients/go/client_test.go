@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -177,9 +178,11 @@ func TestTheMessagesAreThoseOfTheService(t *testing.T) {
 	if err := proto.Unmarshal(packed, files); err != nil {
 		t.Fatal(err)
 	}
-	own := protodesc.ToFileDescriptorProto(tollgatev1.File_tollgate_v1_hold_proto)
-	isSame := func(file *descriptorpb.FileDescriptorProto) bool { return proto.Equal(file, own) }
-	if !slices.ContainsFunc(files.File, isSame) {
-		t.Error("run clients/go/generate")
+	for _, file := range []protoreflect.FileDescriptor{tollgatev1.File_tollgate_v1_hold_proto, tollgatev1.File_tollgate_v1_lease_proto} {
+		own := protodesc.ToFileDescriptorProto(file)
+		isSame := func(file *descriptorpb.FileDescriptorProto) bool { return proto.Equal(file, own) }
+		if !slices.ContainsFunc(files.File, isSame) {
+			t.Errorf("%s differs: run clients/go/generate", file.Path())
+		}
 	}
 }

@@ -1,17 +1,22 @@
 //! The client packages in `clients`: their unit tests, their examples, and the cases of
 //! `clients/conformance`, which run against the binary through a proxy.
 
-use std::path::PathBuf;
-use std::process::Command;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
+use serde_json::json;
+use tempfile::TempDir;
 use tollgate::grpc::proto::PROTOCOL;
 
 use super::results;
 use crate::support::envoy::root;
+use crate::support::policy::{Policies, daily};
 use crate::support::process::Process;
 use crate::support::tollgate::Tollgate;
+use crate::support::{PATIENCE, eventually};
 
 /// Defines the tests of a package: its cases, by the names of `clients/conformance/languages.py`,
 /// its unit tests and its example.
@@ -152,6 +157,49 @@ fn the_table_of_the_clients_has_all_cases_and_languages() {
     let readme = std::fs::read_to_string(root().join("clients/README.md")).unwrap();
     assert!(table.lines().count() > 40, "{table}");
     assert!(readme.contains(&table), "clients/README.md needs this table:\n\n{table}");
+}
+
+#[test]
+fn eight_processes_with_leases_two_of_them_killed_admit_at_most_the_limit() {
+    const LIMIT: u64 = 4000;
+    let service = Tollgate::serve(Policies::of(&leased(LIMIT)).path());
+    let folder = TempDir::new().unwrap();
+    let log = folder.path().join("admitted");
+    let admitted = || std::fs::metadata(&log).map_or(0, |log| log.len());
+    let mut processes: Vec<Child> = (0..8).map(|_| many(&service, &log)).collect();
+    eventually("hits are admitted", PATIENCE, || (admitted() > LIMIT / 4).then_some(()));
+    for process in &mut processes[..2] {
+        process.kill().unwrap();
+    }
+    for process in &mut processes {
+        // The end of its input ends it.
+        drop(process.stdin.take());
+        process.wait().unwrap();
+    }
+    let admitted = admitted();
+    assert!((LIMIT / 2..=LIMIT).contains(&admitted), "{admitted} of {LIMIT}");
+}
+
+fn leased(limit: u64) -> String {
+    let lease = "lease: { size: 2%, ttl: 500ms, holders: [process, client] }";
+    daily("user", u32::try_from(limit).unwrap())
+        .replace("unit: day", &format!("unit: day, charge: admitted, {lease}"))
+}
+
+/// Starts the program of the Go package with more requests than a limit admits, which appends a
+/// byte to a file for each that is admitted.
+fn many(service: &Tollgate, log: &Path) -> Child {
+    let mut go = Command::new(root().join("target/go-tools/conformance"));
+    let mut process = go.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let target = service.grpc.to_string();
+    let calls = [
+        json!({ "op": "open", "target": target, "leases": true, "failure_mode": "closed", "timeout_ms": 10_000 }),
+        json!({ "op": "many", "descriptors": [[["user", "ann"]]], "count": 1500, "concurrency": 4, "log": log }),
+        json!({ "op": "close" }),
+    ];
+    let input = process.stdin.as_mut().unwrap();
+    calls.iter().for_each(|call| writeln!(input, "{call}").unwrap());
+    process
 }
 
 /// The Python package has the compiled messages, and the Go package compares its own with them.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -37,6 +38,9 @@ type call struct {
 	TTLMs       int           `json:"ttl_ms"`
 	Fails       bool          `json:"fails"`
 	Integration string        `json:"integration"`
+	Leases      bool          `json:"leases"`
+	// Log is a file that gets a byte for each request of many that is admitted.
+	Log string `json:"log"`
 }
 
 func (c call) domain() string {
@@ -89,6 +93,8 @@ type program struct {
 	client *tollgate.Client
 	holds  map[string]*tollgate.Hold
 	stops  []func()
+	// admitted counts the requests of many that were admitted.
+	admitted atomic.Int64
 }
 
 func main() {
@@ -108,9 +114,14 @@ func (p *program) run(c call) any {
 	ctx := context.Background()
 	switch c.Op {
 	case "open":
-		client, err := tollgate.New(c.Target, tollgate.WithDefaults(c.options()...))
+		options := []tollgate.Option{tollgate.WithDefaults(c.options()...)}
+		if c.Leases {
+			options = append(options, tollgate.WithLeases())
+		}
+		client, err := tollgate.New(c.Target, options...)
 		check(err)
 		p.client = client
+		p.admitted.Store(0)
 	case "close":
 		for _, stop := range p.stops {
 			stop()
@@ -140,6 +151,11 @@ func (p *program) run(c call) any {
 		return seen(p.holds[c.Hold].Extend(ctx, c.ttl()))
 	case "leave":
 		return raised(p.leave(c))
+	case "in_memory":
+		stats := p.client.LeaseStats()
+		return map[string]any{"decided": stats.Decided, "lost": stats.Lost}
+	case "admitted":
+		return map[string]any{"hits": p.admitted.Load()}
 	case "serve":
 		address, stop := p.serve(c)
 		p.stops = append(p.stops, stop)
@@ -163,6 +179,13 @@ func (p *program) leave(c call) error {
 
 func (p *program) many(c call) map[string]int {
 	counts, lock := map[string]int{}, sync.Mutex{}
+	var log *os.File
+	if c.Log != "" {
+		file, err := os.OpenFile(c.Log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		check(err)
+		defer file.Close()
+		log = file
+	}
 	calls := make(chan struct{}, c.Count)
 	for range c.Count {
 		calls <- struct{}{}
@@ -176,6 +199,12 @@ func (p *program) many(c call) map[string]int {
 				name := decision.Code.String()
 				if err != nil {
 					name = err.Error()
+				} else if decision.Allowed {
+					p.admitted.Add(1)
+					if log != nil {
+						_, err := log.WriteString(".")
+						check(err)
+					}
 				}
 				lock.Lock()
 				counts[name]++
