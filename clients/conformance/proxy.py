@@ -24,6 +24,7 @@ class Fault:
     | `cut_before`, `reset_before` | closes or resets the connection instead of forwarding a request |
     | `cut_after`, `reset_after` | closes or resets it when the response arrives, which it does not forward |
     | `delay` | forwards a response after so many milliseconds |
+    | `late` | forwards responses when it behaves otherwise |
     | `silent` | forwards no request |
     | `mute` | accepts connections, and neither reads nor writes |
     | `refuse` | accepts no connection, and closes those that are open |
@@ -52,6 +53,7 @@ class Proxy:
         self.requests = 0
         self._upstream = upstream
         self._server: asyncio.Server | None = None
+        self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task] = set()
         self._open: set[asyncio.StreamWriter] = set()
 
@@ -65,8 +67,14 @@ class Proxy:
     async def behave(self, fault: Fault) -> None:
         """Changes the behaviour, from the next message on."""
         self.fault = fault
+        self._changed.set()
+        self._changed = asyncio.Event()
         if fault.kind == "refuse":
             await self.close()
+
+    async def change(self) -> None:
+        """Waits until the behaviour changes."""
+        await self._changed.wait()
 
     async def close(self) -> None:
         """Closes the listener and all connections."""
@@ -152,6 +160,8 @@ class Connection:
                 return self._end()
             if is_start and self._proxy.fault.strikes("delay"):
                 await asyncio.sleep(self._proxy.fault.ms / 1000)
+            if is_start and self._proxy.fault.strikes("late"):
+                await self._proxy.change()
             if is_end and has_copy:
                 ends += 1
                 async with self._copy_ended:
