@@ -39,6 +39,8 @@ class Client:
         self._failure_mode = failure_mode
         self._shadow = shadow
         self._metadata = tuple(metadata)
+        # A call to which nothing refers is ended by gRPC.
+        self._background: set[grpc.Future] = set()
 
     def should_rate_limit(
         self,
@@ -103,7 +105,9 @@ class Client:
 
     def _cancel_later(self, reserved) -> None:
         """Gives back what a reserve without an answer may have charged, without waiting for it."""
-        self._methods.cancel.future(request.cancel(reserved), timeout=self._timeout, metadata=self._metadata)
+        call = self._methods.cancel.future(request.cancel(reserved), timeout=self._timeout, metadata=self._metadata)
+        self._background.add(call)
+        call.add_done_callback(self._background.discard)
 
 
 class Hold(Reserved):
