@@ -11,7 +11,7 @@ METHOD = "/grpc.health.v1.Health/Check"
 
 
 def request(protocol: str, address: str, user: str | None) -> dict:
-    """Returns the answer to a request by `http` or `grpc`, for a user or for nobody."""
+    """Returns the answer to a request by `http` or `grpc`, for a user or without one."""
     return {"http": _http, "grpc": _grpc}[protocol](address, user)
 
 

@@ -14,7 +14,7 @@ class Language:
     title: str
     command: tuple[str, ...]
     integrations: frozenset[str]
-    # Whether it only adds an integration to another language's client.
+    # True if it only adds an integration to another language's client.
     is_addition: bool = False
 
     def runs(self, case: dict) -> bool:

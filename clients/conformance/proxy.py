@@ -58,7 +58,7 @@ class Proxy:
         self._open: set[asyncio.StreamWriter] = set()
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
-        """Listens, and returns the port; with the fault `refuse`, one on which nobody listens."""
+        """Listens, and returns the port; with the fault `refuse`, one without a listener."""
         self._server = await asyncio.start_server(self._accept, host, port)
         port = self._server.sockets[0].getsockname()[1]
         await self.behave(self.fault)

@@ -76,7 +76,7 @@ func (e *exchanger) close() {
 
 func (e *exchanger) run(ctx context.Context) {
 	defer close(e.stopped)
-	// While blocks are held, it looks after those that have ended.
+	// While blocks are held, it returns those that have ended.
 	ticker := time.NewTicker(exchangeInterval)
 	defer ticker.Stop()
 	for {

@@ -14,7 +14,7 @@ import (
 const (
 	// hotRequests is the number of requests in a window from which a key is worth a block.
 	hotRequests = 8
-	// firstWindow is the window of demand until a block tells the TTL of the lease.
+	// firstWindow is the window of demand until the first block, which has the TTL of the lease.
 	firstWindow = 500 * time.Millisecond
 	// maxBlocks bounds the blocks of a key: mostly one that is used, and the next.
 	maxBlocks = 4
@@ -32,7 +32,7 @@ type LeaseStats struct {
 	Lost uint64
 }
 
-// instant is a time since the start of the process, by two clocks. The monotonic one stands still while the machine is
+// instant is a time since the start of the process, by two clocks. The monotonic one does not advance while the machine is
 // suspended; the time of day may be set.
 type instant struct {
 	monotonic, ofDay time.Duration

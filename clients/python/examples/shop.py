@@ -22,7 +22,7 @@ def summarize(client: Client, tenant: str, estimate: int) -> str:
 
 
 def work() -> int:
-    """Stands for a call of a language model, and returns its cost."""
+    """Returns the cost of a call of a language model, here a constant."""
     return 300
 
 

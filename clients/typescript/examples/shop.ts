@@ -19,7 +19,7 @@ async function summarize(client: Client, tenant: string, estimate: number): Prom
   return `${decision.statuses[0]?.remaining} remaining`;
 }
 
-/** Stands for a call of a language model, and returns its cost. */
+/** Returns the cost of a call of a language model, here a constant. */
 async function work(): Promise<number> {
   return 300;
 }

@@ -45,7 +45,7 @@ export interface DescriptorStatus {
 /** The decision for a request. Being over the limit is a value, not an error. */
 export class Decision {
   constructor(
-    /** Whether to continue. True in shadow mode, and by failure mode `open` without a decision. */
+    /** True if the request may continue; also in shadow mode, and by failure mode `open` without a decision. */
     readonly allowed: boolean,
     /** The answer of the service. */
     readonly code: Code,

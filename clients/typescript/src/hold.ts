@@ -32,7 +32,7 @@ export class Hold {
     this.#isOpen = decision.allowed && decision.code !== "OVER_LIMIT";
   }
 
-  /** Whether to do the work. */
+  /** True if the work may be done. */
   get allowed(): boolean {
     return this.decision.allowed;
   }

@@ -39,7 +39,7 @@ func summarize(ctx context.Context, client *tollgate.Client, tenant string, esti
 	return fmt.Sprintf("%d remaining", decision.Statuses[0].Remaining), nil
 }
 
-// work stands for a call of a language model, and returns its cost.
+// work returns the cost of a call of a language model, here a constant.
 func work() uint32 { return 300 }
 
 func limited(client *tollgate.Client, application http.Handler) http.Handler {

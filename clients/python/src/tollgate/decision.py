@@ -77,7 +77,7 @@ class Decision:
     """The decision for a request. Being over the limit is a value, not an error."""
 
     allowed: bool
-    """Whether to continue. True in shadow mode, and by `FailureMode.OPEN` without a decision."""
+    """True if the request may continue; also in shadow mode, and by `FailureMode.OPEN` without a decision."""
     code: Code
     """What the service answered."""
     statuses: tuple[Status, ...] = ()
@@ -91,7 +91,7 @@ class Decision:
 
     @property
     def denied(self) -> bool:
-        """Whether to refuse the request."""
+        """True if the request is to be refused."""
         return not self.allowed
 
     @property

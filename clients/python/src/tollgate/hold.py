@@ -16,12 +16,12 @@ class Reserved:
 
     @property
     def allowed(self) -> bool:
-        """Whether to do the work."""
+        """True if the work may be done."""
         return self.decision.allowed
 
     @property
     def denied(self) -> bool:
-        """Whether to refuse the work."""
+        """True if the work is to be refused."""
         return self.decision.denied
 
     @property

@@ -32,7 +32,7 @@ public final class Shop {
         }
     }
 
-    /** Stands for a call of a language model, and returns its cost. */
+    /** Returns the cost of a call of a language model, here a constant. */
     private static long work() {
         return 300;
     }
