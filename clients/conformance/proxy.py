@@ -54,15 +54,18 @@ class Proxy:
         self._upstream = upstream
         self._server: asyncio.Server | None = None
         self._changed = asyncio.Event()
+        self._address = ("", 0)
+        # Keeps the port of a proxy that accepts no connections from other programs.
+        self._bound: socket.socket | None = None
         self._tasks: set[asyncio.Task] = set()
         self._open: set[asyncio.StreamWriter] = set()
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Listens, and returns the port; with the fault `refuse`, one without a listener."""
         self._server = await asyncio.start_server(self._accept, host, port)
-        port = self._server.sockets[0].getsockname()[1]
+        self._address = self._server.sockets[0].getsockname()
         await self.behave(self.fault)
-        return port
+        return self._address[1]
 
     async def behave(self, fault: Fault) -> None:
         """Changes the behaviour, from the next message on."""
@@ -71,6 +74,9 @@ class Proxy:
         self._changed = asyncio.Event()
         if fault.kind == "refuse":
             await self.close()
+            self._bound = socket.socket()
+            self._bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._bound.bind(self._address)
 
     async def change(self) -> None:
         """Waits until the behaviour changes."""
@@ -78,6 +84,8 @@ class Proxy:
 
     async def close(self) -> None:
         """Closes the listener and all connections."""
+        if self._bound:
+            self._bound.close()
         if self._server:
             self._server.close()
         for writer in list(self._open):
