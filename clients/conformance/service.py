@@ -80,6 +80,8 @@ class Replicas:
         self.services: list[Tollgate] = []
         self.proxies: list[Proxy] = []
         self.target = ""
+        # The file with the certificate that clients trust; empty without TLS.
+        self.ca = ""
 
     @classmethod
     async def start(cls, program: Path, policy: Path, case: dict) -> "Replicas":
@@ -87,6 +89,9 @@ class Replicas:
         count = case.get("replicas", 1)
         replicas = cls()
         flags = [str(flag) for flag in case.get("flags", [])]
+        if case.get("tls"):
+            certificate, key = await make_certificate(policy.parent)
+            flags += ["--grpc-tls-cert", str(certificate), "--grpc-tls-key", str(key)]
         for _ in range(count):
             replicas.services.append(await Tollgate.start(program, policy, flags))
         port = 0
@@ -94,6 +99,11 @@ class Replicas:
             proxy = Proxy(service.grpc, fault(case.get("network")))
             port = await proxy.start(f"127.0.0.{number}", port)
             replicas.proxies.append(proxy)
+        if case.get("tls"):
+            # The proxy reads frames, which are encrypted.
+            replicas.target = "{}:{}".format(*replicas.services[0].grpc)
+            replicas.ca = str(certificate)
+            return replicas
         replicas.target = f"dns:///tollgate.test:{port}" if count > 1 else f"127.0.0.1:{port}"
         return replicas
 
@@ -103,6 +113,18 @@ class Replicas:
             await proxy.close()
         for service in self.services:
             await service.stop()
+
+
+async def make_certificate(folder: Path) -> tuple[Path, Path]:
+    """Makes a certificate that signs itself, for 127.0.0.1. Returns its file and that of its key."""
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    arguments = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    arguments += ["-subj", "/CN=tollgate", "-addext", "subjectAltName=IP:127.0.0.1"]
+    openssl = await asyncio.create_subprocess_exec(
+        "openssl", *arguments, "-keyout", str(key), "-out", str(certificate), stderr=asyncio.subprocess.DEVNULL
+    )
+    assert await openssl.wait() == 0, "openssl makes no certificate"
+    return certificate, key
 
 
 def fault(written: dict | None) -> Fault:

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
 	tollgate "tollgate.example/go/tollgate"
@@ -25,6 +26,7 @@ var errWork = errors.New("the work failed")
 type call struct {
 	Op          string        `json:"op"`
 	Target      string        `json:"target"`
+	CA          string        `json:"ca"`
 	Domain      *string       `json:"domain"`
 	Descriptors [][][2]string `json:"descriptors"`
 	Hits        *uint32       `json:"hits"`
@@ -117,6 +119,11 @@ func (p *program) run(c call) any {
 		options := []tollgate.Option{tollgate.WithDefaults(c.options()...)}
 		if c.Leases {
 			options = append(options, tollgate.WithLeases())
+		}
+		if c.CA != "" {
+			tls, err := credentials.NewClientTLSFromFile(c.CA, "")
+			check(err)
+			options = append(options, tollgate.WithTransportCredentials(tls))
 		}
 		client, err := tollgate.New(c.Target, options...)
 		check(err)

@@ -7,6 +7,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import grpc
 import uvicorn
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
@@ -28,6 +29,10 @@ def options(call: dict) -> dict:
     if "shadow" in call:
         found["shadow"] = call["shadow"]
     return found
+
+
+def credentials(call: dict) -> grpc.ChannelCredentials | None:
+    return grpc.ssl_channel_credentials(Path(call["ca"]).read_bytes()) if call.get("ca") else None
 
 
 def hits(call: dict) -> dict:
@@ -72,7 +77,7 @@ class Sync:
         self.holds = {}
 
     def open(self, call):
-        self.client = tollgate.Client(call["target"], **options(call))
+        self.client = tollgate.Client(call["target"], credentials=credentials(call), **options(call))
 
     def close(self, call):
         self.client.close()
@@ -139,7 +144,7 @@ class Async:
         self.servers = []
 
     async def open(self, call):
-        self.client = tollgate.AsyncClient(call["target"], **options(call))
+        self.client = tollgate.AsyncClient(call["target"], credentials=credentials(call), **options(call))
 
     async def close(self, call):
         for server, task in self.servers:

@@ -1,9 +1,11 @@
 // Runs the cases of clients/conformance: reads calls as JSON lines from standard input, and writes what is seen.
 
+import { readFileSync } from "node:fs";
 import { createServer, type IncomingMessage } from "node:http";
 import type { AddressInfo } from "node:net";
 import { createInterface } from "node:readline";
 
+import { credentials } from "@grpc/grpc-js";
 import express from "express";
 import fastify from "fastify";
 
@@ -15,6 +17,7 @@ import { type CallOptions, Client, type Decision, type Descriptor, type FailureM
 interface Call {
   op: string;
   target: string;
+  ca?: string;
   domain?: string;
   descriptors: Descriptor[];
   hits?: number;
@@ -44,7 +47,8 @@ const options = (call: Call): CallOptions => ({
 
 const OPERATIONS: Record<string, (call: Call) => Promise<object | void>> = {
   async open(call) {
-    client = new Client(call.target, options(call));
+    const trust = call.ca ? { credentials: credentials.createSsl(readFileSync(call.ca)) } : {};
+    client = new Client(call.target, { ...options(call), ...trust });
   },
   async close() {
     for (const stop of stops) await stop();

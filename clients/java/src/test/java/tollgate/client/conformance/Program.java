@@ -2,7 +2,9 @@ package tollgate.client.conformance;
 
 import com.google.gson.Gson;
 import com.google.gson.GsonBuilder;
+import io.grpc.TlsChannelCredentials;
 import java.io.BufferedReader;
+import java.io.File;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
@@ -36,6 +38,7 @@ public final class Program {
     static final class Call {
         String op;
         String target;
+        String ca;
         String domain = "test";
         List<List<List<String>>> descriptors;
         long hits = 1;
@@ -111,8 +114,14 @@ public final class Program {
 
     private Map<String, ?> answer(Call call) throws Exception {
         switch (call.op) {
-            case "open" -> client =
-                TollgateClient.builder(call.target).defaults(call.settings(CallSettings.DEFAULT)).build();
+            case "open" -> {
+                TollgateClient.Builder builder =
+                    TollgateClient.builder(call.target).defaults(call.settings(CallSettings.DEFAULT));
+                if (call.ca != null && !call.ca.isEmpty()) {
+                    builder.credentials(TlsChannelCredentials.newBuilder().trustManager(new File(call.ca)).build());
+                }
+                client = builder.build();
+            }
             case "close" -> {
                 servers.stop();
                 client.close();
