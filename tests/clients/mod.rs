@@ -5,6 +5,7 @@
 //! | `go`, `python`, `javascript`, `java` (here) | `scenarios`, with that folder's program |
 //! | `scenarios` | the setup of a service, the actions of a program, and their results |
 //! | `holds` | the clients of docs/holds.md, in Python and Go |
+//! | `packages` | the client packages in `clients`: their tests, examples and common cases |
 //! | `rust` | cases with tonic that other tests do not cover |
 //! | `command_line` | curl and h2load, which do not implement gRPC |
 //!
@@ -12,6 +13,7 @@
 
 mod command_line;
 mod holds;
+mod packages;
 mod rust;
 mod scenarios;
 

@@ -10,9 +10,12 @@
 //! | `yaml broken` | not checked: the following commands show its errors |
 //! | `… of=PATH` | must be an excerpt of that file of the repository, which other tests cover |
 //! | `text`, `json` | not checked |
-//! | `python`, `go` | excerpts, `of=PATH`, of programs that other tests run |
+//! | [`PROGRAMS`] | excerpts, `of=PATH`, of programs that other tests run |
 
 use super::Page;
+
+/// Languages of programs.
+pub(super) const PROGRAMS: [&str; 4] = ["python", "go", "typescript", "java"];
 
 /// A fenced code block.
 pub(super) struct Fence {
@@ -46,7 +49,8 @@ impl Fence {
     fn odd(&self) -> Option<String> {
         let known = match self.language.as_str() {
             "console" => ["stays", "elsewhere"].as_slice(),
-            "yaml" | "text" | "json" | "python" | "go" => [].as_slice(),
+            "yaml" | "text" | "json" => [].as_slice(),
+            language if PROGRAMS.contains(&language) => [].as_slice(),
             _ => return Some(format!("{}: a fence of `{}`", self.at, self.language)),
         };
         let is_known = |word: &&String| {

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-use super::fences::{self, Fence};
+use super::fences::{self, Fence, PROGRAMS};
 use super::{pages, project, readme};
 use crate::support::envoy::binary;
 use crate::support::tollgate::command;
@@ -25,7 +25,7 @@ fn every_policy_of_the_book_and_of_the_readme_is_valid() {
 #[test]
 fn every_program_of_the_book_is_an_excerpt_of_one_that_runs() {
     let all: Vec<Fence> = pages().into_iter().flat_map(|page| fences::of(&page)).collect();
-    let programs = all.iter().filter(|fence| ["python", "go"].contains(&fence.language.as_str()));
+    let programs = all.iter().filter(|fence| PROGRAMS.contains(&fence.language.as_str()));
     let check = |fence: &Fence| is_part_of(fence, fence.value("of").expect("a file of tests"));
     let wrong: Vec<String> = programs.filter_map(|fence| check(fence).err()).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));

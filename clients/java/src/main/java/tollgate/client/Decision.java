@@ -1,0 +1,86 @@
+package tollgate.client;
+
+import com.google.protobuf.Duration;
+import envoy.service.ratelimit.v3.Rls.RateLimitResponse;
+import io.grpc.StatusRuntimeException;
+import java.util.Comparator;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.OptionalLong;
+
+/**
+ * The decision for a request. Being over the limit is a value, not an exception.
+ *
+ * @param allowed whether to continue; {@code true} in shadow mode, and by {@link FailureMode#OPEN} without a decision
+ * @param code the answer of the service
+ * @param statuses one status for each descriptor, in order; empty without a decision
+ * @param retryAfter the time after which to try again, if the service denied and knows it
+ * @param headers headers for the caller's own response, if the service is configured to send them
+ * @param error the reason, if the service did not decide
+ */
+public record Decision(
+    boolean allowed,
+    Code code,
+    List<DescriptorStatus> statuses,
+    Optional<java.time.Duration> retryAfter,
+    List<Map.Entry<String, String>> headers,
+    Optional<TollgateException> error) {
+
+    /**
+     * The status of one descriptor.
+     *
+     * @param code the answer for the descriptor
+     * @param limit the amount of the limit; empty without a limit
+     * @param remaining hits that remain; 0 if over limit
+     * @param resetAfter the time until the counter is reset or, if over limit, until the hits may be admitted
+     */
+    public record DescriptorStatus(
+        Code code, OptionalLong limit, long remaining, Optional<java.time.Duration> resetAfter) {}
+
+    /** Returns the value of the HTTP header {@code Retry-After}: whole seconds, rounded up; 1 if it is unknown. */
+    public String retryAfterHeader() {
+        long nanos = retryAfter.map(java.time.Duration::toNanos).orElse(0L);
+        return Long.toString(Math.max(1, (nanos + 999_999_999L) / 1_000_000_000L));
+    }
+
+    static Decision of(RateLimitResponse response, boolean shadow) {
+        List<DescriptorStatus> statuses = response.getStatusesList().stream().map(Decision::status).toList();
+        boolean isOverLimit = response.getOverallCode() == RateLimitResponse.Code.OVER_LIMIT;
+        Optional<java.time.Duration> wait = statuses.stream()
+            .filter(status -> isOverLimit && status.code() == Code.OVER_LIMIT)
+            .flatMap(status -> status.resetAfter().stream())
+            .max(Comparator.naturalOrder());
+        List<Map.Entry<String, String>> headers = response.getResponseHeadersToAddList().stream()
+            .map(header -> Map.entry(header.getKey(), header.getValue()))
+            .toList();
+        Code code = isOverLimit ? Code.OVER_LIMIT : Code.OK;
+        return new Decision(shadow || !isOverLimit, code, statuses, wait, headers, Optional.empty());
+    }
+
+    /** Returns the decision for a call that failed, or throws its exception. */
+    static Decision of(StatusRuntimeException cause, CallSettings settings) {
+        TollgateException error = TollgateException.of(cause);
+        boolean applies = error instanceof NoDecisionException && settings.failureMode() != FailureMode.SERVICE;
+        if (!settings.shadow() && !applies) {
+            throw error;
+        }
+        boolean isAllowed = settings.shadow() || settings.failureMode() == FailureMode.OPEN;
+        return new Decision(isAllowed, Code.UNDECIDED, List.of(), Optional.empty(), List.of(), Optional.of(error));
+    }
+
+    private static DescriptorStatus status(RateLimitResponse.DescriptorStatus status) {
+        boolean isOverLimit = status.getCode() == RateLimitResponse.Code.OVER_LIMIT;
+        OptionalLong limit = status.hasCurrentLimit()
+            ? OptionalLong.of(Integer.toUnsignedLong(status.getCurrentLimit().getRequestsPerUnit()))
+            : OptionalLong.empty();
+        Duration reset = status.getDurationUntilReset();
+        return new DescriptorStatus(
+            isOverLimit ? Code.OVER_LIMIT : Code.OK,
+            limit,
+            Integer.toUnsignedLong(status.getLimitRemaining()),
+            status.hasDurationUntilReset()
+                ? Optional.of(java.time.Duration.ofSeconds(reset.getSeconds(), reset.getNanos()))
+                : Optional.empty());
+    }
+}

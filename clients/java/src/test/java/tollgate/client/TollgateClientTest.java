@@ -1,0 +1,130 @@
+package tollgate.client;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.google.protobuf.Duration;
+import envoy.service.ratelimit.v3.Rls.RateLimitResponse;
+import io.grpc.Context;
+import io.grpc.Grpc;
+import io.grpc.InsecureServerCredentials;
+import io.grpc.Server;
+import io.grpc.ServerServiceDefinition;
+import io.grpc.Status;
+import io.grpc.stub.ServerCalls;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.LinkedBlockingQueue;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+class TollgateClientTest {
+    private static final CallSettings PATIENT =
+        CallSettings.DEFAULT.withTimeout(java.time.Duration.ofMinutes(1));
+
+    @Test
+    void retryAfterIsTheLongestWaitOfThoseThatDeny() {
+        RateLimitResponse response = RateLimitResponse.newBuilder()
+            .setOverallCode(RateLimitResponse.Code.OVER_LIMIT)
+            .addStatuses(status(RateLimitResponse.Code.OK, 90, 0))
+            .addStatuses(status(RateLimitResponse.Code.OVER_LIMIT, 3, 500_000_000))
+            .addStatuses(status(RateLimitResponse.Code.OVER_LIMIT, 2, 0))
+            .build();
+        Decision decision = Decision.of(response, false);
+        assertFalse(decision.allowed());
+        assertEquals(Optional.of(java.time.Duration.ofMillis(3500)), decision.retryAfter());
+        assertEquals("4", decision.retryAfterHeader());
+    }
+
+    @Test
+    void withoutATimeRetryAfterIsOneSecond() {
+        Decision decision = Decision.of(RateLimitResponse.getDefaultInstance(), false);
+        assertEquals("1", decision.retryAfterHeader());
+    }
+
+    @ParameterizedTest
+    @EnumSource(value = Status.Code.class, mode = EnumSource.Mode.EXCLUDE, names = "OK")
+    void eachStatusIsARejectionOrNoDecision(Status.Code code) {
+        var cause = code.toStatus().withDescription("why").asRuntimeException();
+        var error = assertThrows(TollgateException.class, () -> Decision.of(cause, CallSettings.DEFAULT));
+        assertEquals(code, error.status().getCode());
+        CallSettings open = CallSettings.DEFAULT.withFailureMode(FailureMode.OPEN);
+        if (error instanceof NoDecisionException) {
+            assertTrue(Decision.of(cause, open).allowed());
+        } else {
+            assertThrows(RequestRejectedException.class, () -> Decision.of(cause, open));
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(longs = {-1, 0x1_0000_0000L})
+    void hitsOutOfRangeAreRefusedWithTheNumberFound(long hits) {
+        try (TollgateClient client = TollgateClient.builder("127.0.0.1:1").build()) {
+            List<Descriptor> descriptors = List.of(Descriptor.of("user", "ann"));
+            var error = assertThrows(
+                IllegalArgumentException.class, () -> client.shouldRateLimit("shop", descriptors, hits, PATIENT));
+            assertTrue(error.getMessage().endsWith("found " + hits), error.getMessage());
+        }
+    }
+
+    @Test
+    void andLeavesTheDescriptorItExtends() {
+        Descriptor plan = Descriptor.of("plan", "free");
+        Descriptor both = plan.and("user", "ann");
+        assertEquals(1, Descriptor.messages(List.of(plan)).get(0).getEntriesCount());
+        assertEquals("ann", Descriptor.messages(List.of(both)).get(0).getEntries(1).getValue());
+    }
+
+    @Test
+    void aCallThatWaitsDoesNotBlockAndFailsItsFuture() {
+        try (TollgateClient client = TollgateClient.builder("127.0.0.1:1").build()) {
+            var future = client.shouldRateLimitAsync("shop", List.of(Descriptor.of("user", "ann")), 1, PATIENT);
+            var error = assertThrows(CompletionException.class, future::join);
+            assertInstanceOf(NoDecisionException.class, error.getCause());
+        }
+    }
+
+    @Test
+    void aReserveWhoseContextIsCancelledIsGivenBack() throws Exception {
+        BlockingQueue<String> reserved = new LinkedBlockingQueue<>();
+        BlockingQueue<String> cancelled = new LinkedBlockingQueue<>();
+        Server server = Grpc.newServerBuilderForPort(0, InsecureServerCredentials.create())
+            .addService(ServerServiceDefinition.builder("tollgate.v1.HoldService")
+                .addMethod(Methods.RESERVE, ServerCalls.asyncUnaryCall((request, observer) -> reserved.add(request.getId())))
+                .addMethod(Methods.CANCEL, ServerCalls.asyncUnaryCall((request, observer) -> {
+                    cancelled.add(request.getId());
+                    observer.onNext(RateLimitResponse.getDefaultInstance());
+                    observer.onCompleted();
+                }))
+                .build())
+            .build()
+            .start();
+        try (TollgateClient client =
+            TollgateClient.builder("127.0.0.1:" + server.getPort()).defaults(PATIENT).build()) {
+            Context.CancellableContext context = Context.current().withCancellation();
+            Runnable reserve = () -> client.reserve("llm", List.of(Descriptor.of("tenant", "a")), 1);
+            var hold = CompletableFuture.runAsync(context.wrap(reserve));
+            String id = reserved.take();
+            context.cancel(null);
+            assertThrows(CompletionException.class, hold::join);
+            assertEquals(id, cancelled.take());
+        } finally {
+            server.shutdownNow();
+        }
+    }
+
+    private static RateLimitResponse.DescriptorStatus status(RateLimitResponse.Code code, long seconds, int nanos) {
+        return RateLimitResponse.DescriptorStatus.newBuilder()
+            .setCode(code)
+            .setDurationUntilReset(Duration.newBuilder().setSeconds(seconds).setNanos(nanos))
+            .build();
+    }
+}

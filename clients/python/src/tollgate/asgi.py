@@ -1,0 +1,79 @@
+"""Middleware for ASGI applications: Starlette, FastAPI, Quart, Django."""
+
+import json
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any
+
+from .aio import AsyncClient
+from .decision import FailureMode, NoDecision
+from .request import Descriptor
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_TITLES = {429: "Too Many Requests", 503: "Service Unavailable"}
+
+
+class RateLimitMiddleware:
+    """Answers HTTP requests that are denied with 429 and `Retry-After`; without a decision, with 503.
+
+    `descriptors` maps the scope of a request to descriptors; none: the request is not limited. Other messages, such as
+    those of a WebSocket, pass.
+    """
+
+    def __init__(
+        self,
+        app,
+        *,
+        client: AsyncClient,
+        domain: str,
+        descriptors: Callable[[Scope], Sequence[Descriptor]],
+        timeout: float | None = None,
+        failure_mode: FailureMode | None = None,
+        shadow: bool | None = None,
+    ):
+        self._app = app
+        self._client = client
+        self._domain = domain
+        self._descriptors = descriptors
+        self._options = {"timeout": timeout, "failure_mode": failure_mode, "shadow": shadow}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        descriptors = self._descriptors(scope) if scope["type"] == "http" else ()
+        if not descriptors:
+            return await self._app(scope, receive, send)
+        try:
+            decision = await self._client.should_rate_limit(self._domain, descriptors, **self._options)
+        except NoDecision:
+            return await _answer(send, 503, [])
+        headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in decision.headers]
+        if decision.denied:
+            headers.append((b"retry-after", decision.retry_after_header.encode()))
+            return await _answer(send, 429, headers)
+        await self._app(scope, receive, _with_headers(send, headers) if headers else send)
+
+
+async def _answer(send: Send, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+    body = json.dumps({"type": "about:blank", "title": _TITLES[status], "status": status}).encode()
+    own = [(b"content-type", b"application/problem+json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": own + headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _with_headers(send: Send, headers: list[tuple[bytes, bytes]]) -> Send:
+    async def send_with_headers(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *headers]}
+        await send(message)
+
+    return send_with_headers
+
+
+def client_address(scope: Scope) -> str:
+    """Returns the address of the peer, or an empty text if the server does not know it.
+
+    Behind a proxy, it is that of the proxy, unless the server is configured to trust `X-Forwarded-For`.
+    """
+    client = scope.get("client")
+    return client[0] if client else ""

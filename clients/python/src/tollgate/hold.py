@@ -1,0 +1,30 @@
+"""The state of a hold that both clients share."""
+
+from .decision import Code, Decision
+
+
+class Reserved:
+    """A reserve and its decision."""
+
+    def __init__(self, reserved, decided: Decision):
+        self._reserved = reserved
+        # Without a decision, the reserve may have been charged: a commit replaces the estimate, or charges the cost. After
+        # a denial, which shadow mode ignores, there is nothing to end.
+        self._is_open = decided.allowed and decided.code is not Code.OVER_LIMIT
+        self.decision = decided
+        """The decision of the reserve."""
+
+    @property
+    def allowed(self) -> bool:
+        """True if the work may be done."""
+        return self.decision.allowed
+
+    @property
+    def denied(self) -> bool:
+        """True if the work is to be refused."""
+        return self.decision.denied
+
+    @property
+    def id(self) -> str:
+        """The ID of the hold."""
+        return self._reserved.id

@@ -1,0 +1,121 @@
+"""The client for asyncio, beside the cases of clients/conformance."""
+
+import asyncio
+
+import grpc
+import pytest
+
+import tollgate
+from tollgate._protocol import HOLD_SERVICE, RateLimitResponse
+
+DESCRIPTORS = [{"user": "ann"}]
+
+
+class Service(grpc.GenericRpcHandler):
+    """A service that records the methods that are called, and answers `Cancel` only."""
+
+    def __init__(self):
+        self.called = []
+        self.cancelled = asyncio.Event()
+        self.reserved = asyncio.Event()
+
+    def service(self, details):
+        name = details.method.rpartition("/")[2]
+
+        async def answer(message, context):
+            self.called.append(name)
+            if name == "Reserve":
+                self.reserved.set()
+                await asyncio.Event().wait()
+            self.cancelled.set()
+            return RateLimitResponse(overall_code=1).SerializeToString()
+
+        return grpc.unary_unary_rpc_method_handler(answer) if HOLD_SERVICE in details.method else None
+
+
+async def served(service):
+    server = grpc.aio.server(handlers=(service,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    return server, f"127.0.0.1:{port}"
+
+
+def test_a_cancelled_reserve_is_given_back():
+    async def run():
+        service = Service()
+        server, target = await served(service)
+        async with tollgate.AsyncClient(target, timeout=60) as client:
+            task = asyncio.create_task(reserve(client))
+            await service.reserved.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await asyncio.wait_for(service.cancelled.wait(), 60)
+        await server.stop(None)
+        assert service.called == ["Reserve", "Cancel"]
+
+    asyncio.run(run())
+
+
+async def reserve(client):
+    async with client.reserve("llm", DESCRIPTORS, 1):
+        pass
+
+
+def test_a_call_that_waits_does_not_block_the_loop():
+    async def run():
+        accepted = asyncio.Event()
+
+        async def mute(reader, writer):
+            accepted.set()
+            await reader.read()
+            writer.close()
+
+        server = await asyncio.start_server(mute, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        async with tollgate.AsyncClient(f"{host}:{port}", timeout=60) as client:
+            call = asyncio.create_task(client.should_rate_limit("shop", DESCRIPTORS))
+            await asyncio.wait_for(accepted.wait(), 60)
+            assert not call.done()
+            call.cancel()
+        server.close()
+
+    asyncio.run(run())
+
+
+def test_a_client_made_before_the_loop_works_in_it():
+    client = tollgate.AsyncClient("127.0.0.1:1", timeout=60)
+
+    async def run():
+        found = await client.should_rate_limit("shop", DESCRIPTORS, failure_mode=tollgate.FailureMode.CLOSED)
+        await client.close()
+        return found
+
+    found = asyncio.run(run())
+    assert found.denied and found.error.status is grpc.StatusCode.UNAVAILABLE
+
+
+def test_messages_other_than_http_pass_the_middleware():
+    passed = []
+
+    async def application(scope, receive, send):
+        passed.append(scope["type"])
+
+    client = tollgate.AsyncClient("127.0.0.1:1")
+    limited = tollgate.RateLimitMiddleware(
+        application, client=client, domain="shop", descriptors=lambda scope: DESCRIPTORS
+    )
+    for kind in ("lifespan", "websocket"):
+        asyncio.run(limited({"type": kind}, None, None))
+    assert passed == ["lifespan", "websocket"]
+
+
+def test_a_coroutine_function_needs_the_client_for_asyncio():
+    limited = tollgate.rate_limited(
+        tollgate.Client("127.0.0.1:1"), "shop", lambda: DESCRIPTORS, on_denied=lambda decision: None
+    )
+    with pytest.raises(TypeError, match="need an AsyncClient"):
+
+        @limited
+        async def function():
+            pass

@@ -1,0 +1,48 @@
+// The answers of middleware to requests that are not admitted.
+
+import type { CallOptions, Client } from "./client.js";
+import { type Decision, NoDecision } from "./decision.js";
+import type { Descriptor } from "./protocol.js";
+
+/** Options of middleware. */
+export interface LimitOptions<Request> extends CallOptions {
+  client: Client;
+  domain: string;
+  /** Maps a request to descriptors; with none, the request is not limited. */
+  descriptors: (request: Request) => readonly Descriptor[];
+}
+
+/** A response in place of the application's. */
+export interface Refusal {
+  status: number;
+  headers: Record<string, string>;
+  body: string;
+}
+
+/** The result for a request: headers for its response, and a refusal if it is not admitted. */
+export interface Limited {
+  headers: ReadonlyArray<readonly [string, string]>;
+  refusal?: Refusal;
+}
+
+/** Decides a request. */
+export async function limit<Request>(options: LimitOptions<Request>, request: Request): Promise<Limited> {
+  const descriptors = options.descriptors(request);
+  if (descriptors.length === 0) return { headers: [] };
+  let decision: Decision;
+  try {
+    decision = await options.client.shouldRateLimit(options.domain, descriptors, options);
+  } catch (error) {
+    if (error instanceof NoDecision) return { headers: [], refusal: problem(503, "Service Unavailable", {}) };
+    throw error;
+  }
+  const { headers } = decision;
+  if (decision.allowed) return { headers };
+  return { headers, refusal: problem(429, "Too Many Requests", { "retry-after": decision.retryAfterHeader }) };
+}
+
+/** Returns a problem of RFC 9457. */
+function problem(status: number, title: string, headers: Record<string, string>): Refusal {
+  const body = JSON.stringify({ type: "about:blank", title, status });
+  return { status, headers: { "content-type": "application/problem+json", ...headers }, body };
+}
