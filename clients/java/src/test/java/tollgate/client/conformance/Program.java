@@ -31,8 +31,12 @@ import tollgate.client.TollgateClient;
 /** Runs the cases of clients/conformance: reads calls as JSON lines from standard input, and writes what is seen. */
 public final class Program {
     private final Map<String, Hold> holds = new HashMap<>();
-    private final Servers servers = new Servers();
+    private final Servers servers;
     private TollgateClient client;
+
+    private Program(Servers servers) {
+        this.servers = servers;
+    }
 
     /** A call of a case. */
     static final class Call {
@@ -90,10 +94,12 @@ public final class Program {
         Gson gson = new GsonBuilder().serializeNulls().create();
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         PrintStream output = new PrintStream(System.out, true, StandardCharsets.UTF_8);
-        Program program = new Program();
+        Servers servers = new Servers();
+        Program program = new Program(servers);
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             output.println(gson.toJson(program.run(gson.fromJson(line, Call.class))));
         }
+        servers.delete();
         // Tomcat leaves threads that are no daemons.
         System.exit(0);
     }

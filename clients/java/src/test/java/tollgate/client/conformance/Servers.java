@@ -42,6 +42,12 @@ final class Servers {
         .build();
 
     private final List<AutoCloseable> running = new ArrayList<>();
+    // One for all, since Tomcat creates that of its first server again.
+    private final Path folder;
+
+    Servers() throws IOException {
+        folder = Files.createTempDirectory("servlet");
+    }
 
     /** Starts a server, and returns its address. */
     String serve(String integration, TollgateClient client, CallSettings settings) throws Exception {
@@ -74,7 +80,6 @@ final class Servers {
     }
 
     private int serveServlet(TollgateClient client, CallSettings settings) throws Exception {
-        Path folder = Files.createTempDirectory("servlet");
         Tomcat tomcat = new Tomcat();
         tomcat.setBaseDir(folder.toString());
         tomcat.setHostname("127.0.0.1");
@@ -102,12 +107,12 @@ final class Servers {
         running.add(() -> {
             tomcat.stop();
             tomcat.destroy();
-            delete(folder);
         });
         return tomcat.getConnector().getLocalPort();
     }
 
-    private static void delete(Path folder) throws IOException {
+    /** Deletes the files of servers. */
+    void delete() throws IOException {
         try (Stream<Path> paths = Files.walk(folder)) {
             for (Path path : paths.sorted(Comparator.reverseOrder()).toList()) {
                 Files.delete(path);
