@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use super::demand::Demand;
 use super::ledger::{LoanLedger, Settlement};
-use super::terms::{Assignment, Blanket, BucketTerms, ChargedLoan, LentTerms, WantResult};
+use super::terms::{
+    Assignment, Blanket, BucketTerms, BucketUsage, ChargedLoan, LentTerms, WantResult,
+};
 use super::{QuotaOptions, after};
 use crate::algorithm::Receipt;
 use crate::algorithm::time::{Micros, Timestamp};
@@ -57,15 +59,6 @@ enum Held {
     Nothing,
     Blanket(Blanket, Instant),
     Loan { until: Instant, left: u64 },
-}
-
-/// A report of a bucket.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BucketUsage {
-    /// Requests allowed since the last report.
-    pub allowed: u64,
-    /// Requests denied since the last report.
-    pub denied: u64,
 }
 
 /// The effect of a report.
@@ -237,18 +230,20 @@ impl QuotaBucket {
         if self.idle_reports >= IDLE_REPORTS {
             return BucketStep::Nothing;
         }
+        let mut horizon = HORIZON;
         if let Some(end) = self.window_end.filter(|end| *end > now) {
+            let usable = end.saturating_duration_since(after(now, options.guard));
             // Too late for another loan in this window; the next one begins with one.
-            let lead = options.guard.saturating_add(Duration::from_secs(1));
-            if end < after(now, lead) {
+            if usable < Duration::from_secs(1) {
                 self.due = Some(end);
                 return BucketStep::Nothing;
             }
+            horizon = horizon.min(usable);
         }
-        let wanted = self.wanted(terms);
+        let wanted = self.wanted(terms, horizon);
         match self.held {
             Held::Loan { until, left } => {
-                let next = self.demand.within(HORIZON).unwrap_or_default();
+                let next = self.demand.within(horizon).unwrap_or_default();
                 let is_enough = left >= next.min(wanted.into()) && left > 0;
                 if is_enough && until > soon {
                     BucketStep::Nothing
@@ -257,6 +252,8 @@ impl QuotaBucket {
                 }
             }
             Held::Blanket(Blanket::Deny, until) => match self.due {
+                // Hits that others give back may serve requests that are denied meanwhile.
+                Some(_) if self.idle_reports == 0 => BucketStep::Want(wanted),
                 Some(_) if until > soon => BucketStep::Nothing,
                 Some(due) => {
                     let ttl = due.saturating_duration_since(now);
@@ -269,12 +266,12 @@ impl QuotaBucket {
     }
 
     /// Returns the hits to ask for.
-    fn wanted(&self, terms: &LentTerms) -> u32 {
+    fn wanted(&self, terms: &LentTerms, horizon: Duration) -> u32 {
         let LentTerms { lease, at_once, .. } = terms;
         let part = |of: u32, divisor: u64| u64::from(of).checked_div(divisor).unwrap_or_default();
         let idle = part(lease.hits, IDLE_PART).min(part(*at_once, 10 * FIRST_PART));
         let first = part(*at_once, FIRST_PART);
-        let demand = self.demand.within(HORIZON).unwrap_or(first);
+        let demand = self.demand.within(horizon).unwrap_or(first);
         let hits = demand.max(idle).max(1).min(lease.hits.into());
         u32::try_from(hits).unwrap_or(u32::MAX)
     }
@@ -338,7 +335,11 @@ impl QuotaBucket {
         self.due = [retry_at, window_end].into_iter().flatten().min();
         // The rest of a loan that the proxy has remains its own.
         match self.held {
-            Held::Loan { until, .. } if until > after(now, RENEWAL) => BucketStep::Nothing,
+            Held::Loan { until, .. } | Held::Blanket(Blanket::Deny, until)
+                if until > after(now, RENEWAL) =>
+            {
+                BucketStep::Nothing
+            }
             Held::Loan { .. } | Held::Nothing | Held::Blanket(..) => {
                 let ttl = denial_ttl(retry.unwrap_or_default());
                 BucketStep::Assign(Assignment::Blanket(Blanket::Deny, ttl))
