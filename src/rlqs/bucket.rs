@@ -12,13 +12,14 @@ use super::ledger::{LoanLedger, Settlement};
 use super::terms::{
     Assignment, Blanket, BucketTerms, BucketUsage, ChargedLoan, LentTerms, WantResult,
 };
-use super::{QuotaOptions, after};
+use super::{QuotaOptions, REPORT_INTERVAL, after};
 use crate::algorithm::Receipt;
 use crate::algorithm::time::{Micros, Timestamp};
 
-/// Time for which a loan should last: a report interval, and the delay of the answer. What is left
-/// of a loan is of no use once the next one replaces it.
-const HORIZON: Duration = Duration::from_millis(5_500);
+/// Time by which a loan outlasts the next report. What is left is of no use after the answer.
+const DELAY: Duration = Duration::from_millis(500);
+/// Time for which a loan should last from a report on.
+const HORIZON: Duration = REPORT_INTERVAL.saturating_add(DELAY);
 /// An assignment that ends within this time is renewed: the next report may be later.
 const RENEWAL: Duration = Duration::from_secs(6);
 /// Time to live of assignments that do not depend on the counter.
@@ -31,12 +32,10 @@ const FAILURE_TTL: Duration = Duration::from_secs(7);
 const SHORTEST_RETRY: Duration = Duration::from_secs(1);
 /// Time after which a step is repeated that found no room for its response.
 const POSTPONED: Duration = Duration::from_millis(100);
-/// Idle reports after which a bucket gets no more hits, and after which it is abandoned: its loans
-/// are settled then.
+/// Idle reports after which a bucket gets no more hits, and after which it is abandoned.
 const IDLE_REPORTS: u32 = 6;
 const ABANDON_REPORTS: u32 = 14;
-/// Divisors of the limit for the first loan of a bucket, and of a loan's size for that of an idle
-/// bucket.
+/// Divisors of the limit for the first loan, and of the size of a loan for an idle bucket.
 const FIRST_PART: u64 = 20;
 const IDLE_PART: u64 = 10;
 
@@ -230,7 +229,7 @@ impl QuotaBucket {
         if self.idle_reports >= IDLE_REPORTS {
             return BucketStep::Nothing;
         }
-        let mut horizon = HORIZON;
+        let mut horizon = self.horizon(now);
         if let Some(end) = self.window_end.filter(|end| *end > now) {
             let usable = end.saturating_duration_since(after(now, options.guard));
             // Too late for another loan in this window; the next one begins with one.
@@ -263,6 +262,12 @@ impl QuotaBucket {
             },
             Held::Nothing | Held::Blanket(Blanket::Allow, _) => BucketStep::Want(wanted),
         }
+    }
+
+    /// Returns the time until the answer to the next report.
+    fn horizon(&self, now: Instant) -> Duration {
+        let next = self.reported_at.map(|at| after(at, HORIZON));
+        next.map_or(HORIZON, |next| next.saturating_duration_since(now).max(DELAY))
     }
 
     /// Returns the hits to ask for.
