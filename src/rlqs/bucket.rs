@@ -9,14 +9,17 @@ use std::time::{Duration, Instant};
 
 use super::demand::Demand;
 use super::ledger::{LoanLedger, Settlement};
-use super::terms::{Assignment, Blanket, BucketTerms, ChargedLoan, LentTerms, WantResult};
-use super::{QuotaOptions, after};
+use super::terms::{
+    Assignment, Blanket, BucketTerms, BucketUsage, ChargedLoan, LentTerms, WantResult,
+};
+use super::{QuotaOptions, REPORT_INTERVAL, after};
 use crate::algorithm::Receipt;
 use crate::algorithm::time::{Micros, Timestamp};
 
-/// Time for which a loan should last: a report interval, and the delay of the answer. What is left
-/// of a loan is of no use once the next one replaces it.
-const HORIZON: Duration = Duration::from_millis(5_500);
+/// Time by which a loan outlasts the next report. What is left is of no use after the answer.
+const DELAY: Duration = Duration::from_millis(500);
+/// Time for which a loan should last from a report on.
+const HORIZON: Duration = REPORT_INTERVAL.saturating_add(DELAY);
 /// An assignment that ends within this time is renewed: the next report may be later.
 const RENEWAL: Duration = Duration::from_secs(6);
 /// Time to live of assignments that do not depend on the counter.
@@ -29,12 +32,10 @@ const FAILURE_TTL: Duration = Duration::from_secs(7);
 const SHORTEST_RETRY: Duration = Duration::from_secs(1);
 /// Time after which a step is repeated that found no room for its response.
 const POSTPONED: Duration = Duration::from_millis(100);
-/// Idle reports after which a bucket gets no more hits, and after which it is abandoned: its loans
-/// are settled then.
+/// Idle reports after which a bucket gets no more hits, and after which it is abandoned.
 const IDLE_REPORTS: u32 = 6;
 const ABANDON_REPORTS: u32 = 14;
-/// Divisors of the limit for the first loan of a bucket, and of a loan's size for that of an idle
-/// bucket.
+/// Divisors of the limit for the first loan, and of the size of a loan for an idle bucket.
 const FIRST_PART: u64 = 20;
 const IDLE_PART: u64 = 10;
 
@@ -57,15 +58,6 @@ enum Held {
     Nothing,
     Blanket(Blanket, Instant),
     Loan { until: Instant, left: u64 },
-}
-
-/// A report of a bucket.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BucketUsage {
-    /// Requests allowed since the last report.
-    pub allowed: u64,
-    /// Requests denied since the last report.
-    pub denied: u64,
 }
 
 /// The effect of a report.
@@ -237,18 +229,20 @@ impl QuotaBucket {
         if self.idle_reports >= IDLE_REPORTS {
             return BucketStep::Nothing;
         }
+        let mut horizon = self.horizon(now);
         if let Some(end) = self.window_end.filter(|end| *end > now) {
+            let usable = end.saturating_duration_since(after(now, options.guard));
             // Too late for another loan in this window; the next one begins with one.
-            let lead = options.guard.saturating_add(Duration::from_secs(1));
-            if end < after(now, lead) {
+            if usable < Duration::from_secs(1) {
                 self.due = Some(end);
                 return BucketStep::Nothing;
             }
+            horizon = horizon.min(usable);
         }
-        let wanted = self.wanted(terms);
+        let wanted = self.wanted(terms, horizon);
         match self.held {
             Held::Loan { until, left } => {
-                let next = self.demand.within(HORIZON).unwrap_or_default();
+                let next = self.demand.within(horizon).unwrap_or_default();
                 let is_enough = left >= next.min(wanted.into()) && left > 0;
                 if is_enough && until > soon {
                     BucketStep::Nothing
@@ -257,6 +251,8 @@ impl QuotaBucket {
                 }
             }
             Held::Blanket(Blanket::Deny, until) => match self.due {
+                // Hits that others give back may serve requests that are denied meanwhile.
+                Some(_) if self.idle_reports == 0 => BucketStep::Want(wanted),
                 Some(_) if until > soon => BucketStep::Nothing,
                 Some(due) => {
                     let ttl = due.saturating_duration_since(now);
@@ -268,13 +264,19 @@ impl QuotaBucket {
         }
     }
 
+    /// Returns the time until the answer to the next report.
+    fn horizon(&self, now: Instant) -> Duration {
+        let next = self.reported_at.map(|at| after(at, HORIZON));
+        next.map_or(HORIZON, |next| next.saturating_duration_since(now).max(DELAY))
+    }
+
     /// Returns the hits to ask for.
-    fn wanted(&self, terms: &LentTerms) -> u32 {
+    fn wanted(&self, terms: &LentTerms, horizon: Duration) -> u32 {
         let LentTerms { lease, at_once, .. } = terms;
         let part = |of: u32, divisor: u64| u64::from(of).checked_div(divisor).unwrap_or_default();
         let idle = part(lease.hits, IDLE_PART).min(part(*at_once, 10 * FIRST_PART));
         let first = part(*at_once, FIRST_PART);
-        let demand = self.demand.within(HORIZON).unwrap_or(first);
+        let demand = self.demand.within(horizon).unwrap_or(first);
         let hits = demand.max(idle).max(1).min(lease.hits.into());
         u32::try_from(hits).unwrap_or(u32::MAX)
     }
@@ -338,7 +340,11 @@ impl QuotaBucket {
         self.due = [retry_at, window_end].into_iter().flatten().min();
         // The rest of a loan that the proxy has remains its own.
         match self.held {
-            Held::Loan { until, .. } if until > after(now, RENEWAL) => BucketStep::Nothing,
+            Held::Loan { until, .. } | Held::Blanket(Blanket::Deny, until)
+                if until > after(now, RENEWAL) =>
+            {
+                BucketStep::Nothing
+            }
             Held::Loan { .. } | Held::Nothing | Held::Blanket(..) => {
                 let ttl = denial_ttl(retry.unwrap_or_default());
                 BucketStep::Assign(Assignment::Blanket(Blanket::Deny, ttl))

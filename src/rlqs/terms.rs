@@ -73,3 +73,12 @@ pub enum Assignment {
     /// Exactly the hits of a loan, for whole seconds.
     Loan(ChargedLoan, u64),
 }
+
+/// A report of a bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BucketUsage {
+    /// Requests allowed since the last report.
+    pub allowed: u64,
+    /// Requests denied since the last report.
+    pub denied: u64,
+}

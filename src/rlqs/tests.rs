@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use self::proxy::ProxyWorld;
-use super::bucket::{BucketStep, BucketUsage, QuotaBucket};
-use super::terms::{Assignment, Blanket, BucketTerms, ChargedLoan, LentTerms, WantResult};
+use super::bucket::{BucketStep, QuotaBucket};
+use super::terms::{
+    Assignment, Blanket, BucketTerms, BucketUsage, ChargedLoan, LentTerms, WantResult,
+};
 use super::{QuotaOptions, REPORT_INTERVAL};
 use crate::algorithm::Receipt;
 use crate::algorithm::lease::Lease;
@@ -172,6 +174,13 @@ fn a_denial_lasts_until_hits_may_fit_and_is_then_replaced() {
     let assignment = Assignment::Blanket(Blanket::Deny, 50);
     assert_eq!((step, bucket.due()), (BucketStep::Assign(assignment), Some(now + 40 * SECOND)));
     bucket.sent(assignment, now, &OPTIONS);
+    // A report with denied requests: others may have given hits back.
+    let later = now + 5 * SECOND;
+    bucket.report(BucketUsage { allowed: 0, denied: 9 }, None, later, &OPTIONS);
+    assert!(matches!(bucket.step(later, &OPTIONS), BucketStep::Want(_)));
+    let denied = WantResult::Denied(Some(Micros::from_secs(35)));
+    assert_eq!(bucket.wanted_result(denied, later, &OPTIONS).0, BucketStep::Nothing, "as it is");
+    bucket.report(BucketUsage::default(), None, later, &OPTIONS);
     assert_eq!(bucket.step(now + 39 * SECOND, &OPTIONS), BucketStep::Nothing);
     assert!(matches!(bucket.step(now + 40 * SECOND, &OPTIONS), BucketStep::Want(_)));
 }

@@ -66,17 +66,18 @@ async fn load(web: Web, per_second: u64, admitted: Admitted) {
     }
 }
 
-fn seconds(time: SystemTime) -> f64 {
-    time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64()
+fn millis(time: SystemTime) -> u64 {
+    let time = time.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    time.as_millis().try_into().unwrap()
 }
 
 /// Returns the requests that were certainly admitted within each window.
 fn by_window(admitted: &Admitted) -> Vec<u64> {
     let mut windows = std::collections::BTreeMap::<u64, u64>::new();
-    let window = |time| (seconds(time) / PERIOD as f64).floor();
+    let window = |time| millis(time) / (PERIOD * 1_000);
     for (sent, answered) in admitted.lock().iter() {
         if window(*sent) == window(*answered) {
-            *windows.entry(window(*sent) as u64).or_default() += 1;
+            *windows.entry(window(*sent)).or_default() += 1;
         }
     }
     windows.into_values().collect()
@@ -84,9 +85,9 @@ fn by_window(admitted: &Admitted) -> Vec<u64> {
 
 /// Waits until a window has begun.
 async fn next_window() {
-    let now = seconds(SystemTime::now());
-    let rest = PERIOD as f64 - now % PERIOD as f64;
-    sleep(Duration::from_secs_f64(rest)).await;
+    let period = PERIOD * 1_000;
+    let rest = period - millis(SystemTime::now()) % period;
+    sleep(Duration::from_millis(rest)).await;
 }
 
 #[tokio::test]

@@ -4,10 +4,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::super::bucket::{BucketStep, BucketUsage};
+use super::super::bucket::BucketStep;
 use super::super::share::WantTable;
 use super::super::stream::QuotaStream;
-use super::super::terms::{Assignment, Blanket, BucketTerms, ChargedLoan, LentTerms, WantResult};
+use super::super::terms::{
+    Assignment, Blanket, BucketTerms, BucketUsage, ChargedLoan, LentTerms, WantResult,
+};
 use super::super::{QuotaOptions, REPORT_INTERVAL};
 use crate::algorithm::Receipt;
 use crate::algorithm::lease::Lease;

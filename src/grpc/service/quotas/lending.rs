@@ -11,8 +11,10 @@ use crate::grpc::service::Rls;
 use crate::limiter::{BucketTarget, Live, LoanTarget};
 use crate::policy::UnsupportedQuota;
 use crate::receipts::{CounterDigest, generation};
-use crate::rlqs::bucket::{BucketStep, BucketUsage, Reported};
-use crate::rlqs::terms::{Assignment, Blanket, BucketTerms, ChargedLoan, LentTerms, WantResult};
+use crate::rlqs::bucket::{BucketStep, Reported};
+use crate::rlqs::terms::{
+    Assignment, Blanket, BucketTerms, BucketUsage, ChargedLoan, LentTerms, WantResult,
+};
 use crate::store::backend::Backend;
 use crate::store::clock::instant;
 use crate::store::layer::Layered;

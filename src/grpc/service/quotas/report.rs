@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::descriptor::Entry;
 use crate::grpc::request::{RequestError, bytes_of, fields};
-use crate::rlqs::bucket::BucketUsage;
+use crate::rlqs::terms::BucketUsage;
 
 /// Maximum length of a bucket's ID in bytes, and number of its pairs.
 const MAX_ID: usize = 4 << 10;
