@@ -76,7 +76,7 @@ enum Command {
     /// Send rate limit requests to a running service.
     Hit(hit::Hit),
     /// Replay recorded traffic against policies, in virtual time.
-    Replay(replay::Replay),
+    Replay(Box<replay::Replay>),
     /// Show live request rates per rule, and the keys that are denied most.
     Top(top::TopArgs),
     /// List the denials of the last 15 minutes.
