@@ -32,8 +32,8 @@ pub struct QuotaStream<H> {
     free: Vec<usize>,
     /// Instants at which buckets are due; outdated entries are skipped.
     due: BinaryHeap<Reverse<(Instant, usize)>>,
-    /// Numbers of the responses that are not acknowledged, and when they were sent.
-    unacknowledged: VecDeque<(u32, Instant)>,
+    /// Responses and PINGs that are not handled as acknowledged, oldest first.
+    unacknowledged: VecDeque<SentPing>,
     covered: Option<Instant>,
     /// The same from the next message on, while a message is arriving.
     covered_next: Option<Instant>,
@@ -41,6 +41,15 @@ pub struct QuotaStream<H> {
     /// response.
     ping_at: Option<Instant>,
     reported_at: Instant,
+}
+
+/// A PING, alone or after a response.
+#[derive(Clone, Copy, Debug)]
+struct SentPing {
+    number: u32,
+    sent_at: Instant,
+    /// Instant at which the acknowledgement arrived; it is handled later.
+    acknowledged_at: Option<Instant>,
 }
 
 /// A bucket with its ID.
@@ -157,7 +166,8 @@ impl<H> QuotaStream<H> {
     pub fn next_time(&self) -> Option<Instant> {
         let due = self.due.peek().map(|Reverse((at, _))| *at);
         let silent = (!self.is_empty()).then(|| after(self.reported_at, SILENCE));
-        let overdue = self.unacknowledged.front().map(|(_, sent)| after(*sent, self.options.guard));
+        let waiting = self.unacknowledged.iter().find(|ping| ping.acknowledged_at.is_none());
+        let overdue = waiting.map(|ping| after(ping.sent_at, self.options.guard));
         [due, silent, overdue, self.ping_at].into_iter().flatten().min()
     }
 
@@ -176,7 +186,7 @@ impl<H> QuotaStream<H> {
 
     /// Records that a response was sent, whose acknowledgement has this number.
     pub fn on_sent(&mut self, number: u32, now: Instant) {
-        self.unacknowledged.push_back((number, now));
+        self.unacknowledged.push_back(SentPing { number, sent_at: now, acknowledged_at: None });
         self.ping_at = Some(after(now, self.options.guard));
     }
 
@@ -193,17 +203,22 @@ impl<H> QuotaStream<H> {
 
     /// Records that a PING was sent.
     pub fn on_ping(&mut self, number: u32, now: Instant) {
-        self.unacknowledged.push_back((number, now));
+        self.unacknowledged.push_back(SentPing { number, sent_at: now, acknowledged_at: None });
         self.ping_at = None;
+    }
+
+    /// Records the instant at which an acknowledgement arrived, which may be long before it is
+    /// handled.
+    pub fn on_acknowledgement(&mut self, number: u32, at: Instant) {
+        let pings = self.unacknowledged.iter_mut().take_while(|ping| ping.number <= number);
+        pings.for_each(|ping| ping.acknowledged_at = ping.acknowledged_at.or(Some(at)));
     }
 
     /// Records that the proxy has read all responses up to a number. `is_arriving` is set while a
     /// part of a message has arrived: the proxy may have written it before it read the PING.
     pub fn on_acknowledged(&mut self, number: u32, is_arriving: bool) {
-        while let Some((_, sent)) = self.unacknowledged.front().filter(|(sent, _)| *sent <= number)
-        {
-            self.covered_next = Some(*sent);
-            self.unacknowledged.pop_front();
+        while let Some(ping) = self.unacknowledged.pop_front_if(|ping| ping.number <= number) {
+            self.covered_next = Some(ping.sent_at);
         }
         if !is_arriving {
             self.covered = self.covered_next;
@@ -218,12 +233,20 @@ impl<H> QuotaStream<H> {
 
     /// Returns the reason why the stream has to end.
     pub fn end(&self, now: Instant) -> Option<StreamEnd> {
-        let is_past = |sent: Instant, time: Duration| after(sent, time) <= now;
-        let oldest = self.unacknowledged.front();
-        if oldest.is_some_and(|(_, sent)| is_past(*sent, self.options.guard)) {
+        if self.is_acknowledged_late(now) {
             return Some(StreamEnd::Unacknowledged);
         }
-        (!self.is_empty() && is_past(self.reported_at, SILENCE)).then_some(StreamEnd::Silent)
+        let is_silent = after(self.reported_at, SILENCE) <= now;
+        (!self.is_empty() && is_silent).then_some(StreamEnd::Silent)
+    }
+
+    /// Returns `true` if an acknowledgement arrived later than the guard allows, or has not arrived
+    /// by then: the proxy may hold the hits of that response for longer than they are counted.
+    pub fn is_acknowledged_late(&self, now: Instant) -> bool {
+        self.unacknowledged.iter().any(|ping| {
+            let answered = ping.acknowledged_at.unwrap_or(now);
+            after(ping.sent_at, self.options.guard) <= answered
+        })
     }
 }
 
@@ -260,6 +283,20 @@ mod tests {
             (stream.next_time(), stream.end(late)),
             (Some(late), Some(StreamEnd::Unacknowledged))
         );
+    }
+
+    #[test]
+    fn an_acknowledgement_counts_from_when_it_arrived() {
+        let now = Instant::now();
+        let at = |millis| after(now, Duration::from_millis(millis));
+        for (arrived, is_late) in [(1_999, false), (2_000, true), (4_150, true)] {
+            let mut stream = QuotaStream::<()>::new(QuotaOptions::default(), now);
+            stream.on_sent(1, now);
+            stream.on_acknowledgement(1, at(arrived));
+            // Handled later: the stream waited for the store.
+            assert_eq!(stream.is_acknowledged_late(at(5_000)), is_late, "after {arrived} ms");
+            assert_eq!(stream.end(at(5_000)), is_late.then_some(StreamEnd::Unacknowledged));
+        }
     }
 
     #[test]

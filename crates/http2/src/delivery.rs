@@ -7,6 +7,7 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
@@ -25,6 +26,8 @@ struct DeliveryState {
     wanted: u32,
     pinged: u32,
     acknowledged: u32,
+    /// Acknowledgements that the service has not taken, and when they arrived.
+    arrived: Vec<(u32, Instant)>,
     is_shutting_down: bool,
     waiting: Option<Waker>,
 }
@@ -50,6 +53,12 @@ impl Delivery {
     /// Returns the number of the latest PING that the client has acknowledged; 0 for none.
     pub fn acknowledged(&self) -> u32 {
         self.0.lock().acknowledged
+    }
+
+    /// Takes the numbers of the PINGs that the client has acknowledged since the last call, and the
+    /// instants at which that arrived. At most one for each PING.
+    pub fn take_acknowledgements(&self) -> Vec<(u32, Instant)> {
+        std::mem::take(&mut self.0.lock().arrived)
     }
 
     /// Returns `true` once the connection is shutting down: the answer should end.
@@ -86,13 +95,19 @@ impl Delivery {
         Some([a, b, c, d, e, f, g, h])
     }
 
-    /// Records that the client has acknowledged a PING. Numbers that were not sent are ignored.
-    pub(super) fn acknowledge(&self, number: u32) {
+    /// Records that the client has acknowledged a PING. Returns `false` if none with this number is
+    /// outstanding.
+    pub(super) fn acknowledge(&self, number: u32, now: Instant) -> bool {
+        let mut is_outstanding = false;
         self.change(|state| {
-            if number <= state.pinged {
-                state.acknowledged = state.acknowledged.max(number);
+            is_outstanding =
+                (state.acknowledged.saturating_add(1)..=state.pinged).contains(&number);
+            if is_outstanding {
+                state.acknowledged = number;
+                state.arrived.push((number, now));
             }
         });
+        is_outstanding
     }
 
     pub(super) fn shut_down(&self) {
@@ -130,15 +145,19 @@ mod tests {
         );
         let payload = delivery.take_ping(7).unwrap();
         assert_eq!((delivery.take_ping(7), acknowledged(&payload)), (None, Some((7, 2))));
-        delivery.acknowledge(2);
+        let now = Instant::now();
+        assert!(delivery.acknowledge(2, now));
+        assert!(!delivery.acknowledge(2, now), "once");
         assert_eq!(delivery.acknowledged(), 2);
+        assert_eq!(delivery.take_acknowledgements(), [(2, now)]);
+        assert_eq!(delivery.take_acknowledgements(), []);
     }
 
     #[test]
     fn acknowledgements_of_pings_that_were_not_sent_are_ignored() {
         let delivery = Delivery::new();
         delivery.request_acknowledgement();
-        delivery.acknowledge(1);
+        assert!(!delivery.acknowledge(1, Instant::now()));
         assert_eq!(delivery.acknowledged(), 0);
         assert_eq!((acknowledged(b"tollgate"), acknowledged(b"goaway\0\0")), (None, None));
     }

@@ -242,11 +242,11 @@ impl<S: Service> Connection<S> {
         if payload.len() != 8 {
             return Err(Reason::FRAME_SIZE_ERROR.into());
         }
-        self.record_control(now)?;
         if head.has(flag::ACK) {
-            self.on_pong(payload);
-            return Ok(());
+            self.on_pong(payload, now);
+            return self.record_control(now);
         }
+        self.record_control(now)?;
         frame::write(&mut self.out, kind::PING, flag::ACK, 0, payload);
         Ok(())
     }

@@ -149,6 +149,7 @@ impl<B: Backend> QuotaSession<B> {
     /// The status with which the stream ends.
     pub(in crate::grpc) async fn next(&mut self) -> Result<Option<Vec<u8>>, Status> {
         loop {
+            self.check_acknowledgements()?;
             if let Some(response) = self.response() {
                 return Ok(Some(response));
             }
@@ -166,6 +167,31 @@ impl<B: Backend> QuotaSession<B> {
                 StreamEvent::Time => self.on_time().await?,
             }
         }
+    }
+
+    /// Ends the stream if a response was acknowledged too late, or not in time. Those that arrived
+    /// while the stream was busy count from then on.
+    fn check_acknowledgements(&mut self) -> Result<(), Status> {
+        for (number, at) in self.delivery.take_acknowledgements() {
+            self.stream.on_acknowledgement(number, at);
+        }
+        if self.stream.is_acknowledged_late(instant()) {
+            return Err(self.end(StreamEnd::Unacknowledged));
+        }
+        Ok(())
+    }
+
+    /// Counts the end of the stream, and returns its status.
+    fn end(&self, end: StreamEnd) -> Status {
+        let [silent, unacknowledged] = ENDS;
+        let (kind, text) = match end {
+            StreamEnd::Silent => (silent, "no report for two intervals"),
+            StreamEnd::Unacknowledged => {
+                (unacknowledged, "a response was not acknowledged in time")
+            }
+        };
+        self.rls.metrics.loans.quotas.ended(kind);
+        Status::unavailable(text)
     }
 
     async fn event(&mut self) -> Result<StreamEvent, Status> {
@@ -277,13 +303,7 @@ impl<B: Backend> QuotaSession<B> {
     async fn on_time(&mut self) -> Result<(), Status> {
         let now = instant();
         if let Some(end) = self.stream.end(now) {
-            let [silent, unacknowledged] = ENDS;
-            let (kind, text) = match end {
-                StreamEnd::Silent => (silent, "no report for two intervals"),
-                StreamEnd::Unacknowledged => (unacknowledged, "a response was not acknowledged"),
-            };
-            self.rls.metrics.loans.quotas.ended(kind);
-            return Err(Status::unavailable(text));
+            return Err(self.end(end));
         }
         if self.stream.is_ping_due(now) {
             self.stream.on_ping(self.delivery.request_acknowledgement(), now);

@@ -124,8 +124,10 @@ fn a_piece_is_followed_by_a_ping_whose_acknowledgement_reaches_the_service() {
     assert_eq!(service.delivery().acknowledged(), 0);
     let mut answer = Vec::new();
     write(&mut answer, kind::PING, flag::ACK, 0, &payload);
-    connection.receive(&answer, now);
+    let later = now + Duration::from_secs(1);
+    connection.receive(&answer, later);
     assert_eq!(service.delivery().acknowledged(), 1);
+    assert_eq!(service.delivery().take_acknowledgements(), [(1, later)]);
 }
 
 #[test]
