@@ -243,8 +243,9 @@ impl<S: Service> Connection<S> {
             return Err(Reason::FRAME_SIZE_ERROR.into());
         }
         if head.has(flag::ACK) {
-            self.on_pong(payload, now);
-            return self.record_control(now);
+            // As many as this side has sent PINGs for its streams are no abuse.
+            let is_awaited = self.on_pong(payload, now);
+            return if is_awaited { Ok(()) } else { self.record_control(now) };
         }
         self.record_control(now)?;
         frame::write(&mut self.out, kind::PING, flag::ACK, 0, payload);

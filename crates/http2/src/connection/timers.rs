@@ -120,6 +120,11 @@ impl ConnectionTimers {
         self.shutdown == Shutdown::Final
     }
 
+    /// Returns `true` once the connection is shutting down.
+    pub(super) fn is_shutting_down(&self) -> bool {
+        self.shutdown != Shutdown::No
+    }
+
     /// Returns the deadline for the client's preface and SETTINGS.
     fn handshake_end(&self) -> Option<Instant> {
         if self.handshake == HandshakeState::Done {

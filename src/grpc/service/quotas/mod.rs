@@ -156,9 +156,6 @@ impl<B: Backend> QuotaSession<B> {
             match self.event().await? {
                 StreamEvent::Message(message) => self.on_message(&message).await?,
                 StreamEvent::Ended => return Ok(None),
-                StreamEvent::Delivered if self.delivery.is_shutting_down() => {
-                    return Err(Status::unavailable("the connection is shutting down"));
-                }
                 StreamEvent::Delivered => {
                     self.acknowledged = self.delivery.acknowledged();
                     let is_arriving = self.reader.is_arriving();
@@ -169,14 +166,17 @@ impl<B: Backend> QuotaSession<B> {
         }
     }
 
-    /// Ends the stream if a response was acknowledged too late, or not in time. Those that arrived
-    /// while the stream was busy count from then on.
+    /// Ends the stream with its connection, or if a response was not acknowledged in time.
+    /// Acknowledgements that arrived while the stream was busy count from then on.
     fn check_acknowledgements(&mut self) -> Result<(), Status> {
         for (number, at) in self.delivery.take_acknowledgements() {
             self.stream.on_acknowledgement(number, at);
         }
         if self.stream.is_acknowledged_late(instant()) {
             return Err(self.end(StreamEnd::Unacknowledged));
+        }
+        if self.delivery.is_shutting_down() {
+            return Err(Status::unavailable("the connection is shutting down"));
         }
         Ok(())
     }
