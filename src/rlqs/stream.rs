@@ -30,7 +30,7 @@ pub struct QuotaStream<H> {
     by_id: HashMap<Box<[u8]>, usize>,
     slots: Vec<Option<BucketSlot<H>>>,
     free: Vec<usize>,
-    /// Instants at which buckets are due; outdated entries are skipped.
+    /// Instants at which buckets are due, at most one that counts for each; others are skipped.
     due: BinaryHeap<Reverse<(Instant, usize)>>,
     /// Responses and PINGs that are not handled as acknowledged, oldest first.
     unacknowledged: VecDeque<SentPing>,
@@ -61,6 +61,8 @@ pub struct BucketSlot<H> {
     pub bucket: QuotaBucket,
     /// Kept with the bucket.
     pub held: H,
+    /// Instant of the entry in the queue that counts.
+    queued: Option<Instant>,
 }
 
 impl<H> QuotaStream<H> {
@@ -102,7 +104,8 @@ impl<H> QuotaStream<H> {
 
     /// Adds a bucket, and returns its place.
     pub fn open(&mut self, id: &[u8], terms: BucketTerms, held: H) -> usize {
-        let slot = BucketSlot { id: id.into(), bucket: QuotaBucket::new(terms), held };
+        let slot =
+            BucketSlot { id: id.into(), bucket: QuotaBucket::new(terms), held, queued: None };
         let place = self.free.pop().unwrap_or(self.slots.len());
         self.by_id.insert(id.into(), place);
         match self.slots.get_mut(place) {
@@ -137,26 +140,34 @@ impl<H> QuotaStream<H> {
 
     /// Queues a bucket for the instant at which it is due.
     pub fn schedule(&mut self, place: usize) {
-        let Some(due) = self.get(place).and_then(|slot| slot.bucket.due()) else { return };
+        let Some(slot) = self.get_mut(place) else { return };
+        let Some(due) = slot.bucket.due() else { return };
+        if slot.queued.replace(due) == Some(due) {
+            return;
+        }
         self.due.push(Reverse((due, place)));
         if self.due.len() > self.by_id.len().saturating_mul(2).saturating_add(MIN_QUEUE) {
-            let mut queue = std::mem::take(&mut self.due);
-            queue.retain(|Reverse(entry)| self.is_current(*entry));
-            self.due = queue;
+            let mut queue = std::mem::take(&mut self.due).into_vec();
+            queue.retain(|Reverse((at, place))| {
+                self.get(*place).is_some_and(|slot| slot.queued == Some(*at))
+            });
+            queue.sort_unstable();
+            queue.dedup();
+            self.due = queue.into();
         }
-    }
-
-    fn is_current(&self, (at, place): (Instant, usize)) -> bool {
-        self.get(place).is_some_and(|slot| slot.bucket.due() == Some(at))
     }
 
     /// Takes the buckets that are due.
     pub fn take_due(&mut self, now: Instant) -> Vec<usize> {
         let mut places = Vec::new();
-        while let Some(Reverse(entry)) = self.due.peek().copied().filter(|entry| entry.0.0 <= now) {
-            self.due.pop();
-            if self.is_current(entry) && !places.contains(&entry.1) {
-                places.push(entry.1);
+        while self.due.peek().is_some_and(|Reverse((at, _))| *at <= now) {
+            let Some(Reverse((at, place))) = self.due.pop() else { break };
+            let Some(slot) = self.get_mut(place).filter(|slot| slot.queued == Some(at)) else {
+                continue;
+            };
+            slot.queued = None;
+            if slot.bucket.due() == Some(at) {
+                places.push(place);
             }
         }
         places
@@ -264,6 +275,33 @@ mod tests {
         stream.remove(first).unwrap();
         assert_eq!((stream.find(b"a"), stream.len()), (None, 1));
         assert_eq!(stream.open(b"c", BucketTerms::Open, ()), first);
+    }
+
+    #[test]
+    fn a_bucket_is_queued_once_however_often_it_is_scheduled() {
+        let now = Instant::now();
+        let at = |seconds| after(now, Duration::from_secs(seconds));
+        let mut stream = QuotaStream::<()>::new(QuotaOptions::default(), now);
+        let places: Vec<_> = (0..1_000u32)
+            .map(|number| stream.open(&number.to_be_bytes(), BucketTerms::Open, ()))
+            .collect();
+        let [closed, open] = [BucketTerms::Closed, BucketTerms::Open];
+        for (second, terms) in [(1, closed), (2, open), (1, closed), (2, open)] {
+            for place in &places {
+                let bucket = &mut stream.get_mut(*place).unwrap().bucket;
+                bucket.set_terms(terms, at(second));
+                (0..20).for_each(|_| stream.schedule(*place));
+            }
+            assert!(stream.due.len() <= 2_000 + MIN_QUEUE);
+        }
+        assert!(stream.take_due(at(1)).is_empty());
+        let mut due = stream.take_due(at(2));
+        due.sort_unstable();
+        assert_eq!(due, places);
+        assert_eq!((stream.take_due(at(9)), stream.due.len()), (Vec::new(), 0));
+        // Queued again at the same instant, by a step that has changed nothing.
+        stream.schedule(places[0]);
+        assert_eq!(stream.take_due(at(2)), [places[0]]);
     }
 
     #[test]
