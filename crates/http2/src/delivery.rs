@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 const MARK: u32 = 1 << 31;
 
 /// The delivery of a call's answer; in the extensions of requests whose body the service reads.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Delivery(Arc<Mutex<DeliveryState>>);
 
 #[derive(Debug, Default)]
@@ -33,8 +33,9 @@ struct DeliveryState {
 }
 
 impl Delivery {
-    pub(super) fn new() -> Self {
-        Self(Arc::default())
+    /// Creates the delivery of an answer. The connection does so for each call.
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Returns the bytes that can leave at once: that fit the windows of the client, while the
@@ -79,12 +80,13 @@ impl Delivery {
         .await;
     }
 
-    pub(super) fn set_room(&self, room: usize) {
+    /// Sets the bytes that can leave at once.
+    pub fn set_room(&self, room: usize) {
         self.0.lock().room = room;
     }
 
     /// Returns the payload of the PING that is due on a stream, if one is.
-    pub(super) fn take_ping(&self, stream: u32) -> Option<[u8; 8]> {
+    pub fn take_ping(&self, stream: u32) -> Option<[u8; 8]> {
         let mut state = self.0.lock();
         if state.wanted == state.pinged {
             return None;
@@ -97,7 +99,7 @@ impl Delivery {
 
     /// Records that the client has acknowledged a PING. Returns `false` if none with this number is
     /// outstanding.
-    pub(super) fn acknowledge(&self, number: u32, now: Instant) -> bool {
+    pub fn acknowledge(&self, number: u32, now: Instant) -> bool {
         let mut is_outstanding = false;
         self.change(|state| {
             is_outstanding =
