@@ -12,6 +12,7 @@ use super::ledger::{LoanLedger, Settlement};
 use super::terms::{
     Assignment, Blanket, BucketTerms, BucketUsage, ChargedLoan, LentTerms, WantResult,
 };
+use super::ttl::{BLANKET_TTL, DENIAL_TTL, FAILURE_TTL, denial_ttl, loan_ttl};
 use super::{QuotaOptions, REPORT_INTERVAL, after};
 use crate::algorithm::Receipt;
 use crate::algorithm::time::{Micros, Timestamp};
@@ -22,12 +23,6 @@ const DELAY: Duration = Duration::from_millis(500);
 const HORIZON: Duration = REPORT_INTERVAL.saturating_add(DELAY);
 /// An assignment that ends within this time is renewed: the next report may be later.
 const RENEWAL: Duration = Duration::from_secs(6);
-/// Time to live of assignments that do not depend on the counter.
-const BLANKET_TTL: Duration = Duration::from_secs(60);
-/// Bounds of the time to live of a denial.
-const DENIAL_TTL: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(300)];
-/// Time to live of what `on_store_error` assigns while the store fails.
-const FAILURE_TTL: Duration = Duration::from_secs(7);
 /// Shortest time after which a counter without remaining hits is tried again.
 const SHORTEST_RETRY: Duration = Duration::from_secs(1);
 /// Time after which a step is repeated that found no room for its response.
@@ -313,20 +308,14 @@ impl QuotaBucket {
         now: Instant,
         options: &QuotaOptions,
     ) -> (BucketStep, Option<Receipt>) {
-        let mut ttl = Duration::from(terms.lease.ttl);
         self.window_end = loan.window_rest.map(|rest| after(loan.charged_at, rest.into()));
         self.due = self.window_end;
-        if let Some(rest) = loan.window_rest {
-            let end = after(loan.asked_at, rest.into());
-            let rest = end.saturating_duration_since(after(now, options.guard));
-            ttl = ttl.min(rest);
-        }
         let is_worth_it = match self.held {
             // The new loan replaces what is left of the old one.
             Held::Loan { left, until } if until > after(now, RENEWAL) => loan.receipt.hits > left,
             Held::Loan { .. } | Held::Nothing | Held::Blanket(..) => true,
         };
-        match ttl.as_secs() {
+        match loan_ttl(&loan, &terms.lease, now, options.guard) {
             0 => (BucketStep::Nothing, Some(loan.receipt)),
             _ if !is_worth_it => (BucketStep::Nothing, Some(loan.receipt)),
             ttl => (BucketStep::Assign(Assignment::Loan(loan, ttl)), None),
@@ -368,6 +357,23 @@ impl QuotaBucket {
         }
     }
 
+    /// Returns an assignment as it is to be sent at `now`; `None` if it is too late for it.
+    pub fn timed(
+        &self,
+        assignment: Assignment,
+        now: Instant,
+        options: &QuotaOptions,
+    ) -> Option<Assignment> {
+        match (assignment, self.terms) {
+            (Assignment::Blanket(..), _) => Some(assignment),
+            (Assignment::Loan(loan, _), BucketTerms::Lent(terms)) => {
+                let ttl = loan_ttl(&loan, &terms.lease, now, options.guard);
+                (ttl > 0).then_some(Assignment::Loan(loan, ttl))
+            }
+            (Assignment::Loan(..), _) => None,
+        }
+    }
+
     /// Records that an assignment was sent.
     pub fn sent(&mut self, assignment: Assignment, now: Instant, options: &QuotaOptions) {
         self.is_pending = false;
@@ -390,11 +396,4 @@ impl QuotaBucket {
         let soon = after(now, POSTPONED);
         self.due = Some(self.due.map_or(soon, |due| due.min(soon)));
     }
-}
-
-/// Returns the seconds for which a denial is assigned until a retry after this time, which replaces
-/// it.
-fn denial_ttl(retry: Duration) -> u64 {
-    let [shortest, longest] = DENIAL_TTL;
-    retry.saturating_add(shortest).clamp(shortest, longest).as_secs()
 }

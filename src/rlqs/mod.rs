@@ -11,6 +11,7 @@
 //! | `stream` | the buckets of one proxy, acknowledgements, timers |
 //! | `bucket` | one bucket: terms, the assignment that the proxy has, the next step |
 //! | `terms` | terms, loans and assignments as values |
+//! | `ttl` | times to live of assignments |
 //! | `ledger` | the loans of a bucket: admitted hits, and hits that can be given back |
 //! | `demand` | the rate of the requests of a bucket |
 //! | `share` | division of the remaining hits between the proxies of a counter |
@@ -21,6 +22,7 @@ mod ledger;
 pub mod share;
 pub mod stream;
 pub mod terms;
+mod ttl;
 
 #[cfg(test)]
 mod tests;

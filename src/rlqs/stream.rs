@@ -30,10 +30,10 @@ pub struct QuotaStream<H> {
     by_id: HashMap<Box<[u8]>, usize>,
     slots: Vec<Option<BucketSlot<H>>>,
     free: Vec<usize>,
-    /// Instants at which buckets are due; outdated entries are skipped.
+    /// Instants at which buckets are due, at most one that counts for each; others are skipped.
     due: BinaryHeap<Reverse<(Instant, usize)>>,
-    /// Numbers of the responses that are not acknowledged, and when they were sent.
-    unacknowledged: VecDeque<(u32, Instant)>,
+    /// Responses and PINGs that are not handled as acknowledged, oldest first.
+    unacknowledged: VecDeque<SentPing>,
     covered: Option<Instant>,
     /// The same from the next message on, while a message is arriving.
     covered_next: Option<Instant>,
@@ -41,6 +41,15 @@ pub struct QuotaStream<H> {
     /// response.
     ping_at: Option<Instant>,
     reported_at: Instant,
+}
+
+/// A PING, alone or after a response.
+#[derive(Clone, Copy, Debug)]
+struct SentPing {
+    number: u32,
+    sent_at: Instant,
+    /// Instant at which the acknowledgement arrived; it is handled later.
+    acknowledged_at: Option<Instant>,
 }
 
 /// A bucket with its ID.
@@ -52,6 +61,8 @@ pub struct BucketSlot<H> {
     pub bucket: QuotaBucket,
     /// Kept with the bucket.
     pub held: H,
+    /// Instant of the entry in the queue that counts.
+    queued: Option<Instant>,
 }
 
 impl<H> QuotaStream<H> {
@@ -93,7 +104,8 @@ impl<H> QuotaStream<H> {
 
     /// Adds a bucket, and returns its place.
     pub fn open(&mut self, id: &[u8], terms: BucketTerms, held: H) -> usize {
-        let slot = BucketSlot { id: id.into(), bucket: QuotaBucket::new(terms), held };
+        let slot =
+            BucketSlot { id: id.into(), bucket: QuotaBucket::new(terms), held, queued: None };
         let place = self.free.pop().unwrap_or(self.slots.len());
         self.by_id.insert(id.into(), place);
         match self.slots.get_mut(place) {
@@ -128,26 +140,34 @@ impl<H> QuotaStream<H> {
 
     /// Queues a bucket for the instant at which it is due.
     pub fn schedule(&mut self, place: usize) {
-        let Some(due) = self.get(place).and_then(|slot| slot.bucket.due()) else { return };
+        let Some(slot) = self.get_mut(place) else { return };
+        let Some(due) = slot.bucket.due() else { return };
+        if slot.queued.replace(due) == Some(due) {
+            return;
+        }
         self.due.push(Reverse((due, place)));
         if self.due.len() > self.by_id.len().saturating_mul(2).saturating_add(MIN_QUEUE) {
-            let mut queue = std::mem::take(&mut self.due);
-            queue.retain(|Reverse(entry)| self.is_current(*entry));
-            self.due = queue;
+            let mut queue = std::mem::take(&mut self.due).into_vec();
+            queue.retain(|Reverse((at, place))| {
+                self.get(*place).is_some_and(|slot| slot.queued == Some(*at))
+            });
+            queue.sort_unstable();
+            queue.dedup();
+            self.due = queue.into();
         }
-    }
-
-    fn is_current(&self, (at, place): (Instant, usize)) -> bool {
-        self.get(place).is_some_and(|slot| slot.bucket.due() == Some(at))
     }
 
     /// Takes the buckets that are due.
     pub fn take_due(&mut self, now: Instant) -> Vec<usize> {
         let mut places = Vec::new();
-        while let Some(Reverse(entry)) = self.due.peek().copied().filter(|entry| entry.0.0 <= now) {
-            self.due.pop();
-            if self.is_current(entry) && !places.contains(&entry.1) {
-                places.push(entry.1);
+        while self.due.peek().is_some_and(|Reverse((at, _))| *at <= now) {
+            let Some(Reverse((at, place))) = self.due.pop() else { break };
+            let Some(slot) = self.get_mut(place).filter(|slot| slot.queued == Some(at)) else {
+                continue;
+            };
+            slot.queued = None;
+            if slot.bucket.due() == Some(at) {
+                places.push(place);
             }
         }
         places
@@ -157,7 +177,8 @@ impl<H> QuotaStream<H> {
     pub fn next_time(&self) -> Option<Instant> {
         let due = self.due.peek().map(|Reverse((at, _))| *at);
         let silent = (!self.is_empty()).then(|| after(self.reported_at, SILENCE));
-        let overdue = self.unacknowledged.front().map(|(_, sent)| after(*sent, self.options.guard));
+        let waiting = self.unacknowledged.iter().find(|ping| ping.acknowledged_at.is_none());
+        let overdue = waiting.map(|ping| after(ping.sent_at, self.options.guard));
         [due, silent, overdue, self.ping_at].into_iter().flatten().min()
     }
 
@@ -176,7 +197,7 @@ impl<H> QuotaStream<H> {
 
     /// Records that a response was sent, whose acknowledgement has this number.
     pub fn on_sent(&mut self, number: u32, now: Instant) {
-        self.unacknowledged.push_back((number, now));
+        self.unacknowledged.push_back(SentPing { number, sent_at: now, acknowledged_at: None });
         self.ping_at = Some(after(now, self.options.guard));
     }
 
@@ -193,17 +214,22 @@ impl<H> QuotaStream<H> {
 
     /// Records that a PING was sent.
     pub fn on_ping(&mut self, number: u32, now: Instant) {
-        self.unacknowledged.push_back((number, now));
+        self.unacknowledged.push_back(SentPing { number, sent_at: now, acknowledged_at: None });
         self.ping_at = None;
+    }
+
+    /// Records the instant at which an acknowledgement arrived, which may be long before it is
+    /// handled.
+    pub fn on_acknowledgement(&mut self, number: u32, at: Instant) {
+        let pings = self.unacknowledged.iter_mut().take_while(|ping| ping.number <= number);
+        pings.for_each(|ping| ping.acknowledged_at = ping.acknowledged_at.or(Some(at)));
     }
 
     /// Records that the proxy has read all responses up to a number. `is_arriving` is set while a
     /// part of a message has arrived: the proxy may have written it before it read the PING.
     pub fn on_acknowledged(&mut self, number: u32, is_arriving: bool) {
-        while let Some((_, sent)) = self.unacknowledged.front().filter(|(sent, _)| *sent <= number)
-        {
-            self.covered_next = Some(*sent);
-            self.unacknowledged.pop_front();
+        while let Some(ping) = self.unacknowledged.pop_front_if(|ping| ping.number <= number) {
+            self.covered_next = Some(ping.sent_at);
         }
         if !is_arriving {
             self.covered = self.covered_next;
@@ -218,12 +244,20 @@ impl<H> QuotaStream<H> {
 
     /// Returns the reason why the stream has to end.
     pub fn end(&self, now: Instant) -> Option<StreamEnd> {
-        let is_past = |sent: Instant, time: Duration| after(sent, time) <= now;
-        let oldest = self.unacknowledged.front();
-        if oldest.is_some_and(|(_, sent)| is_past(*sent, self.options.guard)) {
+        if self.is_acknowledged_late(now) {
             return Some(StreamEnd::Unacknowledged);
         }
-        (!self.is_empty() && is_past(self.reported_at, SILENCE)).then_some(StreamEnd::Silent)
+        let is_silent = after(self.reported_at, SILENCE) <= now;
+        (!self.is_empty() && is_silent).then_some(StreamEnd::Silent)
+    }
+
+    /// Returns `true` if an acknowledgement arrived later than the guard allows, or has not arrived
+    /// by then: the proxy may hold the hits of that response for longer than they are counted.
+    pub fn is_acknowledged_late(&self, now: Instant) -> bool {
+        self.unacknowledged.iter().any(|ping| {
+            let answered = ping.acknowledged_at.unwrap_or(now);
+            after(ping.sent_at, self.options.guard) <= answered
+        })
     }
 }
 
@@ -244,6 +278,33 @@ mod tests {
     }
 
     #[test]
+    fn a_bucket_is_queued_once_however_often_it_is_scheduled() {
+        let now = Instant::now();
+        let at = |seconds| after(now, Duration::from_secs(seconds));
+        let mut stream = QuotaStream::<()>::new(QuotaOptions::default(), now);
+        let places: Vec<_> = (0..1_000u32)
+            .map(|number| stream.open(&number.to_be_bytes(), BucketTerms::Open, ()))
+            .collect();
+        let [closed, open] = [BucketTerms::Closed, BucketTerms::Open];
+        for (second, terms) in [(1, closed), (2, open), (1, closed), (2, open)] {
+            for place in &places {
+                let bucket = &mut stream.get_mut(*place).unwrap().bucket;
+                bucket.set_terms(terms, at(second));
+                (0..20).for_each(|_| stream.schedule(*place));
+            }
+            assert!(stream.due.len() <= 2_000 + MIN_QUEUE);
+        }
+        assert!(stream.take_due(at(1)).is_empty());
+        let mut due = stream.take_due(at(2));
+        due.sort_unstable();
+        assert_eq!(due, places);
+        assert_eq!((stream.take_due(at(9)), stream.due.len()), (Vec::new(), 0));
+        // Queued again at the same instant, by a step that has changed nothing.
+        stream.schedule(places[0]);
+        assert_eq!(stream.take_due(at(2)), [places[0]]);
+    }
+
+    #[test]
     fn a_response_without_an_acknowledgement_ends_the_stream() {
         let now = Instant::now();
         let mut stream = QuotaStream::<()>::new(QuotaOptions::default(), now);
@@ -260,6 +321,20 @@ mod tests {
             (stream.next_time(), stream.end(late)),
             (Some(late), Some(StreamEnd::Unacknowledged))
         );
+    }
+
+    #[test]
+    fn an_acknowledgement_counts_from_when_it_arrived() {
+        let now = Instant::now();
+        let at = |millis| after(now, Duration::from_millis(millis));
+        for (arrived, is_late) in [(1_999, false), (2_000, true), (4_150, true)] {
+            let mut stream = QuotaStream::<()>::new(QuotaOptions::default(), now);
+            stream.on_sent(1, now);
+            stream.on_acknowledgement(1, at(arrived));
+            // Handled later: the stream waited for the store.
+            assert_eq!(stream.is_acknowledged_late(at(5_000)), is_late, "after {arrived} ms");
+            assert_eq!(stream.end(at(5_000)), is_late.then_some(StreamEnd::Unacknowledged));
+        }
     }
 
     #[test]

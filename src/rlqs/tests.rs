@@ -276,5 +276,31 @@ proptest! {
         for (window, hits) in world.admitted_by_window().into_iter().enumerate() {
             prop_assert!(hits <= limit, "{hits} of {limit} in window {window}");
         }
+        prop_assert!(world.has_charged_all());
+    }
+
+    /// An answer or a store that takes longer than the guard ends the stream: never are hits given
+    /// back that a proxy admits.
+    #[test]
+    fn hits_that_proxies_admit_stay_charged_however_late_answers_are(
+        steps in prop::collection::vec((0usize..4, 0u64..100, 0u64..5_000, 0u8..12), 40..150),
+        limit in 500u64..2_000,
+    ) {
+        let now = Instant::now();
+        let mut world = ProxyWorld::new(limit, 30, u32::try_from(limit / 4 + 1).unwrap());
+        let proxies: Vec<_> = (0..4).map(|_| world.connect()).collect();
+        for (number, (proxy, hits, delay, fault)) in steps.iter().enumerate() {
+            let from = now + SECOND * u32::try_from(number).unwrap();
+            world.delay(Duration::from_millis(*delay));
+            world.request(proxies[*proxy], *hits);
+            match fault {
+                0 => world.stall(from, Duration::from_millis(4_200)),
+                1 => world.drop_next_response(proxies[*proxy]),
+                _ => {}
+            }
+            world.run(from, SECOND);
+        }
+        let (charged, admitted) = world.sums();
+        prop_assert!(charged >= admitted, "{charged} charged, {admitted} admitted");
     }
 }

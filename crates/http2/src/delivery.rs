@@ -7,6 +7,7 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
@@ -14,7 +15,7 @@ use parking_lot::Mutex;
 const MARK: u32 = 1 << 31;
 
 /// The delivery of a call's answer; in the extensions of requests whose body the service reads.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Delivery(Arc<Mutex<DeliveryState>>);
 
 #[derive(Debug, Default)]
@@ -25,13 +26,16 @@ struct DeliveryState {
     wanted: u32,
     pinged: u32,
     acknowledged: u32,
+    /// Acknowledgements that the service has not taken, and when they arrived.
+    arrived: Vec<(u32, Instant)>,
     is_shutting_down: bool,
     waiting: Option<Waker>,
 }
 
 impl Delivery {
-    pub(super) fn new() -> Self {
-        Self(Arc::default())
+    /// Creates the delivery of an answer. The connection does so for each call.
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Returns the bytes that can leave at once: that fit the windows of the client, while the
@@ -52,6 +56,12 @@ impl Delivery {
         self.0.lock().acknowledged
     }
 
+    /// Takes the numbers of the PINGs that the client has acknowledged since the last call, and the
+    /// instants at which that arrived. At most one for each PING.
+    pub fn take_acknowledgements(&self) -> Vec<(u32, Instant)> {
+        std::mem::take(&mut self.0.lock().arrived)
+    }
+
     /// Returns `true` once the connection is shutting down: the answer should end.
     pub fn is_shutting_down(&self) -> bool {
         self.0.lock().is_shutting_down
@@ -70,12 +80,13 @@ impl Delivery {
         .await;
     }
 
-    pub(super) fn set_room(&self, room: usize) {
+    /// Sets the bytes that can leave at once.
+    pub fn set_room(&self, room: usize) {
         self.0.lock().room = room;
     }
 
     /// Returns the payload of the PING that is due on a stream, if one is.
-    pub(super) fn take_ping(&self, stream: u32) -> Option<[u8; 8]> {
+    pub fn take_ping(&self, stream: u32) -> Option<[u8; 8]> {
         let mut state = self.0.lock();
         if state.wanted == state.pinged {
             return None;
@@ -86,13 +97,19 @@ impl Delivery {
         Some([a, b, c, d, e, f, g, h])
     }
 
-    /// Records that the client has acknowledged a PING. Numbers that were not sent are ignored.
-    pub(super) fn acknowledge(&self, number: u32) {
+    /// Records that the client has acknowledged a PING. Returns `false` if none with this number is
+    /// outstanding.
+    pub fn acknowledge(&self, number: u32, now: Instant) -> bool {
+        let mut is_outstanding = false;
         self.change(|state| {
-            if number <= state.pinged {
-                state.acknowledged = state.acknowledged.max(number);
+            is_outstanding =
+                (state.acknowledged.saturating_add(1)..=state.pinged).contains(&number);
+            if is_outstanding {
+                state.acknowledged = number;
+                state.arrived.push((number, now));
             }
         });
+        is_outstanding
     }
 
     pub(super) fn shut_down(&self) {
@@ -130,15 +147,19 @@ mod tests {
         );
         let payload = delivery.take_ping(7).unwrap();
         assert_eq!((delivery.take_ping(7), acknowledged(&payload)), (None, Some((7, 2))));
-        delivery.acknowledge(2);
+        let now = Instant::now();
+        assert!(delivery.acknowledge(2, now));
+        assert!(!delivery.acknowledge(2, now), "once");
         assert_eq!(delivery.acknowledged(), 2);
+        assert_eq!(delivery.take_acknowledgements(), [(2, now)]);
+        assert_eq!(delivery.take_acknowledgements(), []);
     }
 
     #[test]
     fn acknowledgements_of_pings_that_were_not_sent_are_ignored() {
         let delivery = Delivery::new();
         delivery.request_acknowledgement();
-        delivery.acknowledge(1);
+        assert!(!delivery.acknowledge(1, Instant::now()));
         assert_eq!(delivery.acknowledged(), 0);
         assert_eq!((acknowledged(b"tollgate"), acknowledged(b"goaway\0\0")), (None, None));
     }

@@ -102,7 +102,7 @@ impl<S: Service, IO: AsyncRead + AsyncWrite + Unpin> Driver<S, IO> {
         let now = now();
         for _ in 0..READS_AT_ONCE {
             let may_read = self.connection.wants_bytes();
-            let is_read = may_read && self.poll_read(cx, now)?.is_ready();
+            let is_read = may_read && self.poll_read(cx)?.is_ready();
             self.connection.poll_calls(cx, now);
             self.poll_timer(cx, now);
             let is_written = self.poll_write(cx, now)?.is_ready();
@@ -130,7 +130,7 @@ impl<S: Service, IO: AsyncRead + AsyncWrite + Unpin> Driver<S, IO> {
     }
 
     /// Reads once, and handles all complete frames.
-    fn poll_read(&mut self, cx: &mut Context<'_>, now: Instant) -> io::Result<Poll<()>> {
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
         INPUT.with_borrow_mut(|input| {
             let kept = self.partial.len();
             let Some((place, free)) = input.split_at_mut_checked(kept) else {
@@ -155,7 +155,8 @@ impl<S: Service, IO: AsyncRead + AsyncWrite + Unpin> Driver<S, IO> {
             };
             place.copy_from_slice(&self.partial);
             let bytes = input.get(..kept.saturating_add(read)).unwrap_or_default();
-            let taken = self.connection.receive(bytes, now);
+            // Not earlier than the read: an acknowledgement must not seem to be in time.
+            let taken = self.connection.receive(bytes, now());
             let rest = bytes.get(taken..).unwrap_or_default();
             if rest.is_empty() && kept > 0 {
                 self.partial = Vec::new();

@@ -115,6 +115,8 @@ pub(super) struct ProxyWorld {
     admitted: BTreeMap<u64, u64>,
     delay: Duration,
     is_failing: bool,
+    /// Instant until which the service handles nothing: it waits for its store.
+    stalled_until: Instant,
     now: Instant,
 }
 
@@ -132,6 +134,7 @@ impl ProxyWorld {
             admitted: BTreeMap::new(),
             delay: Duration::from_millis(20),
             is_failing: false,
+            stalled_until: Instant::now(),
             now: Instant::now(),
         }
     }
@@ -147,6 +150,22 @@ impl ProxyWorld {
 
     pub(super) fn fail_store(&mut self, is_failing: bool) {
         self.is_failing = is_failing;
+    }
+
+    /// Lets the service handle nothing for a time from an instant on.
+    pub(super) fn stall(&mut self, from: Instant, time: Duration) {
+        self.stalled_until = from + time;
+    }
+
+    /// Returns all charged and all admitted hits.
+    pub(super) fn sums(&self) -> (u64, u64) {
+        (self.charged.values().sum(), self.admitted.values().sum())
+    }
+
+    /// Returns `true` if at least as many hits were charged as admitted, in each window.
+    pub(super) fn has_charged_all(&self) -> bool {
+        let charged = |window| self.charged.get(window).copied().unwrap_or_default();
+        self.admitted.iter().all(|(window, hits)| *hits <= charged(window))
     }
 
     pub(super) fn connect(&mut self) -> usize {
@@ -215,6 +234,18 @@ impl ProxyWorld {
         let allowed = self.links[number].proxy.decide(now);
         *self.admitted.entry(self.window(now)).or_default() += allowed;
         self.report(number, now);
+        if now < self.stalled_until {
+            return;
+        }
+        let link = &mut self.links[number];
+        for (at, message) in link.backwards.iter().filter(|(at, _)| *at <= now) {
+            if let Backward::Acknowledged(sent) = message {
+                link.stream.on_acknowledgement(*sent, *at);
+            }
+        }
+        if link.stream.is_acknowledged_late(now) {
+            return self.reconnect(number, now);
+        }
         while let Some((_, message)) =
             self.links[number].backwards.pop_front_if(|(at, _)| *at <= now)
         {

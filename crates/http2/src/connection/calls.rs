@@ -233,6 +233,9 @@ impl<S: Service> Connection<S> {
             return Ok(());
         }
         let delivery = Delivery::new();
+        if self.timers.is_shutting_down() {
+            delivery.shut_down();
+        }
         if let Some(opened) = self.streams.get_mut(&stream) {
             opened.slot = Some(slot);
             opened.delivery = Some(delivery.clone());

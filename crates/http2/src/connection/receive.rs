@@ -242,11 +242,12 @@ impl<S: Service> Connection<S> {
         if payload.len() != 8 {
             return Err(Reason::FRAME_SIZE_ERROR.into());
         }
-        self.record_control(now)?;
         if head.has(flag::ACK) {
-            self.on_pong(payload);
-            return Ok(());
+            // As many as this side has sent PINGs for its streams are no abuse.
+            let is_awaited = self.on_pong(payload, now);
+            return if is_awaited { Ok(()) } else { self.record_control(now) };
         }
+        self.record_control(now)?;
         frame::write(&mut self.out, kind::PING, flag::ACK, 0, payload);
         Ok(())
     }

@@ -120,6 +120,11 @@ impl ConnectionTimers {
         self.shutdown == Shutdown::Final
     }
 
+    /// Returns `true` once the connection is shutting down.
+    pub(super) fn is_shutting_down(&self) -> bool {
+        self.shutdown != Shutdown::No
+    }
+
     /// Returns the deadline for the client's preface and SETTINGS.
     fn handshake_end(&self) -> Option<Instant> {
         if self.handshake == HandshakeState::Done {
@@ -253,15 +258,15 @@ impl<S: Service> Connection<S> {
     }
 
     /// Handles a ping acknowledgement. No stream that the client opened before it received GOAWAY
-    /// arrives after its answer to the ping that follows GOAWAY.
-    pub(super) fn on_pong(&mut self, payload: &[u8]) {
+    /// arrives after its answer to the ping that follows GOAWAY. Returns `true` if a stream waited
+    /// for it.
+    pub(super) fn on_pong(&mut self, payload: &[u8], now: Instant) -> bool {
         if payload == GOAWAY_PING && matches!(self.timers.shutdown, Shutdown::Announced { .. }) {
             self.finish_shutdown();
         }
-        if let Some((id, number)) = delivery::acknowledged(payload) {
-            let delivery = self.streams.get(&id).and_then(|stream| stream.delivery.as_ref());
-            delivery.into_iter().for_each(|delivery| delivery.acknowledge(number));
-        }
+        let Some((id, number)) = delivery::acknowledged(payload) else { return false };
+        let delivery = self.streams.get(&id).and_then(|stream| stream.delivery.as_ref());
+        delivery.is_some_and(|delivery| delivery.acknowledge(number, now))
     }
 
     fn on_goaway_timeout(&mut self) {

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
+use tollgate_core::algorithm::time::Micros;
 use tollgate_core::algorithm::{Algorithm, Limit};
 use tollgate_core::descriptor::Entry;
 use tollgate_core::printable::counted;
@@ -31,7 +32,7 @@ pub(super) fn write(
     let size = counted(lease.hits, "hit");
     let ttl = lease.ttl;
     line(text, "rlqs", &format!("each proxy may hold up to {size}, for at most {ttl}"))?;
-    line(text, "", &bound(limit, &lease.ttl.to_string()))?;
+    line(text, "", &bound(limit, lease.ttl))?;
     let bucket = policy.bucket_entries(entries).filter(|_| !has_repeated_keys(entries));
     match bucket.as_deref() {
         None => line(text, "", "no bucket has this counter: its pairs match no rule"),
@@ -45,16 +46,17 @@ pub(super) fn write(
     }
 }
 
-fn bound(limit: &Limit, ttl: &str) -> String {
+fn bound(limit: &Limit, ttl: Micros) -> String {
     match limit.algorithm() {
         Algorithm::FixedWindow(_) => format!(
-            "at most the limit in a window; in its last {QUOTA_GUARD} to 3s, proxies hold nothing"
+            "at most the limit in a window; in its last {QUOTA_GUARD} to 3s, proxies hold nothing (--rlqs-guard {QUOTA_GUARD})"
         ),
         Algorithm::SlidingWindow(_)
         | Algorithm::SlidingLog(_)
         | Algorithm::Gcra(_)
         | Algorithm::Concurrency(_) => format!(
-            "at most the limit in any period less {ttl}; in a full one, the hits that proxies held when it began more"
+            "at most the limit in any period less {} (--rlqs-guard {QUOTA_GUARD}); in a full one, the hits that proxies held when it began more",
+            ttl + QUOTA_GUARD
         ),
     }
 }

@@ -31,7 +31,13 @@ impl PolicySet {
                 // Writing to a string cannot fail.
                 is_good &= write_rule(&mut text, rule).unwrap_or_default();
             }
-            is_good &= write_ambiguities(&mut text, policy).unwrap_or_default();
+            let mut found = RulesByKeys::new();
+            collect(policy, &policy.top, &mut Vec::new(), &mut found);
+            is_good &= write_ambiguities(&mut text, policy, &found).unwrap_or_default();
+            let mut unreached = UnreachedLimits { policy, found: &found, is_clear: true };
+            // As above.
+            let _ = unreached.write(&mut text, &policy.top, &mut Vec::new());
+            is_good &= unreached.is_clear;
         }
         (text, is_good)
     }
@@ -75,7 +81,7 @@ fn write_pause(text: &mut String, limit: &Limit) -> fmt::Result {
     let rest = part % PERCENT;
     writeln!(
         text,
-        "    note: in the last {QUOTA_GUARD} to {pause}s of each {period} ({whole}.{rest:02}%), proxies hold nothing; limits with `algorithm: gcra` or `sliding_window` have no such pause"
+        "    note: in the last {QUOTA_GUARD} to {pause}s of each {period} ({whole}.{rest:02}%, --rlqs-guard {QUOTA_GUARD}), proxies hold nothing; limits with `algorithm: gcra` or `sliding_window` have no such pause"
     )
 }
 
@@ -95,9 +101,11 @@ fn help(reason: NoQuota, rule: &Rule) -> String {
 
 /// Writes rules that the same bucket could match, of which one applies. Returns `true` if there are
 /// none.
-fn write_ambiguities(text: &mut String, policy: &Policy) -> Result<bool, fmt::Error> {
-    let mut found = RulesByKeys::new();
-    collect(policy, &policy.top, &mut Vec::new(), &mut found);
+fn write_ambiguities(
+    text: &mut String,
+    policy: &Policy,
+    found: &RulesByKeys<'_>,
+) -> Result<bool, fmt::Error> {
     let mut is_clear = true;
     for rules in found.values() {
         let Some(((order, first), others)) = rules.split_first() else { continue };
@@ -131,5 +139,74 @@ fn collect<'p>(
         }
         collect(policy, &rule.children, keys, found);
         keys.pop();
+    }
+}
+
+/// Limits that some of their buckets do not reach: a rule beside their path is matched first.
+struct UnreachedLimits<'p> {
+    policy: &'p Policy,
+    found: &'p RulesByKeys<'p>,
+    is_clear: bool,
+}
+
+impl<'p> UnreachedLimits<'p> {
+    /// Writes those below a level, to which a path of rules leads.
+    fn write(
+        &mut self,
+        text: &mut String,
+        level: &'p Level,
+        path: &mut Vec<(&'p Level, &'p Rule)>,
+    ) -> fmt::Result {
+        for rule in level.rules(&self.policy.rules) {
+            path.push((level, rule));
+            let first = self.matched_first(path).filter(|_| !self.is_ambiguous(path));
+            if let (Imposes::Limit(_), Some(first)) = (rule.imposes(), first) {
+                self.is_clear = false;
+                writeln!(
+                    text,
+                    "{}: {}: a bucket with these keys is matched by {} first, and then has no limit: all its requests are allowed",
+                    self.policy.domain(),
+                    rule.path(),
+                    first.path(),
+                )?;
+                writeln!(text, "    help: use other keys, or one order of the keys")?;
+            }
+            self.write(text, &rule.children, path)?;
+            path.pop();
+        }
+        Ok(())
+    }
+
+    /// Returns a rule beside the path that matches a later pair of its buckets before the path does.
+    fn matched_first(&self, path: &[(&'p Level, &'p Rule)]) -> Option<&'p Rule> {
+        path.iter().enumerate().find_map(|(at, (level, rule))| {
+            let later = path.get(at.saturating_add(1)..).unwrap_or_default();
+            level.rules(&self.policy.rules).into_iter().find(|other| {
+                let is_first = (static_rank(other), other.id()) < (static_rank(rule), rule.id());
+                is_first && later.iter().any(|(_, later)| can_match_one_pair(other, later))
+            })
+        })
+    }
+
+    /// Returns `true` if rules in another order have the keys of the path; they are reported.
+    fn is_ambiguous(&self, path: &[(&'p Level, &'p Rule)]) -> bool {
+        let mut keys: Vec<_> = path.iter().map(|(_, rule)| rule.key.text()).collect();
+        keys.sort_unstable();
+        let rules = self.found.get(&keys).map(Vec::as_slice).unwrap_or_default();
+        rules.iter().any(|(order, _)| rules.first().is_some_and(|(first, _)| first != order))
+    }
+}
+
+fn can_match_one_pair(rule: &Rule, other: &Rule) -> bool {
+    let are_exact = static_rank(rule) == 0 && static_rank(other) == 0;
+    rule.key.text() == other.key.text() && (!are_exact || rule.value_text() == other.value_text())
+}
+
+/// Returns the place of a rule in the order in which a level is searched.
+fn static_rank(rule: &Rule) -> u8 {
+    match rule.value_text() {
+        _ if rule.is_wild() => 1,
+        Some(_) => 0,
+        None => 2,
     }
 }

@@ -168,12 +168,12 @@ fn quotas_are_explained_with_the_bucket_of_the_descriptor() {
     };
     insta::assert_snapshot!(of(&lent(""), "k=a"), @r"
         each proxy may hold up to 600 hits, for at most 15s
-                        at most the limit in a window; in its last 2s to 3s, proxies hold nothing
+                        at most the limit in a window; in its last 2s to 3s, proxies hold nothing (--rlqs-guard 2s)
                         the bucket k=a has this counter
         ");
     insta::assert_snapshot!(of(&lent(", algorithm: gcra"), "k=a"), @r"
         each proxy may hold up to 600 hits, for at most 7s
-                        at most the limit in any period less 7s; in a full one, the hits that proxies held when it began more
+                        at most the limit in any period less 9s (--rlqs-guard 2s); in a full one, the hits that proxies held when it began more
                         the bucket k=a has this counter
         ");
     let refused = of(&lent(", record: [user]"), "k=a");
@@ -198,7 +198,7 @@ descriptors:
     assert!(!is_good);
     insta::assert_snapshot!(report, @r"
         d: a: up to 600 hits per proxy, for 15s
-            note: in the last 2s to 3s of each 1m (5.00%), proxies hold nothing; limits with `algorithm: gcra` or `sliding_window` have no such pause
+            note: in the last 2s to 3s of each 1m (5.00%, --rlqs-guard 2s), proxies hold nothing; limits with `algorithm: gcra` or `sliding_window` have no such pause
         d: a > b: all requests are denied
         d: b > a: not supported: the period is too short for reports every 5s
             help: use `algorithm: gcra` with a `burst` of at least 10s of its rate, here 500
@@ -207,4 +207,22 @@ descriptors:
         d: a > b and b > a: a bucket with these keys has one of the two limits; see `tollgate explain`
             help: use other keys, or one order of the keys
         ");
+}
+
+#[test]
+fn a_report_names_limits_that_no_bucket_reaches() {
+    let limit = "rate_limit: { unit: minute, requests_per_unit: 6000, lease: { size: 1%, ttl: 1s, rlqs: { ttl: 15s, size: 10% } } }";
+    let of = |first: &str, second: &str| {
+        let text = format!(
+            "domain: d\ndescriptors:\n  - {first}\n    {limit}\n  - key: a\n    descriptors:\n      - {second}\n        {limit}\n"
+        );
+        load_all(&[&text]).unwrap_or_else(|report| panic!("{report}")).policies.quota_report()
+    };
+    let (report, is_good) = of("key: b", "key: b");
+    assert!(!is_good);
+    let line = "d: a > b: a bucket with these keys is matched by b first, and then has no limit: all its requests are allowed";
+    assert!(report.contains(line), "{report}");
+    assert!(!of("key: b\n    value: x", "key: b").1, "some values");
+    assert!(of("key: b\n    value: x", "key: b\n        value: y").1, "no value of both");
+    assert!(of("key: c", "key: b").1);
 }

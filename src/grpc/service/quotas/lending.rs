@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use futures_util::future::join_all;
+use futures_util::future::ready;
+use futures_util::stream::{self, StreamExt as _};
 
 use super::{PendingAction, QuotaSession};
 use crate::algorithm::{OnStoreError, Receipt};
@@ -19,6 +20,7 @@ use crate::store::backend::Backend;
 use crate::store::clock::instant;
 use crate::store::layer::Layered;
 use crate::store::layer::loans::quota::QuotaLending;
+use crate::telemetry::metrics::Metrics;
 
 /// Maximum number of store calls of a stream at once.
 const CONCURRENT_CALLS: usize = 32;
@@ -70,6 +72,14 @@ fn counter(target: BucketTarget<'_>) -> Option<LoanTarget<'_>> {
     }
 }
 
+/// Returns the digest of the counter and the limit from which hits are lent.
+fn generation_of(terms: &BucketTerms) -> Option<u64> {
+    match terms {
+        BucketTerms::Lent(terms) => Some(terms.generation),
+        BucketTerms::Open | BucketTerms::Shadow | BucketTerms::Closed => None,
+    }
+}
+
 impl<B: Backend> QuotaSession<B> {
     /// Records a report of a bucket, and adds what follows from it to the work.
     pub(super) fn on_usage(
@@ -106,8 +116,9 @@ impl<B: Backend> QuotaSession<B> {
             target.count_decided(usage.allowed, usage.denied);
         }
         for receipt in returns {
-            self.rls.metrics.loans.quotas.returned.inc_by(receipt.hits);
-            self.give_back(place, receipt);
+            if self.give_back(place, receipt) {
+                self.rls.metrics.loans.quotas.returned.inc_by(receipt.hits);
+            }
         }
         if awaits_ping {
             self.stream.request_ping(now);
@@ -116,14 +127,26 @@ impl<B: Backend> QuotaSession<B> {
         self.advance(place, now, work);
     }
 
-    /// Takes hits back in the background.
-    pub(super) fn give_back(&self, place: usize, receipt: Receipt) {
-        let snapshot = self.rls.limiter.snapshot();
-        let Some(live) = snapshot.as_deref() else { return };
-        let Some(slot) = self.stream.get(place) else { return };
-        if let Some(target) = counter(self.target(live, &slot.id)) {
-            self.rls.limiter.store().loans().give_back_unused(&target.check(), receipt);
+    /// Takes hits back in the background. Returns `false` if they stay charged: by the policies in
+    /// force, the bucket has another counter or limit.
+    pub(super) fn give_back(&self, place: usize, receipt: Receipt) -> bool {
+        let is_given_back = self.try_give_back(place, receipt).is_some();
+        if !is_given_back {
+            self.rls.metrics.loans.quotas.stranded.inc_by(receipt.hits);
         }
+        is_given_back
+    }
+
+    fn try_give_back(&self, place: usize, receipt: Receipt) -> Option<()> {
+        let snapshot = self.rls.limiter.snapshot();
+        let slot = self.stream.get(place)?;
+        let target = self.target(snapshot.as_deref()?, &slot.id);
+        if generation_of(&target.terms())? != generation_of(slot.bucket.terms())? {
+            return None;
+        }
+        let check = counter(target)?;
+        self.rls.limiter.store().loans().give_back_unused(&check.check(), receipt);
+        Some(())
     }
 
     /// Makes the store calls of some work, and takes the steps that follow.
@@ -136,7 +159,7 @@ impl<B: Backend> QuotaSession<B> {
                 charges.push(charge(&rls, target, hits));
             }
         }
-        all_of(charges).await;
+        stream::iter(charges).buffer_unordered(CONCURRENT_CALLS).for_each(|()| ready(())).await;
         let mut calls = Vec::new();
         for (place, hits) in wants {
             match self.want(live, place, hits) {
@@ -145,10 +168,10 @@ impl<B: Backend> QuotaSession<B> {
                 None => self.postpone(place, instant()),
             }
         }
-        let results = all_of(calls).await;
-        let now = instant();
-        for (place, result) in results {
-            self.on_result(place, result, now);
+        // Each result is kept as it comes: if the stream ends meanwhile, its hits are given back.
+        let mut results = stream::iter(calls).buffer_unordered(CONCURRENT_CALLS);
+        while let Some((place, result)) = results.next().await {
+            self.on_result(place, result, instant());
         }
     }
 
@@ -193,25 +216,24 @@ impl<B: Backend> QuotaSession<B> {
     }
 }
 
-/// Makes calls, up to [`CONCURRENT_CALLS`] at once.
-async fn all_of<F: Future>(calls: Vec<F>) -> Vec<F::Output> {
-    let mut results = Vec::with_capacity(calls.len());
-    let mut calls = calls.into_iter();
-    loop {
-        let group: Vec<F> = calls.by_ref().take(CONCURRENT_CALLS).collect();
-        if group.is_empty() {
-            return results;
-        }
-        results.extend(join_all(group).await);
-    }
-}
-
 /// Hits that a stream wants of a counter.
 struct HitsWanted<'a> {
     place: usize,
     target: LoanTarget<'a>,
     generation: u64,
     hits: u32,
+}
+
+/// Hits of a call under way, which count as stranded if the stream ends before its reply.
+struct UnknownCharge<'a> {
+    metrics: &'a Metrics,
+    hits: u32,
+}
+
+impl Drop for UnknownCharge<'_> {
+    fn drop(&mut self) {
+        self.metrics.loans.quotas.stranded.inc_by(self.hits.into());
+    }
 }
 
 /// Charges hits for a loan to stream `number`.
@@ -226,6 +248,7 @@ async fn lend<B: Backend>(
     let asked_at = instant();
     let deadline = asked_at.checked_add(rls.timeout).unwrap_or(asked_at);
     let loans = rls.limiter.store().loans();
+    let mut unknown = UnknownCharge { metrics: &rls.metrics, hits };
     let result = match loans.lend_quota(&target.check(), hits, share, deadline).await {
         Ok(QuotaLending::Lent { receipt, window_rest }) => {
             let charged_at = instant();
@@ -237,6 +260,7 @@ async fn lend<B: Backend>(
             WantResult::Failed
         }
     };
+    unknown.hits = 0;
     (place, result)
 }
 

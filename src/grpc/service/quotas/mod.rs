@@ -7,17 +7,21 @@
 //! | file | subject |
 //! |---|---|
 //! | `message`, `report` | messages in the body of the call, and the reports in them |
+//! | `buckets` | buckets within and beyond the bounds, and by changed policies |
 //! | `lending` | calls of the store: hits that are charged, lent, given back |
 //! | `sending` | responses, sent if there is room for them |
 //! | `response` | assignments as messages |
 //! | `body` | the body of the answer |
 
 mod body;
+mod buckets;
 mod lending;
 mod message;
 mod report;
 mod response;
 mod sending;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,15 +29,14 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
 use tonic::Status;
-use tracing::warn;
 
 pub(in crate::grpc) use self::body::QuotaBody;
-use self::lending::{BucketWork, TargetTerms};
+use self::lending::BucketWork;
 use self::message::ReportReader;
 use super::Rls;
+use crate::grpc::proto::quota::rate_limit_quota_response::BucketAction;
 use crate::grpc::rights::DomainRights;
 use crate::http2::{BudgetHold, Delivery};
-use crate::limiter::{BucketTarget, Live};
 use crate::rlqs::QuotaOptions;
 use crate::rlqs::bucket::BucketStep;
 use crate::rlqs::share::WantTable;
@@ -44,12 +47,6 @@ use crate::store::clock::instant;
 use crate::store::layer::Layered;
 use crate::telemetry::log_throttle::LogThrottle;
 
-/// Maximum number of buckets of a stream.
-const MAX_BUCKETS: usize = 20_000;
-/// Memory of a bucket in bytes besides twice its ID, measured and rounded up.
-const BUCKET_COST: usize = 1 << 10;
-/// Room without which no response is prepared: two actions with a short ID.
-const MIN_ROOM: usize = 256;
 /// Interval at which a stream with buckets looks for other policies.
 const POLICY_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -89,6 +86,10 @@ pub(in crate::grpc) struct QuotaSession<B: Backend> {
     version: u32,
     /// Actions for the next responses.
     pending: Vec<(usize, PendingAction)>,
+    /// Bytes of the next response for steps that are under way.
+    reserved: usize,
+    /// Actions for buckets beyond the bounds.
+    refused: Vec<BucketAction>,
 }
 
 /// The part of a response for a bucket.
@@ -140,6 +141,8 @@ impl<B: Backend> QuotaSession<B> {
             acknowledged: 0,
             version: 0,
             pending: Vec::new(),
+            reserved: 0,
+            refused: Vec::new(),
         }
     }
 
@@ -149,15 +152,13 @@ impl<B: Backend> QuotaSession<B> {
     /// The status with which the stream ends.
     pub(in crate::grpc) async fn next(&mut self) -> Result<Option<Vec<u8>>, Status> {
         loop {
+            self.check_acknowledgements()?;
             if let Some(response) = self.response() {
                 return Ok(Some(response));
             }
             match self.event().await? {
                 StreamEvent::Message(message) => self.on_message(&message).await?,
                 StreamEvent::Ended => return Ok(None),
-                StreamEvent::Delivered if self.delivery.is_shutting_down() => {
-                    return Err(Status::unavailable("the connection is shutting down"));
-                }
                 StreamEvent::Delivered => {
                     self.acknowledged = self.delivery.acknowledged();
                     let is_arriving = self.reader.is_arriving();
@@ -166,6 +167,34 @@ impl<B: Backend> QuotaSession<B> {
                 StreamEvent::Time => self.on_time().await?,
             }
         }
+    }
+
+    /// Ends the stream with its connection, or if a response was not acknowledged in time.
+    /// Acknowledgements that arrived while the stream was busy count from then on.
+    fn check_acknowledgements(&mut self) -> Result<(), Status> {
+        for (number, at) in self.delivery.take_acknowledgements() {
+            self.stream.on_acknowledgement(number, at);
+        }
+        if self.stream.is_acknowledged_late(instant()) {
+            return Err(self.end(StreamEnd::Unacknowledged));
+        }
+        if self.delivery.is_shutting_down() {
+            return Err(Status::unavailable("the connection is shutting down"));
+        }
+        Ok(())
+    }
+
+    /// Counts the end of the stream, and returns its status.
+    fn end(&self, end: StreamEnd) -> Status {
+        let [silent, unacknowledged] = ENDS;
+        let (kind, text) = match end {
+            StreamEnd::Silent => (silent, "no report for two intervals"),
+            StreamEnd::Unacknowledged => {
+                (unacknowledged, "a response was not acknowledged in time")
+            }
+        };
+        self.rls.metrics.loans.quotas.ended(kind);
+        Status::unavailable(text)
     }
 
     async fn event(&mut self) -> Result<StreamEvent, Status> {
@@ -203,12 +232,17 @@ impl<B: Backend> QuotaSession<B> {
         let snapshot = rls.limiter.snapshot();
         let no_policy = || Status::unavailable("no policy is loaded yet");
         let live = snapshot.as_deref().ok_or_else(no_policy)?;
+        // Loans and returns are those of one generation of the policies.
+        for place in self.apply_policies(live, now) {
+            self.stream.schedule(place);
+        }
         let mut work = BucketWork::default();
         let mut id = Vec::new();
         report::each(message, |report| {
-            let usage = report::read_usage(report, &mut id)?;
-            if let Some(place) = self.place_of(live, &id) {
-                self.on_usage(live, place, usage, now, &mut work);
+            let (usage, bucket) = report::read_usage(report, &mut id)?;
+            match self.place_of(live, &id) {
+                Some(place) => self.on_usage(live, place, usage, now, &mut work),
+                None => self.refuse(bucket, usage),
             }
             Ok(())
         })
@@ -232,58 +266,10 @@ impl<B: Backend> QuotaSession<B> {
         }
     }
 
-    /// Returns the place of a bucket, which is opened if it is new; `None` beyond the bounds.
-    fn place_of(&mut self, live: &Live, id: &[u8]) -> Option<usize> {
-        if let Some(place) = self.stream.find(id) {
-            return Some(place);
-        }
-        let metrics = &self.rls.metrics.loans.quotas;
-        let cost = BUCKET_COST.saturating_add(id.len().saturating_mul(2));
-        let hold = self.rls.budget.hold(cost).ok();
-        let is_bounded = !id.is_empty() && self.stream.len() < MAX_BUCKETS;
-        let Some(hold) = hold.filter(|_| is_bounded) else {
-            metrics.refused.inc();
-            return None;
-        };
-        metrics.buckets.inc();
-        let target = self.target(live, id);
-        if let BucketTarget::Unsupported(rule, reason, answer) = &target {
-            metrics.unsupported.inc();
-            if let Some(times) = self.rls.quotas.unsupported.due() {
-                warn!(
-                    domain = rule.domain(),
-                    rule = rule.path(),
-                    reason = reason.text(),
-                    help = reason.help(),
-                    ?answer,
-                    times,
-                    "RLQS cannot enforce this limit"
-                );
-            }
-        }
-        let terms = target.terms();
-        if self.stream.is_empty() {
-            (self.policies, self.policies_at) = (Some(live.generation()), instant());
-        }
-        Some(self.stream.open(id, terms, BucketMemory { _hold: hold, want: 0 }))
-    }
-
-    /// Returns the treatment of a bucket by the policies in force.
-    fn target<'a>(&self, live: &'a Live, id: &[u8]) -> BucketTarget<'a> {
-        let domain = self.domain.as_deref().unwrap_or_default();
-        self.rls.limiter.bucket_target(live, domain, &report::pairs(id))
-    }
-
     async fn on_time(&mut self) -> Result<(), Status> {
         let now = instant();
         if let Some(end) = self.stream.end(now) {
-            let [silent, unacknowledged] = ENDS;
-            let (kind, text) = match end {
-                StreamEnd::Silent => (silent, "no report for two intervals"),
-                StreamEnd::Unacknowledged => (unacknowledged, "a response was not acknowledged"),
-            };
-            self.rls.metrics.loans.quotas.ended(kind);
-            return Err(Status::unavailable(text));
+            return Err(self.end(end));
         }
         if self.stream.is_ping_due(now) {
             self.stream.on_ping(self.delivery.request_acknowledgement(), now);
@@ -301,38 +287,20 @@ impl<B: Backend> QuotaSession<B> {
         Ok(())
     }
 
-    /// Applies policies that have changed. Returns the buckets whose terms have.
-    fn apply_policies(&mut self, live: &Live, now: Instant) -> Vec<usize> {
-        self.policies_at = now;
-        if self.policies.replace(live.generation()) == Some(live.generation()) {
-            return Vec::new();
-        }
-        let mut changed = Vec::new();
-        for place in self.stream.places() {
-            let Some(slot) = self.stream.get(place) else { continue };
-            let terms = self.target(live, &slot.id).terms();
-            if terms == *slot.bucket.terms() {
-                continue;
-            }
-            self.withdraw_want(place);
-            if let Some(slot) = self.stream.get_mut(place) {
-                slot.bucket.set_terms(terms, now);
-                changed.push(place);
-            }
-        }
-        changed
-    }
-
     /// Adds the next step of a bucket to the work.
     fn advance(&mut self, place: usize, now: Instant, work: &mut BucketWork) {
         let options = self.stream.options();
-        let has_room = self.delivery.room() >= MIN_ROOM;
-        if !has_room {
+        let Some(slot) = self.stream.get_mut(place) else { return };
+        let reserved = self.reserved.saturating_add(response::max_length(&slot.id));
+        if self.delivery.room() < reserved {
             // Nothing is charged that could not be sent.
             return self.postpone(place, now);
         }
-        let Some(slot) = self.stream.get_mut(place) else { return };
-        match slot.bucket.step(now, &options) {
+        let step = slot.bucket.step(now, &options);
+        if step != BucketStep::Nothing {
+            self.reserved = reserved;
+        }
+        match step {
             BucketStep::Nothing => self.stream.schedule(place),
             BucketStep::Assign(assignment) => {
                 self.pending.push((place, PendingAction::Assign(assignment)));

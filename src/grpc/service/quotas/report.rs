@@ -48,13 +48,17 @@ pub(super) fn each<'a>(
 }
 
 /// Reads the report of a bucket, and writes the canonical form of its ID to `id`: its pairs, sorted
-/// by key, each with lengths. It stays empty for an ID beyond the bounds.
+/// by key, each with lengths. It stays empty for an ID beyond the bounds, or that is not UTF-8:
+/// responses cannot name it. The second part is the ID as it was encoded.
 ///
 /// # Errors
 /// The message is malformed.
-pub(super) fn read_usage(report: &[u8], id: &mut Vec<u8>) -> Result<BucketUsage, RequestError> {
+pub(super) fn read_usage<'a>(
+    report: &'a [u8],
+    id: &mut Vec<u8>,
+) -> Result<(BucketUsage, &'a [u8]), RequestError> {
     let mut usage = BucketUsage::default();
-    let mut bucket: &[u8] = &[];
+    let mut bucket: &'a [u8] = &[];
     fields(report, |tag, wire_type, rest| {
         let context = DecodeContext::default();
         match tag {
@@ -73,6 +77,7 @@ pub(super) fn read_usage(report: &[u8], id: &mut Vec<u8>) -> Result<BucketUsage,
         }
         let pair = read_pair(bytes_of(wire_type, rest)?)?;
         is_bounded &= pairs.len() < MAX_PAIRS;
+        is_bounded &= [pair.key, pair.value].iter().all(|text| str::from_utf8(text).is_ok());
         if is_bounded {
             pairs.push(pair);
         }
@@ -86,7 +91,7 @@ pub(super) fn read_usage(report: &[u8], id: &mut Vec<u8>) -> Result<BucketUsage,
             id.extend_from_slice(text);
         }
     }
-    Ok(usage)
+    Ok((usage, bucket))
 }
 
 fn read_pair(message: &[u8]) -> Result<Entry<'_>, RequestError> {
@@ -152,7 +157,8 @@ mod tests {
         .unwrap();
         assert_eq!((domain(&message).unwrap(), reports.len()), ("shop", 2));
         let mut id = Vec::new();
-        let usage = read_usage(reports[0], &mut id).unwrap();
+        let (usage, bucket) = read_usage(reports[0], &mut id).unwrap();
+        assert_eq!(BucketId::decode(bucket).unwrap().bucket.len(), 2);
         assert_eq!(usage, BucketUsage { allowed: 7, denied: 300 });
         let expected = [("a", ""), ("b", "2")];
         let expected =
@@ -185,6 +191,9 @@ mod tests {
             read_usage(&report.encode_to_vec(), &mut id).unwrap();
             assert!(id.is_empty());
         }
+        let mut id = vec![1];
+        read_usage(b"\x0a\x08\x0a\x06\x0a\x01a\x12\x01\xff", &mut id).unwrap();
+        assert!(id.is_empty(), "not UTF-8");
         assert!(read_usage(b"\x0a\x05\x0a", &mut Vec::new()).is_err());
         assert!(domain(b"\x12\x7f\x00").is_err());
     }

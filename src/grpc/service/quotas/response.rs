@@ -6,6 +6,7 @@
 //! so each has other nanoseconds.
 
 use prost::Message as _;
+use prost::encoding::message;
 use prost_types::Duration;
 
 use super::report;
@@ -23,6 +24,9 @@ use crate::rlqs::terms::{Assignment, Blanket};
 const NEVER: i64 = 1_000_000_000;
 /// Number of different values of `nanos`.
 const VERSIONS: u32 = 1_000_000_000;
+/// Bytes of the actions of a bucket besides its ID, which they have twice, and number of its field.
+const ACTIONS: usize = 128;
+const ACTION_FIELD: u32 = 1;
 
 /// Returns the actions of an assignment; `version` differs from that of the bucket's last one.
 pub(super) fn assign(id: &[u8], assignment: &Assignment, version: u32) -> Vec<BucketAction> {
@@ -44,6 +48,24 @@ pub(super) fn assign(id: &[u8], assignment: &Assignment, version: u32) -> Vec<Bu
 pub(super) fn abandon(id: &[u8]) -> BucketAction {
     let bucket_action = Some(Action::AbandonAction(AbandonAction {}));
     BucketAction { bucket_id: Some(bucket_id(id)), bucket_action }
+}
+
+/// Returns the action with which a proxy forgets a bucket, by an encoded ID; `None` if that is no
+/// text.
+pub(super) fn abandon_unread(bucket: &[u8]) -> Option<BucketAction> {
+    let bucket_action = Some(Action::AbandonAction(AbandonAction {}));
+    let bucket_id = Some(BucketId::decode(bucket).ok()?);
+    Some(BucketAction { bucket_id, bucket_action })
+}
+
+/// Returns the bytes that the actions of a bucket take at most.
+pub(super) fn max_length(id: &[u8]) -> usize {
+    id.len().saturating_mul(2).saturating_add(ACTIONS)
+}
+
+/// Returns the bytes that actions take in a response.
+pub(super) fn length(actions: &[BucketAction]) -> usize {
+    actions.iter().map(|action| message::encoded_len(ACTION_FIELD, action)).sum()
 }
 
 /// Encodes a response with the prefix of gRPC.
@@ -75,10 +97,41 @@ fn action(bucket_id: BucketId, strategy: Strategy, ttl: u64) -> BucketAction {
     BucketAction { bucket_id: Some(bucket_id), bucket_action }
 }
 
-/// IDs are text in the protocol, and were read from it.
+/// IDs that are not UTF-8 are beyond the bounds.
 fn bucket_id(id: &[u8]) -> BucketId {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let pairs = report::pairs(id);
     let bucket = pairs.iter().map(|pair| (text(pair.key), text(pair.value)));
     BucketId { bucket: bucket.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::algorithm::Receipt;
+    use crate::algorithm::time::Timestamp;
+    use crate::rlqs::terms::ChargedLoan;
+
+    #[test]
+    fn the_actions_of_a_bucket_are_no_longer_than_their_bound() {
+        let now = Instant::now();
+        let receipt =
+            Receipt { at: Timestamp::from_micros(1), hits: u32::MAX.into(), of_grant: false };
+        let loan = ChargedLoan { receipt, asked_at: now, charged_at: now, window_rest: None };
+        for (pairs, length) in [(0, 0), (1, 1), (1, 2_000), (16, 0), (16, 1), (16, 100)] {
+            let mut id = Vec::new();
+            for number in 0..pairs {
+                for text in [format!("{number:02}"), "x".repeat(length)] {
+                    id.extend_from_slice(&u32::try_from(text.len()).unwrap().to_be_bytes());
+                    id.extend_from_slice(text.as_bytes());
+                }
+            }
+            let actions = assign(&id, &Assignment::Loan(loan, 300), 999_999_999);
+            let length = super::length(&actions);
+            assert!(length <= max_length(&id), "{length} bytes of {pairs} pairs");
+            assert_eq!(encode(actions).len(), PREFIX + length);
+        }
+    }
 }

@@ -3,43 +3,74 @@
 use std::time::Instant;
 
 use super::{PendingAction, QuotaSession, response};
+use crate::grpc::PREFIX;
+use crate::grpc::proto::quota::rate_limit_quota_response::BucketAction;
 use crate::rlqs::terms::{Assignment, BucketTerms, LentTerms};
 use crate::store::backend::Backend;
 use crate::store::clock::instant;
 
-/// Maximum number of buckets in a response.
-const RESPONSE_BUCKETS: usize = 256;
-
 impl<B: Backend> QuotaSession<B> {
-    /// Returns the next response, unless there is nothing to send. Without room for it, its hits
-    /// are given back.
+    /// Returns the next response, unless there is nothing to send. What finds no room in it is not
+    /// kept: its hits are given back.
     pub(super) fn response(&mut self) -> Option<Vec<u8>> {
-        let count = self.pending.len().min(RESPONSE_BUCKETS);
-        if count == 0 {
-            return None;
-        }
-        let pending: Vec<_> = self.pending.drain(..count).collect();
+        self.reserved = 0;
+        let now = instant();
+        let mut room = self.delivery.room().saturating_sub(PREFIX);
         let mut actions = Vec::new();
-        for (place, action) in &pending {
-            let Some(slot) = self.stream.get(*place) else { continue };
-            self.version = self.version.wrapping_add(1);
-            match action {
-                PendingAction::Assign(assignment) => {
-                    actions.extend(response::assign(&slot.id, assignment, self.version));
+        let mut sent = Vec::new();
+        let mut is_short = false;
+        for (place, action) in std::mem::take(&mut self.pending) {
+            let Some((action, encoded)) = self.encoded(place, action, now) else {
+                self.unsent(place, action);
+                continue;
+            };
+            match room.checked_sub(response::length(&encoded)) {
+                Some(left) => {
+                    room = left;
+                    actions.extend(encoded);
+                    sent.push((place, action));
                 }
-                PendingAction::Abandon => actions.push(response::abandon(&slot.id)),
+                None => {
+                    is_short = true;
+                    self.unsent(place, action);
+                }
             }
         }
-        let encoded = response::encode(actions);
-        let now = instant();
-        if encoded.len() > self.delivery.room() {
+        if is_short {
             self.rls.metrics.loans.quotas.unsent.inc();
-            pending.into_iter().for_each(|(place, action)| self.unsent(place, action));
+        }
+        for action in std::mem::take(&mut self.refused) {
+            if let Some(left) = room.checked_sub(response::length(std::slice::from_ref(&action))) {
+                room = left;
+                actions.push(action);
+            }
+        }
+        if actions.is_empty() {
             return None;
         }
         self.stream.on_sent(self.delivery.request_acknowledgement(), now);
-        pending.into_iter().for_each(|(place, action)| self.sent(place, action, now));
-        Some(encoded)
+        sent.into_iter().for_each(|(place, action)| self.sent(place, action, now));
+        Some(response::encode(actions))
+    }
+
+    /// Returns an action as it is to be sent now, and encoded; `None` if it is too late for it.
+    fn encoded(
+        &mut self,
+        place: usize,
+        action: PendingAction,
+        now: Instant,
+    ) -> Option<(PendingAction, Vec<BucketAction>)> {
+        let options = self.stream.options();
+        let slot = self.stream.get(place)?;
+        match action {
+            PendingAction::Assign(assignment) => {
+                let assignment = slot.bucket.timed(assignment, now, &options)?;
+                self.version = self.version.wrapping_add(1);
+                let actions = response::assign(&slot.id, &assignment, self.version);
+                Some((PendingAction::Assign(assignment), actions))
+            }
+            PendingAction::Abandon => Some((action, vec![response::abandon(&slot.id)])),
+        }
     }
 
     fn sent(&mut self, place: usize, action: PendingAction, now: Instant) {

@@ -93,18 +93,25 @@ fn opened() -> (Connection<Paced>, Paced, Instant) {
     let mut connection = Connection::new(service.clone(), LIMITS, &budget, now);
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     write(&mut bytes, kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 10]);
+    connection.receive(&bytes, now);
+    open(&mut connection, 1, now);
+    (connection, service, now)
+}
+
+/// Opens a stream, and takes what the connection has to send.
+fn open(connection: &mut Connection<Paced>, stream: u32, now: Instant) {
+    let mut bytes = Vec::new();
     let mut encoder = Encoder::new();
-    write_block(&mut bytes, 0, 1, |out| {
+    write_block(&mut bytes, 0, stream, |out| {
         encoder.begin(out);
         for (name, value) in [(":method", "POST"), (":scheme", "http"), (":path", "/a")] {
             encoder.field(name.as_bytes(), value.as_bytes(), out);
         }
     });
     connection.receive(&bytes, now);
-    poll(&mut connection, now);
+    poll(connection, now);
     let length = connection.out().len();
     connection.on_written(length, now);
-    (connection, service, now)
 }
 
 fn poll(connection: &mut Connection<Paced>, now: Instant) {
@@ -124,8 +131,10 @@ fn a_piece_is_followed_by_a_ping_whose_acknowledgement_reaches_the_service() {
     assert_eq!(service.delivery().acknowledged(), 0);
     let mut answer = Vec::new();
     write(&mut answer, kind::PING, flag::ACK, 0, &payload);
-    connection.receive(&answer, now);
+    let later = now + Duration::from_secs(1);
+    connection.receive(&answer, later);
     assert_eq!(service.delivery().acknowledged(), 1);
+    assert_eq!(service.delivery().take_acknowledgements(), [(1, later)]);
 }
 
 #[test]
@@ -161,5 +170,36 @@ fn a_shutdown_reaches_the_service() {
     let (mut connection, service, now) = opened();
     assert!(!service.delivery().is_shutting_down());
     connection.shut_down(None, now);
+    assert!(service.delivery().is_shutting_down());
+}
+
+#[test]
+fn acknowledgements_of_pings_of_a_stream_are_no_abuse() {
+    let (mut connection, service, now) = opened();
+    let mut answer = Vec::new();
+    for _ in 0..12_000 {
+        service.delivery().request_acknowledgement();
+        service.0.lock().waker.take().unwrap().wake();
+        poll(&mut connection, now);
+        answer.clear();
+        write(&mut answer, kind::PING, flag::ACK, 0, &connection.out()[HEAD..]);
+        let length = connection.out().len();
+        connection.on_written(length, now);
+        connection.receive(&answer, now);
+        poll(&mut connection, now);
+    }
+    assert!(!service.delivery().is_shutting_down());
+    // The same one again and again is a flood.
+    for _ in 0..12_000 {
+        connection.receive(&answer, now);
+    }
+    assert!(service.delivery().is_shutting_down());
+}
+
+#[test]
+fn a_stream_that_is_opened_during_a_shutdown_learns_of_it() {
+    let (mut connection, service, now) = opened();
+    connection.shut_down(None, now);
+    open(&mut connection, 3, now);
     assert!(service.delivery().is_shutting_down());
 }

@@ -1,0 +1,240 @@
+//! Sessions without a connection: their room, acknowledgements and time are given.
+#![allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use futures_util::stream::poll_fn;
+use http_body::Frame;
+use http_body_util::StreamBody;
+use prost::Message as _;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use super::*;
+use crate::algorithm::time::Timestamp;
+use crate::grpc::PREFIX;
+use crate::grpc::proto::quota::rate_limit_quota_response::bucket_action::BucketAction as Action;
+use crate::grpc::proto::quota::rate_limit_quota_usage_reports::BucketQuotaUsage;
+use crate::grpc::proto::quota::{BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports};
+use crate::grpc::request::RequestBounds;
+use crate::grpc::response::AnswerStyle;
+use crate::http2::Budget;
+use crate::limiter::{InForce, Limiter, Modes};
+use crate::policy::{self, CompileOptions, Source};
+use crate::store::clock::ManualClock;
+use crate::store::memory::{Bounds, MemoryStore};
+use crate::telemetry::metrics::Metrics;
+
+type Memory = Arc<MemoryStore<Arc<ManualClock>>>;
+
+const POLICY: &str = "
+domain: test
+descriptors:
+  - key: tenant
+    rate_limit: { unit: day, requests_per_unit: 1000, lease: { size: 50, ttl: 1s, rlqs: { ttl: 15s, size: 10% } } }
+";
+/// Room for a response with any number of buckets of these tests.
+const WIDE: usize = 1 << 18;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A session with the reports that its proxy sends.
+struct TestSession {
+    session: QuotaSession<Memory>,
+    sender: UnboundedSender<Vec<u8>>,
+    delivery: Delivery,
+    in_force: Arc<InForce>,
+}
+
+fn install(in_force: &InForce, text: &str) {
+    let source = Source { name: "test.yaml".into(), text: text.to_owned() };
+    let loaded = policy::load(&[source], &CompileOptions::default());
+    in_force.install(loaded.unwrap_or_else(|report| panic!("{report}")).policies);
+}
+
+impl TestSession {
+    fn new(room: usize) -> Self {
+        let metrics = Metrics::new();
+        let in_force = InForce::new(Arc::clone(&metrics));
+        install(&in_force, POLICY);
+        let clock = Arc::<ManualClock>::default();
+        clock.set(Timestamp::from_micros(1_780_000_000_000_000));
+        let bounds = Bounds { max_bytes: 1 << 22, domain_max_bytes: 1 << 22 };
+        let store = Arc::new(MemoryStore::new(bounds, clock));
+        let store = Layered::disabled(store, Arc::clone(&metrics));
+        let limiter = Limiter::new(Arc::clone(&in_force), store, Modes::default());
+        let bounds = RequestBounds { descriptors: 3, entries: 2, all_entries: 6 };
+        let rls = Rls::new(limiter, metrics, bounds, AnswerStyle::default(), SECOND)
+            .with_budget(Arc::new(Budget::new(1 << 24)));
+        let (sender, mut messages) = unbounded_channel::<Vec<u8>>();
+        let frames = poll_fn(move |cx| {
+            let frame = |message: Vec<u8>| Ok::<_, Status>(Frame::data(Bytes::from(message)));
+            messages.poll_recv(cx).map(|message| message.map(frame))
+        });
+        let body = tonic::body::Body::new(StreamBody::new(frames));
+        let delivery = Delivery::new();
+        delivery.set_room(room);
+        let rights = DomainRights::of(&[], &[], None);
+        let session = QuotaSession::new(Arc::new(rls), rights, delivery.clone(), body, 1 << 20);
+        Self { session, sender, delivery, in_force }
+    }
+
+    /// Sends a report of buckets, each with this number of denied requests.
+    fn report(&self, tenants: &[String], denied: u64) {
+        let usages = tenants.iter().map(|tenant| BucketQuotaUsage {
+            bucket_id: Some(BucketId { bucket: [("tenant".to_owned(), tenant.clone())].into() }),
+            num_requests_denied: denied,
+            ..BucketQuotaUsage::default()
+        });
+        let bucket_quota_usages = usages.collect();
+        let message = RateLimitQuotaUsageReports { domain: "test".to_owned(), bucket_quota_usages };
+        let message = message.encode_to_vec();
+        let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+        self.sender.send([&[0][..], &length, &message].concat()).unwrap();
+    }
+
+    /// Returns the next response if the session has one now.
+    fn next(&mut self) -> Option<Result<RateLimitQuotaResponse, Status>> {
+        let next = pin!(self.session.next());
+        match next.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(response)) => {
+                let response = response.unwrap();
+                Some(Ok(RateLimitQuotaResponse::decode(&response[PREFIX..]).unwrap()))
+            }
+            Poll::Ready(Err(status)) => Some(Err(status)),
+            Poll::Pending => None,
+        }
+    }
+
+    /// Returns the number of tenants with a loan in the next response.
+    fn loans(&mut self) -> usize {
+        let Some(Ok(response)) = self.next() else { return 0 };
+        response.bucket_action.len() / 2
+    }
+
+    fn lent(&self) -> u64 {
+        self.session.rls.metrics.loans.quotas.lent.get()
+    }
+}
+
+fn tenants(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("tenant-{number}")).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acknowledgement_that_arrived_late_ends_the_stream() {
+    for (millis, is_late) in [(1_900, false), (2_100, true)] {
+        let mut test = TestSession::new(WIDE);
+        test.report(&tenants(1), 1);
+        assert_eq!(test.loans(), 1);
+        let sent = instant();
+        assert!(test.delivery.take_ping(1).is_some());
+        // It arrives, and the session is polled before its own timer fires.
+        assert!(test.delivery.acknowledge(1, sent + Duration::from_millis(millis)));
+        let end = test.next();
+        assert_eq!(end.is_some_and(|end| end.is_err()), is_late, "after {millis} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_has_what_finds_room_and_nothing_else_is_charged() {
+    let mut test = TestSession::new(600);
+    test.report(&tenants(9), 1);
+    assert_eq!(test.loans(), 3);
+    assert_eq!((test.lent(), test.session.rls.metrics.loans.quotas.unsent.get()), (150, 0));
+    test.delivery.set_room(10);
+    tokio::time::advance(SECOND).await;
+    assert_eq!((test.loans(), test.lent()), (0, 150), "no room for a single bucket");
+    test.delivery.set_room(WIDE);
+    tokio::time::advance(SECOND / 2).await;
+    assert_eq!((test.loans(), test.lent()), (6, 450));
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_buckets_than_fit_one_message_of_the_past_go_into_one_response() {
+    let mut test = TestSession::new(WIDE);
+    test.report(&tenants(600), 1);
+    assert_eq!(test.loans(), 600);
+    assert!(test.session.pending.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn loans_that_find_no_room_are_not_kept_for_later() {
+    let mut test = TestSession::new(WIDE);
+    let work = opened(&mut test, 600).await;
+    assert_eq!(work, 600);
+    test.delivery.set_room(1_000);
+    let sent = test.session.response().unwrap();
+    assert!(sent.len() <= 1_000);
+    assert!(test.session.pending.is_empty());
+    assert_eq!(test.session.rls.metrics.loans.quotas.unsent.get(), 1);
+}
+
+/// Lets a session lend hits to buckets, without sending them. Returns the number of loans.
+async fn opened(test: &mut TestSession, count: usize) -> usize {
+    test.session.domain = Some("test".into());
+    let rls = Arc::clone(&test.session.rls);
+    let snapshot = rls.limiter.snapshot();
+    let live = snapshot.as_deref().unwrap();
+    let mut work = BucketWork::default();
+    for tenant in tenants(count) {
+        let mut id = Vec::new();
+        for text in ["tenant", &tenant] {
+            id.extend_from_slice(&u32::try_from(text.len()).unwrap().to_be_bytes());
+            id.extend_from_slice(text.as_bytes());
+        }
+        let place = test.session.place_of(live, &id).unwrap();
+        test.session.advance(place, instant(), &mut work);
+    }
+    test.session.run(live, work).await;
+    test.session.pending.len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loan_that_waited_is_sent_for_the_time_that_is_left() {
+    let mut test = TestSession::new(WIDE);
+    opened(&mut test, 1).await;
+    tokio::time::advance(3 * SECOND).await;
+    assert!(test.session.response().is_some(), "a day has room for 15 s");
+    opened(&mut test, 2).await;
+    tokio::time::advance(24 * 3_600 * SECOND).await;
+    assert!(test.session.response().is_none(), "the window is over");
+    assert!(test.session.pending.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn hits_of_a_replaced_limit_are_not_given_back_to_another_counter() {
+    let mut test = TestSession::new(WIDE);
+    opened(&mut test, 1).await;
+    let (place, action) = test.session.pending.pop().unwrap();
+    let PendingAction::Assign(Assignment::Loan(loan, _)) = action else { panic!("{action:?}") };
+    assert!(test.session.give_back(place, loan.receipt));
+    install(&test.in_force, &POLICY.replace("1000", "2000"));
+    assert!(!test.session.give_back(place, loan.receipt));
+    let stranded = test.session.rls.metrics.loans.quotas.stranded.get();
+    assert_eq!(stranded, loan.receipt.hits);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_after_a_reload_is_handled_by_the_new_policies() {
+    let mut test = TestSession::new(WIDE);
+    test.report(&tenants(1), 1);
+    assert_eq!(test.loans(), 1);
+    install(&test.in_force, &POLICY.replace("1000", "0"));
+    test.report(&tenants(1), 1);
+    let response = test.next().unwrap().unwrap();
+    assert_eq!(response.bucket_action.len(), 1, "DENY_ALL");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_bucket_beyond_the_bounds_is_abandoned() {
+    let mut test = TestSession::new(WIDE);
+    let long = vec!["x".repeat(5_000)];
+    test.report(&long, 1);
+    assert!(test.next().is_none(), "it is in use");
+    test.report(&long, 0);
+    let response = test.next().unwrap().unwrap();
+    let [action] = response.bucket_action.as_slice() else { panic!("{response:?}") };
+    assert!(matches!(action.bucket_action, Some(Action::AbandonAction(_))), "{action:?}");
+    assert_eq!(action.bucket_id.as_ref().unwrap().bucket["tenant"], long[0]);
+}
