@@ -6,7 +6,16 @@ import { Client as GrpcClient, credentials, Metadata, type ChannelCredentials, t
 
 import { type Decision, type FailureMode, fromError, fromResponse, RequestRejected } from "./decision.js";
 import { Hold, type Reserved } from "./hold.js";
-import { checkedHits, type Descriptor, duration, type Method, METHODS, type RateLimitResponse, wireDescriptor, wireText } from "./protocol.js";
+import {
+  checkedHits,
+  type Descriptor,
+  duration,
+  type Method,
+  METHODS,
+  type RateLimitResponse,
+  wireDescriptor,
+  wireText,
+} from "./protocol.js";
 
 /** Options of a call; those that are missing are the client's. */
 export interface CallOptions {
