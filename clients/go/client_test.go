@@ -65,6 +65,25 @@ func connect(t *testing.T, handle grpc.StreamHandler, options ...Option) *Client
 	return client
 }
 
+func TestAReserveOfACallerThatIsGoneBeforeItIsSentCancelsNothing(t *testing.T) {
+	service := &unansweredReserves{make(chan string, 1), make(chan string, 1)}
+	client := connect(t, service.handle, WithDefaults(WithTimeout(time.Minute)))
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	descriptors := []Descriptor{Describe("tenant", "a")}
+	if _, err := client.Reserve(gone, "llm", descriptors, 1, WithID("one")); !errors.Is(err, context.Canceled) {
+		t.Errorf("the error is %v", err)
+	}
+	// A cancel in the background would arrive before, or at the same time.
+	ctx, end := context.WithCancel(context.Background())
+	go client.Reserve(ctx, "llm", descriptors, 1, WithID("two"))
+	<-service.reserved
+	end()
+	if cancelled := <-service.cancelled; cancelled != "two" {
+		t.Errorf("cancelled %q, which was not reserved", cancelled)
+	}
+}
+
 func TestAReserveWhoseCallerIsGoneIsGivenBack(t *testing.T) {
 	service := &unansweredReserves{make(chan string, 1), make(chan string, 1)}
 	client := connect(t, service.handle, WithDefaults(WithTimeout(time.Minute)))
@@ -81,6 +100,29 @@ func TestAReserveWhoseCallerIsGoneIsGivenBack(t *testing.T) {
 	}
 	if cancelled := <-service.cancelled; cancelled != reserved {
 		t.Errorf("cancelled %q, reserved %q", cancelled, reserved)
+	}
+}
+
+func TestTextThatIsNotUTF8IsRejectedInEveryFailureMode(t *testing.T) {
+	unreachable := func(any, grpc.ServerStream) error { t.Error("a call is sent"); return nil }
+	client := connect(t, unreachable, WithLeases(), WithDefaults(WithTimeout(time.Minute), WithFailureMode(FailOpen)))
+	ctx := context.Background()
+	user := []Descriptor{Describe("user", "ann")}
+	check := func(decision Decision, err error) {
+		t.Helper()
+		if !errors.Is(err, ErrRejected) || status.Code(err) != codes.InvalidArgument || decision.Allowed {
+			t.Errorf("%+v, %v", decision, err)
+		}
+	}
+	check(client.ShouldRateLimit(ctx, "sh\xff", user))
+	check(client.ShouldRateLimit(ctx, "shop", []Descriptor{Describe("user", "ann\xff")}))
+	check(client.ShouldRateLimit(ctx, "shop", append(user, Describe("plan", "free").And("\xff", ""))))
+	_, err := client.Reserve(ctx, "shop", user, 1, WithID("\xff"))
+	check(Decision{}, err)
+	_, err = client.Reserve(ctx, "shop", []Descriptor{Describe("user", "\xff")}, 1)
+	check(Decision{}, err)
+	if decision, err := client.ShouldRateLimit(ctx, "sh\xff", user, WithShadow(true)); err != nil || !decision.Allowed {
+		t.Errorf("in shadow mode: %+v, %v", decision, err)
 	}
 }
 

@@ -37,18 +37,26 @@ func (c *Client) Reserve(ctx context.Context, domain string, descriptors []Descr
 	request := &tollgatev1.ReserveRequest{
 		Domain: domain, Descriptors: messages(descriptors), Id: settings.id, Hits: hits, Ttl: ttl(settings.ttl),
 	}
-	decision, err := c.call(ctx, holdService+"Reserve", request, settings)
+	// A reserve that is not sent charges nothing, and its cancel could end another hold with the same ID.
+	isSent := ctx.Err() == nil
+	var decision Decision
+	err := checkText(domain, descriptors, settings.id)
+	if err != nil {
+		decision, err = fromError(ctx, err, settings.mode, settings.shadow)
+	} else {
+		decision, err = c.call(ctx, holdService+"Reserve", request, settings)
+	}
 	hold := &Hold{Decision: decision, client: c, context: context.WithoutCancel(ctx), reserved: request, settings: settings}
-	isUnknown := decision.Code == Undecided && !errors.Is(err, ErrRejected)
-	if isUnknown && !decision.Allowed {
+	isRejected := errors.Is(decision.Err, ErrRejected)
+	if isSent && decision.Code == Undecided && !isRejected && !decision.Allowed {
 		go hold.cancelUnknown()
 	}
 	if err != nil {
 		return nil, err
 	}
 	// Without a decision, the reserve may have been charged: a commit replaces the estimate, or charges the cost. After a
-	// denial, which shadow mode ignores, there is nothing to end.
-	hold.isOpen.Store(decision.Allowed && decision.Code != OverLimit)
+	// denial or a rejection, which shadow mode ignores, there is nothing to end: the ID may be that of another hold.
+	hold.isOpen.Store(decision.Allowed && decision.Code != OverLimit && !isRejected)
 	return hold, nil
 }
 

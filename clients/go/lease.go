@@ -2,6 +2,7 @@ package tollgate
 
 import (
 	"encoding/binary"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -171,13 +172,23 @@ type leases struct {
 	swept time.Duration
 }
 
-// maxKeys bounds the table: other keys are asked for.
-const maxKeys = 1 << 13
+const (
+	// maxKeys bounds the table: other keys are asked for.
+	maxKeys = 1 << 13
+	// maxKeyBytes bounds a key of the table, of which each entry counts as entryBytes more than its text.
+	maxKeyBytes = 1 << 10
+	entryBytes  = 32
+)
 
 // decide returns the decision of a request if all of its descriptors have enough hits in hand: then it is admitted.
 func (l *leases) decide(domain string, descriptors []Descriptor, hits uint32) (Decision, bool) {
 	if hits == 0 || len(descriptors) == 0 || len(descriptors) > maxLeased {
 		return Decision{}, false
+	}
+	for _, descriptor := range descriptors {
+		if !isLeasable(domain, descriptor) {
+			return Decision{}, false
+		}
 	}
 	now := currentInstant()
 	var keys [maxLeased]*leasedKey
@@ -210,6 +221,27 @@ func (l *leases) decide(domain string, descriptors []Descriptor, hits uint32) (D
 	return Decision{}, false
 }
 
+// isLeasable reports whether an exchange may have the descriptor. The service refuses a whole exchange for one that
+// operates on a hold, and the table has a bound in bytes.
+func isLeasable(domain string, descriptor Descriptor) bool {
+	count := len(descriptor.entries)
+	size := len(domain) + count*entryBytes
+	for _, entry := range descriptor.entries {
+		size += len(entry.Key) + len(entry.Value)
+	}
+	if size > maxKeyBytes {
+		return false
+	}
+	if count == 0 {
+		return true
+	}
+	switch descriptor.entries[count-1].Key {
+	case "tollgate.reserve", "tollgate.commit", "tollgate.settle":
+		return false
+	}
+	return true
+}
+
 func contains(keys []*leasedKey, key *leasedKey) bool {
 	for _, found := range keys {
 		if found == key {
@@ -240,9 +272,14 @@ func (l *leases) key(domain string, descriptor Descriptor, now time.Duration) *l
 	if len(l.keys) >= maxKeys && !l.sweep(now) {
 		return nil
 	}
-	added := &leasedKey{
-		domain: domain, descriptor: &common.RateLimitDescriptor{Entries: descriptor.entries}, window: firstWindow,
+	// The text of the caller may be a part of a larger one, such as of a URL.
+	own := &common.RateLimitDescriptor{}
+	for _, entry := range descriptor.entries {
+		own.Entries = append(own.Entries, &common.RateLimitDescriptor_Entry{
+			Key: strings.Clone(entry.Key), Value: strings.Clone(entry.Value),
+		})
 	}
+	added := &leasedKey{domain: strings.Clone(domain), descriptor: own, window: firstWindow}
 	added.demand.since = now
 	l.keys[string(name)] = added
 	return added

@@ -2,6 +2,7 @@ package tollgate
 
 import (
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -134,6 +135,30 @@ func TestNamesOfKeysAreInjective(t *testing.T) {
 	}
 	if one != table.key("a", Describe("bc", "d"), start.monotonic) {
 		t.Error("a key is not found")
+	}
+}
+
+func TestDescriptorsThatAnExchangeMayNotHaveAreNotInTheTable(t *testing.T) {
+	table := leases{keys: map[string]*leasedKey{}}
+	many := Descriptor{}
+	for range 64 {
+		many = many.And("", "")
+	}
+	for _, refused := range []Descriptor{
+		Describe("user", "ann").And("tollgate.reserve", "id"),
+		Describe("user", "ann").And("tollgate.commit", "id"),
+		Describe("tollgate.settle", "id"),
+		Describe("path", strings.Repeat("x", maxKeyBytes)),
+		many,
+	} {
+		table.decide("shop", []Descriptor{Describe("user", "ann"), refused}, 1)
+	}
+	if len(table.keys) != 0 {
+		t.Errorf("%d keys", len(table.keys))
+	}
+	table.decide("shop", []Descriptor{Describe("tollgate.settle", "").And("path", strings.Repeat("x", 900))}, 1)
+	if len(table.keys) != 1 {
+		t.Errorf("%d keys", len(table.keys))
 	}
 }
 

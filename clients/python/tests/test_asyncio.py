@@ -57,6 +57,22 @@ def test_a_cancelled_reserve_is_given_back():
     asyncio.run(run())
 
 
+def test_a_reserve_that_waits_when_the_client_is_closed_has_no_decision():
+    async def run():
+        service = Service()
+        server, target = await served(service)
+        client = tollgate.AsyncClient(target, timeout=60)
+        task = asyncio.create_task(reserve(client))
+        await service.reserved.wait()
+        await client.close()
+        with pytest.raises((tollgate.NoDecision, asyncio.CancelledError)):
+            await task
+        await server.stop(None)
+        assert service.called == ["Reserve"]
+
+    asyncio.run(run())
+
+
 async def reserve(client):
     async with client.reserve("llm", DESCRIPTORS, 1):
         pass

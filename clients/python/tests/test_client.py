@@ -47,3 +47,34 @@ def test_the_cancel_of_a_reserve_without_an_answer_is_completed():
         service.may_answer.set()
         assert service.cancelled.wait(60)
     server.stop(None)
+
+
+class Mute(grpc.GenericRpcHandler):
+    """A service that leaves all calls without an answer."""
+
+    def __init__(self):
+        self.called = threading.Event()
+        self.ended = threading.Event()
+
+    def service(self, details):
+        def wait(message, context):
+            self.called.set()
+            self.ended.wait()
+            context.abort(grpc.StatusCode.UNAVAILABLE, "ended")
+
+        return grpc.unary_unary_rpc_method_handler(wait)
+
+
+def test_a_reserve_that_waits_when_the_client_is_closed_has_no_decision():
+    service = Mute()
+    server = grpc.server(futures.ThreadPoolExecutor(1), handlers=(service,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    client = tollgate.Client(f"127.0.0.1:{port}", timeout=60)
+    with futures.ThreadPoolExecutor(1) as threads:
+        reserving = threads.submit(client.reserve, "llm", [{"tenant": "a"}], 1)
+        assert service.called.wait(60)
+        client.close()
+        assert isinstance(reserving.exception(60), tollgate.NoDecision)
+    service.ended.set()
+    server.stop(None)

@@ -11,10 +11,14 @@ import { limit, type LimitOptions } from "./http.js";
  */
 export function rateLimit<Request extends IncomingMessage = IncomingMessage>(options: LimitOptions<Request>) {
   return (request: Request, response: ServerResponse, next: (error?: unknown) => void): void => {
-    limit(options, request).then(({ headers, refusal }) => {
-      for (const [name, value] of headers) response.setHeader(name, value);
-      if (!refusal) return next();
-      response.writeHead(refusal.status, refusal.headers).end(refusal.body);
-    }, next);
+    limit(options, request)
+      .then(({ headers, refusal }) => {
+        // It may have been answered in the meantime, such as by a timeout.
+        if (response.writableEnded) return;
+        if (!response.headersSent) for (const [name, value] of headers) response.setHeader(name, value);
+        if (!refusal) return next();
+        response.writeHead(refusal.status, refusal.headers).end(refusal.body);
+      })
+      .catch(next);
   };
 }

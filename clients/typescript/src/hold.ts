@@ -1,7 +1,7 @@
 // Hits that are reserved until they are committed or cancelled.
 
 import type { CallOptions, Client } from "./client.js";
-import { type Decision, TollgateError } from "./decision.js";
+import { type Decision, RequestRejected, TollgateError } from "./decision.js";
 import { checkedHits, duration, METHODS, type Method, type WireDescriptor } from "./protocol.js";
 
 /** The fields that all requests of a hold have. */
@@ -28,8 +28,9 @@ export class Hold {
     // A signal ends the work, after which the hold is still cancelled.
     this.#options = { timeoutMs: options.timeoutMs, failureMode: options.failureMode, shadow: options.shadow };
     // Without a decision, the reserve may have been charged: a commit replaces the estimate, or charges the cost. After a
-    // denial, which shadow mode ignores, there is nothing to end.
-    this.#isOpen = decision.allowed && decision.code !== "OVER_LIMIT";
+    // denial or a rejection, which shadow mode ignores, there is nothing to end: the ID may be that of another hold.
+    const isRejected = decision.error instanceof RequestRejected;
+    this.#isOpen = decision.allowed && decision.code !== "OVER_LIMIT" && !isRejected;
   }
 
   /** True if the work may be done. */

@@ -56,10 +56,19 @@ export function checkedHits(hits: number, least: number): number {
   return hits;
 }
 
+/**
+ * Returns text for a message, with U+FFFD in place of lone surrogates, as `TextEncoder` and `URL` do. UTF-8 has none: the
+ * service could not read the message, and failure mode `open` would admit every request with such a value.
+ */
+export function wireText(text: string): string {
+  return String(text).toWellFormed();
+}
+
 /** Returns the message of a descriptor. */
 export function wireDescriptor(descriptor: Descriptor): WireDescriptor {
-  if (Array.isArray(descriptor)) return { entries: descriptor.map(([key, value]) => ({ key, value })) };
-  const entries = Object.entries(descriptor).map(([key, value]) => ({ key, value }));
+  const pairs: ReadonlyArray<readonly [string, string]> = Array.isArray(descriptor) ? descriptor : Object.entries(descriptor);
+  const entries = pairs.map(([key, value]) => ({ key: wireText(key), value: wireText(value) }));
+  if (Array.isArray(descriptor)) return { entries };
   // JavaScript moves such keys before all others.
   const moved = entries.find(({ key }) => /^(0|[1-9]\d*)$/.test(key));
   if (moved && entries.length > 1) {

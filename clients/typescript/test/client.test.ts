@@ -15,6 +15,14 @@ test("a descriptor is an object or pairs, and keeps its order", () => {
   assert.deepEqual(wireDescriptor([["plan", "free"], ["user", "ann"]]), { entries });
 });
 
+test("lone surrogates are sent as U+FFFD", async () => {
+  const found = [{ key: "u\uFFFD", value: "ann\uFFFD" }, { key: "plan", value: "\u{1F600}" }];
+  assert.deepEqual(wireDescriptor([["u\uD800", "ann\uDC00"], ["plan", "\u{1F600}"]]).entries, found);
+  assert.deepEqual(wireDescriptor({ "u\uD800": "ann\uDC00", plan: "\u{1F600}" }).entries, found);
+  using client = new Client("127.0.0.1:1", { failureMode: "open" });
+  assert.equal((await client.reserve("shop", [{ user: "ann" }], 1, { id: "\uD800" })).id, "\uFFFD");
+});
+
 test("an object whose keys JavaScript would move is refused", () => {
   assert.throws(() => wireDescriptor({ user: "ann", "7": "x" }), /does not keep the order of the key "7"/);
   assert.equal(wireDescriptor({ "7": "x" }).entries.length, 1);
@@ -96,4 +104,16 @@ test("a reserve that is aborted is given back", async () => {
   assert.deepEqual(called, ["Reserve", "Cancel"]);
   client.close();
   server.forceShutdown();
+});
+
+test("a reserve that is aborted before it is sent cancels nothing", async () => {
+  using client = new Client("127.0.0.1:1", { timeoutMs: 60_000 });
+  const sent: string[] = [];
+  client.call = async (method) => {
+    sent.push(method.path);
+    return new Decision(true, "OK");
+  };
+  const signal = AbortSignal.abort(new Error("gone"));
+  await assert.rejects(client.reserve("llm", [{ tenant: "a" }], 1, { id: "one", signal }), /gone/);
+  assert.deepEqual(sent, []);
 });

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	tollgate "tollgate.example/go/tollgate"
@@ -44,7 +45,9 @@ func work() uint32 { return 300 }
 
 func limited(client *tollgate.Client, application http.Handler) http.Handler {
 	limit := tollgate.Middleware(client, "shop", func(r *http.Request) []tollgate.Descriptor {
-		return []tollgate.Descriptor{tollgate.Describe("path", r.URL.Path)}
+		// A path may have any bytes, and the text of a descriptor is UTF-8.
+		path := strings.ToValidUTF8(r.URL.Path, "\uFFFD")
+		return []tollgate.Descriptor{tollgate.Describe("path", path)}
 	})
 	return limit(application)
 }

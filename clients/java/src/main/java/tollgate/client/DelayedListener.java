@@ -12,9 +12,12 @@ final class DelayedListener<T> extends ServerCall.Listener<T> {
 
     /** Delivers the events so far, and all that follow, to the listener of the call's handler. */
     synchronized void start(ServerCall.Listener<T> listener) {
-        waiting.forEach(event -> event.accept(listener));
-        waiting.clear();
-        started = listener;
+        try {
+            waiting.forEach(event -> event.accept(listener));
+        } finally {
+            waiting.clear();
+            started = listener;
+        }
     }
 
     @Override

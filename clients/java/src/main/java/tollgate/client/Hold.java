@@ -24,8 +24,9 @@ public final class Hold implements AutoCloseable {
         this.decision = decision;
         this.settings = settings;
         // Without a decision, the reserve may have been charged: a commit replaces the estimate, or charges the cost. After
-        // a denial, which shadow mode ignores, there is nothing to end.
-        isOpen = new AtomicBoolean(decision.allowed() && decision.code() != Code.OVER_LIMIT);
+        // a denial or a rejection, which shadow mode ignores, there is nothing to end: the ID may be that of another hold.
+        boolean isRejected = decision.error().filter(RequestRejectedException.class::isInstance).isPresent();
+        isOpen = new AtomicBoolean(decision.allowed() && decision.code() != Code.OVER_LIMIT && !isRejected);
     }
 
     /** Returns the decision of the reserve. */
@@ -69,9 +70,18 @@ public final class Hold implements AutoCloseable {
         return extend(extendRequest().setTtl(duration(ttl)).build());
     }
 
-    /** Cancels the hold unless it has ended, also if the caller's context is cancelled. */
+    /**
+     * Cancels the hold unless it has ended, also if the caller's context is cancelled. On an interrupted thread, on which
+     * gRPC would not call, it does not wait for the answer.
+     */
     @Override
     public void close() {
+        if (Thread.currentThread().isInterrupted()) {
+            if (isOpen.compareAndSet(true, false)) {
+                client.cancelLater(reserved, settings);
+            }
+            return;
+        }
         try {
             Context.ROOT.run(this::cancel);
         } catch (TollgateException error) {

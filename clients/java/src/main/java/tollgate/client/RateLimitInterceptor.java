@@ -14,12 +14,15 @@ import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.CompletionException;
 import java.util.function.BiFunction;
+import java.util.logging.Level;
+import java.util.logging.Logger;
 
 /**
  * Limits the calls of a gRPC server, without blocking its threads. A denied one ends with {@code RESOURCE_EXHAUSTED}, a
  * {@code RetryInfo} and the trailer {@code retry-after}; without a decision, with {@code UNAVAILABLE}.
  */
 public final class RateLimitInterceptor implements ServerInterceptor {
+    private static final Logger LOGGER = Logger.getLogger(RateLimitInterceptor.class.getName());
     private static final Metadata.Key<String> RETRY_AFTER =
         Metadata.Key.of("retry-after", Metadata.ASCII_STRING_MARSHALLER);
     private static final Metadata.Key<com.google.rpc.Status> DETAILS = Metadata.Key.of(
@@ -63,15 +66,29 @@ public final class RateLimitInterceptor implements ServerInterceptor {
         DelayedListener<I> listener = new DelayedListener<>();
         Context context = Context.current();
         client.shouldRateLimitAsync(domain, found, 1, settings).whenComplete((decision, error) -> context.run(() -> {
-            if (error != null) {
-                call.close(status(error), new Metadata());
-            } else if (!decision.allowed()) {
-                deny(call, decision);
-            } else {
-                listener.start(next.startCall(withHeaders(call, decision), metadata));
+            try {
+                if (error != null) {
+                    call.close(status(error), new Metadata());
+                } else if (!decision.allowed()) {
+                    deny(call, decision);
+                } else {
+                    listener.start(next.startCall(withHeaders(call, decision), metadata));
+                }
+            } catch (Throwable thrown) {
+                fail(call, thrown);
             }
         }));
         return listener;
+    }
+
+    /** Ends a call whose handler failed, as gRPC does: the future of the decision would ignore the exception. */
+    private static void fail(ServerCall<?, ?> call, Throwable thrown) {
+        LOGGER.log(Level.SEVERE, "Exception of a handler of " + call.getMethodDescriptor().getFullMethodName(), thrown);
+        try {
+            call.close(Status.UNKNOWN.withDescription("application error").withCause(thrown), new Metadata());
+        } catch (IllegalStateException closed) {
+            // The handler closed the call before it failed.
+        }
     }
 
     private static Status status(Throwable error) {

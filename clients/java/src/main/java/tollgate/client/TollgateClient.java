@@ -84,15 +84,19 @@ public final class TollgateClient implements AutoCloseable {
             .setHits(checkedHits(hits, 1));
         reserve.ttl().map(Hold::duration).ifPresent(request::setTtl);
         ReserveRequest reserved = request.build();
+        // A reserve that is not sent charges nothing, and its cancel could end another hold with the same ID.
+        boolean isSent = !Context.current().isCancelled();
         Decision decision;
         try {
             decision = call(Methods.RESERVE, reserved, settings);
         } catch (NoDecisionException error) {
-            cancelLater(reserved);
+            if (isSent) {
+                cancelLater(reserved, defaults);
+            }
             throw error;
         }
-        if (!decision.allowed() && decision.code() == Code.UNDECIDED) {
-            cancelLater(reserved);
+        if (isSent && !decision.allowed() && decision.code() == Code.UNDECIDED) {
+            cancelLater(reserved, defaults);
         }
         return new Hold(this, reserved, decision, settings);
     }
@@ -104,15 +108,17 @@ public final class TollgateClient implements AutoCloseable {
     }
 
     <T> Decision call(MethodDescriptor<T, RateLimitResponse> method, T request, CallSettings settings) {
+        reconnect();
         try {
             return Decision.of(ClientCalls.blockingUnaryCall(channel, method, options(settings), request), settings.shadow());
         } catch (StatusRuntimeException error) {
-            return failed(error, settings);
+            return Decision.of(error, settings);
         }
     }
 
     private <T> CompletableFuture<Decision> callAsync(
         MethodDescriptor<T, RateLimitResponse> method, T request, CallSettings settings) {
+        reconnect();
         CompletableFuture<Decision> future = new CompletableFuture<>();
         ClientCalls.asyncUnaryCall(channel.newCall(method, options(settings)), request, new StreamObserver<>() {
             @Override
@@ -123,7 +129,7 @@ public final class TollgateClient implements AutoCloseable {
             @Override
             public void onError(Throwable error) {
                 try {
-                    future.complete(failed(Status.fromThrowable(error).asRuntimeException(), settings));
+                    future.complete(Decision.of(Status.fromThrowable(error).asRuntimeException(), settings));
                 } catch (TollgateException thrown) {
                     future.completeExceptionally(thrown);
                 }
@@ -135,14 +141,10 @@ public final class TollgateClient implements AutoCloseable {
         return future;
     }
 
-    private Decision failed(StatusRuntimeException error, CallSettings settings) {
-        if (error.getStatus().getCode() == Status.Code.UNAVAILABLE) {
-            reconnect();
-        }
-        return Decision.of(error, settings);
-    }
-
-    /** Connects again, at most once a second: by itself, grpc-java waits up to two minutes. */
+    /**
+     * Connects again to replicas that are down, at most once a second: by itself, grpc-java waits up to two minutes. Calls
+     * do not show which ones are down, since they go to the others.
+     */
     private void reconnect() {
         long now = System.nanoTime();
         long last = reconnected.get();
@@ -151,11 +153,11 @@ public final class TollgateClient implements AutoCloseable {
         }
     }
 
-    /** Gives back what a reserve without an answer may have charged, without waiting for it. */
-    private void cancelLater(ReserveRequest reserved) {
+    /** Gives back what a reserve has or may have charged, without waiting for it. */
+    void cancelLater(ReserveRequest reserved, CallSettings settings) {
         CancelRequest request = Hold.cancelRequest(reserved);
         // The caller may be gone, with its context. Without an answer, the hold expires.
-        Context.ROOT.run(() -> callAsync(Methods.CANCEL, request, defaults));
+        Context.ROOT.run(() -> callAsync(Methods.CANCEL, request, settings));
     }
 
     private static CallOptions options(CallSettings settings) {

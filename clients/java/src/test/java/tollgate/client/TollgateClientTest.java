@@ -15,16 +15,20 @@ import io.grpc.Server;
 import io.grpc.ServerServiceDefinition;
 import io.grpc.Status;
 import io.grpc.stub.ServerCalls;
+import io.grpc.stub.StreamObserver;
+import java.io.IOException;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
+import tollgate.v1.Hold.ReserveRequest;
 
 class TollgateClientTest {
     private static final CallSettings PATIENT =
@@ -96,17 +100,7 @@ class TollgateClientTest {
     void aReserveWhoseContextIsCancelledIsGivenBack() throws Exception {
         BlockingQueue<String> reserved = new LinkedBlockingQueue<>();
         BlockingQueue<String> cancelled = new LinkedBlockingQueue<>();
-        Server server = Grpc.newServerBuilderForPort(0, InsecureServerCredentials.create())
-            .addService(ServerServiceDefinition.builder("tollgate.v1.HoldService")
-                .addMethod(Methods.RESERVE, ServerCalls.asyncUnaryCall((request, observer) -> reserved.add(request.getId())))
-                .addMethod(Methods.CANCEL, ServerCalls.asyncUnaryCall((request, observer) -> {
-                    cancelled.add(request.getId());
-                    observer.onNext(RateLimitResponse.getDefaultInstance());
-                    observer.onCompleted();
-                }))
-                .build())
-            .build()
-            .start();
+        Server server = holds((request, observer) -> reserved.add(request.getId()), cancelled);
         try (TollgateClient client =
             TollgateClient.builder("127.0.0.1:" + server.getPort()).defaults(PATIENT).build()) {
             Context.CancellableContext context = Context.current().withCancellation();
@@ -119,6 +113,66 @@ class TollgateClientTest {
         } finally {
             server.shutdownNow();
         }
+    }
+
+    @Test
+    void aReserveWhoseContextWasCancelledBeforeCancelsNothing() throws Exception {
+        BlockingQueue<String> cancelled = new LinkedBlockingQueue<>();
+        Server server = holds(TollgateClientTest::answer, cancelled);
+        List<Descriptor> descriptors = List.of(Descriptor.of("tenant", "a"));
+        try (TollgateClient client =
+            TollgateClient.builder("127.0.0.1:" + server.getPort()).defaults(PATIENT).build()) {
+            Context.CancellableContext context = Context.current().withCancellation();
+            context.cancel(null);
+            ReserveSettings one = ReserveSettings.DEFAULT.withId("one");
+            context.run(() -> assertThrows(
+                NoDecisionException.class, () -> client.reserve("llm", descriptors, 1, one, PATIENT)));
+            // A cancel in the background would arrive before.
+            Hold hold = client.reserve("llm", descriptors, 1);
+            hold.cancel();
+            assertEquals(hold.id(), cancelled.take());
+        } finally {
+            server.shutdownNow();
+        }
+    }
+
+    @Test
+    void aHoldIsCancelledByAnInterruptedThread() throws Exception {
+        BlockingQueue<String> cancelled = new LinkedBlockingQueue<>();
+        Server server = holds(TollgateClientTest::answer, cancelled);
+        try (TollgateClient client =
+            TollgateClient.builder("127.0.0.1:" + server.getPort()).defaults(PATIENT).build()) {
+            Hold hold = client.reserve("llm", List.of(Descriptor.of("tenant", "a")), 1);
+            Thread.currentThread().interrupt();
+            hold.close();
+            hold.close();
+            assertTrue(Thread.interrupted());
+            assertEquals(hold.id(), cancelled.poll(10, TimeUnit.SECONDS));
+            assertEquals(List.of(), List.copyOf(cancelled));
+        } finally {
+            server.shutdownNow();
+        }
+    }
+
+    /** Starts a service of holds, which records what is cancelled. */
+    private static Server holds(
+        ServerCalls.UnaryMethod<ReserveRequest, RateLimitResponse> reserve, BlockingQueue<String> cancelled)
+        throws IOException {
+        return Grpc.newServerBuilderForPort(0, InsecureServerCredentials.create())
+            .addService(ServerServiceDefinition.builder("tollgate.v1.HoldService")
+                .addMethod(Methods.RESERVE, ServerCalls.asyncUnaryCall(reserve))
+                .addMethod(Methods.CANCEL, ServerCalls.asyncUnaryCall((request, observer) -> {
+                    cancelled.add(request.getId());
+                    answer(request, observer);
+                }))
+                .build())
+            .build()
+            .start();
+    }
+
+    private static void answer(Object request, StreamObserver<RateLimitResponse> observer) {
+        observer.onNext(RateLimitResponse.getDefaultInstance());
+        observer.onCompleted();
     }
 
     private static RateLimitResponse.DescriptorStatus status(RateLimitResponse.Code code, long seconds, int nanos) {
