@@ -2,6 +2,7 @@
 //! and clocks of windows.
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
 
+mod envoy;
 mod proxy;
 
 use std::time::{Duration, Instant};

@@ -1,5 +1,4 @@
-//! A double of Envoy's client, as `tests/rlqs` measures it, and a counter of a fixed window with
-//! several of them.
+//! A counter of a fixed window with several proxies.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -8,9 +7,10 @@ use super::super::bucket::BucketStep;
 use super::super::share::WantTable;
 use super::super::stream::QuotaStream;
 use super::super::terms::{
-    Assignment, Blanket, BucketTerms, BucketUsage, ChargedLoan, LentTerms, WantResult,
+    Assignment, BucketTerms, BucketUsage, ChargedLoan, LentTerms, WantResult,
 };
 use super::super::{QuotaOptions, REPORT_INTERVAL};
+use super::envoy::Proxy;
 use crate::algorithm::Receipt;
 use crate::algorithm::lease::Lease;
 use crate::algorithm::time::{Micros, Timestamp};
@@ -19,55 +19,6 @@ use crate::algorithm::time::{Micros, Timestamp};
 const TICK: Duration = Duration::from_millis(50);
 const ID: &[u8] = b"bucket";
 const COUNTER: u64 = 1;
-
-/// A proxy with one bucket.
-#[derive(Debug, Default)]
-pub(super) struct Proxy {
-    usage: BucketUsage,
-    /// Tokens that are left, and the instant at which the assignment expires.
-    tokens: u64,
-    allows_all: bool,
-    expires_at: Option<Instant>,
-    is_known: bool,
-    reports_at: Option<Instant>,
-    waiting: u64,
-    is_dead: bool,
-}
-
-impl Proxy {
-    pub(super) fn has_hits(&self) -> bool {
-        self.tokens > 0 && self.expires_at.is_some()
-    }
-
-    /// Returns `true` once the bucket was abandoned.
-    pub(super) fn is_forgotten(&self) -> bool {
-        !self.is_known
-    }
-
-    /// Decides waiting requests, and returns how many are admitted.
-    fn decide(&mut self, now: Instant) -> u64 {
-        if self.expires_at.is_some_and(|at| at <= now) {
-            (self.tokens, self.allows_all, self.expires_at) = (0, false, None);
-        }
-        let hits = std::mem::take(&mut self.waiting);
-        let allowed = if self.allows_all { hits } else { hits.min(self.tokens) };
-        self.tokens = self.tokens.saturating_sub(allowed);
-        self.usage.allowed += allowed;
-        self.usage.denied += hits - allowed;
-        allowed
-    }
-
-    /// Applies an assignment that arrives now: its time counts from here.
-    fn apply(&mut self, assignment: &Assignment, now: Instant) {
-        let (tokens, allows_all, ttl) = match assignment {
-            Assignment::Blanket(Blanket::Allow, ttl) => (0, true, ttl),
-            Assignment::Blanket(Blanket::Deny, ttl) => (0, false, ttl),
-            Assignment::Loan(loan, ttl) => (loan.receipt.hits, false, ttl),
-        };
-        (self.tokens, self.allows_all) = (tokens, allows_all);
-        self.expires_at = Some(now + Duration::from_secs(*ttl));
-    }
-}
 
 /// A message on its way to a proxy.
 #[derive(Debug)]

@@ -159,8 +159,9 @@ impl<'p> UnreachedLimits<'p> {
     ) -> fmt::Result {
         for rule in level.rules(&self.policy.rules) {
             path.push((level, rule));
-            let first = self.matched_first(path).filter(|_| !self.is_ambiguous(path));
-            if let (Imposes::Limit(_), Some(first)) = (rule.imposes(), first) {
+            let is_limit = matches!(rule.imposes(), Imposes::Limit(_));
+            let first = self.matched_first(path).filter(|_| is_limit && !self.is_ambiguous(path));
+            if let Some(first) = first {
                 self.is_clear = false;
                 writeln!(
                     text,
@@ -177,7 +178,7 @@ impl<'p> UnreachedLimits<'p> {
         Ok(())
     }
 
-    /// Returns a rule beside the path that matches a later pair of its buckets before the path does.
+    /// Returns a rule beside the path that matches a later pair of its buckets before the path.
     fn matched_first(&self, path: &[(&'p Level, &'p Rule)]) -> Option<&'p Rule> {
         path.iter().enumerate().find_map(|(at, (level, rule))| {
             let later = path.get(at.saturating_add(1)..).unwrap_or_default();
