@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::support::release;
 
 /// Files with code for each algorithm, in the order of CONTRIBUTING.md.
-const FILES: [&str; 20] = [
+const FILES: [&str; 24] = [
     "crates/core/src/algorithm/mod.rs",
     "crates/core/src/algorithm/state.rs",
     "crates/core/src/algorithm/amend.rs",
@@ -28,8 +28,12 @@ const FILES: [&str; 20] = [
     "crates/policy/src/compile/advice.rs",
     "crates/policy/src/listing.rs",
     "crates/policy/src/explain.rs",
+    "crates/policy/src/explain/quota.rs",
+    "crates/policy/src/quota.rs",
+    "crates/policy/src/quota/report.rs",
     "src/limiter/recording.rs",
     "crates/store/src/layer/deny_cache/limits.rs",
+    "crates/store/src/layer/loans/quota.rs",
     "crates/store/src/redis/script/mod.rs",
     "crates/store/src/redis/script/encode.rs",
     "crates/store/src/redis/script/encode/cost.rs",
