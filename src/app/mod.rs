@@ -1,6 +1,6 @@
 //! The composition root: the only module that names every concrete type.
 //!
-//! A process has five phases: [`prepare`] binds listeners and loads policies, and reports all
+//! A process has five phases: `prepare` binds listeners and loads policies, and reports all
 //! errors together; `build` makes the parts of the service; `serve` opens the ports; at shutdown
 //! the service drains, and stops.
 //!
