@@ -17,10 +17,10 @@ use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic::service::Routes;
 
-use super::PREFIX;
 use super::rights::{DomainRights, IsGateway};
 use super::service::gateway::{self, CheckCaller};
 use super::service::{Rls, budget};
+use super::{PREFIX, set_length};
 use crate::http2::{Answer, Budget, BudgetHold, Exchange, HeaderFields};
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
@@ -239,8 +239,7 @@ fn answer_message<S: Store>(
         if let Err(status) = answered {
             return Answer::Response(Box::new(status.into_http()));
         }
-        let length = u32::try_from(answer.len().saturating_sub(PREFIX)).unwrap_or(u32::MAX);
-        set_length(answer, length);
+        set_length(answer);
         Answer::Message(exchange)
     }
 }
@@ -272,8 +271,7 @@ async fn check_message<S: Store>(
     if let Err(status) = answered {
         return Answer::Response(Box::new(status.into_http()));
     }
-    let length = u32::try_from(answer.len().saturating_sub(PREFIX)).unwrap_or(u32::MAX);
-    set_length(answer, length);
+    set_length(answer);
     Answer::Message(exchange)
 }
 
@@ -338,18 +336,9 @@ fn inflate<S>(body: &mut Vec<u8>, context: &CallContext<S>) -> Result<Option<Bud
         .budget
         .hold(length)
         .map_err(|error| Status::resource_exhausted(error.to_string()))?;
-    set_length(&mut inflated, u32::try_from(length).unwrap_or(u32::MAX));
+    set_length(&mut inflated);
     *body = inflated;
     Ok(Some(held))
-}
-
-/// Sets the length in a message's prefix.
-fn set_length(framed: &mut [u8], length: u32) {
-    if let Some((_, place)) =
-        framed.first_chunk_mut::<PREFIX>().and_then(|prefix| prefix.split_first_mut())
-    {
-        place.copy_from_slice(&length.to_be_bytes());
-    }
 }
 
 /// Returns `true` if the prefix of a body's first message announces more than `max` bytes.

@@ -42,3 +42,13 @@ pub mod units;
 
 /// Length of a message's prefix: the compressed flag (1 byte) and the length (4).
 const PREFIX: usize = 5;
+
+/// Sets the length of a message in the prefix before it.
+fn set_length(framed: &mut [u8]) {
+    let length = u32::try_from(framed.len().saturating_sub(PREFIX)).unwrap_or(u32::MAX);
+    if let Some((_, place)) =
+        framed.first_chunk_mut::<PREFIX>().and_then(|prefix| prefix.split_first_mut())
+    {
+        place.copy_from_slice(&length.to_be_bytes());
+    }
+}

@@ -159,6 +159,13 @@ impl<S: Store> Rls<S> {
         self.answer_with(message, time, rights, recording, answer, write_to_proxy)
     }
 
+    /// Returns the deadline of a call at `now` whose caller waits for `time`; by default, the
+    /// service's own timeout applies.
+    #[inline]
+    fn deadline(&self, now: Instant, time: Option<Duration>) -> Instant {
+        now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now)
+    }
+
     /// Decides an encoded request, and encodes the decision with `write`.
     #[inline]
     fn answer_with<T: Send>(
@@ -171,7 +178,7 @@ impl<S: Store> Rls<S> {
         write: impl FnOnce(&Decision<'_>, &AnswerStyle, &mut Vec<u8>) -> T + Send,
     ) -> impl Future<Output = Result<T, Status>> + Send {
         let now = Instant::now();
-        let deadline = now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now);
+        let deadline = self.deadline(now, time);
         async move {
             let mut attributes = recording.as_mut().map(|recording| recording.attributes_mut());
             let request = self.read(message, rights, attributes.as_deref_mut());

@@ -197,7 +197,7 @@ impl<H> QuotaStream<H> {
 
     /// Records that a response was sent, whose acknowledgement has this number.
     pub fn on_sent(&mut self, number: u32, now: Instant) {
-        self.unacknowledged.push_back(SentPing { number, sent_at: now, acknowledged_at: None });
+        self.on_ping(number, now);
         self.ping_at = Some(after(now, self.options.guard));
     }
 

@@ -115,7 +115,7 @@ impl RuleQuota {
 
 /// Returns the shortest period of a limit; for gcra the time in which its burst is refilled.
 fn span(limit: &Limit) -> Micros {
-    let period = limit.windows().iter().map(|window| window.period()).min().unwrap_or_default();
+    let period = limit.shortest_period().unwrap_or_default();
     match limit.algorithm() {
         Algorithm::Gcra(gcra) => {
             let rate = limit.windows().first().map_or(0, |window| window.limit());

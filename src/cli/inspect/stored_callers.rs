@@ -51,12 +51,14 @@ impl StoredCallersArgs {
         let tallies = block_on(self.fetch(store, which)).map_err(|error| error.to_string());
         match tallies.and_then(|tallies| tallies) {
             Ok(tallies) => {
+                let code = ExitCode::from(u8::from(tallies.is_empty()));
                 print(if which.json {
-                    table::json(&tallies.iter().map(view).collect::<Vec<_>>())
+                    let views = tallies.into_iter().map(TallyView::from);
+                    table::json(&views.collect::<Vec<_>>())
                 } else {
                     text(&tallies)
                 });
-                ExitCode::from(u8::from(tallies.is_empty()))
+                code
             }
             Err(error) => report_error(error),
         }
@@ -93,12 +95,6 @@ impl StoredCallersArgs {
         }
         Ok(tallies)
     }
-}
-
-/// Returns a tally as the service shows it.
-fn view(tally: &EntryTally) -> TallyView {
-    let who = (!tally.entry.is_empty()).then(|| String::from_utf8_lossy(&tally.entry).into_owned());
-    TallyView { who, charged: tally.charged, denied: tally.denied }
 }
 
 fn text(tallies: &[EntryTally]) -> String {

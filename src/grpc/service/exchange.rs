@@ -82,7 +82,7 @@ impl<B: Backend> Rls<Layered<B>> {
         attributes: Option<&mut SpanAttributes>,
     ) -> Result<ExchangeResponse, Status> {
         let now = instant();
-        let deadline = now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now);
+        let deadline = self.deadline(now, time);
         let message = message_of(&call).map_err(|why| self.invalid_exchange(why))?;
         let request = self.read(&message, rights, attributes)?;
         let exhausted =

@@ -101,7 +101,7 @@ impl<S: Store> Rls<S> {
         answer: &mut Vec<u8>,
     ) -> Result<CallerAnswer, Status> {
         let now = instant();
-        let deadline = now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now);
+        let deadline = self.deadline(now, time);
         let ttl = call.check().map_err(|why| self.invalid_hold(why))?;
         let HoldCall { domain, descriptors, id, method, .. } = call;
         let message = RateLimitRequest { domain, descriptors, hits_addend: 0 }.encode_to_vec();

@@ -76,6 +76,11 @@ impl Limit {
         }
     }
 
+    /// Returns the shortest period of its windows; `None` for a limit without windows.
+    pub fn shortest_period(&self) -> Option<Micros> {
+        self.windows().iter().map(|window| window.period()).min()
+    }
+
     /// Returns `basis_points` of [the hits admitted at once](Self::at_once), at least one hit.
     pub fn part(&self, basis_points: u16) -> u32 {
         let hits = u64::from(self.at_once())
@@ -87,8 +92,7 @@ impl Limit {
 
     /// Returns the maximum time for which a holder outside of the process may admit leased hits.
     pub fn longest_loan(&self, ttl: Micros) -> Micros {
-        let shortest = self.windows().iter().map(|window| window.period()).min();
-        let shortest = shortest.unwrap_or_default();
+        let shortest = self.shortest_period().unwrap_or_default();
         let part = match self.algorithm() {
             Algorithm::FixedWindow(_) => shortest,
             Algorithm::SlidingWindow(_)

@@ -93,7 +93,7 @@ fn of_lease(span: SourceSpan, lease: &RuleLease, limit: &Limit, is_vote: bool) -
         let found = format!("the size of this lease is {wanted}, and at most {most} hits remain");
         return Some(useless.note(why).note(found));
     }
-    let shortest = limit.windows().iter().map(|window| window.period()).min()?;
+    let shortest = limit.shortest_period()?;
     let warning = Finding::warning(span, "lease `ttl` is not shorter than the period of the limit");
     let note = match limit.algorithm() {
         Algorithm::FixedWindow(_) => "a lease ends with its window at the latest",

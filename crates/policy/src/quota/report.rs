@@ -73,7 +73,7 @@ fn write_rule(text: &mut String, rule: &Rule) -> Result<bool, fmt::Error> {
 
 /// Writes the part of a fixed window in which proxies hold nothing.
 fn write_pause(text: &mut String, limit: &Limit) -> fmt::Result {
-    let period = limit.windows().iter().map(|window| window.period()).min().unwrap_or_default();
+    let period = limit.shortest_period().unwrap_or_default();
     let pause = QUOTA_GUARD.as_secs_ceil().saturating_add(CUT);
     let part = pause.saturating_mul(WHOLE).saturating_mul(1_000_000).checked_div(period.get());
     let part = part.unwrap_or_default();

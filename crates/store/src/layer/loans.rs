@@ -25,7 +25,7 @@ use crate::background::{Background, until_sent};
 use crate::clock::instant;
 use crate::layer::deny_cache::is_single_fixed_window;
 use crate::loan::{LoanReturn, Returned};
-use crate::{Check, StoreError};
+use crate::{Check, Lent, StoreError};
 
 /// Maximum time for which a holder denies by itself: hits can come back elsewhere, such as those of
 /// other loans.
@@ -90,14 +90,8 @@ impl<B: Backend> Loans<B> {
         };
         let given = check.limit;
         let limit = given.charged(Charge::Admitted);
-        let charge = Hits::Charge(hits);
-        let check =
-            Check { limit: &limit, hits: charge, role: Role::Enforce, lease: None, ..*check };
-        let lent = self.store.lend(&check, deadline).await;
-        if let Err(StoreError::Late | StoreError::Lost) = lent {
-            self.metrics.loans.lost.inc_by(hits.into());
-        }
-        let lent = lent?;
+        let check = Check { limit: &limit, role: Role::Enforce, lease: None, ..*check };
+        let lent = self.charge(&check, hits, deadline).await?;
         let Some(receipt) = lent.receipt else {
             let denied = denied_for(given, hits, &lent.report, lease.ttl);
             return Ok(match denied {
@@ -127,7 +121,24 @@ impl<B: Backend> Loans<B> {
         Lending::Block(LoanBlock { receipt: Receipt { hits, ..charged }, usable_for, report })
     }
 
-    fn give_back(&self, check: &Check<'_>, receipt: Receipt) {
+    /// Charges hits to the counter of a check, whose own hits are ignored, and counts those whose
+    /// charge is unknown.
+    async fn charge(
+        &self,
+        check: &Check<'_>,
+        hits: u32,
+        deadline: Instant,
+    ) -> Result<Lent, StoreError> {
+        let check = Check { hits: Hits::Charge(hits), ..*check };
+        let lent = self.store.lend(&check, deadline).await;
+        if let Err(StoreError::Late | StoreError::Lost) = lent {
+            self.metrics.loans.lost.inc_by(hits.into());
+        }
+        lent
+    }
+
+    /// Takes back hits that no holder has admitted, in the background.
+    pub fn give_back(&self, check: &Check<'_>, receipt: Receipt) {
         if receipt.hits == 0 {
             return;
         }

@@ -60,7 +60,7 @@ impl<S: Store> Rls<S> {
     ) -> Result<GatewayAnswer, Status> {
         let now = Instant::now();
         let GatewayCall { mapping, mut http, time, rights } = call;
-        let deadline = now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now);
+        let deadline = self.deadline(now, time);
         let snapshot = self.limiter.snapshot();
         let mapping = self.mapping(&snapshot, mapping)?;
         if let Some(attributes) = attributes.as_deref_mut() {

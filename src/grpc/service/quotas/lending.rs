@@ -145,7 +145,7 @@ impl<B: Backend> QuotaSession<B> {
             return None;
         }
         let check = counter(target)?;
-        self.rls.limiter.store().loans().give_back_unused(&check.check(), receipt);
+        self.rls.limiter.store().loans().give_back(&check.check(), receipt);
         Some(())
     }
 
@@ -246,7 +246,7 @@ async fn lend<B: Backend>(
     let wants = &rls.quotas.wants;
     let share = |remaining| wants.share(generation, number, hits.into(), remaining);
     let asked_at = instant();
-    let deadline = asked_at.checked_add(rls.timeout).unwrap_or(asked_at);
+    let deadline = rls.deadline(asked_at, None);
     let loans = rls.limiter.store().loans();
     let mut unknown = UnknownCharge { metrics: &rls.metrics, hits };
     let result = match loans.lend_quota(&target.check(), hits, share, deadline).await {
@@ -266,8 +266,7 @@ async fn lend<B: Backend>(
 
 /// Charges hits that a proxy has admitted without a loan.
 async fn charge<B: Backend>(rls: &Rls<Layered<B>>, target: LoanTarget<'_>, hits: u64) {
-    let now = instant();
-    let deadline = now.checked_add(rls.timeout).unwrap_or(now);
+    let deadline = rls.deadline(instant(), None);
     let loans = rls.limiter.store().loans();
     if let Err(error) = loans.charge_admitted(&target.check(), hits, deadline).await {
         rls.metrics.store_error(error.kind());

@@ -10,7 +10,6 @@ use prost::encoding::message;
 use prost_types::Duration;
 
 use super::report;
-use crate::grpc::PREFIX;
 use crate::grpc::proto::quota::rate_limit_quota_response::BucketAction;
 use crate::grpc::proto::quota::rate_limit_quota_response::bucket_action::{
     AbandonAction, BucketAction as Action, QuotaAssignmentAction,
@@ -18,6 +17,7 @@ use crate::grpc::proto::quota::rate_limit_quota_response::bucket_action::{
 use crate::grpc::proto::quota::{BucketId, RateLimitQuotaResponse};
 use crate::grpc::proto::rate_limit_strategy::{BlanketRule, Strategy};
 use crate::grpc::proto::{RateLimitStrategy, TokenBucket};
+use crate::grpc::{PREFIX, set_length};
 use crate::rlqs::terms::{Assignment, Blanket};
 
 /// Interval after which a token bucket gets a token, in seconds.
@@ -46,16 +46,18 @@ pub(super) fn assign(id: &[u8], assignment: &Assignment, version: u32) -> Vec<Bu
 
 /// Returns the action with which a proxy forgets a bucket.
 pub(super) fn abandon(id: &[u8]) -> BucketAction {
-    let bucket_action = Some(Action::AbandonAction(AbandonAction {}));
-    BucketAction { bucket_id: Some(bucket_id(id)), bucket_action }
+    abandon_named(bucket_id(id))
 }
 
 /// Returns the action with which a proxy forgets a bucket, by an encoded ID; `None` if that is no
 /// text.
 pub(super) fn abandon_unread(bucket: &[u8]) -> Option<BucketAction> {
+    BucketId::decode(bucket).ok().map(abandon_named)
+}
+
+fn abandon_named(bucket_id: BucketId) -> BucketAction {
     let bucket_action = Some(Action::AbandonAction(AbandonAction {}));
-    let bucket_id = Some(BucketId::decode(bucket).ok()?);
-    Some(BucketAction { bucket_id, bucket_action })
+    BucketAction { bucket_id: Some(bucket_id), bucket_action }
 }
 
 /// Returns the bytes that the actions of a bucket take at most.
@@ -71,11 +73,10 @@ pub(super) fn length(actions: &[BucketAction]) -> usize {
 /// Encodes a response with the prefix of gRPC.
 pub(super) fn encode(bucket_action: Vec<BucketAction>) -> Vec<u8> {
     let response = RateLimitQuotaResponse { bucket_action };
-    let length = response.encoded_len();
-    let mut framed = Vec::with_capacity(length.saturating_add(PREFIX));
-    framed.push(0);
-    framed.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
+    let mut framed = Vec::with_capacity(response.encoded_len().saturating_add(PREFIX));
+    framed.resize(PREFIX, 0);
     response.encode_raw(&mut framed);
+    set_length(&mut framed);
     framed
 }
 

@@ -3,14 +3,13 @@
 
 use std::time::Instant;
 
-use tollgate_core::algorithm::judge::Hits;
 use tollgate_core::algorithm::time::Micros;
 use tollgate_core::algorithm::verdict::Role;
 use tollgate_core::algorithm::{Algorithm, Charge, Limit, Receipt};
 
 use super::Loans;
 use crate::backend::Backend;
-use crate::{Check, Lent, StoreError};
+use crate::{Check, StoreError};
 
 /// Longest time after which hits are tried again, if it is not known when one fits.
 const UNKNOWN_RETRY: Micros = Micros::from_secs(5);
@@ -94,25 +93,6 @@ impl<B: Backend> Loans<B> {
             self.charge(&check, remaining.min(hits), deadline).await?;
         }
         Ok(())
-    }
-
-    /// Takes back hits that no proxy has admitted, in the background.
-    pub fn give_back_unused(&self, check: &Check<'_>, receipt: Receipt) {
-        self.give_back(check, receipt);
-    }
-
-    async fn charge(
-        &self,
-        check: &Check<'_>,
-        hits: u32,
-        deadline: Instant,
-    ) -> Result<Lent, StoreError> {
-        let check = Check { hits: Hits::Charge(hits), ..*check };
-        let lent = self.store.lend(&check, deadline).await;
-        if let Err(StoreError::Late | StoreError::Lost) = lent {
-            self.metrics.loans.lost.inc_by(hits.into());
-        }
-        lent
     }
 
     /// Keeps a part of a charge, and takes the rest back. Hits of an operator's grant are not lent.
