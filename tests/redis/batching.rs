@@ -113,6 +113,50 @@ async fn a_foreign_value_fails_its_own_request_only() {
 }
 
 #[tokio::test]
+async fn a_foreign_value_in_a_call_for_many_slots_fails_its_own_request_only() {
+    let cluster = cluster().await;
+    let policies = Policies::of(&policy(&LIMITS));
+    let (_service, client) = serve(&policies, &cluster.url(), &[]).await;
+    let nodes = nodes_of(&cluster);
+    // Calls are shared once each node is known to refuse the keys of others.
+    let calls_of_a_round = async || {
+        let before = calls(&nodes, "evalsha").await;
+        assert_eq!(said(&client, users("fixed", AT_ONCE)).await, vec![Said::Ok; AT_ONCE]);
+        calls(&nodes, "evalsha").await - before
+    };
+    becomes("calls are shared", PATIENCE, calls_of_a_round, |calls| *calls < as_u64(AT_ONCE) / 2)
+        .await;
+    for foreign in [&b"SET"[..], b"RPUSH"] {
+        for (key, _) in LIMITS {
+            said(&client, users(key, AT_ONCE)).await;
+            let left = remaining(&client, key, &format!("{key}-6")).await;
+            let bad = format!("{key}-7");
+            for node in &nodes {
+                let counters: Vec<Vec<u8>> = node.ask(&["KEYS", &format!("*{bad}")]).await.unwrap();
+                for counter in counters {
+                    node.ask_bytes::<redis::Value>(&[b"DEL", &counter]).await.unwrap();
+                    node.ask_bytes::<redis::Value>(&[foreign, &counter, b"\x7f"]).await.unwrap();
+                }
+            }
+            let mut wanted = vec![Said::Ok; AT_ONCE];
+            wanted[7] = Said::Failed;
+            assert_eq!(said(&client, users(key, AT_ONCE)).await, wanted, "{key}");
+            // With a second counter of the same slot or another: the others are not charged.
+            let with_another = |request: RateLimitRequest| {
+                let another = descriptor(&[("sliding", "another")]);
+                RateLimitRequest {
+                    descriptors: [request.descriptors, vec![another]].concat(),
+                    ..request
+                }
+            };
+            let both: Vec<_> = users(key, AT_ONCE).into_iter().map(with_another).collect();
+            assert_eq!(said(&client, both).await, wanted, "{key}, and another counter");
+            assert_eq!(remaining(&client, key, &format!("{key}-6")).await, left - 2, "{key}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_full_store_rejects_writes_only() {
     let redis = Redis::start_with(&["maxmemory-policy noeviction"]).await;
     let limits = [

@@ -1,11 +1,13 @@
 //! Calendar windows if the server's clock, or the time of a counter, is far from this process's
 //! clock.
 
+use futures_util::future::join_all;
+use tollgate::algorithm::amend::Amendment;
 use tollgate::grpc::proto::rate_limit_response::Code;
 use tollgate::limiter::Modes;
 
 use super::sides::Sides;
-use super::{cluster, policy, serve};
+use super::{calls, cluster, policy, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::{Redis, Setup};
 use crate::support::rls::{descriptor, request};
@@ -51,6 +53,32 @@ async fn a_clock_many_windows_behind_a_counter_leaves_it_unchanged() {
         assert_eq!(times[0], [Some(10 * HOUR), Some(10 * HOUR)], "midnight in Berlin, in summer");
     }
     assert_eq!(ask(NOON + 401 * DAY, &["day"]).await.0, [2], "the next day");
+}
+
+#[tokio::test]
+async fn amendments_in_one_call_do_not_affect_those_of_counters_far_ahead() {
+    let redis = Redis::start().await;
+    let sides = Sides::new(&[redis.url()], "calendar:", Modes::default()).await;
+    sides.install(&policy(&RULES));
+    let users: Vec<String> = (0..12).map(|user| format!("user{user}")).collect();
+    for (at, key) in [(NOON + 430 * DAY, "week"), (NOON, "day")] {
+        for user in &users {
+            sides.decide(at, &request(vec![descriptor(&[(key, user)])])).await.unwrap().unwrap();
+        }
+    }
+    for amendment in [Amendment::Refund(1), Amendment::Reset, Amendment::Refund(1)] {
+        let before = calls(&[&redis], "evalsha").await;
+        // A counter that is far ahead is amended again in another call, and those before and after
+        // it are not.
+        let counters = users.iter().flat_map(|user| [("week", user), ("day", user)]);
+        let amended = join_all(counters.map(async |(key, user)| {
+            let amended = sides.amend(NOON, &format!("{key}={user}"), amendment).await;
+            amended.unwrap().unwrap()
+        }))
+        .await;
+        let used = calls(&[&redis], "evalsha").await - before;
+        assert!(used < 2 * users.len() as u64, "{used} calls for {} amendments", amended.len());
+    }
 }
 
 #[tokio::test]

@@ -135,3 +135,21 @@ async fn scripts_take_time_in_proportion_to_the_slots_or_entries_of_a_counter() 
         assert!(large <= small * MOST_TIMES, "a log: {small} us, {large} us");
     }
 }
+
+#[tokio::test]
+async fn a_request_reads_a_counter_once_for_each_operation() {
+    const OPERATIONS: usize = 16;
+    let redis = Redis::start().await;
+    let policies = Policies::of(&policy(&LIMITS));
+    let (_service, client) = serve(&policies, &redis.url(), &[]).await;
+    let key = counter_key(&redis, &client, "slots").await;
+    let reserves = |count: usize| -> Vec<_> {
+        (0..count).map(|id| operation("tollgate.reserve", &format!("new{id}"), 1)).collect()
+    };
+    let value = slots(SIZES[0], false);
+    let one = shortest(&redis, &client, (&key, &value), &reserves(1)).await;
+    let all = shortest(&redis, &client, (&key, &value), &reserves(OPERATIONS)).await;
+    // Once more for the reply of all.
+    let most = one * u64::try_from(2 * OPERATIONS).unwrap();
+    assert!(all <= most, "{one} us for one, {all} us for {OPERATIONS}, at most {most} us");
+}

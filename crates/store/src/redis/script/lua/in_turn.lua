@@ -66,9 +66,11 @@ local function in_turn(r, next_key, count_vote, is_admitted)
         key = key, algorithm = algorithm, admitted = admitted, otherwise = otherwise, role = role, hits = hits,
         has_hold = has_hold, entries = entries, at = at, parameters = parameters, operation = operation, id = id, end_of = end_of,
         allowed = false, verdict = 0, wanted = 0, counter = false, effect = 0, wrote = 0, held = 0, cost = 0,
-        drafted_from = false, draft = false, draft_wrote = 0, draft_writes = 0,
+        drafted_from = false, draft = false, draft_wrote = 0, draft_writes = 0, draft_effect = 0, draft_held = 0,
+        draft_cost = 0, after = 0,
       }
       at = judges[algorithm](parameters, false, 0, 0)
+      check.after = at
       local counter = counters[key]
       if not counter then
         counter = { first = i, algorithm = algorithm, has_hold = has_hold, hits = 0, reserves = false, state = false }
@@ -97,7 +99,7 @@ local function in_turn(r, next_key, count_vote, is_admitted)
   local function look_in_turn(checks)
     local drafts, ended = {}, {}
     for _, check in ipairs(checks) do
-      local counter, effect = check.counter, nil
+      local counter = check.counter
       local state = drafts[counter] or counter.state
       local draft_writes = (check.role - check.role % 16) / 16
       if not state or counter.algorithm ~= check.algorithm or counter.has_hold ~= check.has_hold then
@@ -114,8 +116,10 @@ local function in_turn(r, next_key, count_vote, is_admitted)
         else
           local writes = draft_writes > 0 and draft_writes or check.admitted
           check.drafted_from = state
-          check.allowed, drafts[counter], check.draft_wrote, effect = perform(check, state, writes)
-          check.draft, check.draft_writes = drafts[counter], resolved(writes, check.allowed)
+          local effect
+          check.allowed, drafts[counter], check.draft_wrote, effect, check.draft_held, check.draft_cost =
+            perform(check, state, writes)
+          check.draft, check.draft_writes, check.draft_effect = drafts[counter], resolved(writes, check.allowed), effect
           if effect == COMMITTED or effect == SETTLED then
             ended[check.key .. check.id] = true
           end
@@ -144,8 +148,9 @@ local function in_turn(r, next_key, count_vote, is_admitted)
       writes = resolved(writes, allowed)
       if allowed ~= nil and not r.lost[counter.first] and not check.known and not (check.end_of and ended[check.end_of]) then
         if writes > 0 then
-          if not check.has_hold and check.drafted_from == state and check.draft_writes == writes then
+          if check.drafted_from == state and check.draft_writes == writes then
             state, check.wrote = check.draft, check.draft_wrote
+            check.effect, check.held, check.cost = check.draft_effect, check.draft_held, check.draft_cost
           else
             local _
             _, state, check.wrote, check.effect, check.held, check.cost = perform(check, state, writes)
@@ -168,21 +173,31 @@ local function in_turn(r, next_key, count_vote, is_admitted)
     return states
   end
 
-  -- Sets the replies of the checks of a request, by the states of their counters after it.
+  -- Sets the replies of the checks of a request, by the states of their counters after it. Allowed checks
+  -- of one counter have one report.
   local function report(checks, states, said)
+    slot_operation, slot_id, renews = 0, '', true
+    local reports = {}
     for i, check in ipairs(checks) do
       local state, verdict = states[check.counter], check.verdict
-      local left, window, reset, retry, _ = 0, 0, 0, nil, nil
+      local left, window, reset, retry = 0, 0, 0, nil
       if verdict == ALLOWED or verdict == DENIED then
-        slot_operation, slot_id, renews = 0, '', true
-        local hits, mode = 0, REFUND
+        local hits, mode, of = 0, REFUND, string.sub(text, check.parameters, check.after - 1)
+        local known = reports[check.counter]
         if verdict == DENIED then
-          hits, mode = check.wanted, DENIED_REPORT
+          hits, mode, known = check.wanted, DENIED_REPORT, nil
         end
-        local lives_until
-        _, _, _, _, lives_until, left, reset, retry, window =
-          judged(check.algorithm, check.parameters, state.value, hits, mode)
-        state.lives_until = state.lives_until or lives_until
+        if known and known.of == of then
+          left, window, reset = known.left, known.window, known.reset
+        else
+          local _, lives_until
+          _, _, _, _, lives_until, left, reset, retry, window =
+            judged(check.algorithm, check.parameters, state.value, hits, mode)
+          state.lives_until = state.lives_until or lives_until
+          if verdict == ALLOWED then
+            reports[check.counter] = { of = of, left = left, window = window, reset = reset }
+          end
+        end
         verdict = verdict + check.wrote + (check.has_hold and WITH_EFFECT or 0)
       end
       said[i] = pack('>BI5BI7', verdict, left, window, reset) .. (verdict % WRITTEN == DENIED and pack('>I7', retry) or '')
