@@ -10,9 +10,6 @@
     reason = "a benchmark that panics is none"
 )]
 
-#[path = "decisions/inputs.rs"]
-mod inputs;
-
 use std::hint::black_box;
 
 use divan::Bencher;
@@ -20,8 +17,9 @@ use tollgate::descriptor::KeyBuffer;
 use tollgate::grpc::request;
 use tollgate::grpc::response::{self, AnswerStyle};
 use tollgate::policy::PolicySet;
-
-use self::inputs::{BOUNDS, Decider, descriptor, message, patterns, policies, rule, siblings};
+use tollgate_testkit::inputs::{
+    BOUNDS, Decider, descriptor, message, patterns, policies, rule, siblings,
+};
 
 // The allocator of the binary.
 #[global_allocator]

@@ -15,16 +15,11 @@
     reason = "what panics is not counted"
 )]
 
-#[allow(dead_code, reason = "the benchmarks' inputs, of which this needs some")]
-#[path = "../benches/decisions/inputs.rs"]
-mod inputs;
-
 use std::hint::black_box;
 
 use tollgate::grpc::request;
 use tollgate::grpc::response::{self, AnswerStyle};
-
-use self::inputs::{BOUNDS, Decider, message, patterns};
+use tollgate_testkit::inputs::{BOUNDS, Decider, message, patterns};
 
 // The allocator of the binary.
 #[global_allocator]

@@ -22,9 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Parser;
 use parking_lot::Mutex;
-
-#[path = "../tests/world/mod.rs"]
-mod world;
+use tollgate_testkit::world;
 
 use world::checker::check;
 use world::coverage::Coverage;

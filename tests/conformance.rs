@@ -9,8 +9,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::support::envoy::root;
 use crate::support::policy::{Policies, daily};
+use crate::support::root;
 use crate::support::tollgate::Tollgate;
 
 /// Seconds for which h2spec waits for the expected event. Only a failing case waits that long.

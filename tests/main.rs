@@ -33,15 +33,14 @@
 //! | `deploy` | alerts and dashboard in a real Prometheus, manifests by schema, running Envoys |
 //! | `docs` | the book: it builds, its examples run as shown, its reference is current |
 //! | `servers` | the Redis servers that other tests build on |
-//! | `world` | the simulated servers of the test binary `world` |
 //! | `model` | protocols between processes and stores, in every interleaving of a few steps |
 //! | `vectors` | `replay` against recorded decisions of a model |
 //! | `guided` | adding an algorithm: compile errors lead to every place |
 //! | `fuzz_smoke` | the fuzz targets of `fuzz/`, for a bounded time |
 //! | `tidy` | the rules of the code base: dependencies between modules, length of files |
 //!
-//! Tests that measure are in a binary of their own, `load`. `support` starts and stops the servers:
-//! everything listens on 127.0.0.1 and free ports, and nothing outlives its test.
+//! Tests that measure are in a binary of their own, `load`. `crates/testkit` starts and stops the
+//! servers: everything listens on 127.0.0.1 and free ports, and nothing outlives its test.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -87,12 +86,11 @@ mod serve;
 mod servers;
 mod spans;
 mod statistics;
-#[allow(dead_code, reason = "shared with the binary `load`, which uses the rest")]
-mod support;
 mod tidy;
 mod tls;
 mod vectors;
 mod verify;
-#[allow(dead_code, reason = "only its servers are used here")]
-mod world;
 mod xds;
+
+use tollgate_testkit as support;
+use tollgate_testkit::world;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::case::{Place, Policy};
 use super::load::{InFlight, Load, Questions};
 use super::servers::{Running, Store};
-use super::usage::resident_bytes;
+use tollgate_testkit::usage::resident_bytes;
 
 /// Number of counters created.
 pub(crate) const COUNT: usize = 1_000_000;

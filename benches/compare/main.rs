@@ -11,7 +11,7 @@
 //! | `measure`, `counters` | rounds and medians; memory cost of a counter |
 //! | `servers` | tollgate, the ceiling, Redis: started on free ports, stopped after the case |
 //! | `load` | load generator |
-//! | `usage`, `round_trip` | CPU, context switches, memory, system calls; a bare script call |
+//! | `round_trip` | a bare script call |
 //! | `report` | output |
 #![allow(
     clippy::unwrap_used,
@@ -28,18 +28,12 @@
 )]
 
 mod case;
-#[path = "../../examples/ceiling.rs"]
-mod ceiling;
 mod counters;
 mod load;
 mod measure;
 mod report;
 mod round_trip;
 mod servers;
-#[allow(dead_code, unused_imports, reason = "the tests' servers, of which these need some")]
-#[path = "../../tests/support/mod.rs"]
-mod support;
-mod usage;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -48,6 +42,10 @@ use clap::Parser;
 
 use self::case::{CASES, COUNTERS, Place};
 use self::measure::Effort;
+
+// The allocator of the binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Measure tollgate against a server of the same proto with a constant response, in turns.
 #[derive(Parser)]
@@ -81,7 +79,8 @@ fn names() -> Vec<&'static str> {
 fn main() {
     // The ceiling is part of this binary, so it is built with the same profile.
     if std::env::args().nth(1).is_some_and(|first| first == servers::CEILING) {
-        return ceiling::run(std::env::args().skip(2)).expect("the ceiling can listen");
+        return tollgate_testkit::ceiling::run(std::env::args().skip(2))
+            .expect("the ceiling can listen");
     }
     let arguments = Arguments::parse();
     if arguments.list {

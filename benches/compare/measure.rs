@@ -8,8 +8,8 @@ use super::case::{Case, Figure, Place};
 use super::load::{Answers, Load, Pace, Questions};
 use super::round_trip;
 use super::servers::{Running, Store, used_by};
-use super::usage::{Usage, resident_bytes, system_calls};
-use crate::support::web::Web;
+use tollgate_testkit::usage::{Usage, resident_bytes, system_calls};
+use tollgate_testkit::web::Web;
 
 /// Digits of the numbers in requests.
 pub(crate) const WIDTH: usize = 8;

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::load::Histogram;
-use crate::support::redis::Redis;
+use tollgate_testkit::redis::Redis;
 
 /// Timeout for the service to send a command.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::process::Command;
 
 use super::case::{Place, Policy, Server};
-use super::usage::Usage;
-use crate::support::policy::Policies;
-use crate::support::process::Process;
-use crate::support::redis::Redis;
-use crate::support::redis::cluster::{Cluster, Layout};
-use crate::support::tollgate::Tollgate;
-use crate::support::{PATIENCE, eventually};
+use tollgate_testkit::policy::Policies;
+use tollgate_testkit::process::Process;
+use tollgate_testkit::redis::Redis;
+use tollgate_testkit::redis::cluster::{Cluster, Layout};
+use tollgate_testkit::tollgate::Tollgate;
+use tollgate_testkit::usage::Usage;
+use tollgate_testkit::{PATIENCE, eventually};
 
 /// Argument that makes this binary run as the ceiling.
 pub(crate) const CEILING: &str = "as-the-ceiling";

@@ -19,16 +19,7 @@
     reason = "a benchmark that panics measures nothing"
 )]
 
-#[allow(dead_code, reason = "the benchmarks' inputs, of which this needs some")]
-#[path = "../decisions/inputs.rs"]
-mod inputs;
 mod longest;
-#[allow(dead_code, unused_imports, reason = "the tests' servers, of which this needs one")]
-#[path = "../../tests/support/mod.rs"]
-mod support;
-#[allow(dead_code, reason = "of what processes use this tells the CPU")]
-#[path = "../compare/usage.rs"]
-mod usage;
 
 use std::cell::Cell;
 use std::process::{Command, Stdio};
@@ -43,11 +34,10 @@ use tollgate::limiter::{InForce, Limiter, Modes};
 use tollgate::store::backend::Backend as _;
 use tollgate::store::redis::{RedisOptions, RedisStore, RedisUrl, Time};
 use tollgate::telemetry::metrics::Metrics;
-
-use self::inputs::{BOUNDS, message, policies};
-use self::support::redis::flavor::Flavor;
-use self::support::redis::{Redis, Setup};
-use self::usage::Usage;
+use tollgate_testkit::inputs::{BOUNDS, message, policies};
+use tollgate_testkit::redis::flavor::Flavor;
+use tollgate_testkit::redis::{Redis, Setup};
+use tollgate_testkit::usage::Usage;
 
 // The allocator of the binary.
 #[global_allocator]
@@ -271,7 +261,7 @@ async fn run(
             let request = request::read(&message, &BOUNDS).unwrap();
             let snapshot = limiter.snapshot();
             limiter
-                .decide(&snapshot, &request, Instant::now() + support::PATIENCE)
+                .decide(&snapshot, &request, Instant::now() + tollgate_testkit::PATIENCE)
                 .await
                 .expect("Redis decides");
         }

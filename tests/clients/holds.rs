@@ -4,10 +4,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::results;
-use crate::support::envoy::root;
 use crate::support::eventually;
 use crate::support::policy::Policies;
 use crate::support::process::Process;
+use crate::support::root;
 use crate::support::tollgate::Tollgate;
 
 const POLICY: &str = "

@@ -20,9 +20,9 @@ mod scenarios;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::envoy::root;
 use crate::support::eventually;
 use crate::support::process::Process;
+use crate::support::root;
 
 /// Timeout of a program, which may send thousands of calls on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);

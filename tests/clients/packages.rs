@@ -12,9 +12,9 @@ use tempfile::TempDir;
 use tollgate::grpc::proto::PROTOCOL;
 
 use super::results;
-use crate::support::envoy::root;
 use crate::support::policy::{Policies, daily};
 use crate::support::process::Process;
+use crate::support::root;
 use crate::support::tollgate::Tollgate;
 use crate::support::{PATIENCE, eventually};
 

@@ -5,7 +5,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use crate::support::envoy::root;
+use crate::support::root;
 use crate::support::tollgate::output;
 
 #[test]

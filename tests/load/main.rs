@@ -22,6 +22,5 @@ mod attacks;
 mod probes;
 mod resets;
 mod speed;
-#[allow(dead_code, unused_imports, reason = "the tests' servers, of which this needs some")]
-#[path = "../support/mod.rs"]
-mod support;
+
+use tollgate_testkit as support;

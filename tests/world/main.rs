@@ -11,16 +11,13 @@
 
 mod directed;
 mod directed_holds;
-#[path = "../support/release.rs"]
-mod release;
-#[path = "mod.rs"]
-mod world;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use tollgate_testkit::release::release;
+use tollgate_testkit::world;
 
-use release::release;
 use world::checker::check;
 use world::plan::Plan;
 use world::run::run;

@@ -1,0 +1,112 @@
+//! A real Envoy, which `tests/run` installs.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::process::Process;
+use super::upstream::Upstream;
+use super::web::Web;
+use super::{PATIENCE, becomes, eventually};
+use crate::root;
+
+/// A running Envoy with its upstream.
+pub struct Envoy {
+    /// Client of its listener.
+    pub edge: Web,
+    /// Client of its admin interface.
+    pub admin: Web,
+    _upstream: Upstream,
+    _process: Process,
+    _files: TempDir,
+}
+
+impl Envoy {
+    /// Starts Envoy with `tests/envoy/<template>`, in which each `${NAME}` is replaced with its
+    /// value from `values`.
+    pub async fn start(template: &str, values: &[(&str, &str)]) -> Self {
+        let text = std::fs::read_to_string(root().join("tests/envoy").join(template)).unwrap();
+        Self::start_by(&text, values).await
+    }
+
+    /// Starts Envoy with a template text, which must define `admin` and a listener `edge`.
+    pub async fn start_by(template: &str, values: &[(&str, &str)]) -> Self {
+        let upstream = Upstream::start().await;
+        let files = TempDir::new().unwrap();
+        let upstream_port = upstream.address.port().to_string();
+        let values = [values, &[("UPSTREAM", upstream_port.as_str())]].concat();
+        let bootstrap = files.path().join("bootstrap.yaml");
+        let admin = files.path().join("admin");
+        std::fs::write(&bootstrap, filled(template, &values)).unwrap();
+
+        let mut command = Command::new(binary());
+        command.arg("-c").arg(&bootstrap).arg("--admin-address-path").arg(&admin);
+        // Hot restart would need a base ID that is unique among the Envoys on this machine.
+        command.args(["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"]);
+        let mut process = Process::start("envoy", &mut command);
+        let admin = eventually("envoy says where its administration is", PATIENCE, || {
+            assert!(process.is_running(), "envoy ended:\n{}", process.log().join("\n"));
+            std::fs::read_to_string(&admin).ok()?.trim().parse().ok()
+        });
+        let admin = Web::new(admin);
+        let edge = becomes("envoy listens", PATIENCE, || listener(&admin), Option::is_some).await;
+        Self {
+            edge: Web::new(edge.unwrap()),
+            admin,
+            _upstream: upstream,
+            _process: process,
+            _files: files,
+        }
+    }
+
+    /// Returns one of Envoy's own counters.
+    pub async fn counter(&self, name: &str) -> u64 {
+        let stats = self.admin.get(&format!("/stats?format=json&filter=^{name}$")).await.body;
+        let stats: Value = serde_json::from_str(&stats).unwrap();
+        stats["stats"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find_map(|stat| stat["value"].as_u64())
+            .unwrap_or_default()
+    }
+}
+
+/// Returns the listener's address once Envoy is ready.
+async fn listener(admin: &Web) -> Option<SocketAddr> {
+    if admin.get("/ready").await.status != 200 {
+        return None;
+    }
+    let listeners: Value =
+        serde_json::from_str(&admin.get("/listeners?format=json").await.body).unwrap();
+    let edge = listeners["listener_statuses"]
+        .as_array()?
+        .iter()
+        .find(|listener| listener["name"] == "edge")?;
+    let address = &edge["local_address"]["socket_address"];
+    let port = u16::try_from(address["port_value"].as_u64()?).ok().filter(|port| *port > 0)?;
+    Some((address["address"].as_str()?.parse::<std::net::IpAddr>().ok()?, port).into())
+}
+
+fn filled(template: &str, values: &[(&str, &str)]) -> String {
+    let text = values.iter().fold(template.to_owned(), |text, (name, value)| {
+        text.replace(&format!("${{{name}}}"), value)
+    });
+    let left = text.lines().find(|line| line.contains("${") && !line.trim_start().starts_with('#'));
+    assert_eq!(left, None, "a place is not filled in");
+    text
+}
+
+/// Returns the binary that `tests/run` names in TOLLGATE_ENVOY, or the one that an earlier run
+/// installed in `.venv`.
+pub fn binary() -> PathBuf {
+    let left_by_run = root().join(".venv/bin/envoy");
+    let named = std::env::var_os("TOLLGATE_ENVOY").map(PathBuf::from);
+    let binary = named.or_else(|| left_by_run.exists().then_some(left_by_run));
+    binary.expect(
+        "these tests need Envoy: run `tests/run` once, which installs it in .venv and runs them",
+    )
+}

@@ -1,0 +1,157 @@
+//! A client of the rate limit service, and short constructors for requests.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::http::uri::PathAndQuery;
+use prost::bytes::Bytes;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio_stream::{Stream, StreamExt as _};
+use tollgate::grpc::proto::rate_limit_descriptor::{Entry, RateLimitOverride};
+use tollgate::grpc::proto::rate_limit_response::{Code, DescriptorStatus};
+use tollgate::grpc::proto::rate_limit_service_client::RateLimitServiceClient;
+use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
+use tonic::Status;
+use tonic::transport::Channel;
+use tonic_prost::ProstCodec;
+
+/// A connection to a service.
+#[derive(Clone)]
+pub struct Client(Channel);
+
+impl Client {
+    pub async fn connect(address: SocketAddr) -> Self {
+        Self(channel(address).await)
+    }
+
+    /// Wraps an existing connection.
+    pub fn over(channel: Channel) -> Self {
+        Self(channel)
+    }
+
+    pub async fn ask(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
+        Ok(RateLimitServiceClient::new(self.0.clone())
+            .should_rate_limit(request)
+            .await?
+            .into_inner())
+    }
+
+    /// Sends a request with a timeout, as Envoy does.
+    pub async fn ask_within(
+        &self,
+        request: RateLimitRequest,
+        timeout: Option<Duration>,
+    ) -> Result<RateLimitResponse, Status> {
+        let mut request = tonic::Request::new(request);
+        if let Some(timeout) = timeout {
+            request.set_timeout(timeout);
+        }
+        Ok(RateLimitServiceClient::new(self.0.clone())
+            .should_rate_limit(request)
+            .await?
+            .into_inner())
+    }
+
+    /// Begins a call without sending its message. The call is pending at the service when this
+    /// returns.
+    pub async fn begin(&self) -> UnderWay {
+        let (question, asked) = oneshot::channel();
+        let (opened, is_open) = oneshot::channel();
+        // The connection takes the first message once it has opened a stream for the call.
+        let messages = tokio_stream::once((opened, asked)).then(|(opened, asked)| async move {
+            let _ = opened.send(());
+            asked.await.unwrap()
+        });
+        let answer = tokio::spawn(call(self.0.clone(), messages));
+        is_open.await.unwrap();
+        // Calls on a connection arrive in order, so this one is answered after the other has
+        // arrived.
+        self.limit("none", "").await;
+        UnderWay { question, answer }
+    }
+
+    /// Returns the status of a request with one descriptor.
+    pub async fn status(&self, descriptor: RateLimitDescriptor) -> DescriptorStatus {
+        let mut answer = self.ask(request(vec![descriptor])).await.unwrap();
+        assert_eq!(answer.statuses.len(), 1);
+        answer.statuses.remove(0)
+    }
+
+    /// Takes one hit, and returns `true` if it is admitted.
+    pub async fn hit(&self, key: &str, value: &str) -> bool {
+        self.status(descriptor(&[(key, value)])).await.code() == Code::Ok
+    }
+
+    /// Peeks at the amount of the limit that applies to a descriptor; `None` if no limit applies.
+    pub async fn limit(&self, key: &str, value: &str) -> Option<u32> {
+        let peek = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[(key, value)]) };
+        Some(self.status(peek).await.current_limit?.requests_per_unit)
+    }
+}
+
+/// A pending call whose message has not been sent.
+pub struct UnderWay {
+    question: oneshot::Sender<RateLimitRequest>,
+    answer: JoinHandle<Result<RateLimitResponse, Status>>,
+}
+
+impl UnderWay {
+    /// Sends no message, and waits for the call to end.
+    pub async fn until_cut_off(self) -> Result<RateLimitResponse, Status> {
+        let ended = self.answer.await.unwrap();
+        drop(self.question);
+        ended
+    }
+
+    /// Sends the message, and waits for the response.
+    pub async fn finish(self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
+        let _ = self.question.send(request);
+        self.answer.await.unwrap()
+    }
+}
+
+async fn call(
+    channel: Channel,
+    messages: impl Stream<Item = RateLimitRequest> + Send + 'static,
+) -> Result<RateLimitResponse, Status> {
+    let mut grpc = tonic::client::Grpc::new(channel);
+    grpc.ready().await.unwrap();
+    let path =
+        PathAndQuery::from_static("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
+    let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
+    Ok(grpc.client_streaming(tonic::Request::new(messages), path, codec).await?.into_inner())
+}
+
+/// Opens a connection, for other services at the same address.
+pub async fn channel(address: SocketAddr) -> Channel {
+    Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap()
+}
+
+/// Returns a request for domain `test`.
+pub fn request(descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {
+    RateLimitRequest { domain: "test".to_owned(), descriptors, hits_addend: 0 }
+}
+
+/// Returns a descriptor with the request's hits.
+pub fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+    let entry = |(key, value): &(&str, &str)| entry(key.as_bytes(), value.as_bytes());
+    RateLimitDescriptor { entries: entries.iter().map(entry).collect(), ..Default::default() }
+}
+
+/// Returns an entry of arbitrary bytes.
+pub fn entry(key: &[u8], value: &[u8]) -> Entry {
+    Entry { key: Bytes::copy_from_slice(key), value: Bytes::copy_from_slice(value) }
+}
+
+/// Returns a limit override of a descriptor; `unit` is the enum value of the protocol.
+pub fn limit(requests_per_unit: u32, unit: i32) -> Option<RateLimitOverride> {
+    Some(RateLimitOverride { requests_per_unit, unit, unit_multiplier: None })
+}
+
+/// Compresses a message.
+pub fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    std::io::Write::write_all(&mut encoder, bytes).unwrap();
+    encoder.finish().unwrap()
+}

@@ -1,0 +1,176 @@
+//! A TLS client that behaves like Envoy: it verifies the CA of a server but not its name, and sends
+//! no SNI.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use hyper_util::rt::TokioIo;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    SupportedProtocolVersion, version,
+};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tonic::transport::{Channel, Endpoint};
+
+use super::certificates::{Authority, Pair};
+use super::rls::Client;
+
+/// The configuration of a TLS client.
+#[derive(Clone)]
+pub struct Secure {
+    config: ClientConfig,
+    /// The certificates of all servers connected to, as DER.
+    seen: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+impl Secure {
+    /// Creates a client that trusts `authority`, offers h2 and presents no certificate.
+    pub fn trusting(authority: &Authority) -> Self {
+        Self::with(authority, None, &[&version::TLS13, &version::TLS12])
+    }
+
+    /// Creates a client that presents a certificate.
+    pub fn showing(pair: &Pair, authority: &Authority) -> Self {
+        Self::with(authority, Some(pair), &[&version::TLS13, &version::TLS12])
+    }
+
+    /// Creates a client restricted to these TLS versions.
+    pub fn with(
+        authority: &Authority,
+        pair: Option<&Pair>,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> Self {
+        let provider = Arc::new(default_provider());
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap()).unwrap();
+        let by_name =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+                .build()
+                .unwrap();
+        let builder =
+            ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
+        let builder =
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyName(by_name)));
+        let mut config = match pair {
+            Some(pair) => {
+                let chain =
+                    vec![CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()];
+                builder
+                    .with_client_auth_cert(
+                        chain,
+                        PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap(),
+                    )
+                    .unwrap()
+            }
+            None => builder.with_no_client_auth(),
+        };
+        config.enable_sni = false;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Self { config, seen: Arc::default() }
+    }
+
+    /// Removes ALPN.
+    pub fn without_alpn(mut self) -> Self {
+        self.config.alpn_protocols.clear();
+        self
+    }
+
+    /// Connects and performs the handshake.
+    pub async fn connect(&self, address: SocketAddr) -> io::Result<TlsStream<TcpStream>> {
+        let name = ServerName::try_from("nobody").unwrap();
+        let stream = TcpStream::connect(address).await?;
+        let stream =
+            TlsConnector::from(Arc::new(self.config.clone())).connect(name, stream).await?;
+        let shown = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
+        self.seen.lock().unwrap().push(shown);
+        Ok(stream)
+    }
+
+    /// Connects a client of the rate limit service.
+    pub async fn client(&self, address: SocketAddr) -> Result<Client, tonic::transport::Error> {
+        self.channel(address).await.map(Client::over)
+    }
+
+    /// Returns the most recent server certificate.
+    pub fn last_seen(&self) -> Vec<u8> {
+        self.seen.lock().unwrap().last().unwrap().clone()
+    }
+
+    /// Returns the number of connections made.
+    pub fn seen(&self) -> usize {
+        self.seen.lock().unwrap().len()
+    }
+
+    /// Returns `true` if requests are answered.
+    pub async fn is_let_in(&self, address: SocketAddr) -> bool {
+        let Ok(client) = self.client(address).await else { return false };
+        client
+            .ask(super::rls::request(vec![super::rls::descriptor(&[("user", "ann")])]))
+            .await
+            .is_ok()
+    }
+
+    /// Connects a channel of tonic.
+    pub async fn channel(&self, address: SocketAddr) -> Result<Channel, tonic::transport::Error> {
+        let connect = || {
+            let this = self.clone();
+            tower::service_fn(move |_| {
+                let this = this.clone();
+                async move { this.connect(address).await.map(TokioIo::new) }
+            })
+        };
+        Endpoint::from_static("http://tollgate").connect_with_connector(connect()).await
+    }
+}
+
+/// Verifies everything but the name.
+#[derive(Debug)]
+struct AnyName(Arc<WebPkiServerVerifier>);
+
+impl ServerCertVerifier for AnyName {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        match self.0.verify_server_cert(end_entity, intermediates, name, ocsp, now) {
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}

@@ -1,0 +1,329 @@
+//! A process of tollgate in a world: the real limiter, policies, caches, leases and store, without
+//! sockets around them.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prost::Message as _;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tollgate::algorithm::amend::Amendment;
+use tollgate::algorithm::hold::HoldList;
+use tollgate::algorithm::judge::Hits;
+use tollgate::algorithm::share::Share;
+use tollgate::algorithm::time::Timestamp;
+use tollgate::descriptor::hold::{COMMIT, RESERVE, SETTLE};
+use tollgate::descriptor::{Descriptor, Entry, KeyBuffer, Request};
+use tollgate::grpc::proto::hold::ReserveRequest;
+use tollgate::grpc::proto::rate_limit_response::Code;
+use tollgate::grpc::proto::{self, RateLimitDescriptor, RateLimitResponse};
+use tollgate::grpc::request::RequestBounds;
+use tollgate::grpc::response::AnswerStyle;
+use tollgate::grpc::rights::DomainRights;
+use tollgate::grpc::service::{HoldCall, Rls};
+use tollgate::limiter::{Decision, InForce, Limiter, Modes, Snapshot, Standing, Undecided};
+use tollgate::policy::{CompileOptions, PolicySet, Source, load};
+use tollgate::store::backend::Backend as _;
+use tollgate::store::clock::Clock;
+use tollgate::store::fallback::{Fallback, OwnShare};
+use tollgate::store::layer::Layered;
+use tollgate::store::layer::deny_cache::DenialTable;
+use tollgate::store::memory::{Bounds, MemoryStore};
+use tollgate::store::redis::{
+    Environment, RedisOptions, RedisStore, RedisUrl, Simulation as _, Time,
+};
+use tollgate::telemetry::metrics::Metrics;
+
+use super::history::{Ending, PartStatus};
+use super::network::ProcessEnvironment;
+use super::plan::{Part, PartHits, Plan, PlannedCall};
+use super::retries::RetriedReserve;
+use super::server::fleet::Arrangement;
+use super::shared::SharedWorld;
+
+/// Time for which tests wait for what ends by itself.
+const PATIENCE: Duration = Duration::from_secs(10);
+const MEMORY: usize = 1 << 20;
+const REQUEST: RequestBounds = RequestBounds { descriptors: 8, entries: 2, all_entries: 16 };
+
+/// The service of a worker: each has connections and leases of its own.
+type WorkerService = Rls<Layered<RedisStore>>;
+
+/// A process with its workers.
+pub struct SimProcess {
+    policies: Arc<InForce>,
+    workers: Vec<WorkerService>,
+    pub metrics: Arc<Metrics>,
+    environment: Arc<ProcessEnvironment>,
+    dead: CancellationToken,
+}
+
+/// The clock of a process, for its local counters.
+struct ProcessClock(Arc<ProcessEnvironment>);
+
+impl Clock for ProcessClock {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+}
+
+impl SimProcess {
+    /// Starts a process.
+    pub fn start(shared: &Arc<SharedWorld>, plan: &Plan, process: usize) -> Self {
+        let metrics = Metrics::new();
+        let policies = InForce::new(Arc::clone(&metrics));
+        let dead = CancellationToken::new();
+        let environment = Arc::new(ProcessEnvironment {
+            shared: Arc::clone(shared),
+            process,
+            skew_us: plan.skews_us[process],
+            dead: dead.clone(),
+        });
+        let options = options(plan, &environment);
+        let bounds = Bounds { max_bytes: MEMORY, domain_max_bytes: MEMORY };
+        let clock = ProcessClock(Arc::clone(&environment));
+        let memory = Arc::new(MemoryStore::new(bounds, clock));
+        let count = NonZeroU32::new(plan.processes.try_into().unwrap()).unwrap();
+        let share = OwnShare::new(Share::of(count, Some(process.try_into().unwrap())));
+        let longest = Duration::from_millis(plan.deny_cache_ms);
+        let denials = DenialTable::new(longest, Arc::clone(&metrics));
+        let worker = |_| {
+            let fallback =
+                Fallback::new(Arc::clone(&memory), Arc::clone(&share), Arc::clone(&metrics));
+            let store = RedisStore::connect(options.clone(), Time::Server, Arc::clone(&metrics));
+            let denials = Some(Arc::clone(&denials));
+            let store = Layered::new(store, fallback, denials, Arc::clone(&metrics));
+            let limiter = Limiter::new(Arc::clone(&policies), store, Modes::default());
+            let style = AnswerStyle::default();
+            Rls::new(limiter, Arc::clone(&metrics), REQUEST, style, PATIENCE)
+        };
+        let workers = (0..plan.workers).map(worker).collect();
+        Self { policies, workers, metrics, environment, dead }
+    }
+
+    /// Installs a version of the policy.
+    pub fn install(&self, plan: &Plan, version: usize) {
+        self.policies.install(compile(&plan.policy(version)));
+    }
+
+    /// Ends the process as a crash does: nothing leaves it any more.
+    pub fn crash(&self) {
+        self.dead.cancel();
+    }
+
+    /// Waits until all workers are connected, for a limited time.
+    pub async fn connected(&self) {
+        for worker in &self.workers {
+            let _ = timeout(PATIENCE, redis(worker).connected()).await;
+        }
+    }
+
+    /// Waits until leases are given back and charges taken back.
+    pub async fn settled(&self) {
+        for worker in &self.workers {
+            let settling = worker.limiter().store().settled();
+            timeout(PATIENCE, settling).await.expect("background work ends");
+        }
+    }
+
+    /// Makes a call of the plan.
+    pub async fn call(&self, plan: &Plan, call: &PlannedCall) -> Ending {
+        let limiter = self.workers[call.worker].limiter();
+        let deadline = Instant::now() + Duration::from_micros(call.timeout_us);
+        let snapshot = limiter.snapshot();
+        let words = words(plan, call);
+        let request = request(call, &words);
+        let deciding = limiter.decide(&snapshot, &request, deadline.into_std());
+        let ended = async {
+            match call.cancel_after_us {
+                None => ending(deciding.await),
+                Some(us) => match timeout(Duration::from_micros(us), deciding).await {
+                    Ok(decided) => ending(decided),
+                    Err(_) => Ending::Cancelled,
+                },
+            }
+        };
+        self.environment.shared.while_running(call.process, ended).await
+    }
+
+    /// Sends a reserve of `HoldService`.
+    pub async fn reserve(
+        &self,
+        plan: &Plan,
+        worker: usize,
+        reserve: &RetriedReserve,
+        timeout: Duration,
+    ) -> Result<Code, tonic::Code> {
+        let descriptor = |counter: &usize| {
+            let key = format!("r{}", plan.counters[*counter]);
+            let entry = proto::rate_limit_descriptor::Entry {
+                key: key.into(),
+                value: value_of(*counter).into(),
+            };
+            RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() }
+        };
+        let request = ReserveRequest {
+            domain: "world".to_owned(),
+            descriptors: reserve.counters.iter().map(descriptor).collect(),
+            id: id_of(reserve.id),
+            hits: reserve.hits,
+            ttl: None,
+        };
+        let mut answer = Vec::new();
+        let service = &self.workers[worker];
+        let rights = DomainRights::All;
+        let reserving =
+            service.hold(HoldCall::from(request), Some(timeout), &rights, None, &mut answer);
+        let answered = self.environment.shared.while_running(self.environment.process, reserving);
+        answered.await.map_err(|status| status.code())?;
+        Ok(RateLimitResponse::decode(answer.as_slice()).unwrap().overall_code())
+    }
+
+    /// Changes a counter as an operator does. The result does not matter: the checker allows for
+    /// the change in any case.
+    pub async fn amend(&self, plan: &Plan, counter: usize, amendment: Amendment) {
+        let limiter = self.workers[0].limiter();
+        let snapshot: Snapshot = limiter.snapshot();
+        let value = value_of(counter);
+        let rule = format!("r{}", plan.counters[counter]);
+        let entries = [Entry { key: rule.as_bytes(), value: value.as_bytes() }];
+        let mut keys = KeyBuffer::default();
+        let policies = snapshot.as_ref().unwrap().policies();
+        let (rule, key) = policies.counter("world", &entries, &mut keys).unwrap();
+        let deadline = (Instant::now() + Duration::from_millis(100)).into_std();
+        let amending = limiter.amend(rule, key, amendment, deadline);
+        let shared = &self.environment.shared;
+        let amended = shared.while_running(self.environment.process, amending).await;
+        let name = if amended.is_ok() { "amended" } else { "not amended" };
+        shared.fleet.lock().count(&format!("change {name}"));
+    }
+
+    /// Returns the hits that each counter counts; `None` if the store does not tell.
+    pub async fn used(&self, plan: &Plan, counter: usize) -> Option<u64> {
+        Some(self.look(plan, counter).await?.0)
+    }
+
+    /// Returns the hits that a counter counts, and its open holds; `None` if the store does not
+    /// tell.
+    pub async fn look(&self, plan: &Plan, counter: usize) -> Option<(u64, HoldList)> {
+        let limiter = self.workers[0].limiter();
+        let snapshot: Snapshot = limiter.snapshot();
+        let policies = snapshot.as_ref().unwrap().policies();
+        let rule = format!("r{}", plan.counters[counter]);
+        let value = value_of(counter);
+        let entries = [Entry { key: rule.as_bytes(), value: value.as_bytes() }];
+        let mut keys = KeyBuffer::default();
+        let (rule, key) = policies.counter("world", &entries, &mut keys).unwrap();
+        let deadline = (Instant::now() + Duration::from_secs(1)).into_std();
+        let amended = limiter.amend(rule, key, Amendment::Look, deadline).await.ok()?.before;
+        let used = amended.windows.first()?.used;
+        let mut held = HoldList::default();
+        if plan.rule_of(counter).hold.is_some() {
+            held = redis(&self.workers[0]).open_holds(&key, amended.at).await.ok()?;
+        }
+        Some((used, held))
+    }
+}
+
+fn redis(worker: &WorkerService) -> &RedisStore {
+    worker.limiter().store().backend()
+}
+
+/// Returns the text of an ID.
+pub fn id_of(id: u32) -> String {
+    format!("id-{id}")
+}
+
+/// Returns the value of a counter: it stands in the name of its key.
+pub fn value_of(counter: usize) -> String {
+    format!("counter-{counter:02}-")
+}
+
+fn options(plan: &Plan, environment: &Arc<ProcessEnvironment>) -> RedisOptions {
+    let url = match plan.arrangement {
+        Arrangement::Single => "redis://redis".to_owned(),
+        Arrangement::Sentinels => "redis-sentinel://main@sentinel0,sentinel1,sentinel2".to_owned(),
+        Arrangement::Cluster => "redis-cluster://s0,s1,s2,s3".to_owned(),
+    };
+    let mut options = RedisOptions::at(RedisUrl::parse(&url).unwrap().unwrap());
+    options.access.environment = Environment::Simulated(Arc::clone(environment) as _);
+    options.sentinel_access.environment = options.access.environment.clone();
+    options
+}
+
+fn compile(text: &str) -> PolicySet {
+    let source = Source { name: "world.yaml".to_owned(), text: text.to_owned() };
+    match load(&[source], &CompileOptions::default()) {
+        Ok(loaded) => loaded.policies,
+        Err(report) => panic!("{text}\n{report}"),
+    }
+}
+
+/// Returns the entries of each descriptor of a call.
+fn words(plan: &Plan, call: &PlannedCall) -> Vec<Vec<(String, String)>> {
+    let word = |part: &Part| {
+        let counter = (format!("r{}", plan.counters[part.counter]), value_of(part.counter));
+        let operation = match part.hits {
+            PartHits::Reserve { id, .. } => Some((RESERVE, id)),
+            PartHits::End { id, cost: Some(_), .. } => Some((COMMIT, id)),
+            PartHits::End { id, cost: None, .. } => Some((SETTLE, id)),
+            PartHits::Charge(_) | PartHits::Peek | PartHits::Refund(_) => None,
+        };
+        let operation = operation.map(|(key, id)| (key.to_owned(), id_of(id)));
+        std::iter::once(counter).chain(operation).collect()
+    };
+    call.parts.iter().map(word).collect()
+}
+
+fn request<'a>(call: &PlannedCall, words: &'a [Vec<(String, String)>]) -> Request<'a> {
+    let parts = call.parts.iter().zip(words);
+    let descriptor = |(part, words): (&Part, &'a Vec<(String, String)>)| {
+        let mut cost = None;
+        let hits = match part.hits {
+            PartHits::Charge(hits) => Hits::Charge(hits),
+            PartHits::Peek => Hits::Peek(0),
+            PartHits::Refund(hits) => Hits::Refund(hits),
+            PartHits::Reserve { hits, .. } => Hits::Charge(hits),
+            PartHits::End { cost: of_end, .. } => {
+                cost = of_end;
+                Hits::Charge(of_end.unwrap_or(1))
+            }
+        };
+        let entry = |(key, value): &'a (String, String)| Entry {
+            key: key.as_bytes(),
+            value: value.as_bytes(),
+        };
+        Descriptor::new(words.iter().map(entry).collect(), hits, cost, None)
+    };
+    Request { domain: "world", descriptors: parts.map(descriptor).collect() }
+}
+
+fn ending(decided: Result<Decision<'_>, Undecided>) -> Ending {
+    match decided {
+        Ok(decision) => {
+            let statuses = decision.statuses().iter().map(|status| PartStatus {
+                standing: standing(status.standing()),
+                left: status.left(),
+                retry_after_us: status.retry_after().map(|time| time.get()),
+                is_cached: status.is_cached(),
+                effect: status.hold().and(status.hold_effect()),
+            });
+            Ending::Decided(decision.is_over_limit(), statuses.collect())
+        }
+        Err(Undecided::Store(error)) => Ending::Failed(error.kind()),
+        Err(Undecided::NoPolicy) => Ending::Failed("no policy"),
+    }
+}
+
+fn standing(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Allowed => "allowed",
+        Standing::Denied => "denied",
+        Standing::PresumedAllowed => "presumed allowed",
+        Standing::PresumedDenied => "presumed denied",
+        Standing::ShadowDenied => "shadow denied",
+        Standing::NoLimit => "no limit",
+        Standing::Unlimited => "unlimited",
+    }
+}

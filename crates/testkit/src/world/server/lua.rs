@@ -1,0 +1,168 @@
+//! The Lua of a server: the interpreter of Redis with the functions that the scripts use.
+//!
+//! One interpreter serves all servers of a thread. Scripts of Redis set no globals, so that none
+//! sees what another left.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use mlua::{Function, Lua, MultiValue, Table, Value};
+use sha1::{Digest as _, Sha1};
+
+use super::data::ScriptRun;
+use super::pack;
+use super::resp::Resp;
+
+/// The script that runs now, with the data of its server.
+type Running = Rc<RefCell<Option<ScriptRun>>>;
+
+struct Interpreter {
+    lua: Lua,
+    running: Running,
+    compiled: HashMap<Vec<u8>, Function>,
+}
+
+thread_local! {
+    static INTERPRETER: RefCell<Interpreter> = RefCell::new(Interpreter::new());
+}
+
+/// Returns the digest of a script's text, in hexadecimal digits.
+pub fn digest(text: &[u8]) -> String {
+    Sha1::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Runs a script on some data, and returns its reply with the data.
+pub fn run(
+    script: ScriptRun,
+    text: &[u8],
+    keys: &[Vec<u8>],
+    arguments: &[Vec<u8>],
+) -> (Resp, ScriptRun) {
+    INTERPRETER.with_borrow_mut(|interpreter| {
+        *interpreter.running.borrow_mut() = Some(script);
+        let reply = interpreter.run(text, keys, arguments);
+        let script = interpreter.running.borrow_mut().take().unwrap();
+        (reply.unwrap_or_else(|error| Resp::Error(cause(&error))), script)
+    })
+}
+
+/// Returns the text of an error, with the code that it began with.
+fn cause(error: &mlua::Error) -> String {
+    match error {
+        mlua::Error::CallbackError { cause: inner, .. } => cause(inner),
+        mlua::Error::RuntimeError(text) if text.starts_with(char::is_uppercase) => text.clone(),
+        other => format!("ERR {}", other.to_string().replace(['\r', '\n'], " ")),
+    }
+}
+
+impl Interpreter {
+    fn new() -> Self {
+        let lua = Lua::new();
+        let running = Running::default();
+        let redis = lua.create_table().unwrap();
+        let of_call = Rc::clone(&running);
+        let of_scripts = lua.create_function(move |lua, words| call(lua, &of_call, words, false));
+        let of_pcall = Rc::clone(&running);
+        let pcall = lua.create_function(move |lua, words| call(lua, &of_pcall, words, true));
+        redis.set("call", of_scripts.unwrap()).unwrap();
+        redis.set("pcall", pcall.unwrap()).unwrap();
+        let sha1hex = |_: &Lua, text: mlua::LuaString| Ok(digest(&text.as_bytes()));
+        redis.set("sha1hex", lua.create_function(sha1hex).unwrap()).unwrap();
+        for (name, field) in [("error_reply", "err"), ("status_reply", "ok")] {
+            let reply = move |lua: &Lua, text: mlua::LuaString| {
+                let table = lua.create_table()?;
+                table.set(field, text)?;
+                Ok(table)
+            };
+            redis.set(name, lua.create_function(reply).unwrap()).unwrap();
+        }
+        lua.globals().set("redis", redis).unwrap();
+        lua.globals().set("struct", pack::library(&lua).unwrap()).unwrap();
+        Self { lua, running, compiled: HashMap::new() }
+    }
+
+    fn run(&mut self, text: &[u8], keys: &[Vec<u8>], arguments: &[Vec<u8>]) -> mlua::Result<Resp> {
+        for (name, words) in [("KEYS", keys), ("ARGV", arguments)] {
+            let table = self.lua.create_table_with_capacity(words.len(), 0)?;
+            for (number, word) in words.iter().enumerate() {
+                table.raw_set(number + 1, self.lua.create_string(word)?)?;
+            }
+            self.lua.globals().raw_set(name, table)?;
+        }
+        if !self.compiled.contains_key(text) {
+            let compiled = self.lua.load(text).set_name("user_script").into_function()?;
+            self.compiled.insert(text.to_vec(), compiled);
+        }
+        let value = self.compiled[text].call::<Value>(())?;
+        of_lua(&value)
+    }
+}
+
+fn call(lua: &Lua, running: &Running, words: MultiValue, protects: bool) -> mlua::Result<Value> {
+    let words: Vec<Vec<u8>> = words.iter().map(word).collect::<mlua::Result<_>>()?;
+    let reply = running.borrow_mut().as_mut().unwrap().call(&words);
+    match reply {
+        Resp::Error(text) if !protects => Err(mlua::Error::runtime(text)),
+        reply => to_lua(lua, &reply),
+    }
+}
+
+/// Returns an argument of a call as Redis sends it.
+fn word(value: &Value) -> mlua::Result<Vec<u8>> {
+    match value {
+        Value::String(text) => Ok(text.as_bytes().to_vec()),
+        Value::Integer(number) => Ok(number.to_string().into_bytes()),
+        Value::Number(number) => Ok(format!("{number}").into_bytes()),
+        other => Err(mlua::Error::runtime(format!("not an argument: {other:?}"))),
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "Lua's numbers are doubles")]
+fn to_lua(lua: &Lua, reply: &Resp) -> mlua::Result<Value> {
+    let table = |field: &str, text: &str| -> mlua::Result<Value> {
+        let table = lua.create_table()?;
+        table.set(field, text)?;
+        Ok(Value::Table(table))
+    };
+    match reply {
+        Resp::Nil => Ok(Value::Boolean(false)),
+        Resp::Integer(number) => Ok(Value::Number(*number as f64)),
+        Resp::Bulk(bytes) => Ok(Value::String(lua.create_string(bytes)?)),
+        Resp::Status(text) => table("ok", text),
+        Resp::Error(text) => table("err", text),
+        Resp::Array(all) => {
+            let table = lua.create_table()?;
+            for (number, reply) in all.iter().enumerate() {
+                table.raw_set(number + 1, to_lua(lua, reply)?)?;
+            }
+            Ok(Value::Table(table))
+        }
+    }
+}
+
+/// Converts what a script returns, as Redis does: numbers lose their fraction, and a table ends at
+/// its first nil.
+#[allow(clippy::cast_possible_truncation, reason = "as in Redis")]
+fn of_lua(value: &Value) -> mlua::Result<Resp> {
+    Ok(match value {
+        Value::String(text) => Resp::Bulk(text.as_bytes().to_vec()),
+        Value::Integer(number) => Resp::Integer(*number),
+        Value::Number(number) => Resp::Integer(*number as i64),
+        Value::Boolean(true) => Resp::Integer(1),
+        Value::Table(table) => of_table(table)?,
+        _ => Resp::Nil,
+    })
+}
+
+fn of_table(table: &Table) -> mlua::Result<Resp> {
+    if let Some(error) = table.raw_get::<Option<mlua::LuaString>>("err")? {
+        return Ok(Resp::Error(error.to_string_lossy()));
+    }
+    if table.raw_get::<Option<mlua::LuaString>>("ok")?.is_some() {
+        return Ok(Resp::Status("OK"));
+    }
+    let table = table.clone();
+    let all = table.sequence_values::<Value>();
+    Ok(Resp::Array(all.map(|value| of_lua(&value?)).collect::<mlua::Result<_>>()?))
+}
