@@ -5,8 +5,6 @@ use super::decision::Decision;
 use super::status::{AppliedLimit, Standing, Status};
 use super::{Limiter, Live};
 use crate::algorithm::judge::Hits;
-use crate::algorithm::sliding_window::Estimate;
-use crate::algorithm::{Algorithm, Limit};
 use crate::descriptor::{Descriptor, Keyed, Request};
 use crate::store::Store;
 use crate::telemetry::journal::{DenialEvent, DenialReason};
@@ -84,7 +82,7 @@ impl<S: Store> Limiter<S> {
                 {
                     metrics.exceptions.overrun_hits.inc_by(hits.into());
                 }
-                (Some(AppliedLimit { limit, .. }), Standing::Allowed) if is_estimated(limit) => {
+                (Some(AppliedLimit { limit, .. }), Standing::Allowed) if limit.is_estimated() => {
                     metrics.exceptions.estimated_hits.inc_by(hits.into());
                 }
                 (_, _) => {}
@@ -112,15 +110,5 @@ fn why(standing: Standing, is_over_limit: bool) -> Option<DenialReason> {
             Standing::NoLimit | Standing::Unlimited | Standing::Allowed | Standing::PresumedAllowed,
             _,
         ) => None,
-    }
-}
-
-fn is_estimated(limit: &Limit) -> bool {
-    match limit.algorithm() {
-        Algorithm::SlidingWindow(window) => window.estimate() == Estimate::Weighted,
-        Algorithm::FixedWindow(_)
-        | Algorithm::SlidingLog(_)
-        | Algorithm::Gcra(_)
-        | Algorithm::Concurrency(_) => false,
     }
 }

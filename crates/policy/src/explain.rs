@@ -216,20 +216,14 @@ fn write_lease(text: &mut String, lease: &Lease, limit: &Limit, is_vote: bool) -
         "lease",
         &format!("frequently used counters charge up to {size} in advance, for at most {ttl}"),
     )?;
-    let bound = match limit.algorithm() {
-        Algorithm::FixedWindow(_) => {
-            format!(
-                "at most the limit in a window; up to {BLOCKS} blocks per worker may be held unused"
-            )
-        }
-        Algorithm::SlidingWindow(_)
-        | Algorithm::SlidingLog(_)
-        | Algorithm::Gcra(_)
-        | Algorithm::Concurrency(_) => {
-            format!(
-                "at most the limit in any period less {ttl}; in a full one, up to {BLOCKS} held blocks per worker more"
-            )
-        }
+    let bound = if limit.counts_per_window() {
+        format!(
+            "at most the limit in a window; up to {BLOCKS} blocks per worker may be held unused"
+        )
+    } else {
+        format!(
+            "at most the limit in any period less {ttl}; in a full one, up to {BLOCKS} held blocks per worker more"
+        )
     };
     line(text, "", &bound)
 }
@@ -245,16 +239,12 @@ fn write_loan(text: &mut String, rule: &Rule) -> fmt::Result {
     let time = limit.longest_loan(lease.ttl);
     let terms = format!("clients may hold blocks of up to {size}, each for at most {time}");
     line(text, "loans", &terms)?;
-    let bound = match limit.algorithm() {
-        Algorithm::FixedWindow(_) => "at most the limit in a window".to_owned(),
-        Algorithm::SlidingWindow(_)
-        | Algorithm::SlidingLog(_)
-        | Algorithm::Gcra(_)
-        | Algorithm::Concurrency(_) => {
-            format!(
-                "at most the limit in any period less {time}; in a full one, the blocks that were held when it began more"
-            )
-        }
+    let bound = if limit.counts_per_window() {
+        "at most the limit in a window".to_owned()
+    } else {
+        format!(
+            "at most the limit in any period less {time}; in a full one, the blocks that were held when it began more"
+        )
     };
     line(text, "", &bound)
 }

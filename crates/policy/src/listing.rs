@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Write as _};
 
+use tollgate_core::algorithm::Limit;
 use tollgate_core::algorithm::quota::Window;
-use tollgate_core::algorithm::{Algorithm, Limit};
 use tollgate_core::printable::is_invisible;
 
 use super::compile::units;
@@ -94,18 +94,9 @@ fn line(
 /// Returns `true` if unit and amount describe the whole limit: a fixed window of a whole unit, as
 /// in envoyproxy/ratelimit.
 fn is_plain(limit: &Limit) -> bool {
-    match limit.algorithm() {
-        Algorithm::FixedWindow(_) => {
-            let is_whole_unit = |window: &Window| {
-                window.calendar().is_none() && units::word(window.period()).is_some()
-            };
-            matches!(limit.windows(), [window] if is_whole_unit(window))
-        }
-        Algorithm::SlidingWindow(_)
-        | Algorithm::SlidingLog(_)
-        | Algorithm::Gcra(_)
-        | Algorithm::Concurrency(_) => false,
-    }
+    let [window] = limit.windows() else { return false };
+    let is_whole_unit = window.calendar().is_none() && units::word(window.period()).is_some();
+    limit.counts_per_window() && is_whole_unit
 }
 
 #[cfg(test)]

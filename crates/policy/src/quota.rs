@@ -8,9 +8,9 @@
 
 mod report;
 
+use tollgate_core::algorithm::Limit;
 use tollgate_core::algorithm::lease::{Lease, ROLLING_LOANS};
 use tollgate_core::algorithm::time::Micros;
-use tollgate_core::algorithm::{Algorithm, Limit};
 use tollgate_core::descriptor::Entry;
 
 use super::Policy;
@@ -89,43 +89,17 @@ impl RuleQuota {
             LeaseSize::Hits(hits) => hits.get(),
         };
         let [shortest, _] = QUOTA_TTL;
-        let part = Micros::new(span(limit).get().checked_div(ROLLING_LOANS).unwrap_or_default());
-        let ttl = match limit.algorithm() {
-            Algorithm::FixedWindow(_) => self.ttl,
-            Algorithm::SlidingWindow(_)
-            | Algorithm::SlidingLog(_)
-            | Algorithm::Gcra(_)
-            | Algorithm::Concurrency(_) => self.ttl.min(part.max(shortest)),
-        };
+        let time = limit.refill_time().get();
+        let part = Micros::new(time.checked_div(ROLLING_LOANS).unwrap_or_default());
+        let ttl =
+            if limit.counts_per_window() { self.ttl } else { self.ttl.min(part.max(shortest)) };
         Lease { hits, ttl }
     }
 
     /// Returns `true` if the hits end well before the period does.
     pub(crate) fn fits(&self, limit: &Limit) -> bool {
-        let span = span(limit);
-        let is_long_enough = match limit.algorithm() {
-            Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => {
-                span >= SHORTEST_PERIOD
-            }
-            Algorithm::Gcra(_) | Algorithm::Concurrency(_) => true,
-        };
-        is_long_enough && self.ttl + QUOTA_GUARD <= span
-    }
-}
-
-/// Returns the shortest period of a limit; for gcra the time in which its burst is refilled.
-fn span(limit: &Limit) -> Micros {
-    let period = limit.shortest_period().unwrap_or_default();
-    match limit.algorithm() {
-        Algorithm::Gcra(gcra) => {
-            let rate = limit.windows().first().map_or(0, |window| window.limit());
-            let refill = period.get().saturating_mul(gcra.burst().into());
-            Micros::new(refill.checked_div(rate.into()).unwrap_or_default())
-        }
-        Algorithm::FixedWindow(_)
-        | Algorithm::SlidingWindow(_)
-        | Algorithm::SlidingLog(_)
-        | Algorithm::Concurrency(_) => period,
+        let time = limit.refill_time();
+        (limit.refills_continuously() || time >= SHORTEST_PERIOD) && self.ttl + QUOTA_GUARD <= time
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use super::deployment::{Deployment, DeploymentSource};
 use super::export::ExportedFiles;
 use super::{MigratedPolicies, rejected};
-use crate::algorithm::{Algorithm, Limit};
+use crate::algorithm::Limit;
 use crate::envoyproxy::{
     ReadBy, Translation, VariableEffect, effects, has_public_admin, is_carried, named, overridden,
     read_by,
@@ -227,13 +227,7 @@ impl Page<'_> {
             &format!("{commands}{token}. `tollgate explain` shows which rule a descriptor matches"),
         )?;
         let MigratedPolicies::Loaded { loaded, .. } = self.policies else { return Ok(()) };
-        let is_fixed = |(_, limit): &(&Rule, &Limit)| match limit.algorithm() {
-            Algorithm::FixedWindow(_) => true,
-            Algorithm::SlidingWindow(_)
-            | Algorithm::SlidingLog(_)
-            | Algorithm::Gcra(_)
-            | Algorithm::Concurrency(_) => false,
-        };
+        let is_fixed = |(_, limit): &(&Rule, &Limit)| limit.counts_per_window();
         let Some((rule, window)) = limits(loaded).filter(is_fixed).find_map(|(rule, limit)| {
             Some((rule, limit.windows().first().filter(|window| window.limit() > 0)?))
         }) else {

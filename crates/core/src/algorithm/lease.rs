@@ -19,8 +19,8 @@
 //! The last hits are not stranded: a block is at most a [sixteenth](NEAR) of the remaining hits. If
 //! that is too few for a block, each request calls the store.
 
+use super::Limit;
 use super::time::{Micros, Timestamp};
-use super::{Algorithm, Charge, Limit};
 
 /// Hits of the smallest block: taking and returning it costs two calls, and it must save more.
 pub const LEAST: u32 = 4;
@@ -64,23 +64,6 @@ impl Lease {
 }
 
 impl Limit {
-    /// Returns the maximum number of hits admitted at one instant.
-    pub fn at_once(&self) -> u32 {
-        let least = self.windows().iter().map(|window| window.limit()).min().unwrap_or_default();
-        match self.algorithm() {
-            Algorithm::Gcra(gcra) => gcra.burst().min(if self.is_ban() { 0 } else { u32::MAX }),
-            Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => {
-                least
-            }
-            Algorithm::Concurrency(limit) => limit.in_flight(),
-        }
-    }
-
-    /// Returns the shortest period of its windows; `None` for a limit without windows.
-    pub fn shortest_period(&self) -> Option<Micros> {
-        self.windows().iter().map(|window| window.period()).min()
-    }
-
     /// Returns `basis_points` of [the hits admitted at once](Self::at_once), at least one hit.
     pub fn part(&self, basis_points: u16) -> u32 {
         let hits = u64::from(self.at_once())
@@ -93,14 +76,10 @@ impl Limit {
     /// Returns the maximum time for which a holder outside of the process may admit leased hits.
     pub fn longest_loan(&self, ttl: Micros) -> Micros {
         let shortest = self.shortest_period().unwrap_or_default();
-        let part = match self.algorithm() {
-            Algorithm::FixedWindow(_) => shortest,
-            Algorithm::SlidingWindow(_)
-            | Algorithm::SlidingLog(_)
-            | Algorithm::Gcra(_)
-            | Algorithm::Concurrency(_) => {
-                Micros::new(shortest.get().checked_div(ROLLING_LOANS).unwrap_or_default())
-            }
+        let part = if self.counts_per_window() {
+            shortest
+        } else {
+            Micros::new(shortest.get().checked_div(ROLLING_LOANS).unwrap_or_default())
         };
         ttl.min(part).min(LONGEST_LOAN)
     }
@@ -112,51 +91,14 @@ impl Limit {
         let time = self.windows_end_after(at).map_or(longest, |(first, _)| first.min(longest));
         time - Micros::new(time.get().div_ceil(CLOCK_RATES))
     }
-
-    /// Returns the time after which one hit fits, from that of a block of `hits` that does not fit
-    /// now, although one hit does not either; `None` if that is not known.
-    pub fn retry_of_one(&self, hits: u32, retry_after: Micros) -> Option<Micros> {
-        let [window] = self.windows() else { return None };
-        match self.algorithm() {
-            Algorithm::FixedWindow(_) => Some(retry_after),
-            Algorithm::Gcra(_) => {
-                let others = hits.saturating_sub(1).into();
-                let time = window.period().get().saturating_mul(others);
-                Some(retry_after - Micros::new(time.div_ceil(window.limit().max(1).into())))
-            }
-            Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Concurrency(_) => {
-                None
-            }
-        }
-    }
-
-    /// Returns the limit with another charge mode.
-    pub fn charged(&self, charge: Charge) -> Self {
-        Self { charge, ..self.clone() }
-    }
-
-    /// Returns the times from `at` to the ends of the first and the last window of a fixed-window
-    /// limit: hits charged at `at` may be admitted until the former, and count until the latter.
-    pub fn windows_end_after(&self, at: Timestamp) -> Option<(Micros, Micros)> {
-        match self.algorithm() {
-            Algorithm::FixedWindow(_) => {
-                let ends = || self.windows().iter().map(|window| window.bounds(at).1.since(at));
-                ends().min().zip(ends().max())
-            }
-            Algorithm::SlidingWindow(_)
-            | Algorithm::SlidingLog(_)
-            | Algorithm::Gcra(_)
-            | Algorithm::Concurrency(_) => None,
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::OnStoreError;
     use super::super::fixed_window::FixedWindow;
     use super::super::gcra::Gcra;
     use super::super::quota::Window;
+    use super::super::{Algorithm, Charge, OnStoreError};
     use super::*;
 
     fn window(limit: u32, seconds: u64) -> Window {

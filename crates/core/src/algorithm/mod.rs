@@ -19,6 +19,7 @@
 //! | [`judge`] | judging a whole request: evaluate first, write second, report last |
 //! | [`amend`] | operator actions on one counter: look, reset, refund, grant |
 //! | [`tallies`] | hits per recorded request entry |
+//! | `properties` | properties of limits by algorithm, on which other modules decide |
 //! | [`lease`] | hits charged in advance: block sizes, TTLs, and the effect on a limit |
 //!
 //! A new algorithm is a file like [`gcra`] and a variant of [`Algorithm`] and of `AlgorithmState`;
@@ -37,6 +38,7 @@ pub mod lease;
 mod marks;
 mod mode;
 pub mod parameter;
+mod properties;
 pub mod quota;
 pub mod share;
 pub mod sliding_log;

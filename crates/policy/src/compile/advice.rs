@@ -1,7 +1,7 @@
 //! Warnings for limits that work but are probably a mistake.
 
+use tollgate_core::algorithm::Limit;
 use tollgate_core::algorithm::lease::{LEAST, LONGEST_LOAN, NEAR, ROLLING_LOANS};
-use tollgate_core::algorithm::{Algorithm, Limit};
 use tollgate_yaml::report::{Finding, SourceSpan};
 
 use super::layers::Layers;
@@ -95,14 +95,10 @@ fn of_lease(span: SourceSpan, lease: &RuleLease, limit: &Limit, is_vote: bool) -
     }
     let shortest = limit.shortest_period()?;
     let warning = Finding::warning(span, "lease `ttl` is not shorter than the period of the limit");
-    let note = match limit.algorithm() {
-        Algorithm::FixedWindow(_) => "a lease ends with its window at the latest",
-        Algorithm::SlidingWindow(_)
-        | Algorithm::SlidingLog(_)
-        | Algorithm::Gcra(_)
-        | Algorithm::Concurrency(_) => {
-            "with a lease, the limit applies to the period minus the ttl, which leaves nothing here"
-        }
+    let note = if limit.counts_per_window() {
+        "a lease ends with its window at the latest"
+    } else {
+        "with a lease, the limit applies to the period minus the ttl, which leaves nothing here"
     };
     (lease.ttl >= shortest).then(|| warning.note(note))
 }

@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Write as _};
 
+use tollgate_core::algorithm::Limit;
 use tollgate_core::algorithm::time::Micros;
-use tollgate_core::algorithm::{Algorithm, Limit};
 use tollgate_core::descriptor::Entry;
 use tollgate_core::printable::counted;
 
@@ -47,17 +47,15 @@ pub(super) fn write(
 }
 
 fn bound(limit: &Limit, ttl: Micros) -> String {
-    match limit.algorithm() {
-        Algorithm::FixedWindow(_) => format!(
+    if limit.counts_per_window() {
+        format!(
             "at most the limit in a window; in its last {QUOTA_GUARD} to 3s, proxies hold nothing (--rlqs-guard {QUOTA_GUARD})"
-        ),
-        Algorithm::SlidingWindow(_)
-        | Algorithm::SlidingLog(_)
-        | Algorithm::Gcra(_)
-        | Algorithm::Concurrency(_) => format!(
+        )
+    } else {
+        format!(
             "at most the limit in any period less {} (--rlqs-guard {QUOTA_GUARD}); in a full one, the hits that proxies held when it began more",
             ttl + QUOTA_GUARD
-        ),
+        )
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
-use tollgate_core::algorithm::{Algorithm, Limit};
+use tollgate_core::algorithm::Limit;
 
 use super::{NoQuota, QUOTA_GUARD};
 use crate::rule::{Imposes, Level, Rule};
@@ -61,12 +61,8 @@ fn write_rule(text: &mut String, rule: &Rule) -> Result<bool, fmt::Error> {
         return Ok(true);
     }
     writeln!(text, "{domain}: {path}: up to {} hits per proxy, for {}", lease.hits, lease.ttl)?;
-    match limit.algorithm() {
-        Algorithm::FixedWindow(_) => write_pause(text, limit)?,
-        Algorithm::SlidingWindow(_)
-        | Algorithm::SlidingLog(_)
-        | Algorithm::Gcra(_)
-        | Algorithm::Concurrency(_) => {}
+    if limit.counts_per_window() {
+        write_pause(text, limit)?;
     }
     Ok(true)
 }

@@ -2,16 +2,10 @@
 
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 
-use tollgate_core::algorithm::{Algorithm, Limit};
+use tollgate_core::algorithm::Limit;
 
 pub(in crate::layer) fn is_single_fixed_window(limit: &Limit) -> bool {
-    match limit.algorithm() {
-        Algorithm::FixedWindow(_) => limit.windows().len() == 1,
-        Algorithm::SlidingWindow(_)
-        | Algorithm::SlidingLog(_)
-        | Algorithm::Gcra(_)
-        | Algorithm::Concurrency(_) => false,
-    }
+    limit.counts_per_window() && limit.windows().len() == 1
 }
 
 /// Returns `true` if this many hits can ever be admitted.

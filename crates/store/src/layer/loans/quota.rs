@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tollgate_core::algorithm::time::Micros;
 use tollgate_core::algorithm::verdict::Role;
-use tollgate_core::algorithm::{Algorithm, Charge, Limit, Receipt};
+use tollgate_core::algorithm::{Charge, Limit, Receipt};
 
 use super::Loans;
 use crate::backend::Backend;
@@ -77,14 +77,8 @@ impl<B: Backend> Loans<B> {
         deadline: Instant,
     ) -> Result<(), StoreError> {
         let hits = u32::try_from(hits).unwrap_or(u32::MAX);
-        let mode = match check.limit.algorithm() {
-            // A log has no room for hits beyond the limit.
-            Algorithm::SlidingLog(_) => Charge::Admitted,
-            Algorithm::FixedWindow(_)
-            | Algorithm::SlidingWindow(_)
-            | Algorithm::Gcra(_)
-            | Algorithm::Concurrency(_) => Charge::Always,
-        };
+        let mode =
+            if check.limit.counts_beyond_limit() { Charge::Always } else { Charge::Admitted };
         let limit = check.limit.charged(mode);
         let check = Check { limit: &limit, role: Role::Enforce, lease: None, ..*check };
         let charged = self.charge(&check, hits, deadline).await?;

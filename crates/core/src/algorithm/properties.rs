@@ -1,0 +1,123 @@
+//! Properties of limits by algorithm, on which other modules decide. A module that needs to know
+//! something about an algorithm asks for a property, so that a new algorithm answers once.
+
+use super::sliding_window::Estimate;
+use super::time::{Micros, Timestamp};
+use super::{Algorithm, Charge, Limit};
+
+impl Limit {
+    /// Returns `true` if hits are counted per window and end with it, all at once; `false` if they
+    /// end one after the other.
+    pub fn counts_per_window(&self) -> bool {
+        match self.algorithm() {
+            Algorithm::FixedWindow(_) => true,
+            Algorithm::SlidingWindow(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::Gcra(_)
+            | Algorithm::Concurrency(_) => false,
+        }
+    }
+
+    /// Returns `true` if the number of hits that still count is an estimate.
+    pub fn is_estimated(&self) -> bool {
+        match self.algorithm() {
+            Algorithm::SlidingWindow(window) => window.estimate() == Estimate::Weighted,
+            Algorithm::FixedWindow(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::Gcra(_)
+            | Algorithm::Concurrency(_) => false,
+        }
+    }
+
+    /// Returns `true` if a counter can have more hits than the limit.
+    pub fn counts_beyond_limit(&self) -> bool {
+        match self.algorithm() {
+            Algorithm::SlidingLog(_) => false,
+            Algorithm::FixedWindow(_)
+            | Algorithm::SlidingWindow(_)
+            | Algorithm::Gcra(_)
+            | Algorithm::Concurrency(_) => true,
+        }
+    }
+
+    /// Returns `true` if capacity returns a hit at a time instead of window by window.
+    pub fn refills_continuously(&self) -> bool {
+        match self.algorithm() {
+            Algorithm::Gcra(_) | Algorithm::Concurrency(_) => true,
+            Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => {
+                false
+            }
+        }
+    }
+
+    /// Returns the time after which a counter of a full limit is unused: its shortest period; for
+    /// gcra the time in which its burst is refilled.
+    pub fn refill_time(&self) -> Micros {
+        let period = self.shortest_period().unwrap_or_default();
+        match self.algorithm() {
+            Algorithm::Gcra(gcra) => {
+                let rate = self.windows().first().map_or(0, |window| window.limit());
+                let refill = period.get().saturating_mul(gcra.burst().into());
+                Micros::new(refill.checked_div(rate.into()).unwrap_or_default())
+            }
+            Algorithm::FixedWindow(_)
+            | Algorithm::SlidingWindow(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::Concurrency(_) => period,
+        }
+    }
+
+    /// Returns the maximum number of hits admitted at one instant.
+    pub fn at_once(&self) -> u32 {
+        let least = self.windows().iter().map(|window| window.limit()).min().unwrap_or_default();
+        match self.algorithm() {
+            Algorithm::Gcra(gcra) => gcra.burst().min(if self.is_ban() { 0 } else { u32::MAX }),
+            Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => {
+                least
+            }
+            Algorithm::Concurrency(limit) => limit.in_flight(),
+        }
+    }
+
+    /// Returns the shortest period of its windows; `None` for a limit without windows.
+    pub fn shortest_period(&self) -> Option<Micros> {
+        self.windows().iter().map(|window| window.period()).min()
+    }
+
+    /// Returns the time after which one hit fits, from that of a block of `hits` that does not fit
+    /// now, although one hit does not either; `None` if that is not known.
+    pub fn retry_of_one(&self, hits: u32, retry_after: Micros) -> Option<Micros> {
+        let [window] = self.windows() else { return None };
+        match self.algorithm() {
+            Algorithm::FixedWindow(_) => Some(retry_after),
+            Algorithm::Gcra(_) => {
+                let others = hits.saturating_sub(1).into();
+                let time = window.period().get().saturating_mul(others);
+                Some(retry_after - Micros::new(time.div_ceil(window.limit().max(1).into())))
+            }
+            Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Concurrency(_) => {
+                None
+            }
+        }
+    }
+
+    /// Returns the times from `at` to the ends of the first and the last window of a fixed-window
+    /// limit: hits charged at `at` may be admitted until the former, and count until the latter.
+    pub fn windows_end_after(&self, at: Timestamp) -> Option<(Micros, Micros)> {
+        match self.algorithm() {
+            Algorithm::FixedWindow(_) => {
+                let ends = || self.windows().iter().map(|window| window.bounds(at).1.since(at));
+                ends().min().zip(ends().max())
+            }
+            Algorithm::SlidingWindow(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::Gcra(_)
+            | Algorithm::Concurrency(_) => None,
+        }
+    }
+
+    /// Returns the limit with another charge mode.
+    pub fn charged(&self, charge: Charge) -> Self {
+        Self { charge, ..self.clone() }
+    }
+}
