@@ -87,7 +87,7 @@ async fn streams_beyond_the_bound_are_refused_and_a_flood_of_them_disconnects() 
     assert_eq!(client.body_of(RESET).await, REFUSED_STREAM);
     assert!(client.is_seen().await);
     let flood = opened(&(11..60_000).map(|number| 1 + 2 * number).collect::<Vec<_>>());
-    client.is_told_to_calm_down(&flood).await;
+    client.gets_enhance_your_calm(&flood).await;
     becomes("it is counted", PATIENCE, || cut(&service, "flood"), |count| *count == 1).await;
 }
 
@@ -101,7 +101,7 @@ async fn endless_headers_and_empty_data_frames_are_floods() {
     let of_nothing = [opened(&[1]), nothing].concat();
     for flood in [without_end, of_nothing] {
         let mut client = Http2::connect(service.grpc).await;
-        client.is_told_to_calm_down(&flood).await;
+        client.gets_enhance_your_calm(&flood).await;
         assert!(other.hit("other", "ann").await);
     }
     becomes("both are counted", PATIENCE, || cut(&service, "flood"), |count| *count == 2).await;
@@ -152,7 +152,7 @@ async fn control_frames_are_answered_and_a_flood_of_them_disconnects() {
         client.write(&one.repeat(some)).await.unwrap();
         assert!(client.is_seen().await, "{kind}");
         assert!(other.hit("other", "ann").await);
-        client.is_told_to_calm_down(&one.repeat(40 * some)).await;
+        client.gets_enhance_your_calm(&one.repeat(40 * some)).await;
         assert!(other.hit("other", "ann").await);
     }
     becomes("each is counted", PATIENCE, || cut(&service, "flood"), |count| *count == 5).await;
@@ -207,7 +207,7 @@ async fn memory_of_unfinished_messages_is_bounded_and_released() {
         serve(&["--workers", "1", "--max-message", "4MiB", "--client-memory-max", "64MiB"]);
     let (mut requests, connection) = connect(service.grpc).await;
     let connection = tokio::spawn(connection);
-    let (told, mut statuses) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut statuses) = tokio::sync::mpsc::unbounded_channel();
     // 20 calls of 4 MiB, each without its last byte; one connection may hold 16 MiB of incomplete
     // messages.
     for _ in 0..20 {
@@ -219,10 +219,10 @@ async fn memory_of_unfinished_messages_is_bounded_and_released() {
             false,
         )
         .unwrap();
-        let told = told.clone();
+        let sender = sender.clone();
         tokio::spawn(async move {
             let answer = answer.await;
-            let _ = told.send(answer.map(|answer| answer.headers()["grpc-status"].clone()));
+            let _ = sender.send(answer.map(|answer| answer.headers()["grpc-status"].clone()));
             drop(body);
         });
     }

@@ -183,11 +183,11 @@ async fn in_quota_mode_a_request_is_admitted_if_one_descriptor_is() {
 fn invalid_header_names_are_reported_at_startup() {
     let wrong = ["--response-headers", "draft", "--response-header-names", "a,b"];
     let ended = command(quiet(&[])).args(wrong).output().unwrap();
-    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    let error = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert_eq!(ended.status.code(), Some(1));
     assert!(
-        told.contains("--response-headers: ") && told.contains("--response-header-names: "),
-        "{told}"
+        error.contains("--response-headers: ") && error.contains("--response-header-names: "),
+        "{error}"
     );
 }
 

@@ -57,8 +57,8 @@ fn a_socket_in_use_and_a_regular_file_are_not_replaced() {
     for (path, problem) in
         [(&used, "another process listens on this path"), (&file, "is not a socket")]
     {
-        let told = start_error(path);
-        assert!(told.contains("--grpc-listen") && told.contains(problem), "{told}");
+        let error = start_error(path);
+        assert!(error.contains("--grpc-listen") && error.contains(problem), "{error}");
     }
     listener.accept().unwrap();
     assert!(UnixStream::connect(&used).unwrap().write_all(b"x").is_ok());

@@ -200,7 +200,7 @@ async fn an_invalid_call_is_refused_with_the_reason() {
     };
     let none = LeaseReturn::default();
     let domain = String::new();
-    for (request, told) in [
+    for (request, expected) in [
         (of(vec![], vec![]), "must not both be empty"),
         (of(vec![want("tenant", 4); 257], vec![]), "wants must have at most 256 items, found 257"),
         (of(vec![], vec![none.clone(); 257]), "returns must have at most 256 items, found 257"),
@@ -212,7 +212,7 @@ async fn an_invalid_call_is_refused_with_the_reason() {
     ] {
         let status = holder.exchange(request).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::InvalidArgument, "{status}");
-        assert!(status.message().contains(told), "{told}: {status}");
+        assert!(status.message().contains(expected), "{expected}: {status}");
     }
     let long = "x".repeat(1_000);
     let large = LeaseWant { descriptor: Some(descriptor(&[("tenant", &long)])), hits: 4 };
@@ -322,6 +322,6 @@ async fn receipts_are_signed_by_the_first_key_and_valid_until_it_is_removed() {
     let result = holder.give_back(back("tenant", &loan, 50, 0)).await;
     assert_eq!(result, LeaseResult::InvalidReceipt, "signed by the key that was removed");
     let found = output(["serve", "--loan-key-file", "/dev/null"]);
-    let told = String::from_utf8(found.stderr).unwrap();
-    assert!(told.contains("--loan-key-file") && told.contains("found 0"), "{told}");
+    let error = String::from_utf8(found.stderr).unwrap();
+    assert!(error.contains("--loan-key-file") && error.contains("found 0"), "{error}");
 }

@@ -55,10 +55,10 @@ async fn it_starts_without_a_policy_and_reports_the_next_error() {
     let policies = Policies::of(BROKEN);
     let service = Tollgate::serve_with(policies.path(), &["--start-without-policy"]);
     let admin = Web::new(service.admin);
-    let told = || async { admin.get("/policies").await.body };
-    assert!(told().await.contains("kee"));
+    let policies_page = || async { admin.get("/policies").await.body };
+    assert!(policies_page().await.contains("kee"));
     policies.write("policy.yaml", &BROKEN.replace("kee", "kea"));
-    becomes("the next mistake is told", PATIENCE, told, |told| told.contains("kea")).await;
+    becomes("the next error is reported", PATIENCE, policies_page, |page| page.contains("kea")).await;
 }
 
 #[test]
@@ -149,10 +149,10 @@ fn readiness_cannot_both_follow_something_and_do_without_it() {
     both.arg("--policy")
         .arg(policies.path())
         .args(["--ready-while-policy", "--ready-without-policy"]);
-    let told = String::from_utf8(both.output().unwrap().stderr).unwrap();
+    let error = String::from_utf8(both.output().unwrap().stderr).unwrap();
     assert!(
-        told.contains("--ready-while-policy: cannot be used with --ready-without-policy"),
-        "{told}"
+        error.contains("--ready-while-policy: cannot be used with --ready-without-policy"),
+        "{error}"
     );
 }
 

@@ -124,7 +124,7 @@ async fn admin_shows_the_error_until_it_is_corrected() {
     policies.write("policy.yaml", BROKEN);
     let says_where =
         |error: &Value| error.as_str().is_some_and(|error| error.contains("policy.yaml:3"));
-    becomes("the mistake is told", PATIENCE, || last_error(&admin), says_where).await;
+    becomes("the mistake is reported", PATIENCE, || last_error(&admin), says_where).await;
     policies.write("policy.yaml", &daily("user", 5));
     becomes("the mistake is forgotten", PATIENCE, || last_error(&admin), Value::is_null).await;
 }
@@ -147,7 +147,7 @@ async fn a_directory_without_policies_is_a_bad_change() {
     let (_service, client, admin, _) = serve_all(&policies).await;
     std::fs::remove_file(policies.file("policy.yaml")).unwrap();
     becomes(
-        "told",
+        "it is reported",
         PATIENCE,
         || last_error(&admin),
         |error| error.as_str().is_some_and(|error| error.contains("*.yaml")),

@@ -41,8 +41,8 @@ fn an_invalid_url_is_reported_without_its_password() {
             vec!["inspect", "--policy", policy, "--store", &url, "test", "user=ann"],
             vec!["replay", "--policy", policy, "--store", &url, "-"],
         ] {
-            let told = told(&mut command(&arguments));
-            assert!(told.contains("error") && !told.contains(MARKER), "{arguments:?}: {told}");
+            let output = output_of(&mut command(&arguments));
+            assert!(output.contains("error") && !output.contains(MARKER), "{arguments:?}: {output}");
         }
         let variables = [
             ("REDIS_SOCKET_TYPE", "tcp"),
@@ -52,8 +52,8 @@ fn an_invalid_url_is_reported_without_its_password() {
         for name in ["REDIS_URL", "REDIS_PERSECOND_URL"] {
             let mut settings = command(["settings", "--from-env"]);
             settings.envs(variables).env(name, &url);
-            let told = told(&mut settings);
-            assert!(!told.contains(MARKER), "{name}={url}: {told}");
+            let output = output_of(&mut settings);
+            assert!(!output.contains(MARKER), "{name}={url}: {output}");
         }
     }
 }
@@ -70,7 +70,7 @@ fn settings_and_help_show_no_secret_of_the_environment() {
     for name in ours.into_iter().chain(["STORE", "PER_SECOND_STORE", "XDS_HEADER"]) {
         let mut help = command(["serve", "--help"]);
         assert!(
-            !told(help.env(format!("TOLLGATE_{name}"), format!("redis://u:{MARKER}@h")))
+            !output_of(help.env(format!("TOLLGATE_{name}"), format!("redis://u:{MARKER}@h")))
                 .contains(MARKER),
             "{name}"
         );
@@ -89,17 +89,17 @@ fn settings_and_help_show_no_secret_of_the_environment() {
             .env("REDIS_SOCKET_TYPE", "tcp")
             .env("REDIS_URL", "h:1")
             .env("REDIS_PERSECOND", "true");
-        assert!(!told(settings.env(name, &value)).contains(MARKER), "{name}={value}");
+        assert!(!output_of(settings.env(name, &value)).contains(MARKER), "{name}={value}");
     }
 }
 
 #[test]
 fn invalid_headers_are_reported_without_their_values() {
     for header in [MARKER.to_owned(), format!("a b={MARKER}"), format!("ab={MARKER}\n")] {
-        let told = told(
+        let output = output_of(
             command(["serve", "--xds", "127.0.0.1:1", "--xds-header", &header]).args(quiet(&[])),
         );
-        assert!(told.contains("--xds-header") && !told.contains(MARKER), "{told}");
+        assert!(output.contains("--xds-header") && !output.contains(MARKER), "{output}");
     }
 }
 
@@ -161,7 +161,7 @@ fn secrets_in_the_environment_log_no_warning() {
 }
 
 /// Returns all output of a command that exits by itself.
-fn told(command: &mut Command) -> String {
+fn output_of(command: &mut Command) -> String {
     let output = command.stdin(std::process::Stdio::null()).output().unwrap();
     String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
 }

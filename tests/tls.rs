@@ -199,10 +199,10 @@ async fn a_client_may_use_its_own_domains_and_others_are_refused_by_name() {
 fn rights_need_certificates_that_identify_the_client() {
     let started = output(["serve", "--allow", "edge.gateway=test", "--allow", "x"]);
     assert_eq!(started.status.code(), Some(1));
-    let told = String::from_utf8(started.stderr).unwrap();
+    let error = String::from_utf8(started.stderr).unwrap();
     assert!(
-        told.contains("--allow: requires --grpc-tls-client-ca") && told.contains("found `x`"),
-        "{told}"
+        error.contains("--allow: requires --grpc-tls-client-ca") && error.contains("found `x`"),
+        "{error}"
     );
 }
 

@@ -83,7 +83,7 @@ fn a_limit_that_is_one_too_low_is_found() {
 }
 
 #[test]
-fn windows_that_are_twice_as_long_as_told_are_found() {
+fn windows_that_are_twice_as_long_as_configured_are_found() {
     let per = |unit: &str| daily("user", 20).replace("unit: day", unit);
     let policies = Policies::of(&per("unit: 2s, charge: always"));
     let service = Tollgate::serve(policies.path());

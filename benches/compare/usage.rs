@@ -83,7 +83,7 @@ pub(crate) fn system_calls(process: u32, work: impl FnOnce()) -> Option<u64> {
         work();
     }
     drop(ask);
-    let told = perf.wait_with_output().ok()?;
-    let told = String::from_utf8_lossy(&told.stderr).into_owned();
-    told.lines().find(|line| line.contains("sys_enter"))?.split(',').next()?.parse().ok()
+    let ended = perf.wait_with_output().ok()?;
+    let report = String::from_utf8_lossy(&ended.stderr).into_owned();
+    report.lines().find(|line| line.contains("sys_enter"))?.split(',').next()?.parse().ok()
 }

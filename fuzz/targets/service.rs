@@ -84,7 +84,7 @@ impl Service {
                 matches!(found, None | Some(Standing::PresumedAllowed | Standing::PresumedDenied));
             assert!(
                 is_presumed || found == Some(expected),
-                "{request:?} at {begun:?} is told to wait {wait}, and after {later} {found:?}"
+                "{request:?} at {begun:?} is to be retried after {wait}, and after {later} {found:?}"
             );
         }
     }
@@ -112,7 +112,7 @@ impl Service {
             request.descriptors.iter().any(|descriptor| matches!(descriptor.hits, Hits::Refund(_)));
         let at_once =
             decision.statuses().iter().find(|status| status.retry_after() == Some(Micros::ZERO));
-        assert!(refunds || at_once.is_none(), "denied, and told to come back at once: {at_once:?}");
+        assert!(refunds || at_once.is_none(), "denied, with no time to retry after: {at_once:?}");
         let mut answer = Vec::new();
         response::write(&decision, &talkative(), &mut answer);
         let answer = RateLimitResponse::decode(answer.as_slice()).expect("an answer is a message");

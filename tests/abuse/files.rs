@@ -98,7 +98,7 @@ fn too_few_file_descriptors_are_reported_at_startup() {
         .arg(serve.get_program())
         .args(serve.get_args());
     let ended = limited.args(quiet(&[])).output().unwrap();
-    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert_eq!(ended.status.code(), Some(1), "{told}");
-    assert!(told.contains("open files (RLIMIT_NOFILE) is 60, and --workers"), "{told}");
+    let error = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(1), "{error}");
+    assert!(error.contains("open files (RLIMIT_NOFILE) is 60, and --workers"), "{error}");
 }

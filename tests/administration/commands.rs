@@ -20,9 +20,9 @@ async fn denials_and_top_list_denied_callers() {
         client.hit("user", "ann\u{1b}[2J").await;
     }
     let admin = format!("http://{}", service.admin);
-    let told = run(&["denials", "--admin", &admin, "--key", "user=ann", "--last", "10m"]);
-    assert_eq!(told.status.code(), Some(0));
-    let line = text(&told).lines().nth(1).unwrap().to_owned();
+    let output = run(&["denials", "--admin", &admin, "--key", "user=ann", "--last", "10m"]);
+    assert_eq!(output.status.code(), Some(0));
+    let line = text(&output).lines().nth(1).unwrap().to_owned();
     let words: Vec<&str> = line.split_whitespace().skip(2).take(4).collect();
     assert_eq!(words, ["3", "test", "user", r"user=ann\u{1b}[2J"], "{line}");
     assert!(line.contains("retry at"), "{line}");
@@ -101,7 +101,7 @@ async fn invisible_characters_are_escaped_in_tables_and_in_json() {
         "te\u{202e}st",
         "user=a",
     ]);
-    let told = [
+    let outputs = [
         run(&["denials", "--admin", &admin]),
         run(&["denials", "--admin", &admin, "--json"]),
         run(&["top", "--admin", &admin, "--once"]),
@@ -109,7 +109,7 @@ async fn invisible_characters_are_escaped_in_tables_and_in_json() {
         run(&["denials", "--admin", &admin, "--domain", "a\u{202e}b"]),
         explained,
     ];
-    for output in &told {
+    for output in &outputs {
         let all = text(output) + &error(output);
         let unseen = |letter: char| {
             letter != '\n' && (letter.is_control() || "\u{202e}\u{2028}".contains(letter))
@@ -117,10 +117,10 @@ async fn invisible_characters_are_escaped_in_tables_and_in_json() {
         assert!(!all.contains(unseen) && all.contains("202e"), "{all:?}");
     }
     assert!(
-        text(&told[0]).contains(r"user=ann\u{202e}nimda")
-            && text(&told[0]).contains(r"path=/\u{2028}\u{9b}2J")
+        text(&outputs[0]).contains(r"user=ann\u{202e}nimda")
+            && text(&outputs[0]).contains(r"path=/\u{2028}\u{9b}2J")
     );
-    let json: Value = serde_json::from_str(&text(&told[1])).unwrap();
+    let json: Value = serde_json::from_str(&text(&outputs[1])).unwrap();
     assert_eq!(json["denials"][0]["domain"], "te\u{202e}st", "JSON keeps its values");
 }
 
@@ -234,22 +234,22 @@ fn an_unreachable_service_is_reported() {
     ];
     for command in ["top", "denials", "reload"].into_iter().chain(of_a_counter) {
         let words: Vec<&str> = command.split(' ').collect();
-        let told = run(&[words.as_slice(), &["--admin", "http://127.0.0.1:1"]].concat());
+        let output = run(&[words.as_slice(), &["--admin", "http://127.0.0.1:1"]].concat());
         assert!(
-            told.status.code() == Some(2) && error(&told).contains("http://127.0.0.1:1: "),
+            output.status.code() == Some(2) && error(&output).contains("http://127.0.0.1:1: "),
             "{}",
-            error(&told)
+            error(&output)
         );
         assert!(
-            error(&told).contains("set the address with --admin URL or TOLLGATE_ADMIN"),
+            error(&output).contains("set the address with --admin URL or TOLLGATE_ADMIN"),
             "{}",
-            error(&told)
+            error(&output)
         );
-        let told = run(&[words.as_slice(), &["--admin", "127.0.0.1:6070"]].concat());
+        let output = run(&[words.as_slice(), &["--admin", "127.0.0.1:6070"]].concat());
         assert!(
-            told.status.code() == Some(2) && error(&told).contains("127.0.0.1:6070: "),
+            output.status.code() == Some(2) && error(&output).contains("127.0.0.1:6070: "),
             "{}",
-            error(&told)
+            error(&output)
         );
     }
 }

@@ -109,12 +109,12 @@ fn a_port_beyond_loopback_needs_a_token() {
         .arg(policies.path())
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    let error = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(
         ended.status.code() == Some(1)
-            && told.contains("--admin-token-file")
-            && told.contains("127.0.0.1"),
-        "{told}"
+            && error.contains("--admin-token-file")
+            && error.contains("127.0.0.1"),
+        "{error}"
     );
     policies.write("tokens", "short\n");
     let tokens = policies.file("tokens");
@@ -125,12 +125,12 @@ fn a_port_beyond_loopback_needs_a_token() {
         "--admin-token-file",
         tokens.to_str().unwrap(),
     ]);
-    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    let error = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(
         ended.status.code() == Some(1)
-            && told.contains("at least 16 characters")
-            && !told.contains("short\n"),
-        "{told}"
+            && error.contains("at least 16 characters")
+            && !error.contains("short\n"),
+        "{error}"
     );
 }
 

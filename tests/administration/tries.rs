@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
-use super::json as told;
+use super::fetch;
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
@@ -149,7 +149,7 @@ impl Bench {
     /// Returns the hits in a descriptor's counter.
     async fn used(&self, descriptor: &str) -> Value {
         let counter =
-            told(&self.admin, &format!("/api/v1/counter?domain=test&descriptor={descriptor}"))
+            fetch(&self.admin, &format!("/api/v1/counter?domain=test&descriptor={descriptor}"))
                 .await;
         counter["state"]["windows"][0]["used"].clone()
     }

@@ -186,10 +186,10 @@ async fn a_second_instance_on_the_same_ports_is_an_error() {
     let mut first = istio.serve(&[]).await;
     let port = first.grpc().port().to_string();
     let ended = output(&istio.variables(&[("GRPC_PORT", &port)]));
-    let told = String::from_utf8(ended.stderr).unwrap();
-    assert_eq!(ended.status.code(), Some(1), "{told}");
+    let error = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{error}");
     assert!(
-        told.contains(&format!("--grpc-listen 127.0.0.1:{port}: Address already in use")),
-        "{told}"
+        error.contains(&format!("--grpc-listen 127.0.0.1:{port}: Address already in use")),
+        "{error}"
     );
 }

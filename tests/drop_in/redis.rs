@@ -72,8 +72,8 @@ async fn redis_is_reached_by_unix_socket_password_and_prefix() {
     assert!(service.client().await.hit("user", "ann").await);
     assert!(keys(&redis, "mine:*").await > 0);
     assert_eq!(keys(&redis, "[^m]*").await, 0);
-    let told = service.process.log().join("\n");
-    assert!(!told.contains("cret"), "{told}");
+    let log = service.process.log().join("\n");
+    assert!(!log.contains("cret"), "{log}");
 }
 
 #[tokio::test]

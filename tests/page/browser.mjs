@@ -146,22 +146,22 @@ const subjects = {
       for (const key of ['Enter', ...keys]) await page.keyboard.press(key);
       await page.getByRole('dialog').getByText(words).waitFor();
     };
-    const told = (text) => page.getByRole('status').filter({ hasText: text }).waitFor();
+    const status = (text) => page.getByRole('status').filter({ hasText: text }).waitFor();
     await stands('20', '0');
     await ask('Reset…', [], 'Current state: 20 used of ');
     await page.keyboard.press('Escape');
     await ask('Refund…', ['Control+A', '5'], 'Refunds 5 hits, newest first, and never more than were used.');
     await page.keyboard.press('Enter');
-    await told('Done. Remaining before: 0 hits; after: 5 hits. Applied to this process only');
+    await status('Done. Remaining before: 0 hits; after: 5 hits. Applied to this process only');
     await becomes(() => page.evaluate(() => document.activeElement.textContent), 'Refund…');
     await stands('15', '5');
     await ask('Grant…', ['Control+A', '7', 'Tab', 'ArrowDown'], 'Grants 7 hits in addition to the limit');
     await page.getByRole('button', { name: 'Grant 7 hits' }).press('Enter');
-    await told('after: 7 hits.');
+    await status('after: 7 hits.');
     await becomes(() => fact('Grant').textContent(), '7 hits remaining');
     await ask('Reset…', ['Tab'], 'Ends its grant, with 7 hits remaining.');
     await page.keyboard.press('Enter');
-    await told('Done. Remaining before: 7 hits; after: 20 hits.');
+    await status('Done. Remaining before: 7 hits; after: 20 hits.');
     await stands('0', '20');
     assert.equal(await fact('Grant').count(), 0);
   },
@@ -376,9 +376,9 @@ const subjects = {
 async function examine(page, viewport, where) {
   // By the debugger, since the content security policy forbids other scripts.
   const { violations } = await page.evaluate(`${AXE}; axe.run(document, { resultTypes: ['violations'] })`);
-  const told = violations.map(({ id, impact, nodes }) => `${impact} ${id}: ${nodes.map(({ html }) => html.slice(0, 120)).join(' | ')}`);
-  assert.deepEqual(told.filter((text) => /^(serious|critical)/.test(text)), [], where);
-  for (const text of told) console.log(`${where}: ${text}`);
+  const lines = violations.map(({ id, impact, nodes }) => `${impact} ${id}: ${nodes.map(({ html }) => html.slice(0, 120)).join(' | ')}`);
+  assert.deepEqual(lines.filter((text) => /^(serious|critical)/.test(text)), [], where);
+  for (const text of lines) console.log(`${where}: ${text}`);
   const width = await page.evaluate(() => document.documentElement.scrollWidth);
   assert.ok(width <= viewport.width, `${where}: ${width} px wide`);
 }

@@ -294,7 +294,7 @@ async fn each_view_has_a_picture() {
         busy.policies.write("policy.yaml", &POLICY.replace(was, is));
         let loads = || async { admin.get("/api/v1/reloads").await.body };
         let total = format!("\"total\":{}", number + 2);
-        becomes("the change is told", PATIENCE, loads, |told| told.contains(&total)).await;
+        becomes("the change is listed", PATIENCE, loads, |text| text.contains(&total)).await;
     }
     let trial = request(vec![descriptor(&[("trial", "t1")])]);
     for round in 0..40 {
@@ -343,9 +343,9 @@ pub(crate) async fn look_at(subject: &'static str, admin: SocketAddr, given: Val
     let mut command = browser(subject, admin, given);
     let Output { status, stdout, stderr } =
         tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let told = String::from_utf8_lossy(&stdout);
-    assert!(status.success(), "{subject}\n{told}\n{}", String::from_utf8_lossy(&stderr));
-    println!("{told}");
+    let output = String::from_utf8_lossy(&stdout);
+    assert!(status.success(), "{subject}\n{output}\n{}", String::from_utf8_lossy(&stderr));
+    println!("{output}");
 }
 
 fn browser(subject: &str, admin: SocketAddr, mut given: Value) -> Command {

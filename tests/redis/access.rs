@@ -262,7 +262,7 @@ async fn a_user_with_the_documented_rights_is_refused_nothing() {
     }
     assert!(inspect(&tollgate, "tokens=a").await["held_unknown"].is_null());
     let boards = async || redis.ask::<Vec<String>>(&["KEYS", "tollgate:*"]).await.unwrap().len();
-    becomes("it has told of itself and of the denial", PATIENCE, boards, |boards| *boards == 2)
+    becomes("its name and the denial are published", PATIENCE, boards, |boards| *boards == 2)
         .await;
     assert_eq!(redis.command(&["ACL", "LOG"]).await, Value::Array(Vec::new()));
 }

@@ -42,8 +42,8 @@ async fn are_reset(url: &str, nodes: &[&Redis]) {
     }
     assert_eq!(moved, LIMITS.len() * AHEAD.len());
 
-    let told = reset(&service);
-    assert!(told.contains(" examined, 10 reset; the farthest was 2"), "{told}");
+    let report = reset(&service);
+    assert!(report.contains(" examined, 10 reset; the farthest was 2"), "{report}");
     service.process.wait_for_line("the audit log", |line| {
         let is_of_it = line.contains("/api/v1/counters/reset-ahead");
         (is_of_it && line.contains("counters ahead of the store's clock: 20")).then_some(())

@@ -178,10 +178,10 @@ async fn no_write_lowers_what_any_amount_counts_by_more_than_it_gives_back() {
                 let after = bench.used_by(key, &WATCHED).await;
                 let is_held =
                     before.iter().zip(&after).all(|(before, after)| after + given_back >= *before);
-                let told = format!(
+                let subject = format!(
                     "{key}, case {case}, step {step}: {what} of {hits} through {amount}, {charge}"
                 );
-                assert!(is_held, "{told}: {WATCHED:?} counted {before:?}, and then {after:?}");
+                assert!(is_held, "{subject}: {WATCHED:?} counted {before:?}, and then {after:?}");
                 before = after;
             }
         }

@@ -359,9 +359,10 @@ async fn tallies_are_flushed_with_the_blocks() {
     assert!(metric(&service, "tollgate_lease_blocks_total").await > 0);
     drop(client);
     assert!(service.terminate().success());
-    let told = || lines(&who(&policies, &redis.url(), "tenant=acme"));
+    let recorded = || lines(&who(&policies, &redis.url(), "tenant=acme"));
     let expected = [row(([120, 0], "user=bob")), row(([60, 0], "user=ann"))];
-    eventually("all hits are told", Duration::from_secs(5), || (told() == expected).then_some(()));
+    let is_complete = || (recorded() == expected).then_some(());
+    eventually("all hits are recorded", Duration::from_secs(5), is_complete);
 }
 
 /// Sends `requests` requests of one hit, `at_once` at a time. Returns how many were admitted.

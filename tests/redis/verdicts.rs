@@ -192,12 +192,12 @@ impl<'a> Bench<'a> {
         let verdicts: Vec<Verdict> = parts.iter().map(|part| self.verdict(part)).collect();
         let overall =
             combine(prior, parts.iter().map(|part| part.role).zip(verdicts.iter().copied()));
-        let told = format!("{}: {prior:?} {parts:#?}\n{outcomes:#?}\n{overall:?}", self.name);
+        let context = format!("{}: {prior:?} {parts:#?}\n{outcomes:#?}\n{overall:?}", self.name);
         for (index, part) in parts.iter().enumerate() {
             assert_eq!(
                 checks[index].verdict(outcomes[index].as_ref()),
                 verdicts[index],
-                "part {index}, {told}"
+                "part {index}, {context}"
             );
             let is_owed = part.hits != Hits::Peek(0)
                 && verdicts[index] == Verdict::Allowed
@@ -209,18 +209,18 @@ impl<'a> Bench<'a> {
                     .unwrap()
                     .report
                     .remaining;
-                assert_eq!(stands, left, "the counter of part {index}, {told}");
-                let told_left = outcomes[index].as_ref().unwrap().report.remaining;
-                assert_eq!(told_left, left, "the answer for part {index}, {told}");
+                assert_eq!(stands, left, "the counter of part {index}, {context}");
+                let reported = outcomes[index].as_ref().unwrap().report.remaining;
+                assert_eq!(reported, left, "the answer for part {index}, {context}");
             } else if let Ok(outcome) = &outcomes[index]
                 && let Some(share) = &self.share
                 && part.counter == Counter::Unreadable
                 && !part.share_is_full
             {
-                assert!(matches!(outcome.by, JudgedBy::Share(_)), "part {index}, {told}");
+                assert!(matches!(outcome.by, JudgedBy::Share(_)), "part {index}, {context}");
                 let stands =
                     share.decide(&peek, Prior::Open, soon()).await[0].unwrap().report.remaining;
-                assert_eq!(stands, left, "the share of part {index}, {told}");
+                assert_eq!(stands, left, "the share of part {index}, {context}");
             }
         }
     }

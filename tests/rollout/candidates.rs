@@ -37,10 +37,10 @@ async fn counts(flags: &[&str]) {
         );
         assert_eq!(web.metric(&name).await, expected, "{outcome}");
     }
-    let told = Web::new(service.admin).get("/api/v1/denials").await.body;
-    let told: Value = serde_json::from_str(&told).unwrap();
+    let body = Web::new(service.admin).get("/api/v1/denials").await.body;
+    let page: Value = serde_json::from_str(&body).unwrap();
     let of = |rule: &str| {
-        told["denials"].as_array().unwrap().iter().find(|one| one["rule"] == rule).unwrap().clone()
+        page["denials"].as_array().unwrap().iter().find(|one| one["rule"] == rule).unwrap().clone()
     };
     let limit = of("user");
     let candidate = of("user (candidate)");
@@ -125,11 +125,11 @@ fn check_explain_diff_and_replay_show_a_candidate() {
         )),
         "{explained}"
     );
-    let (code, told, _) = run(&["diff", &plain, &policy]);
+    let (code, report, _) = run(&["diff", &plain, &policy]);
     assert_eq!(code, 1);
     assert!(
-        told.contains(&format!("    candidate       {words}\n    counters        continue")),
-        "{told}"
+        report.contains(&format!("    candidate       {words}\n    counters        continue")),
+        "{report}"
     );
     let (_, out, err) = run(&["replay", "--policy", &policy, "--access-log", &log, "--map", &map]);
     let denied = |number: u32| {

@@ -242,9 +242,9 @@ fn invalid_settings_are_reported() {
     ];
     for flags in cases {
         let serve = [&["serve", "--policy", policies.path().to_str().unwrap()], flags].concat();
-        let told = crate::support::tollgate::output(serve);
-        let error = String::from_utf8(told.stderr).unwrap();
-        assert!(!told.status.success() && error.contains("error: --"), "{flags:?}: {error}");
+        let output = crate::support::tollgate::output(serve);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && error.contains("error: --"), "{flags:?}: {error}");
     }
 }
 

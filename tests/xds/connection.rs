@@ -63,7 +63,7 @@ async fn certificates_headers_and_metadata_arrive() {
     let key = key.to_str().unwrap();
     let authority = &paths[2];
     let own = ["--xds-tls", "--xds-ca", authority, "--xds-cert", certificate, "--xds-key", key];
-    let told = [
+    let metadata = [
         "--xds-header",
         "authorization=Bearer a=b",
         "--xds-header",
@@ -72,7 +72,7 @@ async fn certificates_headers_and_metadata_arrive() {
         "zone=a,rack=7",
     ];
     let service =
-        follow(&plane, &[&own[..], &told[..], &["--xds-server-name", "localhost"]].concat());
+        follow(&plane, &[&own[..], &metadata[..], &["--xds-server-name", "localhost"]].concat());
     comes_to(&service, Some(5)).await;
     let headers = plane.events("stream")[0]["headers"].to_string();
     assert!(

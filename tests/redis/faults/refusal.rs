@@ -59,7 +59,7 @@ async fn connections(redis: &Redis, service: &Service) -> (u64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_user_without_the_rights_for_decisions_is_told_which_and_waited_for() {
+async fn a_user_without_the_rights_for_decisions_is_logged_and_waited_for() {
     const WARNING: &str = "Redis denies commands that decisions require";
     // The rights that envoyproxy/ratelimit needs, and no more.
     let may = "+auth +hello +client +select +ping +get +incrby +expire";
@@ -180,7 +180,7 @@ async fn a_wrong_password_is_reported_and_a_corrected_one_is_used() {
     let url = format!("redis://{}", redis.address);
     let path = file.path().to_str().unwrap();
     let mut service = Service::begin(&url, &["--redis-password-file", path]).await;
-    is_told(&mut service, "uthentication failed").await;
+    is_logged(&mut service, "uthentication failed").await;
     std::fs::write(file.path(), "right\n").unwrap();
     service.becomes_ready().await;
     becomes("it decides", PATIENCE, || service.ask("user", "ann"), |said| *said == Said::Ok).await;
@@ -195,12 +195,12 @@ async fn a_server_of_an_unknown_authority_is_reported_and_refused() {
     let authority = other.authority();
     let mut service =
         Service::begin(&redis.url(), &["--redis-ca", authority.to_str().unwrap()]).await;
-    is_told(&mut service, "ertificate").await;
+    is_logged(&mut service, "ertificate").await;
     service.ends("with a server that is not trusted");
 }
 
 /// Asserts that the service is not ready, logs the reason once, and answers by `on_store_error`.
-async fn is_told(service: &mut Service, why: &str) {
+async fn is_logged(service: &mut Service, why: &str) {
     let says =
         |line: &str| (line.contains("Redis unreachable") && line.contains(why)).then_some(());
     service.tollgate.process.wait_for_line(why, says);

@@ -72,10 +72,10 @@ async fn runs(store: &str, replicas: usize) -> Totals {
         let begun = Instant::now();
         let seed = seed.wrapping_add(run);
         let outcome = one_run(&replicas, seed).await;
-        let (Ok(told) | Err(told)) = &outcome;
+        let (Ok(summary) | Err(summary)) = &outcome;
         eprintln!(
             "TOLLGATE_RANDOM_SEED={seed}: {}, {:?}",
-            told.lines().next().unwrap(),
+            summary.lines().next().unwrap(),
             begun.elapsed()
         );
         wrong.extend(outcome.err().map(|wrong| format!("TOLLGATE_RANDOM_SEED={seed}: {wrong}")));
@@ -108,7 +108,7 @@ async fn one_run(replicas: &Arc<Vec<Replica>>, seed: u64) -> Result<String, Stri
     ended.store(true, Ordering::Relaxed);
     asking.join_all().await;
     history.push(reload(replicas, &all, highest).await);
-    let told = format!("highest {highest}, {} answers, {ledger}", ledger.answers());
+    let summary = format!("highest {highest}, {} answers, {ledger}", ledger.answers());
     let mut wrong = ledger.over();
 
     tokio::time::sleep(LEASE).await;
@@ -124,12 +124,12 @@ async fn one_run(replicas: &Arc<Vec<Replica>>, seed: u64) -> Result<String, Stri
     let lost = after.lost(most_hits) - before.lost(most_hits) + ledger.undecided();
     let blocks = after.blocks - before.blocks;
     let take_backs = after.take_backs - before.take_backs;
-    let told = format!("{told}, {blocks} blocks, {take_backs} take-backs, {lost} hits lost");
+    let summary = format!("{summary}, {blocks} blocks, {take_backs} take-backs, {lost} hits lost");
     wrong.extend(fill(replicas, &ledger, lost).await);
     if wrong.is_empty() {
-        return Ok(told);
+        return Ok(summary);
     }
-    Err(format!("{told}\n{}\namounts {history:?}", wrong.join("\n")))
+    Err(format!("{summary}\n{}\namounts {history:?}", wrong.join("\n")))
 }
 
 /// Changes the amounts several times, in some processes first and then in the others.
