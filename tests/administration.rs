@@ -118,13 +118,13 @@ async fn a_dry_run_of_a_request_charges_nothing() {
     let http = Web::new(service.http);
     assert!(client.hit("user", "ann").await);
     for (hits, would_admit, standing) in [(1, true, "room"), (2, false, "no room")] {
-        let question = json!({"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}], "hits": hits}]});
+        let message = json!({"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}], "hits": hits}]});
         let answer = admin
             .send_with(
                 "POST",
                 "/api/v1/try",
                 &[("content-type", "application/json")],
-                question.to_string(),
+                message.to_string(),
             )
             .await;
         let answer: Value = serde_json::from_str(&answer.body).unwrap();
@@ -189,7 +189,7 @@ async fn policies_are_reloaded_at_once_on_request() {
         problem.starts_with("the last policy change was rejected: ") && problem.contains("`kee`"),
         "{problem}"
     );
-    service.process.wait_for_line("that loopback has written", |line| {
+    service.process.wait_for_line("the write by loopback", |line| {
         let line: Value = serde_json::from_str(line).ok()?;
         let fields = &line["fields"];
         (line["target"] == "audit"
@@ -255,12 +255,12 @@ async fn silent_connections_do_not_block_others() {
     let service = Tollgate::serve(Policies::of(&daily("user", 2)).path());
     let silent: Vec<_> =
         (0..100).map(|_| std::net::TcpStream::connect(service.admin).unwrap()).collect();
-    let asked = tokio::time::timeout(
+    let status = tokio::time::timeout(
         Duration::from_secs(10),
         fetch(&Web::new(service.admin), "/api/v1/status"),
     )
     .await;
-    assert_eq!(asked.unwrap()["is_ready"], true);
+    assert_eq!(status.unwrap()["is_ready"], true);
     drop(silent);
 }
 

@@ -26,7 +26,7 @@ async fn a_unix_socket_is_served_and_removed_at_the_end() {
     let folder = TempDir::new().unwrap();
     let socket = folder.path().join("tollgate.sock");
     let mut service = serve_at(&socket);
-    service.wait_for_line("where", |line| {
+    service.wait_for_line("its address", |line| {
         line.contains(&format!("\"unix:{}\"", socket.display())).then_some(())
     });
     assert!(client_of(&socket).await.hit("user", "ann").await);
@@ -168,7 +168,7 @@ fn serve(flags: &[&str]) -> Tollgate {
 pub(crate) fn serve_at(socket: &Path) -> Process {
     let policies = Policies::of(&daily("user", 5));
     let mut service = Process::start("tollgate", &mut command_at(socket, &policies));
-    service.wait_for_line("that it listens", |line| {
+    service.wait_for_line("its address", |line| {
         line.contains("\"protocol\":\"admin\"").then_some(())
     });
     service

@@ -44,7 +44,7 @@ async fn with_the_flag_it_starts_without_a_policy_and_loads_the_first_valid_one(
         becomes("a good policy is found", PATIENCE, || probes.agree(), |(is_ready, _)| *is_ready)
             .await;
         assert_eq!(client.limit("user", "ann").await, Some(5));
-        service.process.wait_for_line("what was wrong", |line| {
+        service.process.wait_for_line("the error", |line| {
             line.contains("policies rejected").then_some(())
         });
     }
@@ -170,24 +170,24 @@ impl Probes {
     /// Returns the readiness and the reason. The probes are queried in sequence, so this waits
     /// until they agree.
     async fn agree(&self) -> (bool, String) {
-        let said = becomes(
+        let probes = becomes(
             "all probes agree",
             PATIENCE,
-            || self.ask(),
-            |(said, _)| said.iter().all(|one| *one == said[0]),
+            || self.query(),
+            |(probes, _)| probes.iter().all(|one| *one == probes[0]),
         );
-        let (said, reason) = said.await;
-        (said[0], reason)
+        let (probes, reason) = probes.await;
+        (probes[0], reason)
     }
 
-    async fn ask(&self) -> (Vec<bool>, String) {
+    async fn query(&self) -> (Vec<bool>, String) {
         let readyz = self.web.get("/readyz").await;
         let healthcheck = self.web.get("/healthcheck").await;
         assert!(
             [(200, "OK"), (500, "")].contains(&(healthcheck.status, healthcheck.body.as_str())),
             "{healthcheck:?}"
         );
-        let mut said = vec![readyz.status == 200, healthcheck.status == 200];
+        let mut probes = vec![readyz.status == 200, healthcheck.status == 200];
         for name in NAMES {
             let answer = self
                 .health
@@ -195,8 +195,8 @@ impl Probes {
                 .check(HealthCheckRequest { service: name.to_owned() })
                 .await
                 .unwrap();
-            said.push(answer.into_inner().status() == ServingStatus::Serving);
+            probes.push(answer.into_inner().status() == ServingStatus::Serving);
         }
-        (said, readyz.body)
+        (probes, readyz.body)
     }
 }

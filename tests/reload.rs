@@ -97,7 +97,7 @@ async fn a_bad_change_is_reported_and_the_running_policy_stays() {
     policies.write("policy.yaml", BROKEN);
     let parts = ["rejected", "policy.yaml:3", "kee"];
     let reports = |line: &str| parts.iter().all(|part| line.contains(part)).then_some(());
-    service.process.wait_for_line("that it refuses, where and why", reports);
+    service.process.wait_for_line("the rejection, with place and reason", reports);
     assert_eq!(client.limit("user", "ann").await, Some(5));
 }
 
@@ -122,9 +122,9 @@ async fn admin_shows_the_error_until_it_is_corrected() {
     let (_service, _client, admin, _public) = serve_all(&policies).await;
     assert_eq!(last_error(&admin).await, Value::Null);
     policies.write("policy.yaml", BROKEN);
-    let says_where =
+    let has_place =
         |error: &Value| error.as_str().is_some_and(|error| error.contains("policy.yaml:3"));
-    becomes("the mistake is reported", PATIENCE, || last_error(&admin), says_where).await;
+    becomes("the mistake is reported", PATIENCE, || last_error(&admin), has_place).await;
     policies.write("policy.yaml", &daily("user", 5));
     becomes("the mistake is forgotten", PATIENCE, || last_error(&admin), Value::is_null).await;
 }
@@ -137,7 +137,7 @@ async fn a_missing_directory_is_a_bad_change() {
     std::fs::rename(policies.file("limits"), policies.file("elsewhere")).unwrap();
     service
         .process
-        .wait_for_line("that it refuses", |line| line.contains("rejected").then_some(()));
+        .wait_for_line("the rejection", |line| line.contains("rejected").then_some(()));
     assert_eq!(Client::connect(service.grpc).await.limit("user", "ann").await, Some(5));
 }
 

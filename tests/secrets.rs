@@ -1,4 +1,4 @@
-//! Secrets from every source: none appears in any output, whatever error it causes.
+//! Secrets from every source: none appears in any output, of any error.
 
 use std::process::Command;
 
@@ -124,7 +124,7 @@ async fn logs_and_pages_show_no_secret() {
     let mut service = Tollgate::serve_by(
         &[&flags[..], &secrets, &["--xds-header", &format!("a={MARKER}")]].concat(),
     );
-    service.process.wait_for_line("that Redis refuses", |line| {
+    service.process.wait_for_line("the refusal by Redis", |line| {
         line.contains("Redis unreachable").then_some(())
     });
     let _ = Client::connect(service.grpc).await.ask(crate::support::rls::request(vec![])).await;
@@ -135,7 +135,7 @@ async fn logs_and_pages_show_no_secret() {
         shown += &admin.get(line.split(':').next().unwrap()).await.body;
     }
     service.terminate();
-    let log = service.process.last_words();
+    let log = service.process.final_log();
     assert!(!shown.contains(MARKER), "{shown}");
     assert!(!log.contains(MARKER), "{log}");
     for flag in
@@ -152,11 +152,11 @@ fn secrets_in_the_environment_log_no_warning() {
     let mut serve = command(["serve", "--policy", policies.path().to_str().unwrap()]);
     serve.args(quiet(&[])).env("TOLLGATE_REDIS_PASSWORD", MARKER).env("TOLLGATE_STORE", "memory");
     let mut service = Process::start("tollgate", &mut serve);
-    service.wait_for_line("that it listens", |line| {
+    service.wait_for_line("its address", |line| {
         line.contains("\"protocol\":\"admin\"").then_some(())
     });
     service.signal(rustix::process::Signal::TERM);
-    let log = service.last_words();
+    let log = service.final_log();
     assert!(!log.contains("on the command line") && !log.contains(MARKER), "{log}");
 }
 

@@ -46,11 +46,11 @@ async fn a_server_can_require_tls_and_certificates() {
         let redis = Redis::start_as(Setup { tls: Some(tls.clone()), ..Setup::default() }).await;
         redis.command(&["SET", "key", "value"]).await;
 
-        let stranger = redis::TlsCertificates {
+        let untrusted = redis::TlsCertificates {
             client_tls: None,
             root_cert: std::fs::read(tls.authority()).ok(),
         };
-        let client = redis::Client::build_with_tls(redis.url(), stranger).unwrap();
+        let client = redis::Client::build_with_tls(redis.url(), untrusted).unwrap();
         let is_let_in = match connect(&client, PATIENCE).await {
             Ok(mut connection) => {
                 redis::cmd("PING").query_async::<Value>(&mut connection).await.is_ok()
@@ -136,8 +136,8 @@ async fn a_slot_moves_key_by_key_while_both_masters_answer_for_it() {
     }
     let migration = cluster.begin_migration(slot, to).await;
     assert_eq!(migration.move_keys(2).await, 2);
-    let asked = from.redis.ask::<Value>(&["GET", "{tag}new"]).await.unwrap_err();
-    assert_eq!(asked.code(), Some("ASK"));
+    let redirected = from.redis.ask::<Value>(&["GET", "{tag}new"]).await.unwrap_err();
+    assert_eq!(redirected.code(), Some("ASK"));
     migration.finish().await;
     assert_eq!(cluster.master_of(slot).await.id, to.id);
     for key in ["{tag}1", "{tag}2", "{tag}3"] {

@@ -87,19 +87,19 @@ fn hit_sends_its_certificate_if_required() {
         [&folder.path().join("ca.crt"), &files(own.path())[0], &files(own.path())[1]]
             .map(|path| path.to_str().unwrap().to_owned());
     let address = service.grpc.to_string();
-    let ask = |flags: &[&str]| {
-        let asked = [&["hit", &address, "test", "user=ann"], flags].concat();
-        output(asked).status.code()
+    let hit_with = |flags: &[&str]| {
+        let arguments = [&["hit", &address, "test", "user=ann"], flags].concat();
+        output(arguments).status.code()
     };
     let trusting = ["--tls", "--ca", &ca, "--server-name", "a.gateway"];
-    assert_eq!(ask(&[&trusting[..], &["--cert", &cert, "--key", &key]].concat()), Some(0));
-    assert_eq!(ask(&trusting), Some(2), "without a certificate");
+    assert_eq!(hit_with(&[&trusting[..], &["--cert", &cert, "--key", &key]].concat()), Some(0));
+    assert_eq!(hit_with(&trusting), Some(2), "without a certificate");
     assert_eq!(
-        ask(&["--tls", "--cert", &cert, "--key", &key]),
+        hit_with(&["--tls", "--cert", &cert, "--key", &key]),
         Some(2),
         "of an authority that is not trusted"
     );
-    assert_eq!(ask(&[]), Some(2), "in the clear");
+    assert_eq!(hit_with(&[]), Some(2), "in the clear");
 }
 
 /// A client may present a trusted certificate even if it is marked as a CA, as with OpenSSL and Go.
@@ -118,7 +118,7 @@ async fn a_client_may_send_a_trusted_certificate_itself() {
     for version in [&version::TLS12, &version::TLS13] {
         let shows = |pair| Secure::with(&authority, Some(pair), &[version]);
         assert!(shows(&own).is_let_in(service.grpc).await, "it is among the trusted ones");
-        assert!(shows(&signed).is_let_in(service.grpc).await, "an authority beside it has signed");
+        assert!(shows(&signed).is_let_in(service.grpc).await, "another authority has signed");
         assert!(!shows(&other).is_let_in(service.grpc).await, "another one of that name");
     }
     let elsewhere = serve(folder.path(), &[&name[..], &["other.example"]].concat());
@@ -171,7 +171,7 @@ async fn a_client_may_use_its_own_domains_and_others_are_refused_by_name() {
     let folder = TempDir::new().unwrap();
     let allowed = ["--allow", "edge.gateway=test,more", "--allow", "spiffe://mesh/*=other"];
     let service = serve_certified(&authority, folder.path(), &allowed);
-    let ask = |name: &'static str| {
+    let send_as = |name: &'static str| {
         let client = Secure::showing(&authority.sign(name), &authority);
         let address = service.grpc;
         async move {
@@ -183,9 +183,9 @@ async fn a_client_may_use_its_own_domains_and_others_are_refused_by_name() {
                 .await
         }
     };
-    assert_eq!(ask("edge.gateway").await.unwrap().statuses.len(), 1);
-    for stranger in ["spiffe://mesh/ns/edge", "else.gateway"] {
-        let refused = ask(stranger).await.unwrap_err();
+    assert_eq!(send_as("edge.gateway").await.unwrap().statuses.len(), 1);
+    for name in ["spiffe://mesh/ns/edge", "else.gateway"] {
+        let refused = send_as(name).await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::PermissionDenied, "{refused}");
         assert!(refused.message().contains("\"test\""), "{refused}");
     }
@@ -221,7 +221,7 @@ async fn a_changed_pair_is_used_for_new_connections_and_old_ones_continue() {
 }
 
 #[tokio::test]
-async fn a_secret_swapped_by_kubernetes_is_loaded_and_files_beside_it_are_not_read() {
+async fn a_secret_swapped_by_kubernetes_is_loaded_and_other_files_are_not_read() {
     let authority = Authority::new();
     let secret = Policies::none();
     for version in ["..1", "..2"] {

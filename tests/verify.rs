@@ -232,7 +232,7 @@ fn two_rules(first: &str, other: &str) -> String {
 }
 
 #[test]
-fn a_limit_that_was_not_reached_is_inconclusive_beside_one_that_was() {
+fn a_limit_that_was_not_reached_is_inconclusive_next_to_one_that_was() {
     let policies = Policies::of(&two_rules("user", "requests_per_unit: 5000, unit: day"));
     let service = Tollgate::serve(policies.path());
     let ended = verify(&policies, &[&service.grpc.to_string()], &[]);

@@ -74,15 +74,15 @@ pub(crate) fn system_calls(process: u32, work: impl FnOnce()) -> Option<u64> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut perf = perf.spawn().ok()?;
-    let mut ask = perf.stdin.take()?;
+    let mut input = perf.stdin.take()?;
     let answer = perf.stdout.take()?;
-    ask.write_all(b"counting?\n").ok()?;
+    input.write_all(b"counting?\n").ok()?;
     let mut echo = String::new();
     let is_counting = BufReader::new(answer).read_line(&mut echo).is_ok_and(|bytes| bytes > 0);
     if is_counting {
         work();
     }
-    drop(ask);
+    drop(input);
     let ended = perf.wait_with_output().ok()?;
     let report = String::from_utf8_lossy(&ended.stderr).into_owned();
     report.lines().find(|line| line.contains("sys_enter"))?.split(',').next()?.parse().ok()

@@ -26,7 +26,7 @@ mod longest;
 #[allow(dead_code, unused_imports, reason = "the tests' servers, of which this needs one")]
 #[path = "../../tests/support/mod.rs"]
 mod support;
-#[allow(dead_code, reason = "of what processes use this tells the CPU")]
+#[allow(dead_code, reason = "only the CPU usage of processes is read here")]
 #[path = "../compare/usage.rs"]
 mod usage;
 

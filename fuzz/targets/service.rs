@@ -107,7 +107,7 @@ impl Service {
         assert_eq!(decision.statuses().len(), request.descriptors.len());
         assert!(!decision.is_over_limit() || decision.statuses().iter().any(Status::is_over_limit));
         decision.statuses().iter().for_each(no_more_than_the_limit_is_left);
-        // A refund beside a denial frees capacity after the denial was judged.
+        // A refund in the same request frees capacity after the denial was judged.
         let refunds =
             request.descriptors.iter().any(|descriptor| matches!(descriptor.hits, Hits::Refund(_)));
         let at_once =

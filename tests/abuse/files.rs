@@ -73,13 +73,13 @@ async fn probes_admin_and_store_have_file_descriptors_when_all_connections_are_i
     assert!(
         web.metric("tollgate_http_connections_cut_total{port=\"http\",kind=\"idle\"}").await > 0
     );
-    let asked = || client.ask(request(vec![descriptor(&[("user", "ann")])]));
-    let _ = becomes("an idle connection gives way", PATIENCE, asked, Result::is_ok).await;
+    let decided = || client.ask(request(vec![descriptor(&[("user", "ann")])]));
+    let _ = becomes("an idle connection gives way", PATIENCE, decided, Result::is_ok).await;
 
     redis.kill();
     redis.restart().await;
-    let asked = || client.ask(request(vec![descriptor(&[("user", "bob")])]));
-    let _ = becomes("Redis is reached again", PATIENCE, asked, Result::is_ok).await;
+    let decided = || client.ask(request(vec![descriptor(&[("user", "bob")])]));
+    let _ = becomes("Redis is reached again", PATIENCE, decided, Result::is_ok).await;
     assert!(open_files(&service) <= FILES);
     let failed = |line: &String| {
         line.contains("failed to accept a connection") || line.contains("Too many open files")

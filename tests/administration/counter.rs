@@ -57,7 +57,7 @@ async fn a_counter_shows_its_state_and_its_changes() {
     assert_eq!(
         fetch(&admin, ANN).await["state"]["windows"],
         used["state"]["windows"],
-        "a grant costs the limit nothing"
+        "a grant does not charge the limit"
     );
     let refunded = done(&admin, "refund", json!({"hits": 1})).await;
     assert_eq!(
@@ -84,9 +84,9 @@ async fn remaining_hits_are_those_that_a_request_would_be_admitted_with() {
     assert_eq!(granted["after"]["remaining"], 3);
     for (hits, admits) in [(4, false), (3, true)] {
         let tried = json!({"entries": [{"key": "user", "value": "ann"}], "hits": hits});
-        let question = json!({"domain": "test", "descriptors": [tried]}).to_string();
+        let message = json!({"domain": "test", "descriptors": [tried]}).to_string();
         let headers = [("content-type", "application/json")];
-        let peeked = admin.send_with("POST", "/api/v1/try", &headers, question).await;
+        let peeked = admin.send_with("POST", "/api/v1/try", &headers, message).await;
         let peeked: Value = serde_json::from_str(&peeked.body).unwrap();
         assert_eq!(
             (&peeked["would_admit"], &peeked["statuses"][0]["remaining"]),
@@ -126,7 +126,7 @@ async fn a_counter_of_hashed_values_is_found_by_value_and_shown_by_hash() {
         by_hash.body
     );
     service.terminate();
-    let log = service.process.last_words();
+    let log = service.process.final_log();
     assert!(log.contains(hashed) && !log.contains("ann"), "{log}");
 }
 
@@ -261,7 +261,7 @@ async fn read_rights_allow_inspection_and_every_change_is_logged() {
         refused.body
     );
     assert_eq!(post(&admin, "grant", &[writer], &body).await.status, 200);
-    let done = service.process.wait_for_line("that ann has granted", |line| {
+    let done = service.process.wait_for_line("the grant by ann", |line| {
         let line: Value = serde_json::from_str(line).ok()?;
         let fields = &line["fields"];
         let is_it = line["target"] == "audit"

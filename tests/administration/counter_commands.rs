@@ -100,17 +100,17 @@ async fn the_proposed_grant_suffices_and_a_mistaken_one_is_reported() {
     let hit =
         |hits: &str| output(["hit", &grpc, "test", r"user=o\,neil", "path=/a", "--hits", hits]);
     assert!(stdout(&hit("25")).contains("a request of 25 hits exceeds the limit"));
-    let ask = |command: &str| by_shell(&format!("{command} --admin {admin} test 'user=o\\,neil'"));
-    let report = stdout(&ask("inspect"));
+    let run = |command: &str| by_shell(&format!("{command} --admin {admin} test 'user=o\\,neil'"));
+    let report = stdout(&run("inspect"));
     assert!(
         report.contains("A request of 25 hits, like the last denied one, can never be admitted by the limit (20 hits in 1h)")
             && commands(&report).is_empty(),
         "{report}"
     );
-    let granted = stdout(&ask("grant 5 --for 10m"));
+    let granted = stdout(&run("grant 5 --for 10m"));
     assert!(granted.contains("note: the counter is unused, or has reset"), "{granted}");
     assert_eq!((hit("20").status.code(), hit("10").status.code()), (Some(0), Some(1)));
-    let again = stdout(&ask("inspect"));
+    let again = stdout(&run("inspect"));
     assert!(
         again.contains("  tollgate grant 15 --for 10m"),
         "a live grant is never lowered: {again}"
@@ -124,7 +124,7 @@ async fn the_proposed_grant_suffices_and_a_mistaken_one_is_reported() {
         "{}",
         stdout(&peek)
     );
-    assert!(stdout(&ask("refund 100")).contains("note: only 20 hits were used"));
+    assert!(stdout(&run("refund 100")).contains("note: only 20 hits were used"));
     let bare = stdout(&by_shell(&format!("reset --admin {admin} test user")));
     assert!(bare.contains("note: `user` has no value") && bare.contains("check the key"), "{bare}");
     for key in ["path=/a", "user=o,neil"] {

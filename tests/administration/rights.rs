@@ -61,7 +61,7 @@ async fn rights_are_enforced() {
         415,
         "pages of elsewhere cannot write"
     );
-    service.process.wait_for_line("that ann has written", |line| {
+    service.process.wait_for_line("the write by ann", |line| {
         let line: Value = serde_json::from_str(line).ok()?;
         (line["target"] == "audit"
             && line["fields"]["who"] == "ann"

@@ -145,7 +145,7 @@ async fn one_journal(url: &str, stop: impl FnOnce()) {
         let admin = Web::new(service.admin);
         let top = || async { fetch(&admin, "/api/v1/top").await };
         let has_both = |top: &Value| top["denials"][0]["count"] == 2 && top["total"] == 2;
-        let top = becomes("each tells what both have denied", PATIENCE, top, has_both).await;
+        let top = becomes("each reports the denials of both", PATIENCE, top, has_both).await;
         assert_eq!(
             (&top["processes"], &top["missing"], &top["denials"][0]["key"]),
             (&json!(2), &Value::Null, &json!("user=ann"))
@@ -225,7 +225,7 @@ async fn a_write_whose_client_disconnects_is_in_the_audit_log() {
     // A request that arrives later is answered: this one was read before its client leaves.
     assert_eq!(Web::new(service.admin).get("/").await.status, 200);
     drop(socket);
-    service.process.wait_for_line("the audit log tells of it", |line| {
+    service.process.wait_for_line("the audit entry", |line| {
         let line: Value = serde_json::from_str(line).ok()?;
         let done = line["fields"]["done"].as_str()?;
         (line["target"] == "audit"

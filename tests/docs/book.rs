@@ -23,11 +23,11 @@ fn the_book_builds_without_warnings_or_broken_links() {
         .arg(built.path())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr).into_owned()
+    let log = String::from_utf8_lossy(&ended.stderr).into_owned()
         + &String::from_utf8_lossy(&ended.stdout);
     let wrong: Vec<_> =
-        said.lines().filter(|line| line.contains("WARN") || line.contains("ERROR")).collect();
-    assert!(ended.status.success() && wrong.is_empty(), "{said}");
+        log.lines().filter(|line| line.contains("WARN") || line.contains("ERROR")).collect();
+    assert!(ended.status.success() && wrong.is_empty(), "{log}");
 
     let read = |name: &str| std::fs::read_to_string(built.path().join(name)).unwrap();
     let places: BTreeMap<String, BTreeSet<String>> = pages()

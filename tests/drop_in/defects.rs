@@ -163,7 +163,7 @@ async fn a_config_map_is_read_once_though_files_with_a_dot_count() {
         *limit == Some(7)
     })
     .await;
-    // Two files are separate policies, whatever their names.
+    // Two files are separate policies, independent of their names.
     istio.map.files.write("ratelimit/config/.policy.yaml", &daily("user", 9));
     service.wait_for("policy change rejected");
     service.wait_for(".policy.yaml:1:9");

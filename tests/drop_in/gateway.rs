@@ -214,12 +214,12 @@ async fn another_snapshot_changes_the_limits_a_bad_one_does_not_and_an_empty_one
     assert_eq!(envoy.edge.status("/app", "ann").await, 429);
 
     gateway.plane.serve("3", &[listener(1000)]);
-    let ask = || envoy.edge.status("/app", "ann");
-    becomes("there is room again", PATIENCE, ask, |status| *status == 200).await;
+    let answer = || envoy.edge.status("/app", "ann");
+    becomes("there is room again", PATIENCE, answer, |status| *status == 200).await;
     gateway.plane.serve("4", &[listener(1)]);
-    becomes("there is none", PATIENCE, ask, |status| *status == 429).await;
+    becomes("there is none", PATIENCE, answer, |status| *status == 429).await;
     gateway.plane.serve("5", &[]);
-    becomes("nothing is limited", PATIENCE, ask, |status| *status == 200).await;
+    becomes("no limit is left", PATIENCE, answer, |status| *status == 200).await;
     gateway.plane.wait_for_request("that it is taken", |request| request["version_info"] == "5");
     assert_eq!(service.admin.get("/rlconfig").await.body, "");
     assert!(service.terminate().success());

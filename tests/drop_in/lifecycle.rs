@@ -31,9 +31,9 @@ async fn a_swap_of_the_config_map_is_served_and_a_bad_one_is_not() {
 
 #[tokio::test]
 async fn a_start_with_a_bad_configuration_serves_and_is_healthy_unless_a_good_one_is_required() {
-    for (asked_for, health) in [("false", 200), ("true", 500)] {
+    for (required, health) in [("false", 200), ("true", 500)] {
         let mut istio = Istio::with(BROKEN).await;
-        let more = [("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", asked_for)];
+        let more = [("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", required)];
         let mut service = Ratelimit::start(&istio.variables(&more));
         service.wait_for("store connected");
         becomes("its health is that", PATIENCE, || service.health(), |status| *status == health)
@@ -42,8 +42,8 @@ async fn a_start_with_a_bad_configuration_serves_and_is_healthy_unless_a_good_on
         client.ask(request(vec![descriptor(&[("user", "ann")])])).await.unwrap_err();
         service.wait_for("kee");
         istio.map.swap(&daily("user", 5));
-        let ask = || client.ask(request(vec![descriptor(&[("user", "ann")])]));
-        becomes("it answers", PATIENCE, ask, Result::is_ok).await.unwrap();
+        let decided = || client.ask(request(vec![descriptor(&[("user", "ann")])]));
+        becomes("it answers", PATIENCE, decided, Result::is_ok).await.unwrap();
         assert_eq!(service.health().await, 200);
     }
 }

@@ -31,7 +31,7 @@ async fn takes_five(more: &[(&str, &str)]) {
     for expected in [true, true, true, true, true, false] {
         assert_eq!(client.hit("user", "ann").await, expected);
     }
-    assert_eq!(keys(&istio.redis, "*").await, 0, "it is not asked");
+    assert_eq!(keys(&istio.redis, "*").await, 0, "it gets no command");
 }
 
 #[tokio::test]

@@ -24,9 +24,9 @@ pub(super) fn policy(rules: &[(&str, &str)]) -> String {
 }
 
 async fn left(client: &Client, key: &str) -> u32 {
-    let mut look = descriptor(&[(key, "")]);
-    look.hits_addend = Some(0);
-    client.status(look).await.limit_remaining
+    let mut peek = descriptor(&[(key, "")]);
+    peek.hits_addend = Some(0);
+    client.status(peek).await.limit_remaining
 }
 
 fn statistics(service: &mut Ratelimit) -> Web {
@@ -44,7 +44,7 @@ async fn the_local_cache_denies_without_redis_and_prometheus_reads_the_old_names
         assert_eq!(client.hit("user", "ann").await, admitted);
     }
     istio.redis.pause();
-    assert!(!client.hit("user", "ann").await, "nobody has to be asked");
+    assert!(!client.hit("user", "ann").await, "Redis gets no command");
     istio.redis.resume();
     for (name, expected) in [
         (r#"ratelimit_service_rate_limit_total_hits{domain="test",key1="user"}"#, 5),
@@ -257,6 +257,6 @@ async fn different_behavior_is_reported_and_does_not_fail_startup() {
     let mut service = istio.serve(&more).await;
     service.wait_for("MEMCACHE_SRV: ");
     service.process.signal(Signal::TERM);
-    let error = service.process.last_words();
+    let error = service.process.final_log();
     assert!(!error.contains("REDIS_POOL_SIZE"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Attacks over HTTP: `/livez` is answered immediately, whatever load there is on other routes and
+//! Attacks over HTTP: `/livez` is answered immediately under any load on other routes and
 //! connections.
 
 use std::collections::VecDeque;
@@ -56,7 +56,7 @@ async fn are_answered(service: &Tollgate, attack: &str) {
 }
 
 /// Repeats a request on a connection of its own, and reads the answers.
-async fn ask_on(address: SocketAddr, request: Vec<u8>) {
+async fn send_on(address: SocketAddr, request: Vec<u8>) {
     let mut read = vec![0; 64 << 10];
     loop {
         let Ok(mut stream) = TcpStream::connect(address).await else { continue };
@@ -68,7 +68,7 @@ async fn ask_on(address: SocketAddr, request: Vec<u8>) {
 
 /// Starts concurrent clients that repeat a request until dropped.
 fn askers(count: usize, address: SocketAddr, request: &[u8]) -> JoinSet<()> {
-    (0..count).map(|_| ask_on(address, request.to_vec())).collect()
+    (0..count).map(|_| send_on(address, request.to_vec())).collect()
 }
 
 fn get(path: &str) -> Vec<u8> {
@@ -162,5 +162,5 @@ async fn large_candidate_policies_do_not_delay_probes() {
     let tried = |line: &str| {
         (line.contains("candidate policies loaded") && line.contains("5000")).then_some(())
     };
-    service.process.wait_for_line("that they are tried", tried);
+    service.process.wait_for_line("the attempts", tried);
 }

@@ -44,7 +44,7 @@ async fn are_reset(url: &str, nodes: &[&Redis]) {
 
     let report = reset(&service);
     assert!(report.contains(" examined, 10 reset; the farthest was 2"), "{report}");
-    service.process.wait_for_line("the audit log", |line| {
+    service.process.wait_for_line("the audit entry", |line| {
         let is_of_it = line.contains("/api/v1/counters/reset-ahead");
         (is_of_it && line.contains("counters ahead of the store's clock: 20")).then_some(())
     });

@@ -123,7 +123,7 @@ async fn amendments_reach_other_replicas_when_reported() {
         let changed = amend(&here, change, "ann", with).await;
         assert_eq!(changed["elsewhere_within_us"], 500_000);
         assert!(changed["elsewhere"].as_str().unwrap().contains("within 500ms"), "{changed}");
-        assert!(one.hit("user", "ann").await, "{change}: this process remembers nothing of before");
+        assert!(one.hit("user", "ann").await, "{change}: this process has no cached denial");
         becomes(
             "the other one sees it",
             PATIENCE,

@@ -109,7 +109,7 @@ async fn a_cluster_is_queried_at_the_slot_of_the_counter() {
 async fn an_unused_counter_has_its_own_exit_code() {
     let redis = Redis::start().await;
     let policies = Policies::of(&policy(&[("tenant", RECORDING)]));
-    assert_eq!(who(&policies, &redis.url(), "tenant=nobody").status.code(), Some(1));
+    assert_eq!(who(&policies, &redis.url(), "tenant=absent").status.code(), Some(1));
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ fn check(url: &str) -> Output {
 fn line<'a>(report: &'a str, topic: &str) -> (&'a str, &'a str) {
     let of_topic = |line: &&str| line.split_whitespace().nth(1) == Some(topic);
     let line =
-        report.lines().find(of_topic).unwrap_or_else(|| panic!("nothing about {topic}:\n{report}"));
+        report.lines().find(of_topic).unwrap_or_else(|| panic!("no line about {topic}:\n{report}"));
     let (grade, rest) = line.trim_start().split_once(' ').unwrap();
     (grade, rest.trim_start().strip_prefix(topic).unwrap().trim_start())
 }

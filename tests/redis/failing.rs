@@ -75,7 +75,7 @@ async fn everywhere(policy: &str, scenario: impl AsyncFn(Bench<'_>)) {
 }
 
 #[tokio::test]
-async fn a_limit_beside_an_unreadable_local_one_is_enforced() {
+async fn a_limit_with_an_unreadable_local_one_is_enforced() {
     let local = format!("requests_per_unit: 1000, {LOCAL}");
     let few = "requests_per_unit: 5, unit: year, charge: admitted";
     everywhere(&policy(&[("local", &local), ("few", few)]), async |bench| {
@@ -208,7 +208,7 @@ async fn a_hold_that_this_process_took_alone_is_ended_by_it_during_the_outage_an
     assert!(send("slots", settle, "a", 1).await && send("slots", reserve, "b", 1).await);
     assert!(send("tokens", reserve, "a", 9).await && !send("tokens", reserve, "b", 5).await);
     assert!(send("tokens", commit, "a", 4).await && send("tokens", reserve, "b", 5).await);
-    // A cost without a hold here is in the store, where it may have one.
+    // A cost without a hold here goes to the store, which may have one.
     assert!(send("tokens", commit, "unknown", 9).await && send("tokens", commit, "b", 4).await);
     assert!(send("tokens", reserve, "c", 1).await && !send("tokens", reserve, "d", 1).await);
     // The store is back: the slot of `b` ends in this process, for the next outage.

@@ -29,7 +29,7 @@ async fn hashed_values_are_not_in_redis_logs_or_pages() {
     monitor.write_all(b"MONITOR\r\n").await.unwrap();
     let flags = ["--hash-key-file", &key, "--log", "trace", "--statsd", "udp://127.0.0.1:9"];
     let (mut service, client) = serve(&policies, &redis.url(), &flags).await;
-    ask_all(&client).await;
+    send_all(&client).await;
     // A call that cannot be decided, and is therefore reported.
     redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
     redis.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).await;
@@ -45,7 +45,7 @@ async fn hashed_values_are_not_in_redis_logs_or_pages() {
     let seen = String::from_utf8_lossy(&seen);
     assert!(seen.to_lowercase().contains("evalsha") && seen.contains("hash-"), "{seen}");
     service.terminate();
-    let log = service.process.last_words();
+    let log = service.process.final_log();
     for (where_, text) in [("Redis", &*seen), ("the log", &log), ("the pages", &shown)] {
         assert!(!text.contains("marker"), "in {where_}: {text}");
         assert!(!text.contains("secret-"), "in {where_}: {text}");
@@ -74,7 +74,7 @@ async fn hashed_values_are_not_exposed_by_candidates_that_do_not_hash() {
     let flags = ["--hash-key-file", &key, "--candidate-policy", &tried];
     let (service, client) = serve(&policies, &redis.url(), &flags).await;
     client.ask(request(vec![descriptor(&[("mail", MARKER)])])).await.unwrap();
-    ask_all(&client).await;
+    send_all(&client).await;
     let metrics = Web::new(service.http).get("/metrics").await.body;
     assert!(
         metrics.lines().any(|line| line.contains("candidate") && line.contains("denied")),
@@ -92,7 +92,7 @@ async fn with_the_key_a_counter_and_a_user_are_found_by_value() {
     let policies = Policies::of(&policy(&[("mail", HASHED)]));
     let key = key_in(&folder, "one");
     let (_service, client) = serve(&policies, &redis.url(), &["--hash-key-file", &key]).await;
-    ask_all(&client).await;
+    send_all(&client).await;
     let policy = policies.file("policy.yaml");
     let who = |key: &str, only: &str| {
         let arguments = [
@@ -125,7 +125,7 @@ async fn a_counter_is_inspected_and_granted_by_value_without_exposing_it() {
     let policies = Policies::of(&policy(&[("mail", HASHED)]));
     let key = key_in(&folder, "one");
     let (mut service, client) = serve(&policies, &redis.url(), &["--hash-key-file", &key]).await;
-    ask_all(&client).await;
+    send_all(&client).await;
     let admin = format!("http://{}", service.admin);
     let run = |words: &[&str]| {
         let output = output([words, &["--admin", &admin]].concat());
@@ -153,7 +153,7 @@ async fn a_counter_is_inspected_and_granted_by_value_without_exposing_it() {
     let (code, text) = run(&["reset", "test", hash]);
     assert!(code == Some(2) && text.contains("use the original value"), "{text}");
     service.terminate();
-    let log = service.process.last_words();
+    let log = service.process.final_log();
     assert!(log.contains("counter mail=hash-") && !log.contains("marker"), "{log}");
 }
 
@@ -198,7 +198,7 @@ fn startup_without_a_key_shows_what_to_do_and_hides_a_short_one() {
 }
 
 /// Sends the marker wherever a request can contain a value.
-async fn ask_all(client: &Client) {
+async fn send_all(client: &Client) {
     let mut overridden = descriptor(&[("mail", MARKER)]);
     overridden.limit = limit(100, 1);
     let mail = descriptor(&[("mail", MARKER)]);

@@ -31,7 +31,7 @@
 //! | `loans` | loans: returned once, in one round trip, and never over the limit |
 //! | `amend` | operations on one counter: reset, refund, grant |
 //! | `open_holds` | open holds of a counter, listed from every topology |
-//! | `slots` | slots of a Cluster that counters are in, whatever clients send |
+//! | `slots` | slots of a Cluster that counters are in, for any input |
 //! | `per_second` | per-second limits on servers of their own |
 //! | `callers` | `record`, and `tollgate inspect --store` |
 //! | `replicas` | the number of processes that a process assumes |

@@ -47,17 +47,17 @@ impl Twins {
         words[1..].iter().for_each(|word| _ = command.arg(word.as_slice()));
         self.at += 1_000;
         let simulated = execute(&mut self.simulated, 0, &mut self.session, self.at, words);
-        let mut said = String::new();
+        let mut error_text = String::new();
         let real = match command.query_async::<Value>(&mut self.real).await {
             Ok(value) => text_of(&in_order(value, words)),
             Err(error) => {
-                said = error.to_string();
+                error_text = error.to_string();
                 format!("error {}", error.code().unwrap_or_default())
             }
         };
         let simulated = simulated_in_order(simulated, words);
         let words: Vec<_> = words.iter().map(|word| String::from_utf8_lossy(word)).collect();
-        assert_eq!(real, text_of_simulated(&simulated), "{said}: {simulated:?}: {words:?}");
+        assert_eq!(real, text_of_simulated(&simulated), "{error_text}: {simulated:?}: {words:?}");
     }
 
     /// Compares the fields of a key, and returns `true` if it is a hash.

@@ -1,4 +1,4 @@
-//! A law: whatever the outcome of each limit, with readable counters or not, the store charges what
+//! A law: for any outcome of each limit, with readable counters or not, the store charges what
 //! the verdict on the request requires, and so does this process's share. `TOLLGATE_RANDOM_CASES`
 //! sets the number of cases.
 
@@ -54,7 +54,7 @@ struct Part {
     hits: Hits,
 }
 
-/// A store, and the share that decides beside it.
+/// A store, and the share of `local`.
 struct Bench<'a> {
     name: &'static str,
     store: Local<RedisStore>,

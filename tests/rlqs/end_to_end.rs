@@ -1,4 +1,4 @@
-//! Several real Envoys on one limit: no window admits more than it, whatever dies meanwhile.
+//! Several real Envoys on one limit: no window admits more than it, even if processes die.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -94,7 +94,7 @@ async fn proxies_share_what_remains() {
     assert_eq!(second.next_loan().await.1, 50);
     // Ten remain, and both want more than that.
     first.report(&[("tenant", "a")], 50, 10_000).await;
-    assert_eq!(first.next_loan().await.1, 10, "the other one wants nothing yet");
+    assert_eq!(first.next_loan().await.1, 10, "the other has no want yet");
     second.report(&[("tenant", "a")], 50, 10_000).await;
     assert_eq!(remaining(&client, &[("tenant", "a")]).await, 0);
     let mut third = open(&service, &[("tenant", "a")], 0, 1).await;

@@ -1,4 +1,4 @@
-//! `candidate:` beside a limit: counted and reported, but without effect on the response, in memory
+//! `candidate:` of a rule with a limit: counted and reported, but without effect on the response, in memory
 //! and in Redis.
 
 use serde_json::Value;
@@ -84,7 +84,7 @@ async fn candidate_policies_are_reloaded_and_cannot_stop_the_service() {
     assert!(client.hit("user", "ann").await && client.hit("user", "ann").await);
     assert_eq!(web.metric(denied).await, 1);
     policies.write("tried/policy.yaml", "domain: test\ndescriptors: [{ kei: user }]\n");
-    service.process.wait_for_line("that they are refused", |line| {
+    service.process.wait_for_line("the rejection", |line| {
         line.contains("candidate policies rejected").then_some(())
     });
     assert!(client.hit("user", "ann").await);
@@ -93,7 +93,7 @@ async fn candidate_policies_are_reloaded_and_cannot_stop_the_service() {
     let is_it = |line: &str| {
         (line.contains("candidate policies loaded") && line.contains("\"rules\":2")).then_some(())
     };
-    service.process.wait_for_line("that the new ones are tried out", is_it);
+    service.process.wait_for_line("the new candidates", is_it);
     assert!(client.hit("user", "ann").await);
     assert_eq!(web.metric(denied).await, 2, "an amount is judged by the same counter");
 }

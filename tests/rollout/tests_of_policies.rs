@@ -91,7 +91,7 @@ fn an_unreadable_policy_and_a_folder_without_tests_exit_2() {
 }
 
 #[test]
-fn tests_beside_policies_are_not_read_as_policies() {
+fn tests_among_policies_are_not_read_as_policies() {
     let (_, _, _, policies) = tested(TESTS);
     let (code, out, err) = run(&["check", policies.path().to_str().unwrap()]);
     assert_eq!(code, 0, "{err}");

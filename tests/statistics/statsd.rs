@@ -139,7 +139,7 @@ async fn a_late_or_restarted_server_receives_all_counts_and_is_logged_once() {
     let url = format!("tcp://{address}");
     let mut serving = serve(&["--statsd", &url, "--stats-interval", "20ms"]).await;
     assert!(serving.client.hit("user", "ann").await);
-    serving.service.process.wait_for_line("that nobody is there", |line| {
+    serving.service.process.wait_for_line("that StatsD is unreachable", |line| {
         line.contains("StatsD unreachable").then_some(())
     });
     for hits in [1, 2] {

@@ -31,10 +31,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Polls a closure until it returns a value, and panics after `within`. `what` describes the
 /// expected event.
 #[track_caller]
-pub(crate) fn eventually<T>(what: &str, within: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn eventually<T>(what: &str, within: Duration, mut poll: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
-        if let Some(answer) = ask() {
+        if let Some(answer) = poll() {
             return answer;
         }
         assert!(begun.elapsed() < within, "{what}: not within {within:?}");
@@ -47,12 +47,12 @@ pub(crate) fn eventually<T>(what: &str, within: Duration, mut ask: impl FnMut() 
 pub(crate) async fn becomes<T: Debug, F: Future<Output = T>>(
     what: &str,
     within: Duration,
-    mut ask: impl FnMut() -> F,
+    mut poll: impl FnMut() -> F,
     is_right: impl Fn(&T) -> bool,
 ) -> T {
     let begun = Instant::now();
     loop {
-        let answer = ask().await;
+        let answer = poll().await;
         if is_right(&answer) {
             return answer;
         }

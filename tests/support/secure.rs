@@ -85,7 +85,7 @@ impl Secure {
 
     /// Connects and performs the handshake.
     pub(crate) async fn connect(&self, address: SocketAddr) -> io::Result<TlsStream<TcpStream>> {
-        let name = ServerName::try_from("nobody").unwrap();
+        let name = ServerName::try_from("absent").unwrap();
         let stream = TcpStream::connect(address).await?;
         let stream =
             TlsConnector::from(Arc::new(self.config.clone())).connect(name, stream).await?;

@@ -330,7 +330,7 @@ impl<'a> CounterHistory<'a> {
 
 impl Report {
     /// Returns `true` if a master had just become a replica at a moment: until its clients notice,
-    /// it may find nothing to refund where its new master has hits.
+    /// it may find nothing to refund although its new master has hits.
     fn has_just_promoted(&self, at: Moment) -> bool {
         self.chronicle.faults.iter().any(|(from, fault)| match fault {
             Fault::Promote { stale_us, .. } => {

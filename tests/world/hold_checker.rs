@@ -41,7 +41,7 @@ pub(super) fn check(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
     no_unjustified_denial(history, &ids, broken);
 }
 
-/// The end of a hold is answered with OK, whatever happens to the store.
+/// The end of a hold is answered with OK, even if the store fails.
 fn ends_are_answered(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
     for record in &history.report.chronicle.calls {
         let parts = &record.call.parts;
@@ -82,7 +82,7 @@ fn nothing_in_flight(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
 /// After quiet, the store counts what was charged, less what was given back.
 fn nothing_lost(history: &CounterHistory<'_>, ids: &[IdHistory<'_>], broken: &mut Vec<String>) {
     let Some(used) = history.report.used[history.counter] else {
-        broken.push("the store does not tell what it counts".to_owned());
+        broken.push("the store does not report its counts".to_owned());
         return;
     };
     let (mut least, mut most) = history.expected();

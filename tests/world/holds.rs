@@ -1,7 +1,7 @@
 //! The history of an ID at a counter: all orders of its calls that explain their answers.
 //!
 //! A call acts at some moment between its begin and its answer; one without a certain answer at any
-//! later moment, or never. So an ID has several courses, few mostly. A course tells at each moment
+//! later moment, or never. So an ID has several courses, few mostly. A course gives, at each moment,
 //! the hits that the ID has at the counter, and those of its open holds.
 
 use tollgate::algorithm::hold::HoldEffect;
@@ -83,7 +83,7 @@ pub(super) struct IdRules<'a> {
     pub(super) gives_back_less: bool,
     /// `true` if records may be gone, and answers be those of another store.
     pub(super) is_loose: bool,
-    /// `true` if an answer of a server without the latest writes may say that nothing happened.
+    /// `true` if an answer of a server without the latest writes may report that nothing happened.
     pub(super) may_be_stale: bool,
     /// Time by which clocks may disagree; 0 if they agree.
     pub(super) steps_us: u64,
@@ -319,7 +319,7 @@ impl<'a> IdHistory<'a> {
         if bounds.0 == u64::MAX { ((0, u64::MAX), 0) } else { (bounds, within) }
     }
 
-    /// Returns the hits that count where records may be gone: at least those of an admitted
+    /// Returns the hits that count if records may be gone: at least those of an admitted
     /// reserve that nothing may have given back.
     fn loosely_counted(&self, from: Moment, to: Moment) -> (Bounds, u64) {
         let mut least = 0;

@@ -128,7 +128,7 @@ impl Plan {
         }
     }
 
-    /// Draws the pieces of work of a world with holds, besides its other calls.
+    /// Draws the pieces of work of a world with holds, in addition to its other calls.
     pub(super) fn draw_works(&mut self, random: &mut Random) {
         if self.rules.iter().all(|rule| rule.hold.is_none()) {
             return;

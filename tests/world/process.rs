@@ -199,14 +199,14 @@ impl SimProcess {
         shared.fleet.lock().count(&format!("change {name}"));
     }
 
-    /// Returns the hits that each counter counts; `None` if the store does not tell.
+    /// Returns the hits that each counter counts; `None` if the store does not report them.
     pub(crate) async fn used(&self, plan: &Plan, counter: usize) -> Option<u64> {
-        Some(self.look(plan, counter).await?.0)
+        Some(self.usage(plan, counter).await?.0)
     }
 
     /// Returns the hits that a counter counts, and its open holds; `None` if the store does not
-    /// tell.
-    pub(crate) async fn look(&self, plan: &Plan, counter: usize) -> Option<(u64, HoldList)> {
+    /// report them.
+    pub(crate) async fn usage(&self, plan: &Plan, counter: usize) -> Option<(u64, HoldList)> {
         let limiter = self.workers[0].limiter();
         let snapshot: Snapshot = limiter.snapshot();
         let policies = snapshot.as_ref().unwrap().policies();

@@ -27,7 +27,7 @@ impl Judged<'_> {
     }
 }
 
-/// Checks what the answers about a counter report, where nothing makes that uncertain.
+/// Checks the reports of the answers about a counter, unless an event makes them uncertain.
 pub(super) fn check(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
     left_is_left(history, broken);
     let rule = history.rule();
@@ -120,7 +120,7 @@ fn is_certain(history: &CounterHistory<'_>) -> bool {
         && history.changes().next().is_none()
 }
 
-/// No hits are admitted before the time after which the answer to fewer said that they fit; and
+/// No hits are admitted before the time after which fewer fit according to an answer; and
 /// they are admitted after it, if no others were.
 fn retries_are_true(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
     let admitted = history.admitted();

@@ -184,7 +184,7 @@ async fn check(world: &RunningWorld, decided: &[DecidedReserve]) -> RetryReport 
     let process = world.processes.lock()[0].0.clone().unwrap();
     let mut held = Vec::new();
     for counter in 0..world.plan.counters.len() {
-        let list = process.look(&world.plan, counter).await;
+        let list = process.usage(&world.plan, counter).await;
         held.push(list.unwrap_or_default().1);
     }
     let may_leave = may_leave(world);

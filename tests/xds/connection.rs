@@ -108,7 +108,7 @@ async fn a_control_plane_may_send_the_trusted_certificate_itself() {
     comes_to(&follow(&plane, &named(&certificate)), Some(5)).await;
     let [another, _] = certificates::files(&other);
     let mut service = follow(&plane, &named(another.to_str().unwrap()));
-    service.process.wait_for_line("that it does not believe", |line| {
+    service.process.wait_for_line("that it does not trust the certificate", |line| {
         line.contains("invalid peer certificate").then_some(())
     });
 }
@@ -128,10 +128,10 @@ async fn an_untrusted_server_is_refused_and_certificate_files_are_reloaded() {
     let mut service = follow(&plane, &flags);
     service
         .process
-        .wait_for_line("that a file is missing", |line| line.contains("client.pem").then_some(()));
+        .wait_for_line("the missing file", |line| line.contains("client.pem").then_some(()));
     std::fs::copy(tls.client().1, &own[2]).unwrap();
     std::fs::copy(tls.client().0, &own[1]).unwrap();
-    service.process.wait_for_line("that it does not believe", |line| {
+    service.process.wait_for_line("that it does not trust the certificate", |line| {
         line.contains("invalid peer certificate").then_some(())
     });
     assert_eq!(ready(&service).await, 503);
@@ -147,7 +147,7 @@ async fn a_response_that_is_too_large_ends_the_stream_and_the_running_policies_s
     plane.serve("2", &[daily(&"x".repeat(2_000), 5)]);
     service
         .process
-        .wait_for_line("that it is too large", |line| line.contains("too large").then_some(()));
+        .wait_for_line("the excessive size", |line| line.contains("too large").then_some(()));
     comes_to(&service, Some(5)).await;
     plane.serve("3", &[daily("user", 7)]);
     comes_to(&service, Some(7)).await;
@@ -201,11 +201,11 @@ fn problems_of_an_overlay_are_reported_before_serving() {
     let flags = ["serve", "--xds", "127.0.0.1:1", "--overlay", overlay.to_str().unwrap()];
     let quiet = crate::support::tollgate::quiet(&[]);
     let ended = crate::support::tollgate::output([&flags[..], &quiet[..]].concat());
-    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert_eq!(ended.status.code(), Some(1), "{said}");
+    let error = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(1), "{error}");
     assert!(
-        said.contains("policy.yaml:3:17") && said.contains("did you mean `algorithm`?"),
-        "{said}"
+        error.contains("policy.yaml:3:17") && error.contains("did you mean `algorithm`?"),
+        "{error}"
     );
 }
 

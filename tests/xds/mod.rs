@@ -100,7 +100,7 @@ async fn a_bad_change_is_refused_with_the_reason_and_the_running_policies_stay()
     assert_eq!(refused["error_detail"]["code"], 3);
     let reason = refused["error_detail"]["message"].as_str().unwrap();
     assert!(reason.contains("invalid unit `unknown`") && reason.contains("test:5:13"), "{reason}");
-    service.process.wait_for_line("that it refuses, where and why", |line| {
+    service.process.wait_for_line("the rejection, with place and reason", |line| {
         line.contains("test:5:13").then_some(())
     });
     comes_to(&service, Some(5)).await;

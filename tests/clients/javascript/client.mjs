@@ -4,13 +4,13 @@
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 
-// Packages are installed where tests/tools does that, and not beside this file.
+// Packages are installed by tests/tools, not next to this file.
 const root = fileURLToPath(new URL("../../..", import.meta.url));
 const require = createRequire(`${root}/target/client-tools/`);
 const grpc = require("@grpc/grpc-js");
 const loader = require("@grpc/proto-loader");
 
-// Calls that are under way at once, where a scenario makes many.
+// Concurrent calls of a scenario that makes many.
 const CONCURRENCY = 8;
 // Calls that are cancelled as soon as they are begun.
 const RACES = 100;

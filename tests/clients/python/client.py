@@ -14,7 +14,7 @@ from envoy.service.ratelimit.v3 import rls_pb2, rls_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-# Calls that are under way at once, where a scenario makes many.
+# Concurrent calls of a scenario that makes many.
 CONCURRENCY = 8
 # Calls that are cancelled as soon as they are begun.
 RACES = 100
@@ -116,8 +116,8 @@ def watch(channel):
 
 def services(channel):
     reflection = reflection_pb2_grpc.ServerReflectionStub(channel)
-    question = reflection_pb2.ServerReflectionRequest(list_services="")
-    for response in reflection.ServerReflectionInfo(iter([question])):
+    query = reflection_pb2.ServerReflectionRequest(list_services="")
+    for response in reflection.ServerReflectionInfo(iter([query])):
         result(" ".join(sorted(service.name for service in response.list_services_response.service)))
 
 

@@ -1,4 +1,4 @@
-//! Callers of limits with holds who make every alert about holds fire.
+//! Callers of limits with holds that make every alert about holds fire.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -32,14 +32,14 @@ impl Scene {
                 ("tollgate.commit", "unknown"),
             ] {
                 let hits = if action == "tollgate.commit" { 9 } else { 1 };
-                let mut question = request(vec![descriptor(&[("tenant", "a"), (action, id)])]);
-                question.domain = "tokens".to_owned();
-                question.descriptors[0].hits_addend = Some(hits);
+                let mut message = request(vec![descriptor(&[("tenant", "a"), (action, id)])]);
+                message.domain = "tokens".to_owned();
+                message.descriptors[0].hits_addend = Some(hits);
                 // An ID that was committed lately is known, and its cost is not charged again.
                 if id == "unknown" {
-                    question.descriptors[0].entries[1].value = format!("unknown {number}").into();
+                    message.descriptors[0].entries[1].value = format!("unknown {number}").into();
                 }
-                client.ask(question).await.unwrap();
+                client.ask(message).await.unwrap();
             }
             soon().await;
         };

@@ -59,7 +59,7 @@ fn section(operation: &Value) -> String {
     }
     let body = &operation["requestBody"]["content"]["application/json"]["schema"];
     if !body.is_null() {
-        write!(text, "Asked with: {}\n\n", kind(body)).unwrap();
+        write!(text, "Request body: {}\n\n", kind(body)).unwrap();
     }
     let answers = operation["responses"].as_object().unwrap().iter().map(|(status, answer)| {
         [

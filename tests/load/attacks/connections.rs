@@ -1,4 +1,4 @@
-//! gRPC connections that take up slots and memory, and do nothing.
+//! gRPC connections that take up slots and memory without calls.
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;

@@ -30,7 +30,7 @@ fn flood_of(target: Target, opening: Vec<u8>, one: Vec<u8>) -> BoxFuture<'static
 }
 
 pub(super) fn pings(target: Target) -> BoxFuture<'static, ()> {
-    flood_of(target, vec![], frame(PING, 0, 0, b"whatever"))
+    flood_of(target, vec![], frame(PING, 0, 0, b"8 octets"))
 }
 
 pub(super) fn settings(target: Target) -> BoxFuture<'static, ()> {

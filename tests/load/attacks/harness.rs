@@ -174,12 +174,12 @@ impl Service {
         clients[1].begin(self.control.grpc, self.control.http);
         run(attack, target, duration());
         clients.iter_mut().for_each(Observer::end);
-        let last_words = |service: &mut Tollgate| service.process.last_words();
+        let final_log = |service: &mut Tollgate| service.process.final_log();
         assert!(
             service.process.is_running(),
             "{}: the process has ended\n{}",
             attack.name,
-            last_words(service)
+            final_log(service)
         );
 
         let service = &*service;

@@ -1,10 +1,10 @@
-//! The clients beside an attack: a well-behaved one that calls at a steady rate, and probes.
+//! The clients during an attack: a well-behaved one that calls at a steady rate, and probes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::support::PATIENCE;
-use crate::support::load::{Load, Questions, Summary};
+use crate::support::load::{Load, Traffic, Summary};
 use crate::support::rls::{descriptor, request};
 
 use super::probes::Probes;
@@ -35,7 +35,7 @@ pub(super) struct Observer {
 impl Observer {
     /// Starts the well-behaved client.
     pub(super) fn of(grpc: SocketAddr) -> Self {
-        let load = Load::beside_another(grpc, questions());
+        let load = Load::with_another(grpc, traffic());
         let phases = Vec::new();
         Self { load, probes: None, phases, livez: Duration::ZERO, newcomer: Duration::ZERO }
     }
@@ -74,9 +74,9 @@ impl Observer {
 }
 
 /// Returns the calls of the well-behaved client.
-fn questions() -> Questions {
+fn traffic() -> Traffic {
     let groups = vec![vec![request(vec![descriptor(&[("user", "ann")])])]];
-    Questions { rate: RATE, groups, timeout: Some(PATIENCE) }
+    Traffic { rate: RATE, groups, timeout: Some(PATIENCE) }
 }
 
 impl std::fmt::Display for Clients {

@@ -1,4 +1,4 @@
-//! Clients beside an attack that open a new connection each time: the kubelet's probes, and gRPC
+//! Clients during an attack that open a new connection each time: the kubelet's probes, and gRPC
 //! clients.
 
 use std::io;
@@ -65,7 +65,7 @@ async fn longest<F: Future<Output = bool>>(
 }
 
 async fn livez(http: SocketAddr) -> bool {
-    let ask = async {
+    let request = async {
         let mut stream = TcpStream::connect(http).await?;
         stream
             .write_all(b"GET /livez HTTP/1.1\r\nhost: tollgate\r\nconnection: close\r\n\r\n")
@@ -74,7 +74,7 @@ async fn livez(http: SocketAddr) -> bool {
         stream.read_to_end(&mut answer).await?;
         Ok::<_, io::Error>(answer)
     };
-    ask.await.is_ok_and(|answer| answer.starts_with(b"HTTP/1.1 200"))
+    request.await.is_ok_and(|answer| answer.starts_with(b"HTTP/1.1 200"))
 }
 
 async fn newcomer(grpc: SocketAddr) -> bool {

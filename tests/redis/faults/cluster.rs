@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{AT_ONCE, Said, Service, all, over_within, said, seen, tell, unharmed, values};
+use super::{AT_ONCE, Answer, Service, all, answer_of, over_within, report, seen, unharmed, values};
 use crate::support::load::Load;
 use crate::support::redis::cluster::{Cluster, Layout, Node};
 use crate::support::redis::partition::Isolation;
@@ -23,7 +23,7 @@ pub(super) async fn split(service: &Service, key: &str, node: &Node) -> (Vec<Str
             "it decides",
             PATIENCE,
             || service.ask(key, value),
-            |said| *said != Said::Unavailable,
+            |answer| *answer != Answer::Unavailable,
         )
         .await;
     }
@@ -55,7 +55,7 @@ async fn a_master_that_is_killed_fails_its_own_keys_until_it_is_replaced() {
     let promoted = load.now();
     load.until_calm(0).await;
     let calls = load.finish();
-    tell("master killed, promoted", format!("{:?} after", promoted - killed));
+    report("master killed, promoted", format!("{:?} after", promoted - killed));
     unharmed("master killed, keys of the others", &calls.of(1));
     let own = calls
         .of(0)
@@ -189,7 +189,7 @@ async fn failed_take_backs_are_counted() {
             descriptor(&[("user", &of_silent[number])]),
         ])
     };
-    assert_eq!(said(&service.client, pair(0)).await, Said::Ok);
+    assert_eq!(answer_of(&service.client, pair(0)).await, Answer::Ok);
     // One slot charges at once, the other hangs; when the wait ends, the server to take the charge
     // back from is gone.
     silent.redis.pause();
@@ -197,12 +197,12 @@ async fn failed_take_backs_are_counted() {
     let first = pair(1);
     let second = pair(2);
     let wait = Some(Duration::from_secs(2));
-    let asked = tokio::spawn(async move {
+    let calls = tokio::spawn(async move {
         (client.ask_within(first, wait).await, client.ask_within(second, wait).await)
     });
     tokio::time::sleep(Duration::from_millis(500)).await;
     charged.redis.kill();
-    let (first, _) = asked.await.unwrap();
+    let (first, _) = calls.await.unwrap();
     // UNAVAILABLE comes 5 ms before the client's own timeout: on a busy machine, either may be
     // first.
     assert!(first.is_err());

@@ -14,7 +14,7 @@ use crate::support::tollgate::output;
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};
 
-/// A fault, with a part of each text that reports it; empty if nothing does.
+/// A fault, with a part of each text that reports it; empty if none does.
 struct Fault {
     name: &'static str,
     make: Make,

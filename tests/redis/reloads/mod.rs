@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use tokio::task::JoinSet;
 
-use self::clients::{CLIENTS, Replica, ask_until};
+use self::clients::{CLIENTS, Replica, send_until};
 use self::ledger::Ledger;
 use self::rules::{Counts, LEASE, RULES};
 use super::cluster;
@@ -93,10 +93,10 @@ async fn one_run(replicas: &Arc<Vec<Replica>>, seed: u64) -> Result<String, Stri
     let all: Vec<usize> = (0..replicas.len()).collect();
     let mut history = vec![reload(replicas, &all, highest).await];
     let ended = Arc::new(AtomicBool::new(false));
-    let mut asking = JoinSet::new();
+    let mut clients = JoinSet::new();
     for client in 0..CLIENTS * REPLICAS {
         let random = Random(random.next());
-        asking.spawn(ask_until(
+        clients.spawn(send_until(
             Arc::clone(&ended),
             Arc::clone(replicas),
             client,
@@ -106,7 +106,7 @@ async fn one_run(replicas: &Arc<Vec<Replica>>, seed: u64) -> Result<String, Stri
     }
     change_amounts(replicas, &ledger, &mut random, &mut history).await;
     ended.store(true, Ordering::Relaxed);
-    asking.join_all().await;
+    clients.join_all().await;
     history.push(reload(replicas, &all, highest).await);
     let summary = format!("highest {highest}, {} answers, {ledger}", ledger.answers());
     let mut wrong = ledger.over();

@@ -1,6 +1,6 @@
 //! The limits: every algorithm, most of them also with leases; some are charged for what they deny.
 //!
-//! Periods are a year, so that no hits become available meanwhile; windows of seconds beside it end
+//! Periods are a year, so that no hits become available meanwhile; additional windows of seconds end
 //! during leases, and deny nothing that the year allows.
 
 use std::time::Duration;

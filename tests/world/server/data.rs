@@ -58,7 +58,7 @@ pub(crate) struct ServedSlots {
     pub(crate) group: u8,
     /// Slots that leave the server, which serves the keys that it has.
     pub(crate) leaving: Option<Migration>,
-    /// Slots that the client asks the server for, since they move to it.
+    /// Slots whose keys the client requests with ASKING, since they move to it.
     pub(crate) arriving: Option<Migration>,
 }
 
