@@ -10,7 +10,7 @@ use tollgate::policy::{
 
 use super::service::Service;
 
-/// Maximum number of rules that are queried; others exercise nothing new.
+/// Maximum number of rules that are queried; others exercise no other code.
 const MAX_RULES: usize = 16;
 /// An instant in the 21st century that is not a window boundary.
 const NOW: Timestamp = Timestamp::from_micros(1_780_000_012_345_678);

@@ -160,6 +160,6 @@ fn certain_wait(request: &Request<'_>, decision: &Decision<'_>) -> Option<Micros
 fn ready<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
-        Poll::Pending => panic!("the memory store waits for nothing"),
+        Poll::Pending => panic!("the memory store never waits"),
     }
 }

@@ -55,7 +55,7 @@ fn every_page_is_in_the_table_of_contents_once() {
         contents.lines().filter_map(|line| line.rsplit_once("](")?.1.strip_suffix(')')).collect();
     for page in pages() {
         let times = listed.iter().filter(|name| **name == page.name).count();
-        assert!(times == 1, "{} stands {times} times in docs/SUMMARY.md", page.name);
+        assert!(times == 1, "{} is {times} times in docs/SUMMARY.md", page.name);
     }
 }
 

@@ -99,7 +99,7 @@ fn is_line(line: &str, wanted: &str) -> bool {
     line.char_indices().map(|(at, _)| at).chain([line.len()]).any(|at| is_line(&line[at..], rest))
 }
 
-/// Runs the binary as `cargo run --release` does. Its clock stands still 26 s before the end of a
+/// Runs the binary as `cargo run --release` does. Its clock is stopped 26 s before the end of a
 /// minute, so that all waits are as shown.
 const CARGO: &str = r#"#!/bin/sh
 [ "$*" = 'run --release' ] || exit 101

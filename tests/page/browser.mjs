@@ -140,21 +140,21 @@ const subjects = {
     const page = await tab();
     await open(page, 'key', `#/key?${new URLSearchParams(given.key)}`);
     const fact = (name) => page.locator('.windows .facts div').filter({ has: page.locator('dt', { hasText: new RegExp(`^${name}$`) }) }).locator('dd');
-    const stands = (used, left) => becomes(async () => [await fact('Used').textContent(), await fact('Remaining').textContent()], [used, left]);
+    const hasUsage = (used, left) => becomes(async () => [await fact('Used').textContent(), await fact('Remaining').textContent()], [used, left]);
     const start = async (name, keys, words) => {
       await page.getByRole('button', { name, exact: true }).focus();
       for (const key of ['Enter', ...keys]) await page.keyboard.press(key);
       await page.getByRole('dialog').getByText(words).waitFor();
     };
     const status = (text) => page.getByRole('status').filter({ hasText: text }).waitFor();
-    await stands('20', '0');
+    await hasUsage('20', '0');
     await start('Reset…', [], 'Current state: 20 used of ');
     await page.keyboard.press('Escape');
     await start('Refund…', ['Control+A', '5'], 'Refunds 5 hits, newest first, and never more than were used.');
     await page.keyboard.press('Enter');
     await status('Done. Remaining before: 0 hits; after: 5 hits. Applied to this process only');
     await becomes(() => page.evaluate(() => document.activeElement.textContent), 'Refund…');
-    await stands('15', '5');
+    await hasUsage('15', '5');
     await start('Grant…', ['Control+A', '7', 'Tab', 'ArrowDown'], 'Grants 7 hits in addition to the limit');
     await page.getByRole('button', { name: 'Grant 7 hits' }).press('Enter');
     await status('after: 7 hits.');
@@ -162,7 +162,7 @@ const subjects = {
     await start('Reset…', ['Tab'], 'Ends its grant, with 7 hits remaining.');
     await page.keyboard.press('Enter');
     await status('Done. Remaining before: 7 hits; after: 20 hits.');
-    await stands('0', '20');
+    await hasUsage('0', '20');
     assert.equal(await fact('Grant').count(), 0);
   },
 

@@ -205,11 +205,11 @@ impl<'a> Bench<'a> {
             let left = u64::from(AMOUNT) - u64::from(is_owed);
             let peek = [check(index, Hits::Peek(0))];
             if part.counter == Counter::HasRoom {
-                let stands = self.store.decide(&peek, Prior::Open, soon()).await[0]
+                let remaining = self.store.decide(&peek, Prior::Open, soon()).await[0]
                     .unwrap()
                     .report
                     .remaining;
-                assert_eq!(stands, left, "the counter of part {index}, {context}");
+                assert_eq!(remaining, left, "the counter of part {index}, {context}");
                 let reported = outcomes[index].as_ref().unwrap().report.remaining;
                 assert_eq!(reported, left, "the answer for part {index}, {context}");
             } else if let Ok(outcome) = &outcomes[index]
@@ -218,9 +218,9 @@ impl<'a> Bench<'a> {
                 && !part.share_is_full
             {
                 assert!(matches!(outcome.by, JudgedBy::Share(_)), "part {index}, {context}");
-                let stands =
+                let remaining =
                     share.decide(&peek, Prior::Open, soon()).await[0].unwrap().report.remaining;
-                assert_eq!(stands, left, "the share of part {index}, {context}");
+                assert_eq!(remaining, left, "the share of part {index}, {context}");
             }
         }
     }

@@ -27,7 +27,7 @@ enum EndCall {
     Both,
 }
 
-/// The ends of a piece of work, each as often as it stands here.
+/// The ends of a piece of work, each as often as it is listed.
 const ENDS: [&[EndCall]; 14] = [
     &[],
     &[EndCall::Commit],

@@ -235,7 +235,7 @@ pub(crate) fn id_of(id: u32) -> String {
     format!("id-{id}")
 }
 
-/// Returns the value of a counter: it stands in the name of its key.
+/// Returns the value of a counter: it is in the name of its key.
 pub(crate) fn value_of(counter: usize) -> String {
     format!("counter-{counter:02}-")
 }
