@@ -112,8 +112,7 @@ async fn reflection_can_be_turned_off() {
     let mut reflection = ServerReflectionClient::new(channel(service.grpc).await);
     let message = MessageRequest::ListServices(String::new());
     let message = ServerReflectionRequest { host: String::new(), message_request: Some(message) };
-    let refused =
-        reflection.server_reflection_info(tokio_stream::once(message)).await.unwrap_err();
+    let refused = reflection.server_reflection_info(tokio_stream::once(message)).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::Unimplemented);
 }
 

@@ -168,9 +168,8 @@ fn serve(flags: &[&str]) -> Tollgate {
 pub(crate) fn serve_at(socket: &Path) -> Process {
     let policies = Policies::of(&daily("user", 5));
     let mut service = Process::start("tollgate", &mut command_at(socket, &policies));
-    service.wait_for_line("its address", |line| {
-        line.contains("\"protocol\":\"admin\"").then_some(())
-    });
+    service
+        .wait_for_line("its address", |line| line.contains("\"protocol\":\"admin\"").then_some(()));
     service
 }
 

@@ -44,9 +44,9 @@ async fn with_the_flag_it_starts_without_a_policy_and_loads_the_first_valid_one(
         becomes("a good policy is found", PATIENCE, || probes.agree(), |(is_ready, _)| *is_ready)
             .await;
         assert_eq!(client.limit("user", "ann").await, Some(5));
-        service.process.wait_for_line("the error", |line| {
-            line.contains("policies rejected").then_some(())
-        });
+        service
+            .process
+            .wait_for_line("the error", |line| line.contains("policies rejected").then_some(()));
     }
 }
 
@@ -58,7 +58,8 @@ async fn it_starts_without_a_policy_and_reports_the_next_error() {
     let policies_page = || async { admin.get("/policies").await.body };
     assert!(policies_page().await.contains("kee"));
     policies.write("policy.yaml", &BROKEN.replace("kee", "kea"));
-    becomes("the next error is reported", PATIENCE, policies_page, |page| page.contains("kea")).await;
+    becomes("the next error is reported", PATIENCE, policies_page, |page| page.contains("kea"))
+        .await;
 }
 
 #[test]

@@ -135,9 +135,7 @@ async fn a_missing_directory_is_a_bad_change() {
     policies.write("limits/policy.yaml", &daily("user", 5));
     let mut service = Tollgate::serve(&policies.file("limits"));
     std::fs::rename(policies.file("limits"), policies.file("elsewhere")).unwrap();
-    service
-        .process
-        .wait_for_line("the rejection", |line| line.contains("rejected").then_some(()));
+    service.process.wait_for_line("the rejection", |line| line.contains("rejected").then_some(()));
     assert_eq!(Client::connect(service.grpc).await.limit("user", "ann").await, Some(5));
 }
 

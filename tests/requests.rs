@@ -159,7 +159,11 @@ async fn more_than_the_message_bound_is_refused() {
 async fn refused(request: RateLimitRequest, because: &str) {
     let error = send(request).await.unwrap_err();
     assert_eq!(error.code(), Grpc::InvalidArgument);
-    assert!(error.message().contains(because), "`{}` does not contain `{because}`", error.message());
+    assert!(
+        error.message().contains(because),
+        "`{}` does not contain `{because}`",
+        error.message()
+    );
 }
 
 async fn is_limited(value: &[u8]) {

@@ -42,7 +42,10 @@ fn an_invalid_url_is_reported_without_its_password() {
             vec!["replay", "--policy", policy, "--store", &url, "-"],
         ] {
             let output = output_of(&mut command(&arguments));
-            assert!(output.contains("error") && !output.contains(MARKER), "{arguments:?}: {output}");
+            assert!(
+                output.contains("error") && !output.contains(MARKER),
+                "{arguments:?}: {output}"
+            );
         }
         let variables = [
             ("REDIS_SOCKET_TYPE", "tcp"),
@@ -152,9 +155,8 @@ fn secrets_in_the_environment_log_no_warning() {
     let mut serve = command(["serve", "--policy", policies.path().to_str().unwrap()]);
     serve.args(quiet(&[])).env("TOLLGATE_REDIS_PASSWORD", MARKER).env("TOLLGATE_STORE", "memory");
     let mut service = Process::start("tollgate", &mut serve);
-    service.wait_for_line("its address", |line| {
-        line.contains("\"protocol\":\"admin\"").then_some(())
-    });
+    service
+        .wait_for_line("its address", |line| line.contains("\"protocol\":\"admin\"").then_some(()));
     service.signal(rustix::process::Signal::TERM);
     let log = service.final_log();
     assert!(!log.contains("on the command line") && !log.contains(MARKER), "{log}");

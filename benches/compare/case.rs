@@ -104,7 +104,16 @@ const MANY: InFlight = InFlight { connections: 16, streams: 16 };
 const fn case(name: &'static str, place: Place, targets: &'static [(Figure, f64)]) -> Case {
     let subject = Server::Tollgate(place, Usual);
     let baseline = Server::Ceiling;
-    Case { name, subject, baseline, descriptors: ONE, ends: &[], keys: KEYS, in_flight: USUAL, targets }
+    Case {
+        name,
+        subject,
+        baseline,
+        descriptors: ONE,
+        ends: &[],
+        keys: KEYS,
+        in_flight: USUAL,
+        targets,
+    }
 }
 
 /// All comparisons.
@@ -176,7 +185,10 @@ pub(crate) const CASES: &[Case] = &[
         descriptors: &["windows=w%n"],
         ..case("redis-windows", Redis, &[(Throughput, 0.33), (RedisCpu, 10.0)])
     },
-    Case { descriptors: &["log=l%n"], ..case("redis-log", Redis, &[(Throughput, 0.33), (RedisCpu, 9.0)]) },
+    Case {
+        descriptors: &["log=l%n"],
+        ..case("redis-log", Redis, &[(Throughput, 0.33), (RedisCpu, 9.0)])
+    },
     Case {
         descriptors: THREE,
         ..case("redis-3", Redis, &[(Throughput, 0.25), (RedisCpu, 11.0), (RedisCommands, 1.01)])

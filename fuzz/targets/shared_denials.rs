@@ -9,7 +9,8 @@ pub(crate) fn run(bytes: &[u8]) {
     let journal = Journal::new(1 << 16, 1);
     let minute = *Journal::minutes().end();
     let texts = bytes.split(|byte| *byte == 0);
-    let peers: Vec<PeerDenials> = texts.filter_map(|text| PeerDenials::read(minute, text)).collect();
+    let peers: Vec<PeerDenials> =
+        texts.filter_map(|text| PeerDenials::read(minute, text)).collect();
     let denials = journal.read_with(peers);
     let all = DenialFilter::default();
     let found = denials.find(&all);

@@ -46,7 +46,11 @@ async fn each_command_suggests_the_next_from_a_denial_to_a_grant() {
     let [grant, reset] = next.as_slice() else { panic!("{report}") };
     let granted = by_shell(grant);
     // No more than the limit.
-    assert!(granted.status.success() && stdout(&granted).contains("1 until"), "{}", stdout(&granted));
+    assert!(
+        granted.status.success() && stdout(&granted).contains("1 until"),
+        "{}",
+        stdout(&granted)
+    );
     assert!(
         stdout(&granted).contains("note: remaining is the maximum for one request"),
         "{}",

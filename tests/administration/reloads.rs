@@ -85,7 +85,10 @@ async fn a_reload_without_a_change_says_so() {
     let admin = Web::new(service.admin);
     let answer: Value = serde_json::from_str(&reload(&admin, &[]).await.body).unwrap();
     assert_eq!(
-        (&answer["is_changed"], answer["changes"].as_str().unwrap().starts_with("no differences: ")),
+        (
+            &answer["is_changed"],
+            answer["changes"].as_str().unwrap().starts_with("no differences: ")
+        ),
         (&false.into(), true)
     );
     assert_eq!(loads(&admin).await, [("admin".to_owned(), true), ("start".to_owned(), true)]);

@@ -160,8 +160,7 @@ async fn one_journal(url: &str, stop: impl FnOnce()) {
     let admin = Web::new(one.admin);
     let top = || async { fetch(&admin, "/api/v1/top").await };
     let alone =
-        becomes("the cause is reported", PATIENCE, top, |top| top["missing"].is_string())
-            .await;
+        becomes("the cause is reported", PATIENCE, top, |top| top["missing"].is_string()).await;
     assert_eq!(
         (&alone["total"], &alone["processes"]),
         (&json!(2), &json!(2)),

@@ -84,7 +84,8 @@ async fn hits_are_charged_peeked_at_refunded_and_charged_afterwards() {
             .status,
         200
     );
-    becomes("the answer is charged", PATIENCE, tokens, |left| *left == (200, "40".to_owned())).await;
+    becomes("the answer is charged", PATIENCE, tokens, |left| *left == (200, "40".to_owned()))
+        .await;
 }
 
 #[tokio::test]

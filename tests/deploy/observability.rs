@@ -143,8 +143,7 @@ impl Scene {
         let port = tollgate.grpc.port().to_string();
         let envoy = std::sync::Arc::new(Envoy::start_by(&example(), &[("TOLLGATE", &port)]).await);
         let of = |key: &str| vec![request(vec![descriptor(&[(key, "ann")])])];
-        let mut traffic =
-            Traffic { rate: 50, groups: vec![of("user"), of("soft")], timeout: None };
+        let mut traffic = Traffic { rate: 50, groups: vec![of("user"), of("soft")], timeout: None };
         traffic
             .groups
             .iter_mut()

@@ -84,9 +84,13 @@ fn commands(fence: &Fence) -> Vec<(String, String)> {
 fn is_as_shown(output: &str, shown: &str) -> bool {
     fn are(output: &[&str], shown: &[&str]) -> bool {
         match (output, shown) {
-            (output, ["…", rest @ ..]) => (0..=output.len()).any(|passed| are(&output[passed..], rest)),
+            (output, ["…", rest @ ..]) => {
+                (0..=output.len()).any(|passed| are(&output[passed..], rest))
+            }
             ([], []) => true,
-            ([line, output @ ..], [wanted, shown @ ..]) => is_line(line, wanted) && are(output, shown),
+            ([line, output @ ..], [wanted, shown @ ..]) => {
+                is_line(line, wanted) && are(output, shown)
+            }
             _ => false,
         }
     }

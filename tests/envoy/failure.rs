@@ -97,7 +97,8 @@ impl Traffic {
     pub(super) fn start(edge: &Web, clients: usize) -> Self {
         let answers = Arc::<AtomicUsize>::default();
         let stop = CancellationToken::new();
-        let client = |_| tokio::spawn(send_until(edge.afresh(), Arc::clone(&answers), stop.clone()));
+        let client =
+            |_| tokio::spawn(send_until(edge.afresh(), Arc::clone(&answers), stop.clone()));
         let clients = (0..clients).map(client).collect();
         Self { answers, stop, clients }
     }

@@ -114,7 +114,9 @@ async fn each_spelling_of_a_path_has_the_same_limit() {
         let web = web.clone();
         number += 1;
         let client = format!("198.51.100.{number}");
-        async move { send(&web, &[("x-forwarded-uri", path), ("x-forwarded-for", &client)]).await.status }
+        async move {
+            send(&web, &[("x-forwarded-uri", path), ("x-forwarded-for", &client)]).await.status
+        }
     };
     assert_eq!(login("/login").await, 200);
     for path in [

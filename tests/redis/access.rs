@@ -262,8 +262,7 @@ async fn a_user_with_the_documented_rights_is_refused_nothing() {
     }
     assert!(inspect(&tollgate, "tokens=a").await["held_unknown"].is_null());
     let keys = async || redis.ask::<Vec<String>>(&["KEYS", "tollgate:*"]).await.unwrap().len();
-    becomes("its name and the denial are published", PATIENCE, keys, |keys| *keys == 2)
-        .await;
+    becomes("its name and the denial are published", PATIENCE, keys, |keys| *keys == 2).await;
     assert_eq!(redis.command(&["ACL", "LOG"]).await, Value::Array(Vec::new()));
 }
 

@@ -88,7 +88,11 @@ async fn small_users_are_listed_as_one_row() {
     let found = lines(&who(&policies, &redis.url(), "tenant=acme"));
     assert_eq!(found[0], row(([1_000, 0], "user=heavy")));
     assert_eq!(found.last().unwrap().1, "(other)");
-    assert_eq!(found.iter().map(|([charged, _], _)| charged).sum::<u64>(), 1_060, "no caller is lost");
+    assert_eq!(
+        found.iter().map(|([charged, _], _)| charged).sum::<u64>(),
+        1_060,
+        "no caller is lost"
+    );
     let stored: u64 = redis
         .ask(&["EVAL", "return #redis.call('GET', redis.call('KEYS', '*')[1])", "0"])
         .await

@@ -33,7 +33,11 @@ fn of(entries: &[(&str, &str)]) -> RateLimitRequest {
 }
 
 /// Sends a request `GONE` times concurrently, and cancels each call after its `wait`.
-async fn send_and_cancel(client: &Client, message: &RateLimitRequest, wait: impl Fn(usize) -> Duration) {
+async fn send_and_cancel(
+    client: &Client,
+    message: &RateLimitRequest,
+    wait: impl Fn(usize) -> Duration,
+) {
     let mut gone = JoinSet::new();
     for number in 0..GONE {
         let client = client.clone();
@@ -188,7 +192,8 @@ async fn hits_of_a_block_go_back_to_it() {
     }
     assert!(metric(&service, "tollgate_lease_hits_outstanding").await > GONE as u64);
     redis.pause();
-    send_and_cancel(&client, &of(&[("hot", "x"), ("year", "x")]), |_| Duration::from_millis(200)).await;
+    send_and_cancel(&client, &of(&[("hot", "x"), ("year", "x")]), |_| Duration::from_millis(200))
+        .await;
     redis.resume();
     drop(client);
     // On shutdown, it returns the unused hits of its blocks.

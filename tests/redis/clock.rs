@@ -25,9 +25,10 @@ async fn the_clock_of_a_replica_is_exposed_with_its_masters_and_removed_with_it(
         let pair = Pair::start_as(own.clone(), Setup { clock_offset: -90, ..own }).await;
         let (service, _client) = serve(&policies(), &pair.url(), &[]).await;
         let offsets = || offsets(&service);
-        let exposed =
-            becomes(&format!("{flavor:?} reports"), PATIENCE, offsets, |offsets| offsets.len() == 1)
-                .await;
+        let exposed = becomes(&format!("{flavor:?} reports"), PATIENCE, offsets, |offsets| {
+            offsets.len() == 1
+        })
+        .await;
         let (labels, offset) = &exposed[0];
         let expected =
             format!("node=\"{}\",replica=\"{}\"}}", pair.name.address, pair.servers[1].address);

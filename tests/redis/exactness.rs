@@ -129,7 +129,8 @@ async fn exactly_six(store: &str) {
 async fn exactly_the_limits(store: &str) {
     let policies = Policies::of(&policy(&LIMITS));
     let fleet = Fleet::start(&policies, store).await;
-    let requests = (0..REQUESTS).flat_map(|_| LIMITS.map(|(key, _)| vec![descriptor(&[(key, "")])]));
+    let requests =
+        (0..REQUESTS).flat_map(|_| LIMITS.map(|(key, _)| vec![descriptor(&[(key, "")])]));
     let admitted = fleet.send(requests.collect()).await;
     for (key, _) in LIMITS {
         let taken = admitted.iter().filter(|descriptors| is(&descriptors[0], key)).count();

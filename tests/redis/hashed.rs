@@ -38,8 +38,9 @@ async fn hashed_values_are_not_in_redis_logs_or_pages() {
     redis.command(&["ECHO", "the-end"]).await;
     let mut seen = Vec::new();
     while !String::from_utf8_lossy(&seen).contains("the-end") {
-        let read =
-            tokio::time::timeout(PATIENCE, monitor.read_buf(&mut seen)).await.expect("Redis reports commands");
+        let read = tokio::time::timeout(PATIENCE, monitor.read_buf(&mut seen))
+            .await
+            .expect("Redis reports commands");
         assert!(read.unwrap() > 0);
     }
     let seen = String::from_utf8_lossy(&seen);

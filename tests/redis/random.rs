@@ -95,8 +95,8 @@ fn memory_redis_and_a_cluster_decide_alike_when_amounts_change() {
 #[test]
 fn memory_redis_and_a_cluster_decide_alike_when_hits_of_grants_and_resets_return() {
     let keys = || select(vec!["k0=a", "k1=a"]);
-    let lends =
-        (keys(), 1u32..5).prop_map(|(descriptor, hits)| Operation::Lend(descriptor.to_owned(), hits));
+    let lends = (keys(), 1u32..5)
+        .prop_map(|(descriptor, hits)| Operation::Lend(descriptor.to_owned(), hits));
     let grants = (1u32..9, select(vec![100, 5_000, 100_000_000]))
         .prop_map(|(hits, us)| Amendment::Grant { hits, length: Micros::new(us) });
     let amendments =
@@ -126,7 +126,8 @@ fn memory_redis_and_a_cluster_tally_alike() {
         prop::collection::vec(descriptors(), 1..5).prop_map(|all| Operation::Decide(request(all)));
     let keys = select(vec!["k0=a", "k0=b", "k1=a", "k2=a", "k3=a"]);
     let tallies = keys.clone().prop_map(|descriptor| Operation::Tallies(descriptor.to_owned()));
-    let resets = keys.prop_map(|descriptor| Operation::Amend(descriptor.to_owned(), Amendment::Reset));
+    let resets =
+        keys.prop_map(|descriptor| Operation::Amend(descriptor.to_owned(), Amendment::Reset));
     let operations = prop_oneof![12 => requests, 4 => tallies, 1 => resets];
     // Less than a minute in total, for which all stores keep a counter that does not matter.
     let steps = prop_oneof![4 => Just(0), 6 => 1i64..50, 2 => -50i64..0, 3 => 1_000i64..100_000];

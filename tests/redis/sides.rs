@@ -148,8 +148,11 @@ impl Sides {
         if answers.iter().all(|touched| *touched == answers[0]) {
             return Ok(answers.swap_remove(0));
         }
-        let lines =
-            self.limiters.iter().zip(&answers).map(|((name, _), answer)| format!("{name}: {answer:#?}\n"));
+        let lines = self
+            .limiters
+            .iter()
+            .zip(&answers)
+            .map(|((name, _), answer)| format!("{name}: {answer:#?}\n"));
         Err(format!("at {at}: {amendment:?} of {descriptor}\n{}", lines.collect::<String>()))
     }
 
@@ -158,7 +161,9 @@ impl Sides {
     pub(super) async fn tallies(&self, descriptor: &str) -> Result<Vec<EntryTally>, String> {
         let mut answers =
             join_all(self.limiters.iter().map(|(_, limiter)| tallies(limiter, descriptor))).await;
-        answers.iter_mut().for_each(|all| all.retain(|tally| (tally.charged, tally.denied) != (0, 0)));
+        answers
+            .iter_mut()
+            .for_each(|all| all.retain(|tally| (tally.charged, tally.denied) != (0, 0)));
         if answers.iter().all(|tallies| *tallies == answers[0]) {
             return Ok(answers.swap_remove(0));
         }

@@ -31,7 +31,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Polls a closure until it returns a value, and panics after `within`. `what` describes the
 /// expected event.
 #[track_caller]
-pub(crate) fn eventually<T>(what: &str, within: Duration, mut poll: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn eventually<T>(
+    what: &str,
+    within: Duration,
+    mut poll: impl FnMut() -> Option<T>,
+) -> T {
     let begun = Instant::now();
     loop {
         if let Some(answer) = poll() {

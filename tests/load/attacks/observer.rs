@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::support::PATIENCE;
-use crate::support::load::{Load, Traffic, Summary};
+use crate::support::load::{Load, Summary, Traffic};
 use crate::support::rls::{descriptor, request};
 
 use super::probes::Probes;

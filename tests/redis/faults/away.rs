@@ -122,8 +122,13 @@ async fn each_of_two_replicas_enforces_half_of_a_limit_until_the_store_is_back()
 
     redis.restart().await;
     let back = Instant::now();
-    becomes("the store decides", PATIENCE, || service.ask("user", "ann"), |answer| *answer == Answer::Ok)
-        .await;
+    becomes(
+        "the store decides",
+        PATIENCE,
+        || service.ask("user", "ann"),
+        |answer| *answer == Answer::Ok,
+    )
+    .await;
     assert_eq!(service.ask("alone", "ann").await, Answer::Ok, "the whole limit is there again");
     report("local, the store decides again", format!("after {:.1?}", back.elapsed()));
 }

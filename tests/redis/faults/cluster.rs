@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{AT_ONCE, Answer, Service, all, answer_of, over_within, report, seen, unharmed, values};
+use super::{
+    AT_ONCE, Answer, Service, all, answer_of, over_within, report, seen, unharmed, values,
+};
 use crate::support::load::Load;
 use crate::support::redis::cluster::{Cluster, Layout, Node};
 use crate::support::redis::partition::Isolation;

@@ -94,8 +94,13 @@ async fn a_replica_promoted_in_place_is_noticed_for_every_user_and_server() {
         becomes("it is not ready", PATIENCE, || service.readiness(), |status| *status == 503).await;
         redis.command(&["REPLICAOF", "NO", "ONE"]).await;
         let promoted = Instant::now();
-        becomes("it decides", NOTICED * 2, || service.ask("user", "ann"), |answer| *answer == Answer::Ok)
-            .await;
+        becomes(
+            "it decides",
+            NOTICED * 2,
+            || service.ask("user", "ann"),
+            |answer| *answer == Answer::Ok,
+        )
+        .await;
         report(
             &format!("promoted where it is, {flavor:?}"),
             format!("decided after {:.1?}", promoted.elapsed()),
@@ -117,8 +122,13 @@ async fn a_replica_at_startup_is_reported_until_it_is_a_master() {
     tokio::time::sleep(NOTICED).await;
     pair.lead_to(0);
     let changed = Instant::now();
-    becomes("it decides", NOTICED * 2, || service.ask("user", "ann"), |answer| *answer == Answer::Ok)
-        .await;
+    becomes(
+        "it decides",
+        NOTICED * 2,
+        || service.ask("user", "ann"),
+        |answer| *answer == Answer::Ok,
+    )
+    .await;
     report(
         "a replica at the start, decided",
         format!("{:.1?} after the name led to the master", changed.elapsed()),

@@ -29,7 +29,7 @@ use std::time::Duration;
 use tollgate::grpc::proto::RateLimitRequest;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
-use crate::support::load::{CALM, Calls, Load, Traffic, Summary};
+use crate::support::load::{CALM, Calls, Load, Summary, Traffic};
 use crate::support::policy::Policies;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;

@@ -183,7 +183,8 @@ async fn a_wrong_password_is_reported_and_a_corrected_one_is_used() {
     is_logged(&mut service, "uthentication failed").await;
     std::fs::write(file.path(), "right\n").unwrap();
     service.becomes_ready().await;
-    becomes("it decides", PATIENCE, || service.ask("user", "ann"), |answer| *answer == Answer::Ok).await;
+    becomes("it decides", PATIENCE, || service.ask("user", "ann"), |answer| *answer == Answer::Ok)
+        .await;
     service.ends("after a wrong password");
 }
 

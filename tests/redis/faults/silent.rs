@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    AT_ONCE, Answer, RATE, Service, TIMEOUT, all, over_within, policies, report, seen, unharmed, values,
+    AT_ONCE, Answer, RATE, Service, TIMEOUT, all, over_within, policies, report, seen, unharmed,
+    values,
 };
 use crate::support::load::{Load, Outcome, Traffic};
 use crate::support::redis::Redis;
@@ -129,13 +130,8 @@ async fn charges_of_callers_that_disconnected_early_are_counted() {
     let patient = ["--store", &redis.url(), "--store-timeout", "60s"];
     let service = Service::of(Tollgate::serve_with(policies().path(), &patient)).await;
     service.becomes_ready().await;
-    becomes(
-        "it decides",
-        PATIENCE,
-        || service.ask("user", "a"),
-        |answer| *answer == Answer::Ok,
-    )
-    .await;
+    becomes("it decides", PATIENCE, || service.ask("user", "a"), |answer| *answer == Answer::Ok)
+        .await;
     let unknown = || service.web.metric("tollgate_unknown_charges_total");
     assert_eq!(unknown().await, 0);
     redis.pause();

@@ -11,10 +11,7 @@
 //! | `sentinels` | a master, its replicas, and the sentinels that watch them |
 //! | `wire` | a proxy that can fall silent, or redirect |
 //! | `flavor`, `tls`, `port`, `client` | binaries, certificates, free ports, commands |
-#![allow(
-    dead_code,
-    reason = "complete, although not every test binary uses all of it"
-)]
+#![allow(dead_code, reason = "complete, although not every test binary uses all of it")]
 
 pub(crate) mod client;
 pub(crate) mod cluster;
