@@ -1,5 +1,6 @@
 //! Several stores that receive the same requests, all at one simulated time.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -108,12 +109,7 @@ impl Sides {
         if answers.iter().all(|answer| *answer == answers[0]) {
             return Ok(answers.swap_remove(0));
         }
-        let lines = self
-            .limiters
-            .iter()
-            .zip(&answers)
-            .map(|((name, _), answer)| format!("{name}: {answer:#?}\n"));
-        Err(format!("at {at}: {message:#?}\n{}", lines.collect::<String>()))
+        Err(format!("at {at}: {message:#?}\n{}", self.report(&answers)))
     }
 
     /// Tries a request on all sides without taking its hits. Returns the common answer, or an error
@@ -125,12 +121,7 @@ impl Sides {
         if tried.iter().all(|one| *one == tried[0]) {
             return Ok(tried.swap_remove(0));
         }
-        let lines = self
-            .limiters
-            .iter()
-            .zip(&tried)
-            .map(|((name, _), tried)| format!("{name}: {tried:?}\n"));
-        Err(format!("at {at}, tried: {message:#?}\n{}", lines.collect::<String>()))
+        Err(format!("at {at}, tried: {message:#?}\n{}", self.report(&tried)))
     }
 
     /// Amends a counter on all sides.
@@ -148,12 +139,7 @@ impl Sides {
         if answers.iter().all(|touched| *touched == answers[0]) {
             return Ok(answers.swap_remove(0));
         }
-        let lines = self
-            .limiters
-            .iter()
-            .zip(&answers)
-            .map(|((name, _), answer)| format!("{name}: {answer:#?}\n"));
-        Err(format!("at {at}: {amendment:?} of {descriptor}\n{}", lines.collect::<String>()))
+        Err(format!("at {at}: {amendment:?} of {descriptor}\n{}", self.report(&answers)))
     }
 
     /// Returns the tallies of a counter on all sides, except those without hits: a charge that is
@@ -161,9 +147,9 @@ impl Sides {
     pub(super) async fn tallies(&self, descriptor: &str) -> Result<Vec<EntryTally>, String> {
         let mut answers =
             join_all(self.limiters.iter().map(|(_, limiter)| tallies(limiter, descriptor))).await;
-        answers
-            .iter_mut()
-            .for_each(|all| all.retain(|tally| (tally.charged, tally.denied) != (0, 0)));
+        for tallies in &mut answers {
+            tallies.retain(|tally| (tally.charged, tally.denied) != (0, 0));
+        }
         if answers.iter().all(|tallies| *tallies == answers[0]) {
             return Ok(answers.swap_remove(0));
         }
@@ -180,6 +166,12 @@ impl Sides {
             return Ok(answers.swap_remove(0));
         }
         Err(format!("at {at}: open holds of {descriptor}: {answers:#?}"))
+    }
+
+    /// Returns the answers of all sides, each with the name of its side.
+    fn report<T: Debug>(&self, answers: &[T]) -> String {
+        let sides = self.limiters.iter().zip(answers);
+        sides.map(|((name, _), answer)| format!("{name}: {answer:#?}\n")).collect()
     }
 
     /// Returns the limiter of the last store.

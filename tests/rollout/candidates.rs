@@ -1,5 +1,5 @@
-//! `candidate:` of a rule with a limit: counted and reported, but without effect on the response, in memory
-//! and in Redis.
+//! `candidate:` of a rule with a limit: counted and reported, but without effect on the response,
+//! in memory and in Redis.
 
 use serde_json::Value;
 

@@ -1,8 +1,8 @@
 //! The history of an ID at a counter: all orders of its calls that explain their answers.
 //!
 //! A call acts at some moment between its begin and its answer; one without a certain answer at any
-//! later moment, or never. So an ID has several courses, few mostly. A course gives, at each moment,
-//! the hits that the ID has at the counter, and those of its open holds.
+//! later moment, or never. So an ID has several courses, few mostly. A course gives, at each
+//! moment, the hits that the ID has at the counter, and those of its open holds.
 
 use tollgate::algorithm::hold::HoldEffect;
 

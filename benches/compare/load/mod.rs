@@ -83,8 +83,8 @@ enum Phase {
 struct Clock(Arc<AtomicU8>);
 
 impl Load {
-    /// Runs the load for `time` after the warm-up. `sample` is called at the start and at the end of
-    /// the measurement.
+    /// Runs the load for `time` after the warm-up. `sample` is called at the start and at the end
+    /// of the measurement.
     pub(crate) fn run<T>(
         &self,
         pace: Pace,

@@ -4,7 +4,8 @@
 //!
 //! The clients' own records alone must show, for each counter:
 //! - At no time do admitted hits less those given back exceed the limit, nor slots `in_flight`.
-//! - In the end, the remaining hits follow from the records, except hits of calls without an answer.
+//! - In the end, the remaining hits follow from the records, except hits of calls without an
+//!   answer.
 //! - A `ttl` after the last call no slot is taken.
 //!
 //! A killed master has sent all its writes to its replicas first, so that none is lost. Runs that

@@ -309,7 +309,8 @@ impl Fleet {
             return;
         }
         let own = u8::try_from(from).unwrap();
-        // The slots around one with a key, if there is any: a change of others has no visible effect.
+        // The slots around one with a key, if there is any: a change of others has no visible
+        // effect.
         let keys = &self.servers[self.map.masters[from]].keys;
         let slot = |number: usize| keys.keys().nth(number).map_or(0, |key| slot_of(key));
         let near = usize::from(slot(first.checked_rem(keys.len()).unwrap_or_default()));
