@@ -289,7 +289,7 @@ async fn connections_beyond_the_bound_are_closed_if_none_is_idle_and_permits_are
     assert_eq!(cut(&service, "full").await, 1);
     drop(first);
     let places = || web.metric("tollgate_grpc_connections");
-    becomes("a place is free", PATIENCE, places, |taken| *taken == 1).await;
+    becomes("a connection is available", PATIENCE, places, |taken| *taken == 1).await;
     assert!(Client::connect(service.grpc).await.hit("user", "ann").await);
 }
 

@@ -76,9 +76,21 @@ async fn a_want_is_answered_by_what_remains() {
         |hits| RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&[("small", "a")]) };
     client.status(take(30)).await;
     assert_eq!(holder.borrow("small", 100).await.hits, 4);
-    becomes("the rest", PATIENCE, async || remaining(&client, "small").await, |n| *n == 60).await;
+    becomes(
+        "the rest is returned",
+        PATIENCE,
+        async || remaining(&client, "small").await,
+        |n| *n == 60,
+    )
+    .await;
     assert_eq!(reason(&mut holder, "small", 100).await, (AskReason::NearLimit, Some(60)));
-    becomes("the rest", PATIENCE, async || remaining(&client, "small").await, |n| *n == 60).await;
+    becomes(
+        "the rest is returned",
+        PATIENCE,
+        async || remaining(&client, "small").await,
+        |n| *n == 60,
+    )
+    .await;
     client.status(take(58)).await;
     assert_eq!(reason(&mut holder, "small", 100).await, (AskReason::NearLimit, Some(2)));
     client.status(take(2)).await;
@@ -185,7 +197,7 @@ async fn a_changed_limit_has_another_generation() {
     let Some(Answer::Loan(loan)) = first.answer else { panic!("{first:?}") };
     policies.write("policy.yaml", &POLICY.replacen("1000", "2000", 1));
     let generation = async || holder.clone().want("tenant", 4).await.generation;
-    becomes("another generation", PATIENCE, generation, |now| *now != first.generation).await;
+    becomes("the generation changes", PATIENCE, generation, |now| *now != first.generation).await;
     assert_eq!(holder.give_back(back("tenant", &loan, 50, 0)).await, LeaseResult::Accepted);
 }
 

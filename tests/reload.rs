@@ -20,7 +20,7 @@ async fn a_change_is_served_within_two_seconds() {
     for amount in [6, 7, 8] {
         let begun = Instant::now();
         policies.write("policy.yaml", &daily("user", amount));
-        comes_to(&client, Some(amount)).await;
+        limit_becomes(&client, Some(amount)).await;
         fastest = fastest.min(begun.elapsed());
     }
     assert!(fastest < Duration::from_secs(2), "the best of three changes took {fastest:?}");
@@ -34,7 +34,7 @@ async fn a_file_that_changes_back_at_once_after_a_reload_is_served() {
     policies.write("policy.yaml", &daily("user", 7));
     assert!(output(["reload", "--admin", &admin]).status.success());
     policies.write("policy.yaml", &daily("user", 5));
-    comes_to(&client, Some(5)).await;
+    limit_becomes(&client, Some(5)).await;
 }
 
 #[tokio::test]
@@ -42,7 +42,7 @@ async fn a_file_that_is_written_in_place_is_served() {
     let policies = Policies::of(&daily("user", 5));
     let (_service, client) = serve(&policies).await;
     policies.write("policy.yaml", &daily("user", 7));
-    comes_to(&client, Some(7)).await;
+    limit_becomes(&client, Some(7)).await;
 }
 
 #[tokio::test]
@@ -51,7 +51,7 @@ async fn a_file_that_is_renamed_over_the_old_one_is_served() {
     let (_service, client) = serve(&policies).await;
     policies.write("policy.yaml.new", &daily("user", 7));
     std::fs::rename(policies.file("policy.yaml.new"), policies.file("policy.yaml")).unwrap();
-    comes_to(&client, Some(7)).await;
+    limit_becomes(&client, Some(7)).await;
 }
 
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn a_config_map_that_kubernetes_swaps_is_served() {
     let policies = config_map(&daily("user", 5));
     let (_service, client) = serve(&policies).await;
     swap(&policies, &daily("user", 7));
-    comes_to(&client, Some(7)).await;
+    limit_becomes(&client, Some(7)).await;
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn one_file_of_a_config_map_is_followed_as_well() {
     let service = Tollgate::serve(&policies.file("policy.yaml"));
     let client = Client::connect(service.grpc).await;
     swap(&policies, &daily("user", 7));
-    comes_to(&client, Some(7)).await;
+    limit_becomes(&client, Some(7)).await;
 }
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn a_file_that_is_added_is_served() {
     let (_service, client) = serve(&policies).await;
     assert_eq!(client.limit("user", "ann").await, None);
     policies.write("below/policy.yaml", &daily("user", 5));
-    comes_to(&client, Some(5)).await;
+    limit_becomes(&client, Some(5)).await;
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn the_limits_of_a_file_that_is_removed_end() {
     policies.write("other.yaml", "domain: other\ndescriptors: []\n");
     let (_service, client) = serve(&policies).await;
     std::fs::remove_file(policies.file("policy.yaml")).unwrap();
-    comes_to(&client, None).await;
+    limit_becomes(&client, None).await;
 }
 
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn loads_are_counted_and_a_bad_change_once() {
     // No event shows that the files were read again; they are polled twice a second.
     tokio::time::sleep(Duration::from_millis(1_200)).await;
     policies.write("policy.yaml", &daily("user", 7));
-    comes_to(&client, Some(7)).await;
+    limit_becomes(&client, Some(7)).await;
     let metrics = public.get("/metrics").await.body;
     assert!(metrics.contains("tollgate_policy_loads_total{kind=\"refused\"} 1\n"), "{metrics}");
     assert!(metrics.contains("tollgate_policy_loads_total{kind=\"loaded\"} 2\n"), "{metrics}");
@@ -124,9 +124,9 @@ async fn admin_shows_the_error_until_it_is_corrected() {
     policies.write("policy.yaml", BROKEN);
     let has_place =
         |error: &Value| error.as_str().is_some_and(|error| error.contains("policy.yaml:3"));
-    becomes("the mistake is reported", PATIENCE, || last_error(&admin), has_place).await;
+    becomes("the error is reported", PATIENCE, || last_error(&admin), has_place).await;
     policies.write("policy.yaml", &daily("user", 5));
-    becomes("the mistake is forgotten", PATIENCE, || last_error(&admin), Value::is_null).await;
+    becomes("the error is cleared", PATIENCE, || last_error(&admin), Value::is_null).await;
 }
 
 #[tokio::test]
@@ -151,7 +151,7 @@ async fn a_directory_without_policies_is_a_bad_change() {
         |error| error.as_str().is_some_and(|error| error.contains("*.yaml")),
     )
     .await;
-    comes_to(&client, Some(5)).await;
+    limit_becomes(&client, Some(5)).await;
 }
 
 #[tokio::test]
@@ -160,7 +160,7 @@ async fn counters_continue_when_an_amount_is_raised() {
     let (_service, client) = serve(&policies).await;
     assert_eq!(hits(&client, 2).await, [true, true]);
     policies.write("policy.yaml", &daily("user", 3));
-    comes_to(&client, Some(3)).await;
+    limit_becomes(&client, Some(3)).await;
     assert_eq!(hits(&client, 2).await, [true, false], "two of three were taken before");
 }
 
@@ -170,7 +170,7 @@ async fn counters_continue_when_an_amount_is_lowered() {
     let (_service, client) = serve(&policies).await;
     assert_eq!(hits(&client, 3).await, [true, true, true]);
     policies.write("policy.yaml", &daily("user", 3));
-    comes_to(&client, Some(3)).await;
+    limit_becomes(&client, Some(3)).await;
     assert_eq!(hits(&client, 1).await, [false]);
 }
 
@@ -180,7 +180,7 @@ async fn counters_start_over_when_the_period_changes() {
     let (_service, client) = serve(&policies).await;
     assert_eq!(hits(&client, 3).await, [true, true, false]);
     policies.write("policy.yaml", &daily("user", 3).replace("day", "week"));
-    comes_to(&client, Some(3)).await;
+    limit_becomes(&client, Some(3)).await;
     assert_eq!(hits(&client, 4).await, [true, true, true, false]);
 }
 
@@ -215,7 +215,7 @@ async fn serve_all(policies: &Policies) -> (Tollgate, Client, Web, Web) {
 }
 
 /// Waits until the limit of users has the given amount.
-async fn comes_to(client: &Client, amount: Option<u32>) {
+async fn limit_becomes(client: &Client, amount: Option<u32>) {
     becomes(
         "the change is served",
         PATIENCE,

@@ -51,13 +51,13 @@ async fn a_server_can_require_tls_and_certificates() {
             root_cert: std::fs::read(tls.authority()).ok(),
         };
         let client = redis::Client::build_with_tls(redis.url(), untrusted).unwrap();
-        let is_let_in = match connect(&client, PATIENCE).await {
+        let is_accepted = match connect(&client, PATIENCE).await {
             Ok(mut connection) => {
                 redis::cmd("PING").query_async::<Value>(&mut connection).await.is_ok()
             }
             Err(_) => false,
         };
-        assert_eq!(is_let_in, clients == Clients::Anyone);
+        assert_eq!(is_accepted, clients == Clients::Anyone);
     }
 }
 
@@ -157,9 +157,13 @@ async fn an_isolated_master_serves_clients_until_it_notices_and_follows_when_hea
     let refused = |answer: &redis::RedisResult<Value>| {
         answer.as_ref().is_err_and(|error| error.code() == Some("CLUSTERDOWN"))
     };
-    let _ =
-        becomes("it notices", PATIENCE, || master.redis.ask(&["SET", "key", "refused"]), refused)
-            .await;
+    let _ = becomes(
+        "it rejects writes",
+        PATIENCE,
+        || master.redis.ask(&["SET", "key", "refused"]),
+        refused,
+    )
+    .await;
     cluster.heal();
     becomes("it follows", PATIENCE, || master.is_replica_of(replica), |is_replica| *is_replica)
         .await;

@@ -12,7 +12,7 @@ pub(crate) struct Case {
     pub(crate) baseline: Server,
     /// Descriptors of each request; `%n` is replaced with the request's number.
     pub(crate) descriptors: &'static [&'static str],
-    /// Descriptors of the requests that end what `descriptors` reserves; empty without holds.
+    /// Descriptors of the requests that end the holds of `descriptors`; empty without holds.
     pub(crate) ends: &'static [&'static str],
     /// Number of distinct values of `%n`.
     pub(crate) keys: usize,

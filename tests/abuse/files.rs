@@ -57,7 +57,7 @@ async fn probes_admin_and_store_have_file_descriptors_when_all_connections_are_i
 
     let mut held = silent(service.grpc).await;
     becomes(
-        "all connections of gRPC are taken",
+        "all connections of gRPC are in use",
         PATIENCE,
         || cut(&service, "evicted"),
         |cut| *cut > 0,
@@ -74,7 +74,7 @@ async fn probes_admin_and_store_have_file_descriptors_when_all_connections_are_i
         web.metric("tollgate_http_connections_cut_total{port=\"http\",kind=\"idle\"}").await > 0
     );
     let decided = || client.ask(request(vec![descriptor(&[("user", "ann")])]));
-    let _ = becomes("an idle connection gives way", PATIENCE, decided, Result::is_ok).await;
+    let _ = becomes("an idle connection is closed for it", PATIENCE, decided, Result::is_ok).await;
 
     redis.kill();
     redis.restart().await;

@@ -73,7 +73,7 @@ async fn rights_are_enforced() {
     folder.write("tokens", "eve:another-0123456789\n");
     let known =
         || async { reload(&admin, &[("authorization", "Bearer another-0123456789")]).await.status };
-    becomes("a changed token is taken", PATIENCE, known, |status| *status == 200).await;
+    becomes("a changed token is accepted", PATIENCE, known, |status| *status == 200).await;
     assert_eq!(reload(&admin, &[writer]).await.status, 401, "the old one is not any more");
 }
 

@@ -64,11 +64,11 @@ async fn servers_are_listed_with_their_clients_and_reports() {
 async fn top_users_of_a_counter_are_listed_or_the_reason_why_not() {
     let redis = Redis::start().await;
     for store in [redis.url().as_str(), "memory"] {
-        who_used_it_up_at(store).await;
+        callers_are_listed_from(store).await;
     }
 }
 
-async fn who_used_it_up_at(store: &str) {
+async fn callers_are_listed_from(store: &str) {
     let service = Tollgate::serve_with(
         Policies::of(POLICY).path(),
         &["--store", store, "--store-timeout", "15s"],

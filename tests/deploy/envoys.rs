@@ -125,11 +125,11 @@ async fn a_draining_tollgate_reports_not_serving_before_it_exits() {
     let healthy = || edge.envoy.counter("cluster.tollgate.membership_healthy");
     becomes("it is healthy", PATIENCE, healthy, |count| *count == 1).await;
     edge.tollgate.process.signal(rustix::process::Signal::TERM);
-    becomes("it is not wanted any more", PATIENCE, healthy, |count| *count == 0).await;
+    becomes("Envoy marks it unhealthy", PATIENCE, healthy, |count| *count == 0).await;
     assert_eq!(
         edge.envoy.edge.status("/user", "ann").await,
         200,
-        "it still answers, without a second instance"
+        "it still answers, as the only instance"
     );
 }
 

@@ -48,7 +48,7 @@ async fn a_password_file_is_read_again_when_the_connection_is_lost() {
     redis.command(&["ACL", "SETUSER", "app", "resetpass", ">second"]).await;
     redis.command(&["CLIENT", "KILL", "USER", "app"]).await;
     let hit = || async { hit_or_fail(&client).await };
-    becomes("it is let in again", PATIENCE, hit, Option::is_some).await;
+    becomes("it is authorized again", PATIENCE, hit, Option::is_some).await;
 }
 
 #[tokio::test]

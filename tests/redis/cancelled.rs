@@ -84,7 +84,7 @@ async fn a_call_cancelled_while_waiting_for_a_slot_leaves_no_charge_at_another()
     send_and_cancel(&client, &both, |_| Duration::from_millis(200)).await;
     full.resume();
     let left = || remaining(&client, "plenty", &value);
-    becomes("only what was admitted is charged", PATIENCE, left, |left| *left == PLENTY - 1).await;
+    becomes("only admitted hits are charged", PATIENCE, left, |left| *left == PLENTY - 1).await;
     assert_eq!(metric(&service, UNKNOWN).await, 0, "what became of each charge is known");
     assert_eq!(metric(&service, LOST).await, 0);
 }
@@ -101,7 +101,7 @@ async fn calls_that_are_cancelled_at_any_time_leave_no_charge() {
         send_and_cancel(&client, &both, wait).await;
     }
     let left = || remaining(&client, "plenty", &value);
-    becomes("only what was admitted is charged", PATIENCE, left, |left| *left == PLENTY - 1).await;
+    becomes("only admitted hits are charged", PATIENCE, left, |left| *left == PLENTY - 1).await;
     assert_eq!(metric(&service, UNKNOWN).await, 0);
 }
 
@@ -142,7 +142,7 @@ async fn a_cancelled_call_charges_no_server_that_was_not_called_yet() {
     send_and_cancel(&client, &both, |_| Duration::from_millis(200)).await;
     other.resume();
     becomes(
-        "all is back",
+        "all hits are returned",
         PATIENCE,
         || remaining(&client, "second", "x"),
         |left| *left >= PLENTY - 1,
@@ -171,7 +171,13 @@ async fn charges_that_this_process_would_have_denied_are_taken_back() {
     redis.pause();
     send_and_cancel(&client, &both, |_| Duration::from_millis(200)).await;
     redis.resume();
-    becomes("all is back", PATIENCE, || remaining(&client, "year", "x"), |left| *left == 999).await;
+    becomes(
+        "all hits are returned",
+        PATIENCE,
+        || remaining(&client, "year", "x"),
+        |left| *left == 999,
+    )
+    .await;
     assert_eq!(metric(&service, UNKNOWN).await, 0);
 }
 
@@ -223,7 +229,7 @@ async fn a_charge_is_taken_back_of_a_server_that_was_away_for_a_moment() {
     let both = request(vec![many, descriptor(&[("full", "")])]);
     let call = tokio::spawn(async move { caller.ask(both).await });
     let keys = async || other.ask::<u64>(&["DBSIZE"]).await.unwrap();
-    becomes("one has charged", PATIENCE, keys, |keys| *keys == 1).await;
+    becomes("one server has charged", PATIENCE, keys, |keys| *keys == 1).await;
     other.command(&["SAVE"]).await;
     other.kill();
     redis.resume();

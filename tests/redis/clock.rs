@@ -34,7 +34,7 @@ async fn the_clock_of_a_replica_is_exposed_with_its_masters_and_removed_with_it(
             format!("node=\"{}\",replica=\"{}\"}}", pair.name.address, pair.servers[1].address);
         assert!(*labels == expected && (-91.0..-89.0).contains(offset), "{exposed:?}");
         pair.servers[1].kill();
-        becomes("it is forgotten", PATIENCE, offsets, Vec::is_empty).await;
+        becomes("its series is removed", PATIENCE, offsets, Vec::is_empty).await;
         is_not_logged(&service, &pair.servers[1].address.to_string());
     };
     futures_util::future::join_all(Flavor::ALL.map(of_flavor)).await;

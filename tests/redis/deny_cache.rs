@@ -122,7 +122,7 @@ async fn a_policy_that_allows_more_ends_a_cached_denial() {
     let raised = "algorithm: sliding_window, requests_per_unit: 2, unit: year";
     denied.policies.write("policy.yaml", &policy(&[("user", raised)]));
     becomes(
-        "the new amount is there",
+        "the new amount is in force",
         PATIENCE,
         || denied.client.limit("user", "bob"),
         |now| *now == Some(2),

@@ -69,7 +69,7 @@ async fn a_cluster_never_exceeds_any_limit_of_requests_with_three() {
         let is_right =
             |left: &u32| ((AMOUNT - taken).saturating_sub(parts)..=AMOUNT - taken).contains(left);
         becomes(
-            &format!("{key}: what was not admitted is left"),
+            &format!("{key}: the remaining hits match the admitted ones"),
             PATIENCE,
             || fleet.remaining(key),
             is_right,

@@ -333,7 +333,7 @@ async fn a_block_is_usable_while_the_store_is_unavailable() {
     let (_service, client) = serve(&policies, &redis.url(), &[]).await;
     assert_eq!(many(&client, "user", 100, 1).await, 100);
     let left = || remaining(&client, "user", "");
-    becomes("it has hits in advance", PATIENCE, left, |left| *left < 100_000 - 100).await;
+    becomes("a block is charged", PATIENCE, left, |left| *left < 100_000 - 100).await;
     redis.kill();
     let one = || client.ask(request(vec![descriptor(&[("user", "")])]));
     assert_eq!(one().await.unwrap().overall_code(), Code::Ok);

@@ -194,7 +194,7 @@ async fn hits_that_are_too_many_near_the_limit_are_taken_back() {
         assert_eq!(loan.hits, 6);
         assert_eq!(loan.counter.unwrap().remaining, 94);
         let left = async || remaining(&client, "tenant", "a").await;
-        becomes("the rest is back", PATIENCE, left, |left| *left == 94).await;
+        becomes("the rest is returned", PATIENCE, left, |left| *left == 94).await;
         let both = holder.exchange(of(vec![want("tenant", 6)], vec![])).await.unwrap();
         assert!(matches!(both.answers[0].answer, Some(Answer::Loan(_))));
     }

@@ -58,7 +58,7 @@ async fn a_denial_of_one_server_is_taken_back_at_the_other() {
     }
     assert_eq!(metric(&service, "tollgate_take_backs_total").await, 10);
     becomes(
-        "what was taken back is left",
+        "the hits taken back remain",
         PATIENCE,
         || remaining(&client, "second", ""),
         |left| *left >= 999,
@@ -133,7 +133,7 @@ async fn per_second_decisions_are_known_before_the_others_charge() {
     assert_eq!(send("vote").await.unwrap().overall_code(), Code::OverLimit);
     other.kill();
     becomes(
-        "the dead one denies",
+        "the unavailable store denies",
         PATIENCE,
         || send("gone"),
         |answer| answer.as_ref().is_ok_and(|answer| answer.overall_code() == Code::OverLimit),

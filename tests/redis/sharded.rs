@@ -97,8 +97,7 @@ async fn a_sharding_proxy_admits_no_request_more() {
         left + 1 + peeks.fetch_add(1, Ordering::Relaxed)
     };
     let admitted = u32::try_from(RUNS * 3).unwrap();
-    becomes("what was denied is not counted", PATIENCE, left, |left| *left == 1_000 - admitted)
-        .await;
+    becomes("denied hits are not counted", PATIENCE, left, |left| *left == 1_000 - admitted).await;
     for server in &sharded.servers {
         let redis::Value::Int(keys) = server.command(&["DBSIZE"]).await else { panic!("a number") };
         assert!(keys > 20, "{keys} keys at one of three");

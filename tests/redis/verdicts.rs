@@ -172,7 +172,7 @@ impl<'a> Bench<'a> {
             self.store.decide(&fill, Prior::Admitted, soon()).await;
         }
         if part.counter == Counter::Unreadable {
-            self.spoil(name).await;
+            self.corrupt(name).await;
         }
     }
 
@@ -239,7 +239,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Makes a counter unreadable.
-    async fn spoil(&self, name: &str) {
+    async fn corrupt(&self, name: &str) {
         for node in &self.nodes {
             let keys: Vec<Vec<u8>> = node.ask(&["KEYS", &format!("*{name}")]).await.unwrap();
             for key in keys {

@@ -119,7 +119,7 @@ async fn buckets_without_quotas_get_the_same_answer_for_all_requests() {
     }
     // What a limit in shadow mode has allowed is charged afterwards.
     let charged = async || remaining(&client, &[("shadow", "a")]).await;
-    becomes("charged afterwards", PATIENCE, charged, |left| *left == 993).await;
+    becomes("the hits are charged afterwards", PATIENCE, charged, |left| *left == 993).await;
     let channel = channel(service.grpc).await;
     let mut proxy = QuotaClient::open(channel, "lenient", &[("plain", "a")], 0, 1).await.unwrap();
     assert_eq!(proxy.next().await.unwrap(), [(60, blanket(BlanketRule::AllowAll).unwrap())]);

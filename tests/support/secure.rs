@@ -113,7 +113,7 @@ impl Secure {
     }
 
     /// Returns `true` if requests are answered.
-    pub(crate) async fn is_let_in(&self, address: SocketAddr) -> bool {
+    pub(crate) async fn is_accepted(&self, address: SocketAddr) -> bool {
         let Ok(client) = self.client(address).await else { return false };
         client
             .ask(super::rls::request(vec![super::rls::descriptor(&[("user", "ann")])]))

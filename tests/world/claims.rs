@@ -1,4 +1,4 @@
-//! A counter's part of a history: what was certainly charged, and what may have been.
+//! A counter's part of a history: certain charges, and possible ones.
 
 use super::checker::moves_clock_ahead;
 use super::history::{CallRecord, Ending, PartStatus};
@@ -56,7 +56,7 @@ impl<'a> CounterHistory<'a> {
         history
     }
 
-    /// Returns what a part of a call claims; `None` if it certainly left no trace. The end of a
+    /// Returns the claim of a part of a call; `None` if it certainly left no trace. The end of a
     /// hold claims nothing, see `holds`.
     pub(crate) fn claim(&self, record: &CallRecord, number: usize, part: &Part) -> Option<Claim> {
         let CallRecord { call, begun, ended, ending } = record;

@@ -2,7 +2,7 @@
 //!
 //! Admitted hits, as reserved and corrected by commits, never exceed the limit but by what
 //! commits charge past their holds. A second end of a hold changes nothing. After the last TTL
-//! nothing is in flight, and the store counts what was charged.
+//! no call is in flight, and the store counts the charged hits.
 
 use super::checker::never_over_in_a_period;
 use super::claims::{Claim, CounterHistory};
@@ -79,7 +79,7 @@ fn nothing_in_flight(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
     }
 }
 
-/// After quiet, the store counts what was charged, less what was given back.
+/// After quiet, the store counts the charged hits, less the returned ones.
 fn nothing_lost(history: &CounterHistory<'_>, ids: &[IdHistory<'_>], broken: &mut Vec<String>) {
     let Some(used) = history.report.used[history.counter] else {
         broken.push("the store does not report its counts".to_owned());

@@ -8,17 +8,18 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `plan`, `rules` | what a seed draws: servers, limits, calls, faults with weights of its own |
-//! | `run`, `faults` | the run of a plan: faults, then calm, then what the store counts |
+//! | `plan`, `rules` | the draws of a seed: servers, limits, calls, faults with weights of its own
+//! |
+//! | `run`, `faults` | the run of a plan: faults, then quiet, then the counts of the store |
 //! | `process` | a process: the real parts, put together as `app` does |
-//! | `shared` | what all share: time, randomness, servers, network, history |
+//! | `shared` | shared by all: time, randomness, servers, network, history |
 //! | `network` | connections: delays, silence, cuts at any byte |
 //! | `server` | the servers: data, clocks, replication, scripts, faults |
 //! | `history` | calls, answers and faults in their order, and their hash |
 //! | `claims`, `changes`, `checker`, `reported` | the promises, with the exceptions that happened |
 //! | `plan_holds`, `hold_steps`, `holds`, `hold_checker` | the same of holds, in every second one |
 //! | `retries` | reserves that are sent until they are decided: another kind of world |
-//! | `coverage` | what happened in how many worlds, and what met what |
+//! | `coverage` | events and pairs of overlapping events, by number of worlds |
 //! | `shrink` | the smallest plan that still fails |
 //! | `watch`, `display` | a table of a world as it runs, and its texts |
 //!
@@ -26,7 +27,7 @@
 //!
 //! ```text
 //! cargo run --release --example world -- --seeds 0..10000     many seeds, with totals
-//! cargo run --release --example world -- --seeds 0..10000 --coverage    and what met what
+//! cargo run --release --example world -- --seeds 0..10000 --coverage    and overlapping events
 //! cargo run --release --example world -- --seed 7 --history   one seed, every event
 //! cargo run --release --example world -- --seed 7 --shrink    the fewest calls and faults
 //! cargo run --release --example world -- --seed 7 --watch     a table of it as it runs

@@ -204,7 +204,7 @@ impl Plan {
         parts
     }
 
-    /// Draws what each part costs in the end: nothing, less, as much, or more.
+    /// Draws the final cost of each part: 0, less, as much, or more.
     fn costs(&self, random: &mut Random, parts: &[Part]) -> Vec<u32> {
         let cost = |part: &Part| match part.hits {
             PartHits::Reserve { hits, .. } => match random.below(10) {

@@ -1,4 +1,4 @@
-//! The checks of what answers report: hits that are left, and times after which hits fit.
+//! Checks of reports in answers: remaining hits, and times after which hits fit.
 
 use super::claims::{Claim, CounterHistory};
 use super::history::{CallRecord, Ending, PartStatus};
@@ -29,7 +29,7 @@ impl Judged<'_> {
 
 /// Checks the reports of the answers about a counter, unless an event makes them uncertain.
 pub(super) fn check(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
-    left_is_left(history, broken);
+    remaining_is_true(history, broken);
     let rule = history.rule();
     if rule.is_local() || !history.clocks_agree() || history.stops_us() > 0 {
         return;
@@ -44,7 +44,7 @@ pub(super) fn check(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
 
 /// Hits that are left, with all that certainly counts, are no more than the limit; and with all
 /// that may count, no less.
-fn left_is_left(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
+fn remaining_is_true(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
     let rule = history.rule();
     let is_simple = rule.is_long() && !rule.is_local() && rule.lease_us.is_none();
     let is_changed = history.changes().next().is_some() || history.losses > 0;

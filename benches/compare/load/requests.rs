@@ -32,7 +32,7 @@ impl Requests {
         requests
     }
 
-    /// Encodes `count` requests that reserve, and as many that end what was reserved.
+    /// Encodes `count` requests that reserve, and as many that end their holds.
     pub(crate) fn holds(
         domain: &str,
         [reserve, end]: [&[&str]; 2],

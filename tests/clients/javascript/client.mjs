@@ -54,7 +54,7 @@ async function hit(value, count) {
   for (let number = 0; number < count; number += 1) result(await ask(request("user", value)));
 }
 
-// Asks for what no limit applies to, so that no store is needed.
+// Sends a request that no limit applies to, so that no store is needed.
 async function free() {
   result(await ask(request("free", "x")));
 }

@@ -34,8 +34,8 @@ impl Probes {
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let livez = longest(&is_over, || livez(http));
-                let newcomer = longest(&is_over, || newcomer(grpc));
-                tokio::join!(livez, newcomer)
+                let connect = longest(&is_over, || new_client(grpc));
+                tokio::join!(livez, connect)
             })
         });
         Self { ended, thread }
@@ -77,7 +77,7 @@ async fn livez(http: SocketAddr) -> bool {
     request.await.is_ok_and(|answer| answer.starts_with(b"HTTP/1.1 200"))
 }
 
-async fn newcomer(grpc: SocketAddr) -> bool {
+async fn new_client(grpc: SocketAddr) -> bool {
     let Ok(channel) = Endpoint::from_shared(format!("http://{grpc}")).unwrap().connect().await
     else {
         return false;

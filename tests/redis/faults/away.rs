@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{AT_ONCE, Answer, Service, all, over_within, report, seen, values};
+use super::{AT_ONCE, Answer, Service, all, recovers_within, report, summary_of, values};
 use crate::support::redis::Redis;
 use crate::support::{PATIENCE, becomes};
 
@@ -28,10 +28,12 @@ async fn on_store_error_applies_until_the_store_is_first_available() {
     report("came to be, ready", format!("{:?} after the server answered", load.now() - came));
     load.until_calm(0).await;
     let calls = load.finish();
-    let before =
-        seen("not there yet", &calls.between(Duration::ZERO, came - Duration::from_millis(200)));
+    let before = summary_of(
+        "not there yet",
+        &calls.between(Duration::ZERO, came - Duration::from_millis(200)),
+    );
     assert!(before.median < AT_ONCE, "{before}");
-    over_within("came to be", &calls.of(0), came, Duration::from_millis(1_500));
+    recovers_within("came to be", &calls.of(0), came, Duration::from_millis(1_500));
 
     for _ in 0..10 {
         assert_eq!(
@@ -71,14 +73,14 @@ async fn on_store_error_applies_at_once_until_a_lost_store_is_back() {
     let back = load.now();
     load.until_calm(0).await;
     let calls = load.finish();
-    let away = seen(
+    let away = summary_of(
         "killed, while away",
         &calls.between(gone + Duration::from_millis(100), back - Duration::from_millis(300)),
     );
     assert!(away.median < AT_ONCE, "{away}");
-    let lenient = seen("killed, on_store_error: allow", &calls.of(1));
+    let lenient = summary_of("killed, on_store_error: allow", &calls.of(1));
     assert!(lenient.percent_failed() <= super::NOISE, "{lenient}");
-    over_within("killed and started again", &calls.of(0), back, Duration::from_millis(1_500));
+    recovers_within("killed and started again", &calls.of(0), back, Duration::from_millis(1_500));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

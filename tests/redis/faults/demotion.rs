@@ -4,7 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::{AT_ONCE, Answer, Service, all, over_within, report, seen, unharmed, values};
+use super::{
+    AT_ONCE, Answer, Service, all, recovers_within, report, summary_of, unaffected, values,
+};
 use crate::support::redis::cluster::{Cluster, Layout};
 use crate::support::redis::flavor::Flavor;
 use crate::support::redis::pair::Pair;
@@ -47,14 +49,14 @@ async fn a_host_name_is_followed_to_the_new_master_while_the_old_one_is_a_replic
     let calls = load.finish();
     for (begun, demoted, changed, end) in rounds {
         let of_round = calls.of(0).between(begun, end);
-        let during = seen(
+        let during = summary_of(
             "demoted, meanwhile",
             &of_round.between(demoted + Duration::from_millis(200), changed),
         );
         assert!(during.admitted == 0 && during.median < AT_ONCE, "{during}");
-        over_within("demoted, the name leads to the new master", &of_round, changed, NOTICED);
+        recovers_within("demoted, the name leads to the new master", &of_round, changed, NOTICED);
     }
-    unharmed("demoted, on_store_error: allow", &calls.of(1));
+    unaffected("demoted, on_store_error: allow", &calls.of(1));
     report("demoted, connections made in three rounds", connects);
     let warnings =
         service.tollgate.process.log().iter().filter(|line| line.contains(WARNING)).count();
@@ -72,7 +74,7 @@ async fn calls_fail_briefly_if_the_name_resolves_to_the_new_master_before_the_de
     pair.follow(0).await;
     let demoted = load.now();
     load.until_calm(0).await;
-    over_within(
+    recovers_within(
         "demoted after the name changed",
         &load.finish(),
         demoted,
@@ -161,10 +163,15 @@ async fn a_server_that_sentinels_still_name_fails_calls_at_once_until_they_name_
     let calls = load.finish();
     let refused = demoted + Duration::from_millis(200)..demoted + Duration::from_millis(1_000);
     let during =
-        seen("sentinels, demoted by hand", &calls.of(0).between(refused.start, refused.end));
+        summary_of("sentinels, demoted by hand", &calls.of(0).between(refused.start, refused.end));
     assert!(during.admitted == 0 && during.median < AT_ONCE, "{during}");
-    over_within("sentinels, demoted by hand", &calls.of(0), named, Duration::from_millis(1_500));
-    unharmed("sentinels, demoted by hand, on_store_error: allow", &calls.of(1));
+    recovers_within(
+        "sentinels, demoted by hand",
+        &calls.of(0),
+        named,
+        Duration::from_millis(1_500),
+    );
+    unaffected("sentinels, demoted by hand, on_store_error: allow", &calls.of(1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -1,4 +1,4 @@
-//! Faults under a steady load: what callers see while servers die, hang, refuse or move, and how
+//! Faults under a steady load: results of calls while servers die, hang, refuse or move, and how
 //! soon it is over.
 //!
 //! Each test prints its measurements as lines that begin with `fault:`; `docs/faults.md` is written
@@ -173,8 +173,8 @@ fn report(what: &str, figure: impl std::fmt::Display) {
     eprintln!("fault: {what}: {figure}");
 }
 
-/// Prints what callers saw, and asserts that no call hung.
-fn seen(what: &str, calls: &Calls) -> Summary {
+/// Prints the results of calls, and asserts that no call hung.
+fn summary_of(what: &str, calls: &Calls) -> Summary {
     let summary = calls.summary();
     report(what, &summary);
     assert!(summary.calls > 0, "{what}: no calls");
@@ -182,17 +182,17 @@ fn seen(what: &str, calls: &Calls) -> Summary {
     summary
 }
 
-/// Prints what callers saw, and asserts that no call had to fail.
-fn unharmed(what: &str, calls: &Calls) {
-    let summary = seen(what, calls);
+/// Prints the results of calls, and asserts that no call had to fail.
+fn unaffected(what: &str, calls: &Calls) {
+    let summary = summary_of(what, calls);
     assert!(summary.percent_failed() <= NOISE, "{what}: {summary}");
 }
 
-/// Prints what callers saw, and asserts that decisions resume `within` a time after `since`, and
-/// that the last of the calls succeed. The load must go on until decisions have resumed
+/// Prints the results of calls, and asserts that decisions resume `within` a time after `since`,
+/// and that the last of the calls succeed. The load must go on until decisions have resumed
 /// ([`Load::until_calm`]).
-fn over_within(what: &str, calls: &Calls, since: Duration, within: Duration) {
-    let summary = seen(what, calls);
+fn recovers_within(what: &str, calls: &Calls, since: Duration, within: Duration) {
+    let summary = summary_of(what, calls);
     let over_at = summary.over_at().max(since);
     // A machine may be too busy for half of the time, but not for all of it.
     let took = calls.undisturbed(since, over_at).max((over_at - since) / 2);

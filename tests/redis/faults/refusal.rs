@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Answer, Service, all, over_within, report, seen, unharmed, values};
+use super::{Answer, Service, all, recovers_within, report, summary_of, unaffected, values};
 use crate::support::redis::flavor::Flavor;
 use crate::support::redis::tls::{Clients, Tls};
 use crate::support::redis::{Redis, Setup};
@@ -21,7 +21,7 @@ async fn flushed_scripts_are_sent_again() {
         redis.command(&["SCRIPT", "FLUSH"]).await;
     }
     load.go_on(200).await;
-    unharmed("SCRIPT FLUSH, 20 times", &load.finish());
+    unaffected("SCRIPT FLUSH, 20 times", &load.finish());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -42,7 +42,7 @@ async fn closed_connections_fail_only_the_calls_in_flight() {
     }
     load.go_on(500).await;
     let calls = load.finish();
-    seen("CLIENT KILL, 10 times", &calls);
+    summary_of("CLIENT KILL, 10 times", &calls);
     for call in calls.failed() {
         let was_in_flight =
             |(begin, end): &(Duration, Duration)| call.at <= *end && call.at + call.took >= *begin;
@@ -132,8 +132,8 @@ async fn a_server_that_became_a_replica_fails_calls_until_it_is_a_master_again()
     let during = calls.between(begun, back).summary().calls;
     report("READONLY", format!("{scripts} scripts for {during} calls"));
     assert!(scripts < 50, "{scripts} scripts for {during} calls: the server gets no more");
-    unharmed("READONLY, on_store_error: allow", &calls.of(1));
-    over_within("READONLY", &calls.of(0), back, Duration::from_millis(2_000));
+    unaffected("READONLY, on_store_error: allow", &calls.of(1));
+    recovers_within("READONLY", &calls.of(0), back, Duration::from_millis(2_000));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -161,7 +161,7 @@ async fn a_foreign_value_fails_its_own_counter_only() {
         .await;
     load.go_on(500).await;
     let calls = load.finish();
-    unharmed("other keys, meanwhile", &calls.of(0));
+    unaffected("other keys, meanwhile", &calls.of(0));
     assert_eq!(calls.of(1).summary().admitted, 0);
 }
 

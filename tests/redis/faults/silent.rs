@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    AT_ONCE, Answer, RATE, Service, TIMEOUT, all, over_within, policies, report, seen, unharmed,
-    values,
+    AT_ONCE, Answer, RATE, Service, TIMEOUT, all, policies, recovers_within, report, summary_of,
+    unaffected, values,
 };
 use crate::support::load::{Load, Outcome, Traffic};
 use crate::support::redis::Redis;
@@ -30,13 +30,13 @@ async fn a_hanging_store_times_out_and_is_used_again_when_it_resumes() {
         redis.resume();
         load.until_calm(0).await;
         let calls = load.finish();
-        let open = seen(
+        let open = summary_of(
             &format!("{what}, while it hung"),
             &calls.between(hung + KNOWN_AFTER, back - Duration::from_millis(50)),
         );
         assert!(open.median < AT_ONCE, "{open}");
-        unharmed(&format!("{what}, on_store_error: allow"), &calls.of(1));
-        over_within(what, &calls.of(0), back, Duration::from_millis(2_000));
+        unaffected(&format!("{what}, on_store_error: allow"), &calls.of(1));
+        recovers_within(what, &calls.of(0), back, Duration::from_millis(2_000));
     }
 }
 
@@ -54,12 +54,12 @@ async fn a_silent_network_times_out_and_is_used_again_when_it_heals() {
     wire.heal();
     load.until_calm(0).await;
     let calls = load.finish();
-    let open = seen(
+    let open = summary_of(
         "a silent wire, while it was",
         &calls.between(hung + KNOWN_AFTER, back - Duration::from_millis(50)),
     );
     assert!(open.median < AT_ONCE, "{open}");
-    over_within("a silent wire", &calls, back, Duration::from_millis(2_000));
+    recovers_within("a silent wire", &calls, back, Duration::from_millis(2_000));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -81,7 +81,12 @@ async fn a_silent_connection_is_replaced_and_does_not_delay_calls_on_the_next() 
     load.go_on(2_000).await;
     load.until_calm(0).await;
     let calls = load.finish();
-    over_within("a connection that stays silent", &calls, silenced, Duration::from_millis(7_000));
+    recovers_within(
+        "a connection that stays silent",
+        &calls,
+        silenced,
+        Duration::from_millis(7_000),
+    );
     patient.finish();
 }
 
@@ -102,7 +107,7 @@ async fn callers_with_a_deadline_are_answered_within_it() {
         load.go_on(1_200).await;
         let calls = load.finish().between(hung, back);
         let what = format!("callers that wait 200 ms, {rate} a second, while it hung");
-        let summary = seen(&what, &calls);
+        let summary = summary_of(&what, &calls);
         let unanswered = calls.count(Outcome::Other);
         report(&what, format!("{unanswered} had no answer in time"));
         assert!(summary.longest < Duration::from_millis(700), "{summary}");
@@ -120,7 +125,7 @@ async fn callers_with_short_deadlines_do_not_affect_others() {
     let load = service.load(groups).await;
     let hasty = Load::with_another(service.tollgate.grpc, hasty);
     load.go_on(2_000).await;
-    unharmed("with callers that wait 1 us", &load.finish());
+    unaffected("with callers that wait 1 us", &load.finish());
     hasty.finish();
 }
 

@@ -146,7 +146,7 @@ async fn run(masters: &Masters) {
     while begun.elapsed() < length {
         let enough = ledger.answers() + ANSWERS;
         let answers = || std::future::ready(ledger.answers());
-        becomes("clients go on", PATIENCE, answers, |answers| *answers >= enough).await;
+        becomes("clients continue", PATIENCE, answers, |answers| *answers >= enough).await;
         faults += 1;
         if faults % MASTER_EVERY == 2 && masters.have_replicas() {
             let loss = if kills % 2 == 1 { Loss::Possible } else { Loss::None };

@@ -152,7 +152,7 @@ async fn change_amounts(
             history.push(reload(replicas, some, amount).await);
             let enough = ledger.answers() + ANSWERS;
             let answers = || std::future::ready(ledger.answers());
-            becomes("clients go on", PATIENCE, answers, |answers| *answers >= enough).await;
+            becomes("clients continue", PATIENCE, answers, |answers| *answers >= enough).await;
         }
     }
 }

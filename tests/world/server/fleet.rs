@@ -47,7 +47,7 @@ pub(crate) struct SimServer {
     pub(crate) busy_until: Moment,
     pub(crate) loading_until: Moment,
     pub(crate) full_until: Moment,
-    /// Set while it believes to be the master though another server is: the map that it knows.
+    /// The map that it knows; set while it acts as the master although another server is.
     pub(crate) stale: Option<ClusterMap>,
     /// Keys that it wrote meanwhile.
     stale_keys: BTreeSet<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! Commands on a connection: what a server replies.
+//! Commands on a connection, and their replies.
 
 use super::data::ScriptRun;
 use super::fleet::{Arrangement, Fleet, Moment, RecordedScript};
