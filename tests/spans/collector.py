@@ -1,7 +1,7 @@
-"""A collector of spans, by OpenTelemetry's own protocol files, which the package xds-protos has: writes each span that it is sent to
+"""A collector of spans, by OpenTelemetry's own protocol files, which the package xds-protos has: writes each span that it receives to
 standard error, a JSON object a line, with the resource that it is of and the header `authorization` that came with it.
 
-collector.py PORT [http]: by gRPC, or by HTTP, which answers what is not a batch with 4xx."""
+collector.py PORT [http]: by gRPC, or by HTTP, which answers other requests than a batch with 4xx."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ def emit(event, **facts):
 
 
 def plain(attributes):
-    """Attributes as a mapping of keys to what they hold."""
+    """Attributes as a mapping of keys to values."""
     def of(value):
         kind = value.WhichOneof("value")
         if kind == "array_value":

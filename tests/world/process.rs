@@ -42,7 +42,7 @@ use super::retries::RetriedReserve;
 use super::server::fleet::Arrangement;
 use super::shared::SharedWorld;
 
-/// Time for which tests wait for records to expire.
+/// Timeout for connections and background work.
 const PATIENCE: Duration = Duration::from_secs(10);
 const MEMORY: usize = 1 << 20;
 const REQUEST: RequestBounds = RequestBounds { descriptors: 8, entries: 2, all_entries: 16 };

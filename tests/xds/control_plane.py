@@ -77,7 +77,7 @@ def packed(resource):
 
 
 class Snapshot:
-    """The file as it was read last, and who wants to know of another."""
+    """The last content of the file, and the subscribers to its changes."""
 
     def __init__(self, path):
         self.path, self.lock, self.listeners, self.text = path, threading.Lock(), [], None

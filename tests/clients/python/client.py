@@ -59,7 +59,7 @@ def hit(channel, value, count, **options):
 
 
 def free(channel):
-    """Asks for what no limit applies to, so that no store is needed."""
+    """Sends a request that no limit applies to, so that no store is needed."""
     result(ask(channel, request("free", "x")))
 
 
@@ -73,7 +73,7 @@ def deadline(channel):
 
 
 def begin(channel, **options):
-    """Begins a call without its message. Returns it, and what to set when it has ended."""
+    """Begins a call without its message. Returns it, and an event to set when it has ended."""
     over = threading.Event()
 
     def messages():
@@ -85,7 +85,7 @@ def begin(channel, **options):
 
 
 def cancel(channel):
-    """Cancels a call that waits for its message, and calls wherever they are by then."""
+    """Cancels a call that waits for its message, and calls in any state."""
     free(channel)
     call, over = begin(channel)
     free(channel)
@@ -122,7 +122,7 @@ def services(channel):
 
 
 def sized(channel, size, **options):
-    """Sends a message of exactly so many bytes, before it is compressed."""
+    """Sends a message of exactly this many bytes, before it is compressed."""
     length = 0
     while (missing := size - request("user", "v" * length).ByteSize()) > 0:
         length += max(1, missing - 12)
@@ -147,7 +147,7 @@ def load(channel, seconds):
 
 
 def tally(channel, more):
-    """Calls while there is more to do, and prints how often each result came."""
+    """Calls while there is more to do, and prints the number of each result."""
     counts = collections.Counter()
 
     def call():
