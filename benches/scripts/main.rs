@@ -111,7 +111,7 @@ type Operations = (&'static str, &'static [(&'static str, Option<u64>)]);
 
 const CHARGE: Operations = ("charge", &[("", Some(1))]);
 const RESERVE: Operations = ("reserve", &[("tollgate.reserve", Some(3))]);
-/// Of what a rate limit has held, less was used.
+/// Less of the hold of a rate limit was used.
 const COMMIT: Operations =
     ("commit, settle", &[("tollgate.commit", Some(2)), ("tollgate.settle", None)]);
 

@@ -1,4 +1,4 @@
-//! `tollgate migrate`: what of a deployment is lost, overridden or not read is in the report.
+//! `tollgate migrate`: lost, overridden and unread parts of a deployment are in the report.
 
 use super::migrate::{migrate, path};
 use crate::support::policy::{Policies, yearly};

@@ -211,8 +211,8 @@ async fn every_descriptor_is_charged_independently_of_the_others() {
     let a = || descriptor(&[("a", "")]);
     let b = || descriptor(&[("b", "")]);
     let yearly = |code, amount, left| of(code, Unit::Year, amount, left);
-    // One counter twice is two hits. That service reports for the first what is left before the
-    // second; this one reports for both what is left after the request.
+    // One counter twice is two hits. That service reports for the first the hits that remain before
+    // the second; this one reports for both the hits that remain after the request.
     let twice = [yearly(Code::Ok, 5, 3), yearly(Code::Ok, 5, 3), yearly(Code::Ok, 1, 0)];
     answers(&client, vec![a(), a(), b()], Code::Ok, &twice).await;
     for left in [2, 1] {

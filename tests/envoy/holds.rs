@@ -1,6 +1,6 @@
 //! `deploy/envoy/llm.yaml`, `llm-clamp.yaml` and `in-flight.yaml`, unchanged except for ports and
 //! timeouts, before a model that counts its tokens: at the end of every kind of stream, tollgate
-//! has charged what the model has counted, or the estimate if the model reported no cost.
+//! has charged the cost that the model has counted, or the estimate if the model reported no cost.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -322,7 +322,7 @@ async fn left(tollgate: &Tollgate, domain: &str) -> u64 {
     answer.statuses[0].limit_remaining.into()
 }
 
-/// Returns what `llm.yaml` reserves for a request.
+/// Returns the estimate that `llm.yaml` reserves for a request.
 fn estimate(max_tokens: u64, body: &Value) -> u64 {
     max_tokens + body.to_string().len() as u64 / 2
 }

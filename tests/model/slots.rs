@@ -45,7 +45,7 @@ struct Scope {
     requests: usize,
     /// Instants of the model: all are in one window.
     instants: u8,
-    /// `true` if callers refund what was admitted.
+    /// `true` if callers refund admitted hits.
     has_refunds: bool,
     /// `true` if replies and take-backs may be lost.
     has_losses: bool,

@@ -338,7 +338,7 @@ async fn check(subject: &'static str, service: &Tollgate, given: Value) {
     check_at(subject, service.admin, given).await;
 }
 
-/// Asserts that the page at an address shows what is given.
+/// Asserts that the page at an address shows the given values.
 pub(crate) async fn check_at(subject: &'static str, admin: SocketAddr, given: Value) {
     let mut command = browser(subject, admin, given);
     let Output { status, stdout, stderr } =

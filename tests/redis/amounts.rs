@@ -137,7 +137,7 @@ async fn amounts_that_were_lowered_by_mistake_and_raised_again_admit_no_more_in_
     }
 }
 
-/// No write lowers what any amount counts by more than the hits that it returns.
+/// No write lowers the hits counted by any amount by more than the hits that it returns.
 #[tokio::test]
 async fn no_write_lowers_what_any_amount_counts_by_more_than_it_gives_back() {
     const AMOUNTS: [u32; 6] = [0, 1, 7, 997, 5_000, 10_000];

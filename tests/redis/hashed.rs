@@ -57,7 +57,7 @@ async fn hashed_values_are_not_in_redis_logs_or_pages() {
 async fn hashed_values_are_not_exposed_by_candidates_that_do_not_hash() {
     let redis = Redis::start().await;
     let folder = Policies::none();
-    // In force, and named as what another limit of the request replaces.
+    // In force, and named as the limit that another one of the request replaces.
     let rule = |key: &str, more: &str, limit: &str| {
         format!("  - key: {key}\n    rate_limit: {{ {more}{limit} }}\n")
     };

@@ -78,7 +78,8 @@ fn memory_redis_and_a_cluster_merge_marks_alike() {
     });
 }
 
-/// Generates a rule with holds or slots, and what it changes to: other amounts, or no holds.
+/// Generates a rule with holds or slots, and the rule that it changes to: other amounts, or no
+/// holds.
 fn changing_rules() -> impl Strategy<Value = (Rule, Rule)> {
     let amounts = || prop_oneof![6 => 1u32..12, 1 => select(vec![60, 997, 100_000]), 1 => Just(0)];
     let units = || select(vec!["7ms", "250ms", "second", "7s", "minute", "hour"]);

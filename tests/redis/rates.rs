@@ -1,4 +1,4 @@
-//! Rates whose amount changes, and rates whose numbers exceed what a double holds exactly: memory,
+//! Rates whose amount changes, and rates whose numbers a double does not hold exactly: memory,
 //! one server and a Cluster agree, and no hits are forgotten.
 
 use tollgate::algorithm::amend::Amendment;

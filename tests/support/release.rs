@@ -19,7 +19,7 @@ pub(crate) fn cargo() -> Command {
 }
 
 /// Runs a cargo command in this profile and returns its standard output. `tests/run` builds
-/// beforehand what the tests need, so this finds everything up to date.
+/// beforehand the programs that the tests need, so this finds everything up to date.
 pub(crate) fn release(command: &[&str], arguments: &[&str]) -> String {
     let mut cargo = cargo();
     cargo.current_dir(env!("CARGO_MANIFEST_DIR")).args(&command[..1]).args([

@@ -158,7 +158,7 @@ fn slot_lives_us(history: &CounterHistory<'_>) -> Option<(u64, u64)> {
     Some((least, hold.ttl_max() + steps))
 }
 
-/// Returns the counter with its reserves as charges of what they cost in the end.
+/// Returns the counter with its reserves as charges of their final cost.
 fn as_charges<'a>(history: &CounterHistory<'a>, ids: &[IdHistory<'_>]) -> CounterHistory<'a> {
     let mut claims = history.claims.clone();
     for id in ids {

@@ -32,7 +32,7 @@ pub(super) struct Step {
     pub(super) kind: StepKind,
     pub(super) begun: Moment,
     pub(super) ended: Moment,
-    /// `true` if it certainly acted, if what it undoes did.
+    /// `true` if it certainly acted, provided that the step which it undoes did.
     pub(super) is_certain: bool,
     /// The effect that the store reported.
     pub(super) effect: Option<HoldEffect>,
@@ -79,7 +79,7 @@ pub(super) struct IdHistory<'a> {
 pub(super) struct IdRules<'a> {
     pub(super) hold: &'a SimHold,
     pub(super) is_slots: bool,
-    /// `true` if what is given back may be less.
+    /// `true` if fewer hits may be given back.
     pub(super) gives_back_less: bool,
     /// `true` if records may be gone, and answers be those of another store.
     pub(super) is_loose: bool,
@@ -164,7 +164,7 @@ impl<'a> IdHistory<'a> {
         after.into_iter().filter(|(_, effect)| explains(effect)).map(|(state, _)| state).collect()
     }
 
-    /// Returns the moments at which what a step writes ends by itself.
+    /// Returns the moments at which the records of a step expire.
     fn until(&self, step: Step) -> (Moment, Moment) {
         let hold = self.rules.hold;
         let earliest = if self.rules.steps_us > 0 { 0 } else { step.begun + hold.ttl_min() };
@@ -189,7 +189,7 @@ impl<'a> IdHistory<'a> {
         (state, HoldEffect::Reserved { repeated })
     }
 
-    /// Returns the state with what may have ended by itself and without.
+    /// Returns the states with and without the records that may have expired.
     fn expiries(&self, state: &IdState, step: Step) -> Vec<IdState> {
         let is_ended = |until: (Moment, Moment)| {
             let may_be = step.ended.saturating_add(CLOCK_US) >= until.0;

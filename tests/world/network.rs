@@ -141,7 +141,7 @@ async fn receive(
     loop {
         // Bytes that were sent arrive, even if the client has gone.
         let Ok(count @ 1..) = from.read(&mut buffer).await else { return };
-        // A process that is stopped sends nothing: what its timers write leaves when it goes on.
+        // A stopped process sends no data: data written by its timers leaves when it continues.
         let stopped_until = shared.stopped_until(connection.process);
         last = shared.arrival(connection.process, connection.target).max(last).max(stopped_until);
         let cut = connection.cut_request.lock().take();

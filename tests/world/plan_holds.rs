@@ -63,7 +63,7 @@ impl SimRule {
         Self { counting, hold: Some(hold), ..Self::plain(amount) }
     }
 
-    /// Lets the limit keep holds, or makes it one of what is in flight.
+    /// Lets the limit keep holds, or makes it one of concurrent requests.
     fn keep_holds(&mut self, random: &mut Random) {
         self.lease_us = None;
         self.last_counting = None;

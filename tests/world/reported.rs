@@ -141,7 +141,7 @@ fn retries_are_true(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
             return;
         }
         let fits_from = record.ended + after + CLOCK_US + history.lag_us();
-        // A remembered denial does not know what was charged since.
+        // A cached denial does not include later charges.
         let known_for =
             if status.is_cached { history.report.plan.deny_cache_ms * 1_000 } else { 0 };
         let known_at = record.begun.saturating_sub(known_for + judged.slack_us());

@@ -84,7 +84,7 @@ async function cancel() {
   result(await waiting.answer);
   for (let number = 0; number < RACES; number += 1) {
     const { call, answer } = begin(request("user", "ann"));
-    // At once, or when what was written has gone out.
+    // At once, or after the written data has been sent.
     if (number % 2) await new Promise((resolve) => setImmediate(resolve));
     call.cancel();
     const seen = await answer;

@@ -16,7 +16,7 @@ descriptors:
 
 impl Scene {
     /// Tests a process with in-memory counters whose callers repeat IDs, reserve too little, forget
-    /// to settle, and commit what they have not reserved.
+    /// to settle, and commit without a reserve.
     pub(super) async fn holds_without_care(&self) -> Vec<String> {
         let other = Tollgate::serve(Policies::of(HOLDS).path());
         self.scrape(&[("tollgate", other.http, "/metrics")]);

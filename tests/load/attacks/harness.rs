@@ -313,7 +313,7 @@ impl std::fmt::Display for Measured {
     }
 }
 
-/// Returns the bound on a time: `most`, or on a busy machine a multiple of what the control took.
+/// Returns the bound on a time: `most`, or on a busy machine a multiple of the time of the control.
 fn bound(most: Duration, control: Duration) -> Duration {
     most.max(control * MAX_RATIO)
 }

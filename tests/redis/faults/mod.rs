@@ -5,7 +5,7 @@
 //! from them. The assertions leave headroom for a machine that is busy with other work, and so does
 //! the timeout of a decision here.
 //!
-//! | file | what fails |
+//! | file | fault |
 //! |---|---|
 //! | `away` | one server that is not there, at the start or later |
 //! | `silent` | one server that is there and does not answer |

@@ -284,7 +284,7 @@ async fn made(make: Make) -> (Redis, Service, String) {
     (redis, service, url)
 }
 
-/// Returns what a dry run reports: the error, or the reason why a write would fail.
+/// Returns the report of a dry run: the error, or the reason why a write would fail.
 async fn dry_run(admin: &Web) -> String {
     let entries = json!([{ "key": "user", "value": values(1)[0] }]);
     let request = json!({ "domain": "test", "descriptors": [{ "entries": entries }] });

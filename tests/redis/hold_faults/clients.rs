@@ -1,4 +1,4 @@
-//! Clients that reserve, and commit, settle, cancel or abandon what they have reserved; and the
+//! Clients that reserve, and commit, settle, cancel or abandon their holds; and the
 //! processes that they call.
 
 use std::net::SocketAddr;

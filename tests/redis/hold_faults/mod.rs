@@ -55,7 +55,7 @@ struct Rule {
     limit: &'static str,
     /// Set if a settle gives the hits back.
     releases: bool,
-    /// Set if exactly what was not used is left in the end. Logs and rates give back less if other
+    /// Set if exactly the unused hits are left in the end. Logs and rates give back less if other
     /// charges came in between.
     is_exact: bool,
 }
@@ -169,7 +169,7 @@ async fn run(masters: &Masters) {
     assert!(wrong.is_empty(), "TOLLGATE_RANDOM_SEED={seed}\n{}", wrong.join("\n"));
 }
 
-/// Returns what is left of each counter if it contradicts the record.
+/// Returns the remaining hits of each counter if they contradict the record.
 async fn in_the_end(replica: &Replica, ledger: &Ledger) -> Vec<String> {
     let client = replica.client();
     let mut wrong = Vec::new();

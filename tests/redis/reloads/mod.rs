@@ -4,8 +4,8 @@
 //!
 //! Two facts are checked for each counter, by the clients' own record alone:
 //! - At no time do hits admitted less hits refunded exceed the highest amount in force; for gcra
-//!   and token_bucket, its burst and what its rate drains meanwhile.
-//! - Once all leases have ended, exactly what is left of that amount is admitted, except what
+//!   and token_bucket, its burst and the hits that its rate drains meanwhile.
+//! - Once all leases have ended, exactly the rest of that amount is admitted, except hits that
 //!   processes count as lost.
 //!
 //! `TOLLGATE_RELOAD_RUNS` sets the number of runs, `TOLLGATE_RANDOM_SEED` other random numbers,
@@ -84,7 +84,7 @@ async fn runs(store: &str, replicas: usize) -> Totals {
     Totals::of(&replicas).await
 }
 
-/// Executes one run. Returns its summary, or what is wrong with it.
+/// Executes one run. Returns its summary, or its failures.
 async fn one_run(replicas: &Arc<Vec<Replica>>, seed: u64) -> Result<String, String> {
     let mut random = Random(seed);
     let highest = *random.one_of(&HIGHEST);
