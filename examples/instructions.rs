@@ -25,7 +25,7 @@ use tollgate_testkit::inputs::{BOUNDS, Decider, message, patterns};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const WIDE: &str = "domain: bench\ndescriptors:\n  - key: user\n    rate_limit: { unit: hour, requests_per_unit: 9, record: [nobody] }\n";
+const WIDE: &str = "domain: bench\ndescriptors:\n  - key: user\n    rate_limit: { unit: hour, requests_per_unit: 9, record: [absent] }\n";
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

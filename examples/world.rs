@@ -190,7 +190,7 @@ fn for_each_seed(
     failed.into_inner()
 }
 
-/// Adds what happened in a world to the totals.
+/// Adds the events of a world to the totals.
 fn add(totals: &mut BTreeMap<String, u64>, report: &Report) {
     *totals.entry("worlds".to_owned()).or_default() += 1;
     for (name, count) in &report.counts {

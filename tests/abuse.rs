@@ -46,8 +46,8 @@ async fn a_connection_with_endless_stream_errors_ends_after_its_other_calls_are_
     }
     // The client heeds GOAWAY.
     client.frame(GOAWAY).await;
-    let question = framed(&request(vec![descriptor(&[("user", "ann")])]).encode_to_vec());
-    client.write(&frame(DATA, END_STREAM, 1, &question)).await.unwrap();
+    let message = framed(&request(vec![descriptor(&[("user", "ann")])]).encode_to_vec());
+    client.write(&frame(DATA, END_STREAM, 1, &message)).await.unwrap();
     assert!(client.data().await.is_some(), "the call that waited is answered");
     client.frames_until_the_end().await;
     assert_eq!(cut(&service, "flood").await, 1);
@@ -69,8 +69,8 @@ async fn a_real_client_that_resets_most_of_its_calls_keeps_its_connection() {
         tokio::task::yield_now().await;
         body.send_reset(h2::Reason::CANCEL);
     }
-    let question = framed(&request(vec![descriptor(&[("user", "ann")])]).encode_to_vec());
-    patient.send_data(question.into(), true).unwrap();
+    let message = framed(&request(vec![descriptor(&[("user", "ann")])]).encode_to_vec());
+    patient.send_data(message.into(), true).unwrap();
     let mut body = answer.await.unwrap().into_body();
     while let Some(data) = body.data().await {
         data.unwrap();
@@ -87,7 +87,7 @@ async fn streams_beyond_the_bound_are_refused_and_a_flood_of_them_disconnects() 
     assert_eq!(client.body_of(RESET).await, REFUSED_STREAM);
     assert!(client.is_seen().await);
     let flood = opened(&(11..60_000).map(|number| 1 + 2 * number).collect::<Vec<_>>());
-    client.is_told_to_calm_down(&flood).await;
+    client.gets_enhance_your_calm(&flood).await;
     becomes("it is counted", PATIENCE, || cut(&service, "flood"), |count| *count == 1).await;
 }
 
@@ -97,11 +97,11 @@ async fn endless_headers_and_empty_data_frames_are_floods() {
     let other = Client::connect(service.grpc).await;
     let continued: Vec<u8> = (0..300).flat_map(|_| frame(CONTINUATION, 0, 1, &[])).collect();
     let without_end = [frame(HEADERS, 0, 1, &headers(PATH)), continued].concat();
-    let nothing: Vec<u8> = (0..300).flat_map(|_| frame(DATA, 0, 1, &[])).collect();
-    let of_nothing = [opened(&[1]), nothing].concat();
-    for flood in [without_end, of_nothing] {
+    let empty: Vec<u8> = (0..300).flat_map(|_| frame(DATA, 0, 1, &[])).collect();
+    let empty_frames = [opened(&[1]), empty].concat();
+    for flood in [without_end, empty_frames] {
         let mut client = Http2::connect(service.grpc).await;
-        client.is_told_to_calm_down(&flood).await;
+        client.gets_enhance_your_calm(&flood).await;
         assert!(other.hit("other", "ann").await);
     }
     becomes("both are counted", PATIENCE, || cut(&service, "flood"), |count| *count == 2).await;
@@ -141,7 +141,7 @@ async fn control_frames_are_answered_and_a_flood_of_them_disconnects() {
     let service = serve(&["--workers", "1"]);
     let other = Client::connect(service.grpc).await;
     let floods = [
-        (frame(PING, 0, 0, b"whatever"), 1_000),
+        (frame(PING, 0, 0, b"8 octets"), 1_000),
         (frame(SETTINGS, 0, 0, &[]), 10),
         (frame(PRIORITY, 0, 1, &[0, 0, 0, 0, 1]), 1_000),
         (frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]), 1_000),
@@ -152,7 +152,7 @@ async fn control_frames_are_answered_and_a_flood_of_them_disconnects() {
         client.write(&one.repeat(some)).await.unwrap();
         assert!(client.is_seen().await, "{kind}");
         assert!(other.hit("other", "ann").await);
-        client.is_told_to_calm_down(&one.repeat(40 * some)).await;
+        client.gets_enhance_your_calm(&one.repeat(40 * some)).await;
         assert!(other.hit("other", "ann").await);
     }
     becomes("each is counted", PATIENCE, || cut(&service, "flood"), |count| *count == 5).await;
@@ -162,7 +162,7 @@ async fn control_frames_are_answered_and_a_flood_of_them_disconnects() {
 async fn a_client_that_sends_and_never_reads_is_disconnected() {
     // A call whose answer repeats the 15 KB of its request.
     let long = "v".repeat(15_000);
-    let question = framed(&request(vec![descriptor(&[("other", &long)])]).encode_to_vec());
+    let message = framed(&request(vec![descriptor(&[("other", &long)])]).encode_to_vec());
     let service = serve(&["--keepalive", "200ms", "--dynamic-metadata"]);
     let mut client = Http2::connect(service.grpc).await;
     let wide = [[0, 4, 0x7f, 0xff, 0xff, 0xff].as_slice()].concat();
@@ -171,7 +171,7 @@ async fn a_client_that_sends_and_never_reads_is_disconnected() {
     let call = |stream| {
         [
             frame(HEADERS, END_HEADERS, stream, &headers(PATH)),
-            frame(DATA, END_STREAM, stream, &question),
+            frame(DATA, END_STREAM, stream, &message),
         ]
         .concat()
     };
@@ -207,7 +207,7 @@ async fn memory_of_unfinished_messages_is_bounded_and_released() {
         serve(&["--workers", "1", "--max-message", "4MiB", "--client-memory-max", "64MiB"]);
     let (mut requests, connection) = connect(service.grpc).await;
     let connection = tokio::spawn(connection);
-    let (told, mut statuses) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut statuses) = tokio::sync::mpsc::unbounded_channel();
     // 20 calls of 4 MiB, each without its last byte; one connection may hold 16 MiB of incomplete
     // messages.
     for _ in 0..20 {
@@ -219,10 +219,10 @@ async fn memory_of_unfinished_messages_is_bounded_and_released() {
             false,
         )
         .unwrap();
-        let told = told.clone();
+        let sender = sender.clone();
         tokio::spawn(async move {
             let answer = answer.await;
-            let _ = told.send(answer.map(|answer| answer.headers()["grpc-status"].clone()));
+            let _ = sender.send(answer.map(|answer| answer.headers()["grpc-status"].clone()));
             drop(body);
         });
     }
@@ -289,7 +289,7 @@ async fn connections_beyond_the_bound_are_closed_if_none_is_idle_and_permits_are
     assert_eq!(cut(&service, "full").await, 1);
     drop(first);
     let places = || web.metric("tollgate_grpc_connections");
-    becomes("a place is free", PATIENCE, places, |taken| *taken == 1).await;
+    becomes("a connection is available", PATIENCE, places, |taken| *taken == 1).await;
     assert!(Client::connect(service.grpc).await.hit("user", "ann").await);
 }
 

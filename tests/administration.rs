@@ -35,15 +35,15 @@ async fn denied_callers_are_listed_with_all_known_facts() {
         }
     }
     client.ask(request(vec![descriptor(&[("plan", "free")])])).await.unwrap();
-    let told = json(&admin, "/api/v1/top").await;
-    let keys: Vec<_> = told["denials"]
+    let top = fetch(&admin, "/api/v1/top").await;
+    let keys: Vec<_> = top["denials"]
         .as_array()
         .unwrap()
         .iter()
         .map(|one| (text(&one["key"]), one["count"].as_u64().unwrap()))
         .collect();
     assert_eq!(keys, [("user=ann", 3), ("plan=free", 1), ("user=bob", 1)]);
-    let ann = &told["denials"][0];
+    let ann = &top["denials"][0];
     assert_eq!(
         (&ann["domain"], &ann["rule"], &ann["missed_at_most"]),
         (&json!("test"), &json!("user"), &json!(0))
@@ -52,8 +52,8 @@ async fn denied_callers_are_listed_with_all_known_facts() {
         (&ann["hits"], &ann["passed"], &ann["recorded"]),
         (&json!(3), &json!(0), &json!(["path=/a"]))
     );
-    assert_eq!(told["denials"][1]["passed"], 1, "in shadow mode requests pass");
-    let version = json(&admin, "/api/v1/policies").await["version"].clone();
+    assert_eq!(top["denials"][1]["passed"], 1, "in shadow mode requests pass");
+    let version = fetch(&admin, "/api/v1/policies").await["version"].clone();
     assert_eq!(ann["version"], version);
     assert!(
         text(&ann["first"]) < text(&ann["last"]) && text(&ann["last"]) < text(&ann["retry_at"]),
@@ -62,15 +62,15 @@ async fn denied_callers_are_listed_with_all_known_facts() {
     let first = text(&ann["first"]);
     let last = text(&ann["last"]);
     let found =
-        json(&admin, &format!("/api/v1/denials?rule=user&key=ann&since={first}&until={last}"))
+        fetch(&admin, &format!("/api/v1/denials?rule=user&key=ann&since={first}&until={last}"))
             .await;
     assert_eq!(
         (&found["total"], &found["denials"][0]["count"], &found["dropped"]),
         (&json!(1), &json!(3), &json!(0))
     );
-    let paged = json(&admin, "/api/v1/denials?domain=test&limit=1&offset=1").await;
+    let paged = fetch(&admin, "/api/v1/denials?domain=test&limit=1&offset=1").await;
     assert_eq!((paged["total"].as_u64(), paged["denials"].as_array().unwrap().len()), (Some(3), 1));
-    assert_eq!(json(&admin, "/api/v1/denials?since=2100-01-01T00:00:00Z").await["total"], 0);
+    assert_eq!(fetch(&admin, "/api/v1/denials?since=2100-01-01T00:00:00Z").await["total"], 0);
     let wrong = admin.get("/api/v1/denials?since=noon").await;
     assert!(wrong.status == 400 && wrong.body.contains("found `noon`"), "{}", wrong.body);
 }
@@ -84,7 +84,7 @@ async fn reported_rates_match_the_traffic() {
         client.hit("user", "ann").await;
     }
     let rates = || async {
-        json(&admin, "/api/v1/rules?order=denied").await["rules"][0]["rates"]["1m"].clone()
+        fetch(&admin, "/api/v1/rules?order=denied").await["rules"][0]["rates"]["1m"].clone()
     };
     // A sample may fall between two requests, and the number of seconds it covers is unknown, so
     // only the ratios of the counts are checked: 10, 5 and 2.
@@ -92,12 +92,12 @@ async fn reported_rates_match_the_traffic() {
     let is_all = |rate: &Value| {
         of(rate, "denied") > 0.0 && (of(rate, "allowed") / of(rate, "denied") - 2.0).abs() < 1e-9
     };
-    let minute = becomes("all is told", PATIENCE, rates, is_all).await;
+    let minute = becomes("all rates are reported", PATIENCE, rates, is_all).await;
     assert!(
         (of(&minute, "near") / of(&minute, "denied") - 0.4).abs() < 1e-9,
         "the last two of ten are near: {minute}"
     );
-    let rule = &json(&admin, "/api/v1/rules?rule=use").await["rules"][0];
+    let rule = &fetch(&admin, "/api/v1/rules?rule=use").await["rules"][0];
     assert_eq!(
         (&rule["domain"], &rule["rule"], &rule["limit"]),
         (&json!("test"), &json!("user"), &json!("10 hits in 1d"))
@@ -118,26 +118,26 @@ async fn a_dry_run_of_a_request_charges_nothing() {
     let http = Web::new(service.http);
     assert!(client.hit("user", "ann").await);
     for (hits, would_admit, standing) in [(1, true, "room"), (2, false, "no room")] {
-        let question = json!({"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}], "hits": hits}]});
-        let told = admin
+        let message = json!({"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}], "hits": hits}]});
+        let answer = admin
             .send_with(
                 "POST",
                 "/api/v1/try",
                 &[("content-type", "application/json")],
-                question.to_string(),
+                message.to_string(),
             )
             .await;
-        let told: Value = serde_json::from_str(&told.body).unwrap();
+        let answer: Value = serde_json::from_str(&answer.body).unwrap();
         assert_eq!(
-            (&told["would_admit"], &told["statuses"][0]["standing"]),
+            (&answer["would_admit"], &answer["statuses"][0]["standing"]),
             (&json!(would_admit), &json!(standing))
         );
-        assert_eq!(told["statuses"][0]["remaining"], 1);
+        assert_eq!(answer["statuses"][0]["remaining"], 1);
     }
     let allowed = r#"tollgate_decisions_total{domain="test",rule="user",outcome="allowed"}"#;
     assert_eq!(http.metric(allowed).await, 1, "what is tried is counted nowhere");
     assert!(client.hit("user", "ann").await);
-    let explained = json(&admin, "/api/v1/explain?domain=test&descriptor=user=ann").await;
+    let explained = fetch(&admin, "/api/v1/explain?domain=test&descriptor=user=ann").await;
     assert!(
         explained["rule"] == "user" && text(&explained["text"]).contains("key only user: yes"),
         "{explained}"
@@ -163,7 +163,7 @@ async fn policies_are_reloaded_at_once_on_request() {
     let admin = Web::new(service.admin);
     let http = Web::new(service.http);
     client.hit("user", "ann").await;
-    let before = json(&admin, "/api/v1/policies").await;
+    let before = fetch(&admin, "/api/v1/policies").await;
     policies.write("policy.yaml", &daily("other", 2));
     let reloaded = reload(&admin, &[]).await;
     assert_eq!(reloaded.status, 200, "{}", reloaded.body);
@@ -176,20 +176,20 @@ async fn policies_are_reloaded_at_once_on_request() {
     policies.write("policy.yaml", "domain: test\ndescriptors:\n  - kee: user\n");
     let refused = reload(&admin, &[]).await;
     assert!(refused.status == 422 && refused.body.contains("kee"), "{}", refused.body);
-    let told = json(&admin, "/api/v1/policies").await;
-    assert_eq!(told["version"], reloaded["policies"]["version"]);
+    let current = fetch(&admin, "/api/v1/policies").await;
+    assert_eq!(current["version"], reloaded["policies"]["version"]);
     assert!(
-        text(&told["last_error"]["report"]).contains("policy.yaml")
-            && told["last_error"]["at"].is_string()
+        text(&current["last_error"]["report"]).contains("policy.yaml")
+            && current["last_error"]["at"].is_string()
     );
-    let degraded = json(&admin, "/api/v1/status").await["degraded"].clone();
+    let degraded = fetch(&admin, "/api/v1/status").await["degraded"].clone();
     let [problem] = degraded.as_array().unwrap().as_slice() else { panic!("{degraded}") };
     let problem = text(problem);
     assert!(
         problem.starts_with("the last policy change was rejected: ") && problem.contains("`kee`"),
         "{problem}"
     );
-    service.process.wait_for_line("that loopback has written", |line| {
+    service.process.wait_for_line("the write by loopback", |line| {
         let line: Value = serde_json::from_str(line).ok()?;
         let fields = &line["fields"];
         (line["target"] == "audit"
@@ -203,7 +203,7 @@ async fn policies_are_reloaded_at_once_on_request() {
 async fn the_openapi_document_is_valid_and_lists_every_route() {
     let service = Tollgate::serve(Policies::of(&daily("user", 2)).path());
     let admin = Web::new(service.admin);
-    let document = json(&admin, "/api/v1/openapi.json").await;
+    let document = fetch(&admin, "/api/v1/openapi.json").await;
     assert!(text(&document["openapi"]).starts_with("3."), "{}", document["openapi"]);
     let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
     let all = [
@@ -255,12 +255,12 @@ async fn silent_connections_do_not_block_others() {
     let service = Tollgate::serve(Policies::of(&daily("user", 2)).path());
     let silent: Vec<_> =
         (0..100).map(|_| std::net::TcpStream::connect(service.admin).unwrap()).collect();
-    let asked = tokio::time::timeout(
+    let status = tokio::time::timeout(
         Duration::from_secs(10),
-        json(&Web::new(service.admin), "/api/v1/status"),
+        fetch(&Web::new(service.admin), "/api/v1/status"),
     )
     .await;
-    assert_eq!(asked.unwrap()["is_ready"], true);
+    assert_eq!(status.unwrap()["is_ready"], true);
     drop(silent);
 }
 
@@ -335,7 +335,7 @@ async fn reload(admin: &Web, headers: &[(&'static str, &str)]) -> Reply {
     admin.send_with("POST", "/api/v1/policies/reload", &headers, "").await
 }
 
-async fn json(admin: &Web, path: &str) -> Value {
+async fn fetch(admin: &Web, path: &str) -> Value {
     let reply = admin.get(path).await;
     assert_eq!(
         (reply.status, reply.header("content-type")),

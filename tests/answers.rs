@@ -125,12 +125,12 @@ async fn the_standards_headers_have_all_limits() {
 #[tokio::test]
 async fn metadata_has_the_request_and_merges_that_of_admitting_rules() {
     let (_service, client) = serve(&["--dynamic-metadata"]).await;
-    let mut asked = request(vec![
+    let mut costly = request(vec![
         of("a"),
         RateLimitDescriptor { hits_addend: Some(3), ..of("b") },
         overridden("none"),
     ]);
-    asked.hits_addend = 2;
+    costly.hits_addend = 2;
     let expected = json!({
         "domain": "test", "hitsAddend": 2.0, "remaining": 0.0,
         "descriptors": [
@@ -139,12 +139,12 @@ async fn metadata_has_the_request_and_merges_that_of_admitting_rules() {
         ],
         "metadata": {"team": "first", "cost": {"a": 1.0, "b": 2.0}},
     });
-    assert_eq!(metadata(&client.ask(asked.clone()).await.unwrap()), expected);
+    assert_eq!(metadata(&client.ask(costly.clone()).await.unwrap()), expected);
     // Metadata merged for one request does not leak into the next, and a denial adds none.
     let alone = metadata(&client.ask(request(vec![of("b")])).await.unwrap());
     assert_eq!(alone["metadata"], json!({"team": "second", "cost": {"b": 2.0}}));
     assert_eq!(alone["remaining"], 6.0);
-    assert_eq!(metadata(&client.ask(asked).await.unwrap())["metadata"], alone["metadata"]);
+    assert_eq!(metadata(&client.ask(costly).await.unwrap())["metadata"], alone["metadata"]);
 }
 
 #[tokio::test]
@@ -183,11 +183,11 @@ async fn in_quota_mode_a_request_is_admitted_if_one_descriptor_is() {
 fn invalid_header_names_are_reported_at_startup() {
     let wrong = ["--response-headers", "draft", "--response-header-names", "a,b"];
     let ended = command(quiet(&[])).args(wrong).output().unwrap();
-    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    let error = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert_eq!(ended.status.code(), Some(1));
     assert!(
-        told.contains("--response-headers: ") && told.contains("--response-header-names: "),
-        "{told}"
+        error.contains("--response-headers: ") && error.contains("--response-header-names: "),
+        "{error}"
     );
 }
 

@@ -68,17 +68,17 @@ async fn a_call_with_control_bytes_in_its_authority_is_answered_and_counted() {
 #[tokio::test]
 async fn a_call_with_bytes_in_its_authority_that_no_field_may_have_is_reset_alone() {
     let service = Tollgate::serve(Policies::of(&daily("user", 1)).path());
-    let question = request(vec![descriptor(&[("user", "ann")])]);
+    let message = request(vec![descriptor(&[("user", "ann")])]);
     let mut client = RawHeaders::connect(service.grpc).await;
     for value in [&b" a "[..], b"a\0b", b"a\rb", b"a\nb"] {
         for writes in [Writes::One, Writes::HeadersFirst] {
-            let error = client.call(&authority(value), &question, writes).await.unwrap_err();
+            let error = client.call(&authority(value), &message, writes).await.unwrap_err();
             let shown = value.escape_ascii();
             assert_eq!(error.reason(), Some(h2::Reason::PROTOCOL_ERROR), "{shown}: {error}");
         }
     }
     let (status, answer) =
-        client.call(&authority(b"tollgate"), &question, Writes::One).await.unwrap();
+        client.call(&authority(b"tollgate"), &message, Writes::One).await.unwrap();
     assert_eq!(status, "0");
     assert_eq!(answer.unwrap().overall_code(), Code::Ok, "nothing was charged before");
 }
@@ -111,8 +111,8 @@ async fn a_call_with_a_host_instead_of_an_authority_is_answered_and_counted() {
 #[tokio::test]
 async fn a_call_with_several_hosts_is_answered_and_counted() {
     let hosts = vec![("host", &b"tollgate"[..]), ("host", b"other")];
-    let beside_an_authority = [authority(b"tollgate"), hosts.clone()].concat();
-    answered_and_counted([hosts, beside_an_authority]).await;
+    let with_an_authority = [authority(b"tollgate"), hosts.clone()].concat();
+    answered_and_counted([hosts, with_an_authority]).await;
 }
 
 #[tokio::test]
@@ -124,10 +124,10 @@ async fn a_call_with_another_host_than_its_authority_is_answered_and_counted() {
 async fn calls_with_other_authorities_share_a_connection_and_a_counter() {
     let service = Tollgate::serve(Policies::of(&daily("user", 3)).path());
     let mut client = RawHeaders::connect(service.grpc).await;
-    let question = request(vec![descriptor(&[("user", "ann")])]);
+    let message = request(vec![descriptor(&[("user", "ann")])]);
     let mut codes = Vec::new();
     for value in [&b"tollgate"[..], b"a|b", b"", b"/run/tollgate.sock"] {
-        let answer = client.call(&authority(value), &question, Writes::One).await;
+        let answer = client.call(&authority(value), &message, Writes::One).await;
         codes.push(
             answer
                 .map(|(_, answer)| answer.map(|answer| answer.overall_code()))
@@ -168,10 +168,10 @@ async fn answered_and_counted<'a>(authorities: impl IntoIterator<Item = Authorit
     let mut wrong = Vec::new();
     for (number, authority) in authorities.into_iter().enumerate() {
         for writes in [Writes::One, Writes::HeadersFirst] {
-            let question = request(vec![descriptor(&[("user", &format!("{number} {writes:?}"))])]);
+            let message = request(vec![descriptor(&[("user", &format!("{number} {writes:?}"))])]);
             let mut client = RawHeaders::connect(service.grpc).await;
             for expected in [Code::Ok, Code::OverLimit] {
-                let answer = client.call(&authority, &question, writes).await;
+                let answer = client.call(&authority, &message, writes).await;
                 let is_right = matches!(&answer, Ok((status, Some(answer)))
                     if status == "0" && answer.overall_code() == expected);
                 if !is_right {

@@ -24,7 +24,7 @@ use tollgate::store::servers::{AccessRefusal, RefusedAccess};
 use tollgate::telemetry::metrics::Metrics;
 
 use self::toy::Toy;
-use crate::page::look_at;
+use crate::page::check_at;
 use crate::support::policy::Policies;
 use crate::support::redis::port;
 use crate::support::rls::{Client, descriptor, request};
@@ -153,7 +153,7 @@ async fn operators_see_what_a_store_does_not_support() {
                 ["tokens=a", format!("open holds cannot be listed: {reason}")],
             ],
         });
-        look_at("unsupported", service.admin.server(), given).await;
+        check_at("unsupported", service.admin.server(), given).await;
         let [_, error] = service.command(&["reset", "--ahead-of-clock"]).await;
         assert!(error.contains(reason), "{error}");
     })

@@ -68,7 +68,7 @@ async fn gzip_messages_are_read_and_other_encodings_are_refused_by_name() {
     assert_eq!(trailers["grpc-status"], "0");
     assert_eq!(RateLimitResponse::decode(&answer[5..]).unwrap().statuses[0].limit_remaining, 4);
     let (_, trailers) = call(service.grpc, &[], &[&compressed]).await;
-    assert_eq!(trailers["grpc-status"], INTERNAL, "marked as compressed, and not said how");
+    assert_eq!(trailers["grpc-status"], INTERNAL, "marked as compressed, without an encoding");
     let (_, trailers) = call(service.grpc, &[("grpc-encoding", "snappy")], &[&message()]).await;
     assert_eq!(trailers["grpc-status"], UNIMPLEMENTED);
     assert!(trailers["grpc-accept-encoding"].to_str().unwrap().contains("gzip"), "{trailers:?}");

@@ -153,9 +153,9 @@ fn check_and_explain_take_overlays() {
     let ended = output(["check", policy, "--overlay", good, "--overlay", bad]);
     assert_eq!(ended.status.code(), Some(1));
     assert!(stderr(&ended).contains("overlays/bad.yaml:3:24"), "{}", stderr(&ended));
-    let told =
+    let report =
         stdout(&output(["explain", "test", "user=ann", "--policy", policy, "--overlay", good]));
-    assert!(told.contains("gcra: evenly spaced, burst 2 when idle"), "{told}");
+    assert!(report.contains("gcra: evenly spaced, burst 2 when idle"), "{report}");
 }
 
 #[test]

@@ -191,7 +191,7 @@ async fn watch(address: SocketAddr, name: &str) -> Streaming<HealthCheckResponse
 
 /// Returns the next status of a watch; `None` when it has ended.
 async fn next(watch: &mut Streaming<HealthCheckResponse>) -> Option<ServingStatus> {
-    let told =
-        tokio::time::timeout(PATIENCE, watch.next()).await.expect("a watch is told something");
-    told.map(|answer| answer.unwrap().status())
+    let answer =
+        tokio::time::timeout(PATIENCE, watch.next()).await.expect("a watch gets an answer");
+    answer.map(|answer| answer.unwrap().status())
 }

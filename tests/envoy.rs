@@ -74,7 +74,7 @@ async fn a_request_is_charged_its_cost() {
     let edge = Edge::start().await;
     assert_eq!(edge.pay("/cost", b"7").await, (200, 3));
     assert_eq!(edge.pay("/cost", b"4").await, (429, 0));
-    assert_eq!(edge.pay("/cost", b"3").await, (200, 0), "what was denied took nothing");
+    assert_eq!(edge.pay("/cost", b"3").await, (200, 0), "the denied request was not charged");
 }
 
 #[tokio::test]
@@ -97,15 +97,15 @@ async fn a_refund_returns_hits() {
 #[tokio::test]
 async fn a_cost_in_the_response_is_charged_afterwards() {
     let edge = Edge::start().await;
-    let ask = async || {
+    let send = async || {
         left(&edge.get("/tokens", &[("x-user", b"ann"), ("x-answer-tokens", b"60")]).await)
     };
-    // Without a token count nothing is charged after the response, so this is a peek.
-    let look = || async { left(&edge.get("/tokens", &[("x-user", b"ann")]).await) };
-    assert_eq!(ask().await, (200, 100));
-    becomes("the first answer is charged", PATIENCE, look, |left| *left == (200, 40)).await;
-    assert_eq!(ask().await, (200, 40));
-    becomes("the second answer is charged", PATIENCE, look, |left| *left == (429, 0)).await;
+    // Without a token count no hits are charged after the response, so this is a peek.
+    let tokens = || async { left(&edge.get("/tokens", &[("x-user", b"ann")]).await) };
+    assert_eq!(send().await, (200, 100));
+    becomes("the first answer is charged", PATIENCE, tokens, |left| *left == (200, 40)).await;
+    assert_eq!(send().await, (200, 40));
+    becomes("the second answer is charged", PATIENCE, tokens, |left| *left == (429, 0)).await;
 }
 
 #[tokio::test]

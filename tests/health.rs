@@ -35,7 +35,7 @@ async fn health_says_serving_under_each_of_its_names() {
 async fn health_of_an_unknown_service_is_not_found() {
     let service = serve();
     let mut health = HealthClient::new(channel(service.grpc).await);
-    let answer = health.check(HealthCheckRequest { service: "nobody".to_owned() }).await;
+    let answer = health.check(HealthCheckRequest { service: "absent".to_owned() }).await;
     assert_eq!(answer.unwrap_err().code(), tonic::Code::NotFound);
 }
 
@@ -110,10 +110,9 @@ async fn reflection_can_be_turned_off() {
     let service =
         Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &["--no-reflection"]);
     let mut reflection = ServerReflectionClient::new(channel(service.grpc).await);
-    let question = MessageRequest::ListServices(String::new());
-    let question = ServerReflectionRequest { host: String::new(), message_request: Some(question) };
-    let refused =
-        reflection.server_reflection_info(tokio_stream::once(question)).await.unwrap_err();
+    let message = MessageRequest::ListServices(String::new());
+    let message = ServerReflectionRequest { host: String::new(), message_request: Some(message) };
+    let refused = reflection.server_reflection_info(tokio_stream::once(message)).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::Unimplemented);
 }
 
@@ -137,10 +136,10 @@ async fn file_with(symbol: &str) -> FileDescriptorProto {
     files.file.into_iter().find(|file| file.package() == package).unwrap()
 }
 
-async fn reflect(question: MessageRequest) -> MessageResponse {
+async fn reflect(message: MessageRequest) -> MessageResponse {
     let service = serve();
     let mut reflection = ServerReflectionClient::new(channel(service.grpc).await);
-    let question = ServerReflectionRequest { host: String::new(), message_request: Some(question) };
-    let answers = reflection.server_reflection_info(tokio_stream::once(question)).await.unwrap();
+    let message = ServerReflectionRequest { host: String::new(), message_request: Some(message) };
+    let answers = reflection.server_reflection_info(tokio_stream::once(message)).await.unwrap();
     answers.into_inner().next().await.unwrap().unwrap().message_response.unwrap()
 }

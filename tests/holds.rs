@@ -159,7 +159,7 @@ async fn an_invalid_call_is_refused_with_the_reason() {
     };
     let long = "x".repeat(129);
     let reserved = descriptor(&[("model", "m"), ("tollgate.settle", "x")]);
-    for (request, told) in [
+    for (request, expected) in [
         (ReserveRequest { id: String::new(), ..valid() }, "id must have 1 to 128 bytes, found 0"),
         (ReserveRequest { id: long, ..valid() }, "found 129"),
         (ReserveRequest { hits: 0, ..valid() }, "hits must be at least 1"),
@@ -177,7 +177,7 @@ async fn an_invalid_call_is_refused_with_the_reason() {
     ] {
         let status = client.0.reserve(request).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::InvalidArgument, "{status}");
-        assert!(status.message().contains(told), "{told}: {status}");
+        assert!(status.message().contains(expected), "{expected}: {status}");
     }
     assert_eq!(client.reserve(BOTH, "r", 500).await, Ok((Code::Ok, vec![500, 0])));
     let large = RateLimitDescriptor { ..descriptor(&[("tenant", &"x".repeat(20_000))]) };
@@ -269,23 +269,23 @@ fn hit_reserves_commits_and_settles() {
         let text = [ended.stdout, ended.stderr].concat();
         (ended.status.code(), String::from_utf8(text).unwrap())
     };
-    for (arguments, told) in [
+    for (arguments, expected) in [
         (&["--reserve", "r", "--hits", "900"][..], "100 of 1000"),
         (&["--commit", "r", "--hits", "0"], "1000 of 1000"),
         (&["--reserve", "s", "--hits", "10"], "990 of 1000"),
         (&["--settle", "s"], "990 of 1000"),
     ] {
         let (code, text) = hit(arguments);
-        assert!(code == Some(0) && text.contains(told), "{arguments:?}: {text}");
+        assert!(code == Some(0) && text.contains(expected), "{arguments:?}: {text}");
     }
-    for (arguments, told) in [
+    for (arguments, expected) in [
         (&["--commit", "r"][..], "--hits"),
         (&["--settle", "r", "--hits", "1"], "--hits"),
         (&["--reserve", "r", "--settle", "r"], "--settle"),
         (&["--reserve", ""], "expected 1 to 128 bytes, found 0"),
     ] {
         let (code, text) = hit(arguments);
-        assert!(code == Some(2) && text.contains(told), "{arguments:?}: {text}");
+        assert!(code == Some(2) && text.contains(expected), "{arguments:?}: {text}");
     }
 }
 

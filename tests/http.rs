@@ -99,7 +99,7 @@ async fn json_and_grpc_count_together() {
 #[tokio::test]
 async fn an_invalid_request_is_400_with_the_reason() {
     let (_service, web) = serve(&daily("user", 2), &["--max-message", "1KiB"]);
-    for (body, told) in [
+    for (body, expected) in [
         ("", "EOF"),
         ("{", "EOF"),
         ("[]", "expected a map"),
@@ -119,7 +119,7 @@ async fn an_invalid_request_is_400_with_the_reason() {
         assert_eq!(reply.header("content-type"), "application/problem+json");
         let problem: Value = serde_json::from_str(&reply.body).unwrap();
         assert_eq!((&problem["status"], &problem["title"]), (&json!(400), &json!("Bad Request")));
-        assert!(reply.body.contains(told), "{body}: {}", reply.body);
+        assert!(reply.body.contains(expected), "{body}: {}", reply.body);
     }
     assert_eq!(web.get("/json").await.status, 400);
     assert_eq!(web.send("POST", "/json", vec![b' '; 1025]).await.status, 413);

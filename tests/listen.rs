@@ -26,7 +26,7 @@ async fn a_unix_socket_is_served_and_removed_at_the_end() {
     let folder = TempDir::new().unwrap();
     let socket = folder.path().join("tollgate.sock");
     let mut service = serve_at(&socket);
-    service.wait_for_line("where", |line| {
+    service.wait_for_line("its address", |line| {
         line.contains(&format!("\"unix:{}\"", socket.display())).then_some(())
     });
     assert!(client_of(&socket).await.hit("user", "ann").await);
@@ -57,8 +57,8 @@ fn a_socket_in_use_and_a_regular_file_are_not_replaced() {
     for (path, problem) in
         [(&used, "another process listens on this path"), (&file, "is not a socket")]
     {
-        let told = start_error(path);
-        assert!(told.contains("--grpc-listen") && told.contains(problem), "{told}");
+        let error = start_error(path);
+        assert!(error.contains("--grpc-listen") && error.contains(problem), "{error}");
     }
     listener.accept().unwrap();
     assert!(UnixStream::connect(&used).unwrap().write_all(b"x").is_ok());
@@ -168,9 +168,8 @@ fn serve(flags: &[&str]) -> Tollgate {
 pub(crate) fn serve_at(socket: &Path) -> Process {
     let policies = Policies::of(&daily("user", 5));
     let mut service = Process::start("tollgate", &mut command_at(socket, &policies));
-    service.wait_for_line("that it listens", |line| {
-        line.contains("\"protocol\":\"admin\"").then_some(())
-    });
+    service
+        .wait_for_line("its address", |line| line.contains("\"protocol\":\"admin\"").then_some(()));
     service
 }
 

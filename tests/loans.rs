@@ -76,9 +76,21 @@ async fn a_want_is_answered_by_what_remains() {
         |hits| RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&[("small", "a")]) };
     client.status(take(30)).await;
     assert_eq!(holder.borrow("small", 100).await.hits, 4);
-    becomes("the rest", PATIENCE, async || remaining(&client, "small").await, |n| *n == 60).await;
+    becomes(
+        "the rest is returned",
+        PATIENCE,
+        async || remaining(&client, "small").await,
+        |n| *n == 60,
+    )
+    .await;
     assert_eq!(reason(&mut holder, "small", 100).await, (AskReason::NearLimit, Some(60)));
-    becomes("the rest", PATIENCE, async || remaining(&client, "small").await, |n| *n == 60).await;
+    becomes(
+        "the rest is returned",
+        PATIENCE,
+        async || remaining(&client, "small").await,
+        |n| *n == 60,
+    )
+    .await;
     client.status(take(58)).await;
     assert_eq!(reason(&mut holder, "small", 100).await, (AskReason::NearLimit, Some(2)));
     client.status(take(2)).await;
@@ -185,7 +197,7 @@ async fn a_changed_limit_has_another_generation() {
     let Some(Answer::Loan(loan)) = first.answer else { panic!("{first:?}") };
     policies.write("policy.yaml", &POLICY.replacen("1000", "2000", 1));
     let generation = async || holder.clone().want("tenant", 4).await.generation;
-    becomes("another generation", PATIENCE, generation, |now| *now != first.generation).await;
+    becomes("the generation changes", PATIENCE, generation, |now| *now != first.generation).await;
     assert_eq!(holder.give_back(back("tenant", &loan, 50, 0)).await, LeaseResult::Accepted);
 }
 
@@ -200,7 +212,7 @@ async fn an_invalid_call_is_refused_with_the_reason() {
     };
     let none = LeaseReturn::default();
     let domain = String::new();
-    for (request, told) in [
+    for (request, expected) in [
         (of(vec![], vec![]), "must not both be empty"),
         (of(vec![want("tenant", 4); 257], vec![]), "wants must have at most 256 items, found 257"),
         (of(vec![], vec![none.clone(); 257]), "returns must have at most 256 items, found 257"),
@@ -212,7 +224,7 @@ async fn an_invalid_call_is_refused_with_the_reason() {
     ] {
         let status = holder.exchange(request).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::InvalidArgument, "{status}");
-        assert!(status.message().contains(told), "{told}: {status}");
+        assert!(status.message().contains(expected), "{expected}: {status}");
     }
     let long = "x".repeat(1_000);
     let large = LeaseWant { descriptor: Some(descriptor(&[("tenant", &long)])), hits: 4 };
@@ -322,6 +334,6 @@ async fn receipts_are_signed_by_the_first_key_and_valid_until_it_is_removed() {
     let result = holder.give_back(back("tenant", &loan, 50, 0)).await;
     assert_eq!(result, LeaseResult::InvalidReceipt, "signed by the key that was removed");
     let found = output(["serve", "--loan-key-file", "/dev/null"]);
-    let told = String::from_utf8(found.stderr).unwrap();
-    assert!(told.contains("--loan-key-file") && told.contains("found 0"), "{told}");
+    let error = String::from_utf8(found.stderr).unwrap();
+    assert!(error.contains("--loan-key-file") && error.contains("found 0"), "{error}");
 }

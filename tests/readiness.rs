@@ -44,9 +44,9 @@ async fn with_the_flag_it_starts_without_a_policy_and_loads_the_first_valid_one(
         becomes("a good policy is found", PATIENCE, || probes.agree(), |(is_ready, _)| *is_ready)
             .await;
         assert_eq!(client.limit("user", "ann").await, Some(5));
-        service.process.wait_for_line("what was wrong", |line| {
-            line.contains("policies rejected").then_some(())
-        });
+        service
+            .process
+            .wait_for_line("the error", |line| line.contains("policies rejected").then_some(()));
     }
 }
 
@@ -55,10 +55,11 @@ async fn it_starts_without_a_policy_and_reports_the_next_error() {
     let policies = Policies::of(BROKEN);
     let service = Tollgate::serve_with(policies.path(), &["--start-without-policy"]);
     let admin = Web::new(service.admin);
-    let told = || async { admin.get("/policies").await.body };
-    assert!(told().await.contains("kee"));
+    let policies_page = || async { admin.get("/policies").await.body };
+    assert!(policies_page().await.contains("kee"));
     policies.write("policy.yaml", &BROKEN.replace("kee", "kea"));
-    becomes("the next mistake is told", PATIENCE, told, |told| told.contains("kea")).await;
+    becomes("the next error is reported", PATIENCE, policies_page, |page| page.contains("kea"))
+        .await;
 }
 
 #[test]
@@ -149,10 +150,10 @@ fn readiness_cannot_both_follow_something_and_do_without_it() {
     both.arg("--policy")
         .arg(policies.path())
         .args(["--ready-while-policy", "--ready-without-policy"]);
-    let told = String::from_utf8(both.output().unwrap().stderr).unwrap();
+    let error = String::from_utf8(both.output().unwrap().stderr).unwrap();
     assert!(
-        told.contains("--ready-while-policy: cannot be used with --ready-without-policy"),
-        "{told}"
+        error.contains("--ready-while-policy: cannot be used with --ready-without-policy"),
+        "{error}"
     );
 }
 
@@ -170,24 +171,24 @@ impl Probes {
     /// Returns the readiness and the reason. The probes are queried in sequence, so this waits
     /// until they agree.
     async fn agree(&self) -> (bool, String) {
-        let said = becomes(
+        let probes = becomes(
             "all probes agree",
             PATIENCE,
-            || self.ask(),
-            |(said, _)| said.iter().all(|one| *one == said[0]),
+            || self.query(),
+            |(probes, _)| probes.iter().all(|one| *one == probes[0]),
         );
-        let (said, reason) = said.await;
-        (said[0], reason)
+        let (probes, reason) = probes.await;
+        (probes[0], reason)
     }
 
-    async fn ask(&self) -> (Vec<bool>, String) {
+    async fn query(&self) -> (Vec<bool>, String) {
         let readyz = self.web.get("/readyz").await;
         let healthcheck = self.web.get("/healthcheck").await;
         assert!(
             [(200, "OK"), (500, "")].contains(&(healthcheck.status, healthcheck.body.as_str())),
             "{healthcheck:?}"
         );
-        let mut said = vec![readyz.status == 200, healthcheck.status == 200];
+        let mut probes = vec![readyz.status == 200, healthcheck.status == 200];
         for name in NAMES {
             let answer = self
                 .health
@@ -195,8 +196,8 @@ impl Probes {
                 .check(HealthCheckRequest { service: name.to_owned() })
                 .await
                 .unwrap();
-            said.push(answer.into_inner().status() == ServingStatus::Serving);
+            probes.push(answer.into_inner().status() == ServingStatus::Serving);
         }
-        (said, readyz.body)
+        (probes, readyz.body)
     }
 }

@@ -20,7 +20,7 @@ async fn a_change_is_served_within_two_seconds() {
     for amount in [6, 7, 8] {
         let begun = Instant::now();
         policies.write("policy.yaml", &daily("user", amount));
-        comes_to(&client, Some(amount)).await;
+        limit_becomes(&client, Some(amount)).await;
         fastest = fastest.min(begun.elapsed());
     }
     assert!(fastest < Duration::from_secs(2), "the best of three changes took {fastest:?}");
@@ -34,7 +34,7 @@ async fn a_file_that_changes_back_at_once_after_a_reload_is_served() {
     policies.write("policy.yaml", &daily("user", 7));
     assert!(output(["reload", "--admin", &admin]).status.success());
     policies.write("policy.yaml", &daily("user", 5));
-    comes_to(&client, Some(5)).await;
+    limit_becomes(&client, Some(5)).await;
 }
 
 #[tokio::test]
@@ -42,7 +42,7 @@ async fn a_file_that_is_written_in_place_is_served() {
     let policies = Policies::of(&daily("user", 5));
     let (_service, client) = serve(&policies).await;
     policies.write("policy.yaml", &daily("user", 7));
-    comes_to(&client, Some(7)).await;
+    limit_becomes(&client, Some(7)).await;
 }
 
 #[tokio::test]
@@ -51,7 +51,7 @@ async fn a_file_that_is_renamed_over_the_old_one_is_served() {
     let (_service, client) = serve(&policies).await;
     policies.write("policy.yaml.new", &daily("user", 7));
     std::fs::rename(policies.file("policy.yaml.new"), policies.file("policy.yaml")).unwrap();
-    comes_to(&client, Some(7)).await;
+    limit_becomes(&client, Some(7)).await;
 }
 
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn a_config_map_that_kubernetes_swaps_is_served() {
     let policies = config_map(&daily("user", 5));
     let (_service, client) = serve(&policies).await;
     swap(&policies, &daily("user", 7));
-    comes_to(&client, Some(7)).await;
+    limit_becomes(&client, Some(7)).await;
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn one_file_of_a_config_map_is_followed_as_well() {
     let service = Tollgate::serve(&policies.file("policy.yaml"));
     let client = Client::connect(service.grpc).await;
     swap(&policies, &daily("user", 7));
-    comes_to(&client, Some(7)).await;
+    limit_becomes(&client, Some(7)).await;
 }
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn a_file_that_is_added_is_served() {
     let (_service, client) = serve(&policies).await;
     assert_eq!(client.limit("user", "ann").await, None);
     policies.write("below/policy.yaml", &daily("user", 5));
-    comes_to(&client, Some(5)).await;
+    limit_becomes(&client, Some(5)).await;
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn the_limits_of_a_file_that_is_removed_end() {
     policies.write("other.yaml", "domain: other\ndescriptors: []\n");
     let (_service, client) = serve(&policies).await;
     std::fs::remove_file(policies.file("policy.yaml")).unwrap();
-    comes_to(&client, None).await;
+    limit_becomes(&client, None).await;
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn a_bad_change_is_reported_and_the_running_policy_stays() {
     policies.write("policy.yaml", BROKEN);
     let parts = ["rejected", "policy.yaml:3", "kee"];
     let reports = |line: &str| parts.iter().all(|part| line.contains(part)).then_some(());
-    service.process.wait_for_line("that it refuses, where and why", reports);
+    service.process.wait_for_line("the rejection, with place and reason", reports);
     assert_eq!(client.limit("user", "ann").await, Some(5));
 }
 
@@ -110,7 +110,7 @@ async fn loads_are_counted_and_a_bad_change_once() {
     // No event shows that the files were read again; they are polled twice a second.
     tokio::time::sleep(Duration::from_millis(1_200)).await;
     policies.write("policy.yaml", &daily("user", 7));
-    comes_to(&client, Some(7)).await;
+    limit_becomes(&client, Some(7)).await;
     let metrics = public.get("/metrics").await.body;
     assert!(metrics.contains("tollgate_policy_loads_total{kind=\"refused\"} 1\n"), "{metrics}");
     assert!(metrics.contains("tollgate_policy_loads_total{kind=\"loaded\"} 2\n"), "{metrics}");
@@ -122,11 +122,11 @@ async fn admin_shows_the_error_until_it_is_corrected() {
     let (_service, _client, admin, _public) = serve_all(&policies).await;
     assert_eq!(last_error(&admin).await, Value::Null);
     policies.write("policy.yaml", BROKEN);
-    let says_where =
+    let has_place =
         |error: &Value| error.as_str().is_some_and(|error| error.contains("policy.yaml:3"));
-    becomes("the mistake is told", PATIENCE, || last_error(&admin), says_where).await;
+    becomes("the error is reported", PATIENCE, || last_error(&admin), has_place).await;
     policies.write("policy.yaml", &daily("user", 5));
-    becomes("the mistake is forgotten", PATIENCE, || last_error(&admin), Value::is_null).await;
+    becomes("the error is cleared", PATIENCE, || last_error(&admin), Value::is_null).await;
 }
 
 #[tokio::test]
@@ -135,9 +135,7 @@ async fn a_missing_directory_is_a_bad_change() {
     policies.write("limits/policy.yaml", &daily("user", 5));
     let mut service = Tollgate::serve(&policies.file("limits"));
     std::fs::rename(policies.file("limits"), policies.file("elsewhere")).unwrap();
-    service
-        .process
-        .wait_for_line("that it refuses", |line| line.contains("rejected").then_some(()));
+    service.process.wait_for_line("the rejection", |line| line.contains("rejected").then_some(()));
     assert_eq!(Client::connect(service.grpc).await.limit("user", "ann").await, Some(5));
 }
 
@@ -147,13 +145,13 @@ async fn a_directory_without_policies_is_a_bad_change() {
     let (_service, client, admin, _) = serve_all(&policies).await;
     std::fs::remove_file(policies.file("policy.yaml")).unwrap();
     becomes(
-        "told",
+        "it is reported",
         PATIENCE,
         || last_error(&admin),
         |error| error.as_str().is_some_and(|error| error.contains("*.yaml")),
     )
     .await;
-    comes_to(&client, Some(5)).await;
+    limit_becomes(&client, Some(5)).await;
 }
 
 #[tokio::test]
@@ -162,7 +160,7 @@ async fn counters_continue_when_an_amount_is_raised() {
     let (_service, client) = serve(&policies).await;
     assert_eq!(hits(&client, 2).await, [true, true]);
     policies.write("policy.yaml", &daily("user", 3));
-    comes_to(&client, Some(3)).await;
+    limit_becomes(&client, Some(3)).await;
     assert_eq!(hits(&client, 2).await, [true, false], "two of three were taken before");
 }
 
@@ -172,7 +170,7 @@ async fn counters_continue_when_an_amount_is_lowered() {
     let (_service, client) = serve(&policies).await;
     assert_eq!(hits(&client, 3).await, [true, true, true]);
     policies.write("policy.yaml", &daily("user", 3));
-    comes_to(&client, Some(3)).await;
+    limit_becomes(&client, Some(3)).await;
     assert_eq!(hits(&client, 1).await, [false]);
 }
 
@@ -182,7 +180,7 @@ async fn counters_start_over_when_the_period_changes() {
     let (_service, client) = serve(&policies).await;
     assert_eq!(hits(&client, 3).await, [true, true, false]);
     policies.write("policy.yaml", &daily("user", 3).replace("day", "week"));
-    comes_to(&client, Some(3)).await;
+    limit_becomes(&client, Some(3)).await;
     assert_eq!(hits(&client, 4).await, [true, true, true, false]);
 }
 
@@ -217,7 +215,7 @@ async fn serve_all(policies: &Policies) -> (Tollgate, Client, Web, Web) {
 }
 
 /// Waits until the limit of users has the given amount.
-async fn comes_to(client: &Client, amount: Option<u32>) {
+async fn limit_becomes(client: &Client, amount: Option<u32>) {
     becomes(
         "the change is served",
         PATIENCE,

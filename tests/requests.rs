@@ -91,7 +91,7 @@ async fn hits_above_32_bits_are_refused() {
 async fn a_request_at_its_bounds_is_decided() {
     let widest = [taking(u32::MAX.into()), descriptor(&[("user", "ann"); 1_024])];
     let widest = widest.into_iter().chain(vec![descriptor(&[("user", "bob")]); 1_022]).collect();
-    let answer = ask(request(widest)).await.unwrap();
+    let answer = send(request(widest)).await.unwrap();
     assert_eq!(answer.statuses.len(), 1_024);
     assert_eq!(answer.overall_code(), Code::OverLimit, "2^32 - 1 hits do not fit into 5");
 }
@@ -99,10 +99,10 @@ async fn a_request_at_its_bounds_is_decided() {
 #[tokio::test]
 async fn an_unknown_domain_is_admitted_with_a_status_for_each_descriptor() {
     let unknown = RateLimitRequest {
-        domain: "nobody's".to_owned(),
+        domain: "absent".to_owned(),
         ..request(vec![descriptor(&[("user", "ann")]); 2])
     };
-    let answer = ask(unknown).await.unwrap();
+    let answer = send(unknown).await.unwrap();
     assert_eq!(answer.overall_code(), Code::Ok);
     assert_eq!(answer.statuses.len(), 2);
     assert!(
@@ -115,7 +115,7 @@ async fn an_unknown_domain_is_admitted_with_a_status_for_each_descriptor() {
 
 #[tokio::test]
 async fn a_descriptor_without_entries_is_admitted() {
-    let answer = ask(request(vec![RateLimitDescriptor::default()])).await.unwrap();
+    let answer = send(request(vec![RateLimitDescriptor::default()])).await.unwrap();
     assert_eq!(answer.overall_code(), Code::Ok);
     assert_eq!(answer.statuses.len(), 1);
 }
@@ -157,9 +157,13 @@ async fn more_than_the_message_bound_is_refused() {
 }
 
 async fn refused(request: RateLimitRequest, because: &str) {
-    let error = ask(request).await.unwrap_err();
+    let error = send(request).await.unwrap_err();
     assert_eq!(error.code(), Grpc::InvalidArgument);
-    assert!(error.message().contains(because), "`{}` does not say `{because}`", error.message());
+    assert!(
+        error.message().contains(because),
+        "`{}` does not contain `{because}`",
+        error.message()
+    );
 }
 
 async fn is_limited(value: &[u8]) {
@@ -171,7 +175,7 @@ async fn is_limited(value: &[u8]) {
     assert_eq!(client.status(one).await.code(), Code::OverLimit);
 }
 
-async fn ask(
+async fn send(
     request: RateLimitRequest,
 ) -> Result<tollgate::grpc::proto::RateLimitResponse, tonic::Status> {
     let (_service, client) = serve().await;

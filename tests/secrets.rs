@@ -1,4 +1,4 @@
-//! Secrets from every source: none appears in any output, whatever error it causes.
+//! Secrets from every source: none appears in any output, of any error.
 
 use std::process::Command;
 
@@ -41,8 +41,11 @@ fn an_invalid_url_is_reported_without_its_password() {
             vec!["inspect", "--policy", policy, "--store", &url, "test", "user=ann"],
             vec!["replay", "--policy", policy, "--store", &url, "-"],
         ] {
-            let told = told(&mut command(&arguments));
-            assert!(told.contains("error") && !told.contains(MARKER), "{arguments:?}: {told}");
+            let output = output_of(&mut command(&arguments));
+            assert!(
+                output.contains("error") && !output.contains(MARKER),
+                "{arguments:?}: {output}"
+            );
         }
         let variables = [
             ("REDIS_SOCKET_TYPE", "tcp"),
@@ -52,8 +55,8 @@ fn an_invalid_url_is_reported_without_its_password() {
         for name in ["REDIS_URL", "REDIS_PERSECOND_URL"] {
             let mut settings = command(["settings", "--from-env"]);
             settings.envs(variables).env(name, &url);
-            let told = told(&mut settings);
-            assert!(!told.contains(MARKER), "{name}={url}: {told}");
+            let output = output_of(&mut settings);
+            assert!(!output.contains(MARKER), "{name}={url}: {output}");
         }
     }
 }
@@ -70,7 +73,7 @@ fn settings_and_help_show_no_secret_of_the_environment() {
     for name in ours.into_iter().chain(["STORE", "PER_SECOND_STORE", "XDS_HEADER"]) {
         let mut help = command(["serve", "--help"]);
         assert!(
-            !told(help.env(format!("TOLLGATE_{name}"), format!("redis://u:{MARKER}@h")))
+            !output_of(help.env(format!("TOLLGATE_{name}"), format!("redis://u:{MARKER}@h")))
                 .contains(MARKER),
             "{name}"
         );
@@ -89,17 +92,17 @@ fn settings_and_help_show_no_secret_of_the_environment() {
             .env("REDIS_SOCKET_TYPE", "tcp")
             .env("REDIS_URL", "h:1")
             .env("REDIS_PERSECOND", "true");
-        assert!(!told(settings.env(name, &value)).contains(MARKER), "{name}={value}");
+        assert!(!output_of(settings.env(name, &value)).contains(MARKER), "{name}={value}");
     }
 }
 
 #[test]
 fn invalid_headers_are_reported_without_their_values() {
     for header in [MARKER.to_owned(), format!("a b={MARKER}"), format!("ab={MARKER}\n")] {
-        let told = told(
+        let output = output_of(
             command(["serve", "--xds", "127.0.0.1:1", "--xds-header", &header]).args(quiet(&[])),
         );
-        assert!(told.contains("--xds-header") && !told.contains(MARKER), "{told}");
+        assert!(output.contains("--xds-header") && !output.contains(MARKER), "{output}");
     }
 }
 
@@ -124,7 +127,7 @@ async fn logs_and_pages_show_no_secret() {
     let mut service = Tollgate::serve_by(
         &[&flags[..], &secrets, &["--xds-header", &format!("a={MARKER}")]].concat(),
     );
-    service.process.wait_for_line("that Redis refuses", |line| {
+    service.process.wait_for_line("the refusal by Redis", |line| {
         line.contains("Redis unreachable").then_some(())
     });
     let _ = Client::connect(service.grpc).await.ask(crate::support::rls::request(vec![])).await;
@@ -135,7 +138,7 @@ async fn logs_and_pages_show_no_secret() {
         shown += &admin.get(line.split(':').next().unwrap()).await.body;
     }
     service.terminate();
-    let log = service.process.last_words();
+    let log = service.process.final_log();
     assert!(!shown.contains(MARKER), "{shown}");
     assert!(!log.contains(MARKER), "{log}");
     for flag in
@@ -152,16 +155,15 @@ fn secrets_in_the_environment_log_no_warning() {
     let mut serve = command(["serve", "--policy", policies.path().to_str().unwrap()]);
     serve.args(quiet(&[])).env("TOLLGATE_REDIS_PASSWORD", MARKER).env("TOLLGATE_STORE", "memory");
     let mut service = Process::start("tollgate", &mut serve);
-    service.wait_for_line("that it listens", |line| {
-        line.contains("\"protocol\":\"admin\"").then_some(())
-    });
+    service
+        .wait_for_line("its address", |line| line.contains("\"protocol\":\"admin\"").then_some(()));
     service.signal(rustix::process::Signal::TERM);
-    let log = service.last_words();
+    let log = service.final_log();
     assert!(!log.contains("on the command line") && !log.contains(MARKER), "{log}");
 }
 
 /// Returns all output of a command that exits by itself.
-fn told(command: &mut Command) -> String {
+fn output_of(command: &mut Command) -> String {
     let output = command.stdin(std::process::Stdio::null()).output().unwrap();
     String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
 }

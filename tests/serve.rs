@@ -44,7 +44,7 @@ async fn without_a_subcommand_it_serves() {
         "tollgate",
         plain.arg("--policy").arg(policies.path()),
     );
-    process.wait_for_line("that it listens", |line| line.contains("listening").then_some(()));
+    process.wait_for_line("its address", |line| line.contains("listening").then_some(()));
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_mistyped_variable_is_logged() {
         "tollgate",
         plain.arg("--policy").arg(policies.path()),
     );
-    process.wait_for_line("that it listens", |line| line.contains("listening").then_some(()));
+    process.wait_for_line("its address", |line| line.contains("listening").then_some(()));
     let log = process.log().join("\n");
     assert!(log.contains("did you mean `TOLLGATE_STORE_TIMEOUT`?"), "{log}");
     assert!(!log.contains("TOLLGATE_SERVICE_HOST"), "{log}");

@@ -46,18 +46,18 @@ async fn a_server_can_require_tls_and_certificates() {
         let redis = Redis::start_as(Setup { tls: Some(tls.clone()), ..Setup::default() }).await;
         redis.command(&["SET", "key", "value"]).await;
 
-        let stranger = redis::TlsCertificates {
+        let untrusted = redis::TlsCertificates {
             client_tls: None,
             root_cert: std::fs::read(tls.authority()).ok(),
         };
-        let client = redis::Client::build_with_tls(redis.url(), stranger).unwrap();
-        let is_let_in = match connect(&client, PATIENCE).await {
+        let client = redis::Client::build_with_tls(redis.url(), untrusted).unwrap();
+        let is_accepted = match connect(&client, PATIENCE).await {
             Ok(mut connection) => {
                 redis::cmd("PING").query_async::<Value>(&mut connection).await.is_ok()
             }
             Err(_) => false,
         };
-        assert_eq!(is_let_in, clients == Clients::Anyone);
+        assert_eq!(is_accepted, clients == Clients::Anyone);
     }
 }
 
@@ -136,8 +136,8 @@ async fn a_slot_moves_key_by_key_while_both_masters_answer_for_it() {
     }
     let migration = cluster.begin_migration(slot, to).await;
     assert_eq!(migration.move_keys(2).await, 2);
-    let asked = from.redis.ask::<Value>(&["GET", "{tag}new"]).await.unwrap_err();
-    assert_eq!(asked.code(), Some("ASK"));
+    let redirected = from.redis.ask::<Value>(&["GET", "{tag}new"]).await.unwrap_err();
+    assert_eq!(redirected.code(), Some("ASK"));
     migration.finish().await;
     assert_eq!(cluster.master_of(slot).await.id, to.id);
     for key in ["{tag}1", "{tag}2", "{tag}3"] {
@@ -157,9 +157,13 @@ async fn an_isolated_master_serves_clients_until_it_notices_and_follows_when_hea
     let refused = |answer: &redis::RedisResult<Value>| {
         answer.as_ref().is_err_and(|error| error.code() == Some("CLUSTERDOWN"))
     };
-    let _ =
-        becomes("it notices", PATIENCE, || master.redis.ask(&["SET", "key", "refused"]), refused)
-            .await;
+    let _ = becomes(
+        "it rejects writes",
+        PATIENCE,
+        || master.redis.ask(&["SET", "key", "refused"]),
+        refused,
+    )
+    .await;
     cluster.heal();
     becomes("it follows", PATIENCE, || master.is_replica_of(replica), |is_replica| *is_replica)
         .await;

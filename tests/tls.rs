@@ -42,7 +42,7 @@ async fn tls_1_2_and_1_3_are_served_with_keys_and_wildcards_of_envoy_gateway() {
 #[tokio::test]
 async fn a_client_without_alpn_is_served_and_one_without_tls_is_not() {
     let (authority, _folder, service) = with_server_only();
-    assert!(Secure::trusting(&authority).without_alpn().is_let_in(service.grpc).await);
+    assert!(Secure::trusting(&authority).without_alpn().is_accepted(service.grpc).await);
     let mut clear = crate::support::rls::channel(service.grpc).await;
     assert!(tower::ServiceExt::ready(&mut clear).await.is_err() || !answers(clear).await);
 }
@@ -55,19 +55,19 @@ async fn clients_need_a_certificate_of_the_configured_authority() {
     let service = serve_certified(&authority, folder.path(), &[]);
     let right = authority.sign("*.edge");
     assert!(
-        Secure::showing(&right, &authority).is_let_in(service.grpc).await,
+        Secure::showing(&right, &authority).is_accepted(service.grpc).await,
         "a wildcard, and no extended key usage"
     );
-    assert!(!Secure::trusting(&authority).is_let_in(service.grpc).await, "without a certificate");
+    assert!(!Secure::trusting(&authority).is_accepted(service.grpc).await, "without a certificate");
     let strange = other.sign("*.edge");
     assert!(
-        !Secure::showing(&strange, &authority).is_let_in(service.grpc).await,
+        !Secure::showing(&strange, &authority).is_accepted(service.grpc).await,
         "another authority's"
     );
     for version in [&version::TLS12, &version::TLS13] {
-        assert!(Secure::with(&authority, Some(&right), &[version]).is_let_in(service.grpc).await);
+        assert!(Secure::with(&authority, Some(&right), &[version]).is_accepted(service.grpc).await);
         assert!(
-            !Secure::with(&authority, Some(&strange), &[version]).is_let_in(service.grpc).await
+            !Secure::with(&authority, Some(&strange), &[version]).is_accepted(service.grpc).await
         );
     }
     let counted = |count: &u64| *count >= 3;
@@ -87,19 +87,19 @@ fn hit_sends_its_certificate_if_required() {
         [&folder.path().join("ca.crt"), &files(own.path())[0], &files(own.path())[1]]
             .map(|path| path.to_str().unwrap().to_owned());
     let address = service.grpc.to_string();
-    let ask = |flags: &[&str]| {
-        let asked = [&["hit", &address, "test", "user=ann"], flags].concat();
-        output(asked).status.code()
+    let hit_with = |flags: &[&str]| {
+        let arguments = [&["hit", &address, "test", "user=ann"], flags].concat();
+        output(arguments).status.code()
     };
     let trusting = ["--tls", "--ca", &ca, "--server-name", "a.gateway"];
-    assert_eq!(ask(&[&trusting[..], &["--cert", &cert, "--key", &key]].concat()), Some(0));
-    assert_eq!(ask(&trusting), Some(2), "without a certificate");
+    assert_eq!(hit_with(&[&trusting[..], &["--cert", &cert, "--key", &key]].concat()), Some(0));
+    assert_eq!(hit_with(&trusting), Some(2), "without a certificate");
     assert_eq!(
-        ask(&["--tls", "--cert", &cert, "--key", &key]),
+        hit_with(&["--tls", "--cert", &cert, "--key", &key]),
         Some(2),
         "of an authority that is not trusted"
     );
-    assert_eq!(ask(&[]), Some(2), "in the clear");
+    assert_eq!(hit_with(&[]), Some(2), "in the clear");
 }
 
 /// A client may present a trusted certificate even if it is marked as a CA, as with OpenSSL and Go.
@@ -117,13 +117,13 @@ async fn a_client_may_send_a_trusted_certificate_itself() {
     let service = serve(folder.path(), &[&name[..], &["edge.example"]].concat());
     for version in [&version::TLS12, &version::TLS13] {
         let shows = |pair| Secure::with(&authority, Some(pair), &[version]);
-        assert!(shows(&own).is_let_in(service.grpc).await, "it is among the trusted ones");
-        assert!(shows(&signed).is_let_in(service.grpc).await, "an authority beside it has signed");
-        assert!(!shows(&other).is_let_in(service.grpc).await, "another one of that name");
+        assert!(shows(&own).is_accepted(service.grpc).await, "it is among the trusted ones");
+        assert!(shows(&signed).is_accepted(service.grpc).await, "another authority has signed");
+        assert!(!shows(&other).is_accepted(service.grpc).await, "another one of that name");
     }
     let elsewhere = serve(folder.path(), &[&name[..], &["other.example"]].concat());
     assert!(
-        !Secure::showing(&own, &authority).is_let_in(elsewhere.grpc).await,
+        !Secure::showing(&own, &authority).is_accepted(elsewhere.grpc).await,
         "it is for another name"
     );
 }
@@ -134,18 +134,18 @@ async fn clients_need_the_configured_name() {
     let folder = TempDir::new().unwrap();
     let service =
         serve_certified(&authority, folder.path(), &["--grpc-tls-client-san", "envoy.gateway"]);
-    for (name, is_let_in) in [
+    for (name, is_accepted) in [
         ("envoy.gateway", true),
         ("*.gateway", true),
         ("other.gateway", false),
         ("spiffe://gateway/envoy", false),
     ] {
         let client = Secure::showing(&authority.sign(name), &authority);
-        assert_eq!(client.is_let_in(service.grpc).await, is_let_in, "{name}");
+        assert_eq!(client.is_accepted(service.grpc).await, is_accepted, "{name}");
     }
     let other = Authority::new().sign("envoy.gateway");
     assert!(
-        !Secure::showing(&other, &authority).is_let_in(service.grpc).await,
+        !Secure::showing(&other, &authority).is_accepted(service.grpc).await,
         "the name alone is not enough"
     );
 }
@@ -160,9 +160,9 @@ async fn the_name_may_be_a_uri() {
         &["--grpc-tls-client-san", "spiffe://mesh/ns/edge"],
     );
     let right = authority.sign("spiffe://mesh/ns/edge");
-    assert!(Secure::showing(&right, &authority).is_let_in(service.grpc).await);
+    assert!(Secure::showing(&right, &authority).is_accepted(service.grpc).await);
     let wrong = authority.sign("spiffe://mesh/ns/edge/more");
-    assert!(!Secure::showing(&wrong, &authority).is_let_in(service.grpc).await);
+    assert!(!Secure::showing(&wrong, &authority).is_accepted(service.grpc).await);
 }
 
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn a_client_may_use_its_own_domains_and_others_are_refused_by_name() {
     let folder = TempDir::new().unwrap();
     let allowed = ["--allow", "edge.gateway=test,more", "--allow", "spiffe://mesh/*=other"];
     let service = serve_certified(&authority, folder.path(), &allowed);
-    let ask = |name: &'static str| {
+    let send_as = |name: &'static str| {
         let client = Secure::showing(&authority.sign(name), &authority);
         let address = service.grpc;
         async move {
@@ -183,9 +183,9 @@ async fn a_client_may_use_its_own_domains_and_others_are_refused_by_name() {
                 .await
         }
     };
-    assert_eq!(ask("edge.gateway").await.unwrap().statuses.len(), 1);
-    for stranger in ["spiffe://mesh/ns/edge", "else.gateway"] {
-        let refused = ask(stranger).await.unwrap_err();
+    assert_eq!(send_as("edge.gateway").await.unwrap().statuses.len(), 1);
+    for name in ["spiffe://mesh/ns/edge", "else.gateway"] {
+        let refused = send_as(name).await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::PermissionDenied, "{refused}");
         assert!(refused.message().contains("\"test\""), "{refused}");
     }
@@ -199,10 +199,10 @@ async fn a_client_may_use_its_own_domains_and_others_are_refused_by_name() {
 fn rights_need_certificates_that_identify_the_client() {
     let started = output(["serve", "--allow", "edge.gateway=test", "--allow", "x"]);
     assert_eq!(started.status.code(), Some(1));
-    let told = String::from_utf8(started.stderr).unwrap();
+    let error = String::from_utf8(started.stderr).unwrap();
     assert!(
-        told.contains("--allow: requires --grpc-tls-client-ca") && told.contains("found `x`"),
-        "{told}"
+        error.contains("--allow: requires --grpc-tls-client-ca") && error.contains("found `x`"),
+        "{error}"
     );
 }
 
@@ -216,12 +216,12 @@ async fn a_changed_pair_is_used_for_new_connections_and_old_ones_continue() {
     service.wait_for_message("certificates reloaded");
     assert!(old.hit("user", "ann").await);
     assert_eq!(secure.seen(), 1, "on the connection that it had");
-    assert!(secure.is_let_in(service.grpc).await);
+    assert!(secure.is_accepted(service.grpc).await);
     assert_eq!(secure.last_seen(), der(&fresh));
 }
 
 #[tokio::test]
-async fn a_secret_swapped_by_kubernetes_is_loaded_and_files_beside_it_are_not_read() {
+async fn a_secret_swapped_by_kubernetes_is_loaded_and_other_files_are_not_read() {
     let authority = Authority::new();
     let secret = Policies::none();
     for version in ["..1", "..2"] {
@@ -259,15 +259,15 @@ async fn a_changed_client_authority_applies_to_new_connections() {
     let mut service = serve_certified(&authority, folder.path(), &[]);
     std::fs::write(folder.path().join("ca.crt"), &other.pem).unwrap();
     service.wait_for_message("certificates reloaded");
-    assert!(Secure::showing(&other.sign("edge"), &authority).is_let_in(service.grpc).await);
-    assert!(!Secure::showing(&authority.sign("edge"), &authority).is_let_in(service.grpc).await);
+    assert!(Secure::showing(&other.sign("edge"), &authority).is_accepted(service.grpc).await);
+    assert!(!Secure::showing(&authority.sign("edge"), &authority).is_accepted(service.grpc).await);
 }
 
 #[tokio::test]
 async fn a_mismatched_pair_is_refused_and_the_current_one_stays() {
     let (authority, folder, mut service) = with_server_only();
     let secure = Secure::trusting(&authority);
-    assert!(secure.is_let_in(service.grpc).await);
+    assert!(secure.is_accepted(service.grpc).await);
     let old = secure.last_seen();
     let [certificate, key] = files(folder.path());
     let fresh = authority.sign("c.gateway");
@@ -280,7 +280,7 @@ async fn a_mismatched_pair_is_refused_and_the_current_one_stays() {
         std::fs::write(&key, text).unwrap();
         let refused = || metric(&service, r#"tls_loads_total{kind="refused"}"#);
         becomes(what, PATIENCE, refused, |count| *count == number).await;
-        assert!(secure.is_let_in(service.grpc).await, "{what}");
+        assert!(secure.is_accepted(service.grpc).await, "{what}");
         assert_eq!(secure.last_seen(), old, "{what}");
     }
     std::fs::remove_file(&key).unwrap();
@@ -288,7 +288,7 @@ async fn a_mismatched_pair_is_refused_and_the_current_one_stays() {
     std::fs::write(&certificate, &fresh.certificate).unwrap();
     std::fs::write(&key, &fresh.key).unwrap();
     service.wait_for_message("certificates reloaded");
-    assert!(secure.is_let_in(service.grpc).await);
+    assert!(secure.is_accepted(service.grpc).await);
     assert_eq!(secure.last_seen(), der(&fresh));
 }
 
@@ -303,7 +303,7 @@ async fn a_stalled_handshake_delays_neither_other_connections_nor_the_exit() {
     // A handshake record header with a length of 512 bytes.
     stuck.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
     let idle = Secure::trusting(&authority).connect(service.grpc).await.unwrap();
-    assert!(Secure::trusting(&authority).is_let_in(service.grpc).await);
+    assert!(Secure::trusting(&authority).is_accepted(service.grpc).await);
     service.process.signal(Signal::TERM);
     assert_eq!(service.process.wait_for_end().code(), Some(0));
     drop((silent, stuck, idle));

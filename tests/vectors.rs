@@ -8,7 +8,7 @@
 //!
 //! The model keeps 32 levels of a bucket with holds, this project 128
 //! (`crates/core/src/algorithm/marks.rs`, by whose laws it has a model of its own). So commits
-//! beside more than 32 open holds give back more here: see [`MORE_REMAINS`].
+//! with more than 32 open holds give back more here: see [`MORE_REMAINS`].
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};

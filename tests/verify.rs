@@ -83,7 +83,7 @@ fn a_limit_that_is_one_too_low_is_found() {
 }
 
 #[test]
-fn windows_that_are_twice_as_long_as_told_are_found() {
+fn windows_that_are_twice_as_long_as_configured_are_found() {
     let per = |unit: &str| daily("user", 20).replace("unit: day", unit);
     let policies = Policies::of(&per("unit: 2s, charge: always"));
     let service = Tollgate::serve(policies.path());
@@ -232,7 +232,7 @@ fn two_rules(first: &str, other: &str) -> String {
 }
 
 #[test]
-fn a_limit_that_was_not_reached_is_inconclusive_beside_one_that_was() {
+fn a_limit_that_was_not_reached_is_inconclusive_next_to_one_that_was() {
     let policies = Policies::of(&two_rules("user", "requests_per_unit: 5000, unit: day"));
     let service = Tollgate::serve(policies.path());
     let ended = verify(&policies, &[&service.grpc.to_string()], &[]);

@@ -11,8 +11,8 @@ pub(crate) struct Case {
     pub(crate) subject: Server,
     pub(crate) baseline: Server,
     /// Descriptors of each request; `%n` is replaced with the request's number.
-    pub(crate) asks: &'static [&'static str],
-    /// Descriptors of the requests that end what `asks` reserves; empty without holds.
+    pub(crate) descriptors: &'static [&'static str],
+    /// Descriptors of the requests that end the holds of `descriptors`; empty without holds.
     pub(crate) ends: &'static [&'static str],
     /// Number of distinct values of `%n`.
     pub(crate) keys: usize,
@@ -104,7 +104,16 @@ const MANY: InFlight = InFlight { connections: 16, streams: 16 };
 const fn case(name: &'static str, place: Place, targets: &'static [(Figure, f64)]) -> Case {
     let subject = Server::Tollgate(place, Usual);
     let baseline = Server::Ceiling;
-    Case { name, subject, baseline, asks: ONE, ends: &[], keys: KEYS, in_flight: USUAL, targets }
+    Case {
+        name,
+        subject,
+        baseline,
+        descriptors: ONE,
+        ends: &[],
+        keys: KEYS,
+        in_flight: USUAL,
+        targets,
+    }
 }
 
 /// All comparisons.
@@ -116,13 +125,13 @@ pub(crate) const CASES: &[Case] = &[
     },
     case("memory", Memory, &[(Throughput, 1.6), (Cpu, 0.45), (P99AtHalf, 2.0), (SystemCalls, 0.2)]),
     Case { keys: 1, ..case("memory-1-key", Memory, &[(Throughput, 1.6), (Cpu, 0.45)]) },
-    Case { asks: THREE, ..case("memory-3", Memory, &[(Throughput, 1.3), (Cpu, 0.65)]) },
+    Case { descriptors: THREE, ..case("memory-3", Memory, &[(Throughput, 1.3), (Cpu, 0.65)]) },
     Case { in_flight: ALONE, ..case("memory-alone", Memory, &[(Median, 0.9)]) },
     Case { in_flight: MANY, ..case("memory-256", Memory, &[]) },
     Case {
         subject: Server::Tollgate(Memory, Siblings(10_000)),
         baseline: Server::Tollgate(Memory, Siblings(10)),
-        asks: &["route=r%n"],
+        descriptors: &["route=r%n"],
         keys: 10,
         ..case("memory-10000-rules", Memory, &[(Cpu, 1.1)])
     },
@@ -130,7 +139,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         subject: Server::Tollgate(Memory, Usual),
         baseline: Server::Blind(Memory, Usual),
-        asks: &["over=o%n"],
+        descriptors: &["over=o%n"],
         keys: 1_000_000,
         ..case(
             "observed",
@@ -139,12 +148,12 @@ pub(crate) const CASES: &[Case] = &[
         )
     },
     Case {
-        asks: &["over=o%n"],
+        descriptors: &["over=o%n"],
         keys: 100,
         ..case("denied", Redis, &[(Throughput, 1.6), (Cpu, 0.45), (RedisCommands, 0.02)])
     },
     Case {
-        asks: &["leased=hot"],
+        descriptors: &["leased=hot"],
         keys: 1,
         ..case("leased", Redis, &[(Throughput, 1.6), (Cpu, 0.45), (RedisCommands, 0.02)])
     },
@@ -165,35 +174,38 @@ pub(crate) const CASES: &[Case] = &[
         ..case("redis-1-key", Redis, &[(Throughput, 0.45), (Cpu, 2.2), (RedisCpu, 4.5)])
     },
     Case {
-        asks: &["fraction=f%n"],
+        descriptors: &["fraction=f%n"],
         ..case("redis-gcra", Redis, &[(Throughput, 0.33), (RedisCpu, 5.0)])
     },
     Case {
-        asks: &["sliding=s%n"],
+        descriptors: &["sliding=s%n"],
         ..case("redis-sliding", Redis, &[(Throughput, 0.33), (RedisCpu, 6.0)])
     },
     Case {
-        asks: &["windows=w%n"],
+        descriptors: &["windows=w%n"],
         ..case("redis-windows", Redis, &[(Throughput, 0.33), (RedisCpu, 10.0)])
     },
-    Case { asks: &["log=l%n"], ..case("redis-log", Redis, &[(Throughput, 0.33), (RedisCpu, 9.0)]) },
     Case {
-        asks: THREE,
+        descriptors: &["log=l%n"],
+        ..case("redis-log", Redis, &[(Throughput, 0.33), (RedisCpu, 9.0)])
+    },
+    Case {
+        descriptors: THREE,
         ..case("redis-3", Redis, &[(Throughput, 0.25), (RedisCpu, 11.0), (RedisCommands, 1.01)])
     },
     // Half of the requests reserve, the other half end that; as Envoy sends them.
-    Case { asks: HOLD, ends: HOLD_ENDS, ..case("hold", Memory, &[]) },
-    Case { asks: HOLD, ends: HOLD_ENDS, ..case("redis-hold", Redis, &[]) },
-    Case { asks: SLOT, ends: SLOT_ENDS, ..case("slots", Memory, &[]) },
-    Case { asks: SLOT, ends: SLOT_ENDS, ..case("redis-slots", Redis, &[]) },
+    Case { descriptors: HOLD, ends: HOLD_ENDS, ..case("hold", Memory, &[]) },
+    Case { descriptors: HOLD, ends: HOLD_ENDS, ..case("redis-hold", Redis, &[]) },
+    Case { descriptors: SLOT, ends: SLOT_ENDS, ..case("slots", Memory, &[]) },
+    Case { descriptors: SLOT, ends: SLOT_ENDS, ..case("redis-slots", Redis, &[]) },
     Case { in_flight: ALONE, ..case("redis-alone", Redis, &[(Median, 1.25)]) },
     Case { in_flight: MANY, ..case("redis-256", Redis, &[(RedisCpu, 4.5)]) },
     case("cluster", Cluster, &[(Throughput, 0.35), (Cpu, 2.8)]),
     Case { keys: 1, ..case("cluster-1-key", Cluster, &[]) },
-    Case { asks: THREE, ..case("cluster-3", Cluster, &[(RedisCpu, 36.0)]) },
+    Case { descriptors: THREE, ..case("cluster-3", Cluster, &[(RedisCpu, 36.0)]) },
     Case {
         subject: Server::Tollgate(Cluster, OneSlot),
-        asks: THREE,
+        descriptors: THREE,
         ..case("cluster-3-one-slot", Cluster, &[(RedisCpu, 13.0)])
     },
     Case { in_flight: MANY, ..case("cluster-256", Cluster, &[]) },
@@ -214,7 +226,7 @@ const KINDS: [(&str, &str); 6] = [
     ("slots", "algorithm: concurrency, in_flight: 100, hold: { ttl: 10m }"),
 ];
 
-/// Name of the case that compares nothing: the memory cost of a counter.
+/// Name of the case without a comparison: the memory cost of a counter.
 pub(crate) const COUNTERS: &str = "counters";
 
 impl Case {
@@ -227,7 +239,7 @@ impl Case {
     }
 
     /// Returns the case with envoyproxy/ratelimit on the same Redis as its baseline.
-    pub(crate) const fn beside_peer(self) -> Self {
+    pub(crate) const fn against_peer(self) -> Self {
         Self { baseline: Server::Peer, targets: &[(Throughput, 4.0)], ..self }
     }
 

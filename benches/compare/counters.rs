@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::case::{Place, Policy};
-use super::load::{InFlight, Load, Questions};
+use super::load::{InFlight, Load, Requests};
 use super::servers::{Running, Store};
 use tollgate_testkit::usage::resident_bytes;
 
@@ -20,13 +20,13 @@ const IN_FLIGHT: InFlight = InFlight { connections: 4, streams: 64 };
 pub(crate) async fn bytes_of_one() -> f64 {
     let store = Store::start(Place::Memory).await;
     let service = Running::tollgate(Policy::Usual, &store, &["--memory-max", "1GiB"]);
-    let ask = |descriptor: &str, count: usize| {
-        let questions = Arc::new(Questions::new("bench", &[descriptor], count, WIDTH));
-        let answers = Load { service: service.address, questions, in_flight: IN_FLIGHT }.ask_all();
+    let load = |descriptor: &str, count: usize| {
+        let requests = Arc::new(Requests::new("bench", &[descriptor], count, WIDTH));
+        let answers = Load { service: service.address, requests, in_flight: IN_FLIGHT }.run_all();
         assert_eq!(answers.ok, count as u64, "every counter has room");
     };
-    ask("user=one", COUNT / 10);
+    load("user=one", COUNT / 10);
     let before = resident_bytes(service.process);
-    ask("user=%n", COUNT);
+    load("user=%n", COUNT);
     (resident_bytes(service.process) - before) as f64 / COUNT as f64
 }

@@ -101,7 +101,7 @@ async fn measure(arguments: &Arguments) {
     for case in CASES.iter().filter(|case| is_wanted(case.name)) {
         let case = match peer {
             Some(_) if case.place() == Place::Memory => continue,
-            Some(_) => case.beside_peer(),
+            Some(_) => case.against_peer(),
             None => *case,
         };
         report::case(&case, &measure::measure(case, effort, peer).await, arguments.json);

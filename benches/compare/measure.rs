@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::case::{Case, Figure, Place};
-use super::load::{Answers, Load, Pace, Questions};
+use super::load::{Answers, Load, Pace, Requests};
 use super::round_trip;
 use super::servers::{Running, Store, used_by};
 use tollgate_testkit::usage::{Usage, resident_bytes, system_calls};
@@ -57,14 +57,14 @@ struct Stage {
     redis: Vec<u32>,
     subject: Running,
     baseline: Running,
-    questions: Arc<Questions>,
+    requests: Arc<Requests>,
 }
 
 /// Measures a case. `peer` is the binary of envoyproxy/ratelimit, if that is the baseline.
 pub(crate) async fn measure(case: Case, effort: Effort, peer: Option<&Path>) -> Measured {
     let stage = Stage::set(case, peer).await;
     let script = match (case.target(Figure::Median), stage.store.redis().as_slice()) {
-        (Some(_), [redis]) => round_trip::of_script(redis, || stage.ask_some(), ROUND_TRIPS),
+        (Some(_), [redis]) => round_trip::of_script(redis, || stage.run_some(), ROUND_TRIPS),
         _ => None,
     };
     let mut subjects = Vec::new();
@@ -131,20 +131,20 @@ impl Stage {
         let store = Store::start(case.place()).await;
         let subject = Running::start(case.subject, &store, peer);
         let baseline = Running::start(case.baseline, &store, peer);
-        let questions = if case.ends.is_empty() {
-            Questions::new("bench", case.asks, case.keys, WIDTH)
+        let requests = if case.ends.is_empty() {
+            Requests::new("bench", case.descriptors, case.keys, WIDTH)
         } else {
-            Questions::holds("bench", [case.asks, case.ends], case.keys, WIDTH)
+            Requests::holds("bench", [case.descriptors, case.ends], case.keys, WIDTH)
         };
-        let questions = Arc::new(questions);
+        let requests = Arc::new(requests);
         let redis = store.processes().await;
-        Self { case, store, redis, subject, baseline, questions }
+        Self { case, store, redis, subject, baseline, requests }
     }
 
     fn load(&self, server: &Running) -> Load {
         Load {
             service: server.address,
-            questions: Arc::clone(&self.questions),
+            requests: Arc::clone(&self.requests),
             in_flight: self.case.in_flight,
         }
     }
@@ -152,9 +152,9 @@ impl Stage {
     /// Measures one turn of a server.
     async fn turn(&self, server: &Running, pace: Pace, time: Duration) -> (Turn, Answers) {
         let commands = self.store.commands().await;
-        let look = || (Usage::of(server.process), used_by(&self.redis));
+        let sample = || (Usage::of(server.process), used_by(&self.redis));
         let (answers, [(own, redis), (own_later, redis_later)]) =
-            self.load(server).run(pace, time, look);
+            self.load(server).run(pace, time, sample);
         let commands = self.store.commands().await - commands;
         let own = own_later.since(own);
         let redis = redis_later.since(redis);
@@ -172,16 +172,16 @@ impl Stage {
     }
 
     fn system_calls(&self) -> Option<f64> {
-        let questions = Arc::new(Questions::new("bench", self.case.asks, COUNTED, WIDTH));
-        let load = Load { questions, ..self.load(&self.subject) };
-        let calls = system_calls(self.subject.process, || drop(load.ask_all()))?;
+        let requests = Arc::new(Requests::new("bench", self.case.descriptors, COUNTED, WIDTH));
+        let load = Load { requests, ..self.load(&self.subject) };
+        let calls = system_calls(self.subject.process, || drop(load.run_all()))?;
         Some(calls as f64 / COUNTED as f64)
     }
 
     /// Sends a few requests.
-    fn ask_some(&self) {
-        let questions = Arc::new(Questions::new("bench", self.case.asks, 10, WIDTH));
-        Load { questions, ..self.load(&self.subject) }.ask_all();
+    fn run_some(&self) {
+        let requests = Arc::new(Requests::new("bench", self.case.descriptors, 10, WIDTH));
+        Load { requests, ..self.load(&self.subject) }.run_all();
     }
 }
 

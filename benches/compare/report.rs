@@ -62,7 +62,7 @@ pub(crate) fn case(case: &Case, measured: &Measured, as_json: bool) {
         "  {} in flight on {}, {}, {keys} key{}",
         flight.calls(),
         plural(flight.connections, "connection"),
-        plural(case.asks.len(), "descriptor"),
+        plural(case.descriptors.len(), "descriptor"),
         if keys == 1 { "" } else { "s" },
     );
     for (figure, value) in &measured.figures {

@@ -12,8 +12,8 @@ use tollgate_testkit::redis::Redis;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Returns the median latency of a script call. The closure makes the service call the script.
-pub(crate) fn of_script(redis: &Redis, ask: impl FnOnce(), time: Duration) -> Option<Duration> {
-    let script = seen(redis, ask)?;
+pub(crate) fn of_script(redis: &Redis, send: impl FnOnce(), time: Duration) -> Option<Duration> {
+    let script = seen(redis, send)?;
     let mut connection = redis::Client::open(redis.url()).ok()?.get_connection().ok()?;
     let mut command = redis::Cmd::new();
     command.arg(script);
@@ -28,16 +28,16 @@ pub(crate) fn of_script(redis: &Redis, ask: impl FnOnce(), time: Duration) -> Op
 }
 
 /// Runs the closure, and returns the last `EVALSHA` that Redis receives meanwhile.
-fn seen(redis: &Redis, ask: impl FnOnce()) -> Option<Vec<Vec<u8>>> {
+fn seen(redis: &Redis, send: impl FnOnce()) -> Option<Vec<Vec<u8>>> {
     let mut monitor = TcpStream::connect(redis.address).ok()?;
     monitor.set_read_timeout(Some(PATIENCE)).ok()?;
     monitor.write_all(b"MONITOR\r\n").ok()?;
     let mut lines = BufReader::new(monitor.try_clone().ok()?).lines();
     lines.next()?.ok()?;
-    ask();
+    send();
     // Marks the end of the closure's commands.
-    TcpStream::connect(redis.address).ok()?.write_all(b"ECHO asked\r\n").ok()?;
-    let lines = lines.map_while(Result::ok).take_while(|line| !line.contains(r#""ECHO" "asked""#));
+    TcpStream::connect(redis.address).ok()?.write_all(b"ECHO end\r\n").ok()?;
+    let lines = lines.map_while(Result::ok).take_while(|line| !line.contains(r#""ECHO" "end""#));
     let scripts = lines
         .map(|line| words(&line))
         .filter(|words| words.first().is_some_and(|word| word == b"EVALSHA"));

@@ -47,7 +47,7 @@ impl Running {
             Server::Blind(_, policy) => Self::tollgate(policy, store, &["--denial-journal", "off"]),
             Server::Ceiling => Self::ceiling(&[]),
             Server::Bare => Self::ceiling(&["--bare"]),
-            Server::Peer => Self::peer(peer.expect("--peer says where its binary is"), store),
+            Server::Peer => Self::peer(peer.expect("--peer has the path of its binary"), store),
         }
     }
 
@@ -71,7 +71,7 @@ impl Running {
         let mut process =
             Process::start("ceiling", command.args([CEILING, "127.0.0.1:0"]).args(flags));
         let address = |line: &str| line.rsplit(' ').next()?.parse().ok();
-        let address = process.wait_for_line("where it listens", address);
+        let address = process.wait_for_line("its address", address);
         Self { address, process: process.id(), http: None, _server: Kind::Ceiling(process) }
     }
 

@@ -95,13 +95,13 @@ const HOLDS: [(&str, &str); 5] = [
     ("slots", "algorithm: concurrency, in_flight: 10, hold: { ttl: 1m }"),
 ];
 
-/// A request under a limit that keeps holds: what it is called, and each of its descriptors: the
+/// A request under a limit that keeps holds: its name, and each of its descriptors: the
 /// key of the operation, none for a charge, and the hits.
 type Operations = (&'static str, &'static [(&'static str, Option<u64>)]);
 
 const CHARGE: Operations = ("charge", &[("", Some(1))]);
 const RESERVE: Operations = ("reserve", &[("tollgate.reserve", Some(3))]);
-/// Of what a rate limit has held, less was used.
+/// Less of the hold of a rate limit was used.
 const COMMIT: Operations =
     ("commit, settle", &[("tollgate.commit", Some(2)), ("tollgate.settle", None)]);
 
@@ -168,7 +168,7 @@ impl Bench {
         Self { redis, process, limiter: Limiter::new(in_force, store, Modes::default()) }
     }
 
-    /// Sends requests, and prints what they cost. Returns their number.
+    /// Sends requests, and prints their costs. Returns their number.
     async fn measure(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-"""Comparison of what is expected with what was seen."""
+"""Comparison of expected with actual results."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ from service import PATIENCE, Replicas
 
 
 def difference(expected, seen) -> str | None:
-    """Returns the first difference. A mapping expects what it names; `{ min, max }` is a range of numbers."""
+    """Returns the first difference. A mapping expects the fields that it names; `{ min, max }` is a range of numbers."""
     if isinstance(expected, dict) and expected.keys() <= {"min", "max"} and expected:
         low, high = expected.get("min", float("-inf")), expected.get("max", float("inf"))
         if isinstance(seen, (int, float)) and low <= seen <= high:
@@ -26,7 +26,7 @@ def difference(expected, seen) -> str | None:
 
 
 async def settled(case: dict, replicas: Replicas) -> None:
-    """Compares the counters and connections with those expected, until they are so: some calls end in the background."""
+    """Compares the counters and connections with those expected, until they match: some calls end in the background."""
     until = time.monotonic() + PATIENCE
     while found := await unsettled(case, replicas):
         assert time.monotonic() < until, found

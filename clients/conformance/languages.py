@@ -18,7 +18,7 @@ class Language:
     is_addition: bool = False
 
     def runs(self, case: dict) -> bool:
-        """Returns whether the client has what the case needs."""
+        """Returns whether the client has the features that the case requires."""
         needed = case["of"]
         return needed in self.integrations or needed == "all" and not self.is_addition
 

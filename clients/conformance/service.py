@@ -85,7 +85,7 @@ class Replicas:
 
     @classmethod
     async def start(cls, program: Path, policy: Path, case: dict) -> "Replicas":
-        """Starts what a case needs."""
+        """Starts the processes and proxies of a case."""
         count = case.get("replicas", 1)
         replicas = cls()
         flags = [str(flag) for flag in case.get("flags", [])]

@@ -242,7 +242,7 @@ func WithShadow(shadow bool) CallOption {
 	return func(o *callOptions) { o.shadow = shadow }
 }
 
-// WithHits sets the number of hits that ShouldRateLimit takes; the default is 1. With 0, it asks without taking any.
+// WithHits sets the number of hits that ShouldRateLimit takes; the default is 1. With 0, it peeks without taking any.
 func WithHits(hits uint32) CallOption {
 	return func(o *callOptions) { o.hits = hits }
 }

@@ -18,7 +18,7 @@ const (
 	exchangeInterval = 50 * time.Millisecond
 	// exchangeTimeout bounds an exchange. A block that comes late is usable for less time.
 	exchangeTimeout = time.Second
-	// notLeasableFor is the time for which a descriptor that is never lent is not asked for: the policies may change.
+	// notLeasableFor is the time for which a descriptor that is never lent is not requested: the policies may change.
 	notLeasableFor = 10 * time.Second
 	// maxItems and maxBytes bound an exchange; the service's bounds are 256 and 64 KiB.
 	maxItems = 256
@@ -57,7 +57,7 @@ func newExchanger(connection *grpc.ClientConn) *exchanger {
 	return e
 }
 
-// want asks for a block with the next exchange.
+// want requests a block with the next exchange.
 func (e *exchanger) want(key *leasedKey) {
 	e.mutex.Lock()
 	e.wants = append(e.wants, key)

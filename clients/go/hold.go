@@ -37,7 +37,7 @@ func (c *Client) Reserve(ctx context.Context, domain string, descriptors []Descr
 	request := &tollgatev1.ReserveRequest{
 		Domain: domain, Descriptors: messages(descriptors), Id: settings.id, Hits: hits, Ttl: ttl(settings.ttl),
 	}
-	// A reserve that is not sent charges nothing, and its cancel could end another hold with the same ID.
+	// A reserve that is not sent is not charged, and its cancel could end another hold with the same ID.
 	isSent := ctx.Err() == nil
 	var decision Decision
 	err := checkText(domain, descriptors, settings.id)
@@ -55,7 +55,7 @@ func (c *Client) Reserve(ctx context.Context, domain string, descriptors []Descr
 		return nil, err
 	}
 	// Without a decision, the reserve may have been charged: a commit replaces the estimate, or charges the cost. After a
-	// denial or a rejection, which shadow mode ignores, there is nothing to end: the ID may be that of another hold.
+	// denial or a rejection, which shadow mode ignores, there is no hold to end: the ID may be that of another hold.
 	hold.isOpen.Store(decision.Allowed && decision.Code != OverLimit && !isRejected)
 	return hold, nil
 }

@@ -173,7 +173,7 @@ type leases struct {
 }
 
 const (
-	// maxKeys bounds the table: other keys are asked for.
+	// maxKeys bounds the table: requests of other keys go to the service.
 	maxKeys = 1 << 13
 	// maxKeyBytes bounds a key of the table, of which each entry counts as entryBytes more than its text.
 	maxKeyBytes = 1 << 10
@@ -302,7 +302,7 @@ func (l *leases) sweep(now time.Duration) bool {
 	return len(l.keys) < maxKeys
 }
 
-// appendText appends a text with its length, so that no two lists of texts look the same.
+// appendText appends a text with its length, so that no two lists of texts have the same encoding.
 func appendText(buffer []byte, text string) []byte {
 	return append(binary.AppendUvarint(buffer, uint64(len(text))), text...)
 }

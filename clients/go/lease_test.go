@@ -45,7 +45,7 @@ func TestABlockAdmitsItsHitsUntilItsEnd(t *testing.T) {
 		t.Error("7 of 6 hits are taken")
 	}
 	if taken, _, _ := key.take(1, after(time.Second-1)); taken == nil {
-		t.Error("a block has not ended, and nothing is taken")
+		t.Error("a block has not ended, and no hits are taken")
 	}
 	if taken, _, _ := key.take(1, after(time.Second)); taken != nil {
 		t.Error("a hit is taken from a block that has ended")
@@ -228,7 +228,7 @@ func TestALostExchangeIsCountedAndNotRepeatedAtOnce(t *testing.T) {
 	if len(lost.Wants) != 1 || lost.Wants[0].Hits != hotRequests {
 		t.Errorf("%v", lost)
 	}
-	// The key is still hot, and is asked for again when a window has passed.
+	// The key is still hot, and is requested again when a window has passed.
 	var again *tollgatev1.ExchangeRequest
 	for again == nil {
 		client.leases.decide("shop", descriptors, 1)

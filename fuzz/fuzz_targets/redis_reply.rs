@@ -55,7 +55,7 @@ fn decide(bytes: &[u8]) {
     let request = Request { domain: "oracle", descriptors: descriptors.collect() };
     let snapshot = limiter.snapshot();
     let decided = limiter.decide(&snapshot, &request, Instant::now()).now_or_never();
-    let Ok(decision) = decided.expect("it waits for nothing") else { return };
+    let Ok(decision) = decided.expect("it never waits") else { return };
     let headers = HeaderStyle {
         legacy: Some(["limit", "remaining", "reset"].map(str::to_owned)),
         ietf: true,

@@ -10,8 +10,8 @@ use tollgate::policy::{
 
 use super::service::Service;
 
-/// Maximum number of rules that are queried; others exercise nothing new.
-const ASKED: usize = 16;
+/// Maximum number of rules that are queried; others exercise no other code.
+const MAX_RULES: usize = 16;
 /// An instant in the 21st century that is not a window boundary.
 const NOW: Timestamp = Timestamp::from_micros(1_780_000_012_345_678);
 
@@ -35,23 +35,23 @@ pub(crate) fn run(bytes: &[u8]) {
             Err(report) => assert!(!report.to_string().is_empty()),
             Ok(loaded) => {
                 assert_eq!(loaded.warnings.is_empty(), loaded.warnings.to_string().is_empty());
-                return ask(loaded.policies);
+                return query(loaded.policies);
             }
         }
     }
 }
 
-fn ask(set: PolicySet) {
+fn query(set: PolicySet) {
     assert!(
         set.rules().map(Rule::id).eq(0..set.rules().count()),
         "rules are numbered in their order"
     );
     let rules: Vec<_> = set
         .rules()
-        .take(ASKED)
+        .take(MAX_RULES)
         .map(|rule| (rule.domain().to_owned(), rule.path().to_owned()))
         .collect();
-    let periods: Vec<_> = set.rules().take(ASKED).map(longest_period).collect();
+    let periods: Vec<_> = set.rules().take(MAX_RULES).map(longest_period).collect();
     for (domain, path) in &rules {
         find_and_trace_agree(
             set.find(domain).expect("a rule's domain has a policy"),

@@ -84,7 +84,7 @@ impl Service {
                 matches!(found, None | Some(Standing::PresumedAllowed | Standing::PresumedDenied));
             assert!(
                 is_presumed || found == Some(expected),
-                "{request:?} at {begun:?} is told to wait {wait}, and after {later} {found:?}"
+                "{request:?} at {begun:?} is to be retried after {wait}, and after {later} {found:?}"
             );
         }
     }
@@ -107,12 +107,12 @@ impl Service {
         assert_eq!(decision.statuses().len(), request.descriptors.len());
         assert!(!decision.is_over_limit() || decision.statuses().iter().any(Status::is_over_limit));
         decision.statuses().iter().for_each(no_more_than_the_limit_is_left);
-        // A refund beside a denial frees capacity after the denial was judged.
+        // A refund in the same request frees capacity after the denial was judged.
         let refunds =
             request.descriptors.iter().any(|descriptor| matches!(descriptor.hits, Hits::Refund(_)));
         let at_once =
             decision.statuses().iter().find(|status| status.retry_after() == Some(Micros::ZERO));
-        assert!(refunds || at_once.is_none(), "denied, and told to come back at once: {at_once:?}");
+        assert!(refunds || at_once.is_none(), "denied, with no time to retry after: {at_once:?}");
         let mut answer = Vec::new();
         response::write(&decision, &talkative(), &mut answer);
         let answer = RateLimitResponse::decode(answer.as_slice()).expect("an answer is a message");
@@ -160,6 +160,6 @@ fn certain_wait(request: &Request<'_>, decision: &Decision<'_>) -> Option<Micros
 fn ready<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
-        Poll::Pending => panic!("the memory store waits for nothing"),
+        Poll::Pending => panic!("the memory store never waits"),
     }
 }

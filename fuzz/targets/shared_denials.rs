@@ -9,8 +9,9 @@ pub(crate) fn run(bytes: &[u8]) {
     let journal = Journal::new(1 << 16, 1);
     let minute = *Journal::minutes().end();
     let texts = bytes.split(|byte| *byte == 0);
-    let told: Vec<PeerDenials> = texts.filter_map(|text| PeerDenials::read(minute, text)).collect();
-    let denials = journal.read_with(told);
+    let peers: Vec<PeerDenials> =
+        texts.filter_map(|text| PeerDenials::read(minute, text)).collect();
+    let denials = journal.read_with(peers);
     let all = DenialFilter::default();
     let found = denials.find(&all);
     assert_eq!(found.len(), denials.top(&all).len());

@@ -42,7 +42,7 @@ async fn a_process_with_a_small_address_space_reserves_little_of_it() {
     assert!(service.process.log().iter().any(|line| line.contains("384MiB of 384MiB (RLIMIT_AS)")));
 }
 
-/// Refusal of policies beyond a third of what the limit leaves: 58 MiB.
+/// Refusal of policies beyond a third of the remaining limit: 58 MiB.
 const TOO_LARGE: &str = "--policy-memory-max";
 
 /// Returns a policy file of more than 9 MB.

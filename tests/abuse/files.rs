@@ -57,7 +57,7 @@ async fn probes_admin_and_store_have_file_descriptors_when_all_connections_are_i
 
     let mut held = silent(service.grpc).await;
     becomes(
-        "all connections of gRPC are taken",
+        "all connections of gRPC are in use",
         PATIENCE,
         || cut(&service, "evicted"),
         |cut| *cut > 0,
@@ -73,13 +73,13 @@ async fn probes_admin_and_store_have_file_descriptors_when_all_connections_are_i
     assert!(
         web.metric("tollgate_http_connections_cut_total{port=\"http\",kind=\"idle\"}").await > 0
     );
-    let asked = || client.ask(request(vec![descriptor(&[("user", "ann")])]));
-    let _ = becomes("an idle connection gives way", PATIENCE, asked, Result::is_ok).await;
+    let decided = || client.ask(request(vec![descriptor(&[("user", "ann")])]));
+    let _ = becomes("an idle connection is closed for it", PATIENCE, decided, Result::is_ok).await;
 
     redis.kill();
     redis.restart().await;
-    let asked = || client.ask(request(vec![descriptor(&[("user", "bob")])]));
-    let _ = becomes("Redis is reached again", PATIENCE, asked, Result::is_ok).await;
+    let decided = || client.ask(request(vec![descriptor(&[("user", "bob")])]));
+    let _ = becomes("Redis is reached again", PATIENCE, decided, Result::is_ok).await;
     assert!(open_files(&service) <= FILES);
     let failed = |line: &String| {
         line.contains("failed to accept a connection") || line.contains("Too many open files")
@@ -98,7 +98,7 @@ fn too_few_file_descriptors_are_reported_at_startup() {
         .arg(serve.get_program())
         .args(serve.get_args());
     let ended = limited.args(quiet(&[])).output().unwrap();
-    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert_eq!(ended.status.code(), Some(1), "{told}");
-    assert!(told.contains("open files (RLIMIT_NOFILE) is 60, and --workers"), "{told}");
+    let error = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(1), "{error}");
+    assert!(error.contains("open files (RLIMIT_NOFILE) is 60, and --workers"), "{error}");
 }

@@ -110,7 +110,7 @@ fn calls(path: &str, message: &[u8]) -> Vec<u8> {
 }
 
 /// Returns a reflection request whose answer takes tens of kilobytes.
-fn large_question() -> Vec<u8> {
+fn large_request() -> Vec<u8> {
     const SYMBOL: &[u8] = b"envoy.service.ratelimit.v3.RateLimitService";
     [&[0x22, u8::try_from(SYMBOL.len()).unwrap()], SYMBOL].concat()
 }
@@ -123,7 +123,7 @@ fn initial_window(bytes: u32) -> Vec<u8> {
 #[tokio::test]
 async fn responses_that_wait_for_a_window_are_within_the_budget() {
     let hit = request(vec![descriptor(&[("user", "ann")])]).encode_to_vec();
-    for (path, message, count) in [(PATH, hit, 50), (REFLECTION, large_question(), 10)] {
+    for (path, message, count) in [(PATH, hit, 50), (REFLECTION, large_request(), 10)] {
         let measured = Measured::serve(&[]).await;
         let attack = [initial_window(0), calls(path, &message)].concat();
         let _held = measured.connections(count, &attack).await;
@@ -136,7 +136,7 @@ async fn responses_that_wait_for_the_socket_are_within_the_budget() {
     let measured = Measured::serve(&[]).await;
     let window = frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0, 0, 0]);
     let attack =
-        [initial_window(0x7fff_ffff), window, calls(REFLECTION, &large_question())].concat();
+        [initial_window(0x7fff_ffff), window, calls(REFLECTION, &large_request())].concat();
     let mut held = Vec::new();
     for _ in 0..10 {
         let one =

@@ -20,9 +20,9 @@ async fn denials_and_top_list_denied_callers() {
         client.hit("user", "ann\u{1b}[2J").await;
     }
     let admin = format!("http://{}", service.admin);
-    let told = run(&["denials", "--admin", &admin, "--key", "user=ann", "--last", "10m"]);
-    assert_eq!(told.status.code(), Some(0));
-    let line = text(&told).lines().nth(1).unwrap().to_owned();
+    let output = run(&["denials", "--admin", &admin, "--key", "user=ann", "--last", "10m"]);
+    assert_eq!(output.status.code(), Some(0));
+    let line = text(&output).lines().nth(1).unwrap().to_owned();
     let words: Vec<&str> = line.split_whitespace().skip(2).take(4).collect();
     assert_eq!(words, ["3", "test", "user", r"user=ann\u{1b}[2J"], "{line}");
     assert!(line.contains("retry at"), "{line}");
@@ -91,8 +91,8 @@ async fn invisible_characters_are_escaped_in_tables_and_in_json() {
         descriptor(&[("user", "ann\u{202e}nimda")]),
         descriptor(&[("path", "/\u{2028}\u{9b}2J")]),
     ];
-    let asked = RateLimitRequest { domain: "te\u{202e}st".to_owned(), ..request(descriptors) };
-    Client::connect(service.grpc).await.ask(asked).await.unwrap();
+    let hidden = RateLimitRequest { domain: "te\u{202e}st".to_owned(), ..request(descriptors) };
+    Client::connect(service.grpc).await.ask(hidden).await.unwrap();
     let admin = format!("http://{}", service.admin);
     let explained = run(&[
         "explain",
@@ -101,7 +101,7 @@ async fn invisible_characters_are_escaped_in_tables_and_in_json() {
         "te\u{202e}st",
         "user=a",
     ]);
-    let told = [
+    let outputs = [
         run(&["denials", "--admin", &admin]),
         run(&["denials", "--admin", &admin, "--json"]),
         run(&["top", "--admin", &admin, "--once"]),
@@ -109,7 +109,7 @@ async fn invisible_characters_are_escaped_in_tables_and_in_json() {
         run(&["denials", "--admin", &admin, "--domain", "a\u{202e}b"]),
         explained,
     ];
-    for output in &told {
+    for output in &outputs {
         let all = text(output) + &error(output);
         let unseen = |letter: char| {
             letter != '\n' && (letter.is_control() || "\u{202e}\u{2028}".contains(letter))
@@ -117,10 +117,10 @@ async fn invisible_characters_are_escaped_in_tables_and_in_json() {
         assert!(!all.contains(unseen) && all.contains("202e"), "{all:?}");
     }
     assert!(
-        text(&told[0]).contains(r"user=ann\u{202e}nimda")
-            && text(&told[0]).contains(r"path=/\u{2028}\u{9b}2J")
+        text(&outputs[0]).contains(r"user=ann\u{202e}nimda")
+            && text(&outputs[0]).contains(r"path=/\u{2028}\u{9b}2J")
     );
-    let json: Value = serde_json::from_str(&text(&told[1])).unwrap();
+    let json: Value = serde_json::from_str(&text(&outputs[1])).unwrap();
     assert_eq!(json["denials"][0]["domain"], "te\u{202e}st", "JSON keeps its values");
 }
 
@@ -128,18 +128,18 @@ async fn invisible_characters_are_escaped_in_tables_and_in_json() {
 async fn a_token_file_readable_by_others_logs_a_warning() {
     let service = guarded(&Policies::of(&daily("user", 1)), &[]);
     let port = service.admin.port();
-    let ask = |host: &str| {
+    let top_at = |host: &str| {
         let mut top = command(["top", "--once", "--admin", &format!("http://{host}:{port}")]);
         top.env("TOLLGATE_ADMIN_TOKEN", "reader-0123456789").output().unwrap()
     };
     // Connects to this machine, but is not a loopback address.
-    let elsewhere = ask("0.0.0.0");
+    let elsewhere = top_at("0.0.0.0");
     assert_eq!(elsewhere.status.code(), Some(0), "{}", error(&elsewhere));
     assert_eq!(error(&elsewhere).matches("warning: ").count(), 1, "once: {}", error(&elsewhere));
     assert!(
         error(&elsewhere).contains("over plain HTTP") && error(&elsewhere).contains("https://")
     );
-    assert_eq!(error(&ask("127.0.0.1")), "");
+    assert_eq!(error(&top_at("127.0.0.1")), "");
     let written = run(&[
         "top",
         "--once",
@@ -166,7 +166,7 @@ async fn a_token_is_read_from_a_file() {
     let refused = run(&["denials", "--admin", &admin]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(error(&refused).contains("401: token required"), "{}", error(&refused));
-    folder.write("mine", "nobody:another-0123456789");
+    folder.write("mine", "bob:another-0123456789");
     let mine = folder.file("mine");
     let refused = run(&["denials", "--admin", &admin, "--token-file", mine.to_str().unwrap()]);
     assert!(error(&refused).contains("401: unknown token"), "{}", error(&refused));
@@ -201,7 +201,7 @@ async fn a_client_certificate_authenticates_and_its_name_is_logged() {
     let policies = Policies::of(&daily("user", 1));
     let mut service = Tollgate::serve_with(policies.path(), &flags);
     let admin = format!("https://localhost:{}", service.admin.port());
-    let ask = |identity: Option<&TempDir>| {
+    let reload_as = |identity: Option<&TempDir>| {
         let identity = identity.map(|folder| files(folder.path()));
         let mut arguments = vec!["reload", "--admin", &admin, "--ca", ca];
         if let Some([certificate, key]) = &identity {
@@ -214,11 +214,11 @@ async fn a_client_certificate_authenticates_and_its_name_is_logged() {
         }
         run(&arguments)
     };
-    let let_in = ask(Some(&client));
+    let let_in = reload_as(Some(&client));
     assert_eq!(let_in.status.code(), Some(0), "{}", error(&let_in));
-    assert_eq!(ask(None).status.code(), Some(2), "without a certificate");
-    assert_eq!(ask(Some(&strange)).status.code(), Some(2), "another authority's");
-    service.process.wait_for_line("that ann has written", |line| {
+    assert_eq!(reload_as(None).status.code(), Some(2), "without a certificate");
+    assert_eq!(reload_as(Some(&strange)).status.code(), Some(2), "another authority's");
+    service.process.wait_for_line("the write by ann", |line| {
         let line: Value = serde_json::from_str(line).ok()?;
         (line["target"] == "audit" && line["fields"]["who"] == "ann.example").then_some(())
     });
@@ -234,22 +234,22 @@ fn an_unreachable_service_is_reported() {
     ];
     for command in ["top", "denials", "reload"].into_iter().chain(of_a_counter) {
         let words: Vec<&str> = command.split(' ').collect();
-        let told = run(&[words.as_slice(), &["--admin", "http://127.0.0.1:1"]].concat());
+        let output = run(&[words.as_slice(), &["--admin", "http://127.0.0.1:1"]].concat());
         assert!(
-            told.status.code() == Some(2) && error(&told).contains("http://127.0.0.1:1: "),
+            output.status.code() == Some(2) && error(&output).contains("http://127.0.0.1:1: "),
             "{}",
-            error(&told)
+            error(&output)
         );
         assert!(
-            error(&told).contains("set the address with --admin URL or TOLLGATE_ADMIN"),
+            error(&output).contains("set the address with --admin URL or TOLLGATE_ADMIN"),
             "{}",
-            error(&told)
+            error(&output)
         );
-        let told = run(&[words.as_slice(), &["--admin", "127.0.0.1:6070"]].concat());
+        let output = run(&[words.as_slice(), &["--admin", "127.0.0.1:6070"]].concat());
         assert!(
-            told.status.code() == Some(2) && error(&told).contains("127.0.0.1:6070: "),
+            output.status.code() == Some(2) && error(&output).contains("127.0.0.1:6070: "),
             "{}",
-            error(&told)
+            error(&output)
         );
     }
 }

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
-use super::counter_commands::said;
-use super::{guarded, json as told, text};
+use super::counter_commands::stdout;
+use super::{fetch, guarded, text};
 use crate::support::policy::{Policies, yearly};
 use crate::support::rls::{Client, descriptor};
 use crate::support::tollgate::{Tollgate, output};
@@ -19,14 +19,14 @@ async fn a_counter_shows_its_state_and_its_changes() {
     let service = Tollgate::serve(Policies::of(policy).path());
     let client = Client::connect(service.grpc).await;
     let admin = Web::new(service.admin);
-    let unused = told(&admin, ANN).await;
+    let unused = fetch(&admin, ANN).await;
     assert_eq!(
         (&unused["state"]["remaining"], &unused["denials"], &unused["who"]),
         (&json!(2), &Value::Null, &json!([]))
     );
     assert_eq!(unused["state"]["retry_at"], Value::Null);
     assert_eq!([true, true, false, false], hits(&client).await);
-    let used = told(&admin, ANN).await;
+    let used = fetch(&admin, ANN).await;
     assert_eq!(
         (&used["rule"], &used["key"], &used["limit"]),
         (&json!("user"), &json!("user=ann"), &json!("2 hits in 365d"))
@@ -55,9 +55,9 @@ async fn a_counter_shows_its_state_and_its_changes() {
     );
     assert_eq!([true, true, true, false], hits(&client).await);
     assert_eq!(
-        told(&admin, ANN).await["state"]["windows"],
+        fetch(&admin, ANN).await["state"]["windows"],
         used["state"]["windows"],
-        "a grant costs the limit nothing"
+        "a grant does not charge the limit"
     );
     let refunded = done(&admin, "refund", json!({"hits": 1})).await;
     assert_eq!(
@@ -84,9 +84,9 @@ async fn remaining_hits_are_those_that_a_request_would_be_admitted_with() {
     assert_eq!(granted["after"]["remaining"], 3);
     for (hits, admits) in [(4, false), (3, true)] {
         let tried = json!({"entries": [{"key": "user", "value": "ann"}], "hits": hits});
-        let question = json!({"domain": "test", "descriptors": [tried]}).to_string();
+        let message = json!({"domain": "test", "descriptors": [tried]}).to_string();
         let headers = [("content-type", "application/json")];
-        let peeked = admin.send_with("POST", "/api/v1/try", &headers, question).await;
+        let peeked = admin.send_with("POST", "/api/v1/try", &headers, message).await;
         let peeked: Value = serde_json::from_str(&peeked.body).unwrap();
         assert_eq!(
             (&peeked["would_admit"], &peeked["statuses"][0]["remaining"]),
@@ -113,7 +113,7 @@ async fn a_counter_of_hashed_values_is_found_by_value_and_shown_by_hash() {
     let client = Client::connect(service.grpc).await;
     let admin = Web::new(service.admin);
     assert_eq!([true, false], hits(&client).await);
-    let found = told(&admin, ANN).await;
+    let found = fetch(&admin, ANN).await;
     let hashed = text(&found["key"]);
     assert!(hashed.starts_with("user=hash-"), "{found}");
     assert_eq!((&found["state"]["remaining"], &found["denials"]["count"]), (&json!(0), &json!(1)));
@@ -126,7 +126,7 @@ async fn a_counter_of_hashed_values_is_found_by_value_and_shown_by_hash() {
         by_hash.body
     );
     service.terminate();
-    let log = service.process.last_words();
+    let log = service.process.final_log();
     assert!(log.contains(hashed) && !log.contains("ann"), "{log}");
 }
 
@@ -233,12 +233,12 @@ async fn unknown_denials_are_reported_as_unknown() {
     let client = Client::connect(service.grpc).await;
     let admin = Web::new(service.admin);
     assert_eq!([true, false], hits(&client).await);
-    let found = told(&admin, ANN).await;
+    let found = fetch(&admin, ANN).await;
     assert_eq!(found["denials"], Value::Null);
     assert!(text(&found["denials_missing"]).contains("--denial-journal is off"), "{found}");
     let inspected =
         output(["inspect", "test", "user=ann", "--admin", &format!("http://{}", service.admin)]);
-    let inspected = said(&inspected);
+    let inspected = stdout(&inspected);
     assert!(inspected.contains("denials   none recorded"), "{inspected}");
     assert!(inspected.contains("some may be missing: denials are not recorded"), "{inspected}");
 }
@@ -261,7 +261,7 @@ async fn read_rights_allow_inspection_and_every_change_is_logged() {
         refused.body
     );
     assert_eq!(post(&admin, "grant", &[writer], &body).await.status, 200);
-    let done = service.process.wait_for_line("that ann has granted", |line| {
+    let done = service.process.wait_for_line("the grant by ann", |line| {
         let line: Value = serde_json::from_str(line).ok()?;
         let fields = &line["fields"];
         let is_it = line["target"] == "audit"

@@ -25,12 +25,12 @@ async fn each_command_suggests_the_next_from_a_denial_to_a_grant() {
     for _ in 0..3 {
         client.hit("user", ANN_ONEIL).await;
     }
-    let denials = said(&output([&["denials", "--key", "user=ann"], &server[..]].concat()));
+    let denials = stdout(&output([&["denials", "--key", "user=ann"], &server[..]].concat()));
     let next = commands(&denials);
     let [inspect] = next.as_slice() else { panic!("{denials}") };
     let inspected = by_shell(inspect);
-    assert_eq!(inspected.status.code(), Some(1), "{}", said(&inspected));
-    let told = said(&inspected);
+    assert_eq!(inspected.status.code(), Some(1), "{}", stdout(&inspected));
+    let report = stdout(&inspected);
     for part in [
         r"user=ann o'neil\, \\ \u{7} in test",
         "1 hit in 365d, fixed_window",
@@ -40,29 +40,33 @@ async fn each_command_suggests_the_next_from_a_denial_to_a_grant() {
         "used by   callers not recorded",
         "To admit the next hit:",
     ] {
-        assert!(told.contains(part), "{part} is not in\n{told}");
+        assert!(report.contains(part), "{part} is not in\n{report}");
     }
-    let next = commands(&told);
-    let [grant, reset] = next.as_slice() else { panic!("{told}") };
+    let next = commands(&report);
+    let [grant, reset] = next.as_slice() else { panic!("{report}") };
     let granted = by_shell(grant);
     // No more than the limit.
-    assert!(granted.status.success() && said(&granted).contains("1 until"), "{}", said(&granted));
     assert!(
-        said(&granted).contains("note: remaining is the maximum for one request"),
+        granted.status.success() && stdout(&granted).contains("1 until"),
         "{}",
-        said(&granted)
+        stdout(&granted)
+    );
+    assert!(
+        stdout(&granted).contains("note: remaining is the maximum for one request"),
+        "{}",
+        stdout(&granted)
     );
     assert!(client.hit("user", ANN_ONEIL).await);
     let used_up = by_shell(inspect);
     assert!(
-        used_up.status.code() == Some(1) && said(&used_up).contains("grant 1 --for 10m"),
+        used_up.status.code() == Some(1) && stdout(&used_up).contains("grant 1 --for 10m"),
         "{}",
-        said(&used_up)
+        stdout(&used_up)
     );
     let done = by_shell(reset);
-    assert!(done.status.success() && said(&done).contains("note: "), "{}", said(&done));
+    assert!(done.status.success() && stdout(&done).contains("note: "), "{}", stdout(&done));
     let json = by_shell(&format!("{inspect} --json"));
-    let json: Value = serde_json::from_str(&said(&json)).unwrap();
+    let json: Value = serde_json::from_str(&stdout(&json)).unwrap();
     assert_eq!((&json["state"]["remaining"], &json["state"]["grant"]), (&json!(1), &Value::Null));
     assert!(client.hit("user", ANN_ONEIL).await);
     let refunded = by_shell(&reset.replace("reset", "refund 1"));
@@ -87,7 +91,7 @@ fn by_shell(words: &str) -> Output {
     std::process::Command::new("sh").args(["-c", &line]).output().unwrap()
 }
 
-pub(super) fn said(output: &Output) -> String {
+pub(super) fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -99,18 +103,18 @@ async fn the_proposed_grant_suffices_and_a_mistaken_one_is_reported() {
     let grpc = service.grpc.to_string();
     let hit =
         |hits: &str| output(["hit", &grpc, "test", r"user=o\,neil", "path=/a", "--hits", hits]);
-    assert!(said(&hit("25")).contains("a request of 25 hits exceeds the limit"));
-    let ask = |command: &str| by_shell(&format!("{command} --admin {admin} test 'user=o\\,neil'"));
-    let told = said(&ask("inspect"));
+    assert!(stdout(&hit("25")).contains("a request of 25 hits exceeds the limit"));
+    let run = |command: &str| by_shell(&format!("{command} --admin {admin} test 'user=o\\,neil'"));
+    let report = stdout(&run("inspect"));
     assert!(
-        told.contains("A request of 25 hits, like the last denied one, can never be admitted by the limit (20 hits in 1h)")
-            && commands(&told).is_empty(),
-        "{told}"
+        report.contains("A request of 25 hits, like the last denied one, can never be admitted by the limit (20 hits in 1h)")
+            && commands(&report).is_empty(),
+        "{report}"
     );
-    let granted = said(&ask("grant 5 --for 10m"));
+    let granted = stdout(&run("grant 5 --for 10m"));
     assert!(granted.contains("note: the counter is unused, or has reset"), "{granted}");
     assert_eq!((hit("20").status.code(), hit("10").status.code()), (Some(0), Some(1)));
-    let again = said(&ask("inspect"));
+    let again = stdout(&run("inspect"));
     assert!(
         again.contains("  tollgate grant 15 --for 10m"),
         "a live grant is never lowered: {again}"
@@ -120,22 +124,22 @@ async fn the_proposed_grant_suffices_and_a_mistaken_one_is_reported() {
     assert_eq!(exit_codes, [Some(0), Some(1), Some(0), Some(1)]);
     let peek = hit("0");
     assert!(
-        peek.status.code() == Some(1) && said(&peek).contains("the next hit is denied"),
+        peek.status.code() == Some(1) && stdout(&peek).contains("the next hit is denied"),
         "{}",
-        said(&peek)
+        stdout(&peek)
     );
-    assert!(said(&ask("refund 100")).contains("note: only 20 hits were used"));
-    let bare = said(&by_shell(&format!("reset --admin {admin} test user")));
+    assert!(stdout(&run("refund 100")).contains("note: only 20 hits were used"));
+    let bare = stdout(&by_shell(&format!("reset --admin {admin} test user")));
     assert!(bare.contains("note: `user` has no value") && bare.contains("check the key"), "{bare}");
     for key in ["path=/a", "user=o,neil"] {
-        let denials = said(&output(["denials", "--admin", &admin, "--key", key]));
+        let denials = stdout(&output(["denials", "--admin", &admin, "--key", key]));
         assert!(
             denials.contains("recent callers: path=/a") && denials.contains("20 in 1h"),
             "{denials}"
         );
     }
     assert_eq!(output(["hit", &grpc, "test", "banned=x"]).status.code(), Some(1));
-    let ban = said(&output(["denials", "--admin", &admin, "--key", "banned"]));
+    let ban = stdout(&output(["denials", "--admin", &admin, "--key", "banned"]));
     assert!(ban.contains("only a policy change") && commands(&ban).is_empty(), "{ban}");
 }
 

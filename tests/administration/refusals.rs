@@ -43,14 +43,14 @@ async fn wrong_tokens_are_counted_and_logged_with_the_peer_but_not_the_token() {
     let is_of_peer =
         |fields: &Value| fields["peer"].as_str().is_some_and(|peer| peer.starts_with("127.0.0.1:"));
     assert!(lines.iter().all(is_of_peer), "{lines:?}");
-    let told = |message: &str, kind: &str| {
+    let is_logged = |message: &str, kind: &str| {
         lines.iter().any(|fields| fields["message"] == message && fields["kind"] == kind)
     };
-    assert!(told("audit: read refused", "unknown_token"), "{lines:?}");
-    assert!(told("audit: write refused", "unknown_token"), "{lines:?}");
-    assert!(told("audit: write refused", "read_only"), "{lines:?}");
+    assert!(is_logged("audit: read refused", "unknown_token"), "{lines:?}");
+    assert!(is_logged("audit: write refused", "unknown_token"), "{lines:?}");
+    assert!(is_logged("audit: write refused", "read_only"), "{lines:?}");
     // Browsers send requests without a token before they have one.
-    assert!(!told("audit: read refused", "no_token"), "{lines:?}");
+    assert!(!is_logged("audit: read refused", "no_token"), "{lines:?}");
     assert!(!service.process.log().join("\n").contains("not-one-of-those"));
 }
 

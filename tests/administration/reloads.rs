@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{json, reload};
+use super::{fetch, reload};
 use crate::support::policy::{Policies, daily};
 use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::Web;
@@ -11,9 +11,9 @@ use crate::support::{PATIENCE, becomes};
 /// Returns the loads so far, the latest first: the trigger of each, and `true` if it was
 /// successful.
 async fn loads(admin: &Web) -> Vec<(String, bool)> {
-    let told = json(admin, "/api/v1/reloads").await;
-    let loads = told["reloads"].as_array().unwrap();
-    assert_eq!(told["total"], loads.len());
+    let list = fetch(admin, "/api/v1/reloads").await;
+    let loads = list["reloads"].as_array().unwrap();
+    assert_eq!(list["total"], loads.len());
     loads
         .iter()
         .map(|load| (load["by"].as_str().unwrap().to_owned(), load["is_loaded"] == true))
@@ -30,7 +30,7 @@ async fn until_first(admin: &Web, by: &str, is_loaded: bool) -> Value {
         |loads| loads.first() == Some(&wanted),
     )
     .await;
-    json(admin, "/api/v1/reloads").await["reloads"][0].clone()
+    fetch(admin, "/api/v1/reloads").await["reloads"][0].clone()
 }
 
 #[tokio::test]
@@ -58,18 +58,18 @@ async fn each_load_is_reported_once_with_its_differences() {
     // A manual reload loads the change before the file watcher does. The watcher then finds nothing
     // new, and detects the next change.
     let admin_url = format!("http://{}", service.admin);
-    let told = (7..100).find_map(|amount| {
+    let report = (7..100).find_map(|amount| {
         policies.write("policy.yaml", &daily("user", amount));
-        let told = String::from_utf8(output(["reload", "--admin", &admin_url]).stdout).unwrap();
-        told.starts_with("policies reloaded: version ").then_some(told)
+        let report = String::from_utf8(output(["reload", "--admin", &admin_url]).stdout).unwrap();
+        report.starts_with("policies reloaded: version ").then_some(report)
     });
-    assert!(told.unwrap().contains("rule `user` changed"));
+    assert!(report.unwrap().contains("rule `user` changed"));
     let since = loads(&admin).await;
     assert_eq!(since[0], ("admin".to_owned(), true));
     policies.write("policy.yaml", &daily("user", 6));
     until_first(&admin, "files", true).await;
     let all = loads(&admin).await;
-    assert_eq!(all.len(), since.len() + 1, "the change that was asked for is told once: {all:?}");
+    assert_eq!(all.len(), since.len() + 1, "the requested reload is listed once: {all:?}");
     let metrics = web.get("/metrics").await.body;
     let counted = format!(
         "tollgate_policy_loads_total{{kind=\"loaded\"}} {}",
@@ -83,9 +83,12 @@ async fn a_reload_without_a_change_says_so() {
     let policies = Policies::of(&daily("user", 2));
     let service = Tollgate::serve(policies.path());
     let admin = Web::new(service.admin);
-    let told: Value = serde_json::from_str(&reload(&admin, &[]).await.body).unwrap();
+    let answer: Value = serde_json::from_str(&reload(&admin, &[]).await.body).unwrap();
     assert_eq!(
-        (&told["is_changed"], told["changes"].as_str().unwrap().starts_with("no differences: ")),
+        (
+            &answer["is_changed"],
+            answer["changes"].as_str().unwrap().starts_with("no differences: ")
+        ),
         (&false.into(), true)
     );
     assert_eq!(loads(&admin).await, [("admin".to_owned(), true), ("start".to_owned(), true)]);

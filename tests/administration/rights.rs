@@ -61,7 +61,7 @@ async fn rights_are_enforced() {
         415,
         "pages of elsewhere cannot write"
     );
-    service.process.wait_for_line("that ann has written", |line| {
+    service.process.wait_for_line("the write by ann", |line| {
         let line: Value = serde_json::from_str(line).ok()?;
         (line["target"] == "audit"
             && line["fields"]["who"] == "ann"
@@ -73,7 +73,7 @@ async fn rights_are_enforced() {
     folder.write("tokens", "eve:another-0123456789\n");
     let known =
         || async { reload(&admin, &[("authorization", "Bearer another-0123456789")]).await.status };
-    becomes("a changed token is taken", PATIENCE, known, |status| *status == 200).await;
+    becomes("a changed token is accepted", PATIENCE, known, |status| *status == 200).await;
     assert_eq!(reload(&admin, &[writer]).await.status, 401, "the old one is not any more");
 }
 
@@ -109,12 +109,12 @@ fn a_port_beyond_loopback_needs_a_token() {
         .arg(policies.path())
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    let error = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(
         ended.status.code() == Some(1)
-            && told.contains("--admin-token-file")
-            && told.contains("127.0.0.1"),
-        "{told}"
+            && error.contains("--admin-token-file")
+            && error.contains("127.0.0.1"),
+        "{error}"
     );
     policies.write("tokens", "short\n");
     let tokens = policies.file("tokens");
@@ -125,12 +125,12 @@ fn a_port_beyond_loopback_needs_a_token() {
         "--admin-token-file",
         tokens.to_str().unwrap(),
     ]);
-    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    let error = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(
         ended.status.code() == Some(1)
-            && told.contains("at least 16 characters")
-            && !told.contains("short\n"),
-        "{told}"
+            && error.contains("at least 16 characters")
+            && !error.contains("short\n"),
+        "{error}"
     );
 }
 

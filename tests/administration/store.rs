@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
-use super::json as told;
+use super::fetch;
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::redis::cluster::Cluster;
@@ -25,10 +25,10 @@ async fn servers_are_listed_with_their_clients_and_reports() {
     let http = ready(&service).await;
     let client = Client::connect(service.grpc).await;
     client.hit("tenant", "acme").await;
-    let servers = || async { told(&admin, "/api/v1/store").await["servers"].clone() };
+    let servers = || async { fetch(&admin, "/api/v1/store").await["servers"].clone() };
     let is_known = |servers: &Value| servers[0]["connected"] == 3 && servers[0]["info"].is_object();
-    let servers_told = becomes("the server has told of itself", PATIENCE, servers, is_known).await;
-    let server = &servers_told[0];
+    let known = becomes("the server is described", PATIENCE, servers, is_known).await;
+    let server = &known[0];
     assert_eq!(
         (&server["workers"], &server["breakers_open"]),
         (&json!(3), &json!(0)),
@@ -45,13 +45,13 @@ async fn servers_are_listed_with_their_clients_and_reports() {
             .await
             > 0
     );
-    assert_eq!(told(&admin, "/api/v1/status").await["degraded"], json!([]));
+    assert_eq!(fetch(&admin, "/api/v1/status").await["degraded"], json!([]));
     redis.kill();
-    let degraded = || async { told(&admin, "/api/v1/status").await["degraded"].clone() };
-    let is_told = |degraded: &Value| {
+    let degraded = || async { fetch(&admin, "/api/v1/status").await["degraded"].clone() };
+    let is_reported = |degraded: &Value| {
         degraded[0].as_str().is_some_and(|text| text.contains("0 of 3 workers are connected"))
     };
-    becomes("the loss is told", PATIENCE, degraded, is_told).await;
+    becomes("the loss is reported", PATIENCE, degraded, is_reported).await;
     let tried = json!({"domain": "test", "descriptors": [{"entries": [{"key": "tenant", "value": "acme"}]}]});
     let headers = [("content-type", "application/json")];
     assert_eq!(
@@ -64,11 +64,11 @@ async fn servers_are_listed_with_their_clients_and_reports() {
 async fn top_users_of_a_counter_are_listed_or_the_reason_why_not() {
     let redis = Redis::start().await;
     for store in [redis.url().as_str(), "memory"] {
-        who_used_it_up_at(store).await;
+        callers_are_listed_from(store).await;
     }
 }
 
-async fn who_used_it_up_at(store: &str) {
+async fn callers_are_listed_from(store: &str) {
     let service = Tollgate::serve_with(
         Policies::of(POLICY).path(),
         &["--store", store, "--store-timeout", "15s"],
@@ -83,7 +83,7 @@ async fn who_used_it_up_at(store: &str) {
     for user in ["ann", "bob", "ann"] {
         hit(user).await;
     }
-    let who = told(&admin, "/api/v1/who?domain=test&descriptor=tenant=acme").await;
+    let who = fetch(&admin, "/api/v1/who?domain=test&descriptor=tenant=acme").await;
     let tally = |who, charged| json!({"who": who, "charged": charged, "denied": 0});
     assert_eq!(
         who,
@@ -122,11 +122,11 @@ async fn who_used_it_up_at(store: &str) {
     assert!(by_command("inspect").contains(callers), "{store}");
     by_command("reset");
     assert_eq!(
-        told(&admin, "/api/v1/who?domain=test&descriptor=tenant=acme").await["tallies"],
+        fetch(&admin, "/api/v1/who?domain=test&descriptor=tenant=acme").await["tallies"],
         json!([])
     );
     if store == "memory" {
-        assert_eq!(told(&admin, "/api/v1/store").await, json!({"servers": []}));
+        assert_eq!(fetch(&admin, "/api/v1/store").await, json!({"servers": []}));
     }
 }
 
@@ -143,14 +143,14 @@ async fn one_journal(url: &str, stop: impl FnOnce()) {
     }
     for service in [&one, &other] {
         let admin = Web::new(service.admin);
-        let top = || async { told(&admin, "/api/v1/top").await };
+        let top = || async { fetch(&admin, "/api/v1/top").await };
         let has_both = |top: &Value| top["denials"][0]["count"] == 2 && top["total"] == 2;
-        let top = becomes("each tells what both have denied", PATIENCE, top, has_both).await;
+        let top = becomes("each reports the denials of both", PATIENCE, top, has_both).await;
         assert_eq!(
             (&top["processes"], &top["missing"], &top["denials"][0]["key"]),
             (&json!(2), &Value::Null, &json!("user=ann"))
         );
-        let bob = told(&admin, "/api/v1/denials?key=bob").await;
+        let bob = fetch(&admin, "/api/v1/denials?key=bob").await;
         assert_eq!((&bob["total"], &bob["denials"][0]["count"]), (&json!(1), &json!(1)));
     }
     let shown = output(["top", "--once", "--admin", &format!("http://{}", one.admin)]);
@@ -158,10 +158,9 @@ async fn one_journal(url: &str, stop: impl FnOnce()) {
     assert!(text.contains("from 2 replicas; "), "{text}");
     stop();
     let admin = Web::new(one.admin);
-    let top = || async { told(&admin, "/api/v1/top").await };
+    let top = || async { fetch(&admin, "/api/v1/top").await };
     let alone =
-        becomes("it is said what is missing", PATIENCE, top, |top| top["missing"].is_string())
-            .await;
+        becomes("the cause is reported", PATIENCE, top, |top| top["missing"].is_string()).await;
     assert_eq!(
         (&alone["total"], &alone["processes"]),
         (&json!(2), &json!(2)),
@@ -200,7 +199,7 @@ async fn denials_of_an_ended_process_are_shown_by_its_peers() {
     ready(&other).await;
     Client::connect(other.grpc).await.hit("user", "ann").await;
     assert!(other.terminate().success());
-    let top = told(&Web::new(one.admin), "/api/v1/top").await;
+    let top = fetch(&Web::new(one.admin), "/api/v1/top").await;
     assert_eq!((&top["total"], &top["denials"][0]["key"]), (&json!(1), &json!("user=ann")));
 }
 
@@ -225,7 +224,7 @@ async fn a_write_whose_client_disconnects_is_in_the_audit_log() {
     // A request that arrives later is answered: this one was read before its client leaves.
     assert_eq!(Web::new(service.admin).get("/").await.status, 200);
     drop(socket);
-    service.process.wait_for_line("the audit log tells of it", |line| {
+    service.process.wait_for_line("the audit entry", |line| {
         let line: Value = serde_json::from_str(line).ok()?;
         let done = line["fields"]["done"].as_str()?;
         (line["target"] == "audit"

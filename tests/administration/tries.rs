@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
-use super::json as told;
+use super::fetch;
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
@@ -29,7 +29,7 @@ struct Bench {
     _service: Tollgate,
     client: Client,
     admin: Web,
-    asked: usize,
+    compared: usize,
     /// Requests with different results for the try and the call.
     wrong: Vec<String>,
 }
@@ -92,9 +92,9 @@ async fn a_try_is_the_call(mut bench: Bench, modes: &[&str]) -> Option<String> {
         assert_eq!(tried["statuses"][0]["standing"], "no room", "{tried}");
     }
     assert_eq!(bench.used("always=a").await, before);
-    let Bench { asked, wrong, .. } = bench;
+    let Bench { compared, wrong, .. } = bench;
     (!wrong.is_empty())
-        .then(|| format!("{modes:?}: {} of {asked}:\n{}", wrong.len(), wrong.join("\n")))
+        .then(|| format!("{modes:?}: {} of {compared}:\n{}", wrong.len(), wrong.join("\n")))
 }
 
 fn policies() -> Policies {
@@ -123,7 +123,7 @@ impl Bench {
         becomes("the service is ready", PATIENCE, is_ready, |status| *status == 200).await;
         let client = Client::connect(service.grpc).await;
         let admin = Web::new(service.admin);
-        Self { _service: service, client, admin, asked: 0, wrong: Vec::new() }
+        Self { _service: service, client, admin, compared: 0, wrong: Vec::new() }
     }
 
     /// Tries a request, sends it, and compares the results.
@@ -134,7 +134,7 @@ impl Bench {
         let has_none: Vec<_> =
             tried["statuses"].as_array().unwrap().iter().map(has_no_room).collect();
         let over: Vec<_> = codes.iter().map(|code| *code == Code::OverLimit).collect();
-        self.asked += 1;
+        self.compared += 1;
         if tried["would_admit"] != admits || has_none != over {
             self.wrong.push(format!("{wanted:?}: {tried}, then {admits} {codes:?}"));
         }
@@ -149,7 +149,7 @@ impl Bench {
     /// Returns the hits in a descriptor's counter.
     async fn used(&self, descriptor: &str) -> Value {
         let counter =
-            told(&self.admin, &format!("/api/v1/counter?domain=test&descriptor={descriptor}"))
+            fetch(&self.admin, &format!("/api/v1/counter?domain=test&descriptor={descriptor}"))
                 .await;
         counter["state"]["windows"][0]["used"].clone()
     }

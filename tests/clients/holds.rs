@@ -24,7 +24,7 @@ const WORK: [&str; 6] = ["a", "600", "300", "fails", "400", "1"];
 fn run(command: &mut Command, target: &str) -> Vec<String> {
     let mut client = Process::start("holds", command.arg(target).args(WORK));
     eventually("the client ends", LIMIT, || (!client.is_running()).then_some(()));
-    results(&client.last_words())
+    results(&client.final_log())
 }
 
 #[test]

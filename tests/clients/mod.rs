@@ -72,7 +72,7 @@ impl Language {
     fn run(self, target: &str, scenario: &[&str]) -> Vec<String> {
         let mut client = self.start(target, scenario);
         eventually("the client ends", LIMIT, || (!client.is_running()).then_some(()));
-        results(&client.last_words())
+        results(&client.final_log())
     }
 }
 

@@ -122,7 +122,7 @@ fn runs_the_example(mut example: Command) {
     let service = Tollgate::serve(&root().join("clients/shop.yaml"));
     let target = service.grpc.to_string();
     let mut example = Process::start("example", example.arg(target));
-    let found = results(&example.last_words());
+    let found = results(&example.final_log());
     assert_eq!(found, ["allowed", "allowed", "denied", "700 remaining"]);
 }
 

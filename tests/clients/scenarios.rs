@@ -62,9 +62,9 @@ pub(super) async fn health_is_serving(client: Language) {
 pub(super) async fn a_watch_of_health_sees_the_drain_and_its_end(client: Language) {
     let mut service = serve(&["--drain-delay", "200ms", "--drain-timeout", NEVER]);
     let mut client = client.start(&target(&service), &["watch"]);
-    client.wait_for_line("that it is serving", |line| (line == "result SERVING").then_some(()));
+    client.wait_for_line("that it is healthy", |line| (line == "result SERVING").then_some(()));
     service.process.signal(Signal::TERM);
-    assert_eq!(results(&client.last_words()), ["SERVING", "NOT_SERVING", "end"]);
+    assert_eq!(results(&client.final_log()), ["SERVING", "NOT_SERVING", "end"]);
     assert_eq!(service.process.wait_for_end().code(), Some(0));
 }
 

@@ -14,7 +14,7 @@ use crate::support::envoy::{Envoy, binary, root};
 use crate::support::tollgate::Tollgate;
 use crate::support::{PATIENCE, becomes};
 
-/// Bootstraps below `deploy`, besides `envoy/envoy.yaml`.
+/// Bootstraps below `deploy`, in addition to `envoy/envoy.yaml`.
 const EXAMPLES: [&str; 7] = [
     "envoy/features.yaml",
     "envoy/network.yaml",
@@ -64,7 +64,7 @@ async fn every_kind_of_action_makes_an_entry() {
     assert_eq!(
         (robot.status, robot.header("x-ratelimit-limit")),
         (200, ""),
-        "an action has no entry, so nothing is asked"
+        "an action has no entry, so no request is sent"
     );
 }
 
@@ -75,7 +75,7 @@ async fn hits_are_charged_peeked_at_refunded_and_charged_afterwards() {
     assert_eq!(edge.pay("/balance", b"").await, (200, "3".to_owned()));
     assert_eq!(edge.pay("/cost", b"4").await.0, 429);
     assert_eq!(edge.pay("/refund", b"2").await, (200, "5".to_owned()));
-    let look = || async { edge.pay("/tokens", b"").await };
+    let tokens = || async { edge.pay("/tokens", b"").await };
     assert_eq!(
         edge.envoy
             .edge
@@ -84,7 +84,8 @@ async fn hits_are_charged_peeked_at_refunded_and_charged_afterwards() {
             .status,
         200
     );
-    becomes("the answer is charged", PATIENCE, look, |left| *left == (200, "40".to_owned())).await;
+    becomes("the answer is charged", PATIENCE, tokens, |left| *left == (200, "40".to_owned()))
+        .await;
 }
 
 #[tokio::test]
@@ -97,8 +98,8 @@ async fn a_request_carries_its_own_limit() {
 #[tokio::test]
 async fn a_second_stage_has_a_domain_and_a_status_of_its_own() {
     let edge = Edge::start().await;
-    let ask = async || edge.envoy.edge.get_with("/session", &[("x-session", b"one")]).await.status;
-    assert_eq!([ask().await, ask().await, ask().await], [200, 200, 402]);
+    let send = async || edge.envoy.edge.get_with("/session", &[("x-session", b"one")]).await.status;
+    assert_eq!([send().await, send().await, send().await], [200, 200, 402]);
     assert_eq!(
         edge.envoy.edge.get("/session").await.status,
         200,
@@ -124,11 +125,11 @@ async fn a_draining_tollgate_reports_not_serving_before_it_exits() {
     let healthy = || edge.envoy.counter("cluster.tollgate.membership_healthy");
     becomes("it is healthy", PATIENCE, healthy, |count| *count == 1).await;
     edge.tollgate.process.signal(rustix::process::Signal::TERM);
-    becomes("it is not wanted any more", PATIENCE, healthy, |count| *count == 0).await;
+    becomes("Envoy marks it unhealthy", PATIENCE, healthy, |count| *count == 0).await;
     assert_eq!(
         edge.envoy.edge.status("/user", "ann").await,
         200,
-        "it answers still, and nobody else is there"
+        "it still answers, as the only instance"
     );
 }
 

@@ -39,7 +39,7 @@ fn finds_nothing(script: &str) {
         .unwrap();
     child.stdin.take().unwrap().write_all(&output(["serve", "--help"]).stdout).unwrap();
     let ended = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stdout).into_owned()
+    let text = String::from_utf8_lossy(&ended.stdout).into_owned()
         + &String::from_utf8_lossy(&ended.stderr);
-    assert!(ended.status.success() && !said.is_empty(), "{said}");
+    assert!(ended.status.success() && !text.is_empty(), "{text}");
 }

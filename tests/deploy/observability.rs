@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use crate::support::certificates::Authority;
 use crate::support::control_plane::ControlPlane;
 use crate::support::envoy::{Envoy, root};
-use crate::support::load::{Load, Questions};
+use crate::support::load::{Load, Traffic};
 use crate::support::policy::Policies;
 use crate::support::prometheus::Prometheus;
 use crate::support::redis::{Redis, Setup};
@@ -109,11 +109,11 @@ fn every_alert_has_a_severity_and_a_section_of_the_runbook() {
             "{alert} is not in docs/runbook.md"
         );
         let place = format!("runbook_url: docs/runbook.md#{}", alert.to_lowercase());
-        assert!(text.contains(&place), "{alert} does not say {place}");
+        assert!(text.contains(&place), "{alert} does not name {place}");
     }
     let sections: BTreeSet<_> =
         runbook.lines().filter_map(|line| line.strip_prefix("## ")).map(str::to_owned).collect();
-    assert_eq!(sections, alerts(), "the runbook tells of other alerts");
+    assert_eq!(sections, alerts(), "the runbook has other alerts");
     assert_eq!(
         text.matches("severity: ").count(),
         alerts().len() + 1,
@@ -143,14 +143,13 @@ impl Scene {
         let port = tollgate.grpc.port().to_string();
         let envoy = std::sync::Arc::new(Envoy::start_by(&example(), &[("TOLLGATE", &port)]).await);
         let of = |key: &str| vec![request(vec![descriptor(&[(key, "ann")])])];
-        let mut questions =
-            Questions { rate: 50, groups: vec![of("user"), of("soft")], timeout: None };
-        questions
+        let mut traffic = Traffic { rate: 50, groups: vec![of("user"), of("soft")], timeout: None };
+        traffic
             .groups
             .iter_mut()
             .flatten()
             .for_each(|request| request.domain = "gateway".to_owned());
-        let load = Load::beside_another(tollgate.grpc, questions);
+        let load = Load::with_another(tollgate.grpc, traffic);
         let browser = std::sync::Arc::clone(&envoy);
         let browsing = tokio::spawn(async move {
             loop {
@@ -210,19 +209,19 @@ impl Scene {
 
     async fn wrong_requests(&self) -> Vec<String> {
         let client = crate::support::rls::Client::connect(self.tollgate.grpc).await;
-        let ask = async |domain: &str| {
-            let question = request(vec![descriptor(&[("user", "ann")])]);
+        let send = async |domain: &str| {
+            let message = request(vec![descriptor(&[("user", "ann")])]);
             let _ = client
                 .ask(tollgate::grpc::proto::RateLimitRequest {
                     domain: domain.to_owned(),
-                    ..question
+                    ..message
                 })
                 .await;
         };
         let large = "v".repeat(4 << 20);
         let fault = async || {
             for domain in ["closed", "nobodys", ""] {
-                ask(domain).await;
+                send(domain).await;
             }
             let _ = client.ask(request(vec![descriptor(&[("user", &large)])])).await;
             soon().await;
@@ -386,6 +385,6 @@ fn example() -> String {
 
 fn promtool(arguments: &[&str], file: &PathBuf) {
     let output = Command::new("promtool").args(arguments).arg(file).output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&said));
+    let text = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&text));
 }

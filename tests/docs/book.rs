@@ -23,11 +23,11 @@ fn the_book_builds_without_warnings_or_broken_links() {
         .arg(built.path())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr).into_owned()
+    let log = String::from_utf8_lossy(&ended.stderr).into_owned()
         + &String::from_utf8_lossy(&ended.stdout);
     let wrong: Vec<_> =
-        said.lines().filter(|line| line.contains("WARN") || line.contains("ERROR")).collect();
-    assert!(ended.status.success() && wrong.is_empty(), "{said}");
+        log.lines().filter(|line| line.contains("WARN") || line.contains("ERROR")).collect();
+    assert!(ended.status.success() && wrong.is_empty(), "{log}");
 
     let read = |name: &str| std::fs::read_to_string(built.path().join(name)).unwrap();
     let places: BTreeMap<String, BTreeSet<String>> = pages()
@@ -55,7 +55,7 @@ fn every_page_is_in_the_table_of_contents_once() {
         contents.lines().filter_map(|line| line.rsplit_once("](")?.1.strip_suffix(')')).collect();
     for page in pages() {
         let times = listed.iter().filter(|name| **name == page.name).count();
-        assert!(times == 1, "{} stands {times} times in docs/SUMMARY.md", page.name);
+        assert!(times == 1, "{} is {times} times in docs/SUMMARY.md", page.name);
     }
 }
 

@@ -59,7 +59,7 @@ impl Fence {
                 || (self.language != "console" && ["file", "of", "broken"].contains(&name))
         };
         let word = self.words.iter().find(|word| !is_known(word))?;
-        Some(format!("{}: `{word}` beside a fence of `{}`", self.at, self.language))
+        Some(format!("{}: `{word}` at a fence of `{}`", self.at, self.language))
     }
 }
 
@@ -126,5 +126,5 @@ fn a_fence_is_read_with_its_marks_and_an_unknown_mark_is_reported() {
     let odd: Vec<_> = fences.iter().map(Fence::odd).collect();
     assert_eq!(odd[0], None);
     assert_eq!(odd[1].as_deref(), Some("docs/a.md:8: a fence of `shell`"));
-    assert_eq!(odd[2].as_deref(), Some("docs/a.md:11: `stay` beside a fence of `console`"));
+    assert_eq!(odd[2].as_deref(), Some("docs/a.md:11: `stay` at a fence of `console`"));
 }

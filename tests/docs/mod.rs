@@ -5,7 +5,7 @@
 //! | `book` | mdBook, installed by `tests/run`, builds it without a warning |
 //! | `fences` | the fenced code blocks of a page, and their treatment |
 //! | `policies` | every YAML block: checked, or an excerpt of a file that is tested |
-//! | `sessions`, `terminal` | every command prints what its page shows, in its own network |
+//! | `sessions`, `terminal` | every command prints the output of its page, in its own network |
 //! | `reference` | the pages generated from the code, which must be up to date |
 //! | `pictures`, `drawing` | the requests that each algorithm admits, by `tollgate replay` |
 //!

@@ -62,11 +62,11 @@ fn decided(name: &str, policy: &str) -> Course {
     let ended =
         output(["replay".as_ref(), "--policy".as_ref(), policy.as_os_str(), trace.as_os_str()]);
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-    let said = String::from_utf8(ended.stdout).unwrap();
-    let is_admitted = said.lines().map(|line| {
+    let answers = String::from_utf8(ended.stdout).unwrap();
+    let is_admitted = answers.lines().map(|line| {
         let answer: Value = serde_json::from_str(line).unwrap();
         let is_limited = !answer["response"]["statuses"][0]["currentLimit"].is_null();
-        assert!(is_limited, "docs/algorithms.md, {name}: nothing is limited");
+        assert!(is_limited, "docs/algorithms.md, {name}: no limit applies");
         answer["response"]["overallCode"] == "OK"
     });
     let admitted = offered

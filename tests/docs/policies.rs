@@ -65,15 +65,15 @@ fn mistakes(fence: &Fence) -> Result<(), String> {
         return Ok(());
     } else {
         return Err(format!(
-            "{}: neither a policy, an overlay nor tests; where does it stand (`of=PATH`)?",
+            "{}: neither a policy, an overlay nor tests: add its path (`of=PATH`)",
             fence.at
         ));
     };
-    let said = [ended.stdout, ended.stderr].concat();
+    let output = [ended.stdout, ended.stderr].concat();
     if ended.status.success() {
         Ok(())
     } else {
-        Err(format!("{}:\n{}", fence.at, String::from_utf8_lossy(&said)))
+        Err(format!("{}:\n{}", fence.at, String::from_utf8_lossy(&output)))
     }
 }
 

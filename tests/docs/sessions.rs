@@ -42,16 +42,16 @@ fn differences(page: &Page) -> Vec<String> {
         let commands = if is_run(&fence) { commands(&fence) } else { Vec::new() };
         for (command, shown) in commands {
             if fence.stays() {
-                terminal.begin(&command, fence.value("stays"), |said| {
-                    is_as_shown(said, &format!("{shown}…\n"))
+                terminal.begin(&command, fence.value("stays"), |output| {
+                    is_as_shown(output, &format!("{shown}…\n"))
                 });
                 continue;
             }
-            let (status, said) = terminal.run(&command);
+            let (status, output) = terminal.run(&command);
             // A failing command must print an error.
-            if !is_as_shown(&said, &shown) || (said.is_empty() && status != 0) {
+            if !is_as_shown(&output, &shown) || (output.is_empty() && status != 0) {
                 wrong.push(format!(
-                    "{}: $ {command}\n{said}(exit status {status}), and shown is\n{shown}",
+                    "{}: $ {command}\n{output}(exit status {status}), and shown is\n{shown}",
                     fence.at
                 ));
             }
@@ -81,16 +81,20 @@ fn commands(fence: &Fence) -> Vec<(String, String)> {
 }
 
 /// Compares line by line; `…` matches any text, and on a line of its own any lines.
-fn is_as_shown(said: &str, shown: &str) -> bool {
-    fn are(said: &[&str], shown: &[&str]) -> bool {
-        match (said, shown) {
-            (said, ["…", rest @ ..]) => (0..=said.len()).any(|passed| are(&said[passed..], rest)),
+fn is_as_shown(output: &str, shown: &str) -> bool {
+    fn are(output: &[&str], shown: &[&str]) -> bool {
+        match (output, shown) {
+            (output, ["…", rest @ ..]) => {
+                (0..=output.len()).any(|passed| are(&output[passed..], rest))
+            }
             ([], []) => true,
-            ([line, said @ ..], [wanted, shown @ ..]) => is_line(line, wanted) && are(said, shown),
+            ([line, output @ ..], [wanted, shown @ ..]) => {
+                is_line(line, wanted) && are(output, shown)
+            }
             _ => false,
         }
     }
-    are(&said.lines().collect::<Vec<_>>(), &shown.lines().collect::<Vec<_>>())
+    are(&output.lines().collect::<Vec<_>>(), &shown.lines().collect::<Vec<_>>())
 }
 
 fn is_line(line: &str, wanted: &str) -> bool {
@@ -99,7 +103,7 @@ fn is_line(line: &str, wanted: &str) -> bool {
     line.char_indices().map(|(at, _)| at).chain([line.len()]).any(|at| is_line(&line[at..], rest))
 }
 
-/// Runs the binary as `cargo run --release` does. Its clock stands still 26 s before the end of a
+/// Runs the binary as `cargo run --release` does. Its clock is stopped 26 s before the end of a
 /// minute, so that all waits are as shown.
 const CARGO: &str = r#"#!/bin/sh
 [ "$*" = 'run --release' ] || exit 101
@@ -151,22 +155,22 @@ fn patient(file: &Path) {
 
 #[test]
 fn placeholders_match_anything_and_other_text_matches_itself() {
-    for (said, shown) in [
+    for (output, shown) in [
         ("a\nb\n", "a\nb\n"),
         ("in 26 s\n", "in … s\n"),
         ("a\n1\n2\nb\n", "a\n…\nb\n"),
         ("a\n", "a\n…\n"),
         ("x=1 y=2", "x=… y=…"),
     ] {
-        assert!(is_as_shown(said, shown), "{said} is {shown}");
+        assert!(is_as_shown(output, shown), "{output} is {shown}");
     }
-    for (said, shown) in [
+    for (output, shown) in [
         ("a\nb\n", "a\n"),
         ("a\n", "a\nb\n"),
         ("in 26 m\n", "in … s\n"),
         ("a\n1\nc\n", "a\n…\nb\n"),
         ("ab", "a"),
     ] {
-        assert!(!is_as_shown(said, shown), "{said} is not {shown}");
+        assert!(!is_as_shown(output, shown), "{output} is not {shown}");
     }
 }

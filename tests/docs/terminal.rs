@@ -49,8 +49,8 @@ impl Terminal {
         });
         let mut terminal = Self { child, input, lines, folder: folder.to_owned(), stayed: 0 };
         // Two Envoys with the same base ID would share memory.
-        let (status, said) = terminal.run("ip link set lo up && mount -t tmpfs none /dev/shm");
-        assert_eq!((status, said.as_str()), (0, ""), "no network of its own");
+        let (status, output) = terminal.run("ip link set lo up && mount -t tmpfs none /dev/shm");
+        assert_eq!((status, output.as_str()), (0, ""), "no network of its own");
         terminal
     }
 
@@ -58,19 +58,19 @@ impl Terminal {
     pub(super) fn run(&mut self, command: &str) -> (i32, String) {
         writeln!(self.input, "{{\n{command}\n}} </dev/null 2>&1; printf '\\n%s %s\\n' '{MARK}' $?")
             .unwrap();
-        let mut said = String::new();
+        let mut output = String::new();
         loop {
             let line = self.lines.recv_timeout(PATIENCE);
             let line = line.unwrap_or_else(|error| {
-                panic!("`{command}` does not end ({error}), and said:\n{said}")
+                panic!("`{command}` does not end ({error}), and output:\n{output}")
             });
             if let Some(status) = line.strip_prefix(MARK) {
                 // The newline before the mark is not part of the output.
-                said.pop();
-                return (status.trim().parse().unwrap(), said);
+                output.pop();
+                return (status.trim().parse().unwrap(), output);
             }
-            said.push_str(&line);
-            said.push('\n');
+            output.push_str(&line);
+            output.push('\n');
         }
     }
 
@@ -84,16 +84,16 @@ impl Terminal {
     ) {
         self.stayed += 1;
         let name = format!(".stays-{}", self.stayed);
-        let (_, said) = self.run(&format!("{{\n{command}\n}} >{name} 2>&1 &"));
-        assert_eq!(said, "");
+        let (_, output) = self.run(&format!("{{\n{command}\n}} >{name} 2>&1 &"));
+        assert_eq!(output, "");
         let mut last = String::new();
-        eventually(&format!("`{command}` says what is shown"), PATIENCE, || {
-            let said = std::fs::read_to_string(self.folder.join(&name)).unwrap_or_default();
-            if said != last {
-                eprintln!("`{command}` says:\n{said}");
-                last.clone_from(&said);
+        eventually(&format!("`{command}` prints what is shown"), PATIENCE, || {
+            let output = std::fs::read_to_string(self.folder.join(&name)).unwrap_or_default();
+            if output != last {
+                eprintln!("`{command}` prints:\n{output}");
+                last.clone_from(&output);
             }
-            is_right(&said).then_some(())
+            is_right(&output).then_some(())
         });
         if let Some(port) = port {
             let wait = format!(

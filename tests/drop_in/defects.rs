@@ -163,7 +163,7 @@ async fn a_config_map_is_read_once_though_files_with_a_dot_count() {
         *limit == Some(7)
     })
     .await;
-    // Two files are separate policies, whatever their names.
+    // Two files are separate policies, independent of their names.
     istio.map.files.write("ratelimit/config/.policy.yaml", &daily("user", 9));
     service.wait_for("policy change rejected");
     service.wait_for(".policy.yaml:1:9");
@@ -186,10 +186,10 @@ async fn a_second_instance_on_the_same_ports_is_an_error() {
     let mut first = istio.serve(&[]).await;
     let port = first.grpc().port().to_string();
     let ended = output(&istio.variables(&[("GRPC_PORT", &port)]));
-    let told = String::from_utf8(ended.stderr).unwrap();
-    assert_eq!(ended.status.code(), Some(1), "{told}");
+    let error = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{error}");
     assert!(
-        told.contains(&format!("--grpc-listen 127.0.0.1:{port}: Address already in use")),
-        "{told}"
+        error.contains(&format!("--grpc-listen 127.0.0.1:{port}: Address already in use")),
+        "{error}"
     );
 }

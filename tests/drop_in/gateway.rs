@@ -214,12 +214,12 @@ async fn another_snapshot_changes_the_limits_a_bad_one_does_not_and_an_empty_one
     assert_eq!(envoy.edge.status("/app", "ann").await, 429);
 
     gateway.plane.serve("3", &[listener(1000)]);
-    let ask = || envoy.edge.status("/app", "ann");
-    becomes("there is room again", PATIENCE, ask, |status| *status == 200).await;
+    let answer = || envoy.edge.status("/app", "ann");
+    becomes("the new limit admits", PATIENCE, answer, |status| *status == 200).await;
     gateway.plane.serve("4", &[listener(1)]);
-    becomes("there is none", PATIENCE, ask, |status| *status == 429).await;
+    becomes("the new limit denies", PATIENCE, answer, |status| *status == 429).await;
     gateway.plane.serve("5", &[]);
-    becomes("nothing is limited", PATIENCE, ask, |status| *status == 200).await;
+    becomes("no limit is left", PATIENCE, answer, |status| *status == 200).await;
     gateway.plane.wait_for_request("that it is taken", |request| request["version_info"] == "5");
     assert_eq!(service.admin.get("/rlconfig").await.body, "");
     assert!(service.terminate().success());
@@ -235,12 +235,12 @@ async fn a_client_without_a_certificate_of_the_gateway_is_refused() {
     let authority = &gateway.authority;
     assert!(
         Secure::showing(&authority.sign_rsa("*.envoy-gateway-system"), authority)
-            .is_let_in(grpc)
+            .is_accepted(grpc)
             .await
     );
-    assert!(!Secure::trusting(authority).is_let_in(grpc).await, "without a certificate");
+    assert!(!Secure::trusting(authority).is_accepted(grpc).await, "without a certificate");
     let strange = Authority::new().sign_rsa("*.envoy-gateway-system");
-    assert!(!Secure::showing(&strange, authority).is_let_in(grpc).await, "another authority's");
+    assert!(!Secure::showing(&strange, authority).is_accepted(grpc).await, "another authority's");
 }
 
 #[tokio::test]
@@ -266,8 +266,13 @@ async fn a_signal_before_the_first_configuration_ends_the_process_at_once() {
     for (force, health) in [("true", 200), ("false", 500)] {
         let mut service = gateway.start(&[("FORCE_START_WITHOUT_INITIAL_CONFIG", force)]);
         service.wait_for("store connected");
-        becomes("its health is that", PATIENCE, || service.health(), |status| *status == health)
-            .await;
+        becomes(
+            "its health is as expected",
+            PATIENCE,
+            || service.health(),
+            |status| *status == health,
+        )
+        .await;
         let begun = Instant::now();
         assert_eq!(service.terminate().code(), Some(0));
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());

@@ -31,19 +31,24 @@ async fn a_swap_of_the_config_map_is_served_and_a_bad_one_is_not() {
 
 #[tokio::test]
 async fn a_start_with_a_bad_configuration_serves_and_is_healthy_unless_a_good_one_is_required() {
-    for (asked_for, health) in [("false", 200), ("true", 500)] {
+    for (required, health) in [("false", 200), ("true", 500)] {
         let mut istio = Istio::with(BROKEN).await;
-        let more = [("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", asked_for)];
+        let more = [("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", required)];
         let mut service = Ratelimit::start(&istio.variables(&more));
         service.wait_for("store connected");
-        becomes("its health is that", PATIENCE, || service.health(), |status| *status == health)
-            .await;
+        becomes(
+            "its health is as expected",
+            PATIENCE,
+            || service.health(),
+            |status| *status == health,
+        )
+        .await;
         let client = service.client().await;
         client.ask(request(vec![descriptor(&[("user", "ann")])])).await.unwrap_err();
         service.wait_for("kee");
         istio.map.swap(&daily("user", 5));
-        let ask = || client.ask(request(vec![descriptor(&[("user", "ann")])]));
-        becomes("it answers", PATIENCE, ask, Result::is_ok).await.unwrap();
+        let decided = || client.ask(request(vec![descriptor(&[("user", "ann")])]));
+        becomes("it answers", PATIENCE, decided, Result::is_ok).await.unwrap();
         assert_eq!(service.health().await, 200);
     }
 }
@@ -57,7 +62,7 @@ async fn no_policy_is_a_configuration_without_limits() {
     let becomes = async |what: &str, amount| {
         becomes(what, PATIENCE, || client.limit("user", "ann"), |limit| *limit == amount).await;
     };
-    becomes("there is none", None).await;
+    becomes("no limit is in force", None).await;
     istio.map.files.write("ratelimit/config/below/policy.yaml", &daily("user", 5));
     becomes("a file below is noticed", Some(5)).await;
     std::fs::rename(
@@ -65,7 +70,7 @@ async fn no_policy_is_a_configuration_without_limits() {
         istio.map.files.file("elsewhere"),
     )
     .unwrap();
-    becomes("a file that goes elsewhere is noticed", None).await;
+    becomes("a moved file is noticed", None).await;
 }
 
 #[tokio::test]
@@ -79,9 +84,16 @@ async fn health_may_need_a_policy_at_any_time() {
     assert_eq!(service.health().await, 500);
     istio.map.swap(&daily("user", 5));
     istio.map.files.link("ratelimit/config/policy.yaml", "..data/policy.yaml");
-    becomes("there is one", PATIENCE, || service.health(), |status| *status == 200).await;
+    becomes("it is healthy with a policy", PATIENCE, || service.health(), |status| *status == 200)
+        .await;
     std::fs::remove_file(link).unwrap();
-    becomes("there is none", PATIENCE, || service.health(), |status| *status == 500).await;
+    becomes(
+        "it is unhealthy without policies",
+        PATIENCE,
+        || service.health(),
+        |status| *status == 500,
+    )
+    .await;
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Reports of the service: its log, for pipelines and for operators who look for the reason why a
+//! Reports of the service: its log, for pipelines and for operators who search the reason why a
 //! request is not limited; and spans.
 
 use std::net::SocketAddr;

@@ -204,7 +204,7 @@ async fn written_files_are_served_and_decide_the_same() {
         migrate(&["--manifest", path(&manifest), "--output", path(&output)]);
     assert!(
         status == 2 && complaints.contains("already exists"),
-        "nothing is overwritten: {complaints}"
+        "no file is overwritten: {complaints}"
     );
 
     let lines = variables.lines().filter(|line| !line.starts_with('#'));
@@ -239,7 +239,7 @@ fn written_files_run_no_shell_code_and_do_not_serve_without_their_store() {
     assert!(lines.contains(&"TOLLGATE_STORE=FILL-IN"), "{variables}");
     let refused = tollgate::output(["serve", "--store", "FILL-IN"]);
     assert!(!refused.status.success(), "a store that is not filled in is refused");
-    // Files that are there already, of whatever name, are neither overwritten nor served.
+    // Files that exist already, of any name, are neither overwritten nor served.
     std::fs::remove_file(output.join("tollgate.env")).unwrap();
     let (status, _, complaints) = migrate(&written);
     assert!(status == 2 && complaints.contains("already exists"), "{complaints}");

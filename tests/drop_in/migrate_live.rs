@@ -41,7 +41,7 @@ async fn equal_responses_exit_0_and_differences_are_listed() {
     let (status, text) =
         compare(&istio, &mut there, &Istio::with(&yearly("user", 2)).await, false).await;
     assert_eq!((status, text.as_str()), (0, "3 requests: 3 equal, 0 different\n"));
-    // The two hits are used up now, and 0 hits take nothing.
+    // The two hits are used up now, and 0 hits charge nothing.
     let (status, text) =
         compare(&istio, &mut there, &Istio::with(&yearly("user", 2)).await, true).await;
     assert_eq!((status, text.as_str()), (0, "3 requests: 3 equal, 0 different\n"));

@@ -1,4 +1,4 @@
-//! `tollgate migrate`: what of a deployment is lost, overridden or not read is in the report.
+//! `tollgate migrate`: lost, overridden and unread parts of a deployment are in the report.
 
 use super::migrate::{migrate, path};
 use crate::support::policy::{Policies, yearly};
@@ -16,7 +16,7 @@ fn of_env(variables: &str, more: &[&str]) -> (i32, String) {
     (status, page)
 }
 
-/// Reports on a container, given by its fields beside name and image.
+/// Reports on a container, given by its fields other than name and image.
 fn of_container(fields: &str) -> (i32, String) {
     let files = Policies::of(&yearly("user", 2));
     let container = format!("name: ratelimit, image: envoyproxy/ratelimit, {fields}");

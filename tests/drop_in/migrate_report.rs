@@ -72,7 +72,7 @@ fn the_exported_settings_are_started_on_other_ports_too() {
 }
 
 #[test]
-fn commands_that_need_a_token_are_said_to() {
+fn commands_that_need_a_token_are_marked() {
     let (_, page) = of_env(REDIS, &yearly("user", 2));
     has(&page, "they need a token: TOLLGATE_ADMIN_TOKEN_FILE");
     let (_, page) = of_env(&format!("{REDIS}DEBUG_HOST=127.0.0.1\n"), &yearly("user", 2));

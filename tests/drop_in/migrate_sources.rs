@@ -144,7 +144,7 @@ fn a_secret_with_all_variables_leaves_the_store_open() {
 }
 
 #[test]
-fn a_readme_beside_policies_is_ignored_and_unknown_variables_are_bounded() {
+fn a_readme_among_policies_is_ignored_and_unknown_variables_are_bounded() {
     let files = Policies::none();
     files.write("config/shop.yaml", &yearly("user", 2));
     files.write("config/README.md", "# Limits\n\n- one: [\n");

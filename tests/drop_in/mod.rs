@@ -11,7 +11,7 @@
 //! | `logs` | its log: the names of fields, and requests at level debug; spans |
 //! | `migrate` | `tollgate migrate`: the report, and its files |
 //! | `migrate_live` | `tollgate migrate --live`: the comparison of answers |
-//! | `migrate_manifest` | `tollgate migrate`: what is lost, overridden or not read |
+//! | `migrate_manifest` | `tollgate migrate`: lost, overridden and unread parts of a deployment |
 //! | `migrate_report` | `tollgate migrate`: differences, invalid values, the next steps |
 //! | `migrate_sources` | `tollgate migrate`: sources of variables and policies |
 //! | `statistics` | hits of one request that cross a limit; `/stats` without a sink |

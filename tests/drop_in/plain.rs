@@ -211,21 +211,21 @@ async fn every_descriptor_is_charged_independently_of_the_others() {
     let a = || descriptor(&[("a", "")]);
     let b = || descriptor(&[("b", "")]);
     let yearly = |code, amount, left| of(code, Unit::Year, amount, left);
-    // One counter twice is two hits. That service reports for the first what is left before the
-    // second; this one reports for both what is left after the request.
+    // One counter twice is two hits. That service reports for the first the hits that remain before
+    // the second; this one reports for both the hits that remain after the request.
     let twice = [yearly(Code::Ok, 5, 3), yearly(Code::Ok, 5, 3), yearly(Code::Ok, 1, 0)];
     answers(&client, vec![a(), a(), b()], Code::Ok, &twice).await;
     for left in [2, 1] {
         let over = [yearly(Code::OverLimit, 1, 0), yearly(Code::Ok, 5, left)];
         answers(&client, vec![b(), a()], Code::OverLimit, &over).await;
     }
-    let mut asked = request(vec![a(), taking(0, &[("a", "")])]);
-    asked.hits_addend = 3;
-    let answer = client.ask(asked).await.unwrap();
+    let mut costly = request(vec![a(), taking(0, &[("a", "")])]);
+    costly.hits_addend = 3;
+    let answer = client.ask(costly).await.unwrap();
     assert_eq!(
         answer.overall_code(),
         Code::OverLimit,
-        "what the descriptor says wins, else the request"
+        "the descriptor's hits win over those of the request"
     );
     answers(&client, vec![a()], Code::OverLimit, &[yearly(Code::OverLimit, 5, 0)]).await;
     // Envoy reports when the window ends, although clients are over limit in the next one too.
@@ -276,8 +276,8 @@ async fn health_and_the_pages_keep_their_paths() {
     assert_eq!((health.status, health.body.as_str()), (200, "OK"));
     let mut grpc = HealthClient::new(channel(service.grpc()).await);
     for name in ["", "ratelimit"] {
-        let asked = HealthCheckRequest { service: name.to_owned() };
-        assert_eq!(grpc.check(asked).await.unwrap().into_inner().status(), ServingStatus::Serving);
+        let check = HealthCheckRequest { service: name.to_owned() };
+        assert_eq!(grpc.check(check).await.unwrap().into_inner().status(), ServingStatus::Serving);
     }
     let unknown = grpc.check(HealthCheckRequest { service: "other".to_owned() }).await;
     assert_eq!(unknown.unwrap_err().code(), tonic::Code::NotFound);

@@ -31,7 +31,7 @@ async fn takes_five(more: &[(&str, &str)]) {
     for expected in [true, true, true, true, true, false] {
         assert_eq!(client.hit("user", "ann").await, expected);
     }
-    assert_eq!(keys(&istio.redis, "*").await, 0, "it is not asked");
+    assert_eq!(keys(&istio.redis, "*").await, 0, "it gets no command");
 }
 
 #[tokio::test]
@@ -72,8 +72,8 @@ async fn redis_is_reached_by_unix_socket_password_and_prefix() {
     assert!(service.client().await.hit("user", "ann").await);
     assert!(keys(&redis, "mine:*").await > 0);
     assert_eq!(keys(&redis, "[^m]*").await, 0);
-    let told = service.process.log().join("\n");
-    assert!(!told.contains("cret"), "{told}");
+    let log = service.process.log().join("\n");
+    assert!(!log.contains("cret"), "{log}");
 }
 
 #[tokio::test]

@@ -70,7 +70,7 @@ async fn hits_that_cross_a_limit_are_split_as_in_envoyproxy_ratelimit_if_denials
     assert_eq!(counts(&service, "third").await, [95, 95, 10 + 5, 0]);
 }
 
-/// Its own integration tests read these counters in the process, whatever the sinks.
+/// Its own integration tests read these counters in the process, for any sinks.
 #[tokio::test]
 async fn the_page_has_the_counters_without_a_sink_unless_they_are_disabled() {
     let istio = Istio::with(&policy(&RULES)).await;

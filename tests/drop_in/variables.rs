@@ -24,9 +24,9 @@ pub(super) fn policy(rules: &[(&str, &str)]) -> String {
 }
 
 async fn left(client: &Client, key: &str) -> u32 {
-    let mut look = descriptor(&[(key, "")]);
-    look.hits_addend = Some(0);
-    client.status(look).await.limit_remaining
+    let mut peek = descriptor(&[(key, "")]);
+    peek.hits_addend = Some(0);
+    client.status(peek).await.limit_remaining
 }
 
 fn statistics(service: &mut Ratelimit) -> Web {
@@ -44,7 +44,7 @@ async fn the_local_cache_denies_without_redis_and_prometheus_reads_the_old_names
         assert_eq!(client.hit("user", "ann").await, admitted);
     }
     istio.redis.pause();
-    assert!(!client.hit("user", "ann").await, "nobody has to be asked");
+    assert!(!client.hit("user", "ann").await, "Redis gets no command");
     istio.redis.resume();
     for (name, expected) in [
         (r#"ratelimit_service_rate_limit_total_hits{domain="test",key1="user"}"#, 5),
@@ -215,19 +215,19 @@ fn one_report_has_every_invalid_variable() {
         ("LOG_LEVEL", "loud"),
     ];
     let ended = output(&wrong);
-    let told = String::from_utf8(ended.stderr).unwrap();
-    assert_eq!(ended.status.code(), Some(1), "{told}");
+    let error = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{error}");
     for (name, _) in wrong {
-        let names = told.lines().filter_map(|line| line.strip_prefix("error: ")?.split_once(": "));
+        let names = error.lines().filter_map(|line| line.strip_prefix("error: ")?.split_once(": "));
         let count = names.filter(|(names, _)| names.split(", ").any(|one| one == name)).count();
-        assert_eq!(count, 1, "{name} is not in\n{told}");
+        assert_eq!(count, 1, "{name} is not in\n{error}");
     }
 }
 
 /// Values that are validated only by the flags that they become; the errors name the variables.
 #[test]
 fn a_value_that_its_flag_rejects_fails_startup() {
-    for (name, value, told) in [
+    for (name, value, expected) in [
         ("NEAR_LIMIT_RATIO", "2", "NEAR_LIMIT_RATIO: expected"),
         ("REDIS_URL", "redis:port", "REDIS_URL: "),
         ("PROMETHEUS_ADDR", "nowhere", "PROMETHEUS_ADDR: expected"),
@@ -246,7 +246,7 @@ fn a_value_that_its_flag_rejects_fails_startup() {
         let ended = output(&[&usual[..], &[(name, value)]].concat());
         let report = String::from_utf8(ended.stderr).unwrap();
         assert_eq!(ended.status.code(), Some(1), "{name}: {report}");
-        assert!(report.contains(told), "{name}: {report}");
+        assert!(report.contains(expected), "{name}: {report}");
     }
 }
 
@@ -257,6 +257,6 @@ async fn different_behavior_is_reported_and_does_not_fail_startup() {
     let mut service = istio.serve(&more).await;
     service.wait_for("MEMCACHE_SRV: ");
     service.process.signal(Signal::TERM);
-    let told = service.process.last_words();
-    assert!(!told.contains("REDIS_POOL_SIZE"), "{told}");
+    let error = service.process.final_log();
+    assert!(!error.contains("REDIS_POOL_SIZE"), "{error}");
 }

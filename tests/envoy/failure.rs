@@ -97,7 +97,8 @@ impl Traffic {
     pub(super) fn start(edge: &Web, clients: usize) -> Self {
         let answers = Arc::<AtomicUsize>::default();
         let stop = CancellationToken::new();
-        let client = |_| tokio::spawn(ask(edge.afresh(), Arc::clone(&answers), stop.clone()));
+        let client =
+            |_| tokio::spawn(send_until(edge.afresh(), Arc::clone(&answers), stop.clone()));
         let clients = (0..clients).map(client).collect();
         Self { answers, stop, clients }
     }
@@ -121,7 +122,7 @@ impl Traffic {
     }
 }
 
-async fn ask(edge: Web, answers: Arc<AtomicUsize>, stop: CancellationToken) -> Vec<u16> {
+async fn send_until(edge: Web, answers: Arc<AtomicUsize>, stop: CancellationToken) -> Vec<u16> {
     let mut failures = Vec::new();
     while !stop.is_cancelled() {
         let status = edge.get("/load").await.status;

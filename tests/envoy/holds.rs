@@ -1,6 +1,6 @@
 //! `deploy/envoy/llm.yaml`, `llm-clamp.yaml` and `in-flight.yaml`, unchanged except for ports and
 //! timeouts, before a model that counts its tokens: at the end of every kind of stream, tollgate
-//! has charged what the model has counted, or the estimate if the model reported no cost.
+//! has charged the cost that the model has counted, or the estimate if the model reported no cost.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -74,7 +74,7 @@ async fn concurrent_streams_never_pass_the_budget() {
         clients.push(tokio::spawn(edge.send(&body).await.status()));
     }
     edge.model.has_open(fitting).await;
-    // A denial holds nothing, so what is left does not change.
+    // A denial reserves no hits, so the remaining hits do not change.
     edge.has_left(BUDGET - fitting * estimate(1000, &body), &body).await;
     let denied = || async { clients.iter().filter(|client| client.is_finished()).count() };
     becomes("the others are denied", PATIENCE, denied, |denied| *denied == 11).await;
@@ -134,7 +134,7 @@ async fn the_clamp_shortens_a_request_to_what_is_left() {
     let body = json!({"max_tokens": 9000, "cost": [20, 7980]});
     assert_eq!(edge.ask(&body).await, 200);
     edge.has_left(2000, &body).await;
-    for (asked, body) in [
+    for (limit, body) in [
         (9000, json!({"max_tokens": 9000, "cost": [0, 1000]})),
         (7, json!({"max_tokens": 7, "cost": [0, 7]})),
         // The default of the configuration.
@@ -144,7 +144,7 @@ async fn the_clamp_shortens_a_request_to_what_is_left() {
         assert_eq!(edge.ask(&body).await, 200, "{body}");
         let ledger = edge.model.ledger().await;
         let sent = &ledger["requests"].as_array().unwrap().last().unwrap()["body"];
-        assert_eq!(sent["max_tokens"], asked.min(left - estimate(0, &body)), "{left} were left");
+        assert_eq!(sent["max_tokens"], limit.min(left - estimate(0, &body)), "{left} were left");
         edge.has_left(BUDGET - edge.model.tokens().await, &body).await;
     }
     // 3 are left, fewer than the prompt is estimated at.
@@ -322,7 +322,7 @@ async fn left(tollgate: &Tollgate, domain: &str) -> u64 {
     answer.statuses[0].limit_remaining.into()
 }
 
-/// Returns what `llm.yaml` reserves for a request.
+/// Returns the estimate that `llm.yaml` reserves for a request.
 fn estimate(max_tokens: u64, body: &Value) -> u64 {
     max_tokens + body.to_string().len() as u64 / 2
 }

@@ -84,15 +84,15 @@ async def read(reader):
     return method, path, headers, body
 
 
-async def answer(ledger, asked, go, response):
-    end, streams = asked.get("end", "usage"), asked.get("stream", False)
+async def answer(ledger, wanted, go, response):
+    end, streams = wanted.get("end", "usage"), wanted.get("stream", False)
     if end == "busy":
         return await response.whole(503, "application/json", '{"error": {"message": "busy"}}')
     if end == "plain":
         return await response.whole(503, "text/plain", "busy\n")
     if end == "slow":
         await asyncio.sleep(0.02)
-    prompt, completion = asked.get("cost", [0, 0])
+    prompt, completion = wanted.get("cost", [0, 0])
     usage = json.dumps({"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion})
     if streams:
         await response.begin(200, "text/event-stream; charset=utf-8")
@@ -126,13 +126,13 @@ async def serve(ledger, reader, writer):
             ledger.release()
             await response.whole(200, "text/plain", "")
         else:
-            asked = json.loads(body)
-            ledger.requests.append({"ids": headers.get("x-hold-id"), "encoding": headers.get("accept-encoding"), "body": asked})
+            wanted = json.loads(body)
+            ledger.requests.append({"ids": headers.get("x-hold-id"), "encoding": headers.get("accept-encoding"), "body": wanted})
             ledger.open += 1
             ledger.most = max(ledger.most, ledger.open)
             try:
                 # A client that closes its connection ends a response that waits.
-                done = asyncio.ensure_future(answer(ledger, asked, ledger.go, response))
+                done = asyncio.ensure_future(answer(ledger, wanted, ledger.go, response))
                 gone = asyncio.ensure_future(reader.read())
                 await asyncio.wait([done, gone], return_when=asyncio.FIRST_COMPLETED)
                 for task in (done, gone):

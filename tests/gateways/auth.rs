@@ -16,7 +16,7 @@ const DESCRIBED: [(&str, &str); 4] = [
 ];
 
 /// Describes a request with some of the headers replaced.
-async fn ask(web: &Web, replaced: &[(&'static str, &str)]) -> Reply {
+async fn send(web: &Web, replaced: &[(&'static str, &str)]) -> Reply {
     let is_own = |name: &str| replaced.iter().any(|(other, _)| *other == name);
     let rest = DESCRIBED.iter().copied().filter(|(name, _)| !is_own(name));
     let headers: Vec<_> = rest.chain(replaced.iter().copied()).collect();
@@ -27,11 +27,11 @@ async fn ask(web: &Web, replaced: &[(&'static str, &str)]) -> Reply {
 async fn a_request_is_admitted_with_200_and_denied_with_429() {
     let (_service, web) = serve(POLICY, &["--response-headers", "ietf,legacy"]);
     for left in ["1", "0"] {
-        let reply = ask(&web, &[]).await;
+        let reply = send(&web, &[]).await;
         assert_eq!((reply.status, reply.body.as_str()), (200, ""));
         assert_eq!(reply.header("ratelimit-remaining"), left);
     }
-    let denied = ask(&web, &[]).await;
+    let denied = send(&web, &[]).await;
     assert_eq!((denied.status, denied.header("content-type")), (429, "application/problem+json"));
     let body: serde_json::Value = serde_json::from_str(&denied.body).unwrap();
     assert_eq!((&body["status"], &body["title"]), (&429.into(), &"Too Many Requests".into()));
@@ -39,7 +39,7 @@ async fn a_request_is_admitted_with_200_and_denied_with_429() {
     assert!((1..=86_400).contains(&seconds), "{seconds}");
     assert_eq!(denied.header("ratelimit-reset"), denied.header("retry-after"));
     assert!(denied.header("ratelimit").contains(";r=0;t="), "{denied:?}");
-    assert_eq!(ask(&web, &[("x-forwarded-for", "203.0.113.8")]).await.status, 200);
+    assert_eq!(send(&web, &[("x-forwarded-for", "203.0.113.8")]).await.status, 200);
 }
 
 #[tokio::test]
@@ -54,7 +54,7 @@ async fn a_gateway_describes_the_request_completely() {
             assert!(reply.body.contains(name), "{}", reply.body);
         }
     }
-    assert_eq!(ask(&web, &[]).await.status, 200, "nothing was charged");
+    assert_eq!(send(&web, &[]).await.status, 200, "nothing was charged");
 }
 
 #[tokio::test]
@@ -66,7 +66,7 @@ async fn requests_of_browsers_and_any_method_are_decided() {
         ("sec-fetch-site", "cross-site"),
         ("host", "tollgate.internal:8080"),
     ];
-    assert_eq!(ask(&web, &browser).await.status, 200);
+    assert_eq!(send(&web, &browser).await.status, 200);
     let reply = web.send_with("POST", "/auth/shop", &DESCRIBED, "a body").await;
     assert_eq!(reply.status, 200);
     assert_eq!(web.send_with("HEAD", "/auth/shop", &DESCRIBED, "").await.status, 429);
@@ -89,7 +89,7 @@ async fn an_unknown_mapping_is_404_and_an_unknown_peer_403() {
     let (_service, web) = serve(POLICY, &[]);
     assert_eq!(web.send_with("GET", "/auth/other", &DESCRIBED, "").await.status, 404);
     let (_service, web) = serve(POLICY, &["--gateways", "192.0.2.1"]);
-    let refused = ask(&web, &[]).await;
+    let refused = send(&web, &[]).await;
     assert_eq!(refused.status, 403);
     assert!(refused.body.contains("--gateways"), "{}", refused.body);
 }
@@ -98,11 +98,11 @@ async fn an_unknown_mapping_is_404_and_an_unknown_peer_403() {
 async fn what_a_client_writes_into_a_request_does_not_change_its_counters() {
     let (_service, web) = serve(POLICY, &[]);
     // Hops before the last are written by the client, and so is the case of a header's name.
-    assert_eq!(ask(&web, &[("x-forwarded-for", "1.1.1.1, 203.0.113.7")]).await.status, 200);
-    assert_eq!(ask(&web, &[("X-Forwarded-For", "2.2.2.2,203.0.113.7")]).await.status, 200);
-    assert_eq!(ask(&web, &[("x-forwarded-for", "3.3.3.3, 203.0.113.7")]).await.status, 429);
+    assert_eq!(send(&web, &[("x-forwarded-for", "1.1.1.1, 203.0.113.7")]).await.status, 200);
+    assert_eq!(send(&web, &[("X-Forwarded-For", "2.2.2.2,203.0.113.7")]).await.status, 200);
+    assert_eq!(send(&web, &[("x-forwarded-for", "3.3.3.3, 203.0.113.7")]).await.status, 429);
     let two = [("x-forwarded-for", "4.4.4.4"), ("x-forwarded-for", "203.0.113.7")];
-    assert_eq!(ask(&web, &two).await.status, 429);
+    assert_eq!(send(&web, &two).await.status, 429);
 }
 
 #[tokio::test]
@@ -114,7 +114,9 @@ async fn each_spelling_of_a_path_has_the_same_limit() {
         let web = web.clone();
         number += 1;
         let client = format!("198.51.100.{number}");
-        async move { ask(&web, &[("x-forwarded-uri", path), ("x-forwarded-for", &client)]).await.status }
+        async move {
+            send(&web, &[("x-forwarded-uri", path), ("x-forwarded-for", &client)]).await.status
+        }
     };
     assert_eq!(login("/login").await, 200);
     for path in [
@@ -144,7 +146,7 @@ async fn a_mapping_decides_what_happens_without_a_decision() {
         redis.kill();
         let policy = POLICY.replace("undecided: error", &format!("undecided: {undecided}"));
         let (_service, web) = serve(&policy, &["--store", &redis.url(), "--ready-without-store"]);
-        let reply = ask(&web, &[]).await;
+        let reply = send(&web, &[]).await;
         assert_eq!(reply.status, status, "{undecided}");
         assert!(status == 200 || reply.body.contains("store"), "{}", reply.body);
     }

@@ -39,7 +39,7 @@ async fn check(
 }
 
 /// Returns the HTTP status of a denial, or 200, and its `Retry-After`.
-fn told(response: CheckResponse) -> (i32, Option<u64>) {
+fn outcome(response: CheckResponse) -> (i32, Option<u64>) {
     let code = response.status.unwrap().code;
     match response.http_response.unwrap() {
         HttpResponse::OkResponse(_) => {
@@ -61,12 +61,12 @@ async fn a_request_is_admitted_and_then_denied_with_retry_after() {
     let (service, web) = serve(POLICY, &[]);
     let mut client = AuthorizationClient::new(channel(service.grpc).await);
     for _ in 0..2 {
-        assert_eq!(told(check(&mut client, from("203.0.113.7")).await.unwrap()), (200, None));
+        assert_eq!(outcome(check(&mut client, from("203.0.113.7")).await.unwrap()), (200, None));
     }
-    let (status, retry_after) = told(check(&mut client, from("203.0.113.7")).await.unwrap());
+    let (status, retry_after) = outcome(check(&mut client, from("203.0.113.7")).await.unwrap());
     assert_eq!(status, 429);
     assert!((1..=86_400).contains(&retry_after.unwrap()));
-    assert_eq!(told(check(&mut client, from("203.0.113.8")).await.unwrap()), (200, None));
+    assert_eq!(outcome(check(&mut client, from("203.0.113.8")).await.unwrap()), (200, None));
     let denied = r#"tollgate_decisions_total{domain="test",rule="address",outcome="denied"}"#;
     assert_eq!(web.metric(denied).await, 1);
 }
@@ -77,7 +77,7 @@ async fn compressed_calls_are_answered_the_same() {
     let client = AuthorizationClient::new(channel(service.grpc).await);
     let mut client = client.send_compressed(CompressionEncoding::Gzip);
     for status in [200, 200, 429] {
-        assert_eq!(told(check(&mut client, from("203.0.113.7")).await.unwrap()).0, status);
+        assert_eq!(outcome(check(&mut client, from("203.0.113.7")).await.unwrap()).0, status);
     }
 }
 
@@ -95,11 +95,11 @@ async fn a_route_or_a_call_names_the_mapping() {
         ..from("203.0.113.7")
     };
     assert_eq!(check(&mut client, by_route("none")).await.unwrap_err().code(), Code::NotFound);
-    assert_eq!(told(check(&mut client, by_route("other")).await.unwrap()).0, 200);
+    assert_eq!(outcome(check(&mut client, by_route("other")).await.unwrap()).0, 200);
 
     let mut request = tonic::Request::new(CheckRequest { attributes: Some(from("203.0.113.7")) });
     request.metadata_mut().insert("x-tollgate-mapping", "other".parse().unwrap());
-    assert_eq!(told(client.check(request).await.unwrap().into_inner()).0, 429);
+    assert_eq!(outcome(client.check(request).await.unwrap().into_inner()).0, 429);
 }
 
 #[tokio::test]
@@ -122,7 +122,7 @@ async fn a_claim_in_the_metadata_of_the_gateway_is_a_value() {
     for (address, subject) in [("192.0.2.1", "ann"), ("192.0.2.2", "ann"), ("192.0.2.3", "bob")] {
         let metadata_context = Some(of(subject));
         let attributes = AttributeContext { metadata_context, ..from(address) };
-        statuses.push(told(check(&mut client, attributes).await.unwrap()).0);
+        statuses.push(outcome(check(&mut client, attributes).await.unwrap()).0);
     }
     assert_eq!(statuses, [200, 429, 200]);
 }

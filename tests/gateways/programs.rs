@@ -15,7 +15,7 @@ use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};
 
-/// A gateway before the stand-in for an application.
+/// A gateway in front of a stub application.
 struct Gateway {
     edge: Web,
     _process: Process,
@@ -198,7 +198,7 @@ async fn envoy_admits_100_and_then_answers_429() {
     admits_100(&envoy.edge).await;
 }
 
-/// An application that answers as the stand-ins of the other gateways do.
+/// An application that answers like the stubs of the other gateways.
 struct Hello {
     address: SocketAddr,
     server: tokio::task::JoinHandle<()>,

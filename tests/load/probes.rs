@@ -1,4 +1,4 @@
-//! Attacks over HTTP: `/livez` is answered immediately, whatever load there is on other routes and
+//! Attacks over HTTP: `/livez` is answered immediately under any load on other routes and
 //! connections.
 
 use std::collections::VecDeque;
@@ -56,7 +56,7 @@ async fn are_answered(service: &Tollgate, attack: &str) {
 }
 
 /// Repeats a request on a connection of its own, and reads the answers.
-async fn ask_on(address: SocketAddr, request: Vec<u8>) {
+async fn send_on(address: SocketAddr, request: Vec<u8>) {
     let mut read = vec![0; 64 << 10];
     loop {
         let Ok(mut stream) = TcpStream::connect(address).await else { continue };
@@ -67,8 +67,8 @@ async fn ask_on(address: SocketAddr, request: Vec<u8>) {
 }
 
 /// Starts concurrent clients that repeat a request until dropped.
-fn askers(count: usize, address: SocketAddr, request: &[u8]) -> JoinSet<()> {
-    (0..count).map(|_| ask_on(address, request.to_vec())).collect()
+fn senders(count: usize, address: SocketAddr, request: &[u8]) -> JoinSet<()> {
+    (0..count).map(|_| send_on(address, request.to_vec())).collect()
 }
 
 fn get(path: &str) -> Vec<u8> {
@@ -123,7 +123,7 @@ async fn clients_that_do_not_read_do_not_delay_probes_and_are_disconnected() {
     let web = Web::new(service.http);
     let cut =
         || web.metric(r#"tollgate_http_connections_cut_total{port="http",kind="unread_answers"}"#);
-    becomes("they are cut", 3 * PATIENCE, cut, |cut| *cut > 0).await;
+    becomes("they are closed", 3 * PATIENCE, cut, |cut| *cut > 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -135,7 +135,7 @@ async fn large_bodies_of_json_do_not_delay_probes() {
     let head =
         format!("POST /json HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {}\r\n\r\n", body.len());
     assert!(body.len() < 64 << 10);
-    let _askers = askers(32, service.http, &[head.as_bytes(), body.as_bytes()].concat());
+    let _clients = senders(32, service.http, &[head.as_bytes(), body.as_bytes()].concat());
     are_answered(&service, "large bodies of /json").await;
 }
 
@@ -144,9 +144,9 @@ async fn many_readers_of_metrics_and_pages_do_not_delay_probes() {
     let policies = Policies::of(&rules(2_000, "a"));
     let service = Tollgate::serve(policies.path());
     let _alone = no_other_load().await;
-    let _readers = askers(32, service.http, &get("/metrics"));
-    let _stats = askers(8, service.admin, &get("/stats"));
-    let _limits = askers(8, service.admin, &get("/rlconfig"));
+    let _readers = senders(32, service.http, &get("/metrics"));
+    let _stats = senders(8, service.admin, &get("/stats"));
+    let _limits = senders(8, service.admin, &get("/rlconfig"));
     are_answered(&service, "readers of metrics and pages").await;
 }
 
@@ -162,5 +162,5 @@ async fn large_candidate_policies_do_not_delay_probes() {
     let tried = |line: &str| {
         (line.contains("candidate policies loaded") && line.contains("5000")).then_some(())
     };
-    service.process.wait_for_line("that they are tried", tried);
+    service.process.wait_for_line("the attempts", tried);
 }

@@ -30,7 +30,7 @@ async fn a_flood_of_resets_ends_its_connection_alone_and_is_counted() {
     let service = Tollgate::serve_as(&mut command_of(artifact("tollgate"), ["serve"]), &flags);
     let other = Client::connect(service.grpc).await;
     let mut client = Http2::connect(service.grpc).await;
-    client.is_told_to_calm_down_by(resets()).await;
+    client.gets_enhance_your_calm_by(resets()).await;
     let counted = "tollgate_grpc_connections_cut_total{kind=\"given_up_calls\"}";
     let web = Web::new(service.http);
     becomes("it is counted", PATIENCE, || web.metric(counted), |count| *count == 1).await;

@@ -47,9 +47,9 @@ fn instructions(subject: &str, count: u64) -> u64 {
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(&program)
         .args([subject, &count.to_string()]);
-    let told = valgrind.output().expect("tests/run installs valgrind");
-    let text = String::from_utf8_lossy(&told.stderr);
+    let ended = valgrind.output().expect("tests/run installs valgrind");
+    let text = String::from_utf8_lossy(&ended.stderr);
     let counted =
         text.lines().find_map(|line| line.rsplit_once("Collected : ")?.1.trim().parse().ok());
-    counted.unwrap_or_else(|| panic!("{} {subject}: {}\n{text}", program.display(), told.status))
+    counted.unwrap_or_else(|| panic!("{} {subject}: {}\n{text}", program.display(), ended.status))
 }

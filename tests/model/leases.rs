@@ -1,5 +1,5 @@
 //! Leases: processes charge blocks of hits in advance, admit requests from them alone, and give
-//! back what is left at their end.
+//! back the remaining hits at their end.
 
 use stateright::{Model, Property};
 use tollgate::algorithm::fixed_window::FixedWindow;

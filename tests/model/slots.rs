@@ -14,7 +14,7 @@ use super::{ModelCounter, SECOND, at, breaks, holds_in_every_state};
 const SLOTS: usize = 2;
 
 const NEVER_OVER: &str = "admitted less refunded hits are charged in every slot";
-const NOTHING_LOST: &str = "after quiet, nothing else is charged but what is counted as lost";
+const NOTHING_LOST: &str = "after quiet, only charges counted as lost remain";
 
 /// A mistake in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ struct Scope {
     requests: usize,
     /// Instants of the model: all are in one window.
     instants: u8,
-    /// `true` if callers refund what was admitted.
+    /// `true` if callers refund admitted hits.
     has_refunds: bool,
     /// `true` if replies and take-backs may be lost.
     has_losses: bool,

@@ -54,7 +54,7 @@ async fn assets_are_immutable_or_revalidated_and_the_page_is_isolated() {
     assert_eq!(admin.get_with("/", &[html, ("host", b"evil.example")]).await.status, 421);
     assert!(
         admin.get("/").await.body.contains("/policies: "),
-        "who is no browser is given the list"
+        "other clients than browsers get the list"
     );
 }
 

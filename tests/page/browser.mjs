@@ -31,7 +31,7 @@ async function tab({ viewport = DESK, colorScheme = 'light', ...more } = {}) {
   page.setDefaultTimeout(PATIENCE_MS);
   page.on('pageerror', (error) => complaints.push(String(error)));
   page.on('console', (message) => message.type() === 'error' && !/^Failed to load resource/.test(message.text()) && complaints.push(message.text()));
-  page.on('request', (request) => request.url().startsWith(given.url) || complaints.push(`asks ${request.url()}`));
+  page.on('request', (request) => request.url().startsWith(given.url) || complaints.push(`requests ${request.url()}`));
   page.on('response', (response) => response.status() >= 400 && !response.url().includes('/api/') && complaints.push(`${response.status()} ${response.url()}`));
   return page;
 }
@@ -140,29 +140,29 @@ const subjects = {
     const page = await tab();
     await open(page, 'key', `#/key?${new URLSearchParams(given.key)}`);
     const fact = (name) => page.locator('.windows .facts div').filter({ has: page.locator('dt', { hasText: new RegExp(`^${name}$`) }) }).locator('dd');
-    const stands = (used, left) => becomes(async () => [await fact('Used').textContent(), await fact('Remaining').textContent()], [used, left]);
-    const ask = async (name, keys, words) => {
+    const hasUsage = (used, left) => becomes(async () => [await fact('Used').textContent(), await fact('Remaining').textContent()], [used, left]);
+    const start = async (name, keys, words) => {
       await page.getByRole('button', { name, exact: true }).focus();
       for (const key of ['Enter', ...keys]) await page.keyboard.press(key);
       await page.getByRole('dialog').getByText(words).waitFor();
     };
-    const told = (text) => page.getByRole('status').filter({ hasText: text }).waitFor();
-    await stands('20', '0');
-    await ask('Reset…', [], 'Current state: 20 used of ');
+    const status = (text) => page.getByRole('status').filter({ hasText: text }).waitFor();
+    await hasUsage('20', '0');
+    await start('Reset…', [], 'Current state: 20 used of ');
     await page.keyboard.press('Escape');
-    await ask('Refund…', ['Control+A', '5'], 'Refunds 5 hits, newest first, and never more than were used.');
+    await start('Refund…', ['Control+A', '5'], 'Refunds 5 hits, newest first, and never more than were used.');
     await page.keyboard.press('Enter');
-    await told('Done. Remaining before: 0 hits; after: 5 hits. Applied to this process only');
+    await status('Done. Remaining before: 0 hits; after: 5 hits. Applied to this process only');
     await becomes(() => page.evaluate(() => document.activeElement.textContent), 'Refund…');
-    await stands('15', '5');
-    await ask('Grant…', ['Control+A', '7', 'Tab', 'ArrowDown'], 'Grants 7 hits in addition to the limit');
+    await hasUsage('15', '5');
+    await start('Grant…', ['Control+A', '7', 'Tab', 'ArrowDown'], 'Grants 7 hits in addition to the limit');
     await page.getByRole('button', { name: 'Grant 7 hits' }).press('Enter');
-    await told('after: 7 hits.');
+    await status('after: 7 hits.');
     await becomes(() => fact('Grant').textContent(), '7 hits remaining');
-    await ask('Reset…', ['Tab'], 'Ends its grant, with 7 hits remaining.');
+    await start('Reset…', ['Tab'], 'Ends its grant, with 7 hits remaining.');
     await page.keyboard.press('Enter');
-    await told('Done. Remaining before: 7 hits; after: 20 hits.');
-    await stands('0', '20');
+    await status('Done. Remaining before: 7 hits; after: 20 hits.');
+    await hasUsage('0', '20');
     assert.equal(await fact('Grant').count(), 0);
   },
 
@@ -216,7 +216,7 @@ const subjects = {
     await becomes(async () => Number(await rule.locator('td.bad').first().textContent()) > 0, true);
   },
 
-  /** The share that a rule denies, beside other load. */
+  /** The share that a rule denies, during other load. */
   async rates() {
     const page = await tab();
     await page.goto(at('#/now'));
@@ -271,7 +271,7 @@ const subjects = {
     await page.locator('.bars li').first().waitFor();
   },
 
-  /** axe finds nothing serious, and nothing is wider than a phone. */
+  /** axe reports no serious violation, and no page is wider than a phone. */
   async accessible() {
     for (const colorScheme of ['light', 'dark']) {
       for (const viewport of [DESK, PHONE]) {
@@ -280,9 +280,9 @@ const subjects = {
           await open(page, name, hash);
           const where = `${name}, ${colorScheme}, ${viewport.width} px`;
           await examine(page, viewport, where);
-          for (const asks of name === 'key' ? ['Reset…', 'Refund…', 'Grant…'] : []) {
-            await page.getByRole('button', { name: asks, exact: true }).click();
-            await examine(page, viewport, `${where}, ${asks}`);
+          for (const operation of name === 'key' ? ['Reset…', 'Refund…', 'Grant…'] : []) {
+            await page.getByRole('button', { name: operation, exact: true }).click();
+            await examine(page, viewport, `${where}, ${operation}`);
             await page.keyboard.press('Escape');
           }
         }
@@ -376,9 +376,9 @@ const subjects = {
 async function examine(page, viewport, where) {
   // By the debugger, since the content security policy forbids other scripts.
   const { violations } = await page.evaluate(`${AXE}; axe.run(document, { resultTypes: ['violations'] })`);
-  const told = violations.map(({ id, impact, nodes }) => `${impact} ${id}: ${nodes.map(({ html }) => html.slice(0, 120)).join(' | ')}`);
-  assert.deepEqual(told.filter((text) => /^(serious|critical)/.test(text)), [], where);
-  for (const text of told) console.log(`${where}: ${text}`);
+  const lines = violations.map(({ id, impact, nodes }) => `${impact} ${id}: ${nodes.map(({ html }) => html.slice(0, 120)).join(' | ')}`);
+  assert.deepEqual(lines.filter((text) => /^(serious|critical)/.test(text)), [], where);
+  for (const text of lines) console.log(`${where}: ${text}`);
   const width = await page.evaluate(() => document.documentElement.scrollWidth);
   assert.ok(width <= viewport.width, `${where}: ${width} px wide`);
 }

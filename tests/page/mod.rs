@@ -93,7 +93,7 @@ async fn the_page_shows_the_traffic() {
     // 20 per day: 30, 5 and 5 denials; 60 allowed.
     busy.send(&[("ann", 50), ("bob", 25), (SCRIPT, 25)]).await;
     let rates = json!({"domain": "test", "rule": "plan=free > user", "share": "40 %"});
-    look("rates", &busy.service, rates).await;
+    check("rates", &busy.service, rates).await;
     let (service, [login, search], _policies) = busy.quiet().await;
     assert!(login > 0, "there was a load");
     let of = |user: &str, denied| (format!("plan=free,user={user}"), denied);
@@ -102,7 +102,7 @@ async fn the_page_shows_the_traffic() {
         stories.iter().cloned().chain([("search=q".to_owned(), search)]).collect();
     keys.retain(|(_, denied)| *denied > 0);
     keys.sort_by(|(one, few), (other, many)| many.cmp(few).then_with(|| one.cmp(other)));
-    look("keys", &service, json!({"keys": shown(&keys), "stories": shown(&stories)})).await;
+    check("keys", &service, json!({"keys": shown(&keys), "stories": shown(&stories)})).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,7 +126,7 @@ async fn sums_under_load_are_exactly_what_was_sent() {
     let given = json!({"sums": ["2,080 total", "3,920 total"], "rules": rules});
     let mut browser =
         Process::start("the browser", &mut browser("numbers", service.admin, given.clone()));
-    browser.wait_for_line("that something is shown", |line| (line == "shown").then_some(()));
+    browser.wait_for_line("the page", |line| (line == "shown").then_some(()));
     let mut senders = tokio::task::JoinSet::new();
     for (plan, user) in users {
         let client = Client::connect(service.grpc).await;
@@ -148,9 +148,9 @@ async fn sums_under_load_are_exactly_what_was_sent() {
     denied.sort_unstable();
     assert_eq!(denied, [0, 0, 980, 980, 980, 980], "as the clients were answered");
     assert!(browser.wait_for_end().success(), "{}", browser.log().join("\n"));
-    look("numbers", &service, given).await;
+    check("numbers", &service, given).await;
     let of = |user| (format!("plan=free,user={user}"), 980);
-    look(
+    check(
         "keys",
         &service,
         json!({"keys": shown(&["ann", "bob", "cy", "dan"].map(of)), "stories": []}),
@@ -167,7 +167,7 @@ async fn a_counter_is_changed_from_the_page_after_a_confirmation() {
     for _ in 0..20 {
         client.ask(ann()).await.unwrap();
     }
-    look("counter", &service, one_key()).await;
+    check("counter", &service, one_key()).await;
     // Decisions see the reset.
     for _ in 0..20 {
         assert_eq!(client.ask(ann()).await.unwrap().overall_code(), Code::Ok);
@@ -181,9 +181,9 @@ async fn loads_of_policies_are_shown_with_their_differences() {
     let service = Tollgate::serve(policies.path());
     let given = json!({"differs": "2 hits in 1d -> 5 hits in 1d"});
     let mut browser = Process::start("the browser", &mut browser("reloads", service.admin, given));
-    browser.wait_for_line("that something is shown", |line| (line == "shown").then_some(()));
+    browser.wait_for_line("the page", |line| (line == "shown").then_some(()));
     policies.write("policy.yaml", &daily("user", 5));
-    browser.wait_for_line("that a change is shown", |line| (line == "changed").then_some(()));
+    browser.wait_for_line("the change", |line| (line == "changed").then_some(()));
     policies.write("policy.yaml", "domain: test\ndescriptors: 7\n");
     assert!(browser.wait_for_end().success(), "{}", browser.log().join("\n"));
 }
@@ -197,7 +197,7 @@ async fn a_lost_store_is_shown() {
     // Two workers and the HTTP listener.
     let given = json!({"workers": 3, "key": one_key()["key"]});
     let mut browser = Process::start("the browser", &mut browser("store", service.admin, given));
-    browser.wait_for_line("that something is shown", |line| (line == "shown").then_some(()));
+    browser.wait_for_line("the page", |line| (line == "shown").then_some(()));
     redis.kill();
     let client = Client::connect(service.grpc).await;
     let load = tokio::spawn(async move {
@@ -225,7 +225,7 @@ async fn a_key_of_hashed_values_is_shown_by_its_hashes_alone() {
     for _ in 0..2 {
         client.ask(request(vec![descriptor(&[("mail", "ann@example.com")])])).await.unwrap();
     }
-    look("hashed", &service, json!({"value": "ann@"})).await;
+    check("hashed", &service, json!({"value": "ann@"})).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -235,8 +235,8 @@ async fn the_tree_has_every_rule_and_a_request_is_tried() {
         let busy = Busy::start_with(flags).await;
         busy.send(&[("ann", 21)]).await;
         let leaves = ["user", "user", "login", "search", "trial", "partner"];
-        let asked = json!({"descriptor": "plan=free,user=ann", "rule": "plan=free > user", "words": words, "leaves": leaves});
-        look("policy", &busy.service, asked).await;
+        let given = json!({"descriptor": "plan=free,user=ann", "rule": "plan=free > user", "words": words, "leaves": leaves});
+        check("policy", &busy.service, given).await;
     }
 }
 
@@ -244,14 +244,14 @@ async fn the_tree_has_every_rule_and_a_request_is_tried() {
 async fn everything_is_reachable_by_keyboard_and_accessible() {
     let busy = Busy::start().await;
     busy.send(&[("ann", 25), (SCRIPT, 25)]).await;
-    look("keyboard", &busy.service, one_key()).await;
-    look("accessible", &busy.service, one_key()).await;
+    check("keyboard", &busy.service, one_key()).await;
+    check("accessible", &busy.service, one_key()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_paint_is_at_once() {
     let busy = Busy::start().await;
-    look("paint", &busy.service, json!({})).await;
+    check("paint", &busy.service, json!({})).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -267,7 +267,7 @@ async fn a_token_is_requested_if_needed() {
     ];
     let service = Tollgate::serve_with(&policies.file("policy.yaml"), &flags[..2]);
     let key = json!({"domain": "test", "rule": "user", "key": "user=ann"});
-    look("token", &service, json!({"token": TOKEN, "key": key})).await;
+    check("token", &service, json!({"token": TOKEN, "key": key})).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -275,7 +275,7 @@ async fn a_lost_service_is_shown() {
     let mut busy = Busy::start().await;
     let mut browser =
         Process::start("the browser", &mut browser("lost", busy.service.admin, json!({})));
-    browser.wait_for_line("that something is shown", |line| (line == "shown").then_some(()));
+    browser.wait_for_line("the page", |line| (line == "shown").then_some(()));
     busy.load.abort();
     assert!(busy.service.terminate().success());
     assert!(browser.wait_for_end().success(), "{}", browser.log().join("\n"));
@@ -294,7 +294,7 @@ async fn each_view_has_a_picture() {
         busy.policies.write("policy.yaml", &POLICY.replace(was, is));
         let loads = || async { admin.get("/api/v1/reloads").await.body };
         let total = format!("\"total\":{}", number + 2);
-        becomes("the change is told", PATIENCE, loads, |told| told.contains(&total)).await;
+        becomes("the change is listed", PATIENCE, loads, |text| text.contains(&total)).await;
     }
     let trial = request(vec![descriptor(&[("trial", "t1")])]);
     for round in 0..40 {
@@ -310,7 +310,7 @@ async fn each_view_has_a_picture() {
     // Screenshots for the book need enough data for a chart.
     let is_for_good = std::env::var_os("TOLLGATE_PAGE_IMAGES").is_some();
     let given = json!({"images": images, "watch_ms": if is_for_good { 25_000 } else { 0 }, "key": one_key()["key"]});
-    look("pictures", &busy.service, given).await;
+    check("pictures", &busy.service, given).await;
     let pictures = std::fs::read_dir(&images).unwrap().filter(|file| {
         file.as_ref().is_ok_and(|file| file.file_name().to_string_lossy().starts_with("page-"))
     });
@@ -334,18 +334,18 @@ fn one_key() -> Value {
 }
 
 /// Tests one subject in the browser, and fails with the browser's report if anything is wrong.
-async fn look(subject: &'static str, service: &Tollgate, given: Value) {
-    look_at(subject, service.admin, given).await;
+async fn check(subject: &'static str, service: &Tollgate, given: Value) {
+    check_at(subject, service.admin, given).await;
 }
 
-/// Asserts that the page at an address shows what is given.
-pub(crate) async fn look_at(subject: &'static str, admin: SocketAddr, given: Value) {
+/// Asserts that the page at an address shows the given values.
+pub(crate) async fn check_at(subject: &'static str, admin: SocketAddr, given: Value) {
     let mut command = browser(subject, admin, given);
     let Output { status, stdout, stderr } =
         tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let told = String::from_utf8_lossy(&stdout);
-    assert!(status.success(), "{subject}\n{told}\n{}", String::from_utf8_lossy(&stderr));
-    println!("{told}");
+    let output = String::from_utf8_lossy(&stdout);
+    assert!(status.success(), "{subject}\n{output}\n{}", String::from_utf8_lossy(&stderr));
+    println!("{output}");
 }
 
 fn browser(subject: &str, admin: SocketAddr, mut given: Value) -> Command {

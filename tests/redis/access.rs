@@ -48,7 +48,7 @@ async fn a_password_file_is_read_again_when_the_connection_is_lost() {
     redis.command(&["ACL", "SETUSER", "app", "resetpass", ">second"]).await;
     redis.command(&["CLIENT", "KILL", "USER", "app"]).await;
     let hit = || async { hit_or_fail(&client).await };
-    becomes("it is let in again", PATIENCE, hit, Option::is_some).await;
+    becomes("it is authorized again", PATIENCE, hit, Option::is_some).await;
 }
 
 #[tokio::test]
@@ -60,7 +60,7 @@ async fn a_missing_password_file_is_logged_once_for_all_connections() {
     let flags = ["--redis-user", "app", "--redis-password-file", password.to_str().unwrap()];
     let url = format!("redis://{}", redis.address);
     let service = start(&policies, &url, &[&flags[..], &["--workers", "4"]].concat());
-    says(&service, "Redis unreachable");
+    wait_for_log(&service, "Redis unreachable");
     files.write("password", "first");
     let (service, _client) = connected(service).await;
     let is_of_file = |line: &&String| line.contains("No such file");
@@ -87,11 +87,11 @@ async fn a_server_may_show_the_trusted_certificate_itself() {
     let other = Tls::of_itself();
     let lines = vec!["bind 127.0.0.1 127.0.0.2".to_owned()];
     let redis = Redis::start_as(Setup { tls: Some(tls.clone()), lines, ..Setup::default() }).await;
-    let [authority, stranger] =
+    let [authority, untrusted] =
         [&tls, &other].map(|tls| tls.authority().to_str().unwrap().to_owned());
     let elsewhere = redis.url().replace("127.0.0.1", "127.0.0.2");
     works_at(&redis.url(), &["--redis-ca", &authority]).await;
-    refused(&redis.url(), &["--redis-ca", &stranger], "certificate").await;
+    refused(&redis.url(), &["--redis-ca", &untrusted], "certificate").await;
     refused(&elsewhere, &["--redis-ca", &authority], "certificate").await;
     works_at(
         &elsewhere,
@@ -110,8 +110,8 @@ async fn a_certificate_for_another_host_is_accepted_if_configured() {
     let trusting = ["--redis-ca", authority.to_str().unwrap()];
     refused(&elsewhere, &trusting, "certificate").await;
     works_at(&elsewhere, &[&trusting[..], &["--redis-any-hostname"]].concat()).await;
-    let stranger = Tls::new(Clients::Anyone);
-    let wrong = ["--redis-ca", stranger.authority().to_str().unwrap(), "--redis-any-hostname"]
+    let untrusted = Tls::new(Clients::Anyone);
+    let wrong = ["--redis-ca", untrusted.authority().to_str().unwrap(), "--redis-any-hostname"]
         .map(str::to_owned);
     refused(&elsewhere, &wrong.each_ref().map(String::as_str), "certificate").await;
 }
@@ -149,8 +149,8 @@ async fn without_the_required_certificate_it_is_unready() {
 #[tokio::test]
 async fn a_server_of_another_authority_is_refused() {
     let (_tls, redis) = encrypted(Clients::Anyone).await;
-    let stranger = Tls::new(Clients::Anyone);
-    refused(&redis.url(), &["--redis-ca", stranger.authority().to_str().unwrap()], "certificate")
+    let untrusted = Tls::new(Clients::Anyone);
+    refused(&redis.url(), &["--redis-ca", untrusted.authority().to_str().unwrap()], "certificate")
         .await;
 }
 
@@ -193,7 +193,7 @@ async fn a_server_that_evicts_logs_a_warning() {
     let redis = Redis::start_with(&["maxmemory 100mb", "maxmemory-policy allkeys-lru"]).await;
     let policies = yearly();
     let (service, _client) = serve(&policies, &redis.url(), &[]).await;
-    says(&service, "maxmemory-policy allkeys-lru");
+    wait_for_log(&service, "maxmemory-policy allkeys-lru");
 }
 
 #[tokio::test]
@@ -201,7 +201,7 @@ async fn a_server_that_does_not_evict_logs_no_warning() {
     let redis = Redis::start().await;
     let policies = yearly();
     let (service, _client) = serve(&policies, &redis.url(), &[]).await;
-    says(&service, "store connected");
+    wait_for_log(&service, "store connected");
     assert_eq!(service.process.log().iter().find(|line| line.contains("WARN")), None);
 }
 
@@ -212,7 +212,7 @@ async fn a_cluster_that_requires_full_coverage_logs_a_warning() {
         let cluster = Cluster::start_as(layout).await;
         let policies = yearly();
         let (service, _client) = serve(&policies, &cluster.url(), &[]).await;
-        says(&service, "store connected");
+        wait_for_log(&service, "store connected");
         let warns = service
             .process
             .log()
@@ -227,7 +227,7 @@ async fn a_user_without_script_rights_logs_an_error() {
     let redis = Redis::start_with(&["user app on >first ~* +@all -@scripting"]).await;
     let policies = yearly();
     let service = start(&policies, &format!("redis://app:first@{}", redis.address), &[]);
-    says(&service, "ACL SETUSER app +evalsha +eval");
+    wait_for_log(&service, "ACL SETUSER app +evalsha +eval");
 }
 
 #[tokio::test]
@@ -261,9 +261,8 @@ async fn a_user_with_the_documented_rights_is_refused_nothing() {
         client.status(descriptor(&[("tokens", "a"), (operation, "id")])).await;
     }
     assert!(inspect(&tollgate, "tokens=a").await["held_unknown"].is_null());
-    let boards = async || redis.ask::<Vec<String>>(&["KEYS", "tollgate:*"]).await.unwrap().len();
-    becomes("it has told of itself and of the denial", PATIENCE, boards, |boards| *boards == 2)
-        .await;
+    let keys = async || redis.ask::<Vec<String>>(&["KEYS", "tollgate:*"]).await.unwrap().len();
+    becomes("its name and the denial are published", PATIENCE, keys, |keys| *keys == 2).await;
     assert_eq!(redis.command(&["ACL", "LOG"]).await, Value::Array(Vec::new()));
 }
 
@@ -299,11 +298,11 @@ async fn works_at(store: &str, flags: &[&str]) {
 }
 
 /// Asserts that the store at this URL cannot be used: the log has the reason, the service is not
-/// ready and decides nothing.
+/// ready and decides no request.
 async fn refused(store: &str, flags: &[&str], reason: &str) {
     let policies = yearly();
     let service = start(&policies, store, flags);
-    says(&service, reason);
+    wait_for_log(&service, reason);
     assert!(!is_ready(&service).await);
     assert_eq!(hit_or_fail(&Client::connect(service.grpc).await).await, None);
 }
@@ -316,7 +315,7 @@ async fn hit_or_fail(client: &Client) -> Option<bool> {
     Some(answer.ok()?.overall_code() == Code::Ok)
 }
 
-fn says(service: &Tollgate, what: &str) {
+fn wait_for_log(service: &Tollgate, what: &str) {
     let log = || service.process.log();
     eventually(what, PATIENCE, || log().iter().any(|line| line.contains(what)).then_some(()));
 }

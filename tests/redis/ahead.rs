@@ -42,9 +42,9 @@ async fn are_reset(url: &str, nodes: &[&Redis]) {
     }
     assert_eq!(moved, LIMITS.len() * AHEAD.len());
 
-    let told = reset(&service);
-    assert!(told.contains(" examined, 10 reset; the farthest was 2"), "{told}");
-    service.process.wait_for_line("the audit log", |line| {
+    let report = reset(&service);
+    assert!(report.contains(" examined, 10 reset; the farthest was 2"), "{report}");
+    service.process.wait_for_line("the audit entry", |line| {
         let is_of_it = line.contains("/api/v1/counters/reset-ahead");
         (is_of_it && line.contains("counters ahead of the store's clock: 20")).then_some(())
     });

@@ -123,9 +123,9 @@ async fn amendments_reach_other_replicas_when_reported() {
         let changed = amend(&here, change, "ann", with).await;
         assert_eq!(changed["elsewhere_within_us"], 500_000);
         assert!(changed["elsewhere"].as_str().unwrap().contains("within 500ms"), "{changed}");
-        assert!(one.hit("user", "ann").await, "{change}: this process remembers nothing of before");
+        assert!(one.hit("user", "ann").await, "{change}: this process has no cached denial");
         becomes(
-            "the other one sees it",
+            "the other process sees it",
             PATIENCE,
             || other.hit("user", "ann"),
             |admitted| *admitted,
@@ -154,7 +154,7 @@ async fn hits_of_a_grant_go_back_to_it_if_another_slot_denies() {
             .await
             .into_iter()
             .for_each(|answer| drop(answer.unwrap()));
-        becomes("all are back where they came from", PATIENCE, state, is_whole).await;
+        becomes("all hits are returned to their origin", PATIENCE, state, is_whole).await;
     }
     for admitted in [true, true, true, false] {
         assert_eq!(client.hit("user", "ann").await, admitted);
@@ -189,7 +189,7 @@ async fn blocks_that_a_grant_paid_go_back_to_it() {
     let is_whole = |state: &Value| {
         state["grant"]["remaining"] == 100_000 - 200 && state["windows"][0]["used"] == 5
     };
-    becomes("what was not used is back", PATIENCE, state, is_whole).await;
+    becomes("the unused hits are returned", PATIENCE, state, is_whole).await;
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 //! and a cluster agree.
 //!
 //! The law: a refund or take-back of n hits through any amount lowers what any other amount counts
-//! by at most n; any other write lowers it by nothing. So a replica that judges by old amounts, for
+//! by at most n; no other write lowers it. So a replica that judges by old amounts, for
 //! a moment or by mistake, frees no hits for others.
 //!
 //! `TOLLGATE_RANDOM_SEED` selects other random writes, `TOLLGATE_RANDOM_CASES` more of them.
@@ -55,7 +55,7 @@ async fn hits_of_a_lease_of_old_amounts_return_at_most_themselves() {
             bench.install(old, "admitted");
             let receipt = bench.lend(key, 6).await;
             bench.install(AMOUNT, "admitted");
-            bench.admits_just(key, AMOUNT - 6, "beside the lease").await;
+            bench.admits_just(key, AMOUNT - 6, "with the lease").await;
             bench.install(old, "admitted");
             bench.take_back(key, Receipt { hits: 5, ..receipt }).await;
             bench.install(AMOUNT, "admitted");
@@ -137,11 +137,11 @@ async fn amounts_that_were_lowered_by_mistake_and_raised_again_admit_no_more_in_
     }
 }
 
-/// No write lowers what any amount counts by more than the hits that it returns.
+/// No write lowers the hits counted by any amount by more than the hits that it returns.
 #[tokio::test]
 async fn no_write_lowers_what_any_amount_counts_by_more_than_it_gives_back() {
     const AMOUNTS: [u32; 6] = [0, 1, 7, 997, 5_000, 10_000];
-    /// Amounts whose counts are compared; a ban counts nothing.
+    /// Amounts whose counts are compared; a ban has no counts.
     const WATCHED: [u32; 3] = [1, 997, 10_000];
     let servers = Servers::start().await;
     let from_environment =
@@ -178,10 +178,10 @@ async fn no_write_lowers_what_any_amount_counts_by_more_than_it_gives_back() {
                 let after = bench.used_by(key, &WATCHED).await;
                 let is_held =
                     before.iter().zip(&after).all(|(before, after)| after + given_back >= *before);
-                let told = format!(
+                let subject = format!(
                     "{key}, case {case}, step {step}: {what} of {hits} through {amount}, {charge}"
                 );
-                assert!(is_held, "{told}: {WATCHED:?} counted {before:?}, and then {after:?}");
+                assert!(is_held, "{subject}: {WATCHED:?} counted {before:?}, and then {after:?}");
                 before = after;
             }
         }
@@ -260,20 +260,20 @@ impl Bench {
     }
 
     /// Returns the hits used, and the hits left.
-    async fn look(&self, key: &str) -> (u64, u64) {
-        let looked =
+    async fn usage(&self, key: &str) -> (u64, u64) {
+        let touched =
             self.sides.amend(AT, &format!("{key}=a"), Amendment::Look).await.unwrap().unwrap();
-        let windows = looked.after.windows;
+        let windows = touched.after.windows;
         // All windows here have the same amount.
         (windows.iter().map(|window| window.used).min().unwrap(), windows[0].remaining)
     }
 
     async fn used(&self, key: &str) -> u64 {
-        self.look(key).await.0
+        self.usage(key).await.0
     }
 
     async fn left(&self, key: &str) -> u64 {
-        self.look(key).await.1
+        self.usage(key).await.1
     }
 
     async fn used_by(&self, key: &str, amounts: &[u32]) -> Vec<u64> {

@@ -121,7 +121,7 @@ async fn a_denial_of_one_slot_leaves_the_counters_of_the_others_unchanged() {
     let wanted: BTreeMap<Vec<u8>, Vec<u8>> = but_the_full_one(&before);
     assert_eq!(wanted.len(), ONE_OF_EACH.len());
     becomes(
-        "all is as it was",
+        "no charge remains",
         PATIENCE,
         || values(&cluster),
         |now| but_the_full_one(now) == wanted,

@@ -21,10 +21,10 @@ async fn top_users_are_listed_in_descending_order() {
     for (user, hits) in [("ann", 1), ("bob", 3), ("ann", 1), ("cy", 7)] {
         hit_as(&client, user, hits).await;
     }
-    let told = who(&policies, &redis.url(), "tenant=acme");
-    assert_eq!(told.status.code(), Some(0));
+    let output = who(&policies, &redis.url(), "tenant=acme");
+    assert_eq!(output.status.code(), Some(0));
     assert_eq!(
-        lines(&told),
+        lines(&output),
         [[3, 0], [2, 0], [0, 7]]
             .into_iter()
             .zip(["user=bob", "user=ann", "user=cy"])
@@ -68,11 +68,11 @@ async fn cached_denials_are_tallied() {
     for _ in 0..10 {
         hit_as(&client, "bob", 1).await;
     }
-    let is_told = || {
-        let told = lines(&who(&policies, &redis.url(), "tenant=acme"));
-        (told == [row(([5, 0], "user=ann")), row(([0, 10], "user=bob"))]).then_some(())
+    let is_complete = || {
+        let found = lines(&who(&policies, &redis.url(), "tenant=acme"));
+        (found == [row(([5, 0], "user=ann")), row(([0, 10], "user=bob"))]).then_some(())
     };
-    crate::support::eventually("all ten denials are told", crate::support::PATIENCE, is_told);
+    crate::support::eventually("all ten denials are listed", crate::support::PATIENCE, is_complete);
 }
 
 #[tokio::test]
@@ -85,10 +85,14 @@ async fn small_users_are_listed_as_one_row() {
     for user in 0..60 {
         hit_as(&client, &format!("user-{user}"), 1).await;
     }
-    let told = lines(&who(&policies, &redis.url(), "tenant=acme"));
-    assert_eq!(told[0], row(([1_000, 0], "user=heavy")));
-    assert_eq!(told.last().unwrap().1, "(other)");
-    assert_eq!(told.iter().map(|([charged, _], _)| charged).sum::<u64>(), 1_060, "nobody is lost");
+    let found = lines(&who(&policies, &redis.url(), "tenant=acme"));
+    assert_eq!(found[0], row(([1_000, 0], "user=heavy")));
+    assert_eq!(found.last().unwrap().1, "(other)");
+    assert_eq!(
+        found.iter().map(|([charged, _], _)| charged).sum::<u64>(),
+        1_060,
+        "no caller is lost"
+    );
     let stored: u64 = redis
         .ask(&["EVAL", "return #redis.call('GET', redis.call('KEYS', '*')[1])", "0"])
         .await
@@ -109,7 +113,7 @@ async fn a_cluster_is_queried_at_the_slot_of_the_counter() {
 async fn an_unused_counter_has_its_own_exit_code() {
     let redis = Redis::start().await;
     let policies = Policies::of(&policy(&[("tenant", RECORDING)]));
-    assert_eq!(who(&policies, &redis.url(), "tenant=nobody").status.code(), Some(1));
+    assert_eq!(who(&policies, &redis.url(), "tenant=absent").status.code(), Some(1));
 }
 
 #[tokio::test]
@@ -124,9 +128,9 @@ async fn unavailable_tallies_are_an_error_with_the_reason() {
         (redis.url().as_str(), "nothing=here", "no rule"),
         ("memory", "tenant=acme", "expected a Redis URL"),
     ] {
-        let told = who(&policies, store, descriptor);
-        assert_eq!(told.status.code(), Some(2));
-        let error = String::from_utf8_lossy(&told.stderr).into_owned();
+        let output = who(&policies, store, descriptor);
+        assert_eq!(output.status.code(), Some(2));
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(error.contains(reason), "{error}");
     }
 }
@@ -151,12 +155,12 @@ pub(super) fn row((hits, who): ([u64; 2], &str)) -> Row {
 }
 
 /// Returns the rows below the headings.
-pub(super) fn lines(told: &Output) -> Vec<Row> {
+pub(super) fn lines(output: &Output) -> Vec<Row> {
     let read = |line: &str| -> Option<Row> {
         let mut words = line.split_whitespace();
         let charged = words.next()?.parse().ok()?;
         let denied = words.next()?.parse().ok()?;
         Some(([charged, denied], words.next()?.to_owned()))
     };
-    String::from_utf8_lossy(&told.stdout).lines().skip(1).filter_map(read).collect()
+    String::from_utf8_lossy(&output.stdout).lines().skip(1).filter_map(read).collect()
 }

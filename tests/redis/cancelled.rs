@@ -33,7 +33,11 @@ fn of(entries: &[(&str, &str)]) -> RateLimitRequest {
 }
 
 /// Sends a request `GONE` times concurrently, and cancels each call after its `wait`.
-async fn ask_and_go(client: &Client, message: &RateLimitRequest, wait: impl Fn(usize) -> Duration) {
+async fn send_and_cancel(
+    client: &Client,
+    message: &RateLimitRequest,
+    wait: impl Fn(usize) -> Duration,
+) {
     let mut gone = JoinSet::new();
     for number in 0..GONE {
         let client = client.clone();
@@ -77,10 +81,10 @@ async fn a_call_cancelled_while_waiting_for_a_slot_leaves_no_charge_at_another()
     let (value, full) = apart(&cluster, &client).await;
     let both = of(&[("plenty", &value), ("full", "the-full-one")]);
     full.pause();
-    ask_and_go(&client, &both, |_| Duration::from_millis(200)).await;
+    send_and_cancel(&client, &both, |_| Duration::from_millis(200)).await;
     full.resume();
     let left = || remaining(&client, "plenty", &value);
-    becomes("only what was admitted is charged", PATIENCE, left, |left| *left == PLENTY - 1).await;
+    becomes("only admitted hits are charged", PATIENCE, left, |left| *left == PLENTY - 1).await;
     assert_eq!(metric(&service, UNKNOWN).await, 0, "what became of each charge is known");
     assert_eq!(metric(&service, LOST).await, 0);
 }
@@ -94,10 +98,10 @@ async fn calls_that_are_cancelled_at_any_time_leave_no_charge() {
     for round in 0..25u64 {
         let wait =
             |number| Duration::from_micros(100 * round + 1_000 * u64::try_from(number).unwrap());
-        ask_and_go(&client, &both, wait).await;
+        send_and_cancel(&client, &both, wait).await;
     }
     let left = || remaining(&client, "plenty", &value);
-    becomes("only what was admitted is charged", PATIENCE, left, |left| *left == PLENTY - 1).await;
+    becomes("only admitted hits are charged", PATIENCE, left, |left| *left == PLENTY - 1).await;
     assert_eq!(metric(&service, UNKNOWN).await, 0);
 }
 
@@ -135,10 +139,10 @@ async fn a_cancelled_call_charges_no_server_that_was_not_called_yet() {
     let both = of(&[("second", "x"), ("year", "x")]);
     assert_eq!(client.ask(both.clone()).await.unwrap().overall_code(), Code::Ok);
     other.pause();
-    ask_and_go(&client, &both, |_| Duration::from_millis(200)).await;
+    send_and_cancel(&client, &both, |_| Duration::from_millis(200)).await;
     other.resume();
     becomes(
-        "all is back",
+        "all hits are returned",
         PATIENCE,
         || remaining(&client, "second", "x"),
         |left| *left >= PLENTY - 1,
@@ -165,9 +169,15 @@ async fn charges_that_this_process_would_have_denied_are_taken_back() {
     let both = of(&[("local", "foreign"), ("year", "x")]);
     assert_eq!(client.ask(both.clone()).await.unwrap().overall_code(), Code::Ok);
     redis.pause();
-    ask_and_go(&client, &both, |_| Duration::from_millis(200)).await;
+    send_and_cancel(&client, &both, |_| Duration::from_millis(200)).await;
     redis.resume();
-    becomes("all is back", PATIENCE, || remaining(&client, "year", "x"), |left| *left == 999).await;
+    becomes(
+        "all hits are returned",
+        PATIENCE,
+        || remaining(&client, "year", "x"),
+        |left| *left == 999,
+    )
+    .await;
     assert_eq!(metric(&service, UNKNOWN).await, 0);
 }
 
@@ -188,7 +198,8 @@ async fn hits_of_a_block_go_back_to_it() {
     }
     assert!(metric(&service, "tollgate_lease_hits_outstanding").await > GONE as u64);
     redis.pause();
-    ask_and_go(&client, &of(&[("hot", "x"), ("year", "x")]), |_| Duration::from_millis(200)).await;
+    send_and_cancel(&client, &of(&[("hot", "x"), ("year", "x")]), |_| Duration::from_millis(200))
+        .await;
     redis.resume();
     drop(client);
     // On shutdown, it returns the unused hits of its blocks.
@@ -214,15 +225,15 @@ async fn a_charge_is_taken_back_of_a_server_that_was_away_for_a_moment() {
     assert!(client.hit("full", "").await);
     redis.pause();
     let many = RateLimitDescriptor { hits_addend: Some(HITS), ..descriptor(&[("second", "")]) };
-    let asking = client.clone();
+    let caller = client.clone();
     let both = request(vec![many, descriptor(&[("full", "")])]);
-    let asked = tokio::spawn(async move { asking.ask(both).await });
+    let call = tokio::spawn(async move { caller.ask(both).await });
     let keys = async || other.ask::<u64>(&["DBSIZE"]).await.unwrap();
-    becomes("one has charged", PATIENCE, keys, |keys| *keys == 1).await;
+    becomes("one server has charged", PATIENCE, keys, |keys| *keys == 1).await;
     other.command(&["SAVE"]).await;
     other.kill();
     redis.resume();
-    assert_eq!(asked.await.unwrap().unwrap().overall_code(), Code::OverLimit);
+    assert_eq!(call.await.unwrap().unwrap().overall_code(), Code::OverLimit);
     let due = || metric(&service, "tollgate_take_backs_total");
     becomes("the charge is to be taken back", PATIENCE, due, |due| *due == 1).await;
     other.restart().await;

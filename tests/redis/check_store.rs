@@ -13,16 +13,16 @@ fn check(url: &str) -> Output {
 }
 
 /// Returns the grade and the text of a topic.
-fn line<'a>(told: &'a str, topic: &str) -> (&'a str, &'a str) {
+fn line<'a>(report: &'a str, topic: &str) -> (&'a str, &'a str) {
     let of_topic = |line: &&str| line.split_whitespace().nth(1) == Some(topic);
     let line =
-        told.lines().find(of_topic).unwrap_or_else(|| panic!("nothing about {topic}:\n{told}"));
+        report.lines().find(of_topic).unwrap_or_else(|| panic!("no line about {topic}:\n{report}"));
     let (grade, rest) = line.trim_start().split_once(' ').unwrap();
     (grade, rest.trim_start().strip_prefix(topic).unwrap().trim_start())
 }
 
-fn text(told: &Output) -> String {
-    String::from_utf8(told.stdout.clone()).unwrap()
+fn text(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -30,10 +30,10 @@ async fn every_supported_version_passes() {
     for flavor in Flavor::ALL {
         let lines = vec!["appendonly yes".to_owned(), "maxmemory-policy noeviction".to_owned()];
         let redis = Redis::start_as(Setup { flavor, lines, ..Setup::default() }).await;
-        let told = check(&redis.url());
-        assert_eq!(told.status.code(), Some(0), "{flavor:?}: {}", text(&told));
+        let output = check(&redis.url());
+        assert_eq!(output.status.code(), Some(0), "{flavor:?}: {}", text(&output));
         for topic in ["version", "scripts", "permissions", "keys", "eviction", "persistence"] {
-            assert_eq!(line(&text(&told), topic).0, "ok", "{flavor:?}: {}", text(&told));
+            assert_eq!(line(&text(&output), topic).0, "ok", "{flavor:?}: {}", text(&output));
         }
     }
 }
@@ -41,11 +41,11 @@ async fn every_supported_version_passes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn settings_that_break_a_guarantee_are_warnings() {
     let redis = Redis::start_with(&["maxmemory-policy allkeys-lru", "save \"\""]).await;
-    let told = check(&redis.url());
-    assert_eq!(told.status.code(), Some(0));
-    assert!(line(&text(&told), "eviction").1.contains("allkeys-lru may evict live counters"));
+    let output = check(&redis.url());
+    assert_eq!(output.status.code(), Some(0));
+    assert!(line(&text(&output), "eviction").1.contains("allkeys-lru may evict live counters"));
     assert_eq!(
-        line(&text(&told), "persistence"),
+        line(&text(&output), "persistence"),
         ("warning", "none: a restart of the server loses all counters")
     );
 }
@@ -53,9 +53,9 @@ async fn settings_that_break_a_guarantee_are_warnings() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_cluster_is_reported_by_node() {
     let cluster = cluster().await;
-    let told = check(&cluster.url());
-    assert_eq!(told.status.code(), Some(0));
-    let text = text(&told);
+    let output = check(&cluster.url());
+    assert_eq!(output.status.code(), Some(0));
+    let text = text(&output);
     assert_eq!(text.lines().filter(|line| line.contains("coverage")).count(), 3, "{text}");
     assert_eq!(line(&text, "scripts").0, "ok");
 }
@@ -69,10 +69,10 @@ async fn missing_rights_are_listed_with_the_command_that_grants_them() {
             .to_owned(),
     ];
     let redis = Redis::start_as(Setup { lines, ..Setup::default() }).await;
-    let told = check(&format!("redis://old:first@{}", redis.address));
-    assert_eq!(told.status.code(), Some(1));
-    let told = text(&told);
-    let (grade, rights) = line(&told, "permissions");
+    let output = check(&format!("redis://old:first@{}", redis.address));
+    assert_eq!(output.status.code(), Some(1));
+    let report = text(&output);
+    let (grade, rights) = line(&report, "permissions");
     assert!(
         grade == "problem" && rights.contains("ACL SETUSER old +evalsha +eval +time +set +del"),
         "{rights}"
@@ -84,10 +84,10 @@ async fn missing_rights_are_listed_with_the_command_that_grants_them() {
         line(&text(&check(&format!("redis://old:first@{}", redis.address))), "permissions").0,
         "ok"
     );
-    let told = check(&format!("redis://new:first@{}", redis.address));
-    assert_eq!(told.status.code(), Some(0));
-    let told = text(&told);
-    let (grade, rights) = line(&told, "permissions");
+    let output = check(&format!("redis://new:first@{}", redis.address));
+    assert_eq!(output.status.code(), Some(0));
+    let report = text(&output);
+    let (grade, rights) = line(&report, "permissions");
     assert!(grade == "warning" && rights.contains("hgetall (denials of all replicas)"), "{rights}");
     let (_, command) = rights.split_once("run ").unwrap();
     redis.command(&command.split(' ').collect::<Vec<_>>()).await;
@@ -101,21 +101,21 @@ async fn missing_rights_are_listed_with_the_command_that_grants_them() {
 async fn a_missing_password_is_the_only_finding() {
     let redis = Redis::start().await;
     redis.command(&["CONFIG", "SET", "requirepass", "first"]).await;
-    let told = check(&format!("redis://{}", redis.address));
-    assert_eq!(told.status.code(), Some(1), "{}", text(&told));
-    let told = text(&told);
-    let (grade, password) = line(&told, "password");
-    assert!(grade == "problem" && password.contains("--redis-password-file FILE"), "{told}");
-    assert_eq!(told.lines().count(), 2, "{told}");
+    let output = check(&format!("redis://{}", redis.address));
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    let report = text(&output);
+    let (grade, password) = line(&report, "password");
+    assert!(grade == "problem" && password.contains("--redis-password-file FILE"), "{report}");
+    assert_eq!(report.lines().count(), 2, "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_sharding_proxy_is_detected() {
     let sharded = Sharded::start().await;
-    let told = check(&sharded.url());
-    assert_eq!(told.status.code(), Some(0), "{}", text(&told));
-    let told = text(&told);
-    let (grade, keys) = line(&told, "keys");
+    let output = check(&sharded.url());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let report = text(&output);
+    let (grade, keys) = line(&report, "keys");
     assert!(
         grade == "warning" && keys.contains("a proxy distributes keys over several servers"),
         "{keys}"
@@ -124,9 +124,9 @@ async fn a_sharding_proxy_is_detected() {
 
 #[test]
 fn an_unreachable_store_is_distinguished_from_an_unusable_one() {
-    let told = check("redis://127.0.0.1:1");
-    assert_eq!(told.status.code(), Some(2));
-    let error = String::from_utf8(told.stderr).unwrap();
+    let output = check("redis://127.0.0.1:1");
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8(output.stderr).unwrap();
     assert!(
         error.contains("cannot connect to the store within 5s: ") && error.contains("refused"),
         "{error}"

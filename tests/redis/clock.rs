@@ -19,21 +19,22 @@ use crate::support::{PATIENCE, becomes};
 const OFFSET: &str = "tollgate_store_replica_clock_offset_seconds{";
 
 #[tokio::test]
-async fn the_clock_of_a_replica_is_exposed_beside_its_masters_and_removed_with_it() {
+async fn the_clock_of_a_replica_is_exposed_with_its_masters_and_removed_with_it() {
     let of_flavor = |flavor: Flavor| async move {
         let own = Setup { flavor, ..Setup::default() };
         let pair = Pair::start_as(own.clone(), Setup { clock_offset: -90, ..own }).await;
         let (service, _client) = serve(&policies(), &pair.url(), &[]).await;
         let offsets = || offsets(&service);
-        let told =
-            becomes(&format!("{flavor:?} tells"), PATIENCE, offsets, |offsets| offsets.len() == 1)
-                .await;
-        let (labels, offset) = &told[0];
+        let exposed = becomes(&format!("{flavor:?} reports"), PATIENCE, offsets, |offsets| {
+            offsets.len() == 1
+        })
+        .await;
+        let (labels, offset) = &exposed[0];
         let expected =
             format!("node=\"{}\",replica=\"{}\"}}", pair.name.address, pair.servers[1].address);
-        assert!(*labels == expected && (-91.0..-89.0).contains(offset), "{told:?}");
+        assert!(*labels == expected && (-91.0..-89.0).contains(offset), "{exposed:?}");
         pair.servers[1].kill();
-        becomes("it is forgotten", PATIENCE, offsets, Vec::is_empty).await;
+        becomes("its series is removed", PATIENCE, offsets, Vec::is_empty).await;
         is_not_logged(&service, &pair.servers[1].address.to_string());
     };
     futures_util::future::join_all(Flavor::ALL.map(of_flavor)).await;
@@ -50,18 +51,20 @@ async fn replicas_are_polled_over_tls_with_the_masters_password() {
         [&authority, &certificate, &key].map(|path| path.to_str().unwrap());
     let flags = ["--redis-ca", authority, "--redis-cert", certificate, "--redis-key", key];
     let (service, _client) = serve(&policies(), &pair.servers[0].url(), &flags).await;
-    let told =
-        becomes("it is told", PATIENCE, || offsets(&service), |offsets| offsets.len() == 1).await;
-    assert!(told[0].1.abs() < 0.5, "{told:?}");
+    let exposed =
+        becomes("it is exposed", PATIENCE, || offsets(&service), |offsets| offsets.len() == 1)
+            .await;
+    assert!(exposed[0].1.abs() < 0.5, "{exposed:?}");
 }
 
 #[tokio::test]
 async fn each_master_of_a_cluster_has_its_replica() {
     let cluster = Cluster::start_as(Layout { replicas: 1, ..calm() }).await;
     let (service, _client) = serve(&policies(), &cluster.url(), &[]).await;
-    let told =
-        becomes("all are told", PATIENCE, || offsets(&service), |offsets| offsets.len() == 3).await;
-    assert!(told.iter().all(|(_, offset)| offset.abs() < 0.5), "{told:?}");
+    let exposed =
+        becomes("all are exposed", PATIENCE, || offsets(&service), |offsets| offsets.len() == 3)
+            .await;
+    assert!(exposed.iter().all(|(_, offset)| offset.abs() < 0.5), "{exposed:?}");
 }
 
 #[tokio::test]
@@ -71,9 +74,9 @@ async fn an_unreachable_replica_has_no_series_and_logs_nothing() {
     let pair = Pair::start_as(Setup::default(), Setup { lines, ..Setup::default() }).await;
     let (service, _client) = serve(&policies(), &pair.url(), &[]).await;
     let web = Web::new(service.http);
-    let is_told = |metrics: &String| metrics.contains("tollgate_store_clock_offset_seconds{");
+    let is_exposed = |metrics: &String| metrics.contains("tollgate_store_clock_offset_seconds{");
     let metrics = || async { web.get("/metrics").await.body };
-    becomes("the master is told of", PATIENCE, metrics, is_told).await;
+    becomes("the master is exposed", PATIENCE, metrics, is_exposed).await;
     assert_eq!(offsets(&service).await, []);
     is_not_logged(&service, "127.0.0.1:1\"");
 }
@@ -100,9 +103,9 @@ async fn a_replica_whose_clock_is_behind_stops_used_counters_until_it_has_caught
         .await
         .unwrap();
     let status = client.status(descriptor(&[("user", "ann")])).await;
-    let told = status.duration_until_reset.unwrap();
+    let reset = status.duration_until_reset.unwrap();
     assert_eq!(
-        (status.limit_remaining, told.seconds, told.nanos),
+        (status.limit_remaining, reset.seconds, reset.nanos),
         (0, 1, 0),
         "reckoned from the counter's instant"
     );

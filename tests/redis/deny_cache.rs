@@ -91,11 +91,11 @@ async fn a_denial_is_cached_at_most_until_retry_after() {
 async fn a_denial_is_cached_at_most_for_the_configured_time() {
     let denied = Denied::by(&[("user", YEARLY)], &["--deny-cache-max", "300ms"]).await;
     let before = denied.calls().await;
-    let ask = || async {
+    let calls = || async {
         assert!(!denied.client.hit("user", "ann").await);
         denied.calls().await
     };
-    becomes("it is asked for again", PATIENCE, ask, |now| *now > before).await;
+    becomes("Redis decides again", PATIENCE, calls, |now| *now > before).await;
 }
 
 #[tokio::test]
@@ -122,7 +122,7 @@ async fn a_policy_that_allows_more_ends_a_cached_denial() {
     let raised = "algorithm: sliding_window, requests_per_unit: 2, unit: year";
     denied.policies.write("policy.yaml", &policy(&[("user", raised)]));
     becomes(
-        "the new amount is there",
+        "the new amount is in force",
         PATIENCE,
         || denied.client.limit("user", "bob"),
         |now| *now == Some(2),
@@ -143,7 +143,7 @@ async fn a_policy_that_moves_its_counters_ends_a_cached_denial() {
         assert!(!client.hit("user", "ann").await);
         policies.write("policy.yaml", &format!("atomicity: domain\n{rules}"));
         becomes(
-            "another counter is asked",
+            "another counter is decided by Redis",
             PATIENCE,
             || client.hit("user", "ann"),
             |admitted| *admitted,

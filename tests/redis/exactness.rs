@@ -20,7 +20,7 @@ const PROCESSES: usize = 8;
 const AT_ONCE: usize = 64;
 const AMOUNT: u32 = 200;
 /// Requests of each kind sent to each process: in total three times the amount.
-const ASKED: usize = 75;
+const REQUESTS: usize = 75;
 
 const LIMITS: [(&str, &str); 6] = [
     ("fixed", "requests_per_unit: 200, unit: year"),
@@ -55,9 +55,9 @@ async fn a_cluster_never_exceeds_any_limit_of_requests_with_three() {
     // back.
     let kinds =
         [["fixed", "sliding", "gcra"], ["fixed", "log", "bucket"], ["sliding", "log", "windows"]];
-    let asked = (0..ASKED)
+    let requests = (0..REQUESTS)
         .flat_map(|_| kinds.iter().map(|kind| kind.map(|key| descriptor(&[(key, "")])).to_vec()));
-    let admitted = fleet.ask(asked.collect()).await;
+    let admitted = fleet.send(requests.collect()).await;
     for (key, _) in LIMITS {
         let of_key =
             |descriptors: &&Vec<RateLimitDescriptor>| descriptors.iter().any(|one| is(one, key));
@@ -69,7 +69,7 @@ async fn a_cluster_never_exceeds_any_limit_of_requests_with_three() {
         let is_right =
             |left: &u32| ((AMOUNT - taken).saturating_sub(parts)..=AMOUNT - taken).contains(left);
         becomes(
-            &format!("{key}: what was not admitted is left"),
+            &format!("{key}: the remaining hits match the admitted ones"),
             PATIENCE,
             || fleet.remaining(key),
             is_right,
@@ -89,7 +89,7 @@ async fn one_server_admits_exactly_the_least_limit_of_requests_with_three() {
     let policies = Policies::of(&admitted_only(&rules));
     let fleet = Fleet::start(&policies, &redis.url()).await;
     let all = rules.map(|(key, _)| descriptor(&[(key, "")])).to_vec();
-    assert_eq!(fleet.ask(vec![all; ASKED]).await.len(), 150);
+    assert_eq!(fleet.send(vec![all; REQUESTS]).await.len(), 150);
     assert_eq!(fleet.remaining("least").await, 0);
     assert_eq!(fleet.remaining("sliding").await, AMOUNT - 150);
     assert_eq!(fleet.remaining("gcra").await, AMOUNT - 150);
@@ -129,8 +129,9 @@ async fn exactly_six(store: &str) {
 async fn exactly_the_limits(store: &str) {
     let policies = Policies::of(&policy(&LIMITS));
     let fleet = Fleet::start(&policies, store).await;
-    let asked = (0..ASKED).flat_map(|_| LIMITS.map(|(key, _)| vec![descriptor(&[(key, "")])]));
-    let admitted = fleet.ask(asked.collect()).await;
+    let requests =
+        (0..REQUESTS).flat_map(|_| LIMITS.map(|(key, _)| vec![descriptor(&[(key, "")])]));
+    let admitted = fleet.send(requests.collect()).await;
     for (key, _) in LIMITS {
         let taken = admitted.iter().filter(|descriptors| is(&descriptors[0], key)).count();
         assert_eq!(u32::try_from(taken).unwrap(), AMOUNT, "{key}");
@@ -169,13 +170,13 @@ impl Fleet {
     }
 
     /// Sends these requests to every process, many at once. Returns those that were admitted.
-    pub(super) async fn ask(
+    pub(super) async fn send(
         &self,
-        asked: Vec<Vec<RateLimitDescriptor>>,
+        requests: Vec<Vec<RateLimitDescriptor>>,
     ) -> Vec<Vec<RateLimitDescriptor>> {
         // On a starved machine, a process may be ready before it is connected to all three masters.
         for (_, client) in &self.services {
-            for descriptors in asked.iter().take(LIMITS.len()) {
+            for descriptors in requests.iter().take(LIMITS.len()) {
                 let peeks: Vec<_> = descriptors.iter().cloned().map(peek).collect();
                 let _ = becomes(
                     "it decides",
@@ -190,7 +191,7 @@ impl Fleet {
         for (_, client) in &self.services {
             for first in 0..AT_ONCE {
                 let client = client.clone();
-                let own = asked.iter().skip(first).step_by(AT_ONCE).cloned();
+                let own = requests.iter().skip(first).step_by(AT_ONCE).cloned();
                 let own: Vec<_> = own.collect();
                 clients.spawn(async move {
                     let mut admitted = Vec::new();

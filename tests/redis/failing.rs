@@ -12,7 +12,7 @@ use crate::support::tollgate::Tollgate;
 use crate::support::{PATIENCE, becomes};
 
 const UNREADABLE: &str = r#"tollgate_store_errors_total{kind="unreadable"}"#;
-const SPOILT: &str = "spoilt";
+const CORRUPTED: &str = "spoilt";
 const LOCAL: &str = "unit: year, charge: admitted, on_store_error: local";
 
 /// A service, and the servers of its store.
@@ -30,16 +30,16 @@ impl<'a> Bench<'a> {
     }
 
     /// Makes the counter of a key unreadable, and sends one hit to this process's share of it.
-    async fn spoil(&self, key: &str) {
-        self.spoil_again(key).await;
-        self.client.ask(request(vec![descriptor(&[(key, SPOILT)])])).await.unwrap();
+    async fn corrupt_and_hit(&self, key: &str) {
+        self.corrupt(key).await;
+        self.client.ask(request(vec![descriptor(&[(key, CORRUPTED)])])).await.unwrap();
     }
 
     /// Makes the counter of a key unreadable.
-    async fn spoil_again(&self, key: &str) {
-        self.client.hit(key, SPOILT).await;
+    async fn corrupt(&self, key: &str) {
+        self.client.hit(key, CORRUPTED).await;
         for node in &self.nodes {
-            let keys: Vec<Vec<u8>> = node.ask(&["KEYS", &format!("*{SPOILT}*")]).await.unwrap();
+            let keys: Vec<Vec<u8>> = node.ask(&["KEYS", &format!("*{CORRUPTED}*")]).await.unwrap();
             for key in keys {
                 node.ask_bytes::<redis::Value>(&[b"SET", &key, b"no counter"]).await.unwrap();
             }
@@ -75,13 +75,13 @@ async fn everywhere(policy: &str, scenario: impl AsyncFn(Bench<'_>)) {
 }
 
 #[tokio::test]
-async fn a_limit_beside_an_unreadable_local_one_is_enforced() {
+async fn a_limit_with_an_unreadable_local_one_is_enforced() {
     let local = format!("requests_per_unit: 1000, {LOCAL}");
     let few = "requests_per_unit: 5, unit: year, charge: admitted";
     everywhere(&policy(&[("local", &local), ("few", few)]), async |bench| {
-        bench.spoil("local").await;
+        bench.corrupt_and_hit("local").await;
         let before = metric(&bench.service, UNREADABLE).await;
-        assert_eq!(bench.admitted(20, &[("local", SPOILT), ("few", "x")]).await, 5);
+        assert_eq!(bench.admitted(20, &[("local", CORRUPTED), ("few", "x")]).await, 5);
         assert_eq!(
             metric(&bench.service, UNREADABLE).await,
             before + 20,
@@ -106,9 +106,9 @@ async fn a_local_denial_leaves_the_other_counters_unchanged() {
     let local = format!("requests_per_unit: 4, {LOCAL}");
     let always = ("always", "requests_per_unit: 10, unit: year, charge: always");
     everywhere(&policy(&[&CHARGED[..], &[("local", &local), always]].concat()), async |bench| {
-        bench.spoil("local").await;
+        bench.corrupt_and_hit("local").await;
         let all: Vec<(&str, &str)> = CHARGED.iter().map(|(key, _)| (*key, "x")).collect();
-        let all = [&all[..], &[("local", SPOILT), ("always", "x")]].concat();
+        let all = [&all[..], &[("local", CORRUPTED), ("always", "x")]].concat();
         assert_eq!(bench.admitted(3, &all).await, 3);
         for denied in 1..=4 {
             let answer = bench.ask(&all).await;
@@ -141,14 +141,14 @@ async fn an_unreadable_vote_is_counted_with_the_others_once_known() {
     let rules = [("local", vote.as_str()), ("other", other), ("charged", charged)];
     let rules = rules.map(|(key, words)| format!("  - {{ key: {key}, {words} }}\n")).concat();
     everywhere(&format!("domain: test\ndescriptors:\n{rules}"), async |bench| {
-        bench.spoil("local").await;
+        bench.corrupt_and_hit("local").await;
         // Two that both limits admit, three that only this process's share admits, and then none.
         assert_eq!(
-            bench.admitted(10, &[("local", SPOILT), ("other", "x"), ("charged", "x")]).await,
+            bench.admitted(10, &[("local", CORRUPTED), ("other", "x"), ("charged", "x")]).await,
             5
         );
         let left = || remaining(&bench.client, "charged", "x");
-        becomes("what was admitted is charged", PATIENCE, left, |left| *left == 95).await;
+        becomes("admitted hits are charged", PATIENCE, left, |left| *left == 95).await;
     })
     .await;
 }
@@ -162,11 +162,11 @@ async fn a_local_vote_denies_nothing_if_another_admits() {
     let rules = [("vote", vote.as_str()), ("local", &local), ("passes", passes)];
     let rules = rules.map(|(key, words)| format!("  - {{ key: {key}, {words} }}\n")).concat();
     everywhere(&format!("domain: test\ndescriptors:\n{rules}"), async |bench| {
-        bench.spoil("vote").await;
-        bench.spoil("local").await;
+        bench.corrupt_and_hit("vote").await;
+        bench.corrupt_and_hit("local").await;
         // One hit of eight was used to find out that the counter cannot be read.
         assert_eq!(
-            bench.admitted(20, &[("vote", SPOILT), ("local", SPOILT), ("passes", "x")]).await,
+            bench.admitted(20, &[("vote", CORRUPTED), ("local", CORRUPTED), ("passes", "x")]).await,
             7
         );
     })
@@ -184,8 +184,8 @@ async fn per_second_limits_on_their_own_server_follow_the_same_rules() {
     let rules = policy(&[("second", second), ("local", &local), ("few", few)]);
     let flags = ["--per-second-store", &other.url()];
     let bench = Bench::start(&rules, &redis.url(), vec![&redis], &flags).await;
-    bench.spoil("local").await;
-    assert_eq!(bench.admitted(20, &[("second", "x"), ("local", SPOILT), ("few", "x")]).await, 5);
+    bench.corrupt_and_hit("local").await;
+    assert_eq!(bench.admitted(20, &[("second", "x"), ("local", CORRUPTED), ("few", "x")]).await, 5);
 }
 
 #[tokio::test]
@@ -197,24 +197,24 @@ async fn a_hold_that_this_process_took_alone_is_ended_by_it_during_the_outage_an
     ];
     let bench = Bench::start(&policy(&rules), &redis.url(), vec![&redis], &[]).await;
     let send = async |key: &str, operation: &str, id: &str, hits: u64| {
-        let entries = [(key, SPOILT), (operation, id)];
+        let entries = [(key, CORRUPTED), (operation, id)];
         let one = RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&entries) };
         bench.client.status(one).await.code() == Code::Ok
     };
     let [reserve, commit, settle] = ["tollgate.reserve", "tollgate.commit", "tollgate.settle"];
-    bench.spoil("slots").await;
-    bench.spoil("tokens").await;
+    bench.corrupt_and_hit("slots").await;
+    bench.corrupt_and_hit("tokens").await;
     assert!(send("slots", reserve, "a", 1).await && !send("slots", reserve, "b", 1).await);
     assert!(send("slots", settle, "a", 1).await && send("slots", reserve, "b", 1).await);
     assert!(send("tokens", reserve, "a", 9).await && !send("tokens", reserve, "b", 5).await);
     assert!(send("tokens", commit, "a", 4).await && send("tokens", reserve, "b", 5).await);
-    // A cost without a hold here is in the store, where it may have one.
+    // A cost without a hold here goes to the store, which may have one.
     assert!(send("tokens", commit, "unknown", 9).await && send("tokens", commit, "b", 4).await);
     assert!(send("tokens", reserve, "c", 1).await && !send("tokens", reserve, "d", 1).await);
     // The store is back: the slot of `b` ends in this process, for the next outage.
     redis.command(&["FLUSHALL"]).await;
     assert!(send("slots", settle, "b", 1).await);
-    bench.spoil_again("slots").await;
+    bench.corrupt("slots").await;
     assert!(send("slots", reserve, "c", 1).await && !send("slots", reserve, "d", 1).await);
     let labels = r#"{domain="test",rule="slots"}"#;
     let settled = metric(&bench.service, &format!("tollgate_hold_settled_total{labels}")).await;

@@ -1,7 +1,8 @@
 //! Stored bytes stay the same: names and values of keys, and the versions of policies.
 //!
-//! A release reads what the previous one has written, and both run side by side during a rollout. A
-//! change of these bytes is a change of the format: CHANGELOG lists what restarts.
+//! A release reads the values that the previous one has written, and both run side by side during a
+//! rollout. A change of these bytes is a change of the format: CHANGELOG lists the counters that
+//! restart.
 //!
 //! With `TOLLGATE_GOLDEN=write` the file is written instead of compared.
 

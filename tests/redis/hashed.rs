@@ -29,7 +29,7 @@ async fn hashed_values_are_not_in_redis_logs_or_pages() {
     monitor.write_all(b"MONITOR\r\n").await.unwrap();
     let flags = ["--hash-key-file", &key, "--log", "trace", "--statsd", "udp://127.0.0.1:9"];
     let (mut service, client) = serve(&policies, &redis.url(), &flags).await;
-    ask_all(&client).await;
+    send_all(&client).await;
     // A call that cannot be decided, and is therefore reported.
     redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
     redis.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).await;
@@ -38,14 +38,15 @@ async fn hashed_values_are_not_in_redis_logs_or_pages() {
     redis.command(&["ECHO", "the-end"]).await;
     let mut seen = Vec::new();
     while !String::from_utf8_lossy(&seen).contains("the-end") {
-        let read =
-            tokio::time::timeout(PATIENCE, monitor.read_buf(&mut seen)).await.expect("it is told");
+        let read = tokio::time::timeout(PATIENCE, monitor.read_buf(&mut seen))
+            .await
+            .expect("Redis reports commands");
         assert!(read.unwrap() > 0);
     }
     let seen = String::from_utf8_lossy(&seen);
     assert!(seen.to_lowercase().contains("evalsha") && seen.contains("hash-"), "{seen}");
     service.terminate();
-    let log = service.process.last_words();
+    let log = service.process.final_log();
     for (where_, text) in [("Redis", &*seen), ("the log", &log), ("the pages", &shown)] {
         assert!(!text.contains("marker"), "in {where_}: {text}");
         assert!(!text.contains("secret-"), "in {where_}: {text}");
@@ -56,7 +57,7 @@ async fn hashed_values_are_not_in_redis_logs_or_pages() {
 async fn hashed_values_are_not_exposed_by_candidates_that_do_not_hash() {
     let redis = Redis::start().await;
     let folder = Policies::none();
-    // In force, and named as what another limit of the request replaces.
+    // In force, and named as the limit that another one of the request replaces.
     let rule = |key: &str, more: &str, limit: &str| {
         format!("  - key: {key}\n    rate_limit: {{ {more}{limit} }}\n")
     };
@@ -74,7 +75,7 @@ async fn hashed_values_are_not_exposed_by_candidates_that_do_not_hash() {
     let flags = ["--hash-key-file", &key, "--candidate-policy", &tried];
     let (service, client) = serve(&policies, &redis.url(), &flags).await;
     client.ask(request(vec![descriptor(&[("mail", MARKER)])])).await.unwrap();
-    ask_all(&client).await;
+    send_all(&client).await;
     let metrics = Web::new(service.http).get("/metrics").await.body;
     assert!(
         metrics.lines().any(|line| line.contains("candidate") && line.contains("denied")),
@@ -92,10 +93,10 @@ async fn with_the_key_a_counter_and_a_user_are_found_by_value() {
     let policies = Policies::of(&policy(&[("mail", HASHED)]));
     let key = key_in(&folder, "one");
     let (_service, client) = serve(&policies, &redis.url(), &["--hash-key-file", &key]).await;
-    ask_all(&client).await;
+    send_all(&client).await;
     let policy = policies.file("policy.yaml");
     let who = |key: &str, only: &str| {
-        let asked = [
+        let arguments = [
             "inspect",
             "--policy",
             policy.to_str().unwrap(),
@@ -104,13 +105,13 @@ async fn with_the_key_a_counter_and_a_user_are_found_by_value() {
             "--hash-key-file",
             key,
         ];
-        let told =
-            output([&asked[..], &["--only", only, "test", &format!("mail={MARKER}")]].concat());
-        (told.status.code(), String::from_utf8(told.stdout).unwrap())
+        let output =
+            output([&arguments[..], &["--only", only, "test", &format!("mail={MARKER}")]].concat());
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
     };
-    let (code, told) = who(&key, &format!("user={MARKER}"));
-    assert!(code == Some(0) && told.contains("user=hash-"), "{told}");
-    assert_eq!(who(&key, "user=bob").0, Some(1), "who was not there");
+    let (code, text) = who(&key, &format!("user={MARKER}"));
+    assert!(code == Some(0) && text.contains("user=hash-"), "{text}");
+    assert_eq!(who(&key, "user=bob").0, Some(1), "a user that is not recorded");
     assert_eq!(
         who(&key_in(&folder, "two"), &format!("user={MARKER}")).0,
         Some(1),
@@ -125,24 +126,24 @@ async fn a_counter_is_inspected_and_granted_by_value_without_exposing_it() {
     let policies = Policies::of(&policy(&[("mail", HASHED)]));
     let key = key_in(&folder, "one");
     let (mut service, client) = serve(&policies, &redis.url(), &["--hash-key-file", &key]).await;
-    ask_all(&client).await;
+    send_all(&client).await;
     let admin = format!("http://{}", service.admin);
     let run = |words: &[&str]| {
-        let told = output([words, &["--admin", &admin]].concat());
+        let output = output([words, &["--admin", &admin]].concat());
         (
-            told.status.code(),
-            String::from_utf8(told.stdout).unwrap() + &String::from_utf8(told.stderr).unwrap(),
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap(),
         )
     };
     let mail = format!("mail={MARKER}");
-    let (code, told) = run(&["inspect", "test", &mail]);
+    let (code, text) = run(&["inspect", "test", &mail]);
     assert!(
-        code == Some(1) && told.contains("mail=hash-") && told.contains("used by   user=hash-"),
-        "{told}"
+        code == Some(1) && text.contains("mail=hash-") && text.contains("used by   user=hash-"),
+        "{text}"
     );
-    assert!(told.contains("denials   once at"), "{told}");
-    let (code, told) = run(&["grant", "2", "--for", "1h", "test", &mail]);
-    assert!(code == Some(0) && told.contains("mail=hash-") && !told.contains("marker"), "{told}");
+    assert!(text.contains("denials   once at"), "{text}");
+    let (code, text) = run(&["grant", "2", "--for", "1h", "test", &mail]);
+    assert!(code == Some(0) && text.contains("mail=hash-") && !text.contains("marker"), "{text}");
     assert_eq!(
         client.ask(request(vec![descriptor(&[("mail", MARKER)])])).await.unwrap().overall_code(),
         Code::Ok
@@ -150,10 +151,10 @@ async fn a_counter_is_inspected_and_granted_by_value_without_exposing_it() {
     let (_, denials) = run(&["denials", "--key", "mail="]);
     assert!(denials.contains("with the original values, not their hashes"), "{denials}");
     let hash = denials.split_whitespace().find(|word| word.starts_with("mail=hash-")).unwrap();
-    let (code, told) = run(&["reset", "test", hash]);
-    assert!(code == Some(2) && told.contains("use the original value"), "{told}");
+    let (code, text) = run(&["reset", "test", hash]);
+    assert!(code == Some(2) && text.contains("use the original value"), "{text}");
     service.terminate();
-    let log = service.process.last_words();
+    let log = service.process.final_log();
     assert!(log.contains("counter mail=hash-") && !log.contains("marker"), "{log}");
 }
 
@@ -177,28 +178,28 @@ async fn replicas_with_one_key_share_counters_and_another_key_starts_new_ones() 
 fn startup_without_a_key_shows_what_to_do_and_hides_a_short_one() {
     let policies = Policies::of(&policy(&[("mail", HASHED)]));
     let serve = |flags: &[&str]| {
-        let told =
+        let output =
             output([&["serve", "--policy", policies.path().to_str().unwrap()], flags].concat());
-        (told.status.success(), String::from_utf8(told.stderr).unwrap())
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
     };
-    let (started, told) = serve(&[]);
+    let (started, text) = serve(&[]);
     assert!(
-        !started && told.contains("requires a hash key") && told.contains("--hash-key-file"),
-        "{told}"
+        !started && text.contains("requires a hash key") && text.contains("--hash-key-file"),
+        "{text}"
     );
     policies.write("key", "short-secret");
     let short = policies.file("key");
     for flags in [["--hash-key-file", short.to_str().unwrap()], ["--hash-key", "short-secret"]] {
-        let (started, told) = serve(&flags);
+        let (started, text) = serve(&flags);
         assert!(
-            !started && told.contains("at least 16 bytes") && !told.contains("short-secret"),
-            "{told}"
+            !started && text.contains("at least 16 bytes") && !text.contains("short-secret"),
+            "{text}"
         );
     }
 }
 
 /// Sends the marker wherever a request can contain a value.
-async fn ask_all(client: &Client) {
+async fn send_all(client: &Client) {
     let mut overridden = descriptor(&[("mail", MARKER)]);
     overridden.limit = limit(100, 1);
     let mail = descriptor(&[("mail", MARKER)]);
@@ -216,9 +217,9 @@ async fn pages(service: &Tollgate) -> String {
         shown += &admin.get(line.split(':').next().unwrap()).await.body;
     }
     for path in ["denials", "top", "rules", "policies"] {
-        let told = admin.get(&format!("/api/v1/{path}")).await;
-        assert_eq!(told.status, 200, "{path}: {}", told.body);
-        shown += &told.body;
+        let page = admin.get(&format!("/api/v1/{path}")).await;
+        assert_eq!(page.status, 200, "{path}: {}", page.body);
+        shown += &page.body;
     }
     assert!(
         shown.contains(r#""key":"mail=hash-"#) && shown.contains(r#""recorded":["user=hash-"#),

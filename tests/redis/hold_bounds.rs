@@ -1,4 +1,4 @@
-//! Holds at the bounds of what a request can have: IDs of any bytes, the largest amounts, the most
+//! Holds at the bounds of requests: IDs of any bytes, the largest amounts, the most
 //! records, extended TTLs; alike in memory, on a server and on a Cluster.
 
 use prost::bytes::Bytes;

@@ -116,7 +116,7 @@ async fn a_retry_completes_or_reverses_what_an_earlier_attempt_left() {
                 assert_eq!(bench.left(key, &reversed).await, 300, "{store}: {key}, {other}");
             }
 
-            // Nothing is charged beside a hold of other hits.
+            // Nothing is charged if the hold has other hits.
             let conflicting = of("conflicting");
             assert_eq!(bench.reserve(&[key], &conflicting, HITS).await, Ok(Code::Ok));
             let conflict = bench.reserve(&[key, other], &conflicting, HITS + 1).await;

@@ -153,12 +153,12 @@ async fn windows_that_end_under_load_admit_no_more_than_their_limits() {
     let mut admitted = 0;
     let mut last = first;
     while last < first + 8 {
-        let mut asking = JoinSet::new();
+        let mut clients = JoinSet::new();
         for (_, client) in &services {
             let client = client.clone();
-            asking.spawn(async move { many(&client, "user", 200, 16).await });
+            clients.spawn(async move { many(&client, "user", 200, 16).await });
         }
-        admitted += asking.join_all().await.into_iter().sum::<usize>() as u64;
+        admitted += clients.join_all().await.into_iter().sum::<usize>() as u64;
         last = now_us(&redis).await / WINDOW_US;
     }
     let windows = last - first + 1;
@@ -272,7 +272,7 @@ async fn a_process_that_exits_returns_its_blocks_and_one_that_is_killed_loses_at
     assert_eq!(many(&client, "user", 500, 4).await, 500);
     // A block that is being requested may or may not be charged.
     let outstanding = becomes(
-        "no block is being asked for",
+        "no block is requested",
         PATIENCE,
         || balance(&dies, &observer),
         |(_, lost)| *lost >= 0,
@@ -311,7 +311,7 @@ async fn a_policy_that_moves_its_counters_ends_their_blocks() {
         policies.write("policy.yaml", &format!("atomicity: domain\n{rules}"));
         for service in [&service, &observer] {
             becomes(
-                "another counter is asked",
+                "another counter is decided by Redis",
                 PATIENCE,
                 || used(service, "user"),
                 |used| *used == 0,
@@ -333,7 +333,7 @@ async fn a_block_is_usable_while_the_store_is_unavailable() {
     let (_service, client) = serve(&policies, &redis.url(), &[]).await;
     assert_eq!(many(&client, "user", 100, 1).await, 100);
     let left = || remaining(&client, "user", "");
-    becomes("it has hits in advance", PATIENCE, left, |left| *left < 100_000 - 100).await;
+    becomes("a block is charged", PATIENCE, left, |left| *left < 100_000 - 100).await;
     redis.kill();
     let one = || client.ask(request(vec![descriptor(&[("user", "")])]));
     assert_eq!(one().await.unwrap().overall_code(), Code::Ok);
@@ -359,17 +359,18 @@ async fn tallies_are_flushed_with_the_blocks() {
     assert!(metric(&service, "tollgate_lease_blocks_total").await > 0);
     drop(client);
     assert!(service.terminate().success());
-    let told = || lines(&who(&policies, &redis.url(), "tenant=acme"));
+    let recorded = || lines(&who(&policies, &redis.url(), "tenant=acme"));
     let expected = [row(([120, 0], "user=bob")), row(([60, 0], "user=ann"))];
-    eventually("all hits are told", Duration::from_secs(5), || (told() == expected).then_some(()));
+    let is_complete = || (recorded() == expected).then_some(());
+    eventually("all hits are recorded", Duration::from_secs(5), is_complete);
 }
 
 /// Sends `requests` requests of one hit, `at_once` at a time. Returns how many were admitted.
 async fn many(client: &Client, key: &'static str, requests: usize, at_once: usize) -> usize {
-    let mut asking = JoinSet::new();
+    let mut clients = JoinSet::new();
     for first in 0..at_once {
         let client = client.clone();
-        asking.spawn(async move {
+        clients.spawn(async move {
             let mut admitted = 0;
             for _ in (first..requests).step_by(at_once) {
                 admitted += usize::from(client.hit(key, "").await);
@@ -377,7 +378,7 @@ async fn many(client: &Client, key: &'static str, requests: usize, at_once: usiz
             admitted
         });
     }
-    asking.join_all().await.into_iter().sum()
+    clients.join_all().await.into_iter().sum()
 }
 
 /// Returns the hits used in a counter's last window.

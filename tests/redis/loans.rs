@@ -47,8 +47,8 @@ async fn a_return_counts_once_and_in_time() {
         };
         let give_back = async |at, back| sides.return_loan(at, &descriptor, back).await.unwrap();
         let left = async |at| {
-            let look = sides.amend(at, &descriptor, Amendment::Look).await;
-            look.unwrap().unwrap().after.windows[0].remaining
+            let touched = sides.amend(at, &descriptor, Amendment::Look).await;
+            touched.unwrap().unwrap().after.windows[0].remaining
         };
         assert_eq!(left(AT).await, 900, "{key}");
         // The clock has stepped back since the charge: the number would be kept too briefly.
@@ -128,8 +128,8 @@ async fn nothing_is_lent_while_the_store_is_away() {
     let loan = holder.borrow("tenant", 50).await;
     redis.kill();
     let answer = holder.want("tenant", 50).await;
-    let Some(Answer::AskEachRequest(ask)) = answer.answer else { panic!("{answer:?}") };
-    assert_eq!(ask.reason().as_str_name(), "STORE_FAILED");
+    let Some(Answer::AskEachRequest(answer_each)) = answer.answer else { panic!("{answer:?}") };
+    assert_eq!(answer_each.reason().as_str_name(), "STORE_FAILED");
     let result = holder.give_back(back("tenant", &loan, 50, 0)).await;
     assert_eq!(result, LeaseResult::Failed);
 }
@@ -194,7 +194,7 @@ async fn hits_that_are_too_many_near_the_limit_are_taken_back() {
         assert_eq!(loan.hits, 6);
         assert_eq!(loan.counter.unwrap().remaining, 94);
         let left = async || remaining(&client, "tenant", "a").await;
-        becomes("the rest is back", PATIENCE, left, |left| *left == 94).await;
+        becomes("the rest is returned", PATIENCE, left, |left| *left == 94).await;
         let both = holder.exchange(of(vec![want("tenant", 6)], vec![])).await.unwrap();
         assert!(matches!(both.answers[0].answer, Some(Answer::Loan(_))));
     }

@@ -50,7 +50,7 @@ async fn assert_costs(limit: &str, most: u64) {
     // The memory of its connections varies.
     drop(service);
     let is_alone = |clients: &String| clients == "1";
-    becomes("nobody is connected", PATIENCE, || connections(&redis), is_alone).await;
+    becomes("no client is connected", PATIENCE, || connections(&redis), is_alone).await;
     let full = used(&redis).await;
     redis.command(&["FLUSHDB", "SYNC"]).await;
     let each = (full - used(&redis).await) / u64::try_from(COUNTERS).unwrap();

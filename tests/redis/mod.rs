@@ -1,4 +1,4 @@
-//! The store in Redis, on real servers: decides what memory decides, in one step, for many
+//! The store in Redis, on real servers: decides as memory does, in one step, for many
 //! processes at once.
 //!
 //! | module | subject |
@@ -8,7 +8,7 @@
 //! | `random` | random traces and policies, including amounts that change meanwhile |
 //! | `random_rules` | the limits of `random` and `shapes` |
 //! | `sides` | the stores that `random` compares |
-//! | `simulated` | the simulated server does what a real one does |
+//! | `simulated` | the simulated server behaves like a real one |
 //! | `shapes`, `shapes_of_holds` | a counter is judged alike in requests of every shape |
 //! | `batching` | requests in flight are sent together, and do not affect one another |
 //! | `golden` | stored bytes do not change |
@@ -31,14 +31,14 @@
 //! | `loans` | loans: returned once, in one round trip, and never over the limit |
 //! | `amend` | operations on one counter: reset, refund, grant |
 //! | `open_holds` | open holds of a counter, listed from every topology |
-//! | `slots` | slots of a Cluster that counters are in, whatever clients send |
+//! | `slots` | slots of a Cluster that counters are in, for any input |
 //! | `per_second` | per-second limits on servers of their own |
 //! | `callers` | `record`, and `tollgate inspect --store` |
 //! | `replicas` | the number of processes that a process assumes |
 //! | `hashed` | `hash_values`: values that cannot be read anywhere |
 //! | `clock` | replicas whose clocks differ from their masters' |
 //! | `hostile` | servers that redirect anywhere, or send replies and texts that are not Redis' |
-//! | `faults` | what callers see under load while servers die, hang, refuse or move |
+//! | `faults` | results of calls under load while servers die, hang, refuse or move |
 //! | `access` | users, passwords, certificates, sockets, databases, prefixes; warnings at startup |
 
 mod access;

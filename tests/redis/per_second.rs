@@ -58,7 +58,7 @@ async fn a_denial_of_one_server_is_taken_back_at_the_other() {
     }
     assert_eq!(metric(&service, "tollgate_take_backs_total").await, 10);
     becomes(
-        "what was taken back is left",
+        "the hits taken back remain",
         PATIENCE,
         || remaining(&client, "second", ""),
         |left| *left >= 999,
@@ -79,8 +79,8 @@ async fn an_unavailable_server_fails_its_own_limits_only() {
         serve(&policies, &redis.url(), &["--per-second-store", &other.url()]).await;
     assert!(client.hit("second", "ann").await);
     other.kill();
-    let ask = |key| client.ask(request(vec![descriptor(&[(key, "ann")])]));
-    becomes("its limits fail", PATIENCE, || ask("second"), Result::is_err).await.unwrap_err();
+    let send = |key| client.ask(request(vec![descriptor(&[(key, "ann")])]));
+    becomes("its limits fail", PATIENCE, || send("second"), Result::is_err).await.unwrap_err();
     assert!(client.hit("minute", "ann").await);
 }
 
@@ -127,15 +127,15 @@ async fn per_second_decisions_are_known_before_the_others_charge() {
     let policies = Policies::of(&format!("{}{vote}", policy(&limits).trim_end()));
     let flags = ["--per-second-store", &other.url()];
     let (service, client) = serve(&policies, &redis.url(), &flags).await;
-    let ask = |key: &'static str| {
+    let send = |key: &'static str| {
         client.ask(request(vec![descriptor(&[(key, "")]), descriptor(&[("year", "")])]))
     };
-    assert_eq!(ask("vote").await.unwrap().overall_code(), Code::OverLimit);
+    assert_eq!(send("vote").await.unwrap().overall_code(), Code::OverLimit);
     other.kill();
     becomes(
-        "the dead one denies",
+        "the unavailable store denies",
         PATIENCE,
-        || ask("gone"),
+        || send("gone"),
         |answer| answer.as_ref().is_ok_and(|answer| answer.overall_code() == Code::OverLimit),
     )
     .await

@@ -35,23 +35,23 @@ fn kinds() -> Policies {
     Policies::of(&policy(&limits))
 }
 
-/// Asks for a decision of each kind, each of which admits.
+/// Sends a request of each kind, each of which is admitted.
 async fn decide(client: &Client, value: &str) {
-    let ask = async |asked: RateLimitDescriptor| {
-        let text = format!("{:?}", asked.entries);
-        let answer = client.ask(request(vec![asked])).await;
+    let send = async |one: RateLimitDescriptor| {
+        let text = format!("{:?}", one.entries);
+        let answer = client.ask(request(vec![one])).await;
         assert_eq!(answer.map(|answer| answer.overall_code()).ok(), Some(Code::Ok), "{text}");
     };
     for number in 0..KINDS.len() {
         let key = format!("plain-{number}");
-        ask(descriptor(&[(key.as_str(), value)])).await;
-        ask(RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[(key.as_str(), value)]) })
+        send(descriptor(&[(key.as_str(), value)])).await;
+        send(RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[(key.as_str(), value)]) })
             .await;
     }
     for number in 0..6 {
         let key = format!("holding-{number}");
         for operation in ["tollgate.reserve", "tollgate.commit", "tollgate.settle"] {
-            ask(descriptor(&[(key.as_str(), value), (operation, "id")])).await;
+            send(descriptor(&[(key.as_str(), value), (operation, "id")])).await;
         }
     }
 }

@@ -38,10 +38,10 @@ pub(super) struct Case {
 }
 
 /// Microseconds forwards or back, and the operation that follows.
-pub(super) type Step = (i64, Asked);
+pub(super) type Step = (i64, Operation);
 
 #[derive(Clone, Debug)]
-pub(super) enum Asked {
+pub(super) enum Operation {
     Decide(RateLimitRequest),
     /// A request, first without taking its hits, then with.
     Try(RateLimitRequest),
@@ -95,18 +95,18 @@ fn memory_redis_and_a_cluster_decide_alike_when_amounts_change() {
 #[test]
 fn memory_redis_and_a_cluster_decide_alike_when_hits_of_grants_and_resets_return() {
     let keys = || select(vec!["k0=a", "k1=a"]);
-    let lends =
-        (keys(), 1u32..5).prop_map(|(descriptor, hits)| Asked::Lend(descriptor.to_owned(), hits));
+    let lends = (keys(), 1u32..5)
+        .prop_map(|(descriptor, hits)| Operation::Lend(descriptor.to_owned(), hits));
     let grants = (1u32..9, select(vec![100, 5_000, 100_000_000]))
         .prop_map(|(hits, us)| Amendment::Grant { hits, length: Micros::new(us) });
     let amendments =
         prop_oneof![4 => grants, 1 => Just(Amendment::Reset), 2 => Just(Amendment::Look)];
     let amended = (keys(), amendments)
-        .prop_map(|(descriptor, what)| Asked::Amend(descriptor.to_owned(), what));
-    let back = (any::<usize>(), 1u64..6).prop_map(|(which, hits)| Asked::TakeBack(which, hits));
-    let asked = prop_oneof![4 => lends, 3 => back, 3 => amended];
+        .prop_map(|(descriptor, what)| Operation::Amend(descriptor.to_owned(), what));
+    let back = (any::<usize>(), 1u64..6).prop_map(|(which, hits)| Operation::TakeBack(which, hits));
+    let operations = prop_oneof![4 => lends, 3 => back, 3 => amended];
     let steps = prop_oneof![4 => Just(0), 6 => 1i64..50, 2 => -50i64..0, 1 => 0i64..5_000];
-    let traces = prop::collection::vec((steps, asked), REQUESTS / 2..REQUESTS);
+    let traces = prop::collection::vec((steps, operations), REQUESTS / 2..REQUESTS);
     let policies = prop::collection::vec(rules(), 2);
     agree(2, CASES, (policies, traces), |(rules, trace)| Case {
         policies: vec![text_of(&rules, false)],
@@ -123,14 +123,15 @@ fn memory_redis_and_a_cluster_tally_alike() {
         Rule { limit: rule.limit + RECORD, ..rule }
     });
     let requests =
-        prop::collection::vec(descriptors(), 1..5).prop_map(|all| Asked::Decide(request(all)));
+        prop::collection::vec(descriptors(), 1..5).prop_map(|all| Operation::Decide(request(all)));
     let keys = select(vec!["k0=a", "k0=b", "k1=a", "k2=a", "k3=a"]);
-    let tallies = keys.clone().prop_map(|descriptor| Asked::Tallies(descriptor.to_owned()));
-    let resets = keys.prop_map(|descriptor| Asked::Amend(descriptor.to_owned(), Amendment::Reset));
-    let asked = prop_oneof![12 => requests, 4 => tallies, 1 => resets];
+    let tallies = keys.clone().prop_map(|descriptor| Operation::Tallies(descriptor.to_owned()));
+    let resets =
+        keys.prop_map(|descriptor| Operation::Amend(descriptor.to_owned(), Amendment::Reset));
+    let operations = prop_oneof![12 => requests, 4 => tallies, 1 => resets];
     // Less than a minute in total, for which all stores keep a counter that does not matter.
     let steps = prop_oneof![4 => Just(0), 6 => 1i64..50, 2 => -50i64..0, 3 => 1_000i64..100_000];
-    let traces = prop::collection::vec((steps, asked), REQUESTS / 2..REQUESTS);
+    let traces = prop::collection::vec((steps, operations), REQUESTS / 2..REQUESTS);
     let policies = prop::collection::vec(recording, 3..8);
     agree(
         3,
@@ -179,7 +180,7 @@ async fn run(urls: &[String], case: &Case) -> Result<(), String> {
     let mut now = *begin;
     let mut latest = *begin;
     let mut lent = Vec::new();
-    for (number, (step, asked)) in trace.iter().enumerate() {
+    for (number, (step, operation)) in trace.iter().enumerate() {
         if number % (trace.len() / policies.len()).max(1) == 0 {
             sides.install(
                 &policies[(number * policies.len() / trace.len()).min(policies.len() - 1)],
@@ -187,22 +188,22 @@ async fn run(urls: &[String], case: &Case) -> Result<(), String> {
         }
         now = now.saturating_add_signed(*step).max(latest - FARTHEST_BACK);
         latest = latest.max(now);
-        let said = match asked {
-            Asked::Decide(message) => {
+        let result = match operation {
+            Operation::Decide(message) => {
                 sides.decide(now, message).await.map(|answer| drop(answer.ok()))
             }
-            Asked::Try(message) => a_try_is_what_follows(&sides, now, message).await,
-            Asked::Amend(descriptor, amendment) => {
+            Operation::Try(message) => a_try_is_what_follows(&sides, now, message).await,
+            Operation::Amend(descriptor, amendment) => {
                 sides.amend(now, descriptor, *amendment).await.map(drop)
             }
-            Asked::Lend(descriptor, hits) => {
-                let said = sides.lend(now, descriptor, *hits).await;
-                said.map(|receipt| lent.extend(receipt.map(|receipt| (descriptor, receipt))))
+            Operation::Lend(descriptor, hits) => {
+                let lends = sides.lend(now, descriptor, *hits).await;
+                lends.map(|receipt| lent.extend(receipt.map(|receipt| (descriptor, receipt))))
             }
-            Asked::Tallies(descriptor) => sides.tallies(descriptor).await.map(drop),
-            Asked::OpenHolds(descriptor) => sides.open_holds(now, descriptor).await.map(drop),
-            Asked::TakeBack(..) if lent.is_empty() => Ok(()),
-            Asked::TakeBack(which, hits) => {
+            Operation::Tallies(descriptor) => sides.tallies(descriptor).await.map(drop),
+            Operation::OpenHolds(descriptor) => sides.open_holds(now, descriptor).await.map(drop),
+            Operation::TakeBack(..) if lent.is_empty() => Ok(()),
+            Operation::TakeBack(which, hits) => {
                 let which = which % lent.len();
                 let (descriptor, receipt) = lent[which];
                 let part = Receipt { hits: receipt.hits.min(*hits), ..receipt };
@@ -212,7 +213,7 @@ async fn run(urls: &[String], case: &Case) -> Result<(), String> {
                 sides.amend(now, descriptor, Amendment::Look).await.map(drop)
             }
         };
-        said.map_err(|said| format!("request {number} {said}"))?;
+        result.map_err(|error| format!("request {number} {error}"))?;
     }
     Ok(())
 }
@@ -224,17 +225,17 @@ fn modes() -> impl Strategy<Value = Modes> {
 
 fn traces() -> impl Strategy<Value = Vec<Step>> {
     let requests = || prop::collection::vec(descriptors(), 1..5);
-    let decided = requests().prop_map(|all| Asked::Decide(request(all)));
+    let decided = requests().prop_map(|all| Operation::Decide(request(all)));
     let tried = requests().prop_map(|all| {
         // A refund cannot be tried.
         let all = all.into_iter().map(|one| RateLimitDescriptor { is_negative_hits: false, ..one });
-        Asked::Try(request(all.collect()))
+        Operation::Try(request(all.collect()))
     });
-    let asked = prop_oneof![8 => decided, 2 => tried, 1 => amendments()];
-    prop::collection::vec((steps(), asked), REQUESTS / 2..REQUESTS)
+    let operations = prop_oneof![8 => decided, 2 => tried, 1 => amendments()];
+    prop::collection::vec((steps(), operations), REQUESTS / 2..REQUESTS)
 }
 
-fn amendments() -> impl Strategy<Value = Asked> {
+fn amendments() -> impl Strategy<Value = Operation> {
     let lengths = select(vec![0, 1, 30, 1_000_000, 100_000_000, 86_400_000_000]);
     let grants = (0u32..9, lengths)
         .prop_map(|(hits, us)| Amendment::Grant { hits, length: Micros::new(us) });
@@ -245,7 +246,7 @@ fn amendments() -> impl Strategy<Value = Asked> {
         3 => grants,
     ];
     let keys = select(vec!["k0=a", "k1=a", "k2=a", "k3=a", "k4=a", "k0=b"]);
-    (keys, what).prop_map(|(descriptor, what)| Asked::Amend(descriptor.to_owned(), what))
+    (keys, what).prop_map(|(descriptor, what)| Operation::Amend(descriptor.to_owned(), what))
 }
 
 pub(super) fn steps() -> impl Strategy<Value = i64> {

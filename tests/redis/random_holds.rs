@@ -10,7 +10,7 @@ use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::limiter::Modes;
 
 use super::policy;
-use super::random::{Asked, Case, START, Step, agree, steps};
+use super::random::{Case, Operation, START, Step, agree, steps};
 use super::random_rules::{Rule, text_of};
 use super::sides::Sides;
 use crate::support::redis::Redis;
@@ -58,7 +58,7 @@ fn memory_redis_and_a_cluster_merge_marks_alike() {
             let id = if is_reserve { number } else { of.index(number + 1) };
             let operation = if is_reserve { "tollgate.reserve" } else { "tollgate.commit" };
             let hits = if is_reserve { 9 } else { cost };
-            Asked::Decide(request(vec![RateLimitDescriptor {
+            Operation::Decide(request(vec![RateLimitDescriptor {
                 hits_addend: Some(hits.into()),
                 ..descriptor(&[("k0", "a"), (operation, &id.to_string())])
             }]))
@@ -78,7 +78,8 @@ fn memory_redis_and_a_cluster_merge_marks_alike() {
     });
 }
 
-/// Generates a rule with holds or slots, and what it changes to: other amounts, or no holds.
+/// Generates a rule with holds or slots, and the rule that it changes to: other amounts, or no
+/// holds.
 fn changing_rules() -> impl Strategy<Value = (Rule, Rule)> {
     let amounts = || prop_oneof![6 => 1u32..12, 1 => select(vec![60, 997, 100_000]), 1 => Just(0)];
     let units = || select(vec!["7ms", "250ms", "second", "7s", "minute", "hour"]);
@@ -122,7 +123,7 @@ fn changing_rules() -> impl Strategy<Value = (Rule, Rule)> {
 
 fn traces(steps: impl Strategy<Value = i64>) -> impl Strategy<Value = Vec<Step>> {
     let requests = prop::collection::vec(descriptors(), 1..5);
-    let decided = requests.prop_map(|all| Asked::Decide(request(all)));
+    let decided = requests.prop_map(|all| Operation::Decide(request(all)));
     let grants = (1u32..9).prop_map(|hits| Amendment::Grant { hits, length: Micros::from_secs(2) });
     let what = prop_oneof![
         3 => Just(Amendment::Look),
@@ -131,11 +132,11 @@ fn traces(steps: impl Strategy<Value = i64>) -> impl Strategy<Value = Vec<Step>>
         1 => grants,
     ];
     let amended = (select(vec!["k0=a", "k1=a", "k2=a"]), what)
-        .prop_map(|(descriptor, what)| Asked::Amend(descriptor.to_owned(), what));
+        .prop_map(|(descriptor, what)| Operation::Amend(descriptor.to_owned(), what));
     let listed = select(vec!["k0=a", "k1=a", "k2=a", "k3=a", "k4=a"])
-        .prop_map(|descriptor| Asked::OpenHolds(descriptor.to_owned()));
-    let asked = prop_oneof![16 => decided, 1 => amended, 4 => listed];
-    prop::collection::vec((steps, asked), REQUESTS / 2..REQUESTS)
+        .prop_map(|descriptor| Operation::OpenHolds(descriptor.to_owned()));
+    let operations = prop_oneof![16 => decided, 1 => amended, 4 => listed];
+    prop::collection::vec((steps, operations), REQUESTS / 2..REQUESTS)
 }
 
 fn descriptors() -> impl Strategy<Value = RateLimitDescriptor> {
@@ -186,10 +187,10 @@ async fn two_holds_of_a_request_are_kept_after_a_charge_under_a_limit_without_ho
             (limit, vec![one("tollgate.commit", "a", 1)]),
         ];
         let mut effects = Vec::new();
-        for (at, (limit, asked)) in (START..).step_by(1_000).zip(steps) {
+        for (at, (limit, descriptors)) in (START..).step_by(1_000).zip(steps) {
             sides.install(&policy(&[("user", limit)]));
-            let said = sides.decide(at, &request(asked)).await;
-            effects.extend(said.unwrap_or_else(|said| panic!("{limit}: {said}")).unwrap().2);
+            let decided = sides.decide(at, &request(descriptors)).await;
+            effects.extend(decided.unwrap_or_else(|error| panic!("{limit}: {error}")).unwrap().2);
         }
         let reserved = HoldEffect::Reserved { repeated: false };
         let committed = |reserved, cost| HoldEffect::Committed { reserved, cost };

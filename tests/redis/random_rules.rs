@@ -7,7 +7,7 @@ use tollgate::policy::{self, Source};
 /// The option of a limit that records.
 pub(super) const RECORD: &str = ", record: [who, k0]";
 
-/// A rule's limit as written, and the options beside it.
+/// A rule's limit as written, and the other options of the rule.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
     pub(super) limit: String,

@@ -1,4 +1,4 @@
-//! Rates whose amount changes, and rates whose numbers exceed what a double holds exactly: memory,
+//! Rates whose amount changes, and rates whose numbers a double does not hold exactly: memory,
 //! one server and a Cluster agree, and no hits are forgotten.
 
 use tollgate::algorithm::amend::Amendment;
@@ -103,17 +103,17 @@ async fn the_reported_time_after_a_change_of_the_amount_admits() {
     sides.install(&hourly(3_600));
     assert!(sides.lend(START, "gcra=", 3_600).await.unwrap().is_some());
     sides.install(&hourly(360));
-    let ask = async |after: u64| {
+    let retry_after = async |after: u64| {
         let answer =
             sides.decide(START + after, &request(vec![descriptor(&[("gcra", "")])])).await.unwrap();
         answer.unwrap().1[0][0]
     };
     // It drains at the rate of its charge until the next write: 3,241 of 3,600 hits must drain at 1
     // per second.
-    assert_eq!(ask(0).await, Some(3_241_000_000));
-    assert_eq!(ask(1_000_000_000).await, Some(2_241_000_000));
-    assert_eq!(ask(3_240_999_999).await, Some(1));
-    assert_eq!(ask(3_241_000_000).await, None);
+    assert_eq!(retry_after(0).await, Some(3_241_000_000));
+    assert_eq!(retry_after(1_000_000_000).await, Some(2_241_000_000));
+    assert_eq!(retry_after(3_240_999_999).await, Some(1));
+    assert_eq!(retry_after(3_241_000_000).await, None);
 }
 
 #[tokio::test]
@@ -121,14 +121,14 @@ async fn times_are_exact_if_backlog_and_cost_exceed_a_double() {
     let (sides, _redis, _cluster) = sides("rates:").await;
     let slow = "algorithm: gcra, requests_per_unit: 1, unit: year, burst: 71, max_debt: 214, charge: always";
     sides.install(&policy(&[("slow", slow)]));
-    let ask = async |at: u64, hits: u64| {
+    let times = async |at: u64, hits: u64| {
         let descriptor = tollgate::grpc::proto::RateLimitDescriptor {
             hits_addend: Some(hits),
             ..descriptor(&[("slow", "")])
         };
         sides.decide(at, &request(vec![descriptor])).await.unwrap().unwrap().1[0]
     };
-    ask(START, 285).await;
+    times(START, 285).await;
     const { assert!(285 * YEAR < MAX_HITS && (285 + 71) * YEAR > MAX_HITS) };
     for passed in [1, 3, 7, 1_001] {
         let peeked = sides
@@ -140,7 +140,7 @@ async fn times_are_exact_if_backlog_and_cost_exceed_a_double() {
             .windows[0];
         assert_eq!(peeked.retry_after.unwrap().get(), 215 * YEAR - passed);
     }
-    let [retry, reset] = ask(START + 1, 71).await;
+    let [retry, reset] = times(START + 1, 71).await;
     assert_eq!(
         (retry, reset),
         (Some(285 * YEAR), Some(285 * YEAR)),
@@ -155,16 +155,16 @@ async fn a_charge_that_is_taken_back_leaves_an_expired_grant_for_a_clock_that_st
         ("a", "requests_per_unit: 3, unit: year, charge: admitted"),
         ("b", "requests_per_unit: 1, unit: year, charge: admitted"),
     ]));
-    let ask = async |at: u64, keys: &[&str]| {
+    let decide = async |at: u64, keys: &[&str]| {
         let descriptors = keys.iter().map(|key| descriptor(&[(key, "")])).collect();
         sides.decide(at, &request(descriptors)).await.unwrap().unwrap();
     };
-    ask(START, &["a"]).await;
+    decide(START, &["a"]).await;
     let grant = Amendment::Grant { hits: 5, length: Micros::new(1) };
     sides.amend(START + 10, "a=", grant).await.unwrap().unwrap();
-    ask(START + 20, &["b"]).await;
+    decide(START + 20, &["b"]).await;
     // In a Cluster, the first is charged until the slot of the second denies.
-    ask(START + 1_000_000, &["a", "b"]).await;
+    decide(START + 1_000_000, &["a", "b"]).await;
     let seen = sides.amend(START + 5, "a=", Amendment::Look).await.unwrap().unwrap();
     assert_eq!(seen.after.at, Timestamp::from_micros(START + 10));
     assert_eq!(seen.after.grant.map(|grant| grant.left), Some(5));

@@ -17,7 +17,7 @@ async fn replicas_are_counted_again_after_the_store_lost_its_data() {
     for service in &services {
         becomes("it is ready", PATIENCE, || is_ready(service), |ready| *ready).await;
         becomes(
-            "it knows of both",
+            "both processes are counted",
             PATIENCE,
             || metric(service, "tollgate_replicas"),
             |count| *count == 2,

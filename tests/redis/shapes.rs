@@ -38,7 +38,7 @@ const COUNTERS: [Counter; 4] = [
 /// The counters that a request names twice, likewise.
 const NAMED_TWICE: [Counter; 2] = [("counter-e", &[]), ("counter-f", &["recorded", "recorded"])];
 /// Limits that deny nothing.
-const BESIDE: &str = "  - key: plain
+const OTHER_RULES: &str = "  - key: plain
     rate_limit: { algorithm: sliding_window, requests_per_unit: 4000000000, unit: year }
     shadow_mode: true
   - key: recorded
@@ -87,7 +87,7 @@ async fn run(redis: &Redis, case: &Case) {
     sides.clear().await;
     let Rule { limit, mode } = &case.rule;
     let user = format!("  - key: user\n    rate_limit: {{ {limit} }}\n{mode}");
-    sides.install(&format!("domain: test\ndescriptors:\n{user}{BESIDE}"));
+    sides.install(&format!("domain: test\ndescriptors:\n{user}{OTHER_RULES}"));
     let mut now = START;
     let mut latest = START;
     for (number, step) in case.trace.iter().enumerate() {
@@ -96,18 +96,18 @@ async fn run(redis: &Redis, case: &Case) {
         let what = format!("request {number}, {step:?}, of {case:?}");
         for (counters, times) in [(&COUNTERS[..], 1), (&NAMED_TWICE, 2)] {
             let mut answers = Vec::new();
-            for (place, (_, beside)) in counters.iter().enumerate() {
+            for (place, (_, others)) in counters.iter().enumerate() {
                 let (counter, _) = counters[(place + step.turn) % counters.len()];
-                let asked = RateLimitDescriptor {
+                let checked = RateLimitDescriptor {
                     hits_addend: step.hits,
                     is_negative_hits: step.is_refund,
                     ..descriptor(&[("user", counter)])
                 };
-                let beside = beside.iter().map(|key| descriptor(&[(*key, "")]));
-                let asked = std::iter::repeat_n(asked, times).chain(beside).collect();
-                let said = sides.decide(now, &request(asked)).await;
-                let said = said.unwrap_or_else(|said| panic!("{what}: {said}")).unwrap();
-                answers.push((said.0.statuses[..times].to_vec(), said.1[..times].to_vec()));
+                let others = others.iter().map(|key| descriptor(&[(*key, "")]));
+                let all = std::iter::repeat_n(checked, times).chain(others).collect();
+                let decided = sides.decide(now, &request(all)).await;
+                let decided = decided.unwrap_or_else(|error| panic!("{what}: {error}")).unwrap();
+                answers.push((decided.0.statuses[..times].to_vec(), decided.1[..times].to_vec()));
             }
             assert!(answers.iter().all(|answer| *answer == answers[0]), "{what}: {answers:#?}");
             same(&values(redis, counters).await, counters, &what);
@@ -129,13 +129,13 @@ async fn counters_expire_alike_in_requests_of_every_shape() {
     for limit in algorithms {
         redis.command(&["FLUSHALL"]).await;
         let policies = Policies::of(&format!(
-            "domain: test\ndescriptors:\n  - key: user\n    rate_limit: {{ {limit} }}\n{BESIDE}"
+            "domain: test\ndescriptors:\n  - key: user\n    rate_limit: {{ {limit} }}\n{OTHER_RULES}"
         ));
         let (_service, client) = serve(&policies, &redis.url(), &[]).await;
         for _ in 0..4 {
-            for (counter, beside) in COUNTERS {
-                let beside = beside.iter().map(|key| descriptor(&[(*key, "")]));
-                let all = [descriptor(&[("user", counter)])].into_iter().chain(beside).collect();
+            for (counter, others) in COUNTERS {
+                let others = others.iter().map(|key| descriptor(&[(*key, "")]));
+                let all = [descriptor(&[("user", counter)])].into_iter().chain(others).collect();
                 client.ask(request(all)).await.unwrap();
             }
             let values = values(&redis, &COUNTERS).await;

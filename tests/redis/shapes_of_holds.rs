@@ -27,7 +27,7 @@ const REQUESTS: usize = 150;
 const FARTHEST_BACK: u64 = 59_000_000;
 const COUNTERS: [&str; 2] = ["counter-a", "counter-b"];
 /// A limit that denies nothing.
-const BESIDE: &str = "  - key: recorded
+const RECORDED_RULE: &str = "  - key: recorded
     rate_limit: { algorithm: sliding_window, requests_per_unit: 4000000000, unit: year, record: [recorded] }
     shadow_mode: true
 ";
@@ -79,7 +79,7 @@ async fn run(redis: &Redis, case: &Case) -> Result<(), String> {
     sides.clear().await;
     let Case { limit, mode, trace } = case;
     let user = format!("  - key: user\n    rate_limit: {{ {limit} }}\n{mode}");
-    sides.install(&format!("domain: test\ndescriptors:\n{user}{BESIDE}"));
+    sides.install(&format!("domain: test\ndescriptors:\n{user}{RECORDED_RULE}"));
     let mut now = START;
     let mut latest = START;
     for (number, step) in trace.iter().enumerate() {
@@ -88,11 +88,12 @@ async fn run(redis: &Redis, case: &Case) -> Result<(), String> {
         let what = format!("request {number}, {step:?}, of {limit}");
         let mut answers = Vec::new();
         for (place, others) in [0, 1 + number % 2].into_iter().enumerate() {
-            let beside = std::iter::repeat_n(descriptor(&[("recorded", "")]), others);
+            let recorded = std::iter::repeat_n(descriptor(&[("recorded", "")]), others);
             let counter = COUNTERS[(place + usize::from(step.turns)) % COUNTERS.len()];
-            let asked = step.operations.iter().map(|operation| of_step(step, *operation, counter));
-            let said = sides.decide(now, &request(asked.chain(beside).collect())).await;
-            let (answer, times, effects) = said.map_err(|said| format!("{what}: {said}"))?.unwrap();
+            let holds = step.operations.iter().map(|operation| of_step(step, *operation, counter));
+            let decided = sides.decide(now, &request(holds.chain(recorded).collect())).await;
+            let (answer, times, effects) =
+                decided.map_err(|error| format!("{what}: {error}"))?.unwrap();
             let count = step.operations.len();
             let effects = effects[..count].to_vec();
             answers.push((answer.statuses[..count].to_vec(), times[..count].to_vec(), effects));
@@ -213,18 +214,18 @@ const KINDS: [(&str, &str); 6] = [
 #[tokio::test]
 async fn an_operation_on_a_hold_takes_one_call_of_a_script() {
     let redis = Redis::start().await;
-    let policies = Policies::of(&format!("{}{BESIDE}", policy(&KINDS)));
+    let policies = Policies::of(&format!("{}{RECORDED_RULE}", policy(&KINDS)));
     let (_service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
     // Loads every script.
     for (key, _) in KINDS {
         frequent(&client, key, "warm", &[]).await;
-        frequent(&client, key, "warm-beside", &[descriptor(&[("recorded", "")])]).await;
+        frequent(&client, key, "warm-recorded", &[descriptor(&[("recorded", "")])]).await;
     }
     for (key, _) in KINDS {
-        for beside in [&[][..], &[descriptor(&[("recorded", "")])]] {
+        for more in [&[][..], &[descriptor(&[("recorded", "")])]] {
             let before = calls(&[&redis], "evalsha").await;
-            let count = frequent(&client, key, &format!("counted-{}", beside.len()), beside).await;
-            assert_eq!(calls(&[&redis], "evalsha").await - before, count, "{key} {beside:?}");
+            let count = frequent(&client, key, &format!("counted-{}", more.len()), more).await;
+            assert_eq!(calls(&[&redis], "evalsha").await - before, count, "{key} {more:?}");
         }
     }
 }
@@ -250,7 +251,7 @@ const LESS: [(&[&str], &str, u64); 2] = [(&[RESERVE], "e", 9), (&[SETTLE, COMMIT
 
 /// Makes the frequent requests of a counter, with these descriptors in each, and returns their
 /// number.
-async fn frequent(client: &Client, key: &str, value: &str, beside: &[RateLimitDescriptor]) -> u64 {
+async fn frequent(client: &Client, key: &str, value: &str, more: &[RateLimitDescriptor]) -> u64 {
     let more: &[_] = if key == "log" { &[] } else { &MORE };
     let less: &[_] = if matches!(key, "fixed" | "gcra" | "slots") { &LESS } else { &[] };
     let requests = FREQUENT.iter().chain(more).chain(less).map(|(operations, id, hits)| {
@@ -263,12 +264,12 @@ async fn frequent(client: &Client, key: &str, value: &str, beside: &[RateLimitDe
     let plain = [1, 0].map(|hits| {
         vec![RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&[(key, value)]) }]
     });
-    let mut asked = 0;
+    let mut count = 0;
     for one in requests.chain(plain) {
-        client.ask(request([&one, beside].concat())).await.unwrap();
-        asked += 1;
+        client.ask(request([&one, more].concat())).await.unwrap();
+        count += 1;
     }
-    asked
+    count
 }
 
 #[tokio::test]
@@ -285,15 +286,15 @@ async fn keys_of_holds_live_long_enough_in_requests_of_every_shape() {
     for limit in algorithms {
         redis.command(&["FLUSHALL"]).await;
         let policies = Policies::of(&format!(
-            "domain: test\ndescriptors:\n  - key: user\n    rate_limit: {{ {limit}, hold: {{ ttl: 61s }} }}\n{BESIDE}"
+            "domain: test\ndescriptors:\n  - key: user\n    rate_limit: {{ {limit}, hold: {{ ttl: 61s }} }}\n{RECORDED_RULE}"
         ));
         let (_service, client) = serve(&policies, &redis.url(), &[]).await;
         for number in 0..8 {
             for (counter, others) in COUNTERS.into_iter().zip([0, 2]) {
-                let beside = std::iter::repeat_n(descriptor(&[("recorded", "")]), others);
+                let recorded = std::iter::repeat_n(descriptor(&[("recorded", "")]), others);
                 let id = format!("id-{number}");
                 let reserve = descriptor(&[("user", counter), ("tollgate.reserve", &id)]);
-                let all = std::iter::once(reserve).chain(beside).collect();
+                let all = std::iter::once(reserve).chain(recorded).collect();
                 client.ask(request(all)).await.unwrap();
                 for pattern in [format!("*{counter}"), format!("*{counter}:holds")] {
                     let keys: Vec<Vec<u8>> = redis.ask(&["KEYS", &pattern]).await.unwrap();

@@ -75,12 +75,12 @@ async fn a_sharding_proxy_admits_no_request_more() {
         let user = format!("ann{run}");
         let call = async |number: usize| {
             let path = format!("/{run}/{number}");
-            let asked = vec![
+            let descriptors = vec![
                 descriptor(&[("path", &path)]),
                 descriptor(&[("user", &user)]),
                 descriptor(&[("group", "all")]),
             ];
-            client.clone().ask(request(asked)).await.unwrap().overall_code()
+            client.clone().ask(request(descriptors)).await.unwrap().overall_code()
         };
         let codes = futures_util::future::join_all((0..12).map(call)).await;
         assert_eq!(
@@ -90,15 +90,14 @@ async fn a_sharding_proxy_admits_no_request_more() {
         );
     }
     // Charges of denied requests are taken back after their answers.
-    let asked = AtomicU32::new(0);
+    let peeks = AtomicU32::new(0);
     let left = async || {
         let one = request(vec![descriptor(&[("group", "all")])]);
         let left = client.clone().ask(one).await.unwrap().statuses[0].limit_remaining;
-        left + 1 + asked.fetch_add(1, Ordering::Relaxed)
+        left + 1 + peeks.fetch_add(1, Ordering::Relaxed)
     };
     let admitted = u32::try_from(RUNS * 3).unwrap();
-    becomes("what was denied is not counted", PATIENCE, left, |left| *left == 1_000 - admitted)
-        .await;
+    becomes("denied hits are not counted", PATIENCE, left, |left| *left == 1_000 - admitted).await;
     for server in &sharded.servers {
         let redis::Value::Int(keys) = server.command(&["DBSIZE"]).await else { panic!("a number") };
         assert!(keys > 20, "{keys} keys at one of three");

@@ -1,5 +1,6 @@
 //! Several stores that receive the same requests, all at one simulated time.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -108,12 +109,7 @@ impl Sides {
         if answers.iter().all(|answer| *answer == answers[0]) {
             return Ok(answers.swap_remove(0));
         }
-        let said = self
-            .limiters
-            .iter()
-            .zip(&answers)
-            .map(|((name, _), answer)| format!("{name}: {answer:#?}\n"));
-        Err(format!("at {at}: {message:#?}\n{}", said.collect::<String>()))
+        Err(format!("at {at}: {message:#?}\n{}", self.report(&answers)))
     }
 
     /// Tries a request on all sides without taking its hits. Returns the common answer, or an error
@@ -125,12 +121,7 @@ impl Sides {
         if tried.iter().all(|one| *one == tried[0]) {
             return Ok(tried.swap_remove(0));
         }
-        let said = self
-            .limiters
-            .iter()
-            .zip(&tried)
-            .map(|((name, _), tried)| format!("{name}: {tried:?}\n"));
-        Err(format!("at {at}, only asked about: {message:#?}\n{}", said.collect::<String>()))
+        Err(format!("at {at}, tried: {message:#?}\n{}", self.report(&tried)))
     }
 
     /// Amends a counter on all sides.
@@ -141,40 +132,46 @@ impl Sides {
         amendment: Amendment,
     ) -> Result<Touched, String> {
         self.clock.set(Timestamp::from_micros(at));
-        let mut said = join_all(
+        let mut answers = join_all(
             self.limiters.iter().map(|(_, limiter)| amend(limiter, descriptor, amendment)),
         )
         .await;
-        if said.iter().all(|touched| *touched == said[0]) {
-            return Ok(said.swap_remove(0));
+        if answers.iter().all(|touched| *touched == answers[0]) {
+            return Ok(answers.swap_remove(0));
         }
-        let said =
-            self.limiters.iter().zip(&said).map(|((name, _), said)| format!("{name}: {said:#?}\n"));
-        Err(format!("at {at}: {amendment:?} of {descriptor}\n{}", said.collect::<String>()))
+        Err(format!("at {at}: {amendment:?} of {descriptor}\n{}", self.report(&answers)))
     }
 
     /// Returns the tallies of a counter on all sides, except those without hits: a charge that is
     /// taken back leaves an entry in a Cluster.
     pub(super) async fn tallies(&self, descriptor: &str) -> Result<Vec<EntryTally>, String> {
-        let mut said =
+        let mut answers =
             join_all(self.limiters.iter().map(|(_, limiter)| tallies(limiter, descriptor))).await;
-        said.iter_mut().for_each(|all| all.retain(|tally| (tally.charged, tally.denied) != (0, 0)));
-        if said.iter().all(|tallies| *tallies == said[0]) {
-            return Ok(said.swap_remove(0));
+        for tallies in &mut answers {
+            tallies.retain(|tally| (tally.charged, tally.denied) != (0, 0));
         }
-        Err(format!("tallies of {descriptor}: {said:#?}"))
+        if answers.iter().all(|tallies| *tallies == answers[0]) {
+            return Ok(answers.swap_remove(0));
+        }
+        Err(format!("tallies of {descriptor}: {answers:#?}"))
     }
 
     /// Returns the open holds of a counter on all sides; none if its limit keeps none.
     pub(super) async fn open_holds(&self, at: u64, descriptor: &str) -> Result<HoldList, String> {
         self.clock.set(Timestamp::from_micros(at));
-        let mut said =
+        let mut answers =
             join_all(self.limiters.iter().map(|(_, limiter)| open_holds(limiter, descriptor)))
                 .await;
-        if said.iter().all(|open| *open == said[0]) {
-            return Ok(said.swap_remove(0));
+        if answers.iter().all(|open| *open == answers[0]) {
+            return Ok(answers.swap_remove(0));
         }
-        Err(format!("at {at}: open holds of {descriptor}: {said:#?}"))
+        Err(format!("at {at}: open holds of {descriptor}: {answers:#?}"))
+    }
+
+    /// Returns the answers of all sides, each with the name of its side.
+    fn report<T: Debug>(&self, answers: &[T]) -> String {
+        let sides = self.limiters.iter().zip(answers);
+        sides.map(|((name, _), answer)| format!("{name}: {answer:#?}\n")).collect()
     }
 
     /// Returns the limiter of the last store.
@@ -190,25 +187,25 @@ impl Sides {
         hits: u32,
     ) -> Result<Option<Receipt>, String> {
         self.clock.set(Timestamp::from_micros(at));
-        let asked = self
+        let calls = self
             .limiters
             .iter()
             .map(|(_, limiter)| lend(limiter, descriptor, Hits::Charge(hits), None));
-        let mut said = join_all(asked).await;
-        if said.iter().all(|lent| *lent == said[0]) {
-            return Ok(said.swap_remove(0));
+        let mut answers = join_all(calls).await;
+        if answers.iter().all(|lent| *lent == answers[0]) {
+            return Ok(answers.swap_remove(0));
         }
-        Err(format!("at {at}: {hits} hits of {descriptor} in advance: {said:#?}"))
+        Err(format!("at {at}: {hits} hits of {descriptor} in advance: {answers:#?}"))
     }
 
     /// Takes back a charge of [`Self::lend`].
     pub(super) async fn take_back(&self, at: u64, descriptor: &str, receipt: Receipt) {
         self.clock.set(Timestamp::from_micros(at));
-        let asked = self
+        let calls = self
             .limiters
             .iter()
             .map(|(_, limiter)| lend(limiter, descriptor, Hits::Peek(0), Some(receipt)));
-        join_all(asked).await;
+        join_all(calls).await;
     }
 
     /// Returns a loan on all sides. Returns the common result, or an error with all of them.
@@ -325,11 +322,11 @@ async fn open_holds(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, descriptor: &
     if !keeps_holds {
         return HoldList::default();
     }
-    let look = limiter.amend(rule, key, Amendment::Look, Instant::now() + PATIENCE).await;
-    limiter.store().open_holds(&key, look.unwrap().after.at).await.unwrap()
+    let touched = limiter.amend(rule, key, Amendment::Look, Instant::now() + PATIENCE).await;
+    limiter.store().open_holds(&key, touched.unwrap().after.at).await.unwrap()
 }
 
-/// Lists the open holds of a counter without a look at it first, which would find its node.
+/// Lists the open holds of a counter without reading it first, which would find its node.
 pub(super) async fn open_holds_at(
     limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
     descriptor: &str,

@@ -1,4 +1,4 @@
-//! The simulated server of `world` does what a real one does: by the calls that worlds make, and by
+//! The simulated server of `world` behaves like a real one: by the calls that worlds make, and by
 //! random commands and scripts.
 
 use std::collections::BTreeSet;
@@ -47,17 +47,17 @@ impl Twins {
         words[1..].iter().for_each(|word| _ = command.arg(word.as_slice()));
         self.at += 1_000;
         let simulated = execute(&mut self.simulated, 0, &mut self.session, self.at, words);
-        let mut said = String::new();
+        let mut error_text = String::new();
         let real = match command.query_async::<Value>(&mut self.real).await {
             Ok(value) => text_of(&in_order(value, words)),
             Err(error) => {
-                said = error.to_string();
+                error_text = error.to_string();
                 format!("error {}", error.code().unwrap_or_default())
             }
         };
         let simulated = simulated_in_order(simulated, words);
         let words: Vec<_> = words.iter().map(|word| String::from_utf8_lossy(word)).collect();
-        assert_eq!(real, text_of_simulated(&simulated), "{said}: {simulated:?}: {words:?}");
+        assert_eq!(real, text_of_simulated(&simulated), "{error_text}: {simulated:?}: {words:?}");
     }
 
     /// Compares the fields of a key, and returns `true` if it is a hash.
@@ -242,7 +242,7 @@ async fn random_commands_and_scripts_do_the_same_on_a_real_server() {
     }
 }
 
-/// Scripts that use what the store's scripts use of Redis' Lua.
+/// Scripts with the features of Redis' Lua that the store's scripts use.
 const SCRIPTS: [&str; 15] = [
     "return redis.call('HSET', KEYS[1] .. 'h', '', ARGV[1], 'f' .. ARGV[1] % 5, 'x', 'g' .. ARGV[1] % 3, 'y')",
     "return { redis.pcall('HGET', KEYS[1] .. 'h', ''), redis.pcall('HGET', KEYS[1] .. 'h', 'f1'), redis.pcall('HDEL', KEYS[1] .. 'h', unpack({ 'f1', 'f2' })), redis.pcall('HLEN', KEYS[1] .. 'h'), redis.pcall('PEXPIRE', KEYS[1] .. 'h', '60000') }",

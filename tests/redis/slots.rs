@@ -69,11 +69,11 @@ async fn a_replay_leaves_no_counter_whose_value_has_braces() {
     policies.write("trace.jsonl", &(0..20).map(|number| line(number) + "\n").collect::<String>());
     let [policy, trace] =
         ["policy.yaml", "trace.jsonl"].map(|name| policies.file(name).display().to_string());
-    let told = output(["replay", "--policy", &policy, "--store", &cluster.url(), &trace]);
+    let output = output(["replay", "--policy", &policy, "--store", &cluster.url(), &trace]);
     assert_eq!(
-        String::from_utf8_lossy(&told.stdout).matches(r#""overallCode":"OK""#).count(),
+        String::from_utf8_lossy(&output.stdout).matches(r#""overallCode":"OK""#).count(),
         20,
-        "{told:?}"
+        "{output:?}"
     );
     assert_eq!(counters(&cluster).await, [0, 0, 0]);
 }

@@ -1,4 +1,4 @@
-//! A law: whatever the outcome of each limit, with readable counters or not, the store charges what
+//! A law: for any outcome of each limit, with readable counters or not, the store charges what
 //! the verdict on the request requires, and so does this process's share. `TOLLGATE_RANDOM_CASES`
 //! sets the number of cases.
 
@@ -54,7 +54,7 @@ struct Part {
     hits: Hits,
 }
 
-/// A store, and the share that decides beside it.
+/// A store, and the share of `local`.
 struct Bench<'a> {
     name: &'static str,
     store: Local<RedisStore>,
@@ -172,7 +172,7 @@ impl<'a> Bench<'a> {
             self.store.decide(&fill, Prior::Admitted, soon()).await;
         }
         if part.counter == Counter::Unreadable {
-            self.spoil(name).await;
+            self.corrupt(name).await;
         }
     }
 
@@ -192,12 +192,12 @@ impl<'a> Bench<'a> {
         let verdicts: Vec<Verdict> = parts.iter().map(|part| self.verdict(part)).collect();
         let overall =
             combine(prior, parts.iter().map(|part| part.role).zip(verdicts.iter().copied()));
-        let told = format!("{}: {prior:?} {parts:#?}\n{outcomes:#?}\n{overall:?}", self.name);
+        let context = format!("{}: {prior:?} {parts:#?}\n{outcomes:#?}\n{overall:?}", self.name);
         for (index, part) in parts.iter().enumerate() {
             assert_eq!(
                 checks[index].verdict(outcomes[index].as_ref()),
                 verdicts[index],
-                "part {index}, {told}"
+                "part {index}, {context}"
             );
             let is_owed = part.hits != Hits::Peek(0)
                 && verdicts[index] == Verdict::Allowed
@@ -205,22 +205,22 @@ impl<'a> Bench<'a> {
             let left = u64::from(AMOUNT) - u64::from(is_owed);
             let peek = [check(index, Hits::Peek(0))];
             if part.counter == Counter::HasRoom {
-                let stands = self.store.decide(&peek, Prior::Open, soon()).await[0]
+                let remaining = self.store.decide(&peek, Prior::Open, soon()).await[0]
                     .unwrap()
                     .report
                     .remaining;
-                assert_eq!(stands, left, "the counter of part {index}, {told}");
-                let told_left = outcomes[index].as_ref().unwrap().report.remaining;
-                assert_eq!(told_left, left, "the answer for part {index}, {told}");
+                assert_eq!(remaining, left, "the counter of part {index}, {context}");
+                let reported = outcomes[index].as_ref().unwrap().report.remaining;
+                assert_eq!(reported, left, "the answer for part {index}, {context}");
             } else if let Ok(outcome) = &outcomes[index]
                 && let Some(share) = &self.share
                 && part.counter == Counter::Unreadable
                 && !part.share_is_full
             {
-                assert!(matches!(outcome.by, JudgedBy::Share(_)), "part {index}, {told}");
-                let stands =
+                assert!(matches!(outcome.by, JudgedBy::Share(_)), "part {index}, {context}");
+                let remaining =
                     share.decide(&peek, Prior::Open, soon()).await[0].unwrap().report.remaining;
-                assert_eq!(stands, left, "the share of part {index}, {told}");
+                assert_eq!(remaining, left, "the share of part {index}, {context}");
             }
         }
     }
@@ -239,7 +239,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Makes a counter unreadable.
-    async fn spoil(&self, name: &str) {
+    async fn corrupt(&self, name: &str) {
         for node in &self.nodes {
             let keys: Vec<Vec<u8>> = node.ask(&["KEYS", &format!("*{name}")]).await.unwrap();
             for key in keys {

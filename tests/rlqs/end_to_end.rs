@@ -1,4 +1,4 @@
-//! Several real Envoys on one limit: no window admits more than it, whatever dies meanwhile.
+//! Several real Envoys on one limit: no window admits more than it, even if processes die.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -140,7 +140,7 @@ async fn several_envoys_never_admit_more_than_the_limit_on_redis_while_a_service
     let again = Tollgate::serve_by(&[&flags[..], &["--grpc-listen", &port]].concat());
     let web = Web::new(again.http);
     let streams = async || web.metric("tollgate_rlqs_streams").await;
-    becomes("its proxies are back", PATIENCE, streams, |streams| *streams == 2).await;
+    becomes("its proxies have reconnected", PATIENCE, streams, |streams| *streams == 2).await;
     next_window().await;
     sleep(LAST_WINDOW).await;
     let windows = by_window(&admitted);

@@ -94,7 +94,7 @@ async fn proxies_share_what_remains() {
     assert_eq!(second.next_loan().await.1, 50);
     // Ten remain, and both want more than that.
     first.report(&[("tenant", "a")], 50, 10_000).await;
-    assert_eq!(first.next_loan().await.1, 10, "the other one wants nothing yet");
+    assert_eq!(first.next_loan().await.1, 10, "the other has no want yet");
     second.report(&[("tenant", "a")], 50, 10_000).await;
     assert_eq!(remaining(&client, &[("tenant", "a")]).await, 0);
     let mut third = open(&service, &[("tenant", "a")], 0, 1).await;
@@ -119,7 +119,7 @@ async fn buckets_without_quotas_get_the_same_answer_for_all_requests() {
     }
     // What a limit in shadow mode has allowed is charged afterwards.
     let charged = async || remaining(&client, &[("shadow", "a")]).await;
-    becomes("charged afterwards", PATIENCE, charged, |left| *left == 993).await;
+    becomes("the hits are charged afterwards", PATIENCE, charged, |left| *left == 993).await;
     let channel = channel(service.grpc).await;
     let mut proxy = QuotaClient::open(channel, "lenient", &[("plain", "a")], 0, 1).await.unwrap();
     assert_eq!(proxy.next().await.unwrap(), [(60, blanket(BlanketRule::AllowAll).unwrap())]);

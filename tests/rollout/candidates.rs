@@ -1,5 +1,5 @@
-//! `candidate:` beside a limit: counted and reported, but without effect on the response, in memory
-//! and in Redis.
+//! `candidate:` of a rule with a limit: counted and reported, but without effect on the response,
+//! in memory and in Redis.
 
 use serde_json::Value;
 
@@ -37,10 +37,10 @@ async fn counts(flags: &[&str]) {
         );
         assert_eq!(web.metric(&name).await, expected, "{outcome}");
     }
-    let told = Web::new(service.admin).get("/api/v1/denials").await.body;
-    let told: Value = serde_json::from_str(&told).unwrap();
+    let body = Web::new(service.admin).get("/api/v1/denials").await.body;
+    let page: Value = serde_json::from_str(&body).unwrap();
     let of = |rule: &str| {
-        told["denials"].as_array().unwrap().iter().find(|one| one["rule"] == rule).unwrap().clone()
+        page["denials"].as_array().unwrap().iter().find(|one| one["rule"] == rule).unwrap().clone()
     };
     let limit = of("user");
     let candidate = of("user (candidate)");
@@ -84,7 +84,7 @@ async fn candidate_policies_are_reloaded_and_cannot_stop_the_service() {
     assert!(client.hit("user", "ann").await && client.hit("user", "ann").await);
     assert_eq!(web.metric(denied).await, 1);
     policies.write("tried/policy.yaml", "domain: test\ndescriptors: [{ kei: user }]\n");
-    service.process.wait_for_line("that they are refused", |line| {
+    service.process.wait_for_line("the rejection", |line| {
         line.contains("candidate policies rejected").then_some(())
     });
     assert!(client.hit("user", "ann").await);
@@ -93,7 +93,7 @@ async fn candidate_policies_are_reloaded_and_cannot_stop_the_service() {
     let is_it = |line: &str| {
         (line.contains("candidate policies loaded") && line.contains("\"rules\":2")).then_some(())
     };
-    service.process.wait_for_line("that the new ones are tried out", is_it);
+    service.process.wait_for_line("the new candidates", is_it);
     assert!(client.hit("user", "ann").await);
     assert_eq!(web.metric(denied).await, 2, "an amount is judged by the same counter");
 }
@@ -125,11 +125,11 @@ fn check_explain_diff_and_replay_show_a_candidate() {
         )),
         "{explained}"
     );
-    let (code, told, _) = run(&["diff", &plain, &policy]);
+    let (code, report, _) = run(&["diff", &plain, &policy]);
     assert_eq!(code, 1);
     assert!(
-        told.contains(&format!("    candidate       {words}\n    counters        continue")),
-        "{told}"
+        report.contains(&format!("    candidate       {words}\n    counters        continue")),
+        "{report}"
     );
     let (_, out, err) = run(&["replay", "--policy", &policy, "--access-log", &log, "--map", &map]);
     let denied = |number: u32| {

@@ -114,9 +114,9 @@ fn the_order_of_wildcards_and_the_atomicity_of_a_domain_are_differences() {
         .replace('?', b)
         .replace("domain: edge", "domain: edge\natomicity: domain");
     let (code, out) = compared(&new, &["--json"]);
-    let told: Value = serde_json::from_str(&out).unwrap();
+    let report: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(code, 1);
-    let changes = told["changes"].as_array().unwrap();
+    let changes = report["changes"].as_array().unwrap();
     let details: Vec<_> = changes.iter().map(|change| change["details"][0].clone()).collect();
     assert_eq!(
         details[0],

@@ -59,10 +59,10 @@ fn json_lists_every_test() {
     policies.write("policy.test.yaml", TESTS);
     let (code, out, _) =
         run(&["test", "--json", policies.file("policy.test.yaml").to_str().unwrap()]);
-    let told: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!((code, &told["failed"], &told["tests"][0]["ok"]), (1, &1.into(), &true.into()));
-    assert_eq!(told["tests"][1]["failure"]["line"], 10);
-    assert_eq!(told["tests"][1]["failure"]["found"], "2");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &report["failed"], &report["tests"][0]["ok"]), (1, &1.into(), &true.into()));
+    assert_eq!(report["tests"][1]["failure"]["line"], 10);
+    assert_eq!(report["tests"][1]["failure"]["found"], "2");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn an_unreadable_policy_and_a_folder_without_tests_exit_2() {
 }
 
 #[test]
-fn tests_beside_policies_are_not_read_as_policies() {
+fn tests_among_policies_are_not_read_as_policies() {
     let (_, _, _, policies) = tested(TESTS);
     let (code, out, err) = run(&["check", policies.path().to_str().unwrap()]);
     assert_eq!(code, 0, "{err}");

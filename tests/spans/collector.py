@@ -1,7 +1,7 @@
-"""A collector of spans, by OpenTelemetry's own protocol files, which the package xds-protos has: writes each span that it is sent to
+"""A collector of spans, by OpenTelemetry's own protocol files, which the package xds-protos has: writes each span that it receives to
 standard error, a JSON object a line, with the resource that it is of and the header `authorization` that came with it.
 
-collector.py PORT [http]: by gRPC, or by HTTP, which answers what is not a batch with 4xx."""
+collector.py PORT [http]: by gRPC, or by HTTP, which answers other requests than a batch with 4xx."""
 
 import json
 import sys
@@ -14,12 +14,12 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 NAME = "opentelemetry.proto.collector.trace.v1.TraceService"
 
 
-def say(event, **facts):
+def emit(event, **facts):
     print(json.dumps({"event": event, **facts}), file=sys.stderr, flush=True)
 
 
 def plain(attributes):
-    """Attributes as a mapping of keys to what they hold."""
+    """Attributes as a mapping of keys to values."""
     def of(value):
         kind = value.WhichOneof("value")
         if kind == "array_value":
@@ -39,7 +39,7 @@ def write(request, headers):
         # Later versions name these fields scope_spans and scope; the package has the old names with the same numbers.
         for of_scope in of_resource.instrumentation_library_spans:
             for span in of_scope.spans:
-                say(
+                emit(
                     "span", trace=span.trace_id.hex(), id=span.span_id.hex(), parent=span.parent_span_id.hex(),
                     state=span.trace_state, name=span.name, kind=span.kind, status=span.status.code,
                     length_ns=span.end_time_unix_nano - span.start_time_unix_nano, begun_ns=span.start_time_unix_nano,
@@ -52,7 +52,7 @@ class Http(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def setup(self):
-        say("connection")
+        emit("connection")
         super().setup()
 
     def do_POST(self):
@@ -78,7 +78,7 @@ class Http(BaseHTTPRequestHandler):
 def main():
     if sys.argv[2:] == ["http"]:
         server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Http)
-        say("listening", port=server.server_address[1])
+        emit("listening", port=server.server_address[1])
         return server.serve_forever()
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
     handler = grpc.unary_unary_rpc_method_handler(
@@ -89,7 +89,7 @@ def main():
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(NAME, {"Export": handler})])
     port = server.add_insecure_port(f"127.0.0.1:{sys.argv[1]}")
     server.start()
-    say("listening", port=port)
+    emit("listening", port=port)
     server.wait_for_termination()
 
 

@@ -65,9 +65,9 @@ async fn a_span_has_domain_rules_outcome_and_store_latency() {
         "authorization=Bearer x",
     ];
     let service = serve(&collector.url(), &resource);
-    assert_eq!(ask(&service, Some("01"), 5).await, 0);
-    assert_eq!(ask(&service, None, 0).await, 0, "and who is in no trace gives none");
-    assert_eq!(ask(&service, Some("01"), 1).await, 0);
+    assert_eq!(send(&service, Some("01"), 5).await, 0);
+    assert_eq!(send(&service, None, 0).await, 0, "without a trace there is none to propagate");
+    assert_eq!(send(&service, Some("01"), 1).await, 0);
     let spans = becomes(
         "both are sent",
         PATIENCE,
@@ -102,7 +102,7 @@ async fn over_http_the_same_spans_are_sent_on_one_connection() {
     let flags = ["--otlp-protocol", "http/protobuf", "--otlp-header", "authorization=Bearer x"];
     let service = serve(&collector.url(), &flags);
     for sent in [1, 2] {
-        assert_eq!(ask(&service, Some("01"), 1).await, 0);
+        assert_eq!(send(&service, Some("01"), 1).await, 0);
         let spans = becomes(
             "it is sent",
             PATIENCE,
@@ -130,22 +130,22 @@ async fn over_http_spans_lost_by_a_failing_collector_are_counted_and_sending_res
     let url = collector.url();
     let port = collector.port;
     let mut refused = serve(&format!("{url}/elsewhere"), &["--otlp-protocol", "http/protobuf"]);
-    assert_eq!(ask(&refused, Some("01"), 1).await, 0);
+    assert_eq!(send(&refused, Some("01"), 1).await, 0);
     refused
         .process
-        .wait_for_line("why", |line| line.contains("404 Not Found: not here").then_some(()));
+        .wait_for_line("the reason", |line| line.contains("404 Not Found: not here").then_some(()));
     let service = serve(&url, &["--otlp-protocol", "http/protobuf"]);
-    assert_eq!(ask(&service, Some("01"), 1).await, 0);
+    assert_eq!(send(&service, Some("01"), 1).await, 0);
     becomes("it is sent", PATIENCE, || async { collector.spans().len() }, |spans| *spans == 1)
         .await;
     drop(collector);
     let web = Web::new(service.http);
-    assert_eq!(ask(&service, Some("01"), 1).await, 0);
+    assert_eq!(send(&service, Some("01"), 1).await, 0);
     let dropped = || web.metric("tollgate_spans_dropped_total");
     becomes("it is counted", PATIENCE, dropped, |dropped| *dropped == 1).await;
     let collector = Collector::start_by_http(port);
     let sent = || async {
-        ask(&service, Some("01"), 0).await;
+        send(&service, Some("01"), 0).await;
         collector.spans().len()
     };
     becomes("a collector that comes back is found", PATIENCE, sent, |spans| *spans > 0).await;
@@ -157,15 +157,15 @@ async fn prometheus_reads_the_trace_of_a_call_as_an_exemplar() {
     let service = serve(&collector.url(), &[]);
     let prometheus = Prometheus::start("groups: []");
     let older = || async { Web::new(service.http).get("/metrics").await.body };
-    assert_eq!(ask(&service, None, 1).await, 0);
-    assert_eq!(ask(&service, Some("00"), 1).await, 0);
+    assert_eq!(send(&service, None, 1).await, 0);
+    assert_eq!(send(&service, Some("00"), 1).await, 0);
     prometheus.scrape(&[("tollgate", service.http, "/metrics")]);
     let found = || prometheus.exemplars("tollgate_call_duration_seconds_bucket");
     let counted =
         || async { prometheus.query("tollgate_call_duration_seconds_count == 2").await.unwrap() };
     becomes("both are read", PATIENCE, counted, |samples| samples.len() == 1).await;
     assert_eq!(found().await, [Value::Null; 0], "of calls that are not traced there are none");
-    assert_eq!(ask(&service, Some("01"), 1).await, 0);
+    assert_eq!(send(&service, Some("01"), 1).await, 0);
     let exemplars = becomes("it is read", PATIENCE, found, |exemplars| !exemplars.is_empty()).await;
     let spans =
         becomes("it is sent", PATIENCE, || async { collector.spans() }, |spans| spans.len() == 1)
@@ -181,8 +181,8 @@ async fn an_undecided_call_is_an_error_and_roots_are_sampled_if_configured() {
         &collector.url(),
         &["--trace-sampler", "parentbased_always_on", "--service-name", "limits"],
     );
-    assert_eq!(ask(&service, Some("00"), 1).await, 0);
-    assert_eq!(ask(&service, None, 1).await, 0);
+    assert_eq!(send(&service, Some("00"), 1).await, 0);
+    assert_eq!(send(&service, None, 1).await, 0);
     let invalid = RateLimitServiceClient::new(channel(service.grpc).await)
         .should_rate_limit(request(vec![]))
         .await;
@@ -209,13 +209,13 @@ async fn an_unavailable_collector_delays_no_call_and_lost_spans_are_counted() {
     drop(collector);
     let mut service = serve(&url, &[]);
     let web = Web::new(service.http);
-    assert_eq!(ask(&service, Some("01"), 1).await, 0);
+    assert_eq!(send(&service, Some("01"), 1).await, 0);
     let dropped = || web.metric("tollgate_spans_dropped_total");
     becomes("it is counted", PATIENCE, dropped, |dropped| *dropped == 1).await;
     service.wait_for_message("failed to send spans; dropped");
     let collector = Collector::start(port);
     let sent = || async {
-        ask(&service, Some("01"), 0).await;
+        send(&service, Some("01"), 0).await;
         collector.spans().len()
     };
     becomes("a collector that comes back is found", PATIENCE, sent, |spans| *spans > 0).await;
@@ -225,7 +225,7 @@ async fn an_unavailable_collector_delays_no_call_and_lost_spans_are_counted() {
 async fn pending_spans_are_sent_at_exit() {
     let collector = Collector::start(0);
     let mut service = serve(&collector.url(), &[]);
-    assert_eq!(ask(&service, Some("01"), 1).await, 0);
+    assert_eq!(send(&service, Some("01"), 1).await, 0);
     service.terminate();
     becomes("it is sent", PATIENCE, || async { collector.spans().len() }, |spans| *spans == 1)
         .await;
@@ -242,14 +242,14 @@ fn invalid_settings_are_reported() {
     ];
     for flags in cases {
         let serve = [&["serve", "--policy", policies.path().to_str().unwrap()], flags].concat();
-        let told = crate::support::tollgate::output(serve);
-        let error = String::from_utf8(told.stderr).unwrap();
-        assert!(!told.status.success() && error.contains("error: --"), "{flags:?}: {error}");
+        let output = crate::support::tollgate::output(serve);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && error.contains("error: --"), "{flags:?}: {error}");
     }
 }
 
 /// Sends hits with a trace context, and returns the response code.
-async fn ask(service: &Tollgate, flags: Option<&str>, hits: u64) -> i32 {
+async fn send(service: &Tollgate, flags: Option<&str>, hits: u64) -> i32 {
     let mut user = descriptor(&[("user", "ann")]);
     user.hits_addend = Some(hits);
     let mut call = tonic::Request::new(request(vec![user, descriptor(&[("nothing", "here")])]));
@@ -287,7 +287,7 @@ impl Collector {
         let mut command = Command::new(python());
         command.arg(root().join("tests/spans/collector.py")).arg(port.to_string()).args(arguments);
         let mut process = Process::start("collector", &mut command);
-        let port = process.wait_for_line("where it listens", |line| {
+        let port = process.wait_for_line("its address", |line| {
             let facts: Value = serde_json::from_str(line).ok()?;
             (facts["event"] == "listening").then(|| facts["port"].as_u64().unwrap())
         });

@@ -43,7 +43,7 @@ async fn serve(flags: &[&str]) -> Serving {
 
 /// Returns the address on which a process exposes statistics.
 fn address(process: &mut Process) -> SocketAddr {
-    process.wait_for_line("where the statistics are", |line| {
+    process.wait_for_line("the address of the statistics", |line| {
         let line: serde_json::Value = serde_json::from_str(line).ok()?;
         let is_it = line["fields"]["protocol"] == "stats";
         is_it.then(|| line["fields"]["address"].as_str().unwrap().parse().unwrap())

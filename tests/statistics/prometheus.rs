@@ -144,10 +144,10 @@ async fn settings_of_envoy_gateway_work_without_its_file() {
     serve.env("TOLLGATE_STATS_PROMETHEUS_MAPPER", "/etc/statsd-exporter/conf.yaml");
     let mut process = Process::start("tollgate", &mut serve);
     let shown = address(&mut process);
-    process.wait_for_line("that there is no file", |line| {
+    process.wait_for_line("the missing file", |line| {
         line.contains("using the built-in mapping").then_some(())
     });
-    let grpc = process.wait_for_line("where it listens", |line| {
+    let grpc = process.wait_for_line("its address", |line| {
         let line: serde_json::Value = serde_json::from_str(line).ok()?;
         (line["fields"]["protocol"] == "grpc")
             .then(|| line["fields"]["address"].as_str().unwrap().parse().unwrap())

@@ -86,7 +86,7 @@ async fn counters_are_sent_as_increments() {
     let name = "ratelimit.service.rate_limit.test.user.total_hits:1|c";
     for _ in 0..2 {
         serving.client.hit("user", "ann").await;
-        eventually("the hit is told", PATIENCE, || {
+        eventually("the hit is sent", PATIENCE, || {
             statsd.lines().iter().any(|line| line == name).then_some(())
         });
     }
@@ -127,7 +127,7 @@ async fn tags_and_rewrites_are_read_from_the_environment() {
     let _process = crate::support::process::Process::start("tollgate", &mut command);
     let line = "ratelimit.service.config:1|c|#fine:yes,app:x,zone:b";
     eventually("the rewritten line", PATIENCE, || {
-        statsd.lines().iter().any(|told| told == line).then_some(())
+        statsd.lines().iter().any(|sent| sent == line).then_some(())
     });
 }
 
@@ -139,7 +139,7 @@ async fn a_late_or_restarted_server_receives_all_counts_and_is_logged_once() {
     let url = format!("tcp://{address}");
     let mut serving = serve(&["--statsd", &url, "--stats-interval", "20ms"]).await;
     assert!(serving.client.hit("user", "ann").await);
-    serving.service.process.wait_for_line("that nobody is there", |line| {
+    serving.service.process.wait_for_line("that StatsD is unreachable", |line| {
         line.contains("StatsD unreachable").then_some(())
     });
     for hits in [1, 2] {
@@ -149,13 +149,13 @@ async fn a_late_or_restarted_server_receives_all_counts_and_is_logged_once() {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let name = "ratelimit.service.rate_limit.test.user.total_hits:1|c";
         let mut lines = BufReader::new(&stream).lines().map(Result::unwrap);
-        assert!(lines.any(|line| line == name), "the hit number {hits} is told");
+        assert!(lines.any(|line| line == name), "hit {hits} is sent");
         drop(lines);
         drop(stream);
         let complaints = || {
             serving.service.process.log().iter().filter(|line| line.contains("unreachable")).count()
         };
-        eventually("the loss is told", PATIENCE, || (complaints() == hits + 1).then_some(()));
+        eventually("the loss is logged", PATIENCE, || (complaints() == hits + 1).then_some(()));
         serving.client.hit("user", "ann").await;
     }
     let complaints =

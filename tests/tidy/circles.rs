@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{File, code, nothing, place, scanned, source};
+use super::{File, assert_none, code, place, scanned, source};
 
 /// Uses between files, by the module of each.
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
 #[test]
 fn no_files_use_each_other_in_a_circle() {
-    nothing(&circles(&code()));
+    assert_none(&circles(&code()));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::dependencies::{ROWS, Row};
 use super::scan::Mention;
-use super::{File, code, nothing, place, project, scanned, source};
+use super::{File, assert_none, code, place, project, scanned, source};
 
 /// Language items with side effects or outside state: IO, other threads, the clock. All others may
 /// be used freely.
@@ -22,7 +22,7 @@ pub(super) const OUTSIDE: [&str; 11] = [
 
 #[test]
 fn every_module_uses_only_what_its_row_permits() {
-    nothing(&forbidden(&code()));
+    assert_none(&forbidden(&code()));
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_table_of_files_lists_every_file_of_its_folder_and_no_other() {
             found.push(format!("{} lists {listed:?}, and its folder has {names:?}", file.path));
         }
     }
-    nothing(&found);
+    assert_none(&found);
 }
 
 /// Returns the names in the first column of a table of files, sorted.
@@ -219,8 +219,8 @@ fn a_forbidden_dependency_is_reported_with_its_line_and_what_is_permitted() {
     let expected = "src/policy/matcher.rs:3: `store::Store`, and of modules policy/matcher may use: algorithm, descriptor, printable, yaml";
     assert_eq!(found, [expected]);
     assert_eq!(
-        forbidden(&[source("cupboard/mod", "")]),
-        ["src/cupboard/mod.rs: cupboard has no row in ROWS, tests/tidy/dependencies.rs"]
+        forbidden(&[source("closet/mod", "")]),
+        ["src/closet/mod.rs: closet has no row in ROWS, tests/tidy/dependencies.rs"]
     );
 }
 

@@ -11,8 +11,8 @@ fn an_unknown_kind_of_key_is_reported_with_the_known_ones() {
     let folder = TempDir::new().unwrap();
     Pair::p521().write(folder.path());
     let [certificate, key] = files(folder.path()).map(|path| path.to_str().unwrap().to_owned());
-    let told = start_error(&["--grpc-tls-cert", &certificate, "--grpc-tls-key", &key]);
-    assert!(told.contains("supported keys: RSA, ECDSA on P-256 or P-384, Ed25519"), "{told}");
+    let error = start_error(&["--grpc-tls-cert", &certificate, "--grpc-tls-key", &key]);
+    assert!(error.contains("supported keys: RSA, ECDSA on P-256 or P-384, Ed25519"), "{error}");
 }
 
 #[test]
@@ -24,7 +24,7 @@ fn all_problems_of_the_files_are_reported_at_startup() {
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     std::fs::write(path("empty"), "").unwrap();
     std::fs::write(path("other.key"), authority.sign("b.gateway").key).unwrap();
-    let told = |certificate: &str, key: &str, authorities: &str| {
+    let start = |certificate: &str, key: &str, authorities: &str| {
         let flags = [
             "--grpc-tls-cert",
             certificate,
@@ -35,7 +35,7 @@ fn all_problems_of_the_files_are_reported_at_startup() {
         ];
         start_error(&flags)
     };
-    let all = told(&path("absent"), &path("empty"), &path("tls.key"));
+    let all = start(&path("absent"), &path("empty"), &path("tls.key"));
     for part in [
         "absent: failed to read",
         "empty: invalid PEM private key",
@@ -43,7 +43,7 @@ fn all_problems_of_the_files_are_reported_at_startup() {
     ] {
         assert!(all.contains(part), "{part} is not in\n{all}");
     }
-    let all = told(&path("tls.crt"), &path("other.key"), &path("tls.crt"));
+    let all = start(&path("tls.crt"), &path("other.key"), &path("tls.crt"));
     assert!(all.contains("tls.crt and ") && all.contains("other.key: "), "{all}");
 }
 

@@ -1,4 +1,4 @@
-//! Worlds made by hand: what seeds have found, each in its smallest form.
+//! Worlds made by hand: findings of seeds, each in its smallest form.
 
 use super::world::checker::check;
 use super::world::history::Ending;

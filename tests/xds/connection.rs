@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{broken, comes_to, daily, follow, metric, ready, refuses};
+use super::{broken, daily, follow, limit_becomes, metric, ready, refuses};
 use crate::support::certificates::{self, Pair};
 use crate::support::control_plane::ControlPlane;
 use crate::support::redis::tls::{Clients, Tls};
@@ -20,21 +20,21 @@ const AT_ONCE: Duration = Duration::from_secs(5);
 async fn a_restarted_control_plane_receives_the_version_in_force() {
     let mut plane = ControlPlane::start(&[daily("user", 5)]);
     let service = follow(&plane, &[]);
-    comes_to(&service, Some(5)).await;
+    limit_becomes(&service, Some(5)).await;
     plane.kill();
     becomes(
-        "it is missed",
+        "the outage is reported",
         PATIENCE,
         || metric(&service, "tollgate_xds_connected"),
         |connected| *connected == 0,
     )
     .await;
-    comes_to(&service, Some(5)).await;
+    limit_becomes(&service, Some(5)).await;
     plane.restart();
     let first = plane.wait_for_request("the first request", |_| true);
     assert_eq!((&first["version_info"], &first["response_nonce"]), (&json!("1"), &json!(null)));
     plane.serve("2", &[daily("user", 7)]);
-    comes_to(&service, Some(7)).await;
+    limit_becomes(&service, Some(7)).await;
     assert!(metric(&service, "tollgate_xds_reconnects_total").await > 0);
 }
 
@@ -42,13 +42,13 @@ async fn a_restarted_control_plane_receives_the_version_in_force() {
 async fn a_new_stream_after_a_refusal_names_the_version_in_force() {
     let mut plane = ControlPlane::start(&[daily("user", 5)]);
     let service = follow(&plane, &[]);
-    comes_to(&service, Some(5)).await;
+    limit_becomes(&service, Some(5)).await;
     plane.serve("2", &[broken()]);
     plane.wait_for_request("that the second is refused", refuses);
     plane.restart();
     let first = plane.wait_for_request("the first request", |_| true);
     assert_eq!((&first["version_info"], &first["response_nonce"]), (&json!("1"), &json!(null)));
-    comes_to(&service, Some(5)).await;
+    limit_becomes(&service, Some(5)).await;
 }
 
 #[tokio::test]
@@ -63,7 +63,7 @@ async fn certificates_headers_and_metadata_arrive() {
     let key = key.to_str().unwrap();
     let authority = &paths[2];
     let own = ["--xds-tls", "--xds-ca", authority, "--xds-cert", certificate, "--xds-key", key];
-    let told = [
+    let metadata = [
         "--xds-header",
         "authorization=Bearer a=b",
         "--xds-header",
@@ -72,8 +72,8 @@ async fn certificates_headers_and_metadata_arrive() {
         "zone=a,rack=7",
     ];
     let service =
-        follow(&plane, &[&own[..], &told[..], &["--xds-server-name", "localhost"]].concat());
-    comes_to(&service, Some(5)).await;
+        follow(&plane, &[&own[..], &metadata[..], &["--xds-server-name", "localhost"]].concat());
+    limit_becomes(&service, Some(5)).await;
     let headers = plane.events("stream")[0]["headers"].to_string();
     assert!(
         headers.contains(r#"["authorization","Bearer a=b"]"#)
@@ -105,10 +105,10 @@ async fn a_control_plane_may_send_the_trusted_certificate_itself() {
     let flags =
         |trusted| ["--xds-tls", "--xds-ca", trusted, "--xds-cert", shown, "--xds-key", its_key];
     let named = |trusted| [&flags(trusted)[..], &["--xds-server-name", "localhost"]].concat();
-    comes_to(&follow(&plane, &named(&certificate)), Some(5)).await;
+    limit_becomes(&follow(&plane, &named(&certificate)), Some(5)).await;
     let [another, _] = certificates::files(&other);
     let mut service = follow(&plane, &named(another.to_str().unwrap()));
-    service.process.wait_for_line("that it does not believe", |line| {
+    service.process.wait_for_line("that it does not trust the certificate", |line| {
         line.contains("invalid peer certificate").then_some(())
     });
 }
@@ -128,42 +128,47 @@ async fn an_untrusted_server_is_refused_and_certificate_files_are_reloaded() {
     let mut service = follow(&plane, &flags);
     service
         .process
-        .wait_for_line("that a file is missing", |line| line.contains("client.pem").then_some(()));
+        .wait_for_line("the missing file", |line| line.contains("client.pem").then_some(()));
     std::fs::copy(tls.client().1, &own[2]).unwrap();
     std::fs::copy(tls.client().0, &own[1]).unwrap();
-    service.process.wait_for_line("that it does not believe", |line| {
+    service.process.wait_for_line("that it does not trust the certificate", |line| {
         line.contains("invalid peer certificate").then_some(())
     });
     assert_eq!(ready(&service).await, 503);
     std::fs::copy(tls.authority(), &own[0]).unwrap();
-    comes_to(&service, Some(5)).await;
+    limit_becomes(&service, Some(5)).await;
 }
 
 #[tokio::test]
 async fn a_response_that_is_too_large_ends_the_stream_and_the_running_policies_stay() {
     let plane = ControlPlane::start(&[daily("user", 5)]);
     let mut service = follow(&plane, &["--xds-max-message", "1KiB"]);
-    comes_to(&service, Some(5)).await;
+    limit_becomes(&service, Some(5)).await;
     plane.serve("2", &[daily(&"x".repeat(2_000), 5)]);
     service
         .process
-        .wait_for_line("that it is too large", |line| line.contains("too large").then_some(()));
-    comes_to(&service, Some(5)).await;
+        .wait_for_line("the excessive size", |line| line.contains("too large").then_some(()));
+    limit_becomes(&service, Some(5)).await;
     plane.serve("3", &[daily("user", 7)]);
-    comes_to(&service, Some(7)).await;
+    limit_becomes(&service, Some(7)).await;
 }
 
 #[tokio::test]
 async fn a_control_plane_that_hangs_is_noticed() {
     let plane = ControlPlane::start(&[daily("user", 5)]);
     let service = follow(&plane, &["--xds-keepalive", "100ms"]);
-    comes_to(&service, Some(5)).await;
+    limit_becomes(&service, Some(5)).await;
     plane.hang();
     let missed = |connected: &u64| *connected == 0;
     // The keepalive timeout is 20 s.
-    becomes("it is missed", PATIENCE * 3, || metric(&service, "tollgate_xds_connected"), missed)
-        .await;
-    comes_to(&service, Some(5)).await;
+    becomes(
+        "the outage is reported",
+        PATIENCE * 3,
+        || metric(&service, "tollgate_xds_connected"),
+        missed,
+    )
+    .await;
+    limit_becomes(&service, Some(5)).await;
     ends_at_once(service).await;
 }
 
@@ -201,11 +206,11 @@ fn problems_of_an_overlay_are_reported_before_serving() {
     let flags = ["serve", "--xds", "127.0.0.1:1", "--overlay", overlay.to_str().unwrap()];
     let quiet = crate::support::tollgate::quiet(&[]);
     let ended = crate::support::tollgate::output([&flags[..], &quiet[..]].concat());
-    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert_eq!(ended.status.code(), Some(1), "{said}");
+    let error = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(1), "{error}");
     assert!(
-        said.contains("policy.yaml:3:17") && said.contains("did you mean `algorithm`?"),
-        "{said}"
+        error.contains("policy.yaml:3:17") && error.contains("did you mean `algorithm`?"),
+        "{error}"
     );
 }
 

@@ -65,7 +65,7 @@ def rate_limit_config():
 RateLimitConfig = rate_limit_config()
 
 
-def say(event, **facts):
+def emit(event, **facts):
     print(json.dumps({"event": event, **facts}), file=sys.stderr, flush=True)
 
 
@@ -77,7 +77,7 @@ def packed(resource):
 
 
 class Snapshot:
-    """The file as it was read last, and who wants to know of another."""
+    """The last content of the file, and the subscribers to its changes."""
 
     def __init__(self, path):
         self.path, self.lock, self.listeners, self.text = path, threading.Lock(), [], None
@@ -122,24 +122,24 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
         threading.Thread(target=read, daemon=True).start()
         with self.snapshot.lock:
             self.snapshot.listeners.append(events)
-        say("stream", headers=[[key, value] for key, value in context.invocation_metadata() if isinstance(value, str)])
+        emit("stream", headers=[[key, value] for key, value in context.invocation_metadata() if isinstance(value, str)])
         while True:
             kind, request = events.get()
             if kind == "ended":
-                say("ended")
+                emit("ended")
                 return
             if request is not None:
-                say("request", **json_format.MessageToDict(request, preserving_proto_field_name=True))
+                emit("request", **json_format.MessageToDict(request, preserving_proto_field_name=True))
             yield request
 
     def StreamAggregatedResources(self, requests, context):
-        sent, nonce, asked = None, 0, False
+        sent, nonce, subscribed = None, 0, False
         for request in self.events(requests, context):
             content = self.snapshot.content
-            if request is not None and not asked:
-                asked, sent = True, request.version_info
+            if request is not None and not subscribed:
+                subscribed, sent = True, request.version_info
             refused = request is not None and request.HasField("error_detail") and self.eager
-            if asked and (content["version"] != sent or refused):
+            if subscribed and (content["version"] != sent or refused):
                 sent, nonce = content["version"], nonce + 1
                 yield discovery_pb2.DiscoveryResponse(
                     version_info=sent,
@@ -149,11 +149,11 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
                 )
 
     def DeltaAggregatedResources(self, requests, context):
-        known, nonce, asked = {}, 0, False
+        known, nonce, subscribed = {}, 0, False
         for request in self.events(requests, context):
-            if request is not None and not asked:
-                asked, known = True, dict(request.initial_resource_versions)
-            if not asked:
+            if request is not None and not subscribed:
+                subscribed, known = True, dict(request.initial_resource_versions)
+            if not subscribed:
                 continue
             content = self.snapshot.content
             now = {}
@@ -165,7 +165,7 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
             known = {name: version for name, (version, _) in now.items()}
             if changed or removed:
                 nonce += 1
-                say("delta", changed=sorted(changed), removed=sorted(removed))
+                emit("delta", changed=sorted(changed), removed=sorted(removed))
                 yield discovery_pb2.DeltaDiscoveryResponse(
                     system_version_info=content["version"],
                     nonce=str(nonce),
@@ -202,7 +202,7 @@ def main():
     else:
         port = server.add_insecure_port(address)
     server.start()
-    say("listening", port=port)
+    emit("listening", port=port)
     server.wait_for_termination()
 
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{broken, comes_to, daily, follow, metric, refuses};
+use super::{broken, daily, follow, limit_becomes, metric, refuses};
 use crate::support::control_plane::ControlPlane;
 use crate::support::{PATIENCE, becomes};
 
@@ -14,24 +14,24 @@ fn other(amount: u32) -> Value {
 async fn added_changed_and_removed_resources_add_up() {
     let mut plane = ControlPlane::start(&[daily("user", 5)]);
     let service = follow(&plane, &["--xds-delta"]);
-    comes_to(&service, Some(5)).await;
+    limit_becomes(&service, Some(5)).await;
     plane.serve("2", &[daily("user", 5), other(1)]);
     let taken = plane
         .wait_for_request("that the second is taken", |request| request["response_nonce"] == "2");
     assert!(!refuses(&taken));
     assert_eq!(plane.events("delta")[1]["changed"], json!(["other"]));
-    comes_to(&service, Some(5)).await;
+    limit_becomes(&service, Some(5)).await;
     plane.serve("3", &[daily("user", 7), other(1)]);
-    comes_to(&service, Some(7)).await;
+    limit_becomes(&service, Some(7)).await;
     plane.serve("4", &[other(1)]);
-    comes_to(&service, None).await;
+    limit_becomes(&service, None).await;
 }
 
 #[tokio::test]
 async fn a_bad_change_is_refused_and_the_rest_of_its_response_is_applied_with_the_fix() {
     let mut plane = ControlPlane::start(&[other(1)]);
     let service = follow(&plane, &["--xds-delta"]);
-    comes_to(&service, None).await;
+    limit_becomes(&service, None).await;
     let bad =
         json!({ "name": "bad", "domain": "bad", "descriptors": broken()["descriptors"].clone() });
     plane.serve("2", &[other(1), daily("user", 5), bad]);
@@ -40,9 +40,9 @@ async fn a_bad_change_is_refused_and_the_rest_of_its_response_is_applied_with_th
         refused["error_detail"]["message"].as_str().unwrap().contains("invalid unit `unknown`"),
         "{refused}"
     );
-    comes_to(&service, None).await;
+    limit_becomes(&service, None).await;
     plane.serve("3", &[other(1), daily("user", 5)]);
-    comes_to(&service, Some(5)).await;
+    limit_becomes(&service, Some(5)).await;
     assert_eq!(
         plane.events("delta")[2],
         json!({ "event": "delta", "changed": [], "removed": ["bad"] })
@@ -53,10 +53,10 @@ async fn a_bad_change_is_refused_and_the_rest_of_its_response_is_applied_with_th
 async fn a_new_stream_sends_the_known_versions() {
     let mut plane = ControlPlane::start(&[daily("user", 5)]);
     let service = follow(&plane, &["--xds-delta"]);
-    comes_to(&service, Some(5)).await;
+    limit_becomes(&service, Some(5)).await;
     plane.restart();
     becomes(
-        "it is tried again",
+        "it is retried",
         PATIENCE,
         || metric(&service, "tollgate_xds_reconnects_total"),
         |count| *count > 0,
@@ -64,7 +64,7 @@ async fn a_new_stream_sends_the_known_versions() {
     .await;
     let first = plane.wait_for_request("the first request", |_| true);
     assert!(first["initial_resource_versions"]["test"].is_string(), "{first}");
-    comes_to(&service, Some(5)).await;
+    limit_becomes(&service, Some(5)).await;
     plane.serve("2", &[daily("user", 7)]);
-    comes_to(&service, Some(7)).await;
+    limit_becomes(&service, Some(7)).await;
 }

@@ -42,7 +42,7 @@ fn follow(plane: &ControlPlane, flags: &[&str]) -> Tollgate {
 }
 
 /// Waits until the limit of `user` has the given amount.
-async fn comes_to(service: &Tollgate, amount: Option<u32>) {
+async fn limit_becomes(service: &Tollgate, amount: Option<u32>) {
     becomes("it is ready", PATIENCE, || ready(service), |status| *status == 200).await;
     let client = Client::connect(service.grpc).await;
     becomes(
@@ -70,9 +70,9 @@ fn refuses(request: &Value) -> bool {
 async fn every_change_is_served_and_acknowledged() {
     let mut plane = ControlPlane::start(&[daily("user", 5)]);
     let service = follow(&plane, &[]);
-    comes_to(&service, Some(5)).await;
+    limit_becomes(&service, Some(5)).await;
     plane.serve("2", &[daily("user", 7)]);
-    comes_to(&service, Some(7)).await;
+    limit_becomes(&service, Some(7)).await;
 
     let first =
         plane.wait_for_request("the first request", |request| request["response_nonce"].is_null());
@@ -93,47 +93,47 @@ async fn every_change_is_served_and_acknowledged() {
 async fn a_bad_change_is_refused_with_the_reason_and_the_running_policies_stay() {
     let mut plane = ControlPlane::start(&[daily("user", 5)]);
     let mut service = follow(&plane, &[]);
-    comes_to(&service, Some(5)).await;
+    limit_becomes(&service, Some(5)).await;
     plane.serve("2", &[broken()]);
     let refused = plane.wait_for_request("that the second is refused", refuses);
     assert_eq!((&refused["version_info"], &refused["response_nonce"]), (&json!("1"), &json!("2")));
     assert_eq!(refused["error_detail"]["code"], 3);
     let reason = refused["error_detail"]["message"].as_str().unwrap();
     assert!(reason.contains("invalid unit `unknown`") && reason.contains("test:5:13"), "{reason}");
-    service.process.wait_for_line("that it refuses, where and why", |line| {
+    service.process.wait_for_line("the rejection, with place and reason", |line| {
         line.contains("test:5:13").then_some(())
     });
-    comes_to(&service, Some(5)).await;
+    limit_becomes(&service, Some(5)).await;
     assert_eq!(metric(&service, "tollgate_policy_loads_total{kind=\"refused\"}").await, 1);
 
     plane.serve("3", &[daily("user", 7)]);
-    comes_to(&service, Some(7)).await;
+    limit_becomes(&service, Some(7)).await;
 }
 
 #[tokio::test]
 async fn resources_that_cannot_be_decoded_are_refused() {
     let mut plane = ControlPlane::start(&[daily("user", 5)]);
     let service = follow(&plane, &[]);
-    comes_to(&service, Some(5)).await;
+    limit_becomes(&service, Some(5)).await;
     plane.serve("2", &[daily("user", 6), json!({ "broken": "other" })]);
     let refused = plane.wait_for_request("that the second is refused", refuses);
     assert!(
         refused["error_detail"]["message"].as_str().unwrap().contains("invalid RateLimitConfig"),
         "{refused}"
     );
-    comes_to(&service, Some(5)).await;
+    limit_becomes(&service, Some(5)).await;
 }
 
 #[tokio::test]
 async fn resources_of_another_type_are_ignored() {
     let mut plane = ControlPlane::start(&[daily("user", 5)]);
     let service = follow(&plane, &[]);
-    comes_to(&service, Some(5)).await;
+    limit_becomes(&service, Some(5)).await;
     plane.serve_content(
         &json!({ "version": "2", "resources": [], "type_url": "type.googleapis.com/another.Type" }),
     );
     plane.serve("3", &[daily("user", 7)]);
-    comes_to(&service, Some(7)).await;
+    limit_becomes(&service, Some(7)).await;
     plane.wait_for_request("that the third is taken", |request| request["version_info"] == "3");
     assert!(plane.events("request").iter().all(|request| request["version_info"] != "2"));
 }
@@ -142,9 +142,9 @@ async fn resources_of_another_type_are_ignored() {
 async fn an_empty_configuration_lifts_all_limits() {
     let mut plane = ControlPlane::start(&[daily("user", 5)]);
     let service = follow(&plane, &[]);
-    comes_to(&service, Some(5)).await;
+    limit_becomes(&service, Some(5)).await;
     plane.serve("2", &[]);
-    comes_to(&service, None).await;
+    limit_becomes(&service, None).await;
     plane.wait_for_request("that it is taken", |request| {
         request["version_info"] == "2" && !refuses(request)
     });
@@ -165,7 +165,7 @@ async fn without_a_first_configuration_calls_are_unavailable() {
     let refused = client.ask(crate::support::rls::request(vec![descriptor])).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::Unavailable);
     plane.serve("2", &[daily("user", 5)]);
-    comes_to(&service, Some(5)).await;
+    limit_becomes(&service, Some(5)).await;
     let begun = std::time::Instant::now();
     while serves().await != ServingStatus::Serving {
         assert!(begun.elapsed() < PATIENCE, "health does not follow");
@@ -179,7 +179,7 @@ async fn a_control_plane_that_repeats_a_bad_change_is_refused_slowly() {
     plane.wait_for_request("the first refusal", refuses);
     let refused = "tollgate_policy_loads_total{kind=\"refused\"}";
     becomes(
-        "the same again is looked at",
+        "an unchanged response is processed",
         PATIENCE,
         || metric(&service, refused),
         |count| *count == 2,
@@ -189,7 +189,7 @@ async fn a_control_plane_that_repeats_a_bad_change_is_refused_slowly() {
     assert_eq!(refusals, 1, "the second is held back");
     // A corrected resource is processed despite the backoff.
     plane.serve("2", &[daily("user", 5)]);
-    comes_to(&service, Some(5)).await;
+    limit_becomes(&service, Some(5)).await;
 }
 
 #[tokio::test]
@@ -231,7 +231,7 @@ async fn an_overlay_and_metadata_set_options_that_the_protocol_lacks() {
         json!({ "name": "test", "domain": "test", "descriptors": [limit("user", 5), other] });
     let plane = ControlPlane::start(&[config]);
     let service = follow(&plane, &["--overlay", overlay.to_str().unwrap()]);
-    comes_to(&service, Some(5)).await;
+    limit_becomes(&service, Some(5)).await;
     let client = Client::connect(service.grpc).await;
     assert_eq!(admitted(&client, "user", 4).await, 2);
     assert_eq!(admitted(&client, "plan", 5).await, 3);
@@ -249,7 +249,7 @@ async fn an_overlay_and_metadata_set_options_that_the_protocol_lacks() {
         "overlay:\n- key: user\n  rate_limit: { algorithm: gcra, burst: 4 }\n",
     );
     let loaded = "tollgate_policy_loads_total{kind=\"loaded\"}";
-    becomes("the overlay is taken", PATIENCE, || metric(&service, loaded), |count| *count == 2)
+    becomes("the overlay is loaded", PATIENCE, || metric(&service, loaded), |count| *count == 2)
         .await;
 }
 
@@ -263,7 +263,7 @@ async fn a_resource_broken_by_an_overlay_is_served_once_the_overlay_is_fixed() {
     let overlay = files.file("overlay.yaml");
     let mut plane = ControlPlane::start(&[daily("user", 5)]);
     let service = follow(&plane, &["--overlay", overlay.to_str().unwrap()]);
-    comes_to(&service, Some(5)).await;
+    limit_becomes(&service, Some(5)).await;
     let mut second = daily("user", 7);
     second["descriptors"].as_array_mut().unwrap().push(limit("plan", 9));
     plane.serve("2", &[second]);
@@ -276,7 +276,7 @@ async fn a_resource_broken_by_an_overlay_is_served_once_the_overlay_is_fixed() {
         "overlay.yaml",
         "overlay:\n- key: plan\n  rate_limit: { algorithm: gcra, burst: 2 }\n",
     );
-    comes_to(&service, Some(7)).await;
+    limit_becomes(&service, Some(7)).await;
 }
 
 async fn admitted(client: &Client, key: &str, hits: usize) -> usize {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::connection::{Connection, Done};
-use super::questions::Questions;
+use super::requests::Requests;
 use super::{Answers, Clock, Pace, Phase};
 
 /// Maximum wait between two checks of the phase.
@@ -23,7 +23,7 @@ pub(super) struct Caller {
     /// Calls in flight per connection in a closed loop.
     pub(super) streams: usize,
     pub(super) service: SocketAddr,
-    pub(super) questions: Arc<Questions>,
+    pub(super) requests: Arc<Requests>,
     /// Index of this thread, out of `of`.
     pub(super) number: usize,
     pub(super) of: usize,
@@ -119,12 +119,12 @@ impl Caller {
                 }
                 number
             }
-            None if self.questions.is_in_order => {
-                (self.number + self.of * due.sent as usize) % self.questions.len()
+            None if self.requests.is_in_order => {
+                (self.number + self.of * due.sent as usize) % self.requests.len()
             }
-            None => (due.dice() >> 33) as usize % self.questions.len(),
+            None => (due.dice() >> 33) as usize % self.requests.len(),
         };
-        let is_sent = connection.call(self.questions.at(number), at);
+        let is_sent = connection.call(self.requests.at(number), at);
         due.sent += u64::from(is_sent);
         is_sent
     }

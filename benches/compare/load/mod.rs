@@ -7,14 +7,14 @@
 //! | file | contents |
 //! |---|---|
 //! | `connection` | the subset of HTTP/2 that one gRPC method needs |
-//! | `questions` | the requests |
+//! | `requests` | the requests |
 //! | `caller` | one thread: schedules calls on its connections |
 //! | `histogram` | latencies |
 
 mod caller;
 mod connection;
 mod histogram;
-mod questions;
+mod requests;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use self::caller::Caller;
 pub(crate) use self::histogram::Histogram;
-pub(crate) use self::questions::Questions;
+pub(crate) use self::requests::Requests;
 
 /// Time before measurements start.
 const WARM_UP: Duration = Duration::from_millis(300);
@@ -34,7 +34,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// A load: the requests and their target.
 pub(crate) struct Load {
     pub(crate) service: SocketAddr,
-    pub(crate) questions: Arc<Questions>,
+    pub(crate) requests: Arc<Requests>,
     pub(crate) in_flight: InFlight,
 }
 
@@ -83,33 +83,33 @@ enum Phase {
 struct Clock(Arc<AtomicU8>);
 
 impl Load {
-    /// Runs the load for `time` after the warm-up. `look` is called at the start and at the end of
-    /// the measurement.
+    /// Runs the load for `time` after the warm-up. `sample` is called at the start and at the end
+    /// of the measurement.
     pub(crate) fn run<T>(
         &self,
         pace: Pace,
         time: Duration,
-        mut look: impl FnMut() -> T,
+        mut sample: impl FnMut() -> T,
     ) -> (Answers, [T; 2]) {
         let clock = Clock::default();
         let callers = self.start(pace, None, &clock);
         std::thread::sleep(WARM_UP);
-        let first = look();
+        let first = sample();
         clock.set(Phase::Counting);
         let begun = Instant::now();
         std::thread::sleep(time);
         let time = begun.elapsed();
-        let last = look();
+        let last = sample();
         clock.set(Phase::Over);
         (Answers { time, ..all(callers) }, [first, last])
     }
 
     /// Sends each request once, in order, and waits for all responses.
-    pub(crate) fn ask_all(&self) -> Answers {
+    pub(crate) fn run_all(&self) -> Answers {
         let clock = Clock::default();
         clock.set(Phase::Counting);
         let begun = Instant::now();
-        let callers = self.start(Pace::Closed, Some(self.questions.len()), &clock);
+        let callers = self.start(Pace::Closed, Some(self.requests.len()), &clock);
         while !callers.iter().all(JoinHandle::is_finished) {
             std::thread::sleep(LOOK_EVERY);
         }
@@ -130,7 +130,7 @@ impl Load {
             connections: (self.in_flight.connections + threads - 1 - number) / threads,
             streams: self.in_flight.streams,
             service: self.service,
-            questions: Arc::clone(&self.questions),
+            requests: Arc::clone(&self.requests),
             number,
             of: threads,
             pace: match pace {

@@ -1,4 +1,4 @@
-"""The client for asyncio, beside the cases of clients/conformance."""
+"""The client for asyncio; in addition to the cases of clients/conformance."""
 
 import asyncio
 

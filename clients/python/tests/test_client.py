@@ -1,4 +1,4 @@
-"""The client for threads, beside the cases of clients/conformance."""
+"""The client for threads; in addition to the cases of clients/conformance."""
 
 import gc
 import threading

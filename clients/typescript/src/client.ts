@@ -96,7 +96,7 @@ export class Client {
     };
   }
 
-  /** Returns the decision for a request, which takes 1 hit by default. With 0 hits, it asks without taking any. */
+  /** Returns the decision for a request, which takes 1 hit by default. With 0 hits, it peeks without taking any. */
   async shouldRateLimit(
     domain: string,
     descriptors: readonly Descriptor[],
@@ -122,7 +122,7 @@ export class Client {
       id: wireText(options.id ?? randomUUID()),
     };
     const message = { ...reserved, hits: checkedHits(hits, 1), ttl: duration(options.ttlMs) };
-    // A reserve that is not sent charges nothing, and its cancel could end another hold with the same ID.
+    // A reserve that is not sent is not charged, and its cancel could end another hold with the same ID.
     options.signal?.throwIfAborted();
     let decision: Decision;
     try {

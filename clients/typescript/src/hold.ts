@@ -28,7 +28,7 @@ export class Hold {
     // A signal ends the work, after which the hold is still cancelled.
     this.#options = { timeoutMs: options.timeoutMs, failureMode: options.failureMode, shadow: options.shadow };
     // Without a decision, the reserve may have been charged: a commit replaces the estimate, or charges the cost. After a
-    // denial or a rejection, which shadow mode ignores, there is nothing to end: the ID may be that of another hold.
+    // denial or a rejection, which shadow mode ignores, there is no hold to end: the ID may be that of another hold.
     const isRejected = decision.error instanceof RequestRejected;
     this.#isOpen = decision.allowed && decision.code !== "OVER_LIMIT" && !isRejected;
   }

@@ -106,7 +106,7 @@ test("a reserve that is aborted is given back", async () => {
   server.forceShutdown();
 });
 
-test("a reserve that is aborted before it is sent cancels nothing", async () => {
+test("a reserve that is aborted before it is sent cancels no hold", async () => {
   using client = new Client("127.0.0.1:1", { timeoutMs: 60_000 });
   const sent: string[] = [];
   client.call = async (method) => {

@@ -90,7 +90,7 @@ fn run(files: &TempDir, port: u16, flags: &[String]) -> (Process, u16) {
     command.arg(root().join("tests/xds/control_plane.py")).arg(files.path().join("snapshot.json"));
     let mut process =
         Process::start("control plane", command.args(["--port", &port.to_string()]).args(flags));
-    let port = process.wait_for_line("where it listens", |line| {
+    let port = process.wait_for_line("its address", |line| {
         let facts: Value = serde_json::from_str(line).ok()?;
         (facts["event"] == "listening").then(|| facts["port"].as_u64().unwrap())
     });

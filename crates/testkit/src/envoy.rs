@@ -47,7 +47,7 @@ impl Envoy {
         // Hot restart would need a base ID that is unique among the Envoys on this machine.
         command.args(["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"]);
         let mut process = Process::start("envoy", &mut command);
-        let admin = eventually("envoy says where its administration is", PATIENCE, || {
+        let admin = eventually("envoy logs the address of its admin interface", PATIENCE, || {
             assert!(process.is_running(), "envoy ended:\n{}", process.log().join("\n"));
             std::fs::read_to_string(&admin).ok()?.trim().parse().ok()
         });

@@ -142,30 +142,30 @@ impl Http2 {
     pub async fn goaway(&mut self) -> u32 {
         let goaway = async {
             loop {
-                let (kind, _, body) = self.read_frame().await.expect("it is told why it ends");
+                let (kind, _, body) = self.read_frame().await.expect("GOAWAY precedes the end");
                 if kind == GOAWAY {
                     return u32::from_be_bytes(body[4..8].try_into().unwrap());
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, goaway).await.expect("it is told to end")
+        tokio::time::timeout(PATIENCE, goaway).await.expect("GOAWAY arrives")
     }
 
     /// Writes a flood while reading, until GOAWAY with the code for abuse arrives.
-    pub async fn is_told_to_calm_down(&mut self, flood: &[u8]) {
-        self.is_told_to_calm_down_by(std::iter::once(flood.to_vec())).await;
+    pub async fn gets_enhance_your_calm(&mut self, flood: &[u8]) {
+        self.gets_enhance_your_calm_by(std::iter::once(flood.to_vec())).await;
     }
 
     /// Writes the parts of a flood while reading, until GOAWAY with the code for abuse arrives; one
     /// that asks the client to leave precedes it. Reads through a buffer, since the service does
     /// not wait long for a slow reader. Nothing can be read from the connection afterwards.
-    pub async fn is_told_to_calm_down_by(&mut self, flood: impl Iterator<Item = Vec<u8>>) {
+    pub async fn gets_enhance_your_calm_by(&mut self, flood: impl Iterator<Item = Vec<u8>>) {
         let (reader, mut writer) = self.0.split();
         let mut reader = BufReader::with_capacity(64 << 10, reader);
-        let told = async {
+        let received = async {
             loop {
                 let (kind, _, body) =
-                    read_frame(&mut reader).await.expect("it is told why it ends");
+                    read_frame(&mut reader).await.expect("GOAWAY precedes the end");
                 if kind == GOAWAY && body[4..8] == ENHANCE_YOUR_CALM.to_be_bytes() {
                     return;
                 }
@@ -180,10 +180,10 @@ impl Http2 {
             }
             std::future::pending().await
         };
-        let told = async {
-            tokio::select! { () = told => {}, () = written => {} }
+        let flooded = async {
+            tokio::select! { () = received => {}, () = written => {} }
         };
-        tokio::time::timeout(PATIENCE, told).await.expect("it is told to calm down");
+        tokio::time::timeout(PATIENCE, flooded).await.expect("ENHANCE_YOUR_CALM arrives");
     }
 
     /// Reads until a frame of type `wanted`, and returns its payload.

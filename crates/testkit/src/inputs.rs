@@ -57,7 +57,7 @@ impl Decider {
         let decided = pin!(self.0.decide(&snapshot, request, Instant::now()));
         match decided.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(decision) => read(&decision.unwrap()),
-            Poll::Pending => panic!("the memory store waits for nothing"),
+            Poll::Pending => panic!("the memory store never waits"),
         }
     }
 }

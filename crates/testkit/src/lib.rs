@@ -61,10 +61,10 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Polls a closure until it returns a value, and panics after `within`. `what` describes the
 /// expected event.
 #[track_caller]
-pub fn eventually<T>(what: &str, within: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
+pub fn eventually<T>(what: &str, within: Duration, mut poll: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
-        if let Some(answer) = ask() {
+        if let Some(answer) = poll() {
             return answer;
         }
         assert!(begun.elapsed() < within, "{what}: not within {within:?}");
@@ -77,12 +77,12 @@ pub fn eventually<T>(what: &str, within: Duration, mut ask: impl FnMut() -> Opti
 pub async fn becomes<T: Debug, F: Future<Output = T>>(
     what: &str,
     within: Duration,
-    mut ask: impl FnMut() -> F,
+    mut poll: impl FnMut() -> F,
     is_right: impl Fn(&T) -> bool,
 ) -> T {
     let begun = Instant::now();
     loop {
-        let answer = ask().await;
+        let answer = poll().await;
         if is_right(&answer) {
             return answer;
         }

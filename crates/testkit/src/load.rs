@@ -25,7 +25,7 @@ const STRETCH: Duration = Duration::from_millis(50);
 
 /// The calls of a load: requests of each group in turn.
 #[derive(Clone, Default)]
-pub struct Questions {
+pub struct Traffic {
     /// Total calls per second.
     pub rate: u32,
     /// Requests per group, sent in turn.
@@ -56,7 +56,7 @@ pub struct Load {
 
 /// The result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum Outcome {
     Admitted,
     OverLimit,
     Unavailable,
@@ -70,7 +70,7 @@ pub struct Call {
     pub group: usize,
     pub at: Duration,
     pub took: Duration,
-    pub said: Said,
+    pub outcome: Outcome,
 }
 
 /// A subset of the calls of a load.
@@ -107,13 +107,13 @@ pub async fn no_other_load() -> OwnedMutexGuard<()> {
 
 impl Load {
     /// Starts a load once no other test runs one.
-    pub async fn start(service: SocketAddr, questions: Questions) -> Self {
+    pub async fn start(service: SocketAddr, traffic: Traffic) -> Self {
         let alone = Arc::clone(&ALONE).lock_owned().await;
-        Self { alone: Some(alone), ..Self::beside_another(service, questions) }
+        Self { alone: Some(alone), ..Self::with_another(service, traffic) }
     }
 
     /// Starts a load while another load of the same test is running.
-    pub fn beside_another(service: SocketAddr, questions: Questions) -> Self {
+    pub fn with_another(service: SocketAddr, traffic: Traffic) -> Self {
         let begun = Instant::now();
         let ended = Arc::<AtomicBool>::default();
         let is_over = Arc::clone(&ended);
@@ -122,7 +122,7 @@ impl Load {
         let callers = std::thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(call_until(service, questions, begun, &is_over, &made))
+            runtime.block_on(call_until(service, traffic, begun, &is_over, &made))
         });
         Self { begun, ended, calls, callers, alone: None }
     }
@@ -168,7 +168,7 @@ impl Load {
 
 async fn call_until(
     service: SocketAddr,
-    questions: Questions,
+    traffic: Traffic,
     begun: Instant,
     is_over: &AtomicBool,
     calls: &Arc<Mutex<Vec<Call>>>,
@@ -186,25 +186,25 @@ async fn call_until(
             late.push((before, looked));
         }
         let due =
-            usize::try_from(first.elapsed().as_micros() * u128::from(questions.rate) / 1_000_000)
+            usize::try_from(first.elapsed().as_micros() * u128::from(traffic.rate) / 1_000_000)
                 .unwrap();
         // Skip calls that a stalled machine has missed: a burst after a stall is not a steady load.
         sent = sent.max(due.saturating_sub(20));
         while sent < due {
-            let group = sent % questions.groups.len();
-            let requests = &questions.groups[group];
-            let request = requests[(sent / questions.groups.len()) % requests.len()].clone();
+            let group = sent % traffic.groups.len();
+            let requests = &traffic.groups[group];
+            let request = requests[(sent / traffic.groups.len()) % requests.len()].clone();
             let client = clients[sent % clients.len()].clone();
             let calls = Arc::clone(calls);
-            let timeout = questions.timeout;
+            let timeout = traffic.timeout;
             under_way.spawn(async move {
                 let sent = Instant::now();
-                let said = match client.ask_within(request, timeout).await {
-                    Ok(answer) if answer.overall_code() == Code::Ok => Said::Admitted,
-                    Ok(_) => Said::OverLimit,
+                let outcome = match client.ask_within(request, timeout).await {
+                    Ok(answer) if answer.overall_code() == Code::Ok => Outcome::Admitted,
+                    Ok(_) => Outcome::OverLimit,
                     Err(status) => of_status(&status),
                 };
-                let call = Call { group, at: sent - begun, took: sent.elapsed(), said };
+                let call = Call { group, at: sent - begun, took: sent.elapsed(), outcome };
                 calls.lock().unwrap().push(call);
             });
             sent += 1;
@@ -222,8 +222,8 @@ async fn call_until(
     Calls { calls, late: Arc::new(late) }
 }
 
-fn of_status(status: &Status) -> Said {
-    if status.code() == tonic::Code::Unavailable { Said::Unavailable } else { Said::Other }
+fn of_status(status: &Status) -> Outcome {
+    if status.code() == tonic::Code::Unavailable { Outcome::Unavailable } else { Outcome::Other }
 }
 
 impl Calls {
@@ -243,8 +243,8 @@ impl Calls {
     }
 
     /// Returns the number of calls with this result.
-    pub fn count(&self, said: Said) -> usize {
-        self.calls.iter().filter(|call| call.said == said).count()
+    pub fn count(&self, outcome: Outcome) -> usize {
+        self.calls.iter().filter(|call| call.outcome == outcome).count()
     }
 
     /// Returns the start of the last call.
@@ -282,8 +282,8 @@ impl Calls {
         };
         Summary {
             calls: self.calls.len(),
-            admitted: self.count(Said::Admitted),
-            errors: self.count(Said::Unavailable) + self.count(Said::Other),
+            admitted: self.count(Outcome::Admitted),
+            errors: self.count(Outcome::Unavailable) + self.count(Outcome::Other),
             outage: self.outage(),
             median: quantile(500),
             p99: quantile(990),
@@ -311,7 +311,7 @@ impl Calls {
 
 impl Call {
     fn is_error(&self) -> bool {
-        matches!(self.said, Said::Unavailable | Said::Other)
+        matches!(self.outcome, Outcome::Unavailable | Outcome::Other)
     }
 }
 

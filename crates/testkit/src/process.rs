@@ -47,7 +47,7 @@ impl Process {
     /// Waits for a line that `read` accepts. Panics if the process ends first.
     #[track_caller]
     pub fn wait_for_line<T>(&mut self, what: &str, read: impl Fn(&str) -> Option<T>) -> T {
-        eventually(&format!("{} says {what}", self.name), PATIENCE, || {
+        eventually(&format!("{} logs {what}", self.name), PATIENCE, || {
             let found = self.log().iter().find_map(|line| read(line));
             let ended = self.child.try_wait().unwrap();
             assert!(
@@ -61,7 +61,7 @@ impl Process {
     }
 
     /// Waits for the process to end, and returns its complete standard error.
-    pub fn last_words(&mut self) -> String {
+    pub fn final_log(&mut self) -> String {
         self.wait_for_end();
         if let Some(reader) = self.reader.take() {
             reader.join().unwrap();

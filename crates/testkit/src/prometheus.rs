@@ -50,7 +50,7 @@ impl Prometheus {
             "exemplar-storage",
         ]);
         let mut process = Process::start("prometheus", &mut command);
-        let address = process.wait_for_line("where it listens", |line| {
+        let address = process.wait_for_line("its address", |line| {
             line.contains("Listening on")
                 .then(|| line.rsplit_once("address=").unwrap().1.parse().unwrap())
         });
@@ -68,7 +68,7 @@ impl Prometheus {
 
     /// Returns the samples of a query as `(labels, value)`, or the error response.
     pub async fn query(&self, query: &str) -> Result<Vec<(Value, f64)>, String> {
-        let answer = self.ask(&format!("/api/v1/query?query={}", escaped(query))).await;
+        let answer = self.fetch(&format!("/api/v1/query?query={}", escaped(query))).await;
         let samples = answer["data"]["result"].as_array().ok_or_else(|| answer.to_string())?;
         let value = |sample: &Value| sample["value"][1].as_str().unwrap().parse().unwrap();
         Ok(samples.iter().map(|sample| (sample["metric"].clone(), value(sample))).collect())
@@ -78,7 +78,7 @@ impl Prometheus {
     pub async fn exemplars(&self, query: &str) -> Vec<Value> {
         let always = "start=2020-01-01T00:00:00Z&end=2100-01-01T00:00:00Z";
         let answer =
-            self.ask(&format!("/api/v1/query_exemplars?{always}&query={}", escaped(query))).await;
+            self.fetch(&format!("/api/v1/query_exemplars?{always}&query={}", escaped(query))).await;
         let series = answer["data"].as_array().unwrap_or_else(|| panic!("{query}: {answer}"));
         let exemplars = series.iter().flat_map(|series| series["exemplars"].as_array().unwrap());
         exemplars.map(|exemplar| exemplar["labels"].clone()).collect()
@@ -86,13 +86,13 @@ impl Prometheus {
 
     /// Returns the names of the firing alerts.
     pub async fn firing(&self) -> Vec<String> {
-        let answer = self.ask("/api/v1/alerts").await;
+        let answer = self.fetch("/api/v1/alerts").await;
         let alerts = answer["data"]["alerts"].as_array().unwrap().iter();
         let firing = alerts.filter(|alert| alert["state"] == "firing");
         firing.map(|alert| alert["labels"]["alertname"].as_str().unwrap().to_owned()).collect()
     }
 
-    async fn ask(&self, path: &str) -> Value {
+    async fn fetch(&self, path: &str) -> Value {
         let reply = self.web.get(path).await;
         serde_json::from_str(&reply.body)
             .unwrap_or_else(|error| panic!("{path}: {error}: {}", reply.body))

@@ -20,7 +20,7 @@ pub fn cargo() -> Command {
 }
 
 /// Runs a cargo command in this profile and returns its standard output. `tests/run` builds
-/// beforehand what the tests need, so this finds everything up to date.
+/// beforehand the programs that the tests need, so this finds everything up to date.
 pub fn release(command: &[&str], arguments: &[&str]) -> String {
     let mut cargo = cargo();
     cargo.current_dir(root()).args(&command[..1]).args(["--locked", "--profile", "release"]);

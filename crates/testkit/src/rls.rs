@@ -56,19 +56,19 @@ impl Client {
     /// Begins a call without sending its message. The call is pending at the service when this
     /// returns.
     pub async fn begin(&self) -> UnderWay {
-        let (question, asked) = oneshot::channel();
+        let (sender, message) = oneshot::channel();
         let (opened, is_open) = oneshot::channel();
         // The connection takes the first message once it has opened a stream for the call.
-        let messages = tokio_stream::once((opened, asked)).then(|(opened, asked)| async move {
+        let messages = tokio_stream::once((opened, message)).then(|(opened, message)| async move {
             let _ = opened.send(());
-            asked.await.unwrap()
+            message.await.unwrap()
         });
         let answer = tokio::spawn(call(self.0.clone(), messages));
         is_open.await.unwrap();
         // Calls on a connection arrive in order, so this one is answered after the other has
         // arrived.
         self.limit("none", "").await;
-        UnderWay { question, answer }
+        UnderWay { sender, answer }
     }
 
     /// Returns the status of a request with one descriptor.
@@ -92,7 +92,7 @@ impl Client {
 
 /// A pending call whose message has not been sent.
 pub struct UnderWay {
-    question: oneshot::Sender<RateLimitRequest>,
+    sender: oneshot::Sender<RateLimitRequest>,
     answer: JoinHandle<Result<RateLimitResponse, Status>>,
 }
 
@@ -100,13 +100,13 @@ impl UnderWay {
     /// Sends no message, and waits for the call to end.
     pub async fn until_cut_off(self) -> Result<RateLimitResponse, Status> {
         let ended = self.answer.await.unwrap();
-        drop(self.question);
+        drop(self.sender);
         ended
     }
 
     /// Sends the message, and waits for the response.
     pub async fn finish(self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
-        let _ = self.question.send(request);
+        let _ = self.sender.send(request);
         self.answer.await.unwrap()
     }
 }

@@ -85,7 +85,7 @@ impl Secure {
 
     /// Connects and performs the handshake.
     pub async fn connect(&self, address: SocketAddr) -> io::Result<TlsStream<TcpStream>> {
-        let name = ServerName::try_from("nobody").unwrap();
+        let name = ServerName::try_from("absent").unwrap();
         let stream = TcpStream::connect(address).await?;
         let stream =
             TlsConnector::from(Arc::new(self.config.clone())).connect(name, stream).await?;
@@ -110,7 +110,7 @@ impl Secure {
     }
 
     /// Returns `true` if requests are answered.
-    pub async fn is_let_in(&self, address: SocketAddr) -> bool {
+    pub async fn is_accepted(&self, address: SocketAddr) -> bool {
         let Ok(client) = self.client(address).await else { return false };
         client
             .ask(super::rls::request(vec![super::rls::descriptor(&[("user", "ann")])]))

@@ -62,7 +62,7 @@ impl Tollgate {
     pub fn serve_as(command: &mut Command, flags: &[&str]) -> Self {
         let mut process = Process::start("tollgate", command.args(quiet(flags)).args(flags));
         let address = |process: &mut Process, protocol: &str| {
-            process.wait_for_line(&format!("where it listens for {protocol}"), |line| {
+            process.wait_for_line(&format!("its address for {protocol}"), |line| {
                 listening(line, protocol)
             })
         };
@@ -80,8 +80,8 @@ impl Tollgate {
 
     /// Waits for a log message.
     pub fn wait_for_message(&mut self, message: &str) {
-        let says = |line: &str| (fields(line)?.get("message")? == message).then_some(());
-        self.process.wait_for_line(message, says);
+        let has_message = |line: &str| (fields(line)?.get("message")? == message).then_some(());
+        self.process.wait_for_line(message, has_message);
     }
 }
 

@@ -74,16 +74,16 @@ pub fn system_calls(process: u32, work: impl FnOnce()) -> Option<u64> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut perf = perf.spawn().ok()?;
-    let mut ask = perf.stdin.take()?;
+    let mut input = perf.stdin.take()?;
     let answer = perf.stdout.take()?;
-    ask.write_all(b"counting?\n").ok()?;
+    input.write_all(b"counting?\n").ok()?;
     let mut echo = String::new();
     let is_counting = BufReader::new(answer).read_line(&mut echo).is_ok_and(|bytes| bytes > 0);
     if is_counting {
         work();
     }
-    drop(ask);
-    let told = perf.wait_with_output().ok()?;
-    let told = String::from_utf8_lossy(&told.stderr).into_owned();
-    told.lines().find(|line| line.contains("sys_enter"))?.split(',').next()?.parse().ok()
+    drop(input);
+    let ended = perf.wait_with_output().ok()?;
+    let report = String::from_utf8_lossy(&ended.stderr).into_owned();
+    report.lines().find(|line| line.contains("sys_enter"))?.split(',').next()?.parse().ok()
 }

@@ -28,16 +28,16 @@ export const serverNow = () => Date.now() + clockOffsetMs;
 /** Fetches `path` below /api/v1, with those `parameters` that have a value. */
 export function get(path, parameters, signal) {
   const given = Object.entries(parameters ?? {}).filter(([, value]) => value !== undefined && value !== '' && value !== null);
-  return ask(`${path}${given.length ? `?${new URLSearchParams(given)}` : ''}`, {}, signal);
+  return send(`${path}${given.length ? `?${new URLSearchParams(given)}` : ''}`, {}, signal);
 }
 
 /** Posts `body` to `path` below /api/v1. */
 export function post(path, body, signal) {
   const headers = { 'content-type': 'application/json' };
-  return ask(path, { method: 'POST', headers, body: JSON.stringify(body ?? {}) }, signal);
+  return send(path, { method: 'POST', headers, body: JSON.stringify(body ?? {}) }, signal);
 }
 
-async function ask(path, options, signal) {
+async function send(path, options, signal) {
   const headers = { accept: 'application/json', ...options.headers };
   const token = sessionStorage.getItem(TOKEN);
   if (token) headers.authorization = `Bearer ${token}`;

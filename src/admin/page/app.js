@@ -86,7 +86,7 @@ function answered() {
   state.dataset.state = kind;
   write(document.getElementById('state-text'), `${word}, ${clock(answeredAt)}`);
   document.body.classList.remove('stale');
-  if (notice.dataset.kind === 'unanswered') tell('');
+  if (notice.dataset.kind === 'unanswered') notify('');
 }
 
 function unanswered(error) {
@@ -99,7 +99,7 @@ function unanswered(error) {
   if (failures > 1 && notice.dataset.kind === 'unanswered') return;
   const why = error instanceof Problem ? `The server returned ${error.status}: ${error.message}` : 'The server does not respond.';
   const rest = from ? `The data shown is from ${from}.` : 'No data has been loaded yet.';
-  tell(`${why} ${rest} Retrying at increasing intervals of up to 30 s.`, 'unanswered');
+  notify(`${why} ${rest} Retrying at increasing intervals of up to 30 s.`, 'unanswered');
 }
 
 /** Shows the replica and its problems, on every view. */
@@ -121,7 +121,7 @@ function entitle() {
   document.title = `${escaped(title)}${instance ?? ''} · Tollgate`;
 }
 
-function tell(text, kind = '') {
+function notify(text, kind = '') {
   notice.dataset.kind = kind;
   if (!text) return notice.replaceChildren();
   const retry = h('button', { type: 'button', onclick: show }, 'Retry now');

@@ -71,7 +71,7 @@ function ago(now, width) {
   return Array.from({ length: SPAN_S / step + 1 }, (_, place) => now - SPAN_S + place * step);
 }
 
-/** A sparkline of rates, hidden from screen readers: the numbers are beside it. */
+/** A sparkline of rates, hidden from screen readers: the numbers are next to it. */
 export function spark() {
   const element = document.createElementNS(SVG, 'svg');
   const size = { viewBox: '0 0 100 24', preserveAspectRatio: 'none', class: 'spark', 'aria-hidden': 'true' };

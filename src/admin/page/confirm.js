@@ -12,40 +12,40 @@ export function confirmed(live, what, actions) {
   const result = h('div', { role: 'status', class: 'result' });
   const buttons = h('div', { class: 'actions' });
   const element = h('div', { class: 'changes' }, buttons, result);
-  const offer = ({ name, may_write: mayWrite }) => {
-    const asked = actions.map((action) => question(action, live, result));
+  const show = ({ name, may_write: mayWrite }) => {
+    const controls = actions.map((action) => dialogOf(action, live, result));
     const readOnly = h('p', { class: 'soft' }, `Signed in as ${name} with read access. Write access is required to ${what}.`);
-    buttons.replaceChildren(...(mayWrite ? asked.flat() : [readOnly]));
+    buttons.replaceChildren(...(mayWrite ? controls.flat() : [readOnly]));
   };
-  const ask = async () => {
+  const load = async () => {
     try {
-      offer(await get('me', {}, live.signal));
+      show(await get('me', {}, live.signal));
     } catch (error) {
       if (live.signal.aborted || (error instanceof Problem && error.status === 401)) return;
-      setTimeout(ask, 5000);
+      setTimeout(load, 5000);
     }
   };
-  ask();
+  load();
   return element;
 }
 
-function question({ name, title, fields = [], words, yes, act }, live, result) {
-  const id = `ask-${name.toLowerCase().replaceAll(/[^a-z]+/g, '-')}`;
-  const saying = h('div', { class: 'words', id: `${id}-words` });
-  const doIt = h('button', { type: 'submit', value: 'yes', class: 'primary' });
+function dialogOf({ name, title, fields = [], words, yes, act }, live, result) {
+  const id = `change-${name.toLowerCase().replaceAll(/[^a-z]+/g, '-')}`;
+  const description = h('div', { class: 'words', id: `${id}-words` });
+  const submit = h('button', { type: 'submit', value: 'yes', class: 'primary' });
   const form = h('form', { method: 'dialog' });
   const dialog = h('dialog', { 'aria-labelledby': `${id}-title`, 'aria-describedby': `${id}-words` }, form);
   form.append(
     h('h2', { id: `${id}-title` }, title()),
-    h('div', { class: 'question' }, fields),
-    saying,
-    h('p', { class: 'actions' }, h('button', { type: 'button', onclick: () => dialog.close('') }, 'Cancel'), doIt));
+    h('div', { class: 'fields' }, fields),
+    description,
+    h('p', { class: 'actions' }, h('button', { type: 'button', onclick: () => dialog.close('') }, 'Cancel'), submit));
   const values = () => Object.fromEntries(new FormData(form));
-  const say = () => {
-    saying.replaceChildren(...words(values()).filter(Boolean).map((sentence) => h('p', {}, sentence)));
-    write(doIt, yes(values()));
+  const describe = () => {
+    description.replaceChildren(...words(values()).filter(Boolean).map((sentence) => h('p', {}, sentence)));
+    write(submit, yes(values()));
   };
-  form.addEventListener('input', say);
+  form.addEventListener('input', describe);
   dialog.addEventListener('close', async () => {
     if (dialog.returnValue !== 'yes') return;
     dialog.returnValue = '';
@@ -60,7 +60,7 @@ function question({ name, title, fields = [], words, yes, act }, live, result) {
     live.wake();
   });
   const open = () => {
-    say();
+    describe();
     dialog.showModal();
   };
   return [h('button', { type: 'button', onclick: open }, `${name}…`), dialog];

@@ -10,7 +10,7 @@ const MINUTE_MS = 60_000;
 export const title = () => 'Denied';
 
 export function open(main, parameters, live) {
-  const { form, values, offer } = question(parameters);
+  const { form, values, offer } = filterForm(parameters);
   const known = h('p', { class: 'soft' });
   const keys = table('Denied keys', columns, (one) => JSON.stringify([one.domain, one.rule, one.key]), row);
   const empty = h('p', { class: 'empty', hidden: true });
@@ -64,7 +64,7 @@ function minuteOf(at) {
   return { since: since.toISOString(), until: new Date(since.getTime() + MINUTE_MS - 1).toISOString() };
 }
 
-function question(parameters) {
+function filterForm(parameters) {
   const choice = (name, options) => h('select', { name }, options.map(([value, text]) =>
     h('option', { value, selected: (parameters[name] ?? options[0][0]) === value }, text)));
   const input = (attributes) => h('input', { ...attributes, value: parameters[attributes.name], autocomplete: 'off', spellcheck: 'false' });
@@ -74,7 +74,7 @@ function question(parameters) {
   const chosen = parameters.rule ? JSON.stringify([parameters.domain ?? '', parameters.rule]) : '';
   rule.append(every, chosen ? option(parameters.domain ?? '', parameters.rule) : '');
   rule.value = chosen;
-  const form = h('form', { class: 'question', 'aria-label': 'Filter denials' },
+  const form = h('form', { class: 'fields', 'aria-label': 'Filter denials' },
     h('label', { class: 'grow' }, 'Filter by key', input({ name: 'key', type: 'search', placeholder: 'user=ann' })),
     h('label', { class: 'grow' }, 'Rule', rule),
     h('label', {}, 'Time', choice('minutes', [['5', 'Last 5 min'], ['1', 'Last minute'], ['15', 'Last 15 min']])),

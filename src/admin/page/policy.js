@@ -24,10 +24,10 @@ export function open(main, parameters, live) {
   main.append(
     h('h1', {}, 'Policies in force'),
     h('section', { class: 'card', 'aria-label': 'Version' }, head, again(live)),
-    trying(parameters, live),
+    tryForm(parameters, live),
     recent.element,
     h('h2', {}, 'Rules'),
-    h('form', { class: 'question', 'aria-label': 'Filter rules', onsubmit: (event) => event.preventDefault() }, h('label', { class: 'grow' }, 'Filter by path', filter)),
+    h('form', { class: 'fields', 'aria-label': 'Filter rules', onsubmit: (event) => event.preventDefault() }, h('label', { class: 'grow' }, 'Filter by path', filter)),
     tree,
     note,
   );
@@ -126,12 +126,12 @@ function leaf(rule, name) {
 }
 
 /** A form that tries a request: its decision, and the matching rule. */
-function trying(parameters, live) {
+function tryForm(parameters, live) {
   const domains = h('datalist', { id: 'domains' });
   const field = (name, value, more) => h('input', { name, value, required: true, autocomplete: 'off', spellcheck: 'false', ...more });
   const domain = field('domain', parameters.domain ?? '', { list: 'domains' });
   const [answer, why] = [h('div', { role: 'status' }), h('pre', { tabindex: '0', hidden: true, 'aria-label': 'Matching rule' })];
-  const form = h('form', { class: 'question' },
+  const form = h('form', { class: 'fields' },
     h('label', {}, 'Domain', domain, domains),
     h('label', { class: 'grow' }, 'Descriptor', field('descriptor', parameters.descriptor ?? '', { placeholder: 'plan=free,user=ann' })),
     h('label', {}, 'Hits', field('hits', '1', { type: 'number', min: '0', max: '4294967295', class: 'short' })),
@@ -140,8 +140,8 @@ function trying(parameters, live) {
     event.preventDefault();
     const { domain, descriptor, hits } = Object.fromEntries(new FormData(form));
     try {
-      const question = { domain, descriptors: [{ entries: entriesOf(descriptor), hits: Number(hits) }] };
-      const [tried, explained] = await Promise.all([post('try', question, live.signal), get('explain', { domain, descriptor }, live.signal)]);
+      const request = { domain, descriptors: [{ entries: entriesOf(descriptor), hits: Number(hits) }] };
+      const [tried, explained] = await Promise.all([post('try', request, live.signal), get('explain', { domain, descriptor }, live.signal)]);
       answer.replaceChildren(standing(tried));
       write(why, explained.text);
       why.hidden = false;

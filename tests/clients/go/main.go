@@ -25,7 +25,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Calls that are under way at once, where a scenario makes many.
+// Concurrent calls of a scenario that makes many.
 const concurrency = 8
 
 // Calls that are cancelled as soon as they are begun.
@@ -99,7 +99,7 @@ func (c client) hit(value string, count int, options ...grpc.CallOption) {
 	}
 }
 
-// free asks for what no limit applies to, so that no store is needed.
+// free returns a request that no limit applies to, so that no store is needed.
 func (c client) free() {
 	result(c.ask(context.Background(), request("free", "x")))
 }

@@ -31,7 +31,7 @@ import java.util.function.BooleanSupplier;
  * <p>Each result is a line of standard error that begins with "result ".
  */
 public final class Client {
-    /** Calls that are under way at once, where a scenario makes many. */
+    /** Concurrent calls of a scenario that makes many. */
     private static final int CONCURRENCY = 8;
     /** Calls that are cancelled as soon as they are begun. */
     private static final int RACES = 100;

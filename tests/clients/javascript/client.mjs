@@ -4,13 +4,13 @@
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 
-// Packages are installed where tests/tools does that, and not beside this file.
+// Packages are installed by tests/tools, not next to this file.
 const root = fileURLToPath(new URL("../../..", import.meta.url));
 const require = createRequire(`${root}/target/client-tools/`);
 const grpc = require("@grpc/grpc-js");
 const loader = require("@grpc/proto-loader");
 
-// Calls that are under way at once, where a scenario makes many.
+// Concurrent calls of a scenario that makes many.
 const CONCURRENCY = 8;
 // Calls that are cancelled as soon as they are begun.
 const RACES = 100;
@@ -54,7 +54,7 @@ async function hit(value, count) {
   for (let number = 0; number < count; number += 1) result(await ask(request("user", value)));
 }
 
-// Asks for what no limit applies to, so that no store is needed.
+// Sends a request that no limit applies to, so that no store is needed.
 async function free() {
   result(await ask(request("free", "x")));
 }
@@ -84,7 +84,7 @@ async function cancel() {
   result(await waiting.answer);
   for (let number = 0; number < RACES; number += 1) {
     const { call, answer } = begin(request("user", "ann"));
-    // At once, or when what was written has gone out.
+    // At once, or after the written data has been sent.
     if (number % 2) await new Promise((resolve) => setImmediate(resolve));
     call.cancel();
     const seen = await answer;

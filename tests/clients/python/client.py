@@ -14,7 +14,7 @@ from envoy.service.ratelimit.v3 import rls_pb2, rls_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-# Calls that are under way at once, where a scenario makes many.
+# Concurrent calls of a scenario that makes many.
 CONCURRENCY = 8
 # Calls that are cancelled as soon as they are begun.
 RACES = 100
@@ -59,7 +59,7 @@ def hit(channel, value, count, **options):
 
 
 def free(channel):
-    """Asks for what no limit applies to, so that no store is needed."""
+    """Sends a request that no limit applies to, so that no store is needed."""
     result(ask(channel, request("free", "x")))
 
 
@@ -73,7 +73,7 @@ def deadline(channel):
 
 
 def begin(channel, **options):
-    """Begins a call without its message. Returns it, and what to set when it has ended."""
+    """Begins a call without its message. Returns it, and an event to set when it has ended."""
     over = threading.Event()
 
     def messages():
@@ -85,7 +85,7 @@ def begin(channel, **options):
 
 
 def cancel(channel):
-    """Cancels a call that waits for its message, and calls wherever they are by then."""
+    """Cancels a call that waits for its message, and calls in any state."""
     free(channel)
     call, over = begin(channel)
     free(channel)
@@ -116,13 +116,13 @@ def watch(channel):
 
 def services(channel):
     reflection = reflection_pb2_grpc.ServerReflectionStub(channel)
-    question = reflection_pb2.ServerReflectionRequest(list_services="")
-    for response in reflection.ServerReflectionInfo(iter([question])):
+    query = reflection_pb2.ServerReflectionRequest(list_services="")
+    for response in reflection.ServerReflectionInfo(iter([query])):
         result(" ".join(sorted(service.name for service in response.list_services_response.service)))
 
 
 def sized(channel, size, **options):
-    """Sends a message of exactly so many bytes, before it is compressed."""
+    """Sends a message of exactly this many bytes, before it is compressed."""
     length = 0
     while (missing := size - request("user", "v" * length).ByteSize()) > 0:
         length += max(1, missing - 12)
@@ -147,7 +147,7 @@ def load(channel, seconds):
 
 
 def tally(channel, more):
-    """Calls while there is more to do, and prints how often each result came."""
+    """Calls while there is more to do, and prints the number of each result."""
     counts = collections.Counter()
 
     def call():

@@ -1,4 +1,4 @@
-"""Reserves tokens, works, and commits what the work has cost: `holds.py TARGET TENANT ESTIMATE COST...`.
+"""Reserves tokens, works, and commits the cost of the work: `holds.py TARGET TENANT ESTIMATE COST...`.
 
 Each result is a line of standard error that begins with "result ". The example of docs/holds.md.
 """
@@ -30,7 +30,7 @@ def hold_service(channel):
 
 
 def with_budget(methods, requests, tenant, estimate, work):
-    """Runs `work` if the budget admits its estimate. Returns what is left; None if denied."""
+    """Runs `work` if the budget admits its estimate. Returns the remaining hits; None if denied."""
     descriptors = [{"entries": [{"key": "tenant", "value": tenant}]}]
     hold = {"domain": "llm", "descriptors": descriptors, "id": str(uuid.uuid4())}
     answer = methods["Reserve"](requests["Reserve"](**hold, hits=estimate), timeout=1)

@@ -1,4 +1,4 @@
-//! Callers of limits with holds who make every alert about holds fire.
+//! Callers of limits with holds that make every alert about holds fire.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,7 +16,7 @@ descriptors:
 
 impl Scene {
     /// Tests a process with in-memory counters whose callers repeat IDs, reserve too little, forget
-    /// to settle, and commit what they have not reserved.
+    /// to settle, and commit without a reserve.
     pub(super) async fn holds_without_care(&self) -> Vec<String> {
         let other = Tollgate::serve(Policies::of(HOLDS).path());
         self.scrape(&[("tollgate", other.http, "/metrics")]);
@@ -32,14 +32,14 @@ impl Scene {
                 ("tollgate.commit", "unknown"),
             ] {
                 let hits = if action == "tollgate.commit" { 9 } else { 1 };
-                let mut question = request(vec![descriptor(&[("tenant", "a"), (action, id)])]);
-                question.domain = "tokens".to_owned();
-                question.descriptors[0].hits_addend = Some(hits);
+                let mut message = request(vec![descriptor(&[("tenant", "a"), (action, id)])]);
+                message.domain = "tokens".to_owned();
+                message.descriptors[0].hits_addend = Some(hits);
                 // An ID that was committed lately is known, and its cost is not charged again.
                 if id == "unknown" {
-                    question.descriptors[0].entries[1].value = format!("unknown {number}").into();
+                    message.descriptors[0].entries[1].value = format!("unknown {number}").into();
                 }
-                client.ask(question).await.unwrap();
+                client.ask(message).await.unwrap();
             }
             soon().await;
         };

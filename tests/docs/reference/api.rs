@@ -25,7 +25,7 @@ async fn the_api_reference_matches_the_service() {
     let mut page = head("API", text);
     for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {
-            page += &format!("## {} {path}\n\n{}", method.to_uppercase(), told(operation));
+            page += &format!("## {} {path}\n\n{}", method.to_uppercase(), section(operation));
         }
     }
     page += "## Objects\n\n";
@@ -40,11 +40,11 @@ async fn the_api_reference_matches_the_service() {
 }
 
 /// Describes an operation of a path.
-fn told(operation: &Value) -> String {
-    let mut told = cell(text_of(operation, "summary")) + "\n\n";
+fn section(operation: &Value) -> String {
+    let mut text = cell(text_of(operation, "summary")) + "\n\n";
     let more = cell(text_of(operation, "description"));
     if !more.is_empty() {
-        told += &format!("{more}\n\n");
+        text += &format!("{more}\n\n");
     }
     let parameters = operation["parameters"].as_array().into_iter().flatten();
     let rows: Vec<_> = parameters
@@ -55,11 +55,11 @@ fn told(operation: &Value) -> String {
         })
         .collect();
     if !rows.is_empty() {
-        writeln!(told, "{}", table(["parameter", "type", "meaning"], rows)).unwrap();
+        writeln!(text, "{}", table(["parameter", "type", "meaning"], rows)).unwrap();
     }
     let body = &operation["requestBody"]["content"]["application/json"]["schema"];
     if !body.is_null() {
-        write!(told, "Asked with: {}\n\n", kind(body)).unwrap();
+        write!(text, "Request body: {}\n\n", kind(body)).unwrap();
     }
     let answers = operation["responses"].as_object().unwrap().iter().map(|(status, answer)| {
         [
@@ -68,8 +68,8 @@ fn told(operation: &Value) -> String {
             cell(text_of(answer, "description")),
         ]
     });
-    writeln!(told, "{}", table(["answer", "with", "when"], answers)).unwrap();
-    told
+    writeln!(text, "{}", table(["answer", "with", "when"], answers)).unwrap();
+    text
 }
 
 fn fields(schema: &Value) -> String {

@@ -16,7 +16,7 @@ use crate::support::http2::{
 };
 use crate::support::rls::{descriptor, gzip, request};
 
-use super::client::{connect, crowd, flood, hold, hold_unread};
+use super::client::{connect, flood, hold, hold_unread, run_clients};
 use super::harness::Target;
 
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
@@ -70,12 +70,16 @@ fn initial_window(bytes: u32) -> Vec<u8> {
 }
 
 fn held(target: Target, clients: usize, bytes: Vec<u8>) -> BoxFuture<'static, ()> {
-    async move { crowd(clients, || async { hold(connect(target.grpc).await?, &bytes).await }).await }.boxed()
+    async move {
+        run_clients(clients, || async { hold(connect(target.grpc).await?, &bytes).await }).await
+    }
+    .boxed()
 }
 
 fn held_unread(target: Target, clients: usize, bytes: Vec<u8>) -> BoxFuture<'static, ()> {
     async move {
-        crowd(clients, || async { hold_unread(connect(target.grpc).await?, &bytes).await }).await
+        run_clients(clients, || async { hold_unread(connect(target.grpc).await?, &bytes).await })
+            .await
     }
     .boxed()
 }
@@ -97,7 +101,7 @@ fn flooded(
         let window = frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0, 0, 0]);
         async move { flood(connect(target.grpc).await?, &window, next).await }
     };
-    async move { crowd(clients, attack).await }.boxed()
+    async move { run_clients(clients, attack).await }.boxed()
 }
 
 /// Holds 50 connections of calls whose messages arrive byte by byte.
@@ -121,7 +125,7 @@ pub(super) fn begun(target: Target) -> BoxFuture<'static, ()> {
             Ok(())
         }
     };
-    async move { crowd(50, attack).await }.boxed()
+    async move { run_clients(50, attack).await }.boxed()
 }
 
 /// Sends messages of 1 MiB without their last byte.

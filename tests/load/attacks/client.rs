@@ -15,7 +15,7 @@ use crate::support::http2::{SETTINGS, frame};
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Runs this many concurrent clients, each of which repeats the attack.
-pub(super) async fn crowd<F: Future<Output = io::Result<()>>>(
+pub(super) async fn run_clients<F: Future<Output = io::Result<()>>>(
     count: usize,
     attack: impl Fn() -> F,
 ) {
@@ -79,7 +79,7 @@ where
             std::future::pending().await
         }
     };
-    async move { crowd(CONNECTING, attack).await }.boxed()
+    async move { run_clients(CONNECTING, attack).await }.boxed()
 }
 
 /// Writes once, then only reads, until it is cut off.

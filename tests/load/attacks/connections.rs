@@ -1,10 +1,10 @@
-//! gRPC connections that take up slots and memory, and do nothing.
+//! gRPC connections that take up slots and memory without calls.
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
 
-use super::client::{connect, crowd, held};
+use super::client::{connect, held, run_clients};
 use super::harness::Target;
 
 /// Holds 9,000 connections without a call.
@@ -25,5 +25,5 @@ pub(super) fn silent(target: Target) -> BoxFuture<'static, ()> {
 
 /// Closes connections as soon as they are open.
 pub(super) fn closed_at_once(target: Target) -> BoxFuture<'static, ()> {
-    async move { crowd(8, || async { connect(target.grpc).await.map(drop) }).await }.boxed()
+    async move { run_clients(8, || async { connect(target.grpc).await.map(drop) }).await }.boxed()
 }

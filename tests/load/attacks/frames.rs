@@ -8,7 +8,7 @@ use crate::support::http2::{
     WINDOW_UPDATE, fields, frame, headers, opened, string,
 };
 
-use super::client::{connect, crowd, flood};
+use super::client::{connect, flood, run_clients};
 use super::harness::Target;
 
 /// Number of connections of a flood.
@@ -26,11 +26,11 @@ fn flood_of(target: Target, opening: Vec<u8>, one: Vec<u8>) -> BoxFuture<'static
         let some = some.clone();
         async move { flood(connect(target.grpc).await?, &opening, || some.clone()).await }
     };
-    async move { crowd(CLIENTS, attack).await }.boxed()
+    async move { run_clients(CLIENTS, attack).await }.boxed()
 }
 
 pub(super) fn pings(target: Target) -> BoxFuture<'static, ()> {
-    flood_of(target, vec![], frame(PING, 0, 0, b"whatever"))
+    flood_of(target, vec![], frame(PING, 0, 0, b"8 octets"))
 }
 
 pub(super) fn settings(target: Target) -> BoxFuture<'static, ()> {
@@ -128,5 +128,5 @@ fn calls_of(
         };
         async move { flood(connect(target.grpc).await?, &[], next).await }
     };
-    async move { crowd(CLIENTS, attack).await }.boxed()
+    async move { run_clients(CLIENTS, attack).await }.boxed()
 }

@@ -45,7 +45,7 @@ const MAX_FAILED: f64 = 1.0;
 /// Maximum latency of `/livez`.
 const MAX_PROBE: Duration = Duration::from_millis(100);
 /// Maximum time in which a new client is connected and answered.
-const MAX_NEWCOMER: Duration = Duration::from_millis(800);
+const MAX_NEW_CLIENT: Duration = Duration::from_millis(800);
 /// Resident memory in bytes that the allocator may keep after an attack.
 const KEPT: usize = 64 << 20;
 /// Maximum size of the log, and of one line of it, in bytes.
@@ -174,12 +174,12 @@ impl Service {
         clients[1].begin(self.control.grpc, self.control.http);
         run(attack, target, duration());
         clients.iter_mut().for_each(Observer::end);
-        let last_words = |service: &mut Tollgate| service.process.last_words();
+        let final_log = |service: &mut Tollgate| service.process.final_log();
         assert!(
             service.process.is_running(),
             "{}: the process has ended\n{}",
             attack.name,
-            last_words(service)
+            final_log(service)
         );
 
         let service = &*service;
@@ -289,7 +289,7 @@ impl Measured {
         }
         for (what, took, most, of_control) in [
             ("/livez", attacked.livez, MAX_PROBE, control.livez),
-            ("a new client", attacked.newcomer, MAX_NEWCOMER, control.newcomer),
+            ("a new client", attacked.new_client, MAX_NEW_CLIENT, control.new_client),
         ] {
             let bound = bound(most, of_control);
             if took > bound {
@@ -313,7 +313,7 @@ impl std::fmt::Display for Measured {
     }
 }
 
-/// Returns the bound on a time: `most`, or on a busy machine a multiple of what the control took.
+/// Returns the bound on a time: `most`, or on a busy machine a multiple of the time of the control.
 fn bound(most: Duration, control: Duration) -> Duration {
     most.max(control * MAX_RATIO)
 }

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
-use super::client::{CONNECTING, crowd, flood, held, hold_unread};
+use super::client::{CONNECTING, flood, held, hold_unread, run_clients};
 use super::harness::Target;
 
 /// Pause between two bytes of a slow client.
@@ -45,7 +45,7 @@ fn slow(server: SocketAddr, begin: &'static [u8], clients: usize) -> BoxFuture<'
             tokio::time::sleep(PAUSE).await;
         }
     };
-    async move { crowd(CONNECTING, attack).await }.boxed()
+    async move { run_clients(CONNECTING, attack).await }.boxed()
 }
 
 /// Requests metrics without reading the answers.
@@ -55,7 +55,7 @@ pub(super) fn unread(target: Target) -> BoxFuture<'static, ()> {
         let requests = requests.clone();
         async move { hold_unread(TcpStream::connect(target.http).await?, &requests).await }
     };
-    async move { crowd(600, attack).await }.boxed()
+    async move { run_clients(600, attack).await }.boxed()
 }
 
 /// Requests metrics repeatedly.
@@ -95,7 +95,7 @@ pub(super) fn refused_writes(target: Target) -> BoxFuture<'static, ()> {
 
 /// Closes connections as soon as they are open.
 pub(super) fn closed_at_once(target: Target) -> BoxFuture<'static, ()> {
-    async move { crowd(8, || async { TcpStream::connect(target.http).await.map(drop) }).await }
+    async move { run_clients(8, || async { TcpStream::connect(target.http).await.map(drop) }).await }
         .boxed()
 }
 
@@ -110,5 +110,5 @@ fn repeated(server: SocketAddr, request: Vec<u8>, clients: usize) -> BoxFuture<'
         let request = request.clone();
         async move { flood(TcpStream::connect(server).await?, &[], || request.clone()).await }
     };
-    async move { crowd(clients, attack).await }.boxed()
+    async move { run_clients(clients, attack).await }.boxed()
 }

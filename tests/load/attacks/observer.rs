@@ -1,10 +1,10 @@
-//! The clients beside an attack: a well-behaved one that calls at a steady rate, and probes.
+//! The clients during an attack: a well-behaved one that calls at a steady rate, and probes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::support::PATIENCE;
-use crate::support::load::{Load, Questions, Summary};
+use crate::support::load::{Load, Summary, Traffic};
 use crate::support::rls::{descriptor, request};
 
 use super::probes::Probes;
@@ -19,7 +19,7 @@ pub(super) struct Clients {
     pub(super) p99: [Duration; 3],
     pub(super) failed: [f64; 3],
     pub(super) livez: Duration,
-    pub(super) newcomer: Duration,
+    pub(super) new_client: Duration,
 }
 
 /// Clients of a service.
@@ -29,15 +29,15 @@ pub(super) struct Observer {
     /// Times when the attack began, when it ended, and when all was as before.
     phases: Vec<Duration>,
     livez: Duration,
-    newcomer: Duration,
+    new_client: Duration,
 }
 
 impl Observer {
     /// Starts the well-behaved client.
     pub(super) fn of(grpc: SocketAddr) -> Self {
-        let load = Load::beside_another(grpc, questions());
+        let load = Load::with_another(grpc, traffic());
         let phases = Vec::new();
-        Self { load, probes: None, phases, livez: Duration::ZERO, newcomer: Duration::ZERO }
+        Self { load, probes: None, phases, livez: Duration::ZERO, new_client: Duration::ZERO }
     }
 
     /// Begins a phase.
@@ -55,7 +55,7 @@ impl Observer {
     pub(super) fn end(&mut self) {
         self.mark();
         if let Some(probes) = self.probes.take() {
-            (self.livez, self.newcomer) = probes.finish();
+            (self.livez, self.new_client) = probes.finish();
         }
     }
 
@@ -68,23 +68,23 @@ impl Observer {
             p99: summaries.each_ref().map(|summary| summary.p99),
             failed: summaries.each_ref().map(Summary::percent_failed),
             livez: self.livez,
-            newcomer: self.newcomer,
+            new_client: self.new_client,
         }
     }
 }
 
 /// Returns the calls of the well-behaved client.
-fn questions() -> Questions {
+fn traffic() -> Traffic {
     let groups = vec![vec![request(vec![descriptor(&[("user", "ann")])])]];
-    Questions { rate: RATE, groups, timeout: Some(PATIENCE) }
+    Traffic { rate: RATE, groups, timeout: Some(PATIENCE) }
 }
 
 impl std::fmt::Display for Clients {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { p99, failed, livez, newcomer } = self;
+        let Self { p99, failed, livez, new_client } = self;
         write!(
             f,
-            "p99 {p99:.1?}, failed {failed:.1?} %, /livez {livez:.1?}, new client {newcomer:.1?}"
+            "p99 {p99:.1?}, failed {failed:.1?} %, /livez {livez:.1?}, new client {new_client:.1?}"
         )
     }
 }

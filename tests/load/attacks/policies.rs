@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 
 use crate::support::policy::Policies;
 
-use super::client::crowd;
+use super::client::run_clients;
 use super::harness::Target;
 
 const FILE: &str = "attack.yaml";
@@ -88,7 +88,7 @@ fn reloads(
         let policies = &removed.0;
         let number = &number;
         let text = &text;
-        crowd(2, || reload(admin, policies, || text(number.fetch_add(1, Relaxed)))).await;
+        run_clients(2, || reload(admin, policies, || text(number.fetch_add(1, Relaxed)))).await;
     }
     .boxed()
 }

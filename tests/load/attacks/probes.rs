@@ -1,4 +1,4 @@
-//! Clients beside an attack that open a new connection each time: the kubelet's probes, and gRPC
+//! Clients during an attack that open a new connection each time: the kubelet's probes, and gRPC
 //! clients.
 
 use std::io;
@@ -34,8 +34,8 @@ impl Probes {
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let livez = longest(&is_over, || livez(http));
-                let newcomer = longest(&is_over, || newcomer(grpc));
-                tokio::join!(livez, newcomer)
+                let connect = longest(&is_over, || new_client(grpc));
+                tokio::join!(livez, connect)
             })
         });
         Self { ended, thread }
@@ -65,7 +65,7 @@ async fn longest<F: Future<Output = bool>>(
 }
 
 async fn livez(http: SocketAddr) -> bool {
-    let ask = async {
+    let request = async {
         let mut stream = TcpStream::connect(http).await?;
         stream
             .write_all(b"GET /livez HTTP/1.1\r\nhost: tollgate\r\nconnection: close\r\n\r\n")
@@ -74,10 +74,10 @@ async fn livez(http: SocketAddr) -> bool {
         stream.read_to_end(&mut answer).await?;
         Ok::<_, io::Error>(answer)
     };
-    ask.await.is_ok_and(|answer| answer.starts_with(b"HTTP/1.1 200"))
+    request.await.is_ok_and(|answer| answer.starts_with(b"HTTP/1.1 200"))
 }
 
-async fn newcomer(grpc: SocketAddr) -> bool {
+async fn new_client(grpc: SocketAddr) -> bool {
     let Ok(channel) = Endpoint::from_shared(format!("http://{grpc}")).unwrap().connect().await
     else {
         return false;

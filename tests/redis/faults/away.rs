@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{AT_ONCE, Said, Service, all, over_within, seen, tell, values};
+use super::{AT_ONCE, Answer, Service, all, recovers_within, report, summary_of, values};
 use crate::support::redis::Redis;
 use crate::support::{PATIENCE, becomes};
 
@@ -25,22 +25,24 @@ async fn on_store_error_applies_until_the_store_is_first_available() {
     redis.restart().await;
     let came = load.now();
     service.becomes_ready().await;
-    tell("came to be, ready", format!("{:?} after the server answered", load.now() - came));
+    report("came to be, ready", format!("{:?} after the server answered", load.now() - came));
     load.until_calm(0).await;
     let calls = load.finish();
-    let before =
-        seen("not there yet", &calls.between(Duration::ZERO, came - Duration::from_millis(200)));
+    let before = summary_of(
+        "not there yet",
+        &calls.between(Duration::ZERO, came - Duration::from_millis(200)),
+    );
     assert!(before.median < AT_ONCE, "{before}");
-    over_within("came to be", &calls.of(0), came, Duration::from_millis(1_500));
+    recovers_within("came to be", &calls.of(0), came, Duration::from_millis(1_500));
 
     for _ in 0..10 {
         assert_eq!(
             service.ask("alone", "ann").await,
-            Said::Ok,
+            Answer::Ok,
             "the whole limit, and not what was left of a half"
         );
     }
-    assert_eq!(service.ask("alone", "ann").await, Said::Over);
+    assert_eq!(service.ask("alone", "ann").await, Answer::Over);
     service.ends("connected");
 }
 
@@ -65,20 +67,20 @@ async fn on_store_error_applies_at_once_until_a_lost_store_is_back() {
     redis.kill();
     load.go_on(500).await;
     answers_by_on_store_error(&service, "ann").await;
-    assert_eq!(service.readiness().await, 200, "readiness says that it was reached once");
+    assert_eq!(service.readiness().await, 200, "readiness reports that it was reached once");
     load.go_on(500).await;
     redis.restart().await;
     let back = load.now();
     load.until_calm(0).await;
     let calls = load.finish();
-    let away = seen(
+    let away = summary_of(
         "killed, while away",
         &calls.between(gone + Duration::from_millis(100), back - Duration::from_millis(300)),
     );
     assert!(away.median < AT_ONCE, "{away}");
-    let lenient = seen("killed, on_store_error: allow", &calls.of(1));
+    let lenient = summary_of("killed, on_store_error: allow", &calls.of(1));
     assert!(lenient.percent_failed() <= super::NOISE, "{lenient}");
-    over_within("killed and started again", &calls.of(0), back, Duration::from_millis(1_500));
+    recovers_within("killed and started again", &calls.of(0), back, Duration::from_millis(1_500));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -114,7 +116,7 @@ async fn each_of_two_replicas_enforces_half_of_a_limit_until_the_store_is_back()
     let before = service.web.metric("tollgate_local_decisions_total").await;
     let mut admitted = 0;
     for _ in 0..10 {
-        admitted += usize::from(service.ask("alone", "ann").await == Said::Ok);
+        admitted += usize::from(service.ask("alone", "ann").await == Answer::Ok);
     }
     assert_eq!(admitted, 5);
     // Denials by a local share are not cached.
@@ -122,19 +124,24 @@ async fn each_of_two_replicas_enforces_half_of_a_limit_until_the_store_is_back()
 
     redis.restart().await;
     let back = Instant::now();
-    becomes("the store decides", PATIENCE, || service.ask("user", "ann"), |said| *said == Said::Ok)
-        .await;
-    assert_eq!(service.ask("alone", "ann").await, Said::Ok, "the whole limit is there again");
-    tell("local, the store decides again", format!("after {:.1?}", back.elapsed()));
+    becomes(
+        "the store decides",
+        PATIENCE,
+        || service.ask("user", "ann"),
+        |answer| *answer == Answer::Ok,
+    )
+    .await;
+    assert_eq!(service.ask("alone", "ann").await, Answer::Ok, "the whole limit is there again");
+    report("local, the store decides again", format!("after {:.1?}", back.elapsed()));
 }
 
 /// Asserts the answer of each kind of `on_store_error`; local admits half.
 async fn answers_by_on_store_error(service: &Service, value: &str) {
-    assert_eq!(service.ask("user", value).await, Said::Unavailable);
-    assert_eq!(service.ask("lenient", value).await, Said::Ok);
-    assert_eq!(service.ask("strict", value).await, Said::Over);
+    assert_eq!(service.ask("user", value).await, Answer::Unavailable);
+    assert_eq!(service.ask("lenient", value).await, Answer::Ok);
+    assert_eq!(service.ask("strict", value).await, Answer::Over);
     for _ in 0..5 {
-        assert_eq!(service.ask("alone", value).await, Said::Ok);
+        assert_eq!(service.ask("alone", value).await, Answer::Ok);
     }
-    assert_eq!(service.ask("alone", value).await, Said::Over);
+    assert_eq!(service.ask("alone", value).await, Answer::Over);
 }

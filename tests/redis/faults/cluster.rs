@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::{AT_ONCE, Said, Service, all, over_within, said, seen, tell, unharmed, values};
+use super::{
+    AT_ONCE, Answer, Service, all, answer_of, recovers_within, report, summary_of, unaffected,
+    values,
+};
 use crate::support::load::Load;
 use crate::support::redis::cluster::{Cluster, Layout, Node};
 use crate::support::redis::partition::Isolation;
@@ -23,7 +26,7 @@ pub(super) async fn split(service: &Service, key: &str, node: &Node) -> (Vec<Str
             "it decides",
             PATIENCE,
             || service.ask(key, value),
-            |said| *said != Said::Unavailable,
+            |answer| *answer != Answer::Unavailable,
         )
         .await;
     }
@@ -55,16 +58,21 @@ async fn a_master_that_is_killed_fails_its_own_keys_until_it_is_replaced() {
     let promoted = load.now();
     load.until_calm(0).await;
     let calls = load.finish();
-    tell("master killed, promoted", format!("{:?} after", promoted - killed));
-    unharmed("master killed, keys of the others", &calls.of(1));
+    report("master killed, promoted", format!("{:?} after", promoted - killed));
+    unaffected("master killed, keys of the others", &calls.of(1));
     let own = calls
         .of(0)
         .between(killed + Duration::from_millis(500), promoted - Duration::from_millis(500));
     if own.summary().calls > 20 {
-        let own = seen("master killed, its keys until then", &own);
+        let own = summary_of("master killed, its keys until then", &own);
         assert!(own.median < AT_ONCE, "{own}");
     }
-    over_within("master killed, its keys", &calls.of(0), promoted, Duration::from_millis(1_000));
+    recovers_within(
+        "master killed, its keys",
+        &calls.of(0),
+        promoted,
+        Duration::from_millis(1_000),
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -80,13 +88,13 @@ async fn with_full_coverage_a_killed_master_fails_all_keys_until_it_is_replaced(
     let promoted = load.now();
     load.until_calm(0).await;
     let calls = load.finish();
-    over_within(
+    recovers_within(
         "master killed, full coverage, keys of the others",
         &calls.of(1),
         promoted,
         Duration::from_millis(1_000),
     );
-    over_within(
+    recovers_within(
         "master killed, full coverage, its keys",
         &calls.of(0),
         promoted,
@@ -110,14 +118,14 @@ async fn a_hanging_master_fails_its_own_keys_until_it_is_replaced_and_becomes_a_
     master.redis.resume();
     load.go_on(2_000).await;
     let calls = load.finish();
-    unharmed("master hangs, keys of the others", &calls.of(1));
-    over_within(
+    unaffected("master hangs, keys of the others", &calls.of(1));
+    recovers_within(
         "master hangs, its keys",
         &calls.of(0).between(Duration::ZERO, resumed),
         promoted,
         Duration::from_millis(1_000),
     );
-    unharmed("master goes on as a replica, all keys", &calls.since(resumed));
+    unaffected("master goes on as a replica, all keys", &calls.since(resumed));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -137,16 +145,16 @@ async fn a_master_that_is_cut_off_fails_its_own_keys_until_it_is_replaced() {
         cluster.heal();
         load.go_on(1_500).await;
         let calls = load.finish();
-        unharmed(&format!("cut off {isolation:?}, keys of the others"), &calls.of(1));
+        unaffected(&format!("cut off {isolation:?}, keys of the others"), &calls.of(1));
         // A master that only clients can reach decides until it notices; its writes are lost.
         let what = format!("cut off {isolation:?}, its keys");
-        over_within(
+        recovers_within(
             &what,
             &calls.of(0).between(Duration::ZERO, healed),
             promoted,
             Duration::from_millis(1_500),
         );
-        unharmed(&format!("cut off {isolation:?}, after it is healed"), &calls.since(healed));
+        unaffected(&format!("cut off {isolation:?}, after it is healed"), &calls.since(healed));
     }
 }
 
@@ -164,10 +172,12 @@ async fn a_service_that_starts_while_a_master_is_dead_is_ready_for_the_keys_of_t
     let agreed = load.now();
     load.until_calm(0).await;
     let calls = load.finish();
-    let without =
-        seen("a master dead from the start", &calls.between(Duration::from_millis(300), back));
+    let without = summary_of(
+        "a master dead from the start",
+        &calls.between(Duration::from_millis(300), back),
+    );
     assert!((5.0..75.0).contains(&without.percent_failed()), "{without}");
-    over_within(
+    recovers_within(
         "a master dead from the start, its keys",
         &calls,
         agreed,
@@ -189,7 +199,7 @@ async fn failed_take_backs_are_counted() {
             descriptor(&[("user", &of_silent[number])]),
         ])
     };
-    assert_eq!(said(&service.client, pair(0)).await, Said::Ok);
+    assert_eq!(answer_of(&service.client, pair(0)).await, Answer::Ok);
     // One slot charges at once, the other hangs; when the wait ends, the server to take the charge
     // back from is gone.
     silent.redis.pause();
@@ -197,12 +207,12 @@ async fn failed_take_backs_are_counted() {
     let first = pair(1);
     let second = pair(2);
     let wait = Some(Duration::from_secs(2));
-    let asked = tokio::spawn(async move {
+    let calls = tokio::spawn(async move {
         (client.ask_within(first, wait).await, client.ask_within(second, wait).await)
     });
     tokio::time::sleep(Duration::from_millis(500)).await;
     charged.redis.kill();
-    let (first, _) = asked.await.unwrap();
+    let (first, _) = calls.await.unwrap();
     // UNAVAILABLE comes 5 ms before the client's own timeout: on a busy machine, either may be
     // first.
     assert!(first.is_err());

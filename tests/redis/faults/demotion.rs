@@ -4,7 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::{AT_ONCE, Said, Service, all, over_within, seen, tell, unharmed, values};
+use super::{
+    AT_ONCE, Answer, Service, all, recovers_within, report, summary_of, unaffected, values,
+};
 use crate::support::redis::cluster::{Cluster, Layout};
 use crate::support::redis::flavor::Flavor;
 use crate::support::redis::pair::Pair;
@@ -30,13 +32,13 @@ async fn a_host_name_is_followed_to_the_new_master_while_the_old_one_is_a_replic
         pair.promote(master).await;
         let demoted = load.now();
         becomes("it is not ready", PATIENCE, || service.readiness(), |status| *status == 503).await;
-        tell("demoted, not ready", format!("after {:?}", load.now() - demoted));
+        report("demoted, not ready", format!("after {:?}", load.now() - demoted));
         load.go_on(1_500).await;
         assert_eq!(service.web.get("/readyz").await.body, "store is a read-only replica\n");
         pair.lead_to(master);
         let changed = load.now();
         service.becomes_ready().await;
-        tell(
+        report(
             "demoted, ready",
             format!("{:?} after the name led to the new master", load.now() - changed),
         );
@@ -47,15 +49,15 @@ async fn a_host_name_is_followed_to_the_new_master_while_the_old_one_is_a_replic
     let calls = load.finish();
     for (begun, demoted, changed, end) in rounds {
         let of_round = calls.of(0).between(begun, end);
-        let during = seen(
+        let during = summary_of(
             "demoted, meanwhile",
             &of_round.between(demoted + Duration::from_millis(200), changed),
         );
         assert!(during.admitted == 0 && during.median < AT_ONCE, "{during}");
-        over_within("demoted, the name leads to the new master", &of_round, changed, NOTICED);
+        recovers_within("demoted, the name leads to the new master", &of_round, changed, NOTICED);
     }
-    unharmed("demoted, on_store_error: allow", &calls.of(1));
-    tell("demoted, connections made in three rounds", connects);
+    unaffected("demoted, on_store_error: allow", &calls.of(1));
+    report("demoted, connections made in three rounds", connects);
     let warnings =
         service.tollgate.process.log().iter().filter(|line| line.contains(WARNING)).count();
     assert_eq!(warnings, 3, "one for each round");
@@ -72,7 +74,7 @@ async fn calls_fail_briefly_if_the_name_resolves_to_the_new_master_before_the_de
     pair.follow(0).await;
     let demoted = load.now();
     load.until_calm(0).await;
-    over_within(
+    recovers_within(
         "demoted after the name changed",
         &load.finish(),
         demoted,
@@ -94,9 +96,14 @@ async fn a_replica_promoted_in_place_is_noticed_for_every_user_and_server() {
         becomes("it is not ready", PATIENCE, || service.readiness(), |status| *status == 503).await;
         redis.command(&["REPLICAOF", "NO", "ONE"]).await;
         let promoted = Instant::now();
-        becomes("it decides", NOTICED * 2, || service.ask("user", "ann"), |said| *said == Said::Ok)
-            .await;
-        tell(
+        becomes(
+            "it decides",
+            NOTICED * 2,
+            || service.ask("user", "ann"),
+            |answer| *answer == Answer::Ok,
+        )
+        .await;
+        report(
             &format!("promoted where it is, {flavor:?}"),
             format!("decided after {:.1?}", promoted.elapsed()),
         );
@@ -112,14 +119,19 @@ async fn a_replica_at_startup_is_reported_until_it_is_a_master() {
     service.tollgate.process.wait_for_line(WARNING, |line| line.contains(WARNING).then_some(()));
     let unready = service.web.get("/readyz").await;
     assert_eq!((unready.status, unready.body.as_str()), (503, "store is a read-only replica\n"));
-    assert_eq!(service.ask("user", "ann").await, Said::Unavailable);
-    assert_eq!(service.ask("lenient", "ann").await, Said::Ok);
+    assert_eq!(service.ask("user", "ann").await, Answer::Unavailable);
+    assert_eq!(service.ask("lenient", "ann").await, Answer::Ok);
     tokio::time::sleep(NOTICED).await;
     pair.lead_to(0);
     let changed = Instant::now();
-    becomes("it decides", NOTICED * 2, || service.ask("user", "ann"), |said| *said == Said::Ok)
-        .await;
-    tell(
+    becomes(
+        "it decides",
+        NOTICED * 2,
+        || service.ask("user", "ann"),
+        |answer| *answer == Answer::Ok,
+    )
+    .await;
+    report(
         "a replica at the start, decided",
         format!("{:.1?} after the name led to the master", changed.elapsed()),
     );
@@ -151,10 +163,15 @@ async fn a_server_that_sentinels_still_name_fails_calls_at_once_until_they_name_
     let calls = load.finish();
     let refused = demoted + Duration::from_millis(200)..demoted + Duration::from_millis(1_000);
     let during =
-        seen("sentinels, demoted by hand", &calls.of(0).between(refused.start, refused.end));
+        summary_of("sentinels, demoted by hand", &calls.of(0).between(refused.start, refused.end));
     assert!(during.admitted == 0 && during.median < AT_ONCE, "{during}");
-    over_within("sentinels, demoted by hand", &calls.of(0), named, Duration::from_millis(1_500));
-    unharmed("sentinels, demoted by hand, on_store_error: allow", &calls.of(1));
+    recovers_within(
+        "sentinels, demoted by hand",
+        &calls.of(0),
+        named,
+        Duration::from_millis(1_500),
+    );
+    unaffected("sentinels, demoted by hand, on_store_error: allow", &calls.of(1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -165,6 +182,6 @@ async fn a_replica_of_a_cluster_returns_the_map_and_keeps_its_connection() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     let connects = service.web.metric(CONNECTS).await;
     tokio::time::sleep(Duration::from_millis(2_500)).await;
-    assert_eq!((service.ask("user", "ann").await, service.readiness().await), (Said::Ok, 200));
+    assert_eq!((service.ask("user", "ann").await, service.readiness().await), (Answer::Ok, 200));
     assert_eq!(service.web.metric(CONNECTS).await, connects);
 }

@@ -1,11 +1,11 @@
-//! Faults under a steady load: what callers see while servers die, hang, refuse or move, and how
+//! Faults under a steady load: results of calls while servers die, hang, refuse or move, and how
 //! soon it is over.
 //!
 //! Each test prints its measurements as lines that begin with `fault:`; `docs/faults.md` is written
 //! from them. The assertions leave headroom for a machine that is busy with other work, and so does
 //! the timeout of a decision here.
 //!
-//! | file | what fails |
+//! | file | fault |
 //! |---|---|
 //! | `away` | one server that is not there, at the start or later |
 //! | `silent` | one server that is there and does not answer |
@@ -29,7 +29,7 @@ use std::time::Duration;
 use tollgate::grpc::proto::RateLimitRequest;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
-use crate::support::load::{CALM, Calls, Load, Questions, Summary};
+use crate::support::load::{CALM, Calls, Load, Summary, Traffic};
 use crate::support::policy::Policies;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
@@ -85,7 +85,7 @@ impl Service {
         self.becomes_ready().await;
         // Readiness depends on the process's own connections: those of its workers may follow a
         // moment later.
-        let is_decided = |answer: &Said| *answer == Said::Ok;
+        let is_decided = |answer: &Answer| *answer == Answer::Ok;
         for user in values(4) {
             becomes("it decides", PATIENCE, || self.ask("user", &user), is_decided).await;
         }
@@ -100,37 +100,37 @@ impl Service {
         self.web.get("/readyz").await.status
     }
 
-    async fn ask(&self, key: &str, value: &str) -> Said {
-        said(&self.client, one(key, value)).await
+    async fn ask(&self, key: &str, value: &str) -> Answer {
+        answer_of(&self.client, one(key, value)).await
     }
 
     async fn load(&self, groups: Vec<Vec<RateLimitRequest>>) -> Load {
         let rate = std::env::var("FAULTS_RATE").map_or(RATE, |rate| rate.parse().unwrap());
-        Load::start(self.tollgate.grpc, Questions { rate, groups, timeout: None }).await
+        Load::start(self.tollgate.grpc, Traffic { rate, groups, timeout: None }).await
     }
 
     /// Terminates the service, which must exit with code 0, and soon.
     fn ends(mut self, state: &str) {
-        let asked = std::time::Instant::now();
+        let begun = std::time::Instant::now();
         assert_eq!(self.tollgate.terminate().code(), Some(0), "{state}");
-        tell(&format!("SIGTERM, {state}"), format!("ended after {:.1?}", asked.elapsed()));
-        assert!(asked.elapsed() < Duration::from_secs(5), "{state}: {:?}", asked.elapsed());
+        report(&format!("SIGTERM, {state}"), format!("ended after {:.1?}", begun.elapsed()));
+        assert!(begun.elapsed() < Duration::from_secs(5), "{state}: {:?}", begun.elapsed());
     }
 }
 
 /// An answer in short form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
+enum Answer {
     Ok,
     Over,
     Unavailable,
 }
 
-async fn said(client: &Client, request: RateLimitRequest) -> Said {
+async fn answer_of(client: &Client, request: RateLimitRequest) -> Answer {
     match client.ask(request).await {
-        Ok(answer) if answer.overall_code() == Code::Ok => Said::Ok,
-        Ok(_) => Said::Over,
-        Err(status) if status.code() == tonic::Code::Unavailable => Said::Unavailable,
+        Ok(answer) if answer.overall_code() == Code::Ok => Answer::Ok,
+        Ok(_) => Answer::Over,
+        Err(status) if status.code() == tonic::Code::Unavailable => Answer::Unavailable,
         Err(status) => panic!("{status:?}"),
     }
 }
@@ -169,34 +169,34 @@ fn values(count: usize) -> Vec<String> {
 }
 
 /// Prints a measurement, for `docs/faults.md`.
-fn tell(what: &str, figure: impl std::fmt::Display) {
+fn report(what: &str, figure: impl std::fmt::Display) {
     eprintln!("fault: {what}: {figure}");
 }
 
-/// Prints what callers saw, and asserts that no call hung.
-fn seen(what: &str, calls: &Calls) -> Summary {
+/// Prints the results of calls, and asserts that no call hung.
+fn summary_of(what: &str, calls: &Calls) -> Summary {
     let summary = calls.summary();
-    tell(what, &summary);
-    assert!(summary.calls > 0, "{what}: nobody asked");
+    report(what, &summary);
+    assert!(summary.calls > 0, "{what}: no calls");
     assert!(summary.longest < HUNG, "{what}: {summary}");
     summary
 }
 
-/// Prints what callers saw, and asserts that no call had to fail.
-fn unharmed(what: &str, calls: &Calls) {
-    let summary = seen(what, calls);
+/// Prints the results of calls, and asserts that no call had to fail.
+fn unaffected(what: &str, calls: &Calls) {
+    let summary = summary_of(what, calls);
     assert!(summary.percent_failed() <= NOISE, "{what}: {summary}");
 }
 
-/// Prints what callers saw, and asserts that decisions resume `within` a time after `since`, and
-/// that the last of the calls succeed. The load must go on until decisions have resumed
+/// Prints the results of calls, and asserts that decisions resume `within` a time after `since`,
+/// and that the last of the calls succeed. The load must go on until decisions have resumed
 /// ([`Load::until_calm`]).
-fn over_within(what: &str, calls: &Calls, since: Duration, within: Duration) {
-    let summary = seen(what, calls);
+fn recovers_within(what: &str, calls: &Calls, since: Duration, within: Duration) {
+    let summary = summary_of(what, calls);
     let over_at = summary.over_at().max(since);
     // A machine may be too busy for half of the time, but not for all of it.
     let took = calls.undisturbed(since, over_at).max((over_at - since) / 2);
-    tell(what, format!("over {:?} after the cause was, {took:?} undisturbed", over_at - since));
+    report(what, format!("over {:?} after its cause, {took:?} undisturbed", over_at - since));
     assert!(took <= within, "{what}: not over {within:?} after {since:?}: {summary}");
     let after = calls.since(calls.last().saturating_sub(CALM)).summary();
     assert!(after.calls > 0 && after.percent_failed() <= NOISE, "{what}, at the end: {after}");

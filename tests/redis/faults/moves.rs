@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::cluster::split;
-use super::{NOISE, Service, all, seen, unharmed, values};
+use super::{NOISE, Service, all, summary_of, unaffected, values};
 use crate::support::redis::cluster::{Cluster, Node};
 use crate::support::{PATIENCE, becomes};
 
@@ -23,15 +23,18 @@ async fn a_planned_failover_fails_few_calls_for_a_moment() {
     load.go_on(1_000).await;
     let calls = load.finish();
     for begin in begins {
-        let one = seen(
+        let one = summary_of(
             "planned failover, all keys",
             &calls.between(begin, begin + Duration::from_millis(1_000)),
         );
         assert!(one.percent_failed() <= 10.0, "{one}");
     }
-    let summary = seen("planned failover of each of 3 masters", &calls);
+    let summary = summary_of("planned failover of each of 3 masters", &calls);
     assert!(summary.percent_failed() <= 4.0 * NOISE, "{summary}");
-    unharmed("planned failover, after it", &calls.since(calls.last() - Duration::from_millis(500)));
+    unaffected(
+        "planned failover, after it",
+        &calls.since(calls.last() - Duration::from_millis(500)),
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -57,7 +60,7 @@ async fn slots_that_move_fail_nothing_and_admit_no_more_than_the_limits() {
     }
     load.go_on(500).await;
     let calls = load.finish();
-    unharmed("slots that move", &calls);
+    unaffected("slots that move", &calls);
     for (group, value) in moving.iter().enumerate() {
         let summary = calls.of(group).summary();
         assert!(summary.admitted <= 59, "{value}: {summary}");

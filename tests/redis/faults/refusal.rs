@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Said, Service, all, over_within, seen, tell, unharmed, values};
+use super::{Answer, Service, all, recovers_within, report, summary_of, unaffected, values};
 use crate::support::redis::flavor::Flavor;
 use crate::support::redis::tls::{Clients, Tls};
 use crate::support::redis::{Redis, Setup};
@@ -21,7 +21,7 @@ async fn flushed_scripts_are_sent_again() {
         redis.command(&["SCRIPT", "FLUSH"]).await;
     }
     load.go_on(200).await;
-    unharmed("SCRIPT FLUSH, 20 times", &load.finish());
+    unaffected("SCRIPT FLUSH, 20 times", &load.finish());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -42,14 +42,14 @@ async fn closed_connections_fail_only_the_calls_in_flight() {
     }
     load.go_on(500).await;
     let calls = load.finish();
-    seen("CLIENT KILL, 10 times", &calls);
+    summary_of("CLIENT KILL, 10 times", &calls);
     for call in calls.failed() {
         let was_in_flight =
             |(begin, end): &(Duration, Duration)| call.at <= *end && call.at + call.took >= *begin;
         assert!(kills.iter().any(was_in_flight), "{call:?} was not in flight at {kills:?}");
     }
     let unknown = service.web.metric("tollgate_unknown_charges_total").await;
-    tell("CLIENT KILL, charges not known to be written", unknown);
+    report("CLIENT KILL, charges not known to be written", unknown);
 }
 
 /// Returns the number of connections that Redis has, and that of those that the service uses.
@@ -59,7 +59,7 @@ async fn connections(redis: &Redis, service: &Service) -> (u64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_user_without_the_rights_for_decisions_is_told_which_and_waited_for() {
+async fn a_user_without_the_rights_for_decisions_is_logged_and_waited_for() {
     const WARNING: &str = "Redis denies commands that decisions require";
     // The rights that envoyproxy/ratelimit needs, and no more.
     let may = "+auth +hello +client +select +ping +get +incrby +expire";
@@ -81,12 +81,12 @@ async fn a_user_without_the_rights_for_decisions_is_told_which_and_waited_for() 
             unready.body
         );
         assert_eq!(service.web.get("/healthcheck").await.status, 500);
-        assert_eq!(service.ask("user", "ann").await, Said::Unavailable);
+        assert_eq!(service.ask("user", "ann").await, Answer::Unavailable);
         redis
             .command(&["ACL", "SETUSER", "app", "+evalsha", "+eval", "+time", "+set", "+del"])
             .await;
         service.becomes_ready().await;
-        assert_eq!(service.ask("user", "ann").await, Said::Ok);
+        assert_eq!(service.ask("user", "ann").await, Answer::Ok);
         assert_eq!(
             service.tollgate.process.log().iter().filter(|line| line.contains(WARNING)).count(),
             1
@@ -98,20 +98,20 @@ async fn a_user_without_the_rights_for_decisions_is_told_which_and_waited_for() 
 async fn a_full_store_rejects_new_counters_and_is_reported() {
     let redis = Redis::start_with(&["maxmemory-policy noeviction"]).await;
     let service = Service::start(&redis.url(), &[]).await;
-    assert_eq!(service.ask("user", "old").await, Said::Ok);
+    assert_eq!(service.ask("user", "old").await, Answer::Ok);
     redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
-    assert_eq!(service.ask("user", "new").await, Said::Unavailable);
-    assert_eq!(service.ask("lenient", "new").await, Said::Ok);
-    assert_eq!(service.ask("strict", "new").await, Said::Over);
+    assert_eq!(service.ask("user", "new").await, Answer::Unavailable);
+    assert_eq!(service.ask("lenient", "new").await, Answer::Ok);
+    assert_eq!(service.ask("strict", "new").await, Answer::Over);
     assert_eq!(service.web.metric(NO_ROOM).await, 3);
-    tell(
+    report(
         "out of memory, a counter that is there",
         format!("{:?}", service.ask("user", "old").await),
     );
-    assert_eq!(service.ask("none", "whoever").await, Said::Over, "what needs no room is decided");
+    assert_eq!(service.ask("none", "anyone").await, Answer::Over, "a ban needs no memory");
     redis.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
-    assert_eq!(service.ask("user", "new").await, Said::Ok);
-    assert_eq!(service.ask("user", "old").await, Said::Ok);
+    assert_eq!(service.ask("user", "new").await, Answer::Ok);
+    assert_eq!(service.ask("user", "old").await, Answer::Ok);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -120,20 +120,20 @@ async fn a_server_that_became_a_replica_fails_calls_until_it_is_a_master_again()
     let service = Service::start(&redis.url(), &[]).await;
     let load = service.load(vec![all("user", &values(50)), all("lenient", &values(50))]).await;
     load.go_on(500).await;
-    let asked = redis.commandstats().await["evalsha"];
+    let before = redis.commandstats().await["evalsha"];
     let begun = load.now();
     redis.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
     load.go_on(1_000).await;
     redis.command(&["REPLICAOF", "NO", "ONE"]).await;
     let back = load.now();
-    let asked = redis.commandstats().await["evalsha"] - asked;
+    let scripts = redis.commandstats().await["evalsha"] - before;
     load.until_calm(0).await;
     let calls = load.finish();
     let during = calls.between(begun, back).summary().calls;
-    tell("READONLY", format!("{asked} scripts for {during} calls"));
-    assert!(asked < 50, "{asked} scripts for {during} calls: the server is asked no more");
-    unharmed("READONLY, on_store_error: allow", &calls.of(1));
-    over_within("READONLY", &calls.of(0), back, Duration::from_millis(2_000));
+    report("READONLY", format!("{scripts} scripts for {during} calls"));
+    assert!(scripts < 50, "{scripts} scripts for {during} calls: the server gets no more");
+    unaffected("READONLY, on_store_error: allow", &calls.of(1));
+    recovers_within("READONLY", &calls.of(0), back, Duration::from_millis(2_000));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -141,19 +141,19 @@ async fn a_foreign_value_fails_its_own_counter_only() {
     let redis = Redis::start().await;
     let service = Service::start(&redis.url(), &[]).await;
     for (value, foreign) in [("alice", &b"RPUSH"[..]), ("bob", b"SET")] {
-        assert_eq!(service.ask("user", value).await, Said::Ok);
+        assert_eq!(service.ask("user", value).await, Answer::Ok);
         let key = key_of(&redis, value).await;
         redis.ask_bytes::<redis::Value>(&[b"DEL", &key]).await.unwrap();
         redis.ask_bytes::<redis::Value>(&[foreign, &key, b"no counter"]).await.unwrap();
     }
     let before = service.web.metric(UNREADABLE).await;
     for value in ["alice", "bob"] {
-        assert_eq!(service.ask("user", value).await, Said::Unavailable);
+        assert_eq!(service.ask("user", value).await, Answer::Unavailable);
         let both = crate::support::rls::request(vec![
             crate::support::rls::descriptor(&[("user", value)]),
             crate::support::rls::descriptor(&[("few", value)]),
         ]);
-        assert_eq!(super::said(&service.client, both).await, Said::Unavailable);
+        assert_eq!(super::answer_of(&service.client, both).await, Answer::Unavailable);
     }
     assert_eq!(service.web.metric(UNREADABLE).await, before + 4);
     let load = service
@@ -161,7 +161,7 @@ async fn a_foreign_value_fails_its_own_counter_only() {
         .await;
     load.go_on(500).await;
     let calls = load.finish();
-    unharmed("keys of others, beside them", &calls.of(0));
+    unaffected("other keys, meanwhile", &calls.of(0));
     assert_eq!(calls.of(1).summary().admitted, 0);
 }
 
@@ -180,10 +180,11 @@ async fn a_wrong_password_is_reported_and_a_corrected_one_is_used() {
     let url = format!("redis://{}", redis.address);
     let path = file.path().to_str().unwrap();
     let mut service = Service::begin(&url, &["--redis-password-file", path]).await;
-    is_told(&mut service, "uthentication failed").await;
+    is_logged(&mut service, "uthentication failed").await;
     std::fs::write(file.path(), "right\n").unwrap();
     service.becomes_ready().await;
-    becomes("it decides", PATIENCE, || service.ask("user", "ann"), |said| *said == Said::Ok).await;
+    becomes("it decides", PATIENCE, || service.ask("user", "ann"), |answer| *answer == Answer::Ok)
+        .await;
     service.ends("after a wrong password");
 }
 
@@ -195,23 +196,23 @@ async fn a_server_of_an_unknown_authority_is_reported_and_refused() {
     let authority = other.authority();
     let mut service =
         Service::begin(&redis.url(), &["--redis-ca", authority.to_str().unwrap()]).await;
-    is_told(&mut service, "ertificate").await;
+    is_logged(&mut service, "ertificate").await;
     service.ends("with a server that is not trusted");
 }
 
 /// Asserts that the service is not ready, logs the reason once, and answers by `on_store_error`.
-async fn is_told(service: &mut Service, why: &str) {
-    let says =
+async fn is_logged(service: &mut Service, why: &str) {
+    let has_reason =
         |line: &str| (line.contains("Redis unreachable") && line.contains(why)).then_some(());
-    service.tollgate.process.wait_for_line(why, says);
-    assert_eq!(service.ask("user", "ann").await, Said::Unavailable);
-    assert_eq!(service.ask("lenient", "ann").await, Said::Ok);
+    service.tollgate.process.wait_for_line(why, has_reason);
+    assert_eq!(service.ask("user", "ann").await, Answer::Unavailable);
+    assert_eq!(service.ask("lenient", "ann").await, Answer::Ok);
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(service.readiness().await, 503);
     let log = service.tollgate.process.log();
     let complaints: Vec<&String> =
         log.iter().filter(|line| line.contains("Redis unreachable")).collect();
-    tell(why, format!("{} lines, such as {}", complaints.len(), complaints[0]));
+    report(why, format!("{} lines, such as {}", complaints.len(), complaints[0]));
     assert!(complaints.len() <= 8, "{complaints:#?}");
     assert!(!log.iter().any(|line| line.contains("panicked")), "{log:#?}");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Service, all, over_within, values};
+use super::{Service, all, recovers_within, values};
 use crate::support::redis::sentinels::{MASTER, Sentinels};
 
 fn url(addresses: &[std::net::SocketAddr]) -> String {
@@ -22,8 +22,8 @@ async fn a_master_that_is_killed_is_followed_by_the_one_that_the_sentinels_name(
     let named = load.now();
     load.until_calm(0).await;
     let calls = load.finish();
-    super::unharmed("sentinels, on_store_error: allow", &calls.of(1));
-    over_within("sentinels, master killed", &calls.of(0), named, Duration::from_millis(1_500));
+    super::unaffected("sentinels, on_store_error: allow", &calls.of(1));
+    recovers_within("sentinels, master killed", &calls.of(0), named, Duration::from_millis(1_500));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -39,7 +39,7 @@ async fn silent_or_dead_sentinels_do_not_hide_a_new_master() {
     group.successor_of(old.address).await;
     let named = load.now();
     load.until_calm(0).await;
-    over_within(
+    recovers_within(
         "sentinels, one hangs, master killed",
         &load.finish(),
         named,

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::{
-    AT_ONCE, RATE, Service, TIMEOUT, all, over_within, policies, seen, tell, unharmed, values,
+    AT_ONCE, Answer, RATE, Service, TIMEOUT, all, policies, recovers_within, report, summary_of,
+    unaffected, values,
 };
-use crate::support::load::{Load, Questions, Said};
+use crate::support::load::{Load, Outcome, Traffic};
 use crate::support::redis::Redis;
 use crate::support::redis::wire::Wire;
 use crate::support::tollgate::Tollgate;
@@ -29,13 +30,13 @@ async fn a_hanging_store_times_out_and_is_used_again_when_it_resumes() {
         redis.resume();
         load.until_calm(0).await;
         let calls = load.finish();
-        let open = seen(
+        let open = summary_of(
             &format!("{what}, while it hung"),
             &calls.between(hung + KNOWN_AFTER, back - Duration::from_millis(50)),
         );
         assert!(open.median < AT_ONCE, "{open}");
-        unharmed(&format!("{what}, on_store_error: allow"), &calls.of(1));
-        over_within(what, &calls.of(0), back, Duration::from_millis(2_000));
+        unaffected(&format!("{what}, on_store_error: allow"), &calls.of(1));
+        recovers_within(what, &calls.of(0), back, Duration::from_millis(2_000));
     }
 }
 
@@ -53,12 +54,12 @@ async fn a_silent_network_times_out_and_is_used_again_when_it_heals() {
     wire.heal();
     load.until_calm(0).await;
     let calls = load.finish();
-    let open = seen(
+    let open = summary_of(
         "a silent wire, while it was",
         &calls.between(hung + KNOWN_AFTER, back - Duration::from_millis(50)),
     );
     assert!(open.median < AT_ONCE, "{open}");
-    over_within("a silent wire", &calls, back, Duration::from_millis(2_000));
+    recovers_within("a silent wire", &calls, back, Duration::from_millis(2_000));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -67,12 +68,12 @@ async fn a_silent_connection_is_replaced_and_does_not_delay_calls_on_the_next() 
     let wire = Wire::to(redis.address).await;
     let service = Service::start(&format!("redis://{}", wire.address), &[]).await;
     // Some calls wait so long that their batches never time out before the connection is given up.
-    let patient = Questions {
+    let patient = Traffic {
         rate: RATE / 4,
         groups: vec![all("user", &values(50))],
         timeout: Some(Duration::from_secs(15)),
     };
-    let patient = Load::beside_another(service.tollgate.grpc, patient);
+    let patient = Load::with_another(service.tollgate.grpc, patient);
     let load = service.load(vec![all("user", &values(50))]).await;
     load.go_on(500).await;
     let silenced = load.now();
@@ -80,7 +81,12 @@ async fn a_silent_connection_is_replaced_and_does_not_delay_calls_on_the_next() 
     load.go_on(2_000).await;
     load.until_calm(0).await;
     let calls = load.finish();
-    over_within("a connection that stays silent", &calls, silenced, Duration::from_millis(7_000));
+    recovers_within(
+        "a connection that stays silent",
+        &calls,
+        silenced,
+        Duration::from_millis(7_000),
+    );
     patient.finish();
 }
 
@@ -92,7 +98,7 @@ async fn callers_with_a_deadline_are_answered_within_it() {
     // So few that each occasionally finds out for itself that the store hangs.
     for rate in [20, RATE] {
         let groups = vec![all("user", &values(50)), all("lenient", &values(50))];
-        let load = Load::start(service.tollgate.grpc, Questions { rate, groups, timeout }).await;
+        let load = Load::start(service.tollgate.grpc, Traffic { rate, groups, timeout }).await;
         load.go_on(300).await;
         let hung = load.now();
         redis.pause();
@@ -100,10 +106,10 @@ async fn callers_with_a_deadline_are_answered_within_it() {
         redis.resume();
         load.go_on(1_200).await;
         let calls = load.finish().between(hung, back);
-        let what = format!("callers who wait 200 ms, {rate} a second, while it hung");
-        let summary = seen(&what, &calls);
-        let unanswered = calls.count(Said::Other);
-        tell(&what, format!("{unanswered} had no answer in time"));
+        let what = format!("callers that wait 200 ms, {rate} a second, while it hung");
+        let summary = summary_of(&what, &calls);
+        let unanswered = calls.count(Outcome::Other);
+        report(&what, format!("{unanswered} had no answer in time"));
         assert!(summary.longest < Duration::from_millis(700), "{summary}");
         assert!(unanswered * 3 <= summary.calls, "{unanswered} of {summary}");
     }
@@ -115,11 +121,11 @@ async fn callers_with_short_deadlines_do_not_affect_others() {
     let service = Service::start(&redis.url(), &[]).await;
     let groups = vec![all("user", &values(50))];
     let hasty =
-        Questions { rate: 200, groups: groups.clone(), timeout: Some(Duration::from_micros(1)) };
+        Traffic { rate: 200, groups: groups.clone(), timeout: Some(Duration::from_micros(1)) };
     let load = service.load(groups).await;
-    let hasty = Load::beside_another(service.tollgate.grpc, hasty);
+    let hasty = Load::with_another(service.tollgate.grpc, hasty);
     load.go_on(2_000).await;
-    unharmed("beside callers who wait 1 us", &load.finish());
+    unaffected("with callers that wait 1 us", &load.finish());
     hasty.finish();
 }
 
@@ -129,13 +135,8 @@ async fn charges_of_callers_that_disconnected_early_are_counted() {
     let patient = ["--store", &redis.url(), "--store-timeout", "60s"];
     let service = Service::of(Tollgate::serve_with(policies().path(), &patient)).await;
     service.becomes_ready().await;
-    becomes(
-        "it decides",
-        PATIENCE,
-        || service.ask("user", "a"),
-        |answer| *answer == super::Said::Ok,
-    )
-    .await;
+    becomes("it decides", PATIENCE, || service.ask("user", "a"), |answer| *answer == Answer::Ok)
+        .await;
     let unknown = || service.web.metric("tollgate_unknown_charges_total");
     assert_eq!(unknown().await, 0);
     redis.pause();
@@ -150,18 +151,18 @@ async fn callers_that_wait_for_long_are_answered_when_the_connection_is_given_up
     let redis = Redis::start().await;
     let service = Service::begin_within("60s", &redis.url(), &[]).await.started().await;
     redis.pause();
-    let asked = std::time::Instant::now();
+    let begun = std::time::Instant::now();
     let users = values(30);
-    let asking = users.iter().map(|value| service.ask("user", value));
-    let allowing = users.iter().map(|value| service.ask("lenient", value));
+    let failing = users.iter().map(|value| service.ask("user", value));
+    let lenient = users.iter().map(|value| service.ask("lenient", value));
     let (failed, allowed) = futures_util::future::join(
-        futures_util::future::join_all(asking),
-        futures_util::future::join_all(allowing),
+        futures_util::future::join_all(failing),
+        futures_util::future::join_all(lenient),
     )
     .await;
-    tell("callers who wait 60 s, answered after", format!("{:.1?}", asked.elapsed()));
-    assert!(asked.elapsed() < Duration::from_secs(15), "{:?}", asked.elapsed());
-    assert!(failed.iter().all(|answer| *answer == super::Said::Unavailable), "{failed:?}");
-    assert!(allowed.iter().all(|answer| *answer == super::Said::Ok), "{allowed:?}");
+    report("callers that wait 60 s, answered after", format!("{:.1?}", begun.elapsed()));
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert!(failed.iter().all(|answer| *answer == Answer::Unavailable), "{failed:?}");
+    assert!(allowed.iter().all(|answer| *answer == Answer::Ok), "{allowed:?}");
     redis.resume();
 }

@@ -14,7 +14,7 @@ use crate::support::tollgate::output;
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};
 
-/// A fault, with a part of each text that reports it; empty if nothing does.
+/// A fault, with a part of each text that reports it; empty if none does.
 struct Fault {
     name: &'static str,
     make: Make,
@@ -284,7 +284,7 @@ async fn made(make: Make) -> (Redis, Service, String) {
     (redis, service, url)
 }
 
-/// Returns what a dry run reports: the error, or the reason why a write would fail.
+/// Returns the report of a dry run: the error, or the reason why a write would fail.
 async fn dry_run(admin: &Web) -> String {
     let entries = json!([{ "key": "user", "value": values(1)[0] }]);
     let request = json!({ "domain": "test", "descriptors": [{ "entries": entries }] });

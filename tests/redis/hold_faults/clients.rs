@@ -1,4 +1,4 @@
-//! Clients that reserve, and commit, settle, cancel or abandon what they have reserved; and the
+//! Clients that reserve, and commit, settle, cancel or abandon their holds; and the
 //! processes that they call.
 
 use std::net::SocketAddr;
@@ -232,7 +232,7 @@ async fn end(replicas: &[Replica], hold: &Hold, ledger: &Ledger, random: &mut Ra
         ledger.calls.ended.fetch_add(1, Ordering::Relaxed);
         if !is_late {
             count(&answer, hold, operation, ledger);
-            // A repeated end does nothing.
+            // A repeated end has no effect.
             if random.percent(20) {
                 let _ = call(random.one_of(replicas), hold, operation, random).await;
             }
@@ -272,7 +272,7 @@ fn returned(operation: Operation, hits: u32, rule: usize) -> u32 {
     }
 }
 
-/// Sends an operation. Some calls are given up so early that nobody knows what became of them.
+/// Sends an operation. Some calls are cancelled so early that their outcome is unknown.
 async fn call(
     replica: &Replica,
     hold: &Hold,

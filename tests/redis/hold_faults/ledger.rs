@@ -120,7 +120,7 @@ impl Ledger {
     pub(super) fn admit(&self, rule: usize, value: usize, hits: u32) {
         let Some(counter) = self.counters[value].get(rule) else { return };
         let admitted = counter.admitted.fetch_add(hits.into(), Ordering::SeqCst) + i64::from(hits);
-        // Read after the sum of admitted hits: what is returned in between lowers the difference.
+        // Read after the sum of admitted hits: hits returned in between lower the difference.
         let net = admitted - counter.returning.load(Ordering::SeqCst);
         counter.most.fetch_max(net, Ordering::SeqCst);
     }

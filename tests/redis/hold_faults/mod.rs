@@ -4,7 +4,8 @@
 //!
 //! The clients' own records alone must show, for each counter:
 //! - At no time do admitted hits less those given back exceed the limit, nor slots `in_flight`.
-//! - In the end, what is left is what the records say, except hits of calls without an answer.
+//! - In the end, the remaining hits follow from the records, except hits of calls without an
+//!   answer.
 //! - A `ttl` after the last call no slot is taken.
 //!
 //! A killed master has sent all its writes to its replicas first, so that none is lost. Runs that
@@ -54,7 +55,7 @@ struct Rule {
     limit: &'static str,
     /// Set if a settle gives the hits back.
     releases: bool,
-    /// Set if exactly what was not used is left in the end. Logs and rates give back less if other
+    /// Set if exactly the unused hits are left in the end. Logs and rates give back less if other
     /// charges came in between.
     is_exact: bool,
 }
@@ -145,7 +146,7 @@ async fn run(masters: &Masters) {
     while begun.elapsed() < length {
         let enough = ledger.answers() + ANSWERS;
         let answers = || std::future::ready(ledger.answers());
-        becomes("clients go on", PATIENCE, answers, |answers| *answers >= enough).await;
+        becomes("clients continue", PATIENCE, answers, |answers| *answers >= enough).await;
         faults += 1;
         if faults % MASTER_EVERY == 2 && masters.have_replicas() {
             let loss = if kills % 2 == 1 { Loss::Possible } else { Loss::None };
@@ -168,7 +169,7 @@ async fn run(masters: &Masters) {
     assert!(wrong.is_empty(), "TOLLGATE_RANDOM_SEED={seed}\n{}", wrong.join("\n"));
 }
 
-/// Returns what is left of each counter if it contradicts the record.
+/// Returns the remaining hits of each counter if they contradict the record.
 async fn in_the_end(replica: &Replica, ledger: &Ledger) -> Vec<String> {
     let client = replica.client();
     let mut wrong = Vec::new();

@@ -88,7 +88,7 @@ impl Replica {
 
 /// Takes hits until `ended` is set, and refunds some of those admitted to this client, through any
 /// process.
-pub(super) async fn ask_until(
+pub(super) async fn send_until(
     ended: Arc<AtomicBool>,
     replicas: Arc<Vec<Replica>>,
     number: usize,

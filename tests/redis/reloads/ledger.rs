@@ -119,8 +119,8 @@ impl Ledger {
         let unused = (highest + given_back).saturating_sub(admitted).min(highest);
         let least = match RULES[rule].counts {
             Counts::Exactly | Counts::Admitted => unused.saturating_sub(lost),
-            // Taking back a charge, such as a lease's block, leaves what has drained since: for
-            // these rules, part of a hit in total.
+            // Taking back a charge, such as a lease's block, leaves the hits that have drained
+            // since: for these rules, part of a hit in total.
             Counts::Drains(_) if RULES[rule].drains_slowly() => {
                 unused.saturating_sub(lost + drained + 1)
             }

@@ -4,8 +4,8 @@
 //!
 //! Two facts are checked for each counter, by the clients' own record alone:
 //! - At no time do hits admitted less hits refunded exceed the highest amount in force; for gcra
-//!   and token_bucket, its burst and what its rate drains meanwhile.
-//! - Once all leases have ended, exactly what is left of that amount is admitted, except what
+//!   and token_bucket, its burst and the hits that its rate drains meanwhile.
+//! - Once all leases have ended, exactly the rest of that amount is admitted, except hits that
 //!   processes count as lost.
 //!
 //! `TOLLGATE_RELOAD_RUNS` sets the number of runs, `TOLLGATE_RANDOM_SEED` other random numbers,
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use tokio::task::JoinSet;
 
-use self::clients::{CLIENTS, Replica, ask_until};
+use self::clients::{CLIENTS, Replica, send_until};
 use self::ledger::Ledger;
 use self::rules::{Counts, LEASE, RULES};
 use super::cluster;
@@ -72,10 +72,10 @@ async fn runs(store: &str, replicas: usize) -> Totals {
         let begun = Instant::now();
         let seed = seed.wrapping_add(run);
         let outcome = one_run(&replicas, seed).await;
-        let (Ok(told) | Err(told)) = &outcome;
+        let (Ok(summary) | Err(summary)) = &outcome;
         eprintln!(
             "TOLLGATE_RANDOM_SEED={seed}: {}, {:?}",
-            told.lines().next().unwrap(),
+            summary.lines().next().unwrap(),
             begun.elapsed()
         );
         wrong.extend(outcome.err().map(|wrong| format!("TOLLGATE_RANDOM_SEED={seed}: {wrong}")));
@@ -84,7 +84,7 @@ async fn runs(store: &str, replicas: usize) -> Totals {
     Totals::of(&replicas).await
 }
 
-/// Executes one run. Returns its summary, or what is wrong with it.
+/// Executes one run. Returns its summary, or its failures.
 async fn one_run(replicas: &Arc<Vec<Replica>>, seed: u64) -> Result<String, String> {
     let mut random = Random(seed);
     let highest = *random.one_of(&HIGHEST);
@@ -93,10 +93,10 @@ async fn one_run(replicas: &Arc<Vec<Replica>>, seed: u64) -> Result<String, Stri
     let all: Vec<usize> = (0..replicas.len()).collect();
     let mut history = vec![reload(replicas, &all, highest).await];
     let ended = Arc::new(AtomicBool::new(false));
-    let mut asking = JoinSet::new();
+    let mut clients = JoinSet::new();
     for client in 0..CLIENTS * REPLICAS {
         let random = Random(random.next());
-        asking.spawn(ask_until(
+        clients.spawn(send_until(
             Arc::clone(&ended),
             Arc::clone(replicas),
             client,
@@ -106,9 +106,9 @@ async fn one_run(replicas: &Arc<Vec<Replica>>, seed: u64) -> Result<String, Stri
     }
     change_amounts(replicas, &ledger, &mut random, &mut history).await;
     ended.store(true, Ordering::Relaxed);
-    asking.join_all().await;
+    clients.join_all().await;
     history.push(reload(replicas, &all, highest).await);
-    let told = format!("highest {highest}, {} answers, {ledger}", ledger.answers());
+    let summary = format!("highest {highest}, {} answers, {ledger}", ledger.answers());
     let mut wrong = ledger.over();
 
     tokio::time::sleep(LEASE).await;
@@ -124,12 +124,12 @@ async fn one_run(replicas: &Arc<Vec<Replica>>, seed: u64) -> Result<String, Stri
     let lost = after.lost(most_hits) - before.lost(most_hits) + ledger.undecided();
     let blocks = after.blocks - before.blocks;
     let take_backs = after.take_backs - before.take_backs;
-    let told = format!("{told}, {blocks} blocks, {take_backs} take-backs, {lost} hits lost");
+    let summary = format!("{summary}, {blocks} blocks, {take_backs} take-backs, {lost} hits lost");
     wrong.extend(fill(replicas, &ledger, lost).await);
     if wrong.is_empty() {
-        return Ok(told);
+        return Ok(summary);
     }
-    Err(format!("{told}\n{}\namounts {history:?}", wrong.join("\n")))
+    Err(format!("{summary}\n{}\namounts {history:?}", wrong.join("\n")))
 }
 
 /// Changes the amounts several times, in some processes first and then in the others.
@@ -152,7 +152,7 @@ async fn change_amounts(
             history.push(reload(replicas, some, amount).await);
             let enough = ledger.answers() + ANSWERS;
             let answers = || std::future::ready(ledger.answers());
-            becomes("clients go on", PATIENCE, answers, |answers| *answers >= enough).await;
+            becomes("clients continue", PATIENCE, answers, |answers| *answers >= enough).await;
         }
     }
 }

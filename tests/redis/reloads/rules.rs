@@ -1,7 +1,7 @@
-//! The limits: every algorithm, most of them also with leases; some are charged for what they deny.
+//! The limits: every algorithm, most of them also with leases; some are charged for denied hits.
 //!
-//! Periods are a year, so that no hits become available meanwhile; windows of seconds beside it end
-//! during leases, and deny nothing that the year allows.
+//! Periods are a year, so that no hits become available meanwhile; additional windows of seconds
+//! end during leases, and deny nothing that the year allows.
 
 use std::time::Duration;
 

@@ -53,7 +53,7 @@ class AsyncClient:
         failure_mode: FailureMode | None = None,
         shadow: bool | None = None,
     ) -> Decision:
-        """Returns the decision for a request. With 0 hits, it asks without taking any."""
+        """Returns the decision for a request. With 0 hits, it peeks without taking any."""
         message = request.should_rate_limit(domain, descriptors, hits)
         shadow = self._shadow if shadow is None else shadow
         return await self._call(self._methods().should_rate_limit, message, timeout, failure_mode, shadow)

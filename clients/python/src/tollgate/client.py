@@ -39,7 +39,7 @@ class Client:
         self._failure_mode = failure_mode
         self._shadow = shadow
         self._metadata = tuple(metadata)
-        # A call to which nothing refers is ended by gRPC.
+        # A call without a reference is ended by gRPC.
         self._background: set[grpc.Future] = set()
 
     def should_rate_limit(
@@ -52,7 +52,7 @@ class Client:
         failure_mode: FailureMode | None = None,
         shadow: bool | None = None,
     ) -> Decision:
-        """Returns the decision for a request. With 0 hits, it asks without taking any."""
+        """Returns the decision for a request. With 0 hits, it peeks without taking any."""
         message = request.should_rate_limit(domain, descriptors, hits)
         shadow = self._shadow if shadow is None else shadow
         return self._call(self._methods.should_rate_limit, message, timeout, failure_mode, shadow)

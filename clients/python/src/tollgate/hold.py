@@ -9,7 +9,7 @@ class Reserved:
     def __init__(self, reserved, decided: Decision):
         self._reserved = reserved
         # Without a decision, the reserve may have been charged: a commit replaces the estimate, or charges the cost. After
-        # a denial or a rejection, which shadow mode ignores, there is nothing to end: the ID may be that of another hold.
+        # a denial or a rejection, which shadow mode ignores, there is no hold to end: the ID may be that of another hold.
         is_rejected = isinstance(decided.error, RequestRejected)
         self._is_open = decided.allowed and decided.code is not Code.OVER_LIMIT and not is_rejected
         self.decision = decided

@@ -12,7 +12,7 @@ MAX_HITS = 2**32 - 1
 
 
 def should_rate_limit(domain: str, descriptors: Sequence[Descriptor], hits: int):
-    """Returns a request. With 0 hits, it asks without taking any."""
+    """Returns a request. With 0 hits, it peeks without taking any."""
     _check_hits(hits, 0)
     request = _protocol.RateLimitRequest(domain=domain, hits_addend=hits)
     _add(request.descriptors, descriptors)

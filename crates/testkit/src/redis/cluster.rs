@@ -110,7 +110,7 @@ impl Cluster {
                 found = Some((own.epoch, node));
             }
         }
-        found.unwrap_or_else(|| panic!("nobody serves slot {slot}")).1
+        found.unwrap_or_else(|| panic!("no server has slot {slot}")).1
     }
 
     /// Returns a replica of the master of a slot.

@@ -11,10 +11,7 @@
 //! | `sentinels` | a master, its replicas, and the sentinels that watch them |
 //! | `wire` | a proxy that can fall silent, or redirect |
 //! | `flavor`, `tls`, `port`, `client` | binaries, certificates, free ports, commands |
-#![allow(
-    dead_code,
-    reason = "what the tests of a store ask of servers stands here whole, used yet or not"
-)]
+#![allow(dead_code, reason = "complete, although not every test binary uses all of it")]
 
 pub mod client;
 pub mod cluster;
@@ -116,7 +113,7 @@ impl Redis {
         !self.is_paused.load(Ordering::Relaxed) && self.process().is_running()
     }
 
-    /// Pauses the process at any point: connections stay open, and nothing is answered.
+    /// Pauses the process at any point: connections stay open, without answers.
     pub fn pause(&self) {
         self.is_paused.store(true, Ordering::Relaxed);
         self.process().signal(Signal::STOP);
@@ -205,7 +202,7 @@ impl Redis {
         let id = {
             let mut process = self.process();
             if !process.is_running() {
-                let log = process.last_words();
+                let log = process.final_log();
                 assert!(log.contains("in use"), "{:?} ended:\n{log}", self.setup.flavor);
                 return Start::PortTaken;
             }

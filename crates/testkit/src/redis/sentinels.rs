@@ -52,11 +52,11 @@ impl Sentinels {
         let setup = Setup { password: watch.sentinel_password, lines: Vec::new(), ..watch.setup };
         let sentinels = Redis::start_all(&setup, vec![watching; 3]).await;
         let group = Self { servers, sentinels };
-        group.hurry("250").await;
+        group.set_publish_period("250").await;
         group.master().await;
         // A sentinel waits four of these periods before it demotes an unexpected master to a
         // replica. A planned failover must be over by then, on a busy machine too.
-        group.hurry("1000").await;
+        group.set_publish_period("1000").await;
         group
     }
 
@@ -176,7 +176,7 @@ impl Sentinels {
     /// often than every ten seconds, and raises the threshold of TILT mode, so that a stall of two
     /// seconds does not disable them for half a minute. Redis 6.2 lacks the command and keeps its
     /// defaults.
-    async fn hurry(&self, publish_period: &str) {
+    async fn set_publish_period(&self, publish_period: &str) {
         let periods = ["info-period", "500", "ask-period", "250", "tilt-trigger", "20000"];
         let command =
             [&["SENTINEL", "DEBUG", "publish-period", publish_period], &periods[..]].concat();

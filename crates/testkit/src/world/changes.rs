@@ -8,8 +8,8 @@ use super::server::fleet::Moment;
 const CHANGED_WITHIN_US: u64 = 150_000;
 
 impl CounterHistory<'_> {
-    /// Returns the hits that changes by operators allow besides the limit: it once more for each
-    /// reset, and the hits of grants and refunds.
+    /// Returns the hits that changes by operators allow in addition to the limit: it once more for
+    /// each reset, and the hits of grants and refunds.
     pub fn allowed_for_changes(&self) -> u64 {
         self.changes().map(|change| self.allowed_for(change)).sum()
     }

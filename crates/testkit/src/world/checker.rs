@@ -2,7 +2,7 @@
 //!
 //! It reads calls and answers, the faults that were injected, and the writes that servers lost
 //! because of them. Each check names the exceptions of the promise that it allows for, and allows
-//! for them only where they happened.
+//! for them only if they happened.
 
 use super::claims::{Claim, CounterHistory};
 use super::history::{CallRecord, Ending};
@@ -210,7 +210,7 @@ fn never_over_in_a_window(history: &CounterHistory<'_>, bound: u64, broken: &mut
 /// far as metrics count them; blocks of processes that crashed.
 fn nothing_lost(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
     let Some(used) = history.report.used[history.counter] else {
-        broken.push("the store does not tell what it counts".to_owned());
+        broken.push("the store does not report its counts".to_owned());
         return;
     };
     let rounding = history.rounding();
@@ -231,8 +231,8 @@ fn no_unjustified_denial(history: &CounterHistory<'_>, broken: &mut Vec<String>)
     }
     for record in &history.report.chronicle.calls {
         let Ending::Decided(_, statuses) = &record.ending else { continue };
-        // A denial by charges that a full server did not store stands beside other limits, which
-        // would otherwise admit the request without its hits.
+        // A denial by charges that a full server did not store may be for a request with other
+        // limits, which would otherwise admit the request without its hits.
         if record.call.parts.len() > 1 && history.report.was_full_during(record) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! A counter's part of a history: what was certainly charged, and what may have been.
+//! A counter's part of a history: certain charges, and possible ones.
 
 use super::checker::moves_clock_ahead;
 use super::history::{CallRecord, Ending, PartStatus};
@@ -14,7 +14,7 @@ const TAKEN_BACK_WITHIN_US: u64 = 2_100_000;
 const DEMOTION_NOTICED_US: u64 = 2_000_000;
 /// Blocks of a key that a worker may have charged: two that it holds, and one that arrives.
 const BLOCKS: u64 = 3;
-/// A block is at most this part of what is left.
+/// A block is at most this part of the remaining hits.
 const NEAR: u64 = 16;
 
 /// Hits of one call.
@@ -56,7 +56,7 @@ impl<'a> CounterHistory<'a> {
         history
     }
 
-    /// Returns what a part of a call claims; `None` if it certainly left no trace. The end of a
+    /// Returns the claim of a part of a call; `None` if it certainly left no trace. The end of a
     /// hold claims nothing, see `holds`.
     pub fn claim(&self, record: &CallRecord, number: usize, part: &Part) -> Option<Claim> {
         let CallRecord { call, begun, ended, ending } = record;
@@ -213,7 +213,7 @@ impl<'a> CounterHistory<'a> {
     }
 
     /// Returns the longest lag of a replica, with the longest time for which a server that is a
-    /// master no more may have answered: until its clients notice, it denies by what it knows.
+    /// master no more may have answered: until its clients notice, it denies by its own data.
     pub fn lag_us(&self) -> u64 {
         let lags = self.report.chronicle.faults.iter().map(|(_, fault)| match fault {
             Fault::Lag { us, .. } => *us,
@@ -293,7 +293,7 @@ impl<'a> CounterHistory<'a> {
         // A sliding window counts its oldest bucket whole.
         let period = rule.period_us + rule.period_us / 50;
         let since = if rule.is_long() { 0 } else { from.saturating_sub(period) };
-        // gcra counts what came since it was last unused, which may be long ago.
+        // gcra counts hits since it was last unused, which may be long ago.
         let has_gcra = [Some(rule.counting), rule.last_counting].contains(&Some(Counting::Gcra));
         let since = if has_gcra { 0 } else { since };
         let mut counted = self.blocks();
@@ -330,7 +330,7 @@ impl<'a> CounterHistory<'a> {
 
 impl Report {
     /// Returns `true` if a master had just become a replica at a moment: until its clients notice,
-    /// it may find nothing to refund where its new master has hits.
+    /// it may find nothing to refund although its new master has hits.
     fn has_just_promoted(&self, at: Moment) -> bool {
         self.chronicle.faults.iter().any(|(from, fault)| match fault {
             Fault::Promote { stale_us, .. } => {

@@ -1,4 +1,4 @@
-//! Coverage of worlds: what happened in how many of them, and what met what.
+//! Coverage of worlds: events and pairs of overlapping events, by number of worlds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Texts of faults and calls, for people who watch a world.
+//! Texts of faults and calls, for the table of a world.
 
 use std::fmt;
 

@@ -65,7 +65,7 @@ impl RunningWorld {
         let mut fleet = self.shared.fleet.lock();
         let old = fleet.map.masters[group];
         let new = fleet.replica_of(group);
-        // A server that is a master already, though nobody follows it, is not promoted.
+        // A server that is a master already, though without replicas, is not promoted.
         if fleet.servers[new].stale.is_some() {
             return;
         }

@@ -28,7 +28,7 @@ impl Ending {
         }
     }
 
-    /// Returns the names of what happened to holds, for coverage.
+    /// Returns the names of the effects on holds, for coverage.
     pub fn effects(&self) -> impl Iterator<Item = &'static str> {
         let statuses = match self {
             Self::Decided(_, statuses) => statuses.as_slice(),

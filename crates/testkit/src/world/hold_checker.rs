@@ -2,7 +2,7 @@
 //!
 //! Admitted hits, as reserved and corrected by commits, never exceed the limit but by what
 //! commits charge past their holds. A second end of a hold changes nothing. After the last TTL
-//! nothing is in flight, and the store counts what was charged.
+//! no call is in flight, and the store counts the charged hits.
 
 use super::checker::never_over_in_a_period;
 use super::claims::{Claim, CounterHistory};
@@ -41,7 +41,7 @@ pub(super) fn check(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
     no_unjustified_denial(history, &ids, broken);
 }
 
-/// The end of a hold is answered with OK, whatever happens to the store.
+/// The end of a hold is answered with OK, even if the store fails.
 fn ends_are_answered(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
     for record in &history.report.chronicle.calls {
         let parts = &record.call.parts;
@@ -79,10 +79,10 @@ fn nothing_in_flight(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
     }
 }
 
-/// After quiet, the store counts what was charged, less what was given back.
+/// After quiet, the store counts the charged hits, less the returned ones.
 fn nothing_lost(history: &CounterHistory<'_>, ids: &[IdHistory<'_>], broken: &mut Vec<String>) {
     let Some(used) = history.report.used[history.counter] else {
-        broken.push("the store does not tell what it counts".to_owned());
+        broken.push("the store does not report its counts".to_owned());
         return;
     };
     let (mut least, mut most) = history.expected();
@@ -158,7 +158,7 @@ fn slot_lives_us(history: &CounterHistory<'_>) -> Option<(u64, u64)> {
     Some((least, hold.ttl_max() + steps))
 }
 
-/// Returns the counter with its reserves as charges of what they cost in the end.
+/// Returns the counter with its reserves as charges of their final cost.
 fn as_charges<'a>(history: &CounterHistory<'a>, ids: &[IdHistory<'_>]) -> CounterHistory<'a> {
     let mut claims = history.claims.clone();
     for id in ids {

@@ -17,7 +17,7 @@ pub struct HeldList {
     pub counter: usize,
     pub begun: Moment,
     pub ended: Moment,
-    /// `None`: the store did not tell.
+    /// `None`: the store did not report them.
     pub list: Option<Vec<Slot>>,
 }
 
@@ -30,7 +30,7 @@ pub(super) async fn list_holds(
     let mut all = Vec::new();
     for counter in (0..plan.counters.len()).filter(|one| plan.rule_of(*one).hold.is_some()) {
         let begun = shared.now();
-        let list = process.look(plan, counter).await.map(|(_, held)| held.holds);
+        let list = process.usage(plan, counter).await.map(|(_, held)| held.holds);
         all.push(HeldList { counter, begun, ended: shared.now(), list });
     }
     all

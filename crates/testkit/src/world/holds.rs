@@ -1,8 +1,8 @@
 //! The history of an ID at a counter: all orders of its calls that explain their answers.
 //!
 //! A call acts at some moment between its begin and its answer; one without a certain answer at any
-//! later moment, or never. So an ID has several courses, few mostly. A course tells at each moment
-//! the hits that the ID has at the counter, and those of its open holds.
+//! later moment, or never. So an ID has several courses, few mostly. A course gives, at each
+//! moment, the hits that the ID has at the counter, and those of its open holds.
 
 use tollgate::algorithm::hold::HoldEffect;
 
@@ -32,7 +32,7 @@ pub(super) struct Step {
     pub(super) kind: StepKind,
     pub(super) begun: Moment,
     pub(super) ended: Moment,
-    /// `true` if it certainly acted, if what it undoes did.
+    /// `true` if it certainly acted, provided that the step which it undoes did.
     pub(super) is_certain: bool,
     /// The effect that the store reported.
     pub(super) effect: Option<HoldEffect>,
@@ -79,11 +79,11 @@ pub(super) struct IdHistory<'a> {
 pub(super) struct IdRules<'a> {
     pub(super) hold: &'a SimHold,
     pub(super) is_slots: bool,
-    /// `true` if what is given back may be less.
+    /// `true` if fewer hits may be given back.
     pub(super) gives_back_less: bool,
     /// `true` if records may be gone, and answers be those of another store.
     pub(super) is_loose: bool,
-    /// `true` if an answer of a server without the latest writes may say that nothing happened.
+    /// `true` if an answer of a server without the latest writes may report that nothing happened.
     pub(super) may_be_stale: bool,
     /// Time by which clocks may disagree; 0 if they agree.
     pub(super) steps_us: u64,
@@ -164,7 +164,7 @@ impl<'a> IdHistory<'a> {
         after.into_iter().filter(|(_, effect)| explains(effect)).map(|(state, _)| state).collect()
     }
 
-    /// Returns the moments at which what a step writes ends by itself.
+    /// Returns the moments at which the records of a step expire.
     fn until(&self, step: Step) -> (Moment, Moment) {
         let hold = self.rules.hold;
         let earliest = if self.rules.steps_us > 0 { 0 } else { step.begun + hold.ttl_min() };
@@ -189,7 +189,7 @@ impl<'a> IdHistory<'a> {
         (state, HoldEffect::Reserved { repeated })
     }
 
-    /// Returns the state with what may have ended by itself and without.
+    /// Returns the states with and without the records that may have expired.
     fn expiries(&self, state: &IdState, step: Step) -> Vec<IdState> {
         let is_ended = |until: (Moment, Moment)| {
             let may_be = step.ended.saturating_add(CLOCK_US) >= until.0;
@@ -319,7 +319,7 @@ impl<'a> IdHistory<'a> {
         if bounds.0 == u64::MAX { ((0, u64::MAX), 0) } else { (bounds, within) }
     }
 
-    /// Returns the hits that count where records may be gone: at least those of an admitted
+    /// Returns the hits that count if records may be gone: at least those of an admitted
     /// reserve that nothing may have given back.
     fn loosely_counted(&self, from: Moment, to: Moment) -> (Bounds, u64) {
         let mut least = 0;

@@ -8,25 +8,26 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `plan`, `rules` | what a seed draws: servers, limits, calls, faults with weights of its own |
-//! | `run`, `faults` | the run of a plan: faults, then calm, then what the store counts |
+//! | `plan`, `rules` | the draws of a seed: servers, limits, calls, faults with weights of its own
+//! |
+//! | `run`, `faults` | the run of a plan: faults, then quiet, then the counts of the store |
 //! | `process` | a process: the real parts, put together as `app` does |
-//! | `shared` | what all share: time, randomness, servers, network, history |
+//! | `shared` | shared by all: time, randomness, servers, network, history |
 //! | `network` | connections: delays, silence, cuts at any byte |
 //! | `server` | the servers: data, clocks, replication, scripts, faults |
 //! | `history` | calls, answers and faults in their order, and their hash |
 //! | `claims`, `changes`, `checker`, `reported` | the promises, with the exceptions that happened |
 //! | `plan_holds`, `hold_steps`, `holds`, `hold_checker` | the same of holds, in every second one |
 //! | `retries` | reserves that are sent until they are decided: another kind of world |
-//! | `coverage` | what happened in how many worlds, and what met what |
+//! | `coverage` | events and pairs of overlapping events, by number of worlds |
 //! | `shrink` | the smallest plan that still fails |
 //! | `watch`, `display` | a table of a world as it runs, and its texts |
 //!
-//! # To find, replay and mend
+//! # To find, replay and fix
 //!
 //! ```text
 //! cargo run --release --example world -- --seeds 0..10000     many seeds, with totals
-//! cargo run --release --example world -- --seeds 0..10000 --coverage    and what met what
+//! cargo run --release --example world -- --seeds 0..10000 --coverage    and overlapping events
 //! cargo run --release --example world -- --seed 7 --history   one seed, every event
 //! cargo run --release --example world -- --seed 7 --shrink    the fewest calls and faults
 //! cargo run --release --example world -- --seed 7 --watch     a table of it as it runs
@@ -34,7 +35,7 @@
 //! cargo test --test world                                     1,000 seeds
 //! ```
 //!
-//! A finding becomes a world made by hand in `directed`, which fails before the mend and
+//! A finding becomes a world made by hand in `directed`, which fails before the fix and
 //! stays when seeds mean other worlds.
 //!
 //! # To add a fault
@@ -42,7 +43,7 @@
 //! Add a variant to `plan::Fault` and its name to `coverage::EVENTS`, draw it in `Plan::draw_fault`
 //! (one number more of `KINDS`), and inject it in `faults`. It must end by itself or in
 //! `Fleet::heal`. If it is an exception of `docs/promise.md`, the checker must see that it
-//! happened: `claims` allows for nothing else.
+//! happened: `claims` allows for no other deviation.
 //!
 //! # Faults of holds that it finds
 //!
@@ -83,7 +84,7 @@
 //! | denials that another slot may void are remembered | 492 |
 //! | a block of a lease is not given back; one hit of it twice | 4; 4 |
 //! | charges of a request that is not admitted stay; one hit of each stays | 4; 4 |
-//! | charges beside a check that a process decides alone stay | 525 |
+//! | charges of a request stay if a process decides one check alone | 525 |
 //! | a call is sent again though it may have run | 50 |
 //! | retries go on past the deadline; charges without a reply are not counted | 11; 14 |
 //! | a share of `local` is the whole limit | 166 |

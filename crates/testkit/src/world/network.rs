@@ -95,7 +95,7 @@ async fn open(
 ) -> io::Result<BoxedStream> {
     let target = shared.resolve(&address);
     shared.sleep_until(shared.arrival(process, target)).await;
-    shared.until_audible(process, target).await;
+    shared.until_reachable(process, target).await;
     shared.while_running(process, std::future::ready(())).await;
     if shared.is_down(target) {
         return Err(io::ErrorKind::ConnectionRefused.into());
@@ -141,7 +141,7 @@ async fn receive(
     loop {
         // Bytes that were sent arrive, even if the client has gone.
         let Ok(count @ 1..) = from.read(&mut buffer).await else { return };
-        // A process that is stopped sends nothing: what its timers write leaves when it goes on.
+        // A stopped process sends no data: data written by its timers leaves when it continues.
         let stopped_until = shared.stopped_until(connection.process);
         last = shared.arrival(connection.process, connection.target).max(last).max(stopped_until);
         let cut = connection.cut_request.lock().take();
@@ -163,7 +163,7 @@ async fn serve(
     let mut last = 0;
     while let Some((at, bytes, breaks)) = from.recv().await {
         shared.sleep_until(at).await;
-        shared.until_audible(connection.process, connection.target).await;
+        shared.until_reachable(connection.process, connection.target).await;
         shared.until_running(connection.target).await;
         commands.add(&bytes);
         let mut replies = Vec::new();
@@ -200,7 +200,7 @@ async fn deliver(
 ) {
     while let Some((at, bytes, _)) = from.recv().await {
         shared.sleep_until(at).await;
-        shared.until_audible(connection.process, connection.target).await;
+        shared.until_reachable(connection.process, connection.target).await;
         shared.while_running(connection.process, std::future::ready(())).await;
         let cut = connection.cut_reply.lock().take();
         let length = cut.map_or(bytes.len(), |most| most.min(bytes.len()));
@@ -252,7 +252,7 @@ impl SharedWorld {
     }
 
     /// Waits until bytes pass between a process and a target.
-    async fn until_audible(&self, process: usize, target: Target) {
+    async fn until_reachable(&self, process: usize, target: Target) {
         loop {
             let silent_until = self.path(process, target).silent_until;
             if silent_until <= self.now() {

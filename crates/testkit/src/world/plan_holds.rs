@@ -27,7 +27,7 @@ enum EndCall {
     Both,
 }
 
-/// The ends of a piece of work, each as often as it stands here.
+/// The ends of a piece of work, each as often as it is listed.
 const ENDS: [&[EndCall]; 14] = [
     &[],
     &[EndCall::Commit],
@@ -63,7 +63,7 @@ impl SimRule {
         Self { counting, hold: Some(hold), ..Self::plain(amount) }
     }
 
-    /// Lets the limit keep holds, or makes it one of what is in flight.
+    /// Lets the limit keep holds, or makes it one of concurrent requests.
     fn keep_holds(&mut self, random: &mut Random) {
         self.lease_us = None;
         self.last_counting = None;
@@ -128,7 +128,7 @@ impl Plan {
         }
     }
 
-    /// Draws the pieces of work of a world with holds, besides its other calls.
+    /// Draws the pieces of work of a world with holds, in addition to its other calls.
     pub(super) fn draw_works(&mut self, random: &mut Random) {
         if self.rules.iter().all(|rule| rule.hold.is_none()) {
             return;
@@ -204,7 +204,7 @@ impl Plan {
         parts
     }
 
-    /// Draws what each part costs in the end: nothing, less, as much, or more.
+    /// Draws the final cost of each part: 0, less, as much, or more.
     fn costs(&self, random: &mut Random, parts: &[Part]) -> Vec<u32> {
         let cost = |part: &Part| match part.hits {
             PartHits::Reserve { hits, .. } => match random.below(10) {

@@ -42,7 +42,7 @@ use super::retries::RetriedReserve;
 use super::server::fleet::Arrangement;
 use super::shared::SharedWorld;
 
-/// Time for which tests wait for what ends by itself.
+/// Timeout for connections and background work.
 const PATIENCE: Duration = Duration::from_secs(10);
 const MEMORY: usize = 1 << 20;
 const REQUEST: RequestBounds = RequestBounds { descriptors: 8, entries: 2, all_entries: 16 };
@@ -199,14 +199,14 @@ impl SimProcess {
         shared.fleet.lock().count(&format!("change {name}"));
     }
 
-    /// Returns the hits that each counter counts; `None` if the store does not tell.
+    /// Returns the hits that each counter counts; `None` if the store does not report them.
     pub async fn used(&self, plan: &Plan, counter: usize) -> Option<u64> {
-        Some(self.look(plan, counter).await?.0)
+        Some(self.usage(plan, counter).await?.0)
     }
 
     /// Returns the hits that a counter counts, and its open holds; `None` if the store does not
-    /// tell.
-    pub async fn look(&self, plan: &Plan, counter: usize) -> Option<(u64, HoldList)> {
+    /// report them.
+    pub async fn usage(&self, plan: &Plan, counter: usize) -> Option<(u64, HoldList)> {
         let limiter = self.workers[0].limiter();
         let snapshot: Snapshot = limiter.snapshot();
         let policies = snapshot.as_ref().unwrap().policies();
@@ -235,7 +235,7 @@ pub fn id_of(id: u32) -> String {
     format!("id-{id}")
 }
 
-/// Returns the value of a counter: it stands in the name of its key.
+/// Returns the value of a counter: it is in the name of its key.
 pub fn value_of(counter: usize) -> String {
     format!("counter-{counter:02}-")
 }

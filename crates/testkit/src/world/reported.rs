@@ -1,4 +1,4 @@
-//! The checks of what answers report: hits that are left, and times after which hits fit.
+//! Checks of reports in answers: remaining hits, and times after which hits fit.
 
 use super::claims::{Claim, CounterHistory};
 use super::history::{CallRecord, Ending, PartStatus};
@@ -27,9 +27,9 @@ impl Judged<'_> {
     }
 }
 
-/// Checks what the answers about a counter report, where nothing makes that uncertain.
+/// Checks the reports of the answers about a counter, unless an event makes them uncertain.
 pub(super) fn check(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
-    left_is_left(history, broken);
+    remaining_is_true(history, broken);
     let rule = history.rule();
     if rule.is_local() || !history.clocks_agree() || history.stops_us() > 0 {
         return;
@@ -44,7 +44,7 @@ pub(super) fn check(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
 
 /// Hits that are left, with all that certainly counts, are no more than the limit; and with all
 /// that may count, no less.
-fn left_is_left(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
+fn remaining_is_true(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
     let rule = history.rule();
     let is_simple = rule.is_long() && !rule.is_local() && rule.lease_us.is_none();
     let is_changed = history.changes().next().is_some() || history.losses > 0;
@@ -120,7 +120,7 @@ fn is_certain(history: &CounterHistory<'_>) -> bool {
         && history.changes().next().is_none()
 }
 
-/// No hits are admitted before the time after which the answer to fewer said that they fit; and
+/// No hits are admitted before the time after which fewer fit according to an answer; and
 /// they are admitted after it, if no others were.
 fn retries_are_true(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
     let admitted = history.admitted();
@@ -141,7 +141,7 @@ fn retries_are_true(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
             return;
         }
         let fits_from = record.ended + after + CLOCK_US + history.lag_us();
-        // A remembered denial does not know what was charged since.
+        // A cached denial does not include later charges.
         let known_for =
             if status.is_cached { history.report.plan.deny_cache_ms * 1_000 } else { 0 };
         let known_at = record.begun.saturating_sub(known_for + judged.slack_us());

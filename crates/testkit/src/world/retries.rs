@@ -45,7 +45,7 @@ struct DecidedReserve {
     /// `None`: never decided.
     code: Option<Result<Code, tonic::Code>>,
     attempts: u64,
-    /// `true` if a charge without a reply may be what is left of a denied reserve.
+    /// `true` if a charge without a reply may be the rest of a denied reserve.
     may_leave: bool,
 }
 
@@ -91,7 +91,7 @@ fn draw_reserves(plan: &Plan, random: &mut Random) -> Vec<RetriedReserve> {
     (0..20 + plan.seed as usize % 60).map(draw).collect()
 }
 
-/// Slows connections down while reserves are under way, so that what is sent for a first attempt
+/// Slows connections down while reserves are under way, so that data of a first attempt
 /// arrives after a retry.
 fn slow_down(plan: &mut Plan, reserves: &[RetriedReserve], random: &mut Random) {
     plan.most_delay_ms = 1 + random.below(15);
@@ -184,7 +184,7 @@ async fn check(world: &RunningWorld, decided: &[DecidedReserve]) -> RetryReport 
     let process = world.processes.lock()[0].0.clone().unwrap();
     let mut held = Vec::new();
     for counter in 0..world.plan.counters.len() {
-        let list = process.look(&world.plan, counter).await;
+        let list = process.usage(&world.plan, counter).await;
         held.push(list.unwrap_or_default().1);
     }
     let may_leave = may_leave(world);

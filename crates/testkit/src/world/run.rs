@@ -153,7 +153,7 @@ impl RunningWorld {
         let begun = self.shared.now();
         let ending = process.call(&self.plan, &call).await;
         if self.crashed.lock().iter().any(|crashed| Arc::ptr_eq(crashed, &process)) {
-            // Nobody hears the answer of a process that is gone.
+            // No client gets the answer of a process that has ended.
             let record =
                 CallRecord { call, begun, ended: self.shared.now(), ending: Ending::Cancelled };
             self.shared.chronicle.lock().record(record);

@@ -49,7 +49,7 @@ impl SharedWorld {
         u64::try_from(self.begun.elapsed().as_micros()).unwrap()
     }
 
-    /// Returns the generator of what happens while the world runs.
+    /// Returns the generator of events while the world runs.
     pub fn random(&self) -> MutexGuard<'_, Random> {
         self.random.lock()
     }

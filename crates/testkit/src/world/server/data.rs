@@ -58,7 +58,7 @@ pub struct ServedSlots {
     pub group: u8,
     /// Slots that leave the server, which serves the keys that it has.
     pub leaving: Option<Migration>,
-    /// Slots that the client asks the server for, since they move to it.
+    /// Slots whose keys the client requests with ASKING, since they move to it.
     pub arriving: Option<Migration>,
 }
 

@@ -47,7 +47,7 @@ pub struct SimServer {
     pub busy_until: Moment,
     pub loading_until: Moment,
     pub full_until: Moment,
-    /// Set while it believes to be the master though another server is: the map that it knows.
+    /// The map that it knows; set while it acts as the master although another server is.
     pub stale: Option<ClusterMap>,
     /// Keys that it wrote meanwhile.
     stale_keys: BTreeSet<Vec<u8>>,
@@ -309,7 +309,8 @@ impl Fleet {
             return;
         }
         let own = u8::try_from(from).unwrap();
-        // The slots around one with a key, if there is any: of others nobody would notice.
+        // The slots around one with a key, if there is any: a change of others has no visible
+        // effect.
         let keys = &self.servers[self.map.masters[from]].keys;
         let slot = |number: usize| keys.keys().nth(number).map_or(0, |key| slot_of(key));
         let near = usize::from(slot(first.checked_rem(keys.len()).unwrap_or_default()));

@@ -80,7 +80,7 @@ impl ScriptRun {
         }
     }
 
-    /// Returns some fields: of a hash with more than are asked for those that follow a place that
+    /// Returns some fields: of a hash with more than are requested those that follow a place that
     /// the time chooses, since one seed is one history.
     pub(super) fn hash_sample(&mut self, arguments: &[Vec<u8>]) -> Resp {
         let (key, count, rest) = match arguments {

@@ -1,7 +1,7 @@
 //! The Lua of a server: the interpreter of Redis with the functions that the scripts use.
 //!
 //! One interpreter serves all servers of a thread. Scripts of Redis set no globals, so that none
-//! sees what another left.
+//! sees the state of another.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -141,7 +141,7 @@ fn to_lua(lua: &Lua, reply: &Resp) -> mlua::Result<Value> {
     }
 }
 
-/// Converts what a script returns, as Redis does: numbers lose their fraction, and a table ends at
+/// Converts the result of a script, as Redis does: numbers lose their fraction, and a table ends at
 /// its first nil.
 #[allow(clippy::cast_possible_truncation, reason = "as in Redis")]
 fn of_lua(value: &Value) -> mlua::Result<Resp> {

@@ -1,4 +1,4 @@
-//! Commands on a connection: what a server replies.
+//! Commands on a connection, and their replies.
 
 use super::data::ScriptRun;
 use super::fleet::{Arrangement, Fleet, Moment, RecordedScript};
@@ -13,7 +13,7 @@ pub struct Session {
     is_asking: bool,
 }
 
-/// Script by which the store tells servers apart.
+/// Script by which the store distinguishes servers.
 const IDENTITY: &[u8] = b"return tostring(redis)";
 const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
 const LOADING: &str = "LOADING Redis is loading the dataset in memory";

@@ -1,23 +1,25 @@
 -- amend: changes counters one by one, for an operator or to take a charge back. The same steps as
 -- crates/core/src/algorithm/amend.rs and write.rs.
 --
--- KEYS    the counter of each change, followed by the hash of its holds if the limit keeps them, and by
---   the number of the loan if one is returned.
+-- KEYS    the counter of each change, followed by the hash of its holds if the limit keeps them,
+--   and by the number of the loan if one is returned.
 -- ARGV[1] and ARGV[2] as in begin.lua; the values as in beside.lua.
--- ARGV[3] and on, one request each, with one change or more: operation (1: 0 look, 1 reset, 2 refund,
---   3 grant, 4 take-back, 5 take-back of hits from a grant, 6 return of a loan; plus 64 if entries are recorded, plus 128 if
---   the limit keeps holds), algorithm (1), hits (4), duration of the grant in us, or the instant of the
---   charge (7); the entries, as in decide.lua; of a take-back what the reply to the charge had for it,
---   with a length prefix (2); of a return the time in us from the charge in which it is accepted (7);
---   the fields of holds.lua if the limit keeps holds; the algorithm's parameters.
---   What a reply has for a take-back: what holds.lua returns for it if the limit keeps holds; then, unless
---   that is too long, 1 or 2 (1), if it is 2 a digest of the value with the charge (16), and the value
---   without it, empty if there was none.
--- Reply   of an operator's change: 3 (1); verdict (1: as in decide.lua); if that is 1, the state before and after: instant (7), remaining
---   hits of a grant (7), the instant at which they expire (7), windows (1), for each: counted hits (7), remaining hits (7),
---   reset_after (7), time until one hit fits (7), both in us, 2^55 if absent. Of take-backs: 5 (1), and for each the verdict (1)
---   and 13 bytes without meaning; or of a return that changes nothing 2 (1), 1 if it is repeated, 2 if it is late (5), and 15 bytes
---   without meaning. Or 4 as in decide.lua.
+-- ARGV[3] and on, one request each, with one change or more: operation (1: 0 read, 1 reset, 2
+--   refund, 3 grant, 4 take-back, 5 take-back of hits from a grant, 6 return of a loan; plus 64 if
+--   entries are recorded, plus 128 if the limit keeps holds), algorithm (1), hits (4), duration of
+--   the grant in us, or the instant of the charge (7); the entries, as in decide.lua; of a
+--   take-back what the reply to the charge had for it, with a length prefix (2); of a return the
+--   time in us from the charge in which it is accepted (7); the fields of holds.lua if the limit
+--   keeps holds; the algorithm's parameters.
+--   The part of a reply for a take-back: the fields that holds.lua returns for it if the limit
+--   keeps holds; then, unless that is too long, 1 or 2 (1), if it is 2 a digest of the value with
+--   the charge (16), and the value without it, empty if there was none.
+-- Reply   of an operator's change: 3 (1); verdict (1: as in decide.lua); if that is 1, the state
+--   before and after: instant (7), remaining hits of a grant (7), the instant at which they expire
+--   (7), windows (1), for each: counted hits (7), remaining hits (7), reset_after (7), time until
+--   one hit fits (7), both in us, 2^55 if absent. Of take-backs: 5 (1), and for each the verdict
+--   (1) and 13 bytes without meaning; or of a return without an effect 2 (1), 1 if it is repeated,
+--   2 if it is late (5), and 15 bytes without meaning. Or 4 as in decide.lua.
 local RESETS, REFUNDS, GRANTS, TAKES_BACK, TAKES_BACK_OF_GRANT, RETURNS = 1, 2, 3, 4, 5, 6
 local REPEATED, LATE = 1, 2
 local CONCURRENCY, DONE = 6, 1
@@ -48,16 +50,17 @@ local function matters_until(check, value)
   return value and select(5, judged(check.algorithm, check.at, value, 0, DENIED_REPORT)) or 0
 end
 
--- Returns the instant of a value; nothing if it cannot be read, or nil and the instant if that is in
--- none of the calendar windows that were sent.
+-- Returns the instant of a value; no value if it cannot be read, or nil and the instant if that is
+-- in none of the calendar windows that were sent.
 local function instant_of(check, value)
   slot_operation, slot_id = 0, ''
   local _, instant, later = judged(check.algorithm, check.at, value, 0, 0)
   return instant, not instant and later or nil
 end
 
--- Resets the counter to unused, and its clock to this server's. Charges made before are not taken back
--- from later charges: those ahead of the clock neither. Holds of the value before the reset do not count.
+-- Resets the counter to unused, and its clock to this server's. Charges made before are not taken
+-- back from later charges: those ahead of the clock neither. Holds of the value before the reset do
+-- not count.
 local function reset(check)
   if not check.value then
     return nil
@@ -73,7 +76,7 @@ local function reset(check)
   return save(check.key, check.value, matters)
 end
 
--- Writes a new value, and the holds beside it. Returns the error, if any.
+-- Writes a new value, and the holds of the counter. Returns the error, if any.
 local function write(check, value, lives_until, id, record)
   check.value = value
   if check.has_hold then
@@ -82,7 +85,8 @@ local function write(check, value, lives_until, id, record)
   return save(check.key, value, lives_until)
 end
 
--- Its instant differs from that of any earlier grant or reset, so that hits taken from another grant are not returned to it.
+-- Its instant differs from that of any earlier grant or reset, so that hits taken from another
+-- grant are not returned to it.
 local function grant(check)
   local own, tallies, had, gone_at, granted_at, reset_at, reset_until = false, '', 0, 0, 0, 0, 0
   if check.value then
@@ -121,16 +125,16 @@ local function refund(check)
   return new and write(check, new, lives_until)
 end
 
--- Of the current request, by key: true if nothing was written since any of its charges, and true if the
+-- Of the current request, by key: true if no write followed any of its charges, and true if the
 -- value without them was restored.
 local untouched, restored
 
--- Returns true if records of holds are beside the value. Slots are part of it.
+-- Returns true if the counter has records of holds, which are not part of its value. Slots are.
 local function has_records(check)
   return check.has_hold and check.algorithm ~= CONCURRENCY
 end
 
--- Returns true if nothing was written since the charge. One without a digest is repeated, and the
+-- Returns true if no write followed the charge. One without a digest is repeated, and the
 -- result compared: a digest would add cost to every charge.
 local function is_untouched(check)
   local current = with_data.bare(check.value)
@@ -147,8 +151,8 @@ local function is_untouched(check)
   return with_data.bare(new) == current
 end
 
--- Puts the counter back to the value without a charge, but with the tallies of the current one, less
--- those of the charge. Returns the error, if any.
+-- Puts the counter back to the value without a charge, but with the tallies of the current one,
+-- less those of the charge. Returns the error, if any.
 local function restore(check)
   local value, tallies, _ = check.value, '', nil
   if restored[check.key] and not value then
@@ -184,8 +188,8 @@ local function restore(check)
   return write(check, value, matters_until(check, value), check.id, record)
 end
 
--- Takes a charge back, with the tallies of its entries. If nothing was written since, restores the
--- value without it, so that nothing is lost if the clock steps back. Returns the error, if any.
+-- Takes a charge back, with the tallies of its entries. If no write followed, restores the
+-- value without it, so that no hits are lost if the clock steps back. Returns the error, if any.
 local function take_back(check)
   local of_grant, hits, id = check.operation == TAKES_BACK_OF_GRANT, check.hits, check.id
   if untouched[check.key] then
@@ -205,8 +209,8 @@ local function take_back(check)
   return new and write(check, new, lives_until, id, record)
 end
 
--- Takes the unused hits of a loan back, if it is returned for the first time and in time. Returns the
--- error, if any, and why nothing is changed.
+-- Takes the unused hits of a loan back, if it is returned for the first time and in time. Returns
+-- the error, if any, and the reason if it has no effect.
 local function return_loan(check)
   local ends = check.length + check.kept_for
   if now < check.length or now >= ends then
@@ -295,7 +299,7 @@ local function read(at)
   return check, after
 end
 
--- Performs a change. Returns the verdict, and why nothing is changed.
+-- Performs a change. Returns the verdict, and the reason if it has no effect.
 local function change(check)
   local err, unchanged = changes[check.operation](check)
   return err and failure(err) or DONE, unchanged

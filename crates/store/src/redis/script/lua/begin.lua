@@ -12,32 +12,33 @@ local MAX_SHORT, MAX_HITS = 4294967295, 9007199254740991
 local ABSENT = 36028797018963968
 -- The most hits beyond a limit that a reply has room for.
 local MOST_BEYOND = 549755813888
--- From here on, the tag of a value says that there is data beside the state, see beside.lua.
+-- From here on, the tag of a value marks additional data next to the state, see beside.lua.
 local WITH_DATA = 48
 -- When the hits of a check are written: if it is allowed (1), if it is denied (2), in both cases.
--- Or in place of that: hits are refunded; the charge made at `charged_at` is taken back; the cost of
--- a hold is charged that may exceed the limit; only the latest instant is set; nothing is written,
+-- Or in place of that: hits are refunded; the charge made at `charged_at` is taken back; the cost
+-- of a hold is charged that may exceed the limit; only the latest instant is set; no write,
 -- and the reply is that of a denial.
 local BOTH, REFUND, TAKE_BACK, PAST, TOUCH, DENIED_REPORT = 3, 4, 5, 6, 7, 8
 local charged_at
--- What the hits of a check were written to, besides nothing (0): the limit, or a grant.
+-- The target that the hits of a check were written to: none (0), the limit, or a grant.
 local WRITTEN, OF_GRANT = 8, 24
 -- Algorithms by number. Each is called as judge(at, value, hits, writes): its parameters begin at
 -- `at` of the text, `value` is the stored value or false. It returns the position after its
--- parameters, and nothing else if the value cannot be read, or nil and the instant if that is in
--- none of the calendar windows that were sent. Otherwise: the instant, true if the hits are allowed,
--- the new value or nothing, the time until which it matters, or nothing if that is unchanged, the
+-- parameters, and no more if the value cannot be read, or nil and the instant if that is in
+-- none of the calendar windows that were sent. Otherwise: the instant, true if the hits are
+-- allowed, the new value or nil, the time until which it matters, or nil if that is unchanged, the
 -- remaining hits, negative if a fixed window of one period counts more than its limit, reset_after,
 -- retry_after if denied, and the binding window, from 0.
 -- With room for all, as other tables here: one that grows is built anew.
 local judges = { 0, 0, 0, 0, 0, 0 }
--- If set, a judge stores the counted hits, remaining hits, reset_after and retry_after of each window
--- in it.
+-- If set, a judge stores the counted hits, remaining hits, reset_after and retry_after of each
+-- window in it.
 local usages
--- For concurrency: the operation on the slots of an ID, the ID, and the time for which a slot is taken.
+-- For concurrency: the operation on the slots of an ID, the ID, and the time for which a slot is
+-- taken.
 local slot_operation, slot_id, slot_ttl = 0, '', 0
--- Defined by the files beside.lua, holds.lua, marks.lua, ledger.lua and gcra.lua, in scripts that have
--- them.
+-- Defined by the files beside.lua, holds.lua, marks.lua, ledger.lua and gcra.lua, in scripts that
+-- have them.
 local beside, judged, holds, marked, ledgers, rates
 
 -- True if each write sets the time to live. With the server's clock it is not needed if the value

@@ -1,11 +1,11 @@
--- beside: values with data beside an algorithm's state: tallies of callers, an operator's grant, a
+-- beside: values with data next to an algorithm's state: tallies of callers, an operator's grant, a
 -- reset. The same steps as crates/core/src/algorithm/tallies.rs and amend.rs.
 --
 -- Values  tag: that of the state, plus 32 if tallies follow, 64 if a grant or a reset follows; the
 --   tallies with a length prefix (4), for each: entry with a length prefix (2), charged hits (7),
---   denied hits (7); remaining hits of a grant (7), the instant at which they expire (7), the instant
---   of the grant (7), the instant of a reset (7), and the instant from which no charge before the
---   reset would count (7); the state without its tag.
+--   denied hits (7); remaining hits of a grant (7), the instant at which they expire (7), the
+--   instant of the grant (7), the instant of a reset (7), and the instant from which no charge
+--   before the reset would count (7); the state without its tag.
 local TALLIED, EXTENDED = 32, 64
 
 -- Created on first use, since it is rare.
@@ -13,8 +13,8 @@ beside = function()
   local byte, sub, min = string.byte, string.sub, math.min
   local PLACES = 40
 
-  -- Splits a value into the state's value, the tallies, and the five numbers. Returns nothing if it is
-  -- cut short, or the error of a key of another type.
+  -- Splits a value into the state's value, the tallies, and the five numbers. Returns no value if
+  -- it is cut short, or the error of a key of another type.
   local function split(value)
     if #value == 0 then
       return nil
@@ -64,7 +64,7 @@ beside = function()
     return pack('B', tag) .. body
   end
 
-  -- Returns the offset of an entry in the tallies and its hits; or nothing, the number of entries, the
+  -- Returns the offset of an entry in the tallies and its hits; or nil, the number of entries, the
   -- offset of that with the fewest hits, and that of the entry which counts all others.
   local function find(tallies, entry)
     local place, count, fewest, least, others = 1, 0, math.huge, nil, nil
@@ -88,8 +88,8 @@ beside = function()
     return nil, count, least, others
   end
 
-  -- Returns the tallies with hits added to an entry, negative ones to the one that counts all others if
-  -- there is no such entry.
+  -- Returns the tallies with hits added to an entry, negative ones to the one that counts all
+  -- others if there is no such entry.
   local function counted(tallies, entry, charged, denied)
     local place, had_charged, had_denied, others = find(tallies, entry)
     if not place then
@@ -109,7 +109,8 @@ beside = function()
       .. sub(tallies, hits + 14)
   end
 
-  -- Returns the tallies with hits added to the entries of a check, which begin at `entries` of the text.
+  -- Returns the tallies with hits added to the entries of a check, which begin at `entries` of the
+  -- text.
   local function tallied(tallies, entries, charged, denied)
     local count, entry
     count, entries = unpack_from('B', text, entries)
@@ -147,10 +148,10 @@ beside = function()
     return joined(state, select(2, split(value)))
   end
 
-  -- Judges a check as judges[number] does, by a value with data beside the state. `entries`: offset in
-  -- the text of the entries that a charge records, if there are any. The instant is that of the grant if the hits
-  -- are from it. Also returns 8 if the state has changed, 24 if hits are from a grant, else 0, and the hits
-  -- of the slots of an ID.
+  -- Judges a check as judges[number] does, by a value with data next to the state. `entries`:
+  -- offset in the text of the entries that a charge records, if there are any. The instant is that
+  -- of the grant if the hits are from it. Also returns 8 if the state has changed, 24 if hits are
+  -- from a grant, else 0, and the hits of the slots of an ID.
   local function judge(number, at, value, hits, writes, entries, of_grant)
     local of_state, clock = judges[number], now
     local state, tallies, left, gone_at, granted_at, reset_at, reset_until = false, '', 0, 0, 0, 0, 0

@@ -60,7 +60,7 @@ do
       return table.concat(parts) .. sub(slots, from)
     end
 
-    -- Returns the slots without the newest hits, whatever their IDs, and their number.
+    -- Returns the slots without the newest hits of any ID, and their number.
     local function refunded(slots, used, hits)
       -- The first hits stay: of the slots up to the one that has the last of them.
       local place, count, left = 1, 0, max(used - hits, 0)
@@ -76,7 +76,7 @@ do
       return sub(slots, 1, place - 1), count
     end
 
-    -- Returns the slots without what is left of a charge by an ID, and their number; nothing if nothing
+    -- Returns the slots without the rest of a charge by an ID, and their number; no value if none
     -- is left. Of several slots of one instant the whole one: a refund may have taken from another.
     local function taken_back(slots, count, id, hits)
       local place, found = 1, nil
@@ -98,8 +98,8 @@ do
       return sub(slots, 1, found.place - 1) .. sub(slots, found.after), count - 1
     end
 
-    -- Returns the slots changed by an operation or in a mode that is rare, and their number; nothing if
-    -- nothing is changed.
+    -- Returns the slots changed by an operation or in a mode that is rare, and their number; no
+    -- value if none is changed.
     return function(slots, count, used, hits, writes, operation, id, ends)
       if operation == EXTEND then
         return extended(slots, id, ends), count
@@ -112,8 +112,8 @@ do
   end
 
   local change
-  -- Judges a check with an operation on the slots of an ID. Returns what a judge returns, and the hits of
-  -- the slots of the ID before it.
+  -- Judges a check with an operation on the slots of an ID. Returns what a judge returns, and the
+  -- hits of the slots of the ID before it.
   judges[6] = function(at, value, hits, writes)
     local operation, id, ttl = slot_operation, slot_id, slot_ttl
     local limit, after = unpack_from('>I4', text, at)

@@ -14,17 +14,20 @@
 --   plus 8 if checks name the same counter), checks (4), and for each: algorithm (1),
 --   writes if the request is admitted (1), writes if it is not (1), role (1: 0 enforce, 1 none, 2
 --   quota, 3 quota in shadow; plus 4 times on_store_error: 0 error, 1 allow, 2 deny, 3 the caller
---   decides; plus 16 times the writes of a peek as later checks of the counter see them), and from the
---   hits on as above.
--- Reply   for each request: 5 and for each check: verdict (1: 0 unreadable, 1 allowed, 2 denied, 3 no
---   room, 4 not written; plus 8 if written, plus 16 if from a grant, plus 64 if the fields of holds.lua follow), remaining
---   hits (5; negative if a fixed window of one period counts more than its limit), window (1),
---   reset_after us (7), if denied retry_after us (7, 2^55 if absent). If it was admitted here, and other slots or the
---   caller decide the rest, 6 instead of 5, and after each check: the same fields again for the counter without the hits that
---   only an admitted request is charged; the instant of the charge, or of its grant (7); what amend.lua needs to take the
---   charge back, with a length prefix (2).
---   Or 2 if a key that was not declared could not be read or written: nothing is written, and the request is sent again alone.
---   Or 4 if a counter's instant is in none of the calendar windows that were sent: this server's now (7), that instant (7).
+--   decides; plus 16 times the writes of a peek as later checks of the counter see them), and from
+--   the hits on as above.
+-- Reply   for each request: 5 and for each check: verdict (1: 0 unreadable, 1 allowed, 2 denied, 3
+--   no room, 4 not written; plus 8 if written, plus 16 if from a grant, plus 64 if the fields of
+--   holds.lua follow), remaining hits (5; negative if a fixed window of one period counts more than
+--   its limit), window (1), reset_after us (7), if denied retry_after us (7, 2^55 if absent). If it
+--   was admitted here, and other slots or the caller decide the rest, 6 instead of 5, and after
+--   each check: the same fields again for the counter without the hits that only an admitted
+--   request is charged; the instant of the charge, or of its grant (7); what amend.lua needs to
+--   take the charge back, with a length prefix (2).
+--   Or 2 if a key that was not declared could not be read or written: no counter is written, and
+--   the request is sent again alone.
+--   Or 4 if a counter's instant is in none of the calendar windows that were sent: this server's
+--   now (7), that instant (7).
 local size, byte = #text, string.byte
 -- Number of replies, and position of the next request.
 local replied, place = 0, 1

@@ -49,8 +49,8 @@ local function fixed_windows()
     return hits
   end
 
-  -- Writes the hits to each window. Returns the value, nothing if hits were to be removed where there
-  -- are none, and the time until which it matters.
+  -- Writes the hits to each window. Returns the value, nil if there are no hits to remove, and the
+  -- time until which it matters.
   local function written(count, hits, writes, instant)
     local size, lives_until, differs = '>I4', 0, false
     for i = 1, count do

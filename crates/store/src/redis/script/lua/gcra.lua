@@ -1,14 +1,14 @@
--- gcra, also named token_bucket: limit hits per period, evenly, and burst at once. The same steps as
--- crates/core/src/algorithm/gcra.rs.
+-- gcra, also named token_bucket: limit hits per period, evenly, and burst at once. The same steps
+-- as crates/core/src/algorithm/gcra.rs.
 --
--- A hit costs T = period / limit; in lowest terms p / l. A backlog is `whole` us and `part` l-ths of
--- one, so that all products and quotients are exact in a double.
+-- A hit costs T = period / limit; in lowest terms p / l. A backlog is `whole` us and `part` l-ths
+-- of one, so that all products and quotients are exact in a double.
 -- Parameters: limit (4), l (4), p (7), burst (4), then durations, whole us (7) and l-ths (4): cost
---   of a burst, maximum backlog; bits of the short form before the backlog (5), bound of a backlog in
---   the short form (4).
--- Value: 24, the short form, for values that have no part and fit, until 2112: last div 16 (6), then 5
---   bytes: last mod 16 (4 bits), length of the limit (5 bits), limit, whole (remaining bits); or 25,
---   last us (7), whole (7), part (4), the limit that they are based on (4).
+--   of a burst, maximum backlog; bits of the short form before the backlog (5), bound of a backlog
+--   in the short form (4).
+-- Value: 24, the short form, for values that have no part and fit, until 2112: last div 16 (6),
+--   then 5 bytes: last mod 16 (4 bits), length of the limit (5 bits), limit, whole (remaining
+--   bits); or 25, last us (7), whole (7), part (4), the limit that they are based on (4).
 do
   local floor = math.floor
   -- Maximum integer that a double represents exactly, with all integers below it. Also a bound of
@@ -64,8 +64,8 @@ do
       return whole - other - 1, part - other_part + l
     end
 
-    -- Returns a backlog with the cost of hits, up to the maximum, which bounds the addition and not the
-    -- existing backlog.
+    -- Returns a backlog with the cost of hits, up to the maximum, which bounds the addition and not
+    -- the existing backlog.
     local function plus(whole, part, cost, cost_part, l, deepest, deepest_part)
       if not lower(whole, part, deepest, deepest_part) then
         return whole, part
@@ -90,8 +90,8 @@ do
       return amount / a, period / a
     end
 
-    -- Converts a backlog of another amount per the same period, in `of`-ths, to one of `limit` in l-ths:
-    -- the same hits, rounded up. Returns nothing if the result exceeds the maximum.
+    -- Converts a backlog of another amount per the same period, in `of`-ths, to one of `limit` in
+    -- l-ths: the same hits, rounded up. Returns no value if the result exceeds the maximum.
     local function rescaled(whole, part, amount, of, limit, l)
       if amount == limit then
         return whole, part
@@ -111,7 +111,7 @@ do
     end
 
     -- Returns the latest instant of a value, the backlog at it and the limit that it is based on;
-    -- nothing if it cannot be read.
+    -- no value if it cannot be read.
     local function read(value)
       if #value == 12 then
         local tag, high, low = unpack_from('>BI6I5', value)
@@ -141,9 +141,9 @@ do
     end
 
     -- Subtracts the cost of hits, less what has drained of it since `elapsed`. The backlog is of an
-    -- amount in of-ths at an interval of `per`, and the limit in l-ths at one of p. Uses the higher of
-    -- the two rates, at which more has drained: when in doubt, less is subtracted. Returns the new
-    -- backlog and its amount; nothing if there is nothing to subtract.
+    -- amount in of-ths at an interval of `per`, and the limit in l-ths at one of p. Uses the higher
+    -- of the two rates, at which more has drained: when in doubt, less is subtracted. Returns the
+    -- new backlog and its amount; no value if there are no hits to subtract.
     local function relieved(whole, part, amount, of, per, hits, elapsed, limit, l, p)
       local own, own_part = rescaled(whole, part, amount, of, limit, l)
       if own and amount <= limit then
@@ -166,8 +166,8 @@ do
       return whole, part, amount
     end
 
-    -- Judges a backlog in a mode that is rare, or of another amount. Returns true if the hits are allowed,
-    -- true if the counter is written, the backlog, and its amount.
+    -- Judges a backlog in a mode that is rare, or of another amount. Returns true if the hits are
+    -- allowed, true if the counter is written, the backlog, and its amount.
     local function judge(whole, part, amount, instant, hits, writes, limit, l, p, burst, deepest, deepest_part)
       local of, per = l, p
       if amount ~= limit then

@@ -61,7 +61,7 @@ holds.more = function()
     return sum
   end
 
-  -- Takes hits of a charge back. Returns as `judged` does, without a new value if nothing is left.
+  -- Takes hits of a charge back. Returns as `judged` does, without a new value if no hits are left.
   local function taken_back(own, algorithm, at, hits, of_charge, of_grant)
     local value = own.value
     if not value or algorithm ~= CONCURRENCY and of_charge > own.instant then
@@ -102,7 +102,7 @@ holds.more = function()
     return after, is_read, allowed, new, lives_until, left, reset, retry, window
   end
 
-  -- Returns the report of a check that writes nothing, as `judge` does.
+  -- Returns the report of a check without a write, as `judge` does.
   local function report(own, algorithm, at, effect, held)
     slot_operation, slot_id = LOOK, ''
     local after, is_read, allowed, _, _, left, reset, _, window = judged(algorithm, at, own.value, 0, REFUND)
@@ -112,8 +112,8 @@ holds.more = function()
     return after, WITH_EFFECT + ALLOWED, left, window, reset, nil, effect, held, 0
   end
 
-  -- Returns the report of a reserve by an ID with open holds, as `judge` does: they are the same hits,
-  -- or in conflict with it.
+  -- Returns the report of a reserve by an ID with open holds, as `judge` does: they are the same
+  -- hits, or in conflict with it.
   function more.known(own, algorithm, at, hits, is_same)
     if is_same then
       return report(own, algorithm, at, HELD, 0)
@@ -187,9 +187,9 @@ holds.more = function()
     return after, is_read, allowed, new, lives_until, left, reset, retry, window, wrote
   end
 
-  -- Takes back a charge of a counter, made by a reserve whose record expires at `until_us`, before it at
-  -- `before`; 0 if it has none. Returns the new value, if any, the time until which it matters, and the
-  -- new record.
+  -- Takes back a charge of a counter, made by a reserve whose record expires at `until_us`, before
+  -- it at `before`; 0 if it has none. Returns the new value, if any, the time until which it
+  -- matters, and the new record.
   function more.take_back(own, algorithm, at, hits, of_charge, of_grant, id, until_us, before)
     slot_operation, slot_id = NONE, id
     holds.extend(own, 0)
@@ -213,8 +213,8 @@ holds.more = function()
     end
   end
 
-  -- Gives a counter the fields of the head that it had before a charge, empty if there was none, for
-  -- `write`.
+  -- Gives a counter the fields of the head that it had before a charge, empty if there was none,
+  -- for `write`.
   function more.restore(own, head)
     own.since, own.latest, own.marks, own.is_stale = false, 0, '', false
     if head == '' then
@@ -240,8 +240,9 @@ holds.more = function()
     return type(record) == 'string' and record or ''
   end
 
-  -- Returns what `take_back` and `restore` need of a charge: expiry of its record after it and before
-  -- it, 0 if there is none (7, 7), the head and the record before it, each with a length prefix (2).
+  -- Returns what `take_back` and `restore` need of a charge: expiry of its record after it and
+  -- before it, 0 if there is none (7, 7), the head and the record before it, each with a length
+  -- prefix (2).
   function more.undo(own)
     local expires, before = 0, 0
     local head, record = own.old_head or '', own.old_record or ''

@@ -1,29 +1,30 @@
--- holds: checks of limits that keep holds: charges that are remembered by an ID, beside the value of
--- a counter. The same steps as crates/core/src/algorithm/hold and marks.rs.
+-- holds: checks of limits that keep holds: charges that are remembered by an ID, next to the value
+-- of a counter. The same steps as crates/core/src/algorithm/hold and marks.rs.
 --
--- Key     a hash beside the counter's key, in the same slot. The field '' is the head: format (1),
+-- Key     a hash next to the counter's key, in the same slot. The field '' is the head: format (1),
 --   the first and the last 24 bytes of the counter's value with a length prefix (1), the instant
 --   since which the marks are complete (7), the latest expiry of a record (7), marks (1), then each
---   with instant (7) and backlog (7, 4), inserts before the next check of the records (4), and padding
---   to 65 bytes, with which Redis keeps the hash as a table. Another field is the record of an ID:
---   expiry (7), 1 if a hold of it has ended (1), receipts (1), each with instant (7) and hits (4).
---   If the value is not the one of the head, the counter was written under a limit without holds:
---   marks and records do not count.
--- Text    before the parameters of the algorithm: operation (1: 0 none, 1 reserve, 2 commit, 3 settle,
---   4 cancel, 5 extend, 6 look, 7 reserve unless the ID has open holds, 8 commit for each check of the
---   request), TTL us (7), 1 if a settle releases (1), ID with a length prefix (1). The hits are the cost
---   of a commit.
+--   with instant (7) and backlog (7, 4), inserts before the next check of the records (4), and
+--   padding to 65 bytes, with which Redis keeps the hash as a table. Another field is the record of
+--   an ID: expiry (7), 1 if a hold of it has ended (1), receipts (1), each with instant (7) and
+--   hits (4). If the value is not the one of the head, the counter was written under a limit
+--   without holds: marks and records do not count.
+-- Text    before the parameters of the algorithm: operation (1: 0 none, 1 reserve, 2 commit, 3
+--   settle, 4 cancel, 5 extend, 6 read, 7 reserve unless the ID has open holds, 8 commit for each
+--   check of the request), TTL us (7), 1 if a settle releases (1), ID with a length prefix (1). The
+--   hits are the cost of a commit.
 -- Reply   after that of any check, with 64 added to the verdict: effect (1: 0 none, 1 reserved, 2
 --   reserved by an ID with open holds, 3 charged without a record, 4 committed, 5 a cost without a
---   hold, 6 settled, 7 extended, 8 open, 9 held already, 10 in conflict with other holds of the ID),
---   two amounts of hits (4, 4).
+--   hold, 6 settled, 7 extended, 8 open, 9 held already, 10 in conflict with other holds of the
+--   ID), two amounts of hits (4, 4).
 --
--- A counter that was loaded is a table: its keys, `value`; `since`, `latest`, `marks` and `unchecked` of
--- the head, `is_stale` if the head is of another value; `last`, the latest instant before the check, and
--- `instant`, that of the check; `least`, until which the keys live at least, and `renews` if the hash
--- needs another time to live; `written_at`, the instant of the charge; `old_head` and `old_record` before
--- it; `gone`, the IDs whose records have expired, if they were looked for. If the request names the
--- counter again: `changed`, its new records by ID, and `inserted`, their number.
+-- A counter that was loaded is a table: its keys, `value`; `since`, `latest`, `marks` and
+-- `unchecked` of the head, `is_stale` if the head is of another value; `last`, the latest instant
+-- before the check, and `instant`, that of the check; `least`, until which the keys live at least,
+-- and `renews` if the hash needs another time to live; `written_at`, the instant of the charge;
+-- `old_head` and `old_record` before it; `gone`, the IDs whose records have expired, if they were
+-- looked for. If the request names the counter again: `changed`, its new records by ID, and
+-- `inserted`, their number.
 do
   local byte, sub = string.byte, string.sub
   local FORMAT, TABLE_BYTES, MARK_BYTES = 1, 65, 18
@@ -31,7 +32,8 @@ do
   local RECEIPTS, RECEIPT, MAX_RECEIPTS = 10, 11, 4
   -- Inserts between two checks of the records at least.
   local UNCHECKED = 32
-  -- The keys live until multiples of this, in us, so that most writes need not set their time to live.
+  -- The keys live until multiples of this, in us, so that most writes need not set their time to
+  -- live.
   local LIVES_BY = 30000000
   local NONE, RESERVE, COMMIT, EXTEND, LOOK, RESERVE_ONCE, COMMIT_EACH = 0, 1, 2, 5, 6, 7, 8
   local NOTHING, RESERVED, REPEATED, UNRECORDED, SETTLED, EXTENDED_TTL, OPEN = 0, 1, 2, 3, 6, 7, 8
@@ -39,7 +41,7 @@ do
   local ALLOWED, DENIED, WITH_EFFECT = 1, 2, 64
   holds = { load = 0, is_full = 0, judge = 0, head_of = 0, write = 0, extend = 0, record_of = 0, more = 0 }
 
-  -- Reads a counter. Returns nothing if it is unreadable.
+  -- Reads a counter. Returns no value if it is unreadable.
   function holds.load(algorithm, key, hold_key)
     local value, head = call('GET', key), algorithm ~= CONCURRENCY and call('HGET', hold_key, '')
     local own = {
@@ -95,8 +97,8 @@ do
     return own
   end
 
-  -- Lets a record matter until `expires`. The keys live until the next multiple of LIVES_BY at least,
-  -- so a write that stays below it need not set their time to live.
+  -- Lets a record matter until `expires`. The keys live until the next multiple of LIVES_BY at
+  -- least, so a write that stays below it need not set their time to live.
   local function extend(own, expires)
     local latest, last, after = own.latest, own.last, own.instant
     local before = latest > last and latest or last
@@ -207,11 +209,11 @@ do
     return false
   end
 
-  -- Judges a check of a counter whose fields begin at `at` of the text. `is_turn`: open holds of its ID
-  -- do not matter. Returns the position after it, and nothing else if the counter is unreadable, or nil
-  -- and the instant if that is in none of the calendar windows that were sent. Otherwise: verdict,
-  -- remaining hits, window, reset_after, retry_after if denied, effect, two amounts of hits, and what
-  -- `write` takes.
+  -- Judges a check of a counter whose fields begin at `at` of the text. `is_turn`: open holds of
+  -- its ID do not matter. Returns the position after it, and no more if the counter is unreadable,
+  -- or nil and the instant if that is in none of the calendar windows that were sent. Otherwise:
+  -- verdict, remaining hits, window, reset_after, retry_after if denied, effect, two amounts of
+  -- hits, and what `write` takes.
   function holds.judge(own, algorithm, at, hits, writes, entries, is_turn)
     local operation, ttl, releases, id
     operation, ttl, releases, id, at = unpack_from('>BI7BBc0', text, at)

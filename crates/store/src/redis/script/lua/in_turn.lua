@@ -1,14 +1,16 @@
 -- in_turn: requests whose checks may name the same counter. The same steps as
 -- crates/core/src/algorithm/judge/repeats.rs.
 --
--- Created only if there is such a request. The arguments are of several.lua. A state of a counter is what
--- holds.lua keeps of it, or a table with its value, the new value and the time until which it matters.
+-- Created only if there is such a request. The arguments are of several.lua. A state of a counter
+-- is what holds.lua keeps of it, or a table with its value, the new value and the time until which
+-- it matters.
 local function in_turn(r, next_key, count_vote, is_admitted)
   local CONCURRENCY, COMMIT, SETTLE, EXTEND, LOOK, RESERVE_ONCE = 6, 2, 3, 5, 6, 7
   local NOTHING, COMMITTED, SETTLED, HELD, CONFLICT = 0, 4, 6, 9, 10
 
-  -- Writes a check by the state of its counter. Returns true if it is allowed, nil if that is unknown;
-  -- the new state; how the hits were written, and the effect on a hold with its two amounts of hits.
+  -- Writes a check by the state of its counter. Returns true if it is allowed, nil if that is
+  -- unknown; the new state; how the hits were written, and the effect on a hold with its two
+  -- amounts of hits.
   local function perform(check, state, writes)
     if check.has_hold then
       local own = holds.more().copy(state)
@@ -58,7 +60,7 @@ local function in_turn(r, next_key, count_vote, is_admitted)
       if has_hold then
         operation, _, _, id, parameters = unpack_from('>BI7BBc0', text, at)
       end
-      -- These do nothing if the request has ended a hold of its ID before.
+      -- These have no effect if the request has ended a hold of its ID before.
       local is_once = operation == COMMIT or operation == SETTLE or operation == EXTEND or operation == LOOK
       local end_of = is_once and key .. id
       -- With all its fields at once, since a table that grows costs more.
@@ -95,7 +97,8 @@ local function in_turn(r, next_key, count_vote, is_admitted)
     return checks, at
   end
 
-  -- Judges the checks of a request, each by a draft of its counter with the hits of those before it.
+  -- Judges the checks of a request, each by a draft of its counter with the hits of those before
+  -- it.
   local function look_in_turn(checks)
     local drafts, ended = {}, {}
     for _, check in ipairs(checks) do
@@ -207,8 +210,8 @@ local function in_turn(r, next_key, count_vote, is_admitted)
     end
   end
 
-  -- Decides a request whose checks may name the same counter, one by one. Returns the position after it, and true
-  -- if the reply has both cases.
+  -- Decides a request whose checks may name the same counter, one by one. Returns the position
+  -- after it, and true if the reply has both cases.
   local function decide_in_turn(prior, is_partial, count, at)
     renews = true
     local checks, after = read(count, at)

@@ -2,9 +2,10 @@
 -- total of hits up to and including it. The hits since any position are one subtraction after a
 -- binary search.
 --
--- Packed: count (2), total before the oldest (4, 7 if wide), then position (7) and total (4 or 7) of
--- each entry. What is before the first entry has 5 bytes fewer than an entry. The ledgers of one value are all wide or none is. A ledger is given by its value and
--- the offset of its first entry.
+-- Packed: count (2), total before the oldest (4, 7 if wide), then position (7) and total (4 or 7)
+--   of
+-- each entry. What is before the first entry has 5 bytes fewer than an entry. The ledgers of one
+-- value are all wide or none is. A ledger is given by its value and the offset of its first entry.
 local byte, sub, floor, min = string.byte, string.sub, math.floor, math.min
 -- Whether the current value is wide, the bytes of an entry and its format.
 local is_wide, ENTRY, FORM = false, 11, '>I7I4'
@@ -60,8 +61,8 @@ local function reaching(value, start, low, count, least)
   return low, position, total
 end
 
--- Returns a ledger from entry `first` on, reduced to `total` since hits were refunded, newest first.
--- `before` is the total before entry `first`.
+-- Returns a ledger from entry `first` on, reduced to `total` since hits were refunded, newest
+-- first. `before` is the total before entry `first`.
 local function shortened(value, start, first, count, before, total)
   if total <= before then
     return pack(is_wide and '>I2I7' or '>I2I4', 0, before)
@@ -88,9 +89,9 @@ ledgers = function()
     return table.concat(parts)
   end
 
-  -- Returns a ledger without `hits` hits of entry i and, if it has fewer, of later ones. `before` is the
-  -- total before entry i. Entries without hits are dropped. Only differences of totals count, so that
-  -- the fewer of the others are rewritten.
+  -- Returns a ledger without `hits` hits of entry i and, if it has fewer, of later ones. `before`
+  -- is the total before entry i. Entries without hits are dropped. Only differences of totals
+  -- count, so that the fewer of the others are rewritten.
   local function without(value, start, count, base, i, before, hits)
     local from = reaching(value, start, i, count, before + hits + 1)
     local dropped = from - i
@@ -102,8 +103,8 @@ ledgers = function()
       .. shifted(value, start, from, count, -hits)
   end
 
-  -- Returns a value whose totals begin at 0, and are wide if `hits` more would not be short. Its ledgers
-  -- begin at offset 9.
+  -- Returns a value whose totals begin at 0, and are wide if `hits` more would not be short. Its
+  -- ledgers begin at offset 9.
   local function rebased(value, hits)
     local at, most = 9, 0
     while at < #value do

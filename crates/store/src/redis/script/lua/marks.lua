@@ -32,8 +32,8 @@ do
     return marks .. slice(marks, count, count)
   end
 
-  -- Returns the marks up to number `count` without the last ones that are not below a backlog. If the
-  -- last sealed one is among those, the others stay sealed.
+  -- Returns the marks up to number `count` without the last ones that are not below a backlog. If
+  -- the last sealed one is among those, the others stay sealed.
   local function below(marks, count, whole, part)
     local was_sealed = false
     while count > 0 do
@@ -110,7 +110,7 @@ do
     return low
   end
 
-  -- Returns the least backlog since `after`, where it is `whole` and `part` now.
+  -- Returns the least backlog since `after`, if it is `whole` and `part` now.
   local function low(marks, after, whole, part)
     local first = first_after(marks, after)
     if first <= #marks / MARK_BYTES then
@@ -153,8 +153,8 @@ do
     return whole, part, amount, l, p
   end
 
-  -- Returns the backlog of a value at an instant, its l and p, the limit that it is based on, and the
-  -- marks: all converted to the limit's rate, if they can be.
+  -- Returns the backlog of a value at an instant, its l and p, the limit that it is based on, and
+  -- the marks: all converted to the limit's rate, if they can be.
   local function settled(at, value, instant, marks)
     local whole, part, amount, of, per = backlog(at, value, instant)
     local limit, l, p = unpack_from('>I4I4I7', text, at)
@@ -194,8 +194,8 @@ do
     return sealed(add(marks, instant, whole, part))
   end
 
-  -- Undoes the part of a charge of hits that is still in the backlog, by the marks since. Returns the
-  -- new value and the marks; nothing if nothing is left of it.
+  -- Undoes the part of a charge of hits that is still in the backlog, by the marks since. Returns
+  -- the new value and the marks; no value if no hits of it are left.
   function marked.take_back(at, value, instant, marks, hits)
     local whole, part = backlog(at, value, instant)
     local least, least_part = low(marks, charged_at, whole, part)

@@ -1,5 +1,6 @@
--- Returns floor(a * b / c) and the remainder, for a < 2^53 and b, c < 2^50, if the quotient is below 2^53. Processes two bits
--- of `a` at a time, from the top, so that all intermediate values are exact in a double.
+-- Returns floor(a * b / c) and the remainder, for a < 2^53 and b, c < 2^50, if the quotient is
+-- below 2^53. Processes two bits of `a` at a time, from the top, so that all intermediate values
+-- are exact in a double.
 local function multiply_divide(a, b, c)
   local unit = 1
   while unit * 4 <= a do

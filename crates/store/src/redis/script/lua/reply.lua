@@ -9,7 +9,7 @@ local UNREADABLE, ALLOWED, DENIED, NO_ROOM, NOT_WRITTEN = 0, 1, 2, 3, 4
 
 -- Number of keys of previous checks.
 local before = 0
--- The error of a write that proves that nothing was written: the caller may retry elsewhere.
+-- The error of a write that proves that no counter was written: the caller may retry elsewhere.
 local refused
 
 -- Returns the verdict of a check that could not be written.

@@ -1,13 +1,13 @@
 -- several: requests of several checks, and parts of requests. The same steps as
 -- crates/core/src/algorithm/judge.rs.
 --
--- Created only if there is such a request. Of each check: its key, the stored value, the value to write,
--- the time until which it matters, its counter if that has holds. `r` has these, and what few requests
--- need: the reply of a check for the case that the request is not admitted; the instant of the charge,
--- and its counter if that has holds; the verdict if it could not be written; the value without the
--- charge, if that is known; the value with it, followed by the record of a hold, if checks name a counter
--- twice; the replies of such checks. What is absent is false: a table in which a key gets nil is built
--- anew.
+-- Created only if there is such a request. Of each check: its key, the stored value, the value to
+-- write, the time until which it matters, its counter if that has holds. `r` has these, and what
+-- few requests need: the reply of a check for the case that the request is not admitted; the
+-- instant of the charge, and its counter if that has holds; the verdict if it could not be written;
+-- the value without the charge, if that is known; the value with it, followed by the record of a
+-- hold, if checks name a counter twice; the replies of such checks. What is absent is false: a
+-- table in which a key gets nil is built anew.
 local function several()
   local ENFORCE, QUOTA = 0, 2
   -- Values of on_store_error.
@@ -39,8 +39,8 @@ local function several()
       return KEYS[before] or ARGV[3 + before - declared]
     end
 
-    -- Counts the vote of a check: true if it is allowed, nil if that is unknown. One that enforces its
-    -- limit changes nothing if it is allowed, and a refund has a vote only if it fails.
+    -- Counts the vote of a check: true if it is allowed, nil if that is unknown. One that enforces
+    -- its limit has no effect if it is allowed, and a refund has a vote only if it fails.
     local function count_vote(admitted, role, allowed)
       if allowed ~= nil and (admitted == REFUND or allowed and role % 4 == ENFORCE) then
         return
@@ -60,8 +60,8 @@ local function several()
       end
     end
 
-    -- Returns true if the votes admit the request. Votes of other slots are unknown, so votes alone do
-    -- not deny a part of a request.
+    -- Returns true if the votes admit the request. Votes of other slots are unknown, so votes alone
+    -- do not deny a part of a request.
     function functions.is_admitted(prior, is_partial)
       if prior == 1 or r.conflicts or prior == 0 and r.denied or r.fails then
         return false
@@ -69,9 +69,9 @@ local function several()
       return prior == 2 or not (r.presumed or r.votes and not r.passes and not is_partial)
     end
 
-    -- Judges check `i` of a request, whose value is read, by anything that `look` does not judge itself: with
-    -- a hold, entries to record, data beside its value, or a value that could not be written. Returns the
-    -- position after it, and the reply.
+    -- Judges check `i` of a request, whose value is read, by anything that `look` does not judge
+    -- itself: with a hold, entries to record, data next to its value, or a value that could not be
+    -- written. Returns the position after it, and the reply.
     function functions.look_at(i, algorithm, admitted, writes, role, hits, at, is_first, is_final)
       local has_hold, entries = algorithm >= HOLDS, nil
       algorithm = has_hold and algorithm - HOLDS or algorithm
@@ -113,7 +113,8 @@ local function several()
       is_rare = true
       count_vote(admitted, role, allowed)
       if is_final then
-        -- An unreadable counter still has a key for its holds, for the case that this is judged again.
+        -- An unreadable counter still has a key for its holds, for the case that this is judged
+        -- again.
         news[i], lives[i], kept[i] = new or false, lives_until or false, own or kept[i]
         if wrote == OF_GRANT then
           r.instants[i] = instant
@@ -137,8 +138,8 @@ local function several()
       return false
     end
 
-    -- Adds to the replies of a request after number `replied` those for the case that it is not admitted,
-    -- the instants, and what amend.lua needs to take the charges back, as defined there.
+    -- Adds to the replies of a request after number `replied` those for the case that it is not
+    -- admitted, the instants, and what amend.lua needs to take the charges back, as defined there.
     function functions.add_alternatives(replied, count)
       for i = 1, count do
         local own, undo, value = r.charged[i], '', r.befores[i]
@@ -171,10 +172,10 @@ local function several()
     return functions
   end
 
-  -- Judges the checks of a request, each of another counter, as one that is admitted or not. Sets their
-  -- replies after number `place` of `said`. Returns the position after them; true if admission makes a
-  -- difference; and true if an enforced limit denies, a quota votes against, and a quota does not. Reads
-  -- the counters if `is_first`.
+  -- Judges the checks of a request, each of another counter, as one that is admitted or not. Sets
+  -- their replies after number `place` of `said`. Returns the position after them; true if
+  -- admission makes a difference; and true if an enforced limit denies, a quota votes against, and
+  -- a quota does not. Reads the counters if `is_first`.
   local function look(count, at, admits, is_first, is_final, said, place)
     local depends, denied, votes, passes, lost = false, false, false, false, is_rare and next(r.lost)
     for i = 1, count do
@@ -219,9 +220,9 @@ local function several()
     return at, depends, denied, votes, passes
   end
 
-  -- Writes the values of a request. If any cannot be written, restores the others and returns false.
-  -- Those with a hash of holds come last, since a user may lack the rights for hashes alone, and are not
-  -- restored.
+  -- Writes the values of a request. If any cannot be written, restores the others and returns
+  -- false. Those with a hash of holds come last, since a user may lack the rights for hashes alone,
+  -- and are not restored.
   local function write(count)
     local is_written, has_hashes = true, false
     for i = 1, count do
@@ -257,8 +258,8 @@ local function several()
     return is_written
   end
 
-  -- Judges the checks of a request, and sets their replies. Returns the position after it, and true if the
-  -- replies need those for the case that it is not admitted.
+  -- Judges the checks of a request, and sets their replies. Returns the position after it, and true
+  -- if the replies need those for the case that it is not admitted.
   local function judge(replied, prior, is_partial, count, at)
     local place, depends, denied, votes, passes = look(count, at, true, true, true, reply, replied)
     local admits
@@ -280,8 +281,8 @@ local function several()
     return place, false
   end
 
-  -- Decides a request whose checks begin at `at`, and sets its reply, which is number `replied`. Returns
-  -- the number of the last reply, and the position after the request.
+  -- Decides a request whose checks begin at `at`, and sets its reply, which is number `replied`.
+  -- Returns the number of the last reply, and the position after the request.
   return function(replied, prior, count, at)
     if is_rare then
       more().forget()

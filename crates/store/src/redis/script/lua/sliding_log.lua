@@ -11,8 +11,8 @@ do
   local MAX_ENTRIES = 20000
   -- For each window: amount, period, the first entry that counts, the total before it.
   local limits, periods, firsts, befores = {}, {}, {}, {}
-  -- Of the log: offset of the first entry, the number of entries, the total before the first one and
-  -- of all, and the newest position.
+  -- Of the log: offset of the first entry, the number of entries, the total before the first one
+  -- and of all, and the newest position.
   local start, entries, base, total, newest
 
   -- Evaluates each window. Returns the longest period, the first entry that counts in it and the
@@ -46,9 +46,9 @@ do
       return stop
     end
 
-    -- Returns the value changed in a mode other than a charge: without the newest hits, or without those
-    -- of a charge, nothing if none is left; or only with another latest instant. Entries of one instant
-    -- expire together, so it does not matter from which of them hits are removed.
+    -- Returns the value changed in a mode other than a charge: without the newest hits, or without
+    -- those of a charge, no value if none is left; or only with another latest instant. Entries of
+    -- one instant expire together, so it does not matter from which of them hits are removed.
     local function changed(value, hits, writes, instant, longest, first, before)
       if writes == TOUCH then
         return ledgers().touched(value or ledgers().unused(22, 1), instant)
@@ -73,8 +73,8 @@ do
       return sub(new, 1, 8) .. pack(is_wide and '>I2I7' or '>I2I4', entries - first + 1, before) .. sub(new, start + (first - 1) * ENTRY)
     end
 
-    -- Returns the part of a value that all windows share, and the logs of each; nothing if it cannot
-    -- be read.
+    -- Returns the part of a value that all windows share, and the logs of each; no value if it
+    -- cannot be read.
     local function parts_of(value, count)
       local stop, logs = read(value), {}
       local shared = sub(value, 1, stop - 1)
@@ -88,8 +88,8 @@ do
       end
     end
 
-    -- Returns for each window true if its log has as many entries that count as its limit; then true
-    -- if that is so for any, and for all.
+    -- Returns for each window true if its log has as many entries that count as its limit; then
+    -- true if that is so for any, and for all.
     local function full_of(at, count, shared, logs)
       local full, any, all = {}, false, true
       for i = 1, count do
@@ -150,8 +150,8 @@ do
       return fewest, reset, retry, window - 1
     end
 
-    -- Judges windows of which each has a log of its own, or gets one by a cost past the limit. Returns as
-    -- a judge does, but the position.
+    -- Judges windows of which each has a log of its own, or gets one by a cost past the limit.
+    -- Returns as a judge does, but the position.
     local function judge_split(at, count, value, hits, writes)
       local shared, logs = parts_of(value, count)
       if not shared then
@@ -195,8 +195,8 @@ do
     return functions
   end
 
-  -- With a number of windows, their parameters begin at `at`, and the value has one log for all of them;
-  -- with `merges`, hits are added to its newest entry, which moves to the instant.
+  -- With a number of windows, their parameters begin at `at`, and the value has one log for all of
+  -- them; with `merges`, hits are added to its newest entry, which moves to the instant.
   judges[3] = function(at, value, hits, writes, windows, merges)
     local begins, count, instant = at, windows, now
     if not windows then

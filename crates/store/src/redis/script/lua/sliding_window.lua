@@ -1,8 +1,8 @@
 -- sliding_window: at most limit hits in any period, counted in buckets. The same steps as
 -- crates/core/src/algorithm/sliding_window.rs.
 --
--- Parameters: windows (1), buckets (2), weighted (1), then for each window: limit (4), period us (7),
---   bucket width us (7).
+-- Parameters: windows (1), buckets (2), weighted (1), then for each window: limit (4), period us
+--   (7), bucket width us (7).
 -- Value: 20, 21 if wide, last us (7), a ledger for each window; positions are bucket numbers.
 do
   -- For each window: amount, period, width of a bucket; offset of the entries of its ledger, their
@@ -69,7 +69,7 @@ do
   end
 
   -- Returns the value with the hits, and the time until which it matters if that has changed.
-  -- Returns nothing if it would be too long.
+  -- Returns no value if it would be too long.
   local function charged(value, hits, instant, count, buckets)
     local new, lives_until, is_new = pack('>BI7', is_wide and 21 or 20, instant), 0, false
     for i = 1, count do
@@ -97,8 +97,8 @@ do
     return new, (is_new or renews) and lives_until
   end
 
-  -- Returns the value changed in a mode other than a charge: without the newest hits, without those of
-  -- the bucket of a charge, nothing if no window has any; or only with another latest instant.
+  -- Returns the value changed in a mode other than a charge: without the newest hits, without those
+  -- of the bucket of a charge, nothing if no window has any; or only with another latest instant.
   local function changed(value, hits, writes, instant, count, buckets)
     if writes == TOUCH then
       return ledgers().touched(value or ledgers().unused(20, count), instant)
@@ -152,8 +152,8 @@ do
       if entry > first then
         before = unpack_from(is_wide and '>I7' or '>I4', value, start + (entry - 2) * ENTRY + 7)
       end
-      -- It counts ceil(k * left / b) while `left` of it is in the period: at most `room` iff left <=
-      -- room * b / k.
+      -- It counts ceil(k * left / b) while `left` of it is in the period: at most `room` iff left
+      -- <= room * b / k.
       leaves = leaves - multiply_divide(room - (total - up_to), width, up_to - before)
     end
     return leaves - instant

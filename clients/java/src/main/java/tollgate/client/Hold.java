@@ -24,7 +24,7 @@ public final class Hold implements AutoCloseable {
         this.decision = decision;
         this.settings = settings;
         // Without a decision, the reserve may have been charged: a commit replaces the estimate, or charges the cost. After
-        // a denial or a rejection, which shadow mode ignores, there is nothing to end: the ID may be that of another hold.
+        // a denial or a rejection, which shadow mode ignores, there is no hold to end: the ID may be that of another hold.
         boolean isRejected = decision.error().filter(RequestRejectedException.class::isInstance).isPresent();
         isOpen = new AtomicBoolean(decision.allowed() && decision.code() != Code.OVER_LIMIT && !isRejected);
     }

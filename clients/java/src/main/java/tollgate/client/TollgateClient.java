@@ -58,7 +58,7 @@ public final class TollgateClient implements AutoCloseable {
         return shouldRateLimit(domain, descriptors, 1, defaults);
     }
 
-    /** Returns the decision for a request. With 0 hits, it asks without taking any. */
+    /** Returns the decision for a request. With 0 hits, it peeks without taking any. */
     public Decision shouldRateLimit(String domain, List<Descriptor> descriptors, long hits, CallSettings settings) {
         return call(Methods.SHOULD_RATE_LIMIT, request(domain, descriptors, hits), settings);
     }
@@ -84,7 +84,7 @@ public final class TollgateClient implements AutoCloseable {
             .setHits(checkedHits(hits, 1));
         reserve.ttl().map(Hold::duration).ifPresent(request::setTtl);
         ReserveRequest reserved = request.build();
-        // A reserve that is not sent charges nothing, and its cancel could end another hold with the same ID.
+        // A reserve that is not sent is not charged, and its cancel could end another hold with the same ID.
         boolean isSent = !Context.current().isCancelled();
         Decision decision;
         try {

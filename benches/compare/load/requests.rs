@@ -11,7 +11,7 @@ const HEADER: usize = 5;
 const HOLDS_AT_ONCE: usize = 1 << 10;
 
 /// Requests that differ in one number.
-pub(crate) struct Questions {
+pub(crate) struct Requests {
     /// Set if the requests are sent in their order, and not at random.
     pub(super) is_in_order: bool,
     /// Concatenated messages in gRPC framing.
@@ -20,34 +20,34 @@ pub(crate) struct Questions {
     ends: Vec<usize>,
 }
 
-impl Questions {
+impl Requests {
     /// Encodes `count` requests with these descriptors (`key=value,key=value`, or with hits
     /// `key=value*8`). `%n` is replaced with the request's number, zero-padded to at least `width`
     /// digits.
     pub(crate) fn new(domain: &str, descriptors: &[&str], count: usize, width: usize) -> Self {
-        let mut questions = Self { is_in_order: false, bytes: Vec::new(), ends: Vec::new() };
+        let mut requests = Self { is_in_order: false, bytes: Vec::new(), ends: Vec::new() };
         for number in 0..count {
-            questions.add(domain, descriptors, &format!("{number:0width$}"));
+            requests.add(domain, descriptors, &format!("{number:0width$}"));
         }
-        questions
+        requests
     }
 
-    /// Encodes `count` requests that reserve, and as many that end what was reserved.
+    /// Encodes `count` requests that reserve, and as many that end their holds.
     pub(crate) fn holds(
         domain: &str,
         [reserve, end]: [&[&str]; 2],
         count: usize,
         width: usize,
     ) -> Self {
-        let mut questions = Self { is_in_order: true, bytes: Vec::new(), ends: Vec::new() };
+        let mut requests = Self { is_in_order: true, bytes: Vec::new(), ends: Vec::new() };
         for first in (0..count).step_by(HOLDS_AT_ONCE) {
             for descriptors in [reserve, end] {
                 for number in first..count.min(first + HOLDS_AT_ONCE) {
-                    questions.add(domain, descriptors, &format!("{number:0width$}"));
+                    requests.add(domain, descriptors, &format!("{number:0width$}"));
                 }
             }
         }
-        questions
+        requests
     }
 
     fn add(&mut self, domain: &str, descriptors: &[&str], number: &str) {
