@@ -83,10 +83,7 @@ impl Limit {
 
     /// Returns `basis_points` of [the hits admitted at once](Self::at_once), at least one hit.
     pub fn part(&self, basis_points: u16) -> u32 {
-        let hits = u64::from(self.at_once())
-            .saturating_mul(basis_points.into())
-            .checked_div(WHOLE)
-            .unwrap_or_default();
+        let hits = u64::from(self.at_once()).saturating_mul(basis_points.into()) / WHOLE;
         u32::try_from(hits).unwrap_or(u32::MAX).max(1)
     }
 
@@ -98,9 +95,7 @@ impl Limit {
             Algorithm::SlidingWindow(_)
             | Algorithm::SlidingLog(_)
             | Algorithm::Gcra(_)
-            | Algorithm::Concurrency(_) => {
-                Micros::new(shortest.get().checked_div(ROLLING_LOANS).unwrap_or_default())
-            }
+            | Algorithm::Concurrency(_) => Micros::new(shortest.get() / ROLLING_LOANS),
         };
         ttl.min(part).min(LONGEST_LOAN)
     }
@@ -140,8 +135,8 @@ impl Limit {
     pub fn windows_end_after(&self, at: Timestamp) -> Option<(Micros, Micros)> {
         match self.algorithm() {
             Algorithm::FixedWindow(_) => {
-                let ends = || self.windows().iter().map(|window| window.bounds(at).1.since(at));
-                ends().min().zip(ends().max())
+                let ends = self.windows().iter().map(|window| window.bounds(at).1.since(at));
+                ends.clone().min().zip(ends.max())
             }
             Algorithm::SlidingWindow(_)
             | Algorithm::SlidingLog(_)
