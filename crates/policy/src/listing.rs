@@ -95,12 +95,10 @@ fn line(
 /// in envoyproxy/ratelimit.
 fn is_plain(limit: &Limit) -> bool {
     match limit.algorithm() {
-        Algorithm::FixedWindow(_) => {
-            let is_whole_unit = |window: &Window| {
-                window.calendar().is_none() && units::word(window.period()).is_some()
-            };
-            matches!(limit.windows(), [window] if is_whole_unit(window))
-        }
+        Algorithm::FixedWindow(_) => match limit.windows() {
+            [window] => window.calendar().is_none() && units::word(window.period()).is_some(),
+            _ => false,
+        },
         Algorithm::SlidingWindow(_)
         | Algorithm::SlidingLog(_)
         | Algorithm::Gcra(_)

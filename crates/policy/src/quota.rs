@@ -89,7 +89,7 @@ impl RuleQuota {
             LeaseSize::Hits(hits) => hits.get(),
         };
         let [shortest, _] = QUOTA_TTL;
-        let part = Micros::new(span(limit).get().checked_div(ROLLING_LOANS).unwrap_or_default());
+        let part = Micros::new(span(limit).get() / ROLLING_LOANS);
         let ttl = match limit.algorithm() {
             Algorithm::FixedWindow(_) => self.ttl,
             Algorithm::SlidingWindow(_)
