@@ -50,7 +50,7 @@ impl ClientTls {
             .map_err(|error| format!("invalid PEM certificate: {error}"))?;
         // Minimal images have no system certificates; configured ones suffice.
         let trusted = own.into_iter().chain(system_authorities().iter().cloned()).collect();
-        let verifier = ServerVerifier::new(trusted, false)?
+        let verifier = ServerVerifier::new(trusted)
             .ok_or("no trusted CA certificate: none configured, and none found on the system")?;
         endpoint.tls_config_with_verifier(config, Arc::new(verifier)).map_err(|error| cause(&error))
     }

@@ -142,7 +142,7 @@ where
 }
 
 fn tls() -> Result<ClientConfig, String> {
-    let verifier = ServerVerifier::new(system_authorities().to_vec(), false)?;
+    let verifier = ServerVerifier::new(system_authorities().to_vec());
     let verifier = verifier.ok_or("no CA certificates found on this system")?;
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
     let builder =

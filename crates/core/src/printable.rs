@@ -84,11 +84,13 @@ fn replaced(
 
 /// Returns a word quoted for a shell, if that is necessary.
 pub fn shell_quoted(word: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_./:=,@%+-".contains(letter);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
+    const PLAIN: &str = "_./:=,@%+-";
+    if word.is_empty()
+        || word.contains(|letter: char| !letter.is_ascii_alphanumeric() && !PLAIN.contains(letter))
+    {
+        return format!("'{}'", word.replace('\'', r"'\''"));
     }
-    format!("'{}'", word.replace('\'', r"'\''"))
+    word.to_owned()
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ const MAX_BYTES: u64 = 1 << 20;
 /// The file cannot be read, or is larger.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let length = File::open(path)?.take(MAX_BYTES.saturating_add(1)).read_to_end(&mut bytes)?;
+    let length = File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
     if u64::try_from(length).unwrap_or(u64::MAX) > MAX_BYTES {
         return Err(io::Error::other(format!("more than {MAX_BYTES} bytes")));
     }

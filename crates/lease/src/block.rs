@@ -51,15 +51,23 @@ impl Block {
 
     /// Takes hits if enough are left and the block has not ended.
     pub fn take(&self, hits: u64, now: Instant) -> bool {
-        let less = |left: u64| if left == CLOSED { None } else { left.checked_sub(hits) };
-        now < self.end && self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+        now < self.end && self.update_left(|left| left.checked_sub(hits))
     }
 
     /// Puts hits back. Returns `false` if the block is closed, since its unused hits were returned
     /// without these.
     pub fn put_back(&self, hits: u64) -> bool {
-        let more = |left: u64| (left != CLOSED).then(|| left.saturating_add(hits));
-        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+        self.update_left(|left| Some(left.saturating_add(hits)))
+    }
+
+    /// Replaces the remaining hits. Returns `false` if the block is closed or `change` returns
+    /// `None`.
+    fn update_left(&self, change: impl Fn(u64) -> Option<u64>) -> bool {
+        self.left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                if left == CLOSED { None } else { change(left) }
+            })
+            .is_ok()
     }
 
     /// Closes the block and returns its unused hits, or 0 if it was closed already.

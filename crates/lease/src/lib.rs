@@ -11,6 +11,9 @@
 //! | `block` | a block of hits: charged in advance, admitted in memory, closed once |
 //! | `owned` | a check that outlives its request |
 
+// An overflow here could lift a limit.
+#![warn(clippy::arithmetic_side_effects)]
+
 mod block;
 mod owned;
 mod table;

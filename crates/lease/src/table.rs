@@ -217,12 +217,7 @@ impl KeyDemand {
 
     /// Returns the size of the block to lease if the current one is running out: the hits of a TTL.
     fn wanted(&self, lease: &Lease, now: Instant) -> Option<u32> {
-        let is_enough = |held: &HeldBlocks| match held.blocks.as_slice() {
-            [] => false,
-            [last] => !last.is_running_out(now),
-            _ => true,
-        };
-        if self.held.as_ref().is_some_and(|held| held.is_asking || is_enough(held)) {
+        if self.held.as_ref().is_some_and(|held| held.is_asking || held.is_enough(now)) {
             return None;
         }
         let is_hot = self.now.requests.max(self.before.requests) >= HOT;
@@ -246,6 +241,15 @@ impl HeldBlocks {
         self.key == check.key
             && self.limit.algorithm() == check.limit.algorithm()
             && self.recorded == check.recorded
+    }
+
+    /// Returns `true` unless the last block is running out.
+    fn is_enough(&self, now: Instant) -> bool {
+        match self.blocks.as_slice() {
+            [] => false,
+            [last] => !last.is_running_out(now),
+            _ => true,
+        }
     }
 
     fn is_live(&self, now: Instant) -> bool {

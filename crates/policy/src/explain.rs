@@ -87,8 +87,8 @@ fn write_step(
     let value = String::from_utf8_lossy(entry.value);
     writeln!(text, "\n{number}. {key}={value}, among {}", counted(step.siblings, "rule"))?;
     let taken = step.taken.map(|(taken, _)| taken);
-    let yes_or_no = |matched| if matched { "yes" } else { "no" };
-    writeln!(text, "   exact {key}={value}: {}", yes_or_no(taken == Some(MatchedBy::Exact)))?;
+    let exact = if taken == Some(MatchedBy::Exact) { "yes" } else { "no" };
+    writeln!(text, "   exact {key}={value}: {exact}")?;
     if taken != Some(MatchedBy::Exact) {
         let passed =
             step.wildcards.len().saturating_sub(usize::from(taken == Some(MatchedBy::Wildcard)));
@@ -103,7 +103,8 @@ fn write_step(
         {
             writeln!(text, "   wildcard {}: yes", rule.step())?;
         } else {
-            writeln!(text, "   key only {key}: {}", yes_or_no(taken == Some(MatchedBy::KeyAlone)))?;
+            let key_only = if taken == Some(MatchedBy::KeyAlone) { "yes" } else { "no" };
+            writeln!(text, "   key only {key}: {key_only}")?;
         }
     }
     match step.taken {

@@ -23,6 +23,9 @@
 //!
 //! A [`PolicySet`] is immutable: a reload creates another one and swaps it in as a whole.
 
+// Policies and requests come from outside: an overflow would be a panic by input, or lift a limit.
+#![warn(clippy::arithmetic_side_effects)]
+
 mod compile;
 mod counter;
 pub mod diff;

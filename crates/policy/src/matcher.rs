@@ -35,24 +35,21 @@ impl Level {
     /// key and value.
     pub(super) fn new(children: &[u32], rules: &[Rule]) -> Self {
         let mut fixed = HashTable::with_capacity(children.len());
-        let rule_of = |index: &u32| at(rules, *index);
-        let hash_of =
-            |index: &u32| rule_of(index).map_or(0, |rule| hash(rule.key.text(), rule.value_text()));
+        let mut wildcards = Vec::new();
+        let mut patterns = Vec::new();
         for index in children {
-            fixed.insert_unique(hash_of(index), *index, hash_of);
+            let Some(rule) = at(rules, *index) else { continue };
+            // With its initial capacity, the table never hashes a rule again.
+            fixed.insert_unique(rule.hash(), *index, |index| {
+                at(rules, *index).map_or(0, Rule::hash)
+            });
+            if rule.is_wild() {
+                wildcards.push(*index);
+                patterns.push((&rule.key, rule.value.as_ref()));
+            }
         }
-        let wildcards: Box<[u32]> = children
-            .iter()
-            .filter(|index| rule_of(index).is_some_and(Rule::is_wild))
-            .copied()
-            .collect();
-        let patterns: Vec<_> = wildcards
-            .iter()
-            .filter_map(rule_of)
-            .map(|rule| (&rule.key, rule.value.as_ref()))
-            .collect();
         let index = WildcardIndex::new(&patterns).map(Box::new);
-        Self { fixed, wildcards, index }
+        Self { fixed, wildcards: wildcards.into(), index }
     }
 
     /// Returns the rules in the order in which they are written.
@@ -69,11 +66,11 @@ impl Level {
         key: &[u8],
         value: Option<&[u8]>,
     ) -> Option<&'p Rule> {
-        let is_it = |index: &u32| {
+        let found = self.fixed.find(hash(key, value), |index| {
             at(rules, *index)
                 .is_some_and(|rule| rule.key.text() == key && rule.value_text() == value)
-        };
-        at(rules, *self.fixed.find(hash(key, value), is_it)?)
+        });
+        at(rules, *found?)
     }
 
     /// Returns the rules with `*`, in the order in which they are written.
@@ -104,6 +101,10 @@ impl Level {
 impl Rule {
     pub(super) fn value_text(&self) -> Option<&[u8]> {
         self.value.as_ref().map(Pattern::text)
+    }
+
+    fn hash(&self) -> u64 {
+        hash(self.key.text(), self.value_text())
     }
 
     /// Returns `true` if the key or the value contains a `*`.

@@ -71,7 +71,12 @@ impl Policy {
             } else {
                 // An empty value keeps its `_` only if all values are those of the request.
                 let value = &shown(keyed, entry.value);
-                write_entry(&Entry { key: entry.key, value }, is_detailed && !shares, write);
+                let entry = &Entry { key: entry.key, value };
+                if is_detailed && !shares {
+                    write_whole(entry, write);
+                } else {
+                    write_entry(entry, write);
+                }
             }
         }
     }
@@ -81,18 +86,27 @@ impl Policy {
         write(self.domain.as_bytes());
         for entry in entries {
             let value = &shown(self.keyed_for_overrides(), entry.value);
-            write_entry(&Entry { key: entry.key, value }, false, write);
+            write_entry(&Entry { key: entry.key, value }, write);
         }
     }
 }
 
-fn write_entry(entry: &Entry<'_>, keeps_empty: bool, write: &mut impl FnMut(&[u8])) {
+/// Writes a key and its value, or the key alone if the value is empty.
+fn write_entry(entry: &Entry<'_>, write: &mut impl FnMut(&[u8])) {
+    if entry.value.is_empty() {
+        write(b".");
+        write(entry.key);
+    } else {
+        write_whole(entry, write);
+    }
+}
+
+/// Writes a key and its value, which may be empty.
+fn write_whole(entry: &Entry<'_>, write: &mut impl FnMut(&[u8])) {
     write(b".");
     write(entry.key);
-    if keeps_empty || !entry.value.is_empty() {
-        write(b"_");
-        write(entry.value);
-    }
+    write(b"_");
+    write(entry.value);
 }
 
 impl Rule {
@@ -111,6 +125,6 @@ impl Rule {
     fn write_path(&self, write: &mut impl FnMut(&[u8])) {
         let key = self.key.text();
         let value = self.value_text().unwrap_or_default();
-        write_entry(&Entry { key, value }, false, write);
+        write_entry(&Entry { key, value }, write);
     }
 }

@@ -89,8 +89,7 @@ impl RuleQuota {
             LeaseSize::Hits(hits) => hits.get(),
         };
         let [shortest, _] = QUOTA_TTL;
-        let time = limit.refill_time().get();
-        let part = Micros::new(time.checked_div(ROLLING_LOANS).unwrap_or_default());
+        let part = Micros::new(limit.refill_time().get() / ROLLING_LOANS);
         let ttl =
             if limit.counts_per_window() { self.ttl } else { self.ttl.min(part.max(shortest)) };
         Lease { hits, ttl }

@@ -227,8 +227,8 @@ impl Rule {
 
     /// Returns the last step of the path: the rule's own key and value, such as `plan=free`.
     pub fn step(&self) -> String {
-        let text = |pattern: &Pattern| String::from_utf8_lossy(pattern.text()).into_owned();
-        step(&text(&self.key), self.value.as_ref().map(text).as_deref())
+        let value = self.value.as_ref().map(|value| String::from_utf8_lossy(value.text()));
+        step(&String::from_utf8_lossy(self.key.text()), value.as_deref())
     }
 
     /// Returns `true` if the limit looks post-paid, that is, its hits become known afterwards, but

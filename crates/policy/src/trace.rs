@@ -37,10 +37,10 @@ impl Policy {
                     }
                 }
             }
-            let alone = || {
-                level.fixed(&self.rules, entry.key, None).map(|rule| (MatchedBy::KeyAlone, rule))
-            };
-            step.taken = step.taken.or_else(alone);
+            if step.taken.is_none() {
+                let alone = level.fixed(&self.rules, entry.key, None);
+                step.taken = alone.map(|rule| (MatchedBy::KeyAlone, rule));
+            }
             let taken = step.taken;
             steps.push(step);
             match taken {

@@ -70,10 +70,12 @@ impl WildcardIndex {
         let open = self.open.as_ref().and_then(|(keys, values)| {
             let matches = keys.all(entry.key);
             // Most keys match no pattern, and their values are not searched.
-            let is_wanted = |number| {
+            if !matches.contains(&true) {
+                return None;
+            }
+            values.first(entry.value, |number| {
                 usize::try_from(number).is_ok_and(|at: usize| matches.get(at) == Some(&true))
-            };
-            matches.contains(&true).then(|| values.first(entry.value, is_wanted))?
+            })
         });
         // The rule that is written first wins.
         fixed.into_iter().chain(open).min()

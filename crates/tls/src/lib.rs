@@ -6,6 +6,9 @@
 //! Go accept such a certificate from a peer if it is trusted itself; webpki rejects an authority as
 //! a server or client certificate.
 
+// Certificates come from outside: an overflow would be a panic by input.
+#![warn(clippy::arithmetic_side_effects)]
+
 mod clients;
 pub mod names;
 mod servers;

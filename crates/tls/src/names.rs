@@ -54,19 +54,22 @@ pub fn is_for(certificate: &[u8], name: &str) -> bool {
 }
 
 fn covers(dns: &str, name: &str) -> bool {
-    let stands_for = |parent: &str| {
-        name.split_once('.')
-            .is_some_and(|(label, rest)| !label.is_empty() && rest.eq_ignore_ascii_case(parent))
-    };
-    dns.eq_ignore_ascii_case(name) || dns.strip_prefix("*.").is_some_and(stands_for)
+    if let Some(parent) = dns.strip_prefix("*.")
+        && let Some((label, rest)) = name.split_once('.')
+        && !label.is_empty()
+        && rest.eq_ignore_ascii_case(parent)
+    {
+        return true;
+    }
+    dns.eq_ignore_ascii_case(name)
 }
 
 /// Returns the list of general names.
 fn alternative_names(certificate: &[u8]) -> Option<&[u8]> {
     let to_be_signed = find(find(certificate, SEQUENCE)?, SEQUENCE)?;
     let extensions = find(find(to_be_signed, EXTENSIONS)?, SEQUENCE)?;
-    let is_it = |extension: &&[u8]| find(extension, OID) == Some(SUBJECT_ALT_NAME);
-    let extension = elements(extensions).map(|(_, extension)| extension).find(is_it)?;
+    let (_, extension) = elements(extensions)
+        .find(|(_, extension)| find(extension, OID) == Some(SUBJECT_ALT_NAME))?;
     find(find(extension, OCTET_STRING)?, SEQUENCE)
 }
 

@@ -21,25 +21,21 @@ pub struct ServerVerifier {
 
 impl ServerVerifier {
     /// Creates a verifier for `trusted`, ignoring certificates that cannot be parsed; `None` if
-    /// that leaves none. With `any_hostname`, the name in a certificate is not verified.
-    ///
-    /// # Errors
-    /// If the verifier cannot be built; never for a list with a certificate.
-    pub fn new(
-        trusted: Vec<CertificateDer<'static>>,
-        any_hostname: bool,
-    ) -> Result<Option<Self>, String> {
+    /// that leaves none.
+    pub fn new(trusted: Vec<CertificateDer<'static>>) -> Option<Self> {
         let mut roots = RootCertStore::empty();
-        let (taken, _) = roots.add_parsable_certificates(trusted.iter().cloned());
-        if taken == 0 {
-            return Ok(None);
-        }
+        roots.add_parsable_certificates(trusted.iter().cloned());
         let by_chain = WebPkiServerVerifier::builder_with_provider(
             Arc::new(roots),
             Arc::new(default_provider()),
         );
-        let by_chain = by_chain.build().map_err(|error| error.to_string())?;
-        Ok(Some(Self { by_chain, trusted, any_hostname }))
+        // Without revocation lists, it fails only if there are no roots.
+        Some(Self { by_chain: by_chain.build().ok()?, trusted, any_hostname: false })
+    }
+
+    /// Returns the verifier; with `any_hostname`, the name in a certificate is not verified.
+    pub fn with_any_hostname(self, any_hostname: bool) -> Self {
+        Self { any_hostname, ..self }
     }
 }
 

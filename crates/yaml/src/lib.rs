@@ -14,6 +14,9 @@
 //! | [`plain`] | a file without a vocabulary, as JSON |
 //! | [`report`] | problems with their positions, and their text |
 
+// Files come from outside: an overflow would be a panic by input, or lift a bound.
+#![warn(clippy::arithmetic_side_effects)]
+
 pub mod mapping;
 pub mod plain;
 pub mod report;

@@ -3,19 +3,18 @@
 //! Problems are collected as `Finding`s, whose positions are offsets in a file. A [`ProblemReport`]
 //! has resolved them and no longer needs the sources.
 
+mod excerpt;
+
 use std::fmt;
 
-use tollgate_core::printable::is_invisible;
-
+use self::excerpt::{Excerpt, MAX_SHOWN};
 use super::Source;
+
+pub use self::excerpt::shown;
 
 /// Maximum number of problems in a report; more are only counted. A file of another kind can have
 /// one on every line.
 const MAX_PROBLEMS: usize = 500;
-/// Maximum number of columns shown of a long line, around the caret.
-const MAX_COLUMNS: usize = 140;
-/// Maximum number of characters shown of a text from a file.
-const MAX_SHOWN: usize = 60;
 
 /// All problems of all sources, in the order of files and lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,14 +49,6 @@ pub struct SourcePosition {
     position: Option<(usize, usize)>,
     excerpt: Option<Excerpt>,
     label: String,
-}
-
-/// A line and its marked part.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Excerpt {
-    line: String,
-    indent: usize,
-    carets: usize,
 }
 
 impl ProblemReport {
@@ -293,6 +284,13 @@ impl Findings {
         self.push(error);
     }
 
+    /// Adds a note to all findings since `mark`.
+    pub fn note_since(&mut self, mark: &FindingsMark, note: impl Fn() -> String) {
+        for finding in self.list.iter_mut().skip(mark.length) {
+            finding.notes.push(note());
+        }
+    }
+
     /// Returns the number of errors.
     pub fn errors(&self) -> usize {
         self.errors
@@ -305,6 +303,12 @@ impl Findings {
         self.list.dedup_by(|one, other| one.span == other.span && one.message == other.message);
         let problems = self.list.into_iter().map(|finding| finding.placed(sources)).collect();
         ProblemReport { problems, left_out: self.left_out }
+    }
+}
+
+impl Extend<Finding> for Findings {
+    fn extend<I: IntoIterator<Item = Finding>>(&mut self, findings: I) {
+        findings.into_iter().for_each(|finding| self.push(finding));
     }
 }
 
@@ -341,9 +345,8 @@ fn place(span: SourceSpan, label: &'static str, sources: &[Source]) -> SourcePos
         return SourcePosition { file: String::new(), position: None, excerpt: None, label };
     };
     let text = text_of(source);
-    let offset = |at: u32| text.floor_char_boundary(usize::try_from(at).unwrap_or(usize::MAX));
-    let start = offset(span.start);
-    let end = offset(span.end);
+    let [start, end] = [span.start, span.end]
+        .map(|at| text.floor_char_boundary(usize::try_from(at).unwrap_or(usize::MAX)));
     let (before, after) = text.split_at(start);
     let line_number = line_of(span, source);
     let line_start = before.rfind('\n').map_or(0, |at| at.saturating_add(1));
@@ -359,41 +362,4 @@ fn place(span: SourceSpan, label: &'static str, sources: &[Source]) -> SourcePos
         excerpt: Some(excerpt),
         label,
     }
-}
-
-impl Excerpt {
-    fn of(line: impl Iterator<Item = char> + Clone, indent: usize, carets: usize) -> Self {
-        let is_long = line.clone().nth(MAX_COLUMNS).is_some();
-        // Show at most a third of the columns before the caret.
-        let cut = if is_long { indent.saturating_sub(MAX_COLUMNS / 3) } else { 0 };
-        let mut shown = if cut > 0 { "...".to_owned() } else { String::new() };
-        let indent = indent.saturating_sub(cut).saturating_add(shown.len());
-        let mut line = line.skip(cut).map(printable);
-        shown.extend(line.by_ref().take(MAX_COLUMNS));
-        if line.next().is_some() {
-            shown.push_str("...");
-        }
-        let carets = carets.min(MAX_COLUMNS.saturating_sub(indent)).max(1);
-        Self { line: shown.trim_end().to_owned(), indent, carets }
-    }
-}
-
-/// Returns the character to show: one column for a tab, and nothing that could control the
-/// terminal.
-fn printable(letter: char) -> char {
-    match letter {
-        '\t' => ' ',
-        letter if is_invisible(letter) => '\u{fffd}',
-        letter => letter,
-    }
-}
-
-/// Returns a text from a file as messages show it, cut to the length of a line.
-pub fn shown(text: &str) -> String {
-    let mut letters = text.chars().map(printable);
-    let mut shown: String = letters.by_ref().take(MAX_SHOWN).collect();
-    if letters.next().is_some() {
-        shown.push_str("...");
-    }
-    shown
 }

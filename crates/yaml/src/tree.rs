@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use granit_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
+use granit_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Tag};
 
 use super::report::{Finding, Findings, SourceSpan};
 
@@ -31,12 +31,25 @@ pub struct YamlNode {
     pub content: NodeContent,
     /// The position.
     pub span: SourceSpan,
-    /// Nodes in this subtree, itself included, with all aliases expanded.
-    size: u64,
-    /// Bytes of their texts.
+    extent: Extent,
+}
+
+/// The extent of a subtree, its root included, with all aliases expanded.
+#[derive(Clone, Copy, Debug, Default)]
+struct Extent {
+    nodes: u64,
+    /// Bytes of the texts.
     bytes: u64,
-    /// Height of this subtree, itself included.
     height: u32,
+}
+
+impl Extent {
+    /// Adds another subtree below the same root.
+    fn add(&mut self, other: Self) {
+        self.nodes = self.nodes.saturating_add(other.nodes);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.height = self.height.max(other.height);
+    }
 }
 
 /// The content of a node.
@@ -65,7 +78,7 @@ pub struct Tree {
 impl YamlNode {
     /// Returns the bytes of all texts in the subtree, with all aliases expanded.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.extent.bytes
     }
 }
 
@@ -96,14 +109,28 @@ impl Tree {
     pub fn node(&self, id: NodeId) -> Option<&YamlNode> {
         self.nodes.get(id.0)
     }
+
+    /// Returns the text of a node; `None` for a list or a mapping.
+    pub fn text(&self, id: NodeId) -> Option<&str> {
+        match &self.node(id)?.content {
+            NodeContent::Scalar { text, .. } => Some(text),
+            NodeContent::List(_) | NodeContent::Map(_) => None,
+        }
+    }
 }
 
 /// A collection whose end is not read yet.
 struct OpenNode {
     anchor: usize,
     span: SourceSpan,
-    map: bool,
+    kind: CollectionKind,
     children: Vec<NodeId>,
+}
+
+#[derive(Clone, Copy)]
+enum CollectionKind {
+    List,
+    Map,
 }
 
 #[derive(Default)]
@@ -123,8 +150,8 @@ impl Builder {
                 let plain = style == ScalarStyle::Plain && !tag.is_some_and(|tag| is_text(&tag));
                 self.close(NodeContent::Scalar { text: text.into_owned(), plain }, span, anchor)
             }
-            Event::SequenceStart(_, anchor, _) => self.begin(anchor, span, false),
-            Event::MappingStart(_, anchor, _) => self.begin(anchor, span, true),
+            Event::SequenceStart(_, anchor, _) => self.begin(CollectionKind::List, anchor, span),
+            Event::MappingStart(_, anchor, _) => self.begin(CollectionKind::Map, anchor, span),
             Event::SequenceEnd | Event::MappingEnd => self.end(span),
             Event::Alias(anchor) => self.alias(anchor, span),
             Event::UnresolvedAlias(_) => Err(Finding::error(span, "unknown anchor")),
@@ -141,21 +168,27 @@ impl Builder {
         }
     }
 
-    fn begin(&mut self, anchor: usize, span: SourceSpan, map: bool) -> Result<(), Finding> {
-        self.open.push(OpenNode { anchor, span, map, children: Vec::new() });
+    fn begin(
+        &mut self,
+        kind: CollectionKind,
+        anchor: usize,
+        span: SourceSpan,
+    ) -> Result<(), Finding> {
+        self.open.push(OpenNode { anchor, span, kind, children: Vec::new() });
         Ok(())
     }
 
     fn end(&mut self, end: SourceSpan) -> Result<(), Finding> {
         let Some(open) = self.open.pop() else { return Ok(()) };
         let span = SourceSpan { end: end.end.max(open.span.start), ..open.span };
-        let content = if open.map {
-            let pairs = open.children.chunks_exact(2);
-            NodeContent::Map(
-                pairs.filter_map(|pair| Some((*pair.first()?, *pair.last()?))).collect(),
-            )
-        } else {
-            NodeContent::List(open.children)
+        let content = match open.kind {
+            CollectionKind::List => NodeContent::List(open.children),
+            CollectionKind::Map => {
+                let pairs = open.children.chunks_exact(2);
+                NodeContent::Map(
+                    pairs.filter_map(|pair| Some((*pair.first()?, *pair.last()?))).collect(),
+                )
+            }
         };
         self.close(content, span, open.anchor)
     }
@@ -167,15 +200,15 @@ impl Builder {
         span: SourceSpan,
         anchor: usize,
     ) -> Result<(), Finding> {
-        let (size, bytes, height) = self.extent(&content);
-        if height > MAX_NESTING {
+        let extent = self.extent(&content);
+        if extent.height > MAX_NESTING {
             return Err(Finding::error(
                 span,
                 format!("nested more than {MAX_NESTING} levels deep"),
             ));
         }
         let id = NodeId(self.tree.nodes.len());
-        self.tree.nodes.push(YamlNode { content, span, size, bytes, height });
+        self.tree.nodes.push(YamlNode { content, span, extent });
         if anchor != 0 {
             self.anchors.insert(anchor, id);
         }
@@ -201,7 +234,7 @@ impl Builder {
         let Some(id) = self.anchors.get(&anchor).copied() else {
             return Err(Finding::error(span, "alias to a node that contains it"));
         };
-        let size = self.tree.node(id).map_or(0, |node| node.size);
+        let size = self.extent_of(id).nodes;
         self.expanded = self.expanded.saturating_add(size);
         self.aliased = self.aliased.saturating_add(size);
         self.attach(id, span)?;
@@ -219,32 +252,36 @@ impl Builder {
         )))
     }
 
-    /// Returns the nodes, bytes and levels of a node with this content.
-    fn extent(&self, content: &NodeContent) -> (u64, u64, u32) {
-        let of = |id: &NodeId| {
-            self.tree.node(*id).map_or((0, 0, 0), |node| (node.size, node.bytes, node.height))
-        };
-        let join = |(size, bytes, height): (u64, u64, u32),
-                    (nodes, text, levels): (u64, u64, u32)| {
-            (size.saturating_add(nodes), bytes.saturating_add(text), height.max(levels))
-        };
-        let (size, bytes, height) = match content {
+    /// Returns the extent of a node with this content.
+    fn extent(&self, content: &NodeContent) -> Extent {
+        let mut extent = Extent::default();
+        match content {
             NodeContent::Scalar { text, .. } => {
-                (0, u64::try_from(text.len()).unwrap_or(u64::MAX), 0)
+                extent.bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
             }
-            NodeContent::List(items) => items.iter().map(of).fold((0, 0, 0), join),
+            NodeContent::List(items) => {
+                items.iter().for_each(|item| extent.add(self.extent_of(*item)));
+            }
             NodeContent::Map(pairs) => {
-                pairs.iter().flat_map(|(key, value)| [of(key), of(value)]).fold((0, 0, 0), join)
+                for (key, value) in pairs {
+                    extent.add(self.extent_of(*key));
+                    extent.add(self.extent_of(*value));
+                }
             }
-        };
-        (size.saturating_add(1), bytes, height.saturating_add(1))
+        }
+        Extent {
+            nodes: extent.nodes.saturating_add(1),
+            height: extent.height.saturating_add(1),
+            ..extent
+        }
+    }
+
+    fn extent_of(&self, id: NodeId) -> Extent {
+        self.tree.node(id).map(|node| node.extent).unwrap_or_default()
     }
 
     fn span(&self, span: granit_parser::Span) -> SourceSpan {
-        let offset = |mark: granit_parser::Marker| {
-            mark.byte_offset().and_then(|offset| u32::try_from(offset).ok()).unwrap_or(u32::MAX)
-        };
-        SourceSpan { file: self.file, start: offset(span.start), end: offset(span.end) }
+        SourceSpan { file: self.file, start: offset_of(span.start), end: offset_of(span.end) }
     }
 
     fn syntax(&self, error: &ScanError, text: &str) -> Finding {
@@ -254,6 +291,10 @@ impl Builder {
         Finding::error(span, format!("invalid YAML: {}", error.info()))
             .note("the rest of this file was not checked")
     }
+}
+
+fn offset_of(mark: Marker) -> u32 {
+    mark.byte_offset().and_then(|offset| u32::try_from(offset).ok()).unwrap_or(u32::MAX)
 }
 
 fn is_text(tag: &Tag) -> bool {

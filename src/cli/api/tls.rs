@@ -38,7 +38,7 @@ fn configure(
         || "the trust store of the system".to_owned(),
         |path| path.display().to_string(),
     );
-    let verifier = ServerVerifier::new(trusted, false)?;
+    let verifier = ServerVerifier::new(trusted);
     let verifier = verifier.ok_or_else(|| format!("no CA certificate in {source}"))?;
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
     let builder =

@@ -93,13 +93,14 @@ impl Concurrency {
 
     /// Undoes what is left of a charge. Returns `true` if it took any.
     pub(super) fn take_back(&self, state: &mut State, receipt: Receipt, now: Timestamp) -> bool {
-        // Of several slots of one instant the whole one: a refund may have taken from another.
-        let is_of =
-            |slot: &Slot| slot.ends_at > now && slot.taken_at == receipt.at && slot.id.is_empty();
-        let is_whole = |slot: &Slot| is_of(slot) && u64::from(slot.hits) == receipt.hits;
-        let whole = state.slots.iter().rposition(is_whole);
-        let place = whole.or_else(|| state.slots.iter().rposition(is_of));
-        let Some(slot) = place.and_then(|place| state.slots.get_mut(place)) else { return false };
+        let taken = state
+            .slots
+            .iter_mut()
+            .filter(|slot| slot.ends_at > now && slot.taken_at == receipt.at && slot.id.is_empty());
+        // The newest of several slots of one instant, but a whole one before one that a refund has
+        // taken from.
+        let slot = taken.max_by_key(|slot| u64::from(slot.hits) == receipt.hits);
+        let Some(slot) = slot else { return false };
         slot.hits = slot.hits.saturating_sub(u32::try_from(receipt.hits).unwrap_or(u32::MAX));
         state.slots.retain(|slot| slot.hits > 0);
         state.begin_write(now);

@@ -19,6 +19,7 @@ mod marked;
 use super::Receipt;
 use super::parameter::{Parameter, Parameters};
 use super::quota::{MAX_HITS, QuotaError, Report, Window, WindowReport};
+use super::share::Share;
 use super::time::{Micros, Timestamp};
 
 /// Longest time that a full burst may take to drain, 2^51 us: 71 years.
@@ -125,8 +126,7 @@ impl Gcra {
     /// Returns the limit for another amount and period; reduces a configured burst to what drains
     /// in 71 years, and a configured debt to what drains in 285.
     pub(super) fn with_window(&self, window: Window) -> Result<Self, QuotaError> {
-        let fitting = Interval::new(window.limit().max(1), window.period())
-            .fitting(MAX_DRAIN.saturating_sub(1));
+        let fitting = Interval::new(window.limit().max(1), window.period()).fitting(MAX_DRAIN - 1);
         let (burst, max_debt) = self.configured;
         let burst = burst.map(|burst| burst.min(u32::try_from(fitting).unwrap_or(u32::MAX)).max(1));
         match Self::new(window.clone(), burst, max_debt) {
@@ -135,15 +135,14 @@ impl Gcra {
         }
     }
 
-    /// Returns the limit with `of` applied to each amount: a slower rate, a smaller burst; a rate
-    /// of 0 if no burst is left.
-    pub(super) fn share(&self, of: impl Fn(u32) -> u32) -> Result<Self, QuotaError> {
-        let burst = of(self.burst);
-        let rate =
-            |window: Window| window.with_limit(if burst == 0 { 0 } else { of(window.limit()) });
-        let [window] = self.window.clone().map(rate);
+    /// Returns the share of the limit: a slower rate, a smaller burst; a rate of 0 if no burst is
+    /// left.
+    pub(super) fn share(&self, share: Share) -> Result<Self, QuotaError> {
+        let burst = share.amount(self.burst);
+        let [window] = &self.window;
+        let rate = if burst == 0 { 0 } else { share.amount(window.limit()) };
         // Debt is past use and has no share: the default applies.
-        Self::new(window, Some(burst.max(1)), None)
+        Self::new(window.with_limit(rate), Some(burst.max(1)), None)
     }
 
     /// Returns the number of hits that an idle counter admits at once.

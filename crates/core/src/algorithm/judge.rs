@@ -147,12 +147,11 @@ pub fn judge(
         questions.iter().map(|question| JudgedQuestion::alone(question, counters, now)).collect();
     let overall = combine(prior, judged.iter().map(JudgedQuestion::vote));
     let mut written: Few<bool> = SmallVec::from_elem(false, counters.len());
-    let outcome = |judged: &mut JudgedQuestion<'_, '_>| {
+    let outcomes = judged.iter_mut().map(|judged| {
         let index = judged.counter()?;
         let state = counters.get_mut(index)?;
         *written.get_mut(index)? = judged.write(state, overall, now);
         judged.outcome(state, now)
-    };
-    let outcomes = judged.iter_mut().map(outcome).collect();
-    Judgement { overall, outcomes, written }
+    });
+    Judgement { overall, outcomes: outcomes.collect(), written }
 }

@@ -66,10 +66,7 @@ impl Lease {
 impl Limit {
     /// Returns `basis_points` of [the hits admitted at once](Self::at_once), at least one hit.
     pub fn part(&self, basis_points: u16) -> u32 {
-        let hits = u64::from(self.at_once())
-            .saturating_mul(basis_points.into())
-            .checked_div(WHOLE)
-            .unwrap_or_default();
+        let hits = u64::from(self.at_once()).saturating_mul(basis_points.into()) / WHOLE;
         u32::try_from(hits).unwrap_or(u32::MAX).max(1)
     }
 
@@ -79,7 +76,7 @@ impl Limit {
         let part = if self.counts_per_window() {
             shortest
         } else {
-            Micros::new(shortest.get().checked_div(ROLLING_LOANS).unwrap_or_default())
+            Micros::new(shortest.get() / ROLLING_LOANS)
         };
         ttl.min(part).min(LONGEST_LOAN)
     }

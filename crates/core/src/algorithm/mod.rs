@@ -183,24 +183,31 @@ impl Limit {
 
     /// Returns the share of the limit of one process. It is a ban if the share of any amount is 0.
     pub fn share(&self, share: Share) -> Self {
-        let of = |amount: u32| share.amount(amount);
-        let windows =
-            || self.windows().iter().map(|window| window.with_limit(of(window.limit()))).collect();
         let algorithm = match &self.algorithm {
-            Algorithm::FixedWindow(_) => FixedWindow::new(windows()).map(Algorithm::FixedWindow),
+            Algorithm::FixedWindow(_) => {
+                FixedWindow::new(self.windows_of(share)).map(Algorithm::FixedWindow)
+            }
             Algorithm::SlidingWindow(old) => {
-                SlidingWindow::new(windows(), old.buckets(), old.estimate())
+                SlidingWindow::new(self.windows_of(share), old.buckets(), old.estimate())
                     .map(Algorithm::SlidingWindow)
             }
-            Algorithm::SlidingLog(_) => SlidingLog::new(windows()).map(Algorithm::SlidingLog),
-            Algorithm::Gcra(old) => old.share(of).map(Algorithm::Gcra),
+            Algorithm::SlidingLog(_) => {
+                SlidingLog::new(self.windows_of(share)).map(Algorithm::SlidingLog)
+            }
+            Algorithm::Gcra(old) => old.share(share).map(Algorithm::Gcra),
             Algorithm::Concurrency(old) => {
-                Concurrency::new(of(old.in_flight())).map(Algorithm::Concurrency)
+                Concurrency::new(share.amount(old.in_flight())).map(Algorithm::Concurrency)
             }
         };
         // A smaller amount is valid too; if it were not, keeping the whole limit favors the caller.
         let algorithm = algorithm.unwrap_or_else(|_| self.algorithm.clone());
         Self { ban: algorithm.is_ban(), algorithm, ..self.clone() }
+    }
+
+    /// Returns the windows with the amounts of a share.
+    fn windows_of(&self, share: Share) -> Vec<Window> {
+        let windows = self.windows().iter();
+        windows.map(|window| window.with_limit(share.amount(window.limit()))).collect()
     }
 
     /// Returns the counting algorithm.

@@ -106,8 +106,8 @@ impl Limit {
     pub fn windows_end_after(&self, at: Timestamp) -> Option<(Micros, Micros)> {
         match self.algorithm() {
             Algorithm::FixedWindow(_) => {
-                let ends = || self.windows().iter().map(|window| window.bounds(at).1.since(at));
-                ends().min().zip(ends().max())
+                let ends = self.windows().iter().map(|window| window.bounds(at).1.since(at));
+                ends.clone().min().zip(ends.max())
             }
             Algorithm::SlidingWindow(_)
             | Algorithm::SlidingLog(_)

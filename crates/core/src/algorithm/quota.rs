@@ -167,6 +167,18 @@ pub(super) struct WindowReport {
     pub(super) retry_after: Option<Micros>,
 }
 
+impl WindowReport {
+    /// Returns a rank among the windows of a limit, by which the largest binds.
+    #[inline]
+    fn rank(&self, denied: bool) -> u64 {
+        if denied {
+            self.retry_after.map_or(u64::MAX, Micros::get)
+        } else {
+            u64::MAX.saturating_sub(self.remaining)
+        }
+    }
+}
+
 /// The state of a limit after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
@@ -209,20 +221,13 @@ impl Report {
         denied: bool,
         reports: impl Iterator<Item = WindowReport>,
     ) -> Self {
-        // The larger the rank, the more the window binds.
-        let rank = |report: &WindowReport| {
-            if denied {
-                report.retry_after.map_or(u64::MAX, Micros::get)
-            } else {
-                u64::MAX.saturating_sub(report.remaining)
-            }
-        };
         let mut remaining = u64::MAX;
         let reports = reports.inspect(|report| remaining = remaining.min(report.remaining));
         let binding =
             windows.iter().zip(reports).enumerate().max_by(|(a, (wa, ra)), (b, (wb, rb))| {
+                let one = (ra.rank(denied), wa.period);
                 // equal in all: the first one in policy order
-                (rank(ra), wa.period).cmp(&(rank(rb), wb.period)).then(b.cmp(a))
+                one.cmp(&(rb.rank(denied), wb.period)).then(b.cmp(a))
             });
         match binding {
             Some((window, (_, report))) => Self {

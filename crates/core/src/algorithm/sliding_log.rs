@@ -94,11 +94,8 @@ impl SlidingLog {
     /// limit do not grow a log.
     pub(super) fn charge_past(&self, state: &mut State, hits: u64, now: Timestamp) {
         self.begin_write(state, now);
-        let is_full = |(window, log): (&Window, &Log)| {
-            let entries = log.entries.len().saturating_sub(log.gone(window.period(), now));
-            u64::try_from(entries).unwrap_or(u64::MAX) >= u64::from(window.limit())
-        };
-        let full: SmallVec<[bool; MAX_WINDOWS]> = self.views(state).map(is_full).collect();
+        let full: SmallVec<[bool; MAX_WINDOWS]> =
+            self.views(state).map(|(window, log)| log.is_full(window, now)).collect();
         let is_mixed = full.contains(&true) && full.contains(&false);
         if is_mixed && let [shared] = state.logs.as_slice() {
             state.logs = smallvec![shared.clone(); self.windows.len()];
@@ -234,8 +231,10 @@ impl State {
 
     /// Returns the number of bytes that the next charge may allocate.
     pub(super) fn growth_bytes(&self) -> usize {
-        let growth = |log: &Log| growth_of::<LogEntry>(log.entries.len(), log.entries.capacity());
-        self.logs.iter().map(growth).fold(0, usize::saturating_add)
+        self.logs
+            .iter()
+            .map(|log| growth_of::<LogEntry>(log.entries.len(), log.entries.capacity()))
+            .fold(0, usize::saturating_add)
     }
 }
 
@@ -247,6 +246,12 @@ impl Log {
     /// Returns the number of entries that have expired from a window of this length.
     fn gone(&self, period: Micros, now: Timestamp) -> usize {
         self.entries.partition_point(|entry| entry.at + period <= now)
+    }
+
+    /// Returns `true` if a window has as many entries as its limit.
+    fn is_full(&self, window: &Window, now: Timestamp) -> bool {
+        let entries = self.entries.len().saturating_sub(self.gone(window.period(), now));
+        u64::try_from(entries).unwrap_or(u64::MAX) >= u64::from(window.limit())
     }
 
     /// Returns the running total before entry number `index`.

@@ -81,20 +81,10 @@ impl SlidingWindow {
         if !(1..=MAX_BUCKETS).contains(&buckets) {
             return Err(QuotaError::Buckets { found: buckets });
         }
-        let width_of = |window: &Window| {
-            let period = window.period();
-            let count = u64::from(buckets);
-            let width = period.get().div_ceil(count);
-            let covered = width.saturating_mul(count);
-            if covered.saturating_mul(100) > period.get().saturating_mul(101) {
-                Err(QuotaError::BucketWidth { buckets, period })
-            } else if estimate == Estimate::Weighted && covered != period.get() {
-                Err(QuotaError::UnevenBuckets { buckets, period })
-            } else {
-                Ok(Micros::new(width))
-            }
-        };
-        let widths = windows.iter().map(width_of).collect::<Result<_, _>>()?;
+        let widths = windows
+            .iter()
+            .map(|window| bucket_width(window.period(), buckets, estimate))
+            .collect::<Result<_, _>>()?;
         Ok(Self { windows: windows.into(), widths, buckets, estimate })
     }
 
@@ -294,6 +284,20 @@ impl View<'_> {
                     }))
             }
         }
+    }
+}
+
+/// Returns the width of the buckets of a period.
+fn bucket_width(period: Micros, buckets: u32, estimate: Estimate) -> Result<Micros, QuotaError> {
+    let count = u64::from(buckets);
+    let width = period.get().div_ceil(count);
+    let covered = width.saturating_mul(count);
+    if covered.saturating_mul(100) > period.get().saturating_mul(101) {
+        Err(QuotaError::BucketWidth { buckets, period })
+    } else if estimate == Estimate::Weighted && covered != period.get() {
+        Err(QuotaError::UnevenBuckets { buckets, period })
+    } else {
+        Ok(Micros::new(width))
     }
 }
 

@@ -47,8 +47,7 @@ pub(super) struct Tallies(Vec<EntryTally>);
 /// Sorts tallies by charged, then denied hits, highest first, with that of all others last.
 pub fn ranked(mut tallies: Vec<EntryTally>) -> Vec<EntryTally> {
     tallies.sort_by(|one, other| {
-        let rank = |tally: &EntryTally| (tally.is_named(), tally.charged, tally.denied);
-        rank(other).cmp(&rank(one)).then_with(|| one.entry.cmp(&other.entry))
+        other.rank().cmp(&one.rank()).then_with(|| one.entry.cmp(&other.entry))
     });
     tallies
 }
@@ -93,9 +92,11 @@ impl State {
 
     /// Returns the number of bytes by which tallying these entries may grow the counter.
     pub fn tallying_bytes(&self, entries: &[Vec<u8>]) -> usize {
-        let is_new = |entry: &&Vec<u8>| self.tallies().iter().all(|tally| *tally.entry != ***entry);
-        let bytes = |entry: &Vec<u8>| EntryTally::bytes_of(entry);
-        let new = entries.iter().filter(is_new).map(bytes).fold(0, usize::saturating_add);
+        let new = entries
+            .iter()
+            .filter(|entry| self.tallies().iter().all(|tally| *tally.entry != ***entry))
+            .map(|entry| EntryTally::bytes_of(entry))
+            .fold(0, usize::saturating_add);
         match (new, self.extended()) {
             (0, _) => 0,
             // The first eviction adds the tally of all other entries.
@@ -108,6 +109,11 @@ impl State {
 impl EntryTally {
     fn is_named(&self) -> bool {
         *self.entry != *OTHERS
+    }
+
+    /// Returns the rank in a sorted list: the highest comes first.
+    fn rank(&self) -> (bool, u64, u64) {
+        (self.is_named(), self.charged, self.denied)
     }
 
     fn hits(&self) -> u64 {

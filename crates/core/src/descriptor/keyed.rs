@@ -67,9 +67,10 @@ impl Keyed {
 
     /// Returns `true` if a text has the form of a displayed hash.
     pub fn is_shown(text: &[u8]) -> bool {
-        let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        let digits = text.strip_prefix(MARK.as_bytes());
-        digits.is_some_and(|digits| digits.len() == 2 * SHOWN_BYTES && digits.iter().all(is_digit))
+        text.strip_prefix(MARK.as_bytes()).is_some_and(|digits| {
+            digits.len() == 2 * SHOWN_BYTES
+                && digits.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        })
     }
 
     /// Calls `then` with entries as they may be displayed: with hashed values if there is a hasher.

@@ -2,7 +2,7 @@
 
 use tollgate_core::algorithm::Limit;
 use tollgate_core::algorithm::lease::{LEAST, LONGEST_LOAN, NEAR, ROLLING_LOANS};
-use tollgate_yaml::report::{Finding, SourceSpan};
+use tollgate_yaml::report::{Finding, Findings, SourceSpan};
 
 use super::layers::Layers;
 use super::limit::CompiledLimit;
@@ -15,13 +15,13 @@ pub(super) fn give(
     rule: &written::WrittenRule,
     layers: &Layers<'_>,
     terms: &CompiledLimit,
-    report: &mut dyn FnMut(Finding),
+    findings: &mut Findings,
 ) {
     if let Some(name) = rule.limit.as_ref().and_then(|limit| limit.name.as_ref())
         && name.value.contains(['"', '\\'])
     {
         let warning = Finding::warning(name.span, "limit name contains a quote or a backslash");
-        report(warning.note("proxies quote the name in a header without escaping it"));
+        findings.push(warning.note("proxies quote the name in a header without escaping it"));
     }
     let key = &rule.key.value;
     if let Some(written) =
@@ -33,7 +33,7 @@ pub(super) fn give(
         );
         let why = "a peek is almost always admitted, and a later charge that exceeds the limit is not counted";
         let way = "if the cost is known only after the response, set `charge: afterwards`";
-        report(warning.note(why).note(way));
+        findings.push(warning.note(why).note(way));
     }
     let written = layers.option(|options| &options.lease).filter(|option| option.own);
     if let Some(written) = written
@@ -41,15 +41,15 @@ pub(super) fn give(
         && let Imposes::Limit(limit) = &terms.imposes
     {
         let is_vote = layers.is_on(|switches| &switches.quota_mode);
-        super::quotas::check(written.span, lease, limit).into_iter().for_each(&mut *report);
-        of_lease(written.span, lease, limit, is_vote).into_iter().for_each(&mut *report);
+        findings.extend(super::quotas::check(written.span, lease, limit));
+        findings.extend(of_lease(written.span, lease, limit, is_vote));
         let replaces = rule.limit.as_ref().is_some_and(|limit| !limit.replaces.is_empty());
         let refused = [
             (!terms.record.is_empty()).then_some(NoLoan::Records),
             replaces.then_some(NoLoan::Replaces),
         ];
         let refused = refused.into_iter().flatten().next();
-        of_loans(written.span, lease, limit, refused).into_iter().for_each(report);
+        findings.extend(of_loans(written.span, lease, limit, refused));
     }
 }
 

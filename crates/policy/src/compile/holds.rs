@@ -6,7 +6,7 @@ use tollgate_core::algorithm::quota::{MAX_TTL, MIN_TTL};
 use tollgate_core::algorithm::sliding_window::Estimate;
 use tollgate_core::algorithm::{Algorithm, Charge, Limit};
 use tollgate_core::descriptor::hold::RESERVED;
-use tollgate_yaml::report::{Finding, SourceSpan, shown};
+use tollgate_yaml::report::{Finding, Findings, SourceSpan, shown};
 
 use super::layers::OptionValue;
 use super::limit::LimitCompiler;
@@ -14,10 +14,10 @@ use super::units;
 use crate::document::written::{AlgorithmWord, WrittenHold};
 
 /// Reports a key of a rule that no entry can have.
-pub(super) fn check_key(key: &str, span: SourceSpan, report: &mut dyn FnMut(Finding)) {
+pub(super) fn check_key(key: &str, span: SourceSpan, findings: &mut Findings) {
     if RESERVED.contains(&key) {
         let error = Finding::error(span, format!("`{key}` is reserved and never matched"));
-        report(
+        findings.push(
             error.note("a descriptor with this last entry is matched without it; remove the rule"),
         );
     }
@@ -30,7 +30,7 @@ impl<'w> LimitCompiler<'w, '_> {
         self.check_options();
         let hold = self.hold();
         let charge = self.resolver.any(|options| &options.charge);
-        self.check_charge(true, charge);
+        self.check_charge(charge);
         let on_store_error =
             self.resolver.any(|options| &options.on_store_error).map(|option| *option.value);
         if let Some(settle) = self.written_hold().and_then(|hold| hold.value.on_settle.as_ref()) {
@@ -54,7 +54,7 @@ impl<'w> LimitCompiler<'w, '_> {
         match limit {
             Ok(limit) => hold.map(|hold| limit.with_hold(hold)),
             Err(error) => {
-                (self.resolver.report)(Finding::error(in_flight.span, error.to_string()));
+                self.resolver.findings.push(Finding::error(in_flight.span, error.to_string()));
                 None
             }
         }
@@ -86,14 +86,10 @@ impl<'w> LimitCompiler<'w, '_> {
 
     /// Reports options of other algorithms.
     fn check_options(&mut self) {
-        use AlgorithmWord::{FixedWindow, Gcra, SlidingWindow, TokenBucket};
-        let rates = [Gcra, TokenBucket];
-        self.resolver.only("burst", &rates, |options| &options.burst);
-        self.resolver.only("max_debt", &rates, |options| &options.max_debt);
-        self.resolver.only("buckets", &[SlidingWindow], |options| &options.buckets);
-        self.resolver.only("estimate", &[SlidingWindow], |options| &options.estimate);
-        self.resolver.only("calendar", &[FixedWindow], |options| &options.calendar);
-        self.resolver.only("time_zone", &[FixedWindow], |options| &options.time_zone);
+        self.resolver.parameters();
+        let fixed = [AlgorithmWord::FixedWindow];
+        self.resolver.only("calendar", &fixed, |options| &options.calendar);
+        self.resolver.only("time_zone", &fixed, |options| &options.time_zone);
     }
 
     /// Returns how the limit keeps holds, if it does.
@@ -138,10 +134,10 @@ impl<'w> LimitCompiler<'w, '_> {
         }
     }
 
-    /// Reports a charge mode that the rule sets beside `hold`.
-    pub(super) fn check_charge(&mut self, has_hold: bool, charge: Option<OptionValue<'_, Charge>>) {
+    /// Reports a charge mode that the rule sets for a limit with holds.
+    pub(super) fn check_charge(&mut self, charge: Option<OptionValue<'_, Charge>>) {
         let other = charge.filter(|charge| charge.own && *charge.value != Charge::Admitted);
-        if let Some(charge) = other.filter(|_| has_hold) {
+        if let Some(charge) = other {
             let word = charge.value.word();
             let message = format!("`charge: {word}` and `hold` cannot be combined");
             self.error(charge.span, message, "a limit with holds is charged when admitted");

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use tollgate_yaml::report::{Finding, Findings, SourceSpan, Spanned};
 
 use crate::document::written::{self, Options, Switches};
@@ -24,6 +24,18 @@ struct Layer<'w> {
     /// Set when the options have to apply: those of the rule alone, and of the layer that chooses
     /// its algorithm.
     own: bool,
+}
+
+impl<'w> Layer<'w> {
+    /// Returns a layer that applies to one rule only.
+    fn of_rule(options: Option<&'w Options>, switches: Option<&'w Switches>) -> Self {
+        Self { options, switches, of_rule_alone: true, own: true }
+    }
+
+    /// Returns a layer that is written for many rules.
+    fn shared(options: &'w Options, switches: Option<&'w Switches>) -> Self {
+        Self { options: Some(options), switches, of_rule_alone: false, own: false }
+    }
 }
 
 /// An option with its value.
@@ -51,45 +63,29 @@ impl<'w> Layers<'w> {
         overlays: &[&'w OverlayEntry<'w>],
         defaults: &'w Options,
     ) -> Self {
-        let itself = (rule.limit.as_ref().map(|limit| &limit.options), Some(&rule.switches), true);
-        let of_layer = |layer: &'w written::WrittenLayer, alone| {
-            (Some(&layer.options), Some(&layer.switches), alone)
-        };
-        let metadata = rule.layer.as_deref().map(|layer| of_layer(layer, true));
-        let entries = overlays.iter().filter(|entry| entry.matches(rule));
-        let entries = entries.map(|entry| of_layer(&entry.written.layer, false));
-        let all = std::iter::once(itself).chain(metadata).chain(entries).chain([(
-            Some(defaults),
-            None,
-            false,
-        )]);
-        let layer = |(options, switches, of_rule_alone)| Layer {
-            options,
-            switches,
-            of_rule_alone,
-            own: of_rule_alone,
-        };
-        let mut layers = Self(all.map(layer).collect());
-        let chooses = |layer: &&mut Layer<'_>| {
-            layer.options.is_some_and(|options| options.algorithm.is_some())
-        };
-        if let Some(chooser) =
-            layers.0.iter_mut().find(chooses).filter(|layer| layer.switches.is_some())
-        {
+        let options = rule.limit.as_ref().map(|limit| &limit.options);
+        let mut layers: SmallVec<[Layer<'w>; 4]> =
+            smallvec![Layer::of_rule(options, Some(&rule.switches))];
+        if let Some(metadata) = &rule.layer {
+            layers.push(Layer::of_rule(Some(&metadata.options), Some(&metadata.switches)));
+        }
+        for entry in overlays.iter().filter(|entry| entry.matches(rule)) {
+            let layer = &entry.written.layer;
+            layers.push(Layer::shared(&layer.options, Some(&layer.switches)));
+        }
+        layers.push(Layer::shared(defaults, None));
+        let chooser = layers
+            .iter_mut()
+            .find(|layer| layer.options.is_some_and(|options| options.algorithm.is_some()));
+        if let Some(chooser) = chooser.filter(|layer| layer.switches.is_some()) {
             chooser.own = true;
         }
-        layers
+        Self(layers)
     }
 
     /// Returns the layers of a candidate limit: the limit itself and the defaults of the file.
     pub(super) fn of_candidate(limit: &'w written::WrittenLimit, defaults: &'w Options) -> Self {
-        let layer = |options, own| Layer {
-            options: Some(options),
-            switches: None,
-            of_rule_alone: own,
-            own,
-        };
-        Self([layer(&limit.options, true), layer(defaults, false)].into_iter().collect())
+        Self(smallvec![Layer::of_rule(Some(&limit.options), None), Layer::shared(defaults, None)])
     }
 
     /// Returns an option from the first layer that sets it.
@@ -165,17 +161,14 @@ impl<'w> OverlayEntry<'w> {
                 "set options of the limit under `rate_limit`, or switches such as `shadow_mode`",
             ));
         }
-        let pattern =
-            |text: &Option<Spanned<String>>| text.as_ref().map(|text| Pattern::new(&text.value));
-        let entry = |written: &'w written::WrittenEntry| Self {
-            written,
-            domain: pattern(&written.domain),
-            key: pattern(&written.key),
-            value: pattern(&written.value),
-            name: pattern(&written.name),
-            is_met: Cell::new(false),
-        };
-        overlays.iter().take(MAX_ENTRIES).map(entry).collect()
+        overlays.iter().take(MAX_ENTRIES).map(Self::new).collect()
+    }
+
+    fn new(written: &'w written::WrittenEntry) -> Self {
+        let written::WrittenEntry { domain, key, value, name, .. } = written;
+        let [domain, key, value, name] = [domain, key, value, name]
+            .map(|text| text.as_ref().map(|text| Pattern::new(&text.value)));
+        Self { written, domain, key, value, name, is_met: Cell::new(false) }
     }
 
     /// Returns `true` if the entry applies to this domain.
@@ -184,15 +177,14 @@ impl<'w> OverlayEntry<'w> {
     }
 
     fn matches(&self, rule: &written::WrittenRule) -> bool {
-        let fits = |pattern: &Option<Pattern>, text: Option<&Spanned<String>>| {
-            pattern.as_ref().is_none_or(|pattern| {
-                pattern.matches(text.map_or(b"", |text| text.value.as_bytes()))
-            })
-        };
         let name = rule.limit.as_ref().and_then(|limit| limit.name.as_ref());
-        let is_it = fits(&self.key, Some(&rule.key))
-            && fits(&self.value, rule.value.as_ref())
-            && fits(&self.name, name);
+        let is_it =
+            [(&self.key, Some(&rule.key)), (&self.value, rule.value.as_ref()), (&self.name, name)]
+                .into_iter()
+                .all(|(pattern, text)| {
+                    let text = text.map_or(b"".as_slice(), |text| text.value.as_bytes());
+                    pattern.as_ref().is_none_or(|pattern| pattern.matches(text))
+                });
         self.is_met.set(self.is_met.get() || is_it);
         is_it
     }

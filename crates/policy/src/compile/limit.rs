@@ -5,43 +5,36 @@ mod extras;
 
 pub(super) use self::compiled::CompiledLimit;
 
+use tollgate_core::algorithm::Limit;
 use tollgate_core::algorithm::calendar::Calendar;
-use tollgate_core::algorithm::fixed_window::FixedWindow;
-use tollgate_core::algorithm::gcra::Gcra;
 use tollgate_core::algorithm::quota::Window;
-use tollgate_core::algorithm::sliding_log::SlidingLog;
-use tollgate_core::algorithm::sliding_window::{Estimate, SlidingWindow};
-use tollgate_core::algorithm::{Algorithm, Charge, Limit};
-use tollgate_yaml::report::{Finding, SourceSpan, Spanned, shown};
+use tollgate_yaml::report::{Finding, Findings, SourceSpan, Spanned, shown};
 
 use super::layers::{Layers, OptionValue};
-use super::options::OptionResolver;
-use super::positions::{OptionPositions, PlacedWindow};
+use super::options::{OptionResolver, WindowOptions};
+use super::positions::PlacedWindow;
 use super::units::{self, PeriodUnit};
 use crate::CompileOptions;
 use crate::document::written::{self, AlgorithmWord};
 use crate::rule::Imposes;
-
-/// Default number of buckets of a sliding window.
-const DEFAULT_BUCKETS: u32 = 60;
 
 /// Compiles a limit. Reports the errors of an invalid one, which then imposes nothing.
 pub(super) fn compile<'w>(
     limit: &'w written::WrittenLimit,
     layers: &Layers<'w>,
     options: &CompileOptions,
-    report: &mut dyn FnMut(Finding),
+    findings: &mut Findings,
 ) -> CompiledLimit {
-    check_names(limit, report);
+    check_names(limit, findings);
     let name = limit.name.as_ref().map(|name| name.value.as_str().into());
     if limit.unlimited.as_ref().is_some_and(|unlimited| unlimited.value) {
-        check_unlimited(limit, layers, report);
+        check_unlimited(limit, layers, findings);
         return CompiledLimit::without_options(Imposes::Unlimited, name);
     }
     let algorithm = layers.option(|options| &options.algorithm);
     let algorithm = algorithm.map_or(AlgorithmWord::FixedWindow, |algorithm| *algorithm.value);
     let mut compiler =
-        LimitCompiler { limit, options, resolver: OptionResolver { layers, algorithm, report } };
+        LimitCompiler { limit, options, resolver: OptionResolver { layers, algorithm, findings } };
     if !limit.is_whole {
         compiler.check_words();
         return CompiledLimit::without_options(Imposes::Nothing, None);
@@ -54,7 +47,7 @@ pub(super) fn compile<'w>(
         | AlgorithmWord::Gcra
         | AlgorithmWord::TokenBucket => {
             compiler.no_slots();
-            compiler.windows().and_then(|windows| compiler.limit(windows))
+            compiler.windows().and_then(|windows| compiler.limit(&windows))
         }
     };
     let imposes = limit.map_or(Imposes::Nothing, Imposes::Limit);
@@ -64,7 +57,7 @@ pub(super) fn compile<'w>(
         algorithm: algorithm.word(),
         name,
         record: compiler.record(),
-        hashes_values: hashes_values(layers, options, compiler.resolver.report),
+        hashes_values: hashes_values(layers, options, compiler.resolver.findings),
         lease: compiler.lease(),
     }
 }
@@ -73,7 +66,7 @@ pub(super) fn compile<'w>(
 pub(super) fn hashes_values(
     layers: &Layers<'_>,
     options: &CompileOptions,
-    report: &mut dyn FnMut(Finding),
+    findings: &mut Findings,
 ) -> bool {
     let Some(option) = layers.option(|options| &options.hash_values).filter(|option| *option.value)
     else {
@@ -86,46 +79,44 @@ pub(super) fn hashes_values(
         );
         let way =
             "set --hash-key-file FILE or TOLLGATE_HASH_KEY, to the same secret on all replicas";
-        report(error.note(way).note("to only validate a policy, use any text of 16 bytes"));
+        findings.push(error.note(way).note("to only validate a policy, use any text of 16 bytes"));
     }
     true
 }
 
-fn check_names(limit: &written::WrittenLimit, report: &mut dyn FnMut(Finding)) {
+fn check_names(limit: &written::WrittenLimit, findings: &mut Findings) {
     let name = limit.name.as_ref().map(|name| &name.value);
     for replaced in limit.replaces.iter().filter(|replaced| Some(&replaced.value) == name) {
-        report(Finding::error(
+        findings.push(Finding::error(
             replaced.span,
             format!("limit `{}` replaces itself", shown(&replaced.value)),
         ));
     }
 }
 
-fn check_unlimited(
-    limit: &written::WrittenLimit,
-    layers: &Layers<'_>,
-    report: &mut dyn FnMut(Finding),
-) {
+fn check_unlimited(limit: &written::WrittenLimit, layers: &Layers<'_>, findings: &mut Findings) {
     let single = &limit.single;
     if let Some(unit) = &single.unit {
         if units::unit(&unit.value).is_some() {
-            report(
+            findings.push(
                 Finding::error(unit.span, "`unit` and `unlimited: true` cannot be combined")
                     .note("remove one of them"),
             );
         } else {
-            report(Finding::warning(unit.span, "`unit` has no effect with `unlimited: true`"));
+            findings
+                .push(Finding::warning(unit.span, "`unit` has no effect with `unlimited: true`"));
         }
     }
     if let Some(requests) = &single.requests_per_unit {
-        report(Finding::warning(
+        findings.push(Finding::warning(
             requests.span,
             "`requests_per_unit` has no effect with `unlimited: true`",
         ));
     }
     let windows = limit.windows.as_ref().map(|windows| ("windows", windows.span));
     for (word, span) in windows.into_iter().chain(layers.own_options()) {
-        report(Finding::error(span, format!("`{word}` has no effect with `unlimited: true`")));
+        findings
+            .push(Finding::error(span, format!("`{word}` has no effect with `unlimited: true`")));
     }
 }
 
@@ -137,7 +128,7 @@ pub(super) struct LimitCompiler<'w, 'r> {
 
 impl<'w> LimitCompiler<'w, '_> {
     pub(super) fn error(&mut self, span: SourceSpan, message: impl Into<String>, note: &str) {
-        (self.resolver.report)(Finding::error(span, message).note(note));
+        self.resolver.findings.push(Finding::error(span, message).note(note));
     }
 
     /// Checks the units and the lease of a limit that could not be read in full.
@@ -154,19 +145,19 @@ impl<'w> LimitCompiler<'w, '_> {
 
     /// Returns the amounts and periods, if all of them are valid.
     fn windows(&mut self) -> Option<Vec<PlacedWindow>> {
-        let single = &self.limit.single;
-        let (amounts, listed) = match &self.limit.windows {
-            None => (std::slice::from_ref(single), false),
+        let amounts = match &self.limit.windows {
+            None => std::slice::from_ref(&self.limit.single),
             Some(windows) => {
                 self.check_list(windows)?;
-                (windows.value.as_slice(), true)
+                windows.value.as_slice()
             }
         };
         let units: Vec<_> = amounts.iter().map(|amount| self.unit(amount)).collect();
-        let calendar = self.calendar(amounts, &units);
+        let zone = self.calendar(amounts, &units);
         let mut placed = Vec::with_capacity(amounts.len());
         for (amount, unit) in amounts.iter().zip(units) {
-            placed.extend(self.window(amount, unit, calendar.as_ref(), listed));
+            self.check_amount(amount);
+            placed.extend(unit.and_then(|unit| self.window(amount, &unit, zone.as_ref())));
         }
         (placed.len() == amounts.len()).then_some(placed)
     }
@@ -184,7 +175,7 @@ impl<'w> LimitCompiler<'w, '_> {
             let error = error
                 .also(windows.span, "`windows` is here")
                 .note("move it to an item of `windows`, or remove it");
-            (self.resolver.report)(error);
+            self.resolver.findings.push(error);
             return None;
         }
         if self.resolver.algorithm.is_rate() {
@@ -200,7 +191,7 @@ impl<'w> LimitCompiler<'w, '_> {
         Some(())
     }
 
-    fn unit(&mut self, amount: &written::WrittenWindow) -> Option<PeriodUnit> {
+    fn unit(&mut self, amount: &written::WrittenWindow) -> Option<Spanned<PeriodUnit>> {
         let Some(written) = &amount.unit else {
             self.error(amount.span, "`unit` is missing", units::ALLOWED);
             return None;
@@ -208,69 +199,68 @@ impl<'w> LimitCompiler<'w, '_> {
         self.unit_of(written)
     }
 
-    fn unit_of(&mut self, written: &Spanned<String>) -> Option<PeriodUnit> {
+    fn unit_of(&mut self, written: &Spanned<String>) -> Option<Spanned<PeriodUnit>> {
         let unit = units::unit(&written.value);
         if unit.is_none() {
             let error =
                 Finding::error(written.span, format!("invalid unit `{}`", shown(&written.value)));
             let words = units::WORDS.iter().map(|(word, ..)| *word);
-            (self.resolver.report)(error.suggest(&written.value, words).note(units::ALLOWED));
+            self.resolver.findings.push(error.suggest(&written.value, words).note(units::ALLOWED));
         }
-        unit
+        unit.map(|value| Spanned { value, span: written.span })
     }
 
-    fn window(
-        &mut self,
-        amount: &written::WrittenWindow,
-        unit: Option<PeriodUnit>,
-        zone: Option<&Spanned<String>>,
-        listed: bool,
-    ) -> Option<PlacedWindow> {
-        let requests = amount.requests_per_unit.as_ref();
-        if requests.is_none() && listed {
+    /// Reports an amount that is missing.
+    fn check_amount(&mut self, amount: &written::WrittenWindow) {
+        if amount.requests_per_unit.is_some() {
+            return;
+        }
+        if self.limit.windows.is_some() {
             self.error(
                 amount.span,
                 "`requests_per_unit` is missing",
                 "each item of `windows` requires it",
             );
-        } else if requests.is_none() && amount.unit.is_some() {
+        } else if amount.unit.is_some() {
             let warning = Finding::warning(
                 amount.span,
                 "`requests_per_unit` is missing, so all requests are denied",
             );
-            (self.resolver.report)(warning.note("if this is intended, set `requests_per_unit: 0`"));
+            self.resolver
+                .findings
+                .push(warning.note("if this is intended, set `requests_per_unit: 0`"));
         }
-        let unit = unit?;
-        let unit_span = amount.unit.as_ref()?.span;
+    }
+
+    /// Returns a window; with a time zone, on the calendar if the unit is one.
+    fn window(
+        &mut self,
+        amount: &written::WrittenWindow,
+        unit: &Spanned<PeriodUnit>,
+        zone: Option<&Spanned<String>>,
+    ) -> Option<PlacedWindow> {
+        let requests = amount.requests_per_unit.as_ref();
         let limit = u32::try_from(requests.map_or(0, |requests| requests.value)).ok()?;
-        let placed = |window| PlacedWindow {
-            window,
-            amount: requests.map_or(unit_span, |requests| requests.span),
-            unit: unit_span,
-        };
-        if let Some(zone) = zone
-            && let Some(calendar) = unit.calendar
+        let window = if let Some(calendar) = unit.value.calendar
+            && let Some(zone) = zone
         {
-            match Calendar::new(calendar, &zone.value) {
-                Ok(calendar) => return Some(placed(Window::on_calendar(limit, calendar))),
-                Err(error) => (self.resolver.report)(Finding::error(zone.span, error.to_string())),
-            }
-            return None;
-        }
-        match Window::new(limit, unit.period) {
-            Ok(window) => Some(placed(window)),
-            Err(error) => {
-                (self.resolver.report)(Finding::error(unit_span, error.to_string()));
-                None
-            }
-        }
+            Calendar::new(calendar, &zone.value)
+                .map(|calendar| Window::on_calendar(limit, calendar))
+                .map_err(|error| Finding::error(zone.span, error.to_string()))
+        } else {
+            Window::new(limit, unit.value.period)
+                .map_err(|error| Finding::error(unit.span, error.to_string()))
+        };
+        let window = window.map_err(|error| self.resolver.findings.push(error)).ok()?;
+        let amount = requests.map_or(unit.span, |requests| requests.span);
+        Some(PlacedWindow { window, amount, unit: unit.span })
     }
 
     /// Returns the time zone if the windows follow a calendar.
     fn calendar(
         &mut self,
         amounts: &[written::WrittenWindow],
-        units: &[Option<PeriodUnit>],
+        units: &[Option<Spanned<PeriodUnit>>],
     ) -> Option<Spanned<String>> {
         let fixed = [AlgorithmWord::FixedWindow];
         let switch = self.resolver.only("calendar", &fixed, |options| &options.calendar);
@@ -286,8 +276,10 @@ impl<'w> LimitCompiler<'w, '_> {
         let on = on?;
         let mut fits = true;
         for (amount, unit) in amounts.iter().zip(units) {
-            let Some(PeriodUnit { calendar: None, .. }) = unit else { continue };
-            let Some(written) = &amount.unit else { continue };
+            let (Some(written), Some(unit)) = (&amount.unit, unit) else { continue };
+            if unit.value.calendar.is_some() {
+                continue;
+            }
             fits = false;
             if on.own {
                 let message =
@@ -299,73 +291,37 @@ impl<'w> LimitCompiler<'w, '_> {
                 );
             }
         }
-        let utc = || Spanned { value: "UTC".to_owned(), span: on.span };
-        fits.then(|| {
-            zone.map_or_else(utc, |zone| Spanned { value: zone.value.clone(), span: zone.span })
+        fits.then(|| match zone {
+            Some(zone) => Spanned { value: zone.value.clone(), span: zone.span },
+            None => Spanned { value: "UTC".to_owned(), span: on.span },
         })
     }
 
-    fn limit(&mut self, windows: Vec<PlacedWindow>) -> Option<Limit> {
-        use AlgorithmWord::{Gcra as GcraWord, SlidingWindow as SlidingWord, TokenBucket};
-        let rates = [GcraWord, TokenBucket];
-        let burst = self.resolver.only("burst", &rates, |options| &options.burst);
-        let max_debt = self.resolver.only("max_debt", &rates, |options| &options.max_debt);
-        let buckets = self.resolver.only("buckets", &[SlidingWord], |options| &options.buckets);
-        let estimate = self.resolver.only("estimate", &[SlidingWord], |options| &options.estimate);
+    fn limit(&mut self, windows: &[PlacedWindow]) -> Option<Limit> {
+        let options = self.window_options();
+        options
+            .limit(windows.iter().map(|placed| placed.window.clone()).collect())
+            .map_err(|error| {
+                self.resolver.findings.push(options.finding(&error, self.limit, windows));
+            })
+            .ok()
+    }
+
+    fn window_options(&mut self) -> WindowOptions<'w> {
+        let parameters = self.resolver.parameters();
         let charge = self.resolver.any(|options| &options.charge);
-        let on_store_error =
-            self.resolver.any(|options| &options.on_store_error).map(|option| *option.value);
+        let on_store_error = self.resolver.any(|options| &options.on_store_error);
         let hold = self.hold();
-        self.check_charge(hold.is_some(), charge);
-        let made = windows.iter().map(|placed| placed.window.clone()).collect::<Vec<_>>();
-        let narrow =
-            |option: OptionValue<'_, u64>| u32::try_from(*option.value).unwrap_or(u32::MAX);
-        let word = self.resolver.algorithm;
-        let algorithm = match word {
-            AlgorithmWord::FixedWindow => FixedWindow::new(made).map(Algorithm::FixedWindow),
-            AlgorithmWord::SlidingWindow => {
-                let applies = |estimate: &OptionValue<'_, Estimate>| estimate.own || hold.is_none();
-                let estimate = estimate.filter(applies);
-                let estimate = estimate.map_or(Estimate::default(), |estimate| *estimate.value);
-                SlidingWindow::new(made, buckets.map_or(DEFAULT_BUCKETS, narrow), estimate)
-                    .map(Algorithm::SlidingWindow)
-            }
-            AlgorithmWord::SlidingLog => SlidingLog::new(made).map(Algorithm::SlidingLog),
-            // Has no windows and is compiled by `slots`.
-            AlgorithmWord::Concurrency => return None,
-            GcraWord | TokenBucket => {
-                let window = made.into_iter().next()?;
-                Gcra::new(window, burst.map(narrow), max_debt.map(|debt| *debt.value))
-                    .map(Algorithm::Gcra)
-            }
-        };
-        // A sliding log cannot be charged without a bound, and a limit with holds only when
-        // admitted. Defaults and overlays with such a mode are meant for other limits and ignored.
-        let usual = if word == AlgorithmWord::FixedWindow && hold.is_none() {
-            self.options.window_charge()
-        } else {
-            Charge::Admitted
-        };
-        let bounded = |charge: &OptionValue<'_, Charge>| charge.value.is_bounded();
-        let charge = charge
-            .filter(|charge| charge.own || word != AlgorithmWord::SlidingLog || bounded(charge))
-            .filter(|_| hold.is_none());
-        let mode = charge.map_or(usual, |charge| *charge.value);
-        let made = algorithm
-            .and_then(|algorithm| Limit::new(algorithm, mode, on_store_error.unwrap_or_default()));
-        let places = OptionPositions {
-            burst: burst.map(|option| option.span),
-            max_debt: max_debt.map(|option| option.span),
-            buckets: buckets.map(|option| option.span),
-            estimate: estimate.map(|option| option.span),
-            charge: charge.map(|option| option.span),
-        };
-        let made = made
-            .map_err(|error| (self.resolver.report)(places.finding(&error, self.limit, &windows)));
-        let limit = made.ok()?;
-        Some(match hold {
-            Some(hold) => limit.with_hold(hold),
-            None => limit,
-        })
+        if hold.is_some() {
+            self.check_charge(charge);
+        }
+        WindowOptions {
+            algorithm: self.resolver.algorithm,
+            parameters,
+            charge,
+            charge_of_windows: self.options.window_charge(),
+            on_store_error: on_store_error.map(|option| *option.value).unwrap_or_default(),
+            hold,
+        }
     }
 }

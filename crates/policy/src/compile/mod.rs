@@ -9,7 +9,7 @@
 //! | `layers` | options of a rule from itself, its metadata, overlays and the file's defaults |
 //! | `quotas` | the hits that proxies may hold by RLQS |
 //! | `requests` | mappings of HTTP requests to descriptors |
-//! | `options` | which option applies to which algorithm |
+//! | `options` | options by algorithm, and the limits that they make |
 //! | `positions` | the word of a limit that an error refers to |
 //! | `identity` | identities of counters, and the version of a policy set |
 //! | `unreachable`, `advice` | warnings for rules that work but are probably a mistake |
@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use tollgate_core::descriptor::Keyed;
-use tollgate_yaml::report::{Finding, Findings, SourceSpan, text_of};
+use tollgate_yaml::report::{Finding, Findings, FindingsMark, SourceSpan, text_of};
 
 use super::document::budget::DocumentBudget;
 use super::document::{in_rule, step, written};
@@ -232,9 +232,7 @@ impl<'a> DomainCompiler<'a> {
         let mut seen = HashMap::with_capacity(siblings.len());
         for (rule, _) in siblings {
             let value = rule.value.as_ref().map(|value| value.value.as_str());
-            holds::check_key(&rule.key.value, rule.key.span, &mut |finding| {
-                self.findings.push(finding);
-            });
+            holds::check_key(&rule.key.value, rule.key.span, self.findings);
             if let Some(first) = seen.insert((&rule.key.value, value), rule.key.span) {
                 let path = above.readable(&step(&rule.key.value, value));
                 let error = Finding::error(rule.key.span, "duplicate rule for this key and value");
@@ -293,11 +291,10 @@ impl<'a> DomainCompiler<'a> {
         hashes_values: bool,
         (path, index): (&Path, usize),
     ) -> Rule {
-        let mut report = |finding: Finding| {
-            self.findings.push(finding.note(format!("in {}", in_rule(path.text(), &self.place))));
-        };
+        let mark = self.findings.mark();
         let layers = Layers::of_candidate(candidate, defaults);
-        let terms = limit::compile(candidate, &layers, &self.options, &mut report);
+        let terms = limit::compile(candidate, &layers, &self.options, self.findings);
+        self.note_rule(&mark, path);
         let extras = Extras {
             algorithm: terms.algorithm,
             hashes_values: hashes_values || terms.hashes_values,
@@ -324,33 +321,37 @@ impl<'a> DomainCompiler<'a> {
         layers: &Layers<'w>,
         path: &Path,
     ) -> CompiledLimit {
-        let mut report = |finding: Finding| {
-            self.findings.push(finding.note(format!("in {}", in_rule(path.text(), &self.place))));
-        };
+        let mark = self.findings.mark();
         let options = &self.options;
         let terms = match &rule.limit {
-            Some(limit) => limit::compile(limit, layers, options, &mut report),
+            Some(limit) => limit::compile(limit, layers, options, self.findings),
             None => {
                 // The options of the rule apply to its candidate even if the rule has no limit.
-                let hashes_values =
-                    rule.candidate.is_some() && limit::hashes_values(layers, options, &mut report);
+                let hashes_values = rule.candidate.is_some()
+                    && limit::hashes_values(layers, options, self.findings);
                 let without = CompiledLimit::without_options(Imposes::Nothing, None);
                 CompiledLimit { hashes_values, ..without }
             }
         };
-        advice::give(rule, layers, &terms, &mut report);
+        advice::give(rule, layers, &terms, self.findings);
         let share = layers.switch(|switches| &switches.share_threshold);
         if let Some(share) = share.filter(|share| *share.value && share.own && !is_wild(rule)) {
             let error = Finding::error(share.span, "`share_threshold` requires a `*` in `value`");
-            report(error.note(
+            self.findings.push(error.note(
                 "without `value`, each value has its own counter; to share one, set `value: \"*\"`",
             ));
         }
+        self.note_rule(&mark, path);
         self.names.extend(terms.name.as_deref().map(str::to_owned));
         let replaced = rule.limit.iter().flat_map(|limit| &limit.replaces);
         self.replaces
             .extend(replaced.map(|name| (name.value.clone(), name.span, path.text().to_owned())));
         terms
+    }
+
+    /// Adds the rule to all findings since `mark`.
+    fn note_rule(&mut self, mark: &FindingsMark, path: &Path) {
+        self.findings.note_since(mark, || format!("in {}", in_rule(path.text(), &self.place)));
     }
 }
 

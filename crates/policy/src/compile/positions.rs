@@ -1,8 +1,10 @@
 //! Positions of the words of a limit, for errors that its algorithm reports.
 
 use tollgate_core::algorithm::quota::{QuotaError, Window};
+use tollgate_core::algorithm::time::Micros;
 use tollgate_yaml::report::{Finding, SourceSpan};
 
+use super::options::{ParameterOptions, WindowOptions};
 use crate::document::written;
 
 /// A window, with the positions of its words.
@@ -12,16 +14,7 @@ pub(super) struct PlacedWindow {
     pub(super) unit: SourceSpan,
 }
 
-/// Positions of the options of a limit.
-pub(super) struct OptionPositions {
-    pub(super) burst: Option<SourceSpan>,
-    pub(super) max_debt: Option<SourceSpan>,
-    pub(super) buckets: Option<SourceSpan>,
-    pub(super) estimate: Option<SourceSpan>,
-    pub(super) charge: Option<SourceSpan>,
-}
-
-impl OptionPositions {
+impl WindowOptions<'_> {
     /// Returns the error at the word that has to change.
     pub(super) fn finding(
         &self,
@@ -29,25 +22,30 @@ impl OptionPositions {
         limit: &written::WrittenLimit,
         windows: &[PlacedWindow],
     ) -> Finding {
-        let unit_of = |found| {
-            windows.iter().find(|placed| placed.window.period() == found).map(|placed| placed.unit)
-        };
+        let ParameterOptions { burst, max_debt, buckets, estimate } = &self.parameters;
+        let [burst, max_debt, buckets] =
+            [burst, max_debt, buckets].map(|option| option.map(|option| option.span));
         let span = match error {
-            QuotaError::Period { found } => unit_of(*found),
+            QuotaError::Period { found } => unit_of(windows, *found),
             QuotaError::Windows { .. } => limit.windows.as_ref().map(|windows| windows.span),
-            QuotaError::Buckets { .. } => self.buckets,
-            QuotaError::BucketWidth { period, .. } => self.buckets.or_else(|| unit_of(*period)),
-            QuotaError::UnevenBuckets { .. } => self.buckets.or(self.estimate),
+            QuotaError::Buckets { .. } => buckets,
+            QuotaError::BucketWidth { period, .. } => buckets.or_else(|| unit_of(windows, *period)),
+            QuotaError::UnevenBuckets { .. } => buckets.or(estimate.map(|option| option.span)),
             QuotaError::LogLimit { found } => windows
                 .iter()
                 .find(|placed| placed.window.limit() == *found)
                 .map(|placed| placed.amount),
-            QuotaError::LogCharge { .. } => self.charge,
+            QuotaError::LogCharge { .. } => self.charge.map(|option| option.span),
             QuotaError::InFlight { .. } => limit.in_flight.as_ref().map(|amount| amount.span),
-            QuotaError::NoBurst => self.burst,
-            QuotaError::BurstTooSlow { period, .. } => self.burst.or_else(|| unit_of(*period)),
-            QuotaError::Debt { .. } => self.max_debt,
+            QuotaError::NoBurst => burst,
+            QuotaError::BurstTooSlow { period, .. } => burst.or_else(|| unit_of(windows, *period)),
+            QuotaError::Debt { .. } => max_debt,
         };
         Finding::error(span.unwrap_or(limit.span), error.to_string())
     }
+}
+
+/// Returns the position of the unit of the window with a period.
+fn unit_of(windows: &[PlacedWindow], period: Micros) -> Option<SourceSpan> {
+    windows.iter().find(|placed| placed.window.period() == period).map(|placed| placed.unit)
 }

@@ -1,7 +1,7 @@
 //! RLQS: the hits that proxies may hold, checked when they are read and against their limit.
 
 use tollgate_core::algorithm::Limit;
-use tollgate_yaml::report::{Finding, SourceSpan, Spanned, shown};
+use tollgate_yaml::report::{Finding, Findings, SourceSpan, Spanned, shown};
 
 use super::identity::Version;
 use super::units;
@@ -24,15 +24,12 @@ pub(super) fn unsupported(
 }
 
 /// Compiles the hits that proxies may hold. Returns `None` after an error.
-pub(super) fn compile(
-    written: &WrittenQuota,
-    report: &mut dyn FnMut(Finding),
-) -> Option<RuleQuota> {
+pub(super) fn compile(written: &WrittenQuota, findings: &mut Findings) -> Option<RuleQuota> {
     let size = written.size.as_ref()?;
     let ttl = written.ttl.as_ref()?;
     let good_size = units::lease_size(&size.value);
     if good_size.is_none() {
-        report(invalid("size", size).note(
+        findings.push(invalid("size", size).note(
             "expected a percentage of the limit from 0.01% to 100%, or a number of hits of at least 1",
         ));
     }
@@ -41,7 +38,7 @@ pub(super) fn compile(
         .filter(|ttl| (shortest..=longest).contains(ttl) && ttl.as_whole_secs().is_some());
     if good_ttl.is_none() {
         let allowed = format!("expected whole seconds from {shortest} to {longest}, such as 15s");
-        report(invalid("ttl", ttl).note(allowed));
+        findings.push(invalid("ttl", ttl).note(allowed));
     }
     Some(RuleQuota { size: good_size?, ttl: good_ttl? })
 }

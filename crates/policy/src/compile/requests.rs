@@ -37,17 +37,19 @@ pub(super) fn compile<'w>(
         let domain: Arc<str> = document.domain.value.as_str().into();
         for written in &document.mappings {
             let name = &written.name;
-            let place = format!("in request mapping `{}` of domain `{domain}`", name.value);
-            let mut report = |finding: Finding| findings.push(finding.note(&*place));
+            let mark = findings.mark();
             if let Some(first) = names.insert(&name.value, name.span) {
                 let error = format!("duplicate request mapping `{}`", name.value);
-                report(Finding::error(name.span, error).also(first, "first defined here"));
+                findings.push(Finding::error(name.span, error).also(first, "first defined here"));
             }
-            if names.len() == MAX_MAPPINGS.saturating_add(1) {
+            if names.len() == MAX_MAPPINGS + 1 {
                 let error = format!("more than {MAX_MAPPINGS} request mappings");
-                report(Finding::error(name.span, error));
+                findings.push(Finding::error(name.span, error));
             }
-            mappings.push(MappingCompiler { report: &mut report }.mapping(written, &domain));
+            mappings.push(MappingCompiler { findings }.mapping(written, &domain));
+            findings.note_since(&mark, || {
+                format!("in request mapping `{}` of domain `{domain}`", name.value)
+            });
         }
     }
     mappings.sort_by(|a, b| a.name.cmp(&b.name));
@@ -61,14 +63,39 @@ struct SourceNames {
     metadata: Box<[Vec<String>]>,
 }
 
+impl SourceNames {
+    fn of(descriptors: &[WrittenMappedDescriptor]) -> Self {
+        let mut headers: Vec<Box<[u8]>> = Vec::new();
+        let mut queries: Vec<Box<[u8]>> = Vec::new();
+        let mut metadata = Vec::new();
+        for entry in descriptors.iter().flat_map(|descriptor| &descriptor.entries) {
+            match &entry.source {
+                WrittenSource::Header(name) => {
+                    headers.push(name.value.to_ascii_lowercase().into_bytes().into());
+                }
+                WrittenSource::Query(name) => queries.push(name.value.as_bytes().into()),
+                WrittenSource::Metadata(keys) => metadata.push(keys.value.clone()),
+                WrittenSource::Literal(_)
+                | WrittenSource::Segment(_)
+                | WrittenSource::Attribute { .. } => {}
+            }
+        }
+        for names in [&mut headers, &mut queries] {
+            names.sort_unstable();
+            names.dedup();
+        }
+        Self { headers: headers.into(), queries: queries.into(), metadata: metadata.into() }
+    }
+}
+
 /// Compiler of one mapping.
 struct MappingCompiler<'f> {
-    report: &'f mut dyn FnMut(Finding),
+    findings: &'f mut Findings,
 }
 
 impl MappingCompiler<'_> {
     fn error(&mut self, span: SourceSpan, message: String) {
-        (self.report)(Finding::error(span, message));
+        self.findings.push(Finding::error(span, message));
     }
 
     fn mapping(&mut self, written: &WrittenMapping, domain: &Arc<str>) -> RequestMapping {
@@ -84,25 +111,7 @@ impl MappingCompiler<'_> {
         if let Some(excess) = patterns.nth(MAX_PATTERNS) {
             self.error(excess.span, format!("more than {MAX_PATTERNS} items in `match`"));
         }
-        let sources = || descriptors.iter().flat_map(|descriptor| &descriptor.entries);
-        let headers = names(sources().filter_map(|entry| header_of(&entry.source)));
-        let queries = names(sources().filter_map(|entry| match &entry.source {
-            WrittenSource::Query(name) => Some(name.value.as_bytes().into()),
-            WrittenSource::Literal(_)
-            | WrittenSource::Header(_)
-            | WrittenSource::Segment(_)
-            | WrittenSource::Metadata(_)
-            | WrittenSource::Attribute { .. } => None,
-        }));
-        let metadata = sources().filter_map(|entry| match &entry.source {
-            WrittenSource::Metadata(keys) => Some(keys.value.clone()),
-            WrittenSource::Literal(_)
-            | WrittenSource::Header(_)
-            | WrittenSource::Query(_)
-            | WrittenSource::Segment(_)
-            | WrittenSource::Attribute { .. } => None,
-        });
-        let names = SourceNames { headers, queries, metadata: metadata.collect() };
+        let names = SourceNames::of(descriptors);
         let descriptors =
             descriptors.iter().map(|descriptor| self.descriptor(descriptor, &names)).collect();
         let SourceNames { headers, queries, metadata } = names;
@@ -119,10 +128,9 @@ impl MappingCompiler<'_> {
     }
 
     fn check_name(&mut self, name: &WrittenText) {
-        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         let text = &name.value;
         let is_dots = text.bytes().all(|byte| byte == b'.');
-        if text.len() > MAX_NAME || is_dots || !text.bytes().all(is_allowed) {
+        if text.len() > MAX_NAME || is_dots || !consists_of(text, b"-_.") {
             self.error(
                 name.span,
                 format!(
@@ -194,7 +202,7 @@ impl MappingCompiler<'_> {
                 Some(normal) => format!("normalized, it is `{normal}`"),
                 None => "servers resolve it differently, so such requests are refused".to_owned(),
             };
-            (self.report)(error.note(note));
+            self.findings.push(error.note(note));
         }
         Pattern::new(text)
     }
@@ -206,9 +214,11 @@ impl MappingCompiler<'_> {
                 format!("`{}` cannot be a key: it is empty or reserved for holds", key.value);
             self.error(key.span, error);
         }
-        let bytes = |text: &WrittenText| text.value.as_bytes().into();
-        let source = self.source(&entry.source, &key.value, names);
-        EntryMapping { key: bytes(key), source, default: entry.default.as_ref().map(bytes) }
+        EntryMapping {
+            key: key.value.as_bytes().into(),
+            source: self.source(&entry.source, &key.value, names),
+            default: entry.default.as_ref().map(|text| text.value.as_bytes().into()),
+        }
     }
 
     fn source(&mut self, source: &WrittenSource, key: &str, names: &SourceNames) -> ValueSource {
@@ -239,26 +249,31 @@ impl MappingCompiler<'_> {
                 }
                 ValueSource::Metadata(at(&names.metadata, |known| *known == keys.value))
             }
-            WrittenSource::Attribute { attribute, ipv4_prefix, ipv6_prefix } => {
-                let prefix = |prefix: &Option<Spanned<u64>>, most: u32| {
-                    prefix
-                        .as_ref()
-                        .map_or(most, |prefix| u32::try_from(prefix.value).unwrap_or(most))
-                };
-                attribute_source(*attribute, prefix(ipv4_prefix, 32), prefix(ipv6_prefix, 128))
-            }
+            WrittenSource::Attribute { attribute, ipv4_prefix, ipv6_prefix } => attribute_source(
+                *attribute,
+                prefix(ipv4_prefix.as_ref(), 32),
+                prefix(ipv6_prefix.as_ref(), 128),
+            ),
         }
     }
 
     fn check_header(&mut self, name: &WrittenText) {
-        let is_token =
-            |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-        if !name.value.bytes().all(is_token) {
+        if !consists_of(&name.value, b"!#$%&'*+-.^_`|~") {
             let error = format!("`{}` is not the name of a header", name.value);
             let note = "method, host and path are attributes: `attribute: path`".to_owned();
-            (self.report)(Finding::error(name.span, error).note(note));
+            self.findings.push(Finding::error(name.span, error).note(note));
         }
     }
+}
+
+/// Returns `true` if a text has only ASCII letters, digits, and the bytes in `others`.
+fn consists_of(text: &str, others: &[u8]) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || others.contains(&byte))
+}
+
+/// Returns the length of the prefix of an address; by default, all its bits.
+fn prefix(written: Option<&Spanned<u64>>, bits: u32) -> u32 {
+    written.map_or(bits, |prefix| u32::try_from(prefix.value).unwrap_or(bits))
 }
 
 fn attribute_source(attribute: AttributeWord, ipv4_prefix: u32, ipv6_prefix: u32) -> ValueSource {
@@ -269,26 +284,6 @@ fn attribute_source(attribute: AttributeWord, ipv4_prefix: u32, ipv6_prefix: u32
         AttributeWord::ClientAddress => ValueSource::ClientAddress { ipv4_prefix, ipv6_prefix },
         AttributeWord::ClientCertificate => ValueSource::ClientCertificate,
     }
-}
-
-/// Returns the name of a header in lower case.
-fn header_of(source: &WrittenSource) -> Option<Box<[u8]>> {
-    match source {
-        WrittenSource::Header(name) => Some(name.value.to_ascii_lowercase().into_bytes().into()),
-        WrittenSource::Literal(_)
-        | WrittenSource::Query(_)
-        | WrittenSource::Segment(_)
-        | WrittenSource::Metadata(_)
-        | WrittenSource::Attribute { .. } => None,
-    }
-}
-
-/// Returns names, sorted and without duplicates.
-fn names(names: impl Iterator<Item = Box<[u8]>>) -> Box<[Box<[u8]>]> {
-    let mut names: Vec<_> = names.collect();
-    names.sort_unstable();
-    names.dedup();
-    names.into()
 }
 
 /// Returns the position of a name, which is in the list.

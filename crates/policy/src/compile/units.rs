@@ -66,10 +66,12 @@ pub fn duration(text: &str) -> Option<Micros> {
     Some(Micros::new(number.parse::<u64>().unwrap_or(u64::MAX).saturating_mul(*size)))
 }
 
+fn all_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 /// Parses `1%`, with up to two decimals, or a number of hits; from 0.01 % to 100 %, or from 1.
 pub(super) fn lease_size(text: &str) -> Option<LeaseSize> {
-    let all_digits =
-        |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let Some(percent) = text.strip_suffix('%') else {
         let hits = all_digits(text).then(|| text.parse().ok()).flatten()?;
         return Some(LeaseSize::Hits(hits));

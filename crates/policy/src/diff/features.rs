@@ -12,15 +12,13 @@ pub(super) fn features(rule: &Rule) -> Vec<(&'static str, String)> {
     let none = Extras::default();
     let Extras { name, algorithm, replaces, record, hashes_values, lease, metadata, candidate } =
         rule.extras.as_deref().unwrap_or(&none);
-    let mut features = Vec::new();
-    let mut add = |name, text: Option<String>| features.extend(text.map(|text| (name, text)));
-    add("name", name.as_deref().map(str::to_owned));
+    let mut features = Features::default();
+    features.add("name", name.as_deref());
     match rule.imposes() {
         Imposes::Nothing => {}
-        Imposes::Unlimited => add("limit", Some("unlimited".to_owned())),
-        Imposes::Limit(limit) => of_limit(limit, algorithm, &mut add),
+        Imposes::Unlimited => features.add("limit", Some("unlimited")),
+        Imposes::Limit(limit) => features.add_limit(limit, algorithm),
     }
-    let on = |is_on: bool| is_on.then(|| "on".to_owned());
     let RuleModes {
         shadow,
         quota,
@@ -29,24 +27,54 @@ pub(super) fn features(rule: &Rule) -> Vec<(&'static str, String)> {
         value_to_metric,
         share_threshold,
     } = rule.modes;
-    add("override", inherits_override.then(|| "inherit".to_owned()));
-    add("shadow_mode", on(shadow));
-    add("quota_mode", on(quota));
-    add("share_threshold", on(share_threshold));
-    add("detailed_metric", on(detailed_metric));
-    add("value_to_metric", on(value_to_metric));
-    add("replaces", list(replaces.iter().map(|name| name.to_string())));
-    add("record", list(record.iter().map(|key| String::from_utf8_lossy(key).into_owned())));
-    add("hash_values", on(*hashes_values));
-    add("lease", lease.map(|lease| format!("{} for {}", size_text(lease.size), lease.ttl)));
+    features.add("override", inherits_override.then_some("inherit"));
+    features.add("shadow_mode", shadow.then_some("on"));
+    features.add("quota_mode", quota.then_some("on"));
+    features.add("share_threshold", share_threshold.then_some("on"));
+    features.add("detailed_metric", detailed_metric.then_some("on"));
+    features.add("value_to_metric", value_to_metric.then_some("on"));
+    features.add("replaces", list(replaces.iter().map(|name| name.to_string())));
+    features.add("record", list(record.iter().map(|key| String::from_utf8_lossy(key).into())));
+    features.add("hash_values", hashes_values.then_some("on"));
+    let size = lease.map(|lease| format!("{} for {}", size_text(lease.size), lease.ttl));
+    features.add("lease", size);
     let holders = lease.map(|lease| lease.holders).unwrap_or_default();
     let are_set = holders != LeaseHolders::default();
-    add("lease.holders", are_set.then(|| holders.text().to_owned()));
+    features.add("lease.holders", are_set.then(|| holders.text()));
     let quota = lease.and_then(|lease| lease.quota);
-    add("lease.rlqs", quota.map(|quota| format!("{} for {}", size_text(quota.size), quota.ttl)));
-    add("candidate", candidate.as_deref().map(candidate_text));
-    add("metadata", metadata.as_ref().map(serde_json::Value::to_string));
-    features
+    let quota = quota.map(|quota| format!("{} for {}", size_text(quota.size), quota.ttl));
+    features.add("lease.rlqs", quota);
+    features.add("candidate", candidate.as_deref().map(candidate_text));
+    features.add("metadata", metadata.as_ref().map(serde_json::Value::to_string));
+    features.0
+}
+
+/// Settings by name.
+#[derive(Default)]
+struct Features(Vec<(&'static str, String)>);
+
+impl Features {
+    /// Adds a setting, if it is set.
+    fn add(&mut self, name: &'static str, text: Option<impl Into<String>>) {
+        self.0.extend(text.map(|text| (name, text.into())));
+    }
+
+    fn add_limit(&mut self, limit: &Limit, algorithm: &str) {
+        self.add("limit", Some(amounts(limit)));
+        self.add("algorithm", Some(algorithm));
+        for parameter in limit.algorithm().parameters() {
+            self.add(parameter.name, Some(parameter.value.to_string()));
+        }
+        if let Some(hold) = limit.hold() {
+            let on_settle = match limit.in_flight() {
+                Some(_) => String::new(),
+                None => format!(", on_settle {}", hold.on_settle.word()),
+            };
+            self.add("hold", Some(format!("ttl {}{on_settle}", hold.ttl)));
+        }
+        self.add("charge", Some(limit.charge_mode().word()));
+        self.add("on_store_error", Some(word_of(&ON_STORE_ERROR, &limit.on_store_error())));
+    }
 }
 
 /// Returns the size of a lease, such as `1.00%`.
@@ -79,23 +107,6 @@ pub(super) fn limit_of(rule: &Rule) -> String {
         Imposes::Unlimited => "unlimited".to_owned(),
         Imposes::Limit(limit) => amounts(limit),
     }
-}
-
-fn of_limit(limit: &Limit, algorithm: &str, add: &mut impl FnMut(&'static str, Option<String>)) {
-    add("limit", Some(amounts(limit)));
-    add("algorithm", Some(algorithm.to_owned()));
-    for parameter in limit.algorithm().parameters() {
-        add(parameter.name, Some(parameter.value.to_string()));
-    }
-    if let Some(hold) = limit.hold() {
-        let on_settle = match limit.in_flight() {
-            Some(_) => String::new(),
-            None => format!(", on_settle {}", hold.on_settle.word()),
-        };
-        add("hold", Some(format!("ttl {}{on_settle}", hold.ttl)));
-    }
-    add("charge", Some(limit.charge_mode().word().to_owned()));
-    add("on_store_error", Some(word_of(&ON_STORE_ERROR, &limit.on_store_error()).to_owned()));
 }
 
 /// Returns the amounts of a limit in words, such as `100 hits in 1m` or `10 hits in flight`.

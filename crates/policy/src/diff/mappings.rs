@@ -17,17 +17,17 @@ pub(super) fn changes(old: &PolicySet, new: &PolicySet) -> Vec<Change> {
 
 /// Returns the domain and the text of each mapping, by name.
 fn texts(set: &PolicySet) -> BTreeMap<&str, (&str, String)> {
-    let mappings = set.mappings().iter();
-    let text = |text: String| text.trim_end().replace("\n  ", "; ");
-    let texts =
-        mappings.map(|mapping| (mapping.name(), (mapping.domain(), text(mapping.to_string()))));
-    texts.collect()
+    let mappings = set.mappings().iter().map(|mapping| {
+        let text = mapping.to_string().trim_end().replace("\n  ", "; ");
+        (mapping.name(), (mapping.domain(), text))
+    });
+    mappings.collect()
 }
 
 fn change(old: Option<&(&str, String)>, new: Option<&(&str, String)>) -> Option<Change> {
     let (domain, _) = new.or(old)?;
-    let text = |mapping: Option<&(&str, String)>| mapping.map(|(_, text)| text.clone());
-    let detail = Detail { what: "requests", old: text(old), new: text(new) };
+    let [old, new] = [old, new].map(|mapping| mapping.map(|(_, text)| text.clone()));
+    let detail = Detail { what: "requests", old, new };
     (detail.old != detail.new).then(|| Change {
         kind: ChangeKind::Changed,
         domain: (*domain).to_owned(),

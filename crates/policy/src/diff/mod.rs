@@ -154,17 +154,18 @@ fn placed(set: &PolicySet) -> Vec<PlacedRule<'_>> {
 
 impl<'p> PlacedRule<'p> {
     fn position(&self) -> RulePosition<'p> {
-        let step = |rule: &&'p Rule| (rule.key.text(), rule.value.as_ref().map(Pattern::text));
-        (self.policy.domain(), self.steps.iter().map(step).collect())
+        let steps = self.steps.iter();
+        let steps = steps.map(|rule| (rule.key.text(), rule.value.as_ref().map(Pattern::text)));
+        (self.policy.domain(), steps.collect())
     }
 
     /// Returns the descriptors that lead to the rule.
     fn who(&self) -> String {
-        let step = |rule: &&Rule| match &rule.value {
+        let steps = self.steps.iter().map(|rule| match &rule.value {
             Some(_) => rule.step(),
             None => format!("{}=(any)", rule.step()),
-        };
-        self.steps.iter().map(step).collect::<Vec<_>>().join(",")
+        });
+        steps.collect::<Vec<_>>().join(",")
     }
 
     fn change(
@@ -236,18 +237,13 @@ impl<'p> PlacedRule<'p> {
         let Some(policy) = set.find(self.policy.domain()) else {
             return "no policy for the domain: OK, no limit".to_owned();
         };
-        let text = |pattern: Option<&Pattern>| {
-            let text =
-                pattern.map_or(ANY_VALUE.into(), |pattern| String::from_utf8_lossy(pattern.text()));
-            text.replace('*', ANY_VALUE)
-        };
         let pairs: Vec<_> = self
             .steps
             .iter()
-            .map(|rule| (text(Some(&rule.key)), text(rule.value.as_ref())))
+            .map(|rule| [Some(&rule.key), rule.value.as_ref()].map(example_of))
             .collect();
         let entries =
-            pairs.iter().map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() });
+            pairs.iter().map(|[key, value]| Entry { key: key.as_bytes(), value: value.as_bytes() });
         match policy.find(&entries.collect::<Vec<_>>(), &mut KeyBuffer::default()) {
             None => "no rule: OK, no limit".to_owned(),
             Some(rule) => {
@@ -260,6 +256,12 @@ impl<'p> PlacedRule<'p> {
             }
         }
     }
+}
+
+/// Returns a text that a pattern matches.
+fn example_of(pattern: Option<&Pattern>) -> String {
+    let text = pattern.map_or(ANY_VALUE.into(), |pattern| String::from_utf8_lossy(pattern.text()));
+    text.replace('*', ANY_VALUE)
 }
 
 fn has_counters(rule: &Rule) -> bool {
@@ -283,9 +285,9 @@ fn details(old: &[(&'static str, String)], new: &[(&'static str, String)]) -> Ve
 
 /// Returns the difference for a domain as a whole.
 fn of_domain(old: &Policy, new: &Policy) -> Option<Change> {
-    let word =
-        |policy: &Policy| Some(if policy.in_one_slot() { "domain" } else { "limit" }.to_owned());
-    let detail = Detail { what: "atomicity", old: word(old), new: word(new) };
+    let [was, is] = [old, new]
+        .map(|policy| Some(if policy.in_one_slot() { "domain" } else { "limit" }.to_owned()));
+    let detail = Detail { what: "atomicity", old: was, new: is };
     let has_any = new.rules.iter().any(has_counters);
     (detail.old != detail.new).then(|| Change {
         kind: ChangeKind::Changed,
@@ -304,29 +306,16 @@ fn of_domain(old: &Policy, new: &Policy) -> Option<Change> {
 /// Returns a change for each level whose rules with `*` are in another order, in which they are
 /// tried.
 fn reordered(old: &Policy, new: &Policy) -> Option<Vec<Change>> {
-    let orders = |policy: &'_ Policy| -> BTreeMap<String, Vec<String>> {
-        let level = |rule: &Rule| {
-            (
-                rule.path().to_owned(),
-                rule.children.wildcards(&policy.rules).map(Rule::step).collect::<Vec<_>>(),
-            )
-        };
-        let top = (String::new(), policy.top.wildcards(&policy.rules).map(Rule::step).collect());
-        policy.rules.iter().map(level).chain([top]).filter(|(_, order)| order.len() > 1).collect()
-    };
     let before = orders(old);
     let after = orders(new);
     let changes = after.iter().filter_map(|(path, order)| {
         let was = before.get(path)?;
-        let common = |order: &[String], other: &[String]| -> Vec<String> {
-            order.iter().filter(|step| other.contains(step)).cloned().collect()
-        };
         let is = common(order, was);
         let was = common(was, order);
         (was != is).then(|| Change {
             kind: ChangeKind::Changed,
             domain: new.domain().to_owned(),
-            rule: path.clone(),
+            rule: (*path).to_owned(),
             who: "descriptors that match several of these rules".to_owned(),
             details: vec![Detail {
                 what: "order",
@@ -338,4 +327,19 @@ fn reordered(old: &Policy, new: &Policy) -> Option<Vec<Change>> {
         })
     });
     Some(changes.collect())
+}
+
+/// Returns the steps with `*` of each level that has several, in order, by the path of the level.
+fn orders(policy: &Policy) -> BTreeMap<&str, Vec<String>> {
+    let levels = policy.rules.iter().map(|rule| (rule.path(), &rule.children));
+    levels
+        .chain([("", &policy.top)])
+        .map(|(path, level)| (path, level.wildcards(&policy.rules).map(Rule::step).collect()))
+        .filter(|(_, order): &(&str, Vec<String>)| order.len() > 1)
+        .collect()
+}
+
+/// Returns the steps of `order` that `other` has as well.
+fn common(order: &[String], other: &[String]) -> Vec<String> {
+    order.iter().filter(|step| other.contains(step)).cloned().collect()
 }

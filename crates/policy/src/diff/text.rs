@@ -21,18 +21,21 @@ pub fn text_of(changes: &[Change], max_bytes: usize) -> String {
     text + &summary(changes)
 }
 
+impl ChangeKind {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Added => "added",
+            Self::Removed => "removed",
+            Self::Moved { .. } => "moved",
+            Self::Changed => "changed",
+        }
+    }
+}
+
 fn summary(changes: &[Change]) -> String {
-    let count = |is_kind: fn(&ChangeKind) -> bool| {
-        changes.iter().filter(|change| is_kind(&change.kind)).count()
-    };
-    let counts = [
-        (count(|kind| *kind == ChangeKind::Added), "added"),
-        (count(|kind| *kind == ChangeKind::Removed), "removed"),
-        (count(|kind| matches!(kind, ChangeKind::Moved { .. })), "moved"),
-        (count(|kind| *kind == ChangeKind::Changed), "changed"),
-    ];
-    let counts: Vec<_> = counts
-        .iter()
+    let words = ["added", "removed", "moved", "changed"].iter();
+    let counts: Vec<_> = words
+        .map(|word| (changes.iter().filter(|change| change.kind.word() == *word).count(), word))
         .filter(|(count, _)| *count > 0)
         .map(|(count, word)| format!("{count} {word}"))
         .collect();
@@ -45,28 +48,28 @@ fn summary(changes: &[Change]) -> String {
 
 /// Returns one difference, in a few lines.
 fn change_text(change: &Change) -> String {
-    let (sign, verb) = match &change.kind {
-        ChangeKind::Added => ("+", "added".to_owned()),
-        ChangeKind::Removed => ("-", "removed".to_owned()),
-        ChangeKind::Moved { from } => (">", format!("moved from `{from}`")),
-        ChangeKind::Changed => ("~", "changed".to_owned()),
+    let (sign, from) = match &change.kind {
+        ChangeKind::Added => ("+", String::new()),
+        ChangeKind::Removed => ("-", String::new()),
+        ChangeKind::Moved { from } => (">", format!(" from `{from}`")),
+        ChangeKind::Changed => ("~", String::new()),
     };
+    let verb = change.kind.word();
     let rule = if change.rule.is_empty() {
         "the domain".to_owned()
     } else {
         format!("rule `{}`", change.rule)
     };
-    let mut lines = vec![format!("{sign} {}: {rule} {verb}", change.domain)];
-    let mut line = |name: &str, value: &str| lines.push(format!("    {name:<15} {value}"));
-    line("descriptors", &change.who);
-    change.details.iter().for_each(|detail| line(detail.what, &detail_text(detail)));
+    let mut lines = vec![format!("{sign} {}: {rule} {verb}{from}", change.domain)];
+    lines.push(line("descriptors", &change.who));
+    lines.extend(change.details.iter().map(|detail| line(detail.what, &detail_text(detail))));
     if let Some(instead) = &change.instead {
         let name = match change.kind {
             ChangeKind::Added => "before",
             ChangeKind::Removed => "after",
             ChangeKind::Moved { .. } | ChangeKind::Changed => "note",
         };
-        line(name, instead);
+        lines.push(line(name, instead));
     }
     let counters = match (change.counters, &change.kind) {
         (CounterEffect::None, _) => "",
@@ -76,9 +79,13 @@ fn change_text(change: &Change) -> String {
         (CounterEffect::Dropped, _) => "no longer used",
     };
     if !counters.is_empty() {
-        line("counters", counters);
+        lines.push(line("counters", counters));
     }
     lines.join("\n")
+}
+
+fn line(name: &str, value: &str) -> String {
+    format!("    {name:<15} {value}")
 }
 
 fn detail_text(Detail { old, new, .. }: &Detail) -> String {

@@ -26,9 +26,7 @@ pub(crate) struct DocumentBudget {
 impl DocumentBudget {
     /// Returns a budget of `max` bytes, of which other policies hold `held`.
     pub(crate) fn new(max: usize, held: usize) -> Self {
-        let bytes = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
-        let max = bytes(max);
-        let held = bytes(held);
+        let [max, held] = [max, held].map(|bytes| u64::try_from(bytes).unwrap_or(u64::MAX));
         Self { held, max, left: max.saturating_sub(held), is_exceeded: false }
     }
 

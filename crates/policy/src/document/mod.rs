@@ -60,13 +60,15 @@ pub(super) fn is_policy(text: &str) -> bool {
         let mut lines = text.lines().take_while(|line| !line.starts_with("```"));
         return lines.any(|line| line.trim_start_matches('\u{feff}').starts_with("domain:"));
     }
-    let content = |id: &NodeId| tree.node(*id).map(|node| &node.content);
-    let is_domain = |(key, _): &(NodeId, NodeId)| match content(key) {
-        Some(NodeContent::Scalar { text, .. }) => text == "domain",
-        Some(NodeContent::List(_) | NodeContent::Map(_)) | None => false,
-    };
-    tree.roots().iter().any(|root| match content(root) {
-        Some(NodeContent::Map(pairs)) => pairs.iter().any(is_domain),
+    has_top_key(&tree, |key| key == "domain")
+}
+
+/// Returns `true` if a document of a file is a mapping with a wanted key.
+fn has_top_key(tree: &Tree, is_wanted: impl Fn(&str) -> bool) -> bool {
+    tree.roots().iter().any(|root| match tree.node(*root).map(|node| &node.content) {
+        Some(NodeContent::Map(pairs)) => {
+            pairs.iter().filter_map(|(key, _)| tree.text(*key)).any(&is_wanted)
+        }
         Some(NodeContent::Scalar { .. } | NodeContent::List(_)) | None => false,
     })
 }
@@ -98,26 +100,18 @@ pub(super) fn read(
 /// Returns `true` if a word of policies is a key at the top of a file or, if the file is not YAML,
 /// begins a line.
 fn has_words_of_policies(tree: &Tree, text: &str) -> bool {
-    let words =
-        || DocumentLevel::File.words().chain(DocumentLevel::Overlay.words()).map(|word| word.name);
-    let begins = |line: &str| {
-        let line = line.strip_prefix("- ").unwrap_or(line);
-        words().any(|word| line.strip_prefix(word).is_some_and(|rest| rest.starts_with(':')))
-    };
-    let is_text = |id: &NodeId| match tree.node(*id).map(|node| &node.content) {
-        Some(NodeContent::Scalar { text, .. }) => words().any(|word| word == text),
-        Some(NodeContent::List(_) | NodeContent::Map(_)) | None => false,
-    };
-    let is_map = |root: &NodeId| match tree.node(*root).map(|node| &node.content) {
-        Some(NodeContent::Map(pairs)) => pairs.iter().any(|(key, _)| is_text(key)),
-        Some(NodeContent::Scalar { .. } | NodeContent::List(_)) | None => false,
-    };
+    let words = DocumentLevel::File.words().chain(DocumentLevel::Overlay.words());
+    let words: Vec<_> = words.map(|word| word.name).collect();
     let flow = text
         .trim_start()
         .strip_prefix('{')
         .map(|rest| rest.trim_start_matches([' ', '\n', '"', '\'']));
-    let is_flow = flow.is_some_and(|flow| words().any(|word| flow.starts_with(word)));
-    tree.roots().iter().any(is_map) || is_flow || text.lines().any(begins)
+    has_top_key(tree, |key| words.contains(&key))
+        || flow.is_some_and(|flow| words.iter().any(|word| flow.starts_with(word)))
+        || text.lines().any(|line| {
+            let key = line.strip_prefix("- ").unwrap_or(line).split_once(':');
+            key.is_some_and(|(key, _)| words.contains(&key))
+        })
 }
 
 /// Reads the documents of a parsed file. `is_whole`: the file has no syntax errors.
@@ -128,13 +122,13 @@ fn roots(
     budget: &mut DocumentBudget,
     findings: &mut Findings,
 ) -> Vec<Root> {
-    let is_empty = |content: &NodeContent| match content {
-        NodeContent::Scalar { text, plain } => *plain && scalar::is_null(text),
-        NodeContent::List(_) | NodeContent::Map(_) => false,
-    };
     let roots = tree.roots().iter().copied();
     let written: Vec<_> = roots
-        .filter(|root| tree.node(*root).is_some_and(|node| !is_empty(&node.content)))
+        .filter(|root| match tree.node(*root).map(|node| &node.content) {
+            Some(NodeContent::Scalar { text, plain }) => !(*plain && scalar::is_null(text)),
+            Some(NodeContent::List(_) | NodeContent::Map(_)) => true,
+            None => false,
+        })
         .collect();
     if written.is_empty() && is_whole {
         let span = tollgate_yaml::report::SourceSpan { file, ..Default::default() };

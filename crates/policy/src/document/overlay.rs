@@ -64,10 +64,7 @@ impl DocumentReader<'_> {
     /// Returns the value of a key in a mapping, without merges.
     fn child(&self, id: NodeId, name: &str) -> Option<NodeId> {
         let NodeContent::Map(pairs) = &self.yaml.node(id)?.content else { return None };
-        let is_it = |key: NodeId| match self.yaml.node(key).map(|node| &node.content) {
-            Some(NodeContent::Scalar { text, .. }) => text == name,
-            Some(NodeContent::List(_) | NodeContent::Map(_)) | None => false,
-        };
-        pairs.iter().find(|(key, _)| is_it(*key)).map(|(_, value)| *value)
+        let tree = self.yaml.tree;
+        pairs.iter().find(|(key, _)| tree.text(*key) == Some(name)).map(|(_, value)| *value)
     }
 }

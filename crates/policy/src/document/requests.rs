@@ -162,8 +162,7 @@ impl DocumentReader<'_> {
             self.yaml.report(Finding::error(fields.span, error));
         }
         let words = ["header", "query", "segment", "metadata", "attribute"];
-        let is_given = |word: &&str| fields.get(&self.yaml, word).is_some();
-        if words.iter().filter(|word| is_given(word)).count() != 1 {
+        if words.iter().filter_map(|word| fields.get(&self.yaml, word)).count() != 1 {
             let error = format!("a source must have exactly one of {}", words.join(", "));
             self.yaml.report(Finding::error(fields.span, error));
             return None;

@@ -8,8 +8,7 @@ use super::vocabulary::DocumentLevel;
 
 /// Returns the JSON Schema (draft 2020-12) of policy files. That of overlays is `#/$defs/overlay`.
 pub fn json_schema() -> Value {
-    let is_top = |level: &DocumentLevel| *level == DocumentLevel::File;
-    let levels = DocumentLevel::ALL.iter().copied().filter(|level| !is_top(level));
+    let levels = DocumentLevel::ALL.iter().copied().filter(|level| *level != DocumentLevel::File);
     let mut schema = Map::new();
     schema.insert("$schema".into(), json!("https://json-schema.org/draft/2020-12/schema"));
     schema.insert("title".into(), json!("tollgate policy"));

@@ -267,10 +267,13 @@ fn unit() -> Value {
 /// Returns a pattern for units in any case, in syntax that every regular expression dialect
 /// supports.
 fn unit_pattern() -> String {
-    let any_case = |letter: char| format!("[{letter}{}]", letter.to_ascii_uppercase());
     let words = ["second", "minute", "hour", "day", "week", "month", "year"];
-    let words: Vec<String> =
-        words.iter().map(|word| word.chars().map(any_case).collect()).collect();
+    let words = words.map(|word| {
+        let letters = word.chars();
+        letters
+            .map(|letter| format!("[{letter}{}]", letter.to_ascii_uppercase()))
+            .collect::<String>()
+    });
     format!("^([0-9]+(ms|s|m|h|d)|{})$", words.join("|"))
 }
 

@@ -14,10 +14,8 @@ pub(super) fn client_address(
     peer: Option<IpAddr>,
     trusted_hops: usize,
 ) -> Option<IpAddr> {
-    let is_written = |hop: &&[u8]| !hop.is_empty();
-    let hops = forwarded.rsplit(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(is_written);
-    let hops = hops.map(address);
-    let mut hops = hops.peekable();
+    let hops = forwarded.rsplit(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    let mut hops = hops.filter(|hop| !hop.is_empty()).map(address).peekable();
     let own = peer.filter(|peer| hops.peek() != Some(&Some(*peer)));
     let mut hops = own.map(Some).into_iter().chain(hops);
     let last = hops.next()?;
@@ -31,14 +29,16 @@ pub(super) fn client_address(
 /// to IPv6 is the former.
 pub(super) fn address(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?;
-    let inner =
-        |text: &str| text.strip_prefix('[')?.split_once(']').map(|(inner, _)| inner.to_owned());
-    let parsed = text.parse::<IpAddr>().or_else(|_| match inner(text) {
-        Some(inner) => inner.parse(),
-        None => text.rsplit_once(':').map_or(text, |(address, _)| address).parse(),
-    });
-    let without_zone = || text.split_once('%').and_then(|(address, _)| address.parse().ok());
-    parsed.ok().or_else(without_zone).map(|address| address.to_canonical())
+    let in_brackets = text.strip_prefix('[').and_then(|text| text.split_once(']'));
+    let without_port = match in_brackets {
+        Some((address, _)) => address,
+        None => text.rsplit_once(':').map_or(text, |(address, _)| address),
+    };
+    let without_zone = text.split_once('%').map_or(text, |(address, _)| address);
+    [text, without_port, without_zone]
+        .into_iter()
+        .find_map(|text| text.parse::<IpAddr>().ok())
+        .map(|address| address.to_canonical())
 }
 
 /// Returns an address as text; with a prefix shorter than it, the network.

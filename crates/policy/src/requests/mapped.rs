@@ -56,24 +56,25 @@ pub(super) fn map<'r>(
 impl RequestMatch {
     fn is_for(&self, attributes: &RequestAttributes<'_>) -> bool {
         let Self { methods, hosts, paths } = self;
-        let is_any = |patterns: &[Pattern], text: &[u8]| {
-            patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(text))
-        };
         (methods.is_empty() || methods.iter().any(|method| **method == *attributes.method))
             && is_any(hosts, &attributes.target.host)
             && is_any(paths, &attributes.target.path)
     }
 }
 
+/// Returns `true` if one of the patterns matches a text, or there are none.
+fn is_any(patterns: &[Pattern], text: &[u8]) -> bool {
+    patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(text))
+}
+
 impl RequestAttributes<'_> {
     /// Returns a descriptor; `None` if an entry has neither a value nor a default.
     fn descriptor<'r>(&'r self, mapping: &'r DescriptorMapping) -> Option<MappedDescriptor<'r>> {
-        let entry = |entry: &'r EntryMapping| {
-            let default = entry.default.as_deref().map(Cow::Borrowed);
-            Some((&*entry.key, self.value(&entry.source).or(default)?))
-        };
-        let entries = mapping.entries.iter().map(entry).collect::<Option<_>>()?;
-        Some(MappedDescriptor { entries, hits: mapping.hits })
+        let entries = mapping.entries.iter().map(|EntryMapping { key, source, default }| {
+            let default = default.as_deref().map(Cow::Borrowed);
+            Some((&**key, self.value(source).or(default)?))
+        });
+        Some(MappedDescriptor { entries: entries.collect::<Option<_>>()?, hits: mapping.hits })
     }
 
     /// Returns the value of a source. An empty one counts as missing.

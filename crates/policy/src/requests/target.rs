@@ -61,13 +61,12 @@ fn split_host(target: &[u8]) -> (Option<&[u8]>, &[u8]) {
 
 /// Normalizes a host.
 pub(crate) fn normal_host(host: &[u8]) -> Vec<u8> {
-    let is_port = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
     let colon = host.iter().rposition(|byte| *byte == b':');
     let named = colon.and_then(|colon| {
         let (name, port) = host.split_at_checked(colon)?;
         // The colons of an IPv6 address are within brackets.
         let is_name = !name.contains(&b':') || name.ends_with(b"]");
-        (is_name && is_port(port.get(1..)?)).then_some(name)
+        (is_name && port.get(1..)?.iter().all(u8::is_ascii_digit)).then_some(name)
     });
     let name = named.unwrap_or(host);
     name.strip_suffix(b".").unwrap_or(name).to_ascii_lowercase()
@@ -77,16 +76,27 @@ pub(crate) fn normal_host(host: &[u8]) -> Vec<u8> {
 #[derive(Default)]
 struct Segment {
     text: Vec<u8>,
-    /// Set if the separator before it is escaped, or a backslash.
-    is_disguised: bool,
+    /// The separator before it.
+    separator: Separator,
+}
+
+/// A separator between segments of a path.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Separator {
+    /// A slash, or the beginning or the end of the path.
+    #[default]
+    Plain,
+    /// An escaped slash, or a backslash.
+    Disguised,
 }
 
 impl Segment {
-    /// Appends the segment to a path. `next_is_disguised` is that of the separator behind it.
-    fn close(self, next_is_disguised: bool, path: &mut Vec<Vec<u8>>) -> Result<(), Unmappable> {
+    /// Appends the segment to a path. `next`: the separator behind it.
+    fn close(self, next: Separator, path: &mut Vec<Vec<u8>>) -> Result<(), Unmappable> {
         let name = until(&self.text, b';').0;
         let is_dots = matches!(name, b"." | b"..");
-        if is_dots && (name.len() < self.text.len() || self.is_disguised || next_is_disguised) {
+        let is_disguised = [self.separator, next].contains(&Separator::Disguised);
+        if is_dots && (name.len() < self.text.len() || is_disguised) {
             return Err(Unmappable::Ambiguous);
         }
         match name {
@@ -114,9 +124,13 @@ pub(crate) fn normal_path(path: &[u8]) -> Result<Vec<u8>, Unmappable> {
         rest = escaped.map_or(after, |(_, after)| after);
         match decoded {
             b'/' | b'\\' => {
-                let is_disguised = escaped.is_some() || decoded == b'\\';
-                std::mem::take(&mut segment).close(is_disguised, &mut segments)?;
-                segment.is_disguised = is_disguised;
+                let separator = if escaped.is_some() || decoded == b'\\' {
+                    Separator::Disguised
+                } else {
+                    Separator::Plain
+                };
+                std::mem::take(&mut segment).close(separator, &mut segments)?;
+                segment.separator = separator;
             }
             // Parameters follow, unless it is escaped.
             b';' if escaped.is_none() => segment.text.push(decoded),
@@ -125,7 +139,7 @@ pub(crate) fn normal_path(path: &[u8]) -> Result<Vec<u8>, Unmappable> {
         }
     }
     let is_folder = matches!(until(&segment.text, b';').0, b"" | b"." | b"..");
-    segment.close(false, &mut segments)?;
+    segment.close(Separator::Plain, &mut segments)?;
     let mut normal = Vec::with_capacity(path.len().max(1));
     for segment in &segments {
         normal.push(b'/');
@@ -141,8 +155,12 @@ pub(crate) fn normal_path(path: &[u8]) -> Result<Vec<u8>, Unmappable> {
 /// Returns the byte of an escape after its `%`, and what follows.
 fn escape(text: &[u8]) -> Option<(u8, &[u8])> {
     let (&[high, low], after) = text.split_first_chunk()?;
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    Some((digit(high)?.checked_mul(16)?.checked_add(digit(low)?)?, after))
+    Some((digit(high)? << 4 | digit(low)?, after))
+}
+
+/// Returns the value of a hexadecimal digit.
+fn digit(byte: u8) -> Option<u8> {
+    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
 /// Decodes a name or a value of a query: every escape, and `+` as a space.

@@ -56,13 +56,10 @@ impl ValueSource {
         metadata: &[Vec<String>],
         f: &mut fmt::Formatter<'_>,
     ) -> fmt::Result {
-        let name = |names: &[Box<[u8]>], at: usize| {
-            names.get(at).map_or(String::new(), |name| quoted(name))
-        };
         match self {
             Self::Literal(text) => write!(f, "text {}", quoted(text)),
-            Self::Header(at) => write!(f, "header {}", name(headers, *at)),
-            Self::Query(at) => write!(f, "query parameter {}", name(queries, *at)),
+            Self::Header(at) => write!(f, "header {}", quoted_at(headers, *at)),
+            Self::Query(at) => write!(f, "query parameter {}", quoted_at(queries, *at)),
             Self::Segment(number) => write!(f, "segment {number}"),
             Self::Metadata(at) => {
                 write!(f, "metadata {:?}", metadata.get(*at).unwrap_or(&Vec::new()))
@@ -86,6 +83,10 @@ fn list<'t>(
 ) -> fmt::Result {
     let texts: Vec<_> = texts.map(quoted).collect();
     if texts.is_empty() { Ok(()) } else { write!(f, "{what} {}, ", texts.join(" or ")) }
+}
+
+fn quoted_at(names: &[Box<[u8]>], at: usize) -> String {
+    names.get(at).map_or(String::new(), |name| quoted(name))
 }
 
 fn quoted(text: &[u8]) -> String {

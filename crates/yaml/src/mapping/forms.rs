@@ -162,10 +162,7 @@ impl<'a> YamlReader<'a> {
     /// before it is read.
     pub fn peek(&self, id: NodeId, word: &str) -> Option<&'a str> {
         let NodeContent::Map(pairs) = &self.node(id)?.content else { return None };
-        let text = |id: NodeId| match &self.node(id)?.content {
-            NodeContent::Scalar { text, .. } => Some(text.as_str()),
-            NodeContent::List(_) | NodeContent::Map(_) => None,
-        };
-        pairs.iter().find(|(key, _)| text(*key) == Some(word)).and_then(|(_, value)| text(*value))
+        let (_, value) = pairs.iter().find(|(key, _)| self.tree.text(*key) == Some(word))?;
+        self.tree.text(*value)
     }
 }

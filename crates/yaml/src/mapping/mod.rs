@@ -46,8 +46,15 @@ struct MappingField {
     name: &'static str,
     key: SourceSpan,
     value: NodeId,
-    /// Set if the field comes from a `<<` merge: the mapping's own fields take precedence.
-    merged: bool,
+    origin: FieldOrigin,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FieldOrigin {
+    /// The mapping itself.
+    Own,
+    /// A `<<` merge: the mapping's own fields take precedence.
+    Merge,
 }
 
 /// Reads a file with one document, strictly.
@@ -105,7 +112,7 @@ impl<'a> YamlReader<'a> {
         let span =
             pairs.first().and_then(|(key, _)| self.node(*key)).map_or(node.span, |key| key.span);
         let mut fields = MappingFields { span, level, found: Vec::with_capacity(pairs.len()) };
-        self.collect(pairs, &mut fields, false);
+        self.collect(pairs, &mut fields, FieldOrigin::Own);
         for word in level.words().filter(|word| word.required) {
             if fields.get(self, word.name).is_none() {
                 let error = Finding::error(
@@ -133,7 +140,7 @@ impl<'a> YamlReader<'a> {
         &mut self,
         pairs: &'a [(NodeId, NodeId)],
         fields: &mut MappingFields<L>,
-        merged: bool,
+        origin: FieldOrigin,
     ) {
         let mut merges = Vec::new();
         for (key, value) in pairs {
@@ -141,7 +148,7 @@ impl<'a> YamlReader<'a> {
             match &key.content {
                 NodeContent::Scalar { text, plain: true } if text == "<<" => merges.push(*value),
                 NodeContent::Scalar { text, .. } => {
-                    self.word(text, key.span, *value, fields, merged)
+                    self.word(text, key.span, *value, fields, origin)
                 }
                 NodeContent::List(_) | NodeContent::Map(_) => {
                     self.wrong_form(key, "a key", "a string")
@@ -149,23 +156,26 @@ impl<'a> YamlReader<'a> {
             }
         }
         for merge in merges {
-            self.merge(merge, fields, true);
+            self.merge(merge, fields);
         }
     }
 
     /// Merges `<<: *mapping` or `<<: [*first, *second]`: the first mapping takes precedence.
-    fn merge<L: VocabularyLevel>(
-        &mut self,
-        id: NodeId,
-        fields: &mut MappingFields<L>,
-        lists: bool,
-    ) {
+    fn merge<L: VocabularyLevel>(&mut self, id: NodeId, fields: &mut MappingFields<L>) {
+        match self.node(id).map(|node| &node.content) {
+            Some(NodeContent::List(items)) => {
+                items.iter().for_each(|item| self.merge_mapping(*item, fields));
+            }
+            Some(NodeContent::Map(_) | NodeContent::Scalar { .. }) | None => {
+                self.merge_mapping(id, fields);
+            }
+        }
+    }
+
+    fn merge_mapping<L: VocabularyLevel>(&mut self, id: NodeId, fields: &mut MappingFields<L>) {
         let Some(node) = self.node(id) else { return };
         match &node.content {
-            NodeContent::Map(pairs) => self.collect(pairs, fields, true),
-            NodeContent::List(items) if lists => {
-                items.iter().for_each(|item| self.merge(*item, fields, false))
-            }
+            NodeContent::Map(pairs) => self.collect(pairs, fields, FieldOrigin::Merge),
             NodeContent::List(_) | NodeContent::Scalar { .. } => {
                 self.wrong_form(node, "the value of `<<`", "a mapping")
             }
@@ -178,7 +188,7 @@ impl<'a> YamlReader<'a> {
         key: SourceSpan,
         value: NodeId,
         fields: &mut MappingFields<L>,
-        merged: bool,
+        origin: FieldOrigin,
     ) {
         let level = fields.level;
         let Some(word) = level.word(text) else {
@@ -190,25 +200,26 @@ impl<'a> YamlReader<'a> {
             };
             return self.report(finding);
         };
+        let field = MappingField { name: word.name, key, value, origin };
         match fields.found.iter_mut().find(|field| field.name == word.name) {
-            Some(_) if merged => {}
-            Some(first) if !first.merged && self.strictness != Strictness::Strict => {
+            Some(_) if origin == FieldOrigin::Merge => {}
+            Some(first)
+                if first.origin == FieldOrigin::Own && self.strictness != Strictness::Strict =>
+            {
                 let warning = Finding::warning(
                     first.key,
                     format!("duplicate key `{text}`, the last value is used"),
                 );
                 let warning = warning.also(key, "last value");
-                *first = MappingField { name: word.name, key, value, merged };
+                *first = field;
                 self.report(warning);
             }
-            Some(first) if !first.merged => {
+            Some(first) if first.origin == FieldOrigin::Own => {
                 let error = Finding::error(key, format!("duplicate key `{}`", word.name));
                 let error = error.also(first.key, "first defined here");
                 self.report(error);
             }
-            Some(_) | None => {
-                fields.found.push(MappingField { name: word.name, key, value, merged })
-            }
+            Some(_) | None => fields.found.push(field),
         }
     }
 

@@ -204,6 +204,11 @@ impl Holds {
         holds.get_or_insert_with(|| Box::new(Self { since: now, ..Self::default() }))
     }
 
+    /// Returns the number of bytes that a receipt for an ID may allocate.
+    fn growth_bytes(&self, id: &[u8]) -> usize {
+        self.records.growth_bytes(id).saturating_add(self.marks.growth_bytes())
+    }
+
     /// Returns the record with one more hold; `None` if it or the counter has too many.
     fn with_receipt(
         &mut self,
@@ -322,9 +327,10 @@ impl State {
     pub fn has_hold(&self, request: &HoldRequest<'_>, now: Timestamp) -> bool {
         let is_commit = request.action.cost().is_some();
         let is_slot = matches!(self.inner(), AlgorithmState::Concurrency(_));
-        let has_record =
-            || self.holds().is_some_and(|holds| holds.records.get(request.id, now).is_some());
-        request.is_on_existing() && (!is_commit || is_slot || has_record())
+        request.is_on_existing()
+            && (!is_commit
+                || is_slot
+                || self.holds().is_some_and(|holds| holds.records.get(request.id, now).is_some()))
     }
 
     /// Returns the number of bytes by which an operation on a hold may grow the counter.
@@ -332,13 +338,12 @@ impl State {
         if let AlgorithmState::Concurrency(slots) = self.inner() {
             return slots.growth_bytes(request.id);
         }
-        let new = Self::EXTENSION_BYTES.saturating_add(size_of::<Holds>()).saturating_add(32);
-        let parts = |holds: &Holds| {
-            holds.records.growth_bytes(request.id).saturating_add(holds.marks.growth_bytes())
-        };
         match self.holds() {
-            Some(holds) => parts(holds),
-            None => new.saturating_add(parts(&Holds::default())),
+            Some(holds) => holds.growth_bytes(request.id),
+            None => Self::EXTENSION_BYTES
+                .saturating_add(size_of::<Holds>())
+                .saturating_add(32)
+                .saturating_add(Holds::default().growth_bytes(request.id)),
         }
     }
 }

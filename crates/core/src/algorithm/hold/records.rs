@@ -117,8 +117,10 @@ impl Records {
         for _ in 0..count.min(self.queue.len()) {
             let Some(hash) = self.queue.pop_front() else { return };
             let hasher = &self.hasher;
-            let is_next = |packed: &[u8]| hash_of(hasher, id_of(packed)) == hash;
-            match self.table.find_entry(spread(hash), |packed| is_next(packed)) {
+            let next = self
+                .table
+                .find_entry(spread(hash), |packed| hash_of(hasher, id_of(packed)) == hash);
+            match next {
                 Ok(entry) if unpacked(entry.get()).until > now => self.queue.push_back(hash),
                 Ok(entry) => {
                     let (packed, _) = entry.remove();
@@ -155,7 +157,7 @@ impl Records {
 
     /// Returns the number of bytes that a receipt for an ID may allocate.
     pub(super) fn growth_bytes(&self, id: &[u8]) -> usize {
-        let record = HEAD_BYTES.saturating_add(id.len()).saturating_add(RECEIPT_BYTES);
+        let record = id.len().saturating_add(HEAD_BYTES + RECEIPT_BYTES);
         let grows = self.table.len() >= self.table.capacity();
         let table = if grows { self.table.allocation_size().max(4 * ENTRY_BYTES + 16) } else { 0 };
         allocated(record)
@@ -171,11 +173,11 @@ impl Records {
 /// Equality of the records, whatever the hashes of their IDs.
 impl PartialEq for Records {
     fn eq(&self, other: &Self) -> bool {
-        let is_there = |packed: &[u8]| {
-            let hash = spread(other.hash(id_of(packed)));
-            other.table.find(hash, |own| **own == *packed).is_some()
-        };
-        self.table.len() == other.table.len() && self.table.iter().all(|packed| is_there(packed))
+        self.table.len() == other.table.len()
+            && self.table.iter().all(|packed| {
+                let hash = spread(other.hash(id_of(packed)));
+                other.table.find(hash, |own| own == packed).is_some()
+            })
     }
 }
 

@@ -180,10 +180,10 @@ impl<'a> Question<'a> {
 
     /// Tallies charged or denied hits, not peeks or refunds. Returns `true` if anything changed.
     fn tally(&self, state: &mut State, charged: bool, verdict: Verdict) -> bool {
-        let Hits::Charge(of_charge) = self.hits else { return false };
-        let hits = |counts: bool| if counts { u64::from(of_charge) } else { 0 };
-        let is_denied = verdict == Verdict::Denied;
+        let Hits::Charge(hits) = self.hits else { return false };
+        let charged = if charged { hits } else { 0 };
+        let denied = if verdict == Verdict::Denied { hits } else { 0 };
         !self.limit.is_ban()
-            && self.limit.tally(state, self.recorded, hits(charged), hits(is_denied))
+            && self.limit.tally(state, self.recorded, charged.into(), denied.into())
     }
 }

@@ -45,8 +45,9 @@ pub(super) fn judge(
             *written |= end_once(one, &mut ended, |one| one.write(state, overall, now));
         }
     }
-    let outcome = |one: &JudgedQuestion<'_, '_>| one.outcome(counters.get(one.counter()?)?, now);
-    Judgement { overall, outcomes: judged.iter().map(outcome).collect(), written }
+    let outcomes =
+        judged.iter().map(|one| one.outcome(counters.get(one.counter()?)?, now)).collect();
+    Judgement { overall, outcomes, written }
 }
 
 /// Judges the questions about a counter.

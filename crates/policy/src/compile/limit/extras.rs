@@ -95,7 +95,7 @@ impl LimitCompiler<'_, '_> {
         }
         let holders = self.lease_holders(written.holders.as_ref());
         let quota = match &written.quota {
-            Some(written) => Some(quotas::compile(written, self.resolver.report)),
+            Some(written) => Some(quotas::compile(written, self.resolver.findings)),
             None => None,
         };
         let quota = quota.map_or(Some(None), |quota| quota.map(Some))?;

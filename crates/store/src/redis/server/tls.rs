@@ -30,16 +30,15 @@ fn config(access: &Access) -> Result<ClientConfig, ConnectError> {
     if access.system_roots {
         trusted.extend_from_slice(system_authorities());
     }
-    let Some(verifier) = ServerVerifier::new(trusted, access.any_hostname).map_err(tls_error)?
-    else {
+    let Some(verifier) = ServerVerifier::new(trusted) else {
         let place = access
             .ca
             .as_ref()
             .map_or_else(|| "the system".to_owned(), |path| path.display().to_string());
         return Err(ConnectError::Tls(format!("no CA certificate in {place}")));
     };
-    let builder =
-        ClientConfig::builder().dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+    let verifier = Arc::new(verifier.with_any_hostname(access.any_hostname));
+    let builder = ClientConfig::builder().dangerous().with_custom_certificate_verifier(verifier);
     match &access.certificate {
         None => Ok(builder.with_no_client_auth()),
         Some((chain, key)) => {
