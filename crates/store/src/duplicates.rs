@@ -1,7 +1,6 @@
 //! Detection of checks of one request on the same counter, in linear rather than quadratic time.
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use tollgate_core::algorithm::judge::Few;
 use tollgate_core::descriptor::CounterKey;
 
@@ -39,22 +38,15 @@ fn firsts_of_many<'k>(
     let mut table: HashTable<(usize, &CounterKey<'_>)> = HashTable::with_capacity(keys.len());
     let mut firsts = Few::with_capacity(keys.len());
     for (number, key) in keys.enumerate() {
-        let Some(key) = key else {
-            firsts.push(number);
-            continue;
-        };
-        let entry = table.entry(
-            key.hash(),
-            |(_, other)| other.bytes() == key.bytes(),
-            |(_, other)| other.hash(),
-        );
-        firsts.push(match entry {
-            Entry::Occupied(known) => known.get().0,
-            Entry::Vacant(place) => {
-                place.insert((number, key));
-                number
-            }
+        let first = key.map(|key| {
+            let found = table.entry(
+                key.hash(),
+                |(_, other)| other.bytes() == key.bytes(),
+                |(_, other)| other.hash(),
+            );
+            found.or_insert((number, key)).get().0
         });
+        firsts.push(first.unwrap_or(number));
     }
     firsts
 }

@@ -4,7 +4,6 @@
 //! or nothing, waiting only for other requests on the same shards. Expired counters are removed
 //! incrementally, a few per insert and the rest by [`MemoryStore::sweep`]. A live counter is never
 //! dropped: if there is no room, a new counter is refused.
-#![allow(clippy::arithmetic_side_effects, reason = "sizes of what is in memory")]
 
 mod amend;
 mod backend;
@@ -102,7 +101,7 @@ impl<C: Clock> MemoryStore<C> {
             while left > 0 {
                 let count = left.min(SWEEP_AT_ONCE);
                 shard.lock().sweep(&self.budget, count, now);
-                left -= count;
+                left = left.saturating_sub(count);
             }
         }
     }
@@ -205,6 +204,7 @@ impl<C: Clock> Store for MemoryStore<C> {
     }
 }
 
+#[allow(clippy::arithmetic_side_effects, reason = "bytes of counters in memory")]
 impl<'a> LockedRequest<'a, '_> {
     /// Turns check `number` into a question about one of the request's counters.
     fn ask(&mut self, checks: &[Check<'a>], number: usize) {
@@ -316,7 +316,7 @@ impl<'a> LockedRequest<'a, '_> {
 fn shard_of(key: &CounterKey<'_>) -> u8 {
     // Bits that the hash table inside the shard does not use, as a fraction of their range.
     let [.., high, low, _, _, _] = key.hash().to_le_bytes();
-    let part = (u32::from(u16::from_be_bytes([high, low])) * u32::from(SHARDS)) >> 16;
+    let part = u32::from(u16::from_be_bytes([high, low])).saturating_mul(u32::from(SHARDS)) >> 16;
     u8::try_from(part).unwrap_or_default()
 }
 

@@ -26,7 +26,7 @@ impl<C: Clock> MemoryStore<C> {
         let next = if after < shard.slots() {
             Some(position(number, after))
         } else {
-            let next = number + 1;
+            let next = number.saturating_add(1);
             (next < usize::from(SHARDS)).then(|| position(next, 0))
         };
         ScannedKeys { keys, at, next }
