@@ -140,14 +140,13 @@ impl Flags {
 }
 
 fn prefix(text: &str) -> Result<String, String> {
-    check_prefix(text).map(|()| text.to_owned())
+    check_prefix(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
 }
 
 fn redis_url(text: &str) -> Result<RedisUrl, String> {
-    RedisUrl::parse(text.trim()).unwrap_or_else(|| {
-        Err("expected a URL such as redis://HOST, rediss://HOST or redis-cluster://HOST,HOST"
-            .to_owned())
-    })
+    let url = RedisUrl::parse(text.trim())
+        .ok_or("expected a URL such as redis://HOST, rediss://HOST or redis-cluster://HOST,HOST")?;
+    url.map_err(|error| error.to_string())
 }
 
 fn secret(text: Option<&String>, file: Option<&PathBuf>) -> Option<Secret> {

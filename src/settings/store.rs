@@ -117,7 +117,10 @@ impl Flags {
 pub fn place(text: &str) -> Result<StoreLocation, String> {
     match (text.trim(), RedisUrl::parse(text.trim())) {
         ("memory", _) => Ok(StoreLocation::Memory),
-        (_, Some(url)) => Ok(StoreLocation::Redis(Box::new(RedisOptions::at(url?)))),
+        (_, Some(url)) => {
+            let url = url.map_err(|error| error.to_string())?;
+            Ok(StoreLocation::Redis(Box::new(RedisOptions::at(url))))
+        }
         // The rest of the URL may contain a password.
         (other, None) => Err(format!(
             "expected `memory`, or a URL that begins with redis://, rediss://, redis+unix://, redis-cluster:// or redis-sentinel://, found `{}`",

@@ -4,6 +4,7 @@
 //! Connections themselves and what their calls hold are charged to one budget. A quarter of it is
 //! reserved for each of the two, so that calls do not lock out new connections, nor connections
 //! calls.
+#![allow(clippy::arithmetic_side_effects, reason = "what is reserved is bounded by the budget")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -115,9 +116,9 @@ impl Budget {
         bytes: usize,
     ) -> Result<HeldByConnection, BudgetExceeded> {
         let held = HeldByConnection { budget: Arc::clone(self), bytes };
-        let of_all = self.connections.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
-        let used = self.used.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
-        if of_all > self.max.saturating_sub(self.kept()) || used > self.max {
+        let of_all = self.connections.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if of_all > self.max - self.kept() || used > self.max {
             drop(held);
             self.exceeded.notify_one();
             return Err(BudgetExceeded);
@@ -127,7 +128,7 @@ impl Budget {
 
     /// Returns the number of bytes reserved for connections, and as many for calls.
     fn kept(&self) -> usize {
-        self.max.div_euclid(KEPT_SHARE)
+        self.max / KEPT_SHARE
     }
 
     /// Waits until a reservation fails.
@@ -137,29 +138,31 @@ impl Budget {
 
     /// Returns the total use up to which calls may reserve bytes.
     fn max_with_calls(&self) -> usize {
-        self.max
-            .saturating_sub(self.kept().saturating_sub(self.connections.load(Ordering::Relaxed)))
+        self.max - self.kept().saturating_sub(self.connections.load(Ordering::Relaxed))
     }
 
     /// Returns `true` if almost nothing is left for calls.
     pub(super) fn is_scarce(&self) -> bool {
-        self.used() > self.max_with_calls().saturating_sub(self.max.div_euclid(SCARCE_SHARE))
+        self.used() > self.max_with_calls() - self.max / SCARCE_SHARE
     }
 
     fn reserve(&self, bytes: usize) -> Result<(), BudgetExceeded> {
         let max = self.max_with_calls();
-        let add = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= max);
-        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).map(drop).map_err(|_| {
+        let reserved = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            used.checked_add(bytes).filter(|sum| *sum <= max)
+        });
+        if reserved.is_err() {
             self.exceeded.notify_one();
-            BudgetExceeded
-        })
+            return Err(BudgetExceeded);
+        }
+        Ok(())
     }
 }
 
 impl ConnectionAccount {
     /// Creates an account of at most a quarter of the budget.
     pub(super) fn new(budget: Arc<Budget>) -> Self {
-        Self { max: budget.max.div_euclid(SHARES).max(OWN), budget, used: 0, reserved: OWN }
+        Self { max: (budget.max / SHARES).max(OWN), budget, used: 0, reserved: OWN }
     }
 
     /// Charges bytes.
@@ -172,9 +175,9 @@ impl ConnectionAccount {
             return Err(BudgetExceeded);
         }
         if used > self.reserved {
-            let missing = used.saturating_sub(self.reserved).div_ceil(CHUNK).saturating_mul(CHUNK);
+            let missing = (used - self.reserved).div_ceil(CHUNK) * CHUNK;
             self.budget.reserve(missing)?;
-            self.reserved = self.reserved.saturating_add(missing);
+            self.reserved += missing;
         }
         self.used = used;
         Ok(())
@@ -183,9 +186,9 @@ impl ConnectionAccount {
     /// Releases charged bytes.
     pub(super) fn release(&mut self, bytes: usize) {
         self.used = self.used.saturating_sub(bytes);
-        let needed = self.used.max(OWN).div_ceil(CHUNK).saturating_mul(CHUNK);
-        if self.reserved > needed.saturating_add(CHUNK) {
-            self.budget.used.fetch_sub(self.reserved.saturating_sub(needed), Ordering::Relaxed);
+        let needed = self.used.max(OWN).div_ceil(CHUNK) * CHUNK;
+        if self.reserved > needed + CHUNK {
+            self.budget.used.fetch_sub(self.reserved - needed, Ordering::Relaxed);
             self.reserved = needed;
         }
     }
@@ -198,12 +201,11 @@ impl ConnectionAccount {
 
 impl Drop for ConnectionAccount {
     fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.reserved.saturating_sub(OWN), Ordering::Relaxed);
+        self.budget.used.fetch_sub(self.reserved - OWN, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
-#[allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
 mod tests {
     use proptest::prelude::*;
 

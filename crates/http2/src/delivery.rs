@@ -102,8 +102,7 @@ impl Delivery {
     pub fn acknowledge(&self, number: u32, now: Instant) -> bool {
         let mut is_outstanding = false;
         self.change(|state| {
-            is_outstanding =
-                (state.acknowledged.saturating_add(1)..=state.pinged).contains(&number);
+            is_outstanding = number > state.acknowledged && number <= state.pinged;
             if is_outstanding {
                 state.acknowledged = number;
                 state.arrived.push((number, now));

@@ -247,9 +247,7 @@ fn is_name(name: &[u8]) -> bool {
 /// Returns `true` if a value is valid (RFC 9113, 8.2.1): no NUL, CR or LF, and no white space at
 /// either end.
 fn is_value(value: &[u8]) -> bool {
-    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-    !is_space(value.first())
-        && !is_space(value.last())
+    !matches!(value, [b' ' | b'\t', ..] | [.., b' ' | b'\t'])
         && !value.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n'))
 }
 

@@ -67,7 +67,7 @@ impl FrameHead {
     pub(super) fn read(bytes: &[u8; HEAD]) -> Self {
         let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = *bytes;
         Self {
-            length: usize::try_from(u32::from_be_bytes([0, l0, l1, l2])).unwrap_or(usize::MAX),
+            length: u32::from_be_bytes([0, l0, l1, l2]) as usize,
             kind,
             flags,
             stream: u32::from_be_bytes([s0, s1, s2, s3]) & MAX_STREAM,
@@ -84,7 +84,7 @@ pub(super) const MAX_STREAM: u32 = (1 << 31) - 1;
 
 /// Writes a frame header. `length` is that of the payload, at most [`MAX_PAYLOAD`].
 pub(super) fn write_head(out: &mut Vec<u8>, length: usize, kind: u8, flags: u8, stream: u32) {
-    let [_, l0, l1, l2] = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
+    let [.., l0, l1, l2] = length.to_be_bytes();
     let [s0, s1, s2, s3] = stream.to_be_bytes();
     out.extend_from_slice(&[l0, l1, l2, kind, flags, s0, s1, s2, s3]);
 }
@@ -125,9 +125,9 @@ pub(super) fn write_block(
 
 /// Sets the length in the frame header that begins at `at`.
 fn set_length(out: &mut [u8], at: usize, length: usize) {
-    let [_, bytes @ ..] = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
+    let [.., l0, l1, l2] = length.to_be_bytes();
     if let Some(place) = out.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<3>) {
-        *place = bytes;
+        *place = [l0, l1, l2];
     }
 }
 

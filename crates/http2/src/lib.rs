@@ -20,6 +20,9 @@
 //! | `observer` | events of connections, for metrics and logs |
 //! | `socket`, `tls` | TCP, Unix sockets, TLS |
 //! | `fuzz` | fuzz targets, compiled for fuzzing and tests only |
+// Lengths and windows are those that a client sends: an overflow would end the process or lift a
+// bound.
+#![warn(clippy::arithmetic_side_effects)]
 
 mod abuse;
 mod body;

@@ -4,10 +4,10 @@
 //! starting with the network that has the most. If none is idle, one of a network that has more
 //! than the new client's is evicted. An evicted connection is sent GOAWAY and has time for its
 //! calls, so that its client loses nothing, and no client can lock out others from one address.
+#![allow(clippy::arithmetic_side_effects, reason = "counts connections of this process")]
 
 mod registration;
 #[cfg(test)]
-#[allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
 mod tests;
 
 use std::collections::VecDeque;
@@ -111,7 +111,7 @@ impl State {
     fn insert(&mut self, shared: &Arc<ConnectionState>, memory: HeldByConnection) {
         shared.index.store(self.open.len(), Ordering::Relaxed);
         let count = self.by_network.entry(shared.network).or_default();
-        *count = count.saturating_add(1);
+        *count += 1;
         self.open.push(OpenEntry { shared: Arc::clone(shared), _memory: memory });
     }
 
@@ -125,7 +125,7 @@ impl State {
             moved.shared.index.store(index, Ordering::Relaxed);
         }
         if let Some(count) = self.by_network.get_mut(&shared.network) {
-            *count = count.saturating_sub(1);
+            *count -= 1;
             if *count == 0 {
                 self.by_network.remove(&shared.network);
             }
@@ -143,8 +143,8 @@ impl State {
     ) -> Option<Arc<ConnectionState>> {
         let length = self.open.len();
         let searched = length.min(MAX_SEARCHED);
-        let begin = if length > MAX_SEARCHED { self.next.checked_rem(length)? } else { 0 };
-        self.next = begin.saturating_add(searched);
+        let begin = if length > MAX_SEARCHED { self.next % length } else { 0 };
+        self.next = begin + searched;
         let found = self.open.iter().cycle().skip(begin).take(searched);
         let found = found.filter_map(|open| Some((key(self, &open.shared)?, &open.shared)));
         found.max_by(|(one, _), (other, _)| one.cmp(other)).map(|(_, shared)| Arc::clone(shared))
@@ -162,7 +162,7 @@ impl State {
     /// Returns the connection that holds the most in the network with the most connections, if that
     /// has more than `network` would have.
     fn busy_beside(&mut self, network: Option<IpAddr>) -> Option<Arc<ConnectionState>> {
-        let own = self.count_of(network).saturating_add(1);
+        let own = self.count_of(network) + 1;
         self.search(|state, shared| {
             let count = state.count_of(shared.network);
             (count > own).then(|| (count, shared.held.load(Ordering::Relaxed)))
@@ -185,7 +185,7 @@ impl State {
                 return false;
             }
             let Some(first) = self.leaving.pop_front() else { return false };
-            self.closing = self.closing.saturating_add(1);
+            self.closing += 1;
             first.cut.notify_one();
         }
         self.remove(&shared);
@@ -198,7 +198,7 @@ impl State {
     fn remove_leaving(&mut self, shared: &Arc<ConnectionState>) {
         match self.leaving.iter().position(|leaving| Arc::ptr_eq(leaving, shared)) {
             Some(position) => drop(self.leaving.remove(position)),
-            None => self.closing = self.closing.saturating_sub(1),
+            None => self.closing -= 1,
         }
     }
 }
@@ -264,12 +264,11 @@ impl Registry {
         if state.open.len() >= self.bounds.total {
             self.evict_for(state, network).then_some(()).ok_or(CloseReason::Full)?;
         }
-        let hold = || self.budget.hold_connection(CONNECTION_COST);
-        match hold() {
-            Err(_) if self.evict_for(state, network) => hold(),
-            held => held,
+        let mut held = self.budget.hold_connection(CONNECTION_COST);
+        if held.is_err() && self.evict_for(state, network) {
+            held = self.budget.hold_connection(CONNECTION_COST);
         }
-        .map_err(|_| CloseReason::Memory)
+        held.map_err(|_| CloseReason::Memory)
     }
 
     /// Evicts a connection in favour of one of this network.
@@ -280,12 +279,11 @@ impl Registry {
 
     fn relieve_once(&self, now: Instant) {
         let now = millis_since(self.begun, now);
-        let is_idle_long = |shared: &ConnectionState| {
-            shared.idle_since.load(Ordering::Relaxed).saturating_add(RELIEVED_AFTER) <= now
-        };
         let mut state = self.state.lock();
         for number in 0..RELIEVED_AT_ONCE {
-            let idle = state.idle(is_idle_long);
+            let idle = state.idle(|shared| {
+                shared.idle_since.load(Ordering::Relaxed).saturating_add(RELIEVED_AFTER) <= now
+            });
             if self.evict_counted(&mut state, idle) {
                 continue;
             }

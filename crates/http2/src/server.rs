@@ -135,8 +135,10 @@ impl TransportServer {
         let Some(tls) = &self.tls else {
             return Ok((Either::Left(socket), Client { address, certificate: None }));
         };
-        let failed = |error: &io::Error| self.observer.handshake_failed(tls::kind(error));
-        let stream = tls.accept(socket).await.inspect_err(failed)?;
+        let stream = tls
+            .accept(socket)
+            .await
+            .inspect_err(|error| self.observer.handshake_failed(tls::kind(error)))?;
         let certificate =
             tls::client_certificate(&stream).map(|certificate| certificate.clone().into_owned());
         Ok((Either::Right(stream), Client { address, certificate }))

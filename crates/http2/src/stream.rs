@@ -7,6 +7,7 @@ use http::HeaderMap;
 
 use super::body::BodySender;
 use super::delivery::Delivery;
+use super::frame::{FrameHead, flag};
 use super::service::Service;
 
 /// Memory of a stream in bytes, except its future and its pending bytes: the stream, its slot, its
@@ -37,6 +38,15 @@ pub(super) struct Stream<S: Service> {
     pub(super) charged: usize,
     /// `true` if it is queued for the connection's window or the socket.
     pub(super) is_queued: bool,
+}
+
+/// Arrival of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// More is to come.
+    Partial,
+    /// All of it has arrived.
+    Whole,
 }
 
 /// The request's body.
@@ -75,6 +85,13 @@ pub(super) enum AnswerRest<B> {
     End,
 }
 
+impl Arrival {
+    /// Returns the arrival of a request with a frame of HEADERS or DATA.
+    pub(super) fn with(head: FrameHead) -> Self {
+        if head.has(flag::END_STREAM) { Self::Whole } else { Self::Partial }
+    }
+}
+
 impl<S: Service> Stream<S> {
     pub(super) fn new(
         input: RequestState<S::Head>,
@@ -98,8 +115,18 @@ impl<S: Service> Stream<S> {
         }
     }
 
+    /// Returns the arrival of the request.
+    pub(super) fn arrival(&self) -> Arrival {
+        if self.is_remote_closed() { Arrival::Whole } else { Arrival::Partial }
+    }
+
     /// Returns `true` if the whole request has arrived.
     pub(super) fn is_remote_closed(&self) -> bool {
         matches!(self.input, RequestState::Ended)
+    }
+
+    /// Returns `true` if bytes of the answer wait for a window.
+    pub(super) fn has_unsent(&self) -> bool {
+        matches!(&self.output, Output::Sending { data, .. } if !data.is_empty())
     }
 }

@@ -60,17 +60,19 @@ macro_rules! with_store {
     };
 }
 
+fn connections_to(options: &RedisOptions) -> usize {
+    if options.is_cluster() { CONNECTIONS_TO_CLUSTER } else { CONNECTIONS_TO_SERVER }
+}
+
 impl StoreLocation {
     /// Returns the maximum number of connections of one handle. Clusters of more than 32 masters
     /// may exceed it.
     pub fn connections(&self) -> usize {
-        let to = |options: &RedisOptions| {
-            if options.is_cluster() { CONNECTIONS_TO_CLUSTER } else { CONNECTIONS_TO_SERVER }
-        };
         match self {
             Self::Memory => 0,
             Self::Redis(options) => {
-                to(options).saturating_add(options.per_second.as_deref().map_or(0, to))
+                let stores = std::iter::once(&**options).chain(options.per_second.as_deref());
+                stores.map(connections_to).sum()
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Clocks: the system clock, and one that is set by hand.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use tollgate_core::algorithm::time::Timestamp;
 
@@ -14,6 +14,12 @@ pub trait Clock: Send + Sync + 'static {
 /// Returns the current instant of the runtime's clock, which tests may pause.
 pub fn instant() -> Instant {
     tokio::time::Instant::now().into_std()
+}
+
+/// Returns the instant `time` from now.
+pub(super) fn within(time: Duration) -> Instant {
+    let now = instant();
+    now.checked_add(time).unwrap_or(now)
 }
 
 /// The system clock.

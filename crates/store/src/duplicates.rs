@@ -1,7 +1,6 @@
 //! Detection of checks of one request on the same counter, in linear rather than quadratic time.
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use tollgate_core::algorithm::judge::Few;
 use tollgate_core::descriptor::CounterKey;
 
@@ -18,29 +17,38 @@ pub(super) fn firsts<'k>(
     if keys.len() <= 1 {
         return (0..keys.len()).collect();
     }
-    let keys: Few<_> = keys.collect();
-    let is_same = |number: usize, key: &CounterKey<'_>| {
-        keys.get(number).copied().flatten().is_some_and(|other| other.bytes() == key.bytes())
-    };
-    if keys.len() <= FEW {
-        let first = |(number, key): (usize, &Option<&CounterKey<'_>>)| {
-            key.and_then(|key| (0..number).find(|earlier| is_same(*earlier, key))).unwrap_or(number)
-        };
-        return keys.iter().enumerate().map(first).collect();
+    if keys.len() > FEW {
+        return firsts_of_many(keys);
     }
-    let mut table = HashTable::with_capacity(keys.len());
-    let hash = |number: &usize| keys.get(*number).copied().flatten().map_or(0, CounterKey::hash);
-    let first = |(number, key): (usize, &Option<&CounterKey<'_>>)| {
-        let Some(key) = key else { return number };
-        match table.entry(key.hash(), |other| is_same(*other, key), hash) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(place) => {
-                place.insert(number);
-                number
-            }
-        }
-    };
-    keys.iter().enumerate().map(first).collect()
+    let keys: Few<_> = keys.collect();
+    let mut firsts = Few::new();
+    for (number, key) in keys.iter().enumerate() {
+        let first = key.and_then(|key| {
+            let mut earlier = keys.iter().take(number);
+            earlier.position(|other| other.is_some_and(|other| other.bytes() == key.bytes()))
+        });
+        firsts.push(first.unwrap_or(number));
+    }
+    firsts
+}
+
+fn firsts_of_many<'k>(
+    keys: impl ExactSizeIterator<Item = Option<&'k CounterKey<'k>>>,
+) -> Few<usize> {
+    let mut table: HashTable<(usize, &CounterKey<'_>)> = HashTable::with_capacity(keys.len());
+    let mut firsts = Few::with_capacity(keys.len());
+    for (number, key) in keys.enumerate() {
+        let first = key.map(|key| {
+            let found = table.entry(
+                key.hash(),
+                |(_, other)| other.bytes() == key.bytes(),
+                |(_, other)| other.hash(),
+            );
+            found.or_insert((number, key)).get().0
+        });
+        firsts.push(first.unwrap_or(number));
+    }
+    firsts
 }
 
 /// Returns for each check `true` if no other check of the request has the same key bytes.

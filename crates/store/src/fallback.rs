@@ -18,7 +18,8 @@ use tollgate_telemetry::metrics::Metrics;
 use super::clock::Clock;
 use super::memory::MemoryStore;
 use super::open_checks::{
-    CheckOutcomes, all_of, has_passing_vote, is_left, is_open, may_have_local_holds, prior_of,
+    CheckOutcomes, StoreErrors, all_of, has_passing_vote, is_left, is_open, may_have_local_holds,
+    prior_of,
 };
 use super::{Check, Outcomes, StoreError};
 
@@ -85,12 +86,11 @@ impl Fallback {
         if !judged.any(|(check, outcome)| is_open(check, outcome)) {
             return outcomes;
         }
-        let is_unwritten = |(check, outcome): (&Check<'_>, &Result<Outcome, StoreError>)| {
+        let is_partial = checks.iter().zip(&outcomes).any(|(check, outcome)| {
             outcome.is_ok()
                 && matches!(check.hits, Hits::Charge(_))
                 && check.limit.charge_mode().is_revocable()
-        };
-        let is_partial = checks.iter().zip(&outcomes).any(is_unwritten);
+        });
         let mut judged = outcomes.into_iter().map(Some).collect();
         if is_partial {
             self.change_local_holds(checks, &mut judged);
@@ -110,22 +110,20 @@ impl Fallback {
         prior: Prior,
     ) {
         self.change_local_holds(checks, judged);
-        let wants = |(number, check): (usize, &Check<'_>)| {
-            let outcome = judged.get(number).and_then(Option::as_ref);
-            outcome.is_some_and(|outcome| is_left(check, outcome)).then_some(number)
-        };
-        let numbers: Few<usize> = checks.iter().enumerate().filter_map(wants).collect();
+        let numbers = judged_where(checks, judged, is_left);
         if numbers.is_empty() {
             return;
         }
-        let prior = prior_of(checks, judged, prior, true);
-        // If another vote has passed, the votes that are decided here deny nothing.
-        let is_let_pass = has_passing_vote(checks, judged);
-        let role = |role| if role == Role::Quota && is_let_pass { Role::QuotaShadow } else { role };
-        let of_them = numbers.iter().filter_map(|number| checks.get(*number));
-        let of_them: Few<Check<'_>> =
-            of_them.map(|check| Check { role: role(check.role), ..*check }).collect();
-        self.metrics.local_decisions.inc_by(u64::try_from(of_them.len()).unwrap_or(u64::MAX));
+        let prior = prior_of(checks, judged, prior, StoreErrors::Open);
+        let mut of_them: Few<Check<'_>> =
+            numbers.iter().filter_map(|number| checks.get(*number)).copied().collect();
+        if has_passing_vote(checks, judged) {
+            // Other votes deny nothing.
+            for vote in of_them.iter_mut().filter(|check| check.role == Role::Quota) {
+                vote.role = Role::QuotaShadow;
+            }
+        }
+        self.metrics.local_decisions.inc_by(of_them.len() as u64);
         for (number, outcome) in numbers.iter().zip(self.decide_by_shares(&of_them, prior)) {
             if let Some(place) = judged.get_mut(*number)
                 && let Ok(outcome) = outcome
@@ -138,12 +136,9 @@ impl Fallback {
 
     /// Performs operations on holds that this process took alone while the store was down.
     fn change_local_holds(&self, checks: &[Check<'_>], judged: &mut CheckOutcomes) {
-        let is_local = |(number, check): (usize, &Check<'_>)| {
-            let outcome = judged.get(number).and_then(Option::as_ref)?;
-            let may_be = may_have_local_holds(check, outcome);
-            (may_be && self.has_open_hold(check)).then_some(number)
-        };
-        let numbers: Few<usize> = checks.iter().enumerate().filter_map(is_local).collect();
+        let numbers = judged_where(checks, judged, |check, outcome| {
+            may_have_local_holds(check, outcome) && self.has_open_hold(check)
+        });
         if numbers.is_empty() {
             return;
         }
@@ -181,6 +176,19 @@ impl Fallback {
             .collect();
         self.memory.decide(&shares, prior)
     }
+}
+
+/// Returns the indices of the checks that have an outcome and fulfil a condition.
+fn judged_where(
+    checks: &[Check<'_>],
+    judged: &CheckOutcomes,
+    condition: impl Fn(&Check<'_>, &Result<Outcome, StoreError>) -> bool,
+) -> Few<usize> {
+    let judged = checks.iter().zip(judged).enumerate();
+    let found = judged.filter(|(_, (check, outcome))| {
+        outcome.as_ref().is_some_and(|outcome| condition(check, outcome))
+    });
+    found.map(|(number, _)| number).collect()
 }
 
 impl std::fmt::Debug for Fallback {

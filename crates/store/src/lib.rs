@@ -15,6 +15,9 @@
 //! | `clock` | clocks of stores |
 //! | `loan` | returns of loans |
 //! | `background`, `duplicates` | shared by stores and layers |
+// Values of counters may be those of other releases: an overflow would end the process or lift a
+// limit.
+#![warn(clippy::arithmetic_side_effects)]
 
 pub mod any;
 pub mod backend;

@@ -37,7 +37,7 @@ pub enum Returned {
 impl LoanReturn {
     /// Returns the time for which its number is kept.
     pub(super) fn kept_for(&self) -> Micros {
-        Micros::new(self.usable_for.get().saturating_add(RETURN_TIME.get()))
+        self.usable_for + RETURN_TIME
     }
 
     /// Returns `true` if the return is too late at `now`, or the charge is ahead of it: the clock

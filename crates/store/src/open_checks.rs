@@ -14,9 +14,17 @@ pub(super) type CheckOutcome = Option<Result<Outcome, StoreError>>;
 /// The outcome of each check of a request.
 pub(super) type CheckOutcomes = Few<CheckOutcome>;
 
+/// Treatment of checks that the store failed to judge.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum StoreErrors {
+    /// They stay failed.
+    Final,
+    /// This process decides those that it may.
+    Open,
+}
+
 /// Returns the prior verdict for those who have yet to judge, from the checks that have been
-/// judged: `outcomes`, with `None` for those that are open. With `locally`, a check that the store
-/// cannot judge but this process may is still open too.
+/// judged: `outcomes`, with `None` for those that are open.
 ///
 /// `Denied` if the request is not admitted even if all open checks allow: nothing more is to be
 /// charged for it.
@@ -24,11 +32,11 @@ pub(super) fn prior_of(
     checks: &[Check<'_>],
     outcomes: &[CheckOutcome],
     prior: Prior,
-    locally: bool,
+    errors: StoreErrors,
 ) -> Prior {
     let verdicts = checks.iter().zip(outcomes).map(|(check, outcome)| {
         let verdict = match (outcome, check.hits) {
-            (Some(outcome), _) if !(locally && is_left(check, outcome)) => {
+            (Some(outcome), _) if errors == StoreErrors::Final || !is_left(check, outcome) => {
                 check.verdict(outcome.as_ref())
             }
             (Some(_) | None, Hits::Refund(_)) => Verdict::Refund,
@@ -41,17 +49,18 @@ pub(super) fn prior_of(
 
 /// Returns `true` if a quota vote that has been judged passes: no other vote matters then.
 pub(super) fn has_passing_vote(checks: &[Check<'_>], outcomes: &[CheckOutcome]) -> bool {
-    let passes = |(check, outcome): (&Check<'_>, &CheckOutcome)| {
-        let verdict = outcome.as_ref().map(|outcome| check.verdict(outcome.as_ref()));
-        match (check.role, verdict) {
-            (Role::Quota, Some(verdict)) => {
-                matches!(verdict, Verdict::Allowed | Verdict::Unknown(OnStoreError::Allow))
-            }
-            (Role::QuotaShadow, Some(verdict)) => verdict != Verdict::Refund,
-            (Role::Enforce | Role::Shadow, _) | (Role::Quota | Role::QuotaShadow, None) => false,
+    checks.iter().zip(outcomes).any(|(check, outcome)| is_passing_vote(check, outcome))
+}
+
+fn is_passing_vote(check: &Check<'_>, outcome: &CheckOutcome) -> bool {
+    let verdict = outcome.as_ref().map(|outcome| check.verdict(outcome.as_ref()));
+    match (check.role, verdict) {
+        (Role::Quota, Some(verdict)) => {
+            matches!(verdict, Verdict::Allowed | Verdict::Unknown(OnStoreError::Allow))
         }
-    };
-    checks.iter().zip(outcomes).any(passes)
+        (Role::QuotaShadow, Some(verdict)) => verdict != Verdict::Refund,
+        (Role::Enforce | Role::Shadow, _) | (Role::Quota | Role::QuotaShadow, None) => false,
+    }
 }
 
 /// Returns `true` for an operation on holds that the store does not have, or did not reach: this

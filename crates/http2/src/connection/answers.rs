@@ -12,7 +12,7 @@ use super::calls::length;
 use super::{Connection, ConnectionFailure, MAX_UNSENT};
 use crate::frame::{self, MAX_PAYLOAD, Reason, flag, kind};
 use crate::service::{Answer, Exchange, Service};
-use crate::stream::{AnswerRest, Output, RequestState, STREAM_COST, Stream};
+use crate::stream::{AnswerRest, Arrival, Output, RequestState, STREAM_COST, Stream};
 
 const STATUS: &[u8] = b":status";
 const OK: &[u8] = b"200";
@@ -23,25 +23,25 @@ const GRPC_OK: (&[u8], &[u8]) = (b"grpc-status", b"0");
 impl<S: Service> Connection<S> {
     /// Answers a call, which has arrived completely if it has no entry in `streams`.
     pub(super) fn answer(&mut self, id: u32, answer: Answer<S::Body>, now: Instant) {
-        let is_whole = self.streams.get(&id).is_none_or(Stream::is_remote_closed);
-        self.answer_of(id, answer, is_whole, now);
+        let arrival = self.streams.get(&id).map_or(Arrival::Whole, Stream::arrival);
+        self.answer_of(id, answer, arrival, now);
     }
 
-    /// Answers a call. `is_whole` is set if its whole request has arrived.
+    /// Answers a call whose request has arrived so far.
     pub(super) fn answer_of(
         &mut self,
         id: u32,
         answer: Answer<S::Body>,
-        is_whole: bool,
+        arrival: Arrival,
         now: Instant,
     ) {
         match answer {
-            Answer::Message(exchange) => self.answer_message(id, exchange, is_whole, now),
-            Answer::Response(response) => self.answer_response(id, *response, is_whole, now),
+            Answer::Message(exchange) => self.answer_message(id, exchange, arrival, now),
+            Answer::Response(response) => self.answer_response(id, *response, arrival, now),
         }
     }
 
-    fn answer_message(&mut self, id: u32, exchange: Exchange, is_whole: bool, now: Instant) {
+    fn answer_message(&mut self, id: u32, exchange: Exchange, arrival: Arrival, now: Instant) {
         let encoder = &mut self.encoder;
         frame::write_block(&mut self.out, 0, id, |out| {
             encoder.begin(out);
@@ -49,22 +49,23 @@ impl<S: Service> Connection<S> {
             encoder.repeated(CONTENT_TYPE.0, CONTENT_TYPE.1, out);
         });
         let bytes = exchange.answer.len();
+        let is_whole = arrival == Arrival::Whole;
         if is_whole && bytes <= MAX_PAYLOAD && length(bytes) <= self.room(id) {
             frame::write(&mut self.out, kind::DATA, 0, id, &exchange.answer);
             self.spend(id, bytes);
             self.write_ok(id);
-            self.finish(id, is_whole);
+            self.finish(id, arrival);
             return self.recycle(exchange);
         }
         self.release_request(id);
-        self.send(id, Bytes::from(exchange.answer), AnswerRest::Ok, is_whole, now);
+        self.send(id, Bytes::from(exchange.answer), AnswerRest::Ok, arrival, now);
     }
 
     fn answer_response(
         &mut self,
         id: u32,
         response: Response<S::Body>,
-        is_whole: bool,
+        arrival: Arrival,
         now: Instant,
     ) {
         let (parts, body) = response.into_parts();
@@ -78,9 +79,9 @@ impl<S: Service> Connection<S> {
             }
         });
         if is_end {
-            return self.finish(id, is_whole);
+            return self.finish(id, arrival);
         }
-        self.send(id, Bytes::new(), AnswerRest::Body(body), is_whole, now);
+        self.send(id, Bytes::new(), AnswerRest::Body(body), arrival, now);
     }
 
     /// Sends a body as the client's windows allow.
@@ -89,11 +90,14 @@ impl<S: Service> Connection<S> {
         id: u32,
         data: Bytes,
         then: AnswerRest<S::Body>,
-        is_whole: bool,
+        arrival: Arrival,
         now: Instant,
     ) {
         if !self.streams.contains_key(&id) {
-            let input = if is_whole { RequestState::Ended } else { RequestState::Discarding };
+            let input = match arrival {
+                Arrival::Whole => RequestState::Ended,
+                Arrival::Partial => RequestState::Discarding,
+            };
             if !self.open(id, input, None) {
                 return self.reset(id, Reason::ENHANCE_YOUR_CALM);
             }
@@ -152,14 +156,15 @@ impl<S: Service> Connection<S> {
 
     /// Ends a stream whose answer is written in full. The rest of its request, if any, is not
     /// wanted.
-    fn finish(&mut self, id: u32, is_whole: bool) {
-        if is_whole {
-            self.abuse.record_answer();
-            self.remove(id);
-        } else {
+    fn finish(&mut self, id: u32, arrival: Arrival) {
+        match arrival {
+            Arrival::Whole => {
+                self.abuse.record_answer();
+                self.remove(id);
+            }
             // Not recorded as an answer, which would offset abuse: this costs the client less
             // than a call.
-            self.reset(id, Reason::NO_ERROR);
+            Arrival::Partial => self.reset(id, Reason::NO_ERROR),
         }
     }
 
@@ -183,8 +188,9 @@ impl<S: Service> Connection<S> {
                 self.spend(id, bytes);
                 continue;
             }
-            let is_whole = matches!(stream.input, RequestState::Ended);
-            match std::mem::replace(then, AnswerRest::End) {
+            let rest = std::mem::replace(then, AnswerRest::End);
+            let arrival = stream.arrival();
+            match rest {
                 AnswerRest::Body(body) => {
                     self.write_ping(id);
                     self.announce_room(id);
@@ -199,7 +205,7 @@ impl<S: Service> Connection<S> {
                     frame::write(&mut self.out, kind::DATA, flag::END_STREAM, id, &[])
                 }
             }
-            return self.finish(id, is_whole);
+            return self.finish(id, arrival);
         }
     }
 
@@ -289,9 +295,8 @@ impl<S: Service> Connection<S> {
 
     /// Writes answers that waited for any window.
     pub(super) fn pump_all(&mut self, now: Instant) {
-        let waits = |stream: &Stream<S>| matches!(&stream.output, Output::Sending { data, .. } if !data.is_empty());
-        let waiting: Vec<u32> =
-            self.streams.iter().filter(|(_, stream)| waits(stream)).map(|(id, _)| *id).collect();
+        let waiting = self.streams.iter().filter(|(_, stream)| stream.has_unsent());
+        let waiting: Vec<u32> = waiting.map(|(id, _)| *id).collect();
         waiting.into_iter().for_each(|id| self.pump(id, now));
     }
 
@@ -300,7 +305,7 @@ impl<S: Service> Connection<S> {
     pub(super) fn refuse_list(
         &mut self,
         id: u32,
-        is_whole: bool,
+        arrival: Arrival,
         now: Instant,
     ) -> Result<(), ConnectionFailure> {
         let encoder = &mut self.encoder;
@@ -308,10 +313,9 @@ impl<S: Service> Connection<S> {
             encoder.begin(out);
             encoder.field(STATUS, TOO_LARGE, out);
         });
-        if is_whole {
-            self.remove(id)
-        } else {
-            self.reset(id, Reason::NO_ERROR)
+        match arrival {
+            Arrival::Whole => self.remove(id),
+            Arrival::Partial => self.reset(id, Reason::NO_ERROR),
         }
         let recorded = self.abuse.record_error(now);
         self.tolerate(recorded, now)

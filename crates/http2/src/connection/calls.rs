@@ -5,13 +5,13 @@ use std::time::Instant;
 use futures_util::future::Either;
 
 use super::routes::Routed;
-use super::{CallFuture, Connection, ConnectionFailure, PartialBlock, WINDOW};
+use super::{BlockHead, CallFuture, Connection, ConnectionFailure, PartialBlock, WINDOW};
 use crate::body;
 use crate::delivery::Delivery;
 use crate::fields::FieldsVerdict;
 use crate::frame::{self, FrameHead, HEAD, MAX_PAYLOAD, Reason, flag, kind};
 use crate::service::{Answer, Exchange, Refusal, Route, Service};
-use crate::stream::{RequestState, STREAM_COST, Stream};
+use crate::stream::{Arrival, RequestState, STREAM_COST, Stream};
 
 impl<S: Service> Connection<S> {
     /// Handles HEADERS, and the DATA that follows if that is the whole body of a unary call.
@@ -27,37 +27,34 @@ impl<S: Service> Connection<S> {
             return Err(Reason::PROTOCOL_ERROR.into());
         }
         let mut block = frame::unpad(head, payload).ok_or(Reason::PROTOCOL_ERROR)?;
-        let mut depends_on_itself = false;
+        let arrival = Arrival::with(head);
+        let mut begun = BlockHead { stream: head.stream, arrival, depends_on_itself: false };
         if head.has(flag::PRIORITY) {
             let (priority, rest) =
                 block.split_first_chunk::<5>().ok_or(Reason::FRAME_SIZE_ERROR)?;
             let [d0, d1, d2, d3, _] = *priority;
-            depends_on_itself =
+            begun.depends_on_itself =
                 u32::from_be_bytes([d0, d1, d2, d3]) & frame::MAX_STREAM == head.stream;
             block = rest;
         }
-        let stream = head.stream;
-        let is_end_of_stream = head.has(flag::END_STREAM);
         if !head.has(flag::END_HEADERS) {
-            let bytes = block.to_vec();
-            self.begin_block(PartialBlock { stream, is_end_of_stream, depends_on_itself, bytes })?;
+            self.begin_block(PartialBlock { head: begun, bytes: block.to_vec() })?;
             return Ok(0);
         }
-        self.header_block(stream, is_end_of_stream, depends_on_itself, block, after, now)
+        self.header_block(begun, block, after, now)
     }
 
     /// Handles a whole header block: the trailers of a call under way, or the start of a new call.
     pub(super) fn header_block(
         &mut self,
-        stream: u32,
-        is_end_of_stream: bool,
-        depends_on_itself: bool,
+        head: BlockHead,
         block: &[u8],
         after: &[u8],
         now: Instant,
     ) -> Result<usize, ConnectionFailure> {
+        let BlockHead { stream, arrival, depends_on_itself } = head;
         if stream <= self.last_stream {
-            return self.trailers(stream, is_end_of_stream, block, now).map(|()| 0);
+            return self.trailers(stream, arrival, block, now).map(|()| 0);
         }
         self.last_stream = stream;
         let routed = self.route(block)?;
@@ -70,19 +67,19 @@ impl<S: Service> Connection<S> {
             self.reset_for_error(stream, Reason::PROTOCOL_ERROR, now)?;
             return Ok(0);
         }
-        if self.streams.len() >= usize::try_from(self.limits.max_streams).unwrap_or(usize::MAX) {
+        if self.streams.len() >= self.limits.max_streams as usize {
             self.reset(stream, Reason::REFUSED_STREAM);
             self.forgotten.push_refused(stream);
             let recorded = self.abuse.record_refusal(now);
             return self.tolerate(recorded, now).map(|()| 0);
         }
         let Routed::To(route, length) = routed else {
-            self.refuse_list(stream, is_end_of_stream, now)?;
+            self.refuse_list(stream, arrival, now)?;
             return Ok(0);
         };
         match route {
             Route::Unary { head, max_body } => {
-                if is_end_of_stream {
+                if arrival == Arrival::Whole {
                     self.begin_unary(stream, head, length, &[], now)?;
                 } else if let Some((data, taken)) = self.whole_body(stream, max_body, after) {
                     self.begin_unary(stream, head, length, data, now)?;
@@ -91,9 +88,7 @@ impl<S: Service> Connection<S> {
                     self.collect(stream, head, max_body, length, now);
                 }
             }
-            Route::Stream { cost } => {
-                self.begin_stream(stream, is_end_of_stream, cost, length, now)?
-            }
+            Route::Stream { cost } => self.begin_stream(stream, arrival, cost, length, now)?,
         }
         Ok(0)
     }
@@ -155,7 +150,7 @@ impl<S: Service> Connection<S> {
         let heap = self.service.unary_heap(&exchange.request);
         let cost = size_of::<CallFuture<S>>().saturating_add(heap).saturating_add(of_stream);
         if self.account.charge(cost).is_err() {
-            return self.refuse(stream, Refusal::BudgetExceeded, true, now);
+            return self.refuse(stream, Refusal::BudgetExceeded, Arrival::Whole, now);
         }
         let slot = self.slots.take(stream);
         let polled = self.slots.begin(slot, Either::Left(self.service.unary(head, exchange)));
@@ -201,7 +196,7 @@ impl<S: Service> Connection<S> {
         if self.open(stream, RequestState::Collecting { head, max, body: Vec::new() }, announced) {
             self.set_deadline(stream, now);
         } else {
-            self.refuse(stream, Refusal::BudgetExceeded, false, now);
+            self.refuse(stream, Refusal::BudgetExceeded, Arrival::Partial, now);
         }
     }
 
@@ -209,27 +204,28 @@ impl<S: Service> Connection<S> {
     fn begin_stream(
         &mut self,
         stream: u32,
-        is_end_of_stream: bool,
+        arrival: Arrival,
         cost: usize,
         announced: Option<u64>,
         now: Instant,
     ) -> Result<(), ConnectionFailure> {
-        if is_end_of_stream && announced.is_some_and(|announced| announced != 0) {
+        if arrival == Arrival::Whole && announced.is_some_and(|announced| announced != 0) {
             return self.reset_for_error(stream, Reason::PROTOCOL_ERROR, now);
         }
         self.begun = self.begun.saturating_add(1);
         let slot = self.slots.take(stream);
         let (sender, body) = body::channel(self.slots.waker(slot));
-        let input = if is_end_of_stream {
-            sender.finish(None);
-            RequestState::Ended
-        } else {
-            RequestState::Streaming(sender)
+        let input = match arrival {
+            Arrival::Whole => {
+                sender.finish(None);
+                RequestState::Ended
+            }
+            Arrival::Partial => RequestState::Streaming(sender),
         };
         let cost = cost.saturating_add(self.fields.map_cost());
         if !self.open(stream, input, announced) || !self.charge_stream(stream, cost) {
             self.slots.free(slot);
-            self.refuse(stream, Refusal::BudgetExceeded, is_end_of_stream, now);
+            self.refuse(stream, Refusal::BudgetExceeded, arrival, now);
             return Ok(());
         }
         let delivery = Delivery::new();
@@ -240,7 +236,7 @@ impl<S: Service> Connection<S> {
             opened.slot = Some(slot);
             opened.delivery = Some(delivery.clone());
         }
-        if !is_end_of_stream {
+        if arrival == Arrival::Partial {
             self.set_deadline(stream, now);
         }
         let mut request = self.fields.to_request(body);
@@ -256,7 +252,7 @@ impl<S: Service> Connection<S> {
     fn trailers(
         &mut self,
         id: u32,
-        is_end: bool,
+        arrival: Arrival,
         block: &[u8],
         now: Instant,
     ) -> Result<(), ConnectionFailure> {
@@ -273,7 +269,8 @@ impl<S: Service> Connection<S> {
         if stream.is_remote_closed() {
             return self.reset_for_error(id, Reason::STREAM_CLOSED, now);
         }
-        if !is_end || self.fields.trailers_verdict() == FieldsVerdict::Malformed {
+        if arrival == Arrival::Partial || self.fields.trailers_verdict() == FieldsVerdict::Malformed
+        {
             return self.reset_for_error(id, Reason::PROTOCOL_ERROR, now);
         }
         if !self.charge_stream(id, self.fields.map_cost()) {
@@ -284,8 +281,8 @@ impl<S: Service> Connection<S> {
         self.end_input(id, trailers, now)
     }
 
-    /// Answers a call without its service. `is_whole` is set if the whole request has arrived.
-    pub(super) fn refuse(&mut self, id: u32, refusal: Refusal, is_whole: bool, now: Instant) {
+    /// Answers a call without its service.
+    pub(super) fn refuse(&mut self, id: u32, refusal: Refusal, arrival: Arrival, now: Instant) {
         if let Some(stream) = self.streams.get_mut(&id) {
             if let Some(slot) = stream.slot.take() {
                 self.slots.free(slot);
@@ -295,7 +292,7 @@ impl<S: Service> Connection<S> {
             }
         }
         let response = self.service.refuse(refusal);
-        self.answer_of(id, Answer::Response(Box::new(response)), is_whole, now);
+        self.answer_of(id, Answer::Response(Box::new(response)), arrival, now);
     }
 }
 

@@ -21,7 +21,7 @@ impl<S: Service> Connection<S> {
             streams + block + self.buffered,
             "charges are those of what is held"
         );
-        let max_streams = usize::try_from(self.limits.max_streams).unwrap_or(usize::MAX);
+        let max_streams = self.limits.max_streams as usize;
         let max_list = max_streams * 4 + 200;
         assert!(self.blocked.len() <= max_list, "{} streams wait in turn", self.blocked.len());
         assert!(self.timers.deadlines() <= max_list, "{} deadlines", self.timers.deadlines());

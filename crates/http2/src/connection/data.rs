@@ -6,7 +6,7 @@ use super::calls::length;
 use super::{Connection, ConnectionFailure};
 use crate::frame::{self, FrameHead, Reason, flag};
 use crate::service::{Refusal, Service};
-use crate::stream::{Output, RequestState};
+use crate::stream::{Arrival, Output, RequestState};
 
 impl<S: Service> Connection<S> {
     pub(super) fn data(
@@ -39,9 +39,7 @@ impl<S: Service> Connection<S> {
             return self.reset_for_error(id, Reason::STREAM_CLOSED, now);
         }
         stream.receive_window = stream.receive_window.saturating_sub(length(payload.len()));
-        let expected = stream
-            .expected
-            .map(|left| left.checked_sub(u64::try_from(data.len()).unwrap_or(u64::MAX)));
+        let expected = stream.expected.map(|left| left.checked_sub(data.len() as u64));
         stream.expected = expected.flatten();
         let is_wrong_length =
             expected.is_some_and(|left| left.is_none() || is_end && left != Some(0));
@@ -85,7 +83,7 @@ impl<S: Service> Connection<S> {
             if is_answered {
                 return self.reset(id, Reason::ENHANCE_YOUR_CALM);
             }
-            return self.refuse(id, refusal, false, now);
+            return self.refuse(id, refusal, Arrival::Partial, now);
         }
         // The stream's window is replenished as its reader reads, the connection's at once: one
         // slow reader must not hold up other calls.

@@ -40,7 +40,7 @@ use super::fields::HeaderFields;
 use super::frame::{self, Reason, kind};
 use super::hpack::{Decoder, Encoder};
 use super::service::{Exchange, ResponseFuture, Route, Service};
-use super::stream::Stream;
+use super::stream::{Arrival, Stream};
 
 /// Receive window of each stream and of the connection, in bytes: larger than usual requests.
 const WINDOW: u32 = 1 << 20;
@@ -133,11 +133,17 @@ struct KnownBlock<H> {
     content_length: Option<u64>,
 }
 
+/// The properties of a header block, from its first frame.
+struct BlockHead {
+    stream: u32,
+    arrival: Arrival,
+    /// Set if the stream's priority depends on the stream itself.
+    depends_on_itself: bool,
+}
+
 /// The received part of a header block.
 struct PartialBlock {
-    stream: u32,
-    is_end_of_stream: bool,
-    depends_on_itself: bool,
+    head: BlockHead,
     bytes: Vec<u8>,
 }
 

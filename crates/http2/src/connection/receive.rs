@@ -73,7 +73,8 @@ impl<S: Service> Connection<S> {
         after: &[u8],
         now: Instant,
     ) -> Result<usize, ConnectionFailure> {
-        let is_continued = self.block.as_ref().is_some_and(|block| block.stream == head.stream);
+        let is_continued =
+            self.block.as_ref().is_some_and(|block| block.head.stream == head.stream);
         if (self.block.is_some() || head.kind == kind::CONTINUATION)
             && !(is_continued && head.kind == kind::CONTINUATION)
         {
@@ -121,7 +122,7 @@ impl<S: Service> Connection<S> {
         if payload.is_empty() && !head.has(flag::END_HEADERS) {
             self.record_empty(now)?;
         }
-        let max_list = usize::try_from(self.limits.max_header_list).unwrap_or(usize::MAX);
+        let max_list = self.limits.max_header_list as usize;
         let length = block.bytes.len().saturating_add(payload.len());
         if length > max_list.saturating_mul(BLOCK_FACTOR) {
             return Err(ConnectionFailure {
@@ -136,9 +137,8 @@ impl<S: Service> Connection<S> {
             return Ok(());
         }
         self.account.release(block.bytes.len());
-        let PartialBlock { stream, is_end_of_stream, depends_on_itself, bytes } = block;
         // DATA is handled separately: a block in several frames is rare.
-        self.header_block(stream, is_end_of_stream, depends_on_itself, &bytes, &[], now).map(drop)
+        self.header_block(block.head, &block.bytes, &[], now).map(drop)
     }
 
     fn rst_stream(

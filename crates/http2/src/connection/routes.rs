@@ -42,7 +42,7 @@ impl<S: Service> Connection<S> {
     /// Decodes a block into `fields`. Returns `true` if the decoder's table is unchanged.
     pub(super) fn decode(&mut self, block: &[u8]) -> Result<bool, ConnectionFailure> {
         let fields = &mut self.fields;
-        let max_size = usize::try_from(self.limits.max_header_list).unwrap_or(usize::MAX);
+        let max_size = self.limits.max_header_list as usize;
         fields.clear();
         let leaves_table = self
             .decoder

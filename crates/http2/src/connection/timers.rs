@@ -8,7 +8,7 @@ use crate::abuse::Abuse;
 use crate::delivery::{self, Delivery};
 use crate::frame::{self, MAX_STREAM, Reason, kind};
 use crate::service::{Refusal, Service};
-use crate::stream::{Output, RequestState};
+use crate::stream::{Arrival, Output, RequestState};
 
 /// Timeout for the client's preface and SETTINGS.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -190,27 +190,26 @@ impl<S: Service> Connection<S> {
         if self.end.is_some() {
             return;
         }
-        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        if is_due(self.timers.handshake_end()) {
+        if is_due(self.timers.handshake_end(), now) {
             return self.close(ConnectionEnd::HandshakeTimeout);
         }
-        if is_due(self.timers.grace_end) {
+        if is_due(self.timers.grace_end, now) {
             return self.close(ConnectionEnd::GraceExceeded);
         }
-        if is_due(self.timers.read_due(&self.limits)) {
+        if is_due(self.timers.read_due(&self.limits), now) {
             return self.close(ConnectionEnd::Unread);
         }
-        if is_due(self.timers.sign_due(&self.limits)) {
+        if is_due(self.timers.sign_due(&self.limits), now) {
             if self.timers.pong_due.is_some() {
                 return self.close(ConnectionEnd::Silent);
             }
             frame::write(&mut self.out, kind::PING, 0, 0, &KEEPALIVE_PING);
             self.timers.pong_due = now.checked_add(self.limits.keepalive_timeout);
         }
-        if is_due(self.timers.goaway_due()) {
+        if is_due(self.timers.goaway_due(), now) {
             self.on_goaway_timeout();
         }
-        if is_due(self.timers.shrink_at()) {
+        if is_due(self.timers.shrink_at(), now) {
             self.timers.is_shrunk = true;
             self.timers.deadlines.shrink_to_fit();
             self.shrink();
@@ -356,10 +355,15 @@ impl<S: Service> Connection<S> {
             match (&stream.output, &stream.input) {
                 (Output::Sending { .. }, _) => self.reset(id, Reason::CANCEL),
                 (Output::Awaited, RequestState::Collecting { .. } | RequestState::Streaming(_)) => {
-                    self.refuse(id, Refusal::BodyTooSlow, false, now);
+                    self.refuse(id, Refusal::BodyTooSlow, Arrival::Partial, now);
                 }
                 (Output::Awaited, RequestState::Discarding | RequestState::Ended) => {}
             }
         }
     }
+}
+
+/// Returns `true` if a timer has gone off.
+fn is_due(at: Option<Instant>, now: Instant) -> bool {
+    at.is_some_and(|at| at <= now)
 }

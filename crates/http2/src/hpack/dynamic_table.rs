@@ -52,8 +52,8 @@ impl DynamicTable {
         let newest = self.entries.len().checked_sub(1)?;
         let entry = self.entries.get(newest.checked_sub(age)?)?;
         let bytes = self.bytes.get(self.offset(entry)..)?;
-        let (name, bytes) = bytes.split_at_checked(to_usize(entry.name_len))?;
-        Some((name, bytes.get(..to_usize(entry.value_len))?))
+        let (name, bytes) = bytes.split_at_checked(entry.name_len as usize)?;
+        Some((name, bytes.get(..entry.value_len as usize)?))
     }
 
     /// Inserts a field, evicting as many of the oldest entries as needed. A field larger than the
@@ -87,7 +87,7 @@ impl DynamicTable {
     fn evict_to(&mut self, size: usize) {
         while self.size > size {
             let Some(entry) = self.entries.pop_front() else { return };
-            let length = to_usize(entry.name_len).saturating_add(to_usize(entry.value_len));
+            let length = (entry.name_len as usize).saturating_add(entry.value_len as usize);
             self.size = self.size.saturating_sub(length.saturating_add(ENTRY_OVERHEAD));
         }
     }
@@ -106,12 +106,8 @@ impl DynamicTable {
     }
 
     fn offset(&self, entry: &TableEntry) -> usize {
-        to_usize(entry.start.wrapping_sub(self.base))
+        entry.start.wrapping_sub(self.base) as usize
     }
-}
-
-fn to_usize(value: u32) -> usize {
-    usize::try_from(value).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

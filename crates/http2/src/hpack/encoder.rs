@@ -48,7 +48,7 @@ impl Encoder {
     /// Applies the peer's SETTINGS_HEADER_TABLE_SIZE, in bytes, from the next block on. The table
     /// never uses more than the default.
     pub(crate) fn set_max_table(&mut self, bytes: u32) {
-        let last = usize::try_from(bytes).unwrap_or(usize::MAX).min(DEFAULT_MAX_TABLE);
+        let last = (bytes as usize).min(DEFAULT_MAX_TABLE);
         match &mut self.due {
             Some(due) => *due = LimitChange { smallest: due.smallest.min(last), last },
             None if last == self.limit => {}
@@ -83,10 +83,11 @@ impl Encoder {
         value: &'static [u8],
         out: &mut Vec<u8>,
     ) {
-        let is_same = |field: &RepeatedField| {
-            std::ptr::eq(field.name, name) && std::ptr::eq(field.value, value)
-        };
-        match self.fields.iter().rposition(is_same) {
+        let position = self
+            .fields
+            .iter()
+            .rposition(|field| std::ptr::eq(field.name, name) && std::ptr::eq(field.value, value));
+        match position {
             Some(position) => write(self.index(position), INDEXED, out),
             None => self.first_use(RepeatedField { name, value }, out),
         }
@@ -95,8 +96,9 @@ impl Encoder {
     /// Writes a field whose address is not in the table; an equal field at another address may be.
     fn first_use(&mut self, field: RepeatedField, out: &mut Vec<u8>) {
         let RepeatedField { name, value } = field;
-        let is_equal = |field: &RepeatedField| field.name == name && field.value == value;
-        if let Some(position) = self.fields.iter().rposition(is_equal) {
+        let equal =
+            self.fields.iter().rposition(|field| field.name == name && field.value == value);
+        if let Some(position) = equal {
             return write(self.index(position), INDEXED, out);
         }
         let found = static_table::find(name, value);

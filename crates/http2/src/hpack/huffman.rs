@@ -161,18 +161,23 @@ fn first_octets(octets: &[u8]) -> u64 {
         let bits = u32::try_from(octets.len()).unwrap_or(0).saturating_mul(8);
         first.wrapping_shl(32) | last.wrapping_shl(u64::BITS.saturating_sub(bits))
     } else {
-        let octet = |at| octets.get(at).copied().unwrap_or(0);
-        u64::from_be_bytes([octet(0), octet(1), octet(2), 0, 0, 0, 0, 0])
+        let [a, b, c] = match *octets {
+            [a, b, c, ..] => [a, b, c],
+            [a, b] => [a, b, 0],
+            [a] => [a, 0, 0],
+            [] => [0; 3],
+        };
+        u64::from_be_bytes([a, b, c, 0, 0, 0, 0, 0])
     }
 }
 
 /// Returns the code at the start of `bits`. All bits begin with some code.
 #[inline]
 fn code_of(bits: u64) -> SymbolCode {
-    let [first, ..] = bits.to_be_bytes();
+    let [first, b, c, d, ..] = bits.to_be_bytes();
     match TABLES.short.get(usize::from(first)) {
         Some(code) if code.length > 0 => *code,
-        _ => long_code_of(u32::try_from(bits.wrapping_shr(32)).unwrap_or(u32::MAX)),
+        _ => long_code_of(u32::from_be_bytes([first, b, c, d])),
     }
 }
 
@@ -183,7 +188,7 @@ fn long_code_of(bits: u32) -> SymbolCode {
             let code = bits
                 .saturating_sub(row.first)
                 .wrapping_shr(32_u32.saturating_sub(u32::from(length)));
-            let position = row.position.saturating_add(usize::try_from(code).unwrap_or(usize::MAX));
+            let position = row.position.saturating_add(code as usize);
             let symbol = TABLES.symbols.get(position).copied().unwrap_or(EOS);
             return SymbolCode { symbol, length };
         }

@@ -74,7 +74,33 @@ pub struct TlsContents {
 }
 
 /// Bytes, or the reason why there are none.
-type FileContents = Result<Vec<u8>, String>;
+type FileContents = Result<Vec<u8>, TlsFileFault>;
+
+/// A fault of a file. Texts are those of the system and of the parser.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum TlsFileFault {
+    #[error("more than {MAX_BYTES} bytes")]
+    TooLarge,
+    #[error("failed to read: {0}")]
+    Unreadable(String),
+    #[error("invalid PEM certificate: {0}")]
+    Certificate(String),
+    #[error("no PEM certificate found")]
+    NoCertificate,
+    #[error("invalid PEM private key: {0}")]
+    Key(String),
+}
+
+/// The problems of a configuration, each with the file that it is in.
+#[derive(Default)]
+struct TlsProblems(Vec<String>);
+
+impl TlsProblems {
+    /// Returns what was read from a file, or adds the problem with it.
+    fn check<T>(&mut self, path: &Path, read: Result<T, impl fmt::Display>) -> Option<T> {
+        read.map_err(|problem| self.0.push(format!("{}: {problem}", path.display()))).ok()
+    }
+}
 
 impl fmt::Debug for TlsContents {
     /// Omits the key.
@@ -100,12 +126,12 @@ impl TlsFiles {
     /// All problems, each with the file that it is in.
     pub fn configure(&self, contents: &TlsContents) -> Result<ServerConfig, Vec<String>> {
         let provider = Arc::new(default_provider());
-        let mut problems = Vec::new();
-        let chain = certificates(&self.certificate, &contents.certificate, &mut problems);
-        let key = key(&self.key, &contents.key, &mut problems);
+        let mut problems = TlsProblems::default();
+        let chain = problems.check(&self.certificate, certificates(&contents.certificate));
+        let key = problems.check(&self.key, key(&contents.key));
         let verifier = self.verifier(contents, &provider, &mut problems);
-        let Some((chain, key)) = chain.zip(key).filter(|_| problems.is_empty()) else {
-            return Err(problems);
+        let Some((chain, key)) = chain.zip(key).filter(|_| problems.0.is_empty()) else {
+            return Err(problems.0);
         };
 
         let builder =
@@ -137,68 +163,44 @@ impl TlsFiles {
         &self,
         contents: &TlsContents,
         provider: &Arc<CryptoProvider>,
-        problems: &mut Vec<String>,
+        problems: &mut TlsProblems,
     ) -> Option<Arc<dyn ClientCertVerifier>> {
         let clients = self.clients.as_ref()?;
         let contents = contents.authorities.as_ref()?;
         let mut roots = RootCertStore::empty();
-        let trusted = certificates(&clients.authorities, contents, problems)?;
+        let trusted = problems.check(&clients.authorities, certificates(contents))?;
         for certificate in &trusted {
-            if let Err(error) = roots.add(certificate.clone()) {
-                problems.push(format!("{}: {error}", clients.authorities.display()));
-            }
+            problems.check(&clients.authorities, roots.add(certificate.clone()));
         }
         let verifier =
             WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
                 .build();
-        let verifier = verifier
-            .map_err(|error| problems.push(format!("{}: {error}", clients.authorities.display())));
-        Some(Arc::new(ClientVerifier::new(verifier.ok()?, trusted, clients.name.clone())))
+        let verifier = problems.check(&clients.authorities, verifier)?;
+        Some(Arc::new(ClientVerifier::new(verifier, trusted, clients.name.clone())))
     }
 }
 
 /// Reads at most [`MAX_BYTES`].
 fn read(path: &Path) -> FileContents {
     let mut bytes = Vec::new();
-    let read = File::open(path)
-        .and_then(|file| file.take(MAX_BYTES.saturating_add(1)).read_to_end(&mut bytes));
+    let read = File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
     match read {
-        Ok(length) if u64::try_from(length).unwrap_or(u64::MAX) > MAX_BYTES => {
-            Err(format!("{}: more than {MAX_BYTES} bytes", path.display()))
-        }
+        Ok(length) if length as u64 > MAX_BYTES => Err(TlsFileFault::TooLarge),
         Ok(_) => Ok(bytes),
-        Err(error) => Err(format!("{}: failed to read: {error}", path.display())),
+        Err(error) => Err(TlsFileFault::Unreadable(error.to_string())),
     }
 }
 
-fn certificates(
-    path: &Path,
-    contents: &FileContents,
-    problems: &mut Vec<String>,
-) -> Option<Vec<CertificateDer<'static>>> {
-    let found = contents.as_ref().map_err(Clone::clone).and_then(|pem| {
-        let found: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(pem).collect();
-        let found = found
-            .map_err(|error| format!("{}: invalid PEM certificate: {error}", path.display()))?;
-        if found.is_empty() {
-            Err(format!("{}: no PEM certificate found", path.display()))
-        } else {
-            Ok(found)
-        }
-    });
-    found.map_err(|problem| problems.push(problem)).ok()
+fn certificates(contents: &FileContents) -> Result<Vec<CertificateDer<'static>>, TlsFileFault> {
+    let pem = contents.as_ref().map_err(Clone::clone)?;
+    let found: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(pem).collect();
+    let found = found.map_err(|error| TlsFileFault::Certificate(error.to_string()))?;
+    if found.is_empty() { Err(TlsFileFault::NoCertificate) } else { Ok(found) }
 }
 
-fn key(
-    path: &Path,
-    contents: &FileContents,
-    problems: &mut Vec<String>,
-) -> Option<PrivateKeyDer<'static>> {
-    let found = contents.as_ref().map_err(Clone::clone).and_then(|pem| {
-        PrivateKeyDer::from_pem_slice(pem)
-            .map_err(|error| format!("{}: invalid PEM private key: {error}", path.display()))
-    });
-    found.map_err(|problem| problems.push(problem)).ok()
+fn key(contents: &FileContents) -> Result<PrivateKeyDer<'static>, TlsFileFault> {
+    let pem = contents.as_ref().map_err(Clone::clone)?;
+    PrivateKeyDer::from_pem_slice(pem).map_err(|error| TlsFileFault::Key(error.to_string()))
 }
 
 /// The active configuration. Clones share it.

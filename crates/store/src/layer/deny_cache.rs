@@ -79,7 +79,7 @@ impl<S: Store> DenyCache<S> {
         }
         let store = Arc::clone(&self.store);
         let metrics = Arc::clone(&denials.metrics);
-        let count = u64::try_from(owed.len()).unwrap_or(u64::MAX);
+        let count = owed.len() as u64;
         let begun = self.owed.spawn(async move {
             let checks: Few<Check<'_>> = owed.iter().map(OwnedCheck::check).collect();
             let outcomes = store.decide(&checks, Prior::Denied, deadline).await;
@@ -145,10 +145,10 @@ impl<S: Store> Store for DenyCache<S> {
         let sent = instant();
         let cached = denials.cached(checks, sent);
         Either::Right(if cached.is_empty() {
-            let record = move |outcomes: &Outcomes| {
+            let decided = self.store.decide(checks, prior, deadline);
+            Either::Left(decided.inspect(move |outcomes| {
                 denials.record_all(checks, outcomes, self.certain_denials(), sent);
-            };
-            Either::Left(self.store.decide(checks, prior, deadline).inspect(record))
+            }))
         } else {
             // Boxed to keep the future of the common case small.
             Either::Right(Box::pin(

@@ -22,7 +22,7 @@ use tollgate_telemetry::metrics::Metrics;
 
 use crate::backend::Backend;
 use crate::background::{Background, until_sent};
-use crate::clock::instant;
+use crate::clock::within;
 use crate::layer::deny_cache::is_single_fixed_window;
 use crate::loan::{LoanReturn, Returned};
 use crate::{Check, Lent, StoreError};
@@ -146,8 +146,7 @@ impl<B: Backend> Loans<B> {
         let store = self.store.clone();
         let metrics = Arc::clone(&self.metrics);
         let begun = self.under_way.spawn(async move {
-            let now = instant();
-            let deadline = now.checked_add(STORE_TIMEOUT).unwrap_or(now);
+            let deadline = within(STORE_TIMEOUT);
             let check = check.check();
             let taken = until_sent(deadline, || store.take_back(&check, receipt, deadline)).await;
             if taken.is_err() {

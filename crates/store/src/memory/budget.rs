@@ -78,18 +78,20 @@ impl MemoryAccount {
     }
 
     fn take(&self, bytes: usize) -> bool {
-        let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.max);
-        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+        let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            used.checked_add(bytes).filter(|used| *used <= self.max)
+        });
+        taken.is_ok()
     }
 
     fn book(&self, bytes: usize) {
-        let more = |used: usize| Some(used.saturating_add(bytes));
-        let _ = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        self.used.fetch_add(bytes, Ordering::Relaxed);
     }
 
     fn give(&self, bytes: usize) {
-        let less = |used: usize| Some(used.saturating_sub(bytes));
-        let _ = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        let _ = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            Some(used.saturating_sub(bytes))
+        });
     }
 }
 

@@ -108,7 +108,7 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Returns the number of counters, including expired ones that are not removed yet.
     pub fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().len()).fold(0, usize::saturating_add)
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 
     /// Returns `true` if there are no counters.
@@ -174,12 +174,13 @@ impl<C: Clock> MemoryStore<C> {
         }
         let judgement = judge(&work.questions, &mut work.states, prior, work.now);
         work.finish(checks, &judgement.written);
-        let missing = |question: &Question<'_>| match question.counter {
-            Some(_) => StoreError::Unreadable,
-            None => StoreError::NoRoom,
-        };
         let outcomes = judgement.outcomes.iter().zip(&work.questions);
-        outcomes.map(|(outcome, question)| outcome.ok_or_else(|| missing(question))).collect()
+        let outcomes = outcomes.map(|(outcome, question)| match (outcome, question.counter) {
+            (Some(outcome), _) => Ok(*outcome),
+            (None, Some(_)) => Err(StoreError::Unreadable),
+            (None, None) => Err(StoreError::NoRoom),
+        });
+        outcomes.collect()
     }
 }
 
@@ -203,6 +204,7 @@ impl<C: Clock> Store for MemoryStore<C> {
     }
 }
 
+#[allow(clippy::arithmetic_side_effects, reason = "bytes of counters in memory")]
 impl<'a> LockedRequest<'a, '_> {
     /// Turns check `number` into a question about one of the request's counters.
     fn ask(&mut self, checks: &[Check<'a>], number: usize) {
@@ -239,18 +241,19 @@ impl<'a> LockedRequest<'a, '_> {
             counter.slot = shard.find(&check.key);
             state = counter.slot.and_then(|slot| shard.take(slot));
         }
-        let bytes_of = |state: &State| bytes_of(check.key.bytes().len(), Some(state));
+        let key_len = check.key.bytes().len();
         let state = if let Some(state) = state {
-            counter.held = bytes_of(&state);
+            counter.held = bytes_of(key_len, Some(&state));
             state
         } else {
             let state = check.limit.unused();
-            counter.unused = bytes_of(&state);
+            counter.unused = bytes_of(key_len, Some(&state));
             state
         };
+        let index = self.counters.len();
         self.states.push(state);
         self.counters.push(counter);
-        self.counters.len().checked_sub(1)
+        Some(index)
     }
 
     /// Reserves the bytes by which the check, with tallies for `recorded`, could grow the counter;
@@ -271,13 +274,10 @@ impl<'a> LockedRequest<'a, '_> {
             (None, Some(_)) => state.holding_bytes(&HoldRequest::PLAIN),
             (None, None) => 0,
         };
-        let growth = state
-            .growth_bytes()
-            .saturating_add(state.tallying_bytes(recorded))
-            .saturating_add(holding);
-        let need = counter.unused.saturating_add(growth).saturating_sub(counter.reserved);
+        let growth = state.growth_bytes() + state.tallying_bytes(recorded) + holding;
+        let need = (counter.unused + growth).saturating_sub(counter.reserved);
         let taken = need == 0 || shard.reserve(self.budget, check.key.domain(), need, self.now);
-        counter.reserved = counter.reserved.saturating_add(if taken { need } else { 0 });
+        counter.reserved += if taken { need } else { 0 };
         taken
     }
 
@@ -292,16 +292,16 @@ impl<'a> LockedRequest<'a, '_> {
             let kept = *written || counter.slot.is_some();
             let used = if kept { bytes_of(check.key.bytes().len(), Some(&state)) } else { 0 };
             // Tallies are kept even if the counter's state no longer matters.
-            let expires =
-                || check.limit.matters_until(&state).unwrap_or_default().max(self.now) + GRACE;
-            let expires = written.then(expires);
+            let expires = written.then(|| {
+                check.limit.matters_until(&state).unwrap_or_default().max(self.now) + GRACE
+            });
             match (counter.slot, expires) {
                 (Some(slot), expires) => shard.put(slot, state, expires),
                 (None, Some(expires)) => shard.insert(self.budget, &check.key, state, expires),
                 (None, None) => {}
             }
             if counter.reserved > 0 || counter.held != used {
-                let held = counter.held.saturating_add(counter.reserved);
+                let held = counter.held + counter.reserved;
                 let domain = check.key.domain();
                 shard.settle(self.budget, domain, held, used);
             }

@@ -39,6 +39,6 @@ impl<C: Clock> MemoryStore<C> {
 }
 
 fn position(shard: usize, slot: usize) -> ScanPosition {
-    let [shard, slot] = [shard, slot].map(|number| u64::try_from(number).unwrap_or(u64::MAX));
-    ScanPosition { per_second: false, address: String::new(), cursor: shard << 32 | slot }
+    let cursor = (shard as u64) << 32 | slot as u64;
+    ScanPosition { per_second: false, address: String::new(), cursor }
 }

@@ -5,6 +5,7 @@
 //! full. Pages never move, so growth copies only the table. Its entries have their hashes: computed
 //! from the keys, those would cost a cache miss each, and all shards grow at about the same number
 //! of counters.
+#![allow(clippy::arithmetic_side_effects, reason = "numbers and bytes of counters in memory")]
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -89,8 +90,10 @@ impl Shard {
     /// Returns the number of the slot with this key's counter.
     pub(super) fn find(&self, key: &CounterKey<'_>) -> Option<u32> {
         let hash = SlotEntry::hash_bits(key.hash());
-        let is_same = |entry: &SlotEntry| entry.hash == hash && self.key(entry.slot) == key.bytes();
-        self.table.find(SlotEntry::table_hash(hash), is_same).map(|entry| entry.slot)
+        let found = self.table.find(SlotEntry::table_hash(hash), |entry| {
+            entry.hash == hash && self.key(entry.slot) == key.bytes()
+        });
+        found.map(|entry| entry.slot)
     }
 
     /// Returns a counter's state.
@@ -178,7 +181,6 @@ impl Shard {
     /// Rebuilds a table without room for another entry if removed ones take some of it. On its own
     /// it would double, and with counters that come and go stay less than half full.
     fn make_room_in_table(&mut self) {
-        let seven_eighths = |count: usize| count.saturating_mul(7).div_euclid(8);
         let len = self.table.len();
         let max = seven_eighths(self.table.num_buckets());
         if self.table.capacity() == len && len < seven_eighths(max) {
@@ -204,7 +206,7 @@ impl Shard {
             match self.counter(slot) {
                 Some(StoredCounter { expires, state: Some(_), .. }) if *expires <= now => {
                     self.forget(budget, slot);
-                    forgotten = forgotten.saturating_add(1);
+                    forgotten += 1;
                 }
                 Some(StoredCounter { expires, .. }) => {
                     self.earliest_passed = self.earliest_passed.min(*expires)
@@ -218,7 +220,7 @@ impl Shard {
 
     /// Moves the hand to the next slot. Once it has passed all of them, replaces the bound.
     fn advance_hand(&mut self) {
-        let next = self.hand.saturating_add(1);
+        let next = self.hand + 1;
         self.hand =
             if usize::try_from(next).is_ok_and(|next| next < self.slots()) { next } else { 0 };
         if self.hand == 0 {
@@ -242,7 +244,7 @@ impl Shard {
 
     /// Returns the number of slots, used or free.
     pub(super) fn slots(&self) -> usize {
-        self.pages.len().saturating_mul(PAGE)
+        self.pages.len() * PAGE
     }
 
     /// Returns the slot that the next sweep begins with.
@@ -285,11 +287,8 @@ impl Shard {
     fn free_slot(&mut self) -> u32 {
         let slot = self.free.unwrap_or_else(|| {
             let first = u32::try_from(self.slots()).unwrap_or(u32::MAX);
-            let last =
-                first.saturating_add(u32::try_from(PAGE).unwrap_or(u32::MAX)).saturating_sub(1);
-            let page = (first..=last).map(|slot| CounterEntry::Free {
-                next: slot.checked_add(1).filter(|next| *next <= last),
-            });
+            let others = (1..).take(PAGE - 1).map(|number| Some(first + number));
+            let page = others.chain([None]).map(|next| CounterEntry::Free { next });
             self.pages.push(page.collect());
             first
         });
@@ -358,9 +357,13 @@ impl SlotEntry {
     }
 }
 
+fn seven_eighths(count: usize) -> usize {
+    count * 7 / 8
+}
+
 /// Returns the bytes of a counter that count against the budget.
 pub(super) fn bytes_of(key_len: usize, state: Option<&State>) -> usize {
-    SLOT_BYTES.saturating_add(key_len).saturating_add(state.map_or(0, State::heap_bytes))
+    SLOT_BYTES + key_len + state.map_or(0, State::heap_bytes)
 }
 
 /// Returns the tick of an instant, capped at the last tick but one, at which a counter that never
@@ -371,5 +374,5 @@ fn tick(at: Timestamp) -> u32 {
 
 /// Returns the first tick after an instant, or else the last tick, which is never reached.
 fn next_tick(at: Timestamp) -> u32 {
-    u32::try_from((at.as_micros() >> TICK_BITS).saturating_add(1)).unwrap_or(u32::MAX)
+    u32::try_from((at.as_micros() >> TICK_BITS) + 1).unwrap_or(u32::MAX)
 }

@@ -30,9 +30,8 @@ impl Backend for RedisStore {
         for core in self.cores() {
             loop {
                 let masters = core.routes.masters();
-                let one = |node: &Arc<Node>| node.is_connected();
-                let attempted = |node: &Arc<Node>| node.was_attempted();
-                if masters.iter().any(one) && masters.iter().all(attempted) {
+                let is_one_connected = masters.iter().any(|node| node.is_connected());
+                if is_one_connected && masters.iter().all(|node| node.was_attempted()) {
                     break;
                 }
                 tokio::time::sleep(CONNECTED_EVERY).await;
@@ -55,14 +54,9 @@ impl Backend for RedisStore {
     }
 
     fn state(&self) -> BackendState {
-        let of_masters = |find: fn(&Node) -> Option<String>| {
-            let mut masters = self.cores().flat_map(|core| core.routes.masters());
-            masters.find_map(|node| find(&node))
-        };
-        if let Some(address) =
-            of_masters(|node| node.is_replica().then(|| node.address.to_string()))
-        {
-            return BackendState::Replica(address);
+        let masters: Vec<Arc<Node>> = self.cores().flat_map(|core| core.routes.masters()).collect();
+        if let Some(replica) = masters.iter().find(|node| node.is_replica()) {
+            return BackendState::Replica(replica.address.to_string());
         }
         if let Some(refused) = self.refused_access() {
             return BackendState::Refused(refused);
@@ -73,7 +67,7 @@ impl Backend for RedisStore {
         if is_connected {
             BackendState::Connected
         } else {
-            BackendState::NotConnected(of_masters(Node::connect_error))
+            BackendState::NotConnected(masters.iter().find_map(|node| node.connect_error()))
         }
     }
 

@@ -44,9 +44,11 @@ use self::calls::Core;
 pub use self::config::access::{Access, LoggedErrors, Secret};
 pub use self::config::environment::{BoxedStream, Environment, NetworkStream, Simulation};
 pub use self::config::options::{RedisOptions, Time};
-pub use self::config::url::{RedisUrl, ServerAddress, Topology, without_password};
-pub use self::script::key::check_prefix;
+pub use self::config::url::{
+    RedisUrl, RedisUrlError, RedisUrlFault, ServerAddress, Topology, without_password,
+};
 use self::script::key::prepare_tags;
+pub use self::script::key::{PrefixError, check_prefix};
 use self::server::Node;
 use self::server::connect::RequiredRole;
 use self::server::rights::RightsCheck;
@@ -101,24 +103,22 @@ impl RedisStore {
     fn core(options: RedisOptions, time: Time, metrics: Arc<Metrics>) -> Arc<Core> {
         let access = Arc::new(options.access.clone().with(&options.url));
         let by_slot = matches!(options.url.kind, Topology::Cluster(_));
-        let proof = RightsCheck::new(&options.prefix, !by_slot);
-        let role =
-            if by_slot { RequiredRole::ClusterNode(proof) } else { RequiredRole::Master(proof) };
-        let seed_role = if by_slot { role.clone() } else { RequiredRole::Sentinel };
-        let user = access.user.clone();
-        let routes = Routes::new(Arc::clone(&access), role, Arc::clone(&metrics));
-        let start = |seed, access: &Arc<Access>| {
-            Node::start(seed, Arc::clone(access), seed_role.clone(), Arc::clone(&metrics))
+        let role = if by_slot {
+            RequiredRole::ClusterNode(RightsCheck::of_cluster_node(&options.prefix))
+        } else {
+            RequiredRole::Master(RightsCheck::of_only_server(&options.prefix))
         };
+        let user = access.user.clone();
+        let routes = Routes::new(Arc::clone(&access), role.clone(), Arc::clone(&metrics));
         match options.url.kind.clone() {
             Topology::Single(address) => single::find(&routes, address),
             Topology::Cluster(seeds) => {
-                let seeds = seeds.into_iter().map(|seed| start(seed, &access)).collect();
+                let seeds = start_all(seeds, &access, &role, &metrics);
                 tokio::spawn(cluster::find(Arc::downgrade(&routes), seeds, options.prefix.clone()));
             }
             Topology::Sentinel { master, sentinels } => {
                 let access = Arc::new(Access { tls: options.url.tls, ..options.sentinel_access });
-                let sentinels = sentinels.into_iter().map(|seed| start(seed, &access)).collect();
+                let sentinels = start_all(sentinels, &access, &RequiredRole::Sentinel, &metrics);
                 tokio::spawn(sentinel::find(Arc::downgrade(&routes), master, sentinels));
             }
         }
@@ -148,4 +148,18 @@ impl RedisStore {
     fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Relaxed)
     }
+}
+
+/// Connects to all of these servers.
+fn start_all(
+    addresses: Vec<ServerAddress>,
+    access: &Arc<Access>,
+    role: &RequiredRole,
+    metrics: &Arc<Metrics>,
+) -> Vec<Arc<Node>> {
+    let mut nodes = Vec::with_capacity(addresses.len());
+    for address in addresses {
+        nodes.push(Node::start(address, Arc::clone(access), role.clone(), Arc::clone(metrics)));
+    }
+    nodes
 }

@@ -15,7 +15,7 @@ use tollgate_telemetry::metrics::Metrics;
 use super::limits::{amounts_of, fits_ever, is_single_fixed_window};
 use crate::clock::instant;
 use crate::duplicates::are_alone;
-use crate::{CertainDenials, Check, Outcomes, StoreError};
+use crate::{CertainDenials, Check, Outcomes};
 
 /// Number of slots for denials, about 10 MB.
 const SLOTS: usize = 1 << 16;
@@ -46,9 +46,7 @@ impl DenialTable {
     }
 
     fn slot(&self, check: &Check<'_>) -> Option<&Mutex<Option<CachedDenial>>> {
-        let index =
-            usize::try_from(check.key.hash()).unwrap_or_default().checked_rem(self.slots.len())?;
-        self.slots.get(index)
+        self.slots.get(usize::try_from(check.key.hash()).unwrap_or_default() % SLOTS)
     }
 
     /// Returns the outcome of a check, if it is cached.
@@ -70,11 +68,10 @@ impl DenialTable {
             u64::try_from(now.saturating_duration_since(denial.received).as_micros())
                 .unwrap_or(u64::MAX),
         );
-        let later = |length: Option<Micros>| length.map(|length| length - passed);
         let Report { reset_after, retry_after, .. } = denial.report;
         let report = Report {
-            reset_after: later(reset_after),
-            retry_after: later(retry_after),
+            reset_after: reset_after.map(|length| length - passed),
+            retry_after: retry_after.map(|length| length - passed),
             ..denial.report
         };
         Some(Outcome { allowed: false, report, by: JudgedBy::Memory, hold: HoldEffect::Nothing })
@@ -108,11 +105,11 @@ impl DenialTable {
         let mut slot = slot.lock();
         let is_refund = matches!(check.hits, Hits::Refund(_));
         // Of a refund and a request at one instant, the store may have judged the request first.
-        let is_newer = |cached: &CachedDenial| {
+        let is_outdated = slot.as_ref().is_some_and(|cached| {
             cached.key == check.key
                 && if is_refund { cached.sent > sent } else { cached.sent >= sent }
-        };
-        if slot.as_ref().is_some_and(is_newer) || (wait.is_zero() && !is_refund) {
+        });
+        if is_outdated || (wait.is_zero() && !is_refund) {
             return;
         }
         let key = check.key.into();
@@ -153,10 +150,8 @@ impl DenialTable {
         certain: CertainDenials,
         sent: Instant,
     ) {
-        let is_denial = |outcome: &Result<Outcome, StoreError>| {
-            outcome.as_ref().is_ok_and(|outcome| !outcome.allowed)
-        };
-        let alone = if outcomes.iter().any(is_denial) { are_alone(checks) } else { Few::new() };
+        let has_denial = outcomes.iter().flatten().any(|outcome| !outcome.allowed);
+        let alone = if has_denial { are_alone(checks) } else { Few::new() };
         for (number, (check, outcome)) in checks.iter().zip(outcomes).enumerate() {
             let is_alone = alone.get(number) == Some(&true);
             let is_refund = matches!(check.hits, Hits::Refund(_));
@@ -175,18 +170,17 @@ impl DenialTable {
 
     /// Returns the cached outcome of each check; empty if there is none at all.
     pub(super) fn cached(&self, checks: &[Check<'_>], now: Instant) -> Vec<Option<Outcome>> {
-        let find = |(check, is_alone): (&Check<'_>, bool)| {
+        let cached = checks.iter().zip(are_alone(checks)).map(|(check, is_alone)| {
             let may_answer = is_alone && !is_vote(check);
             if may_answer { self.find(check, now) } else { None }
-        };
-        let cached: Few<Option<Outcome>> = checks.iter().zip(are_alone(checks)).map(find).collect();
-        let hits = u64::try_from(cached.iter().flatten().count()).unwrap_or(u64::MAX);
-        let all = u64::try_from(cached.len()).unwrap_or(u64::MAX);
-        self.metrics.deny_cache_misses.inc_by(all.saturating_sub(hits));
-        if hits == 0 {
+        });
+        let cached: Few<Option<Outcome>> = cached.collect();
+        let misses = cached.iter().filter(|cached| cached.is_none()).count();
+        self.metrics.deny_cache_misses.inc_by(misses as u64);
+        if misses == cached.len() {
             return Vec::new();
         }
-        self.metrics.deny_cache_hits.inc_by(hits);
+        self.metrics.deny_cache_hits.inc_by(cached.iter().flatten().count() as u64);
         cached.into_vec()
     }
 }

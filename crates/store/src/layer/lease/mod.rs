@@ -53,7 +53,7 @@ use tollgate_lease::{Block, BlockTable, OwnedCheck, TakenHits};
 use tollgate_telemetry::metrics::Metrics;
 
 use crate::background::{Background, until_sent};
-use crate::clock::instant;
+use crate::clock::{instant, within};
 use crate::duplicates::are_alone;
 use crate::{Check, Lender, Outcomes, Store, StoreError};
 
@@ -273,11 +273,11 @@ impl<'a, S: Lender> TakenOfBlocks<'a, S> {
             self.put_back();
         }
         let mut answers = answers.into_iter();
-        let outcome = |taken: Option<TakenHits>| match taken {
+        let outcomes = std::mem::take(&mut self.taken).into_iter().map(|taken| match taken {
             Some(taken) => Ok(taken.outcome),
             None => answers.next().unwrap_or(Err(StoreError::Unavailable)),
-        };
-        std::mem::take(&mut self.taken).into_iter().map(outcome).collect()
+        });
+        outcomes.collect()
     }
 
     fn put_back(&mut self) {
@@ -302,10 +302,4 @@ fn may_lease(check: &Check<'_>, is_alone: bool) -> bool {
         && matches!(check.role, Role::Enforce | Role::Shadow)
         && !check.limit.is_ban()
         && is_alone
-}
-
-/// Returns the instant `time` from now.
-fn within(time: Duration) -> Instant {
-    let now = instant();
-    now.checked_add(time).unwrap_or(now)
 }

@@ -6,6 +6,7 @@ use crate::redis::RedisStore;
 use crate::redis::calls::{Core, within};
 use crate::redis::server::Node;
 use crate::redis::server::failure::{CallFailure, shown};
+use crate::redis::server::info::InfoReply;
 use crate::servers::CheckUp;
 
 /// Timeout for one command.
@@ -80,8 +81,7 @@ pub(super) async fn info_field(node: &Node, section: &str, name: &str) -> Option
     let mut command = redis::cmd("INFO");
     command.arg(section);
     let reply = node.call(&command, within(REPLY_TIMEOUT)).await.ok()?;
-    let text: String = redis::from_redis_value(reply).ok()?;
-    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(shown))
+    InfoReply::read(reply)?.field(name).map(shown)
 }
 
 /// Returns a setting of a server, or `None` if it does not report it.

@@ -194,11 +194,10 @@ impl ServerFindings<'_> {
 
     /// Compares the memory in use with its maximum.
     async fn memory(&mut self) {
-        let number = async |name| {
-            info_field(self.node, "memory", name).await.and_then(|text| text.trim().parse().ok())
-        };
-        let used: Option<u64> = number("used_memory").await;
-        let max: Option<u64> = number("maxmemory").await;
+        let used = info_field(self.node, "memory", "used_memory").await;
+        let max = info_field(self.node, "memory", "maxmemory").await;
+        let used: Option<u64> = used.and_then(|used| used.parse().ok());
+        let max: Option<u64> = max.and_then(|max| max.parse().ok());
         let Some((used, max)) = used.zip(max) else {
             return self.add("memory", Grade::Warning, "unknown: INFO refused");
         };

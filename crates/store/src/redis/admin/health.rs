@@ -9,6 +9,7 @@ use crate::redis::config::access::Access;
 use crate::redis::config::url::ServerAddress;
 use crate::redis::server::Node;
 use crate::redis::server::failure::shown;
+use crate::redis::server::info::InfoReply;
 use crate::servers::ServerReport;
 
 /// Timeout for a server's `INFO` reply.
@@ -41,27 +42,23 @@ async fn report_of(
     let reply = node.call(&redis::cmd("INFO"), within(REPLY_TIMEOUT)).await.ok()?;
     let received = access.environment.now();
     let round_trip = begun.elapsed();
-    let text: String = redis::from_redis_value(reply).ok()?;
-    let field = |name: &str| {
-        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
-    };
-    let number = |name: &str| field(name)?.parse::<u64>().ok();
-    let offset = number("server_time_usec").map(|theirs| offset_us(theirs, sent, received));
+    let info = InfoReply::read(reply)?;
+    let offset = info.number("server_time_usec").map(|theirs| offset_us(theirs, sent, received));
     let mut report = ServerReport {
         address: node.address.to_string(),
-        run: shown(field("run_id")?),
-        role: shown(field("role")?),
-        used_bytes: number("used_memory")?,
-        max_bytes: number("maxmemory").filter(|max| *max > 0),
-        policy: field("maxmemory_policy").map(shown),
-        evicted_keys: number("evicted_keys")?,
-        uptime: Duration::from_secs(number("uptime_in_seconds")?),
+        run: shown(info.field("run_id")?),
+        role: shown(info.field("role")?),
+        used_bytes: info.number("used_memory")?,
+        max_bytes: info.number("maxmemory").filter(|max| *max > 0),
+        policy: info.field("maxmemory_policy").map(shown),
+        evicted_keys: info.number("evicted_keys")?,
+        uptime: Duration::from_secs(info.number("uptime_in_seconds")?),
         round_trip,
         clock_offset_us: offset.unwrap_or_default(),
         replicas: Vec::new(),
     };
     if let Some(offset) = offset {
-        report.replicas = replicas.clocks(access, online_replicas(&text), offset).await;
+        report.replicas = replicas.clocks(access, online_replicas(&info.0), offset).await;
     }
     Some(report)
 }
@@ -71,14 +68,17 @@ async fn report_of(
 pub(in crate::redis) fn online_replicas(info: &str) -> impl Iterator<Item = ServerAddress> {
     info.lines().filter_map(|line| {
         let (number, fields) = line.strip_prefix("slave")?.split_once(':')?;
-        let field = |name: &str| {
-            fields.split(',').find_map(|field| field.trim().strip_prefix(name)?.strip_prefix('='))
-        };
-        let is_online = number.parse::<u32>().is_ok() && field("state")? == "online";
-        is_online.then(|| {
-            Some(ServerAddress::Tcp(field("ip")?.to_owned(), field("port")?.parse().ok()?))
-        })?
+        number.parse::<u32>().ok()?;
+        if replica_field(fields, "state")? != "online" {
+            return None;
+        }
+        let host = replica_field(fields, "ip")?.to_owned();
+        Some(ServerAddress::Tcp(host, replica_field(fields, "port")?.parse().ok()?))
     })
+}
+
+fn replica_field<'a>(fields: &'a str, name: &str) -> Option<&'a str> {
+    fields.split(',').find_map(|field| field.trim().strip_prefix(name)?.strip_prefix('='))
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ impl RedisStore {
                 .arg(key_of(&core.prefix, key).as_slice())
                 .arg(hold_key_of(&core.prefix, key).as_slice())
                 // One field may be the head.
-                .arg(MAX_READ.saturating_add(1));
+                .arg(MAX_READ + 1);
             let reply = core.call(core.slot(key), &command, within(REPLY_TIMEOUT)).await;
             let reply = reply.inspect_err(|failure| core.complain_of(failure))?;
             // A counter that is not here may be on the servers for limits of a second.
@@ -102,12 +102,11 @@ fn open(stored: &Stored, now: Timestamp) -> Option<HoldList> {
         return Some(HoldList::default());
     }
     let records = stored.read.iter().filter(|(id, _)| !id.is_empty());
-    let read = u64::try_from(records.clone().count()).unwrap_or(u64::MAX);
-    let records = records.map(|(id, record)| Some((id, record_of(id, record)?)));
-    let records: Vec<_> = records.collect::<Option<_>>()?;
-    let is_live = |slot: &Slot| slot.ends_at > now;
-    let live = records.into_iter().filter_map(|(_, slot)| slot.filter(is_live));
-    let unread = stored.fields.saturating_sub(1).saturating_sub(read);
+    let slots = records.map(|(id, record)| record_of(id, record));
+    let slots: Vec<Option<Slot>> = slots.collect::<Option<_>>()?;
+    // All fields but the head that were not read.
+    let unread = stored.fields.saturating_sub(1).saturating_sub(slots.len() as u64);
+    let live = slots.into_iter().flatten().filter(|slot| slot.ends_at > now);
     Some(HoldList::oldest_first(live.collect(), unread))
 }
 

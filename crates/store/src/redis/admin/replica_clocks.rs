@@ -41,12 +41,12 @@ impl ReplicaConnections {
         replicas: impl Iterator<Item = ServerAddress>,
         master_offset_us: i64,
     ) -> Vec<ReplicaClock> {
-        let clock = async |address: ServerAddress| {
-            let offset_us =
-                self.offset_us(access, &address).await?.saturating_sub(master_offset_us);
+        let clocks = replicas.take(MOST).map(async |address| {
+            let offset_us = self.offset_us(access, &address).await?;
+            let offset_us = offset_us.saturating_sub(master_offset_us);
             Some(ReplicaClock { address: address.to_string(), offset_us })
-        };
-        join_all(replicas.take(MOST).map(clock)).await.into_iter().flatten().collect()
+        });
+        join_all(clocks).await.into_iter().flatten().collect()
     }
 
     /// Closes the connections to all other replicas.

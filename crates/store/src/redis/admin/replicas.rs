@@ -34,8 +34,7 @@ impl RedisStore {
         let key = [self.core.prefix.as_slice(), REPLICAS].concat();
         let slot = if self.core.by_slot { slot_of(&key) } else { 0 };
         let mut command = redis::cmd("EVAL");
-        let ttl_us = u64::try_from(REPLICA_TTL.as_micros()).unwrap_or(u64::MAX);
-        command.arg(HEARTBEAT).arg(1).arg(key).arg(id).arg(ttl_us);
+        command.arg(HEARTBEAT).arg(1).arg(key).arg(id).arg(REPLICA_TTL.as_micros());
         let counted = self.core.call(slot, &command, within(REPLY_TIMEOUT)).await;
         match counted.inspect_err(|failure| self.core.complain_of(failure))? {
             Value::Int(count) => {
@@ -43,8 +42,11 @@ impl RedisStore {
                 Ok(Registered::Counted(count))
             }
             Value::Array(ids) => {
-                let text = |id| if let Value::BulkString(text) = id { Some(text) } else { None };
-                let ids = ids.into_iter().filter_map(text).collect();
+                let ids = ids.into_iter().filter_map(|id| match id {
+                    Value::BulkString(id) => Some(id),
+                    _ => None,
+                });
+                let ids = ids.collect();
                 Ok(Registered::listed(ids, id.as_bytes()))
             }
             _ => Err(StoreError::Unreadable),

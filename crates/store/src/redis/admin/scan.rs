@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Value;
+use redis::{FromRedisValue, Value};
 use tollgate_core::algorithm::time::Timestamp;
 
 use crate::StoreError;
@@ -23,6 +23,26 @@ const CLEAR_COUNT: u32 = 1_000;
 /// Timeout for one step of deleting keys.
 const CLEAR_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// A master whose keys are listed.
+struct ScannedMaster {
+    /// Set if it is for limits of a second.
+    per_second: bool,
+    node: Arc<Node>,
+}
+
+impl ScannedMaster {
+    /// Returns the position of its first keys.
+    fn start(&self) -> ScanPosition {
+        let address = self.node.address.to_string();
+        ScanPosition { per_second: self.per_second, address, cursor: 0 }
+    }
+
+    /// Returns `true` if a position is at this master.
+    fn has(&self, at: &ScanPosition) -> bool {
+        at.per_second == self.per_second && at.address == self.node.address.to_string()
+    }
+}
+
 impl RedisStore {
     /// Returns about a hundred keys at a position, or those of the first master.
     ///
@@ -33,19 +53,16 @@ impl RedisStore {
         at: Option<ScanPosition>,
     ) -> Result<ScannedKeys, ScanError> {
         let masters = self.masters();
-        let first = |(per_second, node): &(bool, Arc<Node>)| position(*per_second, node, 0);
-        let Some(at) = at.or_else(|| masters.first().map(first)) else {
+        let Some(at) = at.or_else(|| masters.first().map(ScannedMaster::start)) else {
             return Err(ScanError::NoServer);
         };
-        let index = masters.iter().position(|master| names(&at, master));
-        let index = index.ok_or_else(|| ScanError::UnknownServer(at.address.clone()))?;
+        let mut from_here = masters.iter().skip_while(|master| !master.has(&at));
+        from_here.next().ok_or_else(|| ScanError::UnknownServer(at.address.clone()))?;
         let core = self.core_for(at.per_second);
         let reply = self.call_at(&at, &scan_command(&core.prefix, at.cursor, COUNT)).await?;
-        let unread = |_| ScanError::Server(at.address.clone(), StoreError::Unreadable);
-        let (cursor, names): (u64, Vec<Vec<u8>>) =
-            redis::from_redis_value(reply).map_err(unread)?;
+        let (cursor, names): (u64, Vec<Vec<u8>>) = read_at(&at, reply)?;
         let next = match cursor {
-            0 => masters.get(index.saturating_add(1)).map(first),
+            0 => from_here.next().map(ScannedMaster::start),
             cursor => Some(ScanPosition { cursor, ..at.clone() }),
         };
         let keys = names.iter().filter_map(|name| key_in(&core.prefix, name)).collect();
@@ -57,7 +74,7 @@ impl RedisStore {
     /// # Errors
     /// Returns the error of the node that failed.
     pub(in crate::redis) async fn clear(&self) -> Result<(), StoreError> {
-        for (_, node) in self.masters() {
+        for ScannedMaster { node, .. } in self.masters() {
             let mut cursor = 0;
             loop {
                 let scan = scan_command(&self.core.prefix, cursor, CLEAR_COUNT);
@@ -85,31 +102,29 @@ impl RedisStore {
         at: &ScanPosition,
     ) -> Result<Timestamp, ScanError> {
         let reply = self.call_at(at, &redis::cmd("TIME")).await?;
-        let unread = |_| ScanError::Server(at.address.clone(), StoreError::Unreadable);
-        let (seconds, us): (u64, u64) = redis::from_redis_value(reply).map_err(unread)?;
+        let (seconds, us): (u64, u64) = read_at(at, reply)?;
         Ok(Timestamp::from_micros(seconds.saturating_mul(1_000_000).saturating_add(us)))
     }
 
     async fn call_at(&self, at: &ScanPosition, command: &redis::Cmd) -> Result<Value, ScanError> {
         let core = self.core_for(at.per_second);
         let masters = self.masters();
-        let (_, node) = masters
+        let master = masters
             .iter()
-            .find(|master| names(at, master))
+            .find(|master| master.has(at))
             .ok_or_else(|| ScanError::UnknownServer(at.address.clone()))?;
-        let reply = node.call(command, within(REPLY_TIMEOUT)).await;
+        let reply = master.node.call(command, within(REPLY_TIMEOUT)).await;
         reply.map_err(|failure| failed(core, at, failure))
     }
 
-    /// Returns all masters in the same order each time, with `true` for those for limits of a
-    /// second.
-    fn masters(&self) -> Vec<(bool, Arc<Node>)> {
+    /// Returns all masters, in the same order each time.
+    fn masters(&self) -> Vec<ScannedMaster> {
         let mut all = Vec::new();
         for core in self.cores() {
             let mut masters = core.routes.masters();
             masters.sort_by_cached_key(|node| node.address.to_string());
             let per_second = !Arc::ptr_eq(core, &self.core);
-            all.extend(masters.into_iter().map(|node| (per_second, node)));
+            all.extend(masters.into_iter().map(|node| ScannedMaster { per_second, node }));
         }
         all
     }
@@ -127,20 +142,22 @@ fn failed(core: &Core, at: &ScanPosition, failure: CallFailure) -> ScanError {
     ScanError::Server(at.address.clone(), failure.into())
 }
 
-fn position(per_second: bool, node: &Node, cursor: u64) -> ScanPosition {
-    ScanPosition { per_second, address: node.address.to_string(), cursor }
-}
-
-/// Returns `true` if a position is at this master.
-fn names(at: &ScanPosition, (per_second, node): &(bool, Arc<Node>)) -> bool {
-    at.per_second == *per_second && at.address == node.address.to_string()
+fn read_at<T: FromRedisValue>(at: &ScanPosition, reply: Value) -> Result<T, ScanError> {
+    redis::from_redis_value(reply)
+        .map_err(|_| ScanError::Server(at.address.clone(), StoreError::Unreadable))
 }
 
 /// Returns the pattern of names that begin with a prefix, each byte of which stands for itself.
 fn pattern(prefix: &[u8]) -> Vec<u8> {
-    let escape = |byte: &u8| b"*?[]\\".contains(byte).then_some(b'\\');
-    let escaped = prefix.iter().flat_map(|byte| escape(byte).into_iter().chain([*byte]));
-    escaped.chain([b'*']).collect()
+    let mut pattern = Vec::with_capacity(prefix.len());
+    for byte in prefix {
+        if b"*?[]\\".contains(byte) {
+            pattern.push(b'\\');
+        }
+        pattern.push(*byte);
+    }
+    pattern.push(b'*');
+    pattern
 }
 
 #[cfg(test)]

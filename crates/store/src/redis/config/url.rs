@@ -52,12 +52,63 @@ pub enum ServerAddress {
     Unix(PathBuf),
 }
 
+/// An invalid URL.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{fault} in `{url}`")]
+pub struct RedisUrlError {
+    /// The part that is invalid.
+    pub fault: RedisUrlFault,
+    /// The URL, without its password.
+    pub url: String,
+}
+
+/// The part of a URL that is invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RedisUrlFault {
+    /// The path of a socket is relative.
+    #[error("socket path must begin with `/`")]
+    SocketPath,
+    /// There is no name of a master that sentinels know.
+    #[error("missing master name before `@`")]
+    NoMaster,
+    /// The name of a master is followed by a password.
+    #[error(
+        "expected only the master name before `@`; use the password settings, such as \
+         --redis-password-file"
+    )]
+    MasterWithPassword,
+    /// A database other than 0 in a Cluster.
+    #[error("a Cluster supports only database 0")]
+    ClusterDatabase,
+    /// Several hosts, or none, for a single server.
+    #[error("expected one host, found {found} (for a Cluster, use `redis-cluster://`)")]
+    Hosts {
+        /// The number of hosts.
+        found: usize,
+    },
+    /// The database is no number, or too large.
+    #[error("database must be a number")]
+    Database,
+    /// The user, password or master name is not UTF-8.
+    #[error("name or password is not UTF-8")]
+    NotUtf8,
+    /// A host is empty.
+    #[error("missing host")]
+    NoHost,
+    /// The port is no number, or too large.
+    #[error("invalid port after `{host}:`")]
+    Port {
+        /// The host before it.
+        host: String,
+    },
+}
+
 impl RedisUrl {
     /// Parses a URL; returns `None` if its scheme is not one of Redis.
     ///
     /// # Errors
-    /// Returns a message if the scheme is one of Redis, but the rest is invalid.
-    pub fn parse(text: &str) -> Option<Result<Self, String>> {
+    /// If the scheme is one of Redis, but the rest is invalid.
+    pub fn parse(text: &str) -> Option<Result<Self, RedisUrlError>> {
         let (scheme, rest) = text.split_once("://")?;
         let parse = match scheme
             .strip_suffix("-cluster")
@@ -67,10 +118,10 @@ impl RedisUrl {
             "redis" | "rediss" | "redis+unix" => Self::parse_rest(scheme, rest),
             _ => return None,
         };
-        Some(parse.map_err(|problem| format!("{problem} in `{}`", without_password(text))))
+        Some(parse.map_err(|fault| RedisUrlError { fault, url: without_password(text) }))
     }
 
-    fn parse_rest(scheme: &str, rest: &str) -> Result<Self, String> {
+    fn parse_rest(scheme: &str, rest: &str) -> Result<Self, RedisUrlFault> {
         let tls = scheme.starts_with("rediss");
         // A path may contain an `@`.
         let (access, rest) = if rest.starts_with('/') {
@@ -83,7 +134,7 @@ impl RedisUrl {
             let database = query.strip_prefix("db=").map_or(Ok(0), database)?;
             let (user, password) = user_and_password(access)?;
             if !path.starts_with('/') {
-                return Err("socket path must begin with `/`".to_owned());
+                return Err(RedisUrlFault::SocketPath);
             }
             return Ok(Self {
                 kind: Topology::Single(ServerAddress::Unix(path.into())),
@@ -96,13 +147,10 @@ impl RedisUrl {
         let (hosts, database_text) = rest.split_once('/').unwrap_or((rest, ""));
         let database = if database_text.is_empty() { 0 } else { database(database_text)? };
         if scheme.ends_with("-sentinel") {
-            let master = access
-                .filter(|master| !master.is_empty())
-                .ok_or("missing master name before `@`")?;
+            let master =
+                access.filter(|master| !master.is_empty()).ok_or(RedisUrlFault::NoMaster)?;
             if master.contains(':') {
-                return Err(
-                    "expected only the master name before `@`; use the password settings, such as --redis-password-file".to_owned()
-                );
+                return Err(RedisUrlFault::MasterWithPassword);
             }
             let kind = Topology::Sentinel {
                 master: decoded(master)?,
@@ -114,27 +162,26 @@ impl RedisUrl {
         let mut found = addresses(hosts, PORT)?;
         let kind = if scheme.ends_with("-cluster") {
             if database > 0 {
-                return Err("a Cluster supports only database 0".to_owned());
+                return Err(RedisUrlFault::ClusterDatabase);
             }
             Topology::Cluster(found)
         } else if found.len() == 1 {
             Topology::Single(found.remove(0))
         } else {
-            let found = found.len();
-            return Err(format!(
-                "expected one host, found {found} (for a Cluster, use `redis-cluster://`)"
-            ));
+            return Err(RedisUrlFault::Hosts { found: found.len() });
         };
         Ok(Self { kind, tls, database, user, password })
     }
 }
 
-fn database(text: &str) -> Result<i64, String> {
-    let number = text.parse::<u16>().map_err(|_| "database must be a number".to_owned())?;
-    Ok(number.into())
+fn database(text: &str) -> Result<i64, RedisUrlFault> {
+    text.parse::<u16>().map(i64::from).map_err(|_| RedisUrlFault::Database)
 }
 
-fn user_and_password(access: Option<&str>) -> Result<(Option<String>, Option<String>), String> {
+/// Returns the user and the password before the `@` of a URL.
+fn user_and_password(
+    access: Option<&str>,
+) -> Result<(Option<String>, Option<String>), RedisUrlFault> {
     let Some(access) = access else { return Ok((None, None)) };
     let (user, password) =
         access.split_once(':').map_or((access, None), |(user, password)| (user, Some(password)));
@@ -142,12 +189,12 @@ fn user_and_password(access: Option<&str>) -> Result<(Option<String>, Option<Str
     Ok((user, password.map(decoded).transpose()?))
 }
 
-fn addresses(text: &str, port: u16) -> Result<Vec<ServerAddress>, String> {
+fn addresses(text: &str, port: u16) -> Result<Vec<ServerAddress>, RedisUrlFault> {
     text.split(',').map(|host| ServerAddress::parse(host, port)).collect()
 }
 
 /// Decodes `%40` and the like, by which a URL escapes characters in names and passwords.
-fn decoded(text: &str) -> Result<String, String> {
+fn decoded(text: &str) -> Result<String, RedisUrlFault> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
@@ -157,22 +204,22 @@ fn decoded(text: &str) -> Result<String, String> {
         bytes.push(byte.unwrap_or(*first));
         rest = if byte.is_some() { after.get(2..).unwrap_or_default() } else { after };
     }
-    String::from_utf8(bytes).map_err(|_| "name or password is not UTF-8".to_owned())
+    String::from_utf8(bytes).map_err(|_| RedisUrlFault::NotUtf8)
 }
 
 impl ServerAddress {
     /// Parses `host`, `host:port` or `[v6]:port`.
-    fn parse(text: &str, port: u16) -> Result<Self, String> {
+    fn parse(text: &str, port: u16) -> Result<Self, RedisUrlFault> {
         let (host, port_text) = match text.rsplit_once(':') {
             Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),
             _ => (text, None),
         };
         let host = host.trim_start_matches('[').trim_end_matches(']');
         if host.is_empty() {
-            return Err("missing host".to_owned());
+            return Err(RedisUrlFault::NoHost);
         }
         let port = port_text.map_or(Ok(port), |text| {
-            text.parse().map_err(|_| format!("invalid port after `{host}:`"))
+            text.parse().map_err(|_| RedisUrlFault::Port { host: host.to_owned() })
         })?;
         Ok(Self::Tcp(host.to_owned(), port))
     }
@@ -302,7 +349,7 @@ mod tests {
 
     #[test]
     fn an_invalid_url_is_reported_without_its_password() {
-        let problem = |text| RedisUrl::parse(text).unwrap().unwrap_err();
+        let problem = |text| RedisUrl::parse(text).unwrap().unwrap_err().to_string();
         assert_eq!(
             problem("redis://u:secret@h:port"),
             "invalid port after `h:` in `redis://u:***@h:***`"

@@ -78,9 +78,9 @@ pub(super) fn outcomes_of(checks: &[Check<'_>], outcome: Result<Outcome, StoreEr
     if let [_] = checks {
         return Outcomes::from_iter([outcome]);
     }
-    let of = |check: &Check<'_>| match &outcome {
-        Ok(outcome) if !check.is_on_hold() => Ok(Outcome { hold: HoldEffect::Nothing, ..*outcome }),
-        outcome => *outcome,
-    };
-    checks.iter().map(of).collect()
+    let outcomes = checks.iter().map(|check| match outcome {
+        Ok(outcome) if !check.is_on_hold() => Ok(Outcome { hold: HoldEffect::Nothing, ..outcome }),
+        outcome => outcome,
+    });
+    outcomes.collect()
 }

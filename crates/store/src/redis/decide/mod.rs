@@ -65,8 +65,9 @@ impl RedisStore {
         if self.has_begun() {
             return;
         }
-        let was_attempted = |group: &Group| self.core_of(group).was_attempted(group.slot);
-        while !groups.iter().all(was_attempted) && Instant::now() < deadline {
+        while Instant::now() < deadline
+            && !groups.iter().all(|group| self.core_of(group).was_attempted(group.slot))
+        {
             tokio::time::sleep_until(within(CONNECTED_EVERY).min(deadline)).await;
         }
         if self.cores().all(|core| core.routes.was_attempted()) {

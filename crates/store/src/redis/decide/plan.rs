@@ -21,37 +21,57 @@ pub(super) struct Group {
 impl Group {
     /// Returns the number of its charges.
     pub(super) fn charges(&self, checks: &[Check<'_>]) -> u64 {
-        let is_charge = |number: &&usize| {
-            checks.get(**number).is_some_and(|check| matches!(check.hits, Hits::Charge(_)))
-        };
-        u64::try_from(self.checks.iter().filter(is_charge).count()).unwrap_or(u64::MAX)
+        let own = self.checks.iter().filter_map(|number| checks.get(*number));
+        own.map(|check| u64::from(matches!(check.hits, Hits::Charge(_)))).sum()
     }
+
+    /// Returns `true` if the check at a location is judged with those of this group.
+    fn admits(&self, location: &CheckLocation, checks: &[Check<'_>]) -> bool {
+        let first = self.checks.first().and_then(|first| checks.get(*first));
+        let more = checks.get(location.check);
+        let is_reached =
+            location.key == 0 || first.map(|check| &check.key) == more.map(|check| &check.key);
+        self.slot == location.slot && self.per_second == location.per_second && is_reached
+    }
+}
+
+/// The location of a check's counter, in the order of the groups.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct CheckLocation {
+    per_second: bool,
+    slot: u16,
+    /// Hash of the key behind a proxy that shards keys, so that checks of one key are next to each
+    /// other; otherwise 0.
+    key: u64,
+    /// Index of the check.
+    check: usize,
 }
 
 /// Groups checks by slot, those of one second for `of_a_second` if present. Bans need no counter
 /// and are in no group.
 pub(super) fn groups(checks: &[Check<'_>], core: &Core, of_a_second: Option<&Core>) -> Vec<Group> {
-    let location = |(number, check): (usize, &Check<'_>)| {
-        let own = of_a_second.filter(|_| check.limit.is_of_a_second());
-        let per_second = own.is_some();
-        let core = own.unwrap_or(core);
-        // Behind a proxy that shards keys, checks of one key are sorted next to each other.
-        let key = if core.is_sharded() { check.key.hash() } else { 0 };
-        (per_second, core.slot(&check.key), key, number)
-    };
     let counted = checks.iter().enumerate().filter(|(_, check)| !check.is_ban());
-    let mut locations: Few<(bool, u16, u64, usize)> = counted.map(location).collect();
+    let locations = counted.map(|(number, check)| {
+        let own = of_a_second.filter(|_| check.limit.is_of_a_second());
+        let core = own.unwrap_or(core);
+        CheckLocation {
+            per_second: own.is_some(),
+            slot: core.slot(&check.key),
+            key: if core.is_sharded() { check.key.hash() } else { 0 },
+            check: number,
+        }
+    });
+    let mut locations: Few<CheckLocation> = locations.collect();
     locations.sort_unstable();
-    let key_of = |number: &usize| checks.get(*number).map(|check| &check.key);
     let mut groups: Vec<Group> = Vec::new();
-    for (per_second, slot, key, number) in locations {
-        let is_together = |group: &&mut Group| {
-            let is_reached = key == 0 || group.checks.first().and_then(key_of) == key_of(&number);
-            group.slot == slot && group.per_second == per_second && is_reached
-        };
-        match groups.last_mut().filter(is_together) {
-            Some(group) => group.checks.push(number),
-            None => groups.push(Group { per_second, slot, checks: Few::from_slice(&[number]) }),
+    for location in locations {
+        match groups.last_mut().filter(|group| group.admits(&location, checks)) {
+            Some(group) => group.checks.push(location.check),
+            None => groups.push(Group {
+                per_second: location.per_second,
+                slot: location.slot,
+                checks: Few::from_slice(&[location.check]),
+            }),
         }
     }
     groups

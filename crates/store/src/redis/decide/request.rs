@@ -24,7 +24,7 @@ use tollgate_lease::OwnedCheck;
 use super::plan::{self, Group};
 use super::take_back::TakenBack;
 use crate::fallback::Fallback;
-use crate::open_checks::{CheckOutcomes, all_of, has_passing_vote, prior_of};
+use crate::open_checks::{CheckOutcomes, StoreErrors, all_of, has_passing_vote, prior_of};
 use crate::redis::RedisStore;
 use crate::redis::script::decode::{Answers, CheckReply, ScriptReply};
 use crate::redis::script::encode::{Context, ScriptRequest};
@@ -51,6 +51,14 @@ struct RequestProgress {
     is_decided_there: bool,
     /// Set if the caller has gone away.
     is_abandoned: bool,
+}
+
+/// A round of calls: limits of a second on separate servers come first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Round {
+    /// Another one follows.
+    First,
+    Last,
 }
 
 /// The call of one slot.
@@ -186,11 +194,13 @@ impl PendingRequest<'_> {
         // Limits of a second on separate servers are judged first, in half of the time: the other
         // servers then know the result, and their charges are final.
         if !first.is_empty() {
-            let until = if last.is_empty() { deadline } else { halfway(deadline) };
-            self.ask(first, !last.is_empty(), until).await;
+            if last.is_empty() {
+                return self.ask(first, Round::Last, deadline).await;
+            }
+            self.ask(first, Round::First, halfway(deadline)).await;
         }
         if !last.is_empty() {
-            self.ask(last, false, deadline).await;
+            self.ask(last, Round::Last, deadline).await;
         }
     }
 
@@ -199,9 +209,10 @@ impl PendingRequest<'_> {
     fn rounds(&mut self, mut groups: Vec<Group>) -> (Vec<Group>, Vec<Group>) {
         let Self { store, checks, .. } = *self;
         let now = store.core.now();
-        let of_ban =
-            |check: &Check<'_>| check.is_ban().then(|| plan::of_ban(check, now)).flatten().map(Ok);
-        self.progress.judged = checks.iter().map(of_ban).collect();
+        let bans = checks
+            .iter()
+            .map(|check| if check.is_ban() { plan::of_ban(check, now).map(Ok) } else { None });
+        self.progress.judged = bans.collect();
         groups.retain(|group| {
             let is_down = store.core_of(group).is_down(group.slot);
             if is_down {
@@ -214,38 +225,33 @@ impl PendingRequest<'_> {
         (first, groups)
     }
 
-    /// Returns the context of the next round of calls; `more` if another round follows.
-    fn context(&self, groups: &[Group], more: bool) -> Context {
+    /// Returns the context of a round of calls.
+    fn context(&self, groups: &[Group], round: Round) -> Context {
         let checks = self.checks;
         let judged = &self.progress.judged;
         // The only call of the last round decides the request, unless a vote has passed, or this
         // process decides a check after it.
-        let is_partial = more
+        let is_partial = round == Round::First
             || groups.len() > 1
             || has_passing_vote(checks, judged)
             || judged.iter().any(|outcome| matches!(outcome, Some(Err(_))));
         let has_fallback = self.fallback.is_some();
-        Context {
-            prior: prior_of(checks, judged, self.prior, has_fallback),
-            is_partial,
-            has_fallback,
-        }
+        let errors = if has_fallback { StoreErrors::Open } else { StoreErrors::Final };
+        Context { prior: prior_of(checks, judged, self.prior, errors), is_partial, has_fallback }
     }
 
-    /// Calls some slots concurrently; `more` if others are called afterwards.
-    async fn ask(&mut self, groups: Vec<Group>, more: bool, deadline: Instant) {
-        let context = self.context(&groups, more);
-        let is_local = |check: &Check<'_>| check.limit.on_store_error() == OnStoreError::Local;
-        let may_fall_back = context.has_fallback && self.checks.iter().any(is_local);
+    /// Calls some slots concurrently.
+    async fn ask(&mut self, groups: Vec<Group>, round: Round, deadline: Instant) {
+        let context = self.context(&groups, round);
+        let mut modes = self.checks.iter().map(|check| check.limit.on_store_error());
+        let may_fall_back = context.has_fallback && modes.any(|mode| mode == OnStoreError::Local);
         self.progress.is_decided_there =
             !context.is_partial && self.progress.answered.is_empty() && !may_fall_back;
-        let store = self.store;
-        let checks = self.checks;
-        let call = |group: Group| {
-            let reply = store.ask_group(checks, &group, context, deadline);
+        let calls = groups.into_iter().map(|group| {
+            let reply = self.store.ask_group(self.checks, &group, context, deadline);
             SlotCall { group, reply: maybe_done(reply.boxed()) }
-        };
-        self.progress.calls = groups.into_iter().map(call).collect();
+        });
+        self.progress.calls = calls.collect();
         self.progress.hear().await;
     }
 }

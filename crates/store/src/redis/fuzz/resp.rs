@@ -13,7 +13,7 @@ use crate::redis::config::url::ServerAddress;
 use crate::redis::script::ScriptNeeds;
 use crate::redis::script::encode::ScriptRequest;
 use crate::redis::script::slot::SLOTS;
-use crate::redis::server::batch::{Batch, PendingCall, SendOptions};
+use crate::redis::server::batch::{Batch, CommandSlots, PendingCall, SendOptions};
 use crate::redis::server::failure::CallFailure;
 use crate::redis::topology::{cluster, sentinel};
 
@@ -51,7 +51,7 @@ fn batch(value: Value) {
         PendingCall::new(Arc::new(request), options, begun + Duration::from_secs(1))
     });
     let (calls, mut replies): (Vec<_>, Vec<_>) = calls.unzip();
-    let mut batch = Batch::of(calls, false);
+    let mut batch = Batch::of(calls, CommandSlots::One);
     let values = if let Value::Array(values) = value { values } else { vec![value] };
     batch.answer(Ok(values));
     assert!(replies.iter_mut().all(|reply| reply.try_recv().is_ok()), "a request waits for ever");

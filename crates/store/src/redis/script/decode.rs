@@ -87,9 +87,12 @@ pub(in crate::redis) fn read(
             AGAIN => ScriptReply::Alone,
             AMENDED => ScriptReply::Amended(bytes.amended()?),
             BEYOND => ScriptReply::Beyond { now: bytes.instant()?, instant: bytes.instant()? },
-            kind @ (JUDGED | PARTLY) => {
-                let answers = (0..count).map(|_| bytes.answer(kind == PARTLY));
-                ScriptReply::Judged(answers.collect::<Option<Answers>>()?)
+            JUDGED => {
+                ScriptReply::Judged((0..count).map(|_| bytes.answer()).collect::<Option<_>>()?)
+            }
+            PARTLY => {
+                let answers = (0..count).map(|_| bytes.answer_of_part());
+                ScriptReply::Judged(answers.collect::<Option<_>>()?)
             }
             _ => return None,
         });
@@ -126,26 +129,32 @@ impl Bytes<'_> {
         })
     }
 
-    /// Decodes the result of a check; with `is_part`, one of a part of a request.
-    fn answer(&mut self, is_part: bool) -> Option<CheckReply> {
+    /// Decodes the result of a check.
+    fn answer(&mut self) -> Option<CheckReply> {
         let (outcome, verdict) = self.outcome()?;
-        let mut reply = CheckReply {
+        Some(CheckReply {
             outcome,
             written: None,
             of_grant: verdict & OF_GRANT != 0,
             if_denied: None,
             undo: Vec::new(),
-        };
-        if is_part {
-            let (without, _) = self.outcome()?;
+        })
+    }
+
+    /// Decodes the result of a check in a part of a request.
+    fn answer_of_part(&mut self) -> Option<CheckReply> {
+        let (outcome, verdict) = self.outcome()?;
+        let (without, _) = self.outcome()?;
+        let at = self.instant()?;
+        let length = usize::try_from(self.number(2)?).ok()?;
+        Some(CheckReply {
+            outcome,
+            written: (verdict & WRITTEN != 0).then_some(at),
+            of_grant: verdict & OF_GRANT != 0,
             // A check that failed has no alternative either: it would become an admission.
-            reply.if_denied = reply.outcome.as_ref().ok().and(without.ok()).map(Box::new);
-            let at = self.instant()?;
-            reply.written = (verdict & WRITTEN != 0).then_some(at);
-            let length = usize::try_from(self.number(2)?).ok()?;
-            reply.undo = self.bytes(length)?.to_vec();
-        }
-        Some(reply)
+            if_denied: outcome.ok().and(without.ok()).map(Box::new),
+            undo: self.bytes(length)?.to_vec(),
+        })
     }
 
     fn outcome(&mut self) -> Option<(Result<Outcome, StoreError>, u64)> {

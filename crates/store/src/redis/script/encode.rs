@@ -95,7 +95,7 @@ impl ScriptRequest {
     }
 
     fn count(&mut self, limit: &Limit) {
-        self.put(u64::try_from(limit.windows().len()).unwrap_or(u64::MAX), 1);
+        self.put(limit.windows().len() as u64, 1);
     }
 
     fn window(&mut self, window: &Window) {
@@ -168,11 +168,12 @@ impl ScriptRequest {
 /// Encodes the calendar's windows before, at and after each of some instants: the server's clock
 /// and a counter may be in another window than this process.
 fn spans(calendar: &Calendar, instants: &[Timestamp]) -> Vec<u8> {
-    let around = |instant: &Timestamp| {
+    let mut spans: Few<(Timestamp, Timestamp)> = Few::new();
+    for instant in instants {
         let (start, end) = calendar.bounds(*instant);
-        [calendar.bounds(start - Micros::new(1)), (start, end), calendar.bounds(end)]
-    };
-    let mut spans: Few<(Timestamp, Timestamp)> = instants.iter().flat_map(around).collect();
+        let before = calendar.bounds(start - Micros::new(1));
+        spans.extend([before, (start, end), calendar.bounds(end)]);
+    }
     spans.sort_unstable();
     spans.dedup();
     let count = u8::try_from(spans.len()).unwrap_or(u8::MAX);

@@ -9,13 +9,13 @@ use std::collections::HashMap;
 /// that are declared as literals, on one line. A name with different values in different places
 /// stays what it is.
 pub(super) fn fold(text: &str) -> String {
-    let lines = || {
-        let trimmed = text.lines().map(str::trim);
-        trimmed.filter(|line| !line.is_empty() && !line.starts_with("--"))
-    };
+    let lines = text.lines().map(str::trim);
+    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("--"));
+    let lines: Vec<(&str, Declaration<'_>)> =
+        lines.map(|line| (line, declaration(line).unwrap_or_default())).collect();
     // `None` for a name with different values.
     let mut constants: HashMap<&str, Option<&str>> = HashMap::new();
-    for (name, value) in lines().filter_map(declaration).flatten() {
+    for &(name, value) in lines.iter().flat_map(|(_, names)| names) {
         let known = constants.entry(name).or_insert(Some(value));
         *known = known.filter(|known| *known == value);
     }
@@ -23,7 +23,7 @@ pub(super) fn fold(text: &str) -> String {
     let mut is_stable = false;
     while !is_stable {
         is_stable = true;
-        for names in lines().filter_map(declaration) {
+        for (_, names) in &lines {
             let stay =
                 names.iter().any(|(name, _)| constants.get(name).copied().flatten().is_none());
             for (name, _) in names.iter().filter(|_| stay) {
@@ -31,13 +31,12 @@ pub(super) fn fold(text: &str) -> String {
             }
         }
     }
-    let is_folded = |line: &str| {
-        let names = declaration(line).into_iter().flatten();
-        let mut values = names.map(|(name, _)| constants.get(name).copied().flatten()).peekable();
-        values.peek().is_some() && values.all(|value| value.is_some())
-    };
     let mut folded = String::with_capacity(text.len());
-    for line in lines().filter(|line| !is_folded(line)) {
+    for (line, names) in &lines {
+        let mut values = names.iter().map(|(name, _)| constants.get(name).copied().flatten());
+        if !names.is_empty() && values.all(|value| value.is_some()) {
+            continue;
+        }
         for token in Tokens(line) {
             let value = constants.get(token).copied().flatten();
             folded.push_str(value.unwrap_or(token));
@@ -47,24 +46,32 @@ pub(super) fn fold(text: &str) -> String {
     folded
 }
 
+/// Names and values of constants.
+type Declaration<'a> = Vec<(&'a str, &'a str)>;
+
 /// Returns the names and values of a line that declares constants; `None` for any other line.
-fn declaration(line: &str) -> Option<Vec<(&str, &str)>> {
+fn declaration(line: &str) -> Option<Declaration<'_>> {
     let (names, values) = line.strip_prefix("local ")?.split_once(" = ")?;
-    let is_name = |name: &str| {
-        name.starts_with(|first: char| first.is_ascii_uppercase())
-            && name
-                .chars()
-                .all(|one| one == '_' || one.is_ascii_uppercase() || one.is_ascii_digit())
-    };
-    let is_literal = |value: &str| {
-        let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
-        let text = value.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
-        is_number || text.is_some_and(|text| !text.contains('\''))
-    };
     let pairs: Vec<_> = names.split(", ").zip(values.split(", ")).collect();
     let is_whole = names.split(", ").count() == values.split(", ").count();
     let is_constant = pairs.iter().all(|(name, value)| is_name(name) && is_literal(value));
     (is_whole && is_constant).then_some(pairs)
+}
+
+fn is_name(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_uppercase())
+        && name.chars().all(|one| one == '_' || one.is_ascii_uppercase() || one.is_ascii_digit())
+}
+
+fn is_literal(value: &str) -> bool {
+    let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
+    let text = value.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
+    is_number || text.is_some_and(|text| !text.contains('\''))
+}
+
+/// Returns `true` for a character of a name, or of the tables before it.
+fn is_of_name(one: char) -> bool {
+    one == '_' || one == '.' || one.is_ascii_alphanumeric()
 }
 
 /// Splits a line into strings, names, with the tables before them, and what is between.
@@ -75,15 +82,14 @@ impl<'a> Iterator for Tokens<'a> {
 
     fn next(&mut self) -> Option<&'a str> {
         let first = self.0.chars().next()?;
-        let is_of_name = |one: char| one == '_' || one == '.' || one.is_ascii_alphanumeric();
         let length = if first == '\'' {
             let mut is_escaped = false;
-            let closing = self.0.char_indices().skip(1).find(|(_, one)| {
+            let mut rest = self.0.char_indices().skip(1).skip_while(|(_, one)| {
                 let is_closing = *one == '\'' && !is_escaped;
                 is_escaped = *one == '\\' && !is_escaped;
-                is_closing
+                !is_closing
             });
-            closing.map_or(self.0.len(), |(at, _)| at.saturating_add(1))
+            rest.nth(1).map_or(self.0.len(), |(after, _)| after)
         } else if is_of_name(first) {
             self.0.find(|one| !is_of_name(one)).unwrap_or(self.0.len())
         } else {

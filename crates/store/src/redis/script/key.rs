@@ -37,9 +37,8 @@ pub(in crate::redis) fn key_in(prefix: &[u8], name: &[u8]) -> Option<OwnedKey> {
     let rest = name.strip_prefix(prefix)?;
     if let Some(tagged) = rest.strip_prefix(b"{d:") {
         // A domain may contain a brace, and is followed by the first byte of a key.
-        let is_end = |pair: &[u8]| matches!(pair, [b'}', 0x10..=0x1f]);
-        let end = tagged.windows(2).position(is_end)?;
-        let bytes = tagged.get(end.saturating_add(1)..)?;
+        let end = tagged.windows(2).position(|pair| matches!(pair, [b'}', 0x10..=0x1f]))?;
+        let (_, bytes) = tagged.get(end..)?.split_first()?;
         return Some(OwnedKey::of(bytes, true));
     }
     Some(OwnedKey::of(rest.strip_prefix(b"{}").unwrap_or(rest), false))
@@ -114,15 +113,26 @@ fn tag_of(slot: u16) -> u32 {
     TAGS.get(usize::from(slot)).copied().unwrap_or_default()
 }
 
+/// A prefix with which keys cannot begin.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PrefixError {
+    /// It opens a hash tag that values can close.
+    #[error("unclosed hash tag `{{` in `{0}`")]
+    UnclosedTag(String),
+    /// It disables the tag of `atomicity: domain`.
+    #[error("empty hash tag `{{}}` in `{0}`")]
+    EmptyTag(String),
+}
+
 /// Checks that values cannot complete a hash tag opened by the prefix, and that no empty tag in it
 /// disables the tag of `atomicity: domain`.
 ///
 /// # Errors
-/// Returns the reason why keys cannot begin with this prefix.
-pub fn check_prefix(prefix: &str) -> Result<(), String> {
+/// If keys cannot begin with this prefix.
+pub fn check_prefix(prefix: &str) -> Result<(), PrefixError> {
     match in_braces(prefix.as_bytes()) {
-        None if prefix.contains('{') => Err(format!("unclosed hash tag `{{` in `{prefix}`")),
-        Some([]) => Err(format!("empty hash tag `{{}}` in `{prefix}`")),
+        None if prefix.contains('{') => Err(PrefixError::UnclosedTag(prefix.to_owned())),
+        Some([]) => Err(PrefixError::EmptyTag(prefix.to_owned())),
         None | Some(_) => Ok(()),
     }
 }
@@ -246,7 +256,7 @@ mod tests {
             assert_eq!(check_prefix(good), Ok(()));
         }
         for bad in ["{", "a{b", "}{", "{}", "a{}{t}"] {
-            assert!(check_prefix(bad).unwrap_err().contains(bad));
+            assert!(check_prefix(bad).unwrap_err().to_string().contains(bad));
         }
     }
 }

@@ -151,26 +151,19 @@ impl ScriptNeeds {
             ScriptKind::Decide => "decide",
             ScriptKind::Amend => "amend",
         };
-        let name_of = |file: &&'static str| {
-            let (name, _) = file.strip_prefix("-- ")?.split_once([':', ','])?;
-            (!name.contains(' ')).then_some(name)
-        };
-        let names: Vec<&str> = files.iter().filter_map(name_of).collect();
+        let names: Vec<&str> = files.iter().filter_map(|file| name_of(file)).collect();
         format!("-- tollgate {kind}: {}\n", names.join(", "))
     }
 
     /// Returns the files of the script, each after those that it depends on.
     fn files(self) -> Vec<&'static str> {
         let mut files = vec![BEGIN];
-        let add = |files: &mut Vec<_>, file| {
-            if !files.contains(&file) {
-                files.push(file);
-            }
-        };
-        for (number, (file, before)) in (1..).zip(ALGORITHMS) {
-            if self.has(number) {
-                before.iter().for_each(|file| add(&mut files, *file));
-                add(&mut files, file);
+        let needed = (1..).zip(ALGORITHMS).filter(|(number, _)| self.has(*number));
+        for (_, (file, before)) in needed {
+            for file in before.iter().copied().chain([file]) {
+                if !files.contains(&file) {
+                    files.push(file);
+                }
             }
         }
         files.push(BESIDE);
@@ -197,6 +190,12 @@ impl Script {
         let sha = Sha1::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
         Self { text, sha }
     }
+}
+
+/// Returns the name of a file, with which its first comment begins.
+fn name_of(file: &'static str) -> Option<&'static str> {
+    let (name, _) = file.strip_prefix("-- ")?.split_once([':', ','])?;
+    (!name.contains(' ')).then_some(name)
 }
 
 /// Returns the bit of a number in a set.

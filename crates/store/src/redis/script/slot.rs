@@ -15,7 +15,7 @@ pub(in crate::redis) fn slot_of(key: &[u8]) -> u16 {
 pub(super) fn in_braces(key: &[u8]) -> Option<&[u8]> {
     // Most keys have no brace, which `contains` finds out faster than `position` does.
     let open = key.contains(&b'{').then(|| key.iter().position(|byte| *byte == b'{')).flatten()?;
-    let after = key.get(open.saturating_add(1)..)?;
+    let (_, after) = key.get(open..)?.split_first()?;
     after.get(..after.iter().position(|byte| *byte == b'}')?)
 }
 

@@ -67,6 +67,15 @@ impl PendingCall {
     }
 }
 
+/// The slots of the requests that may share a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::redis) enum CommandSlots {
+    /// One.
+    One,
+    /// Any, if the script supports that: the node refuses keys of slots that it does not serve.
+    Any,
+}
+
 /// Requests that are sent together.
 #[derive(Debug)]
 pub(in crate::redis) struct Batch(Vec<ScriptCall>);
@@ -87,12 +96,12 @@ impl ScriptCall {
         Self { options: call.options, needs, given, calls: vec![call] }
     }
 
-    /// Returns `true` if a request can join this command; with `of_any_slot`, one of another slot
-    /// can join too, if its script supports that.
-    fn fits(&self, more: &PendingCall, of_any_slot: bool) -> bool {
+    /// Returns `true` if a request can join this command: one of another slot only if its script
+    /// supports that.
+    fn fits(&self, more: &PendingCall, slots: CommandSlots) -> bool {
         let is_judged_alike =
             self.given == more.request.given && self.needs.and(more.request.needs).is_some();
-        let any_slot = of_any_slot && self.needs.decides() && !more.options.asking;
+        let any_slot = slots == CommandSlots::Any && self.needs.decides() && !more.options.asking;
         let slot = if any_slot { self.options.slot } else { more.options.slot };
         self.options == SendOptions { slot, ..more.options }
             && !more.options.alone
@@ -102,6 +111,11 @@ impl ScriptCall {
     /// Returns `true` if a request's keys are in the slot that the node checks.
     fn is_declared(&self, call: &PendingCall) -> bool {
         call.options.slot == self.options.slot
+    }
+
+    /// Returns the requests whose keys are in that slot: they precede all others.
+    fn declared(&self) -> impl Iterator<Item = &ScriptRequest> {
+        self.calls.iter().take_while(|call| self.is_declared(call)).map(|call| &*call.request)
     }
 
     fn add_to(&self, pipeline: &mut Pipeline) {
@@ -115,11 +129,8 @@ impl ScriptCall {
         } else {
             call_of("EVALSHA", &script.sha)
         };
-        let declared = || {
-            self.calls.iter().take_while(|call| self.is_declared(call)).map(|call| &*call.request)
-        };
-        command.arg(declared().map(|request| request.keys.len()).fold(0, usize::saturating_add));
-        for key in declared().flat_map(|request| &request.keys) {
+        command.arg(self.declared().map(|request| request.keys.len()).sum::<usize>());
+        for key in self.declared().flat_map(|request| &request.keys) {
             command.arg(key.as_slice());
         }
         match self.given {
@@ -174,15 +185,14 @@ impl ScriptCall {
 }
 
 impl Batch {
-    /// Groups requests into commands; with `of_any_slot`, requests of several slots share a command
-    /// if their script supports that.
+    /// Groups requests into commands.
     pub(in crate::redis) fn of(
         calls: impl IntoIterator<Item = PendingCall>,
-        of_any_slot: bool,
+        slots: CommandSlots,
     ) -> Self {
         let mut commands: Vec<ScriptCall> = Vec::new();
         for more in calls {
-            match commands.iter_mut().rev().find(|command| command.fits(&more, of_any_slot)) {
+            match commands.iter_mut().rev().find(|command| command.fits(&more, slots)) {
                 Some(command) => {
                     command.needs = command.needs.and(more.request.needs).unwrap_or(command.needs);
                     command.calls.push(more);
@@ -202,10 +212,7 @@ impl Batch {
 
     /// Returns the number of replies to expect.
     pub(in crate::redis) fn replies(&self) -> usize {
-        self.0
-            .iter()
-            .map(|command| if command.options.asking { 2 } else { 1 })
-            .fold(0, usize::saturating_add)
+        self.0.iter().map(|command| if command.options.asking { 2 } else { 1 }).sum()
     }
 
     /// Sends each request its part of the replies.

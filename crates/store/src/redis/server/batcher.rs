@@ -4,6 +4,7 @@
 //! ready task, together with all requests that arrived meanwhile. A request that arrives while
 //! batches are in flight joins the next batch, which is sent within the time of a reply. No request
 //! waits for others to arrive.
+#![allow(clippy::arithmetic_side_effects, reason = "numbers and lengths of requests in memory")]
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -19,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use super::Node;
-use super::batch::{Batch, PendingCall};
+use super::batch::{Batch, CommandSlots, PendingCall};
 use super::connect::NodeLink;
 use super::failure::CallFailure;
 
@@ -98,6 +99,12 @@ pub(super) async fn run_batcher(node: Weak<Node>, mut calls: mpsc::UnboundedRece
     }
 }
 
+impl SentBatch {
+    fn holds_up(&self, node: &Node) -> bool {
+        !self.is_late && node.is_linked_by(&self.link)
+    }
+}
+
 impl Batcher {
     fn new() -> Self {
         Self {
@@ -113,8 +120,8 @@ impl Batcher {
     /// Returns `true` if another batch may be sent. Batches that are late, or were sent on a link
     /// that has been replaced, do not count.
     fn may_send(&self, node: &Node) -> bool {
-        let holds_up = |sent: &&SentBatch| !sent.is_late && node.is_linked_by(&sent.link);
-        self.sent.len() < UNDER_WAY || self.sent.iter().filter(holds_up).count() < UNDER_WAY
+        self.sent.len() < UNDER_WAY
+            || self.sent.iter().filter(|sent| sent.holds_up(node)).count() < UNDER_WAY
     }
 
     fn add(&mut self, call: PendingCall) {
@@ -131,7 +138,8 @@ impl Batcher {
 
     /// Sends as many pending requests as fit in one batch.
     async fn send(&mut self, node: &Node) {
-        let mut batch = Batch::of(self.next_ones(), node.refuses_foreign_keys());
+        let slots = if node.refuses_foreign_keys() { CommandSlots::Any } else { CommandSlots::One };
+        let mut batch = Batch::of(self.next_ones(), slots);
         let Some(link) = node.linked() else { return batch.answer(Err(CallFailure::NotSent)) };
         let number = self.next;
         let pipeline = batch.pipeline();
@@ -155,7 +163,7 @@ impl Batcher {
                 batch.answer(Err(CallFailure::NotSent));
             }
             replied @ (Poll::Ready(_) | Poll::Pending) => {
-                self.next = self.next.wrapping_add(1);
+                self.next += 1;
                 self.sent.push(SentBatch {
                     number,
                     batch,
@@ -174,17 +182,16 @@ impl Batcher {
     /// Takes the pending requests for the next batch.
     fn next_ones(&mut self) -> Vec<PendingCall> {
         let mut cost_us = 0u32;
-        let mut bytes = 0usize;
-        let mut count = 0usize;
+        let mut bytes = 0;
+        let mut count = 0;
         for call in &self.waiting {
             let request = &call.request;
             cost_us = cost_us.saturating_add(request.cost_us);
-            bytes = request.keys.iter().map(|key| key.len()).fold(bytes, usize::saturating_add);
-            bytes = bytes.saturating_add(request.text.len());
+            bytes += request.keys.iter().map(|key| key.len()).sum::<usize>() + request.text.len();
             if count > 0 && (count >= MOST || cost_us > LONGEST_US || bytes > MOST_BYTES) {
                 break;
             }
-            count = count.saturating_add(1);
+            count += 1;
         }
         self.waiting.drain(..count).filter(PendingCall::is_wanted).collect()
     }

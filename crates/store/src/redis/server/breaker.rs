@@ -26,8 +26,8 @@ impl Breaker {
     /// Records the timeout of a call that waited for this time. Returns `true` if the breaker opens
     /// because of it.
     pub(super) fn record_timeout(&self, waited: Duration) -> bool {
-        let opens = waited >= FAIR_WAIT
-            && self.timeouts.fetch_add(1, Ordering::Relaxed).saturating_add(1) == THRESHOLD;
+        let opens =
+            waited >= FAIR_WAIT && self.timeouts.fetch_add(1, Ordering::Relaxed) == THRESHOLD - 1;
         if opens {
             self.open.store(true, Ordering::Relaxed);
         }

@@ -16,7 +16,7 @@ pub(in crate::redis) fn shown(text: impl std::fmt::Display) -> String {
 
 /// Text in the error of Redis (since 6.0) and Valkey for a forbidden command, but not for a
 /// forbidden key.
-pub(super) const OF_COMMANDS: &str = "permissions to run the";
+const OF_COMMANDS: &str = "permissions to run the";
 
 /// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,20 +52,17 @@ pub(in crate::redis) enum CallFailure {
 
 impl CallFailure {
     pub(in crate::redis) fn of(error: &RedisError) -> Self {
-        let redirected = || {
-            let (address, _) = error.redirect_node()?;
-            let (host, port) = address.rsplit_once(':')?;
-            Some(ServerAddress::Tcp(host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?))
-        };
         #[allow(
             clippy::wildcard_enum_match_arm,
             reason = "both enums are another crate's and grow"
         )]
         match error.kind() {
             ErrorKind::Server(ServerErrorKind::Moved) => {
-                redirected().map_or(Self::Again, Self::Moved)
+                redirection(error).map_or(Self::Again, Self::Moved)
             }
-            ErrorKind::Server(ServerErrorKind::Ask) => redirected().map_or(Self::Again, Self::Ask),
+            ErrorKind::Server(ServerErrorKind::Ask) => {
+                redirection(error).map_or(Self::Again, Self::Ask)
+            }
             ErrorKind::Server(ServerErrorKind::ClusterDown | ServerErrorKind::BusyLoading) => {
                 Self::Again
             }
@@ -81,6 +78,11 @@ impl CallFailure {
             _ if error.is_connection_dropped() || error.is_io_error() => Self::Lost,
             _ => Self::Refused(shown(error)),
         }
+    }
+
+    /// Returns the failure that a reply reports, if it does.
+    pub(super) fn in_reply(reply: Value) -> Option<Self> {
+        reply.extract_error().err().map(|error| Self::of(&error))
     }
 
     /// Turns a redirection into an error with the next step.
@@ -99,7 +101,7 @@ impl CallFailure {
     pub(super) fn is_of_user(&self) -> bool {
         match self {
             Self::LoginRefused(_) => true,
-            Self::Forbidden(text) => text.contains(OF_COMMANDS),
+            Self::Forbidden(_) => self.is_of_command(),
             Self::Unavailable
             | Self::Late
             | Self::Lost
@@ -114,13 +116,23 @@ impl CallFailure {
         }
     }
 
+    /// Returns `true` if the user may not run the command, with any key.
+    pub(super) fn is_of_command(&self) -> bool {
+        matches!(self, Self::Forbidden(text) if text.contains(OF_COMMANDS))
+    }
+
     /// Classifies a reply that no script of this crate returns.
     pub(in crate::redis) fn of_reply(reply: Value) -> Self {
-        match reply.extract_error() {
-            Ok(_) => Self::Refused("unexpected reply to a script".to_owned()),
-            Err(error) => Self::of(&error),
-        }
+        Self::in_reply(reply)
+            .unwrap_or_else(|| Self::Refused("unexpected reply to a script".to_owned()))
     }
+}
+
+/// Returns the address that a redirection names.
+fn redirection(error: &RedisError) -> Option<ServerAddress> {
+    let (address, _) = error.redirect_node()?;
+    let (host, port) = address.rsplit_once(':')?;
+    Some(ServerAddress::Tcp(host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?))
 }
 
 /// Returns `true` if the server refuses the user or the password, or wants one.

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `connect`, `rights`, `tls` | a connection: the server's role, the user's permissions, trust |
 //! | `replies` | the bound on the size of a reply |
+//! | `info` | the fields of `INFO` |
 //! | `preload` | loading of scripts on connect |
 //! | `maintain` | reconnection, and checks of an idle connection |
 //! | `batcher`, `batch` | requests sent to a node together: when, and as which commands |
@@ -17,6 +18,7 @@ mod batcher;
 mod breaker;
 pub(super) mod connect;
 pub(super) mod failure;
+pub(super) mod info;
 mod loss;
 mod maintain;
 mod preload;

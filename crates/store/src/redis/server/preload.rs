@@ -15,14 +15,9 @@ pub(super) async fn load_scripts(mut connection: MultiplexedConnection) -> Resul
     let scripts: Vec<&Script> = scripts_to_load().collect();
     let known = pipeline(scripts.iter().map(|script| ("EVALSHA", script.sha.as_str())));
     let replies = connection.req_packed_commands(&known, 0, known.len()).await?;
-    let is_missing = |reply: redis::Value| {
-        let failure = reply.extract_error().err().map(|error| CallFailure::of(&error));
-        matches!(failure, Some(CallFailure::NoScript))
-    };
-    let missing = scripts
-        .iter()
-        .zip(replies)
-        .filter_map(|(script, reply)| is_missing(reply).then_some(script));
+    let missing = scripts.iter().zip(replies).filter_map(|(script, reply)| {
+        (CallFailure::in_reply(reply) == Some(CallFailure::NoScript)).then_some(script)
+    });
     let missing = pipeline(missing.map(|script| ("EVAL", script.text.as_str())));
     if !missing.is_empty() {
         connection.req_packed_commands(&missing, 0, missing.len()).await?;

@@ -13,7 +13,7 @@
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{Cmd, Pipeline, RedisError, Value};
 
-use super::failure::{CallFailure, OF_COMMANDS, is_of_login};
+use super::failure::{CallFailure, is_of_login};
 
 /// The key used for the checks, after the prefix of all keys. It is never written.
 const PROBE: &[u8] = b"tollgate:probe";
@@ -102,9 +102,17 @@ pub(super) struct GrantedRights {
 }
 
 impl RightsCheck {
-    /// Creates the checks for keys that begin with `prefix`; with `of_one_server`, also that all
-    /// keys are at one server.
-    pub(in crate::redis) fn new(prefix: &[u8], of_one_server: bool) -> Self {
+    /// Creates the checks of a server that may have only some of the keys that begin with `prefix`.
+    pub(in crate::redis) fn of_cluster_node(prefix: &[u8]) -> Self {
+        Self::new(prefix, 0)
+    }
+
+    /// Creates the checks of a server that must have all keys that begin with `prefix`.
+    pub(in crate::redis) fn of_only_server(prefix: &[u8]) -> Self {
+        Self::new(prefix, IDENTITIES)
+    }
+
+    fn new(prefix: &[u8], identities: usize) -> Self {
         let key = [prefix, PROBE].concat();
         let mut pipeline = Pipeline::with_capacity(COMMANDS.len());
         pipeline.cmd("EVALSHA").arg(NO_SCRIPT).arg(0);
@@ -116,7 +124,7 @@ impl RightsCheck {
         let mut write = redis::cmd("DEL");
         write.arg(&key);
         pipeline.add_command(write.clone());
-        for number in 0..if of_one_server { IDENTITIES } else { 0 } {
+        for number in 0..identities {
             let key = [&key, format!(":{number}").as_bytes()].concat();
             pipeline.cmd("EVAL").arg(IDENTITY).arg(1).arg(key);
         }
@@ -139,12 +147,13 @@ impl RightsCheck {
         mut connection: MultiplexedConnection,
     ) -> Result<Vec<&'static str>, RedisError> {
         let replies = connection.req_packed_commands(&self.extras, 0, EXTRAS.len()).await?;
-        let is_forbidden = |reply: Value| {
-            let failure = reply.extract_error().err().map(|error| CallFailure::of(&error));
-            matches!(failure, Some(CallFailure::Forbidden(text)) if text.contains(OF_COMMANDS))
-        };
-        let replies = EXTRAS.iter().zip(replies);
-        Ok(replies.filter_map(|(extra, reply)| is_forbidden(reply).then_some(extra.name)).collect())
+        let mut forbidden = Vec::new();
+        for (extra, reply) in EXTRAS.iter().zip(replies) {
+            if CallFailure::in_reply(reply).is_some_and(|failure| failure.is_of_command()) {
+                forbidden.push(extra.name);
+            }
+        }
+        Ok(forbidden)
     }
 
     /// Returns `true` if the server is a master and lets the user write.
@@ -155,8 +164,7 @@ impl RightsCheck {
         &self,
         mut connection: MultiplexedConnection,
     ) -> Result<bool, RedisError> {
-        let reply = connection.req_packed_command(&self.write).await?.extract_error();
-        let failure = reply.err().map(|error| CallFailure::of(&error));
+        let failure = CallFailure::in_reply(connection.req_packed_command(&self.write).await?);
         Ok(failure.is_none_or(|failure| failure != CallFailure::ReadOnly && !failure.is_of_user()))
     }
 
@@ -187,9 +195,7 @@ impl RightsCheck {
         for (command, failure) in COMMANDS.into_iter().zip(failures) {
             match failure {
                 // A forbidden probe key proves nothing about the keys of counters.
-                Some(CallFailure::Forbidden(text)) if text.contains(OF_COMMANDS) => {
-                    proved.forbidden.push(command)
-                }
+                Some(failure) if failure.is_of_command() => proved.forbidden.push(command),
                 Some(CallFailure::ReadOnly) => proved.is_replica = true,
                 Some(_) | None => {}
             }

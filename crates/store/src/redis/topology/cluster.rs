@@ -18,6 +18,7 @@ use crate::redis::calls::within;
 use crate::redis::config::url::ServerAddress;
 use crate::redis::script::slot::SLOTS;
 use crate::redis::server::Node;
+use crate::redis::server::info::InfoReply;
 
 /// Timeout for a node's slot map.
 const TELL_TIMEOUT: Duration = Duration::from_millis(250);
@@ -73,11 +74,8 @@ async fn ask(node: &Node) -> Option<(NodeStanding, SlotMap)> {
 
 /// Parses the reply of `CLUSTER INFO`.
 pub(in crate::redis) fn standing(info: Value) -> Option<NodeStanding> {
-    let text: String = redis::from_redis_value(info).ok()?;
-    let field = |name| {
-        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
-    };
-    Some((field("cluster_state")? == "ok", field("cluster_current_epoch")?.parse().ok()?))
+    let info = InfoReply::read(info)?;
+    Some((info.field("cluster_state")? == "ok", info.number("cluster_current_epoch")?))
 }
 
 /// Parses the reply of `CLUSTER SLOTS`: for each range its first and last slot, then its nodes,
@@ -93,10 +91,10 @@ pub(in crate::redis) fn read(reply: &Value, queried: &ServerAddress) -> Option<S
         };
         let address = address(master, queried)?;
         let known = map.masters.iter().position(|other| *other == address);
-        let master = known.unwrap_or_else(|| {
+        let master = known.unwrap_or(map.masters.len());
+        if master == map.masters.len() {
             map.masters.push(address);
-            map.masters.len().saturating_sub(1)
-        });
+        }
         let master = u16::try_from(master).ok()?;
         let first = usize::try_from(*first).ok()?;
         let last = usize::try_from(*last).ok()?;

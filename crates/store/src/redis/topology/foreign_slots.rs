@@ -47,16 +47,20 @@ fn probe(prefix: &[u8], number: u16) -> Vec<u8> {
     [prefix, format!("tollgate:probe:{number}").as_bytes()].concat()
 }
 
+/// Returns the first such key in a wanted slot, and the slot.
+fn first_key(prefix: &[u8], is_wanted: impl Fn(u16) -> bool) -> Option<(u16, Vec<u8>)> {
+    let keys = (0..SLOTS).map(|number| probe(prefix, number));
+    keys.map(|key| (slot_of(&key), key)).find(|(slot, _)| is_wanted(*slot))
+}
+
+fn serves(routes: &Routes, node: &Arc<Node>, slot: u16) -> bool {
+    routes.with_node(slot, |of_slot| Arc::ptr_eq(of_slot, node)).unwrap_or(false)
+}
+
 async fn refuses(routes: &Routes, node: &Arc<Node>, prefix: &[u8]) -> Option<bool> {
-    let is_own =
-        |slot: u16| routes.with_node(slot, |of_slot| Arc::ptr_eq(of_slot, node)).unwrap_or(false);
-    let key = |wanted: &dyn Fn(u16) -> bool| {
-        let keys = (0..SLOTS).map(|number| probe(prefix, number));
-        keys.map(|key| (slot_of(&key), key)).find(|(slot, _)| wanted(*slot))
-    };
-    let (slot, named) = key(&is_own)?;
-    let (_, own) = key(&|other| other != slot && is_own(other))?;
-    let (_, foreign) = key(&|other| !is_own(other))?;
+    let (slot, named) = first_key(prefix, |slot| serves(routes, node, slot))?;
+    let (_, own) = first_key(prefix, |other| other != slot && serves(routes, node, other))?;
+    let (_, foreign) = first_key(prefix, |slot| !serves(routes, node, slot))?;
     let mut command = redis::cmd("EVAL");
     command.arg(PROBE).arg(1).arg(named).arg(own).arg(foreign);
     let reply = node.call(&command, within(REPLY_TIMEOUT)).await.ok()?;

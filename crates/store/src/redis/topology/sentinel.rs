@@ -64,9 +64,12 @@ pub(in crate::redis) async fn find(
 /// partitioned sentinel keeps returning an old master.
 async fn ask(sentinel: &Node, master: &str) -> Option<(u64, ServerAddress)> {
     let until = within(TELL_TIMEOUT);
-    let command = |name| redis::cmd("SENTINEL").arg(name).arg(master).to_owned();
-    let reply = sentinel.call(&command("GET-MASTER-ADDR-BY-NAME"), until).await.ok()?;
-    let about = sentinel.call(&command("MASTER"), until).await.ok();
+    let mut find = redis::cmd("SENTINEL");
+    find.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
+    let mut describe = redis::cmd("SENTINEL");
+    describe.arg("MASTER").arg(master);
+    let reply = sentinel.call(&find, until).await.ok()?;
+    let about = sentinel.call(&describe, until).await.ok();
     let about: Option<HashMap<String, String>> =
         about.and_then(|about| redis::from_redis_value(about).ok());
     let epoch = about.and_then(|about| about.get("config-epoch")?.parse().ok()).unwrap_or_default();

@@ -41,8 +41,8 @@ impl ScriptRequest {
         now: Timestamp,
     ) -> Self {
         let mut request = Self::of(given, SmallVec::new(), SmallVec::new(), ScriptNeeds::DECIDE);
-        let overall = |verdict| combine(prior, [(check.role, verdict)]);
-        request.check(prefix, check, &[writes(check, overall)], now);
+        let cases = writes(check, |verdict| combine(prior, [(check.role, verdict)]));
+        request.check(prefix, check, &[cases], now);
         request
     }
 
@@ -57,7 +57,7 @@ impl ScriptRequest {
         let partial = if context.is_partial { PARTIAL } else { 0 };
         let text = SmallVec::from_slice(&[0, prior_number(context.prior) | partial]);
         let mut request = Self::of(given, SmallVec::new(), text, ScriptNeeds::DECIDE);
-        request.put(u64::try_from(checks.len()).unwrap_or(u64::MAX), 4);
+        request.put(checks.len() as u64, 4);
         for check in checks {
             let admitted = writes(check, |_| Overall::Admitted);
             let denied = writes(check, |_| Overall::Denied);
@@ -167,7 +167,7 @@ impl ScriptRequest {
         self.put(change.at, 7);
         self.entries(change.entries);
         if change.kind >= TAKE_BACK {
-            self.put(u64::try_from(change.undo.len()).unwrap_or(u64::MAX), 2);
+            self.put(change.undo.len() as u64, 2);
             self.text.extend_from_slice(change.undo);
         }
         if let Some(kept_for) = change.kept_for {
@@ -192,16 +192,17 @@ impl ScriptRequest {
     }
 
     /// Appends the entries that a check records, with their length, if there are any.
+    #[allow(clippy::arithmetic_side_effects, reason = "lengths of what is in memory")]
     fn entries(&mut self, entries: &[Vec<u8>]) {
         if entries.is_empty() {
             return;
         }
-        let bytes = entries.iter().map(|entry| entry.len().saturating_add(2));
-        let length = bytes.fold(1, usize::saturating_add);
-        self.put(u64::try_from(length).unwrap_or(u64::MAX), 4);
-        self.put(u64::try_from(entries.len()).unwrap_or(u64::MAX), 1);
+        // Their number takes a byte, and the length of each two.
+        let length = 1 + entries.iter().map(|entry| 2 + entry.len()).sum::<usize>();
+        self.put(length as u64, 4);
+        self.put(entries.len() as u64, 1);
         for entry in entries {
-            self.put(u64::try_from(entry.len()).unwrap_or(u64::MAX), 2);
+            self.put(entry.len() as u64, 2);
             self.text.extend_from_slice(entry);
         }
     }
@@ -253,8 +254,9 @@ fn writes(check: &Check<'_>, overall: impl Fn(Verdict) -> Overall) -> u8 {
 }
 
 fn cases(is_written: impl Fn(Verdict) -> bool) -> u8 {
-    let bit = |verdict, bit| if is_written(verdict) { bit } else { 0 };
-    bit(Verdict::Allowed, WHERE_ALLOWED) | bit(Verdict::Denied, WHERE_DENIED)
+    let allowed = if is_written(Verdict::Allowed) { WHERE_ALLOWED } else { 0 };
+    let denied = if is_written(Verdict::Denied) { WHERE_DENIED } else { 0 };
+    allowed | denied
 }
 
 /// Returns the number of a prior in the scripts.

@@ -14,15 +14,14 @@ pub(super) const CHANGE_US: u32 = 8;
 
 /// Returns the server time of a check in microseconds.
 pub(super) fn cost_us(limit: &Limit) -> u32 {
-    let windows = u32::try_from(limit.windows().len()).unwrap_or(u32::MAX);
     match limit.algorithm() {
         Algorithm::FixedWindow(_) | Algorithm::Gcra(_) => CHECK_US,
         // Every slot is read.
         Algorithm::Concurrency(slots) => CHECK_US.saturating_add(slots.in_flight()),
-        Algorithm::SlidingWindow(_) => windows.saturating_mul(SLIDING_US),
+        Algorithm::SlidingWindow(_) => limit.windows().iter().map(|_| SLIDING_US).sum(),
         Algorithm::SlidingLog(_) => {
             let most = limit.windows().iter().map(Window::limit).max().unwrap_or_default();
-            LOG_US.saturating_add(most.checked_div(LOG_HITS_A_US).unwrap_or_default())
+            LOG_US.saturating_add(most / LOG_HITS_A_US)
         }
     }
 }

@@ -30,7 +30,7 @@ impl ScriptRequest {
     /// Appends the ID of a check's hold, empty if there is none.
     fn id(&mut self, check: &Check<'_>) {
         let id = check.hold.map_or(&[][..], |hold| hold.id);
-        self.put(u64::try_from(id.len()).unwrap_or(u64::MAX), 1);
+        self.put(id.len() as u64, 1);
         self.text.extend_from_slice(id);
     }
 }
