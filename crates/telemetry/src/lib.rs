@@ -7,6 +7,7 @@
 //! | `known_rules`, `candidates` | series of rules, and of candidate limits |
 //! | `connections`, `http` | metrics of connections and refused requests |
 //! | `span_export` | metrics of exported spans |
+//! | `histogram` | the histogram of all metrics and statistics |
 //! | `log`, `log_throttle` | the log, and its bound |
 //! | `statistics` | statistics under the names of envoyproxy/ratelimit |
 //! | `spans` | sampling of calls, and the contents of their spans |
@@ -14,6 +15,7 @@
 
 pub mod candidates;
 pub mod connections;
+pub mod histogram;
 pub mod http;
 pub mod journal;
 mod known_rules;

@@ -7,10 +7,14 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::time::SystemTime;
 
-use super::latency::{Exemplar, Exemplars};
+use crate::histogram::Exemplar;
 
 /// Adds exemplars to the buckets of a histogram without labels.
-pub(super) fn with_exemplars(open_metrics: &str, histogram: &str, exemplars: &Exemplars) -> String {
+pub(super) fn with_exemplars(
+    open_metrics: &str,
+    histogram: &str,
+    exemplars: &[Option<Exemplar>],
+) -> String {
     if exemplars.iter().all(Option::is_none) {
         return open_metrics.to_owned();
     }
@@ -65,7 +69,7 @@ mod tests {
 
     #[test]
     fn exemplars_stand_on_their_buckets_and_on_no_other_line() {
-        let mut exemplars = Exemplars::default();
+        let mut exemplars = [None; 3];
         let length = Duration::from_micros(150);
         let at = SystemTime::UNIX_EPOCH + Duration::from_millis(1_780_000_000_137);
         exemplars[1] = Some(Exemplar { trace: [0x0a; 16], span: [0xb7; 8], length, at });
@@ -75,7 +79,7 @@ mod tests {
         let ids = "trace_id=\"0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a\",span_id=\"b7b7b7b7b7b7b7b7\"";
         let expected = format!("{before}{on} # {{{ids}}} 0.00015 1780000000.137{after}");
         assert_eq!(with_exemplars(&format!("{before}{on}{after}"), "h", &exemplars), expected);
-        assert_eq!(with_exemplars(on, "h", &Exemplars::default()), on);
+        assert_eq!(with_exemplars(on, "h", &[None; 3]), on);
     }
 
     #[test]

@@ -50,7 +50,6 @@ pub use self::cost_ratio::{CostRatio, EstimateSummary};
 pub use self::exceptions::Exceptions;
 pub use self::holds::{HoldCounters, HoldMetrics};
 use self::latency::Latencies;
-pub use self::latency::Latency;
 pub use self::leases::LeaseMetrics;
 pub use self::loans::{LoanCounters, LoanMetrics};
 pub use self::process::Process;
@@ -63,6 +62,7 @@ pub use self::undecided::{Effect, UndecidedCounters, UndecidedTable, met};
 use super::candidates::Candidates;
 use super::connections::ConnectionMetrics;
 use super::http::HttpMetrics;
+use crate::histogram::Histogram;
 use crate::statistics::Stats;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -278,13 +278,13 @@ impl Metrics {
     }
 
     /// Returns a worker's part of the call latency histogram.
-    pub fn call_latency(&self) -> Arc<Latency> {
+    pub fn call_latency(&self) -> Arc<Histogram> {
         self.calls.part("")
     }
 
     /// Returns a worker's part of the latency histogram of a server of the store. The series ends
     /// when no worker holds a part.
-    pub fn node_latency(&self, node: &str) -> Arc<Latency> {
+    pub fn node_latency(&self, node: &str) -> Arc<Histogram> {
         self.node_calls.part(node)
     }
 

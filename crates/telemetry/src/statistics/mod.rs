@@ -27,7 +27,7 @@ use std::sync::Arc;
 pub use self::counters::{CallTimer, Counter, MethodStats, RuleStats, ServiceStats};
 pub use self::name::{StatName, escaped};
 use self::series::Series;
-pub use self::timer::{Histogram, Timer};
+pub use self::timer::Timer;
 
 /// Last segment of the name that collects series beyond the bound.
 const OTHER: &str = "other";

@@ -93,8 +93,8 @@ impl Exposition {
                 let buckets = mapped
                     .buckets
                     .iter()
-                    .zip(&histogram.counts)
-                    .map(|(bound, count)| (*bound, float(*count)));
+                    .zip(histogram.cumulative())
+                    .map(|(bound, count)| (*bound, float(count)));
                 let sum = in_unit(histogram.sum);
                 let count = float(histogram.count());
                 let kind = match mapped.observer {
