@@ -283,10 +283,9 @@ impl<S: Store> Rls<S> {
 
     /// Maps the limiter's errors to gRPC codes, exhaustively.
     fn unavailable(&self, undecided: &Undecided) -> Status {
-        match (undecided, self.metrics.stats()) {
-            (Undecided::NoPolicy, Some(stats)) => stats.service.service_error.add(1),
-            (Undecided::Store(_), Some(stats)) => stats.service.redis_error.add(1),
-            (Undecided::NoPolicy | Undecided::Store(_), None) => {}
+        match undecided {
+            Undecided::NoPolicy => self.metrics.requests.without_policy.inc(),
+            Undecided::Store(_) => self.metrics.requests.without_store.inc(),
         }
         Status::unavailable(undecided.to_string())
     }

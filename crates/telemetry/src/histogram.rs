@@ -1,4 +1,4 @@
-//! Histograms of whole numbers, such as durations in microseconds.
+//! Histograms of durations in microseconds, and of ratios in millionths.
 //!
 //! A histogram has cache lines of its own, so that workers with a histogram each do not contend.
 
@@ -8,6 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 
+/// Values that are fractions are counted in millionths, like the microseconds of durations.
+pub(crate) const MILLION: f64 = 1e6;
 /// Number of counts in a line.
 const LINE: usize = 8;
 
@@ -159,6 +161,12 @@ impl HistogramReading {
 
 fn load(count: &AtomicU64) -> u64 {
     count.load(Ordering::Relaxed)
+}
+
+/// Converts from millionths.
+#[allow(clippy::cast_precision_loss, reason = "exact up to 2^53")]
+pub(crate) fn millionths(number: u64) -> f64 {
+    number as f64 / MILLION
 }
 
 /// Converts to whole microseconds.

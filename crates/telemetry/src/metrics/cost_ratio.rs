@@ -4,10 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::{MetricType, TypedMetric};
-
-use crate::histogram::{Histogram, HistogramReading};
+use crate::histogram::{Histogram, HistogramReading, MILLION, millionths};
+use crate::snapshot::SampleValue;
 
 /// Upper bounds of the buckets in millionths: finest around exact estimates.
 const BOUNDS: [u64; 11] = [
@@ -25,7 +23,6 @@ const NEARLY_ALL: f64 = 0.95;
 
 /// The bound of commits that cost what was reserved.
 const EXACT: u64 = 1_000_000;
-const MILLION: f64 = 1e6;
 
 /// A histogram of costs divided by reserved hits.
 #[derive(Clone, Debug)]
@@ -80,13 +77,13 @@ impl EstimateSummary {
         for (bound, count) in read.bounds.iter().zip(read.cumulative()) {
             let share = count as f64 / commits as f64;
             if share >= NEARLY_ALL && most.is_none() {
-                most = Some(ratio(*bound));
+                most = Some(millionths(*bound));
             }
             if *bound == EXACT {
                 overruns = 1.0 - share;
             }
         }
-        Some(Self { commits, mean: ratio(read.sum) / commits as f64, most, overruns })
+        Some(Self { commits, mean: millionths(read.sum) / commits as f64, most, overruns })
     }
 
     /// Returns how to change the estimate; `None` if it is good, or if there are too few commits.
@@ -116,27 +113,10 @@ impl fmt::Display for EstimateSummary {
     }
 }
 
-/// Converts from millionths.
-#[allow(clippy::cast_precision_loss, reason = "exact up to 2^53")]
-fn ratio(millionths: u64) -> f64 {
-    millionths as f64 / MILLION
-}
-
-impl EncodeMetric for CostRatio {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        let read = self.0.read();
-        let bounds = read.bounds.iter().map(|bound| ratio(*bound)).chain([f64::INFINITY]);
-        let buckets: Vec<_> = bounds.zip(read.counts.iter().copied()).collect();
-        encoder.encode_histogram::<NoLabelSet>(ratio(read.sum), read.count(), &buckets, None)
+impl From<&CostRatio> for SampleValue {
+    fn from(ratio: &CostRatio) -> Self {
+        Self::from(&ratio.0.read())
     }
-
-    fn metric_type(&self) -> MetricType {
-        Self::TYPE
-    }
-}
-
-impl TypedMetric for CostRatio {
-    const TYPE: MetricType = MetricType::Histogram;
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ use redis::{Cmd, RedisError, Value};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout_at};
 use tollgate_telemetry::histogram::Histogram;
-use tollgate_telemetry::metrics::Metrics;
+use tollgate_telemetry::metrics::StoreMetrics;
 
 use self::batch::{PendingCall, Reply, SendOptions};
 use self::batcher::run_batcher;
@@ -88,7 +88,7 @@ impl Node {
         address: ServerAddress,
         access: Arc<Access>,
         role: RequiredRole,
-        metrics: Arc<Metrics>,
+        metrics: Arc<StoreMetrics>,
     ) -> Arc<Self> {
         let (calls, waiting) = mpsc::unbounded_channel();
         let node = Arc::new(Self {

@@ -135,7 +135,8 @@ fn unsupported_parts_of_a_mapping_file_are_reported_with_their_lines() {
 #[test]
 fn the_text_adds_up_what_falls_on_one_series_and_has_the_tags_of_the_process() {
     let mappings = Mappings::builtin(false);
-    let stats = stats(&mappings).with_gauge("ratelimit.localcache.hitCount", || -2);
+    let stats = stats(&mappings);
+    stats.service.sources.cache_hits.inc_by(2);
     for (key, hits) in [("d.a.b", 1), ("d.a.b.c", 2), ("d.a", 4), ("d.q\"", 8)] {
         stats.of_rule(key).total_hits.add(hits);
     }
