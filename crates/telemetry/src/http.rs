@@ -173,6 +173,11 @@ impl HttpMetrics {
         self.refused.of([port.name(), refusal.name()]).inc();
     }
 
+    /// Returns the number of requests that were rejected.
+    pub fn refusals(&self, port: HttpPort, refusal: HttpRefusal) -> u64 {
+        self.refused.of([port.name(), refusal.name()]).get()
+    }
+
     pub(super) fn collect(&self, out: &mut Snapshot) {
         let open = "Number of open HTTP connections.";
         out.gauges("http_connections", open, self.connections.series(["port"]));
