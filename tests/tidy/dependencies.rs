@@ -53,7 +53,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         place: "telemetry/statistics",
         modules: "",
-        crates: "foldhash parking_lot smallvec std::sync std::time::Instant",
+        crates: "foldhash parking_lot smallvec std::sync std::time::Instant thiserror",
     },
     Row { place: "telemetry/statistics/mapping", modules: "yaml", crates: "regex" },
     Row {

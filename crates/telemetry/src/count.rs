@@ -20,9 +20,8 @@ pub struct FloatGauge(Arc<AtomicU64>);
 
 /// Returns the number of things that began and have not ended.
 pub(crate) fn level(begun: &Counter, ended: &Counter) -> i64 {
-    // Read first, so that no end is counted before its begin.
-    let ended = ended.get();
-    i64::try_from(begun.get() - ended).unwrap_or(i64::MAX)
+    // Another thread may count a begin and its end between the two reads.
+    i64::try_from(begun.get().saturating_sub(ended.get())).unwrap_or(i64::MAX)
 }
 
 impl Counter {

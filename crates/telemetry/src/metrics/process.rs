@@ -33,7 +33,7 @@ impl Process {
             let text = std::fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
             let ns =
                 text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or_default();
-            all = all.saturating_add(Duration::from_nanos(ns));
+            all += Duration::from_nanos(ns);
         }
         Some(all)
     }

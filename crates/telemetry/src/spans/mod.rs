@@ -82,15 +82,14 @@ impl Sampler {
         {
             return parent.is_sampled;
         }
-        // Sampling by trace ID, if there is one, selects all calls of a trace or none.
-        let draw = || {
-            parent
-                .and_then(|parent| parent.trace.last_chunk().copied())
-                .unwrap_or_else(rand::random::<[u8; 4]>)
-        };
-        self.share > 0.0
-            && f64::from(u32::from_be_bytes(draw())) / f64::from(u32::MAX) <= self.share
+        self.share > 0.0 && f64::from(drawn(parent)) / f64::from(u32::MAX) <= self.share
     }
+}
+
+/// Draws a number: by trace ID, if there is one, which selects all calls of a trace or none.
+fn drawn(parent: Option<&Parent>) -> u32 {
+    let of_trace = parent.and_then(|parent| parent.trace.last_chunk().copied());
+    of_trace.map_or_else(rand::random, u32::from_be_bytes)
 }
 
 impl Tracer {
