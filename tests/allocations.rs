@@ -92,7 +92,7 @@ fn a_descriptor_without_a_rule_allocates_nothing() {
 
 #[test]
 fn a_call_without_a_recorded_trace_allocates_nothing() {
-    let (tracer, _spans) = Tracer::new(Sampler { by_parent: true, share: 0.0 }, Metrics::new());
+    let (tracer, _spans) = Tracer::new(Sampler { by_parent: true, share: 0.0 }, Arc::default());
     let unsampled = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00".as_slice();
     for parent in [None, Some(unsampled)] {
         let mut is_recorded = true;

@@ -163,7 +163,7 @@ impl Bench {
             "domain: bench\ndescriptors: [{{ key: user, rate_limit: {{ {limit} }} }}]\n"
         )));
         let options = RedisOptions::at(RedisUrl::parse(&redis.url()).unwrap().unwrap());
-        let store = RedisStore::connect(options, Time::Server, Metrics::new());
+        let store = RedisStore::connect(options, Time::Server, Arc::default());
         store.connected().await;
         Self { redis, process, limiter: Limiter::new(in_force, store, Modes::default()) }
     }

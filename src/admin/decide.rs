@@ -14,8 +14,7 @@ use tokio::sync::Semaphore;
 
 use super::guard::check_same_origin;
 use super::problem_response::problem;
-use crate::telemetry::http::{HttpPort, HttpRefusal};
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::http::{HttpMetrics, HttpPort, HttpRefusal};
 
 /// Timeout for receiving the body of a request.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -42,7 +41,7 @@ pub struct Decide {
     hold: Arc<dyn Fn(usize) -> Option<Box<dyn Send>> + Send + Sync>,
     reading: Arc<Semaphore>,
     deciding: Arc<Semaphore>,
-    metrics: Option<Arc<Metrics>>,
+    metrics: Option<Arc<HttpMetrics>>,
 }
 
 type Deciding = Pin<Box<dyn Future<Output = Decided> + Send>>;
@@ -139,13 +138,13 @@ impl Decide {
     }
 
     /// Counts refusals in `metrics`.
-    pub(super) fn counted_by(self, metrics: &Arc<Metrics>) -> Self {
+    pub(super) fn counted_by(self, metrics: &Arc<HttpMetrics>) -> Self {
         Self { metrics: Some(Arc::clone(metrics)), ..self }
     }
 
     fn refuse(&self, refusal: HttpRefusal, status: StatusCode, why: String) -> Response {
         if let Some(metrics) = &self.metrics {
-            metrics.http.refused(HttpPort::Public, refusal);
+            metrics.refused(HttpPort::Public, refusal);
         }
         problem(status, why)
     }

@@ -22,9 +22,8 @@ use super::rights::{AdminRights, Right};
 use super::server::AdminPeer;
 use crate::operations::audit::AuditEntry;
 use crate::printable::excerpt;
-use crate::telemetry::http::{HttpPort, HttpRefusal};
+use crate::telemetry::http::{HttpMetrics, HttpPort, HttpRefusal};
 use crate::telemetry::log_throttle::LogThrottle;
-use crate::telemetry::metrics::Metrics;
 
 /// Timeout for a response.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,7 +37,7 @@ const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
 /// The rights of clients, with metrics and log limits for refusals.
 pub(super) struct AccessGuard {
     rights: Arc<AdminRights>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<HttpMetrics>,
     /// Log limits by kind, so that a flood of one kind does not hide the others.
     logged: [LogThrottle; HttpRefusal::ALL.len()],
 }
@@ -52,7 +51,7 @@ pub(super) struct AdmittedClient {
 }
 
 impl AccessGuard {
-    pub(super) fn new(rights: Arc<AdminRights>, metrics: Arc<Metrics>) -> Arc<Self> {
+    pub(super) fn new(rights: Arc<AdminRights>, metrics: Arc<HttpMetrics>) -> Arc<Self> {
         let logged = HttpRefusal::ALL.map(|_| LogThrottle::new(REFUSAL_PAUSE, REFUSALS_AT_ONCE));
         Arc::new(Self { rights, metrics, logged })
     }
@@ -65,7 +64,7 @@ impl AccessGuard {
         kind: HttpRefusal,
         wanted: Right,
     ) {
-        self.metrics.http.refused(HttpPort::Admin, kind);
+        self.metrics.refused(HttpPort::Admin, kind);
         // Browsers send requests without a token until the user has entered one.
         if wanted == Right::Read && kind == HttpRefusal::NoToken {
             return;
@@ -272,7 +271,7 @@ fn is_of_this_machine(host: &str) -> bool {
 /// Refuses requests of browsers to a port without tokens by name: the page of another site can let
 /// its own name resolve to this address (DNS rebinding). Other clients may use any name.
 pub(super) async fn check_browsers(
-    State(metrics): State<Arc<Metrics>>,
+    State(metrics): State<Arc<HttpMetrics>>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -285,7 +284,7 @@ pub(super) async fn check_browsers(
     if !is_browser || is_of_this_machine(text(header::HOST)) {
         return next.run(request).await;
     }
-    metrics.http.refused(HttpPort::Public, HttpRefusal::Host);
+    metrics.refused(HttpPort::Public, HttpRefusal::Host);
     let why = "browsers must use an IP address or localhost in place of this host name";
     problem(StatusCode::MISDIRECTED_REQUEST, why)
 }

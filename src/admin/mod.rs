@@ -45,7 +45,7 @@ use self::rights::AdminRights;
 use self::server::{AdminHandshake, HttpServer};
 use crate::operations::Backend;
 use crate::operations::process_state::ProcessState;
-use crate::telemetry::http::HttpPort;
+use crate::telemetry::http::{HttpMetrics, HttpPort};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::statistics::mapping::Exposition;
 
@@ -75,7 +75,7 @@ pub struct Administration<B> {
     /// Rights of clients.
     pub rights: Arc<AdminRights>,
     /// Metrics of connections and refusals.
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<HttpMetrics>,
     /// Maximum number of concurrent connections.
     pub connections: usize,
     /// TLS handshake; `None` for plaintext.
@@ -114,8 +114,9 @@ pub async fn serve_public(
 ) {
     const ELSEWHERE: &str = "not found; available: /livez, /readyz, /healthcheck, /metrics, /json, /json/reserve, \
          /json/extend, /json/commit, /json/cancel, /json/exchange, /auth/NAME, /openapi.json\n";
-    let rendering = Rendering::new(HttpPort::Public, &metrics, Arc::clone(&metrics));
+    let rendering = Rendering::new(HttpPort::Public, &metrics.http, Arc::clone(&metrics));
     let mut router = Router::new().route("/metrics", get(render).with_state(rendering));
+    let metrics = Arc::clone(&metrics.http);
     let decide = decide.counted_by(&metrics);
     for path in DecidePath::ALL {
         let state = (path, decide.clone());
@@ -146,7 +147,7 @@ pub async fn serve_stats(
     connections: usize,
     path: String,
     exposition: Arc<Exposition>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<HttpMetrics>,
     shutdown: impl Future<Output = ()>,
 ) {
     let port = HttpPort::Stats;
@@ -231,7 +232,7 @@ struct Rendering<T> {
 }
 
 impl<T> Rendering<T> {
-    fn new(port: HttpPort, metrics: &Arc<Metrics>, source: T) -> Self {
+    fn new(port: HttpPort, metrics: &Arc<HttpMetrics>, source: T) -> Self {
         Self { renderer: Renderer::new(port, Arc::clone(metrics)), source }
     }
 }

@@ -8,8 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use tokio::sync::Semaphore;
 
-use crate::telemetry::http::{HttpPort, HttpRefusal};
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::http::{HttpMetrics, HttpPort, HttpRefusal};
 
 /// Maximum time that a request waits for its turn.
 const WAIT: Duration = Duration::from_secs(5);
@@ -20,11 +19,11 @@ pub(super) struct Renderer {
     turn: Arc<Semaphore>,
     wait: Duration,
     port: HttpPort,
-    metrics: Arc<Metrics>,
+    metrics: Arc<HttpMetrics>,
 }
 
 impl Renderer {
-    pub(super) fn new(port: HttpPort, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(port: HttpPort, metrics: Arc<HttpMetrics>) -> Self {
         Self { turn: Arc::new(Semaphore::new(1)), wait: WAIT, port, metrics }
     }
 
@@ -39,7 +38,7 @@ impl Renderer {
         let Ok(Ok(turn)) =
             tokio::time::timeout(self.wait, Arc::clone(&self.turn).acquire_owned()).await
         else {
-            self.metrics.http.refused(self.port, HttpRefusal::Busy);
+            self.metrics.refused(self.port, HttpRefusal::Busy);
             let why = format!("busy with other requests for {:?}; try again\n", self.wait);
             return Err((StatusCode::SERVICE_UNAVAILABLE, why).into_response());
         };
@@ -62,7 +61,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_is_rendered_at_a_time_and_another_waits_so_long_and_no_longer() {
-        let metrics = Metrics::new();
+        let metrics = Arc::<HttpMetrics>::default();
         let usual = Renderer::new(HttpPort::Public, Arc::clone(&metrics));
         let renderer = Renderer { wait: Duration::from_millis(1), ..usual };
         let (begin, begun) = tokio::sync::oneshot::channel();
@@ -78,7 +77,6 @@ mod tests {
         finish.send(()).unwrap();
         assert!(first.await.unwrap());
         assert!(renderer.render(|| 7).await.is_ok_and(|rendered| rendered == 7));
-        let busy = r#"tollgate_http_refused_requests_total{port="http",kind="busy"} 1"#;
-        assert!(metrics.render().unwrap().contains(busy));
+        assert_eq!(metrics.refusals(HttpPort::Public, HttpRefusal::Busy), 1);
     }
 }

@@ -26,9 +26,8 @@ use tracing::{debug, warn};
 use super::api::error::ApiError;
 use super::connections::{Connections, TrackedConnection};
 use super::deadline::WriteDeadline;
-use crate::telemetry::http::{HttpCloseReason, HttpPort};
+use crate::telemetry::http::{HttpCloseReason, HttpMetrics, HttpPort};
 use crate::telemetry::log_throttle::LogThrottle;
-use crate::telemetry::metrics::Metrics;
 
 /// Timeout for the head of a request, and for the idle time between two requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -76,14 +75,14 @@ pub(super) struct HttpServer {
     /// Maximum number of concurrent connections.
     pub(super) connections: usize,
     pub(super) handshake: Option<AdminHandshake>,
-    pub(super) metrics: Arc<Metrics>,
+    pub(super) metrics: Arc<HttpMetrics>,
 }
 
 /// State shared by the connections of a listener.
 struct ListenerState {
     port: HttpPort,
     handshake: Option<AdminHandshake>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<HttpMetrics>,
     router: Router,
     stop: CancellationToken,
 }
@@ -95,7 +94,7 @@ impl HttpServer {
         let Self { listener, port, connections, handshake, metrics } = self;
         let router = router.layer(middleware::from_fn(require_one_host));
         let connections = Connections::new(connections);
-        let open = metrics.http.connections(port);
+        let open = metrics.connections(port);
         let tasks = TaskTracker::new();
         let stop = CancellationToken::new();
         let shared =
@@ -141,7 +140,7 @@ impl ListenerState {
     /// Counts a connection that was closed by a bound. Logged at debug level only, since any client
     /// can cause it.
     fn cut(&self, cut: HttpCloseReason, peer: SocketAddr) {
-        self.metrics.http.cut(self.port, cut);
+        self.metrics.cut(self.port, cut);
         debug!(port = self.port.name(), kind = cut.name(), %peer, "connection closed");
     }
 

@@ -60,7 +60,7 @@ pub(super) async fn build<B: Backend>(
     installer.begin(&read, loaded);
     tasks.add("candidates", candidates::begin(&settings.policy, &installer)?);
     let (mirroring, is_serving) = readiness::mirror(&shared.process, &health).await;
-    let tracer = spans::begin(settings.tracing.clone(), &shared.metrics, &mut tasks);
+    let tracer = spans::begin(settings.tracing.clone(), &shared.metrics.spans, &mut tasks);
     let tls = prepared.certificates.as_ref().map(|certificates| certificates.tls.clone());
     let serving = Arc::new(Serving::new(&settings, &shared, health.clone(), tls, tracer));
     let service = serving.service();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tracing::{error, info};
 
 use crate::http2::tls::{ServerTls, TlsContents, TlsFiles};
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::TlsMetrics;
 use crate::watch;
 
 /// A valid TLS configuration with the file contents that it was built from.
@@ -29,22 +29,23 @@ impl Certificates {
 
     /// Applies changes, forever. Invalid files are logged, and the current certificates stay in
     /// force.
-    pub(super) async fn follow(self, metrics: Arc<Metrics>) {
+    pub(super) async fn follow(self, metrics: Arc<TlsMetrics>) {
         let Self { files, contents, tls } = self;
-        metrics.tls_load(true);
+        metrics.loaded();
         let read = {
             let files = files.clone();
             move || files.read()
         };
         watch::watch(contents, read, |contents| {
             let config = files.configure(&contents);
-            metrics.tls_load(config.is_ok());
             match config {
                 Ok(config) => {
+                    metrics.loaded();
                     tls.replace(config);
                     info!("certificates reloaded");
                 }
                 Err(problems) => {
+                    metrics.refused();
                     let problems = problems.join("; ");
                     error!(
                         problems,

@@ -6,34 +6,34 @@ use std::sync::Arc;
 use tracing::{debug, warn};
 
 use crate::http2::observer::{CloseReason, ConnectionObserver};
+use crate::telemetry::connections::ConnectionMetrics;
 use crate::telemetry::log_throttle::LogThrottle;
-use crate::telemetry::metrics::Metrics;
 
 /// Counts the events of connections, and logs those that an operator may have to act on.
 #[derive(Debug)]
 pub(super) struct ConnectionLog {
-    metrics: Arc<Metrics>,
+    metrics: Arc<ConnectionMetrics>,
     refused: LogThrottle,
     closed: LogThrottle,
 }
 
 impl ConnectionLog {
-    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(metrics: Arc<ConnectionMetrics>) -> Self {
         Self { metrics, refused: LogThrottle::default(), closed: LogThrottle::default() }
     }
 }
 
 impl ConnectionObserver for ConnectionLog {
     fn opened(&self) {
-        self.metrics.clients.connections.inc();
+        self.metrics.connections.inc();
     }
 
     fn ended(&self) {
-        self.metrics.clients.connections.dec();
+        self.metrics.connections.dec();
     }
 
     fn closed(&self, reason: CloseReason, peer: Option<SocketAddr>) {
-        self.metrics.clients.cut(reason);
+        self.metrics.cut(reason);
         let kind = reason.name();
         match reason {
             CloseReason::Full | CloseReason::Address | CloseReason::Memory => {
@@ -61,6 +61,6 @@ impl ConnectionObserver for ConnectionLog {
     }
 
     fn handshake_failed(&self, kind: &'static str) {
-        self.metrics.tls_handshake_failed(kind);
+        self.metrics.handshake_failed(kind);
     }
 }

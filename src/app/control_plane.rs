@@ -37,7 +37,7 @@ pub(super) async fn follow(
             policy_watch::watch(places, overlays, |read| feed.lock().overlays_changed(read)).await;
         }
     };
-    tokio::join!(watch, xds::follow(plane, &metrics, |update| feed.lock().updated(update)));
+    tokio::join!(watch, xds::follow(plane, &metrics.xds, |update| feed.lock().updated(update)));
 }
 
 /// The sources of the policy set.

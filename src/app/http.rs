@@ -89,7 +89,7 @@ impl<B: Backend> Web<B> {
         let ProcessParts { metrics, policies, process, observation, .. } = self.shared;
         let administration = Administration {
             pages: plain_pages::all(&policies, &metrics),
-            metrics: Arc::clone(&metrics),
+            metrics: Arc::clone(&metrics.http),
             connections: self.connections.admin,
             api: Api {
                 metrics,

@@ -80,7 +80,7 @@ struct ProcessParts<B> {
 impl<B: Backend> ProcessParts<B> {
     /// Creates the state before policies are loaded or stores are connected.
     fn new(settings: &Settings, open: OpenStore<B>, metrics: Arc<Metrics>) -> Self {
-        let stores = Stores::new(settings.store.clone(), open, Arc::clone(&metrics));
+        let stores = Stores::new(settings.store.clone(), open, Arc::clone(&metrics.store));
         // HTTP has a service of its own, like each worker.
         let services = settings.limits.workers.saturating_add(1);
         Self {

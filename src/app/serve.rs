@@ -85,7 +85,7 @@ fn follow_files<B: Backend>(
     shared: &ProcessParts<B>,
 ) -> JoinHandle<()> {
     let certificates = certificates
-        .map(|certificates| certificates.map(|them| them.follow(Arc::clone(&shared.metrics))));
+        .map(|certificates| certificates.map(|them| them.follow(Arc::clone(&shared.metrics.tls))));
     let all = certificates
         .into_iter()
         .flatten()

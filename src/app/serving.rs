@@ -72,7 +72,7 @@ impl<B: Backend> Serving<B> {
             allowances: settings.allowances.clone().into(),
             gateways: settings.gateways.clone(),
             budget: Arc::new(Budget::new(settings.memory.clients)),
-            observer: Arc::new(ConnectionLog::new(Arc::clone(&shared.metrics))),
+            observer: Arc::new(ConnectionLog::new(Arc::clone(&shared.metrics.clients))),
             tracer,
             request_log: request_log(),
             quotas: QuotaShared::new(settings.loans.quotas),

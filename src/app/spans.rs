@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::tasks::Tasks;
 use crate::otlp;
 use crate::settings::TracingSettings;
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::span_export::SpanMetrics;
 use crate::telemetry::spans::Tracer;
 
 /// Starts to export spans to the configured collector, until the tasks end.
 pub(super) fn begin(
     settings: Option<TracingSettings>,
-    metrics: &Arc<Metrics>,
+    metrics: &Arc<SpanMetrics>,
     tasks: &mut Tasks,
 ) -> Option<Tracer> {
     let TracingSettings { collector, sampler } = settings?;

@@ -73,7 +73,7 @@ impl StatisticsServices {
             connections,
             path,
             exposition,
-            Arc::clone(metrics),
+            Arc::clone(&metrics.http),
             shutdown,
         )))
     }
@@ -99,7 +99,9 @@ fn mappings(settings: &PrometheusSettings) -> Mappings {
     let Some(path) = &settings.mapper else { return builtin() };
     let file = path.display().to_string();
     let read = std::fs::read_to_string(path).map_err(|error| format!("{file}: {error}"));
-    match read.and_then(|text| Mappings::read(&file, &text)) {
+    let read =
+        read.and_then(|text| Mappings::read(&file, &text).map_err(|error| error.to_string()));
+    match read {
         Ok((mappings, warnings)) => {
             warnings.iter().for_each(|warning| warn!("--stats-prometheus-mapper: {warning}"));
             info!(file, "statistics mapping loaded");

@@ -21,7 +21,7 @@ use crate::store::layer::deny_cache::DenialTable;
 use crate::store::memory::MemoryStore;
 use crate::store::replicas::ReplicaList;
 use crate::store::servers::{ServerList, ServerReport};
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::StoreMetrics;
 
 /// Interval at which expired counters are removed and the metrics of the memory store are updated.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
@@ -39,8 +39,8 @@ pub type OpenStore<B> = Arc<dyn Fn(&StoreParts) -> B + Send + Sync>;
 pub struct StoreParts {
     /// Counters in this process.
     pub memory: Arc<MemoryStore<SystemClock>>,
-    /// Metrics of the process.
-    pub metrics: Arc<Metrics>,
+    /// Metrics of the store.
+    pub metrics: Arc<StoreMetrics>,
 }
 
 /// A factory for the stores of all workers, with the state that they share.
@@ -70,7 +70,11 @@ pub(super) fn selected(settings: &StoreSettings) -> OpenStore<AnyStore<SystemClo
 
 impl<B: Backend> Stores<B> {
     /// Creates a factory. Does not connect to any server yet.
-    pub(super) fn new(settings: StoreSettings, open: OpenStore<B>, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(
+        settings: StoreSettings,
+        open: OpenStore<B>,
+        metrics: Arc<StoreMetrics>,
+    ) -> Self {
         let memory = Arc::new(MemoryStore::new(settings.memory, SystemClock));
         let share = OwnShare::new(settings.share.unwrap_or(Share::NONE));
         let fallback = Fallback::new(Arc::clone(&memory), Arc::clone(&share), Arc::clone(&metrics));
@@ -172,7 +176,7 @@ impl<B: Backend> Stores<B> {
                 let before = runs.insert(server.address.clone(), server.run.clone());
                 if before.is_some_and(|before| before != server.run) {
                     warn!(address = server.address, "store server restarted");
-                    self.parts.metrics.exceptions.store_restarts.inc();
+                    self.parts.metrics.restarts.inc();
                 }
             }
             replicas = self.report_replicas(&servers, replicas);

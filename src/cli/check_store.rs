@@ -54,7 +54,7 @@ impl CheckStore {
 
     async fn examine(self) -> Result<Vec<StoreFinding>, String> {
         let location = self.redis.complete(place(&self.store)?)?;
-        let store = AnyStore::<SystemClock>::connect(&location, None, &Metrics::new())
+        let store = AnyStore::<SystemClock>::connect(&location, None, &Metrics::new().store)
             .ok_or("`memory` is part of the service and needs no check; expected a Redis URL")?;
         if tokio::time::timeout(CONNECT_TIMEOUT, store.connected()).await.is_ok() {
             return store.examine().await.map_err(|error| error.to_string());

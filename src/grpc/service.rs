@@ -29,8 +29,9 @@ use crate::limiter::{self, Decision, Limiter, Undecided};
 use crate::printable::excerpt;
 use crate::receipts::ReceiptKeys;
 use crate::store::Store;
+use crate::telemetry::histogram::Histogram;
 use crate::telemetry::log_throttle::LogThrottle;
-use crate::telemetry::metrics::{Latency, Metrics};
+use crate::telemetry::metrics::Metrics;
 use crate::telemetry::spans::{Recording, SpanAttributes, Tracer};
 pub use tonic::Status as CallStatus;
 
@@ -41,7 +42,7 @@ const MAX_SHOWN: usize = 256;
 pub struct Rls<S> {
     limiter: Limiter<S>,
     metrics: Arc<Metrics>,
-    latency: Arc<Latency>,
+    latency: Arc<Histogram>,
     bounds: RequestBounds,
     style: AnswerStyle,
     /// Timeout of a decision if the caller sets none.
@@ -282,10 +283,9 @@ impl<S: Store> Rls<S> {
 
     /// Maps the limiter's errors to gRPC codes, exhaustively.
     fn unavailable(&self, undecided: &Undecided) -> Status {
-        match (undecided, self.metrics.stats()) {
-            (Undecided::NoPolicy, Some(stats)) => stats.service.service_error.add(1),
-            (Undecided::Store(_), Some(stats)) => stats.service.redis_error.add(1),
-            (Undecided::NoPolicy | Undecided::Store(_), None) => {}
+        match undecided {
+            Undecided::NoPolicy => self.metrics.requests.without_policy.inc(),
+            Undecided::Store(_) => self.metrics.requests.without_store.inc(),
         }
         Status::unavailable(undecided.to_string())
     }

@@ -102,7 +102,7 @@ impl RuleCounters {
     /// Returns the counts of each rule in rule ID order; zeros for rules that share a series.
     pub(super) fn of_rules(&self) -> impl Iterator<Item = Counts> + Clone {
         let counts = |metrics: &RuleMetrics| {
-            if metrics.is_own {
+            if !metrics.is_shared {
                 let RuleMetrics { allowed, denied, near, shadow_denied, failed, .. } = metrics;
                 let [allowed, denied, near, shadow_denied, failed] =
                     [allowed, denied, near, shadow_denied, failed].map(Counter::get);

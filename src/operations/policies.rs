@@ -122,7 +122,7 @@ impl Installer {
         );
         self.policies.install(policies);
         self.compiler.warn_if_nearly_full();
-        self.metrics.policy_load(true);
+        self.metrics.policies.loaded();
         let at = process.loaded_at.clone();
         let version = process.version.clone();
         self.process.record_policies(process);
@@ -149,7 +149,7 @@ impl Installer {
                 "policies rejected; calls return UNAVAILABLE until valid policies are loaded:\n{report}"
             )
         }
-        self.metrics.policy_load(false);
+        self.metrics.policies.refused();
         let report = report.to_string();
         let version = self.process.policies().version;
         let at = jiff::Timestamp::now().to_string();

@@ -19,7 +19,7 @@ use crate::grpc::client::{ClientTls, Header, cause};
 use crate::grpc::proto::opentelemetry::proto::collector::trace::v1::ExportTraceServiceRequest;
 use crate::grpc::proto::opentelemetry::proto::collector::trace::v1::trace_service_client::TraceServiceClient;
 use crate::telemetry::log_throttle::LogThrottle;
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::span_export::SpanMetrics;
 use crate::telemetry::spans::CallSpan;
 
 /// Maximum number of spans in a batch, and the time that the first one waits for more.
@@ -60,7 +60,7 @@ enum Exporter {
 pub async fn send(
     collector: Collector,
     mut spans: mpsc::Receiver<CallSpan>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<SpanMetrics>,
     ended: CancellationToken,
 ) {
     let mut exporter = None;
@@ -74,11 +74,11 @@ pub async fn send(
         let sent = timeout(EXPORT_TIMEOUT, collector.export(&mut exporter, batch)).await;
         match sent.unwrap_or_else(|_| Err(format!("no response within {EXPORT_TIMEOUT:?}"))) {
             Ok(rejected) => {
-                metrics.clients.spans.sent.inc_by(count.saturating_sub(rejected));
-                metrics.clients.spans.dropped.inc_by(rejected);
+                metrics.sent.inc_by(count.saturating_sub(rejected));
+                metrics.dropped.inc_by(rejected);
             }
             Err(error) => {
-                metrics.clients.spans.dropped.inc_by(count);
+                metrics.dropped.inc_by(count);
                 if let Some(times) = failures.due() {
                     warn!(
                         endpoint = collector.endpoint,

@@ -135,7 +135,9 @@ impl Flags {
         let mut rewrites = Vec::new();
         for three in self.statsd_rewrite.chunks(3) {
             let rewrite = match three {
-                [pattern, name, tags] => Rewrite::new(pattern, name, tags),
+                [pattern, name, tags] => {
+                    Rewrite::new(pattern, name, tags).map_err(|error| error.to_string())
+                }
                 _ => Err(format!("expected PATTERN, NAME and TAGS, found `{}`", three.join(" "))),
             };
             rewrite.map(|rewrite| rewrites.push(rewrite)).unwrap_or_else(|what| {

@@ -44,7 +44,7 @@ use crate::grpc::proto::envoy::config::core::v3::{Node, node::UserAgentVersionTy
 use crate::grpc::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use crate::grpc::proto::google::rpc;
 use crate::policy::Source;
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::XdsMetrics;
 
 /// Requests that are queued while the server does not read.
 const OUTGOING: usize = 4;
@@ -152,7 +152,7 @@ struct Delayed<R> {
 /// control plane.
 pub async fn follow(
     plane: ControlPlane,
-    metrics: &Metrics,
+    metrics: &XdsMetrics,
     apply: impl FnMut(Update) -> Result<(), String> + Send,
 ) {
     let node = plane.node();
@@ -165,7 +165,7 @@ pub async fn follow(
 
 struct XdsClient<'m, P, A> {
     plane: ControlPlane,
-    metrics: &'m Metrics,
+    metrics: &'m XdsMetrics,
     protocol: P,
     apply: A,
 }
@@ -176,7 +176,7 @@ impl<P: XdsProtocol, A: FnMut(Update) -> Result<(), String>> XdsClient<'_, P, A>
         loop {
             let begun = Instant::now();
             let end = self.stream(&mut backoff).await;
-            self.metrics.xds_connected.set(0);
+            self.metrics.connected.set(0);
             // A stream without responses is a success too if it lasts long enough.
             if begun.elapsed() > self.plane.backoff_max {
                 backoff.reset();
@@ -186,14 +186,14 @@ impl<P: XdsProtocol, A: FnMut(Update) -> Result<(), String>> XdsClient<'_, P, A>
                 warn!(control_plane = %self.plane.target, %error, ?wait, "no policies from the control plane, retrying; active policies stay in force, and without any, calls return UNAVAILABLE");
             }
             sleep(wait).await;
-            self.metrics.xds_reconnects.inc();
+            self.metrics.reconnects.inc();
         }
     }
 
     /// Runs one stream until it ends.
     async fn stream(&mut self, backoff: &mut Backoff) -> Result<(), StreamFailure> {
         let client = self.plane.connect().await?;
-        self.metrics.xds_connected.set(1);
+        self.metrics.connected.set(1);
         info!(control_plane = %self.plane.target, "connected to the control plane");
         let (requests, outgoing) = mpsc::channel(OUTGOING);
         requests.send(self.protocol.open()).await.map_err(|_| StreamFailure::Ended)?;

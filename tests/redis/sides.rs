@@ -75,8 +75,11 @@ impl Sides {
         for url in urls {
             let place = RedisUrl::parse(url).unwrap().unwrap();
             let options = RedisOptions { prefix: prefix.into(), ..RedisOptions::at(place) };
-            let store =
-                RedisStore::connect(options, Time::Given(Arc::clone(&clock)), Arc::clone(&metrics));
+            let store = RedisStore::connect(
+                options,
+                Time::Given(Arc::clone(&clock)),
+                Arc::clone(&metrics.store),
+            );
             stores.push((url.clone(), AnyStore::Redis(store)));
         }
         let limiter = |(name, store)| (name, Limiter::new(Arc::clone(&in_force), store, modes));

@@ -24,7 +24,7 @@ use tollgate::store::layer::local::Local;
 use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::store::redis::{RedisOptions, RedisStore, RedisUrl, Time};
 use tollgate::store::{Check, Store};
-use tollgate::telemetry::metrics::Metrics;
+use tollgate::telemetry::metrics::StoreMetrics;
 
 use super::{cluster, from_environment, nodes_of};
 use crate::support::PATIENCE;
@@ -132,7 +132,7 @@ impl<'a> Bench<'a> {
         has_fallback: bool,
         in_one_slot: bool,
     ) -> Self {
-        let metrics = Metrics::new();
+        let metrics = Arc::<StoreMetrics>::default();
         let options = RedisOptions::at(RedisUrl::parse(&url).unwrap().unwrap());
         let store = RedisStore::connect(options, Time::Server, Arc::clone(&metrics));
         let room = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };

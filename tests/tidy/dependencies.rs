@@ -44,16 +44,16 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         place: "telemetry",
         modules: "algorithm::store_error http2::observer",
-        crates: "parking_lot prometheus_client std::io std::sync tracing_subscriber",
+        crates: "parking_lot std::io std::sync std::time::SystemTime tracing_subscriber",
     },
     Row { place: "telemetry/log/logrus", modules: "", crates: "serde_json tracing" },
     Row { place: "telemetry/log_throttle", modules: "", crates: "std::time::Instant" },
-    Row { place: "telemetry/metrics", modules: "", crates: "std::fs std::time::SystemTime" },
+    Row { place: "telemetry/metrics", modules: "", crates: "std::fs" },
     // Deletable: what stands in for the statistics of envoyproxy/ratelimit.
     Row {
         place: "telemetry/statistics",
         modules: "",
-        crates: "foldhash parking_lot smallvec std::sync std::time::Instant",
+        crates: "foldhash parking_lot smallvec std::sync std::time::Instant thiserror",
     },
     Row { place: "telemetry/statistics/mapping", modules: "yaml", crates: "regex" },
     Row {

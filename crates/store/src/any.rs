@@ -13,7 +13,7 @@ use tollgate_core::algorithm::tallies::EntryTally;
 use tollgate_core::algorithm::time::Timestamp;
 use tollgate_core::algorithm::verdict::Prior;
 use tollgate_core::descriptor::CounterKey;
-use tollgate_telemetry::metrics::Metrics;
+use tollgate_telemetry::metrics::StoreMetrics;
 
 use super::backend::{Backend, BackendError, BackendState, PublishedDenials};
 use super::clock::{Clock, ManualClock};
@@ -94,7 +94,7 @@ impl<C: Clock> AnyStore<C> {
     pub fn connect(
         location: &StoreLocation,
         given: Option<&Arc<ManualClock>>,
-        metrics: &Arc<Metrics>,
+        metrics: &Arc<StoreMetrics>,
     ) -> Option<Self> {
         let time = given.map_or(Time::Server, |clock| Time::Given(Arc::clone(clock)));
         match location {

@@ -13,7 +13,7 @@ use tollgate_core::algorithm::hold::{HoldAction, HoldEffect, HoldRequest};
 use tollgate_core::algorithm::judge::{Few, Hits, JudgedBy, Outcome};
 use tollgate_core::algorithm::share::Share;
 use tollgate_core::algorithm::verdict::{Prior, Role};
-use tollgate_telemetry::metrics::Metrics;
+use tollgate_telemetry::metrics::StoreMetrics;
 
 use super::clock::Clock;
 use super::memory::MemoryStore;
@@ -32,7 +32,7 @@ pub struct OwnShare(AtomicU64);
 pub struct Fallback {
     memory: Arc<dyn LocalCounters>,
     share: Arc<OwnShare>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<StoreMetrics>,
 }
 
 /// Counters in memory, by any clock.
@@ -68,7 +68,7 @@ impl Fallback {
     pub fn new<C: Clock>(
         memory: Arc<MemoryStore<C>>,
         share: Arc<OwnShare>,
-        metrics: Arc<Metrics>,
+        metrics: Arc<StoreMetrics>,
     ) -> Self {
         Self { memory, share, metrics }
     }

@@ -2,32 +2,12 @@
 
 use std::collections::HashSet;
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::registry::Registry;
-
-use super::known_rules::{KnownRules, RuleLabels};
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
-    from: CandidateSource,
-    domain: String,
-    rule: String,
-    outcome: CandidateOutcome,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-#[allow(non_camel_case_types, reason = "the label's value, as Prometheus shows it")]
-enum CandidateOutcome {
-    allowed,
-    denied,
-    denied_already,
-    unknown,
-}
+use crate::count::Counter;
+use crate::family::RuleFamily;
+use crate::snapshot::{Series, Snapshot};
 
 /// Origin of a candidate limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(non_camel_case_types, reason = "the label's value, as Prometheus shows it")]
 pub enum CandidateSource {
     /// The candidate of a rule in force.
@@ -40,6 +20,14 @@ impl CandidateSource {
     /// Both origins.
     pub const ALL: [Self; 2] = [Self::rule, Self::policy];
 
+    /// Returns the origin as a metric label.
+    fn label(self) -> &'static str {
+        match self {
+            Self::rule => "rule",
+            Self::policy => "policy",
+        }
+    }
+
     /// Returns the suffix that marks a rule's path in denials that are not enforced.
     pub const fn mark(self) -> &'static str {
         match self {
@@ -49,24 +37,16 @@ impl CandidateSource {
     }
 }
 
-const OUTCOMES: [CandidateOutcome; 4] = [
-    CandidateOutcome::allowed,
-    CandidateOutcome::denied,
-    CandidateOutcome::denied_already,
-    CandidateOutcome::unknown,
-];
-
 /// The counters of all candidate limits: one set of series per limit, up to a bound for each
 /// origin.
 #[derive(Debug)]
 pub struct Candidates {
-    decisions: Family<Labels, Counter>,
-    /// The limits that have series of their own, by origin.
-    known: [KnownRules; CandidateSource::ALL.len()],
+    rules: RuleFamily<CandidateMetrics>,
+    policies: RuleFamily<CandidateMetrics>,
 }
 
 /// The counters of one candidate limit: descriptors that matched it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct CandidateMetrics {
     /// Within the limit.
     pub allowed: Counter,
@@ -82,49 +62,58 @@ impl Candidates {
     /// Creates the counters, with series of their own for at most `max` limits of each origin.
     pub(super) fn new(max: usize) -> Self {
         Self {
-            decisions: Family::default(),
-            known: CandidateSource::ALL.map(|_| KnownRules::new(max)),
+            rules: RuleFamily::new(max, CandidateMetrics::default()),
+            policies: RuleFamily::new(max, CandidateMetrics::default()),
         }
     }
 
-    pub(super) fn register(&self, registry: &mut Registry) {
-        let help = "Number of descriptors evaluated by candidate limits, by rule and outcome";
-        registry.register("candidate_decisions", help, self.decisions.clone());
+    pub(super) fn collect(&self, out: &mut Snapshot) {
+        let mut decisions = Vec::new();
+        for from in CandidateSource::ALL {
+            self.of_source(from).each(|domain, rule, metrics| {
+                for (outcome, counter) in metrics.outcomes() {
+                    let labels = [
+                        ("from", from.label()),
+                        ("domain", domain),
+                        ("rule", rule),
+                        ("outcome", outcome),
+                    ];
+                    let labels = labels.into_iter().collect();
+                    decisions.push(Series { labels, value: counter.into() });
+                }
+            });
+        }
+        let help = "Number of descriptors evaluated by candidate limits, by rule and outcome.";
+        out.counters("candidate_decisions", help, decisions);
     }
 
     /// Returns the counters of a rule's candidate limit. A reload keeps them.
     pub fn of_rule(&self, from: CandidateSource, domain: &str, rule: &str) -> CandidateMetrics {
-        let (labels, _) = self.known(from).labels(domain, rule);
-        let counter =
-            |outcome| self.decisions.get_or_create(&Labels::new(from, &labels, outcome)).clone();
-        CandidateMetrics {
-            allowed: counter(CandidateOutcome::allowed),
-            denied: counter(CandidateOutcome::denied),
-            denied_already: counter(CandidateOutcome::denied_already),
-            unknown: counter(CandidateOutcome::unknown),
-        }
+        self.of_source(from).of(domain, rule)
     }
 
     /// Removes the series of this origin, except those of `rules`.
     pub fn keep(&self, from: CandidateSource, rules: &HashSet<(&str, &str)>) {
-        self.known(from).keep(rules, |labels| {
-            for outcome in OUTCOMES {
-                self.decisions.remove(&Labels::new(from, labels, outcome));
-            }
-        });
+        self.of_source(from).keep(rules);
     }
 
-    fn known(&self, from: CandidateSource) -> &KnownRules {
-        let [rules, policies] = &self.known;
+    fn of_source(&self, from: CandidateSource) -> &RuleFamily<CandidateMetrics> {
         match from {
-            CandidateSource::rule => rules,
-            CandidateSource::policy => policies,
+            CandidateSource::rule => &self.rules,
+            CandidateSource::policy => &self.policies,
         }
     }
 }
 
-impl Labels {
-    fn new(from: CandidateSource, rule: &RuleLabels, outcome: CandidateOutcome) -> Self {
-        Self { from, domain: rule.domain.clone(), rule: rule.rule.clone(), outcome }
+impl CandidateMetrics {
+    /// Returns the counters with their labels.
+    fn outcomes(&self) -> [(&'static str, &Counter); 4] {
+        let Self { allowed, denied, denied_already, unknown } = self;
+        [
+            ("allowed", allowed),
+            ("denied", denied),
+            ("denied_already", denied_already),
+            ("unknown", unknown),
+        ]
     }
 }

@@ -1,21 +1,8 @@
 //! Metrics of HTTP connections that are closed early, and of requests that are rejected.
 
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Port {
-    port: &'static str,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PortAndKind {
-    port: &'static str,
-    kind: &'static str,
-}
+use crate::count::{Counter, Gauge};
+use crate::family::Family;
+use crate::snapshot::Snapshot;
 
 /// An HTTP listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,11 +56,12 @@ pub enum HttpRefusal {
 }
 
 /// The metrics of all listeners.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct HttpMetrics {
-    connections: Family<Port, Gauge>,
-    cut: Family<PortAndKind, Counter>,
-    refused: Family<PortAndKind, Counter>,
+    connections: Family<Gauge, 1>,
+    /// By port and kind.
+    cut: Family<Counter, 2>,
+    refused: Family<Counter, 2>,
 }
 
 impl HttpPort {
@@ -150,48 +138,53 @@ impl HttpRefusal {
     }
 }
 
+/// The series of the ports that are always open start at zero.
+impl Default for HttpMetrics {
+    fn default() -> Self {
+        let metrics = Self {
+            connections: Family::default(),
+            cut: Family::default(),
+            refused: Family::default(),
+        };
+        for port in [HttpPort::Public, HttpPort::Admin] {
+            let name = port.name();
+            metrics.connections.show([[name]]);
+            metrics.cut.show(HttpCloseReason::ALL.map(|cut| [name, cut.name()]));
+            let refusals = HttpRefusal::ALL.into_iter().filter(|kind| kind.ports().contains(&port));
+            metrics.refused.show(refusals.map(|refusal| [name, refusal.name()]));
+        }
+        metrics
+    }
+}
+
 impl HttpMetrics {
     /// Returns the gauge of a listener's open connections.
     pub fn connections(&self, port: HttpPort) -> Gauge {
-        self.connections.get_or_create(&Port { port: port.name() }).clone()
+        self.connections.of([port.name()])
     }
 
     /// Counts a closed connection.
     pub fn cut(&self, port: HttpPort, cut: HttpCloseReason) {
-        self.cut.get_or_create(&PortAndKind { port: port.name(), kind: cut.name() }).inc();
+        self.cut.of([port.name(), cut.name()]).inc();
     }
 
     /// Counts a rejected request.
     pub fn refused(&self, port: HttpPort, refusal: HttpRefusal) {
-        self.refused.get_or_create(&PortAndKind { port: port.name(), kind: refusal.name() }).inc();
+        self.refused.of([port.name(), refusal.name()]).inc();
     }
 
-    /// Registers the metrics. The series of the ports that are always open start at zero.
-    pub(super) fn register(&self, registry: &mut Registry) {
-        let always = [HttpPort::Public, HttpPort::Admin];
-        for port in always {
-            drop(self.connections(port));
-            for cut in HttpCloseReason::ALL {
-                drop(self.cut.get_or_create(&PortAndKind { port: port.name(), kind: cut.name() }));
-            }
-        }
-        for refusal in HttpRefusal::ALL {
-            for port in refusal.ports().iter().filter(|port| always.contains(port)) {
-                drop(
-                    self.refused
-                        .get_or_create(&PortAndKind { port: port.name(), kind: refusal.name() }),
-                );
-            }
-        }
-        registry.register(
-            "http_connections",
-            "Number of open HTTP connections",
-            self.connections.clone(),
-        );
-        let cut = "Number of HTTP connections closed because of client behavior or a connection limit, by kind";
-        registry.register("http_connections_cut", cut, self.cut.clone());
+    /// Returns the number of requests that were rejected.
+    pub fn refusals(&self, port: HttpPort, refusal: HttpRefusal) -> u64 {
+        self.refused.of([port.name(), refusal.name()]).get()
+    }
+
+    pub(super) fn collect(&self, out: &mut Snapshot) {
+        let open = "Number of open HTTP connections.";
+        out.gauges("http_connections", open, self.connections.series(["port"]));
+        let cut = "Number of HTTP connections closed because of client behavior or a connection limit, by kind.";
+        out.counters("http_connections_cut", cut, self.cut.series(["port", "kind"]));
         let refused =
-            "Number of HTTP requests refused for lack of access or because of a limit, by kind";
-        registry.register("http_refused_requests", refused, self.refused.clone());
+            "Number of HTTP requests refused for lack of access or because of a limit, by kind.";
+        out.counters("http_refused_requests", refused, self.refused.series(["port", "kind"]));
     }
 }

@@ -4,7 +4,10 @@
 //! | file | subject |
 //! |---|---|
 //! | `metrics` | every metric and its name |
-//! | `known_rules`, `candidates` | series of rules, and of candidate limits |
+//! | `count`, `histogram` | counters, gauges and histograms |
+//! | `family` | series by label; series of rules, bounded |
+//! | `snapshot`, `exposition` | all series at one time, and their text formats |
+//! | `candidates` | metrics of candidate limits |
 //! | `connections`, `http` | metrics of connections and refused requests |
 //! | `span_export` | metrics of exported spans |
 //! | `log`, `log_throttle` | the log, and its bound |
@@ -14,12 +17,16 @@
 
 pub mod candidates;
 pub mod connections;
+pub mod count;
+mod exposition;
+mod family;
+pub mod histogram;
 pub mod http;
 pub mod journal;
-mod known_rules;
 pub mod log;
 pub mod log_throttle;
 pub mod metrics;
+mod snapshot;
 pub mod span_export;
 pub mod spans;
 pub mod statistics;

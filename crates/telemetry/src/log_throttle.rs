@@ -43,7 +43,6 @@ impl LogThrottle {
     }
 
     fn due_after(&self, elapsed: Duration) -> Option<u64> {
-        let in_ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         self.missed.fetch_add(1, Ordering::Relaxed);
         let now = in_ms(elapsed);
         let next = self.next.load(Ordering::Relaxed);
@@ -57,6 +56,10 @@ impl LogThrottle {
                 .is_ok();
         is_time.then(|| self.missed.swap(0, Ordering::Relaxed))
     }
+}
+
+fn in_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Metrics of exported spans.
 
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::registry::Registry;
+use crate::count::Counter;
+use crate::snapshot::Snapshot;
 
 /// The counters of exported and dropped spans.
 #[derive(Debug, Default)]
@@ -13,13 +13,9 @@ pub struct SpanMetrics {
 }
 
 impl SpanMetrics {
-    pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "spans_sent",
-            "Number of spans accepted by the collector",
-            self.sent.clone(),
-        );
-        let dropped = "Number of recorded spans dropped because the queue was full or the collector unavailable";
-        registry.register("spans_dropped", dropped, self.dropped.clone());
+    pub(super) fn collect(&self, out: &mut Snapshot) {
+        out.counter("spans_sent", "Number of spans accepted by the collector.", &self.sent);
+        let dropped = "Number of recorded spans dropped because the queue was full or the collector unavailable.";
+        out.counter("spans_dropped", dropped, &self.dropped);
     }
 }

@@ -66,7 +66,7 @@ impl StoredCallersArgs {
 
     async fn fetch(self, store: &str, which: &CounterArgs) -> Result<Vec<EntryTally>, String> {
         let location = self.redis.complete(place(store)?)?;
-        let store = AnyStore::<SystemClock>::connect(&location, None, &Metrics::new()).ok_or(
+        let store = AnyStore::<SystemClock>::connect(&location, None, &Metrics::new().store).ok_or(
             "counters of `memory` can only be queried through the service; expected a Redis URL for --store",
         )?;
         let loaded = load(&self.reading, &self.policy).map_err(|report| report.to_string())?;

@@ -145,7 +145,8 @@ impl Replay {
             let bounds = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
             AnyStore::Memory(Arc::new(MemoryStore::new(bounds, Arc::clone(&clock))))
         };
-        let store = AnyStore::connect(&location, Some(&clock), &metrics).unwrap_or_else(in_memory);
+        let store =
+            AnyStore::connect(&location, Some(&clock), &metrics.store).unwrap_or_else(in_memory);
         let in_force = InForce::new(metrics);
         in_force.install(policies);
         let limiter = Limiter::new(in_force, store, Modes::default());

@@ -59,7 +59,7 @@ fn context(style: AnswerStyle, rights: DomainRights) -> Arc<CallContext<ManualMe
     clock.set(Timestamp::from_micros(1_780_000_000_000_000));
     let store =
         Arc::new(MemoryStore::new(Bounds { max_bytes: 1 << 20, domain_max_bytes: 1 << 20 }, clock));
-    let store = Layered::disabled(store, Arc::clone(&metrics));
+    let store = Layered::disabled(store, Arc::clone(&metrics.store));
     let limiter = Limiter::new(in_force, store, Modes::default());
     let bounds = RequestBounds { descriptors: 3, entries: 2, all_entries: 6 };
     let rls =

@@ -18,7 +18,7 @@ use tollgate_core::algorithm::time::Micros;
 use tollgate_core::algorithm::verdict::Role;
 use tollgate_core::algorithm::{Charge, Limit, Receipt};
 use tollgate_lease::OwnedCheck;
-use tollgate_telemetry::metrics::Metrics;
+use tollgate_telemetry::metrics::StoreMetrics;
 
 use crate::backend::Backend;
 use crate::background::{Background, until_sent};
@@ -37,7 +37,7 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 pub struct Loans<B> {
     store: B,
     under_way: Background,
-    metrics: Arc<Metrics>,
+    metrics: Arc<StoreMetrics>,
 }
 
 /// The result of asking for a loan.
@@ -64,7 +64,7 @@ pub struct LoanBlock {
 }
 
 impl<B: Backend> Loans<B> {
-    pub(super) fn new(store: B, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(store: B, metrics: Arc<StoreMetrics>) -> Self {
         Self { store, under_way: Background::default(), metrics }
     }
 

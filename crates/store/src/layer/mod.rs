@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use tollgate_core::algorithm::amend::{Amended, Amendment};
 use tollgate_core::algorithm::verdict::Prior;
-use tollgate_telemetry::metrics::Metrics;
+use tollgate_telemetry::metrics::StoreMetrics;
 
 use self::deny_cache::{DenialTable, DenyCache};
 use self::lease::Leases;
@@ -41,7 +41,7 @@ impl<B: Backend> Layered<B> {
         backend: B,
         fallback: Fallback,
         denials: Option<Arc<DenialTable>>,
-        metrics: Arc<Metrics>,
+        metrics: Arc<StoreMetrics>,
     ) -> Self {
         let loans = Loans::new(backend.clone(), Arc::clone(&metrics));
         let local = Local::new(backend, Some(fallback));
@@ -49,7 +49,7 @@ impl<B: Backend> Layered<B> {
     }
 
     /// Creates layers that do nothing: the store decides every request.
-    pub fn disabled(backend: B, metrics: Arc<Metrics>) -> Self {
+    pub fn disabled(backend: B, metrics: Arc<StoreMetrics>) -> Self {
         let loans = Loans::new(backend.clone(), Arc::clone(&metrics));
         let store = DenyCache::new(Local::new(backend, None), None);
         Self { leases: Leases::disabled(store, metrics), loans }

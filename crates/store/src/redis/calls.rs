@@ -8,7 +8,7 @@ use redis::{Cmd, Value};
 use tokio::time::Instant;
 use tollgate_core::algorithm::time::Timestamp;
 use tollgate_core::descriptor::CounterKey;
-use tollgate_telemetry::metrics::Metrics;
+use tollgate_telemetry::metrics::StoreMetrics;
 
 use super::Time;
 use super::script::decode::ScriptReply;
@@ -40,7 +40,7 @@ pub(super) fn within(time: Duration) -> Instant {
 /// unknown: the drop counts them.
 #[derive(Debug)]
 struct UnknownCharges<'a> {
-    metrics: &'a Metrics,
+    metrics: &'a StoreMetrics,
     charges: u64,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Core {
     /// Microseconds by which the servers' clock is ahead of this process's, if they were found far
     /// apart; otherwise 0.
     pub(super) clock_ahead_us: AtomicI64,
-    pub(super) metrics: Arc<Metrics>,
+    pub(super) metrics: Arc<StoreMetrics>,
     /// Time of the last log message about a refusal.
     pub(super) complained: parking_lot::Mutex<Option<Instant>>,
 }

@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
-use tollgate_telemetry::metrics::Metrics;
+use tollgate_telemetry::metrics::StoreMetrics;
 
 use self::admin::replica_clocks::ReplicaConnections;
 use self::calls::Core;
@@ -80,7 +80,7 @@ pub struct RedisStore {
 
 impl RedisStore {
     /// Creates a store, which starts to connect immediately. Must be called within a runtime.
-    pub fn connect(options: RedisOptions, time: Time, metrics: Arc<Metrics>) -> Self {
+    pub fn connect(options: RedisOptions, time: Time, metrics: Arc<StoreMetrics>) -> Self {
         prepare_tags();
         let certain_denials = options.certain_denials();
         let per_second = options
@@ -100,7 +100,7 @@ impl RedisStore {
         }
     }
 
-    fn core(options: RedisOptions, time: Time, metrics: Arc<Metrics>) -> Arc<Core> {
+    fn core(options: RedisOptions, time: Time, metrics: Arc<StoreMetrics>) -> Arc<Core> {
         let access = Arc::new(options.access.clone().with(&options.url));
         let by_slot = matches!(options.url.kind, Topology::Cluster(_));
         let role = if by_slot {

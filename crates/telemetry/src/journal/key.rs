@@ -26,9 +26,9 @@ pub fn write_text(entries: &[Entry<'_>], text: &mut String) {
         if number > 0 {
             text.push(',');
         }
-        push(entry.key, true, text);
+        push(entry.key, EntryPart::Key, text);
         text.push('=');
-        push(entry.value, false, text);
+        push(entry.value, EntryPart::Value, text);
     }
     if text.len() > MAX_TEXT {
         text.truncate(last_boundary(text));
@@ -50,9 +50,9 @@ fn last_boundary(text: &str) -> usize {
         let length = match rest.strip_prefix('\\') {
             None => rest.chars().next().map_or(usize::MAX, char::len_utf8),
             Some(escape) => match escape.chars().next() {
-                Some('u') => escape.find('}').map_or(usize::MAX, |at| at.saturating_add(2)),
+                Some('u') => escape.find('}').map_or(usize::MAX, |at| at + 2),
                 Some('x') => 4,
-                Some(letter) => letter.len_utf8().saturating_add(1),
+                Some(letter) => letter.len_utf8() + 1,
                 None => usize::MAX,
             },
         };
@@ -65,12 +65,18 @@ fn last_boundary(text: &str) -> usize {
     end
 }
 
+/// A part of an entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum EntryPart {
+    Key,
+    Value,
+}
+
 /// Appends an escaped key or value, but reads only as much as exceeds the maximum: values may have
 /// 60 KiB, and the caller truncates the text.
-fn push(bytes: &[u8], is_key: bool, text: &mut String) {
-    let bytes = bytes.get(..MAX_TEXT.saturating_add(4)).unwrap_or(bytes);
+fn push(bytes: &[u8], part: EntryPart, text: &mut String) {
+    let bytes = bytes.get(..MAX_TEXT + 4).unwrap_or(bytes);
     // Fast path for nearly all keys: runs for every denied request.
-    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b',' | b'\\' | b'=');
     if bytes.iter().all(is_plain)
         && let Ok(plain) = std::str::from_utf8(bytes)
     {
@@ -80,7 +86,7 @@ fn push(bytes: &[u8], is_key: bool, text: &mut String) {
         for letter in chunk.valid().chars() {
             match letter {
                 ',' | '\\' | '…' => text.extend(['\\', letter]),
-                '=' if is_key => text.push_str("\\="),
+                '=' if part == EntryPart::Key => text.push_str("\\="),
                 letter if is_invisible(letter) => text.extend(letter.escape_unicode()),
                 letter => text.push(letter),
             }
@@ -89,6 +95,10 @@ fn push(bytes: &[u8], is_key: bool, text: &mut String) {
             let _ = write!(text, "\\x{byte:02x}");
         }
     }
+}
+
+fn is_plain(byte: &u8) -> bool {
+    matches!(byte, b' '..=b'~') && !matches!(byte, b',' | b'\\' | b'=')
 }
 
 /// An error for a text that cannot be parsed as entries.

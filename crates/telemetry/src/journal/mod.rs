@@ -78,18 +78,18 @@ impl Journal {
 
     /// Returns the memory in use in bytes.
     pub fn bytes(&self) -> usize {
-        self.tables().iter().map(|table| table.lock().bytes()).fold(0, usize::saturating_add)
+        self.tables().iter().map(|table| table.lock().bytes()).sum()
     }
 
     /// Returns the losses due to the memory bound so far.
     pub fn lost(&self) -> DenialLosses {
-        self.tables().iter().map(|table| table.lock().lost).fold(
-            DenialLosses::default(),
-            |sum, lost| DenialLosses {
-                dropped: sum.dropped.saturating_add(lost.dropped),
-                replaced: sum.replaced.saturating_add(lost.replaced),
-            },
-        )
+        let mut sum = DenialLosses::default();
+        for table in self.tables() {
+            let lost = table.lock().lost;
+            sum.dropped += lost.dropped;
+            sum.replaced += lost.replaced;
+        }
+        sum
     }
 
     /// Drops expired minutes. Called periodically in the background, off the workers.
@@ -116,7 +116,7 @@ impl Journal {
     /// Returns the minutes that may have denials, numbered since the epoch, up to the current one.
     pub fn minutes() -> RangeInclusive<u64> {
         let last = now().index(SLICE);
-        last.saturating_sub(SLICES.saturating_sub(1))..=last
+        last.saturating_sub(SLICES - 1)..=last
     }
 
     /// Returns those of [`minutes`](Self::minutes) that a filter touches.

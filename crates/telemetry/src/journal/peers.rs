@@ -78,7 +78,7 @@ impl RecentDenials {
         for found in self.top(&span) {
             let rank = ranks.entry((found.domain.clone(), found.rule.clone())).or_default();
             ranked.push((*rank, found));
-            *rank = rank.saturating_add(1);
+            *rank += 1;
         }
         // A stable sort keeps the most denied keys of each rank first.
         ranked.sort_by_key(|(rank, _)| *rank);
@@ -90,13 +90,8 @@ impl RecentDenials {
             let of = (found.domain.clone(), found.rule.clone());
             let weight = found.record.count.saturating_add(found.missed_at_most);
             let key = SharedKey::from(found);
-            let key_bytes =
-                serde_json::to_string(&key).map_or(usize::MAX, |text| text.len().saturating_add(1));
-            let rule_bytes = if rules.contains_key(&of) {
-                0
-            } else {
-                of.0.len().saturating_add(of.1.len()).saturating_add(64)
-            };
+            let key_bytes = serde_json::to_string(&key).map_or(usize::MAX, |text| text.len() + 1);
+            let rule_bytes = if rules.contains_key(&of) { 0 } else { of.0.len() + of.1.len() + 64 };
             let need = bytes.saturating_add(key_bytes).saturating_add(rule_bytes);
             if need > MAX_MESSAGE {
                 let most = others.entry(of).or_default();
@@ -109,12 +104,13 @@ impl RecentDenials {
         if rules.is_empty() && dropped == 0 {
             return None;
         }
-        let rule = |((domain, rule), keys)| {
-            let of = (domain, rule);
-            let others = others.get(&of).copied().unwrap_or_default();
-            SharedRule { domain: of.0, rule: of.1, others, keys }
-        };
-        let mut rules: Vec<SharedRule> = rules.into_iter().map(rule).collect();
+        let mut rules: Vec<SharedRule> = rules
+            .into_iter()
+            .map(|(of, keys)| {
+                let others = others.get(&of).copied().unwrap_or_default();
+                SharedRule { domain: of.0, rule: of.1, others, keys }
+            })
+            .collect();
         // Sorted, so that the same denials give the same text.
         rules.sort_by(|one, other| (&one.domain, &one.rule).cmp(&(&other.domain, &other.rule)));
         serde_json::to_string(&MinuteMessage { rules, dropped }).ok()

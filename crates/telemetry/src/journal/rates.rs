@@ -135,8 +135,8 @@ impl Rates {
 
     /// Returns the memory in use in bytes.
     pub fn bytes(&self) -> usize {
-        let places = self.rules.capacity().saturating_mul(size_of::<Option<Box<Ring>>>());
-        self.len().saturating_mul(size_of::<Ring>().saturating_add(64)).saturating_add(places)
+        let places = self.rules.capacity() * size_of::<Option<Box<Ring>>>();
+        self.len() * (size_of::<Ring>() + 64) + places
     }
 
     /// Returns the indices of the latest sample.
@@ -158,12 +158,12 @@ impl Rates {
 impl<const N: usize> Lengths<N> {
     fn put(&mut self, place: usize, is_new: bool, us: u64) {
         if let Some(length) = self.0.get_mut(place) {
-            *length = if is_new { us } else { length.saturating_add(us) };
+            *length = if is_new { us } else { *length + us };
         }
     }
 
     fn sum(&self) -> u64 {
-        self.0.iter().copied().fold(0, u64::saturating_add)
+        self.0.iter().sum()
     }
 }
 

@@ -58,14 +58,24 @@ impl DenialFilter<'_> {
 
     /// Returns the minutes that its time range touches, numbered since the epoch.
     pub(super) fn minutes(&self) -> RangeInclusive<u64> {
-        let index = |at: Timestamp| at.index(SLICE);
-        self.since.map_or(0, index)..=self.until.map_or(u64::MAX, index)
+        self.since.map_or(0, |at| at.index(SLICE))
+            ..=self.until.map_or(u64::MAX, |at| at.index(SLICE))
+    }
+
+    fn is_of_rule(&self, found: &RuleDenials) -> bool {
+        self.domain.is_none_or(|domain| *domain == *found.domain)
+            && self.rule.is_none_or(|rule| *rule == *found.rule)
+    }
+
+    fn is_of_time(&self, record: &DenialRecord) -> bool {
+        self.since.is_none_or(|since| record.last >= since)
+            && self.until.is_none_or(|until| record.first <= until)
     }
 }
 
 impl RecentDenials {
     pub(super) fn of(tables: impl IntoIterator<Item = Vec<Arc<Slice>>>, now: Timestamp) -> Self {
-        let oldest = now.index(SLICE).saturating_sub(SLICES.saturating_sub(1));
+        let oldest = now.index(SLICE).saturating_sub(SLICES - 1);
         let slices = tables.into_iter().flatten().filter(|slice| slice.number >= oldest).collect();
         Self { slices, now }
     }
@@ -77,7 +87,7 @@ impl RecentDenials {
 
     /// Returns the earliest instant from which all denials are known, as far as memory allowed.
     pub fn since(&self) -> Timestamp {
-        Timestamp::at_index(self.now.index(SLICE).saturating_sub(SLICES.saturating_sub(1)), SLICE)
+        Timestamp::at_index(self.now.index(SLICE).saturating_sub(SLICES - 1), SLICE)
     }
 
     /// Returns the number of denials dropped for lack of memory in the minutes of a filter.
@@ -132,15 +142,10 @@ impl RecentDenials {
     fn merge(&self, span: &DenialFilter<'_>) -> Vec<DeniedKey> {
         /// Record of a key, and for the slices with the key: denials missed, and sum of floors.
         type Merged = (DenialRecord, u64, u64);
-        let wants = |of_rule: &&RuleDenials| {
-            span.domain.is_none_or(|domain| *domain == *of_rule.domain)
-                && span.rule.is_none_or(|rule| *rule == *of_rule.rule)
-        };
-        let parts: Vec<&RuleDenials> =
-            self.of_span(span).flat_map(Slice::rules).filter(wants).collect();
+        let parts = self.of_span(span).flat_map(Slice::rules);
         let mut floors: HashMap<(&str, &str), u64> = HashMap::new();
         let mut keys: HashMap<(&str, &str, &str), Merged> = HashMap::new();
-        for part in parts {
+        for part in parts.filter(|part| span.is_of_rule(part)) {
             let floor = part.keys.floor();
             let all = floors.entry((&part.domain, &part.rule)).or_default();
             *all = all.saturating_add(floor);
@@ -155,14 +160,11 @@ impl RecentDenials {
                     .or_insert_with(|| (slot.value.clone(), slot.inherited, floor));
             }
         }
-        let in_span = |record: &DenialRecord| {
-            span.since.is_none_or(|since| record.last >= since)
-                && span.until.is_none_or(|until| record.first <= until)
-        };
-        let key = span.key.map(plain);
-        let is_it = |text: &str| key.as_ref().is_none_or(|key| plain(text).contains(key.as_ref()));
+        let wanted = span.key.map_or(Cow::Borrowed(""), plain);
         let found = keys.into_iter().filter(|((.., key), (record, ..))| {
-            in_span(record) && (is_it(key) || record.recorded.iter().any(|text| is_it(text)))
+            let recorded = record.recorded.iter().map(AsRef::as_ref);
+            let mut texts = [*key].into_iter().chain(recorded);
+            span.is_of_time(record) && texts.any(|text| plain(text).contains(&*wanted))
         });
         let found = found.map(|((domain, rule, key), (record, missed, here))| {
             let elsewhere =

@@ -81,11 +81,13 @@ impl DenialRecord {
 
     /// Adds a denial.
     pub(super) fn add(&mut self, denial: &DenialEvent<'_>, now: Timestamp) {
-        let one_if = |is_it| u64::from(is_it);
         self.last = self.last.max(now);
-        self.count = self.count.saturating_add(1);
-        self.passed = self.passed.saturating_add(one_if(denial.why == DenialReason::Passed));
-        self.presumed = self.presumed.saturating_add(one_if(denial.why == DenialReason::Presumed));
+        self.count += 1;
+        match denial.why {
+            DenialReason::NoRoom => {}
+            DenialReason::Passed => self.passed += 1,
+            DenialReason::Presumed => self.presumed += 1,
+        }
         self.hits = self.hits.saturating_add(denial.hits);
         self.last_hits = denial.hits;
         self.retry_at = denial.retry_after.map(|wait| now + wait);
@@ -125,7 +127,7 @@ impl DenialRecord {
             Some(0) => {}
             Some(place) => self.recorded.get_mut(..=place).unwrap_or_default().rotate_right(1),
             None => {
-                self.recorded.truncate(MAX_RECORDED.saturating_sub(1));
+                self.recorded.truncate(MAX_RECORDED - 1);
                 self.recorded.insert(0, text.into());
             }
         }

@@ -106,7 +106,7 @@ impl<T> Summary<T> {
             }
         };
         let slot = self.slots.get_mut(index(number))?;
-        slot.counted = slot.counted.saturating_add(1);
+        slot.counted += 1;
         let place = slot.place;
         let weight = slot.weight();
         if !self.heap.is_empty() {
@@ -121,15 +121,15 @@ impl<T> Summary<T> {
         keys: impl Iterator<Item = (Box<str>, u64, u64, T)>,
         others: u64,
     ) -> Self {
-        let slot = |(key, counted, inherited, value)| SummaryEntry {
+        let slots = keys.map(|(key, counted, inherited, value)| SummaryEntry {
             key,
             hash: 0,
             place: 0,
             counted,
             inherited,
             value,
-        };
-        Self { slots: keys.map(slot).collect(), others, ..Self::default() }
+        });
+        Self { slots: slots.collect(), others, ..Self::default() }
     }
 
     /// Returns `true` if a key is present.
@@ -207,8 +207,8 @@ impl<T> Summary<T> {
     /// Sinks an entry that became heavier, at this heap index; lighter ones move up.
     fn sink(&mut self, mut place: usize, heavier: Weighed) {
         loop {
-            let left = place.saturating_mul(2).saturating_add(1);
-            let below = [left, left.saturating_add(1)].into_iter();
+            let left = place * 2 + 1;
+            let below = [left, left + 1].into_iter();
             let lighter = below
                 .filter_map(|at| Some((*self.heap.get(at)?, at)))
                 .min_by_key(|(below, _)| below.weight);
@@ -236,7 +236,7 @@ impl<T> Summary<T> {
 /// unused, and its entries in the heap and the table.
 pub(super) const fn slot_bytes<T>() -> usize {
     let room = size_of::<SummaryEntry<T>>();
-    room.saturating_add(room >> 3).saturating_add(size_of::<Weighed>()).saturating_add(12)
+    room + (room >> 3) + size_of::<Weighed>() + 12
 }
 
 fn index(number: u32) -> usize {

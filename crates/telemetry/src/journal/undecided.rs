@@ -52,7 +52,7 @@ impl UndecidedWindow {
             }
             self.last.insert(key, table);
         });
-        self.samples.truncate(SAMPLES.saturating_sub(1));
+        self.samples.truncate(SAMPLES - 1);
         self.samples.push_front((elapsed, causes));
     }
 
@@ -60,14 +60,15 @@ impl UndecidedWindow {
     pub fn causes(&self) -> Vec<(Cause, f64)> {
         let mut counts: BTreeMap<&Cause, u64> = BTreeMap::new();
         for (cause, count) in self.samples.iter().flat_map(|(_, causes)| causes) {
-            let sum = counts.entry(cause).or_default();
-            *sum = sum.saturating_add(*count);
+            *counts.entry(cause).or_default() += count;
         }
         let length: Duration = self.samples.iter().map(|(elapsed, _)| *elapsed).sum();
         let seconds = length.max(Duration::from_millis(1)).as_secs_f64();
-        let rate = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / seconds;
-        let mut causes: Vec<_> =
-            counts.into_iter().map(|(cause, count)| (cause.clone(), rate(count))).collect();
+        let mut causes = Vec::new();
+        for (cause, count) in counts {
+            let count = u32::try_from(count).unwrap_or(u32::MAX);
+            causes.push((cause.clone(), f64::from(count) / seconds));
+        }
         causes.sort_by(|(_, one), (_, other)| other.total_cmp(one));
         causes
     }
@@ -96,7 +97,7 @@ fn add(causes: &mut Vec<(Cause, u64)>, cause: Cause, count: u64) {
     }
     let other = Cause { domain: OTHER.into(), rule: OTHER.into(), ..cause };
     match causes.iter_mut().find(|(known, _)| *known == other) {
-        Some((_, sum)) => *sum = sum.saturating_add(count),
+        Some((_, sum)) => *sum += count,
         None => causes.push((other, count)),
     }
 }

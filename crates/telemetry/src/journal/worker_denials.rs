@@ -18,9 +18,9 @@ pub(super) const SLICE: Micros = Micros::from_secs(60);
 /// Number of slices kept: 15 minutes, and the current one.
 pub(super) const SLICES: u64 = 16;
 /// Memory of a rule in bytes, keys excluded.
-const RULE_BYTES: usize = size_of::<RuleDenials>().saturating_mul(2).saturating_add(64);
+const RULE_BYTES: usize = size_of::<RuleDenials>() * 2 + 64;
 /// Maximum memory of the recorded values of a key in bytes, at up to 128 bytes per value.
-const RECORDED_BYTES: usize = MAX_RECORDED.saturating_mul(128 + 96);
+const RECORDED_BYTES: usize = MAX_RECORDED * (128 + 96);
 
 /// The denials of one worker.
 #[derive(Debug)]
@@ -90,12 +90,10 @@ impl WorkerDenials {
         let Some(slice) = self.slices.back_mut().and_then(Arc::get_mut) else { return };
         match slice.note(denial, rule_hash, (&self.text, key_hash), now, self.slice_bytes) {
             Some(CountEffect::Known | CountEffect::Added) => {}
-            Some(CountEffect::Replaced { .. }) => {
-                self.lost.replaced = self.lost.replaced.saturating_add(1)
-            }
+            Some(CountEffect::Replaced { .. }) => self.lost.replaced += 1,
             None => {
-                slice.dropped = slice.dropped.saturating_add(1);
-                self.lost.dropped = self.lost.dropped.saturating_add(1);
+                slice.dropped += 1;
+                self.lost.dropped += 1;
             }
         }
     }
@@ -109,13 +107,13 @@ impl WorkerDenials {
 
     /// Removes expired slices and returns them, to be deallocated without holding the lock.
     pub(super) fn expired(&mut self, now: Timestamp) -> Vec<Arc<Slice>> {
-        let oldest = now.index(SLICE).saturating_sub(SLICES.saturating_sub(1));
+        let oldest = now.index(SLICE).saturating_sub(SLICES - 1);
         let count = self.slices.iter().take_while(|slice| slice.number < oldest).count();
         self.slices.drain(..count).collect()
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.slices.iter().map(|slice| slice.bytes).fold(0, usize::saturating_add)
+        self.slices.iter().map(|slice| slice.bytes).sum()
     }
 
     /// Starts a new slice if it is due. If the clock steps back, the latest slice stays current.
@@ -188,12 +186,11 @@ impl Slice {
         now: Timestamp,
         max_bytes: usize,
     ) -> Option<CountEffect> {
-        let need = slot_bytes::<DenialRecord>()
-            .saturating_add(key.len())
-            .saturating_add(if denial.recorded.is_empty() { 0 } else { RECORDED_BYTES });
+        let recorded = if denial.recorded.is_empty() { 0 } else { RECORDED_BYTES };
+        let need = slot_bytes::<DenialRecord>() + key.len() + recorded;
         let free = max_bytes.saturating_sub(self.bytes);
         let of_rule = self.rule(denial, rule_hash, free.checked_sub(need))?;
-        let room = if of_rule.bytes.saturating_add(need) <= free {
+        let room = if of_rule.bytes + need <= free {
             FreeMemory::More
         } else if key.len() <= free {
             // The new text may be longer than the one that it replaces.
@@ -209,8 +206,8 @@ impl Slice {
             CountEffect::Added => (need, 0),
             CountEffect::Replaced { text } => (key.len(), text),
         };
-        of_rule.bytes = of_rule.bytes.saturating_add(added).saturating_sub(gone);
-        self.bytes = self.bytes.saturating_add(added).saturating_sub(gone);
+        of_rule.bytes = of_rule.bytes + added - gone;
+        self.bytes = self.bytes + added - gone;
         Some(noted)
     }
 
@@ -224,14 +221,13 @@ impl Slice {
         let is_it =
             |found: &RuleDenials| *found.rule == *denial.rule && *found.domain == *denial.domain;
         if self.rules.find(hash, is_it).is_none() {
-            let bytes =
-                RULE_BYTES.saturating_add(denial.domain.len()).saturating_add(denial.rule.len());
+            let bytes = RULE_BYTES + denial.domain.len() + denial.rule.len();
             free.filter(|free| bytes <= *free)?;
             let domain = denial.domain.into();
             let rule = denial.rule.into();
             let fresh = RuleDenials { hash, domain, rule, bytes, keys: Summary::default() };
             self.rules.insert_unique(hash, fresh, |rule| rule.hash);
-            self.bytes = self.bytes.saturating_add(bytes);
+            self.bytes += bytes;
         }
         self.rules.find_mut(hash, is_it)
     }

@@ -3,14 +3,15 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
-use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::metrics::{MetricType, TypedMetric};
+use crate::histogram::{Histogram, HistogramReading, MILLION, millionths};
+use crate::snapshot::SampleValue;
 
-/// Upper bounds of the buckets: finest around exact estimates.
-const BOUNDS: [f64; 11] = [0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0];
+/// Upper bounds of the buckets in millionths: finest around exact estimates.
+const BOUNDS: [u64; 11] = [
+    100_000, 250_000, 500_000, 750_000, 900_000, 1_000_000, 1_100_000, 1_250_000, 1_500_000,
+    2_000_000, 4_000_000,
+];
 /// Fewest commits from which advice is given.
 const FEWEST: u64 = 100;
 /// Share of overruns from which a higher estimate is advised.
@@ -20,17 +21,12 @@ const FAR_BELOW: f64 = 0.5;
 /// The share of commits that counts as nearly all.
 const NEARLY_ALL: f64 = 0.95;
 
-const MILLION: f64 = 1e6;
+/// The bound of commits that cost what was reserved.
+const EXACT: u64 = 1_000_000;
 
 /// A histogram of costs divided by reserved hits.
 #[derive(Clone, Debug)]
-pub struct CostRatio {
-    histogram: Histogram,
-    /// Number of commits by bucket; the last has those above all bounds.
-    counts: Arc<[AtomicU64; BOUNDS.len() + 1]>,
-    /// Sum of the ratios in millionths.
-    sum: Arc<AtomicU64>,
-}
+pub struct CostRatio(Arc<Histogram>);
 
 /// A summary of the costs of a rule relative to their reserved hits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,7 +43,7 @@ pub struct EstimateSummary {
 
 impl Default for CostRatio {
     fn default() -> Self {
-        Self { histogram: Histogram::new(BOUNDS), counts: Arc::default(), sum: Arc::default() }
+        Self(Arc::new(Histogram::new(&BOUNDS)))
     }
 }
 
@@ -59,36 +55,37 @@ impl CostRatio {
         reason = "a ratio of two u32 is not negative, and its millionths fit"
     )]
     pub fn observe(&self, ratio: f64) {
-        self.histogram.observe(ratio);
-        // Without hits reserved, a ratio is the cost: billions of them would overflow.
-        let more = |sum: u64| Some(sum.saturating_add((ratio * MILLION) as u64));
-        let _ = self.sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        let bucket = BOUNDS.iter().position(|bound| ratio <= *bound).unwrap_or(BOUNDS.len());
-        if let Some(count) = self.counts.get(bucket) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
+        // Rounded up: the smallest overrun is above a ratio of 1.
+        self.0.observe((ratio * MILLION).ceil() as u64);
     }
 
     /// Returns a summary of the commits so far; `None` if there are none.
-    #[allow(clippy::cast_precision_loss, reason = "a summary has few digits")]
     pub fn summary(&self) -> Option<EstimateSummary> {
-        let counts = self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
-        let commits: u64 = counts.iter().sum();
-        let share = |count: u64| count as f64 / commits as f64;
-        let up_to = |bound: f64| {
-            let below = BOUNDS.iter().zip(counts).filter(|(of, _)| **of <= bound);
-            share(below.map(|(_, count)| count).sum())
-        };
-        (commits > 0).then(|| EstimateSummary {
-            commits,
-            mean: self.sum.load(Ordering::Relaxed) as f64 / MILLION / commits as f64,
-            most: BOUNDS.into_iter().find(|bound| up_to(*bound) >= NEARLY_ALL),
-            overruns: 1.0 - up_to(1.0),
-        })
+        EstimateSummary::of(&self.0.read())
     }
 }
 
 impl EstimateSummary {
+    #[allow(clippy::cast_precision_loss, reason = "a summary has few digits")]
+    fn of(read: &HistogramReading) -> Option<Self> {
+        let commits = read.count();
+        if commits == 0 {
+            return None;
+        }
+        let mut most = None;
+        let mut overruns = 1.0;
+        for (bound, count) in read.bounds.iter().zip(read.cumulative()) {
+            let share = count as f64 / commits as f64;
+            if share >= NEARLY_ALL && most.is_none() {
+                most = Some(millionths(*bound));
+            }
+            if *bound == EXACT {
+                overruns = 1.0 - share;
+            }
+        }
+        Some(Self { commits, mean: millionths(read.sum) / commits as f64, most, overruns })
+    }
+
     /// Returns how to change the estimate; `None` if it is good, or if there are too few commits.
     pub fn advice(&self) -> Option<&'static str> {
         if self.commits < FEWEST {
@@ -116,18 +113,10 @@ impl fmt::Display for EstimateSummary {
     }
 }
 
-impl EncodeMetric for CostRatio {
-    fn encode(&self, encoder: MetricEncoder<'_>) -> fmt::Result {
-        self.histogram.encode(encoder)
+impl From<&CostRatio> for SampleValue {
+    fn from(ratio: &CostRatio) -> Self {
+        Self::from(&ratio.0.read())
     }
-
-    fn metric_type(&self) -> MetricType {
-        Self::TYPE
-    }
-}
-
-impl TypedMetric for CostRatio {
-    const TYPE: MetricType = MetricType::Histogram;
 }
 
 #[cfg(test)]

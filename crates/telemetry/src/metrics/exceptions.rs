@@ -1,10 +1,11 @@
 //! Observable exceptions to the promise that admitted hits never exceed a limit.
 //!
 //! Other exceptions show in `decisions` with the outcome `presumed_allowed`, `local_decisions`,
-//! `unknown_charges`, `take_backs_lost`, `store_evicted_keys` and `store_clock_offset_seconds`.
+//! `unknown_charges`, `take_backs_lost`, `store_restarts`, `store_evicted_keys` and
+//! `store_clock_offset_seconds`.
 
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::registry::Registry;
+use crate::count::Counter;
+use crate::snapshot::Snapshot;
 
 /// Counters of observable exceptions to the promise that admitted hits never exceed a limit.
 #[derive(Debug, Default)]
@@ -15,20 +16,16 @@ pub struct Exceptions {
     pub overrun_hits: Counter,
     /// Hits admitted by a weighted estimate.
     pub estimated_hits: Counter,
-    /// Observed restarts of the store's servers.
-    pub store_restarts: Counter,
 }
 
 impl Exceptions {
-    pub(super) fn register(&self, registry: &mut Registry) {
-        let refunded = "Number of hits refunded by callers; a retried refund counts twice";
-        registry.register("refunded_hits", refunded, self.refunded_hits.clone());
+    pub(super) fn collect(&self, out: &mut Snapshot) {
+        let refunded = "Number of hits refunded by callers; a retried refund counts twice.";
+        out.counter("refunded_hits", refunded, &self.refunded_hits);
         let overrun =
-            "Number of hits charged beyond their limit because the cost was known only afterwards";
-        registry.register("overrun_hits", overrun, self.overrun_hits.clone());
-        let estimated = "Number of hits admitted by a weighted estimate of usage";
-        registry.register("estimated_hits", estimated, self.estimated_hits.clone());
-        let restarts = "Number of observed store server restarts; each loses the counters that were not persisted";
-        registry.register("store_restarts", restarts, self.store_restarts.clone());
+            "Number of hits charged beyond their limit because the cost was known only afterwards.";
+        out.counter("overrun_hits", overrun, &self.overrun_hits);
+        let estimated = "Number of hits admitted by a weighted estimate of usage.";
+        out.counter("estimated_hits", estimated, &self.estimated_hits);
     }
 }

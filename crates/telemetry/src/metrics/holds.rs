@@ -1,17 +1,13 @@
 //! Metrics of holds: counters of each rule that keeps holds, bounded as those of decisions, and
 //! counters of operations that reached no hold.
 
-use std::collections::HashSet;
-
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::registry::Registry;
-
 use super::cost_ratio::{CostRatio, EstimateSummary};
-use crate::known_rules::{KnownRules, RuleLabels};
+use crate::count::Counter;
+use crate::family::RuleFamily;
+use crate::snapshot::Snapshot;
 
 /// The counters of one rule that keeps holds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct HoldCounters {
     /// Holds and slots taken.
     pub reserved: Counter,
@@ -42,26 +38,8 @@ pub struct HoldMetrics {
     pub unsupported: Counter,
     /// Operations on existing holds that failed in the store.
     pub failed: Counter,
-    counters: [(CounterName, Family<RuleLabels, Counter>); 9],
-    cost_ratio: Family<RuleLabels, CostRatio>,
-    known: KnownRules,
+    pub(super) rules: RuleFamily<HoldCounters>,
 }
-
-/// Name and help text of a counter.
-type CounterName = (&'static str, &'static str);
-
-/// The counters of rules, in the order of the fields of [`HoldCounters`].
-const COUNTERS: [CounterName; 9] = [
-    ("hold_reserved", "Number of holds and slots taken, by rule"),
-    ("hold_committed", "Number of holds ended by a commit with their cost, by rule"),
-    ("hold_settled", "Number of holds and slots ended without a cost, by rule"),
-    ("hold_unknown", "Number of commits without a hold, whose cost was charged in full, by rule"),
-    ("hold_unknown_hits", "Number of hits charged by commits without a hold, by rule"),
-    ("hold_unrecorded", "Number of reserves that were charged but not recorded, by rule"),
-    ("hold_ids_repeated", "Number of reserves with an ID that had an open hold, by rule"),
-    ("hold_ids_refused", "Number of operations with an ID of an invalid length, by rule"),
-    ("hold_overrun_hits", "Number of hits by which costs exceeded their holds, by rule"),
-];
 
 impl HoldMetrics {
     /// Creates the metrics, with series of their own for at most `max_rules` rules.
@@ -69,69 +47,47 @@ impl HoldMetrics {
         Self {
             unsupported: Counter::default(),
             failed: Counter::default(),
-            counters: COUNTERS.map(|name| (name, Family::default())),
-            cost_ratio: Family::default(),
-            known: KnownRules::new(max_rules),
+            rules: RuleFamily::new(max_rules, HoldCounters::default()),
         }
     }
 
-    pub(super) fn register(&self, registry: &mut Registry) {
-        for ((name, help), family) in &self.counters {
-            registry.register(*name, *help, family.clone());
-        }
-        let ratio = "Cost of committed holds divided by their reserved hits, by rule";
-        registry.register("hold_cost_ratio", ratio, self.cost_ratio.clone());
-        let unsupported =
-            "Number of operations on holds for descriptors whose rule does not support holds";
-        registry.register("hold_unsupported", unsupported, self.unsupported.clone());
-        let failed = "Number of commits and settles that failed in the store, so that their holds may stay open until their TTL";
-        registry.register("hold_end_failures", failed, self.failed.clone());
+    pub(super) fn collect(&self, out: &mut Snapshot) {
+        let rules = &self.rules;
+        let help = "Number of holds and slots taken, by rule.";
+        out.counters("hold_reserved", help, rules.series(|rule| &rule.reserved));
+        let help = "Number of holds ended by a commit with their cost, by rule.";
+        out.counters("hold_committed", help, rules.series(|rule| &rule.committed));
+        let help = "Number of holds and slots ended without a cost, by rule.";
+        out.counters("hold_settled", help, rules.series(|rule| &rule.settled));
+        let help = "Number of commits without a hold, whose cost was charged in full, by rule.";
+        out.counters("hold_unknown", help, rules.series(|rule| &rule.unknown));
+        let help = "Number of hits charged by commits without a hold, by rule.";
+        out.counters("hold_unknown_hits", help, rules.series(|rule| &rule.unknown_hits));
+        let help = "Number of reserves that were charged but not recorded, by rule.";
+        out.counters("hold_unrecorded", help, rules.series(|rule| &rule.unrecorded));
+        let help = "Number of reserves with an ID that had an open hold, by rule.";
+        out.counters("hold_ids_repeated", help, rules.series(|rule| &rule.repeated));
+        let help = "Number of operations with an ID of an invalid length, by rule.";
+        out.counters("hold_ids_refused", help, rules.series(|rule| &rule.refused));
+        let help = "Number of hits by which costs exceeded their holds, by rule.";
+        out.counters("hold_overrun_hits", help, rules.series(|rule| &rule.overrun_hits));
+        let help = "Cost of committed holds divided by their reserved hits, by rule.";
+        out.histograms("hold_cost_ratio", help, rules.series(|rule| &rule.cost_ratio));
+        let help =
+            "Number of operations on holds for descriptors whose rule does not support holds.";
+        out.counter("hold_unsupported", help, &self.unsupported);
+        let help = "Number of commits and settles that failed in the store, so that their holds may stay open until their TTL.";
+        out.counter("hold_end_failures", help, &self.failed);
     }
 
     /// Returns the counters of one rule. A reload keeps them. Rules beyond the bound share one set.
     pub fn of_rule(&self, domain: &str, rule: &str) -> HoldCounters {
-        let (labels, _) = self.known.labels(domain, rule);
-        let counters =
-            self.counters.each_ref().map(|(_, family)| family.get_or_create(&labels).clone());
-        let [
-            reserved,
-            committed,
-            settled,
-            unknown,
-            unknown_hits,
-            unrecorded,
-            repeated,
-            refused,
-            overrun_hits,
-        ] = counters;
-        HoldCounters {
-            reserved,
-            committed,
-            settled,
-            unknown,
-            unknown_hits,
-            unrecorded,
-            repeated,
-            refused,
-            overrun_hits,
-            cost_ratio: self.cost_ratio.get_or_create(&labels).clone(),
-        }
+        self.rules.of(domain, rule)
     }
 
     /// Returns a summary of the costs of a rule's holds relative to their reserved hits; `None` if
     /// there are no commits, or if the rule shares its series with others.
     pub fn estimate(&self, domain: &str, rule: &str) -> Option<EstimateSummary> {
-        let labels = RuleLabels { domain: domain.to_owned(), rule: rule.to_owned() };
-        self.cost_ratio.get(&labels)?.summary()
-    }
-
-    /// Removes the series of all rules except these.
-    pub(super) fn keep(&self, rules: &HashSet<(&str, &str)>) {
-        self.known.keep(rules, |labels| {
-            self.cost_ratio.remove(labels);
-            for (_, family) in &self.counters {
-                family.remove(labels);
-            }
-        });
+        self.rules.own(domain, rule)?.cost_ratio.summary()
     }
 }

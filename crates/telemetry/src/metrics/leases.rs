@@ -1,8 +1,7 @@
 //! Metrics of leases, the hits charged in advance.
 
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+use crate::count::{Counter, Gauge};
+use crate::snapshot::Snapshot;
 
 /// The metrics of leases.
 #[derive(Debug, Default)]
@@ -20,20 +19,16 @@ pub struct LeaseMetrics {
 }
 
 impl LeaseMetrics {
-    pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "lease_blocks",
-            "Number of blocks of hits leased in advance",
-            self.blocks.clone(),
-        );
-        let used = "Number of hits of ended leases that were used";
-        registry.register("lease_hits_used", used, self.used.clone());
-        let unused = "Number of hits of ended leases that were unused: returned, or expired with their window";
-        registry.register("lease_hits_unused", unused, self.unused.clone());
+    pub(super) fn collect(&self, out: &mut Snapshot) {
+        out.counter("lease_blocks", "Number of blocks of hits leased in advance.", &self.blocks);
+        let used = "Number of hits of ended leases that were used.";
+        out.counter("lease_hits_used", used, &self.used);
+        let unused = "Number of hits of ended leases that were unused: returned, or expired with their window.";
+        out.counter("lease_hits_unused", unused, &self.unused);
         let lost =
-            "Number of leased hits lost: possibly charged but never received, or not returned";
-        registry.register("lease_hits_lost", lost, self.lost.clone());
-        let outstanding = "Number of hits in current leases";
-        registry.register("lease_hits_outstanding", outstanding, self.outstanding.clone());
+            "Number of leased hits lost: possibly charged but never received, or not returned.";
+        out.counter("lease_hits_lost", lost, &self.lost);
+        let outstanding = "Number of hits in current leases.";
+        out.gauge("lease_hits_outstanding", outstanding, &self.outstanding);
     }
 }

@@ -1,14 +1,10 @@
 //! Process metrics from the operating system, under the names that Prometheus client libraries use.
 
-use std::fmt;
 use std::time::Duration;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use crate::snapshot::{MetricFamily, MetricKind, SampleValue, Series, Snapshot};
 
-/// Collector of process metrics.
+/// Process metrics.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Process {
     /// Start time of the process, since the Unix epoch.
@@ -37,46 +33,40 @@ impl Process {
             let text = std::fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
             let ns =
                 text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or_default();
-            all = all.saturating_add(Duration::from_nanos(ns));
+            all += Duration::from_nanos(ns);
         }
         Some(all)
     }
+
+    /// Adds the metrics that the system reports.
+    pub(super) fn collect(&self, out: &mut Snapshot) {
+        let start = ("process_start_time_seconds", Some(self.begun.as_secs_f64()));
+        let help = "Start time of the process since the Unix epoch in seconds";
+        add(out, MetricKind::Gauge, help, start);
+        let memory = ("process_resident_memory_bytes", Self::resident_bytes().map(float));
+        add(out, MetricKind::Gauge, "Resident memory size in bytes", memory);
+        let files = ("process_open_fds", Self::open_files().map(float));
+        add(out, MetricKind::Gauge, "Number of open file descriptors", files);
+        let cpu = ("process_cpu_seconds", Self::cpu().map(|time| time.as_secs_f64()));
+        let help = "Total CPU time of the running threads of the process in seconds";
+        add(out, MetricKind::Counter, help, cpu);
+    }
 }
 
-impl Collector for Process {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let mut gauge = |name: &str, help: &str, value: Option<f64>| -> fmt::Result {
-            let Some(value) = value else { return Ok(()) };
-            let gauge = ConstGauge::new(value);
-            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
-        };
-        let whole = |number: u64| u32::try_from(number).ok().map(f64::from);
-        gauge(
-            "process_start_time_seconds",
-            "Start time of the process since the Unix epoch in seconds",
-            Some(self.begun.as_secs_f64()),
-        )?;
-        let kib = Self::resident_bytes().and_then(|bytes| whole(bytes >> 10));
-        gauge(
-            "process_resident_memory_bytes",
-            "Resident memory size in bytes",
-            kib.map(|kib| kib * 1024.0),
-        )?;
-        gauge(
-            "process_open_fds",
-            "Number of open file descriptors",
-            Self::open_files().and_then(whole),
-        )?;
-        if let Some(cpu) = Self::cpu() {
-            let counter = ConstCounter::new(cpu.as_secs_f64());
-            let help = "Total CPU time of the running threads of the process in seconds";
-            counter.encode(encoder.encode_descriptor(
-                "process_cpu_seconds",
-                help,
-                None,
-                counter.metric_type(),
-            )?)?;
-        }
-        Ok(())
+/// Adds a metric whose value is known, under its full name.
+fn add(out: &mut Snapshot, kind: MetricKind, help: &str, (name, value): (&str, Option<f64>)) {
+    if let Some(value) = value {
+        out.push_family(MetricFamily {
+            name: name.to_owned(),
+            kind,
+            unit: None,
+            help: help.to_owned(),
+            series: vec![Series::plain(SampleValue::Float(value))],
+        });
     }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "exact up to 2^53")]
+fn float(number: u64) -> f64 {
+    number as f64
 }

@@ -1,48 +1,15 @@
 //! Decision counters of rules: one set of series per rule, up to a bound. A reload removes the
 //! series of rules that no longer exist.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::registry::Registry;
-
-use super::undecided::{UndecidedCounters, UndecidedRules};
-use crate::known_rules::{KnownRules, RuleLabels};
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct DecisionLabels {
-    domain: String,
-    rule: String,
-    outcome: OutcomeLabel,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-#[allow(non_camel_case_types, reason = "the label's value, as Prometheus shows it")]
-enum OutcomeLabel {
-    allowed,
-    denied,
-    shadow_denied,
-    unlimited,
-    presumed_allowed,
-    presumed_denied,
-    failed,
-}
-
-const OUTCOMES: [OutcomeLabel; 7] = [
-    OutcomeLabel::allowed,
-    OutcomeLabel::denied,
-    OutcomeLabel::shadow_denied,
-    OutcomeLabel::unlimited,
-    OutcomeLabel::presumed_allowed,
-    OutcomeLabel::presumed_denied,
-    OutcomeLabel::failed,
-];
+use super::undecided::{UndecidedCounters, met};
+use crate::count::Counter;
+use crate::family::RuleFamily;
+use crate::snapshot::{MetricKind, SampleValue, Series, Snapshot};
 
 /// The counters of one rule: descriptors that matched it, by outcome.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct RuleMetrics {
     /// Within the limit.
     pub allowed: Counter,
@@ -62,78 +29,53 @@ pub struct RuleMetrics {
     pub near: Counter,
     /// Store errors met, by kind and effect.
     pub undecided: Arc<UndecidedCounters>,
-    /// `true` if no other rule shares these counters.
-    pub is_own: bool,
+    /// `true` if other rules share these counters.
+    pub is_shared: bool,
 }
 
-/// The counters of all rules.
-#[derive(Debug)]
-pub(super) struct RuleFamilies {
-    decisions: Family<DecisionLabels, Counter>,
-    near: Family<RuleLabels, Counter>,
-    pub(super) undecided: Arc<UndecidedRules>,
-    known: KnownRules,
+impl RuleMetrics {
+    /// Creates the counters that the rules beyond the bound share.
+    pub(super) fn shared() -> Self {
+        Self { is_shared: true, ..Self::default() }
+    }
+
+    /// Returns the counters of decisions with their labels.
+    fn outcomes(&self) -> [(&'static str, &Counter); 7] {
+        [
+            ("allowed", &self.allowed),
+            ("denied", &self.denied),
+            ("shadow_denied", &self.shadow_denied),
+            ("unlimited", &self.unlimited),
+            ("presumed_allowed", &self.presumed_allowed),
+            ("presumed_denied", &self.presumed_denied),
+            ("failed", &self.failed),
+        ]
+    }
 }
 
-impl RuleFamilies {
-    /// Creates the counters, with series of their own for at most `max` rules.
-    pub(super) fn new(max: usize) -> Self {
-        Self {
-            decisions: Family::default(),
-            near: Family::default(),
-            undecided: Arc::default(),
-            known: KnownRules::new(max),
+pub(super) fn collect(rules: &RuleFamily<RuleMetrics>, out: &mut Snapshot) {
+    let mut decisions = Vec::new();
+    let mut undecided = Vec::new();
+    rules.each(|domain, rule, metrics| {
+        for (outcome, counter) in metrics.outcomes() {
+            let labels = [("domain", domain), ("rule", rule), ("outcome", outcome)];
+            let labels = labels.into_iter().collect();
+            decisions.push(Series { labels, value: counter.into() });
         }
-    }
-
-    pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "decisions",
-            "Number of descriptors, by rule and outcome",
-            self.decisions.clone(),
-        );
-        registry.register(
-            "near_limit",
-            "Number of allowed descriptors near their limit, by rule",
-            self.near.clone(),
-        );
-        registry.register_collector(Box::new(Arc::clone(&self.undecided)));
-    }
-
-    /// Returns the counters of one rule. A reload keeps them.
-    pub(super) fn of(&self, domain: &str, rule: &str) -> RuleMetrics {
-        let (labels, is_own) = self.known.labels(domain, rule);
-        let counter =
-            |outcome| self.decisions.get_or_create(&DecisionLabels::new(&labels, outcome)).clone();
-        RuleMetrics {
-            allowed: counter(OutcomeLabel::allowed),
-            denied: counter(OutcomeLabel::denied),
-            shadow_denied: counter(OutcomeLabel::shadow_denied),
-            unlimited: counter(OutcomeLabel::unlimited),
-            presumed_allowed: counter(OutcomeLabel::presumed_allowed),
-            presumed_denied: counter(OutcomeLabel::presumed_denied),
-            failed: counter(OutcomeLabel::failed),
-            near: self.near.get_or_create(&labels).clone(),
-            undecided: self.undecided.of(&labels),
-            is_own,
+        for (error, effect, count) in met(metrics.undecided.table()) {
+            let labels = [
+                ("domain", domain),
+                ("rule", rule),
+                ("kind", error.kind()),
+                ("effect", effect.label()),
+            ];
+            let labels = labels.into_iter().collect();
+            undecided.push(Series { labels, value: SampleValue::Count(count) });
         }
-    }
-
-    /// Removes the series of all rules except these. In-flight requests of an older policy then
-    /// increment counters that are no longer exported.
-    pub(super) fn keep(&self, rules: &HashSet<(&str, &str)>) {
-        self.known.keep(rules, |labels| {
-            for outcome in OUTCOMES {
-                self.decisions.remove(&DecisionLabels::new(labels, outcome));
-            }
-            self.near.remove(labels);
-            self.undecided.remove(labels);
-        });
-    }
-}
-
-impl DecisionLabels {
-    fn new(rule: &RuleLabels, outcome: OutcomeLabel) -> Self {
-        Self { domain: rule.domain.clone(), rule: rule.rule.clone(), outcome }
-    }
+    });
+    out.counters("decisions", "Number of descriptors, by rule and outcome.", decisions);
+    let near = "Number of allowed descriptors near their limit, by rule.";
+    out.counters("near_limit", near, rules.series(|rule| &rule.near));
+    let help = "Number of descriptors that met a store error, by rule, kind and effect; not exported while 0";
+    out.push(MetricKind::Counter, "undecided", help, undecided);
 }

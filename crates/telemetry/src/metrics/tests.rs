@@ -10,12 +10,12 @@ fn series_of_loads_and_refusals_exist_from_the_start() {
         shows("tollgate_policy_loads_total{kind=\"refused\"} 0")
             && shows("tollgate_policy_refused 0")
     );
-    metrics.policy_load(false);
+    metrics.policies.refused();
     assert!(
         shows("tollgate_policy_loads_total{kind=\"refused\"} 1")
             && shows("tollgate_policy_refused 1")
     );
-    metrics.policy_load(true);
+    metrics.policies.loaded();
     assert!(
         shows("tollgate_policy_loads_total{kind=\"loaded\"} 1")
             && shows("tollgate_policy_refused 0")

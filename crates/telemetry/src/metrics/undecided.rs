@@ -3,19 +3,9 @@
 //! A rule has a counter for each pair, which a request only increments. Only those that are not
 //! zero are exported: a rule would otherwise have 24 series that are nearly always zero.
 
-use std::collections::HashMap;
-use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
 use tollgate_core::algorithm::store_error::StoreError;
-
-use crate::known_rules::RuleLabels;
 
 const KINDS: usize = StoreError::ALL.len();
 const EFFECTS: usize = Effect::ALL.len();
@@ -39,10 +29,6 @@ pub type UndecidedTable = [[u64; EFFECTS]; KINDS];
 /// The store errors that a rule met.
 #[derive(Debug, Default)]
 pub struct UndecidedCounters([[AtomicU64; EFFECTS]; KINDS]);
-
-/// The store errors that all rules met.
-#[derive(Debug, Default)]
-pub(super) struct UndecidedRules(Mutex<HashMap<RuleLabels, Arc<UndecidedCounters>>>);
 
 impl Effect {
     /// All effects.
@@ -75,73 +61,25 @@ impl UndecidedCounters {
 
     /// Returns the number of descriptors that were decided without the store.
     pub fn unchecked(&self) -> u64 {
-        let table = self.table();
-        let unchecked = |[_, allowed, denied, local]: [u64; EFFECTS]| [allowed, denied, local];
-        table.into_iter().flat_map(unchecked).fold(0, u64::wrapping_add)
+        self.table().iter().map(|[_, allowed, denied, local]| allowed + denied + local).sum()
     }
 
-    fn table(&self) -> UndecidedTable {
+    pub(super) fn table(&self) -> UndecidedTable {
         self.0
             .each_ref()
             .map(|effects| effects.each_ref().map(|counter| counter.load(Ordering::Relaxed)))
     }
 }
 
-impl UndecidedRules {
-    /// Returns the counters of one rule.
-    pub(super) fn of(&self, rule: &RuleLabels) -> Arc<UndecidedCounters> {
-        Arc::clone(self.0.lock().entry(rule.clone()).or_default())
-    }
-
-    /// Removes the counters of a rule.
-    pub(super) fn remove(&self, rule: &RuleLabels) {
-        self.0.lock().remove(rule);
-    }
-
-    /// Calls `view` with each rule that has met errors.
-    pub(super) fn each(&self, mut view: impl FnMut(&str, &str, UndecidedTable)) {
-        for (rule, counters) in &*self.0.lock() {
-            let table = counters.table();
-            if table.iter().flatten().any(|count| *count > 0) {
-                view(&rule.domain, &rule.rule, table);
-            }
-        }
-    }
-}
-
 /// Returns the kinds and effects of a table with their numbers, without those that are zero.
 pub fn met(table: UndecidedTable) -> impl Iterator<Item = (StoreError, Effect, u64)> {
-    let of_kind = |(error, effects): (StoreError, [u64; EFFECTS])| {
-        Effect::ALL.into_iter().zip(effects).map(move |(effect, count)| (error, effect, count))
-    };
-    StoreError::ALL.into_iter().zip(table).flat_map(of_kind).filter(|(_, _, count)| *count > 0)
-}
-
-impl Collector for UndecidedRules {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let mut encoder = encoder.encode_descriptor(
-            "undecided",
-            "Number of descriptors that met a store error, by rule, kind and effect; not exported while 0",
-            None,
-            MetricType::Counter,
-        )?;
-        let mut result = Ok(());
-        self.each(|domain, rule, table| {
-            for (error, effect, count) in met(table) {
-                let labels = [
-                    ("domain", domain),
-                    ("rule", rule),
-                    ("kind", error.kind()),
-                    ("effect", effect.label()),
-                ];
-                let encoded = encoder
-                    .encode_family(&labels)
-                    .and_then(|encoder| ConstCounter::new(count).encode(encoder));
-                result = result.and(encoded);
-            }
-        });
-        result
-    }
+    StoreError::ALL
+        .into_iter()
+        .zip(table)
+        .flat_map(|(error, effects)| {
+            Effect::ALL.into_iter().zip(effects).map(move |(effect, count)| (error, effect, count))
+        })
+        .filter(|(_, _, count)| *count > 0)
 }
 
 #[cfg(test)]

@@ -34,20 +34,23 @@ impl Parent {
 
 /// Decodes lowercase hexadecimal digits.
 fn hex<const BYTES: usize>(text: &[u8]) -> Option<[u8; BYTES]> {
-    let digit = |digit: u8| match digit {
-        b'0'..=b'9' => digit.checked_sub(b'0'),
-        b'a'..=b'f' => digit.checked_sub(b'a' - 10),
-        _ => None,
-    };
     let (pairs, rest) = text.as_chunks::<2>();
     let mut bytes = [0; BYTES];
     if pairs.len() != BYTES || !rest.is_empty() {
         return None;
     }
     for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
-        *byte = digit(*high)? << 4 | digit(*low)?;
+        *byte = hex_digit(*high)? << 4 | hex_digit(*low)?;
     }
     Some(bytes)
+}
+
+fn hex_digit(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

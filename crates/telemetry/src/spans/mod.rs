@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
 
 pub use self::context::Parent;
-use crate::metrics::Metrics;
+use crate::span_export::SpanMetrics;
 
 /// Maximum number of queued spans; more are dropped and counted.
 const MAX_WAITING: usize = 4096;
@@ -31,7 +31,7 @@ pub struct Sampler {
 pub struct Tracer {
     sampler: Sampler,
     queue: mpsc::Sender<CallSpan>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<SpanMetrics>,
 }
 
 /// The span of a completed call.
@@ -82,20 +82,19 @@ impl Sampler {
         {
             return parent.is_sampled;
         }
-        // Sampling by trace ID, if there is one, selects all calls of a trace or none.
-        let draw = || {
-            parent
-                .and_then(|parent| parent.trace.last_chunk().copied())
-                .unwrap_or_else(rand::random::<[u8; 4]>)
-        };
-        self.share > 0.0
-            && f64::from(u32::from_be_bytes(draw())) / f64::from(u32::MAX) <= self.share
+        self.share > 0.0 && f64::from(drawn(parent)) / f64::from(u32::MAX) <= self.share
     }
+}
+
+/// Draws a number: by trace ID, if there is one, which selects all calls of a trace or none.
+fn drawn(parent: Option<&Parent>) -> u32 {
+    let of_trace = parent.and_then(|parent| parent.trace.last_chunk().copied());
+    of_trace.map_or_else(rand::random, u32::from_be_bytes)
 }
 
 impl Tracer {
     /// Creates a tracer with `sampler`, and the receiver of its spans.
-    pub fn new(sampler: Sampler, metrics: Arc<Metrics>) -> (Self, mpsc::Receiver<CallSpan>) {
+    pub fn new(sampler: Sampler, metrics: Arc<SpanMetrics>) -> (Self, mpsc::Receiver<CallSpan>) {
         let (queue, spans) = mpsc::channel(MAX_WAITING);
         (Self { sampler, queue, metrics }, spans)
     }
@@ -142,7 +141,7 @@ impl Drop for Recording {
         let state = std::mem::take(&mut self.span.state);
         let span = CallSpan { length: self.since.elapsed(), attributes, state, ..self.span };
         if self.tracer.queue.try_send(span).is_err() {
-            self.tracer.metrics.clients.spans.dropped.inc();
+            self.tracer.metrics.dropped.inc();
         }
     }
 }
@@ -154,7 +153,7 @@ mod tests {
     const SAMPLED: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
     fn begins(sampler: Sampler, parent: Option<&str>) -> bool {
-        let (tracer, _spans) = Tracer::new(sampler, Metrics::new());
+        let (tracer, _spans) = Tracer::new(sampler, Arc::default());
         let parent = parent.map(str::as_bytes);
         tracer.begin(|name| parent.filter(|_| name == "traceparent")).is_some()
     }
@@ -183,7 +182,7 @@ mod tests {
     #[test]
     fn a_span_has_the_callers_trace_and_is_sent_at_the_end() {
         let (tracer, mut spans) =
-            Tracer::new(Sampler { by_parent: true, share: 0.0 }, Metrics::new());
+            Tracer::new(Sampler { by_parent: true, share: 0.0 }, Arc::default());
         let header =
             |name: &str| Some(if name == "traceparent" { SAMPLED.as_bytes() } else { b"a=b" });
         let mut recording = tracer.begin(header).unwrap();
@@ -198,12 +197,12 @@ mod tests {
 
     #[test]
     fn spans_beyond_the_queue_are_dropped_and_counted() {
-        let metrics = Metrics::new();
+        let metrics = Arc::<SpanMetrics>::default();
         let (tracer, spans) =
             Tracer::new(Sampler { by_parent: true, share: 1.0 }, Arc::clone(&metrics));
         for _ in 0..MAX_WAITING + 3 {
             drop(tracer.begin(|_| None));
         }
-        assert_eq!((spans.len(), metrics.clients.spans.dropped.get()), (MAX_WAITING, 3));
+        assert_eq!((spans.len(), metrics.dropped.get()), (MAX_WAITING, 3));
     }
 }

@@ -24,10 +24,12 @@ mod timer;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-pub use self::counters::{CallTimer, Counter, MethodStats, RuleStats, ServiceStats};
+pub use self::counters::{
+    CallTimer, CounterReading, MethodStats, RuleStats, ServiceStats, StatCounter, StatSources,
+};
 pub use self::name::{StatName, escaped};
 use self::series::Series;
-pub use self::timer::{Histogram, Timer};
+pub use self::timer::Timer;
 
 /// Last segment of the name that collects series beyond the bound.
 const OTHER: &str = "other";
@@ -48,64 +50,45 @@ pub struct StatsOptions {
 pub enum StatReading<'a> {
     /// Monotonic. Consumers omit counters at zero, as envoyproxy/ratelimit exports a counter only
     /// after its first increment.
-    Counter(&'a Counter),
+    Counter(CounterReading<'a>),
     /// Goes up and down.
     Gauge(i64),
     /// Durations.
     Timer(&'a Timer),
 }
 
-/// A gauge whose value is stored elsewhere.
-struct Gauge {
-    name: &'static str,
-    read: Box<dyn Fn() -> i64 + Send + Sync>,
-}
-
 /// All statistics.
+#[derive(Debug)]
 pub struct Stats {
     options: StatsOptions,
     rules: Series<RuleStats>,
-    unknown_domains: Series<Counter>,
+    unknown_domains: Series<StatCounter>,
     /// Service-wide counters.
     pub service: ServiceStats,
     methods: [Arc<MethodStats>; METHODS.len()],
-    gauges: Vec<Gauge>,
-}
-
-impl std::fmt::Debug for Stats {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Stats")
-    }
 }
 
 impl Stats {
     /// Creates statistics, all at zero. `buckets_of` returns the upper bounds of the named timer's
     /// buckets, in microseconds, ascending.
     pub fn new(options: StatsOptions, buckets_of: impl Fn(&str) -> Box<[u64]>) -> Self {
-        let method = |name| {
-            let buckets = buckets_of(&format!("ratelimit_server.{name}.response_time"));
-            Arc::new(MethodStats {
-                total_requests: Counter::default(),
-                response_time: Timer::new(buckets),
-            })
-        };
         Self {
             rules: Series::new(options.max_series),
             unknown_domains: Series::new(options.max_series),
             service: ServiceStats::default(),
-            methods: METHODS.map(method),
-            gauges: Vec::new(),
+            methods: METHODS.map(|name| {
+                let buckets = buckets_of(&time_of(name));
+                let total_requests = StatCounter::default();
+                Arc::new(MethodStats { total_requests, response_time: Timer::new(buckets) })
+            }),
             options,
         }
     }
 
-    /// Adds a gauge whose value `read` returns.
-    pub fn with_gauge(
-        mut self,
-        name: &'static str,
-        read: impl Fn() -> i64 + Send + Sync + 'static,
-    ) -> Self {
-        self.gauges.push(Gauge { name, read: Box::new(read) });
+    /// Shows these counts of the metrics.
+    #[must_use]
+    pub fn of(mut self, sources: StatSources) -> Self {
+        self.service.sources = sources;
         self
     }
 
@@ -152,41 +135,39 @@ impl Stats {
 
     /// Returns the timers with their names.
     pub fn timers(&self) -> impl Iterator<Item = (String, &Timer)> {
-        let named = |(name, method)| (format!("ratelimit_server.{name}.response_time"), method);
         METHODS
             .iter()
             .zip(&self.methods)
-            .map(named)
-            .map(|(name, method)| (name, &method.response_time))
+            .map(|(name, method)| (time_of(name), &method.response_time))
     }
 
     /// Calls `see` with every statistic and its name, in no particular order.
     pub fn visit(&self, mut see: impl FnMut(&str, StatReading<'_>)) {
-        for (name, counter) in self.service.named() {
+        for (name, counter) in self.service.counters() {
             see(name, StatReading::Counter(counter));
         }
         for (name, method) in METHODS.iter().zip(&self.methods) {
             see(
                 &format!("ratelimit_server.{name}.total_requests"),
-                StatReading::Counter(&method.total_requests),
+                StatReading::Counter(method.total_requests.read()),
             );
         }
         for (name, timer) in self.timers() {
             see(&name, StatReading::Timer(timer));
         }
-        for gauge in &self.gauges {
-            see(gauge.name, StatReading::Gauge((gauge.read)()));
+        for (name, value) in self.service.gauges() {
+            see(name, StatReading::Gauge(value));
         }
         let mut name = String::new();
         for (key, counter) in self.unknown_domains.all() {
             write_name(&mut name, &key, "domain_not_found");
-            see(&name, StatReading::Counter(&counter));
+            see(&name, StatReading::Counter(counter.read()));
         }
         for (key, rule) in self.rules.all() {
             for (what, counter) in rule.named().into_iter().filter(|(_, counter)| counter.get() > 0)
             {
                 write_name(&mut name, &key, what);
-                see(&name, StatReading::Counter(counter));
+                see(&name, StatReading::Counter(counter.read()));
             }
         }
     }
@@ -211,6 +192,11 @@ impl Stats {
         lines.sort_unstable();
         lines.concat()
     }
+}
+
+/// Returns the name of a method's timer.
+fn time_of(method: &str) -> String {
+    format!("ratelimit_server.{method}.response_time")
 }
 
 /// Formats microseconds as milliseconds, with the unit.
@@ -244,17 +230,22 @@ mod tests {
 
     #[test]
     fn the_text_lists_statistics_sorted_by_name() {
-        let stats = stats(10).with_gauge("ratelimit.localcache.hitCount", || 7);
+        let stats = stats(10);
+        let sources = &stats.service.sources;
+        sources.cache_hits.inc_by(7);
+        sources.config_loads.inc();
+        sources.invalid.inc();
         stats.of_rule("d.ip_10.0.0.1").total_hits.add(3);
         stats.domain_not_found("no:body");
-        stats.service.config_load_success.add(1);
-        stats.service.service_error.add(1);
         let method = stats.of_method("/a.Service/ShouldRateLimit").unwrap();
         method.total_requests.add(2);
         method.response_time.record(Duration::from_micros(1500));
         assert!(stats.of_method("/a.Service/Watch").is_none());
         insta::assert_snapshot!(stats.text(), @r"
         ratelimit.localcache.hitCount: 7
+        ratelimit.localcache.lookupCount: 7
+        ratelimit.localcache.missCount: 0
+        ratelimit.redis_pool.cx_active: 0
         ratelimit.service.call.should_rate_limit.service_error: 1
         ratelimit.service.config_load_success: 1
         ratelimit.service.rate_limit.d.ip_10_0_0_1.total_hits: 3
@@ -274,6 +265,10 @@ mod tests {
             stats.domain_not_found(value);
         }
         insta::assert_snapshot!(stats.text(), @r"
+        ratelimit.localcache.hitCount: 0
+        ratelimit.localcache.lookupCount: 0
+        ratelimit.localcache.missCount: 0
+        ratelimit.redis_pool.cx_active: 0
         ratelimit.service.rate_limit.d.k_1.domain_not_found: 1
         ratelimit.service.rate_limit.d.k_1.total_hits: 1
         ratelimit.service.rate_limit.d.other.total_hits: 2
@@ -283,8 +278,9 @@ mod tests {
 
     #[test]
     fn a_counter_reports_each_increment_once() {
-        let counter = Counter::default();
+        let counter = StatCounter::default();
         counter.add(2);
-        assert_eq!((counter.unsent(), counter.unsent(), counter.get()), (2, 0, 2));
+        let read = counter.read();
+        assert_eq!((read.unsent(), counter.read().unsent(), counter.get()), (2, 0, 2));
     }
 }

@@ -18,15 +18,13 @@ impl StatName {
     /// Appends text, with `_` in place of `:` and `|`, which separate the parts of a line, control
     /// characters, which can end it, and bytes that are not UTF-8.
     pub fn push(&mut self, text: &[u8]) {
-        if self.bytes.len().saturating_add(text.len()) > MAX_BYTES {
+        if self.bytes.len() + text.len() > MAX_BYTES {
             self.too_long = true;
             return;
         }
         for chunk in text.utf8_chunks() {
-            let is_plain = |byte: &u8| !matches!(byte, b':' | b'|') && !byte.is_ascii_control();
-            self.bytes.extend(
-                chunk.valid().bytes().map(|byte| if is_plain(&byte) { byte } else { b'_' }),
-            );
+            let plain = chunk.valid().bytes();
+            self.bytes.extend(plain.map(|byte| if is_plain(byte.into()) { byte } else { b'_' }));
             self.bytes.extend((!chunk.invalid().is_empty()).then_some(b'_'));
         }
     }
@@ -41,7 +39,6 @@ impl StatName {
 
 /// Returns a name built from policy text, with the same escapes but no length limit.
 pub fn escaped(text: &str) -> String {
-    let is_plain = |letter: char| !matches!(letter, ':' | '|') && !letter.is_ascii_control();
     let mut bytes = text
         .chars()
         .map(|letter| if is_plain(letter) { letter } else { '_' })
@@ -51,12 +48,17 @@ pub fn escaped(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_default()
 }
 
+/// Returns `true` if a letter can be part of a name.
+fn is_plain(letter: char) -> bool {
+    !matches!(letter, ':' | '|') && !letter.is_ascii_control()
+}
+
 fn escape_addresses(name: &mut [u8]) {
     let mut at = 0_usize;
     while let Some(rest) = name.get_mut(at..).filter(|rest| !rest.is_empty()) {
         let length = address_length(rest);
         rest.iter_mut().take(length).filter(|byte| **byte == b'.').for_each(|byte| *byte = b'_');
-        at = at.saturating_add(length.max(1));
+        at += length.max(1);
     }
 }
 
@@ -71,7 +73,7 @@ fn address_length(text: &[u8]) -> usize {
         if digits == 0 || !is_followed {
             return 0;
         }
-        length = length.saturating_add(digits).saturating_add(usize::from(group < 3));
+        length += digits + usize::from(group < 3);
     }
     length
 }

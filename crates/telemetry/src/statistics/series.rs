@@ -49,14 +49,11 @@ impl<T: Default> Series<T> {
 
     /// Returns all series with their names. No lock is held while the caller uses them.
     pub(super) fn all(&self) -> impl Iterator<Item = (Arc<str>, Arc<T>)> {
-        let of = |shard: &SeriesShard<T>| -> Vec<_> {
-            shard
-                .read()
-                .iter()
-                .map(|(name, series)| (Arc::clone(name), Arc::clone(series)))
-                .collect()
-        };
-        self.shards.iter().flat_map(of)
+        self.shards.iter().flat_map(|shard| {
+            let shard = shard.read();
+            let series = shard.iter();
+            series.map(|(name, one)| (Arc::clone(name), Arc::clone(one))).collect::<Vec<_>>()
+        })
     }
 
     fn find(&self, name: &str) -> Option<Arc<T>> {

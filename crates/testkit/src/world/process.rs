@@ -87,6 +87,7 @@ impl SimProcess {
         let count = NonZeroU32::new(plan.processes.try_into().unwrap()).unwrap();
         let share = OwnShare::new(Share::of(count, Some(process.try_into().unwrap())));
         let longest = Duration::from_millis(plan.deny_cache_ms);
+        let metrics = Arc::clone(&metrics.store);
         let denials = DenialTable::new(longest, Arc::clone(&metrics));
         let worker = |_| {
             let fallback =

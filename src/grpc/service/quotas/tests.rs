@@ -61,7 +61,7 @@ impl TestSession {
         clock.set(Timestamp::from_micros(1_780_000_000_000_000));
         let bounds = Bounds { max_bytes: 1 << 22, domain_max_bytes: 1 << 22 };
         let store = Arc::new(MemoryStore::new(bounds, clock));
-        let store = Layered::disabled(store, Arc::clone(&metrics));
+        let store = Layered::disabled(store, Arc::clone(&metrics.store));
         let limiter = Limiter::new(Arc::clone(&in_force), store, Modes::default());
         let bounds = RequestBounds { descriptors: 3, entries: 2, all_entries: 6 };
         let rls = Rls::new(limiter, metrics, bounds, AnswerStyle::default(), SECOND)

@@ -10,7 +10,7 @@ use tollgate_core::algorithm::quota::Report;
 use tollgate_core::algorithm::time::Micros;
 use tollgate_core::algorithm::verdict::Role;
 use tollgate_core::descriptor::OwnedKey;
-use tollgate_telemetry::metrics::Metrics;
+use tollgate_telemetry::metrics::StoreMetrics;
 
 use super::limits::{amounts_of, fits_ever, is_single_fixed_window};
 use crate::clock::instant;
@@ -24,7 +24,7 @@ const SLOTS: usize = 1 << 16;
 pub struct DenialTable {
     slots: Box<[Mutex<Option<CachedDenial>>]>,
     longest: Duration,
-    pub(super) metrics: Arc<Metrics>,
+    pub(super) metrics: Arc<StoreMetrics>,
 }
 
 struct CachedDenial {
@@ -41,7 +41,7 @@ struct CachedDenial {
 
 impl DenialTable {
     /// Creates an empty cache. `longest` bounds the lifetime of an entry.
-    pub fn new(longest: Duration, metrics: Arc<Metrics>) -> Arc<Self> {
+    pub fn new(longest: Duration, metrics: Arc<StoreMetrics>) -> Arc<Self> {
         Arc::new(Self { slots: (0..SLOTS).map(|_| Mutex::default()).collect(), longest, metrics })
     }
 

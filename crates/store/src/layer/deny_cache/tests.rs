@@ -22,7 +22,7 @@ use tollgate_core::algorithm::verdict::Role;
 use tollgate_core::algorithm::{Algorithm, Limit};
 use tollgate_core::algorithm::{OnStoreError, State};
 use tollgate_core::descriptor::CounterKey;
-use tollgate_telemetry::metrics::Metrics;
+use tollgate_telemetry::metrics::StoreMetrics;
 
 use super::*;
 use crate::clock::ManualClock;
@@ -34,7 +34,7 @@ const START: u64 = 1_780_000_000_123_456;
 const KEY: &[u8] = b"a counter of some rule";
 
 fn denials() -> Arc<DenialTable> {
-    DenialTable::new(LONG, Metrics::new())
+    DenialTable::new(LONG, Arc::<StoreMetrics>::default())
 }
 
 fn check(limit: &Limit, hits: u32) -> Check<'_> {

@@ -50,7 +50,7 @@ use tollgate_core::algorithm::judge::{Few, Hits};
 use tollgate_core::algorithm::time::Micros;
 use tollgate_core::algorithm::verdict::{Overall, Prior, Role, combine};
 use tollgate_lease::{Block, BlockTable, OwnedCheck, TakenHits};
-use tollgate_telemetry::metrics::Metrics;
+use tollgate_telemetry::metrics::StoreMetrics;
 
 use crate::background::{Background, until_sent};
 use crate::clock::{instant, within};
@@ -73,12 +73,12 @@ struct LeaseTable<S> {
     leases: Mutex<BlockTable>,
     /// Cancelled at shutdown: nothing is leased any more, and all blocks are returned.
     closing: CancellationToken,
-    metrics: Arc<Metrics>,
+    metrics: Arc<StoreMetrics>,
 }
 
 impl<S: Lender> Leases<S> {
     /// Creates a layer that leases hits from `store` for limits with a lease.
-    pub fn new(store: S, metrics: Arc<Metrics>) -> Self {
+    pub fn new(store: S, metrics: Arc<StoreMetrics>) -> Self {
         let table = LeaseTable {
             store,
             leases: Mutex::default(),
@@ -89,7 +89,7 @@ impl<S: Lender> Leases<S> {
     }
 
     /// Creates a layer that leases nothing: `store` decides every request.
-    pub fn disabled(store: S, metrics: Arc<Metrics>) -> Self {
+    pub fn disabled(store: S, metrics: Arc<StoreMetrics>) -> Self {
         Self { is_enabled: false, ..Self::new(store, metrics) }
     }
 

@@ -26,7 +26,7 @@ const LONG: Micros = Micros::from_secs(3_600);
 struct ReplicaFixture {
     leases: Leases<SharedMemory>,
     store: SharedMemory,
-    metrics: Arc<Metrics>,
+    metrics: Arc<StoreMetrics>,
 }
 
 /// One check of a request.
@@ -49,7 +49,7 @@ fn memory() -> SharedMemory {
 }
 
 fn replica(store: &SharedMemory) -> ReplicaFixture {
-    let metrics = Metrics::new();
+    let metrics = Arc::<StoreMetrics>::default();
     ReplicaFixture {
         leases: Leases::new(Arc::clone(store), Arc::clone(&metrics)),
         store: Arc::clone(store),

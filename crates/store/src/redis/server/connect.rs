@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
-use tollgate_telemetry::metrics::Metrics;
+use tollgate_telemetry::metrics::StoreMetrics;
 
 use super::failure::CallFailure;
 use super::preload::load_scripts;
@@ -41,7 +41,7 @@ pub(super) struct NodeLink {
     opened: DrivenConnection,
     role: RequiredRole,
     is_sharded: bool,
-    metrics: Arc<Metrics>,
+    metrics: Arc<StoreMetrics>,
 }
 
 /// A connection, and the task that writes its requests and reads the replies.
@@ -61,7 +61,7 @@ impl NodeLink {
         opened: DrivenConnection,
         is_sharded: bool,
         role: &RequiredRole,
-        metrics: &Arc<Metrics>,
+        metrics: &Arc<StoreMetrics>,
     ) -> Self {
         metrics.connected();
         Self { opened, role: role.clone(), is_sharded, metrics: Arc::clone(metrics) }
@@ -131,7 +131,7 @@ pub(super) struct Connector {
     pub(in crate::redis) address: ServerAddress,
     pub(in crate::redis) access: Arc<Access>,
     pub(in crate::redis) role: RequiredRole,
-    pub(in crate::redis) metrics: Arc<Metrics>,
+    pub(in crate::redis) metrics: Arc<StoreMetrics>,
 }
 
 impl Connector {

@@ -35,7 +35,8 @@ use redis::aio::ConnectionLike as _;
 use redis::{Cmd, RedisError, Value};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout_at};
-use tollgate_telemetry::metrics::{Latency, Metrics};
+use tollgate_telemetry::histogram::Histogram;
+use tollgate_telemetry::metrics::StoreMetrics;
 
 use self::batch::{PendingCall, Reply, SendOptions};
 use self::batcher::run_batcher;
@@ -76,7 +77,7 @@ pub(super) struct Node {
     /// Wakes the task that maintains the connection.
     wake: Notify,
     /// Latencies of replies.
-    latency: Arc<Latency>,
+    latency: Arc<Histogram>,
     /// The last loss of a link.
     loss: parking_lot::Mutex<Loss>,
     /// Time when a link was last dropped because the server refused what it was made for.
@@ -89,7 +90,7 @@ impl Node {
         address: ServerAddress,
         access: Arc<Access>,
         role: RequiredRole,
-        metrics: Arc<Metrics>,
+        metrics: Arc<StoreMetrics>,
     ) -> Arc<Self> {
         let (calls, waiting) = mpsc::unbounded_channel();
         let node = Arc::new(Self {

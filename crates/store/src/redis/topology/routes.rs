@@ -8,7 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tollgate_telemetry::metrics::Metrics;
+use tollgate_telemetry::metrics::StoreMetrics;
 
 use crate::redis::config::access::Access;
 use crate::redis::config::url::ServerAddress;
@@ -24,7 +24,7 @@ pub(in crate::redis) struct Routes {
     access: Arc<Access>,
     /// The role required of each node.
     role: RequiredRole,
-    metrics: Arc<Metrics>,
+    metrics: Arc<StoreMetrics>,
     /// Notifies that the map may be wrong.
     stale: Notify,
     /// Set once there is a map, or once the search for one has failed.
@@ -52,7 +52,7 @@ impl Routes {
     pub(in crate::redis) fn new(
         access: Arc<Access>,
         role: RequiredRole,
-        metrics: Arc<Metrics>,
+        metrics: Arc<StoreMetrics>,
     ) -> Arc<Self> {
         Arc::new(Self {
             served: ArcSwap::default(),

@@ -1,13 +1,15 @@
-//! Statistics in the Prometheus text format, version 0.0.4. OpenMetrics would append `_total` to
-//! the names of counters, and the dashboards query the names without it.
+//! Statistics as metrics of Prometheus.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use super::{Mapped, Mappings, Observer, kind, valid};
+use crate::exposition::TextFormat;
+use crate::snapshot::{
+    Bucket, Distribution, Labels, MetricFamily, MetricKind, SampleValue, Series, Snapshot,
+};
 use crate::statistics::{StatReading, Stats};
 
 /// Default help text of a family.
@@ -27,18 +29,10 @@ pub struct Exposition {
 }
 
 /// The series of one name.
-#[derive(Default)]
-struct Family {
-    kind: &'static str,
+struct MappedFamily {
+    kind: MetricKind,
     help: Option<String>,
-    /// Keyed by the label text.
-    series: BTreeMap<String, SeriesValue>,
-}
-
-/// The value of one series; statistics that map to the same labels are summed.
-enum SeriesValue {
-    Number(f64),
-    Times { buckets: Vec<(f64, f64)>, sum: f64, count: f64 },
+    series: BTreeMap<Labels, SampleValue>,
 }
 
 impl Exposition {
@@ -50,7 +44,7 @@ impl Exposition {
 
     /// Renders the text.
     pub fn render(&self) -> String {
-        let mut families = BTreeMap::<String, Family>::new();
+        let mut families = BTreeMap::<String, MappedFamily>::new();
         let mut known = self.known.lock();
         self.stats.visit(|name, reading| {
             if matches!(reading, StatReading::Counter(counter) if counter.get() == 0) {
@@ -60,131 +54,95 @@ impl Exposition {
             let mapped = known
                 .entry(place)
                 .or_insert_with_key(|(name, kind)| self.mappings.map(name, kind).map(Arc::new));
-            if let Some(mapped) = mapped {
-                self.add(&mut families, mapped, reading);
+            if let Some(mapped) = mapped
+                && let Some((kind, value)) = sample(mapped, reading)
+            {
+                let family = families.entry(mapped.name.clone()).or_insert_with(|| MappedFamily {
+                    kind,
+                    help: None,
+                    series: BTreeMap::new(),
+                });
+                family.add(kind, mapped, self.labels(mapped), value);
             }
         });
         drop(known);
-        families.iter().map(|(name, family)| family.text(name)).collect()
-    }
-
-    fn add(
-        &self,
-        families: &mut BTreeMap<String, Family>,
-        mapped: &Mapped,
-        reading: StatReading<'_>,
-    ) {
-        let (kind, value) = match reading {
-            StatReading::Counter(counter) => {
-                ("counter", SeriesValue::Number(float(counter.get()) * mapped.scale))
-            }
-            StatReading::Gauge(value) => (
-                "gauge",
-                SeriesValue::Number(
-                    float(value.unsigned_abs()).copysign(sign(value)) * mapped.scale,
-                ),
-            ),
-            StatReading::Timer(timer) => {
-                let histogram = timer.read();
-                if histogram.count() == 0 {
-                    return;
-                }
-                let in_unit = |us: u64| float(us) / 1000.0 * mapped.scale;
-                let buckets = mapped
-                    .buckets
-                    .iter()
-                    .zip(&histogram.counts)
-                    .map(|(bound, count)| (*bound, float(*count)));
-                let sum = in_unit(histogram.sum);
-                let count = float(histogram.count());
-                let kind = match mapped.observer {
-                    Observer::Histogram => "histogram",
-                    Observer::Summary => "summary",
-                };
-                (kind, SeriesValue::Times { buckets: buckets.collect(), sum, count })
-            }
-        };
-        let family = families
-            .entry(mapped.name.clone())
-            .or_insert_with(|| Family { kind, ..Family::default() });
-        // A name has a single kind; statsd_exporter, too, keeps the first and drops the others.
-        if family.kind == kind {
-            family.help = family.help.take().or_else(|| mapped.help.clone());
-            let labels = self.labels(mapped);
-            match family.series.get_mut(&labels) {
-                Some(old) => old.add(value),
-                None => drop(family.series.insert(labels, value)),
-            }
+        let mut snapshot = Snapshot::default();
+        for (name, family) in families {
+            snapshot.push_family(family.named(name));
         }
+        // Writing to a `String` cannot fail.
+        snapshot.text(TextFormat::StatsdExporter).unwrap_or_default()
     }
 
-    /// Returns the labels as text, sorted, without braces. A mapping's own label takes precedence.
-    fn labels(&self, mapped: &Mapped) -> String {
-        let own = mapped.labels.iter().map(|(name, value)| (name, value));
-        let all: BTreeMap<_, _> =
-            self.tags.iter().map(|(name, value)| (name, value)).chain(own).collect();
-        let labels = all.iter().map(|(name, value)| {
-            format!(
-                "{name}=\"{}\"",
-                value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-            )
-        });
-        labels.collect::<Vec<_>>().join(",")
+    /// Returns the labels, sorted. A mapping's own label takes precedence.
+    fn labels(&self, mapped: &Mapped) -> Labels {
+        let all: BTreeMap<_, _> = self
+            .tags
+            .iter()
+            .chain(&mapped.labels)
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        all.into_iter().collect()
     }
 }
 
-impl SeriesValue {
-    fn add(&mut self, more: Self) {
-        match (self, more) {
-            (Self::Number(number), Self::Number(more)) => *number += more,
-            (
-                Self::Times { buckets, sum, count },
-                Self::Times { buckets: others, sum: more, count: number },
-            ) => {
-                buckets.iter_mut().zip(others).for_each(|((_, count), (_, more))| *count += more);
-                *sum += more;
-                *count += number;
-            }
-            (Self::Number(_) | Self::Times { .. }, _) => {}
+impl MappedFamily {
+    /// Adds a value. A name has a single kind; statsd_exporter, too, keeps the first and drops the
+    /// others.
+    fn add(&mut self, kind: MetricKind, mapped: &Mapped, labels: Labels, value: SampleValue) {
+        if self.kind != kind {
+            return;
+        }
+        if self.help.is_none() {
+            self.help.clone_from(&mapped.help);
+        }
+        match self.series.get_mut(&labels) {
+            Some(sum) => sum.add(value),
+            None => drop(self.series.insert(labels, value)),
+        }
+    }
+
+    fn named(self, name: String) -> MetricFamily {
+        let series = self.series.into_iter();
+        MetricFamily {
+            name,
+            kind: self.kind,
+            unit: None,
+            help: self.help.unwrap_or_else(|| HELP.to_owned()),
+            series: series.map(|(labels, value)| Series { labels, value }).collect(),
         }
     }
 }
 
-impl Family {
-    fn text(&self, name: &str) -> String {
-        let help = self.help.as_deref().unwrap_or(HELP).replace('\\', "\\\\").replace('\n', "\\n");
-        let mut text = format!("# HELP {name} {help}\n# TYPE {name} {}\n", self.kind);
-        for (labels, value) in &self.series {
-            match value {
-                SeriesValue::Number(number) => line(&mut text, name, labels, *number),
-                SeriesValue::Times { buckets, sum, count } => {
-                    if self.kind == "histogram" {
-                        let comma = if labels.is_empty() { "" } else { "," };
-                        let all = buckets.iter().map(|(bound, count)| (bound.to_string(), *count));
-                        for (bound, count) in all.chain([("+Inf".to_owned(), *count)]) {
-                            line(
-                                &mut text,
-                                &format!("{name}_bucket"),
-                                &format!("{labels}{comma}le=\"{bound}\""),
-                                count,
-                            );
-                        }
-                    }
-                    line(&mut text, &format!("{name}_sum"), labels, *sum);
-                    line(&mut text, &format!("{name}_count"), labels, *count);
-                }
-            }
+/// Returns the value of a statistic with the kind of its family; `None` for a timer without values.
+fn sample(mapped: &Mapped, reading: StatReading<'_>) -> Option<(MetricKind, SampleValue)> {
+    let scale = mapped.scale;
+    match reading {
+        StatReading::Counter(counter) => {
+            Some((MetricKind::Counter, SampleValue::Float(float(counter.get()) * scale)))
         }
-        text
+        StatReading::Gauge(value) => {
+            let value = float(value.unsigned_abs()).copysign(sign(value));
+            Some((MetricKind::Gauge, SampleValue::Float(value * scale)))
+        }
+        StatReading::Timer(timer) => {
+            let read = timer.read();
+            if read.count() == 0 {
+                return None;
+            }
+            let bounds = mapped.buckets.iter().copied().chain([f64::INFINITY]);
+            let buckets = bounds
+                .zip(read.cumulative())
+                .map(|(bound, count)| Bucket { bound, count, exemplar: None })
+                .collect();
+            let sum = float(read.sum) / 1000.0 * scale;
+            let kind = match mapped.observer {
+                Observer::Histogram => MetricKind::Histogram,
+                Observer::Summary => MetricKind::Summary,
+            };
+            Some((kind, SampleValue::Distribution(Distribution { buckets, sum })))
+        }
     }
-}
-
-fn line(text: &mut String, name: &str, labels: &str, number: f64) {
-    // Writing to a `String` cannot fail.
-    let _ = match labels {
-        "" => writeln!(text, "{name} {number}"),
-        _ => writeln!(text, "{name}{{{labels}}} {number}"),
-    };
 }
 
 fn sign(value: i64) -> f64 {

@@ -6,6 +6,7 @@
 //! allow.
 
 mod builtin;
+mod error;
 mod exposition;
 mod read;
 #[cfg(test)]
@@ -13,6 +14,7 @@ mod tests;
 
 use regex::{Captures, Regex};
 
+pub use self::error::MappingFileError;
 pub use self::exposition::Exposition;
 use super::StatReading;
 
@@ -79,58 +81,61 @@ impl Mappings {
     ///
     /// # Errors
     /// If the text is not a mapping file at all.
-    pub fn read(file: &str, text: &str) -> Result<(Self, Vec<String>), String> {
+    pub fn read(file: &str, text: &str) -> Result<(Self, Vec<String>), MappingFileError> {
         read::read(file, text)
     }
 
     /// Returns the upper bounds of the named timer's buckets, in microseconds.
     pub fn buckets_of(&self, timer: &str) -> Box<[u64]> {
         let Some(mapped) = self.map(timer, "timer") else { return [].into() };
-        let us = |bound: &f64| micros(bound / mapped.scale);
-        let mut bounds: Vec<u64> = mapped.buckets.iter().map(us).collect();
+        let bounds = mapped.buckets.iter().map(|bound| micros(bound / mapped.scale));
+        let mut bounds: Vec<u64> = bounds.collect();
         bounds.sort_unstable();
         bounds.into()
     }
 
     /// Maps a statistic. Returns `None` if it is dropped.
     fn map(&self, name: &str, kind: &str) -> Option<Mapped> {
-        let find = |mappings: &'_ [Mapping]| -> Option<Option<Mapped>> {
-            let fitting = mappings
-                .iter()
-                .filter(|mapping| mapping.kind.as_ref().is_none_or(|only| only == kind));
-            fitting
-                .into_iter()
-                .find_map(|mapping| Some(mapping.apply(&mapping.pattern.captures(name)?)))
-        };
-        find(&self.globs).or_else(|| find(&self.regexes)).unwrap_or_else(|| {
-            Some(Mapped {
+        let mut fitting = self
+            .globs
+            .iter()
+            .chain(&self.regexes)
+            .filter(|mapping| mapping.kind.as_ref().is_none_or(|only| only == kind))
+            .filter_map(|mapping| Some((mapping, mapping.pattern.captures(name)?)));
+        match fitting.next() {
+            Some((mapping, _)) if mapping.is_dropped => None,
+            Some((mapping, captures)) => Some(mapping.apply(&captures)),
+            None => Some(Mapped {
                 name: valid(name),
                 labels: Vec::new(),
                 help: None,
                 observer: self.observer,
                 buckets: self.buckets.clone(),
                 scale: 1.0,
-            })
-        })
+            }),
+        }
     }
 }
 
 impl Mapping {
-    fn apply(&self, captures: &Captures<'_>) -> Option<Mapped> {
-        let expand = |template: &str| {
-            let mut text = String::new();
-            captures.expand(template, &mut text);
-            text
-        };
-        (!self.is_dropped).then(|| Mapped {
-            name: valid(&expand(&self.name)),
-            labels: self.labels.iter().map(|(name, value)| (name.clone(), expand(value))).collect(),
+    fn apply(&self, captures: &Captures<'_>) -> Mapped {
+        let labels = self.labels.iter();
+        Mapped {
+            name: valid(&expanded(&self.name, captures)),
+            labels: labels.map(|(name, text)| (name.clone(), expanded(text, captures))).collect(),
             help: self.help.clone(),
             observer: self.observer,
             buckets: self.buckets.clone(),
             scale: self.scale,
-        })
+        }
     }
+}
+
+/// Returns a text with the captures in place of their references.
+fn expanded(template: &str, captures: &Captures<'_>) -> String {
+    let mut text = String::new();
+    captures.expand(template, &mut text);
+    text
 }
 
 /// Returns the kind by which mappings select statistics.

@@ -8,6 +8,7 @@ use tollgate_yaml::report::{Findings, ProblemReport, line_of, text_of};
 use tollgate_yaml::tree::Tree;
 use tollgate_yaml::value::YamlValue;
 
+use super::error::{MappingError, MappingFileError};
 use super::{DEFAULT_BUCKETS, Mapping, Mappings, Observer};
 
 /// Fields without effect: statistics never expire, and there is a single matcher.
@@ -39,14 +40,22 @@ struct MappingReader<'a> {
 struct Defaults {
     observer: Observer,
     buckets: Box<[f64]>,
-    is_regex: bool,
+    syntax: PatternSyntax,
+}
+
+/// Syntax of the patterns that select statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PatternSyntax {
+    /// `*` matches one level of a name.
+    Glob,
+    Regex,
 }
 
 /// Parses a mapping file. Returns the mappings and warnings.
 ///
 /// # Errors
 /// If the text is not a mapping file at all.
-pub(super) fn read(file: &str, text: &str) -> Result<(Mappings, Vec<String>), String> {
+pub(super) fn read(file: &str, text: &str) -> Result<(Mappings, Vec<String>), MappingFileError> {
     let source = Source { name: file.to_owned(), text: text.to_owned() };
     let mut findings = Findings::default();
     let tree = Tree::parse(0, text_of(&source), &mut findings);
@@ -58,19 +67,26 @@ pub(super) fn read(file: &str, text: &str) -> Result<(Mappings, Vec<String>), St
         return Ok((Mappings::default(), reader.warnings));
     };
     if root.pairs().is_none() {
-        return Err(reader.at(root, "expected `mappings:`, and optionally `defaults:`"));
+        return Err(MappingFileError {
+            file: Some(source.name.clone()),
+            line: Some(line_of(root.span(), &source)),
+            message: "expected `mappings:`, and optionally `defaults:`".to_owned(),
+        });
     }
     for (field, value) in root.pairs().into_iter().flatten() {
         if !["mappings", "defaults"].contains(&field) {
             reader.warn(value, format!("`{field}` is unknown and has no effect"));
         }
     }
-    let mut defaults =
-        Defaults { observer: Observer::Summary, buckets: DEFAULT_BUCKETS.into(), is_regex: false };
+    let mut defaults = Defaults {
+        observer: Observer::Summary,
+        buckets: DEFAULT_BUCKETS.into(),
+        syntax: PatternSyntax::Glob,
+    };
     if let Some(written) = root.get("defaults") {
         defaults.observer = reader.observer(written).unwrap_or(defaults.observer);
         defaults.buckets = reader.buckets(written).unwrap_or(defaults.buckets);
-        defaults.is_regex = reader.is_regex(written).unwrap_or(defaults.is_regex);
+        defaults.syntax = reader.syntax(written).unwrap_or(defaults.syntax);
         reader.without_effect(
             written,
             &["observer_type", "timer_type", "buckets", "match_type", "histogram_options"],
@@ -82,11 +98,11 @@ pub(super) fn read(file: &str, text: &str) -> Result<(Mappings, Vec<String>), St
         ..Mappings::default()
     };
     for written in root.get("mappings").and_then(YamlValue::items).into_iter().flatten() {
-        let is_regex = reader.is_regex(written).unwrap_or(defaults.is_regex);
-        match reader.mapping(written, &defaults, is_regex) {
-            Ok(mapping) if is_regex => mappings.regexes.push(mapping),
-            Ok(mapping) => mappings.globs.push(mapping),
-            Err(what) => reader.warn(written, format!("mapping ignored: {what}")),
+        let syntax = reader.syntax(written).unwrap_or(defaults.syntax);
+        match (reader.mapping(written, &defaults, syntax), syntax) {
+            (Ok(mapping), PatternSyntax::Glob) => mappings.globs.push(mapping),
+            (Ok(mapping), PatternSyntax::Regex) => mappings.regexes.push(mapping),
+            (Err(error), _) => reader.warn(written, format!("mapping ignored: {error}")),
         }
     }
     Ok((mappings, reader.warnings))
@@ -94,47 +110,40 @@ pub(super) fn read(file: &str, text: &str) -> Result<(Mappings, Vec<String>), St
 
 impl MappingReader<'_> {
     fn warn(&mut self, at: YamlValue<'_>, what: impl Display) {
-        self.warnings.push(self.at(at, what));
-    }
-
-    /// Returns a message with the file and the line of a value.
-    fn at(&self, value: YamlValue<'_>, what: impl Display) -> String {
-        format!("{}:{}: {what}", self.source.name, line_of(value.span(), self.source))
+        let line = line_of(at.span(), self.source);
+        self.warnings.push(format!("{}:{line}: {what}", self.source.name));
     }
 
     fn mapping(
         &mut self,
         written: YamlValue<'_>,
         defaults: &Defaults,
-        is_regex: bool,
-    ) -> Result<Mapping, String> {
-        let text = |field: &str| written.get(field).and_then(YamlValue::text);
-        let pattern = text("match").ok_or("missing `match`")?;
-        let pattern = if is_regex { pattern.to_owned() } else { glob(pattern)? };
-        let pattern = Regex::new(&pattern).map_err(|error| error.to_string())?;
-        let is_dropped = match text("action") {
+        syntax: PatternSyntax,
+    ) -> Result<Mapping, MappingError> {
+        let pattern = text(written, "match").ok_or(MappingError::NoMatch)?;
+        let pattern = match syntax {
+            PatternSyntax::Glob => Regex::new(&glob(pattern)?)?,
+            PatternSyntax::Regex => Regex::new(pattern)?,
+        };
+        let is_dropped = match text(written, "action") {
             None | Some("map" | "") => false,
             Some("drop") => true,
-            Some(other) => return Err(format!("expected action map or drop, found `{other}`")),
+            Some(other) => return Err(MappingError::Action(other.to_owned())),
         };
-        let name = text("name").unwrap_or_default().to_owned();
+        let name = text(written, "name").unwrap_or_default().to_owned();
         if name.is_empty() && !is_dropped {
-            return Err("missing `name`".into());
+            return Err(MappingError::NoName);
         }
-        let kind = match text("match_metric_type") {
+        let kind = match text(written, "match_metric_type") {
             None | Some("") => None,
             Some(kind @ ("counter" | "gauge")) => Some(kind.to_owned()),
             Some("timer" | "observer") => Some("timer".to_owned()),
-            Some(other) => {
-                return Err(format!(
-                    "expected match_metric_type counter, gauge or observer, found `{other}`"
-                ));
-            }
+            Some(other) => return Err(MappingError::MetricType(other.to_owned())),
         };
-        let scale = match text("scale").map(str::parse::<f64>) {
+        let scale = match text(written, "scale").map(str::parse::<f64>) {
             None => 1.0,
             Some(Ok(scale)) if scale.is_finite() && scale > 0.0 => scale,
-            Some(_) => return Err("expected `scale` to be a number above 0".into()),
+            Some(_) => return Err(MappingError::Scale),
         };
         self.without_effect(written, &FIELDS);
         Ok(Mapping {
@@ -143,18 +152,18 @@ impl MappingReader<'_> {
             is_dropped,
             name,
             labels: labels(written)?,
-            help: text("help").map(str::to_owned),
+            help: text(written, "help").map(str::to_owned),
             observer: self.observer(written).unwrap_or(defaults.observer),
             buckets: self.buckets(written).unwrap_or_else(|| defaults.buckets.clone()),
             scale,
         })
     }
 
-    fn is_regex(&mut self, written: YamlValue<'_>) -> Option<bool> {
+    fn syntax(&mut self, written: YamlValue<'_>) -> Option<PatternSyntax> {
         let value = written.get("match_type")?;
         match value.text() {
-            Some("glob" | "") => Some(false),
-            Some("regex") => Some(true),
+            Some("glob" | "") => Some(PatternSyntax::Glob),
+            Some("regex") => Some(PatternSyntax::Regex),
             _ => {
                 self.warn(value, "expected match_type glob or regex");
                 None
@@ -211,41 +220,49 @@ impl MappingReader<'_> {
     }
 }
 
-/// Returns the first problem of a file, in one line.
-fn first_of(report: &ProblemReport) -> String {
-    let Some(problem) = report.iter().next() else { return String::new() };
-    match problem.place() {
-        Some((file, Some((line, _)))) => format!("{file}:{line}: {}", problem.message()),
-        Some((file, None)) => format!("{file}: {}", problem.message()),
-        None => problem.message().to_owned(),
+/// Returns the text of a field.
+fn text<'a>(written: YamlValue<'a>, field: &str) -> Option<&'a str> {
+    written.get(field).and_then(YamlValue::text)
+}
+
+/// Returns the first problem of a file.
+fn first_of(report: &ProblemReport) -> MappingFileError {
+    let problem = report.iter().next();
+    let place = problem.and_then(|problem| problem.place());
+    MappingFileError {
+        file: place.map(|(file, _)| file.to_owned()),
+        line: place.and_then(|(_, at)| at).map(|(line, _)| line),
+        message: problem.map(|problem| problem.message().to_owned()).unwrap_or_default(),
     }
 }
 
-fn labels(written: YamlValue<'_>) -> Result<Vec<(String, String)>, String> {
+fn labels(written: YamlValue<'_>) -> Result<Vec<(String, String)>, MappingError> {
     let mut labels = Vec::new();
     for (name, value) in written.get("labels").and_then(YamlValue::pairs).into_iter().flatten() {
-        let is_valid = |(at, letter): (usize, char)| {
-            letter == '_' || letter.is_ascii_alphabetic() || (at > 0 && letter.is_ascii_digit())
-        };
-        if name.is_empty() || !name.chars().enumerate().all(is_valid) {
-            return Err(format!("`{name}` is not a valid label name"));
+        if !is_label_name(name) {
+            return Err(MappingError::LabelName(name.to_owned()));
         }
-        labels.push((
-            name.to_owned(),
-            value.text().ok_or("expected a label value to be a string")?.to_owned(),
-        ));
+        labels.push((name.to_owned(), value.text().ok_or(MappingError::LabelValue)?.to_owned()));
     }
     labels.sort();
     Ok(labels)
 }
 
+fn is_label_name(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with(|letter: char| letter.is_ascii_digit())
+        && name.chars().all(|letter| letter == '_' || letter.is_ascii_alphanumeric())
+}
+
 /// Converts a glob to a regular expression; `*` matches one level of the name.
-fn glob(pattern: &str) -> Result<String, String> {
-    let level = |level: &str| match level {
-        "*" => Ok("([^.]*)".to_owned()),
-        _ if level.contains('*') => Err(format!("a `*` must be a whole level, found `{level}`")),
-        _ => Ok(regex::escape(level)),
-    };
-    let levels: Result<Vec<String>, String> = pattern.split('.').map(level).collect();
-    Ok(format!("^{}$", levels?.join(r"\.")))
+fn glob(pattern: &str) -> Result<String, MappingError> {
+    let mut levels = Vec::new();
+    for level in pattern.split('.') {
+        levels.push(match level {
+            "*" => "([^.]*)".to_owned(),
+            _ if level.contains('*') => return Err(MappingError::PartOfLevel(level.to_owned())),
+            _ => regex::escape(level),
+        });
+    }
+    Ok(format!("^{}$", levels.join(r"\.")))
 }

@@ -127,15 +127,18 @@ fn unsupported_parts_of_a_mapping_file_are_reported_with_their_lines() {
     for (warning, expected) in warnings.iter().zip(expected) {
         assert!(warning.starts_with(expected), "{warning}");
     }
-    assert!(Mappings::read("map.yaml", "a: [").unwrap_err().starts_with("map.yaml:"));
-    assert!(Mappings::read("map.yaml", "- a").unwrap_err().contains("expected `mappings:`"));
+    assert!(Mappings::read("map.yaml", "a: [").unwrap_err().to_string().starts_with("map.yaml:"));
+    assert!(
+        Mappings::read("map.yaml", "- a").unwrap_err().to_string().contains("expected `mappings:`")
+    );
     assert!(Mappings::read("map.yaml", "").is_ok());
 }
 
 #[test]
 fn the_text_adds_up_what_falls_on_one_series_and_has_the_tags_of_the_process() {
     let mappings = Mappings::builtin(false);
-    let stats = stats(&mappings).with_gauge("ratelimit.localcache.hitCount", || -2);
+    let stats = stats(&mappings);
+    stats.service.sources.cache_hits.inc_by(2);
     for (key, hits) in [("d.a.b", 1), ("d.a.b.c", 2), ("d.a", 4), ("d.q\"", 8)] {
         stats.of_rule(key).total_hits.add(hits);
     }

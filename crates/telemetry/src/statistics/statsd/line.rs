@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use regex::Regex;
+use thiserror::Error;
 
 use crate::statistics::millis;
 
@@ -22,6 +23,20 @@ pub struct Rewrite {
     pattern: Regex,
     name: String,
     tags: Vec<(String, String)>,
+}
+
+/// The error for a rewrite that is invalid.
+#[derive(Clone, Debug, Error)]
+pub enum RewriteError {
+    /// The pattern is not a regular expression.
+    #[error(transparent)]
+    Pattern(#[from] regex::Error),
+    /// The pattern or the name is missing.
+    #[error("the pattern and the name must not be empty")]
+    Empty,
+    /// A tag is not a pair.
+    #[error("expected tags such as domain:$1,key:$2, found `{0}`")]
+    Tag(String),
 }
 
 /// The value of a line, with its metric type.
@@ -48,21 +63,22 @@ impl Rewrite {
     /// values of `tags`, `$1` refers to the pattern's first capture group.
     ///
     /// # Errors
-    /// A message that describes the invalid argument.
-    pub fn new(pattern: &str, name: &str, tags: &str) -> Result<Self, String> {
-        let regex = Regex::new(pattern).map_err(|error| error.to_string())?;
+    /// If an argument is invalid.
+    pub fn new(pattern: &str, name: &str, tags: &str) -> Result<Self, RewriteError> {
+        let regex = Regex::new(pattern)?;
         if pattern.is_empty() || name.is_empty() {
-            return Err("the pattern and the name must not be empty".into());
+            return Err(RewriteError::Empty);
         }
-        let tag = |tag: &str| match tag.split_once(':') {
-            Some((key, value)) if !key.is_empty() && !value.is_empty() => {
-                Ok((key.to_owned(), braced(value)))
+        let mut read = Vec::new();
+        for tag in tags.split(',').filter(|tag| !tag.is_empty()) {
+            match tag.split_once(':') {
+                Some((key, value)) if !key.is_empty() && !value.is_empty() => {
+                    read.push((key.to_owned(), braced(value)));
+                }
+                _ => return Err(RewriteError::Tag(tag.to_owned())),
             }
-            _ => Err(format!("expected tags such as domain:$1,key:$2, found `{tag}`")),
-        };
-        let tags: Result<_, String> =
-            tags.split(',').filter(|tag| !tag.is_empty()).map(tag).collect();
-        Ok(Self { pattern: regex, name: braced(name), tags: tags? })
+        }
+        Ok(Self { pattern: regex, name: braced(name), tags: read })
     }
 }
 
@@ -72,9 +88,8 @@ fn braced(template: &str) -> String {
     let mut text = String::new();
     let mut rest = template;
     while let Some((before, after)) = rest.split_once('$') {
-        let digits = after
-            .len()
-            .saturating_sub(after.trim_start_matches(|letter: char| letter.is_ascii_digit()).len());
+        let letters = after.trim_start_matches(|letter: char| letter.is_ascii_digit());
+        let digits = after.len() - letters.len();
         let (number, after) = after.split_at_checked(digits).unwrap_or((after, ""));
         text.push_str(before);
         text.push_str(&if number.is_empty() { "$$".to_owned() } else { format!("${{{number}}}") });

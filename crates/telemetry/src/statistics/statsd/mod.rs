@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-pub use self::line::{LineFormat, Rewrite};
+pub use self::line::{LineFormat, Rewrite, RewriteError};
 use self::line::{LineWriter, MetricUnit};
 use self::wire::StatsdWire;
 pub use self::wire::{StatsdServer, StatsdTransport};

@@ -94,7 +94,7 @@ impl StatsdWire {
             StatsdTransport::Udp => MAX_PACKET,
             StatsdTransport::Tcp => MAX_WRITE,
         };
-        if !self.buffer.is_empty() && self.buffer.len().saturating_add(line.len()) > most {
+        if !self.buffer.is_empty() && self.buffer.len() + line.len() > most {
             self.send();
         }
         self.buffer.extend_from_slice(line.as_bytes());
