@@ -19,13 +19,13 @@ use self::quotas::QuotaShared;
 use super::large_request;
 use super::metadata;
 use super::proto::RateLimitRequest;
-use super::request::{self, RequestBounds, RequestError};
+use super::request::{self, InvalidRequest, RequestBounds, RequestError};
 use super::request_log::RequestLog;
 use super::response::{self, AnswerStyle};
 use super::rights::DomainRights;
 use crate::descriptor::Request;
 use crate::http2::Budget;
-use crate::limiter::{self, Decision, Limiter, Undecided};
+use crate::limiter::{Decision, Limiter, Undecided};
 use crate::printable::excerpt;
 use crate::receipts::ReceiptKeys;
 use crate::store::Store;
@@ -205,13 +205,34 @@ impl<S: Store> Rls<S> {
     ) -> Result<Request<'a>, Status> {
         let request = request::read(message, &self.bounds)
             .map_err(|unreadable| self.refusal(message, &unreadable))?;
-        if let Some(attributes) = attributes {
-            request.domain.clone_into(&mut attributes.domain);
-        }
-        if !rights.include(request.domain) {
-            return Err(self.forbidden(request.domain, rights));
-        }
+        self.check_rights(request.domain, rights, attributes)?;
         Ok(request)
+    }
+
+    /// Reads a decoded request as an encoded one is read.
+    fn read_decoded<'a>(
+        &self,
+        message: &'a RateLimitRequest,
+        rights: &DomainRights,
+        attributes: Option<&mut SpanAttributes>,
+    ) -> Result<Request<'a>, Status> {
+        let request = request::of_message(message, &self.bounds)
+            .map_err(|invalid| self.invalid_request(&invalid))?;
+        self.check_rights(request.domain, rights, attributes)?;
+        Ok(request)
+    }
+
+    #[inline]
+    fn check_rights(
+        &self,
+        domain: &str,
+        rights: &DomainRights,
+        attributes: Option<&mut SpanAttributes>,
+    ) -> Result<(), Status> {
+        if let Some(attributes) = attributes {
+            domain.clone_into(&mut attributes.domain);
+        }
+        if rights.include(domain) { Ok(()) } else { Err(self.forbidden(domain, rights)) }
     }
 
     fn answer_request<T: Send>(
@@ -267,17 +288,24 @@ impl<S: Store> Rls<S> {
             return malformed(&error);
         }
         match unreadable {
-            RequestError::Invalid(invalid) => {
-                self.metrics.invalid_request();
-                if let Some(times) = self.invalid.due() {
-                    warn!(reason = %invalid, times, "invalid requests rejected; most proxies admit a request after this error");
-                }
-                Status::invalid_argument(invalid.to_string())
-            }
+            RequestError::Invalid(invalid) => self.invalid_request(invalid),
             RequestError::Malformed(_) | RequestError::CutShort | RequestError::Domain => {
                 malformed(unreadable)
             }
         }
+    }
+
+    fn invalid_request(&self, invalid: &InvalidRequest) -> Status {
+        if let Some(times) = self.invalid.due() {
+            warn!(reason = %invalid, times, "invalid requests rejected; most proxies admit a request after this error");
+        }
+        self.invalid_call(invalid)
+    }
+
+    /// Counts an invalid call, and returns its status.
+    fn invalid_call(&self, invalid: &impl ToString) -> Status {
+        self.metrics.invalid_request();
+        Status::invalid_argument(invalid.to_string())
     }
 
     /// Maps the limiter's errors to gRPC codes, exhaustively.
@@ -293,9 +321,9 @@ impl<S: Store> Rls<S> {
 
 /// Sets the attributes of a span that describe a decision.
 fn describe(decision: &Decision<'_>, attributes: &mut SpanAttributes) {
-    let path =
-        |status: &limiter::Status<'_>| status.rule().map_or("", |rule| rule.path()).to_owned();
-    attributes.rules = decision.statuses().iter().take(MAX_RULES_OF_SPAN).map(path).collect();
+    let statuses = decision.statuses().iter().take(MAX_RULES_OF_SPAN);
+    let rules = statuses.map(|status| status.rule().map_or("", |rule| rule.path()).to_owned());
+    attributes.rules = rules.collect();
     attributes.is_over_limit = Some(decision.is_over_limit());
 }
 
