@@ -183,7 +183,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         place: "admin",
         modules: "algorithm descriptor limiter::InForce limiter::Standing operations policy printable problem telemetry",
-        crates: "async axum jiff parking_lot serde std::io std::sync tokio tracing",
+        crates: "async axum jiff parking_lot serde std::io std::sync thiserror tokio tracing",
     },
     Row { place: "admin/api", modules: "", crates: "serde_json utoipa utoipa_axum" },
     Row { place: "admin/connections", modules: "", crates: "tokio_util" },
