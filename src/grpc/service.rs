@@ -332,32 +332,6 @@ fn malformed(error: &(impl ToString + ?Sized)) -> Status {
     Status::internal(error.to_string())
 }
 
-/// Parses `grpc-timeout`, the caller's timeout, less a margin for the network: a quarter of it, at
-/// most 5 ms. Returns `None` if it is invalid.
-pub(super) fn budget(timeout: &[u8]) -> Option<Duration> {
-    /// Maximum timeout, whatever the caller allows.
-    const LONGEST: Duration = Duration::from_secs(60);
-    /// Bound of the protocol.
-    const MAX_DIGITS: usize = 8;
-    let text = std::str::from_utf8(timeout).ok()?;
-    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let ns: u64 = match unit {
-        "H" => 3_600_000_000_000,
-        "M" => 60_000_000_000,
-        "S" => 1_000_000_000,
-        "m" => 1_000_000,
-        "u" => 1_000,
-        "n" => 1,
-        _ => return None,
-    };
-    if digits.len() > MAX_DIGITS || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let whole = Duration::from_nanos(digits.parse::<u32>().map(u64::from).ok()?.saturating_mul(ns))
-        .min(LONGEST);
-    Some(whole.saturating_sub(whole.div_f64(4.0).min(Duration::from_millis(5))))
-}
-
 /// Maximum number of rules in a span.
 const MAX_RULES_OF_SPAN: usize = 64;
 
@@ -387,32 +361,5 @@ impl RefusalKind {
         ];
         let known = kinds.into_iter().find(|(code, _)| *code == status.code());
         known.map_or(Self::Undecided, |(_, kind)| kind)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_callers_time_is_read_in_every_unit() {
-        let cases = [
-            ("90000000n", Some(85_000)),
-            ("20000u", Some(15_000)),
-            ("500m", Some(495_000)),
-            ("8m", Some(6_000)),
-            ("1S", Some(995_000)),
-            ("1H", Some(59_995_000)),
-            ("0n", Some(0)),
-            ("10", None),
-            ("m", None),
-            ("-5m", None),
-            ("5x", None),
-            ("+5m", None),
-            ("123456789m", None),
-        ];
-        for (text, us) in cases {
-            assert_eq!(budget(text.as_bytes()), us.map(Duration::from_micros), "{text}");
-        }
     }
 }

@@ -134,7 +134,7 @@ pub(super) const ROWS: &[Row] = &[
         crates: "async http http_body_util prost prost_reflect prost_types serde serde_json smallvec std::sync \
                   std::time::Instant thiserror tonic tonic_health tonic_reflection",
     },
-    Row { place: "grpc/call", modules: "", crates: "flate2 futures_util::future std::io" },
+    Row { place: "grpc/fast_path", modules: "", crates: "flate2 futures_util::future std::io" },
     Row { place: "grpc/rights", modules: "tls::names", crates: "std::net" },
     Row { place: "grpc/client", modules: "tls", crates: "rustls" },
     Row {
