@@ -217,10 +217,10 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         place: "app",
         modules: "admin algorithm bounded_file grpc http2 limiter operations otlp policy problem receipts settings store telemetry watch xds",
-        crates: "async bytes futures_util jiff parking_lot rand std::fs std::io std::net std::os std::sync std::thread std::time::Instant tokio tokio_util \
-                  tracing",
+        crates: "async bytes futures_util jiff parking_lot rand std::fs std::io std::net std::os std::sync std::thread std::time::Instant thiserror tokio \
+                  tokio_util tracing",
     },
-    Row { place: "app/files", modules: "", crates: "rustix" },
+    Row { place: "app/connection_limits", modules: "", crates: "rustix" },
     Row { place: "app/http", modules: "", crates: "rustix" },
     Row { place: "app/threads", modules: "", crates: "rustix" },
     Row { place: "app/openapi", modules: "", crates: "serde_json" },
