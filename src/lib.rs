@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! http2             HTTP/2 frames to calls, and back
-//! grpc::call        a ShouldRateLimit call: its message, or tonic's services for anything else
+//! grpc::fast_path   a ShouldRateLimit call: its message, or tonic's services for anything else
 //! grpc::service     parses the message (request), calls the limiter, encodes the reply (response)
 //!   gateway         an HTTP request of Check or /auth/NAME, by a mapping of policy::requests
 //!   limiter         one policy snapshot; matches each descriptor; calls the store once; combines

@@ -74,7 +74,7 @@ pub(super) struct RequestGuard(Arc<TrackedConnection>);
 
 impl State {
     fn tick(&mut self) -> u64 {
-        self.clock = self.clock.saturating_add(1);
+        self.clock += 1;
         self.clock
     }
 
@@ -83,22 +83,24 @@ impl State {
     /// admitted: they are about to send a request, such as a probe.
     fn victim(&self, max: usize) -> Option<(u64, HttpCloseReason)> {
         let fresh = u64::try_from(max / FRESH_SHARE).unwrap_or(u64::MAX);
-        let is_fresh = |number| self.admitted.saturating_sub(number) < fresh;
-        let longest = |is: &dyn Fn(Activity) -> bool| {
-            let found = self.open.iter().filter(|(_, open)| is(open.activity));
-            found.min_by_key(|(_, open)| open.since).map(|(number, _)| *number)
-        };
-        let idle = longest(&|activity| match activity {
-            Activity::New(number) => !is_fresh(number),
+        let idle = self.longest(|activity| match activity {
+            Activity::New(number) => self.admitted - number >= fresh,
             Activity::Answering => false,
             Activity::Idle => true,
         });
-        let answering = || {
-            longest(&|activity| activity == Activity::Answering)
-                .map(|number| (number, HttpCloseReason::Full))
-        };
-        let any = || longest(&|_| true).map(|number| (number, HttpCloseReason::Idle));
-        idle.map(|number| (number, HttpCloseReason::Idle)).or_else(answering).or_else(any)
+        if let Some(number) = idle {
+            return Some((number, HttpCloseReason::Idle));
+        }
+        if let Some(number) = self.longest(|activity| activity == Activity::Answering) {
+            return Some((number, HttpCloseReason::Full));
+        }
+        self.longest(|_| true).map(|number| (number, HttpCloseReason::Idle))
+    }
+
+    /// Returns the connection whose activity is one of these, and has been for the longest time.
+    fn longest(&self, is_one: impl Fn(Activity) -> bool) -> Option<u64> {
+        let found = self.open.iter().filter(|(_, open)| is_one(open.activity));
+        found.min_by_key(|(_, open)| open.since).map(|(number, _)| *number)
     }
 
     fn set(&mut self, connection: u64, activity: Activity) {
@@ -134,9 +136,9 @@ impl Connections {
         {
             let _ = open.eviction.cut.set(cut);
             open.eviction.closed.cancel();
-            state.leaving = state.leaving.saturating_add(1);
+            state.leaving += 1;
         }
-        state.admitted = state.admitted.saturating_add(1);
+        state.admitted += 1;
         let number = state.tick();
         let activity = Activity::New(state.admitted);
         let eviction = Arc::<Eviction>::default();
@@ -166,7 +168,7 @@ impl Drop for TrackedConnection {
     fn drop(&mut self) {
         let mut state = self.all.state.lock();
         if state.open.remove(&self.number).is_none() {
-            state.leaving = state.leaving.saturating_sub(1);
+            state.leaving -= 1;
         }
     }
 }

@@ -156,7 +156,7 @@ pub(super) async fn answer(
     body: Body,
 ) -> Response {
     if let Err(why) = check_same_origin(&headers) {
-        return decide.refuse(HttpRefusal::Origin, StatusCode::FORBIDDEN, why);
+        return decide.refuse(HttpRefusal::Origin, StatusCode::FORBIDDEN, why.to_string());
     }
     let Ok(_reading) = decide.reading.try_acquire() else {
         let why = format!("more than {MAX_READ} concurrent requests");

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tracing::{info, warn};
@@ -155,7 +155,7 @@ pub(super) async fn admit_writes(
     let admitted = admit(&guard.rights, &request, Right::Write).and_then(|who| {
         check_deliberate(request.headers())?;
         check_same_origin(request.headers())
-            .map_err(|why| (HttpRefusal::Origin, ApiError::Forbidden(why)))?;
+            .map_err(|why| (HttpRefusal::Origin, ApiError::Forbidden(why.to_string())))?;
         Ok(who)
     });
     match admitted {
@@ -248,7 +248,7 @@ fn admit(
 /// Checks the `Host` header on a port that needs no token. Only IP addresses and `localhost` are
 /// allowed, since DNS rebinding cannot redirect them.
 fn check_host(rights: &AdminRights, headers: &HeaderMap) -> Result<(), Refused> {
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let host = text_of(headers, header::HOST);
     if !rights.checks_host || is_of_this_machine(host) {
         return Ok(());
     }
@@ -257,6 +257,11 @@ fn check_host(rights: &AdminRights, headers: &HeaderMap) -> Result<(), Refused> 
         "host `{host}` is not allowed; use 127.0.0.1 or localhost, or set --admin-token-file"
     );
     Err((HttpRefusal::Host, ApiError::Misdirected(why)))
+}
+
+/// Returns the value of a header; empty if it is missing or no ASCII text.
+fn text_of(headers: &HeaderMap, name: HeaderName) -> &str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 fn is_of_this_machine(host: &str) -> bool {
@@ -276,12 +281,11 @@ pub(super) async fn check_browsers(
     next: Next,
 ) -> Response {
     let headers = request.headers();
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     // Over plain HTTP, browsers send neither of the former with a GET.
     let is_browser = headers.contains_key(header::ORIGIN)
         || headers.contains_key("sec-fetch-site")
-        || text(header::USER_AGENT).starts_with("Mozilla/");
-    if !is_browser || is_of_this_machine(text(header::HOST)) {
+        || text_of(headers, header::USER_AGENT).starts_with("Mozilla/");
+    if !is_browser || is_of_this_machine(text_of(headers, header::HOST)) {
         return next.run(request).await;
     }
     metrics.refused(HttpPort::Public, HttpRefusal::Host);
@@ -292,9 +296,7 @@ pub(super) async fn check_browsers(
 /// Checks for a header that a browser does not send across origins without a preflight request,
 /// which this port never allows.
 fn check_deliberate(headers: &HeaderMap) -> Result<(), Refused> {
-    let content =
-        headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let is_json = content
+    let is_json = text_of(headers, header::CONTENT_TYPE)
         .split(';')
         .next()
         .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
@@ -312,20 +314,27 @@ fn check_deliberate(headers: &HeaderMap) -> Result<(), Refused> {
 ///
 /// # Errors
 /// The header that shows another origin.
-pub(super) fn check_same_origin(headers: &HeaderMap) -> Result<(), String> {
-    let text =
-        |name: &str| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
-    if let Some(site) = text("sec-fetch-site")
-        && (site.eq_ignore_ascii_case("cross-site") || site.eq_ignore_ascii_case("same-site"))
-    {
-        return Err("cross-origin request refused (Sec-Fetch-Site)".to_owned());
+pub(super) fn check_same_origin(headers: &HeaderMap) -> Result<(), CrossOrigin> {
+    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes).unwrap_or_default();
+    if site.eq_ignore_ascii_case(b"cross-site") || site.eq_ignore_ascii_case(b"same-site") {
+        return Err(CrossOrigin::Site);
     }
-    let Some(origin) = text("origin") else { return Ok(()) };
-    let host = text("host").unwrap_or_default();
-    let is_own = origin
-        .split_once("://")
-        .is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(&host));
-    if is_own { Ok(()) } else { Err("cross-origin request refused (Origin)".to_owned()) }
+    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+    let origin = String::from_utf8_lossy(origin.as_bytes());
+    let host = headers.get(header::HOST).map(HeaderValue::as_bytes).unwrap_or_default();
+    let is_own = origin.split_once("://").is_some_and(|(_, authority)| {
+        authority.eq_ignore_ascii_case(&String::from_utf8_lossy(host))
+    });
+    if is_own { Ok(()) } else { Err(CrossOrigin::Origin) }
+}
+
+/// The header by which a request is refused as one of another origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum CrossOrigin {
+    #[error("cross-origin request refused (Sec-Fetch-Site)")]
+    Site,
+    #[error("cross-origin request refused (Origin)")]
+    Origin,
 }
 
 #[cfg(test)]

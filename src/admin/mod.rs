@@ -179,19 +179,21 @@ pub async fn serve_admin<B: Backend>(
         );
     }
     let guard = AccessGuard::new(rights, Arc::clone(&metrics));
-    let guarded = |router: Router| {
-        router.route_layer(middleware::from_fn_with_state(Arc::clone(&guard), guard::admit_pages))
-    };
-    let root = guarded(Router::new().route("/", any(|| async { list })));
-    let open = root
+    let root = Router::new().route("/", any(|| async { list }));
+    let open = guarded(root, &guard)
         .route_layer(middleware::from_fn_with_state(front.clone(), page::serve_page))
         .merge(front.files())
         .route_layer(middleware::from_fn_with_state(Arc::clone(&guard), guard::admit_hosts));
-    let router = guarded(shown)
+    let router = guarded(shown, &guard)
         .merge(open)
         .merge(api::router(api, &guard))
         .fallback(|| async { (StatusCode::NOT_FOUND, "not found; / lists all paths\n") });
     HttpServer { listener, port, connections, handshake, metrics }.serve(router, shutdown).await;
+}
+
+/// Returns the routes of pages, for clients that may see them.
+fn guarded(pages: Router, guard: &Arc<AccessGuard>) -> Router {
+    pages.route_layer(middleware::from_fn_with_state(Arc::clone(guard), guard::admit_pages))
 }
 
 /// Returns an index with one line per path.

@@ -29,6 +29,22 @@ pub struct Token {
     right: Right,
 }
 
+/// Reason why a file of tokens is invalid. Has no secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the text of each variant says what its fields are")]
+pub enum InvalidTokens {
+    #[error("lines {first} and {line} have the same name")]
+    SameName { first: usize, line: usize },
+    #[error("line {line}: a token must have at least {MIN_LETTERS} characters")]
+    Short { line: usize },
+    #[error("line {line}: a token must consist of printable ASCII characters")]
+    Unprintable { line: usize },
+    #[error("no token found")]
+    None,
+    #[error("at most {MAX_TOKENS} tokens, found {found}")]
+    TooMany { found: usize },
+}
+
 /// The access rules of the admin port.
 #[derive(Debug)]
 pub struct AdminRights {
@@ -55,21 +71,19 @@ impl Token {
     /// Skips empty lines and lines that begin with `#`.
     ///
     /// # Errors
-    /// A description of the problem, without the secret.
-    pub fn read(text: &str, unnamed: &str, right: Right) -> Result<Vec<Self>, String> {
+    /// The first problem.
+    pub fn read(text: &str, unnamed: &str, right: Right) -> Result<Vec<Self>, InvalidTokens> {
         let mut lines = HashMap::new();
         for (line, name, _) in secrets(text) {
             let Some(name) = name else { continue };
             if let Some(first) = lines.insert(name, line) {
-                return Err(format!("lines {first} and {line} have the same name"));
+                return Err(InvalidTokens::SameName { first, line });
             }
         }
         let tokens = secrets(text).map(|(line, name, secret)| match secret.chars().count() {
-            0..MIN_LETTERS => {
-                Err(format!("line {line}: a token must have at least {MIN_LETTERS} characters"))
-            }
+            0..MIN_LETTERS => Err(InvalidTokens::Short { line }),
             _ if !secret.chars().all(|letter| letter.is_ascii_graphic()) => {
-                Err(format!("line {line}: a token must consist of printable ASCII characters"))
+                Err(InvalidTokens::Unprintable { line })
             }
             _ => {
                 Ok(Self { name: name.unwrap_or(unnamed).to_owned(), digest: digest(secret), right })
@@ -77,9 +91,9 @@ impl Token {
         });
         let tokens: Vec<Self> = tokens.collect::<Result<_, _>>()?;
         match tokens.len() {
-            0 => Err("no token found".to_owned()),
+            0 => Err(InvalidTokens::None),
             1..=MAX_TOKENS => Ok(tokens),
-            found => Err(format!("at most {MAX_TOKENS} tokens, found {found}")),
+            found => Err(InvalidTokens::TooMany { found }),
         }
     }
 
@@ -180,7 +194,7 @@ mod tests {
             ("ann:0123456789short0\n\nbob:1123456789short1\nann:2123456789short2", "lines 1 and 4"),
             ("ümlaut-ümlaut-ümlaut", "ASCII"),
         ] {
-            let error = Token::read(text, "unnamed", Right::Read).unwrap_err();
+            let error = Token::read(text, "unnamed", Right::Read).unwrap_err().to_string();
             assert!(
                 error.contains(expected) && !error.contains("short") && !error.contains("mlaut"),
                 "{error}"

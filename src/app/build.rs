@@ -1,4 +1,4 @@
-//! The first phase: builds the parts of a service. Its tasks and workers run, and nothing listens
+//! The second phase: builds the parts of a service. Its tasks and workers run, and nothing listens
 //! yet.
 
 use std::io;
@@ -8,7 +8,8 @@ use tokio::task::JoinHandle;
 
 use super::http::{self, Web};
 use super::policies::InitialPolicies;
-use super::prepare::{Listeners, Prepared};
+use super::ports::Listeners;
+use super::prepare::Prepared;
 use super::running::{Probed, Running};
 use super::serve::{Callers, Operators};
 use super::serving::Serving;
@@ -59,11 +60,11 @@ pub(super) async fn build<B: Backend>(
     let InitialPolicies { read, loaded } = prepared.policies;
     installer.begin(&read, loaded);
     tasks.add("candidates", candidates::begin(&settings.policy, &installer)?);
-    let (mirroring, is_serving) = readiness::mirror(&shared.process, &health).await;
     let tracer = spans::begin(settings.tracing.clone(), &shared.metrics.spans, &mut tasks);
     let tls = prepared.certificates.as_ref().map(|certificates| certificates.tls.clone());
     let serving = Arc::new(Serving::new(&settings, &shared, health.clone(), tls, tracer));
     let service = serving.service();
+    let (mirroring, is_serving) = readiness::mirror(&shared.process, &health).await;
     let follow_store = readiness::follow_store(&shared, &serving, &service, &settings.readiness);
     tasks.add("store-state", follow_store);
     let denial_sync = DenialSync::new(shared.stores.id(), &shared.observation.journal, &service);
@@ -71,8 +72,9 @@ pub(super) async fn build<B: Backend>(
     let operations = operations(&settings, &shared, &serving, &service, &installer, &denial_sync);
     let budget = Arc::clone(&serving.budget);
     let registry = Registry::new(connections.grpc, budget, Arc::clone(&serving.observer));
-    let serve_worker = move |incoming, drain| Arc::clone(&serving).serve(incoming, drain);
-    let workers = Workers::start(settings.limits.workers, serve_worker)?;
+    let workers = Workers::start(settings.limits.workers, move |incoming, drain| {
+        Arc::clone(&serving).serve(incoming, drain)
+    })?;
     let decisions = http::decisions(&service, &settings, registry.budget())?;
     let are_examples = settings.policy.are_examples;
     tasks.add("policies", follow_policies(settings.policy, settings.xds, read, installer)?);

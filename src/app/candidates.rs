@@ -36,14 +36,15 @@ pub(super) fn begin(
 }
 
 fn try_out(read: &SourceReading, options: &CompileOptions, installer: &Installer) {
-    let try_out = |loaded: Loaded| {
-        let rules = loaded.policies.rules().count();
-        info!(version = loaded.policies.version(), rules, "candidate policies loaded");
-        installer.policies.try_out(loaded.policies);
-    };
     let read = read.as_ref().map_err(ProblemReport::clone);
-    if let Err(report) = read.and_then(|sources| installer.compiler.load(sources, options, try_out))
-    {
+    let loaded = read.and_then(|sources| {
+        installer.compiler.load(sources, options, |Loaded { policies, .. }| {
+            let rules = policies.rules().count();
+            info!(version = policies.version(), rules, "candidate policies loaded");
+            installer.policies.try_out(policies);
+        })
+    });
+    if let Err(report) = loaded {
         error!("candidate policies rejected; previous candidates unchanged:\n{report}");
     }
 }

@@ -75,10 +75,11 @@ impl Feed {
             Ok(overlays) => overlays,
             Err(report) => return self.installer.refuse(LoadTrigger::Files, &report),
         };
-        let is_good_now =
-            |refused: &&Vec<Source>| self.install(LoadTrigger::Files, refused, &overlays).is_ok();
-        if self.refused.as_ref().filter(is_good_now).is_some() {
-            (self.remote, self.overlays) = (self.refused.take(), Ok(overlays));
+        if let Some(refused) = &self.refused
+            && self.install(LoadTrigger::Files, refused, &overlays).is_ok()
+        {
+            self.remote = self.refused.take();
+            self.overlays = Ok(overlays);
             return;
         }
         let installed = match &self.remote {
@@ -107,7 +108,8 @@ impl Feed {
         overlays: &[Source],
     ) -> Result<(), ProblemReport> {
         let sources = [remote, overlays].concat();
-        let install = |loaded| drop(self.installer.install(by, &sources, loaded));
-        self.installer.compiler.load(&sources, &self.options, install)
+        self.installer.compiler.load(&sources, &self.options, |loaded| {
+            drop(self.installer.install(by, &sources, loaded));
+        })
     }
 }

@@ -8,8 +8,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tracing::error;
 
+use super::connection_limits::ConnectionLimits;
 use super::decisions::DecisionThread;
-use super::files::ConnectionLimits;
 use super::{ProcessParts, forward_auth, json, openapi, plain_pages, threads};
 use crate::admin::api::Api;
 use crate::admin::rights::AdminRights;

@@ -7,9 +7,11 @@
 //! | file | subject |
 //! |---|---|
 //! | `prepare`, `build`, `serve`, `running` | the phases of a process, in order |
-//! | `cannot_start`, `listener`, `certificates`, `files` | parts of the first phase |
+//! | `cannot_start` | the errors of the first phase |
+//! | `ports`, `listener`, `connection_limits` | listeners, and the bounds of their connections |
 //! | `workers`, `serving`, `connections` | the gRPC service, one per core; its connections |
 //! | `http`, `plain_pages`, `rights` | HTTP: its servers, pages, tokens |
+//! | `certificates` | certificates of listeners |
 //! | `decisions`, `json`, `forward_auth`, `openapi` | decisions over HTTP |
 //! | `policies`, `policy_watch`, `control_plane`, `candidates` | sources of policies |
 //! | `stores`, `statistics`, `observation`, `spans` | what a service uses |
@@ -21,10 +23,10 @@ mod build;
 mod candidates;
 mod cannot_start;
 mod certificates;
+mod connection_limits;
 mod connections;
 mod control_plane;
 mod decisions;
-mod files;
 mod forward_auth;
 mod http;
 mod json;
@@ -35,6 +37,7 @@ mod openapi;
 mod plain_pages;
 mod policies;
 mod policy_watch;
+mod ports;
 mod prepare;
 mod readiness;
 mod rights;

@@ -42,7 +42,7 @@ impl Observation {
         loop {
             ticks.tick().await;
             let now = Instant::now();
-            let elapsed = now.saturating_duration_since(last);
+            let elapsed = now - last;
             if let Some(live) = policies.snapshot().as_deref() {
                 self.rates.lock().sample(live.generation(), live.samples(), elapsed);
                 self.undecided.lock().sample(&metrics, elapsed);

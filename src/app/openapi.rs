@@ -62,7 +62,6 @@ fn request_of(path: DecidePath) -> (&'static str, &'static str) {
 
 fn decision(path: DecidePath) -> Value {
     let (message, summary) = request_of(path);
-    let json = |schema: Value| json!({ "application/json": { "schema": schema } });
     let mut responses = errors(match path {
         DecidePath::RateLimit | DecidePath::Commit | DecidePath::Cancel | DecidePath::Exchange => {
             &[400, 403, 408, 413, 421, 503]
@@ -71,29 +70,34 @@ fn decision(path: DecidePath) -> Value {
         DecidePath::Extend => &[400, 403, 404, 408, 413, 421, 503],
     });
     if path == DecidePath::Exchange {
-        let content = json(reference(EXCHANGED));
+        let content = json_of(EXCHANGED);
         responses.insert("200".into(), json!({ "description": "answered", "content": content }));
     } else {
-        let content = json(reference(RESPONSE));
+        let content = json_of(RESPONSE);
         responses.insert("200".into(), json!({ "description": "admitted", "content": content }));
         responses.insert(
             "429".into(),
             json!({ "description": "over limit", "headers": retry_after(), "content": content }),
         );
     }
-    let body = json!({ "required": true, "content": json(reference(message)) });
+    let body = json!({ "required": true, "content": json_of(message) });
     json!({ "summary": summary, "requestBody": body, "responses": responses })
 }
 
+/// Returns the content of a message in JSON.
+fn json_of(message: &str) -> Value {
+    json!({ "application/json": { "schema": reference(message) } })
+}
+
 fn auth() -> Value {
-    let header = |(name, meaning, required): (&str, &str, bool)| {
+    let headers = DESCRIBED.map(|(name, meaning, required)| {
         json!({ "name": name, "in": "header", "required": required, "description": meaning,
             "schema": { "type": "string" } })
-    };
+    });
     let name = json!({ "name": "name", "in": "path", "required": true,
         "description": "the name of a mapping in `requests` of the policies",
         "schema": { "type": "string" } });
-    let parameters: Vec<_> = [name].into_iter().chain(DESCRIBED.map(header)).collect();
+    let parameters: Vec<_> = [name].into_iter().chain(headers).collect();
     let mut responses = errors(&[400, 403, 404, 431, 503]);
     responses.insert("200".into(), json!({ "description": "admitted" }));
     responses.insert(
@@ -107,22 +111,21 @@ fn auth() -> Value {
 
 /// Returns the responses that are problems.
 fn errors(statuses: &[u16]) -> Map<String, Value> {
-    let meaning = |status: u16| match status {
-        400 => "not a valid request",
-        403 => "not permitted over HTTP, or to this client",
-        404 => "no such mapping, or nothing to extend",
-        408 => "the body did not arrive in time",
-        409 => "in conflict with other holds of the ID",
-        413 => "the body is too large",
-        421 => "a browser that uses a host name",
-        431 => "a value is too long to be matched",
-        _ => "no decision",
-    };
-    let response = |status: &u16| {
-        let response = json!({ "description": meaning(*status), "content": problems() });
-        (status.to_string(), response)
-    };
-    statuses.iter().map(response).collect()
+    let responses = statuses.iter().map(|status| {
+        let meaning = match status {
+            400 => "not a valid request",
+            403 => "not permitted over HTTP, or to this client",
+            404 => "no such mapping, or nothing to extend",
+            408 => "the body did not arrive in time",
+            409 => "in conflict with other holds of the ID",
+            413 => "the body is too large",
+            421 => "a browser that uses a host name",
+            431 => "a value is too long to be matched",
+            _ => "no decision",
+        };
+        (status.to_string(), json!({ "description": meaning, "content": problems() }))
+    });
+    responses.collect()
 }
 
 fn retry_after() -> Value {

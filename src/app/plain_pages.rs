@@ -10,22 +10,22 @@ use crate::telemetry::metrics::Metrics;
 pub(super) fn all(policies: &Arc<InForce>, metrics: &Arc<Metrics>) -> Vec<PlainPage> {
     let policies = Arc::clone(policies);
     let metrics = Arc::clone(metrics);
-    let rlconfig = move || {
-        policies.snapshot().as_deref().map_or_else(String::new, |live| live.policies().listing())
-    };
-    let stats = move || stats(&metrics);
     vec![
         PlainPage {
             path: "/rlconfig",
             help: "all limits in force, one per line",
-            text: Arc::new(rlconfig),
+            text: Arc::new(move || rlconfig(&policies)),
         },
         PlainPage {
             path: "/stats",
             help: "version, process ID and statistics",
-            text: Arc::new(stats),
+            text: Arc::new(move || stats(&metrics)),
         },
     ]
+}
+
+fn rlconfig(policies: &InForce) -> String {
+    policies.snapshot().as_deref().map_or_else(String::new, |live| live.policies().listing())
 }
 
 fn stats(metrics: &Metrics) -> String {

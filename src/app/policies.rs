@@ -6,14 +6,23 @@ use super::policy_watch;
 use crate::operations::policies::Installer;
 use crate::policy::source::SourceReading;
 use crate::policy::source::files;
-use crate::policy::{self, Loaded};
+use crate::policy::{self, Loaded, ProblemReport};
 use crate::settings::{PolicySettings, Settings};
 
 /// The policies at startup.
 pub(super) struct InitialPolicies {
     pub(super) read: SourceReading,
     /// `None` if a control plane has yet to send them.
-    pub(super) loaded: Result<Option<Loaded>, String>,
+    pub(super) loaded: Result<Option<Loaded>, NoInitialPolicies>,
+}
+
+/// Reason why there are no policies at startup.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoInitialPolicies {
+    #[error("error: no policy found: set --policy FILE_OR_DIRECTORY, or create config/policies")]
+    NotConfigured,
+    #[error("{0}")]
+    Invalid(ProblemReport),
 }
 
 impl InitialPolicies {
@@ -22,26 +31,15 @@ impl InitialPolicies {
         let policy = &settings.policy;
         let is_remote = settings.xds.is_some();
         if policy.places.paths.is_empty() && !is_remote {
-            let why =
-                "error: no policy found: set --policy FILE_OR_DIRECTORY, or create config/policies";
-            return Self { read: Ok(Vec::new()), loaded: Err(why.to_owned()) };
+            return Self { read: Ok(Vec::new()), loaded: Err(NoInitialPolicies::NotConfigured) };
         }
-        match files::read(&policy.places) {
-            Ok(sources) => {
-                let loaded =
-                    policy::load(&sources, &policy.options).map_err(|report| report.to_string());
-                Self {
-                    read: Ok(sources),
-                    loaded: loaded.map(|loaded| (!is_remote).then_some(loaded)),
-                }
-            }
-            Err(report) => Self { loaded: Err(report.to_string()), read: Err(report) },
-        }
-    }
-
-    /// Returns the reason why there are no policies, if some are required.
-    pub(super) fn problem(&self) -> Option<&str> {
-        self.loaded.as_ref().err().map(String::as_str)
+        let read = files::read(&policy.places);
+        let loaded = match &read {
+            Ok(sources) => policy::load(sources, &policy.options),
+            Err(report) => Err(report.clone()),
+        };
+        let loaded = loaded.map(|loaded| (!is_remote).then_some(loaded));
+        Self { read, loaded: loaded.map_err(NoInitialPolicies::Invalid) }
     }
 }
 
@@ -64,8 +62,12 @@ pub(super) async fn follow(settings: PolicySettings, installer: Installer) {
             let read = finds.borrow_and_update().clone();
             let installer = installer.clone();
             let options = settings.options;
-            let load = move || read.into_iter().for_each(|read| installer.changed(read, &options));
-            if let Err(error) = tokio::task::spawn_blocking(load).await {
+            let loaded = tokio::task::spawn_blocking(move || {
+                if let Some(read) = read {
+                    installer.changed(read, &options);
+                }
+            });
+            if let Err(error) = loaded.await {
                 error!("policy reload failed: {error}");
             }
         }

@@ -57,12 +57,12 @@ pub(super) async fn mirror(
     let mut readiness = process.readiness();
     let health = health.clone();
     let is_ready = readiness.borrow_and_update().is_ready();
-    health.set(is_ready).await;
+    health.set_serving(is_ready).await;
     let (sender, is_serving) = watch::channel(is_ready);
     let mirroring = tokio::spawn(async move {
         while readiness.changed().await.is_ok() {
             let is_ready = readiness.borrow_and_update().is_ready();
-            health.set(is_ready).await;
+            health.set_serving(is_ready).await;
             sender.send_replace(is_ready);
         }
     });

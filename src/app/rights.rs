@@ -2,7 +2,7 @@
 //! change.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use tracing::{error, info, warn};
@@ -16,7 +16,15 @@ use crate::watch;
 const READABLE_BY_ALL: u32 = 0o004;
 
 /// The contents of the files, or the errors from reading them.
-type RightsFiles = Vec<Result<String, String>>;
+type RightsFiles = Vec<Result<String, UnreadableTokens>>;
+
+/// Reason why a file of tokens cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: cannot be read: {reason}")]
+struct UnreadableTokens {
+    path: String,
+    reason: String,
+}
 
 /// Tokens in force, with the file contents that they were parsed from.
 pub(super) struct Admission {
@@ -78,17 +86,14 @@ impl Admission {
 
 /// Returns warnings about tokens that others can read, on the network or on this machine.
 fn warnings(settings: &AdminSettings, is_loopback: bool) -> Vec<String> {
-    let files = || [&settings.token_file, &settings.read_token_file].into_iter().flatten();
-    let is_readable_by_all = |path: &PathBuf| {
-        std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & READABLE_BY_ALL != 0)
-    };
-    let is_plain = !is_loopback && settings.tls.is_none() && files().next().is_some();
+    let mut files = files(settings).peekable();
+    let is_plain = !is_loopback && settings.tls.is_none() && files.peek().is_some();
     let plain = is_plain.then(|| {
         "--admin-listen: tokens are sent over plain HTTP and can be intercepted; set \
          --admin-tls-cert and --admin-tls-key, or listen on 127.0.0.1"
             .to_owned()
     });
-    let readable = files().filter(|path| is_readable_by_all(path)).map(|path| {
+    let readable = files.filter(|(path, ..)| is_readable_by_all(path)).map(|(path, ..)| {
         let path = path.display();
         format!(
             "{path}: every user can read the tokens; run `chmod o-r {path}`, or set \
@@ -98,36 +103,35 @@ fn warnings(settings: &AdminSettings, is_loopback: bool) -> Vec<String> {
     plain.into_iter().chain(readable).collect()
 }
 
+/// Returns the configured files, each with the name and the right of its tokens without a name.
+fn files(settings: &AdminSettings) -> impl Iterator<Item = (&Path, &'static str, Right)> {
+    let write = settings.token_file.iter().map(|path| (path.as_path(), "writer", Right::Write));
+    let read = settings.read_token_file.iter().map(|path| (path.as_path(), "reader", Right::Read));
+    write.chain(read)
+}
+
+fn is_readable_by_all(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & READABLE_BY_ALL != 0)
+}
+
 fn read(settings: &AdminSettings) -> RightsFiles {
-    let text = |path: &Path| {
-        bounded_file::read_text(path)
-            .map_err(|error| format!("{}: cannot be read: {error}", path.display()))
-    };
-    [&settings.token_file, &settings.read_token_file]
-        .into_iter()
-        .flatten()
-        .map(|path| text(path))
-        .collect()
+    let texts = files(settings).map(|(path, ..)| {
+        bounded_file::read_text(path).map_err(|error| UnreadableTokens {
+            path: path.display().to_string(),
+            reason: error.to_string(),
+        })
+    });
+    texts.collect()
 }
 
 fn tokens(settings: &AdminSettings, contents: &RightsFiles) -> Result<Vec<Token>, Vec<String>> {
-    let files = [
-        (&settings.token_file, "writer", Right::Write),
-        (&settings.read_token_file, "reader", Right::Read),
-    ];
-    let files = files
-        .into_iter()
-        .filter_map(|(path, unnamed, right)| Some((path.as_ref()?, unnamed, right)));
     let mut tokens = Vec::new();
     let mut problems = Vec::new();
-    for ((path, unnamed, right), text) in files.zip(contents) {
-        let read = text.clone().and_then(|text| {
-            Token::read(&text, unnamed, right)
-                .map_err(|problem| format!("{}: {problem}", path.display()))
-        });
-        match read {
-            Ok(read) => tokens.extend(read),
-            Err(problem) => problems.push(problem),
+    for ((path, unnamed, right), text) in files(settings).zip(contents) {
+        match text.as_ref().map(|text| Token::read(text, unnamed, right)) {
+            Ok(Ok(read)) => tokens.extend(read),
+            Ok(Err(invalid)) => problems.push(format!("{}: {invalid}", path.display())),
+            Err(unreadable) => problems.push(unreadable.to_string()),
         }
     }
     if problems.is_empty() { Ok(tokens) } else { Err(problems) }

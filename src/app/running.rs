@@ -39,7 +39,7 @@ impl Probed {
         // updates it must end first.
         self.mirroring.abort();
         let _ = self.mirroring.await;
-        self.health.set(false).await;
+        self.health.set_serving(false).await;
         tokio::time::sleep(delay).await;
     }
 }

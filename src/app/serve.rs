@@ -1,4 +1,4 @@
-//! The second phase: opens the ports of operators, then those of callers.
+//! The third phase: opens the ports of operators, then those of callers.
 
 use std::io;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use tokio::task::JoinHandle;
 
 use super::ProcessParts;
 use super::certificates::Certificates;
-use super::files::ConnectionLimits;
+use super::connection_limits::ConnectionLimits;
 use super::http::{self, Web};
-use super::prepare::BoundListeners;
+use super::ports::BoundListeners;
 use super::rights::Admission;
 use super::running::Running;
 use super::statistics::StatisticsServices;

@@ -33,9 +33,7 @@ pub(super) async fn bind(
 ) -> Option<TcpListener> {
     let addresses = settings.prometheus.as_ref()?.listen.as_slice();
     let bound = TcpListener::bind(addresses).await;
-    let problem =
-        |error| problems.0.push(format!("error: --stats-prometheus-listen {addresses:?}: {error}"));
-    bound.map_err(problem).ok()
+    problems.bound("--stats-prometheus-listen", format_args!("{addresses:?}"), bound)
 }
 
 impl StatisticsServices {
@@ -48,8 +46,11 @@ impl StatisticsServices {
 
     /// Creates the metrics of the process, including the statistics if they are enabled.
     pub(super) fn metrics(&self, max_rules: usize) -> Arc<Metrics> {
-        let buckets_of = |timer: &str| self.mappings.buckets_of(timer);
-        let stats = self.settings.are_on().then(|| Stats::new(self.settings.options, buckets_of));
+        let StatsSettings { options, .. } = &self.settings;
+        let stats = self
+            .settings
+            .are_on()
+            .then(|| Stats::new(*options, |timer| self.mappings.buckets_of(timer)));
         let near_limit_ratio = self.settings.options.near_limit_ratio;
         Metrics::with(MetricsOptions { max_rules, near_limit_ratio }, stats)
     }
@@ -95,8 +96,8 @@ impl StatisticsServices {
 }
 
 fn mappings(settings: &PrometheusSettings) -> Mappings {
-    let builtin = || Mappings::builtin(settings.milliseconds);
-    let Some(path) = &settings.mapper else { return builtin() };
+    let builtin = Mappings::builtin(settings.milliseconds);
+    let Some(path) = &settings.mapper else { return builtin };
     let file = path.display().to_string();
     let read = std::fs::read_to_string(path).map_err(|error| format!("{file}: {error}"));
     let read =
@@ -109,7 +110,7 @@ fn mappings(settings: &PrometheusSettings) -> Mappings {
         }
         Err(error) => {
             warn!("--stats-prometheus-mapper: {error}; using the built-in mapping");
-            builtin()
+            builtin
         }
     }
 }

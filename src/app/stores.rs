@@ -63,8 +63,8 @@ pub(super) struct Stores<B> {
 pub(super) fn selected(settings: &StoreSettings) -> OpenStore<AnyStore<SystemClock>> {
     let place = settings.place.clone();
     Arc::new(move |StoreParts { memory, metrics }| {
-        let in_memory = || AnyStore::Memory(Arc::clone(memory));
-        AnyStore::connect(&place, None, metrics).unwrap_or_else(in_memory)
+        AnyStore::connect(&place, None, metrics)
+            .unwrap_or_else(|| AnyStore::Memory(Arc::clone(memory)))
     })
 }
 
@@ -115,8 +115,9 @@ impl<B: Backend> Stores<B> {
             return Layered::disabled(backend, metrics);
         }
         let longest = self.settings.deny_cache_max;
-        let create = || DenialTable::new(longest, Arc::clone(&metrics));
-        let denials = (!longest.is_zero()).then(|| Arc::clone(self.denials.get_or_init(create)));
+        let denials = (!longest.is_zero())
+            .then(|| self.denials.get_or_init(|| DenialTable::new(longest, Arc::clone(&metrics))));
+        let denials = denials.cloned();
         Layered::new(backend, self.fallback.clone(), denials, metrics)
     }
 
@@ -181,13 +182,14 @@ impl<B: Backend> Stores<B> {
             }
             replicas = self.report_replicas(&servers, replicas);
             let ServerList::Listed(masters) = store.servers() else { return };
-            let is_gone = |address: &&String| masters.iter().all(|node| node.address != **address);
-            let gone: Vec<_> = runs.keys().filter(is_gone).cloned().collect();
-            for address in gone {
-                runs.remove(&address);
-                exported.forget(&address);
-                self.reports.remove(&address);
-            }
+            runs.retain(|address, _| {
+                let is_known = masters.iter().any(|node| node.address == *address);
+                if !is_known {
+                    exported.forget(address);
+                    self.reports.remove(address);
+                }
+                is_known
+            });
             self.reports.record(servers);
         }
     }

@@ -56,15 +56,19 @@ impl Workers {
             let serve = serve.clone();
             let drain = workers.drain.child_token();
             let abort = workers.abort.clone();
-            // Created on the worker thread, so that the future of a worker need not be `Send`.
-            let work = move || async move {
-                tokio::select! {
-                    () = serve(incoming, drain) => {}
-                    () = abort.cancelled_owned() => warn!("drain timed out; connections dropped"),
-                }
-            };
             let thread = std::thread::Builder::new().name(format!("grpc-{number}"));
-            workers.threads.push(thread.spawn(move || runtime.block_on(work()))?);
+            // The future of a worker is created on its thread, so that it need not be `Send`.
+            let thread = thread.spawn(move || {
+                runtime.block_on(async move {
+                    tokio::select! {
+                        () = serve(incoming, drain) => {}
+                        () = abort.cancelled_owned() => {
+                            warn!("drain timed out; connections dropped");
+                        }
+                    }
+                });
+            })?;
+            workers.threads.push(thread);
             workers.queues.push(queue);
         }
         Ok(workers)

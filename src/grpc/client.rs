@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::pem::{self, PemObject as _};
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint, Identity};
 
@@ -37,7 +37,7 @@ impl ClientTls {
     ///
     /// # Errors
     /// If a certificate is invalid, or there is no trusted certificate.
-    pub fn on(&self, endpoint: Endpoint) -> Result<Endpoint, String> {
+    pub fn on(&self, endpoint: Endpoint) -> Result<Endpoint, ClientTlsError> {
         let config = ClientTlsConfig::new();
         let config = self
             .identity
@@ -45,15 +45,29 @@ impl ClientTls {
             .fold(config, |config, (chain, key)| config.identity(Identity::from_pem(chain, key)));
         let config = self.name.iter().fold(config, |config, name| config.domain_name(name));
         let own = self.authorities.iter().flat_map(|pem| CertificateDer::pem_slice_iter(pem));
-        let own = own
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| format!("invalid PEM certificate: {error}"))?;
+        let own = own.collect::<Result<Vec<_>, _>>()?;
         // Minimal images have no system certificates; configured ones suffice.
         let trusted = own.into_iter().chain(system_authorities().iter().cloned()).collect();
-        let verifier = ServerVerifier::new(trusted)
-            .ok_or("no trusted CA certificate: none configured, and none found on the system")?;
-        endpoint.tls_config_with_verifier(config, Arc::new(verifier)).map_err(|error| cause(&error))
+        let verifier = ServerVerifier::new(trusted).ok_or(ClientTlsError::NoAuthority)?;
+        Ok(endpoint.tls_config_with_verifier(config, Arc::new(verifier))?)
     }
+}
+
+/// Reason why TLS cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientTlsError {
+    /// A trusted certificate cannot be read.
+    #[error("invalid PEM certificate: {0}")]
+    Certificate(#[from] pem::Error),
+    /// No certificate is trusted.
+    #[error("no trusted CA certificate: none configured, and none found on the system")]
+    NoAuthority,
+    /// The trusted certificates cannot be used.
+    #[error("{0}")]
+    Verifier(String),
+    /// The identity or the name is invalid.
+    #[error("{}", cause(.0))]
+    Endpoint(#[from] tonic::transport::Error),
 }
 
 /// A header of every call.
@@ -67,15 +81,16 @@ impl Header {
     /// Parses `name=value`.
     ///
     /// # Errors
-    /// A message with the name found and the form expected. The value may be a secret and is never
-    /// included.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let (name, value) = text.split_once('=').ok_or("expected name=value, found no `=`")?;
+    /// The name found and the form expected.
+    pub fn parse(text: &str) -> Result<Self, InvalidHeader> {
+        let (name, value) = text.split_once('=').ok_or(InvalidHeader::Form)?;
         let name = name.trim().to_lowercase();
-        let key = AsciiMetadataKey::from_bytes(name.as_bytes());
-        let key = key.map_err(|_| format!("invalid header name `{name}`"))?;
-        let mut value = AsciiMetadataValue::try_from(value)
-            .map_err(|_| format!("invalid character in the value of header `{name}`"))?;
+        let Ok(key) = AsciiMetadataKey::from_bytes(name.as_bytes()) else {
+            return Err(InvalidHeader::Name(name));
+        };
+        let Ok(mut value) = AsciiMetadataValue::try_from(value) else {
+            return Err(InvalidHeader::Value { name });
+        };
         value.set_sensitive(true);
         Ok(Self { name: key, value })
     }
@@ -98,6 +113,23 @@ impl Header {
     }
 }
 
+/// Reason why a header is invalid. The value may be a secret, and is never included.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidHeader {
+    /// It is not a name with a value.
+    #[error("expected name=value, found no `=`")]
+    Form,
+    /// The name is none of a header.
+    #[error("invalid header name `{0}`")]
+    Name(String),
+    /// The value has a character that headers cannot have.
+    #[error("invalid character in the value of header `{name}`")]
+    Value {
+        /// Name of the header.
+        name: String,
+    },
+}
+
 /// An error of the client.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -118,6 +150,10 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    fn connect(address: &str, reason: impl ToString) -> Self {
+        Self::Connect { address: address.to_owned(), reason: reason.to_string() }
+    }
+
     /// Returns the next step, on a line of its own; empty if the service answered.
     pub fn advice(&self) -> &'static str {
         match self {
@@ -159,21 +195,17 @@ impl RateLimitClient {
         } else {
             format!("{scheme}://{address}")
         };
-        let failed = |error: tonic::transport::Error| ClientError::Connect {
-            address: address.to_owned(),
-            reason: cause(&error),
-        };
         let endpoint = Endpoint::from_shared(uri)
-            .map_err(failed)?
+            .map_err(|error| ClientError::connect(address, cause(&error)))?
             .connect_timeout(CALL_TIMEOUT)
             .timeout(CALL_TIMEOUT);
         let endpoint = match tls {
-            Some(tls) => tls
-                .on(endpoint)
-                .map_err(|reason| ClientError::Connect { address: address.to_owned(), reason })?,
+            Some(tls) => tls.on(endpoint).map_err(|error| ClientError::connect(address, error))?,
             None => endpoint,
         };
-        Ok(Self(RateLimitServiceClient::new(endpoint.connect().await.map_err(failed)?)))
+        let connected = endpoint.connect().await;
+        let channel = connected.map_err(|error| ClientError::connect(address, cause(&error)))?;
+        Ok(Self(RateLimitServiceClient::new(channel)))
     }
 
     /// Sends one request.
@@ -259,7 +291,7 @@ mod tests {
         assert_eq!(header.value.to_str().unwrap(), "Bearer a=b");
         assert!(!format!("{header:?}").contains("Bearer"));
         for text in ["name", "=value", "two words=value", "name=\n", "raw-bin=value"] {
-            assert!(!Header::parse(text).unwrap_err().contains("value="), "{text}");
+            assert!(!Header::parse(text).unwrap_err().to_string().contains("value="), "{text}");
         }
     }
 }

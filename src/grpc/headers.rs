@@ -113,11 +113,7 @@ fn quoted(name: &str) -> String {
 /// Returns the seconds until more hits are available, rounded up.
 fn reset(answer: &DescriptorStatus) -> Option<u64> {
     let duration = answer.duration_until_reset.as_ref()?;
-    Some(
-        u64::try_from(duration.seconds)
-            .unwrap_or_default()
-            .saturating_add(u64::from(duration.nanos > 0)),
-    )
+    Some(u64::try_from(duration.seconds).unwrap_or_default() + u64::from(duration.nanos > 0))
 }
 
 fn header(name: &str, value: String) -> HeaderValue {

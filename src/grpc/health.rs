@@ -14,12 +14,12 @@ impl Health {
     /// Creates a status of not serving.
     pub async fn new() -> Self {
         let health = Self(HealthReporter::new());
-        health.set(false).await;
+        health.set_serving(false).await;
         health
     }
 
     /// Sets the status of every name and notifies open watches.
-    pub async fn set(&self, serving: bool) {
+    pub async fn set_serving(&self, serving: bool) {
         let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
         for name in NAMES {
             self.0.set_service_status(name, status).await;

@@ -8,7 +8,7 @@ use super::proto::RateLimitResponse;
 use super::proto::hold::hold_service_server::HoldService;
 use super::proto::hold::{CancelRequest, CommitRequest, ExtendRequest, ReserveRequest};
 use super::service::{HoldCall, Rls};
-use super::service_call::ServiceCall;
+use super::tonic_call::TonicCall;
 use crate::store::Store;
 
 /// The service for tonic.
@@ -20,7 +20,7 @@ impl<S: Store> HoldMethods<S> {
         request: Request<T>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let (metadata, extensions, message) = request.into_parts();
-        let mut call = ServiceCall::new(&self.0, &metadata, &extensions);
+        let mut call = TonicCall::new(&self.0, &metadata, &extensions);
         let attributes = call.recording.as_mut().map(|recording| recording.attributes_mut());
         let mut answer = Vec::new();
         let answered =

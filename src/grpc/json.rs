@@ -78,21 +78,14 @@ pub enum HoldPath {
 /// # Errors
 /// If the text is not JSON or not a valid request; with line and column.
 pub fn hold_text(path: HoldPath, text: &[u8]) -> Result<HoldCall, JsonError> {
-    let message = |name| message_of_text(name, text);
-    Ok(match path {
+    match path {
         HoldPath::Reserve => {
-            ReserveRequest::decode(message("tollgate.v1.ReserveRequest")?.as_slice())?.into()
+            Ok(decode::<ReserveRequest>("tollgate.v1.ReserveRequest", text)?.into())
         }
-        HoldPath::Extend => {
-            ExtendRequest::decode(message("tollgate.v1.ExtendRequest")?.as_slice())?.into()
-        }
-        HoldPath::Commit => {
-            CommitRequest::decode(message("tollgate.v1.CommitRequest")?.as_slice())?.into()
-        }
-        HoldPath::Cancel => {
-            CancelRequest::decode(message("tollgate.v1.CancelRequest")?.as_slice())?.into()
-        }
-    })
+        HoldPath::Extend => Ok(decode::<ExtendRequest>("tollgate.v1.ExtendRequest", text)?.into()),
+        HoldPath::Commit => Ok(decode::<CommitRequest>("tollgate.v1.CommitRequest", text)?.into()),
+        HoldPath::Cancel => Ok(decode::<CancelRequest>("tollgate.v1.CancelRequest", text)?.into()),
+    }
 }
 
 /// Reads a request of `LeaseService`, given as JSON text.
@@ -100,8 +93,12 @@ pub fn hold_text(path: HoldPath, text: &[u8]) -> Result<HoldCall, JsonError> {
 /// # Errors
 /// If the text is not JSON or not a valid request; with line and column.
 pub fn exchange_text(text: &[u8]) -> Result<ExchangeRequest, JsonError> {
-    let message = message_of_text("tollgate.v1.ExchangeRequest", text)?;
-    Ok(ExchangeRequest::decode(message.as_slice())?)
+    decode("tollgate.v1.ExchangeRequest", text)
+}
+
+/// Reads a message, given as JSON text. `name` is that of its type.
+fn decode<M: Message + Default>(name: &'static str, text: &[u8]) -> Result<M, JsonError> {
+    Ok(M::decode(message_of_text(name, text)?.as_slice())?)
 }
 
 fn message_of_text(name: &'static str, text: &[u8]) -> Result<Vec<u8>, JsonError> {

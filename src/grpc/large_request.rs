@@ -37,9 +37,7 @@ pub(super) fn heap_of(body: &[u8]) -> usize {
         Some(_) => USUAL_DESCRIPTORS,
         None => 0,
     };
-    STORE_CALL.saturating_add(
-        descriptors.saturating_sub(COVERED_DESCRIPTORS).saturating_mul(OF_DESCRIPTOR),
-    )
+    STORE_CALL + descriptors.saturating_sub(COVERED_DESCRIPTORS) * OF_DESCRIPTOR
 }
 
 /// Returns a budget that has room for a request of the maximum size within the bounds.
@@ -56,10 +54,7 @@ pub(super) fn hold(
     request: &Request<'_>,
 ) -> Result<Option<BudgetHold>, BudgetExceeded> {
     let descriptors = &request.descriptors;
-    let entries = descriptors
-        .iter()
-        .map(|descriptor| descriptor.entries.len())
-        .fold(0, usize::saturating_add);
+    let entries = descriptors.iter().map(|descriptor| descriptor.entries.len()).sum();
     if descriptors.len() <= USUAL_DESCRIPTORS && entries <= USUAL_ENTRIES {
         return Ok(None);
     }
@@ -75,11 +70,11 @@ pub(super) fn hold_mapped(
     budget: &Arc<Budget>,
     request: &Request<'_>,
 ) -> Result<BudgetHold, BudgetExceeded> {
-    let entries = request.descriptors.iter().map(|descriptor| descriptor.entries.len());
-    let entries = entries.fold(0, usize::saturating_add);
-    budget.hold(MAPPED_CALL.saturating_add(bytes(request.descriptors.len(), entries)))
+    let entries = request.descriptors.iter().map(|descriptor| descriptor.entries.len()).sum();
+    budget.hold(MAPPED_CALL + bytes(request.descriptors.len(), entries))
 }
 
+/// Returns the memory of that many descriptors and entries. The bounds may be of any size.
 fn bytes(descriptors: usize, entries: usize) -> usize {
     descriptors.saturating_mul(OF_DESCRIPTOR).saturating_add(entries.saturating_mul(OF_ENTRY))
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 
-use super::call::record_status;
+use super::fast_path::record_status;
 use super::proto::lease::lease_service_server::LeaseService;
 use super::proto::lease::{ExchangeRequest, ExchangeResponse};
 use super::service::Rls;
-use super::service_call::ServiceCall;
+use super::tonic_call::TonicCall;
 use crate::store::backend::Backend;
 use crate::store::layer::Layered;
 
@@ -22,7 +22,7 @@ impl<B: Backend> LeaseService for LeaseMethods<B> {
         request: Request<ExchangeRequest>,
     ) -> Result<Response<ExchangeResponse>, Status> {
         let (metadata, extensions, message) = request.into_parts();
-        let mut call = ServiceCall::new(&self.0, &metadata, &extensions);
+        let mut call = TonicCall::new(&self.0, &metadata, &extensions);
         let attributes = call.recording.as_mut().map(|recording| recording.attributes_mut());
         let answered = self.0.exchange(message, call.time, &call.rights, attributes).await;
         record_status(call.recording, answered.as_ref().err());

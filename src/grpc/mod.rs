@@ -6,20 +6,20 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `call` | a call of `ShouldRateLimit` in place, or passed to tonic |
+//! | `fast_path` | calls of `ShouldRateLimit` and `Check` in place, or passed to tonic |
 //! | `request`, `response` | RLS messages: decoding, encoding |
 //! | `service` | decides requests, also of HTTP gateways; operations on holds; leased hits |
-//! | `method`, `hold_service`, `lease_service`, `service_call` | tonic's traits |
+//! | `rls_service`, `hold_service`, `lease_service`, `tonic_call` | tonic's traits |
 //! | `quota_service` | RLQS, a stream per proxy |
 //! | `server` | the services of a connection |
-//! | `head`, `rights`, `large_request` | what is refused before a decision |
+//! | `call_headers`, `rights`, `large_request` | what is refused before a decision |
 //! | `status_encoding`, `headers`, `metadata`, `units` | parts of a response |
 //! | `json` | the same messages as proto3 JSON |
 //! | `health`, `client`, `proto`, `request_log` | health, a client, generated types, debug logs |
 
-mod call;
+mod call_headers;
 pub mod client;
-mod head;
+mod fast_path;
 pub mod headers;
 pub mod health;
 mod hold_service;
@@ -27,17 +27,17 @@ pub mod json;
 mod large_request;
 mod lease_service;
 mod metadata;
-mod method;
 pub mod proto;
 mod quota_service;
 pub mod request;
 pub mod request_log;
 pub mod response;
 pub mod rights;
+mod rls_service;
 pub mod server;
 pub mod service;
-mod service_call;
 mod status_encoding;
+mod tonic_call;
 pub mod units;
 
 /// Length of a message's prefix: the compressed flag (1 byte) and the length (4).
@@ -45,10 +45,7 @@ const PREFIX: usize = 5;
 
 /// Sets the length of a message in the prefix before it.
 fn set_length(framed: &mut [u8]) {
-    let length = u32::try_from(framed.len().saturating_sub(PREFIX)).unwrap_or(u32::MAX);
-    if let Some((_, place)) =
-        framed.first_chunk_mut::<PREFIX>().and_then(|prefix| prefix.split_first_mut())
-    {
-        place.copy_from_slice(&length.to_be_bytes());
-    }
+    let Some((prefix, message)) = framed.split_first_chunk_mut::<PREFIX>() else { return };
+    let [_, length @ ..] = prefix;
+    *length = u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes();
 }

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 use super::proto::rate_limit_descriptor::RateLimitOverride;
 use super::proto::rate_limit_response::rate_limit::Unit;
+use super::proto::{RateLimitDescriptor, RateLimitRequest};
 use super::units::UNITS;
 use crate::algorithm::judge::Hits;
 use crate::algorithm::quota::MAX_PERIOD;
@@ -42,19 +43,7 @@ impl RequestBounds {
         domain: &str,
         entries: impl ExactSizeIterator<Item = usize>,
     ) -> Result<(), InvalidRequest> {
-        let descriptors = entries.len();
-        if domain.is_empty() {
-            return Err(InvalidRequest::NoDomain);
-        }
-        if descriptors == 0 {
-            return Err(InvalidRequest::NoDescriptors);
-        }
-        if descriptors > self.descriptors {
-            return Err(InvalidRequest::Descriptors {
-                found: descriptors,
-                allowed: self.descriptors,
-            });
-        }
+        self.check_descriptors(domain, entries.len())?;
         let mut all = 0;
         for (descriptor, found) in entries.enumerate() {
             if found > self.entries {
@@ -65,6 +54,17 @@ impl RequestBounds {
         Ok(())
     }
 
+    /// Checks the domain and the number of descriptors.
+    fn check_descriptors(&self, domain: &str, found: usize) -> Result<(), InvalidRequest> {
+        let allowed = self.descriptors;
+        match found {
+            _ if domain.is_empty() => Err(InvalidRequest::NoDomain),
+            0 => Err(InvalidRequest::NoDescriptors),
+            _ if found > allowed => Err(InvalidRequest::Descriptors { found, allowed }),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the number of entries up to and including this descriptor, which has `found`.
     fn check_all(
         &self,
@@ -72,7 +72,7 @@ impl RequestBounds {
         before: usize,
         found: usize,
     ) -> Result<usize, InvalidRequest> {
-        let found = before.saturating_add(found);
+        let found = before + found;
         let allowed = self.all_entries;
         if found > allowed {
             Err(InvalidRequest::AllEntries { descriptor, found, allowed })
@@ -143,7 +143,7 @@ pub fn read<'a>(message: &'a [u8], bounds: &RequestBounds) -> Result<Request<'a>
     let mut domain = "";
     let mut hits = 0;
     let mut descriptors = SmallVec::<[&[u8]; 4]>::new();
-    let mut found = 0usize;
+    let mut found = 0;
     fields(message, |tag, wire_type, rest| {
         match tag {
             1 => {
@@ -151,7 +151,7 @@ pub fn read<'a>(message: &'a [u8], bounds: &RequestBounds) -> Result<Request<'a>
                     .map_err(|_| RequestError::Domain)?
             }
             2 => {
-                found = found.saturating_add(1);
+                found += 1;
                 let descriptor = bytes_of(wire_type, rest)?;
                 // Beyond the bound they are only counted: an empty one takes 2 bytes in the message
                 // and 16 in the list.
@@ -164,19 +164,33 @@ pub fn read<'a>(message: &'a [u8], bounds: &RequestBounds) -> Result<Request<'a>
         }
         Ok(())
     })?;
-    if domain.is_empty() {
-        return Err(InvalidRequest::NoDomain.into());
-    }
-    if found == 0 {
-        return Err(InvalidRequest::NoDescriptors.into());
-    }
-    if found > bounds.descriptors {
-        return Err(InvalidRequest::Descriptors { found, allowed: bounds.descriptors }.into());
-    }
+    bounds.check_descriptors(domain, found)?;
     let mut request = Request { domain, descriptors: SmallVec::with_capacity(descriptors.len()) };
-    let mut entries = 0usize;
+    let mut entries = 0;
     for (number, message) in descriptors.into_iter().enumerate() {
-        let found = read_descriptor(number, message, hits, bounds, &mut request.descriptors)?;
+        let mut fields = DescriptorFields::default();
+        fields.read(message, bounds)?;
+        let found = fields.append_to(&mut request.descriptors, number, hits, bounds)?;
+        entries = bounds.check_all(number, entries, found)?;
+    }
+    Ok(request)
+}
+
+/// Returns the request of a decoded message, as [`read`] returns that of an encoded one.
+///
+/// # Errors
+/// [`InvalidRequest`], with the value found and its position.
+pub(super) fn of_message<'a>(
+    message: &'a RateLimitRequest,
+    bounds: &RequestBounds,
+) -> Result<Request<'a>, InvalidRequest> {
+    let RateLimitRequest { domain, descriptors, hits_addend: hits } = message;
+    bounds.check_descriptors(domain, descriptors.len())?;
+    let mut request = Request { domain, descriptors: SmallVec::with_capacity(descriptors.len()) };
+    let mut entries = 0;
+    for (number, message) in descriptors.iter().enumerate() {
+        let fields = DescriptorFields::of(message, bounds);
+        let found = fields.append_to(&mut request.descriptors, number, *hits, bounds)?;
         entries = bounds.check_all(number, entries, found)?;
     }
     Ok(request)
@@ -185,70 +199,107 @@ pub fn read<'a>(message: &'a [u8], bounds: &RequestBounds) -> Result<Request<'a>
 /// Returns the number of descriptors of a message, up to `max`; of a malformed one, those before
 /// the error.
 pub(super) fn count_descriptors(mut message: &[u8], max: usize) -> usize {
-    let mut found = 0usize;
+    let mut found = 0;
     while found < max && message.has_remaining() {
         let Ok((tag, wire_type)) = decode_key(&mut message) else { break };
         if skip_field(wire_type, tag, &mut message, DecodeContext::default()).is_err() {
             break;
         }
-        found = found.saturating_add(usize::from(tag == 2));
+        found += usize::from(tag == 2);
     }
     found
 }
 
-/// Appends descriptor `number`, and returns the number of its entries.
-fn read_descriptor<'a>(
-    number: usize,
-    message: &'a [u8],
-    request_hits: u32,
-    bounds: &RequestBounds,
-    descriptors: &mut SmallVec<[Descriptor<'a>; 2]>,
-) -> Result<usize, RequestError> {
-    let mut limit = None::<RateLimitOverride>;
-    let mut hits = None::<u64>;
-    let mut is_negative = false;
-    let mut entries = SmallVec::new();
-    let mut found = 0usize;
-    fields(message, |tag, wire_type, rest| {
-        let context = DecodeContext::default();
-        match tag {
-            1 => {
-                found = found.saturating_add(1);
-                let entry = entry(bytes_of(wire_type, rest)?)?;
-                if found <= bounds.entries {
-                    entries.push(entry);
-                }
-            }
-            2 => encoding::message::merge(wire_type, limit.get_or_insert_default(), rest, context)?,
-            3 => encoding::message::merge(wire_type, hits.get_or_insert_default(), rest, context)?,
-            4 => encoding::bool::merge(wire_type, &mut is_negative, rest, context)?,
-            _ => skip_field(wire_type, tag, rest, context)?,
+/// The fields of a descriptor's message.
+#[derive(Default)]
+struct DescriptorFields<'a> {
+    /// Entries up to the bound.
+    entries: SmallVec<[Entry<'a>; 4]>,
+    /// Number of all entries.
+    found: usize,
+    limit: Option<RateLimitOverride>,
+    hits: Option<u64>,
+    is_negative: bool,
+}
+
+impl<'a> DescriptorFields<'a> {
+    /// Returns the fields of a decoded message.
+    fn of(message: &'a RateLimitDescriptor, bounds: &RequestBounds) -> Self {
+        let RateLimitDescriptor { entries, limit, hits_addend, is_negative_hits } = message;
+        let kept = entries.iter().take(bounds.entries);
+        Self {
+            entries: kept.map(|entry| Entry { key: &entry.key, value: &entry.value }).collect(),
+            found: entries.len(),
+            limit: *limit,
+            hits: *hits_addend,
+            is_negative: *is_negative_hits,
         }
-        Ok(())
-    })?;
-    if found > bounds.entries {
-        return Err(
-            InvalidRequest::Entries { descriptor: number, found, allowed: bounds.entries }.into()
-        );
     }
-    let exact = |found: u64| {
-        u32::try_from(found).map_err(|_| InvalidRequest::Hits { descriptor: number, found })
-    };
-    let own_hits = hits.map(exact).transpose()?;
-    let hits = own_hits.unwrap_or(request_hits.max(1));
-    if is_negative && entries.last().is_some_and(|last: &Entry<'_>| is_reserved(last.key)) {
-        return Err(InvalidRequest::NegativeHold { descriptor: number }.into());
+
+    /// Reads the fields of an encoded message.
+    fn read(&mut self, message: &'a [u8], bounds: &RequestBounds) -> Result<(), RequestError> {
+        let Self { entries, found, limit, hits, is_negative } = self;
+        fields(message, |tag, wire_type, rest| {
+            let context = DecodeContext::default();
+            match tag {
+                1 => {
+                    *found += 1;
+                    let entry = entry(bytes_of(wire_type, rest)?)?;
+                    if *found <= bounds.entries {
+                        entries.push(entry);
+                    }
+                }
+                2 => {
+                    let limit = limit.get_or_insert_default();
+                    encoding::message::merge(wire_type, limit, rest, context)?
+                }
+                3 => encoding::message::merge(
+                    wire_type,
+                    hits.get_or_insert_default(),
+                    rest,
+                    context,
+                )?,
+                4 => encoding::bool::merge(wire_type, is_negative, rest, context)?,
+                _ => skip_field(wire_type, tag, rest, context)?,
+            }
+            Ok(())
+        })
     }
-    let wanted = match (hits, is_negative) {
-        (hits, true) => Hits::Refund(hits),
-        (0, false) => Hits::Peek(0),
-        (hits, false) => Hits::Charge(hits),
-    };
-    let limit = limit.map(|limit| wanted_limit(number, &limit)).transpose()?;
-    let descriptor = Descriptor::new(entries, wanted, own_hits, limit);
-    let count = descriptor.entries.len();
-    descriptors.push(descriptor);
-    Ok(count)
+
+    /// Checks the fields of descriptor `number`, appends it to others, and returns the number of
+    /// its entries.
+    #[inline]
+    fn append_to(
+        self,
+        descriptors: &mut SmallVec<[Descriptor<'a>; 2]>,
+        number: usize,
+        request_hits: u32,
+        bounds: &RequestBounds,
+    ) -> Result<usize, InvalidRequest> {
+        let Self { entries, found, limit, hits, is_negative } = self;
+        let allowed = bounds.entries;
+        if found > allowed {
+            return Err(InvalidRequest::Entries { descriptor: number, found, allowed });
+        }
+        let own_hits = hits.map(|found| {
+            u32::try_from(found).map_err(|_| InvalidRequest::Hits { descriptor: number, found })
+        });
+        let own_hits = own_hits.transpose()?;
+        let hits = own_hits.unwrap_or(request_hits.max(1));
+        if is_negative && entries.last().is_some_and(|last| is_reserved(last.key)) {
+            return Err(InvalidRequest::NegativeHold { descriptor: number });
+        }
+        let wanted = match (hits, is_negative) {
+            (hits, true) => Hits::Refund(hits),
+            (0, false) => Hits::Peek(0),
+            (hits, false) => Hits::Charge(hits),
+        };
+        let limit = limit.map(|limit| wanted_limit(number, &limit)).transpose()?;
+        let descriptor = Descriptor::new(entries, wanted, own_hits, limit);
+        let count = descriptor.entries.len();
+        descriptors.push(descriptor);
+        Ok(count)
+    }
 }
 
 fn entry(message: &[u8]) -> Result<Entry<'_>, RequestError> {

@@ -68,8 +68,8 @@ impl RequestLog {
             return Ok(None);
         }
         let (log, records) = Self::new();
-        let write = move || records.into_iter().for_each(|record| record.write());
-        std::thread::Builder::new().name("request-log".to_owned()).spawn(write)?;
+        let thread = std::thread::Builder::new().name("request-log".to_owned());
+        thread.spawn(move || records.into_iter().for_each(|record| record.write()))?;
         Ok(Some(log))
     }
 
@@ -94,7 +94,7 @@ impl RequestLog {
             .try_send(LoggedCall { omitted, ..LoggedCall::of(snapshot, request, decision) })
             .is_err()
         {
-            self.omitted.fetch_add(omitted.saturating_add(1), Ordering::Relaxed);
+            self.omitted.fetch_add(omitted + 1, Ordering::Relaxed);
         }
     }
 
@@ -122,9 +122,7 @@ impl LoggedCall {
     ) -> Self {
         let policy = snapshot.as_deref().and_then(|live| live.policies().find(request.domain));
         let statuses = decision.map(Decision::statuses).unwrap_or_default();
-        let of = |(number, descriptor): (usize, &Descriptor<'_>)| {
-            DescriptorRecord::of(policy, descriptor, statuses.get(number))
-        };
+        let logged = request.descriptors.iter().take(MAX_DESCRIPTORS).enumerate();
         let overall = match decision {
             Ok(decision) if decision.is_over_limit() => "OVER_LIMIT".to_owned(),
             Ok(_) => "OK".to_owned(),
@@ -133,12 +131,8 @@ impl LoggedCall {
         Self {
             domain: request.domain.to_owned(),
             overall,
-            descriptors: request
-                .descriptors
-                .iter()
-                .enumerate()
-                .take(MAX_DESCRIPTORS)
-                .map(of)
+            descriptors: logged
+                .map(|(number, one)| DescriptorRecord::of(policy, one, statuses.get(number)))
                 .collect(),
             more: request.descriptors.len().saturating_sub(MAX_DESCRIPTORS),
             omitted: 0,

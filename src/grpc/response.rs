@@ -140,8 +140,7 @@ fn current_limit(applied: AppliedLimit<'_>, status: &Status<'_>) -> RateLimit {
     let unit = UNITS.iter().find_map(|(unit, seconds)| {
         let period = applied.period?.get();
         let unit_us = Micros::from_secs(*seconds).get();
-        let multiplier =
-            period.checked_div(unit_us).filter(|_| period.checked_rem(unit_us) == Some(0))?;
+        let multiplier = period.is_multiple_of(unit_us).then_some(period / unit_us)?;
         Some((*unit, u32::try_from(multiplier).ok()?))
     });
     let (unit, multiplier) = unit.unwrap_or((Unit::Unknown, 1));
@@ -182,10 +181,6 @@ impl fmt::Display for InWords<'_> {
 
 /// Converts to whole seconds, rounded up since proxies truncate, or exactly.
 fn duration(length: Micros, style: &AnswerStyle) -> Duration {
-    /// Maximum of protobuf's duration, 10,000 years, in seconds.
-    const LONGEST: i64 = 315_576_000_000;
-    let seconds =
-        |seconds: u64| i64::try_from(seconds).map_or(LONGEST, |seconds| seconds.min(LONGEST));
     if !style.exact_durations {
         return Duration { seconds: seconds(length.as_secs_ceil()), nanos: 0 };
     }
@@ -194,6 +189,12 @@ fn duration(length: Micros, style: &AnswerStyle) -> Duration {
         seconds: seconds(exact.as_secs()),
         nanos: i32::try_from(exact.subsec_nanos()).unwrap_or_default(),
     }
+}
+
+/// Returns seconds as protobuf's duration has them, which is at most 10,000 years.
+fn seconds(seconds: u64) -> i64 {
+    const LONGEST: i64 = 315_576_000_000;
+    i64::try_from(seconds).map_or(LONGEST, |seconds| seconds.min(LONGEST))
 }
 
 #[cfg(test)]

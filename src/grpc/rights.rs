@@ -28,6 +28,20 @@ enum ClientPattern {
     Under(Box<str>),
 }
 
+/// Reason why an allowance is invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidAllowance {
+    /// It is not a name with domains.
+    #[error("expected NAME=DOMAIN[,DOMAIN…], found `{0}`")]
+    Form(String),
+    /// A `*` is not at the end of a domain.
+    #[error("`*` is allowed only at the end of a domain, found `{0}`")]
+    Domain(String),
+    /// The name is none of a client.
+    #[error("expected a DNS name, *.parent, a URI, or a URI that ends in /*, found `{0}`")]
+    Client(String),
+}
+
 /// `true` for a client that is a gateway, whose attributes of requests are trusted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IsGateway(pub(super) bool);
@@ -56,41 +70,37 @@ impl Allowance {
     /// Parses `SAN=domain,…`.
     ///
     /// # Errors
-    /// A message with the text found and the form expected.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let form = || format!("expected NAME=DOMAIN[,DOMAIN…], found `{text}`");
-        let (name, domains) = text.trim().split_once('=').ok_or_else(form)?;
+    /// The text found and the form expected.
+    pub fn parse(text: &str) -> Result<Self, InvalidAllowance> {
+        let (name, domains) = text.trim().split_once('=').unwrap_or_default();
         let domains: Vec<Box<str>> =
             domains.split(',').map(|domain| domain.trim().into()).collect();
         if domains.iter().any(|domain| domain.is_empty()) {
-            return Err(form());
+            return Err(InvalidAllowance::Form(text.to_owned()));
         }
         if let Some(domain) =
             domains.iter().find(|domain| domain.trim_end_matches('*').contains('*'))
         {
-            return Err(format!("`*` is allowed only at the end of a domain, found `{domain}`"));
+            return Err(InvalidAllowance::Domain(domain.to_string()));
         }
-        Ok(Self { client: ClientPattern::parse(name.trim()).ok_or_else(form)??, domains })
+        if name.trim().is_empty() {
+            return Err(InvalidAllowance::Form(text.to_owned()));
+        }
+        Ok(Self { client: ClientPattern::parse(name.trim())?, domains })
     }
 }
 
 impl ClientPattern {
-    /// Returns `None` for an empty name.
-    fn parse(name: &str) -> Option<Result<Self, String>> {
-        let named = |text: &str| !text.is_empty() && !text.contains('*');
-        Some(Ok(match (name.strip_prefix("*."), name.strip_suffix("/*")) {
-            _ if name.is_empty() => return None,
-            _ if name == "*" => Self::Any,
-            (Some(parent), _) if named(parent) => Self::Below(parent.into()),
-            (_, Some(above)) if named(above) && above.contains("://") => {
-                Self::Under(format!("{above}/").into())
+    fn parse(name: &str) -> Result<Self, InvalidAllowance> {
+        match (name.strip_prefix("*."), name.strip_suffix("/*")) {
+            _ if name == "*" => Ok(Self::Any),
+            (Some(parent), _) if is_exact(parent) => Ok(Self::Below(parent.into())),
+            (_, Some(above)) if is_exact(above) && above.contains("://") => {
+                Ok(Self::Under(format!("{above}/").into()))
             }
-            _ if named(name) => Self::Named(name.into()),
-            _ => {
-                let allowed = "expected a DNS name, *.parent, a URI, or a URI that ends in /*";
-                return Some(Err(format!("{allowed}, found `{name}`")));
-            }
-        }))
+            _ if is_exact(name) => Ok(Self::Named(name.into())),
+            _ => Err(InvalidAllowance::Client(name.to_owned())),
+        }
     }
 
     fn is(&self, certificate: &[u8]) -> bool {
@@ -111,6 +121,11 @@ impl ClientPattern {
             }),
         }
     }
+}
+
+/// Returns `true` for a name without wildcards.
+fn is_exact(name: &str) -> bool {
+    !name.is_empty() && !name.contains('*')
 }
 
 /// Returns `true` if a path has a `.` or `..` segment, which a resolver could use to leave the
@@ -246,7 +261,7 @@ mod tests {
             "*.*=a",
             "a=b*c",
         ] {
-            assert!(Allowance::parse(text).unwrap_err().contains("found `"), "{text}");
+            assert!(Allowance::parse(text).unwrap_err().to_string().contains("found `"), "{text}");
         }
     }
 }

@@ -15,13 +15,12 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
 use super::PREFIX;
-use super::call::{self, CallContext, CallHead, UnaryMethod, Work};
-use super::head;
+use super::call_headers;
+use super::fast_path::{self, CallContext, CallHead, UnaryMethod, Work};
 use super::health::Health;
 use super::hold_service::HoldMethods;
 use super::large_request;
 use super::lease_service::LeaseMethods;
-use super::method::Method;
 use super::proto::PROTOCOL;
 use super::proto::auth::authorization_server::AuthorizationServer;
 use super::proto::hold::hold_service_server::HoldServiceServer;
@@ -29,6 +28,7 @@ use super::proto::lease::lease_service_server::LeaseServiceServer;
 use super::proto::rate_limit_service_server::RateLimitServiceServer;
 use super::quota_service::QuotaService;
 use super::rights::{Allowance, DomainRights, IsGateway};
+use super::rls_service::RlsMethods;
 use super::service::Rls;
 use super::service::gateway::{CheckMethod, TrustedGateways};
 use crate::http2::server::Client;
@@ -63,8 +63,8 @@ const HOLD_PATHS: &[u8] = b"/tollgate.v1.HoldService/";
 /// Maximum size of a message to `HoldService`, in bytes: descriptors as those of a proxy, of one
 /// piece of work.
 const MAX_HOLD_MESSAGE: usize = 16 << 10;
-/// Memory of a call of `HoldService` in bytes: a service's, the message as received, as decoded
-/// and as encoded again. Large requests are charged for their descriptors as well.
+/// Memory of a call of `HoldService` in bytes: a service's, the message as received and as
+/// decoded. Large requests are charged for their descriptors as well.
 const HOLD_COST: usize = SERVICE_COST + 6 * MAX_HOLD_MESSAGE;
 
 /// The reflection service rejected the descriptor set.
@@ -118,12 +118,7 @@ impl<B: Backend> GrpcServices<Layered<B>> {
         metrics: Arc<Metrics>,
     ) -> Result<Self, ServerError> {
         let Offered { bounds, allowances, gateways, has_reflection } = offered;
-        let reflection = || {
-            tonic_reflection::server::Builder::configure()
-                .register_encoded_file_descriptor_set(PROTOCOL)
-                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        };
-        let method = RateLimitServiceServer::new(Method(Arc::clone(&rls)))
+        let rate_limits = RateLimitServiceServer::new(RlsMethods(Arc::clone(&rls)))
             .max_decoding_message_size(bounds.max_bytes)
             .accept_compressed(CompressionEncoding::Gzip);
         let health = HealthServer::new(HealthService::from_health_reporter(health.reporter()));
@@ -134,7 +129,7 @@ impl<B: Backend> GrpcServices<Layered<B>> {
             .accept_compressed(CompressionEncoding::Gzip);
         let leases = LeaseServiceServer::new(LeaseMethods(Arc::clone(&rls)))
             .max_decoding_message_size(bounds.max_bytes.min(MAX_LEASE_MESSAGE));
-        let mut routes = Routes::new(method)
+        let mut routes = Routes::new(rate_limits)
             .add_service(check)
             .add_service(holds)
             .add_service(leases)
@@ -159,7 +154,7 @@ impl<S: Store> GrpcServices<S> {
         let is_gateway = IsGateway(self.gateways.include(client.address));
         let context = Arc::new(self.context(rights, is_gateway));
         let metrics = Arc::clone(&self.metrics);
-        ClientServices { context, bounds: self.bounds, metrics, call: call::answer }
+        ClientServices { context, bounds: self.bounds, metrics, call: fast_path::answer }
     }
 }
 
@@ -189,7 +184,7 @@ struct ClientServices<S, C> {
     context: Arc<CallContext<S>>,
     bounds: MessageBounds,
     metrics: Arc<Metrics>,
-    /// [`call::answer`], whose future type has no name. Boxing it would allocate per call.
+    /// [`fast_path::answer`], whose future type has no name. Boxing it would allocate per call.
     call: C,
 }
 
@@ -199,7 +194,7 @@ impl<S: Store, C> ClientServices<S, C> {
         context: Arc<CallContext<S>>,
         request: Request<RequestBody>,
     ) -> Answer<Body> {
-        if let Err(error) = head::check_request(request.method(), request.headers()) {
+        if let Err(error) = call_headers::check_request(request.method(), request.headers()) {
             let response = error.response();
             // Protocol errors in the rest of the request belong to HTTP/2 and take precedence. The
             // connection bounds the time for it.
@@ -209,14 +204,15 @@ impl<S: Store, C> ClientServices<S, C> {
         }
         let uri = request.uri().clone();
         let timer = context.stats.as_ref().and_then(|stats| stats.begin(request.uri().path()));
-        let status = |error: BodyError| Status::cancelled(error.to_string());
-        let mut request = request.map(|body| Body::new(body.map_err(status)));
+        let mut request = request.map(|body| {
+            Body::new(body.map_err(|error: BodyError| Status::cancelled(error.to_string())))
+        });
         request.extensions_mut().insert(context.rights.clone());
         request.extensions_mut().insert(IsGateway(context.is_gateway));
         let Ok(mut response) = context.routes.clone().call(request).await;
         timer.into_iter().for_each(CallTimer::answered);
         if is_unknown_method(response.headers()) {
-            response = head::unknown_method(uri.path());
+            response = call_headers::unknown_method(uri.path());
         }
         Answer::Response(Box::new(response))
     }
@@ -236,8 +232,9 @@ where
         // The query is not part of the method name.
         let path = fields.path().split(|byte| *byte == b'?').next().unwrap_or_default();
         let method = fields.get(b":method").unwrap_or_default();
-        let head = head::check(method, fields.get(b"content-type"), fields.get(b"grpc-timeout"));
-        let Some(method) = UnaryMethod::of(path).filter(|_| head.is_ok()) else {
+        let content_type = fields.get(b"content-type");
+        let checked = call_headers::check(method, content_type, fields.get(b"grpc-timeout"));
+        let Some(method) = UnaryMethod::of(path).filter(|_| checked.is_ok()) else {
             return Route::Stream { cost: cost_of(fields.path()) };
         };
         let head = CallHead::read(method, fields, self.context.rls.tracer().is_some());
@@ -280,6 +277,13 @@ where
         };
         status.into_http()
     }
+}
+
+/// Returns the builder of a reflection service.
+fn reflection() -> tonic_reflection::server::Builder<'static> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(PROTOCOL)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
 }
 
 /// Returns the memory of a call of one of tonic's services, by its path.

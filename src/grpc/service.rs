@@ -19,13 +19,13 @@ use self::quotas::QuotaShared;
 use super::large_request;
 use super::metadata;
 use super::proto::RateLimitRequest;
-use super::request::{self, RequestBounds, RequestError};
+use super::request::{self, InvalidRequest, RequestBounds, RequestError};
 use super::request_log::RequestLog;
 use super::response::{self, AnswerStyle};
 use super::rights::DomainRights;
 use crate::descriptor::Request;
 use crate::http2::Budget;
-use crate::limiter::{self, Decision, Limiter, Undecided};
+use crate::limiter::{Decision, Limiter, Undecided};
 use crate::printable::excerpt;
 use crate::receipts::ReceiptKeys;
 use crate::store::Store;
@@ -206,13 +206,34 @@ impl<S: Store> Rls<S> {
     ) -> Result<Request<'a>, Status> {
         let request = request::read(message, &self.bounds)
             .map_err(|unreadable| self.refusal(message, &unreadable))?;
-        if let Some(attributes) = attributes {
-            request.domain.clone_into(&mut attributes.domain);
-        }
-        if !rights.include(request.domain) {
-            return Err(self.forbidden(request.domain, rights));
-        }
+        self.check_rights(request.domain, rights, attributes)?;
         Ok(request)
+    }
+
+    /// Reads a decoded request as an encoded one is read.
+    fn read_decoded<'a>(
+        &self,
+        message: &'a RateLimitRequest,
+        rights: &DomainRights,
+        attributes: Option<&mut SpanAttributes>,
+    ) -> Result<Request<'a>, Status> {
+        let request = request::of_message(message, &self.bounds)
+            .map_err(|invalid| self.invalid_request(&invalid))?;
+        self.check_rights(request.domain, rights, attributes)?;
+        Ok(request)
+    }
+
+    #[inline]
+    fn check_rights(
+        &self,
+        domain: &str,
+        rights: &DomainRights,
+        attributes: Option<&mut SpanAttributes>,
+    ) -> Result<(), Status> {
+        if let Some(attributes) = attributes {
+            domain.clone_into(&mut attributes.domain);
+        }
+        if rights.include(domain) { Ok(()) } else { Err(self.forbidden(domain, rights)) }
     }
 
     fn answer_request<T: Send>(
@@ -268,17 +289,24 @@ impl<S: Store> Rls<S> {
             return malformed(&error);
         }
         match unreadable {
-            RequestError::Invalid(invalid) => {
-                self.metrics.invalid_request();
-                if let Some(times) = self.invalid.due() {
-                    warn!(reason = %invalid, times, "invalid requests rejected; most proxies admit a request after this error");
-                }
-                Status::invalid_argument(invalid.to_string())
-            }
+            RequestError::Invalid(invalid) => self.invalid_request(invalid),
             RequestError::Malformed(_) | RequestError::CutShort | RequestError::Domain => {
                 malformed(unreadable)
             }
         }
+    }
+
+    fn invalid_request(&self, invalid: &InvalidRequest) -> Status {
+        if let Some(times) = self.invalid.due() {
+            warn!(reason = %invalid, times, "invalid requests rejected; most proxies admit a request after this error");
+        }
+        self.invalid_call(invalid)
+    }
+
+    /// Counts an invalid call, and returns its status.
+    fn invalid_call(&self, invalid: &impl ToString) -> Status {
+        self.metrics.invalid_request();
+        Status::invalid_argument(invalid.to_string())
     }
 
     /// Maps the limiter's errors to gRPC codes, exhaustively.
@@ -293,41 +321,15 @@ impl<S: Store> Rls<S> {
 
 /// Sets the attributes of a span that describe a decision.
 fn describe(decision: &Decision<'_>, attributes: &mut SpanAttributes) {
-    let path =
-        |status: &limiter::Status<'_>| status.rule().map_or("", |rule| rule.path()).to_owned();
-    attributes.rules = decision.statuses().iter().take(MAX_RULES_OF_SPAN).map(path).collect();
+    let statuses = decision.statuses().iter().take(MAX_RULES_OF_SPAN);
+    let rules = statuses.map(|status| status.rule().map_or("", |rule| rule.path()).to_owned());
+    attributes.rules = rules.collect();
     attributes.is_over_limit = Some(decision.is_over_limit());
 }
 
 /// Returns the status for malformed bytes.
 fn malformed(error: &(impl ToString + ?Sized)) -> Status {
     Status::internal(error.to_string())
-}
-
-/// Parses `grpc-timeout`, the caller's timeout, less a margin for the network: a quarter of it, at
-/// most 5 ms. Returns `None` if it is invalid.
-pub(super) fn budget(timeout: &[u8]) -> Option<Duration> {
-    /// Maximum timeout, whatever the caller allows.
-    const LONGEST: Duration = Duration::from_secs(60);
-    /// Bound of the protocol.
-    const MAX_DIGITS: usize = 8;
-    let text = std::str::from_utf8(timeout).ok()?;
-    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let ns: u64 = match unit {
-        "H" => 3_600_000_000_000,
-        "M" => 60_000_000_000,
-        "S" => 1_000_000_000,
-        "m" => 1_000_000,
-        "u" => 1_000,
-        "n" => 1,
-        _ => return None,
-    };
-    if digits.len() > MAX_DIGITS || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let whole = Duration::from_nanos(digits.parse::<u32>().map(u64::from).ok()?.saturating_mul(ns))
-        .min(LONGEST);
-    Some(whole.saturating_sub(whole.div_f64(4.0).min(Duration::from_millis(5))))
 }
 
 /// Maximum number of rules in a span.
@@ -359,32 +361,5 @@ impl RefusalKind {
         ];
         let known = kinds.into_iter().find(|(code, _)| *code == status.code());
         known.map_or(Self::Undecided, |(_, kind)| kind)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_callers_time_is_read_in_every_unit() {
-        let cases = [
-            ("90000000n", Some(85_000)),
-            ("20000u", Some(15_000)),
-            ("500m", Some(495_000)),
-            ("8m", Some(6_000)),
-            ("1S", Some(995_000)),
-            ("1H", Some(59_995_000)),
-            ("0n", Some(0)),
-            ("10", None),
-            ("m", None),
-            ("-5m", None),
-            ("5x", None),
-            ("+5m", None),
-            ("123456789m", None),
-        ];
-        for (text, us) in cases {
-            assert_eq!(budget(text.as_bytes()), us.map(Duration::from_micros), "{text}");
-        }
     }
 }

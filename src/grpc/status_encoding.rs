@@ -46,8 +46,8 @@ fn append_message(field: u8, bytes: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8
     bytes.extend_from_slice(&[tag(field, LENGTH_DELIMITED), 0]);
     let start = bytes.len();
     write(bytes);
-    let length = bytes.len().saturating_sub(start);
-    let last = start.saturating_sub(1);
+    let length = bytes.len() - start;
+    let last = start - 1;
     match (u8::try_from(length), bytes.get_mut(last)) {
         (Ok(length @ ..0x80), Some(written)) => *written = length,
         // A long name.

@@ -11,7 +11,7 @@ use crate::algorithm::Limit;
 use crate::algorithm::judge::Outcome;
 use crate::algorithm::time::Micros;
 use crate::algorithm::verdict::Role;
-use crate::descriptor::{Descriptor, KeyBuffer, KeyRange, Keyed, Request};
+use crate::descriptor::{KeyBuffer, KeyRange, Keyed, Request};
 use crate::policy::{Imposes, Policy, Rule};
 use crate::store::{Check, Outcomes, StoreError};
 use crate::telemetry::candidates::CandidateMetrics;
@@ -60,37 +60,18 @@ impl<'a> CandidateCheck<'a> {
         if let Some(policy) = in_force.filter(|policy| policy.has_candidates()) {
             checks.extend(Self::beside(live, policy, request, statuses, keys));
         }
-        if let Some(candidates) = &live.candidates
-            && let Some(policy) = candidates.policies.find(request.domain)
+        if let Some(set) = &live.candidates
+            && let Some(policy) = set.policies.find(request.domain)
         {
-            // If the active rule hashes values, so does the candidate for it, even if the request
-            // replaces that rule.
-            let find = |descriptor: &Descriptor<'_>| {
-                let applying = in_force
-                    .and_then(|policy| policy.keyed_for(policy.find(&descriptor.entries, keys)?));
-                Status::of(
-                    DescriptorTarget::find(policy, descriptor, keys, applying),
-                    Modes::default(),
-                )
-            };
-            let mut matched: Statuses<'a> = request.descriptors.iter().map(find).collect();
-            drop_replaced(&mut matched);
-            let check = |(descriptor, status): (usize, Status<'a>)| {
+            let matched = matched(policy, in_force, request, keys).into_iter().enumerate();
+            checks.extend(matched.filter_map(|(descriptor, status)| {
                 let target = status.into_target();
                 let keyed = target.keyed();
                 let (rule, limit, key) = target.of_rule()?;
-                let candidate = candidates.counters.of_candidate(rule)?;
-                Some(Self {
-                    rule,
-                    limit,
-                    candidate,
-                    key,
-                    keyed,
-                    in_one_slot: policy.in_one_slot(),
-                    descriptor,
-                })
-            };
-            checks.extend(matched.into_iter().enumerate().filter_map(check));
+                let candidate = set.counters.of_candidate(rule)?;
+                let in_one_slot = policy.in_one_slot();
+                Some(Self { rule, limit, candidate, key, keyed, in_one_slot, descriptor })
+            }));
         }
         checks
     }
@@ -120,15 +101,8 @@ impl<'a> CandidateCheck<'a> {
             // If the limit beside it hashes values, so does the candidate.
             let key = policy.finish(rule, keys, None);
             let keyed = policy.keyed_for(rule);
-            Some(Self {
-                rule,
-                limit,
-                candidate,
-                key,
-                keyed,
-                in_one_slot: policy.in_one_slot(),
-                descriptor,
-            })
+            let in_one_slot = policy.in_one_slot();
+            Some(Self { rule, limit, candidate, key, keyed, in_one_slot, descriptor })
         })
     }
 
@@ -154,6 +128,26 @@ impl<'a> CandidateCheck<'a> {
     }
 }
 
+/// Matches a request to the policy of a candidate set.
+fn matched<'a>(
+    policy: &'a Policy,
+    in_force: Option<&'a Policy>,
+    request: &Request<'_>,
+    keys: &mut KeyBuffer,
+) -> Statuses<'a> {
+    let mut matched = Statuses::new();
+    for descriptor in &request.descriptors {
+        // If the active rule hashes values, so does the candidate for it, even if the request
+        // replaces that rule.
+        let applying =
+            in_force.and_then(|policy| policy.keyed_for(policy.find(&descriptor.entries, keys)?));
+        let target = DescriptorTarget::find(policy, descriptor, keys, applying);
+        matched.push(Status::of(target, Modes::default()));
+    }
+    drop_replaced(&mut matched);
+    matched
+}
+
 impl<'a> CandidateResult<'a> {
     /// Assigns the outcomes, beginning at index `from`, to the candidates in order.
     pub(super) fn all(
@@ -165,14 +159,11 @@ impl<'a> CandidateResult<'a> {
             return Vec::new();
         }
         let outcomes = outcomes.drain(from.min(outcomes.len())..);
-        let result = |(CandidateCheck { rule, candidate, descriptor, keyed, .. }, outcome)| Self {
-            rule,
-            candidate,
-            descriptor,
-            keyed,
-            outcome,
-        };
-        candidates.into_iter().zip(outcomes).map(result).collect()
+        let results = candidates.into_iter().zip(outcomes).map(|(check, outcome)| {
+            let CandidateCheck { rule, candidate, descriptor, keyed, .. } = check;
+            Self { rule, candidate, descriptor, keyed, outcome }
+        });
+        results.collect()
     }
 
     /// Returns the candidate rule; one beside an active rule has the same ID and path.

@@ -70,29 +70,15 @@ impl Deref for CountedLimit<'_> {
 impl RuleCounters {
     /// Looks up the counters that requests will increment.
     pub(super) fn of(policies: &PolicySet, metrics: &Metrics) -> Self {
-        let statistics = metrics.stats().map(|stats| {
-            let of_rule = |key: MetricKey| {
-                if key.is_by_request {
-                    RuleStatistics::ByRequest(above(&key.text).to_owned())
-                } else {
-                    RuleStatistics::Fixed(stats.of_rule(&key.text))
-                }
-            };
-            ServiceStatistics {
-                stats: Arc::clone(stats),
-                rules: policies.metric_keys().into_iter().map(of_rule).collect(),
-            }
-        });
+        let statistics = metrics.stats().map(|stats| ServiceStatistics::new(stats, policies));
         let candidates = policies.rules().filter_map(Rule::candidate);
-        let of_candidate =
-            |rule: &Rule| (rule.id(), candidate(rule, CandidateSource::rule, metrics));
         Self {
             metrics: policies
                 .rules()
                 .map(|rule| metrics.of_rule(rule.domain(), rule.path()))
                 .collect(),
             near_limit_ratio: metrics.options().near_limit_ratio,
-            candidates: candidates.map(of_candidate).collect(),
+            candidates: counted(candidates, CandidateSource::rule, metrics),
             holds: HoldOperations::of(policies, metrics),
             loans: RuleLoans::of(policies, metrics),
             statistics,
@@ -101,29 +87,16 @@ impl RuleCounters {
 
     /// Returns the counts of each rule in rule ID order; zeros for rules that share a series.
     pub(super) fn of_rules(&self) -> impl Iterator<Item = Counts> + Clone {
-        let counts = |metrics: &RuleMetrics| {
-            if !metrics.is_shared {
-                let RuleMetrics { allowed, denied, near, shadow_denied, failed, .. } = metrics;
-                let [allowed, denied, near, shadow_denied, failed] =
-                    [allowed, denied, near, shadow_denied, failed].map(Counter::get);
-                let unchecked = metrics.undecided.unchecked();
-                [allowed, denied, near, shadow_denied, failed, unchecked]
-            } else {
-                Counts::default()
-            }
-        };
         self.metrics.iter().map(counts)
     }
 
     /// Creates the counters of a candidate policy set: only those of its limits' outcomes.
     pub(super) fn of_candidates(policies: &PolicySet, metrics: &Metrics) -> Self {
         let limits = policies.rules().filter(|rule| matches!(rule.imposes(), Imposes::Limit(_)));
-        let of = |rule: &Rule| (rule.id(), candidate(rule, CandidateSource::policy, metrics));
-        let candidates = limits.map(of).collect();
         Self {
             metrics: Vec::new(),
             near_limit_ratio: 0.0,
-            candidates,
+            candidates: counted(limits, CandidateSource::policy, metrics),
             holds: HoldOperations::default(),
             loans: RuleLoans::default(),
             statistics: None,
@@ -161,20 +134,13 @@ impl RuleCounters {
         let Some((statistics, policy)) = self.statistics.as_ref().zip(policy) else {
             return RequestTally { near_limit_ratio: 0.0, descriptors: InlineVec::new() };
         };
-        let of = |(status, descriptor): (&Status<'_>, &Descriptor<'_>)| {
-            let counted = statistics.of(policy, status.target(), descriptor)?;
-            let hits = match descriptor.hits {
-                Hits::Charge(hits) => hits.into(),
-                Hits::Peek(_) | Hits::Refund(_) => 0,
-            };
-            counted.total_hits.add(hits);
-            if let Hits::Refund(hits) = descriptor.hits {
-                counted.total_negative_hits.add(hits.into());
-            }
-            Some((counted, hits))
-        };
-        let descriptors = statuses.iter().zip(&request.descriptors).map(of).collect();
-        RequestTally { near_limit_ratio: statistics.stats.options().near_limit_ratio, descriptors }
+        let descriptors = statuses.iter().zip(&request.descriptors);
+        let counted =
+            descriptors.map(|(status, one)| statistics.count_total(policy, status.target(), one));
+        RequestTally {
+            near_limit_ratio: statistics.stats.options().near_limit_ratio,
+            descriptors: counted.collect(),
+        }
     }
 
     /// Counts the store error that a descriptor met, if there is one. `is_failed`: its request
@@ -224,6 +190,32 @@ impl RequestTally<'_> {
 }
 
 impl ServiceStatistics {
+    fn new(stats: &Arc<Stats>, policies: &PolicySet) -> Self {
+        let rules = policies.metric_keys().into_iter();
+        let rules = rules.map(|key| RuleStatistics::new(stats, &key)).collect();
+        Self { stats: Arc::clone(stats), rules }
+    }
+
+    /// Counts the hits of a descriptor, whatever its decision. Returns them with the statistics of
+    /// its limit.
+    fn count_total<'a>(
+        &'a self,
+        policy: &Policy,
+        target: &DescriptorTarget<'_>,
+        descriptor: &Descriptor<'_>,
+    ) -> Option<(CountedLimit<'a>, u64)> {
+        let counted = self.of(policy, target, descriptor)?;
+        let hits = match descriptor.hits {
+            Hits::Charge(hits) => hits.into(),
+            Hits::Peek(_) | Hits::Refund(_) => 0,
+        };
+        counted.total_hits.add(hits);
+        if let Hits::Refund(hits) = descriptor.hits {
+            counted.total_negative_hits.add(hits.into());
+        }
+        Some((counted, hits))
+    }
+
     fn of<'a>(
         &'a self,
         policy: &Policy,
@@ -251,10 +243,40 @@ impl ServiceStatistics {
     }
 }
 
-/// Creates a candidate; `from` is its source.
-fn candidate(rule: &Rule, from: CandidateSource, metrics: &Metrics) -> Candidate {
-    let name = [rule.path(), from.mark()].concat().into();
-    Candidate { metrics: metrics.candidates.of_rule(from, rule.domain(), rule.path()), name }
+impl RuleStatistics {
+    fn new(stats: &Stats, key: &MetricKey) -> Self {
+        if key.is_by_request {
+            Self::ByRequest(above(&key.text).to_owned())
+        } else {
+            Self::Fixed(stats.of_rule(&key.text))
+        }
+    }
+}
+
+/// Returns the counts of a rule; zeros if it shares its series.
+fn counts(metrics: &RuleMetrics) -> Counts {
+    if metrics.is_shared {
+        return Counts::default();
+    }
+    let RuleMetrics { allowed, denied, near, shadow_denied, failed, .. } = metrics;
+    let [allowed, denied, near, shadow_denied, failed] =
+        [allowed, denied, near, shadow_denied, failed].map(Counter::get);
+    [allowed, denied, near, shadow_denied, failed, metrics.undecided.unchecked()]
+}
+
+/// Returns the candidates of a source by the IDs of their rules, with the counters of each.
+fn counted<'a>(
+    rules: impl Iterator<Item = &'a Rule>,
+    from: CandidateSource,
+    metrics: &Metrics,
+) -> HashMap<usize, Candidate> {
+    let mut candidates = HashMap::new();
+    for rule in rules {
+        let name = [rule.path(), from.mark()].concat().into();
+        let metrics = metrics.candidates.of_rule(from, rule.domain(), rule.path());
+        candidates.insert(rule.id(), Candidate { metrics, name });
+    }
+    candidates
 }
 
 /// Returns a name without its last part.

@@ -62,12 +62,13 @@ impl<'a> Decision<'a> {
     /// the longest of the limits that deny it, or the shortest of those in quota mode, of which one
     /// has to admit. `None` if unknown.
     pub fn retry_after(&self) -> Option<Micros> {
-        let denied = || self.statuses.iter().filter(|status| status.is_over_limit());
-        let enforced = denied().filter(|status| !status.is_vote()).filter_map(Status::wait_hint);
         let mut votes = self.statuses.iter().filter(|status| status.is_vote());
-        let voted = denied().filter(|status| status.is_vote()).filter_map(Status::wait_hint);
-        let voted = if votes.all(Status::is_over_limit) { voted.min() } else { None };
-        enforced.max().max(voted)
+        let is_voted = votes.all(Status::is_over_limit);
+        let denied = self.statuses.iter().filter(|status| status.is_over_limit());
+        let enforced = denied.clone().filter(|status| !status.is_vote());
+        let voted = denied.filter(|status| status.is_vote() && is_voted);
+        let voted = voted.filter_map(Status::wait_hint).min();
+        enforced.filter_map(Status::wait_hint).max().max(voted)
     }
 
     /// Returns the list for the statuses of the request.

@@ -23,12 +23,14 @@ pub(super) struct HoldOperations {
 impl HoldOperations {
     /// Looks up the counters that requests will increment.
     pub(super) fn of(policies: &PolicySet, metrics: &Metrics) -> Self {
-        let keeps_holds = |rule: &&Rule| match rule.imposes() {
-            Imposes::Limit(limit) => limit.hold().is_some(),
-            Imposes::Nothing | Imposes::Unlimited => false,
-        };
-        let counters = |rule: &Rule| (rule.id(), metrics.holds.of_rule(rule.domain(), rule.path()));
-        let rules = policies.rules().filter(keeps_holds).map(counters).collect();
+        let mut rules = HashMap::new();
+        for rule in policies.rules() {
+            if let Imposes::Limit(limit) = rule.imposes()
+                && limit.hold().is_some()
+            {
+                rules.insert(rule.id(), metrics.holds.of_rule(rule.domain(), rule.path()));
+            }
+        }
         Self { rules, warned: Mutex::default() }
     }
 

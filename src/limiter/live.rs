@@ -100,7 +100,7 @@ impl InForce {
         let in_force = self.live.load().as_ref().map_or(0, |live| live.in_force.policies.memory());
         let on_trial =
             self.candidates.lock().as_ref().map_or(0, |candidates| candidates.policies.memory());
-        in_force.saturating_add(on_trial)
+        in_force + on_trial
     }
 }
 

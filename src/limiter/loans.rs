@@ -36,8 +36,9 @@ impl RuleLoans {
     /// Looks up the counters that exchanges will increment.
     pub(super) fn of(policies: &PolicySet, metrics: &Metrics) -> Self {
         let lending = policies.rules().filter(|rule| rule.loan().is_ok());
-        let of = |rule: &Rule| (rule.id(), metrics.loans.of_rule(rule.domain(), rule.path()));
-        Self(lending.map(of).collect())
+        let counters =
+            lending.map(|rule| (rule.id(), metrics.loans.of_rule(rule.domain(), rule.path())));
+        Self(counters.collect())
     }
 
     fn of_rule(&self, rule: &Rule) -> Option<&LoanCounters> {

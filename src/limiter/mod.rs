@@ -47,7 +47,7 @@ use self::status::Statuses;
 pub use self::status::{AppliedLimit, Standing, Status};
 use self::target::DescriptorTarget;
 use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, combine};
-use crate::descriptor::{Descriptor, KeyBuffer, Request};
+use crate::descriptor::{KeyBuffer, Request};
 use crate::policy::Policy;
 use crate::store::{Check, Outcomes, Store, StoreError, error_behind};
 use crate::telemetry::journal::Recorder;
@@ -70,6 +70,15 @@ struct MatchedRequest<'a> {
     candidates: Vec<CandidateCheck<'a>>,
     /// Counts of the request; `None` if it is not counted.
     tally: Option<RequestTally<'a>>,
+}
+
+/// The effect of judging a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Judging {
+    /// The decision is counted, and candidates are evaluated beside it.
+    Decide,
+    /// Nothing is counted but store errors.
+    Peek,
 }
 
 /// The checks of a request. A call holds them while it waits, so there is no room for a fourth
@@ -118,7 +127,7 @@ impl<S: Store> Limiter<S> {
         request: &Request<'_>,
         deadline: Instant,
     ) -> impl Future<Output = Result<Decision<'a>, Undecided>> + Send {
-        self.judge(snapshot, request, deadline, true, None)
+        self.judge(snapshot, request, deadline, Judging::Decide, None)
     }
 
     /// Decides one request, and reports the time spent waiting for the store in `store_time`, which
@@ -133,7 +142,7 @@ impl<S: Store> Limiter<S> {
         deadline: Instant,
         store_time: Option<&mut Option<Duration>>,
     ) -> impl Future<Output = Result<Decision<'a>, Undecided>> + Send {
-        self.judge(snapshot, request, deadline, true, store_time)
+        self.judge(snapshot, request, deadline, Judging::Decide, store_time)
     }
 
     /// Judges one request whose descriptors only peek, as [`decide`](Self::decide) judges one that
@@ -147,7 +156,7 @@ impl<S: Store> Limiter<S> {
         request: &Request<'_>,
         deadline: Instant,
     ) -> impl Future<Output = Result<Decision<'a>, Undecided>> + Send {
-        self.judge(snapshot, request, deadline, false, None)
+        self.judge(snapshot, request, deadline, Judging::Peek, None)
     }
 
     fn judge<'a>(
@@ -155,14 +164,14 @@ impl<S: Store> Limiter<S> {
         snapshot: &'a Snapshot,
         request: &Request<'_>,
         deadline: Instant,
-        counts: bool,
+        judging: Judging,
         store_time: Option<&mut Option<Duration>>,
     ) -> impl Future<Output = Result<Decision<'a>, Undecided>> + Send {
         async move {
             let live = snapshot.as_deref().ok_or(Undecided::NoPolicy)?;
             let mut decision = Decision::default();
             let mut matched = MatchedRequest::default();
-            if !self.match_request(live, request, counts, &mut decision, &mut matched) {
+            if !self.match_request(live, request, judging, &mut decision, &mut matched) {
                 return Ok(Decision::unlimited(request.descriptors.len()));
             }
             let checks = matched.checks(decision.statuses(), request);
@@ -176,15 +185,15 @@ impl<S: Store> Limiter<S> {
                 }
                 outcomes
             };
-            if counts {
+            if judging == Judging::Decide {
                 self.count_shadow(&checks, &outcomes);
             }
             let overall = self.overall(matched.prior, &checks, &outcomes);
-            if counts {
+            if judging == Judging::Decide {
                 count_errors(live, decision.statuses(), &outcomes, overall.is_err());
             }
             let overall = overall?;
-            let applying = checks.len().saturating_sub(matched.candidates.len());
+            let applying = checks.len() - matched.candidates.len();
             drop(checks);
             let candidates = std::mem::take(&mut matched.candidates);
             let candidates = CandidateResult::all(candidates, &mut outcomes, applying);
@@ -196,20 +205,19 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    /// Matches a request to rules. Returns `false` if its domain has no policy. If `counts`, the
-    /// decision is counted, and candidates are evaluated beside it.
+    /// Matches a request to rules. Returns `false` if its domain has no policy.
     #[inline]
     fn match_request<'a>(
         &self,
         live: &'a Live,
         request: &Request<'_>,
-        counts: bool,
+        judging: Judging,
         decision: &mut Decision<'a>,
         matched: &mut MatchedRequest<'a>,
     ) -> bool {
         let policy = live.in_force.policies.find(request.domain);
         if policy.is_none() {
-            if counts {
+            if judging == Judging::Decide {
                 self.policies.metrics.unknown_domain(request.domain);
             }
             if live.candidates.is_none() {
@@ -218,11 +226,11 @@ impl<S: Store> Limiter<S> {
         }
         let statuses = decision.statuses_mut();
         self.find(policy, request, &mut matched.keys, statuses);
-        let is_unmatched =
-            |status: &Status<'_>| matches!(status.target(), DescriptorTarget::Nothing);
-        matched.prior = self.modes.prior(statuses.iter().any(is_unmatched));
+        let mut targets = statuses.iter().map(Status::target);
+        let has_unmatched = targets.any(|target| matches!(target, DescriptorTarget::Nothing));
+        matched.prior = self.modes.prior(has_unmatched);
         matched.in_one_slot = policy.is_some_and(Policy::in_one_slot);
-        if counts {
+        if judging == Judging::Decide {
             matched.candidates = CandidateCheck::all(live, request, statuses, &mut matched.keys);
             matched.tally = Some(live.in_force.counters.begin_tally(policy, request, statuses));
         }
@@ -264,13 +272,12 @@ impl<S: Store> Limiter<S> {
         keys: &mut KeyBuffer,
         statuses: &mut Statuses<'a>,
     ) {
-        let find = |descriptor| {
+        statuses.extend(request.descriptors.iter().map(|descriptor| {
             let target = policy.map_or(DescriptorTarget::Nothing, |policy| {
                 DescriptorTarget::find(policy, descriptor, keys, None)
             });
             Status::of(target, self.modes).with_vote(!descriptor.changes_no_hits())
-        };
-        statuses.extend(request.descriptors.iter().map(find));
+        }));
         status::drop_replaced(statuses);
         status::record(statuses, request);
     }
@@ -305,15 +312,13 @@ impl MatchedRequest<'_> {
     /// Returns the checks for the store: one for each limit, then one for each candidate.
     #[inline]
     fn checks<'c>(&'c self, statuses: &'c [Status<'_>], request: &'c Request<'_>) -> Checks<'c> {
-        let check = |(status, descriptor): (&'c Status<'_>, &'c Descriptor<'_>)| {
-            status.check(request, descriptor, &self.keys, self.in_one_slot)
-        };
-        let limits = statuses.iter().zip(&request.descriptors).filter_map(check);
-        let mut checks: Checks<'c> = limits
-            .chain(
-                self.candidates.iter().filter_map(|candidate| candidate.check(request, &self.keys)),
-            )
-            .collect();
+        let limits =
+            statuses.iter().zip(&request.descriptors).filter_map(|(status, descriptor)| {
+                status.check(request, descriptor, &self.keys, self.in_one_slot)
+            });
+        let candidates =
+            self.candidates.iter().filter_map(|candidate| candidate.check(request, &self.keys));
+        let mut checks: Checks<'c> = limits.chain(candidates).collect();
         holds::drop_superseded(&mut checks);
         checks
     }

@@ -1,6 +1,5 @@
 //! Records beyond metrics per rule: denials in the journal, and exceptions to the promise.
 
-use super::candidates::CandidateResult;
 use super::decision::Decision;
 use super::status::{AppliedLimit, Standing, Status};
 use super::{Limiter, Live};
@@ -49,8 +48,10 @@ impl<S: Store> Limiter<S> {
         if decision.is_over_limit() || !self.recorder.is_on() {
             return;
         }
-        let denies = |candidate: &&CandidateResult<'_>| candidate.would_deny() == Some(true);
-        for candidate in decision.candidates().iter().filter(denies) {
+        for candidate in decision.candidates() {
+            if candidate.would_deny() != Some(true) {
+                continue;
+            }
             let Some(descriptor) = request.descriptors.get(candidate.descriptor()) else {
                 continue;
             };

@@ -280,21 +280,21 @@ pub(super) fn drop_replaced(statuses: &mut [Status<'_>]) {
     }
     replaced.sort_unstable();
     replaced.dedup();
-    let is_replaced = |target: &DescriptorTarget<'_>| match target {
-        DescriptorTarget::Limited { rule: Some(rule), .. } => {
-            rule.name().is_some_and(|name| replaced.binary_search(&name).is_ok())
+    for status in statuses {
+        if let DescriptorTarget::Limited { rule: Some(rule), .. } = status.target()
+            && rule.name().is_some_and(|name| replaced.binary_search(&name).is_ok())
+        {
+            status.drop_target();
         }
-        DescriptorTarget::Limited { rule: None, .. }
-        | DescriptorTarget::Nothing
-        | DescriptorTarget::Unlimited(_) => false,
-    };
-    statuses.iter_mut().filter(|status| is_replaced(status.target())).for_each(Status::drop_target);
+    }
 }
 
 /// Keeps, in each status, the entries of the request that its rule records.
 pub(super) fn record(statuses: &mut [Status<'_>], request: &Request<'_>) {
     let entries = FirstEntries::of(request);
-    let records =
-        |status: &&mut Status<'_>| status.rule().is_some_and(|rule| !rule.record().is_empty());
-    statuses.iter_mut().filter(records).for_each(|status| status.record(&entries));
+    for status in statuses {
+        if status.rule().is_some_and(|rule| !rule.record().is_empty()) {
+            status.record(&entries);
+        }
+    }
 }

@@ -156,17 +156,13 @@ impl<'a> DescriptorTarget<'a> {
     /// one key, the first.
     pub(super) fn recorded(&self, entries: &FirstEntries<'_, '_>) -> Vec<Vec<u8>> {
         let Self::Limited { rule: Some(rule), .. } = self else { return Vec::new() };
-        let first = |key: &[u8]| {
-            let entry = entries.with_key(key)?;
-            let write = |value: &[u8]| {
-                [entry.key, b"=", value.get(..MAX_RECORDED).unwrap_or(value)].concat()
-            };
-            Some(self.keyed().map_or_else(
-                || write(entry.value),
-                |keyed| write(keyed.shown(entry.value).as_bytes()),
-            ))
-        };
-        rule.record().iter().filter_map(|key| first(key)).collect()
+        let recorded = rule.record().iter().filter_map(|key| entries.with_key(key));
+        recorded
+            .map(|entry| match self.keyed() {
+                None => recorded_text(entry.key, entry.value),
+                Some(keyed) => recorded_text(entry.key, keyed.shown(entry.value).as_bytes()),
+            })
+            .collect()
     }
 
     /// Returns the rule; `None` if the request set the limit.
@@ -186,6 +182,11 @@ impl Imposed<'_> {
             Self::ByRequest(limit) => limit,
         }
     }
+}
+
+/// Returns an entry as `key=value`, with the beginning of a long value.
+fn recorded_text(key: &[u8], value: &[u8]) -> Vec<u8> {
+    [key, b"=", value.get(..MAX_RECORDED).unwrap_or(value)].concat()
 }
 
 /// Returns the role that a rule gives its limit.

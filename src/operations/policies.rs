@@ -48,7 +48,7 @@ impl Installer {
     /// Puts the initial policies in force, or reports why there are none. `read` are the contents
     /// that they were compiled from; `loaded` is `Ok(None)` if a control plane has yet to send
     /// them.
-    pub fn begin(&self, read: &SourceReading, loaded: Result<Option<Loaded>, String>) {
+    pub fn begin(&self, read: &SourceReading, loaded: Result<Option<Loaded>, impl fmt::Display>) {
         match loaded {
             Ok(Some(loaded)) => {
                 drop(self.install(LoadTrigger::Start, read.as_deref().unwrap_or_default(), loaded))

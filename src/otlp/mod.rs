@@ -161,7 +161,7 @@ impl Collector {
             Endpoint::from_shared(self.endpoint.clone()).map_err(|error| cause(&error))?;
         let endpoint = endpoint.connect_timeout(EXPORT_TIMEOUT);
         let endpoint = if self.endpoint.starts_with("https://") {
-            ClientTls::default().on(endpoint)?
+            ClientTls::default().on(endpoint).map_err(|error| error.to_string())?
         } else {
             endpoint
         };

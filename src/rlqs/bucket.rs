@@ -31,8 +31,8 @@ const POSTPONED: Duration = Duration::from_millis(100);
 const IDLE_REPORTS: u32 = 6;
 const ABANDON_REPORTS: u32 = 14;
 /// Divisors of the limit for the first loan, and of the size of a loan for an idle bucket.
-const FIRST_PART: u64 = 20;
-const IDLE_PART: u64 = 10;
+const FIRST_PART: u32 = 20;
+const IDLE_PART: u32 = 10;
 
 /// The next step of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +160,7 @@ impl QuotaBucket {
     ) -> Reported {
         let BucketUsage { allowed, denied } = usage;
         let is_first = self.reported_at.is_none();
-        let elapsed = self.reported_at.map(|at| now.saturating_duration_since(at));
+        let elapsed = self.reported_at.map(|at| now.duration_since(at));
         self.reported_at = Some(now);
         let hits = allowed.saturating_add(denied);
         if let Some(elapsed) = elapsed {
@@ -179,7 +179,7 @@ impl QuotaBucket {
         };
         let is_lent = matches!(self.terms, BucketTerms::Lent(_));
         Reported {
-            spent: allowed.saturating_sub(overrun),
+            spent: allowed - overrun,
             afterwards,
             is_overrun: is_lent && !is_first && overrun > 0,
             returns: if options.returns { returns } else { Vec::new() },
@@ -268,11 +268,10 @@ impl QuotaBucket {
     /// Returns the hits to ask for.
     fn wanted(&self, terms: &LentTerms, horizon: Duration) -> u32 {
         let LentTerms { lease, at_once, .. } = terms;
-        let part = |of: u32, divisor: u64| u64::from(of).checked_div(divisor).unwrap_or_default();
-        let idle = part(lease.hits, IDLE_PART).min(part(*at_once, 10 * FIRST_PART));
-        let first = part(*at_once, FIRST_PART);
-        let demand = self.demand.within(horizon).unwrap_or(first);
-        let hits = demand.max(idle).max(1).min(lease.hits.into());
+        let idle = (lease.hits / IDLE_PART).min(at_once / (10 * FIRST_PART));
+        let first = at_once / FIRST_PART;
+        let demand = self.demand.within(horizon).unwrap_or(first.into());
+        let hits = demand.max(idle.into()).max(1).min(lease.hits.into());
         u32::try_from(hits).unwrap_or(u32::MAX)
     }
 
@@ -345,7 +344,7 @@ impl QuotaBucket {
         self.due = Some(after(now, SHORTEST_RETRY));
         let is_left = match self.held {
             Held::Loan { until, .. } | Held::Blanket(_, until) => {
-                until > after(now, SHORTEST_RETRY.saturating_mul(2))
+                until > after(now, 2 * SHORTEST_RETRY)
             }
             Held::Nothing => false,
         };

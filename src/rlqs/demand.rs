@@ -22,8 +22,8 @@ impl Demand {
     /// Records the hits of a report, `elapsed` after the previous one.
     pub(super) fn record(&mut self, hits: u64, elapsed: Duration) {
         let elapsed = millis(elapsed.max(SHORTEST));
-        let now = hits.saturating_mul(UNIT).checked_div(elapsed).unwrap_or_default();
-        let half = self.rate.map_or(0, |rate| rate.div_euclid(2));
+        let now = hits.saturating_mul(UNIT) / elapsed;
+        let half = self.rate.map_or(0, |rate| rate / 2);
         self.rate = Some(now.max(half));
     }
 

@@ -76,7 +76,7 @@ impl LoanLedger {
             self.strand();
             (self.window, self.lent, self.used, self.returned) = (window, 0, 0, 0);
         }
-        self.lent = self.lent.saturating_add(receipt.hits);
+        self.lent += receipt.hits;
         self.loans.push_back(HeldLoan {
             receipt,
             window,
@@ -92,10 +92,10 @@ impl LoanLedger {
         let mut left = allowed;
         for loan in &mut self.loans {
             let taken = left.min(loan.open);
-            loan.open = loan.open.saturating_sub(taken);
-            left = left.saturating_sub(taken);
+            loan.open -= taken;
+            left -= taken;
         }
-        self.used = self.used.saturating_add(allowed.saturating_sub(left));
+        self.used += allowed - left;
         for loan in &mut self.loans {
             if covered.is_some_and(|covered| loan.over_at <= covered) {
                 loan.is_settled = true;
@@ -110,18 +110,16 @@ impl LoanLedger {
     /// Returns the hits that no proxy has admitted or can still admit, oldest first.
     fn give_back(&mut self) -> Vec<Receipt> {
         let window = self.window;
-        let of_window = |loan: &&HeldLoan| loan.window == window;
-        let pending = self.loans.iter().filter(of_window).filter(|loan| !loan.is_settled);
+        let pending = self.loans.iter().filter(|loan| loan.window == window && !loan.is_settled);
         let pending: u64 = pending.map(|loan| loan.receipt.hits).sum();
-        let kept = self.used.saturating_add(self.returned).saturating_add(pending);
-        let mut left = self.lent.saturating_sub(kept);
+        let mut left = self.lent.saturating_sub(self.used + self.returned + pending);
         let mut returns = Vec::new();
         for loan in self.loans.iter_mut().filter(|loan| loan.window == window && loan.is_settled) {
             let hits = left.min(loan.returnable);
             if hits > 0 {
-                loan.returnable = loan.returnable.saturating_sub(hits);
-                left = left.saturating_sub(hits);
-                self.returned = self.returned.saturating_add(hits);
+                loan.returnable -= hits;
+                left -= hits;
+                self.returned += hits;
                 returns.push(Receipt { hits, ..loan.receipt });
             }
         }
@@ -131,15 +129,16 @@ impl LoanLedger {
     /// Forgets settled loans of which nothing can come back, and the oldest of too many others.
     fn forget(&mut self) {
         let window = self.window;
-        let is_kept =
-            |loan: &HeldLoan| !loan.is_settled || loan.window == window && loan.returnable > 0;
-        self.loans.retain(is_kept);
+        self.loans.retain(|loan| {
+            let is_returnable = loan.window == window && loan.returnable > 0;
+            !loan.is_settled || is_returnable
+        });
         let settled = self.loans.iter().filter(|loan| loan.is_settled).count();
         for _ in MAX_SETTLED..settled {
             // Loans settle in the order in which they were lent.
             if let Some(oldest) = self.loans.pop_front() {
-                self.returned = self.returned.saturating_add(oldest.returnable);
-                self.stranded = self.stranded.saturating_add(oldest.returnable);
+                self.returned += oldest.returnable;
+                self.stranded += oldest.returnable;
             }
         }
     }
@@ -172,7 +171,6 @@ impl LoanLedger {
 
     /// Counts the hits of the window that did not come back.
     fn strand(&mut self) {
-        let kept = self.used.saturating_add(self.returned);
-        self.stranded = self.stranded.saturating_add(self.lent.saturating_sub(kept));
+        self.stranded += self.lent.saturating_sub(self.used + self.returned);
     }
 }

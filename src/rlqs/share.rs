@@ -63,17 +63,17 @@ impl WantTable {
 fn share(wanted: u64, mut others: Vec<u64>, remaining: u64) -> u64 {
     others.sort_unstable();
     let mut left = remaining;
-    let mut count = u64::try_from(others.len()).unwrap_or(u64::MAX).saturating_add(1);
+    let mut count = u64::try_from(others.len() + 1).unwrap_or(u64::MAX);
     // Wants below the level are met in full, the smallest first.
     for other in others {
-        let level = left.checked_div(count).unwrap_or_default();
+        let level = left / count;
         if other > level || other > wanted {
             break;
         }
-        left = left.saturating_sub(other);
-        count = count.saturating_sub(1);
+        left -= other;
+        count -= 1;
     }
-    wanted.min(left.checked_div(count.max(1)).unwrap_or_default())
+    wanted.min(left / count)
 }
 
 #[cfg(test)]

@@ -146,7 +146,7 @@ impl<H> QuotaStream<H> {
             return;
         }
         self.due.push(Reverse((due, place)));
-        if self.due.len() > self.by_id.len().saturating_mul(2).saturating_add(MIN_QUEUE) {
+        if self.due.len() > 2 * self.by_id.len() + MIN_QUEUE {
             let mut queue = std::mem::take(&mut self.due).into_vec();
             queue.retain(|Reverse((at, place))| {
                 self.get(*place).is_some_and(|slot| slot.queued == Some(*at))

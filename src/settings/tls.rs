@@ -45,7 +45,8 @@ impl Flags {
             wrong(format!("requires {needed}, which verify the names of clients"));
         }
         let read = self.allow.iter().map(|text| Allowance::parse(text));
-        let allowances = read.filter_map(|read| read.map_err(&mut wrong).ok()).collect();
+        let allowances =
+            read.filter_map(|read| read.map_err(|error| wrong(error.to_string())).ok()).collect();
         let flags = TlsFlagNames {
             certificate: "--grpc-tls-cert",
             key: "--grpc-tls-key",

@@ -133,7 +133,10 @@ impl Flags {
         for text in self.otlp_header.iter().filter(|text| !text.trim().is_empty()) {
             match Header::parse(text) {
                 Ok(header) => headers.push(header),
-                Err(what) => problems.0.push(SettingProblem { flag: "--otlp-header", what }),
+                Err(error) => {
+                    let what = error.to_string();
+                    problems.0.push(SettingProblem { flag: "--otlp-header", what });
+                }
             }
         }
         headers

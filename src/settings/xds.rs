@@ -135,7 +135,10 @@ impl Flags {
         for text in self.xds_header.iter().filter(|text| !text.is_empty()) {
             match Header::parse(text) {
                 Ok(header) => headers.push(header),
-                Err(what) => problems.0.push(SettingProblem { flag: "--xds-header", what }),
+                Err(error) => {
+                    let what = error.to_string();
+                    problems.0.push(SettingProblem { flag: "--xds-header", what });
+                }
             }
         }
         headers

@@ -96,7 +96,7 @@ impl ControlPlane {
             .keep_alive_timeout(KEEPALIVE_TIMEOUT)
             .keep_alive_while_idle(true);
         let Some(tls) = &self.tls else { return Ok(endpoint) };
-        tls.read()?.on(endpoint).map_err(StreamFailure::Connect)
+        tls.read()?.on(endpoint).map_err(|error| StreamFailure::Connect(error.to_string()))
     }
 }
 

@@ -134,7 +134,7 @@ pub(super) const ROWS: &[Row] = &[
         crates: "async http http_body_util prost prost_reflect prost_types serde serde_json smallvec std::sync \
                   std::time::Instant thiserror tonic tonic_health tonic_reflection",
     },
-    Row { place: "grpc/call", modules: "", crates: "flate2 futures_util::future std::io" },
+    Row { place: "grpc/fast_path", modules: "", crates: "flate2 futures_util::future std::io" },
     Row { place: "grpc/rights", modules: "tls::names", crates: "std::net" },
     Row { place: "grpc/client", modules: "tls", crates: "rustls" },
     Row {
@@ -183,7 +183,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         place: "admin",
         modules: "algorithm descriptor limiter::InForce limiter::Standing operations policy printable problem telemetry",
-        crates: "async axum jiff parking_lot serde std::io std::sync tokio tracing",
+        crates: "async axum jiff parking_lot serde std::io std::sync thiserror tokio tracing",
     },
     Row { place: "admin/api", modules: "", crates: "serde_json utoipa utoipa_axum" },
     Row { place: "admin/connections", modules: "", crates: "tokio_util" },
@@ -217,10 +217,10 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         place: "app",
         modules: "admin algorithm bounded_file grpc http2 limiter operations otlp policy problem receipts settings store telemetry watch xds",
-        crates: "async bytes futures_util jiff parking_lot rand std::fs std::io std::net std::os std::sync std::thread std::time::Instant tokio tokio_util \
-                  tracing",
+        crates: "async bytes futures_util jiff parking_lot rand std::fs std::io std::net std::os std::sync std::thread std::time::Instant thiserror tokio \
+                  tokio_util tracing",
     },
-    Row { place: "app/files", modules: "", crates: "rustix" },
+    Row { place: "app/connection_limits", modules: "", crates: "rustix" },
     Row { place: "app/http", modules: "", crates: "rustix" },
     Row { place: "app/threads", modules: "", crates: "rustix" },
     Row { place: "app/openapi", modules: "", crates: "serde_json" },

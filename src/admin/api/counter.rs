@@ -283,16 +283,16 @@ impl From<CounterState> for CounterView {
 impl From<AmendedCounter> for Changed {
     fn from(counter: AmendedCounter) -> Self {
         let (elsewhere_within, elsewhere) = elsewhere(counter.cached_for, counter.leased);
-        let note = |key: String| {
+        let note = counter.valueless_key.map(|key| {
             format!("`{key}` has no value: this is the counter of `{key}=`; check the key")
-        };
+        });
         Self {
             before: StateView::of(&counter.limit, &counter.amended.before),
             after: StateView::of(&counter.limit, &counter.amended.after),
             domain: counter.domain,
             rule: counter.rule,
             key: counter.key,
-            notes: counter.valueless_key.map(note).into_iter().collect(),
+            notes: note.into_iter().collect(),
             elsewhere_within_us: elsewhere_within.map(Micros::get),
             elsewhere,
         }

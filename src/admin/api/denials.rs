@@ -238,7 +238,7 @@ impl ReplicaDenials {
             unknown: unknown.filter(|_| total == 0).map(|none| none.to_string()),
             total,
             dropped: self.denials.dropped(span),
-            processes: self.peers.processes.saturating_add(1),
+            processes: self.peers.processes + 1,
             missing: self.peers.missing.clone(),
             denials,
         }
@@ -308,19 +308,18 @@ fn rule_of<'a>(rules: &ByPath<'a>, found: &DeniedKey) -> Option<&'a Rule> {
 fn view(rule: Option<&Rule>, found: DeniedKey) -> DenialView {
     let view = DenialView::from(found);
     let is_candidate = TriedOutBy::ALL.iter().any(|by| view.rule.ends_with(by.mark()));
-    let is_ban = |rule: &Rule| matches!(rule.imposes(), Imposes::Limit(limit) if limit.is_ban());
     DenialView {
         limit: rule.and_then(limit_in_words),
-        is_ban: rule.is_some_and(is_ban),
+        is_ban: matches!(rule.map(Rule::imposes), Some(Imposes::Limit(limit)) if limit.is_ban()),
         is_watching: is_candidate || rule.is_some_and(Rule::shadow_mode),
         ..view
     }
 }
 
 pub(super) fn instant(text: &str) -> Result<Instant, ApiError> {
-    let invalid = || {
+    let at = text.parse::<Timestamp>().ok();
+    let us = at.and_then(|at| u64::try_from(at.as_microsecond()).ok());
+    us.map(Instant::from_micros).ok_or_else(|| {
         ApiError::Invalid(format!("expected a time such as 2026-06-01T12:03:00Z, found `{text}`"))
-    };
-    let at: Timestamp = text.parse().map_err(|_| invalid())?;
-    u64::try_from(at.as_microsecond()).map(Instant::from_micros).map_err(|_| invalid())
+    })
 }

@@ -100,10 +100,11 @@ impl PageQuery {
 
 /// Builds the router of all routes, behind `guard`.
 pub(super) fn router<B: Backend>(api: Api<B>, guard: &Arc<AccessGuard>) -> Router {
-    let guarded = |router: OpenApiRouter<Api<B>>| router.layer(DefaultBodyLimit::max(MAX_BODY));
-    let reads = guarded(reads())
+    let reads = reads()
+        .layer(DefaultBodyLimit::max(MAX_BODY))
         .route_layer(middleware::from_fn_with_state(Arc::clone(guard), guard::admit_reads));
-    let writes = guarded(writes())
+    let writes = writes()
+        .layer(DefaultBodyLimit::max(MAX_BODY))
         .route_layer(middleware::from_fn_with_state(Arc::clone(guard), guard::admit_writes));
     let (router, document) = OpenApiRouter::with_openapi(Document::openapi())
         .merge(reads)

@@ -28,17 +28,10 @@ pub struct HeldView {
 impl HeldView {
     /// Returns a view of holds, the oldest first.
     pub(super) fn of(HoldList { holds: open, unread }: &HoldList) -> Self {
-        let id = |id: &[u8]| (!id.is_empty()).then(|| String::from_utf8_lossy(id).into_owned());
-        let hold = |slot: &Slot| HoldView {
-            id: id(&slot.id),
-            hits: slot.hits,
-            since: rfc3339(slot.taken_at),
-            until: rfc3339(slot.ends_at),
-        };
         Self {
             count: open.len(),
             hits: open.iter().fold(0, |sum: u64, slot| sum.saturating_add(slot.hits.into())),
-            holds: open.iter().take(MAX_HOLDS).map(hold).collect(),
+            holds: open.iter().take(MAX_HOLDS).map(HoldView::of).collect(),
             unread: *unread,
         }
     }
@@ -55,4 +48,15 @@ pub struct HoldView {
     pub since: String,
     /// Time at which they end by themselves.
     pub until: String,
+}
+
+impl HoldView {
+    fn of(Slot { id, hits, taken_at, ends_at }: &Slot) -> Self {
+        Self {
+            id: (!id.is_empty()).then(|| String::from_utf8_lossy(id).into_owned()),
+            hits: *hits,
+            since: rfc3339(*taken_at),
+            until: rfc3339(*ends_at),
+        }
+    }
 }

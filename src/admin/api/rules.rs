@@ -140,6 +140,25 @@ enum Order {
     Allowed,
 }
 
+impl RuleQuery {
+    fn includes(&self, rule: &Rule) -> bool {
+        !matches!(rule.imposes(), Imposes::Nothing)
+            && self.domain.as_deref().is_none_or(|domain| rule.domain() == domain)
+            && self.rule.as_deref().is_none_or(|part| rule.path().contains(part))
+    }
+}
+
+impl Order {
+    /// Returns the rate by which rules are ordered; the highest is the first.
+    fn rate(self, rate: &Rate) -> f64 {
+        match self {
+            Self::Policy => 0.0,
+            Self::Denied => RateView::from(rate.minute).denied,
+            Self::Allowed => RateView::from(rate.minute).allowed,
+        }
+    }
+}
+
 impl From<PerSecond> for RateView {
     fn from([allowed, denied, near, shadow_denied, failed, unchecked]: PerSecond) -> Self {
         Self { allowed, denied, near, shadow_denied, failed, unchecked }
@@ -197,26 +216,17 @@ pub(super) async fn rules<B: Backend>(
     let Some(live) = snapshot.as_deref() else {
         return Json(RuleList { version: String::new(), total: 0, rules: Vec::new() });
     };
-    let wanted = |rule: &&Rule| {
-        !matches!(rule.imposes(), Imposes::Nothing)
-            && which.domain.as_deref().is_none_or(|domain| rule.domain() == domain)
-            && which.rule.as_deref().is_none_or(|part| rule.path().contains(part))
-    };
     let rates = api.rates.lock();
     let rated = live
         .policies()
         .rules()
-        .filter(wanted)
+        .filter(|rule| which.includes(rule))
         .map(|rule| (rule, rates.of(live.generation(), rule.id())));
     let mut rated: Vec<(&Rule, Rate)> = rated.collect();
     drop(rates);
-    let by = |rate: &Rate| match which.order.unwrap_or_default() {
-        Order::Policy => 0.0,
-        Order::Denied => RateView::from(rate.minute).denied,
-        Order::Allowed => RateView::from(rate.minute).allowed,
-    };
+    let order = which.order.unwrap_or_default();
     // A stable sort keeps the order of the policies for equal rates.
-    rated.sort_by(|(_, one), (_, other)| by(other).total_cmp(&by(one)));
+    rated.sort_by(|(_, one), (_, other)| order.rate(other).total_cmp(&order.rate(one)));
     let total = rated.len();
     let rules = page.of(rated).into_iter();
     let rules = rules.map(|(rule, rate)| view(rule, rate, &api.metrics)).collect();

@@ -6,8 +6,6 @@ use utoipa::ToSchema;
 use super::rfc3339;
 use crate::algorithm::Limit;
 use crate::algorithm::amend::CounterReading;
-use crate::algorithm::quota::Window;
-use crate::algorithm::quota::WindowUsage;
 use crate::algorithm::time::Micros;
 
 /// The state of a counter.
@@ -60,19 +58,19 @@ impl StateView {
 
     /// Returns the state of a counter of `limit`.
     pub(super) fn of(limit: &Limit, look: &CounterReading) -> Self {
-        let after = |length: Micros| rfc3339(look.at + length);
-        let slots = limit.in_flight().map(|amount| (format!("{amount} in flight"), amount));
-        let named =
-            |window: &Window| (window.to_string(), limit.burst().unwrap_or_else(|| window.limit()));
-        let limits = limit.windows().iter().map(named).chain(slots);
-        let windows = limits.zip(&look.windows);
-        let window = |((limit, capacity), look): ((String, u32), &WindowUsage)| WindowView {
+        let permits = limit.in_flight().map(|amount| (format!("{amount} in flight"), amount));
+        let windows = limit
+            .windows()
+            .iter()
+            .map(|window| (window.to_string(), limit.burst().unwrap_or_else(|| window.limit())));
+        let windows = windows.chain(permits).zip(&look.windows);
+        let windows = windows.map(|((limit, capacity), usage)| WindowView {
             limit,
             capacity,
-            used: look.used,
-            remaining: look.remaining,
-            reset_at: after(look.reset_after),
-        };
+            used: usage.used,
+            remaining: usage.remaining,
+            reset_at: rfc3339(look.at + usage.reset_after),
+        });
         let granted = look.grant.map_or(0, |grant| grant.left);
         let room = look.windows.iter().map(|window| window.remaining).min().unwrap_or_default();
         let retry =
@@ -83,8 +81,8 @@ impl StateView {
         Self {
             at: rfc3339(look.at),
             remaining: room.max(granted),
-            retry_at: retry.map(after),
-            windows: windows.map(window).collect(),
+            retry_at: retry.map(|wait| rfc3339(look.at + wait)),
+            windows: windows.collect(),
             grant: look
                 .grant
                 .map(|grant| GrantView { remaining: grant.left, until: rfc3339(grant.until) }),

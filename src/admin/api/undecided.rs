@@ -48,39 +48,46 @@ pub struct CauseView {
 impl UndecidedView {
     /// Returns the view of causes, highest first.
     pub(super) fn of(causes: &[(Cause, f64)]) -> Self {
-        let sum = |is_counted: fn(Effect) -> bool| {
-            let counted = causes.iter().filter(|(cause, _)| is_counted(cause.effect));
-            counted.fold(0.0, |sum, (_, rate)| sum + rate)
-        };
-        let view = |(cause, per_second): &(Cause, f64)| CauseView {
+        let mut failed_per_second = 0.0;
+        let mut unchecked_per_second = 0.0;
+        for (cause, rate) in causes {
+            match cause.effect {
+                Effect::Failed => failed_per_second += rate,
+                Effect::Allowed | Effect::Denied | Effect::Local => unchecked_per_second += rate,
+            }
+        }
+        Self {
+            per_second: failed_per_second + unchecked_per_second,
+            failed_per_second,
+            unchecked_per_second,
+            causes: causes.iter().take(MAX_CAUSES).map(CauseView::of).collect(),
+        }
+    }
+}
+
+impl CauseView {
+    fn of((cause, per_second): &(Cause, f64)) -> Self {
+        Self {
             domain: cause.domain.to_string(),
             rule: cause.rule.to_string(),
             kind: cause.error.kind().to_owned(),
             effect: cause.effect.label().to_owned(),
             per_second: *per_second,
-        };
-        let failed_per_second = sum(|effect| effect == Effect::Failed);
-        let unchecked_per_second = sum(|effect| effect != Effect::Failed);
-        Self {
-            per_second: failed_per_second + unchecked_per_second,
-            failed_per_second,
-            unchecked_per_second,
-            causes: causes.iter().take(MAX_CAUSES).map(view).collect(),
         }
     }
 }
 
-/// Returns a line for each kind of error and effect, with its rate, rules, and the next step.
-pub(super) fn problems(causes: &[(Cause, f64)]) -> Vec<String> {
-    let mut lines: BTreeMap<(Effect, &str), (f64, Vec<&str>, StoreError)> = BTreeMap::new();
-    for (cause, rate) in causes {
-        let line = lines
-            .entry((cause.effect, cause.error.kind()))
-            .or_insert_with(|| (0.0, Vec::new(), cause.error));
-        line.0 += rate;
-        line.1.push(&cause.rule);
-    }
-    let text = |((effect, _), (rate, rules, error)): (_, (f64, Vec<&str>, StoreError))| {
+/// The causes of one kind of error and effect.
+struct CauseGroup<'a> {
+    rate: f64,
+    rules: Vec<&'a str>,
+    error: StoreError,
+}
+
+impl CauseGroup<'_> {
+    /// Returns the line that describes the group.
+    fn text(&self, effect: Effect) -> String {
+        let Self { rate, rules, error } = self;
         let effect = match effect {
             Effect::Failed => "failed",
             Effect::Allowed => "allowed unchecked",
@@ -90,10 +97,22 @@ pub(super) fn problems(causes: &[(Cause, f64)]) -> Vec<String> {
         let named = rules.iter().take(MAX_RULES).copied().collect::<Vec<_>>().join(", ");
         let more = if rules.len() > MAX_RULES { ", …" } else { "" };
         let plural = if rules.len() == 1 { "rule" } else { "rules" };
-        let next = next_step(error);
+        let next = next_step(*error);
         format!("{rate:.1} decisions/s {effect}: {error} ({plural} {named}{more}); {next}")
-    };
-    lines.into_iter().map(text).collect()
+    }
+}
+
+/// Returns a line for each kind of error and effect, with its rate, rules, and the next step.
+pub(super) fn problems(causes: &[(Cause, f64)]) -> Vec<String> {
+    let mut groups: BTreeMap<(Effect, &str), CauseGroup<'_>> = BTreeMap::new();
+    for (cause, rate) in causes {
+        let group = groups
+            .entry((cause.effect, cause.error.kind()))
+            .or_insert_with(|| CauseGroup { rate: 0.0, rules: Vec::new(), error: cause.error });
+        group.rate += rate;
+        group.rules.push(&cause.rule);
+    }
+    groups.into_iter().map(|((effect, _), group)| group.text(effect)).collect()
 }
 
 /// Returns the reason why a write would probably fail now: one failed for lack of room in the last
@@ -108,14 +127,13 @@ pub(super) fn write_error(api: &Api<impl Backend>) -> Option<String> {
             format!("{}: {} uses all of its maxmemory", StoreError::NoRoom, server.address)
         })
     });
-    let failed = || {
+    full.or_else(|| {
         let causes = api.undecided.lock().causes();
         let of_room = causes.iter().filter(|(cause, _)| cause.error == StoreError::NoRoom);
         let rate: f64 = of_room.map(|(_, rate)| rate).sum();
         (rate > 0.0)
             .then(|| format!("{}: {rate:.1} writes/s failed in the last 10 s", StoreError::NoRoom))
-    };
-    full.or_else(failed)
+    })
 }
 
 fn next_step(error: StoreError) -> &'static str {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -99,17 +99,11 @@ pub(super) async fn serve_page(
     next: Next,
 ) -> Response {
     let headers = request.headers();
-    let asks = |name, part: &str| {
-        headers
-            .get(name)
-            .and_then(|value| value.to_str().ok())
-            .is_some_and(|value| value.contains(part))
-    };
-    let mut response = if !asks(header::ACCEPT, "text/html")
+    let mut response = if !has_part(headers, header::ACCEPT, "text/html")
         || ![Method::GET, Method::HEAD].contains(request.method())
     {
         next.run(request).await
-    } else if asks(header::IF_NONE_MATCH, &served.tag) {
+    } else if has_part(headers, header::IF_NONE_MATCH, &served.tag) {
         (StatusCode::NOT_MODIFIED, cache_headers(&served.tag, "no-cache")).into_response()
     } else {
         let kind = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
@@ -117,6 +111,12 @@ pub(super) async fn serve_page(
     };
     response.headers_mut().insert(header::VARY, header::HeaderValue::from_static("accept"));
     response
+}
+
+/// Returns `true` if the value of a header contains a text.
+fn has_part(headers: &HeaderMap, name: HeaderName, part: &str) -> bool {
+    let value = headers.get(name).and_then(|value| value.to_str().ok());
+    value.is_some_and(|value| value.contains(part))
 }
 
 async fn file(

@@ -2,9 +2,9 @@ use proptest::prelude::*;
 use prost::Message as _;
 
 use super::super::proto::rate_limit_descriptor::Entry as EntryMessage;
-use super::super::proto::{RateLimitDescriptor, RateLimitRequest};
 use super::*;
 
+const OPERATIONS: [&str; 3] = ["tollgate.reserve", "tollgate.commit", "tollgate.settle"];
 const BOUNDS: RequestBounds = RequestBounds { descriptors: 4, entries: 3, all_entries: 8 };
 
 fn of<'a>(
@@ -96,17 +96,37 @@ fn descriptors() -> impl Strategy<Value = RateLimitDescriptor> {
     })
 }
 
-fn messages() -> impl Strategy<Value = Vec<u8>> {
+fn requests() -> impl Strategy<Value = RateLimitRequest> {
     let parts = ("[a-zé]{0,3}", prop::collection::vec(descriptors(), 0..6), 0u32..3);
-    parts.prop_map(|(domain, descriptors, hits_addend)| {
-        RateLimitRequest { domain, descriptors, hits_addend }.encode_to_vec()
+    parts.prop_map(|(domain, descriptors, hits_addend)| RateLimitRequest {
+        domain,
+        descriptors,
+        hits_addend,
     })
+}
+
+fn messages() -> impl Strategy<Value = Vec<u8>> {
+    requests().prop_map(|request| request.encode_to_vec())
 }
 
 proptest! {
     #[test]
     fn a_request_reads_as_prost_reads_it(message in messages()) {
         prop_assert_eq!(format!("{:?}", read(&message, &BOUNDS)), expected(&message).unwrap());
+    }
+
+    #[test]
+    fn a_decoded_message_gives_the_request_or_the_error_of_an_encoded_one(
+        mut message in requests(),
+        operation in prop::option::of(prop::sample::select(&OPERATIONS)),
+    ) {
+        let last = message.descriptors.first_mut().and_then(|first| first.entries.last_mut());
+        if let Some((last, key)) = last.zip(operation) {
+            last.key = key.into();
+        }
+        let encoded = message.encode_to_vec();
+        let found = of_message(&message, &BOUNDS).map_err(RequestError::from);
+        prop_assert_eq!(found, read(&encoded, &BOUNDS));
     }
 
     /// Concatenated messages decode as one with the fields of both. Covers duplicate fields,

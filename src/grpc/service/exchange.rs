@@ -6,7 +6,6 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::{join, join_all};
-use prost::Message as _;
 use tonic::Status;
 
 use super::Rls;
@@ -50,6 +49,25 @@ const ANSWERS: [&str; 6] =
 const RESULTS: [&str; 6] =
     ["accepted", "repeated", "late", "other_counter", "invalid_receipt", "failed"];
 
+/// Lists of a call.
+const WANTS: &str = "wants";
+const RETURNS: &str = "returns";
+
+/// Reason why a call is invalid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum InvalidExchange {
+    #[error("{list} must have at most {MAX_ITEMS} items, found {found}")]
+    TooMany { list: &'static str, found: usize },
+    #[error("wants and returns must not both be empty")]
+    Empty,
+    #[error("descriptor must be set, missing in {list}[{number}]")]
+    NoDescriptor { list: &'static str, number: usize },
+    #[error(
+        "a descriptor must have entries only, and no operation on a hold, found in {list}[{number}]"
+    )]
+    NotPlain { list: &'static str, number: usize },
+}
+
 /// A call under way, by one policy snapshot.
 struct ExchangeCall<'a, B> {
     rls: &'a Rls<Layered<B>>,
@@ -76,19 +94,17 @@ impl<B: Backend> Rls<Layered<B>> {
     /// no policy is loaded. A store that fails is an answer to each want.
     pub async fn exchange(
         &self,
-        call: ExchangeRequest,
+        mut call: ExchangeRequest,
         time: Option<Duration>,
         rights: &DomainRights,
         attributes: Option<&mut SpanAttributes>,
     ) -> Result<ExchangeResponse, Status> {
         let now = instant();
         let deadline = self.deadline(now, time);
-        let message = message_of(&call).map_err(|why| self.invalid_exchange(why))?;
-        let request = self.read(&message, rights, attributes)?;
-        let exhausted =
-            |error: BudgetExceeded| Status::resource_exhausted(format!("large requests: {error}"));
+        let message = take_request(&mut call).map_err(|invalid| self.invalid_call(&invalid))?;
+        let request = self.read_decoded(&message, rights, attributes)?;
         let _request = large_request::hold(&self.budget, &request).map_err(exhausted)?;
-        let items = request.descriptors.len().saturating_mul(ITEM_COST);
+        let items = request.descriptors.len() * ITEM_COST;
         let _items = self.budget.hold(items).map_err(exhausted)?;
         let snapshot = self.limiter.snapshot();
         let live = snapshot.as_deref().ok_or_else(|| self.unavailable(&Undecided::NoPolicy))?;
@@ -103,14 +119,9 @@ impl<B: Backend> Rls<Layered<B>> {
         let results = returned.iter().zip(&call.returns);
         let results = results.map(|(descriptor, back)| exchange.take_back(descriptor, back));
         let (answers, results) = join(join_all(answers), join_all(results)).await;
-        self.latency.record(instant().saturating_duration_since(now));
+        self.latency.record(instant().duration_since(now));
         let results = results.into_iter().map(i32::from).collect();
         Ok(ExchangeResponse { answers, results })
-    }
-
-    fn invalid_exchange(&self, why: String) -> Status {
-        self.metrics.invalid_request();
-        Status::invalid_argument(why)
     }
 }
 
@@ -132,19 +143,17 @@ impl<B: Backend> ExchangeCall<'_, B> {
         };
         let loans = limiter.store().loans();
         let lending = loans.lend(&target.check(), &lease, hits, self.deadline).await;
-        let ask = |kind, reason: AskReason, report: Option<&Report>| {
-            let counter = report.map(|report| counter_of(target.limit(), report));
-            (kind, Answer::AskEachRequest(AskEachRequest { reason: reason.into(), counter }))
-        };
         let (kind, answer) = match lending {
             Ok(Lending::Block(block)) => ("block", Answer::Loan(self.loan(target, &block))),
-            Ok(Lending::TooFew(None)) => ask("too_few_wanted", AskReason::TooFewWanted, None),
+            Ok(Lending::TooFew(None)) => ("too_few_wanted", ask(AskReason::TooFewWanted, None)),
             Ok(Lending::TooFew(Some(report))) => {
-                ask("near_limit", AskReason::NearLimit, Some(&report))
+                let counter = counter_of(target.limit(), &report);
+                ("near_limit", ask(AskReason::NearLimit, Some(counter)))
             }
             // A limit in shadow mode denies nothing.
             Ok(Lending::Denied(report, _)) if limiter.is_shadow(target.rule()) => {
-                ask("near_limit", AskReason::NearLimit, Some(&report))
+                let counter = counter_of(target.limit(), &report);
+                ("near_limit", ask(AskReason::NearLimit, Some(counter)))
             }
             Ok(Lending::Denied(report, valid_for)) => {
                 limiter.record_loan_denial(self.live, target, descriptor, valid_for);
@@ -154,7 +163,7 @@ impl<B: Backend> ExchangeCall<'_, B> {
             }
             Err(error) => {
                 self.rls.metrics.store_error(error.kind());
-                ask("store_failed", AskReason::StoreFailed, None)
+                ("store_failed", ask(AskReason::StoreFailed, None))
             }
         };
         self.rls.metrics.loans.answered(kind);
@@ -198,18 +207,21 @@ impl<B: Backend> ExchangeCall<'_, B> {
         let LeaseReturn { receipt, unused, used, .. } = back;
         let [unused, used] = [*unused, *used].map(u64::from);
         let receipt = LoanReceipt::decode(receipt, &self.rls.receipt_keys, self.owner);
-        let is_within = |receipt: &LoanReceipt| unused.saturating_add(used) <= receipt.charge.hits;
-        let Some(receipt) = receipt.ok().filter(is_within) else {
+        let Ok(LoanReceipt { counter, charge, usable_for, number }) = receipt else {
             return LeaseResult::InvalidReceipt;
         };
+        // Two numbers of 32 bits.
+        if unused + used > charge.hits {
+            return LeaseResult::InvalidReceipt;
+        }
         let limiter = &self.rls.limiter;
-        let target = limiter.loan_target(self.live, self.owner.domain, descriptor);
-        let is_own = |target: &LoanTarget<'_>| {
-            CounterDigest::of(target.rule().domain(), target.key()) == receipt.counter
-                && !target.limit().is_ban()
+        let Some(target) = limiter.loan_target(self.live, self.owner.domain, descriptor) else {
+            return LeaseResult::OtherCounter;
         };
-        let Some(target) = target.filter(is_own) else { return LeaseResult::OtherCounter };
-        let LoanReceipt { charge, usable_for, number, .. } = receipt;
+        let own = CounterDigest::of(target.rule().domain(), target.key());
+        if own != counter || target.limit().is_ban() {
+            return LeaseResult::OtherCounter;
+        }
         let unused_hits = Receipt { hits: unused, ..charge };
         let returned = LoanReturn { unused: unused_hits, number, usable_for };
         let loans = limiter.store().loans();
@@ -228,48 +240,49 @@ impl<B: Backend> ExchangeCall<'_, B> {
     }
 }
 
-/// Returns the domain and descriptors of a call as an encoded request, which is read and checked as
-/// those of `ShouldRateLimit` are: first those of the wants, then those of the returns.
-fn message_of(call: &ExchangeRequest) -> Result<Vec<u8>, String> {
+/// Takes the domain and descriptors of a call as a request, which is checked as those of
+/// `ShouldRateLimit` are: first those of the wants, then those of the returns.
+fn take_request(call: &mut ExchangeRequest) -> Result<RateLimitRequest, InvalidExchange> {
     let ExchangeRequest { domain, wants, returns } = call;
-    for (name, found) in [("wants", wants.len()), ("returns", returns.len())] {
+    for (list, found) in [(WANTS, wants.len()), (RETURNS, returns.len())] {
         if found > MAX_ITEMS {
-            return Err(format!("{name} must have at most {MAX_ITEMS} items, found {found}"));
+            return Err(InvalidExchange::TooMany { list, found });
         }
     }
     if wants.is_empty() && returns.is_empty() {
-        return Err("wants and returns must not both be empty".to_owned());
+        return Err(InvalidExchange::Empty);
     }
-    let wanted = wants
-        .iter()
-        .enumerate()
-        .map(|(number, want)| plain(want.descriptor.as_ref(), "wants", number));
-    let returned = returns
-        .iter()
-        .enumerate()
-        .map(|(number, back)| plain(back.descriptor.as_ref(), "returns", number));
+    let wanted = wants.iter_mut().map(|want| want.descriptor.take()).enumerate();
+    let wanted = wanted.map(|(number, one)| plain(one, WANTS, number));
+    let returned = returns.iter_mut().map(|back| back.descriptor.take()).enumerate();
+    let returned = returned.map(|(number, one)| plain(one, RETURNS, number));
     let descriptors = wanted.chain(returned).collect::<Result<_, _>>()?;
-    let domain = domain.clone();
-    Ok(RateLimitRequest { domain, descriptors, hits_addend: 0 }.encode_to_vec())
+    Ok(RateLimitRequest { domain: std::mem::take(domain), descriptors, hits_addend: 0 })
 }
 
 /// Returns a descriptor of which a client may hold hits: one that neither sets a limit or hits nor
 /// operates on a hold.
 fn plain(
-    descriptor: Option<&RateLimitDescriptor>,
-    list: &str,
+    descriptor: Option<RateLimitDescriptor>,
+    list: &'static str,
     number: usize,
-) -> Result<RateLimitDescriptor, String> {
-    let missing = || format!("descriptor must be set, missing in {list}[{number}]");
-    let descriptor = descriptor.ok_or_else(missing)?;
-    let RateLimitDescriptor { entries, limit, hits_addend, is_negative_hits } = descriptor;
+) -> Result<RateLimitDescriptor, InvalidExchange> {
+    let descriptor = descriptor.ok_or(InvalidExchange::NoDescriptor { list, number })?;
+    let RateLimitDescriptor { entries, limit, hits_addend, is_negative_hits } = &descriptor;
     let operates_on_hold = entries.last().is_some_and(|entry| is_reserved(&entry.key));
     if limit.is_some() || hits_addend.is_some() || *is_negative_hits || operates_on_hold {
-        return Err(format!(
-            "a descriptor must have entries only, and no operation on a hold, found in {list}[{number}]"
-        ));
+        return Err(InvalidExchange::NotPlain { list, number });
     }
-    Ok(descriptor.clone())
+    Ok(descriptor)
+}
+
+/// Returns the answer that no hits are lent.
+fn ask(reason: AskReason, counter: Option<CounterReport>) -> Answer {
+    Answer::AskEachRequest(AskEachRequest { reason: reason.into(), counter })
+}
+
+fn exhausted(error: BudgetExceeded) -> Status {
+    Status::resource_exhausted(format!("large requests: {error}"))
 }
 
 fn reason_of(reason: NoLoan) -> NotLeasableReason {
@@ -296,7 +309,7 @@ fn counter_of(limit: &Limit, report: &Report) -> CounterReport {
 
 fn duration(time: Micros) -> prost_types::Duration {
     let us = time.get();
-    let nanos = (us % SECOND).saturating_mul(NANOS);
+    let nanos = us % SECOND * NANOS;
     prost_types::Duration {
         seconds: i64::try_from(us / SECOND).unwrap_or(i64::MAX),
         nanos: i32::try_from(nanos).unwrap_or_default(),

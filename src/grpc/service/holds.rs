@@ -6,7 +6,6 @@
 
 use std::time::{Duration, Instant};
 
-use prost::Message as _;
 use tonic::Status;
 
 use super::{CallerAnswer, Rls};
@@ -56,6 +55,27 @@ pub enum HoldMethod {
     Cancel,
 }
 
+/// Reason why a call of `HoldService` is invalid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum InvalidHold {
+    #[error("id must have 1 to {MAX_ID} bytes, found {found}")]
+    Id { found: usize },
+    #[error("hits must be at least 1, found 0")]
+    NoHits,
+    #[error("hits_addend and is_negative_hits must not be set, found in descriptor {descriptor}")]
+    OwnHits { descriptor: usize },
+    #[error("the last entry must not be an operation on a hold, found in descriptor {descriptor}")]
+    Operation { descriptor: usize },
+    #[error(
+        "ttl must have seconds of at least 0 and nanos of 0 to 999999999, found {seconds} s and {nanos} ns"
+    )]
+    MalformedTtl { seconds: i64, nanos: i32 },
+    #[error("ttl must be at least {MIN_TTL}, found {seconds} s and {nanos} ns")]
+    ShortTtl { seconds: i64, nanos: i32 },
+    #[error("ttl must be at most that of the rule, {longest}, found {found}")]
+    LongTtl { longest: Micros, found: Micros },
+}
+
 impl From<ReserveRequest> for HoldCall {
     fn from(request: ReserveRequest) -> Self {
         let ReserveRequest { domain, descriptors, id, hits, ttl } = request;
@@ -102,10 +122,10 @@ impl<S: Store> Rls<S> {
     ) -> Result<CallerAnswer, Status> {
         let now = instant();
         let deadline = self.deadline(now, time);
-        let ttl = call.check().map_err(|why| self.invalid_hold(why))?;
+        let ttl = call.check().map_err(|invalid| self.invalid_call(&invalid))?;
         let HoldCall { domain, descriptors, id, method, .. } = call;
-        let message = RateLimitRequest { domain, descriptors, hits_addend: 0 }.encode_to_vec();
-        let request = self.read(&message, rights, attributes)?;
+        let message = RateLimitRequest { domain, descriptors, hits_addend: 0 };
+        let request = self.read_decoded(&message, rights, attributes)?;
         let _held = large_request::hold(&self.budget, &request)
             .map_err(|error| Status::resource_exhausted(format!("large requests: {error}")))?;
         let snapshot = self.limiter.snapshot();
@@ -123,7 +143,7 @@ impl<S: Store> Rls<S> {
             }
         };
         response::write_hold(&decision, &self.style, answer);
-        self.latency.record(instant().saturating_duration_since(now));
+        self.latency.record(instant().duration_since(now));
         Ok(CallerAnswer::of(&decision))
     }
 
@@ -140,17 +160,16 @@ impl<S: Store> Rls<S> {
         let reserve = HoldRequest { id, action: HoldAction::ReserveOnce, ttl };
         let reserving = with_hold(request, Hits::Charge(hits), reserve);
         let decision = self.decide_hold(snapshot, &reserving, deadline).await?;
-        let has = |effect| decision.statuses().iter().any(|s| s.hold_effect() == Some(effect));
-        if has(HoldEffect::Conflict) {
+        if has_effect(&decision, HoldEffect::Conflict) {
             return Err(Status::already_exists(
                 "the id already has an open hold with a different number of hits",
             ));
         }
-        if decision.is_over_limit() && has(HoldEffect::Held) {
+        if decision.is_over_limit() && has_effect(&decision, HoldEffect::Held) {
             // An earlier attempt, which was not decided, was charged at some of the counters. The
             // caller will not send another one, so this is not given up at its deadline.
-            let until = instant().checked_add(CANCEL_TIMEOUT).unwrap_or(deadline);
-            self.end(snapshot, request, (id, HoldAction::Cancel), deadline.max(until)).await?;
+            let until = deadline.max(instant() + CANCEL_TIMEOUT);
+            self.end(snapshot, request, (id, HoldAction::Cancel), until).await?;
         }
         Ok(decision)
     }
@@ -168,11 +187,11 @@ impl<S: Store> Rls<S> {
         let extend = HoldRequest { id, action: HoldAction::Extend, ttl };
         let request = with_hold(request, Hits::Refund(0), extend);
         let decision = self.decide_hold(snapshot, &request, deadline).await?;
-        let statuses = || decision.statuses().iter().filter(|status| status.hold().is_some());
-        if statuses().any(|status| status.hold_effect() == Some(HoldEffect::Extended)) {
+        if has_effect(&decision, HoldEffect::Extended) {
             return Ok(decision);
         }
-        if statuses().any(|status| status.hold_effect().is_none()) {
+        let mut statuses = decision.statuses().iter();
+        if statuses.any(|status| status.hold().is_some() && status.hold_effect().is_none()) {
             return Err(Status::unavailable("no decision: the store failed"));
         }
         Err(Status::not_found("the id has no open holds"))
@@ -221,74 +240,59 @@ impl<S: Store> Rls<S> {
         let Some(ttl) = ttl else { return Ok(()) };
         let holds = found.statuses().iter().filter_map(|status| status.hold());
         match holds.map(|hold| hold.ttl).min().filter(|longest| ttl > *longest) {
-            Some(longest) => Err(self.invalid_hold(format!(
-                "ttl must be at most that of the rule, {longest}, found {ttl}"
-            ))),
+            Some(longest) => Err(self.invalid_call(&InvalidHold::LongTtl { longest, found: ttl })),
             None => Ok(()),
         }
-    }
-
-    fn invalid_hold(&self, why: String) -> Status {
-        self.metrics.invalid_request();
-        Status::invalid_argument(why)
     }
 }
 
 impl HoldCall {
     /// Checks what no valid call has, and returns the TTL.
-    fn check(&self) -> Result<Option<Micros>, String> {
+    fn check(&self) -> Result<Option<Micros>, InvalidHold> {
         let found = self.id.len();
         if !(1..=MAX_ID).contains(&found) {
-            return Err(format!("id must have 1 to {MAX_ID} bytes, found {found}"));
+            return Err(InvalidHold::Id { found });
         }
         if self.method == HoldMethod::Reserve(0) {
-            return Err("hits must be at least 1, found 0".to_owned());
+            return Err(InvalidHold::NoHits);
         }
         for (number, descriptor) in self.descriptors.iter().enumerate() {
             if descriptor.hits_addend.is_some() || descriptor.is_negative_hits {
-                return Err(format!(
-                    "hits_addend and is_negative_hits must not be set, found in descriptor {number}"
-                ));
+                return Err(InvalidHold::OwnHits { descriptor: number });
             }
             if descriptor.entries.last().is_some_and(|entry| is_reserved(&entry.key)) {
-                return Err(format!(
-                    "the last entry must not be an operation on a hold, found in descriptor {number}"
-                ));
+                return Err(InvalidHold::Operation { descriptor: number });
             }
         }
         self.ttl.as_ref().map(ttl_of).transpose()
     }
 }
 
-fn ttl_of(ttl: &prost_types::Duration) -> Result<Micros, String> {
-    let seconds = u64::try_from(ttl.seconds).ok();
-    let nanos = u64::try_from(ttl.nanos).ok().filter(|nanos| *nanos < SECOND);
-    let Some((seconds, nanos)) = seconds.zip(nanos) else {
-        return Err(format!(
-            "ttl must have seconds of at least 0 and nanos of 0 to 999999999, found {} s and {} ns",
-            ttl.seconds, ttl.nanos
-        ));
-    };
+fn ttl_of(ttl: &prost_types::Duration) -> Result<Micros, InvalidHold> {
+    let prost_types::Duration { seconds, nanos } = *ttl;
+    let malformed = InvalidHold::MalformedTtl { seconds, nanos };
+    let short = InvalidHold::ShortTtl { seconds, nanos };
+    let Ok(seconds) = u64::try_from(seconds) else { return Err(malformed) };
+    let nanos = u64::try_from(nanos).ok().filter(|nanos| *nanos < SECOND).ok_or(malformed)?;
     // Rounded up, so that a fraction above a maximum is above it.
     let micros = nanos.div_ceil(NANOS);
     let length = Micros::new(Micros::from_secs(seconds).get().saturating_add(micros));
-    if length >= MIN_TTL {
-        return Ok(length);
-    }
-    Err(format!("ttl must be at least {MIN_TTL}, found {} s and {} ns", ttl.seconds, ttl.nanos))
+    if length >= MIN_TTL { Ok(length) } else { Err(short) }
+}
+
+/// Returns `true` if an operation had an effect at one of its counters.
+fn has_effect(decision: &Decision<'_>, effect: HoldEffect) -> bool {
+    decision.statuses().iter().any(|status| status.hold_effect() == Some(effect))
 }
 
 /// Returns the request with one operation for all its descriptors.
 fn with_hold<'a>(request: &Request<'a>, hits: Hits, hold: HoldRequest<'a>) -> Request<'a> {
-    let operation = |descriptor: &Descriptor<'a>| Descriptor {
+    let descriptors = request.descriptors.iter().map(|descriptor| Descriptor {
         hits,
         hold: Some(Box::new(hold)),
         ..descriptor.clone()
-    };
-    Request {
-        domain: request.domain,
-        descriptors: request.descriptors.iter().map(operation).collect(),
-    }
+    });
+    Request { domain: request.domain, descriptors: descriptors.collect() }
 }
 
 #[cfg(test)]
@@ -301,7 +305,7 @@ mod tests {
         assert_eq!(ttl(600, 0), Ok(Micros::from_secs(600)));
         assert_eq!(ttl(600, 1), Ok(Micros::new(600_000_001)));
         for (seconds, nanos) in [(1, -1), (-1, 0), (-1, -1), (1, 1_000_000_000), (1, i32::MAX)] {
-            let error = ttl(seconds, nanos).unwrap_err();
+            let error = ttl(seconds, nanos).unwrap_err().to_string();
             assert!(error.contains(&format!("found {seconds} s and {nanos} ns")), "{error}");
         }
     }

@@ -10,7 +10,7 @@ use tracing::warn;
 
 use super::GatewayCall;
 use super::check_request::{self, CheckedRequest};
-use crate::grpc::call::record_status;
+use crate::grpc::fast_path::record_status;
 use crate::grpc::proto::auth::authorization_server::Authorization;
 use crate::grpc::proto::auth::check_response::HttpResponse;
 use crate::grpc::proto::auth::{CheckRequest, CheckResponse, DeniedHttpResponse, OkHttpResponse};
@@ -19,7 +19,7 @@ use crate::grpc::proto::envoy::r#type::v3::HttpStatus;
 use crate::grpc::proto::{HeaderValue, google};
 use crate::grpc::rights::{DomainRights, IsGateway};
 use crate::grpc::service::Rls;
-use crate::grpc::service_call::ServiceCall;
+use crate::grpc::tonic_call::TonicCall;
 use crate::policy::requests::Unmappable;
 use crate::problem::{GatewayAnswer, StatusCode};
 use crate::store::Store;
@@ -74,11 +74,7 @@ impl<S: Store> Rls<S> {
         let CheckedRequest { mapping: of_route, http, metadata } = checked;
         let name = of_route.or(mapping).map(String::from_utf8_lossy);
         let call = GatewayCall { mapping: name.as_deref(), http, time, rights };
-        let metadata = || match Metadata::decode(metadata) {
-            Ok(metadata) => Ok(Some(json_of(metadata))),
-            Err(_) => Err(Unmappable::Metadata),
-        };
-        let answered = self.decide_http(call, metadata, attributes).await?;
+        let answered = self.decide_http(call, || read_metadata(metadata), attributes).await?;
         // A vector has room for any message.
         let _ = response(answered).encode(answer);
         Ok(())
@@ -92,7 +88,7 @@ impl<S: Store> Authorization for CheckMethod<S> {
         request: Request<CheckRequest>,
     ) -> Result<Response<CheckResponse>, Status> {
         let (metadata, extensions, message) = request.into_parts();
-        let mut call = ServiceCall::new(&self.0, &metadata, &extensions);
+        let mut call = TonicCall::new(&self.0, &metadata, &extensions);
         let caller = CheckCaller {
             is_gateway: extensions.get::<IsGateway>().is_some_and(|IsGateway(is)| *is),
             rights: &call.rights,
@@ -133,6 +129,14 @@ fn response(answer: GatewayAnswer) -> CheckResponse {
 fn option((key, value): (String, String)) -> HeaderValueOption {
     let header = HeaderValue { key, value, ..Default::default() };
     HeaderValueOption { header: Some(header), ..Default::default() }
+}
+
+/// Decodes metadata as JSON.
+fn read_metadata(metadata: &[u8]) -> Result<Option<Value>, Unmappable> {
+    match Metadata::decode(metadata) {
+        Ok(metadata) => Ok(Some(json_of(metadata))),
+        Err(_) => Err(Unmappable::Metadata),
+    }
 }
 
 /// Returns metadata as JSON.

@@ -27,7 +27,9 @@ impl TrustedGateways {
     /// The first item that is no network.
     pub fn parse(text: &str) -> Result<Self, InvalidGateway> {
         let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
-        items.map(AddressRange::parse).collect::<Result<_, _>>().map(Self)
+        let ranges = items
+            .map(|item| AddressRange::parse(item).ok_or_else(|| InvalidGateway(item.to_owned())));
+        ranges.collect::<Result<_, _>>().map(Self)
     }
 
     /// Returns `true` if a peer is trusted. One without an address is: access to a Unix socket is
@@ -41,31 +43,28 @@ impl TrustedGateways {
 }
 
 impl AddressRange {
-    fn parse(item: &str) -> Result<Self, InvalidGateway> {
-        let invalid = || InvalidGateway(item.to_owned());
+    /// Returns `None` for a text that is no network.
+    fn parse(item: &str) -> Option<Self> {
         let (address, prefix) = match item.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
             None => (item, None),
         };
-        let address: IpAddr = address.parse().map_err(|_| invalid())?;
+        let address: IpAddr = address.parse().ok()?;
         let most = if address.is_ipv4() { Ipv4Addr::BITS } else { Ipv6Addr::BITS };
-        let prefix = prefix.map_or(Ok(most), str::parse).map_err(|_| invalid())?;
-        if prefix > most {
-            return Err(invalid());
-        }
-        Ok(Self { address, prefix })
+        let prefix = prefix.map_or(Ok(most), str::parse).ok()?;
+        (prefix <= most).then_some(Self { address, prefix })
     }
 
     fn contains(self, address: IpAddr) -> bool {
         match (self.address, address) {
             (IpAddr::V4(own), IpAddr::V4(address)) => {
                 let differing = own.to_bits() ^ address.to_bits();
-                let ignored = Ipv4Addr::BITS.saturating_sub(self.prefix);
+                let ignored = Ipv4Addr::BITS - self.prefix;
                 differing.checked_shr(ignored).unwrap_or_default() == 0
             }
             (IpAddr::V6(own), IpAddr::V6(address)) => {
                 let differing = own.to_bits() ^ address.to_bits();
-                let ignored = Ipv6Addr::BITS.saturating_sub(self.prefix);
+                let ignored = Ipv6Addr::BITS - self.prefix;
                 differing.checked_shr(ignored).unwrap_or_default() == 0
             }
             (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,

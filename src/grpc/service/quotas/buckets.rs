@@ -26,7 +26,7 @@ impl<B: Backend> QuotaSession<B> {
             return Some(place);
         }
         let metrics = &self.rls.metrics.loans.quotas;
-        let cost = BUCKET_COST.saturating_add(id.len().saturating_mul(2));
+        let cost = BUCKET_COST + 2 * id.len();
         let hold = self.rls.budget.hold(cost).ok();
         let is_bounded = !id.is_empty() && self.stream.len() < MAX_BUCKETS;
         let Some(hold) = hold.filter(|_| is_bounded) else {

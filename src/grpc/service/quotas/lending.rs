@@ -243,13 +243,18 @@ async fn lend<B: Backend>(
     want: HitsWanted<'_>,
 ) -> (usize, WantResult) {
     let HitsWanted { place, target, generation, hits } = want;
-    let wants = &rls.quotas.wants;
-    let share = |remaining| wants.share(generation, number, hits.into(), remaining);
     let asked_at = instant();
     let deadline = rls.deadline(asked_at, None);
     let loans = rls.limiter.store().loans();
     let mut unknown = UnknownCharge { metrics: &rls.metrics, hits };
-    let result = match loans.lend_quota(&target.check(), hits, share, deadline).await {
+    let check = target.check();
+    let lending = loans.lend_quota(
+        &check,
+        hits,
+        |remaining| rls.quotas.wants.share(generation, number, hits.into(), remaining),
+        deadline,
+    );
+    let result = match lending.await {
         Ok(QuotaLending::Lent { receipt, window_rest }) => {
             let charged_at = instant();
             WantResult::Charged(ChargedLoan { receipt, asked_at, charged_at, window_rest })

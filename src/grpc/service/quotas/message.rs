@@ -70,8 +70,7 @@ impl ReportReader {
             return Ok(None);
         }
         self.held = None;
-        let end = PREFIX.saturating_add(length);
-        let after = self.unread.split_off(end);
+        let after = self.unread.split_off(PREFIX + length);
         let mut message = std::mem::replace(&mut self.unread, after);
         message.drain(..PREFIX);
         Ok(Some(message))

@@ -35,8 +35,10 @@ use self::lending::BucketWork;
 use self::message::ReportReader;
 use super::Rls;
 use crate::grpc::proto::quota::rate_limit_quota_response::BucketAction;
+use crate::grpc::request::RequestError;
 use crate::grpc::rights::DomainRights;
 use crate::http2::{BudgetHold, Delivery};
+use crate::limiter::Undecided;
 use crate::rlqs::QuotaOptions;
 use crate::rlqs::bucket::BucketStep;
 use crate::rlqs::share::WantTable;
@@ -217,21 +219,19 @@ impl<B: Backend> QuotaSession<B> {
     }
 
     fn next_time(&self) -> Option<Instant> {
-        let policies = self.policies_at.checked_add(POLICY_INTERVAL);
-        let policies = policies.filter(|_| !self.stream.is_empty());
+        let policies = (!self.stream.is_empty()).then(|| self.policies_at + POLICY_INTERVAL);
         [self.stream.next_time(), policies].into_iter().flatten().min()
     }
 
     async fn on_message(&mut self, message: &[u8]) -> Result<(), Status> {
         let now = instant();
-        let malformed =
-            |error: crate::grpc::request::RequestError| Status::invalid_argument(error.to_string());
         self.accept_domain(report::domain(message).map_err(malformed)?)?;
         self.stream.on_report(now);
         let rls = Arc::clone(&self.rls);
         let snapshot = rls.limiter.snapshot();
-        let no_policy = || Status::unavailable("no policy is loaded yet");
-        let live = snapshot.as_deref().ok_or_else(no_policy)?;
+        let Some(live) = snapshot.as_deref() else {
+            return Err(Status::unavailable(Undecided::NoPolicy.to_string()));
+        };
         // Loans and returns are those of one generation of the policies.
         for place in self.apply_policies(live, now) {
             self.stream.schedule(place);
@@ -291,7 +291,7 @@ impl<B: Backend> QuotaSession<B> {
     fn advance(&mut self, place: usize, now: Instant, work: &mut BucketWork) {
         let options = self.stream.options();
         let Some(slot) = self.stream.get_mut(place) else { return };
-        let reserved = self.reserved.saturating_add(response::max_length(&slot.id));
+        let reserved = self.reserved + response::max_length(&slot.id);
         if self.delivery.room() < reserved {
             // Nothing is charged that could not be sent.
             return self.postpone(place, now);
@@ -309,6 +309,11 @@ impl<B: Backend> QuotaSession<B> {
             BucketStep::Abandon => self.pending.push((place, PendingAction::Abandon)),
         }
     }
+}
+
+/// Returns the status for a malformed message.
+fn malformed(error: RequestError) -> Status {
+    Status::invalid_argument(error.to_string())
 }
 
 impl<B: Backend> Drop for QuotaSession<B> {

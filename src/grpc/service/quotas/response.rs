@@ -62,7 +62,7 @@ fn abandon_named(bucket_id: BucketId) -> BucketAction {
 
 /// Returns the bytes that the actions of a bucket take at most.
 pub(super) fn max_length(id: &[u8]) -> usize {
-    id.len().saturating_mul(2).saturating_add(ACTIONS)
+    2 * id.len() + ACTIONS
 }
 
 /// Returns the bytes that actions take in a response.
@@ -73,7 +73,7 @@ pub(super) fn length(actions: &[BucketAction]) -> usize {
 /// Encodes a response with the prefix of gRPC.
 pub(super) fn encode(bucket_action: Vec<BucketAction>) -> Vec<u8> {
     let response = RateLimitQuotaResponse { bucket_action };
-    let mut framed = Vec::with_capacity(response.encoded_len().saturating_add(PREFIX));
+    let mut framed = Vec::with_capacity(response.encoded_len() + PREFIX);
     framed.resize(PREFIX, 0);
     response.encode_raw(&mut framed);
     set_length(&mut framed);
@@ -100,10 +100,13 @@ fn action(bucket_id: BucketId, strategy: Strategy, ttl: u64) -> BucketAction {
 
 /// IDs that are not UTF-8 are beyond the bounds.
 fn bucket_id(id: &[u8]) -> BucketId {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let pairs = report::pairs(id);
     let bucket = pairs.iter().map(|pair| (text(pair.key), text(pair.value)));
     BucketId { bucket: bucket.collect() }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[cfg(test)]

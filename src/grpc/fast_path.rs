@@ -1,7 +1,7 @@
 //! A call of `ShouldRateLimit`: the common case is decoded, decided and answered in place, anything
 //! else is passed to tonic.
 //!
-//! The fast path's responses are byte-identical to those of [tonic's service](super::method); a
+//! The responses are byte-identical to those of [tonic's service](super::rls_service); a
 //! differential test verifies this.
 
 use std::io::Read as _;
@@ -17,9 +17,10 @@ use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic::service::Routes;
 
+use super::call_headers::timeout_of;
 use super::rights::{DomainRights, IsGateway};
+use super::service::Rls;
 use super::service::gateway::{self, CheckCaller};
-use super::service::{Rls, budget};
 use super::{PREFIX, set_length};
 use crate::http2::{Answer, Budget, BudgetHold, Exchange, HeaderFields};
 use crate::store::Store;
@@ -132,29 +133,26 @@ impl CallHead {
     /// Reads a header list. Values longer than any valid one are dropped, since a pending call
     /// retains them.
     pub(super) fn read(method: UnaryMethod, fields: &HeaderFields, is_traced: bool) -> Self {
-        let value =
-            |name: &str, max| fields.get(name.as_bytes()).filter(|value| value.len() <= max);
-        let header = |name, max| HeaderValue::from_bytes(value(name, max)?).ok();
-        let timeout = header("grpc-timeout", MAX_TIMEOUT).and_then(|value| {
-            let budget = budget(value.as_bytes())?;
-            Some((value, budget))
+        let timeout = header(fields, "grpc-timeout", MAX_TIMEOUT).and_then(|value| {
+            let timeout = timeout_of(value.as_bytes())?;
+            Some((value, timeout))
         });
         let names = match method {
             UnaryMethod::ShouldRateLimit if is_traced => TRACE_FIELDS.as_slice(),
             UnaryMethod::ShouldRateLimit => &[],
             UnaryMethod::Check => CHECK_FIELDS.as_slice(),
         };
-        let kept = || {
-            names.iter().filter_map(|name| Some((*name, value(name, MAX_TRACE_FIELD)?.to_vec())))
-        };
+        let kept = names
+            .iter()
+            .filter_map(|name| Some((*name, field(fields, name, MAX_TRACE_FIELD)?.to_vec())));
         let encoding = fields
             .get(b"grpc-encoding")
-            .map(|_| header("grpc-encoding", MAX_ENCODING).unwrap_or(UNKNOWN));
+            .map(|_| header(fields, "grpc-encoding", MAX_ENCODING).unwrap_or(UNKNOWN));
         Self {
             method,
             timeout,
             encoding: encoding.filter(|encoding| encoding != "identity"),
-            kept: (!names.is_empty()).then(|| kept().collect()),
+            kept: (!names.is_empty()).then(|| kept.collect()),
         }
     }
 
@@ -181,6 +179,16 @@ impl CallHead {
                 .map(|(name, value)| (http::HeaderName::from_static(name), value)),
         );
     }
+}
+
+/// Returns the value of a field, unless it is longer than `max`.
+fn field<'f>(fields: &'f HeaderFields, name: &str, max: usize) -> Option<&'f [u8]> {
+    fields.get(name.as_bytes()).filter(|value| value.len() <= max)
+}
+
+/// Returns the value of a field as [`field`] does, if it is one for HTTP.
+fn header(fields: &HeaderFields, name: &str, max: usize) -> Option<HeaderValue> {
+    HeaderValue::from_bytes(field(fields, name, max)?).ok()
 }
 
 /// Answers a call whose body is complete.
@@ -228,7 +236,7 @@ fn answer_message<S: Store>(
     async move {
         let Exchange { request, answer } = &mut exchange;
         let message = request.get(PREFIX..).unwrap_or_default();
-        context.work.add(message.len().saturating_sub(COMMON_MESSAGE).saturating_mul(BYTE_WORK));
+        context.work.add(message.len().saturating_sub(COMMON_MESSAGE) * BYTE_WORK);
         answer.resize(PREFIX, 0);
         let answered = context
             .rls
@@ -316,11 +324,9 @@ fn inflate<S>(body: &mut Vec<u8>, context: &CallContext<S>) -> Result<Option<Bud
     if usize::try_from(u32::from_be_bytes(*length)) != Ok(compressed.len()) {
         return Ok(None);
     }
-    let max = context
-        .max_message
-        .min(compressed.len().saturating_mul(MAX_INFLATION).max(ALWAYS_INFLATED));
+    let max = context.max_message.min((compressed.len() * MAX_INFLATION).max(ALWAYS_INFLATED));
     let mut inflated = vec![0; PREFIX];
-    let limit = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
+    let limit = u64::try_from(max + 1).unwrap_or(u64::MAX);
     let read = GzDecoder::new(compressed).take(limit).read_to_end(&mut inflated);
     context.work.add(inflated.len());
     let Ok(length) = read else { return Ok(None) };

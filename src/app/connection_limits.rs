@@ -51,9 +51,21 @@ struct FileNeeds {
     has_stats: bool,
 }
 
+/// The reason why a process with so few file descriptors cannot start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the limit of open files (RLIMIT_NOFILE) is {files}, and --workers {workers} requires at least {least}: \
+     raise the limit, for example with `ulimit -n` or LimitNOFILE="
+)]
+pub(super) struct TooFewFiles {
+    files: usize,
+    workers: usize,
+    least: usize,
+}
+
 /// Raises the soft limit of file descriptors to the hard limit. Returns the resulting limit, or
 /// `None` if it is unlimited.
-pub(super) fn raise_limit() -> Option<usize> {
+fn raise_limit() -> Option<usize> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: maximum, maximum };
     let limit = if current == maximum || setrlimit(Resource::Nofile, raised).is_err() {
@@ -65,11 +77,13 @@ pub(super) fn raise_limit() -> Option<usize> {
 }
 
 impl ConnectionLimits {
-    /// Divides `files` among the listeners of these settings, which are already bound.
+    /// Raises the limit of file descriptors, and divides them among the listeners of these settings,
+    /// which are already bound.
     ///
     /// # Errors
     /// There are too few file descriptors.
-    pub(super) fn new(settings: &Settings, files: Option<usize>) -> Result<Self, String> {
+    pub(super) fn new(settings: &Settings) -> Result<Self, TooFewFiles> {
+        let files = raise_limit();
         let workers = settings.limits.workers;
         let open = std::fs::read_dir("/proc/self/fd").map_or(OTHER_FILES, Iterator::count);
         let of_runtimes = workers.saturating_add(OTHER_RUNTIMES).saturating_mul(FILES_OF_RUNTIME);
@@ -81,11 +95,8 @@ impl ConnectionLimits {
             has_stats: settings.stats.prometheus.is_some(),
         };
         Self::divide(files, needs).map_err(|least| {
-            format!(
-                "the limit of open files (RLIMIT_NOFILE) is {}, and --workers {workers} requires at least {least}: \
-                 raise the limit, for example with `ulimit -n` or LimitNOFILE=",
-                files.unwrap_or(usize::MAX)
-            )
+            let files = files.unwrap_or(usize::MAX);
+            TooFewFiles { files, workers, least }
         })
     }
 
@@ -111,19 +122,15 @@ impl ConnectionLimits {
         // A store with many servers must not use up a low limit.
         let own = needs.own.saturating_add(needs.store.min(all / 4));
         let rest = all.saturating_sub(own);
-        let part = |most: usize, of: usize| {
-            rest.checked_div(of).unwrap_or_default().max(LEAST_HTTP).min(most)
-        };
-        let http = part(PUBLIC_CONNECTIONS, 8);
-        let admin = part(ADMIN_CONNECTIONS, 16);
-        let stats = part(most_stats, 16);
+        let http = (rest / 8).clamp(LEAST_HTTP, PUBLIC_CONNECTIONS);
+        let admin = (rest / 16).clamp(LEAST_HTTP, ADMIN_CONNECTIONS);
+        let stats = (rest / 16).max(LEAST_HTTP).min(most_stats);
         let left = rest.saturating_sub(http).saturating_sub(admin).saturating_sub(stats);
         // If there are too few for all, a ninth is reserved for connections closing after GOAWAY.
         let leaving = needs.grpc.leaving.min(left.saturating_sub(needs.grpc.total).max(left / 9));
-        let total = needs.grpc.total.min(left.saturating_sub(leaving));
+        let total = needs.grpc.total.min(left - leaving);
         if total < LEAST_GRPC.min(needs.grpc.total) {
-            let least_of_listeners =
-                LEAST_GRPC.saturating_mul(2).saturating_add(LEAST_HTTP.saturating_mul(3));
+            let least_of_listeners = 2 * LEAST_GRPC + 3 * LEAST_HTTP;
             return Err(needs
                 .own
                 .saturating_add(needs.store.min(all))

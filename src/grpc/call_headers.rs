@@ -1,17 +1,22 @@
-//! Checks of a call's headers that gRPC over HTTP/2 requires of servers, and the responses when one
-//! fails.
+//! The headers of a call: the checks that gRPC over HTTP/2 requires of servers, the responses when
+//! one fails, and the caller's timeout.
 //!
 //! Codes and messages are those of grpc-go, on which envoyproxy/ratelimit runs.
 
-use http::{HeaderMap, Response, StatusCode};
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use tonic::Status;
 use tonic::body::Body;
 
-use super::service::budget;
 use crate::printable::excerpt;
 
 /// Content type of gRPC; may be followed by `+` and a format, or `;` and parameters.
 const CONTENT_TYPE: &[u8] = b"application/grpc";
+/// Maximum timeout of a call, whatever the caller allows.
+const MAX_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum number of digits of a timeout, by the protocol.
+const MAX_DIGITS: usize = 8;
 /// Maximum length of client text quoted in a response, in bytes.
 const MAX_QUOTED: usize = 256;
 
@@ -44,7 +49,7 @@ pub(super) fn check<'a>(
     match timeout {
         _ if !is_grpc => Err(HeadError::ContentType(content_type)),
         _ if method != b"POST" => Err(HeadError::Method(method)),
-        Some(timeout) if budget(timeout).is_none() => Err(HeadError::Timeout(timeout)),
+        Some(timeout) if timeout_of(timeout).is_none() => Err(HeadError::Timeout(timeout)),
         Some(_) | None => Ok(()),
     }
 }
@@ -57,14 +62,36 @@ pub(super) fn check_request<'a>(
     method: &'a http::Method,
     headers: &'a HeaderMap,
 ) -> Result<(), HeadError<'a>> {
-    let value = |name: &str| headers.get(name).map(http::HeaderValue::as_bytes);
-    check(method.as_str().as_bytes(), value("content-type"), value("grpc-timeout"))
+    let content_type = headers.get("content-type").map(HeaderValue::as_bytes);
+    let timeout = headers.get("grpc-timeout").map(HeaderValue::as_bytes);
+    check(method.as_str().as_bytes(), content_type, timeout)
+}
+
+/// Parses `grpc-timeout`, the caller's timeout, less a margin for the network: a quarter of it, at
+/// most 5 ms. Returns `None` if it is invalid.
+pub(super) fn timeout_of(timeout: &[u8]) -> Option<Duration> {
+    let (unit, digits) = timeout.split_last()?;
+    let ns: u64 = match unit {
+        b'H' => 3_600_000_000_000,
+        b'M' => 60_000_000_000,
+        b'S' => 1_000_000_000,
+        b'm' => 1_000_000,
+        b'u' => 1_000,
+        b'n' => 1,
+        _ => return None,
+    };
+    if digits.len() > MAX_DIGITS || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let amount: u32 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    // Eight digits of hours are more than 2^64 ns.
+    let whole = Duration::from_nanos(u64::from(amount).saturating_mul(ns)).min(MAX_TIMEOUT);
+    Some(whole.saturating_sub(whole.div_f64(4.0).min(Duration::from_millis(5))))
 }
 
 impl HeadError<'_> {
     /// Returns the response to the call.
     pub(super) fn response(self) -> Response<Body> {
-        let quoted = |text: &[u8]| excerpt(&String::from_utf8_lossy(text), MAX_QUOTED).into_owned();
         let (code, status) = match self {
             Self::ContentType(found) => {
                 let text = format!("invalid gRPC request content-type \"{}\"", quoted(found));
@@ -88,6 +115,11 @@ impl HeadError<'_> {
     }
 }
 
+/// Returns a part of a client's text that is shown to it.
+fn quoted(text: &[u8]) -> String {
+    excerpt(&String::from_utf8_lossy(text), MAX_QUOTED).into_owned()
+}
+
 /// Returns the response to a call of an unknown method.
 pub(super) fn unknown_method(path: &str) -> Response<Body> {
     Status::unimplemented(format!("unknown method {}", excerpt(path, MAX_QUOTED))).into_http()
@@ -96,6 +128,31 @@ pub(super) fn unknown_method(path: &str) -> Response<Body> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_callers_time_is_read_in_every_unit() {
+        let cases = [
+            ("90000000n", Some(85_000)),
+            ("20000u", Some(15_000)),
+            ("500m", Some(495_000)),
+            ("8m", Some(6_000)),
+            ("1S", Some(995_000)),
+            ("1H", Some(59_995_000)),
+            ("99999999H", Some(59_995_000)),
+            ("0n", Some(0)),
+            ("10", None),
+            ("m", None),
+            ("", None),
+            ("1\u{e9}", None),
+            ("-5m", None),
+            ("5x", None),
+            ("+5m", None),
+            ("123456789m", None),
+        ];
+        for (text, us) in cases {
+            assert_eq!(timeout_of(text.as_bytes()), us.map(Duration::from_micros), "{text}");
+        }
+    }
 
     #[test]
     fn a_call_is_a_post_of_grpc_within_a_time() {

@@ -1,7 +1,7 @@
 //! `ShouldRateLimit` as an implementation of tonic's generated trait: the full protocol, including
 //! compressed messages.
 //!
-//! Frequent calls take the fast path of [`call`](super::call), which returns the same responses.
+//! Frequent calls take the [fast path](super::fast_path), which returns the same responses.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use tonic::{Request, Response, Status};
 use super::proto::rate_limit_service_server::RateLimitService;
 use super::proto::{RateLimitRequest, RateLimitResponse};
 use super::service::Rls;
-use super::service_call::ServiceCall;
+use super::tonic_call::TonicCall;
 use crate::store::Store;
 
 /// The service for tonic.
-pub(super) struct Method<S>(pub(super) Arc<Rls<S>>);
+pub(super) struct RlsMethods<S>(pub(super) Arc<Rls<S>>);
 
 #[tonic::async_trait]
-impl<S: Store> RateLimitService for Method<S> {
+impl<S: Store> RateLimitService for RlsMethods<S> {
     async fn should_rate_limit(
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let (metadata, extensions, message) = request.into_parts();
-        let mut call = ServiceCall::new(&self.0, &metadata, &extensions);
+        let mut call = TonicCall::new(&self.0, &metadata, &extensions);
         let message = message.encode_to_vec();
         let mut answer = Vec::new();
         let recording = call.recording.as_deref_mut();

@@ -7,15 +7,16 @@ use prost::Message as _;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Response, Status};
 
-use super::call::record_status;
+use super::call_headers::timeout_of;
+use super::fast_path::record_status;
 use super::proto::RateLimitResponse;
 use super::rights::DomainRights;
-use super::service::{Rls, budget};
+use super::service::Rls;
 use crate::store::Store;
 use crate::telemetry::spans::Recording;
 
 /// A call under way.
-pub(super) struct ServiceCall {
+pub(super) struct TonicCall {
     /// The caller's timeout.
     pub(super) time: Option<Duration>,
     /// Domains that the caller may use; none if the connection does not say.
@@ -24,17 +25,17 @@ pub(super) struct ServiceCall {
     pub(super) recording: Option<Box<Recording>>,
 }
 
-impl ServiceCall {
+impl TonicCall {
     pub(super) fn new<S: Store>(
         rls: &Rls<S>,
         metadata: &MetadataMap,
         extensions: &Extensions,
     ) -> Self {
-        let header = |name: &str| metadata.get(name).map(MetadataValue::as_encoded_bytes);
+        let tracer = rls.tracer();
         Self {
-            time: header("grpc-timeout").and_then(budget),
+            time: header(metadata, "grpc-timeout").and_then(timeout_of),
             rights: extensions.get::<DomainRights>().cloned().unwrap_or_else(DomainRights::none),
-            recording: rls.tracer().and_then(|tracer| tracer.begin(header)),
+            recording: tracer.and_then(|tracer| tracer.begin(|name| header(metadata, name))),
         }
     }
 
@@ -49,4 +50,8 @@ impl ServiceCall {
         let answer = RateLimitResponse::decode(answer);
         answer.map(Response::new).map_err(|error| Status::internal(error.to_string()))
     }
+}
+
+fn header<'m>(metadata: &'m MetadataMap, name: &str) -> Option<&'m [u8]> {
+    metadata.get(name).map(MetadataValue::as_encoded_bytes)
 }
