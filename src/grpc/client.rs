@@ -62,9 +62,6 @@ pub enum ClientTlsError {
     /// No certificate is trusted.
     #[error("no trusted CA certificate: none configured, and none found on the system")]
     NoAuthority,
-    /// The trusted certificates cannot be used.
-    #[error("{0}")]
-    Verifier(String),
     /// The identity or the name is invalid.
     #[error("{}", cause(.0))]
     Endpoint(#[from] tonic::transport::Error),
