@@ -1,7 +1,7 @@
 //! A real Envoy, which `tests/run` installs.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! Cargo, and programs in the profile `release` for tests that measure.
 
 use crate::{built, root};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 /// Returns a command of cargo without the variables that cargo sets for this test. They are inputs

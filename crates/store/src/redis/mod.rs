@@ -155,7 +155,7 @@ fn start_all(
     addresses: Vec<ServerAddress>,
     access: &Arc<Access>,
     role: &RequiredRole,
-    metrics: &Arc<Metrics>,
+    metrics: &Arc<StoreMetrics>,
 ) -> Vec<Arc<Node>> {
     let mut nodes = Vec::with_capacity(addresses.len());
     for address in addresses {

@@ -1,7 +1,7 @@
 //! Servers that speak the Redis protocol, and where `tests/run` installs them.
 
 use crate::root;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A server that the tests can start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

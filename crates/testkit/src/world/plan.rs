@@ -3,9 +3,9 @@
 
 use std::fmt;
 
-use super::random::Random;
 use super::rules::SimRule;
 use super::server::fleet::{Arrangement, Moment};
+use crate::random::Random;
 
 /// All that is decided before a world begins.
 #[derive(Clone, Debug)]

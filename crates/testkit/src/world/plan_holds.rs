@@ -2,8 +2,8 @@
 //! settle, also late, twice, in another order, or never.
 
 use super::plan::{Part, PartHits, Plan, PlannedCall, VERSIONS};
-use super::random::Random;
 use super::rules::{Counting, SimRule};
+use crate::random::Random;
 
 /// The settings of a limit that keeps holds.
 #[derive(Clone, Debug)]

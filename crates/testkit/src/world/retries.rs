@@ -15,10 +15,10 @@ use tollgate::grpc::proto::rate_limit_response::Code;
 
 use super::plan::{Fault, Plan};
 use super::process::{SimProcess, id_of};
-use super::random::Random;
 use super::rules::{Counting, SimRule};
 use super::run::{Extras, RunningWorld, in_paused_time};
 use super::server::fleet::{Arrangement, Moment};
+use crate::random::Random;
 
 const COUNTINGS: [Counting; 5] =
     [Counting::Fixed, Counting::Sliding, Counting::Log, Counting::Gcra, Counting::Slots];

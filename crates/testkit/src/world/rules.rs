@@ -2,7 +2,7 @@
 
 use super::plan::VERSIONS;
 use super::plan_holds::SimHold;
-use super::random::Random;
+use crate::random::Random;
 
 /// A counting algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

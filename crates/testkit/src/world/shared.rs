@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use super::history::Chronicle;
 use super::network::{Path, SimConnection, Target};
-use super::random::Random;
 use super::server::fleet::{Fleet, Moment};
+use crate::random::Random;
 
 /// The shared state of a world.
 pub struct SharedWorld {
