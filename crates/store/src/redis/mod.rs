@@ -44,7 +44,7 @@ use self::calls::Core;
 pub use self::config::access::{Access, LoggedErrors, Secret};
 pub use self::config::environment::{BoxedStream, Environment, NetworkStream, Simulation};
 pub use self::config::options::{RedisOptions, Time};
-pub use self::config::url::{RedisUrl, ServerAddress, Topology, without_password};
+pub use self::config::url::{RedisUrl, ServerAddress, Topology};
 pub use self::script::key::check_prefix;
 use self::script::key::prepare_tags;
 use self::server::Node;
