@@ -33,6 +33,9 @@
 //! | [`watch`] | notification of changed files | file contents |
 //! | [`problem`] | errors and denials over HTTP | their causes |
 //! | [`policy`] | YAML to rules; matching; differences of two sets; sources | stores, protocols |
+//! | [`verify`] | calls to a service, and contradictions between its limits and answers | protocols |
+//! | [`envoyproxy`] | the variables of envoyproxy/ratelimit, as flags | the flags, policies |
+//! | [`migrate`] | deployments of envoyproxy/ratelimit: report, export | stores, protocols |
 //! | [`store`] | counters in memory or Redis; layers around it; the clock | policies, protocols |
 //! | [`receipts`] | receipts of loans, and the keys that sign them | stores, policies, protocols |
 //! | [`rlqs`] | hits that proxies hold by RLQS: sizes, times, returns | policies, stores, IO |
@@ -41,17 +44,15 @@
 //! | [`grpc`] | Envoy's protocol, health, reflection, a client | HTTP/2, policies, stores |
 //! | [`xds`] | policies from a control plane: requests, conversion to YAML | rules, stores |
 //! | [`otlp`] | export of spans to a collector | their origin |
-//! | [`verify`] | contradictions between limits and histories of calls | clocks, IO, protocols |
 //! | [`operations`] | actions of operators: inspect, change, reload | HTTP, the command line |
 //! | [`admin`] | HTTP: probes, metrics, the API and page, access control | gRPC, stores |
 //! | [`settings`] | flags, environment variables, defaults | its users |
-//! | [`envoyproxy`] | the variables of envoyproxy/ratelimit, as flags | the process |
 //! | [`app`], [`cli`] | assembly of the concrete parts; one file per subcommand | |
 //!
 //! A module may use modules above it in this list, never one below; `tests/tidy` lists and enforces
-//! the allowed dependencies. Those down to [`watch`], [`policy`] and [`store`] are in the crates
-//! below `crates/`, and exported here. The `mod.rs` or `lib.rs` of a large folder has a table of
-//! its files.
+//! the allowed dependencies. Those down to [`watch`], and from [`policy`] to [`store`], are in the
+//! crates below `crates/`, and exported here; a build can leave out `verify` and `migrate`. The
+//! `mod.rs` or `lib.rs` of a large folder has a table of its files.
 //!
 //! # Invariants
 //!
@@ -77,7 +78,6 @@
 pub mod admin;
 pub mod app;
 pub mod cli;
-pub mod envoyproxy;
 pub mod grpc;
 pub mod limiter;
 pub mod operations;
@@ -87,15 +87,19 @@ pub mod receipts;
 pub mod rlqs;
 pub mod scenario;
 pub mod settings;
-pub mod verify;
 pub mod xds;
 
 pub use tollgate_core::{algorithm, backoff, descriptor, printable};
+pub use tollgate_envoyproxy as envoyproxy;
 pub use tollgate_files::{bounded_file, watch};
 pub use tollgate_http2 as http2;
 pub use tollgate_lease as lease;
+#[cfg(feature = "migrate")]
+pub use tollgate_migrate as migrate;
 pub use tollgate_policy as policy;
 pub use tollgate_store as store;
 pub use tollgate_telemetry as telemetry;
 pub use tollgate_tls as tls;
+#[cfg(feature = "verify")]
+pub use tollgate_verify as verify;
 pub use tollgate_yaml as yaml;

@@ -9,7 +9,8 @@ use std::path::Path;
 use clap::error::{ContextKind, ErrorKind};
 
 use super::settings::errors;
-use crate::envoyproxy::{Flag, Translation, translate};
+use crate::envoyproxy::{Translation, translate};
+use crate::settings::service_flags;
 
 /// Name of the binary of envoyproxy/ratelimit.
 const ENVOYPROXY_NAME: &str = "ratelimit";
@@ -31,12 +32,11 @@ pub(super) fn expanded(
     let Some(position) = arguments.iter().position(|argument| argument == FLAG) else {
         return Ok((arguments, vec![]));
     };
-    let translation: Translation = translate(variables);
+    let translation: Translation = translate(variables, &service_flags());
     if let Some(errors) = errors(&translation) {
         return Err(errors);
     }
-    let words = translation.flags.iter().flat_map(Flag::words).map(OsString::from);
-    let words: Vec<_> = words.collect();
+    let words: Vec<_> = translation.words().map(OsString::from).collect();
     arguments.splice(position..=position, words);
     Ok((arguments, translation.notes))
 }

@@ -13,6 +13,7 @@ mod findings;
 pub mod grant;
 pub mod hit;
 pub mod inspect;
+#[cfg(feature = "migrate")]
 pub mod migrate;
 mod output;
 pub mod refund;
@@ -27,6 +28,7 @@ mod table;
 pub mod test;
 pub mod top;
 mod variables;
+#[cfg(feature = "verify")]
 pub mod verify;
 
 use std::path::PathBuf;
@@ -94,8 +96,10 @@ enum Command {
     /// Run policy tests.
     Test(test::Test),
     /// Compare an envoyproxy/ratelimit deployment with Tollgate, before or after the switch.
+    #[cfg(feature = "migrate")]
     Migrate(migrate::Migrate),
     /// Verify that a running rate limit service enforces its limits.
+    #[cfg(feature = "verify")]
     Verify(Box<verify::Verify>),
     /// Show how the variables of envoyproxy/ratelimit map to flags.
     Settings(settings::SettingsArgs),
@@ -147,7 +151,9 @@ impl Cli {
             Some(Command::Grant(grant)) => grant.run(),
             Some(Command::Reload(reload)) => reload.run(),
             Some(Command::Test(test)) => test.run(),
+            #[cfg(feature = "migrate")]
             Some(Command::Migrate(migrate)) => migrate.run(),
+            #[cfg(feature = "verify")]
             Some(Command::Verify(verify)) => verify.run(),
             Some(Command::Settings(settings)) => settings.run(),
             Some(Command::Schema(schema)) => schema.run(),

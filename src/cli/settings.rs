@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use super::output::print_stderr;
 use crate::envoyproxy::{self, Translation, Variables};
+use crate::settings::service_flags;
 
 /// Show how the variables of envoyproxy/ratelimit map to flags.
 #[derive(Debug, clap::Args)]
@@ -32,7 +33,7 @@ impl SettingsArgs {
             let _ = io::stdout().write_all(lines.as_bytes());
             return ExitCode::SUCCESS;
         }
-        let translation = envoyproxy::translate(&variables());
+        let translation = envoyproxy::translate(&variables(), &service_flags());
         match errors(&translation) {
             None => {
                 let _ = io::stdout().write_all(command(&translation).as_bytes());
@@ -88,7 +89,7 @@ mod tests {
         ];
         let variables =
             set.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().collect();
-        let text = command(&envoyproxy::translate(&variables));
+        let text = command(&envoyproxy::translate(&variables, &service_flags()));
         assert!(text.starts_with("# MEMCACHE_SRV: has no effect"), "{text}");
         assert!(text.contains("\ntollgate serve \\\n  --grpc-listen 0.0.0.0:8081 \\\n"), "{text}");
         assert!(

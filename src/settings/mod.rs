@@ -4,6 +4,7 @@
 //! Flags are read as text and resolved together, so that all errors are reported at once.
 
 mod admin;
+mod envoyproxy;
 mod gateways;
 mod limits;
 mod listen;
@@ -26,6 +27,7 @@ mod xds;
 use std::fmt;
 
 pub use self::admin::AdminSettings;
+pub use self::envoyproxy::{policy_settings, service_flags};
 pub use self::limits::{LimitSettings, MessageFlag};
 pub use self::listen::{Endpoint, ListenSettings};
 pub use self::loans::LoanSettings;

@@ -1,5 +1,5 @@
 //! Effects of one or two additional variables; the flags that they become are tested in
-//! `src/envoyproxy`.
+//! `src/settings/envoyproxy/tests.rs`.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener, UdpSocket};

@@ -88,6 +88,27 @@ pub(super) const ROWS: &[Row] = &[
         crates: "std::net::IpAddr std::net::Ipv4Addr std::net::Ipv6Addr thiserror",
     },
     Row { place: "policy/source", modules: "", crates: "std::fs std::io std::os" },
+    // Checks histories without a clock, IO or a protocol; only its workload has a runtime.
+    Row { place: "verify", modules: "algorithm", crates: "serde thiserror" },
+    Row { place: "verify/counters", modules: "", crates: "rand" },
+    Row { place: "verify/rules", modules: "descriptor policy", crates: "" },
+    Row { place: "verify/run", modules: "", crates: "async jiff rand std::time::Instant" },
+    Row {
+        place: "verify/workload",
+        modules: "",
+        crates: "async std::os std::process std::time::Instant tokio tokio_util",
+    },
+    // The variables of envoyproxy/ratelimit. The flags of the service are given to it.
+    Row { place: "envoyproxy", modules: "printable yaml::scalar", crates: "clap" },
+    Row { place: "envoyproxy/flags", modules: "", crates: "std::net" },
+    Row { place: "envoyproxy/own_variables", modules: "", crates: "std::env" },
+    Row { place: "envoyproxy/words", modules: "", crates: "thiserror" },
+    // Reads deployments of envoyproxy/ratelimit, and no service.
+    Row {
+        place: "migrate",
+        modules: "algorithm envoyproxy policy printable yaml",
+        crates: "clap jiff serde_json std::fs std::io thiserror",
+    },
     // Stores do not depend on policies, and own the clock.
     Row {
         place: "store",
@@ -170,8 +191,6 @@ pub(super) const ROWS: &[Row] = &[
         modules: "tls",
         crates: "bytes http http_body_util hyper hyper_util prost rustls std::io thiserror tokio_rustls",
     },
-    // Checks histories: no clock, IO, protocol.
-    Row { place: "verify", modules: "algorithm", crates: "serde" },
     // Returns values, which `admin` renders.
     Row {
         place: "operations",
@@ -203,16 +222,9 @@ pub(super) const ROWS: &[Row] = &[
                 otlp policy::source::files store::any::StoreLocation store::memory store::redis telemetry::log telemetry::spans telemetry::statistics xds",
         crates: "clap http jiff std::env std::net std::thread",
     },
+    Row { place: "settings/envoyproxy", modules: "envoyproxy", crates: "" },
     Row { place: "settings/loans", modules: "receipts rlqs", crates: "" },
     Row { place: "settings/memory", modules: "", crates: "std::fs" },
-    // Deletable: the variables of envoyproxy/ratelimit.
-    Row {
-        place: "envoyproxy",
-        modules: "printable settings::Flags settings::PolicySettings store::redis::without_password yaml::scalar",
-        crates: "clap",
-    },
-    Row { place: "envoyproxy/effects", modules: "", crates: "std::env std::sync" },
-    Row { place: "envoyproxy/flags", modules: "", crates: "std::net" },
     // Composes the concrete parts.
     Row {
         place: "app",
@@ -227,12 +239,13 @@ pub(super) const ROWS: &[Row] = &[
     Row { place: "app/plain_pages", modules: "", crates: "std::process" },
     Row {
         place: "cli",
-        modules: "admin::api admin::rights::Token algorithm app bounded_file descriptor envoyproxy grpc limiter policy printable scenario settings store telemetry verify yaml",
+        modules: "admin::api admin::rights::Token algorithm app bounded_file descriptor envoyproxy grpc limiter policy printable scenario settings store telemetry yaml",
         crates: "async clap jiff rand serde serde_json std::env std::fs std::io std::process std::sync std::time::Instant thiserror tokio tracing",
     },
     // Starts the process again with other variables, which std has for Unix alone.
     Row { place: "cli/serve", modules: "", crates: "std::os" },
-    Row { place: "cli/verify", modules: "", crates: "std::os tokio_util" },
+    Row { place: "cli/migrate", modules: "migrate", crates: "" },
+    Row { place: "cli/verify", modules: "verify", crates: "" },
     Row {
         place: "cli/api",
         modules: "",
@@ -242,7 +255,7 @@ pub(super) const ROWS: &[Row] = &[
     Row { place: "main", modules: "cli", crates: "mimalloc std::process" },
     Row {
         place: "lib",
-        modules: "algorithm backoff bounded_file descriptor http2 lease policy printable store telemetry tls watch yaml",
+        modules: "algorithm backoff bounded_file descriptor envoyproxy http2 lease migrate policy printable store telemetry tls verify watch yaml",
         crates: "",
     },
 ];

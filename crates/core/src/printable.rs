@@ -1,4 +1,5 @@
-//! Client text for logs, terminals and pages: escapes invisible characters and bounds the length.
+//! Text for logs, terminals and pages: escapes invisible characters, bounds the length, and masks
+//! the passwords of URLs.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -91,6 +92,46 @@ pub fn shell_quoted(word: &str) -> String {
         return format!("'{}'", word.replace('\'', r"'\''"));
     }
     word.to_owned()
+}
+
+/// Returns a URL fit for display: without the password, and without what may be one if its `@` is
+/// missing.
+pub fn without_password(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    if rest.starts_with('/') {
+        return text.to_owned();
+    }
+    let (access, rest) =
+        rest.rsplit_once('@').map_or((None, rest), |(access, rest)| (Some(access), rest));
+    let access = access.map(|access| match access.split_once(':') {
+        Some((user, _)) => format!("{user}:***@"),
+        None => format!("{access}@"),
+    });
+    let (hosts, database) =
+        rest.split_once('/').map_or((rest, None), |(hosts, rest)| (hosts, Some(rest)));
+    let hosts: Vec<_> = hosts.split(',').map(without_word).collect();
+    let database =
+        database.map(|text| if is_number(text) { format!("/{text}") } else { "/***".to_owned() });
+    format!(
+        "{scheme}://{}{}{}",
+        access.unwrap_or_default(),
+        hosts.join(","),
+        database.unwrap_or_default()
+    )
+}
+
+/// Returns a host with its port, which is masked unless it is a number.
+fn without_word(host: &str) -> String {
+    match host.rsplit_once(':') {
+        Some((before, after)) if !is_number(after) && !after.ends_with(']') => {
+            format!("{before}:***")
+        }
+        _ => host.to_owned(),
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]

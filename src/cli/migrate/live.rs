@@ -1,23 +1,24 @@
 //! Comparison of two running services: sends the same requests to both and lists the differences.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::Value;
 
-use super::responses::{CallResult, FieldDifference, differences};
 use crate::cli::block_on;
-use crate::cli::client_tls::ClientTlsFlags;
+use crate::cli::client_tls::{ClientTlsFlags, UnreadableFile};
 use crate::cli::output::{print, report_error};
 use crate::cli::replay::NonEmptyLines;
 use crate::grpc::client::{ClientError, RateLimitClient};
-use crate::grpc::json;
-use crate::grpc::proto::RateLimitRequest;
+use crate::grpc::json::{self, JsonError};
+use crate::grpc::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
+use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
+use crate::migrate::comparison::LiveComparison;
+use crate::migrate::responses::{
+    CallResult, ComparedCalls, ResponseLimit, ResponseStatus, ServiceError, ServiceResponse,
+    differences,
+};
 
-/// Maximum number of differences to print, and of lines that are skipped; further ones are counted.
-const MAX_SHOWN: usize = 20;
 /// Number of times that a peek is repeated, to detect a service that charges hits for it.
 const REPEATS: u32 = 2;
 
@@ -27,28 +28,37 @@ pub(super) struct ServicePair<'m> {
     pub(super) against: &'m str,
     pub(super) trace: &'m Path,
     pub(super) tls: &'m ClientTlsFlags,
-    /// Set to send 0 hits, which charges nothing.
-    pub(super) peek: bool,
+    pub(super) calls: ComparedCalls,
 }
 
-/// The result of a trace.
-#[derive(Default)]
-struct LiveComparison {
-    requests: u64,
-    different: u64,
-    shown: String,
-    shown_count: usize,
-    /// Number of lines of the trace that are not requests.
-    skipped: u64,
-    /// Number of differences by field.
-    fields: BTreeMap<&'static str, u64>,
+/// The reason why there is no comparison.
+#[derive(Debug, thiserror::Error)]
+enum LiveError {
+    #[error("{0}")]
+    Runtime(#[from] std::io::Error),
+    #[error("{0}")]
+    Trace(String),
+    #[error("{0}")]
+    File(#[from] UnreadableFile),
+    #[error("{0}")]
+    Connect(ClientError),
+    #[error("{address}{position}: {error}{}", .error.advice())]
+    Call { address: String, position: String, error: ClientError },
+    #[error("{shown}no requests in {trace}")]
+    NoRequests { shown: String, trace: String },
+    #[error(
+        "{address}: --peek charges hits: limit_remaining fell from {first} to {last} in {REPEATS} peeks. Either this \
+         envoyproxy/ratelimit is from before the end of 2024 and ignores 0 hits, or other clients use the same \
+         counter. Run without --peek, with values that no client uses"
+    )]
+    PeekCharges { address: String, first: u32, last: u32 },
 }
 
 /// Prints the differences. Exits with 0 if there are none, 1 if there are some, 2 if a service does
 /// not respond or a line of the trace is not a request.
 pub(super) fn run(both: &ServicePair<'_>) -> ExitCode {
-    match block_on(both.compare()).map_err(|error| error.to_string()).and_then(|compared| compared)
-    {
+    let compared = block_on(both.compare()).map_err(LiveError::Runtime);
+    match compared.and_then(|compared| compared) {
         Ok(comparison) => {
             print(&comparison);
             match (comparison.skipped, comparison.different) {
@@ -62,38 +72,43 @@ pub(super) fn run(both: &ServicePair<'_>) -> ExitCode {
 }
 
 impl ServicePair<'_> {
-    async fn compare(&self) -> Result<LiveComparison, String> {
-        let mut lines = NonEmptyLines::open(self.trace)?;
-        let tls = self.tls.read().map_err(|error| error.to_string())?;
-        let connect = |address| RateLimitClient::connect(address, tls.as_ref());
-        let mut old = connect(self.live).await.map_err(|error| error.to_string())?;
-        let mut new = connect(self.against).await.map_err(|error| error.to_string())?;
+    async fn compare(&self) -> Result<LiveComparison, LiveError> {
+        let mut lines = NonEmptyLines::open(self.trace).map_err(LiveError::Trace)?;
+        let tls = self.tls.read()?;
+        let old = RateLimitClient::connect(self.live, tls.as_ref()).await;
+        let mut old = old.map_err(LiveError::Connect)?;
+        let new = RateLimitClient::connect(self.against, tls.as_ref()).await;
+        let mut new = new.map_err(LiveError::Connect)?;
         let mut comparison = LiveComparison::default();
-        let mut is_peek_tested = !self.peek;
-        while let Some(line) = lines.next()? {
-            let request = match read(line, self.peek) {
+        let mut is_peek_tested = self.calls == ComparedCalls::Charging;
+        while let Some(line) = lines.next().map_err(LiveError::Trace)? {
+            let request = match read(line, self.calls) {
                 Ok(request) => request,
                 Err(error) => {
-                    comparison.skip(&lines.position(), &error);
+                    comparison.skip(&lines.position(), error);
                     continue;
                 }
             };
             let (old_result, new_result) =
                 tokio::join!(call(&mut old, &request), call(&mut new, &request));
-            let failed = |address: &str, error| format!("{address}, {}: {error}", lines.position());
-            let old_result = old_result.map_err(|error| failed(self.live, error))?;
-            let new_result = new_result.map_err(|error| failed(self.against, error))?;
+            let position = format!(", {}", lines.position());
+            let old_result =
+                old_result.map_err(|error| failed(self.live, position.clone(), error))?;
+            let new_result = new_result.map_err(|error| failed(self.against, position, error))?;
             if !is_peek_tested {
                 is_peek_tested = self.test_peek(&mut old, &request, &old_result).await?;
             }
             comparison.add(
                 &lines.position(),
-                &request,
-                &differences(&old_result, &new_result, self.peek),
+                &differences(&old_result, &new_result, self.calls),
+                |index| descriptor_text(request.descriptors.get(index)),
             );
         }
         match comparison.requests {
-            0 => Err(format!("{}no requests in {}", comparison.shown, self.trace.display())),
+            0 => Err(LiveError::NoRequests {
+                shown: comparison.shown().to_owned(),
+                trace: self.trace.display().to_string(),
+            }),
             _ => Ok(comparison),
         }
     }
@@ -108,43 +123,39 @@ impl ServicePair<'_> {
         old: &mut RateLimitClient,
         request: &RateLimitRequest,
         first: &CallResult,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, LiveError> {
         let Some(first) = remaining(first).filter(|remaining| *remaining >= REPEATS) else {
             return Ok(false);
         };
         let mut before = first;
         for _ in 0..REPEATS {
-            let result =
-                call(old, request).await.map_err(|error| format!("{}: {error}", self.live))?;
+            let result = call(old, request).await;
+            let result = result.map_err(|error| failed(self.live, String::new(), error))?;
             match remaining(&result) {
                 Some(now) if now.checked_add(1) == Some(before) => before = now,
                 _ => return Ok(true),
             }
         }
-        Err(format!(
-            "{}: --peek charges hits: limit_remaining fell from {first} to {before} in {REPEATS} peeks. Either this \
-             envoyproxy/ratelimit is from before the end of 2024 and ignores 0 hits, or other clients use the same \
-             counter. Run without --peek, with values that no client uses",
-            self.live
-        ))
+        Err(LiveError::PeekCharges { address: self.live.to_owned(), first, last: before })
     }
+}
+
+fn failed(address: &str, position: String, error: ClientError) -> LiveError {
+    LiveError::Call { address: address.to_owned(), position, error }
 }
 
 /// Returns the remaining hits of the first limit in a response.
 fn remaining(result: &CallResult) -> Option<u32> {
     let statuses = &result.as_ref().ok()?.statuses;
-    statuses
-        .iter()
-        .find(|status| status.current_limit.is_some())
-        .map(|status| status.limit_remaining)
+    statuses.iter().find(|status| status.limit.is_some()).map(|status| status.remaining)
 }
 
 /// Parses a request, alone or as `request` of a line of a trace.
-fn read(line: &[u8], peek: bool) -> Result<RateLimitRequest, String> {
-    let mut line: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+fn read(line: &[u8], calls: ComparedCalls) -> Result<RateLimitRequest, JsonError> {
+    let mut line: Value = serde_json::from_slice(line)?;
     let request = line.get_mut("request").map(Value::take).unwrap_or(line);
-    let mut request = json::request_message(request).map_err(|error| error.to_string())?;
-    if peek {
+    let mut request = json::request_message(request)?;
+    if calls == ComparedCalls::Peeks {
         for descriptor in &mut request.descriptors {
             descriptor.hits_addend = Some(0);
             descriptor.is_negative_hits = false;
@@ -157,86 +168,70 @@ fn read(line: &[u8], peek: bool) -> Result<RateLimitRequest, String> {
 async fn call(
     client: &mut RateLimitClient,
     request: &RateLimitRequest,
-) -> Result<CallResult, String> {
+) -> Result<CallResult, ClientError> {
     match client.should_rate_limit(request.clone()).await {
-        Ok(response) => Ok(Ok(response)),
-        Err(error @ ClientError::Answer(_)) => Ok(Err(error.to_string())),
-        Err(error @ (ClientError::Connect { .. } | ClientError::NoAnswer(_))) => {
-            Err(format!("{error}{}", error.advice()))
+        Ok(response) => Ok(Ok((&response).into())),
+        Err(ClientError::Answer(status)) => Ok(Err(ServiceError {
+            code: format!("{:?}", status.code()),
+            message: status.message().to_owned(),
+        })),
+        Err(error @ (ClientError::Connect { .. } | ClientError::NoAnswer(_))) => Err(error),
+    }
+}
+
+/// Formats a descriptor as `user=ann`, in the form that `tollgate hit` accepts.
+fn descriptor_text(descriptor: Option<&RateLimitDescriptor>) -> String {
+    let entries = descriptor.map(|descriptor| descriptor.entries.as_slice()).unwrap_or_default();
+    let entries = entries.iter().map(|entry| {
+        let key = String::from_utf8_lossy(&entry.key);
+        format!("{key}={}", String::from_utf8_lossy(&entry.value))
+    });
+    entries.collect::<Vec<_>>().join(",")
+}
+
+impl From<&RateLimitResponse> for ServiceResponse {
+    fn from(response: &RateLimitResponse) -> Self {
+        let headers = response.response_headers_to_add.iter().map(|header| {
+            let name = String::from_utf8_lossy(header.key.as_bytes()).into_owned();
+            (name, String::from_utf8_lossy(header.value.as_bytes()).into_owned())
+        });
+        let json = json::response_of(response).ok();
+        Self {
+            overall_code: code_text(response.overall_code),
+            headers: headers.collect(),
+            dynamic_metadata: json
+                .and_then(|json| json.get("dynamicMetadata").map(ToString::to_string)),
+            statuses: response.statuses.iter().map(ResponseStatus::from).collect(),
         }
     }
 }
 
-impl LiveComparison {
-    fn add(&mut self, position: &str, request: &RateLimitRequest, differences: &[FieldDifference]) {
-        self.requests = self.requests.saturating_add(1);
-        self.different = self.different.saturating_add(u64::from(!differences.is_empty()));
-        for FieldDifference { descriptor, field, old, new } in differences {
-            let count = self.fields.entry(field).or_default();
-            *count = count.saturating_add(1);
-            let of = descriptor.map(|index| named(request, index)).unwrap_or_default();
-            self.show(&format!("{position}: {of}{field}: {old} from --live, {new} from --against"));
-        }
-    }
-
-    /// Counts a line that is not a request.
-    fn skip(&mut self, position: &str, error: &str) {
-        self.skipped = self.skipped.saturating_add(1);
-        self.show(&format!("{position}: skipped: {error}"));
-    }
-
-    fn show(&mut self, line: &str) {
-        if self.shown_count < MAX_SHOWN {
-            self.shown_count = self.shown_count.saturating_add(1);
-            self.shown.push_str(line);
-            self.shown.push('\n');
+impl From<&DescriptorStatus> for ResponseStatus {
+    fn from(status: &DescriptorStatus) -> Self {
+        Self {
+            code: code_text(status.code),
+            limit: status.current_limit.as_ref().map(ResponseLimit::from),
+            remaining: status.limit_remaining,
+            resets_in: status.duration_until_reset.as_ref().map(|length| length.seconds),
         }
     }
 }
 
-/// Formats a descriptor as `user=ann: `, in the form that `tollgate hit` accepts.
-fn named(request: &RateLimitRequest, index: usize) -> String {
-    let entries = request
-        .descriptors
-        .get(index)
-        .map(|descriptor| descriptor.entries.as_slice())
-        .unwrap_or_default();
-    let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let entry = |entry: &crate::grpc::proto::rate_limit_descriptor::Entry| {
-        format!("{}={}", lossy(&entry.key), lossy(&entry.value))
-    };
-    format!("{}: ", entries.iter().map(entry).collect::<Vec<_>>().join(","))
+impl From<&RateLimit> for ResponseLimit {
+    fn from(limit: &RateLimit) -> Self {
+        Self {
+            name: limit.name.clone(),
+            requests_per_unit: limit.requests_per_unit,
+            unit_multiplier: limit.unit_multiplier,
+            unit: limit.unit().as_str_name().to_owned(),
+        }
+    }
 }
 
-impl fmt::Display for LiveComparison {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shown)?;
-        let all = self.fields.values().sum::<u64>().saturating_add(self.skipped);
-        let more = all.saturating_sub(u64::try_from(self.shown_count).unwrap_or(u64::MAX));
-        if more > 0 {
-            writeln!(f, "… and {more} more")?;
-        }
-        let same = self.requests.saturating_sub(self.different);
-        writeln!(f, "{} requests: {same} equal, {} different", self.requests, self.different)?;
-        match self.skipped {
-            0 => {}
-            1 => writeln!(f, "1 line of the trace is not a request")?,
-            lines => writeln!(f, "{lines} lines of the trace are not requests")?,
-        }
-        if self.fields.is_empty() {
-            return Ok(());
-        }
-        let fields: Vec<String> =
-            self.fields.iter().map(|(field, count)| format!("{field} {count}")).collect();
-        writeln!(f, "  {}", fields.join(", "))?;
-        let counts = ["code", "limit_remaining", "overall_code", "response_headers_to_add"];
-        if self.fields.keys().all(|field| counts.contains(field)) {
-            writeln!(
-                f,
-                "Only counts differ: one service had counted hits before, or other clients use the same counters."
-            )?;
-            writeln!(f, "Run with --peek, or with values that neither service has counted.")?;
-        }
-        Ok(())
+/// Returns the name of a code, or its number if it has none.
+fn code_text(number: i32) -> String {
+    match Code::try_from(number) {
+        Ok(code) => code.as_str_name().to_owned(),
+        Err(_) => number.to_string(),
     }
 }

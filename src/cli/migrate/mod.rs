@@ -1,32 +1,17 @@
 //! `tollgate migrate`: compares an envoyproxy/ratelimit deployment with Tollgate.
 
-mod commands;
-mod config_maps;
-mod container;
-mod container_env;
-mod deployment;
-mod env_file;
-mod export;
 mod live;
-mod manifest;
-mod next_steps;
-mod page;
-mod paths;
-mod rejected;
-mod responses;
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use self::deployment::{Deployment, DeploymentSource};
-use self::page::Page;
 use super::client_tls::ClientTlsFlags;
 use super::output::{report_error, try_print};
-use crate::envoyproxy::{self, Translation};
-use crate::policy::source::files;
-use crate::policy::{self, Loaded, ProblemReport};
-use crate::settings::PolicySettings;
+use super::settings::variables;
+use crate::migrate::responses::ComparedCalls;
+use crate::migrate::{DeploymentParts, MigrationTarget, PolicyFiles, report};
+use crate::settings::{MessageFlag, policy_settings, service_flags};
 
 /// Compare an envoyproxy/ratelimit deployment with Tollgate, before or after the switch
 #[derive(Debug, clap::Args)]
@@ -96,20 +81,6 @@ fn with_live(argument: clap::Arg) -> clap::Arg {
     if argument.get_id() == "tls" { argument.requires("live") } else { argument }
 }
 
-/// The policies that the service loads, or why there are none.
-enum MigratedPolicies {
-    Loaded {
-        files: Vec<policy::Source>,
-        loaded: Loaded,
-        from: String,
-        /// Address of the control plane that the variables set, if the operator gave files.
-        unused_plane: Option<String>,
-    },
-    ControlPlane(String),
-    Missing(String),
-    Invalid(ProblemReport),
-}
-
 impl Migrate {
     /// Prints the page, or the differences between the responses.
     pub fn run(self) -> ExitCode {
@@ -122,117 +93,42 @@ impl Migrate {
                 against,
                 trace,
                 tls: &self.tls,
-                peek: self.peek,
+                calls: if self.peek { ComparedCalls::Peeks } else { ComparedCalls::Charging },
             });
         }
-        match self.page() {
-            Ok((page, is_whole)) => match try_print(page) {
+        let parts = DeploymentParts {
+            env_file: self.env_file,
+            manifest: self.manifest,
+            container: self.container,
+            policies: self.policy,
+            output: self.output,
+        };
+        match report(&parts, variables(), &target()) {
+            Ok(report) => match try_print(report.page) {
                 // A reader such as `head` may close the pipe.
                 Err(error) if error.kind() != ErrorKind::BrokenPipe => {
                     report_error(format!("standard output: {error}"))
                 }
-                Ok(()) | Err(_) if is_whole => ExitCode::SUCCESS,
+                Ok(()) | Err(_) if report.is_whole => ExitCode::SUCCESS,
                 Ok(()) | Err(_) => ExitCode::FAILURE,
             },
             // A report on a file begins with the severity.
-            Err(error) => report_error(error.trim_end().trim_start_matches("error: ")),
+            Err(error) => report_error(error.to_string().trim_end().trim_start_matches("error: ")),
         }
-    }
-
-    /// Returns the page, and `true` if the deployment can stay as it is.
-    fn page(&self) -> Result<(String, bool), String> {
-        let mut deployment = self.deployment()?;
-        let translation = deployment.translate();
-        if deployment.source != DeploymentSource::Manifest {
-            deployment.notes.extend(paths::missing(&deployment.variables, &translation));
-        }
-        let settings = envoyproxy::policies(&translation);
-        let policies = self.policies(&deployment, &translation, settings.as_ref())?;
-        let is_whole = translation.problems.is_empty()
-            && deployment.problems.is_empty()
-            && matches!(
-                policies,
-                MigratedPolicies::Loaded { .. } | MigratedPolicies::ControlPlane(_)
-            );
-        let written = match (&self.output, is_whole) {
-            (Some(folder), true) => Some(export::write(
-                folder,
-                &deployment,
-                &translation,
-                settings.as_ref(),
-                &policies,
-            )?),
-            (Some(_), false) | (None, _) => None,
-        };
-        let page = Page {
-            deployment: &deployment,
-            translation: &translation,
-            policies: &policies,
-            written: written.as_ref(),
-        };
-        Ok((deployment.masked(&page.to_string()), is_whole && deployment.is_read()))
-    }
-
-    fn deployment(&self) -> Result<Deployment, String> {
-        match (&self.env_file, &self.manifest) {
-            (Some(path), None) => deployment::of_env_file(path),
-            (Some(path), Some(manifest)) => {
-                manifest::read(manifest, self.container.as_deref())?.with_env_file(path)
-            }
-            (None, Some(path)) => manifest::read(path, self.container.as_deref()),
-            (None, None) => Ok(deployment::of_environment()),
-        }
-    }
-
-    fn policies(
-        &self,
-        deployment: &Deployment,
-        translation: &Translation,
-        settings: Option<&PolicySettings>,
-    ) -> Result<MigratedPolicies, String> {
-        let plane = translation
-            .flags
-            .iter()
-            .find(|flag| flag.name == "--xds")
-            .and_then(|flag| flag.values.first());
-        if let Some(plane) = plane
-            && self.policy.is_empty()
-        {
-            return Ok(MigratedPolicies::ControlPlane(
-                deployment.reference_of(plane).unwrap_or(plane).to_owned(),
-            ));
-        }
-        let Some(settings) = settings else {
-            return Ok(MigratedPolicies::Missing(
-                "not checked until the settings are valid".to_owned(),
-            ));
-        };
-        let mut locations = settings.places.clone();
-        if !self.policy.is_empty() {
-            locations.paths.clone_from(&self.policy);
-            locations.which.prefix.clear();
-        }
-        let from = locations
-            .paths
-            .iter()
-            .map(|path| path.display().to_string())
-            .collect::<Vec<_>>()
-            .join(", ");
-        let mounted = deployment.mounted(&locations);
-        let files = match () {
-            () if self.policy.is_empty() && !mounted.is_empty() => Ok(mounted),
-            () if locations.paths.iter().any(|path| !path.exists()) => {
-                return Ok(MigratedPolicies::Missing(format!(
-                    "{from} does not exist; add `--policy PATH`"
-                )));
-            }
-            () => files::read(&locations),
-        };
-        Ok(match files.and_then(|files| Ok((policy::load(&files, &settings.options)?, files))) {
-            Ok((loaded, files)) => {
-                MigratedPolicies::Loaded { files, loaded, from, unused_plane: plane.cloned() }
-            }
-            Err(report) => MigratedPolicies::Invalid(report),
-        })
     }
 }
+
+/// Returns the flags and settings of `serve`.
+fn target() -> MigrationTarget {
+    MigrationTarget {
+        flags: service_flags(),
+        policy_files: |matches| {
+            let policy = policy_settings(matches)?;
+            Some(PolicyFiles { locations: policy.places, options: policy.options })
+        },
+        request_excess: |largest| MessageFlag::default().excess(largest),
+    }
+}
+
+#[cfg(test)]
+mod tests;

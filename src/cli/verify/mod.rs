@@ -2,37 +2,29 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `rules` | the rules that can be verified, and requests that match them |
-//! | `counters` | the counters that these requests use |
-//! | `workload` | the requests of a run, and the history of their answers |
+//! | `client` | the service, over gRPC |
 //! | `report` | the result, as text and JSON |
 
-mod counters;
+mod client;
 mod report;
-mod rules;
-mod workload;
 
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::time::Duration;
 
 use report::VerifyReport;
-use rules::rules_of;
-use workload::VerifyRun;
 
 use super::client_tls::{ClientTlsFlags, UnreadableFile};
 use super::output::{print, print_json, report_error};
 use super::{block_on, load};
-use crate::grpc::client::ClientError;
+use crate::grpc::client::{ClientError, ClientTls, RateLimitClient};
 use crate::policy::ProblemReport;
 use crate::settings::ReadingFlags;
-use crate::verify::check::{CheckedProperty, Checker};
-use crate::verify::history::ObservedCall;
-use crate::verify::verdict::RunConditions;
-
-/// Differences between clocks, in milliseconds, that are tried as explanations.
-const SKEWS: [u64; 3] = [100, 1000, 10_000];
+use crate::verify::rules::rules_of;
+use crate::verify::run::{ProbeError, VerifyRun};
+use crate::verify::workload::{Disturbance, VerifyClient, Workload};
 
 /// Most calls of a run: they are kept in memory until it ends, at about 200 bytes each.
 const MAX_CALLS: u64 = 5_000_000;
@@ -109,12 +101,8 @@ enum VerifyError {
     Policy(#[from] ProblemReport),
     #[error("no rule can be verified: {0}")]
     NoRule(String),
-    #[error(
-        "{target} returned no decision: {error}\nIs it the gRPC port? See its log: its store may be down."
-    )]
-    NoDecision { target: String, error: String },
-    #[error("{target} has no limit for {rule}\n--policy must match the policies of the service.")]
-    NoLimit { target: String, rule: String },
+    #[error("{0}")]
+    Probe(#[from] ProbeError),
     #[error("--duration x --rate is {0} calls, at most {MAX_CALLS} are checked; lower one of them")]
     TooManyCalls(u64),
     #[error("cannot write the history: {0}")]
@@ -133,7 +121,7 @@ impl Verify {
 
     /// Returns the exit code.
     async fn verify(&self) -> Result<u8, VerifyError> {
-        let calls = self.duration.saturating_mul(self.rate.into());
+        let calls = self.duration * u64::from(self.rate);
         if calls > MAX_CALLS {
             return Err(VerifyError::TooManyCalls(calls));
         }
@@ -147,22 +135,14 @@ impl Verify {
         let clients = self.connect(tls.as_ref(), &mut run).await?;
         let run = Rc::new(RefCell::new(run));
         let local = tokio::task::LocalSet::new();
-        local.run_until(self.drive(clients, &run)).await;
+        local.run_until(self.workload().drive(clients, &run)).await;
         let run = run.borrow();
         self.write_history(&run).map_err(VerifyError::History)?;
-        let checker = self.check(&run, self.skew);
-        let conditions = RunConditions {
-            calls: run.calls.len(),
-            unknown: run.calls.iter().filter(|call| call.is_unknown()).count(),
-            unreached: run.never_reached().len(),
-            skew: self.skew.saturating_mul(1000),
-            clock_moved: run.clock_moved,
-            deadline: self.deadline.saturating_mul(1000),
-            paused: run.paused,
-        };
+        let checker = run.check(self.skew);
+        let conditions = run.conditions(self.skew, self.deadline());
         let report = VerifyReport::new(self, &run, checker.results(), &conditions);
         let report = if report.depends_on_clocks() {
-            report.with_explaining_skew(self.explaining_skew(&run))
+            report.with_explaining_skew(run.explaining_skew(self.skew))
         } else {
             report
         };
@@ -174,37 +154,41 @@ impl Verify {
         Ok(report.exit_code())
     }
 
-    /// Returns the difference between clocks, in milliseconds, that would explain all answers.
-    fn explaining_skew(&self, run: &VerifyRun) -> Option<u64> {
-        let is_violated = |counter: usize, calls: &[ObservedCall], skew: u64| {
-            let mut checker = Checker::new(skew.saturating_mul(1000));
-            let rule = run.rule_of(counter);
-            rule.inspect(|rule| checker.examine(&rule.model, calls));
-            let mut results = checker.results().iter();
-            results.any(|result| {
-                result.property != CheckedProperty::AnsweredInTime && result.contradictions > 0
-            })
-        };
-        let mut counters = run.by_counter();
-        counters.retain(|counter, calls| is_violated(*counter, calls, self.skew));
-        // With larger ones, nothing is found, whatever the answers.
-        let rules = counters.keys().filter_map(|counter| run.rule_of(*counter));
-        let max = rules.map(|rule| rule.max_skew).min().unwrap_or_default();
-        let mut skews = SKEWS.into_iter().filter(|skew| *skew > self.skew && *skew <= max);
-        skews.find(|skew| {
-            !counters.iter().any(|(counter, calls)| is_violated(*counter, calls, *skew))
-        })
+    /// Connects all clients, each to one target in turn.
+    ///
+    /// # Errors
+    /// A target does not answer, or has no limit for a rule.
+    async fn connect(
+        &self,
+        tls: Option<&ClientTls>,
+        run: &mut VerifyRun,
+    ) -> Result<Vec<VerifyClient<RateLimitClient>>, VerifyError> {
+        for address in &self.targets {
+            let mut client = RateLimitClient::connect(address, tls).await?;
+            run.probe(address, &mut client, self.deadline()).await?;
+        }
+        let mut clients = Vec::new();
+        for ((target, address), _) in self.targets.iter().enumerate().cycle().zip(0..self.clients) {
+            let service = RateLimitClient::connect(address, tls).await?;
+            clients.push(VerifyClient { target, service });
+        }
+        Ok(clients)
     }
 
-    /// Checks the calls of each counter, with a skew in milliseconds.
-    fn check(&self, run: &VerifyRun, skew: u64) -> Checker {
-        let mut checker = Checker::new(skew.saturating_mul(1000));
-        for (counter, calls) in run.by_counter() {
-            if let Some(rule) = run.rule_of(counter) {
-                checker.examine(&rule.model, &calls);
-            }
+    fn workload(&self) -> Workload {
+        Workload {
+            duration: Duration::from_secs(self.duration),
+            rate: self.rate,
+            deadline: self.deadline(),
+            disturbance: self.disturb.clone().map(|command| Disturbance {
+                command,
+                every: Duration::from_secs(self.disturb_every),
+            }),
         }
-        checker
+    }
+
+    fn deadline(&self) -> Duration {
+        Duration::from_millis(self.deadline)
     }
 
     fn write_history(&self, run: &VerifyRun) -> std::io::Result<()> {

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::workload::{STILL_RUNNING, VerifyRun};
 use super::{MAX_DURATION, Verify};
 use crate::algorithm::time::Micros;
 use crate::cli::output::seconds_text;
@@ -13,6 +12,7 @@ use crate::cli::table;
 use crate::printable::counted;
 use crate::verify::check::{CheckedProperty, Contradiction, PropertyResult};
 use crate::verify::history::{ObservedAnswer, ObservedCall};
+use crate::verify::run::{STILL_RUNNING, VerifyRun};
 use crate::verify::verdict::{PropertyVerdict, RunConditions, verdict};
 
 /// Most calls of an example that are printed, and most kinds of errors.
@@ -53,8 +53,8 @@ impl AnswerCounts {
                 ObservedAnswer::Failed { .. } => &mut counts.errors,
                 ObservedAnswer::Late => &mut counts.late,
             };
-            *count = count.saturating_add(1);
-            counts.calls = counts.calls.saturating_add(1);
+            *count += 1;
+            counts.calls += 1;
         }
         counts
     }
@@ -80,18 +80,15 @@ impl<'a> VerifyReport<'a> {
     /// Returns 1 if a property was violated, 2 if one is inconclusive or a disturbance failed,
     /// otherwise 0.
     pub(super) fn exit_code(&self) -> u8 {
-        let is_any = |wanted: fn(PropertyVerdict) -> bool| {
-            self.results.iter().any(|(_, verdict)| wanted(*verdict))
-        };
-        if is_any(|verdict| verdict == PropertyVerdict::Violated) {
-            1
-        } else if is_any(|verdict| matches!(verdict, PropertyVerdict::Inconclusive(_)))
-            || self.failed_disturbances().next().is_some()
-        {
-            2
-        } else {
-            0
+        let mut code = if self.failed_disturbances().next().is_some() { 2 } else { 0 };
+        for (_, verdict) in &self.results {
+            match verdict {
+                PropertyVerdict::Violated => return 1,
+                PropertyVerdict::Inconclusive(_) => code = 2,
+                PropertyVerdict::Held | PropertyVerdict::NotChecked => {}
+            }
         }
+        code
     }
 
     /// Returns `true` if a property is violated that clocks that differ seem to violate.
@@ -170,21 +167,13 @@ impl<'a> VerifyReport<'a> {
     }
 
     fn rules(&self) -> String {
-        let count = |number: usize| number.to_string();
         let rows = self.run.rules.iter().enumerate().map(|(index, rule)| {
-            let is_of = |counter: usize| self.run.counters.get(counter).map(|c| c.0) == Some(index);
-            let calls = self.run.calls.iter().filter(|call| is_of(call.counter));
-            let counts = AnswerCounts::of(calls);
-            let counters = self.run.counters.iter().filter(|counter| counter.0 == index).count();
-            [
-                rule.name(),
-                count(counters),
-                count(counts.calls),
-                count(counts.admitted),
-                count(counts.denied),
-                count(counts.errors),
-                count(counts.late),
-            ]
+            let AnswerCounts { calls, admitted, denied, errors, late } =
+                AnswerCounts::of(self.run.calls_of(index));
+            let counters = self.run.counters.iter().filter(|counter| counter.rule == index).count();
+            let [counters, calls, admitted, denied, errors, late] =
+                [counters, calls, admitted, denied, errors, late].map(|count| count.to_string());
+            [rule.name(), counters, calls, admitted, denied, errors, late]
         });
         table::of(["rule", "counters", "calls", "admitted", "denied", "errors", "late"], rows)
     }
@@ -199,7 +188,7 @@ impl<'a> VerifyReport<'a> {
             unreached.map(|rule| format!("limit not reached: {rule}: raise --duration or --rate")),
         );
         notes.extend(self.unseen_returns.iter().map(|(rule, after)| {
-            let duration = after.get().div_ceil(1_000_000).saturating_add(RETURN_MARGIN);
+            let duration = after.get().div_ceil(1_000_000) + RETURN_MARGIN;
             let next = if duration > MAX_DURATION {
                 "longer than any run".to_owned()
             } else {
@@ -227,10 +216,7 @@ impl<'a> VerifyReport<'a> {
         let kinds = errors.iter().take(MAX_ERRORS);
         notes.extend(kinds.map(|(count, error)| format!("error, {count} times: {error}")));
         if errors.len() > MAX_ERRORS {
-            notes.push(format!(
-                "{} other errors: see --json",
-                errors.len().saturating_sub(MAX_ERRORS)
-            ));
+            notes.push(format!("{} other errors: see --json", errors.len() - MAX_ERRORS));
         }
         for note in &notes {
             text.push_str(note);
@@ -243,12 +229,11 @@ impl<'a> VerifyReport<'a> {
 
     fn verdicts(&self) -> String {
         let rows = self.results.iter().map(|(result, verdict)| {
-            let items = |count: u64| counted(count, result.property.item());
+            let items = counted(result.examined, result.property.item());
             let (word, basis) = match verdict {
-                PropertyVerdict::Held => ("held", format!("checked on {}", items(result.examined))),
+                PropertyVerdict::Held => ("held", format!("checked on {items}")),
                 PropertyVerdict::Violated => {
-                    let of = items(result.examined);
-                    ("VIOLATED", format!("{} of {of}", result.contradictions))
+                    ("VIOLATED", format!("{} of {items}", result.contradictions))
                 }
                 PropertyVerdict::Inconclusive(missing) => {
                     ("inconclusive", missing.text().to_owned())
@@ -264,8 +249,8 @@ impl<'a> VerifyReport<'a> {
 
     /// Returns how disturbances ended that failed.
     fn failed_disturbances(&self) -> impl Iterator<Item = &String> {
-        let is_good = |end: &str| end == "exit status: 0" || end == STILL_RUNNING;
-        self.run.disturbances.iter().filter(move |end| !is_good(end))
+        let ends = self.run.disturbances.iter();
+        ends.filter(|end| *end != "exit status: 0" && *end != STILL_RUNNING)
     }
 
     /// Returns the errors with their counts, the most frequent first.
@@ -273,8 +258,7 @@ impl<'a> VerifyReport<'a> {
         let mut counts = BTreeMap::<&str, usize>::new();
         for call in &self.run.calls {
             if let ObservedAnswer::Failed { error } = &call.answer {
-                let count = counts.entry(error).or_default();
-                *count = count.saturating_add(1);
+                *counts.entry(error).or_default() += 1;
             }
         }
         let mut errors: Vec<(usize, String)> =
@@ -287,22 +271,20 @@ impl<'a> VerifyReport<'a> {
         let Some(first) = example.calls.first() else { return String::new() };
         let rows = example.calls.iter().take(MAX_ROWS).map(|call| {
             let target = self.flags.targets.get(call.target).cloned().unwrap_or_default();
-            let since = |time: u64| millis(time.saturating_sub(first.begin));
-            let answer = answer_text(&call.answer);
-            [since(call.begin), since(call.end), target, call.hits.to_string(), answer]
+            let [begin, end] =
+                [call.begin, call.end].map(|time| millis(time.saturating_sub(first.begin)));
+            [begin, end, target, call.hits.to_string(), answer_text(&call.answer)]
         });
         let calls = table::of(["begin", "end", "target", "hits", "answer"], rows);
         let more = match example.calls.len().saturating_sub(MAX_ROWS) {
             0 => String::new(),
             more => format!("and {more} more: see --json\n"),
         };
-        let rule = self.run.rule_of(first.counter);
-        let value = self.run.counters.get(first.counter).map_or(0, |counter| counter.1);
         format!(
             "\n{}: {}\n{}, first call at {}\n{calls}{more}",
             property.text(),
             example.reason,
-            rule.map_or(String::new(), |rule| rule.counter_name(value)),
+            self.run.counter_name(first.counter).unwrap_or_default(),
             timestamp(first.begin),
         )
     }
@@ -310,28 +292,28 @@ impl<'a> VerifyReport<'a> {
 
 /// Returns a call with the names of its target and counter.
 pub(super) fn call_json(run: &VerifyRun, targets: &[String], call: &ObservedCall) -> Value {
-    let value = run.counters.get(call.counter).map_or(0, |counter| counter.1);
     json!({
-        "counter": run.rule_of(call.counter).map(|rule| rule.counter_name(value)),
+        "counter": run.counter_name(call.counter),
         "target": targets.get(call.target),
         "hits": call.hits, "begin": call.begin, "end": call.end, "answer": call.answer,
     })
 }
 
 fn answer_text(answer: &ObservedAnswer) -> String {
-    let status = |remaining: &Option<u64>, reset: &Option<u64>| {
-        let remaining = remaining.map(|hits| format!(", {hits} remaining"));
-        let reset = reset.map(|seconds| {
-            format!(", resets in {}", seconds_text(i64::try_from(seconds).unwrap_or(i64::MAX)))
-        });
-        format!("{}{}", remaining.unwrap_or_default(), reset.unwrap_or_default())
-    };
     match answer {
-        ObservedAnswer::Admitted { remaining, reset } => format!("OK{}", status(remaining, reset)),
-        ObservedAnswer::Denied { reset, .. } => format!("OVER_LIMIT{}", status(&None, reset)),
+        ObservedAnswer::Admitted { remaining, reset } => {
+            let remaining = remaining.map(|hits| format!(", {hits} remaining"));
+            format!("OK{}{}", remaining.unwrap_or_default(), reset_text(*reset))
+        }
+        ObservedAnswer::Denied { reset, .. } => format!("OVER_LIMIT{}", reset_text(*reset)),
         ObservedAnswer::Failed { error } => error.clone(),
         ObservedAnswer::Late => "no answer".to_owned(),
     }
+}
+
+fn reset_text(reset: Option<u64>) -> String {
+    let seconds = reset.map(|seconds| i64::try_from(seconds).unwrap_or(i64::MAX));
+    seconds.map_or(String::new(), |seconds| format!(", resets in {}", seconds_text(seconds)))
 }
 
 fn millis(micros: u64) -> String {

@@ -44,9 +44,7 @@ use self::calls::Core;
 pub use self::config::access::{Access, LoggedErrors, Secret};
 pub use self::config::environment::{BoxedStream, Environment, NetworkStream, Simulation};
 pub use self::config::options::{RedisOptions, Time};
-pub use self::config::url::{
-    RedisUrl, RedisUrlError, RedisUrlFault, ServerAddress, Topology, without_password,
-};
+pub use self::config::url::{RedisUrl, RedisUrlError, RedisUrlFault, ServerAddress, Topology};
 use self::script::key::prepare_tags;
 pub use self::script::key::{PrefixError, check_prefix};
 use self::server::Node;

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use tollgate_core::printable::excerpt;
+use tollgate_core::printable::{excerpt, without_password};
 
 /// Default port.
 const PORT: u16 = 6379;
@@ -262,46 +262,6 @@ impl fmt::Debug for RedisUrl {
         debug.field("kind", kind).field("tls", tls).field("database", database).field("user", user);
         debug.finish_non_exhaustive()
     }
-}
-
-/// Returns a URL fit for display: without the password, and without what may be one if its `@` is
-/// missing.
-pub fn without_password(text: &str) -> String {
-    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
-    if rest.starts_with('/') {
-        return text.to_owned();
-    }
-    let (access, rest) =
-        rest.rsplit_once('@').map_or((None, rest), |(access, rest)| (Some(access), rest));
-    let access = access.map(|access| match access.split_once(':') {
-        Some((user, _)) => format!("{user}:***@"),
-        None => format!("{access}@"),
-    });
-    let (hosts, database) =
-        rest.split_once('/').map_or((rest, None), |(hosts, rest)| (hosts, Some(rest)));
-    let hosts: Vec<_> = hosts.split(',').map(without_word).collect();
-    let database =
-        database.map(|text| if is_number(text) { format!("/{text}") } else { "/***".to_owned() });
-    format!(
-        "{scheme}://{}{}{}",
-        access.unwrap_or_default(),
-        hosts.join(","),
-        database.unwrap_or_default()
-    )
-}
-
-/// Returns a host with its port, which is masked unless it is a number.
-fn without_word(host: &str) -> String {
-    match host.rsplit_once(':') {
-        Some((before, after)) if !is_number(after) && !after.ends_with(']') => {
-            format!("{before}:***")
-        }
-        _ => host.to_owned(),
-    }
-}
-
-fn is_number(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]

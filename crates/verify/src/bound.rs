@@ -1,0 +1,234 @@
+//! Limits as bounds on histories.
+
+use std::ops::RangeInclusive;
+
+use tollgate_core::algorithm::sliding_window::Estimate;
+use tollgate_core::algorithm::{Algorithm, Limit};
+
+use crate::history::ObservedCall;
+
+/// Largest limit that is checked: the time of a check grows with its square.
+const MAX_LIMIT: u64 = 10_000;
+
+/// A limit, as far as histories show it.
+#[derive(Clone, Debug)]
+pub struct CounterModel {
+    /// Bounds that all hold.
+    pub bounds: Vec<CounterBound>,
+    /// `true` if denied hits may be charged.
+    pub charges_denied: bool,
+    /// `true` if replicas may charge blocks of hits in advance.
+    pub is_leased: bool,
+}
+
+/// A bound on admitted hits. Times are in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub enum CounterBound {
+    /// At most `limit` in each window of `period` since the epoch.
+    Aligned {
+        /// Hits per window.
+        limit: u64,
+        /// Length of the window.
+        period: u64,
+    },
+    /// At most `limit` in any interval of `period`; hits count for up to `grain` longer.
+    Rolling {
+        /// Hits per interval.
+        limit: u64,
+        /// Length of the interval.
+        period: u64,
+        /// Time for which hits may count past the interval.
+        grain: u64,
+    },
+    /// At most `burst` at once, and `limit` per `period` in addition.
+    Draining {
+        /// Hits at once.
+        burst: u64,
+        /// Hits per period.
+        limit: u64,
+        /// Length of the period.
+        period: u64,
+    },
+}
+
+/// The reason why calls cannot show that a rule's limit holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotVerifiable {
+    /// Reservations may be committed with other hits.
+    #[error("limits with holds are not checked")]
+    Holds,
+    /// Nothing is admitted.
+    #[error("a limit of 0 has no counter")]
+    Ban,
+    /// Hits are charged when it is known how many there were.
+    #[error("charge: afterwards exceeds the limit by design")]
+    ChargedAfterwards,
+    /// Periods of different lengths.
+    #[error("calendar windows are not checked")]
+    Calendar,
+    /// Blocks of hits are charged in advance.
+    #[error("with leases, this algorithm may exceed its limit")]
+    Leased,
+    /// The algorithm estimates.
+    #[error("this algorithm is not exact")]
+    NotExact,
+    /// The time of a check grows with the square of the limit.
+    #[error("limits above {MAX_LIMIT} hits are not checked")]
+    LargeLimit,
+    /// The limit has no effect on answers.
+    #[error("limits in shadow or quota mode do not deny")]
+    DeniesNothing,
+    /// No key has a random value.
+    #[error("all its values are fixed, so other traffic may use its counter")]
+    FixedValues,
+    /// Its windows are not distinct for clocks that differ.
+    #[error("its period is less than four times --skew")]
+    ShortPeriod,
+    /// Another rule, or none, applies.
+    #[error("no descriptor with a random value matches it")]
+    Unmatched,
+}
+
+impl CounterModel {
+    /// Returns the bounds of a limit.
+    ///
+    /// # Errors
+    /// The reason if histories cannot show that the limit holds.
+    pub fn of(limit: &Limit, is_leased: bool) -> Result<Self, NotVerifiable> {
+        if limit.hold().is_some() || limit.in_flight().is_some() {
+            return Err(NotVerifiable::Holds);
+        }
+        if limit.is_ban() {
+            return Err(NotVerifiable::Ban);
+        }
+        if limit.charge_mode().is_afterwards() {
+            return Err(NotVerifiable::ChargedAfterwards);
+        }
+        let charges_denied = limit.charge_mode().counts_denied();
+        if limit.windows().iter().any(|window| window.calendar().is_some()) {
+            return Err(NotVerifiable::Calendar);
+        }
+        let windows =
+            limit.windows().iter().map(|one| (u64::from(one.limit()), one.period().get()));
+        let bounds: Vec<CounterBound> = match limit.algorithm() {
+            Algorithm::FixedWindow(_) => {
+                windows.map(|(limit, period)| CounterBound::Aligned { limit, period }).collect()
+            }
+            _ if is_leased => return Err(NotVerifiable::Leased),
+            Algorithm::SlidingWindow(sliding) if sliding.estimate() == Estimate::Strict => windows
+                .zip(sliding.widths())
+                .map(|((limit, period), width)| {
+                    let buckets = u64::from(sliding.buckets()).saturating_add(1);
+                    let grain = width.get().saturating_mul(buckets).saturating_sub(period);
+                    CounterBound::Rolling { limit, period, grain }
+                })
+                .collect(),
+            Algorithm::SlidingLog(_) => windows
+                .map(|(limit, period)| CounterBound::Rolling { limit, period, grain: 0 })
+                .collect(),
+            Algorithm::Gcra(gcra) if !charges_denied => {
+                let burst = gcra.burst().into();
+                windows
+                    .map(|(limit, period)| CounterBound::Draining { burst, limit, period })
+                    .collect()
+            }
+            Algorithm::Gcra(_) | Algorithm::SlidingWindow(_) | Algorithm::Concurrency(_) => {
+                return Err(NotVerifiable::NotExact);
+            }
+        };
+        let made = Self { bounds, charges_denied, is_leased };
+        if made.at_once() > MAX_LIMIT {
+            return Err(NotVerifiable::LargeLimit);
+        }
+        Ok(made)
+    }
+
+    /// Returns the largest number of hits that is admitted at once.
+    pub fn at_once(&self) -> u64 {
+        self.bounds.iter().map(CounterBound::at_once).min().unwrap_or_default()
+    }
+
+    /// Returns the shortest period, in microseconds.
+    pub fn period(&self) -> u64 {
+        self.bounds.iter().map(CounterBound::period).min().unwrap_or_default()
+    }
+
+    /// Returns the longest time after which hits return.
+    pub fn longest_return(&self) -> u64 {
+        self.bounds.iter().map(CounterBound::return_time).max().unwrap_or_default()
+    }
+
+    /// Returns `true` if denied calls can keep a counter over its limit for as long as they go on.
+    pub fn denials_extend(&self) -> bool {
+        self.charges_denied
+            && self.bounds.iter().any(|bound| matches!(bound, CounterBound::Rolling { .. }))
+    }
+}
+
+impl CounterBound {
+    /// Returns the largest number of hits that is admitted at once.
+    pub fn at_once(&self) -> u64 {
+        match *self {
+            Self::Aligned { limit, .. } | Self::Rolling { limit, .. } => limit,
+            Self::Draining { burst, .. } => burst,
+        }
+    }
+
+    fn period(&self) -> u64 {
+        match *self {
+            Self::Aligned { period, .. }
+            | Self::Rolling { period, .. }
+            | Self::Draining { period, .. } => period,
+        }
+    }
+
+    /// Returns the aligned windows in which a call may have been judged; 0 for other bounds.
+    pub fn windows(&self, call: &ObservedCall, skew: u64) -> RangeInclusive<u64> {
+        match *self {
+            Self::Aligned { period, .. } => {
+                let (first, last) = windows_of(call, period, skew);
+                first..=last
+            }
+            Self::Rolling { .. } | Self::Draining { .. } => 0..=0,
+        }
+    }
+
+    /// Returns the time after which hits of a counter that is over its limit return at the latest.
+    pub fn return_time(&self) -> u64 {
+        match *self {
+            Self::Aligned { period, .. } => period,
+            Self::Rolling { period, grain, .. } => period.saturating_add(grain),
+            Self::Draining { limit, period, .. } => period.div_ceil(limit.max(1)),
+        }
+    }
+
+    /// Returns `true` if the calls show whether hits return in time: one was denied, and another
+    /// was decided when the hits before it must have returned.
+    pub fn shows_return(&self, calls: &[ObservedCall], skew: u64) -> bool {
+        let denied = calls.iter().filter(|call| call.is_denied());
+        let decided = calls.iter().filter(|call| !call.is_unknown());
+        let denied = denied.map(|call| self.window_start(call.end + skew)).min();
+        let decided = decided.map(|call| self.window_start(call.begin.saturating_sub(skew))).max();
+        let returned = denied.map(|denied| denied.saturating_add(self.return_time()));
+        returned.zip(decided).is_some_and(|(returned, decided)| decided >= returned)
+    }
+
+    /// Returns the begin of the aligned window at a time; the time itself for other bounds.
+    fn window_start(&self, time: u64) -> u64 {
+        match *self {
+            Self::Aligned { period, .. } => window_at(time, period).saturating_mul(period),
+            Self::Rolling { .. } | Self::Draining { .. } => time,
+        }
+    }
+}
+
+/// Returns the first and the last aligned window in which the hits of a call may have been charged.
+pub fn windows_of(call: &ObservedCall, period: u64, skew: u64) -> (u64, u64) {
+    let first = window_at(call.begin.saturating_sub(skew), period);
+    (first, window_at(call.charged_by().saturating_add(skew), period))
+}
+
+/// Returns the index of the aligned window at a time.
+fn window_at(time: u64, period: u64) -> u64 {
+    time.checked_div(period).unwrap_or_default()
+}

@@ -1,0 +1,283 @@
+//! The properties of a history.
+
+use serde::Serialize;
+
+use crate::bound::{CounterBound, CounterModel, windows_of};
+use crate::counted::{PossibleCharge, SortedCalls};
+use crate::denials::unexplained;
+use crate::history::{ObservedAnswer, ObservedCall};
+
+const SECOND: u64 = 1_000_000;
+
+/// A property of the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckedProperty {
+    /// Admitted hits never exceed the limit.
+    NeverOver,
+    /// No denial while the limit could not have been reached.
+    NoUnjustifiedDenial,
+    /// The remaining hits are the limit less those that count.
+    RemainingAccurate,
+    /// The time until the reset is one that the window can have.
+    ResetAccurate,
+    /// Every call is answered by its deadline.
+    AnsweredInTime,
+}
+
+impl CheckedProperty {
+    /// All properties, in the order of the report.
+    pub const ALL: [Self; 5] = [
+        Self::NeverOver,
+        Self::NoUnjustifiedDenial,
+        Self::RemainingAccurate,
+        Self::ResetAccurate,
+        Self::AnsweredInTime,
+    ];
+
+    /// Returns the property as a sentence.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::NeverOver => "admitted hits never exceed the limit",
+            Self::NoUnjustifiedDenial => "no unjustified denial",
+            Self::RemainingAccurate => "remaining hits are accurate",
+            Self::ResetAccurate => "reset times are accurate",
+            Self::AnsweredInTime => "every call is answered by its deadline",
+        }
+    }
+
+    /// Returns the name of the items that it is checked on, in the singular.
+    pub fn item(self) -> &'static str {
+        match self {
+            Self::NeverOver => "counter",
+            Self::NoUnjustifiedDenial => "denial",
+            Self::RemainingAccurate => "admitted call",
+            Self::ResetAccurate => "answer",
+            Self::AnsweredInTime => "call",
+        }
+    }
+}
+
+/// A contradiction between a property and a history.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Contradiction {
+    /// Reason in words.
+    pub reason: String,
+    /// The calls that contradict it, oldest first.
+    pub calls: Vec<ObservedCall>,
+}
+
+/// The result of checking one property.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PropertyResult {
+    /// The property.
+    pub property: CheckedProperty,
+    /// `false` if no counter allows it to be checked.
+    pub is_checked: bool,
+    /// Items that could have contradicted it. For [`CheckedProperty::NeverOver`], counters that
+    /// reached their limit.
+    pub examined: u64,
+    /// Items that contradict it.
+    pub contradictions: u64,
+    /// The contradiction with the fewest calls.
+    pub example: Option<Contradiction>,
+}
+
+/// A check of counters, one after another.
+#[derive(Clone, Debug)]
+pub struct Checker {
+    /// Difference between the clocks of the client, the replicas and the store that is allowed for,
+    /// in microseconds.
+    skew: u64,
+    results: [PropertyResult; 5],
+}
+
+impl Checker {
+    /// Creates a checker that has examined nothing.
+    pub fn new(skew: u64) -> Self {
+        let results = CheckedProperty::ALL.map(|property| PropertyResult {
+            property,
+            is_checked: false,
+            examined: 0,
+            contradictions: 0,
+            example: None,
+        });
+        Self { skew, results }
+    }
+
+    /// Returns the results, in the order of [`CheckedProperty::ALL`].
+    pub fn results(&self) -> &[PropertyResult] {
+        &self.results
+    }
+
+    /// Checks the history of one counter.
+    pub fn examine(&mut self, model: &CounterModel, calls: &[ObservedCall]) {
+        self.never_over(model, calls);
+        if !model.is_leased {
+            self.no_unjustified_denial(model, calls);
+        }
+        // The status of several windows is that of one of them, and does not say of which.
+        if let [bound] = &model.bounds[..] {
+            if !model.is_leased {
+                self.remaining_accurate(bound, model.charges_denied, calls);
+            }
+            self.reset_accurate(bound, calls);
+        }
+        self.answered_in_time(calls);
+    }
+
+    fn never_over(&mut self, model: &CounterModel, calls: &[ObservedCall]) {
+        let all = model.bounds.iter().filter_map(|bound| bound.excess(calls, self.skew));
+        let excess = all.min_by_key(|excess| excess.calls.len());
+        let is_reached = calls.iter().any(ObservedCall::is_admitted)
+            && calls.iter().any(ObservedCall::is_denied);
+        self.count(CheckedProperty::NeverOver, usize::from(is_reached || excess.is_some()));
+        let Some(excess) = excess else { return };
+        let members: Vec<&ObservedCall> =
+            excess.calls.iter().filter_map(|index| calls.get(*index)).collect();
+        let hits: u64 = members.iter().map(|call| call.hits).sum();
+        let reason = format!("{hits} hits admitted, at most {} allowed", excess.allowed);
+        self.contradicted(CheckedProperty::NeverOver, members, reason);
+    }
+
+    fn no_unjustified_denial(&mut self, model: &CounterModel, calls: &[ObservedCall]) {
+        let property = CheckedProperty::NoUnjustifiedDenial;
+        self.count(property, calls.iter().filter(|call| call.is_denied()).count());
+        for (call, reason) in unexplained(model, calls, self.skew) {
+            self.contradicted(property, vec![call], reason);
+        }
+    }
+
+    fn remaining_accurate(
+        &mut self,
+        bound: &CounterBound,
+        charges_denied: bool,
+        calls: &[ObservedCall],
+    ) {
+        let property = CheckedProperty::RemainingAccurate;
+        // An answer without remaining hits was perhaps given without the store.
+        let certain = calls.iter().filter(|call| {
+            matches!(call.answer, ObservedAnswer::Admitted { remaining: Some(_), .. })
+        });
+        let possible = calls.iter().filter(|call| charges_denied || !call.is_denied());
+        let sorted = SortedCalls::new(certain, possible.map(PossibleCharge::anywhere));
+        self.count(property, 0);
+        for call in calls {
+            let ObservedAnswer::Admitted { remaining: Some(remaining), .. } = call.answer else {
+                continue;
+            };
+            self.count(property, 1);
+            let least = remaining_after(bound, call, bound.most_used(0, call, &sorted, self.skew));
+            if remaining < least {
+                let reason = format!("{remaining} remaining, at least {least} expected");
+                self.contradicted(property, vec![call], reason);
+            }
+            let before = sorted.before(call);
+            if remaining > most_remaining(bound, call, &before, self.skew) {
+                // The latest calls that suffice.
+                let froms: Vec<usize> = (0..=before.len()).collect();
+                let enough = froms.partition_point(|from| {
+                    let latest = before.get(*from..).unwrap_or_default();
+                    remaining > most_remaining(bound, call, latest, self.skew)
+                });
+                let from = enough.saturating_sub(1);
+                let mut members = before.get(from..).unwrap_or_default().to_vec();
+                let most = most_remaining(bound, call, &members, self.skew);
+                members.push(call);
+                let reason = format!("{remaining} remaining, at most {most} expected");
+                self.contradicted(property, members, reason);
+            }
+        }
+    }
+
+    fn reset_accurate(&mut self, bound: &CounterBound, calls: &[ObservedCall]) {
+        let property = CheckedProperty::ResetAccurate;
+        self.count(property, 0);
+        for call in calls {
+            let (ObservedAnswer::Admitted { reset: Some(reset), .. }
+            | ObservedAnswer::Denied { reset: Some(reset), .. }) = call.answer
+            else {
+                continue;
+            };
+            self.count(property, 1);
+            let (least, most) = resets(bound, call, self.skew);
+            if reset < least || reset > most {
+                let reason = format!("resets in {reset} s, expected {least} to {most} s");
+                self.contradicted(property, vec![call], reason);
+            }
+        }
+    }
+
+    fn answered_in_time(&mut self, calls: &[ObservedCall]) {
+        let property = CheckedProperty::AnsweredInTime;
+        self.count(property, calls.len());
+        for call in calls.iter().filter(|call| call.answer == ObservedAnswer::Late) {
+            let waited = call.end.saturating_sub(call.begin) / 1000;
+            let reason = format!("no answer in {waited} ms");
+            self.contradicted(property, vec![call], reason);
+        }
+    }
+
+    fn count(&mut self, property: CheckedProperty, items: usize) {
+        let items = u64::try_from(items).unwrap_or_default();
+        if let Some(result) = self.results.iter_mut().find(|result| result.property == property) {
+            result.is_checked = true;
+            result.examined += items;
+        }
+    }
+
+    fn contradicted(
+        &mut self,
+        property: CheckedProperty,
+        mut calls: Vec<&ObservedCall>,
+        reason: String,
+    ) {
+        if let Some(result) = self.results.iter_mut().find(|result| result.property == property) {
+            result.contradictions += 1;
+            let known = result.example.as_ref().map(|example| example.calls.len());
+            if known.is_none_or(|known| calls.len() < known) {
+                calls.sort_by_key(|call| (call.begin, call.end));
+                let calls = calls.iter().map(|call| (*call).clone()).collect();
+                result.example = Some(Contradiction { reason, calls });
+            }
+        }
+    }
+}
+
+/// Returns the hits that remain after a call, if so many counted before.
+fn remaining_after(bound: &CounterBound, call: &ObservedCall, used: u64) -> u64 {
+    bound.at_once().saturating_sub(used).saturating_sub(call.hits)
+}
+
+/// Returns the most hits that can remain after a call, given charged calls before it.
+fn most_remaining(
+    bound: &CounterBound,
+    call: &ObservedCall,
+    before: &[&ObservedCall],
+    skew: u64,
+) -> u64 {
+    remaining_after(bound, call, bound.least_used(call, before, skew))
+}
+
+/// Returns the least and the most seconds until a reset, with one second for rounding.
+fn resets(bound: &CounterBound, call: &ObservedCall, skew: u64) -> (u64, u64) {
+    match *bound {
+        CounterBound::Aligned { period, .. } => {
+            let (first, last) = windows_of(call, period, skew);
+            if first != last {
+                return (0, period.div_ceil(SECOND));
+            }
+            let end = first.saturating_add(1).saturating_mul(period);
+            let least = end.saturating_sub(call.end + skew) / SECOND;
+            let most = end.saturating_sub(call.begin.saturating_sub(skew)).div_ceil(SECOND);
+            (least.saturating_sub(1), most + 1)
+        }
+        CounterBound::Rolling { period, grain, .. } => {
+            (0, period.saturating_add(grain).div_ceil(SECOND))
+        }
+        CounterBound::Draining { burst, limit, period } => {
+            let full = burst.saturating_mul(period).checked_div(limit).unwrap_or(u64::MAX);
+            (0, full.div_ceil(SECOND) + 1)
+        }
+    }
+}

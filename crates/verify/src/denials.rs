@@ -1,0 +1,81 @@
+//! Denials that no order of the calls explains.
+
+use crate::bound::CounterModel;
+use crate::counted::{Place, PossibleCharge, SortedCalls};
+use crate::history::ObservedCall;
+
+/// A denied call, with the places in which it may have been judged.
+struct Denial<'a> {
+    call: &'a ObservedCall,
+    /// Places in which the limit can have been reached.
+    explained: Vec<Place>,
+    /// The others.
+    open: Vec<Place>,
+}
+
+impl<'a> Denial<'a> {
+    fn new(model: &CounterModel, call: &'a ObservedCall, skew: u64) -> Self {
+        let bounds = model.bounds.iter().enumerate();
+        let open = bounds.flat_map(|(bound, of)| {
+            of.windows(call, skew).map(move |window| Place { bound, window })
+        });
+        Self { call, explained: Vec::new(), open: open.collect() }
+    }
+
+    /// Moves the places that are explained, and returns `true` if there are any.
+    fn explain(&mut self, model: &CounterModel, calls: &SortedCalls<'_>, skew: u64) -> bool {
+        let before = self.explained.len();
+        let explained = self.open.extract_if(.., |place| {
+            let bound = model.bounds.get(place.bound);
+            bound.is_some_and(|bound| bound.can_deny(self.call, *place, calls, skew))
+        });
+        self.explained.extend(explained);
+        self.explained.len() > before
+    }
+}
+
+/// Returns the denials for which the limit cannot have been reached, with the reason in words.
+///
+/// A denied call may have charged its hits, which explain later denials of the same window. But
+/// the first denial of a window needs hits that were not denied: hence the least fixed point, over
+/// denials and windows.
+pub fn unexplained<'a>(
+    model: &CounterModel,
+    calls: &'a [ObservedCall],
+    skew: u64,
+) -> Vec<(&'a ObservedCall, String)> {
+    let mut denials: Vec<Denial<'a>> = calls
+        .iter()
+        .filter(|call| call.is_denied())
+        .map(|call| Denial::new(model, call, skew))
+        .collect();
+    let sorted = loop {
+        let not_denied = calls.iter().filter(|call| call.is_admitted() || call.is_unknown());
+        let denied = denials.iter().filter(|one| model.charges_denied && !one.explained.is_empty());
+        let denied = denied.map(|one| PossibleCharge::at(one.call, one.explained.clone()));
+        let charged = not_denied.map(PossibleCharge::anywhere).chain(denied);
+        let sorted = SortedCalls::new(std::iter::empty(), charged);
+        let explained = denials.iter_mut().filter_map(|denial| {
+            let has_open = !denial.open.is_empty();
+            (has_open && denial.explain(model, &sorted, skew)).then_some(())
+        });
+        if explained.count() == 0 || !model.charges_denied {
+            break sorted;
+        }
+    };
+    let open = denials.into_iter().filter(|denial| denial.explained.is_empty());
+    let with_reason = open.map(|denial| {
+        let used = model.bounds.iter().enumerate().map(|(index, bound)| {
+            let used = bound.most_used(index, denial.call, &sorted, skew);
+            format!("at most {used} of {} were used", bound.at_once())
+        });
+        let used = used.collect::<Vec<_>>().join(" and ");
+        let denied = match denial.call.hits {
+            0 => "peek denied".to_owned(),
+            1 => "1 hit denied".to_owned(),
+            hits => format!("{hits} hits denied"),
+        };
+        (denial.call, format!("{denied}, though {used}"))
+    });
+    with_reason.collect()
+}

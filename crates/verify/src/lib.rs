@@ -1,0 +1,40 @@
+//! Verification of a rate limit service by the history of its calls.
+//!
+//! Sends the requests of a run, and checks the answers. A call may have been judged at any instant
+//! between its begin and its end, and an error may have charged its hits. A finding is reported only
+//! if no choice of these instants and charges explains the answers.
+//!
+//! Knows limits and policies, and no protocol: connections are given to it, as
+//! [`service::VerifiedService`]. May use `core` and `policy`; no stores, no files. What checks a
+//! history is pure: no clock, no IO.
+//!
+//! | file | contents |
+//! |---|---|
+//! | [`rules`] | the rules that can be verified, and requests that match them |
+//! | `counters` | the counters that these requests use |
+//! | [`service`] | the service, as its clients see it |
+//! | [`workload`] | the requests of a run |
+//! | [`run`] | a run: its rules, counters and calls |
+//! | [`history`] | calls and answers |
+//! | [`bound`] | limits as bounds on histories |
+//! | [`excess`] | admitted calls that exceed a bound |
+//! | [`counted`] | hits that count against a call |
+//! | [`denials`] | denials that nothing explains |
+//! | [`check`] | the properties, each with its smallest example |
+//! | [`verdict`] | verdicts on the properties, as far as a run shows them |
+
+pub mod bound;
+pub mod check;
+pub mod counted;
+mod counters;
+pub mod denials;
+pub mod excess;
+pub mod history;
+pub mod rules;
+pub mod run;
+pub mod service;
+pub mod verdict;
+pub mod workload;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,286 @@
+//! A run: the rules, the counters in use, and the calls so far.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use tollgate_core::algorithm::time::Micros;
+
+use crate::bound::CounterBound;
+use crate::check::{CheckedProperty, Checker};
+use crate::counters::CountersInUse;
+use crate::history::ObservedCall;
+use crate::rules::VerifiedRule;
+use crate::service::{LimitStatus, VerifiedService, VerifyRequest};
+use crate::verdict::RunConditions;
+
+/// Differences between clocks, in milliseconds, that are tried as explanations.
+const SKEWS: [u64; 3] = [100, 1000, 10_000];
+
+/// Result of a disturbance that was under way at the end of the run.
+pub const STILL_RUNNING: &str = "still running at the end";
+
+/// The rules, the counters in use, and the calls so far.
+#[derive(Debug)]
+pub struct VerifyRun {
+    /// The rules that are checked.
+    pub rules: Vec<VerifiedRule>,
+    /// Why other rules are not checked.
+    pub skipped: Vec<String>,
+    /// Differences between the policies and the limits that the targets report.
+    pub mismatches: Vec<String>,
+    /// The counters of the calls.
+    pub counters: Vec<VerifiedCounter>,
+    /// The calls so far.
+    pub calls: Vec<ObservedCall>,
+    /// Results of the disturbances.
+    pub disturbances: Vec<String>,
+    /// Seconds for which requests were sent.
+    pub seconds: f64,
+    /// `true` if Ctrl-C ended the run.
+    pub is_interrupted: bool,
+    /// Most by which the clock moved against the monotonic clock, in microseconds.
+    pub clock_moved: u64,
+    /// Longest time for which this process did not run, in microseconds.
+    pub paused: u64,
+    /// Counters in use of each rule.
+    in_use: Vec<CountersInUse>,
+    started: Instant,
+    epoch: u64,
+}
+
+/// A counter that takes calls of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct VerifiedCounter {
+    /// Index of its rule.
+    pub rule: usize,
+    /// Random value of its descriptor.
+    pub value: u64,
+}
+
+/// A target that cannot be verified.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// It does not answer a request, or with an error.
+    #[error(
+        "{target} returned no decision: {error}\nIs it the gRPC port? See its log: its store may be down."
+    )]
+    NoDecision {
+        /// Name of the target.
+        target: String,
+        /// Text of the error.
+        error: String,
+    },
+    /// It has no limit for a rule.
+    #[error("{target} has no limit for {rule}\n--policy must match the policies of the service.")]
+    NoLimit {
+        /// Name of the target.
+        target: String,
+        /// Name of the rule.
+        rule: String,
+    },
+}
+
+impl VerifyRun {
+    /// Creates a run without calls.
+    pub fn new(rules: Vec<VerifiedRule>, skipped: Vec<String>) -> Self {
+        Self {
+            in_use: vec![CountersInUse::default(); rules.len()],
+            rules,
+            skipped,
+            mismatches: Vec::new(),
+            counters: Vec::new(),
+            calls: Vec::new(),
+            disturbances: Vec::new(),
+            seconds: 0.0,
+            is_interrupted: false,
+            clock_moved: 0,
+            paused: 0,
+            started: Instant::now(),
+            epoch: epoch_micros(),
+        }
+    }
+
+    /// Returns the rule of a counter.
+    pub fn rule_of(&self, counter: usize) -> Option<&VerifiedRule> {
+        self.rules.get(self.counters.get(counter)?.rule)
+    }
+
+    /// Returns the domain and the entries of a counter.
+    pub fn counter_name(&self, counter: usize) -> Option<String> {
+        let VerifiedCounter { rule, value } = self.counters.get(counter)?;
+        Some(self.rules.get(*rule)?.counter_name(*value))
+    }
+
+    /// Returns the calls of each counter, oldest first.
+    pub fn by_counter(&self) -> BTreeMap<usize, Vec<ObservedCall>> {
+        let mut by_counter = BTreeMap::<usize, Vec<ObservedCall>>::new();
+        for call in &self.calls {
+            by_counter.entry(call.counter).or_default().push(call.clone());
+        }
+        by_counter
+    }
+
+    /// Returns the calls of a rule, by its index.
+    pub fn calls_of(&self, rule: usize) -> impl Iterator<Item = &ObservedCall> {
+        self.calls.iter().filter(move |call| self.is_of(call.counter, rule))
+    }
+
+    fn is_of(&self, counter: usize, rule: usize) -> bool {
+        self.counters.get(counter).is_some_and(|counter| counter.rule == rule)
+    }
+
+    /// Returns the names of the rules under which no call was denied.
+    pub fn never_reached(&self) -> Vec<String> {
+        let rules = self.rules.iter().enumerate();
+        rules
+            .filter(|(index, _)| !self.calls_of(*index).any(ObservedCall::is_denied))
+            .map(|(_, rule)| rule.name())
+            .collect()
+    }
+
+    /// Returns the names of the rules whose limit was reached by counters that were not in use for
+    /// long enough to show when their hits return, with that time.
+    pub fn unseen_returns(&self, skew: u64) -> Vec<(String, Micros)> {
+        let never_reached = self.never_reached();
+        let mut counters = self.by_counter();
+        let mut unseen = Vec::new();
+        for (index, rule) in self.rules.iter().enumerate() {
+            let of_rule = counters.extract_if(.., |counter, _| self.is_of(*counter, index));
+            let of_rule: Vec<_> = of_rule.map(|(_, calls)| calls).collect();
+            if rule.model.is_leased || never_reached.contains(&rule.name()) {
+                continue;
+            }
+            let bounds = rule.model.bounds.iter();
+            let bounds =
+                bounds.filter(|bound| !of_rule.iter().any(|calls| bound.shows_return(calls, skew)));
+            if let Some(longest) = bounds.map(CounterBound::return_time).max() {
+                unseen.push((rule.name(), Micros::new(longest)));
+            }
+        }
+        unseen
+    }
+
+    /// Checks the calls of each counter, with a difference between clocks in milliseconds.
+    pub fn check(&self, skew: u64) -> Checker {
+        let mut checker = Checker::new(skew * 1000);
+        for (counter, calls) in self.by_counter() {
+            if let Some(rule) = self.rule_of(counter) {
+                checker.examine(&rule.model, &calls);
+            }
+        }
+        checker
+    }
+
+    /// Returns the circumstances that limit what the run shows, for a difference between clocks in
+    /// milliseconds.
+    pub fn conditions(&self, skew: u64, deadline: Duration) -> RunConditions {
+        RunConditions {
+            calls: self.calls.len(),
+            unknown: self.calls.iter().filter(|call| call.is_unknown()).count(),
+            unreached: self.never_reached().len(),
+            skew: skew * 1000,
+            clock_moved: self.clock_moved,
+            deadline: u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX),
+            paused: self.paused,
+        }
+    }
+
+    /// Returns a larger difference between clocks than `skew`, in milliseconds, that would explain
+    /// all answers.
+    pub fn explaining_skew(&self, skew: u64) -> Option<u64> {
+        let mut counters = self.by_counter();
+        counters.retain(|counter, calls| self.is_violated(*counter, calls, skew));
+        // With larger ones, nothing is found, whatever the answers.
+        let rules = counters.keys().filter_map(|counter| self.rule_of(*counter));
+        let max = rules.map(|rule| rule.max_skew).min().unwrap_or_default();
+        SKEWS.into_iter().filter(|other| *other > skew && *other <= max).find(|other| {
+            !counters.iter().any(|(counter, calls)| self.is_violated(*counter, calls, *other))
+        })
+    }
+
+    /// Returns `true` if the calls of a counter violate a property that depends on clocks.
+    fn is_violated(&self, counter: usize, calls: &[ObservedCall], skew: u64) -> bool {
+        let mut checker = Checker::new(skew * 1000);
+        if let Some(rule) = self.rule_of(counter) {
+            checker.examine(&rule.model, calls);
+        }
+        checker.results().iter().any(|result| {
+            result.property != CheckedProperty::AnsweredInTime && result.contradictions > 0
+        })
+    }
+
+    /// Sends one request for each rule to a target.
+    ///
+    /// # Errors
+    /// The target does not answer, or has no limit for a rule.
+    pub async fn probe(
+        &mut self,
+        target: &str,
+        service: &mut impl VerifiedService,
+        deadline: Duration,
+    ) -> Result<(), ProbeError> {
+        for rule in &self.rules {
+            let decision = service.decide(rule.request(rand::random(), 1), deadline).await;
+            let decision = decision.map_err(|error| ProbeError::NoDecision {
+                target: target.to_owned(),
+                error: error.to_string(),
+            })?;
+            let status = decision.status.ok_or_else(|| ProbeError::NoLimit {
+                target: target.to_owned(),
+                rule: rule.name(),
+            })?;
+            if let Some(mismatch) = rule.mismatch(&status) {
+                self.mismatches.push(format!("{target} {mismatch}"));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        self.epoch + u64::try_from(self.started.elapsed().as_micros()).unwrap_or_default()
+    }
+
+    /// Returns the counter and the request of the next call.
+    pub(crate) fn next(&mut self) -> (usize, VerifyRequest) {
+        let now = self.now();
+        let index = rand::random_range(0..self.rules.len().max(1));
+        let hits = match rand::random_range(0..16) {
+            0 => 0,
+            1..4 => 2,
+            _ => 1,
+        };
+        let Some((rule, of_rule)) = self.rules.get(index).zip(self.in_use.get_mut(index)) else {
+            return (0, VerifyRequest::default());
+        };
+        let counter = of_rule.next(&rule.model, now, self.counters.len());
+        if counter == self.counters.len() {
+            self.counters.push(VerifiedCounter { rule: index, value: rand::random() });
+        }
+        let value = self.counters.get(counter).map_or(0, |counter| counter.value);
+        (counter, rule.request(value, hits))
+    }
+}
+
+impl VerifiedRule {
+    /// Describes a reported limit that is none of the rule's.
+    fn mismatch(&self, status: &LimitStatus) -> Option<String> {
+        let LimitStatus { amount, period, .. } = *status;
+        let is_reported = self.windows.iter().any(|(own_amount, own_period)| {
+            *own_amount == amount && period.is_none_or(|period| period == *own_period)
+        });
+        if is_reported {
+            return None;
+        }
+        let windows = self.windows.iter().map(|(amount, of)| format!("{amount} per {of}"));
+        Some(format!(
+            "reports a limit of {amount}{} for {}, the policy has {}",
+            period.map_or(String::new(), |period| format!(" per {period}")),
+            self.name(),
+            windows.collect::<Vec<_>>().join(" and "),
+        ))
+    }
+}
+
+pub(crate) fn epoch_micros() -> u64 {
+    u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or_default()
+}

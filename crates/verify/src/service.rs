@@ -1,0 +1,52 @@
+//! The service that is verified, as its clients see it.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use tollgate_core::algorithm::time::Micros;
+
+/// A connection to the service.
+pub trait VerifiedService {
+    /// An error of the service or of the connection.
+    type Error: Display;
+
+    /// Sends a request, with a deadline that the service is informed of.
+    fn decide(
+        &mut self,
+        request: VerifyRequest,
+        deadline: Duration,
+    ) -> impl Future<Output = Result<ServiceDecision, Self::Error>>;
+}
+
+/// A request with one descriptor.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VerifyRequest {
+    /// Domain of the policy.
+    pub domain: String,
+    /// Keys and values of the descriptor.
+    pub entries: Vec<(String, String)>,
+    /// Hits to charge.
+    pub hits: u64,
+}
+
+/// The decision on a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceDecision {
+    /// `true` if the hits were denied.
+    pub is_denied: bool,
+    /// The status of the limit; `None` if the service reports none, as without its store.
+    pub status: Option<LimitStatus>,
+}
+
+/// The status of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitStatus {
+    /// Hits per period.
+    pub amount: u32,
+    /// Length of the period; `None` if it is unknown.
+    pub period: Option<Micros>,
+    /// Remaining hits.
+    pub remaining: u64,
+    /// Time until the reset, in seconds rounded down; `None` if it is unknown.
+    pub reset: Option<u64>,
+}
