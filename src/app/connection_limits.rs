@@ -77,8 +77,8 @@ fn raise_limit() -> Option<usize> {
 }
 
 impl ConnectionLimits {
-    /// Raises the limit of file descriptors, and divides them among the listeners of these settings,
-    /// which are already bound.
+    /// Raises the limit of file descriptors, and divides them among the listeners of these
+    /// settings, which are already bound.
     ///
     /// # Errors
     /// There are too few file descriptors.

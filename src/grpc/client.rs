@@ -37,7 +37,7 @@ impl ClientTls {
     ///
     /// # Errors
     /// If a certificate is invalid, or there is no trusted certificate.
-    pub fn on(&self, endpoint: Endpoint) -> Result<Endpoint, ClientTlsError> {
+    pub fn on(&self, endpoint: Endpoint) -> Result<Endpoint, EndpointTlsError> {
         let config = ClientTlsConfig::new();
         let config = self
             .identity
@@ -48,14 +48,14 @@ impl ClientTls {
         let own = own.collect::<Result<Vec<_>, _>>()?;
         // Minimal images have no system certificates; configured ones suffice.
         let trusted = own.into_iter().chain(system_authorities().iter().cloned()).collect();
-        let verifier = ServerVerifier::new(trusted).ok_or(ClientTlsError::NoAuthority)?;
+        let verifier = ServerVerifier::new(trusted).ok_or(EndpointTlsError::NoAuthority)?;
         Ok(endpoint.tls_config_with_verifier(config, Arc::new(verifier))?)
     }
 }
 
 /// Reason why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
-pub enum ClientTlsError {
+pub enum EndpointTlsError {
     /// A trusted certificate cannot be read.
     #[error("invalid PEM certificate: {0}")]
     Certificate(#[from] pem::Error),
