@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::count::Counter;
 use crate::family::RuleFamily;
-use crate::snapshot::{Series, Snapshot};
+use crate::snapshot::{MetricSeries, MetricsSnapshot};
 
 /// Origin of a candidate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,7 +67,7 @@ impl Candidates {
         }
     }
 
-    pub(super) fn collect(&self, out: &mut Snapshot) {
+    pub(super) fn collect(&self, out: &mut MetricsSnapshot) {
         let mut decisions = Vec::new();
         for from in CandidateSource::ALL {
             self.of_source(from).each(|domain, rule, metrics| {
@@ -79,7 +79,7 @@ impl Candidates {
                         ("outcome", outcome),
                     ];
                     let labels = labels.into_iter().collect();
-                    decisions.push(Series { labels, value: counter.into() });
+                    decisions.push(MetricSeries { labels, value: counter.into() });
                 }
             });
         }

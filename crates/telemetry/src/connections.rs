@@ -4,7 +4,7 @@ use tollgate_http2::observer::CloseReason;
 
 use crate::count::{Counter, Gauge};
 use crate::family::Family;
-use crate::snapshot::Snapshot;
+use crate::snapshot::MetricsSnapshot;
 
 /// Metrics of gRPC connections, and of calls that are rejected.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl ConnectionMetrics {
         self.handshake_failures.of([kind]).inc();
     }
 
-    pub(super) fn collect(&self, out: &mut Snapshot) {
+    pub(super) fn collect(&self, out: &mut MetricsSnapshot) {
         self.cut.show(CloseReason::ALL.map(|cut| [cut.name()]));
         out.gauge("grpc_connections", "Number of open gRPC connections.", &self.connections);
         let cut = "Number of gRPC connections closed because of client behavior or to make room for others, by kind.";

@@ -4,7 +4,9 @@ use std::fmt::{self, Display, Write as _};
 use std::time::SystemTime;
 
 use crate::histogram::Exemplar;
-use crate::snapshot::{Bucket, MetricFamily, MetricKind, SampleValue, Series, Snapshot};
+use crate::snapshot::{
+    HistogramBucket, MetricFamily, MetricKind, MetricSeries, MetricsSnapshot, SampleValue,
+};
 
 /// A text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +16,7 @@ pub(crate) enum TextFormat {
     /// Prometheus 0.0.4, for scrapers that do not request OpenMetrics, such as `promtool`. The
     /// names of counters end in `_total`, as in OpenMetrics.
     Prometheus,
-    /// Prometheus 0.0.4, in the form of statsd_exporter: the names of counters have no suffix, since
+    /// Prometheus 0.0.4, in the form of statsd_exporter: names of counters have no suffix, since
     /// dashboards query them without.
     StatsdExporter,
 }
@@ -25,7 +27,7 @@ struct TextWriter {
     text: String,
 }
 
-impl Snapshot {
+impl MetricsSnapshot {
     /// Renders the text.
     ///
     /// # Errors
@@ -62,7 +64,7 @@ impl TextWriter {
         series.iter().try_for_each(|series| self.series(&sample, *kind, series))
     }
 
-    fn series(&mut self, name: &str, kind: MetricKind, series: &Series) -> fmt::Result {
+    fn series(&mut self, name: &str, kind: MetricKind, series: &MetricSeries) -> fmt::Result {
         let labels = series.labels.as_str();
         match &series.value {
             SampleValue::Count(count) => self.line(name, "", labels, count),
@@ -80,8 +82,8 @@ impl TextWriter {
         }
     }
 
-    fn bucket(&mut self, name: &str, labels: &str, bucket: &Bucket) -> fmt::Result {
-        let Bucket { bound, count, exemplar } = bucket;
+    fn bucket(&mut self, name: &str, labels: &str, bucket: &HistogramBucket) -> fmt::Result {
+        let HistogramBucket { bound, count, exemplar } = bucket;
         let comma = if labels.is_empty() { "" } else { "," };
         let bound = self.number(*bound);
         let labels = match self.format {
@@ -136,12 +138,12 @@ mod tests {
     use crate::count::Counter;
     use crate::histogram::HistogramReading;
 
-    fn snapshot() -> Snapshot {
-        let mut snapshot = Snapshot::default();
+    fn snapshot() -> MetricsSnapshot {
+        let mut snapshot = MetricsSnapshot::default();
         let count = Counter::default();
         count.inc_by(3);
         let labels = [("c", "a\"b\\c\nd"), ("e", "f")].into_iter().collect();
-        snapshot.counters("a_b", "Of a. b.", vec![Series { labels, value: (&count).into() }]);
+        snapshot.counters("a_b", "Of a. b.", vec![MetricSeries { labels, value: (&count).into() }]);
         let length = Duration::from_micros(150);
         let at = SystemTime::UNIX_EPOCH + Duration::from_millis(1_780_000_000_137);
         let exemplar = Exemplar { trace: [0x0a; 16], span: [0xb7; 8], length, at };
@@ -152,7 +154,11 @@ mod tests {
             exemplars: vec![None, Some(exemplar), None],
         };
         let labels = [("node", "n")].into_iter().collect();
-        snapshot.histograms("h_seconds", "Of h.", vec![Series { labels, value: (&read).into() }]);
+        snapshot.histograms(
+            "h_seconds",
+            "Of h.",
+            vec![MetricSeries { labels, value: (&read).into() }],
+        );
         snapshot
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::snapshot::{SampleValue, Series};
+use crate::snapshot::{MetricSeries, SampleValue};
 
 /// Domain and rule label of the rules beyond the bound.
 const OTHER: &str = "other";
@@ -56,14 +56,14 @@ impl<T: Clone + Default, const N: usize> Family<T, N> {
     }
 
     /// Returns the series, with the names of their labels.
-    pub(crate) fn series(&self, names: [&'static str; N]) -> Vec<Series>
+    pub(crate) fn series(&self, names: [&'static str; N]) -> Vec<MetricSeries>
     where
         for<'a> SampleValue: From<&'a T>,
     {
         let values = self.0.read();
         let series = values.iter().map(|(labels, value)| {
             let labels = names.into_iter().zip(labels.iter().map(AsRef::as_ref));
-            Series { labels: labels.collect(), value: value.into() }
+            MetricSeries { labels: labels.collect(), value: value.into() }
         });
         series.collect()
     }
@@ -109,14 +109,14 @@ impl<T: Clone + Default> RuleFamily<T> {
     }
 
     /// Returns a series of each set.
-    pub(crate) fn series<V>(&self, value: impl Fn(&T) -> &V) -> Vec<Series>
+    pub(crate) fn series<V>(&self, value: impl Fn(&T) -> &V) -> Vec<MetricSeries>
     where
         for<'a> SampleValue: From<&'a V>,
     {
         let mut series = Vec::new();
         self.each(|domain, rule, set| {
             let labels = [("domain", domain), ("rule", rule)].into_iter().collect();
-            series.push(Series { labels, value: value(set).into() });
+            series.push(MetricSeries { labels, value: value(set).into() });
         });
         series
     }

@@ -14,7 +14,7 @@ pub(crate) const MILLION: f64 = 1e6;
 const LINE: usize = 8;
 
 /// Upper bounds of buckets, ascending.
-pub type Bounds = Cow<'static, [u64]>;
+pub type BucketBounds = Cow<'static, [u64]>;
 
 /// Counts in a cache line.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ struct CacheLine([AtomicU64; LINE]);
 /// A histogram.
 #[derive(Debug)]
 pub struct Histogram {
-    bounds: Bounds,
+    bounds: BucketBounds,
     /// The sum, then the count of each bucket, then that of values above all bounds.
     lines: Box<[CacheLine]>,
     /// The latest exemplar of each bucket; empty before the first.
@@ -48,7 +48,7 @@ pub struct Exemplar {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistogramReading {
     /// Upper bounds of the buckets, ascending.
-    pub bounds: Bounds,
+    pub bounds: BucketBounds,
     /// Number of values in each bucket and, last, above all bounds.
     pub counts: Vec<u64>,
     /// Sum of all values.
@@ -59,7 +59,7 @@ pub struct HistogramReading {
 
 impl Histogram {
     /// Creates an empty histogram with these upper bounds of buckets, ascending.
-    pub fn new(bounds: impl Into<Bounds>) -> Self {
+    pub fn new(bounds: impl Into<BucketBounds>) -> Self {
         let bounds = bounds.into();
         let lines = (bounds.len() + 2).div_ceil(LINE);
         Self {

@@ -2,7 +2,7 @@
 
 use crate::count::{Counter, Gauge};
 use crate::family::Family;
-use crate::snapshot::Snapshot;
+use crate::snapshot::MetricsSnapshot;
 
 /// An HTTP listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,7 +178,7 @@ impl HttpMetrics {
         self.refused.of([port.name(), refusal.name()]).get()
     }
 
-    pub(super) fn collect(&self, out: &mut Snapshot) {
+    pub(super) fn collect(&self, out: &mut MetricsSnapshot) {
         let open = "Number of open HTTP connections.";
         out.gauges("http_connections", open, self.connections.series(["port"]));
         let cut = "Number of HTTP connections closed because of client behavior or a connection limit, by kind.";

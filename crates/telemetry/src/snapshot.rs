@@ -5,7 +5,7 @@ use crate::histogram::{Exemplar, HistogramReading, millionths};
 
 /// Families of metrics at one time.
 #[derive(Debug, Default)]
-pub(crate) struct Snapshot {
+pub(crate) struct MetricsSnapshot {
     /// First part of the names of the families that are added.
     prefix: &'static str,
     families: Vec<MetricFamily>,
@@ -23,7 +23,7 @@ pub(crate) struct MetricFamily {
     /// Help text.
     pub help: String,
     /// Series, in the order in which they are written.
-    pub series: Vec<Series>,
+    pub series: Vec<MetricSeries>,
 }
 
 /// The type of a family.
@@ -41,7 +41,7 @@ pub(crate) enum MetricKind {
 
 /// The value of a family with certain labels.
 #[derive(Debug)]
-pub(crate) struct Series {
+pub(crate) struct MetricSeries {
     /// Labels.
     pub labels: Labels,
     /// Value.
@@ -69,14 +69,14 @@ pub(crate) enum SampleValue {
 #[derive(Debug, Default)]
 pub(crate) struct Distribution {
     /// Buckets, ascending; the last one is unbounded.
-    pub buckets: Vec<Bucket>,
+    pub buckets: Vec<HistogramBucket>,
     /// Sum of all values.
     pub sum: f64,
 }
 
 /// The values up to a bound.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bucket {
+pub(crate) struct HistogramBucket {
     /// Upper bound.
     pub bound: f64,
     /// Number of values up to the bound.
@@ -85,7 +85,7 @@ pub(crate) struct Bucket {
     pub exemplar: Option<Exemplar>,
 }
 
-impl Snapshot {
+impl MetricsSnapshot {
     /// Begins the names of further families with `prefix`.
     pub(crate) fn set_prefix(&mut self, prefix: &'static str) {
         self.prefix = prefix;
@@ -98,37 +98,43 @@ impl Snapshot {
 
     /// Adds a counter.
     pub(crate) fn counter(&mut self, name: &str, help: &str, value: &Counter) {
-        self.counters(name, help, vec![Series::plain(value)]);
+        self.counters(name, help, vec![MetricSeries::plain(value)]);
     }
 
     /// Adds a gauge.
     pub(crate) fn gauge(&mut self, name: &str, help: &str, value: &Gauge) {
-        self.gauges(name, help, vec![Series::plain(value)]);
+        self.gauges(name, help, vec![MetricSeries::plain(value)]);
     }
 
     /// Adds the series of a counter, if there are any.
-    pub(crate) fn counters(&mut self, name: &str, help: &str, series: Vec<Series>) {
+    pub(crate) fn counters(&mut self, name: &str, help: &str, series: Vec<MetricSeries>) {
         self.add(MetricKind::Counter, name, help, series);
     }
 
     /// Adds the series of a gauge, if there are any.
-    pub(crate) fn gauges(&mut self, name: &str, help: &str, series: Vec<Series>) {
+    pub(crate) fn gauges(&mut self, name: &str, help: &str, series: Vec<MetricSeries>) {
         self.add(MetricKind::Gauge, name, help, series);
     }
 
     /// Adds the series of a histogram, if there are any.
-    pub(crate) fn histograms(&mut self, name: &str, help: &str, series: Vec<Series>) {
+    pub(crate) fn histograms(&mut self, name: &str, help: &str, series: Vec<MetricSeries>) {
         self.add(MetricKind::Histogram, name, help, series);
     }
 
-    fn add(&mut self, kind: MetricKind, name: &str, help: &str, series: Vec<Series>) {
+    fn add(&mut self, kind: MetricKind, name: &str, help: &str, series: Vec<MetricSeries>) {
         if !series.is_empty() {
             self.push(kind, name, help, series);
         }
     }
 
     /// Adds a family, also if it has no series. A name that ends in `_seconds` has that unit.
-    pub(crate) fn push(&mut self, kind: MetricKind, name: &str, help: &str, series: Vec<Series>) {
+    pub(crate) fn push(
+        &mut self,
+        kind: MetricKind,
+        name: &str,
+        help: &str,
+        series: Vec<MetricSeries>,
+    ) {
         self.push_family(MetricFamily {
             name: format!("{}{name}", self.prefix),
             kind,
@@ -156,7 +162,7 @@ impl MetricKind {
     }
 }
 
-impl Series {
+impl MetricSeries {
     /// Creates a series without labels.
     pub(crate) fn plain(value: impl Into<SampleValue>) -> Self {
         Self { labels: Labels::default(), value: value.into() }
@@ -205,8 +211,11 @@ impl From<&HistogramReading> for SampleValue {
         let exemplars = read.exemplars.iter().copied().chain(std::iter::repeat(None));
         let counts = read.cumulative().into_iter().zip(exemplars);
         let bounds = read.bounds.iter().map(|bound| millionths(*bound)).chain([f64::INFINITY]);
-        let buckets =
-            bounds.zip(counts).map(|(bound, (count, exemplar))| Bucket { bound, count, exemplar });
+        let buckets = bounds.zip(counts).map(|(bound, (count, exemplar))| HistogramBucket {
+            bound,
+            count,
+            exemplar,
+        });
         Self::Distribution(Distribution { buckets: buckets.collect(), sum: millionths(read.sum) })
     }
 }

@@ -1,7 +1,7 @@
 //! Metrics of exported spans.
 
 use crate::count::Counter;
-use crate::snapshot::Snapshot;
+use crate::snapshot::MetricsSnapshot;
 
 /// The counters of exported and dropped spans.
 #[derive(Debug, Default)]
@@ -13,7 +13,7 @@ pub struct SpanMetrics {
 }
 
 impl SpanMetrics {
-    pub(super) fn collect(&self, out: &mut Snapshot) {
+    pub(super) fn collect(&self, out: &mut MetricsSnapshot) {
         out.counter("spans_sent", "Number of spans accepted by the collector.", &self.sent);
         let dropped = "Number of recorded spans dropped because the queue was full or the collector unavailable.";
         out.counter("spans_dropped", dropped, &self.dropped);

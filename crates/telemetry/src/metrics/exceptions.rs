@@ -5,7 +5,7 @@
 //! `store_clock_offset_seconds`.
 
 use crate::count::Counter;
-use crate::snapshot::Snapshot;
+use crate::snapshot::MetricsSnapshot;
 
 /// Counters of observable exceptions to the promise that admitted hits never exceed a limit.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub struct Exceptions {
 }
 
 impl Exceptions {
-    pub(super) fn collect(&self, out: &mut Snapshot) {
+    pub(super) fn collect(&self, out: &mut MetricsSnapshot) {
         let refunded = "Number of hits refunded by callers; a retried refund counts twice.";
         out.counter("refunded_hits", refunded, &self.refunded_hits);
         let overrun =

@@ -4,7 +4,7 @@
 use super::cost_ratio::{CostRatio, EstimateSummary};
 use crate::count::Counter;
 use crate::family::RuleFamily;
-use crate::snapshot::Snapshot;
+use crate::snapshot::MetricsSnapshot;
 
 /// The counters of one rule that keeps holds.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +51,7 @@ impl HoldMetrics {
         }
     }
 
-    pub(super) fn collect(&self, out: &mut Snapshot) {
+    pub(super) fn collect(&self, out: &mut MetricsSnapshot) {
         let rules = &self.rules;
         let help = "Number of holds and slots taken, by rule.";
         out.counters("hold_reserved", help, rules.series(|rule| &rule.reserved));

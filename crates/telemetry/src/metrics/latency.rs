@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use crate::histogram::{Histogram, HistogramReading};
-use crate::snapshot::Series;
+use crate::snapshot::MetricSeries;
 
 /// Upper bounds of the buckets in microseconds: finest around typical decision latencies, and
 /// including 20 ms, Envoy's default timeout.
@@ -31,7 +31,7 @@ impl Latencies {
     }
 
     /// Returns the sums of the parts, without those of label values that have no parts anymore.
-    pub(super) fn series(&self, label: &'static str) -> Vec<Series> {
+    pub(super) fn series(&self, label: &'static str) -> Vec<MetricSeries> {
         let mut series = Vec::new();
         self.0.lock().retain(|value, parts| {
             parts.retain(|part| part.strong_count() > 0);
@@ -42,7 +42,7 @@ impl Latencies {
             }
             let labels =
                 [(label, value.as_str())].into_iter().filter(|(_, value)| !value.is_empty());
-            series.push(Series { labels: labels.collect(), value: (&sum).into() });
+            series.push(MetricSeries { labels: labels.collect(), value: (&sum).into() });
             true
         });
         series
@@ -55,10 +55,10 @@ mod tests {
 
     use super::*;
     use crate::exposition::TextFormat;
-    use crate::snapshot::Snapshot;
+    use crate::snapshot::MetricsSnapshot;
 
     fn text(latencies: &Latencies) -> String {
-        let mut snapshot = Snapshot::default();
+        let mut snapshot = MetricsSnapshot::default();
         snapshot.histograms("call_seconds", "Calls.", latencies.series("node"));
         snapshot.text(TextFormat::OpenMetrics).unwrap()
     }

@@ -1,7 +1,7 @@
 //! Metrics of leases, the hits charged in advance.
 
 use crate::count::{Counter, Gauge};
-use crate::snapshot::Snapshot;
+use crate::snapshot::MetricsSnapshot;
 
 /// The metrics of leases.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub struct LeaseMetrics {
 }
 
 impl LeaseMetrics {
-    pub(super) fn collect(&self, out: &mut Snapshot) {
+    pub(super) fn collect(&self, out: &mut MetricsSnapshot) {
         out.counter("lease_blocks", "Number of blocks of hits leased in advance.", &self.blocks);
         let used = "Number of hits of ended leases that were used.";
         out.counter("lease_hits_used", used, &self.used);

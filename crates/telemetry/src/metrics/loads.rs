@@ -3,11 +3,11 @@
 use std::time::SystemTime;
 
 use crate::count::{Counter, Gauge};
-use crate::snapshot::{Labels, Series, Snapshot};
+use crate::snapshot::{Labels, MetricSeries, MetricsSnapshot};
 
-/// Loads, by result.
+/// LoadCounters, by result.
 #[derive(Debug, Default)]
-struct Loads {
+struct LoadCounters {
     loaded: Counter,
     refused: Counter,
     /// 1 if the last load was refused.
@@ -17,16 +17,16 @@ struct Loads {
 /// Metrics of policy loads.
 #[derive(Debug, Default)]
 pub struct PolicyMetrics {
-    loads: Loads,
+    loads: LoadCounters,
     /// Time of the last successful load, in seconds since the epoch.
     loaded_at: Gauge,
 }
 
 /// Metrics of loads of certificates.
 #[derive(Debug, Default)]
-pub struct TlsMetrics(Loads);
+pub struct TlsMetrics(LoadCounters);
 
-impl Loads {
+impl LoadCounters {
     fn loaded(&self) {
         self.loaded.inc();
         self.is_refused.set(0);
@@ -37,11 +37,11 @@ impl Loads {
         self.is_refused.set(1);
     }
 
-    fn series(&self) -> Vec<Series> {
+    fn series(&self) -> Vec<MetricSeries> {
         let kinds = [("loaded", &self.loaded), ("refused", &self.refused)];
         let series = kinds.map(|(kind, counter)| {
             let labels: Labels = [("kind", kind)].into_iter().collect();
-            Series { labels, value: counter.into() }
+            MetricSeries { labels, value: counter.into() }
         });
         series.into()
     }
@@ -65,7 +65,7 @@ impl PolicyMetrics {
         [&self.loads.loaded, &self.loads.refused].map(Counter::clone)
     }
 
-    pub(super) fn collect(&self, out: &mut Snapshot) {
+    pub(super) fn collect(&self, out: &mut MetricsSnapshot) {
         let at = "Time of the last successful policy load since the Unix epoch in seconds.";
         out.gauge("policy_loaded_timestamp_seconds", at, &self.loaded_at);
         let loads = "Number of policy loads, by result.";
@@ -86,7 +86,7 @@ impl TlsMetrics {
         self.0.refused();
     }
 
-    pub(super) fn collect(&self, out: &mut Snapshot) {
+    pub(super) fn collect(&self, out: &mut MetricsSnapshot) {
         let loads = "Number of certificate loads of listeners, by result.";
         out.counters("tls_loads", loads, self.0.series());
         let help = "1 if the last certificate load was refused, so that older certificates are in force; otherwise 0.";

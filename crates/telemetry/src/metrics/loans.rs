@@ -4,7 +4,7 @@
 use crate::count::Counter;
 use crate::family::{Family, RuleFamily};
 use crate::metrics::quotas::QuotaMetrics;
-use crate::snapshot::Snapshot;
+use crate::snapshot::MetricsSnapshot;
 
 /// The counters of one rule that lends, in hits.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +50,7 @@ impl LoanMetrics {
         }
     }
 
-    pub(super) fn collect(&self, out: &mut Snapshot) {
+    pub(super) fn collect(&self, out: &mut MetricsSnapshot) {
         out.counter("loan_exchanges", "Number of calls of LeaseService.", &self.exchanges);
         let answers = "Number of answers to clients that want leased hits, by kind.";
         out.counters("loan_answers", answers, self.answers.series(["kind"]));
@@ -88,7 +88,7 @@ impl LoanMetrics {
 }
 
 impl BlockMetrics {
-    pub(super) fn collect(&self, out: &mut Snapshot) {
+    pub(super) fn collect(&self, out: &mut MetricsSnapshot) {
         out.counter("loan_blocks", "Number of blocks of hits lent to clients.", &self.blocks);
         let lost = "Number of hits possibly charged for loans and never handed over.";
         out.counter("loan_hits_lost", lost, &self.lost);

@@ -57,7 +57,7 @@ use crate::count::Gauge;
 use crate::exposition::TextFormat;
 use crate::family::RuleFamily;
 use crate::histogram::Histogram;
-use crate::snapshot::Snapshot;
+use crate::snapshot::MetricsSnapshot;
 use crate::span_export::SpanMetrics;
 use crate::statistics::{StatSources, Stats};
 
@@ -273,8 +273,8 @@ impl Metrics {
         self.snapshot().text(TextFormat::Prometheus)
     }
 
-    fn snapshot(&self) -> Snapshot {
-        let mut out = Snapshot::default();
+    fn snapshot(&self) -> MetricsSnapshot {
+        let mut out = MetricsSnapshot::default();
         self.started.collect(&mut out);
         out.set_prefix("tollgate_");
         rules::collect(&self.rules, &mut out);
@@ -298,7 +298,7 @@ impl Metrics {
 }
 
 impl RequestMetrics {
-    fn collect(&self, out: &mut Snapshot) {
+    fn collect(&self, out: &mut MetricsSnapshot) {
         let unknown = "Number of requests for a domain without a policy.";
         out.counter("unknown_domain_requests", unknown, &self.unknown_domain);
         let invalid = "Number of requests refused with INVALID_ARGUMENT.";
@@ -307,7 +307,7 @@ impl RequestMetrics {
 }
 
 impl JournalMetrics {
-    fn collect(&self, out: &mut Snapshot) {
+    fn collect(&self, out: &mut MetricsSnapshot) {
         let bytes = "Memory used by the journal of denials in bytes.";
         out.gauge("journal_bytes", bytes, &self.bytes);
         let dropped = "Number of denials dropped because the journal was full.";
@@ -318,7 +318,7 @@ impl JournalMetrics {
 }
 
 impl XdsMetrics {
-    fn collect(&self, out: &mut Snapshot) {
+    fn collect(&self, out: &mut MetricsSnapshot) {
         let connected = "1 if connected to the control plane; otherwise 0.";
         out.gauge("xds_connected", connected, &self.connected);
         let reconnects = "Number of connection attempts to the control plane after the first.";

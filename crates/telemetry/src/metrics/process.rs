@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::snapshot::{MetricFamily, MetricKind, SampleValue, Series, Snapshot};
+use crate::snapshot::{MetricFamily, MetricKind, MetricSeries, MetricsSnapshot, SampleValue};
 
 /// Process metrics.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,7 +39,7 @@ impl Process {
     }
 
     /// Adds the metrics that the system reports.
-    pub(super) fn collect(&self, out: &mut Snapshot) {
+    pub(super) fn collect(&self, out: &mut MetricsSnapshot) {
         let start = ("process_start_time_seconds", Some(self.begun.as_secs_f64()));
         let help = "Start time of the process since the Unix epoch in seconds";
         add(out, MetricKind::Gauge, help, start);
@@ -54,14 +54,19 @@ impl Process {
 }
 
 /// Adds a metric whose value is known, under its full name.
-fn add(out: &mut Snapshot, kind: MetricKind, help: &str, (name, value): (&str, Option<f64>)) {
+fn add(
+    out: &mut MetricsSnapshot,
+    kind: MetricKind,
+    help: &str,
+    (name, value): (&str, Option<f64>),
+) {
     if let Some(value) = value {
         out.push_family(MetricFamily {
             name: name.to_owned(),
             kind,
             unit: None,
             help: help.to_owned(),
-            series: vec![Series::plain(SampleValue::Float(value))],
+            series: vec![MetricSeries::plain(SampleValue::Float(value))],
         });
     }
 }

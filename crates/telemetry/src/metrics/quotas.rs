@@ -2,7 +2,7 @@
 
 use crate::count::{Counter, Gauge};
 use crate::family::Family;
-use crate::snapshot::Snapshot;
+use crate::snapshot::MetricsSnapshot;
 
 /// The metrics of quotas.
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ impl QuotaMetrics {
         self.ended.of([kind]).inc();
     }
 
-    pub(super) fn collect(&self, out: &mut Snapshot) {
+    pub(super) fn collect(&self, out: &mut MetricsSnapshot) {
         out.gauge("rlqs_streams", "Number of open RLQS streams.", &self.streams);
         let buckets = "Number of buckets of open RLQS streams.";
         out.gauge("rlqs_buckets", buckets, &self.buckets);

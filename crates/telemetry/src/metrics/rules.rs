@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::undecided::{UndecidedCounters, met};
 use crate::count::Counter;
 use crate::family::RuleFamily;
-use crate::snapshot::{MetricKind, SampleValue, Series, Snapshot};
+use crate::snapshot::{MetricKind, MetricSeries, MetricsSnapshot, SampleValue};
 
 /// The counters of one rule: descriptors that matched it, by outcome.
 #[derive(Clone, Debug, Default)]
@@ -53,14 +53,14 @@ impl RuleMetrics {
     }
 }
 
-pub(super) fn collect(rules: &RuleFamily<RuleMetrics>, out: &mut Snapshot) {
+pub(super) fn collect(rules: &RuleFamily<RuleMetrics>, out: &mut MetricsSnapshot) {
     let mut decisions = Vec::new();
     let mut undecided = Vec::new();
     rules.each(|domain, rule, metrics| {
         for (outcome, counter) in metrics.outcomes() {
             let labels = [("domain", domain), ("rule", rule), ("outcome", outcome)];
             let labels = labels.into_iter().collect();
-            decisions.push(Series { labels, value: counter.into() });
+            decisions.push(MetricSeries { labels, value: counter.into() });
         }
         for (error, effect, count) in met(metrics.undecided.table()) {
             let labels = [
@@ -70,7 +70,7 @@ pub(super) fn collect(rules: &RuleFamily<RuleMetrics>, out: &mut Snapshot) {
                 ("effect", effect.label()),
             ];
             let labels = labels.into_iter().collect();
-            undecided.push(Series { labels, value: SampleValue::Count(count) });
+            undecided.push(MetricSeries { labels, value: SampleValue::Count(count) });
         }
     });
     out.counters("decisions", "Number of descriptors, by rule and outcome.", decisions);

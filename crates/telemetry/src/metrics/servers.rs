@@ -2,7 +2,7 @@
 
 use crate::count::{FloatGauge, Gauge};
 use crate::family::Family;
-use crate::snapshot::Snapshot;
+use crate::snapshot::MetricsSnapshot;
 
 /// Metrics that the store's servers report about themselves, by server address.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ impl Servers {
         self.replica_clock_offset.remove([node, replica].map(str::to_owned));
     }
 
-    pub(super) fn collect(&self, out: &mut Snapshot) {
+    pub(super) fn collect(&self, out: &mut MetricsSnapshot) {
         let evicted = "Number of keys evicted by a store server since its start, possibly including counters.";
         out.gauges("store_evicted_keys", evicted, self.evicted_keys.series(["node"]));
         let offset = "Seconds by which a store server's clock is ahead of this process's clock, within the round-trip time.";

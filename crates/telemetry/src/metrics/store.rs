@@ -9,16 +9,16 @@ use super::servers::Servers;
 use crate::count::{Counter, Gauge, level};
 use crate::family::Family;
 use crate::histogram::Histogram;
-use crate::snapshot::{SampleValue, Series, Snapshot};
+use crate::snapshot::{MetricSeries, MetricsSnapshot, SampleValue};
 
 /// The metrics of the store.
 #[derive(Debug, Default)]
 pub struct StoreMetrics {
     errors: Family<Counter, 1>,
     calls: Latencies,
-    /// Connections that were made.
+    /// Connections made to servers.
     pub(super) connects: Counter,
-    /// Those of them that have closed.
+    /// Connections that have closed.
     pub(super) disconnects: Counter,
     /// Charges that were taken back because another slot denied or failed.
     pub take_backs: Counter,
@@ -83,14 +83,14 @@ impl StoreMetrics {
         self.disconnects.inc();
     }
 
-    pub(super) fn collect(&self, out: &mut Snapshot) {
+    pub(super) fn collect(&self, out: &mut MetricsSnapshot) {
         let help = "Number of checks that failed in the store, by kind.";
         out.counters("store_errors", help, self.errors.series(["kind"]));
         let help = "Duration of calls to a store server, from request to reply";
         out.histograms("store_call_duration_seconds", help, self.calls.series("node"));
         let help = "Number of open connections to store servers.";
         let open = SampleValue::Level(level(&self.connects, &self.disconnects));
-        out.gauges("store_connections", help, vec![Series::plain(open)]);
+        out.gauges("store_connections", help, vec![MetricSeries::plain(open)]);
         let help = "Number of connections made to store servers.";
         out.counter("store_connects", help, &self.connects);
         let help =

@@ -1,5 +1,5 @@
-//! Counters of a rule, of the service and of a gRPC method. Those that are metrics, too, are counted
-//! there.
+//! Counters of a rule, of the service and of a gRPC method. Those that are metrics, too, are
+//! counted there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ pub struct StatCounter {
 
 /// The value of a counter, here or in the metrics.
 #[derive(Clone, Copy, Debug)]
-pub struct CounterReading<'a> {
+pub struct StatCount<'a> {
     value: u64,
     /// Value at the last call of [`unsent`](Self::unsent).
     sent: &'a AtomicU64,
@@ -118,12 +118,12 @@ impl StatCounter {
         self.value.load(Ordering::Relaxed)
     }
 
-    pub(super) fn read(&self) -> CounterReading<'_> {
-        CounterReading { value: self.get(), sent: &self.sent }
+    pub(super) fn read(&self) -> StatCount<'_> {
+        StatCount { value: self.get(), sent: &self.sent }
     }
 }
 
-impl CounterReading<'_> {
+impl StatCount<'_> {
     /// Returns the value.
     pub fn get(&self) -> u64 {
         self.value
@@ -152,7 +152,7 @@ impl RuleStats {
 
 impl ServiceStats {
     /// Returns the counters with their names.
-    pub(super) fn counters(&self) -> [(&'static str, CounterReading<'_>); 7] {
+    pub(super) fn counters(&self) -> [(&'static str, StatCount<'_>); 7] {
         let Self { global_shadow_mode, sources, sent } = self;
         let [loads, errors, redis, service, connects, disconnects] = sent;
         let service_errors = sources.invalid.get() + sources.without_policy.get();
@@ -166,7 +166,7 @@ impl ServiceStats {
             ),
             (
                 "ratelimit.service.call.should_rate_limit.service_error",
-                CounterReading { value: service_errors, sent: service },
+                StatCount { value: service_errors, sent: service },
             ),
             ("ratelimit.redis_pool.cx_total", (&sources.connects, connects).into()),
             ("ratelimit.redis_pool.cx_local_close", (&sources.disconnects, disconnects).into()),
@@ -189,7 +189,7 @@ impl ServiceStats {
     }
 }
 
-impl<'a> From<(&Counter, &'a AtomicU64)> for CounterReading<'a> {
+impl<'a> From<(&Counter, &'a AtomicU64)> for StatCount<'a> {
     fn from((counter, sent): (&Counter, &'a AtomicU64)) -> Self {
         Self { value: counter.get(), sent }
     }

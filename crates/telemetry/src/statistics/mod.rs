@@ -25,7 +25,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 pub use self::counters::{
-    CallTimer, CounterReading, MethodStats, RuleStats, ServiceStats, StatCounter, StatSources,
+    CallTimer, MethodStats, RuleStats, ServiceStats, StatCount, StatCounter, StatSources,
 };
 pub use self::name::{StatName, escaped};
 use self::series::Series;
@@ -50,7 +50,7 @@ pub struct StatsOptions {
 pub enum StatReading<'a> {
     /// Monotonic. Consumers omit counters at zero, as envoyproxy/ratelimit exports a counter only
     /// after its first increment.
-    Counter(CounterReading<'a>),
+    Counter(StatCount<'a>),
     /// Goes up and down.
     Gauge(i64),
     /// Durations.

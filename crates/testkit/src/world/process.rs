@@ -33,7 +33,7 @@ use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::store::redis::{
     Environment, RedisOptions, RedisStore, RedisUrl, Simulation as _, Time,
 };
-use tollgate::telemetry::metrics::Metrics;
+use tollgate::telemetry::metrics::{Metrics, StoreMetrics};
 
 use super::history::{Ending, PartStatus};
 use super::network::ProcessEnvironment;
@@ -54,7 +54,7 @@ type WorkerService = Rls<Layered<RedisStore>>;
 pub struct SimProcess {
     policies: Arc<InForce>,
     workers: Vec<WorkerService>,
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<StoreMetrics>,
     environment: Arc<ProcessEnvironment>,
     dead: CancellationToken,
 }
@@ -71,8 +71,9 @@ impl Clock for ProcessClock {
 impl SimProcess {
     /// Starts a process.
     pub fn start(shared: &Arc<SharedWorld>, plan: &Plan, process: usize) -> Self {
-        let metrics = Metrics::new();
-        let policies = InForce::new(Arc::clone(&metrics));
+        let all_metrics = Metrics::new();
+        let metrics = Arc::clone(&all_metrics.store);
+        let policies = InForce::new(Arc::clone(&all_metrics));
         let dead = CancellationToken::new();
         let environment = Arc::new(ProcessEnvironment {
             shared: Arc::clone(shared),
@@ -87,7 +88,6 @@ impl SimProcess {
         let count = NonZeroU32::new(plan.processes.try_into().unwrap()).unwrap();
         let share = OwnShare::new(Share::of(count, Some(process.try_into().unwrap())));
         let longest = Duration::from_millis(plan.deny_cache_ms);
-        let metrics = Arc::clone(&metrics.store);
         let denials = DenialTable::new(longest, Arc::clone(&metrics));
         let worker = |_| {
             let fallback =
@@ -97,7 +97,7 @@ impl SimProcess {
             let store = Layered::new(store, fallback, denials, Arc::clone(&metrics));
             let limiter = Limiter::new(Arc::clone(&policies), store, Modes::default());
             let style = AnswerStyle::default();
-            Rls::new(limiter, Arc::clone(&metrics), REQUEST, style, PATIENCE)
+            Rls::new(limiter, Arc::clone(&all_metrics), REQUEST, style, PATIENCE)
         };
         let workers = (0..plan.workers).map(worker).collect();
         Self { policies, workers, metrics, environment, dead }

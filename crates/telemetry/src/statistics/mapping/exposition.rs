@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 use super::{Mapped, Mappings, Observer, kind, valid};
 use crate::exposition::TextFormat;
 use crate::snapshot::{
-    Bucket, Distribution, Labels, MetricFamily, MetricKind, SampleValue, Series, Snapshot,
+    Distribution, HistogramBucket, Labels, MetricFamily, MetricKind, MetricSeries, MetricsSnapshot,
+    SampleValue,
 };
 use crate::statistics::{StatReading, Stats};
 
@@ -66,7 +67,7 @@ impl Exposition {
             }
         });
         drop(known);
-        let mut snapshot = Snapshot::default();
+        let mut snapshot = MetricsSnapshot::default();
         for (name, family) in families {
             snapshot.push_family(family.named(name));
         }
@@ -109,7 +110,7 @@ impl MappedFamily {
             kind: self.kind,
             unit: None,
             help: self.help.unwrap_or_else(|| HELP.to_owned()),
-            series: series.map(|(labels, value)| Series { labels, value }).collect(),
+            series: series.map(|(labels, value)| MetricSeries { labels, value }).collect(),
         }
     }
 }
@@ -133,7 +134,7 @@ fn sample(mapped: &Mapped, reading: StatReading<'_>) -> Option<(MetricKind, Samp
             let bounds = mapped.buckets.iter().copied().chain([f64::INFINITY]);
             let buckets = bounds
                 .zip(read.cumulative())
-                .map(|(bound, count)| Bucket { bound, count, exemplar: None })
+                .map(|(bound, count)| HistogramBucket { bound, count, exemplar: None })
                 .collect();
             let sum = float(read.sum) / 1000.0 * scale;
             let kind = match mapped.observer {
