@@ -32,6 +32,7 @@
 //! | [`bounded_file`] | reads of secrets and keys, with a maximum size | their contents |
 //! | [`watch`] | notification of changed files | file contents |
 //! | [`problem`] | errors and denials over HTTP | their causes |
+//! | [`http_client`] | HTTP/1.1 requests to a server | their contents |
 //! | [`policy`] | YAML to rules; matching; differences of two sets; sources | stores, protocols |
 //! | [`store`] | counters in memory or Redis; layers around it; the clock | policies, protocols |
 //! | [`receipts`] | receipts of loans, and the keys that sign them | stores, policies, protocols |
@@ -79,6 +80,7 @@ pub mod app;
 pub mod cli;
 pub mod envoyproxy;
 pub mod grpc;
+pub mod http_client;
 pub mod limiter;
 pub mod operations;
 pub mod otlp;

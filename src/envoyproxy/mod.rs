@@ -116,7 +116,7 @@ fn resolved(reader: &VariableReader<'_>) -> Vec<String> {
             let problems = serve.flags.resolve().1;
             problems
                 .iter()
-                .map(|problem| format!("{}: {}", named(problem.flag), problem.what))
+                .map(|problem| format!("{}: {}", named(&problem.flag), problem.what))
                 .collect()
         }
         Err(error) => {

@@ -56,6 +56,13 @@ struct PeerMinute {
     denials: Vec<(String, Option<PeerDenials>)>,
 }
 
+impl PeerMinute {
+    /// Returns `true` if another fetch would find little or nothing new.
+    fn is_current(&self) -> bool {
+        self.is_over || self.at.elapsed() < PUBLISH_INTERVAL
+    }
+}
+
 impl<B: Backend> DenialSync<B> {
     /// Creates the exchange. `id` must be unique among the processes on the store.
     pub fn new(id: &Arc<str>, journal: &Arc<Journal>, service: &Arc<WorkerService<B>>) -> Self {
@@ -141,9 +148,9 @@ impl<B: Backend> DenialSync<B> {
         fetched: &mut BTreeMap<u64, PeerMinute>,
         minutes: RangeInclusive<u64>,
     ) -> Result<(), BackendError> {
-        let is_new = |minute: &PeerMinute| minute.is_over || minute.at.elapsed() < PUBLISH_INTERVAL;
-        let wanted: Vec<u64> =
-            minutes.filter(|minute| !fetched.get(minute).is_some_and(is_new)).collect();
+        let wanted: Vec<u64> = minutes
+            .filter(|minute| !fetched.get(minute).is_some_and(PeerMinute::is_current))
+            .collect();
         if wanted.is_empty() {
             return Ok(());
         }

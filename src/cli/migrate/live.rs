@@ -63,14 +63,14 @@ pub(super) fn run(both: &ServicePair<'_>) -> ExitCode {
 
 impl ServicePair<'_> {
     async fn compare(&self) -> Result<LiveComparison, String> {
-        let mut lines = NonEmptyLines::open(self.trace)?;
+        let mut lines = NonEmptyLines::open(self.trace).map_err(|error| error.to_string())?;
         let tls = self.tls.read().map_err(|error| error.to_string())?;
         let connect = |address| RateLimitClient::connect(address, tls.as_ref());
         let mut old = connect(self.live).await.map_err(|error| error.to_string())?;
         let mut new = connect(self.against).await.map_err(|error| error.to_string())?;
         let mut comparison = LiveComparison::default();
         let mut is_peek_tested = !self.peek;
-        while let Some(line) = lines.next()? {
+        while let Some(line) = lines.next().map_err(|error| error.to_string())? {
             let request = match read(line, self.peek) {
                 Ok(request) => request,
                 Err(error) => {

@@ -5,7 +5,7 @@ use std::io::BufRead;
 
 use super::NonEmptyLines;
 use super::denied::Comparison;
-use super::line::Format;
+use super::line::{Format, LineError};
 use crate::cli::output::{print_stderr, try_print};
 use crate::limiter::{Live, Snapshot};
 use crate::policy::PolicySet;
@@ -73,13 +73,12 @@ async fn decide(
     first: &DryRun,
     second: Option<&DryRun>,
     comparison: &mut Comparison,
-) -> Result<bool, String> {
+) -> Result<bool, LineError> {
     let Some(line) = format.read(line)? else { return Ok(false) };
     let by_first = first.snapshot();
     let content = line.by(policies_of(&by_first)?)?;
     let request = content.request()?;
-    let one =
-        first.decide(line.instant, &by_first, &request).await.map_err(|error| error.to_string())?;
+    let one = first.decide(line.instant, &by_first, &request).await?;
     let Some(second) = second else {
         comparison.add(&request, &one, None);
         return Ok(true);
@@ -87,14 +86,11 @@ async fn decide(
     let by_second = second.snapshot();
     let content = line.by(policies_of(&by_second)?)?;
     let other_request = content.request()?;
-    let other = second
-        .decide(line.instant, &by_second, &other_request)
-        .await
-        .map_err(|error| error.to_string())?;
+    let other = second.decide(line.instant, &by_second, &other_request).await?;
     comparison.add(&request, &one, Some((&other_request, &other)));
     Ok(true)
 }
 
-fn policies_of(snapshot: &Snapshot) -> Result<&PolicySet, String> {
-    snapshot.as_deref().map(Live::policies).ok_or_else(|| "no policy is loaded".to_owned())
+fn policies_of(snapshot: &Snapshot) -> Result<&PolicySet, LineError> {
+    snapshot.as_deref().map(Live::policies).ok_or(LineError::NoPolicy)
 }

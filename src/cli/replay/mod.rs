@@ -17,7 +17,7 @@ use super::block_on;
 use super::load;
 use super::output::print_stderr;
 use crate::limiter::{InForce, Limiter, Modes};
-use crate::policy::{PolicySet, Source};
+use crate::policy::{PolicySet, ProblemReport, Source};
 use crate::scenario::access_log;
 use crate::scenario::dry_run::DryRun;
 use crate::settings::{ReadingFlags, RedisFlags, place};
@@ -91,6 +91,15 @@ pub(super) struct NonEmptyLines<R> {
     line: Vec<u8>,
 }
 
+/// The reason why a file with traffic cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum InputError {
+    #[error("{name}: {error}")]
+    File { name: String, error: io::Error },
+    #[error("{position}: line longer than {MAX_LINE} bytes")]
+    LongLine { position: String },
+}
+
 impl Replay {
     /// Writes a line for each line of the trace to standard output and a summary to standard error,
     /// or a report of the denials. Exits with 2 if an input cannot be read.
@@ -116,9 +125,7 @@ impl Replay {
                 let name = path.display().to_string();
                 let text =
                     std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
-                let map = access_log::read(&Source { name, text })
-                    .map_err(|report| report.to_string())?;
-                Format::AccessLog(Box::new(map))
+                Format::AccessLog(Box::new(access_log::read(&Source { name, text })?))
             }
         };
         let first = DryRun::new(self.policies(&self.policy)?);
@@ -129,10 +136,8 @@ impl Replay {
         compare::print(self.lines()?, &format, &first, second.as_ref()).await
     }
 
-    fn policies(&self, paths: &[PathBuf]) -> Result<PolicySet, String> {
-        load(&self.reading, paths)
-            .map(|(_, loaded)| loaded.policies)
-            .map_err(|report| report.to_string())
+    fn policies(&self, paths: &[PathBuf]) -> Result<PolicySet, ProblemReport> {
+        Ok(load(&self.reading, paths)?.1.policies)
     }
 
     async fn replay(self) -> Result<(), Box<dyn std::error::Error>> {
@@ -141,11 +146,8 @@ impl Replay {
 
         let clock = Arc::new(ManualClock::default());
         let metrics = Metrics::new();
-        let in_memory = || {
-            let bounds = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
-            AnyStore::Memory(Arc::new(MemoryStore::new(bounds, Arc::clone(&clock))))
-        };
-        let store = AnyStore::connect(&location, Some(&clock), &metrics).unwrap_or_else(in_memory);
+        let store = AnyStore::connect(&location, Some(&clock), &metrics)
+            .unwrap_or_else(|| in_memory(&clock));
         let in_force = InForce::new(metrics);
         in_force.install(policies);
         let limiter = Limiter::new(in_force, store, Modes::default());
@@ -157,7 +159,7 @@ impl Replay {
         decided
     }
 
-    fn lines(&self) -> Result<NonEmptyLines<Box<dyn BufRead>>, String> {
+    fn lines(&self) -> Result<NonEmptyLines<Box<dyn BufRead>>, InputError> {
         NonEmptyLines::open(self.access_log.as_ref().unwrap_or(&self.trace))
     }
 }
@@ -167,13 +169,15 @@ impl NonEmptyLines<Box<dyn BufRead>> {
     ///
     /// # Errors
     /// The file cannot be opened.
-    pub(super) fn open(path: &Path) -> Result<Self, String> {
+    pub(super) fn open(path: &Path) -> Result<Self, InputError> {
         let name = path.display().to_string();
         let input: Box<dyn BufRead> = if path.as_os_str() == "-" {
             Box::new(io::stdin().lock())
         } else {
-            let open = std::fs::File::open(path);
-            Box::new(io::BufReader::new(open.map_err(|error| format!("{name}: {error}"))?))
+            match std::fs::File::open(path) {
+                Ok(file) => Box::new(io::BufReader::new(file)),
+                Err(error) => return Err(InputError::File { name, error }),
+            }
         };
         Ok(Self { input, name, number: 0, line: Vec::new() })
     }
@@ -184,16 +188,16 @@ impl<R: BufRead> NonEmptyLines<R> {
     ///
     /// # Errors
     /// The file cannot be read, or a line is too long.
-    pub(super) fn next(&mut self) -> Result<Option<&[u8]>, String> {
+    pub(super) fn next(&mut self) -> Result<Option<&[u8]>, InputError> {
         loop {
             self.line.clear();
             self.number = self.number.saturating_add(1);
             let mut bounded = (&mut self.input).take(MAX_LINE);
             let read = bounded
                 .read_until(b'\n', &mut self.line)
-                .map_err(|error| format!("{}: {error}", self.name))?;
+                .map_err(|error| InputError::File { name: self.name.clone(), error })?;
             if bounded.limit() == 0 {
-                return Err(format!("{}: line longer than {MAX_LINE} bytes", self.position()));
+                return Err(InputError::LongLine { position: self.position() });
             }
             if read == 0 {
                 return Ok(None);
@@ -208,6 +212,11 @@ impl<R: BufRead> NonEmptyLines<R> {
     pub(super) fn position(&self) -> String {
         format!("{}:{}", self.name, self.number)
     }
+}
+
+fn in_memory(clock: &Arc<ManualClock>) -> AnyStore<Arc<ManualClock>> {
+    let bounds = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
+    AnyStore::Memory(Arc::new(MemoryStore::new(bounds, Arc::clone(clock))))
 }
 
 /// Returns a random prefix, so that keys never collide with those of another store.

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::line::Format;
+use super::line::{Format, LineError};
 use super::{LINE_TIMEOUT, NonEmptyLines};
 use crate::algorithm::time::Micros;
 use crate::cli::output::print_stderr;
@@ -50,18 +50,18 @@ async fn decide(
     clock: &ManualClock,
     line: &[u8],
     summary: &mut ReplaySummary,
-) -> Result<Value, String> {
+) -> Result<Value, LineError> {
     let Some(line) = Format::Trace.read(line)? else {
-        return Err("the line contains no request".to_owned());
+        return Err(LineError::NoRequest);
     };
     clock.set(line.instant);
     let at = &line.at;
     let snapshot = limiter.snapshot();
-    let live = snapshot.as_deref().ok_or("no policy is loaded")?;
+    let live = snapshot.as_deref().ok_or(LineError::NoPolicy)?;
     let content = line.by(live.policies())?;
     let request = match content.request() {
         Ok(request) => request,
-        Err(invalid) => return Ok(failed(at, "INVALID_ARGUMENT", &invalid)),
+        Err(invalid) => return Ok(failed(at, "INVALID_ARGUMENT", &invalid.to_string())),
     };
     let now = Instant::now();
     let deadline = now.checked_add(LINE_TIMEOUT).unwrap_or(now);
@@ -70,15 +70,18 @@ async fn decide(
         Err(undecided) => return Ok(failed(at, "UNAVAILABLE", &undecided.to_string())),
     };
     summary.add(&decision);
-    let us = |length: Option<Micros>| length.map(Micros::get);
     let descriptors: Vec<Value> = decision
         .statuses()
         .iter()
-        .map(|status| json!({"retry_after_us": us(status.retry_after()), "reset_after_us": us(status.reset_after())}))
+        .map(|status| {
+            let retry_after = status.retry_after().map(Micros::get);
+            let reset_after = status.reset_after().map(Micros::get);
+            json!({"retry_after_us": retry_after, "reset_after_us": reset_after})
+        })
         .collect();
     let mut message = Vec::new();
     response::write(&decision, &AnswerStyle::default(), &mut message);
-    let response = json::response(&message).map_err(|error| error.to_string())?;
+    let response = json::response(&message).map_err(LineError::Response)?;
     Ok(json!({"at": at, "response": response, "descriptors": descriptors}))
 }
 
@@ -100,10 +103,10 @@ impl ReplaySummary {
         self.requests = self.requests.saturating_add(1);
         self.denied = self.denied.saturating_add(u64::from(decision.is_over_limit()));
         for status in decision.statuses() {
-            let of_rule =
-                |rule: &crate::policy::Rule| (rule.domain().to_owned(), rule.path().to_owned());
-            let key =
-                status.rule().map_or_else(|| (String::new(), "(no rule)".to_owned()), of_rule);
+            let key = match status.rule() {
+                Some(rule) => (rule.domain().to_owned(), rule.path().to_owned()),
+                None => (String::new(), "(no rule)".to_owned()),
+            };
             let counts = self.rules.entry(key).or_default();
             let [allowed, denied, shadow] = counts;
             let count = match status.standing() {

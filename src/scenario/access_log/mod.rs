@@ -16,7 +16,7 @@ mod vocabulary;
 use serde_json::{Map, Value};
 
 pub use self::http::{HttpFields, LoggedHttp};
-pub use self::line::{LineContents, LineRequest, instant};
+pub use self::line::{LineContents, LineRequest, LogLineError, instant};
 use self::vocabulary::AccessLogLevel;
 use crate::yaml::report::ProblemReport;
 use crate::yaml::vocabulary::VocabularyLevel;
