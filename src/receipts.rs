@@ -9,6 +9,8 @@
 //! time for which they can be admitted in us (8), number of the loan (16), authentication code if
 //! there is a key (16). Numbers are big-endian.
 
+#![warn(clippy::arithmetic_side_effects)]
+
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;

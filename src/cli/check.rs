@@ -146,7 +146,7 @@ fn case_of(finding: &FileFinding) -> JunitCase {
 fn totals_of(report: &ProblemReport) -> String {
     let listed = report.iter().count();
     let errors = report.iter().filter(|problem| problem.severity() == Severity::Error).count();
-    let warnings = listed.saturating_sub(errors);
+    let warnings = listed - errors;
     let more = report.len().saturating_sub(listed);
     let mut parts = vec![counted(errors, "error")];
     if warnings > 0 {

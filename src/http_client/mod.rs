@@ -27,10 +27,10 @@ use tokio_rustls::TlsConnector;
 
 pub use self::tls::{ClientIdentity, TlsConfigError, client_config};
 
-/// The server of a URL.
+/// The server of a URL, with its protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpServer {
-    /// Its name or address, without the brackets of IPv6.
+pub struct HttpOrigin {
+    /// The name or address of the server, without the brackets of IPv6.
     pub host: String,
     /// Its port.
     pub port: u16,
@@ -40,7 +40,7 @@ pub struct HttpServer {
 
 /// The reason why a URL names no server of HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoHttpServer {
+pub enum NoHttpOrigin {
     /// Another scheme, or none.
     #[error("expected http://HOST:PORT or https://HOST:PORT")]
     Scheme,
@@ -82,18 +82,18 @@ impl HttpClientError {
     }
 }
 
-impl HttpServer {
+impl HttpOrigin {
     /// Returns the server of a URL.
     ///
     /// # Errors
     /// It names none.
-    pub fn of(url: &Uri) -> Result<Self, NoHttpServer> {
+    pub fn of(url: &Uri) -> Result<Self, NoHttpOrigin> {
         let (is_tls, port) = match url.scheme_str() {
             Some("http") => (false, 80),
             Some("https") => (true, 443),
-            _ => return Err(NoHttpServer::Scheme),
+            _ => return Err(NoHttpOrigin::Scheme),
         };
-        let authority = url.authority().ok_or(NoHttpServer::Host)?;
+        let authority = url.authority().ok_or(NoHttpOrigin::Host)?;
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         Ok(Self { host, port: authority.port_u16().unwrap_or(port), is_tls })
     }

@@ -127,7 +127,7 @@ impl<B: Backend> DenialSync<B> {
             .collect();
         let processes: BTreeSet<_> = all.iter().map(|(by, _)| by).collect();
         let denials: Vec<_> = all.iter().filter_map(|(_, denials)| denials.clone()).collect();
-        let unread = all.len().saturating_sub(denials.len());
+        let unread = all.len() - denials.len();
         let unread = (unread > 0).then(|| {
             format!(
                 "{unread} messages of other replicas cannot be parsed; they may run another version"

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 use http::uri::InvalidUri;
 
-use crate::http_client::{HttpClientError, NoHttpServer, TlsConfigError};
+use crate::http_client::{HttpClientError, NoHttpOrigin, TlsConfigError};
 
 /// The reason why the collector did not accept a batch.
 #[derive(Debug, thiserror::Error)]
@@ -13,7 +13,7 @@ pub(super) enum ExportError {
     #[error("{0}")]
     Url(#[from] InvalidUri),
     #[error("{0}")]
-    Server(#[from] NoHttpServer),
+    Server(#[from] NoHttpOrigin),
     #[error("{0}")]
     Tls(#[from] TlsConfigError),
     #[error("{0}")]

@@ -12,7 +12,7 @@ use crate::grpc::client::Header;
 use crate::grpc::proto::opentelemetry::proto::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
-use crate::http_client::{HttpClientError, HttpConnection, HttpServer, client_config};
+use crate::http_client::{HttpClientError, HttpConnection, HttpOrigin, client_config};
 use crate::tls::system_authorities;
 
 /// Maximum size of a response in bytes.
@@ -23,7 +23,7 @@ const MAX_SHOWN: usize = 200;
 /// A client that sends batches to one URL.
 pub(super) struct HttpExporter {
     url: Uri,
-    server: HttpServer,
+    server: HttpOrigin,
     headers: HeaderMap,
     connection: Option<HttpConnection>,
 }
@@ -35,7 +35,7 @@ impl HttpExporter {
     /// If the URL is invalid.
     pub(super) fn new(url: &str, headers: &[Header]) -> Result<Self, ExportError> {
         let url = url.parse::<Uri>()?;
-        let server = HttpServer::of(&url)?;
+        let server = HttpOrigin::of(&url)?;
         let mut fields = HeaderMap::new();
         fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
         fields.insert(

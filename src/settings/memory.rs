@@ -261,7 +261,7 @@ impl MemoryLimit {
     /// Returns the part of the limit that is not divided.
     fn base(self) -> usize {
         match self.source {
-            LimitSource::AddressSpace => BASE_BYTES.saturating_add(UNUSED_ADDRESSES),
+            LimitSource::AddressSpace => BASE_BYTES + UNUSED_ADDRESSES,
             LimitSource::Cgroup | LimitSource::Assumed => BASE_BYTES,
         }
     }

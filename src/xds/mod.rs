@@ -16,6 +16,8 @@
 //! After any failure the policies in force stay, and the client retries. It runs until it is
 //! dropped.
 
+#![warn(clippy::arithmetic_side_effects)]
+
 mod connection;
 mod delta;
 #[cfg(any(test, fuzzing))]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hyper::http::uri::InvalidUri;
 use rustls::pki_types::pem;
 
-use crate::http_client::{HttpClientError, NoHttpServer, TlsConfigError};
+use crate::http_client::{HttpClientError, NoHttpOrigin, TlsConfigError};
 
 /// The reason why a call to the admin port failed.
 #[derive(Debug, thiserror::Error)]
@@ -17,7 +17,7 @@ pub(in crate::cli) enum AdminCallError {
     Runtime(#[from] io::Error),
     /// The call itself failed.
     #[error("--admin {url}: {failure}")]
-    Call { url: String, failure: CallFailure },
+    Call { url: String, failure: AdminCallFailure },
     /// The body of the request is no JSON.
     #[error("{0}")]
     Body(serde_json::Error),
@@ -32,11 +32,11 @@ pub(in crate::cli) enum AdminCallError {
 
 /// The reason why a call failed.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::cli) enum CallFailure {
+pub(in crate::cli) enum AdminCallFailure {
     #[error("{0}")]
     Url(#[from] InvalidUri),
     #[error("{0}")]
-    Server(#[from] NoHttpServer),
+    Server(#[from] NoHttpOrigin),
     #[error("{0}")]
     Request(#[from] hyper::http::Error),
     #[error("{0}; set the address with --admin URL or TOLLGATE_ADMIN")]

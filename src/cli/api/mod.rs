@@ -18,11 +18,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub(super) use self::error::AdminCallError;
-use self::error::{CallFailure, ClientTlsError, Unconnected};
+use self::error::{AdminCallFailure, ClientTlsError, Unconnected};
 use super::output::print_stderr;
 use crate::admin::api::ErrorBody;
 use crate::admin::rights::Token;
-use crate::http_client::{HttpClientError, HttpServer};
+use crate::http_client::{HttpClientError, HttpOrigin};
 use crate::printable::shell_quoted;
 
 /// Default URL of the admin port.
@@ -118,32 +118,32 @@ impl ServerArgs {
         body: Bytes,
     ) -> Result<T, AdminCallError> {
         let sent = tokio::time::timeout(REQUEST_TIMEOUT, self.send(method, path, body)).await;
-        let response = sent.map_err(|_| self.failed(CallFailure::Late(REQUEST_TIMEOUT)))??;
+        let response = sent.map_err(|_| self.failed(AdminCallFailure::Late(REQUEST_TIMEOUT)))??;
         let body = response.body();
         if !response.status().is_success() {
             let problem = serde_json::from_slice::<ErrorBody>(body).map(|problem| problem.error);
             let problem =
                 problem.unwrap_or_else(|_| String::from_utf8_lossy(body).trim().to_owned());
             let status = response.status().as_u16();
-            return Err(self.failed(CallFailure::Refused { status, problem }));
+            return Err(self.failed(AdminCallFailure::Refused { status, problem }));
         }
-        serde_json::from_slice(body).map_err(|error| self.failed(CallFailure::Response(error)))
+        serde_json::from_slice(body).map_err(|error| self.failed(AdminCallFailure::Response(error)))
     }
 
     /// Returns the error of a call for a reason.
-    fn failed(&self, failure: impl Into<CallFailure>) -> AdminCallError {
+    fn failed(&self, failure: impl Into<AdminCallFailure>) -> AdminCallError {
         AdminCallError::Call { url: self.admin.clone(), failure: failure.into() }
     }
 
     /// Returns the error of a call for a reason of the client of HTTP.
     fn not_exchanged(&self, host: &str, error: HttpClientError) -> AdminCallError {
         match error {
-            HttpClientError::Connect(error) => self.failed(CallFailure::Connect(error)),
+            HttpClientError::Connect(error) => self.failed(AdminCallFailure::Connect(error)),
             error @ (HttpClientError::ServerName(_) | HttpClientError::Handshake(_)) => {
                 ClientTlsError::Host { host: host.to_owned(), error }.into()
             }
             error @ (HttpClientError::Http(_) | HttpClientError::Body(_)) => {
-                self.failed(CallFailure::Exchange(error))
+                self.failed(AdminCallFailure::Exchange(error))
             }
         }
     }
@@ -155,7 +155,7 @@ impl ServerArgs {
         body: Bytes,
     ) -> Result<Response<Bytes>, AdminCallError> {
         let url: Uri = self.admin.parse().map_err(|error: InvalidUri| self.failed(error))?;
-        let server = HttpServer::of(&url).map_err(|error| self.failed(error))?;
+        let server = HttpOrigin::of(&url).map_err(|error| self.failed(error))?;
         let authority = url.authority().map_or("", |authority| authority.as_str());
         let mut request = Request::builder()
             .method(method)

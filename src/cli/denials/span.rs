@@ -78,7 +78,7 @@ impl SpanArgs {
 
 /// Returns the start of the earliest minute that is kept.
 fn oldest(now: Timestamp) -> Timestamp {
-    let whole = now.as_second().saturating_sub(now.as_second().rem_euclid(MINUTE));
+    let whole = now.as_second() - now.as_second().rem_euclid(MINUTE);
     let minute = Timestamp::from_second(whole).unwrap_or(now);
     minute.checked_sub(KEPT).unwrap_or(minute)
 }

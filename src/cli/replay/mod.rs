@@ -12,17 +12,17 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::line::Format;
-use super::block_on;
+use self::line::{Format, LineError};
 use super::load;
 use super::output::print_stderr;
+use super::try_block_on;
 use crate::limiter::{InForce, Limiter, Modes};
 use crate::policy::{PolicySet, ProblemReport, Source};
 use crate::scenario::access_log;
 use crate::scenario::dry_run::DryRun;
-use crate::settings::{ReadingFlags, RedisFlags, place};
+use crate::settings::{FlagError, ReadingFlags, RedisFlags, place};
 use crate::store::any::AnyStore;
-use crate::store::backend::Backend as _;
+use crate::store::backend::{Backend as _, BackendError};
 use crate::store::clock::ManualClock;
 use crate::store::memory::{Bounds, MemoryStore};
 use crate::telemetry::metrics::Metrics;
@@ -100,11 +100,33 @@ pub(super) enum InputError {
     LongLine { position: String },
 }
 
+/// The reason why there is no result.
+#[derive(Debug, thiserror::Error)]
+enum ReplayError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Input(#[from] InputError),
+    /// Reports have the prefix `error:` on each of their problems.
+    #[error("{0}")]
+    Policies(#[from] ProblemReport),
+    #[error("{0}")]
+    Flag(#[from] FlagError),
+    #[error("cannot connect to --store within {within:?}")]
+    Unreachable { within: Duration },
+    #[error("{0}")]
+    Store(#[from] BackendError),
+    #[error("{position}: {error}")]
+    Line { position: String, error: LineError },
+    #[error("no valid line; first error: {first}")]
+    NoValidLine { first: Box<ReplayError> },
+}
+
 impl Replay {
     /// Writes a line for each line of the trace to standard output and a summary to standard error,
     /// or a report of the denials. Exits with 2 if an input cannot be read.
     pub fn run(self) -> ExitCode {
-        let done = block_on(async {
+        let done = try_block_on(async {
             if self.against.is_empty() && self.access_log.is_none() {
                 self.replay().await
             } else {
@@ -112,20 +134,21 @@ impl Replay {
             }
         });
         match done {
-            Ok(Ok(())) => ExitCode::SUCCESS,
-            Ok(Err(error)) => fail(&error),
+            Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error),
         }
     }
 
-    async fn compare(self) -> Result<(), Box<dyn std::error::Error>> {
+    async fn compare(self) -> Result<(), ReplayError> {
         let format = match &self.map {
             None => Format::Trace,
             Some(path) => {
                 let name = path.display().to_string();
-                let text =
-                    std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
-                Format::AccessLog(Box::new(access_log::read(&Source { name, text })?))
+                let source = match std::fs::read_to_string(path) {
+                    Ok(text) => Source { name, text },
+                    Err(error) => return Err(InputError::File { name, error }.into()),
+                };
+                Format::AccessLog(Box::new(access_log::read(&source)?))
             }
         };
         let first = DryRun::new(self.policies(&self.policy)?);
@@ -140,7 +163,7 @@ impl Replay {
         Ok(load(&self.reading, paths)?.1.policies)
     }
 
-    async fn replay(self) -> Result<(), Box<dyn std::error::Error>> {
+    async fn replay(self) -> Result<(), ReplayError> {
         let location = self.redis.complete(place(&self.store)?)?.with_prefix(own_prefix());
         let policies = self.policies(&self.policy)?;
 
@@ -152,7 +175,7 @@ impl Replay {
         in_force.install(policies);
         let limiter = Limiter::new(in_force, store, Modes::default());
         let connected = tokio::time::timeout(LINE_TIMEOUT, limiter.store().connected()).await;
-        connected.map_err(|_| format!("cannot connect to --store within {LINE_TIMEOUT:?}"))?;
+        connected.map_err(|_| ReplayError::Unreachable { within: LINE_TIMEOUT })?;
 
         let decided = trace::decide_all(self.lines()?, &limiter, &clock).await;
         limiter.store().clear().await?;
@@ -191,7 +214,7 @@ impl<R: BufRead> NonEmptyLines<R> {
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>, InputError> {
         loop {
             self.line.clear();
-            self.number = self.number.saturating_add(1);
+            self.number += 1;
             let mut bounded = (&mut self.input).take(MAX_LINE);
             let read = bounded
                 .read_until(b'\n', &mut self.line)
@@ -224,7 +247,7 @@ fn own_prefix() -> Vec<u8> {
     format!("replay-{:032x}:", rand::random::<u128>()).into_bytes()
 }
 
-fn fail(error: &dyn std::fmt::Display) -> ExitCode {
+fn fail(error: &ReplayError) -> ExitCode {
     let text = error.to_string();
     // Reports of policies already have the prefix on each of their problems.
     let text = if text.starts_with("error: ") { text } else { format!("error: {text}") };

@@ -16,7 +16,7 @@ pub(super) struct TopKeys {
 
 impl TopKeys {
     pub(super) fn add(&mut self, key: &str) {
-        self.total = self.total.saturating_add(1);
+        self.total += 1;
         let room =
             if self.keys.slots().len() < MAX_COUNTED { FreeMemory::More } else { FreeMemory::Same };
         self.keys.note(key, hash_of(key.as_bytes()), room, || ());

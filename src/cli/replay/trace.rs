@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::line::{Format, LineError};
-use super::{LINE_TIMEOUT, NonEmptyLines};
+use super::{LINE_TIMEOUT, NonEmptyLines, ReplayError};
 use crate::algorithm::time::Micros;
 use crate::cli::output::print_stderr;
 use crate::grpc::json;
@@ -30,12 +30,15 @@ pub(super) async fn decide_all(
     mut lines: NonEmptyLines<impl BufRead>,
     limiter: &Replayed,
     clock: &ManualClock,
-) -> Result<(), Box<dyn std::error::Error>> {
+) -> Result<(), ReplayError> {
     let mut output = io::BufWriter::new(io::stdout().lock());
     let mut summary = ReplaySummary::default();
     while let Some(line) = lines.next()? {
         let decided = decide(limiter, clock, line, &mut summary).await;
-        let decided = decided.map_err(|error| format!("{}: {error}", lines.position()))?;
+        let decided = match decided {
+            Ok(decided) => decided,
+            Err(error) => return Err(ReplayError::Line { position: lines.position(), error }),
+        };
         // Waits for pending refunds, so that the next line does not see them as charges.
         limiter.store().settled().await;
         writeln!(output, "{}", escaped_json(&decided.to_string()))?;
@@ -100,8 +103,8 @@ struct ReplaySummary {
 
 impl ReplaySummary {
     fn add(&mut self, decision: &Decision<'_>) {
-        self.requests = self.requests.saturating_add(1);
-        self.denied = self.denied.saturating_add(u64::from(decision.is_over_limit()));
+        self.requests += 1;
+        self.denied += u64::from(decision.is_over_limit());
         for status in decision.statuses() {
             let key = match status.rule() {
                 Some(rule) => (rule.domain().to_owned(), rule.path().to_owned()),
@@ -117,7 +120,7 @@ impl ReplaySummary {
                 | Standing::Allowed
                 | Standing::PresumedAllowed => allowed,
             };
-            *count = count.saturating_add(1);
+            *count += 1;
         }
     }
 

@@ -8,6 +8,8 @@
 //! | `line` | the request and the time of a line |
 //! | `http` | lines as HTTP requests, for the mappings of policies |
 
+#![warn(clippy::arithmetic_side_effects)]
+
 mod http;
 mod line;
 mod parser;

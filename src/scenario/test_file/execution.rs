@@ -72,10 +72,10 @@ impl PendingTest<'_> {
         };
         let request = match (step.times, step.descriptors.len()) {
             (1, 0 | 1) => String::new(),
-            (1, _) => format!("descriptor {}: ", index.saturating_add(1)),
+            (1, _) => format!("descriptor {}: ", index + 1),
             (times, 0 | 1) => format!("request {number} of {times}: "),
             (times, _) => {
-                format!("request {number} of {times}: descriptor {}: ", index.saturating_add(1))
+                format!("request {number} of {times}: descriptor {}: ", index + 1)
             }
         };
         Some(Mismatch {
