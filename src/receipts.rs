@@ -63,19 +63,14 @@ pub enum ReceiptError {
 
 /// Reason why a file has no keys for receipts. Two readings of a file can be compared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the text of each variant says what its fields are")]
 pub enum ReceiptKeysError {
     /// The file cannot be read.
     #[error("{reason}")]
-    Unreadable {
-        /// The error of the system.
-        reason: String,
-    },
+    Unreadable { reason: String },
     /// No line with a key, or too many.
     #[error("expected 1 or {MAX_KEYS} lines with a key, found {found}")]
-    Lines {
-        /// The number of lines.
-        found: usize,
-    },
+    Lines { found: usize },
     /// A key that can be guessed.
     #[error("a key must have at least {} bytes", HashKey::MIN_BYTES)]
     Short,

@@ -13,16 +13,14 @@ pub type ClientIdentity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)
 
 /// The reason why there is no configuration of TLS.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the text of each variant says what its fields are")]
 pub enum TlsConfigError {
     /// No certificate is trusted.
     #[error("no CA certificates found on this system")]
     NoAuthority,
     /// A trusted certificate is invalid.
     #[error("{reason}")]
-    Authority {
-        /// The reason.
-        reason: String,
-    },
+    Authority { reason: String },
     /// The cryptographic library lacks the protocol.
     #[error("{0}")]
     Protocol(Error),

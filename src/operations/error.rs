@@ -12,15 +12,11 @@ use crate::telemetry::journal::key::NoEntries;
 
 /// Reason why an operation failed.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the text of each variant says what its fields are")]
 pub enum OperationError {
     /// The descriptor cannot be parsed.
     #[error("descriptor `{descriptor}`: {error}")]
-    Descriptor {
-        /// The text.
-        descriptor: String,
-        /// The problem.
-        error: NoEntries,
-    },
+    Descriptor { descriptor: String, error: NoEntries },
     /// The request is not valid.
     #[error("{0}")]
     Request(#[from] InvalidRequest),
@@ -29,26 +25,17 @@ pub enum OperationError {
     NoCounter(NoCounter),
     /// The rule does not count its callers.
     #[error("rule `{rule}` does not record callers; add `record: [key]` to its rate_limit")]
-    NotRecorded {
-        /// Path of the rule.
-        rule: String,
-    },
+    NotRecorded { rule: String },
     /// The descriptor has hashes in place of values.
     #[error(
         "rule `{rule}` hashes its values, and its counters cannot be looked up by hash; use the original value"
     )]
-    HashedValues {
-        /// Path of the rule.
-        rule: String,
-    },
+    HashedValues { rule: String },
     /// The rule counts nothing.
     #[error(
         "rule `{rule}` is a ban (requests_per_unit: 0) and has no counter; to admit callers, change the policy"
     )]
-    Ban {
-        /// Path of the rule.
-        rule: String,
-    },
+    Ban { rule: String },
     /// The store does not list callers.
     #[error("callers cannot be listed: {0}")]
     Callers(BackendError),

@@ -12,109 +12,53 @@ use crate::xds::XdsTargetError;
 
 /// A problem of the value of a flag: what was found, and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the text of each variant says what its fields are")]
 pub enum FlagError {
     /// Not in the form that is allowed, or not one of the values.
     #[error("expected {allowed}, found `{found}`")]
-    Unexpected {
-        /// The values that are allowed.
-        allowed: &'static str,
-        /// The value.
-        found: String,
-    },
+    Unexpected { allowed: &'static str, found: String },
     /// As `Unexpected`, for a value that may be a secret or that clap shows.
     #[error("expected {allowed}")]
-    UnexpectedHidden {
-        /// The values that are allowed.
-        allowed: &'static str,
-    },
+    UnexpectedHidden { allowed: &'static str },
     /// Neither the value that another error describes nor `off`.
     #[error("{0}; or off")]
     NeitherNorOff(Box<FlagError>),
     /// No protocol of OTLP.
     #[error("expected grpc or http/protobuf, found `{found}`; --no-spans sends none")]
-    OtlpProtocol {
-        /// The value.
-        found: String,
-    },
+    OtlpProtocol { found: String },
     /// No pair of a key and a value.
     #[error("expected key=value, found {found} in `***`, which may be a secret")]
-    HiddenPair {
-        /// The reason why it is none.
-        found: &'static str,
-    },
+    HiddenPair { found: &'static str },
     /// A size outside of its range.
     #[error("expected {least} to {most}, found `{found}`")]
-    SizeRange {
-        /// The smallest size.
-        least: Size,
-        /// The largest size.
-        most: Size,
-        /// The value.
-        found: String,
-    },
+    SizeRange { least: Size, most: Size, found: String },
     /// A number above its maximum.
     #[error("expected at most {most}, found {found}")]
-    AboveMaximum {
-        /// The maximum.
-        most: usize,
-        /// The number.
-        found: usize,
-    },
+    AboveMaximum { most: usize, found: usize },
     /// Less memory than its purpose needs.
     #[error("{purpose} need at least {least}, found `{found}`")]
-    TooLittleMemory {
-        /// The user of the memory.
-        purpose: &'static str,
-        /// The smallest size.
-        least: Size,
-        /// The value.
-        found: String,
-    },
+    TooLittleMemory { purpose: &'static str, least: Size, found: String },
     /// A size that one connection could use, above its share of the memory for clients.
     #[error("requires --client-memory-max of at least {needed}, found {found}")]
-    NeedsClientMemory {
-        /// The memory for clients that it needs.
-        needed: Size,
-        /// The memory for clients.
-        found: Size,
-    },
+    NeedsClientMemory { needed: Size, found: Size },
     /// More memory than the process may use.
     #[error(transparent)]
     Memory(#[from] MemoryExcess),
     /// A flag that excludes this one is set.
     #[error("cannot be used with {with}")]
-    Conflict {
-        /// The other flag.
-        with: &'static str,
-    },
+    Conflict { with: &'static str },
     /// Another flag is missing.
     #[error("needs {what}")]
-    Needs {
-        /// The flag, and its purpose.
-        what: &'static str,
-    },
+    Needs { what: &'static str },
     /// Other flags are missing.
     #[error("requires {what}")]
-    Requires {
-        /// The flags, and their purpose.
-        what: String,
-    },
+    Requires { what: String },
     /// No index of a replica.
     #[error("expected an index below --replicas {replicas}, found {found}")]
-    ReplicaIndex {
-        /// The number of replicas.
-        replicas: u32,
-        /// The index.
-        found: u32,
-    },
+    ReplicaIndex { replicas: u32, found: u32 },
     /// A maximum delay below the minimum.
     #[error("expected at least {least:?}, which --xds-backoff-min is, found {found:?}")]
-    Backoff {
-        /// The minimum delay.
-        least: Duration,
-        /// The maximum delay.
-        found: Duration,
-    },
+    Backoff { least: Duration, found: Duration },
     /// An admin port that anyone can reach and change.
     #[error(
         "{listen} is reachable from other machines without authentication: set --admin-token-file (and \
@@ -122,30 +66,19 @@ pub enum FlagError {
          --admin-open-pages to serve only the plain pages",
         listen.port()
     )]
-    OpenAdmin {
-        /// The address of the port.
-        listen: SocketAddr,
-    },
+    OpenAdmin { listen: SocketAddr },
     /// A secret that can be guessed.
     #[error("a key must have at least {} bytes", HashKey::MIN_BYTES)]
     ShortKey,
     /// A file without keys for receipts.
     #[error("{}: {error}", file.display())]
-    ReceiptKeys {
-        /// The file.
-        file: PathBuf,
-        /// The problem.
-        error: ReceiptKeysError,
-    },
+    ReceiptKeys { file: PathBuf, error: ReceiptKeysError },
     /// No address of a control plane.
     #[error(transparent)]
     XdsTarget(#[from] XdsTargetError),
     /// The parser of another module, or the system, refused the value.
     #[error("{reason}")]
-    Refused {
-        /// The reason.
-        reason: String,
-    },
+    Refused { reason: String },
 }
 
 impl FlagError {

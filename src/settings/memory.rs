@@ -292,8 +292,8 @@ impl MemoryLimit {
     }
 }
 
-/// Returns the contents of the file at an absolute path in the file system below `root`; empty if it
-/// cannot be read.
+/// Returns the contents of the file at an absolute path in the file system below `root`; empty if
+/// it cannot be read.
 fn text_below(root: &Path, path: &str) -> String {
     fs::read_to_string(root.join(path.trim_start_matches('/'))).unwrap_or_default()
 }

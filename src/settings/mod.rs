@@ -134,8 +134,8 @@ pub struct Settings {
 }
 
 impl Flags {
-    /// Resolves the flags and returns all problems. Settings with problems serve only to find further
-    /// ones.
+    /// Resolves the flags and returns all problems. Settings with problems serve only to find
+    /// further ones.
     pub fn resolve(self) -> (Settings, Vec<SettingProblem>) {
         let mut problems = Problems::default();
         let listen = self.listen.resolve(&mut problems);

@@ -17,19 +17,14 @@ pub(super) const MAX_BYTES: usize = 256 * 1024 * 1024;
 
 /// The reason why resources cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the text of each variant says what its fields are")]
 pub enum ResourceError {
     /// More resources than a configuration may have.
     #[error("expected at most {MAX_RESOURCES} resources, found {found}")]
-    TooMany {
-        /// Their number.
-        found: usize,
-    },
+    TooMany { found: usize },
     /// A resource of another type.
     #[error("expected a resource of type {TYPE_URL}, found `{}`", found.escape_debug())]
-    Type {
-        /// Its type.
-        found: String,
-    },
+    Type { found: String },
     /// A resource that cannot be decoded.
     #[error("invalid RateLimitConfig: {0}")]
     Invalid(#[from] DecodeError),

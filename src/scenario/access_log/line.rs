@@ -33,32 +33,20 @@ struct LineDescriptor {
 
 /// The reason why a line of an access log is no request.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the text of each variant says what its fields are")]
 pub enum LogLineError {
     /// The hits are no number.
     #[error("`hits` must be a whole number below 2^32, found `{found}`")]
-    Hits {
-        /// The value.
-        found: String,
-    },
+    Hits { found: String },
     /// The time cannot be parsed.
     #[error("`{field}` must be a number or RFC 3339 text, found {found}")]
-    Time {
-        /// The field with the time.
-        field: String,
-        /// The value.
-        found: Value,
-    },
+    Time { field: String, found: Value },
     /// The policies do not have the mapping.
     #[error(
         "the policies have no request mapping `{name}` (mappings: {})",
         known.join(", ")
     )]
-    NoMapping {
-        /// Name of the mapping.
-        name: String,
-        /// Names of those that the policies have.
-        known: Vec<String>,
-    },
+    NoMapping { name: String, known: Vec<String> },
     /// The mapping denies the request.
     #[error("denied: {0}")]
     Denied(#[from] Unmappable),
