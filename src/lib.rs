@@ -32,6 +32,7 @@
 //! | [`bounded_file`] | reads of secrets and keys, with a maximum size | their contents |
 //! | [`watch`] | notification of changed files | file contents |
 //! | [`problem`] | errors and denials over HTTP | their causes |
+//! | [`http_client`] | HTTP/1.1 requests to a server | their contents |
 //! | [`policy`] | YAML to rules; matching; differences of two sets; sources | stores, protocols |
 //! | [`verify`] | calls to a service, and contradictions between its limits and answers | protocols |
 //! | [`envoyproxy`] | the variables of envoyproxy/ratelimit, as flags | the flags, policies |
@@ -79,6 +80,7 @@ pub mod admin;
 pub mod app;
 pub mod cli;
 pub mod grpc;
+pub mod http_client;
 pub mod limiter;
 pub mod operations;
 pub mod otlp;

@@ -9,6 +9,8 @@
 //! time for which they can be admitted in us (8), number of the loan (16), authentication code if
 //! there is a key (16). Numbers are big-endian.
 
+#![warn(clippy::arithmetic_side_effects)]
+
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -57,6 +59,21 @@ pub enum ReceiptError {
     /// Not signed for this domain and client by a key in use.
     #[error("receipt without a valid signature")]
     Forged,
+}
+
+/// Reason why a file has no keys for receipts. Two readings of a file can be compared.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the text of each variant says what its fields are")]
+pub enum ReceiptKeysError {
+    /// The file cannot be read.
+    #[error("{reason}")]
+    Unreadable { reason: String },
+    /// No line with a key, or too many.
+    #[error("expected 1 or {MAX_KEYS} lines with a key, found {found}")]
+    Lines { found: usize },
+    /// A key that can be guessed.
+    #[error("a key must have at least {} bytes", HashKey::MIN_BYTES)]
+    Short,
 }
 
 /// The owner of a receipt: the client that got it, in a domain.
@@ -129,8 +146,7 @@ impl LoanReceipt {
             }
         } else {
             let signed = signed(text, owner);
-            let is_own = |key: &Keyed| bool::from(key.of_receipt(&signed).ct_eq(code));
-            if !keys.iter().any(is_own) {
+            if !keys.iter().any(|key| key.of_receipt(&signed).ct_eq(code).into()) {
                 return Err(ReceiptError::Forged);
             }
         }
@@ -160,19 +176,17 @@ impl ReceiptKeys {
     /// Reads the keys of a file: one or two lines, of which the first signs.
     ///
     /// # Errors
-    /// The reason why it has no keys.
-    pub fn read(path: &Path) -> Result<Vec<HashKey>, String> {
-        let text = bounded_file::read(path).map_err(|error| error.to_string())?;
+    /// [`ReceiptKeysError`]
+    pub fn read(path: &Path) -> Result<Vec<HashKey>, ReceiptKeysError> {
+        let text = bounded_file::read(path)
+            .map_err(|error| ReceiptKeysError::Unreadable { reason: error.to_string() })?;
         let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
         let lines: Vec<&[u8]> = lines.filter(|line| !line.is_empty()).collect();
         if !(1..=MAX_KEYS).contains(&lines.len()) {
-            return Err(format!(
-                "expected 1 or {MAX_KEYS} lines with a key, found {}",
-                lines.len()
-            ));
+            return Err(ReceiptKeysError::Lines { found: lines.len() });
         }
         if lines.iter().any(|line| line.len() < HashKey::MIN_BYTES) {
-            return Err(format!("a key must have at least {} bytes", HashKey::MIN_BYTES));
+            return Err(ReceiptKeysError::Short);
         }
         Ok(lines.into_iter().map(HashKey::of).collect())
     }

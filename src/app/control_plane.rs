@@ -57,6 +57,7 @@ struct Feed {
 impl Feed {
     fn updated(&mut self, update: Update) -> Result<(), String> {
         self.refused = None;
+        let update = update.map_err(|error| error.to_string());
         let installed = update.and_then(|remote| match self.install_with_known(&remote) {
             Ok(()) => {
                 self.remote = Some(remote);

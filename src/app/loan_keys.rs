@@ -34,6 +34,7 @@ impl LoanKeys {
                     info!("loan keys reloaded");
                 }
                 Err(problem) => {
+                    let problem = problem.to_string();
                     error!(problem, "loan key reload failed; current keys remain in use");
                 }
             },

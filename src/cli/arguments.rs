@@ -8,7 +8,7 @@ use std::path::Path;
 
 use clap::error::{ContextKind, ErrorKind};
 
-use super::settings::errors;
+use super::settings::{UnsupportedVariables, supported};
 use crate::envoyproxy::{Translation, translate};
 use crate::settings::service_flags;
 
@@ -24,7 +24,7 @@ const FLAG: &str = "--envoyproxy-env";
 pub(super) fn expanded(
     mut arguments: Vec<OsString>,
     variables: &crate::envoyproxy::Variables,
-) -> Result<(Vec<OsString>, Vec<String>), String> {
+) -> Result<(Vec<OsString>, Vec<String>), UnsupportedVariables> {
     let name = arguments.first().and_then(|name| Path::new(name).file_name());
     if name == Some(OsStr::new(ENVOYPROXY_NAME)) {
         arguments.splice(1..1, ["serve", FLAG].map(OsString::from));
@@ -33,9 +33,7 @@ pub(super) fn expanded(
         return Ok((arguments, vec![]));
     };
     let translation: Translation = translate(variables, &service_flags());
-    if let Some(errors) = errors(&translation) {
-        return Err(errors);
-    }
+    supported(&translation)?;
     let words: Vec<_> = translation.words().map(OsString::from).collect();
     arguments.splice(position..=position, words);
     Ok((arguments, translation.notes))
@@ -115,7 +113,10 @@ mod tests {
         }
     }
 
-    fn expand(arguments: &[&str], set: &[(&str, &str)]) -> Result<Vec<String>, String> {
+    fn expand(
+        arguments: &[&str],
+        set: &[(&str, &str)],
+    ) -> Result<Vec<String>, UnsupportedVariables> {
         let variables =
             set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let (words, _) = expanded(arguments.iter().map(OsString::from).collect(), &variables)?;
@@ -138,6 +139,7 @@ mod tests {
         assert!(
             expand(&["ratelimit"], &[("GRPC_PORT", "x")])
                 .unwrap_err()
+                .to_string()
                 .contains("error: GRPC_PORT: expected")
         );
     }

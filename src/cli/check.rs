@@ -146,7 +146,7 @@ fn case_of(finding: &FileFinding) -> JunitCase {
 fn totals_of(report: &ProblemReport) -> String {
     let listed = report.iter().count();
     let errors = report.iter().filter(|problem| problem.severity() == Severity::Error).count();
-    let warnings = listed.saturating_sub(errors);
+    let warnings = listed - errors;
     let more = report.len().saturating_sub(listed);
     let mut parts = vec![counted(errors, "error")];
     if warnings > 0 {
@@ -181,22 +181,20 @@ struct PolicyTotals {
 
 impl PolicyTotals {
     fn of(files: usize, policies: &PolicySet, warnings: usize) -> Self {
-        let limits = || {
-            policies.rules().filter_map(|rule| match rule.imposes() {
-                Imposes::Limit(limit) => Some(limit),
-                Imposes::Nothing | Imposes::Unlimited => None,
-            })
-        };
-        let in_flight = limits().filter(|limit| limit.in_flight().is_some()).count();
+        let limits = policies.rules().filter_map(|rule| match rule.imposes() {
+            Imposes::Limit(limit) => Some(limit),
+            Imposes::Nothing | Imposes::Unlimited => None,
+        });
+        let limits: Vec<_> = limits.collect();
+        let in_flight = limits.iter().filter(|limit| limit.in_flight().is_some()).count();
+        // A limit on hits in flight has holds as well.
+        let with_holds = limits.iter().filter(|limit| limit.hold().is_some()).count();
         Self {
             files,
             domains: policies.policies().count(),
             rules: policies.rules().count(),
-            limits: limits().count(),
-            holding: limits()
-                .filter(|limit| limit.hold().is_some())
-                .count()
-                .saturating_sub(in_flight),
+            limits: limits.len(),
+            holding: with_holds.saturating_sub(in_flight),
             in_flight,
             candidates: policies.rules().filter_map(Rule::candidate).count(),
             mappings: policies.mappings().len(),

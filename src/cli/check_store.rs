@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::block_on;
+use super::error::CommandError;
 use super::output::{print, report_error};
+use super::try_block_on;
 use crate::settings::{RedisFlags, place};
 use crate::store::any::AnyStore;
 use crate::store::backend::{Backend as _, BackendState};
@@ -39,10 +40,7 @@ pub struct CheckStore {
 impl CheckStore {
     /// Runs the check and prints the findings.
     pub fn run(self) -> ExitCode {
-        match block_on(self.examine())
-            .map_err(|error| error.to_string())
-            .and_then(|examined| examined)
-        {
+        match try_block_on(self.examine()) {
             Ok(findings) => {
                 print(text(&findings));
                 let is_usable = findings.iter().all(|finding| finding.grade < Grade::Problem);
@@ -52,12 +50,12 @@ impl CheckStore {
         }
     }
 
-    async fn examine(self) -> Result<Vec<StoreFinding>, String> {
+    async fn examine(self) -> Result<Vec<StoreFinding>, CommandError> {
         let location = self.redis.complete(place(&self.store)?)?;
         let store = AnyStore::<SystemClock>::connect(&location, None, &Metrics::new().store)
-            .ok_or("`memory` is part of the service and needs no check; expected a Redis URL")?;
+            .ok_or(CommandError::MemoryStore)?;
         if tokio::time::timeout(CONNECT_TIMEOUT, store.connected()).await.is_ok() {
-            return store.examine().await.map_err(|error| error.to_string());
+            return Ok(store.examine().await?);
         }
         let reason = match store.state() {
             BackendState::Refused(RefusedAccess { address, refusal, text }) => {
@@ -72,8 +70,7 @@ impl CheckStore {
             BackendState::NotConnected(reason) => reason,
             BackendState::Connected => None,
         };
-        let reason = reason.map(|error| format!(": {error}")).unwrap_or_default();
-        Err(format!("cannot connect to the store within {CONNECT_TIMEOUT:?}{reason}"))
+        Err(CommandError::Unreachable { within: CONNECT_TIMEOUT, reason })
     }
 }
 

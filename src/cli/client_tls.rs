@@ -1,6 +1,6 @@
 //! TLS flags of the subcommands that call a service.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::grpc::client::ClientTls;
 
@@ -38,17 +38,15 @@ impl ClientTlsFlags {
         if !self.tls {
             return Ok(None);
         }
-        let read = |path: &PathBuf| {
-            crate::bounded_file::read(path)
-                .map_err(|error| UnreadableFile { path: path.clone(), error })
+        let authorities = self.ca.as_deref().map(read).transpose()?;
+        let identity = match self.cert.as_deref().zip(self.key.as_deref()) {
+            Some((chain, key)) => Some((read(chain)?, read(key)?)),
+            None => None,
         };
-        let identity = self.cert.as_ref().zip(self.key.as_ref());
-        Ok(Some(ClientTls {
-            authorities: self.ca.as_ref().map(read).transpose()?,
-            identity: identity
-                .map(|(chain, key)| Ok::<_, UnreadableFile>((read(chain)?, read(key)?)))
-                .transpose()?,
-            name: self.server_name.clone(),
-        }))
+        Ok(Some(ClientTls { authorities, identity, name: self.server_name.clone() }))
     }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, UnreadableFile> {
+    crate::bounded_file::read(path).map_err(|error| UnreadableFile { path: path.to_owned(), error })
 }

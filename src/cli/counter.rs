@@ -1,13 +1,14 @@
 //! Shared parts of the subcommands about one counter: how to select it, and how to print its state.
 
+use std::fmt::Display;
+
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use super::api::ServerArgs;
 use super::output::{print, report_error};
-use super::{block_on, table};
+use super::{table, try_block_on};
 use crate::admin::api::counter::Changed;
-use crate::admin::api::state::StateView;
 use crate::printable::escaped;
 use crate::printable::shell_quoted;
 
@@ -43,8 +44,7 @@ impl CounterArgs {
     /// Requests a change and prints the result; the exit code is 0 or 2.
     pub(super) fn change(&self, path: &str, fields: impl Serialize) -> std::process::ExitCode {
         let body = AmendArgs { domain: &self.domain, descriptor: &self.descriptor, fields };
-        let changed = self.server.post::<Changed>(path, &body);
-        match block_on(changed).map_err(|error| error.to_string()).and_then(|changed| changed) {
+        match try_block_on(self.server.post::<Changed>(path, &body)) {
             Ok(changed) => {
                 print(if self.json { table::json(&changed) } else { text(&changed) });
                 std::process::ExitCode::SUCCESS
@@ -68,22 +68,19 @@ impl CounterArgs {
 fn text(changed: &Changed) -> String {
     let before = &changed.before;
     let after = &changed.after;
-    let used = |state: &StateView| -> String {
-        let used: Vec<_> = state.windows.iter().map(|window| window.used.to_string()).collect();
-        used.join(" and ")
-    };
     let domain = escaped(&changed.domain);
     let rule = escaped(&changed.rule);
     let key = escaped(&changed.key);
     let rows = [("before", before), ("after", after)];
     let rows = rows.map(|(word, state)| {
+        let used: Vec<_> = state.windows.iter().map(|window| window.used.to_string()).collect();
         let granted = state
             .grant
             .as_ref()
             .map(|grant| format!("{} until {}", grant.remaining, when(&grant.until, &state.at)));
         [
             word.to_owned(),
-            used(state),
+            used.join(" and "),
             granted.unwrap_or_else(|| "none".to_owned()),
             state.remaining.to_string(),
         ]
@@ -111,9 +108,14 @@ pub(super) fn when(text: &str, now: &str) -> String {
     let (Ok(at), Ok(now)) = (text.parse::<Timestamp>(), now.parse::<Timestamp>()) else {
         return text.to_owned();
     };
-    let day = |at: Timestamp| at.strftime("%Y-%m-%d").to_string();
-    let time = at.strftime("%H:%M:%S");
-    if day(at) == day(now) { time.to_string() } else { format!("{} {time}", day(at)) }
+    date_and(at, at.strftime("%H:%M:%S"), now)
+}
+
+/// Returns the time of an instant, after its date in UTC if that differs from the date of `now`.
+pub(super) fn date_and(at: Timestamp, time: impl Display, now: Timestamp) -> String {
+    let date = at.strftime("%Y-%m-%d").to_string();
+    let is_today = date == now.strftime("%Y-%m-%d").to_string();
+    if is_today { time.to_string() } else { format!("{date} {time}") }
 }
 
 /// Formats the time from one instant to another, rounded up to whole seconds.

@@ -64,30 +64,31 @@ impl Diff {
 }
 
 fn json_of(old: &PolicySet, new: &PolicySet, changes: &[Change]) -> Value {
-    let of = |change: &Change| -> Value {
-        let (kind, from) = match &change.kind {
-            ChangeKind::Added => ("added", None),
-            ChangeKind::Removed => ("removed", None),
-            ChangeKind::Moved { from } => ("moved", Some(from)),
-            ChangeKind::Changed => ("changed", None),
-        };
-        let counters = match change.counters {
-            CounterEffect::None => "none",
-            CounterEffect::Kept => "kept",
-            CounterEffect::Anew => "anew",
-            CounterEffect::Dropped => "dropped",
-        };
-        let details = change.details.iter();
-        let details: Vec<_> = details
-            .map(|Detail { what, old, new }| json!({ "what": what, "old": old, "new": new }))
-            .collect();
-        json!({
-            "change": kind, "from": from, "domain": change.domain, "rule": change.rule, "who": change.who,
-            "details": details, "counters": counters, "instead": change.instead,
-        })
-    };
     json!({
         "same": changes.is_empty(), "old": old.version(), "new": new.version(),
-        "changes": changes.iter().map(of).collect::<Vec<_>>(),
+        "changes": changes.iter().map(json_of_change).collect::<Vec<_>>(),
+    })
+}
+
+fn json_of_change(change: &Change) -> Value {
+    let (kind, from) = match &change.kind {
+        ChangeKind::Added => ("added", None),
+        ChangeKind::Removed => ("removed", None),
+        ChangeKind::Moved { from } => ("moved", Some(from)),
+        ChangeKind::Changed => ("changed", None),
+    };
+    let counters = match change.counters {
+        CounterEffect::None => "none",
+        CounterEffect::Kept => "kept",
+        CounterEffect::Anew => "anew",
+        CounterEffect::Dropped => "dropped",
+    };
+    let details = change.details.iter();
+    let details: Vec<_> = details
+        .map(|Detail { what, old, new }| json!({ "what": what, "old": old, "new": new }))
+        .collect();
+    json!({
+        "change": kind, "from": from, "domain": change.domain, "rule": change.rule, "who": change.who,
+        "details": details, "counters": counters, "instead": change.instead,
     })
 }

@@ -7,8 +7,9 @@ use std::process::ExitCode;
 
 use self::request::RequestArgs;
 use super::api::ServerArgs;
+use super::error::CommandError;
 use super::output::{print, report_error};
-use super::{block_on, load};
+use super::{load, try_block_on};
 use crate::admin::api::queries::Explanation;
 use crate::policy::explain;
 use crate::settings::ReadingFlags;
@@ -52,6 +53,13 @@ pub struct Explain {
     reading: ReadingFlags,
 }
 
+/// An explanation as text.
+struct ExplainedRules {
+    text: String,
+    /// `true` if a rule matches.
+    is_matched: bool,
+}
+
 impl Explain {
     /// Prints the explanation.
     pub fn run(self) -> ExitCode {
@@ -61,34 +69,32 @@ impl Explain {
             None => self.of_files(),
         };
         match explained {
-            Ok((text, is_matched)) => {
+            Ok(ExplainedRules { text, is_matched }) => {
                 print(text);
                 if is_matched { ExitCode::SUCCESS } else { ExitCode::FAILURE }
             }
-            Err(error) => report_error(error.trim_end()),
+            Err(error) => report_error(error.to_string().trim_end()),
         }
     }
 
-    /// Returns the explanation by the policies in force, and `true` if a rule matches.
-    fn in_force(&self) -> Result<(String, bool), String> {
+    /// Returns the explanation by the policies in force.
+    fn in_force(&self) -> Result<ExplainedRules, CommandError> {
         let query = [("domain", self.domain.as_str()), ("descriptor", self.descriptor_text())];
-        let explained = block_on(self.server.get::<Explanation>("explain", &query));
-        let explained = explained
-            .map_err(|error| error.to_string())
-            .and_then(|explained| explained)
-            .map_err(|error| format!("{error}; to read policy files instead: --policy PATH"))?;
+        let explained = try_block_on(self.server.get::<Explanation>("explain", &query))
+            .map_err(CommandError::NotExplained)?;
         let Explanation { version, rule, text } = explained;
         let source = format!("policies in force at {}, version {version}\n", self.server.url());
-        Ok((source + &text, rule.is_some()))
+        Ok(ExplainedRules { text: source + &text, is_matched: rule.is_some() })
     }
 
-    /// Returns the explanation by policy files, and `true` if a rule matches.
-    fn of_files(&self) -> Result<(String, bool), String> {
-        let loaded = load(&self.reading, &self.policies).map_err(|report| report.to_string())?;
+    /// Returns the explanation by policy files.
+    fn of_files(&self) -> Result<ExplainedRules, CommandError> {
+        let policies = load(&self.reading, &self.policies)?.1.policies;
         let text = self.descriptor_text();
-        let owned = read_text(text).map_err(|error| format!("descriptor `{text}`: {error}"))?;
-        let (text, rule) = explain::explain(&loaded.1.policies, &self.domain, &owned.entries());
-        Ok((text, rule.is_some()))
+        let owned = read_text(text)
+            .map_err(|error| CommandError::Descriptor { text: text.to_owned(), error })?;
+        let (text, rule) = explain::explain(&policies, &self.domain, &owned.entries());
+        Ok(ExplainedRules { text, is_matched: rule.is_some() })
     }
 
     /// Returns the descriptor, which clap requires without `--request`.

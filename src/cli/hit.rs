@@ -119,21 +119,21 @@ impl Hit {
     }
 
     fn request(&self) -> Result<RateLimitRequest, HitError> {
-        let entry = |entry: descriptor::Entry<'_>| Entry {
-            key: entry.key.to_vec().into(),
-            value: entry.value.to_vec().into(),
-        };
-        let descriptor = |text: &String| {
+        let mut descriptors = Vec::new();
+        for text in &self.descriptors {
             let owned = read_text(text)
                 .map_err(|error| HitError::Descriptor { text: text.clone(), error })?;
-            let entries = owned.entries().into_iter().chain(self.operation()).map(entry);
-            Ok::<_, HitError>(RateLimitDescriptor {
+            let entries = owned.entries().into_iter().chain(self.operation());
+            let entries = entries.map(|entry| Entry {
+                key: entry.key.to_vec().into(),
+                value: entry.value.to_vec().into(),
+            });
+            descriptors.push(RateLimitDescriptor {
                 entries: entries.collect(),
                 hits_addend: self.hits,
                 ..Default::default()
-            })
-        };
-        let descriptors = self.descriptors.iter().map(descriptor).collect::<Result<_, _>>()?;
+            });
+        }
         Ok(RateLimitRequest { domain: self.domain.clone(), descriptors, hits_addend: 0 })
     }
 
@@ -214,11 +214,18 @@ fn misspelled(descriptor: &str, status: &DescriptorStatus) -> Option<String> {
 }
 
 /// Parses the ID of a hold.
-fn hold_id(text: &str) -> Result<String, String> {
+fn hold_id(text: &str) -> Result<String, HoldIdLength> {
     match text.len() {
         1..=MAX_ID => Ok(text.to_owned()),
-        found => Err(format!("expected 1 to {MAX_ID} bytes, found {found}")),
+        found => Err(HoldIdLength { found }),
     }
+}
+
+/// The error of an ID of a hold that is too long or empty.
+#[derive(Debug, thiserror::Error)]
+#[error("expected 1 to {MAX_ID} bytes, found {found}")]
+struct HoldIdLength {
+    found: usize,
 }
 
 fn code_name(code: i32) -> &'static str {

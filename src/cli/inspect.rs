@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use self::stored_callers::StoredCallersArgs;
 use super::counter::{CounterArgs, length, when};
 use super::output::{print, report_error};
-use super::{block_on, table};
+use super::{table, try_block_on};
 use crate::admin::api::counter::CounterView;
 use crate::admin::api::denials::DenialView;
 use crate::admin::api::queries::TallyView;
@@ -49,9 +49,7 @@ impl Inspect {
         }
         let CounterArgs { server, domain, descriptor, .. } = &self.which;
         let query = [("domain", domain.as_str()), ("descriptor", descriptor.as_str())];
-        let view = block_on(server.get::<CounterView>("counter", &query))
-            .map_err(|error| error.to_string());
-        match view.and_then(|view| view) {
+        match try_block_on(server.get::<CounterView>("counter", &query)) {
             Ok(view) => {
                 let text = if self.which.json { table::json(&view) } else { self.text(&view) };
                 print(text);
@@ -65,9 +63,6 @@ impl Inspect {
         let rows = rows(view);
         let mut text: String =
             rows.iter().map(|(name, value)| format!("{name:<9} {}\n", escaped(value))).collect();
-        let suggestion = |command: &str, effect: &str| {
-            format!("  {}\n      {effect}\n", self.which.command(command))
-        };
         let hits = view.denials.as_ref().map_or(1, |denials| denials.last_hits.max(1));
         text.push('\n');
         let exceeds_limit = view.state.capacity().is_some_and(|capacity| hits > capacity);
@@ -90,9 +85,10 @@ impl Inspect {
             _ if hits == 1 => "To admit the next hit:\n".to_owned(),
             _ => format!("To admit a request of {hits} hits, like the last denied one:\n"),
         });
-        let (grant, effect) = grant(hits, &view.state);
-        text.push_str(&suggestion(&grant, &effect));
-        text.push_str(&suggestion("reset", "clears used hits, debt and grants"));
+        let reset = ("reset".to_owned(), "clears used hits, debt and grants".to_owned());
+        for (command, effect) in [grant(hits, &view.state), reset] {
+            text.push_str(&format!("  {}\n      {effect}\n", self.which.command(&command)));
+        }
         text
     }
 }
@@ -182,8 +178,9 @@ fn rows(view: &CounterView) -> Vec<(&'static str, String)> {
             rows.push(("denials", format!("{times}, {}{callers}", counted(denials.hits, "hit"))));
         }
     }
-    let missing = |reason: &String| ("denials", format!("some may be missing: {reason}"));
-    rows.extend(view.denials_missing.iter().map(missing));
+    if let Some(reason) = &view.denials_missing {
+        rows.push(("denials", format!("some may be missing: {reason}")));
+    }
     rows.extend(view.who_unknown.clone().map(|reason| ("used by", reason)));
     rows.extend(view.who.iter().take(MAX_CALLERS).map(|tally| ("used by", caller(tally))));
     let more = view.who.len().saturating_sub(MAX_CALLERS);

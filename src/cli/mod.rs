@@ -8,6 +8,7 @@ mod client_tls;
 mod counter;
 pub mod denials;
 pub mod diff;
+mod error;
 pub mod explain;
 mod findings;
 pub mod grant;
@@ -31,6 +32,7 @@ mod variables;
 #[cfg(feature = "verify")]
 pub mod verify;
 
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -114,7 +116,7 @@ impl Cli {
         let mut secrets = secrets::on_command_line(&original);
         let (arguments, mut notes) = arguments::expanded(original, &settings::variables())
             .unwrap_or_else(|errors| {
-                output::print_stderr(errors.trim_end());
+                output::print_stderr(errors);
                 std::process::exit(1)
             });
         notes.append(&mut secrets);
@@ -165,12 +167,20 @@ impl Cli {
 ///
 /// # Errors
 /// The system lacks the resources for a runtime.
-fn block_on<T>(work: impl Future<Output = T>) -> std::io::Result<T> {
+fn block_on<T>(work: impl Future<Output = T>) -> io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(work);
     // Dropping it would block on pending name resolution and file reads, however long they take.
     runtime.shutdown_background();
     Ok(done)
+}
+
+/// As [`block_on`], for work that can fail.
+///
+/// # Errors
+/// As for [`block_on`], and those of the work.
+fn try_block_on<T, E: From<io::Error>>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    block_on(work)?
 }
 
 /// Reads and compiles policies; returns the number of files and the result.

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use super::api::ServerArgs;
-use super::block_on;
 use super::output::{print, report_error};
+use super::try_block_on;
 use crate::admin::api::policies::Reloaded;
 use crate::printable::counted;
 
@@ -27,8 +27,7 @@ pub struct Reload {
 impl Reload {
     /// Requests the reload and prints the result.
     pub fn run(self) -> ExitCode {
-        let reloaded = block_on(self.server.post::<Reloaded>("policies/reload", &()));
-        match reloaded.map_err(|error| error.to_string()).and_then(|reloaded| reloaded) {
+        match try_block_on(self.server.post::<Reloaded>("policies/reload", &())) {
             Ok(Reloaded { is_changed, changes, policies }) => {
                 let result = if is_changed { "reloaded" } else { "unchanged" };
                 let rules = counted(policies.rules, "rule");

@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use super::api::ServerArgs;
+use super::api::{AdminCallError, ServerArgs};
 use super::counter::CounterArgs;
 use super::output::{print, report_error, seconds_text};
-use super::{block_on, table};
+use super::{table, try_block_on};
 use crate::admin::api::ahead::{ResetAheadView, ToResetAhead};
 use crate::printable::counted;
 
@@ -52,8 +52,7 @@ impl ResetArgs {
             return which.change("counter/reset", ());
         }
         let mut total = ResetAheadView { examined: 0, reset: 0, farthest_us: 0, next: None };
-        let done = block_on(reset_ahead(&server, &mut total));
-        match done.map_err(|error| error.to_string()).and_then(|done| done) {
+        match try_block_on(reset_ahead(&server, &mut total)) {
             Ok(()) => {
                 print(if json { table::json(&total) } else { text(&total) });
                 ExitCode::SUCCESS
@@ -66,7 +65,10 @@ impl ResetArgs {
 }
 
 /// Requests one part after the other, and adds up the results.
-async fn reset_ahead(server: &ServerArgs, total: &mut ResetAheadView) -> Result<(), String> {
+async fn reset_ahead(
+    server: &ServerArgs,
+    total: &mut ResetAheadView,
+) -> Result<(), AdminCallError> {
     let mut from = None;
     loop {
         let body = ToResetAhead { from };

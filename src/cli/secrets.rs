@@ -31,13 +31,11 @@ pub(super) fn on_command_line(words: &[OsString]) -> Vec<String> {
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     let mut warnings = Vec::new();
     for (flag, value) in flags(&words) {
-        let is_flag = |(secret, _): &&(&str, &str)| *secret == flag;
-        let (kind, alternative) = match SECRETS.iter().find(is_flag) {
-            Some((_, alternative)) => ("a secret", *alternative),
-            None if has_password(value) => (
-                "a password in a URL",
-                URLS.iter().find(is_flag).map_or(ENVIRONMENT, |(_, alternative)| *alternative),
-            ),
+        let (kind, alternative) = match alternative(&SECRETS, flag) {
+            Some(alternative) => ("a secret", alternative),
+            None if has_password(value) => {
+                ("a password in a URL", alternative(&URLS, flag).unwrap_or(ENVIRONMENT))
+            }
             None => continue,
         };
         let warning = format!(
@@ -48,6 +46,11 @@ pub(super) fn on_command_line(words: &[OsString]) -> Vec<String> {
         }
     }
     warnings
+}
+
+/// Returns the safe alternative to a flag of a list.
+fn alternative(list: &[(&str, &'static str)], flag: &str) -> Option<&'static str> {
+    list.iter().find(|(listed, _)| *listed == flag).map(|(_, alternative)| *alternative)
 }
 
 /// Returns the flags of a command line with their values, written with `=` or as two words.

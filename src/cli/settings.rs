@@ -34,14 +34,14 @@ impl SettingsArgs {
             return ExitCode::SUCCESS;
         }
         let translation = envoyproxy::translate(&variables(), &service_flags());
-        match errors(&translation) {
-            None => {
+        match supported(&translation) {
+            Ok(()) => {
                 let _ = io::stdout().write_all(command(&translation).as_bytes());
                 ExitCode::SUCCESS
             }
             // A command without the invalid variables would behave differently.
-            Some(errors) => {
-                print_stderr(errors.trim_end());
+            Err(errors) => {
+                print_stderr(errors);
                 ExitCode::FAILURE
             }
         }
@@ -56,11 +56,20 @@ pub(super) fn variables() -> Variables {
         .collect()
 }
 
-/// Returns all problems as one text, or `None` if there are none.
-pub(super) fn errors(translation: &Translation) -> Option<String> {
-    let errors: String =
-        translation.problems.iter().map(|problem| format!("error: {problem}\n")).collect();
-    (!errors.is_empty()).then_some(errors)
+/// Variables that cannot be honored, with the problem of each.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", problems.iter().map(|problem| format!("error: {problem}")).collect::<Vec<_>>().join("\n"))]
+pub(super) struct UnsupportedVariables {
+    problems: Vec<String>,
+}
+
+/// Returns all problems of a translation, if there are any.
+///
+/// # Errors
+/// [`UnsupportedVariables`]
+pub(super) fn supported(translation: &Translation) -> Result<(), UnsupportedVariables> {
+    let problems: Vec<_> = translation.problems.iter().map(ToString::to_string).collect();
+    if problems.is_empty() { Ok(()) } else { Err(UnsupportedVariables { problems }) }
 }
 
 fn command(translation: &Translation) -> String {

@@ -15,17 +15,19 @@ pub(super) fn of<const N: usize>(
 ) -> String {
     let mut all: Vec<[String; N]> = vec![headings.map(str::to_owned)];
     all.extend(rows.map(|row| row.map(|cell| escaped(&cell).into_owned())));
-    let width = |column: usize| {
-        let widths = all.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
-        widths.max().unwrap_or_default().min(MAX_WIDTH)
-    };
-    let widths: Vec<usize> = (0..N).map(width).collect();
-    let line = |row: &[String; N]| {
-        let cells: Vec<String> =
-            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        format!("{}\n", cells.join("  ").trim_end())
-    };
-    all.iter().map(line).collect()
+    let mut widths = [0; N];
+    for row in &all {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().min(MAX_WIDTH).max(*width);
+        }
+    }
+    let mut text = String::new();
+    for row in &all {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
+    text
 }
 
 /// Formats a value as indented JSON, with invisible characters escaped as in JSON.

@@ -4,13 +4,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::findings::{FileFinding, JunitCase, ResultFormat, github, junit};
 use super::output::{print, print_json};
-use super::{block_on, load};
+use super::{load, try_block_on};
 use crate::policy::source::files;
-use crate::policy::{Policy, Source};
+use crate::policy::{Policy, ProblemReport, Source};
 use crate::printable::counted;
 use crate::scenario::dry_run::DryRun;
 use crate::scenario::test_file::{self, Mismatch, PendingTest};
@@ -56,11 +56,27 @@ struct TestResult {
     failure: Option<Mismatch>,
 }
 
+/// The reason why tests cannot be run.
+#[derive(Debug, thiserror::Error)]
+enum TestError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// Reports have the prefix `error:` on each of their problems.
+    #[error("{0}")]
+    Files(#[from] ProblemReport),
+    #[error("error: no tests found; see `tollgate test --help`")]
+    NoTests,
+    #[error(
+        "error: {file}: test `{test}`: `domain` is missing; expected one of {}",
+        domains.join(", ")
+    )]
+    NoDomain { file: String, test: String, domains: Vec<String> },
+}
+
 impl Test {
     /// Runs the tests. Exits with 0 if all pass, 1 if one fails, 2 if they cannot be run.
     pub fn run(self) -> ExitCode {
-        let ran = block_on(self.run_all()).map_err(|error| error.to_string());
-        match ran.and_then(|ran| ran) {
+        match try_block_on(self.run_all()) {
             Ok(ran) => {
                 match if self.json { ResultFormat::Json } else { self.format } {
                     ResultFormat::Text => print(format_args!("{}\n", text_of(&ran))),
@@ -70,32 +86,27 @@ impl Test {
                 }
                 ExitCode::from(u8::from(ran.iter().any(|ran| ran.failure.is_some())))
             }
-            Err(report) => {
-                let _ = writeln!(io::stderr(), "{report}");
+            Err(error) => {
+                let _ = writeln!(io::stderr(), "{error}");
                 ExitCode::from(2)
             }
         }
     }
 
-    async fn run_all(&self) -> Result<Vec<TestResult>, String> {
-        let sources = files::tests(&self.paths).map_err(|report| report.to_string())?;
+    async fn run_all(&self) -> Result<Vec<TestResult>, TestError> {
+        let sources = files::tests(&self.paths)?;
         let mut ran = Vec::new();
         for source in &sources {
             self.run_file(source, &mut ran).await?;
         }
-        if ran.is_empty() {
-            Err("error: no tests found; see `tollgate test --help`".to_owned())
-        } else {
-            Ok(ran)
-        }
+        if ran.is_empty() { Err(TestError::NoTests) } else { Ok(ran) }
     }
 
-    async fn run_file(&self, source: &Source, ran: &mut Vec<TestResult>) -> Result<(), String> {
-        let file = test_file::read(source).map_err(|report| report.to_string())?;
+    async fn run_file(&self, source: &Source, ran: &mut Vec<TestResult>) -> Result<(), TestError> {
+        let file = test_file::read(source)?;
         let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
         let paths: Vec<_> = file.policies.iter().map(|path| folder.join(path)).collect();
-        let loaded = load(&self.reading, &paths).map_err(|report| report.to_string())?;
-        let policies = loaded.1.policies;
+        let policies = load(&self.reading, &paths)?.1.policies;
         let domains: Vec<_> =
             policies.policies().map(|policy| Policy::domain(policy).to_owned()).collect();
         let dry_run = DryRun::new(policies);
@@ -103,13 +114,9 @@ impl Test {
             let domain = match (&case.domain, domains.as_slice()) {
                 (Some(domain), _) => domain,
                 (None, [domain]) => domain,
-                (None, several) => {
-                    let several = several.join(", ");
-                    let message = format!(
-                        "test `{}`: `domain` is missing; expected one of {several}",
-                        case.name
-                    );
-                    return Err(format!("error: {}: {message}", source.name));
+                (None, _) => {
+                    let file = source.name.clone();
+                    return Err(TestError::NoDomain { file, test: case.name.clone(), domains });
                 }
             };
             let pending =
@@ -147,29 +154,33 @@ fn description_of(failure: &Mismatch) -> String {
 }
 
 fn findings_of(ran: &[TestResult]) -> Vec<FileFinding> {
-    let failures = ran.iter().filter_map(|ran| Some((ran, ran.failure.as_ref()?)));
-    let finding = |(ran, failure): (&TestResult, &Mismatch)| FileFinding {
-        severity: Severity::Error,
-        file: ran.file.clone(),
-        line: Some(failure.line),
-        column: None,
-        message: format!("{}: {}", ran.test, description_of(failure)),
-    };
-    failures.map(finding).collect()
+    let mut findings = Vec::new();
+    for TestResult { file, test, failure } in ran {
+        findings.extend(failure.as_ref().map(|failure| FileFinding {
+            severity: Severity::Error,
+            file: file.clone(),
+            line: Some(failure.line),
+            column: None,
+            message: format!("{test}: {}", description_of(failure)),
+        }));
+    }
+    findings
 }
 
 fn cases_of(ran: &[TestResult]) -> Vec<JunitCase> {
-    let case = |ran: &TestResult| JunitCase {
-        file: ran.file.clone(),
-        name: ran.test.clone(),
-        failures: ran.failure.iter().map(description_of).collect(),
-    };
-    ran.iter().map(case).collect()
+    let mut cases = Vec::new();
+    for TestResult { file, test, failure } in ran {
+        let failures = failure.iter().map(description_of).collect();
+        cases.push(JunitCase { file: file.clone(), name: test.clone(), failures });
+    }
+    cases
 }
 
 fn json_of(ran: &[TestResult]) -> String {
-    let one = |ran: &TestResult| -> Value {
-        let failure = ran.failure.as_ref().map(|failure| {
+    let mut tests = Vec::new();
+    for TestResult { file, test, failure } in ran {
+        let is_ok = failure.is_none();
+        let failure = failure.as_ref().map(|failure| {
             json!({
                 "line": failure.line,
                 "expected": failure.expected,
@@ -177,8 +188,7 @@ fn json_of(ran: &[TestResult]) -> String {
                 "explain": failure.explain,
             })
         });
-        json!({ "file": ran.file, "test": ran.test, "ok": ran.failure.is_none(), "failure": failure })
-    };
-    let tests: Vec<_> = ran.iter().map(one).collect();
+        tests.push(json!({ "file": file, "test": test, "ok": is_ok, "failure": failure }));
+    }
     json!({ "ok": failed(ran) == 0, "failed": failed(ran), "tests": tests }).to_string()
 }

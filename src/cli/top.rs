@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::api::ServerArgs;
+use super::api::{AdminCallError, ServerArgs};
 use super::denials::{missing_notice, replicas_notice};
 use super::output::report_error;
-use super::{block_on, table};
+use super::{table, try_block_on};
 use crate::admin::api::denials::{DenialView, DenialsView};
 use crate::admin::api::rules::{RateView, RuleList, RuleView};
 use crate::admin::api::store::ProcessStatus;
@@ -67,13 +67,13 @@ struct TopData {
 impl TopArgs {
     /// Queries and prints until interrupted. Exits with 2 if the service does not respond.
     pub fn run(self) -> ExitCode {
-        match block_on(self.show()).map_err(|error| error.to_string()).and_then(|shown| shown) {
+        match try_block_on(self.show()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => report_error(error),
         }
     }
 
-    async fn show(&self) -> Result<(), String> {
+    async fn show(&self) -> Result<(), AdminCallError> {
         let is_terminal = io::stdout().is_terminal();
         let every = Duration::try_from(self.every)
             .unwrap_or(Duration::from_secs(1))
@@ -95,7 +95,7 @@ impl TopArgs {
         }
     }
 
-    async fn fetch(&self) -> Result<TopData, String> {
+    async fn fetch(&self) -> Result<TopData, AdminCallError> {
         let limit = self.lines.to_string();
         let minutes = self.minutes.to_string();
         let domain = self.domain.as_deref().map(|domain| ("domain", domain));

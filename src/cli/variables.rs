@@ -15,22 +15,24 @@ pub(super) fn mistyped(
 ) -> Vec<String> {
     let mut known = BTreeSet::new();
     collect(command, &mut known);
-    let warning = |name: String| {
-        let found = name.strip_prefix(PREFIX)?;
-        if known.contains(found) || is_of_kubernetes(found) {
-            return None;
-        }
-        let word = closest(found, known.iter().copied())?;
-        // Such as `TOLLGATE_REDIS`, a name on its own.
-        if word.strip_prefix(found).is_some_and(|rest| rest.starts_with('_')) {
-            return None;
-        }
-        let name = name.escape_debug();
-        Some(format!(
-            "environment variable `{name}` is unknown and ignored; did you mean `{PREFIX}{word}`?"
-        ))
-    };
-    names.into_iter().filter_map(warning).collect()
+    names.into_iter().filter_map(|name| warning(&name, &known)).collect()
+}
+
+/// Returns the warning about a variable, if it is close to a known one.
+fn warning(name: &str, known: &BTreeSet<&str>) -> Option<String> {
+    let found = name.strip_prefix(PREFIX)?;
+    if known.contains(found) || is_of_kubernetes(found) {
+        return None;
+    }
+    let word = closest(found, known.iter().copied())?;
+    // Such as `TOLLGATE_REDIS`, a name on its own.
+    if word.strip_prefix(found).is_some_and(|rest| rest.starts_with('_')) {
+        return None;
+    }
+    let name = name.escape_debug();
+    Some(format!(
+        "environment variable `{name}` is unknown and ignored; did you mean `{PREFIX}{word}`?"
+    ))
 }
 
 /// Adds the variables of a command and its subcommands, without [`PREFIX`].
@@ -44,11 +46,10 @@ fn collect<'c>(command: &'c clap::Command, known: &mut BTreeSet<&'c str>) {
 /// with `tollgate`, such as `TOLLGATE_SERVICE_HOST` and `TOLLGATE_PORT_8081_TCP_ADDR`.
 fn is_of_kubernetes(name: &str) -> bool {
     let words: Vec<_> = name.split('_').collect();
-    let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
     words.ends_with(&["PORT"])
         || words.windows(2).any(|pair| match *pair {
             ["SERVICE", "HOST" | "PORT"] => true,
-            ["PORT", number] => is_number(number),
+            ["PORT", number] => number.bytes().all(|byte| byte.is_ascii_digit()),
             _ => false,
         })
 }

@@ -51,10 +51,7 @@ pub(super) async fn reset_ahead(
     audit: &AuditEntry,
 ) -> Result<ResetAhead, OperationError> {
     let snapshot = service.limiter().snapshot();
-    let live = snapshot.as_deref();
-    let live =
-        live.ok_or_else(|| OperationError::Unavailable("no policy loaded yet".to_owned()))?;
-    let rules = by_identity(live.policies());
+    let rules = by_identity(snapshot.as_deref().ok_or(OperationError::NoPolicy)?.policies());
     let begun = Instant::now();
     let mut found = ResetAhead { next: from.clone(), ..ResetAhead::default() };
     loop {
@@ -99,12 +96,12 @@ async fn reset_some(
     // Read after the counters: those that were just written are not ahead of it.
     let now = store.time_at(&at).await.map_err(unavailable)?;
     for ((rule, key), looked) in counters.iter().zip(instants) {
-        found.examined = found.examined.saturating_add(1);
+        found.examined += 1;
         let Some((_, last)) = looked.filter(|(_, last)| last.since(now) >= MIN_AHEAD) else {
             continue;
         };
         if amend(service, rule, key, Amendment::Reset).await?.is_some() {
-            found.reset = found.reset.saturating_add(1);
+            found.reset += 1;
             found.farthest = found.farthest.max(last.since(now));
         }
     }
@@ -124,18 +121,14 @@ async fn amend(
     match service.limiter().amend(rule, key, amendment, deadline()).await {
         Ok(amended) => Ok(Some((amended.before.at, amended.after.at))),
         Err(StoreError::Unreadable) => Ok(None),
-        Err(error) => Err(OperationError::Unavailable(error.to_string())),
+        Err(error) => Err(OperationError::Store(error)),
     }
 }
 
 fn unavailable(error: ScanError) -> OperationError {
     match error {
-        ScanError::UnknownServer(_) => OperationError::Conflict(error.to_string()),
-        ScanError::NotSupported => {
-            OperationError::Conflict(format!("counters cannot be listed: {error}"))
-        }
-        ScanError::NoServer | ScanError::Server(..) => {
-            OperationError::Unavailable(error.to_string())
-        }
+        ScanError::UnknownServer(_) => OperationError::Position(error),
+        ScanError::NotSupported => OperationError::Counters(error),
+        ScanError::NoServer | ScanError::Server(..) => OperationError::Scan(error),
     }
 }

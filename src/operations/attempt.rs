@@ -38,14 +38,10 @@ pub(super) async fn attempt(
     bounds: RequestBounds,
 ) -> Result<AttemptedRequest, OperationError> {
     let entries = request.descriptors.iter().map(|descriptor| descriptor.entries.len());
-    bounds
-        .check(request.domain, entries)
-        .map_err(|invalid| OperationError::Invalid(invalid.to_string()))?;
+    bounds.check(request.domain, entries)?;
     let limiter = service.limiter();
     let snapshot = limiter.snapshot();
-    let decision = limiter.peek(&snapshot, request, super::deadline()).await;
-    let decision =
-        decision.map_err(|undecided| OperationError::Unavailable(undecided.to_string()))?;
+    let decision = limiter.peek(&snapshot, request, super::deadline()).await?;
     Ok(AttemptedRequest {
         would_admit: !decision.is_over_limit(),
         statuses: decision.statuses().iter().map(attempted).collect(),

@@ -88,13 +88,9 @@ pub(super) async fn who(
     let (rule, key, _) = find(snapshot.as_deref(), domain, &entries, &mut keys)?;
     let rule_path = rule.path().to_owned();
     if rule.record().is_empty() {
-        return Err(OperationError::NotFound(format!(
-            "rule `{rule_path}` does not record callers; add `record: [key]` to its rate_limit"
-        )));
+        return Err(OperationError::NotRecorded { rule: rule_path });
     }
-    let unsupported =
-        |error| OperationError::Conflict(format!("callers cannot be listed: {error}"));
-    let tallies = tallies(service, &key).await?.map_err(unsupported)?;
+    let tallies = tallies(service, &key).await?.map_err(OperationError::Callers)?;
     Ok(CounterTallies { rule: rule_path, tallies })
 }
 
@@ -165,7 +161,7 @@ pub(super) async fn change(
 /// Parses a descriptor in the format of `tollgate denials`.
 fn read(descriptor: &str) -> Result<OwnedEntries, OperationError> {
     read_text(descriptor)
-        .map_err(|wrong| OperationError::Invalid(format!("descriptor `{descriptor}`: {wrong}")))
+        .map_err(|error| OperationError::Descriptor { descriptor: descriptor.to_owned(), error })
 }
 
 /// Returns the rule and the counter of a descriptor, and the name of the counter in the journal.
@@ -175,16 +171,11 @@ fn find<'a>(
     entries: &[Entry<'_>],
     keys: &'a mut KeyBuffer,
 ) -> Result<(&'a Rule, CounterKey<'a>, String), OperationError> {
-    let policies = live
-        .ok_or_else(|| OperationError::Unavailable("no policy loaded yet".to_owned()))?
-        .policies();
-    let (rule, key) = policies
-        .counter(domain, entries, keys)
-        .map_err(|none| OperationError::NotFound(none.to_string()))?;
+    let policies = live.ok_or(OperationError::NoPolicy)?.policies();
+    let (rule, key) = policies.counter(domain, entries, keys).map_err(OperationError::NoCounter)?;
     let keyed = policies.find(domain).and_then(|policy| policy.keyed_for(rule));
     if keyed.is_some() && entries.iter().any(|entry| Keyed::is_shown(entry.value)) {
-        let why = "hashes its values, and its counters cannot be looked up by hash; use the original value";
-        return Err(OperationError::NotFound(format!("rule `{}` {why}", rule.path())));
+        return Err(OperationError::HashedValues { rule: rule.path().to_owned() });
     }
     let mut text = String::new();
     Keyed::show(keyed, entries, |entries| write_text(entries, &mut text));
@@ -202,10 +193,7 @@ fn limit_of(rule: &Rule) -> Result<&Limit, OperationError> {
     match rule.imposes() {
         Imposes::Limit(limit) if !limit.is_ban() => Ok(limit),
         Imposes::Limit(_) | Imposes::Nothing | Imposes::Unlimited => {
-            Err(OperationError::Conflict(format!(
-                "rule `{}` is a ban (requests_per_unit: 0) and has no counter; to admit callers, change the policy",
-                rule.path()
-            )))
+            Err(OperationError::Ban { rule: rule.path().to_owned() })
         }
     }
 }
@@ -218,14 +206,12 @@ async fn amend(
 ) -> Result<Amended, OperationError> {
     let amended = service.limiter().amend(rule, key, amendment, deadline()).await;
     amended.map_err(|error| {
-        let is_unsure =
-            matches!(error, StoreError::Late | StoreError::Lost) && amendment != Amendment::Look;
-        let unsure = if is_unsure {
-            "; the change may have been applied: inspect the counter before you retry"
+        let may_have_run = matches!(error, StoreError::Late | StoreError::Lost);
+        if may_have_run && amendment != Amendment::Look {
+            OperationError::MaybeApplied(error)
         } else {
-            ""
-        };
-        OperationError::Unavailable(format!("{error}{unsure}"))
+            OperationError::Store(error)
+        }
     })
 }
 
@@ -251,7 +237,7 @@ async fn tallies(
     key: &CounterKey<'_>,
 ) -> Result<Result<Vec<EntryTally>, BackendError>, OperationError> {
     match service.limiter().store().backend().tallies(key).await {
-        Err(BackendError::Failed(error)) => Err(OperationError::Unavailable(error.to_string())),
+        Err(BackendError::Failed(error)) => Err(OperationError::Store(error)),
         tallies => Ok(tallies),
     }
 }

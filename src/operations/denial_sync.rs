@@ -56,6 +56,13 @@ struct PeerMinute {
     denials: Vec<(String, Option<PeerDenials>)>,
 }
 
+impl PeerMinute {
+    /// Returns `true` if another fetch would find little or nothing new.
+    fn is_current(&self) -> bool {
+        self.is_over || self.at.elapsed() < PUBLISH_INTERVAL
+    }
+}
+
 impl<B: Backend> DenialSync<B> {
     /// Creates the exchange. `id` must be unique among the processes on the store.
     pub fn new(id: &Arc<str>, journal: &Arc<Journal>, service: &Arc<WorkerService<B>>) -> Self {
@@ -120,7 +127,7 @@ impl<B: Backend> DenialSync<B> {
             .collect();
         let processes: BTreeSet<_> = all.iter().map(|(by, _)| by).collect();
         let denials: Vec<_> = all.iter().filter_map(|(_, denials)| denials.clone()).collect();
-        let unread = all.len().saturating_sub(denials.len());
+        let unread = all.len() - denials.len();
         let unread = (unread > 0).then(|| {
             format!(
                 "{unread} messages of other replicas cannot be parsed; they may run another version"
@@ -141,9 +148,9 @@ impl<B: Backend> DenialSync<B> {
         fetched: &mut BTreeMap<u64, PeerMinute>,
         minutes: RangeInclusive<u64>,
     ) -> Result<(), BackendError> {
-        let is_new = |minute: &PeerMinute| minute.is_over || minute.at.elapsed() < PUBLISH_INTERVAL;
-        let wanted: Vec<u64> =
-            minutes.filter(|minute| !fetched.get(minute).is_some_and(is_new)).collect();
+        let wanted: Vec<u64> = minutes
+            .filter(|minute| !fetched.get(minute).is_some_and(PeerMinute::is_current))
+            .collect();
         if wanted.is_empty() {
             return Ok(());
         }

@@ -77,7 +77,7 @@ impl LoadOutcome {
             0..=MAX_TEXT => Self::Refused(report.to_owned()),
             _ => {
                 const END: &str = "\n(truncated; the log has the full report)\n";
-                let end = report.floor_char_boundary(MAX_TEXT.saturating_sub(END.len()));
+                let end = report.floor_char_boundary(MAX_TEXT - END.len());
                 Self::Refused(report.get(..end).unwrap_or_default().to_owned() + END)
             }
         }
@@ -86,9 +86,9 @@ impl LoadOutcome {
 
 impl Loads {
     pub(super) fn push(&mut self, load: PolicyLoad) {
-        self.latest.truncate(KEPT.saturating_sub(1));
+        self.latest.truncate(KEPT - 1);
         self.latest.push_front(load);
-        self.total = self.total.saturating_add(1);
+        self.total += 1;
     }
 
     /// Returns the kept loads, latest first, and the total number of loads.

@@ -11,6 +11,7 @@
 //! | [`servers`], [`workers`] | the servers of the store; the services of all workers |
 //! | [`denial_sync`] | denials of the other replicas on the store |
 //! | [`policies`], `compiler`, [`loads`] | loading policies, and its recent outcomes |
+//! | `error` | the reasons why an operation failed |
 //! | [`process_state`] | readiness, and a summary of the policies in force |
 //! | [`audit`] | details of a write for the audit log |
 
@@ -20,6 +21,7 @@ pub mod audit;
 mod compiler;
 pub mod counters;
 pub mod denial_sync;
+mod error;
 pub mod loads;
 pub mod policies;
 pub mod process_state;
@@ -35,6 +37,7 @@ use self::attempt::AttemptedRequest;
 use self::audit::AuditEntry;
 use self::counters::{AmendedCounter, CounterState, CounterTallies};
 use self::denial_sync::{DenialSync, PeerReport};
+pub use self::error::{OperationError, OperationErrorKind};
 use self::policies::{Installer, PolicyReloader, ReloadedPolicies};
 use self::servers::{ServerReports, ServerState};
 use self::workers::{WorkerService, WorkerServices};
@@ -67,26 +70,6 @@ pub struct Operations<B> {
     pub installer: Installer,
     /// Denials of other replicas.
     pub denial_sync: DenialSync<B>,
-}
-
-/// Reason why an operation failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OperationError {
-    /// The request is not valid.
-    #[error("{0}")]
-    Invalid(String),
-    /// The rule or its counter does not exist.
-    #[error("{0}")]
-    NotFound(String),
-    /// The operation conflicts with the configuration or with the rule.
-    #[error("{0}")]
-    Conflict(String),
-    /// The policies were read but are not valid. Holds a report.
-    #[error("{0}")]
-    Rejected(String),
-    /// There is no answer now: no policy is loaded, or the store failed.
-    #[error("{0}")]
-    Unavailable(String),
 }
 
 impl<B: Backend> Operations<B> {
@@ -157,12 +140,8 @@ impl<B: Backend> Operations<B> {
     /// # Errors
     /// Policies come from a control plane, or are not valid.
     pub async fn reload(&self) -> Result<ReloadedPolicies, OperationError> {
-        let from_elsewhere = || {
-            let text = "policies come from a control plane and cannot be reloaded on request";
-            OperationError::Conflict(text.to_owned())
-        };
-        let reloads = self.reloads.clone().ok_or_else(from_elsewhere)?;
-        reloads.now(self.installer.clone()).await.map_err(OperationError::Rejected)
+        let reloads = self.reloads.clone().ok_or(OperationError::ControlPlane)?;
+        reloads.now(self.installer.clone()).await
     }
 
     /// Returns the denials that other replicas on the same store published for `minutes`, which are

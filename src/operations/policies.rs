@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use tracing::{error, info, warn};
 
 use super::compiler::PolicyCompiler;
+use super::error::OperationError;
 use super::loads::{LoadOutcome, LoadTrigger, MAX_TEXT, PolicyLoad};
 use super::process_state::{PolicySummary, ProcessState};
 use crate::limiter::InForce;
@@ -89,10 +90,10 @@ impl Installer {
         options: &CompileOptions,
     ) -> Result<PolicyLoad, ProblemReport> {
         let sources = read.as_ref().map_err(ProblemReport::clone);
-        let install = |sources: &[Source]| {
+        let loaded = sources.and_then(|sources| {
             self.compiler.load(sources, options, |loaded| self.install(by, sources, loaded))
-        };
-        sources.and_then(|sources| install(sources)).inspect_err(|report| self.refuse(by, report))
+        });
+        loaded.inspect_err(|report| self.refuse(by, report))
     }
 
     /// Puts policies in force, then computes the differences from the previous ones.
@@ -183,14 +184,15 @@ impl PolicyReloader {
     /// Reads the files and puts the policies in force.
     ///
     /// # Errors
-    /// The report on the problems found.
-    pub(super) async fn now(self, installer: Installer) -> Result<ReloadedPolicies, String> {
+    /// The policies are not valid, or the process ends.
+    pub(super) async fn now(
+        self,
+        installer: Installer,
+    ) -> Result<ReloadedPolicies, OperationError> {
         let process = Arc::clone(&installer.process);
         let before = process.policies().version;
-        let reload = move || installer.reload(&self);
-        let loaded =
-            tokio::task::spawn_blocking(reload).await.map_err(|error| error.to_string())?;
-        let changes = match loaded.map_err(|report| report.to_string())?.outcome {
+        let loaded = tokio::task::spawn_blocking(move || installer.reload(&self)).await?;
+        let changes = match loaded?.outcome {
             LoadOutcome::Changed { changes, .. } => Some(changes),
             LoadOutcome::First | LoadOutcome::Refused(_) => None,
         };

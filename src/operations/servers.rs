@@ -70,19 +70,16 @@ pub(super) fn servers(
             ServerList::NotSupported => return Err(BackendError::NotSupported),
         };
         for node in nodes {
-            let unknown = || ServerState {
+            let server = servers.entry(node.address).or_insert_with_key(|address| ServerState {
                 workers: 0,
                 connected: 0,
                 breakers_open: 0,
-                report: reports.of(&node.address),
-                address: node.address.clone(),
-            };
-            let server = servers.entry(node.address.clone()).or_insert_with(unknown);
-            let one_if = |is_it| usize::from(is_it);
-            server.workers = server.workers.saturating_add(1);
-            server.connected = server.connected.saturating_add(one_if(node.is_connected));
-            server.breakers_open =
-                server.breakers_open.saturating_add(one_if(node.is_breaker_open));
+                report: reports.of(address),
+                address: address.clone(),
+            });
+            server.workers += 1;
+            server.connected += usize::from(node.is_connected);
+            server.breakers_open += usize::from(node.is_breaker_open);
         }
     }
     Ok(servers.into_values().collect())

@@ -1,6 +1,7 @@
 //! Export of spans to a collector by OTLP over gRPC or HTTP: in batches, in the background, dropped
 //! if the collector is unavailable.
 
+mod error;
 mod http;
 mod messages;
 
@@ -14,6 +15,7 @@ use tonic::Request;
 use tonic::transport::{Channel, Endpoint};
 use tracing::warn;
 
+use self::error::ExportError;
 use self::http::HttpExporter;
 use crate::grpc::client::{ClientTls, Header, cause};
 use crate::grpc::proto::opentelemetry::proto::collector::trace::v1::ExportTraceServiceRequest;
@@ -72,7 +74,7 @@ pub async fn send(
         }
         let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
         let sent = timeout(EXPORT_TIMEOUT, collector.export(&mut exporter, batch)).await;
-        match sent.unwrap_or_else(|_| Err(format!("no response within {EXPORT_TIMEOUT:?}"))) {
+        match sent.unwrap_or(Err(ExportError::Late(EXPORT_TIMEOUT))) {
             Ok(rejected) => {
                 metrics.sent.inc_by(count.saturating_sub(rejected));
                 metrics.dropped.inc_by(rejected);
@@ -80,6 +82,7 @@ pub async fn send(
             Err(error) => {
                 metrics.dropped.inc_by(count);
                 if let Some(times) = failures.due() {
+                    let error = error.to_string();
                     warn!(
                         endpoint = collector.endpoint,
                         error, times, "failed to send spans; dropped"
@@ -128,7 +131,7 @@ impl Collector {
         &self,
         exporter: &mut Option<Exporter>,
         batch: Vec<CallSpan>,
-    ) -> Result<u64, String> {
+    ) -> Result<u64, ExportError> {
         let exporter = match exporter {
             Some(exporter) => exporter,
             None => exporter.insert(self.exporter()?),
@@ -144,7 +147,7 @@ impl Collector {
                 let answer = client
                     .export(request)
                     .await
-                    .map_err(|status| status.message().to_owned())?
+                    .map_err(|status| ExportError::Call { message: status.message().to_owned() })?
                     .into_inner();
                 Ok(answer
                     .partial_success
@@ -153,15 +156,17 @@ impl Collector {
         }
     }
 
-    fn exporter(&self) -> Result<Exporter, String> {
+    fn exporter(&self) -> Result<Exporter, ExportError> {
         if self.protocol == OtlpProtocol::Http {
             return Ok(Exporter::Http(HttpExporter::new(&self.endpoint, &self.headers)?));
         }
-        let endpoint =
-            Endpoint::from_shared(self.endpoint.clone()).map_err(|error| cause(&error))?;
+        let endpoint = Endpoint::from_shared(self.endpoint.clone())
+            .map_err(|error| ExportError::Endpoint { reason: cause(&error) })?;
         let endpoint = endpoint.connect_timeout(EXPORT_TIMEOUT);
         let endpoint = if self.endpoint.starts_with("https://") {
-            ClientTls::default().on(endpoint).map_err(|error| error.to_string())?
+            ClientTls::default()
+                .on(endpoint)
+                .map_err(|error| ExportError::Endpoint { reason: error.to_string() })?
         } else {
             endpoint
         };

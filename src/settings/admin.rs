@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::{Problems, SettingProblem, tls};
+use super::{FlagError, Problems, tls};
 use crate::http2::tls::{Clients, TlsFiles, TlsProtocol};
 
 #[derive(Debug, clap::Args)]
@@ -58,7 +58,7 @@ impl AdminSettings {
 }
 
 impl Flags {
-    pub(super) fn resolve(self, listen: &SocketAddr, problems: &mut Problems) -> AdminSettings {
+    pub(super) fn resolve(self, listen: SocketAddr, problems: &mut Problems) -> AdminSettings {
         let flags = tls::TlsFlagNames {
             certificate: "--admin-tls-cert",
             key: "--admin-tls-key",
@@ -76,13 +76,7 @@ impl Flags {
             tls,
         };
         if settings.is_open() && !listen.ip().is_loopback() && !settings.open_pages {
-            let what = format!(
-                "{listen} is reachable from other machines without authentication: set --admin-token-file (and \
-                 --admin-read-token-file) or --admin-tls-client-ca, listen on 127.0.0.1:{}, or set \
-                 --admin-open-pages to serve only the plain pages",
-                listen.port()
-            );
-            problems.0.push(SettingProblem { flag: "--admin-listen", what });
+            problems.add("--admin-listen", FlagError::OpenAdmin { listen });
         }
         settings
     }

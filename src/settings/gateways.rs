@@ -1,6 +1,6 @@
 //! The gateways whose attributes of HTTP requests are trusted.
 
-use super::Problems;
+use super::{FlagError, FlagValue, Problems, deferred};
 use crate::grpc::service::gateway::TrustedGateways;
 
 #[derive(Debug, clap::Args)]
@@ -14,16 +14,19 @@ pub(super) struct Flags {
         long,
         env = "TOLLGATE_GATEWAYS",
         value_name = "ADDRESS[/BITS],...",
-        default_value = "127.0.0.0/8,::1"
+        default_value = "127.0.0.0/8,::1",
+        value_parser = deferred(trusted)
     )]
-    gateways: String,
+    gateways: FlagValue<TrustedGateways>,
 }
 
 impl Flags {
     /// Returns the gateways.
-    pub(super) fn resolve(&self, problems: &mut Problems) -> TrustedGateways {
-        problems.read("--gateways", &self.gateways, |text| {
-            TrustedGateways::parse(text).map_err(|error| error.to_string())
-        })
+    pub(super) fn resolve(self, problems: &mut Problems) -> TrustedGateways {
+        problems.take(self.gateways)
     }
+}
+
+fn trusted(text: &str) -> Result<TrustedGateways, FlagError> {
+    TrustedGateways::parse(text).map_err(FlagError::refused)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{MemorySettings, Problems, SettingProblem, Size, parse};
+use super::{FlagError, FlagValue, MemorySettings, Problems, Size, deferred, parse};
 use crate::grpc::request::RequestBounds;
 use crate::grpc::server::MessageBounds;
 use crate::http2::Limits;
@@ -14,63 +14,65 @@ use crate::http2::server::Lifetime;
 #[command(next_help_heading = "Resource limits")]
 pub(super) struct Flags {
     /// Maximum number of descriptors in a request.
-    #[arg(long, env = "TOLLGATE_MAX_DESCRIPTORS", value_name = "N", default_value = "1024")]
-    max_descriptors: String,
+    #[arg(long, env = "TOLLGATE_MAX_DESCRIPTORS", value_name = "N", default_value = "1024", value_parser = deferred(descriptors))]
+    max_descriptors: FlagValue<usize>,
     /// Maximum number of entries in a descriptor.
-    #[arg(long, env = "TOLLGATE_MAX_ENTRIES", value_name = "N", default_value = "1024")]
-    max_entries: String,
+    #[arg(long, env = "TOLLGATE_MAX_ENTRIES", value_name = "N", default_value = "1024", value_parser = deferred(parse::count))]
+    max_entries: FlagValue<usize>,
     /// Maximum number of entries in all descriptors of a request together.
-    #[arg(long, env = "TOLLGATE_MAX_REQUEST_ENTRIES", value_name = "N", default_value = "65536")]
-    max_request_entries: String,
+    #[arg(long, env = "TOLLGATE_MAX_REQUEST_ENTRIES", value_name = "N", default_value = "65536", value_parser = deferred(parse::count))]
+    max_request_entries: FlagValue<usize>,
     /// Maximum size of a request; default: 4MiB, as in envoyproxy/ratelimit, or less if a quarter
     /// of --client-memory-max is less.
-    #[arg(long, env = "TOLLGATE_MAX_MESSAGE", value_name = "SIZE")]
-    max_message: Option<String>,
+    #[arg(long, env = "TOLLGATE_MAX_MESSAGE", value_name = "SIZE", value_parser = deferred(parse::bytes))]
+    max_message: Option<FlagValue<usize>>,
     /// Maximum size of the headers of a call together, each with 32 bytes more than its name and
     /// value (RFC 9113, 6.5.2): metadata that Envoy adds, such as initial_metadata and baggage of
     /// tracing.
-    #[arg(long, env = "TOLLGATE_MAX_HEADER_LIST", value_name = "SIZE", default_value = "64KiB")]
-    max_header_list: String,
+    #[arg(long, env = "TOLLGATE_MAX_HEADER_LIST", value_name = "SIZE", default_value = "64KiB", value_parser = deferred(header_list))]
+    max_header_list: FlagValue<usize>,
     /// Maximum number of concurrent requests on one connection.
-    #[arg(long, env = "TOLLGATE_MAX_STREAMS", value_name = "N", default_value = "256")]
-    max_streams: String,
+    #[arg(long, env = "TOLLGATE_MAX_STREAMS", value_name = "N", default_value = "256", value_parser = deferred(parse::count))]
+    max_streams: FlagValue<usize>,
     /// Timeout for receiving a request, from the start of its call.
-    #[arg(long, env = "TOLLGATE_MESSAGE_TIMEOUT", value_name = "DURATION", default_value = "30s")]
-    message_timeout: String,
+    #[arg(long, env = "TOLLGATE_MESSAGE_TIMEOUT", value_name = "DURATION", default_value = "30s", value_parser = deferred(parse::some_time))]
+    message_timeout: FlagValue<Duration>,
     /// Maximum number of gRPC connections, as far as --client-memory-max and the limit of open
     /// files allow. At the maximum, a new connection replaces the one that has been idle longest,
     /// starting with the address that has the most; if none is idle, the new connection is closed
     /// at once, so that its client tries another replica.
-    #[arg(long, env = "TOLLGATE_MAX_CONNECTIONS", value_name = "N", default_value = "16384")]
-    max_connections: String,
+    #[arg(long, env = "TOLLGATE_MAX_CONNECTIONS", value_name = "N", default_value = "16384", value_parser = deferred(parse::count))]
+    max_connections: FlagValue<usize>,
     /// Maximum number of these connections from one address, or from one IPv6 /64 network; default:
     /// no separate limit. Clients behind a proxy share its address.
-    #[arg(long, env = "TOLLGATE_MAX_CONNECTIONS_PER_ADDRESS", value_name = "N")]
-    max_connections_per_address: Option<String>,
+    #[arg(long, env = "TOLLGATE_MAX_CONNECTIONS_PER_ADDRESS", value_name = "N", value_parser = deferred(parse::count))]
+    max_connections_per_address: Option<FlagValue<usize>>,
     /// Idle time after which a keepalive PING is sent on a connection.
-    #[arg(long, env = "TOLLGATE_KEEPALIVE", value_name = "DURATION", default_value = "60s")]
-    keepalive: String,
+    #[arg(long, env = "TOLLGATE_KEEPALIVE", value_name = "DURATION", default_value = "60s", value_parser = deferred(parse::duration))]
+    keepalive: FlagValue<Duration>,
     /// Maximum age of a connection (±10 %), after which it is closed with GOAWAY; 0s: unlimited.
     /// No request is lost, and callers discover replicas that were added later.
     #[arg(
         long,
         env = "TOLLGATE_MAX_CONNECTION_AGE",
         value_name = "DURATION",
-        default_value = "24h"
+        default_value = "24h",
+        value_parser = deferred(parse::duration)
     )]
-    max_connection_age: String,
+    max_connection_age: FlagValue<Duration>,
     /// Grace period for requests in flight on a connection that reached its maximum age, before it
     /// is closed.
     #[arg(
         long,
         env = "TOLLGATE_MAX_CONNECTION_AGE_GRACE",
         value_name = "DURATION",
-        default_value = "1h"
+        default_value = "1h",
+        value_parser = deferred(parse::duration)
     )]
-    max_connection_age_grace: String,
+    max_connection_age_grace: FlagValue<Duration>,
     /// Number of threads that serve gRPC; default: the cores available to this process.
-    #[arg(long, env = "TOLLGATE_WORKERS", value_name = "N")]
-    workers: Option<String>,
+    #[arg(long, env = "TOLLGATE_WORKERS", value_name = "N", value_parser = deferred(parse::count))]
+    workers: Option<FlagValue<usize>>,
 }
 
 /// Bounds on requests and connections, and the number of threads that serve them.
@@ -168,45 +170,28 @@ fn excess(max: usize, domain: &str, open_limits: usize) -> Option<String> {
 }
 
 impl Flags {
-    pub(super) fn resolve(
-        &self,
-        memory: &MemorySettings,
-        problems: &mut Problems,
-    ) -> LimitSettings {
+    pub(super) fn resolve(self, memory: &MemorySettings, problems: &mut Problems) -> LimitSettings {
         let request = RequestBounds {
-            descriptors: problems.read("--max-descriptors", &self.max_descriptors, descriptors),
-            entries: problems.read("--max-entries", &self.max_entries, parse::count),
-            all_entries: problems.read(
-                "--max-request-entries",
-                &self.max_request_entries,
-                parse::count,
-            ),
+            descriptors: problems.take(self.max_descriptors),
+            entries: problems.take(self.max_entries),
+            all_entries: problems.take(self.max_request_entries),
         };
-        let streams = problems.read("--max-streams", &self.max_streams, parse::count);
-        let max_age_grace = problems.read(
-            "--max-connection-age-grace",
-            &self.max_connection_age_grace,
-            parse::duration,
-        );
-        let max_age =
-            problems.read("--max-connection-age", &self.max_connection_age, parse::duration);
+        let streams = problems.take(self.max_streams);
+        let max_age_grace = problems.take(self.max_connection_age_grace);
+        let max_age = problems.take(self.max_connection_age);
         // One connection may hold at most a quarter of the memory for clients.
         let share = memory.clients.div_euclid(SHARE_OF_CLIENTS);
-        let max_message = self.max_message.as_ref();
-        let max_message = max_message.map_or(DEFAULT_MAX_MESSAGE_BYTES.min(share), |text| {
-            problems.read("--max-message", text, parse::bytes)
-        });
-        let max_header_list =
-            problems.read("--max-header-list", &self.max_header_list, header_list);
-        let message = MessageBounds {
-            max_bytes: max_message,
-            timeout: problems.read("--message-timeout", &self.message_timeout, parse::some_time),
+        let max_message = match self.max_message {
+            Some(max) => problems.take(max),
+            None => DEFAULT_MAX_MESSAGE_BYTES.min(share),
         };
+        let max_header_list = problems.take(self.max_header_list);
+        let timeout = problems.take(self.message_timeout);
         let limits = Limits {
             max_streams: u32::try_from(streams).unwrap_or(u32::MAX),
             max_header_list: u32::try_from(max_header_list).unwrap_or(u32::MAX),
-            message_timeout: message.timeout,
-            keepalive_interval: problems.read("--keepalive", &self.keepalive, parse::duration),
+            message_timeout: timeout,
+            keepalive_interval: problems.take(self.keepalive),
             keepalive_timeout: Duration::from_secs(20),
         };
         let lifetime = Lifetime {
@@ -214,16 +199,13 @@ impl Flags {
             max_age: Some(max_age).filter(|age| !age.is_zero()),
             max_age_grace: Some(max_age_grace).filter(|grace| !grace.is_zero()),
         };
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let workers = match &self.workers {
-            Some(workers) => problems.read("--workers", workers, parse::count),
-            None => cores(),
+        let workers = match self.workers {
+            Some(workers) => problems.take(workers),
+            None => std::thread::available_parallelism().map_or(1, usize::from),
         };
-        let per_address = self.max_connections_per_address.as_ref();
         let connections = ConnectionBounds {
-            total: problems.read("--max-connections", &self.max_connections, parse::count),
-            per_address: per_address
-                .map(|text| problems.read("--max-connections-per-address", text, parse::count)),
+            total: problems.take(self.max_connections),
+            per_address: self.max_connections_per_address.map(|most| problems.take(most)),
             leaving: MAX_LEAVING,
         };
         for (flag, bytes) in
@@ -232,17 +214,16 @@ impl Flags {
             if bytes > share {
                 let needed = Size(bytes.saturating_mul(SHARE_OF_CLIENTS));
                 let found = Size(memory.clients);
-                let what =
-                    format!("requires --client-memory-max of at least {needed}, found {found}");
-                problems.0.push(SettingProblem { flag, what });
+                problems.add(flag, FlagError::NeedsClientMemory { needed, found });
             }
         }
+        let message = MessageBounds { max_bytes: max_message, timeout };
         LimitSettings { request, message, connections, lifetime, workers }
     }
 }
 
 /// Parses a maximum size of header lists: at least what the usual headers of a call take.
-fn header_list(text: &str) -> Result<usize, String> {
+fn header_list(text: &str) -> Result<usize, FlagError> {
     const LEAST: usize = 4 << 10;
     let bytes = parse::bytes(text)?;
     if (LEAST..=MAX_HEADER_LIST).contains(&bytes) {
@@ -250,13 +231,13 @@ fn header_list(text: &str) -> Result<usize, String> {
     }
     let least = Size(LEAST);
     let most = Size(MAX_HEADER_LIST);
-    Err(format!("expected {least} to {most}, found `{text}`"))
+    Err(FlagError::SizeRange { least, most, found: text.to_owned() })
 }
 
 /// Parses a number of descriptors. Scripts in Redis count the checks of a request in 16 bits, and a
 /// descriptor has up to three checks: that of its rule and those of candidate limits.
-fn descriptors(text: &str) -> Result<usize, String> {
+fn descriptors(text: &str) -> Result<usize, FlagError> {
     const MOST: usize = 16_384;
-    let count = parse::count(text)?;
-    if count > MOST { Err(format!("expected at most {MOST}, found {count}")) } else { Ok(count) }
+    let found = parse::count(text)?;
+    if found > MOST { Err(FlagError::AboveMaximum { most: MOST, found }) } else { Ok(found) }
 }

@@ -4,28 +4,29 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use super::Problems;
+use super::{FlagError, FlagValue, Problems, deferred};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 #[command(next_help_heading = "Listeners")]
 pub(super) struct Flags {
     /// Address for gRPC, or unix:/path for a socket; port 0 picks a free port, which is logged.
-    #[arg(long, env = "TOLLGATE_GRPC_LISTEN", value_name = "ADDR", default_value = "0.0.0.0:8081")]
-    grpc_listen: String,
+    #[arg(long, env = "TOLLGATE_GRPC_LISTEN", value_name = "ADDR", default_value = "0.0.0.0:8081", value_parser = deferred(endpoint))]
+    grpc_listen: FlagValue<Endpoint>,
     /// Address for probes, metrics and JSON decisions: /livez, /readyz, /healthcheck, /metrics,
     /// /json.
-    #[arg(long, env = "TOLLGATE_HTTP_LISTEN", value_name = "ADDR", default_value = "0.0.0.0:8080")]
-    http_listen: String,
+    #[arg(long, env = "TOLLGATE_HTTP_LISTEN", value_name = "ADDR", default_value = "0.0.0.0:8080", value_parser = deferred(address))]
+    http_listen: FlagValue<ListenAddress>,
     /// Address for administration. It exposes the configured limits, so by default it listens on
     /// this machine only.
     #[arg(
         long,
         env = "TOLLGATE_ADMIN_LISTEN",
         value_name = "ADDR",
-        default_value = "127.0.0.1:6070"
+        default_value = "127.0.0.1:6070",
+        value_parser = deferred(address)
     )]
-    admin_listen: String,
+    admin_listen: FlagValue<ListenAddress>,
     /// Disable gRPC reflection; clients such as grpcurl then need the .proto files.
     #[arg(long, env = "TOLLGATE_NO_REFLECTION")]
     no_reflection: bool,
@@ -69,17 +70,18 @@ impl Default for Endpoint {
 }
 
 impl Flags {
-    pub(super) fn resolve(&self, problems: &mut Problems) -> ListenSettings {
+    pub(super) fn resolve(self, problems: &mut Problems) -> ListenSettings {
         ListenSettings {
-            grpc: problems.read("--grpc-listen", &self.grpc_listen, endpoint),
-            http: problems.read("--http-listen", &self.http_listen, address).0,
-            admin: problems.read("--admin-listen", &self.admin_listen, address).0,
+            grpc: problems.take(self.grpc_listen),
+            http: problems.take(self.http_listen).0,
+            admin: problems.take(self.admin_listen).0,
             has_reflection: !self.no_reflection,
         }
     }
 }
 
 /// A socket address whose default replaces one that cannot be parsed.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct ListenAddress(pub(super) SocketAddr);
 
 impl Default for ListenAddress {
@@ -88,19 +90,20 @@ impl Default for ListenAddress {
     }
 }
 
-fn endpoint(text: &str) -> Result<Endpoint, String> {
+fn endpoint(text: &str) -> Result<Endpoint, FlagError> {
+    const ALLOWED: &str = "an address and port such as 0.0.0.0:8081 or [::]:8081, or unix:/path";
     match text.trim().strip_prefix("unix:") {
-        Some("") => Err(format!("expected the path of a socket after `unix:`, found `{text}`")),
+        Some("") => Err(FlagError::unexpected("the path of a socket after `unix:`", text)),
         Some(path) => Ok(Endpoint::Unix(path.into())),
-        None => text.trim().parse().map(Endpoint::Tcp).map_err(|_| {
-            format!("expected an address and port such as 0.0.0.0:8081 or [::]:8081, or unix:/path, found `{text}`")
-        }),
+        None => match text.trim().parse() {
+            Ok(address) => Ok(Endpoint::Tcp(address)),
+            Err(_) => Err(FlagError::unexpected(ALLOWED, text)),
+        },
     }
 }
 
-pub(super) fn address(text: &str) -> Result<ListenAddress, String> {
+pub(super) fn address(text: &str) -> Result<ListenAddress, FlagError> {
+    const ALLOWED: &str = "an address and port such as 0.0.0.0:8081 or [::]:8081";
     let address = text.trim().parse().map(ListenAddress);
-    address.map_err(|_| {
-        format!("expected an address and port such as 0.0.0.0:8081 or [::]:8081, found `{text}`")
-    })
+    address.map_err(|_| FlagError::unexpected(ALLOWED, text))
 }

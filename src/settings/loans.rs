@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Problems, SettingProblem, parse};
+use super::{FlagError, Problems, parse};
 use crate::descriptor::HashKey;
 use crate::receipts::ReceiptKeys;
 use crate::rlqs::QuotaOptions;
@@ -32,18 +32,18 @@ pub(super) struct Flags {
     rlqs_return: bool,
 }
 
-fn guard(text: &str) -> Result<Duration, String> {
+fn guard(text: &str) -> Result<Duration, FlagError> {
     let [shortest, longest] = GUARD;
     let guard = parse::duration(text)?;
     let is_bounded = (shortest..=longest).contains(&guard);
-    is_bounded.then_some(guard).ok_or_else(|| format!("expected from 1s to 5s, found `{text}`"))
+    is_bounded.then_some(guard).ok_or_else(|| FlagError::unexpected("from 1s to 5s", text))
 }
 
-fn on_or_off(text: &str) -> Result<bool, String> {
+fn on_or_off(text: &str) -> Result<bool, FlagError> {
     match text {
         "on" => Ok(true),
         "off" => Ok(false),
-        _ => Err(format!("expected on or off, found `{text}`")),
+        _ => Err(FlagError::unexpected("on or off", text)),
     }
 }
 
@@ -58,15 +58,16 @@ pub struct LoanSettings {
 
 impl Flags {
     pub(super) fn resolve(self, problems: &mut Problems) -> LoanSettings {
-        let read = |file: PathBuf| match ReceiptKeys::read(&file) {
-            Ok(keys) => Some((file, keys)),
-            Err(what) => {
-                let what = format!("{}: {what}", file.display());
-                problems.0.push(SettingProblem { flag: "--loan-key-file", what });
-                None
-            }
-        };
         let quotas = QuotaOptions { guard: self.rlqs_guard, returns: self.rlqs_return };
-        LoanSettings { keys: self.loan_key_file.and_then(read), quotas }
+        let mut keys = None;
+        if let Some(file) = self.loan_key_file {
+            match ReceiptKeys::read(&file) {
+                Ok(read) => keys = Some((file, read)),
+                Err(error) => {
+                    problems.add("--loan-key-file", FlagError::ReceiptKeys { file, error });
+                }
+            }
+        }
+        LoanSettings { keys, quotas }
     }
 }

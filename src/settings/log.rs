@@ -1,6 +1,6 @@
 //! Settings of the log.
 
-use super::Problems;
+use super::{FlagError, FlagValue, Problems, deferred};
 use crate::telemetry::log::LogFormat;
 
 #[derive(Debug, clap::Args)]
@@ -14,8 +14,8 @@ pub(super) struct Flags {
     log: String,
     /// Log format: text, json, or logrus (json with @timestamp, @message and lower-case level, as
     /// envoyproxy/ratelimit writes it).
-    #[arg(long, env = "TOLLGATE_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
-    log_format: String,
+    #[arg(long, env = "TOLLGATE_LOG_FORMAT", value_name = "FORMAT", default_value = "text", value_parser = deferred(format))]
+    log_format: FlagValue<LogFormat>,
 }
 
 /// Settings of the log.
@@ -29,18 +29,15 @@ pub struct LogSettings {
 
 impl Flags {
     pub(super) fn resolve(self, problems: &mut Problems) -> LogSettings {
-        LogSettings {
-            format: problems.read("--log-format", &self.log_format, format),
-            filter: self.log,
-        }
+        LogSettings { format: problems.take(self.log_format), filter: self.log }
     }
 }
 
-fn format(text: &str) -> Result<LogFormat, String> {
+fn format(text: &str) -> Result<LogFormat, FlagError> {
     match text.trim() {
         "text" => Ok(LogFormat::Text),
         "json" => Ok(LogFormat::Json),
         "logrus" => Ok(LogFormat::Logrus),
-        other => Err(format!("expected text, json or logrus, found `{other}`")),
+        other => Err(FlagError::unexpected("text, json or logrus", other)),
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-use super::{Problems, SettingProblem, parse};
+use super::{FlagError, FlagValue, Problems, SettingProblem, deferred, parse};
 use crate::policy::MEMORY_MAX;
 
 /// Memory of the process besides counters, policies, the journal and what clients make it hold:
@@ -30,8 +30,10 @@ const MIN_POLICIES: usize = 16 << 20;
 const MIN_CLIENTS: usize = 32 << 20;
 /// Divisor of the memory that is divided for the default share of policies.
 const SHARE_OF_POLICIES: usize = 3;
+/// Minimum memory for counters that a flag may set.
+const MIN_COUNTERS_GIVEN: usize = 1 << 20;
 /// Minimum memory for clients that a flag may set: a message of the largest size and its response.
-const MIN_GIVEN: usize = 4 << 20;
+const MIN_CLIENTS_GIVEN: usize = 4 << 20;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -39,14 +41,14 @@ const MIN_GIVEN: usize = 4 << 20;
 pub(super) struct Flags {
     /// Memory for counters; default: 256MiB, or less if that leaves too little for clients. When it
     /// is full, new counters are refused and on_store_error of their limits applies.
-    #[arg(long, env = "TOLLGATE_MEMORY_MAX", value_name = "SIZE")]
-    memory_max: Option<String>,
+    #[arg(long, env = "TOLLGATE_MEMORY_MAX", value_name = "SIZE", value_parser = deferred(given_size))]
+    memory_max: Option<FlagValue<GivenSize>>,
     /// Memory that clients can make the process hold: connections, calls in flight, queued messages
     /// and responses. Beyond it, calls are refused (RESOURCE_EXHAUSTED), and connections that are
     /// idle or hold the most are closed with GOAWAY; default: what remains of the cgroup limit
     /// (1GiB if there is none), at least 32MiB.
-    #[arg(long, env = "TOLLGATE_CLIENT_MEMORY_MAX", value_name = "SIZE")]
-    client_memory_max: Option<String>,
+    #[arg(long, env = "TOLLGATE_CLIENT_MEMORY_MAX", value_name = "SIZE", value_parser = deferred(given_size))]
+    client_memory_max: Option<FlagValue<GivenSize>>,
 }
 
 /// Memory budget of the process.
@@ -114,25 +116,45 @@ impl Flags {
     /// Resolves the flags. `journal` is the size of the journal of denials, in bytes, and
     /// `policies` the value of `--policy-memory-max`.
     pub(super) fn resolve(
-        &self,
+        self,
         journal: usize,
         policies: Option<usize>,
         limit: MemoryLimit,
         problems: &mut Problems,
     ) -> MemorySettings {
-        let mut read = |flag, text: &Option<String>, min: usize, purpose: &str| {
-            let text = text.as_ref()?;
-            let bytes = problems.read(flag, text, parse::bytes);
-            if (1..min).contains(&bytes) {
-                let what = format!("{purpose} need at least {}, found `{text}`", Size(min));
-                problems.0.push(SettingProblem { flag, what });
-            }
-            Some(bytes)
-        };
-        let counters = read("--memory-max", &self.memory_max, 1 << 20, "counters");
-        let clients = read("--client-memory-max", &self.client_memory_max, MIN_GIVEN, "clients");
+        let counters = self.memory_max;
+        let counters =
+            counters.map(|given| at_least(given, MIN_COUNTERS_GIVEN, "counters", problems));
+        let clients = self.client_memory_max;
+        let clients = clients.map(|given| at_least(given, MIN_CLIENTS_GIVEN, "clients", problems));
         MemorySettings::divide(limit, journal, policies, counters, clients)
     }
+}
+
+/// A size in bytes, and its text.
+#[derive(Clone, Debug, Default)]
+struct GivenSize {
+    bytes: usize,
+    text: String,
+}
+
+fn given_size(text: &str) -> Result<GivenSize, FlagError> {
+    Ok(GivenSize { bytes: parse::bytes(text)?, text: text.to_owned() })
+}
+
+/// Returns the bytes of a flag, and records a problem if there are less than its purpose needs.
+fn at_least(
+    given: FlagValue<GivenSize>,
+    least: usize,
+    purpose: &'static str,
+    problems: &mut Problems,
+) -> usize {
+    let flag = given.flag.clone();
+    let GivenSize { bytes, text: found } = problems.take(given);
+    if (1..least).contains(&bytes) {
+        problems.add(&flag, FlagError::TooLittleMemory { purpose, least: Size(least), found });
+    }
+    bytes
 }
 
 impl MemorySettings {
@@ -177,7 +199,10 @@ impl MemorySettings {
     pub fn problem(&self) -> Option<SettingProblem> {
         let is_exceeded =
             self.sum() > self.limit.bytes && self.limit.source == LimitSource::AddressSpace;
-        is_exceeded.then(|| SettingProblem { flag: "RLIMIT_AS", what: self.excess() })
+        is_exceeded.then(|| SettingProblem {
+            flag: "RLIMIT_AS".to_owned(),
+            what: FlagError::Memory(MemoryExcess(*self)),
+        })
     }
 
     /// Returns warnings to log at startup.
@@ -196,26 +221,27 @@ impl MemorySettings {
             ));
         }
         if self.sum() > limit.bytes && limit.source == LimitSource::Cgroup {
-            warnings.push(self.excess());
+            warnings.push(MemoryExcess(*self).to_string());
         }
         warnings
     }
+}
 
-    /// Describes a sum that exceeds the limit.
-    fn excess(&self) -> String {
-        let Self { limit, counters, policies, journal, clients, .. } = *self;
-        format!(
-            "memory settings add up to {}, above the limit of {} ({}): --memory-max {}, --client-memory-max {}, \
-             --policy-memory-max {}, --denial-journal {} and fixed overhead {}; lower a setting or raise the limit",
-            Size(self.sum()),
-            Size(limit.bytes),
-            limit.source,
-            Size(counters),
-            Size(clients),
-            Size(policies),
-            Size(journal),
-            Size(limit.base())
-        )
+/// Memory settings whose sum is above the limit of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct MemoryExcess(MemorySettings);
+
+impl fmt::Display for MemoryExcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MemorySettings { limit, counters, policies, journal, clients, is_shrunk: _ } = self.0;
+        let sum = Size(self.0.sum());
+        let maximum = Size(limit.bytes);
+        write!(f, "memory settings add up to {sum}, above the limit of {maximum} ")?;
+        write!(f, "({}): --memory-max {}, ", limit.source, Size(counters))?;
+        write!(f, "--client-memory-max {}, ", Size(clients))?;
+        write!(f, "--policy-memory-max {}, ", Size(policies))?;
+        write!(f, "--denial-journal {} and fixed overhead ", Size(journal))?;
+        write!(f, "{}; lower a setting or raise the limit", Size(limit.base()))
     }
 }
 
@@ -223,17 +249,19 @@ impl MemorySettings {
 /// its address space is limited, and its allocators, which read them at startup, would reserve most
 /// of it.
 pub fn missing_allocator_variables() -> Vec<(&'static str, &'static str)> {
-    let is_limited =
-        address_space(&fs::read_to_string("/proc/self/limits").unwrap_or_default()).is_some();
-    let is_missing = |(name, _): &(&str, &str)| std::env::var_os(name).is_none();
-    ALLOCATOR_VARIABLES.into_iter().filter(|variable| is_limited && is_missing(variable)).collect()
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    if address_space(&limits).is_none() {
+        return Vec::new();
+    }
+    let variables = ALLOCATOR_VARIABLES.into_iter();
+    variables.filter(|(name, _)| std::env::var_os(name).is_none()).collect()
 }
 
 impl MemoryLimit {
     /// Returns the part of the limit that is not divided.
     fn base(self) -> usize {
         match self.source {
-            LimitSource::AddressSpace => BASE_BYTES.saturating_add(UNUSED_ADDRESSES),
+            LimitSource::AddressSpace => BASE_BYTES + UNUSED_ADDRESSES,
             LimitSource::Cgroup | LimitSource::Assumed => BASE_BYTES,
         }
     }
@@ -245,15 +273,12 @@ impl MemoryLimit {
     }
 
     fn find_in(root: &Path) -> Self {
-        let read = |path: &str| {
-            fs::read_to_string(root.join(path.trim_start_matches('/'))).unwrap_or_default()
-        };
-        let cgroup = read("/proc/self/cgroup");
-        let cgroup = cgroup
+        let groups = text_below(root, "/proc/self/cgroup");
+        let cgroup = groups
             .lines()
             .flat_map(files_of)
-            .filter_map(|path| read(&path).trim().parse::<usize>().ok());
-        let address_space = address_space(&read("/proc/self/limits"));
+            .filter_map(|path| text_below(root, &path).trim().parse::<usize>().ok());
+        let address_space = address_space(&text_below(root, "/proc/self/limits"));
         let limits =
             [(LimitSource::Cgroup, cgroup.min()), (LimitSource::AddressSpace, address_space)];
         // Without a limit, version 1 of control groups reports a number beyond any machine.
@@ -265,6 +290,12 @@ impl MemoryLimit {
             .min_by_key(|limit| limit.bytes)
             .unwrap_or(Self { bytes: ASSUMED_LIMIT, source: LimitSource::Assumed })
     }
+}
+
+/// Returns the contents of the file at an absolute path in the file system below `root`; empty if
+/// it cannot be read.
+fn text_below(root: &Path, path: &str) -> String {
+    fs::read_to_string(root.join(path.trim_start_matches('/'))).unwrap_or_default()
 }
 
 /// Returns the files that may limit the memory for a line of `/proc/self/cgroup`: those of the
@@ -291,7 +322,7 @@ fn address_space(limits: &str) -> Option<usize> {
 }
 
 /// A size that is displayed in a readable unit.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size(pub usize);
 
 impl fmt::Display for Size {

@@ -1,10 +1,12 @@
 //! Settings of the process: one module per concern, and a flag, an environment variable and a
 //! default for each setting.
 //!
-//! Flags are read as text and resolved together, so that all errors are reported at once.
+//! The problems of flags are kept beside their values and reported together, in `flag`.
 
 mod admin;
 mod envoyproxy;
+mod error;
+mod flag;
 mod gateways;
 mod limits;
 mod listen;
@@ -24,16 +26,19 @@ mod tls;
 mod tracing;
 mod xds;
 
-use std::fmt;
+use self::flag::{FlagValue, Problems, deferred};
 
 pub use self::admin::AdminSettings;
 pub use self::envoyproxy::{policy_settings, service_flags};
+pub use self::error::FlagError;
+pub use self::flag::SettingProblem;
 pub use self::limits::{LimitSettings, MessageFlag};
 pub use self::listen::{Endpoint, ListenSettings};
 pub use self::loans::LoanSettings;
 pub use self::log::LogSettings;
 pub use self::memory::{
-    BASE_BYTES, LimitSource, MemoryLimit, MemorySettings, Size, missing_allocator_variables,
+    BASE_BYTES, LimitSource, MemoryExcess, MemoryLimit, MemorySettings, Size,
+    missing_allocator_variables,
 };
 pub use self::observation::ObservationSettings;
 pub use self::policy::{PolicySettings, ReadingFlags, program_name};
@@ -49,7 +54,7 @@ use crate::grpc::service::gateway::TrustedGateways;
 use crate::http2::tls::TlsFiles;
 use crate::xds::ControlPlane;
 
-/// All flags of `serve`, unparsed.
+/// All flags of `serve`.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Flags {
@@ -130,44 +135,9 @@ pub struct Settings {
     pub log: LogSettings,
 }
 
-/// A setting that cannot be used: its flag, what was found, and what is allowed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SettingProblem {
-    /// The flag.
-    pub flag: &'static str,
-    /// The problem, and the allowed values.
-    pub what: String,
-}
-
-impl fmt::Display for SettingProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.flag, self.what)
-    }
-}
-
-/// Collects problems, so that one mistake does not hide the next.
-#[derive(Debug, Default)]
-struct Problems(Vec<SettingProblem>);
-
-impl Problems {
-    /// Parses a value. If it cannot be parsed, records the problem and returns the default of its
-    /// type.
-    fn read<T: Default>(
-        &mut self,
-        flag: &'static str,
-        text: &str,
-        parse: fn(&str) -> Result<T, String>,
-    ) -> T {
-        parse(text).unwrap_or_else(|what| {
-            self.0.push(SettingProblem { flag, what });
-            T::default()
-        })
-    }
-}
-
 impl Flags {
-    /// Parses the flags and returns all problems. Settings with problems serve only to find further
-    /// ones.
+    /// Resolves the flags and returns all problems. Settings with problems serve only to find
+    /// further ones.
     pub fn resolve(self) -> (Settings, Vec<SettingProblem>) {
         let mut problems = Problems::default();
         let listen = self.listen.resolve(&mut problems);
@@ -185,7 +155,7 @@ impl Flags {
             readiness: self.readiness.resolve(&store, &mut problems),
             policy: self.policy.resolve(self.xds.xds.is_some(), memory.policies, &mut problems),
             xds: self.xds.resolve(&mut problems),
-            admin: self.admin.resolve(&listen.admin, &mut problems),
+            admin: self.admin.resolve(listen.admin, &mut problems),
             listen,
             tls,
             allowances,
@@ -259,7 +229,7 @@ mod tests {
         let rest =
             ["--xds-header", "bad", "--xds-node-metadata", "a=b,c", "--xds-backoff-max", "1ms"];
         let (_, problems) = resolve(&[connection.as_slice(), rest.as_slice()].concat());
-        let flags: Vec<_> = problems.iter().map(|problem| problem.flag).collect();
+        let flags: Vec<_> = problems.iter().map(|problem| problem.flag.as_str()).collect();
         let all = [
             "--policy",
             "--xds",

@@ -1,6 +1,6 @@
 //! Recording of decisions for later inspection.
 
-use super::{Problems, parse};
+use super::{FlagError, FlagValue, Problems, deferred, parse};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -8,12 +8,12 @@ use super::{Problems, parse};
 pub(super) struct Flags {
     /// Memory for the denials of the last 15 minutes, used by `tollgate denials` and `tollgate
     /// top`; or off. When it is full, the keys that are denied most often are kept.
-    #[arg(long, env = "TOLLGATE_DENIAL_JOURNAL", value_name = "SIZE", default_value = "16MiB")]
-    denial_journal: String,
+    #[arg(long, env = "TOLLGATE_DENIAL_JOURNAL", value_name = "SIZE", default_value = "16MiB", value_parser = deferred(journal))]
+    denial_journal: FlagValue<usize>,
     /// Maximum number of rules with metrics and rates of their own; further rules are counted as
     /// rule `other` of domain `other`.
-    #[arg(long, env = "TOLLGATE_METRICS_MAX_RULES", value_name = "N", default_value = "10000")]
-    metrics_max_rules: String,
+    #[arg(long, env = "TOLLGATE_METRICS_MAX_RULES", value_name = "N", default_value = "10000", value_parser = deferred(parse::count))]
+    metrics_max_rules: FlagValue<usize>,
 }
 
 /// Settings of the recording of decisions.
@@ -26,17 +26,17 @@ pub struct ObservationSettings {
 }
 
 impl Flags {
-    pub(super) fn resolve(&self, problems: &mut Problems) -> ObservationSettings {
+    pub(super) fn resolve(self, problems: &mut Problems) -> ObservationSettings {
         ObservationSettings {
-            journal_bytes: problems.read("--denial-journal", &self.denial_journal, journal),
-            max_rules: problems.read("--metrics-max-rules", &self.metrics_max_rules, parse::count),
+            journal_bytes: problems.take(self.denial_journal),
+            max_rules: problems.take(self.metrics_max_rules),
         }
     }
 }
 
-fn journal(text: &str) -> Result<usize, String> {
+fn journal(text: &str) -> Result<usize, FlagError> {
     if text.trim() == "off" {
         return Ok(0);
     }
-    parse::bytes(text).map_err(|error| format!("{error}; or off"))
+    parse::bytes(text).map_err(|error| FlagError::NeitherNorOff(Box::new(error)))
 }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use super::FlagError;
+
 /// Parses a number of bytes: `268435456`, `256MiB` or `1GiB`.
-pub(super) fn bytes(text: &str) -> Result<usize, String> {
+pub(super) fn bytes(text: &str) -> Result<usize, FlagError> {
     const UNITS: [(&str, usize); 4] =
         [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("", 1)];
     let trimmed = text.trim();
@@ -14,23 +16,21 @@ pub(super) fn bytes(text: &str) -> Result<usize, String> {
     let bytes = number.trim().parse::<usize>().ok().and_then(|number| number.checked_mul(*unit));
     bytes
         .filter(|bytes| *bytes > 0)
-        .ok_or_else(|| format!("expected a size such as 256MiB, found `{text}`"))
+        .ok_or_else(|| FlagError::unexpected("a size such as 256MiB", text))
 }
 
 /// Parses a share in thousandths, from `0.5` or `50%`.
-pub(super) fn share(text: &str) -> Result<Thousandths, String> {
-    let error =
-        || format!("expected a share above 0 and up to 1, such as 0.5 or 50%, found `{text}`");
+pub(super) fn share(text: &str) -> Result<Thousandths, FlagError> {
+    const ALLOWED: &str = "a share above 0 and up to 1, such as 0.5 or 50%";
     let trimmed = text.trim();
     let (number, scale) = match trimmed.strip_suffix('%') {
         Some(percent) => (percent, 10.0),
         None => (trimmed, 1000.0),
     };
-    let thousandths = number.trim().parse::<f64>().map_err(|_| error())? * scale;
-    (1..=1000u16)
-        .find(|whole| (f64::from(*whole) - thousandths).abs() <= 0.5)
-        .map(Thousandths)
-        .ok_or_else(error)
+    let share = number.trim().parse::<f64>().ok().and_then(|number| {
+        (1..=1000u16).find(|whole| (f64::from(*whole) - number * scale).abs() <= 0.5)
+    });
+    share.map(Thousandths).ok_or_else(|| FlagError::unexpected(ALLOWED, text))
 }
 
 /// A share in thousandths.
@@ -45,24 +45,24 @@ impl Thousandths {
 }
 
 /// Parses a duration: `15ms`, `3s` or `1m30s`.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, FlagError> {
     let length = text.trim().parse::<jiff::SignedDuration>().ok();
     let length = length.and_then(|length| Duration::try_from(length).ok());
-    length.ok_or_else(|| format!("expected a duration such as 500ms or 10s, found `{text}`"))
+    length.ok_or_else(|| FlagError::unexpected("a duration such as 500ms or 10s", text))
 }
 
 /// Parses a duration above zero.
-pub(super) fn some_time(text: &str) -> Result<Duration, String> {
+pub(super) fn some_time(text: &str) -> Result<Duration, FlagError> {
     let length = duration(text)?;
     (!length.is_zero())
         .then_some(length)
-        .ok_or_else(|| format!("expected a duration above 0, found `{text}`"))
+        .ok_or_else(|| FlagError::unexpected("a duration above 0", text))
 }
 
 /// Parses a whole number of at least 1.
-pub(super) fn count(text: &str) -> Result<usize, String> {
+pub(super) fn count(text: &str) -> Result<usize, FlagError> {
     let number = text.trim().parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| format!("expected a whole number of at least 1, found `{text}`"))
+    number.ok_or_else(|| FlagError::unexpected("a whole number of at least 1", text))
 }
 
 #[cfg(test)]
@@ -88,7 +88,7 @@ mod tests {
             share("NaN").err(),
             duration("-1s").err(),
         ] {
-            assert!(error.is_some_and(|text| text.contains("found `")));
+            assert!(error.is_some_and(|error| error.to_string().contains("found `")));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Problems, SettingProblem};
+use super::{FlagError, Problems};
 use crate::algorithm::Charge;
 use crate::descriptor::HashKey;
 use crate::policy::source::files::{FileFilter, PolicyLocations};
@@ -123,12 +123,11 @@ impl Flags {
         problems: &mut Problems,
     ) -> PolicySettings {
         if elsewhere && !self.policy.is_empty() {
-            let what = "cannot be used with --xds".to_owned();
-            problems.0.push(SettingProblem { flag: "--policy", what });
+            problems.add("--policy", FlagError::Conflict { with: "--xds" });
         }
         // Checked here and not while clap parses: its error would show the value.
         if self.reading.hash_key.as_ref().is_some_and(|key| is_short(key.as_bytes())) {
-            problems.0.push(SettingProblem { flag: "TOLLGATE_HASH_KEY", what: too_short() });
+            problems.add("TOLLGATE_HASH_KEY", FlagError::ShortKey);
         }
         let are_examples = !elsewhere && self.policy.is_empty() && Path::new(EXAMPLES).is_dir();
         let paths = if are_examples { vec![EXAMPLES.into()] } else { self.policy };
@@ -167,32 +166,28 @@ impl ReadingFlags {
     }
 }
 
-fn hash_key_file(path: &str) -> Result<HashKey, String> {
-    let secret = crate::bounded_file::read(path.as_ref()).map_err(|error| error.to_string())?;
-    if is_short(&secret) { Err(too_short()) } else { Ok(HashKey::of(&secret)) }
+fn hash_key_file(path: &str) -> Result<HashKey, FlagError> {
+    let secret = crate::bounded_file::read(path.as_ref()).map_err(FlagError::refused)?;
+    if is_short(&secret) { Err(FlagError::ShortKey) } else { Ok(HashKey::of(&secret)) }
 }
 
 fn is_short(secret: &[u8]) -> bool {
     secret.trim_ascii().len() < HashKey::MIN_BYTES
 }
 
-fn too_short() -> String {
-    format!("a key must have at least {} bytes", HashKey::MIN_BYTES)
-}
-
-fn dialect(text: &str) -> Result<PolicyDialect, String> {
+fn dialect(text: &str) -> Result<PolicyDialect, FlagError> {
     match text {
         "tollgate" => Ok(PolicyDialect::Tollgate),
         "envoyproxy" => Ok(PolicyDialect::Envoyproxy),
-        _ => Err("expected tollgate or envoyproxy".to_owned()),
+        _ => Err(FlagError::UnexpectedHidden { allowed: "tollgate or envoyproxy" }),
     }
 }
 
-fn charge(text: &str) -> Result<Charge, String> {
+fn charge(text: &str) -> Result<Charge, FlagError> {
     match text {
         "always" => Ok(Charge::Always),
         "admitted" => Ok(Charge::Admitted),
         "blamed" => Ok(Charge::Blamed),
-        _ => Err("expected always, admitted or blamed".to_owned()),
+        _ => Err(FlagError::UnexpectedHidden { allowed: "always, admitted or blamed" }),
     }
 }

@@ -1,6 +1,6 @@
 //! Conditions under which the process reports that it is ready.
 
-use super::{Problems, SettingProblem, StoreSettings};
+use super::{FlagError, Problems, StoreSettings};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -43,12 +43,14 @@ impl Flags {
         problems: &mut Problems,
     ) -> ReadinessSettings {
         if self.ready_while_policy && self.ready_without_policy {
-            let what = "cannot be used with --ready-without-policy".to_owned();
-            problems.0.push(SettingProblem { flag: "--ready-while-policy", what });
+            problems.add(
+                "--ready-while-policy",
+                FlagError::Conflict { with: "--ready-without-policy" },
+            );
         }
         if self.ready_while_store && store.ready_without {
-            let what = "cannot be used with --ready-without-store".to_owned();
-            problems.0.push(SettingProblem { flag: "--ready-while-store", what });
+            problems
+                .add("--ready-while-store", FlagError::Conflict { with: "--ready-without-store" });
         }
         ReadinessSettings {
             start_without_policy: self.start_without_policy,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{StoreLocation, parse};
+use super::{FlagError, FlagValue, StoreLocation, deferred, parse};
 use crate::store::redis::{
     Access, Environment, LoggedErrors, RedisOptions, RedisUrl, Secret, check_prefix,
 };
@@ -57,8 +57,8 @@ pub struct Flags {
     #[arg(long, env = "TOLLGATE_SENTINEL_PASSWORD", hide = true, hide_env_values = true)]
     sentinel_password: Option<String>,
     /// Separate servers for limits whose only period is a second; a URL as for --store.
-    #[arg(long, env = "TOLLGATE_PER_SECOND_STORE", value_name = "URL", hide_env_values = true)]
-    per_second_store: Option<String>,
+    #[arg(long, env = "TOLLGATE_PER_SECOND_STORE", value_name = "URL", hide_env_values = true, value_parser = deferred(redis_url))]
+    per_second_store: Option<FlagValue<RedisUrl>>,
     /// ACL user of the per-second servers.
     #[arg(long, env = "TOLLGATE_PER_SECOND_USER", value_name = "NAME")]
     per_second_user: Option<String>,
@@ -86,9 +86,9 @@ impl Flags {
     ///
     /// # Errors
     /// The URL of the per-second servers is invalid.
-    pub fn complete(&self, place: StoreLocation) -> Result<StoreLocation, String> {
-        // Parsed whatever the store is, so that an invalid URL is always reported.
-        let per_second = self.per_second_store.as_deref().map(redis_url).transpose()?;
+    pub fn complete(&self, place: StoreLocation) -> Result<StoreLocation, FlagError> {
+        // Whatever the store is, so that an invalid URL is always reported.
+        let per_second = self.per_second_store.clone().map(|url| url.value).transpose()?;
         let StoreLocation::Redis(options) = place else { return Ok(place) };
         let access = Access {
             user: self.redis_user.clone(),
@@ -139,14 +139,18 @@ impl Flags {
     }
 }
 
-fn prefix(text: &str) -> Result<String, String> {
-    check_prefix(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
+fn prefix(text: &str) -> Result<String, FlagError> {
+    check_prefix(text).map_err(FlagError::refused)?;
+    Ok(text.to_owned())
 }
 
-fn redis_url(text: &str) -> Result<RedisUrl, String> {
-    let url = RedisUrl::parse(text.trim())
-        .ok_or("expected a URL such as redis://HOST, rediss://HOST or redis-cluster://HOST,HOST")?;
-    url.map_err(|error| error.to_string())
+fn redis_url(text: &str) -> Result<RedisUrl, FlagError> {
+    match RedisUrl::parse(text.trim()) {
+        Some(url) => url.map_err(FlagError::refused),
+        None => Err(FlagError::UnexpectedHidden {
+            allowed: "a URL such as redis://HOST, rediss://HOST or redis-cluster://HOST,HOST",
+        }),
+    }
 }
 
 fn secret(text: Option<&String>, file: Option<&PathBuf>) -> Option<Secret> {

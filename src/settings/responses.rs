@@ -1,6 +1,6 @@
 //! Contents of responses beyond the decision, and modes that apply to all limits.
 
-use super::Problems;
+use super::{FlagError, FlagValue, Problems, deferred};
 use crate::grpc::headers::HeaderStyle;
 use crate::grpc::response::AnswerStyle;
 use crate::limiter::Modes;
@@ -18,16 +18,17 @@ pub(super) struct Flags {
     exact_durations: bool,
     /// Response headers that describe the limits to clients, a list of: legacy (limit, remaining
     /// and reset of the tightest limit), ietf (RateLimit-Policy and RateLimit, with all limits).
-    #[arg(long, env = "TOLLGATE_RESPONSE_HEADERS", value_name = "LIST", default_value = "")]
-    response_headers: String,
+    #[arg(long, env = "TOLLGATE_RESPONSE_HEADERS", value_name = "LIST", default_value = "", value_parser = deferred(header_kinds))]
+    response_headers: FlagValue<HeaderFlag>,
     /// Names of the three legacy headers.
     #[arg(
         long,
         env = "TOLLGATE_RESPONSE_HEADER_NAMES",
         value_name = "LIMIT,REMAINING,RESET",
-        default_value = "RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset"
+        default_value = "RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset",
+        value_parser = deferred(names)
     )]
-    response_header_names: String,
+    response_header_names: FlagValue<[String; 3]>,
     /// Return the request, the fewest remaining hits of its limits and the metadata of the matched
     /// rules to the proxy as dynamic metadata.
     #[arg(long, env = "TOLLGATE_DYNAMIC_METADATA")]
@@ -51,9 +52,9 @@ pub struct ResponseSettings {
 }
 
 impl Flags {
-    pub(super) fn resolve(&self, problems: &mut Problems) -> ResponseSettings {
-        let kinds = problems.read("--response-headers", &self.response_headers, header_kinds);
-        let names = problems.read("--response-header-names", &self.response_header_names, names);
+    pub(super) fn resolve(self, problems: &mut Problems) -> ResponseSettings {
+        let kinds = problems.take(self.response_headers);
+        let names = problems.take(self.response_header_names);
         let headers = HeaderStyle { legacy: kinds.legacy.then_some(names), ietf: kinds.ietf };
         ResponseSettings {
             style: AnswerStyle {
@@ -67,37 +68,42 @@ impl Flags {
 }
 
 /// The kinds of response headers to send.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct HeaderFlag {
     legacy: bool,
     ietf: bool,
 }
 
-fn header_kinds(text: &str) -> Result<HeaderFlag, String> {
+fn header_kinds(text: &str) -> Result<HeaderFlag, FlagError> {
     let mut kinds = HeaderFlag::default();
     for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
         match word {
             "legacy" => kinds.legacy = true,
             "ietf" => kinds.ietf = true,
-            _ => return Err(format!("expected legacy, ietf or legacy,ietf, found `{word}`")),
+            _ => return Err(FlagError::unexpected("legacy, ietf or legacy,ietf", word)),
         }
     }
     Ok(kinds)
 }
 
-fn names(text: &str) -> Result<[String; 3], String> {
-    // The characters of an HTTP token; any other would break the proxy's response.
-    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    let is_name = |name: &&str| (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_token);
-    let names: Vec<&str> = text.split(',').map(str::trim).filter(is_name).collect();
+fn names(text: &str) -> Result<[String; 3], FlagError> {
+    const ALLOWED: &str = "three different header names, LIMIT,REMAINING,RESET";
+    let names: Vec<&str> = text.split(',').map(str::trim).filter(|name| is_name(name)).collect();
     match names.as_slice() {
         [limit, remaining, reset] if text.matches(',').count() == 2 && are_different(&names) => {
             Ok([limit, remaining, reset].map(|name| (*name).to_owned()))
         }
-        _ => Err(format!(
-            "expected three different header names, LIMIT,REMAINING,RESET, found `{text}`"
-        )),
+        _ => Err(FlagError::unexpected(ALLOWED, text)),
     }
+}
+
+/// Returns `true` for a name of the characters of an HTTP token; any other would break the proxy's
+/// response.
+fn is_name(name: &str) -> bool {
+    (1..=MAX_NAME).contains(&name.len())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
 fn are_different(names: &[&str]) -> bool {
@@ -115,8 +121,8 @@ mod tests {
         assert_eq!(header_kinds(""), Ok(HeaderFlag::default()));
         assert_eq!(header_kinds(" ietf, legacy"), Ok(HeaderFlag { legacy: true, ietf: true }));
         assert_eq!(
-            header_kinds("draft3"),
-            Err("expected legacy, ietf or legacy,ietf, found `draft3`".to_owned())
+            header_kinds("draft3").unwrap_err().to_string(),
+            "expected legacy, ietf or legacy,ietf, found `draft3`"
         );
     }
 
@@ -129,7 +135,7 @@ mod tests {
         for wrong in
             ["", "a,b", "a,b,c,d", "a,,c", "a,b,c c", "a,b,ü", ":path,b,c", "a,b,c,", "a,b,A"]
         {
-            assert!(names(wrong).unwrap_err().contains(wrong), "{wrong}");
+            assert!(names(wrong).unwrap_err().to_string().contains(wrong), "{wrong}");
         }
     }
 }

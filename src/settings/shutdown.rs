@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Problems, parse};
+use super::{FlagValue, Problems, deferred, parse};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -10,12 +10,12 @@ use super::{Problems, parse};
 pub(super) struct Flags {
     /// Time after SIGTERM in which requests are still served while health checks report
     /// NOT_SERVING, so that callers move to other replicas.
-    #[arg(long, env = "TOLLGATE_DRAIN_DELAY", value_name = "DURATION", default_value = "3s")]
-    drain_delay: String,
+    #[arg(long, env = "TOLLGATE_DRAIN_DELAY", value_name = "DURATION", default_value = "3s", value_parser = deferred(parse::duration))]
+    drain_delay: FlagValue<Duration>,
     /// Time for requests in flight after the drain delay. Those that do not finish in time are
     /// aborted.
-    #[arg(long, env = "TOLLGATE_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10s")]
-    drain_timeout: String,
+    #[arg(long, env = "TOLLGATE_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10s", value_parser = deferred(parse::duration))]
+    drain_timeout: FlagValue<Duration>,
 }
 
 /// Delays of a graceful shutdown.
@@ -28,10 +28,10 @@ pub struct ShutdownSettings {
 }
 
 impl Flags {
-    pub(super) fn resolve(&self, problems: &mut Problems) -> ShutdownSettings {
+    pub(super) fn resolve(self, problems: &mut Problems) -> ShutdownSettings {
         ShutdownSettings {
-            delay: problems.read("--drain-delay", &self.drain_delay, parse::duration),
-            timeout: problems.read("--drain-timeout", &self.drain_timeout, parse::duration),
+            delay: problems.take(self.drain_delay),
+            timeout: problems.take(self.drain_timeout),
         }
     }
 }

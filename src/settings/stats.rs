@@ -4,10 +4,10 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Problems, SettingProblem, listen, parse};
+use super::{FlagError, FlagValue, Problems, deferred, listen, parse};
 use crate::telemetry::statistics::StatsOptions;
 use crate::telemetry::statistics::statsd::{
-    self, LineFormat, Rewrite, StatsdServer, StatsdTransport,
+    LineFormat, Rewrite, StatsdOptions, StatsdServer, StatsdTransport,
 };
 
 #[derive(Debug, clap::Args)]
@@ -16,16 +16,17 @@ use crate::telemetry::statistics::statsd::{
 pub(super) struct Flags {
     /// Address that exposes the statistics of envoyproxy/ratelimit to Prometheus; `:9090` is that
     /// port on all addresses.
-    #[arg(long, env = "TOLLGATE_STATS_PROMETHEUS_LISTEN", value_name = "ADDR")]
-    stats_prometheus_listen: Option<String>,
+    #[arg(long, env = "TOLLGATE_STATS_PROMETHEUS_LISTEN", value_name = "ADDR", value_parser = deferred(addresses))]
+    stats_prometheus_listen: Option<FlagValue<Vec<SocketAddr>>>,
     /// Path of the statistics at that address.
     #[arg(
         long,
         env = "TOLLGATE_STATS_PROMETHEUS_PATH",
         value_name = "PATH",
-        default_value = "/metrics"
+        default_value = "/metrics",
+        value_parser = deferred(path)
     )]
-    stats_prometheus_path: String,
+    stats_prometheus_path: FlagValue<String>,
     /// A statsd_exporter mapping file that replaces the built-in names and labels.
     #[arg(long, env = "TOLLGATE_STATS_PROMETHEUS_MAPPER", value_name = "FILE")]
     stats_prometheus_mapper: Option<PathBuf>,
@@ -33,33 +34,33 @@ pub(super) struct Flags {
     #[arg(long, env = "TOLLGATE_STATS_MILLISECONDS")]
     stats_milliseconds: bool,
     /// StatsD server to send the statistics to: tcp://HOST:PORT, udp://HOST:PORT.
-    #[arg(long, env = "TOLLGATE_STATSD", value_name = "URL")]
-    statsd: Option<String>,
+    #[arg(long, env = "TOLLGATE_STATSD", value_name = "URL", value_parser = deferred(target))]
+    statsd: Option<FlagValue<Option<StatsdServer>>>,
     /// Format of StatsD lines: plain, or dogstatsd.
-    #[arg(long, env = "TOLLGATE_STATSD_DIALECT", value_name = "DIALECT", default_value = "plain")]
-    statsd_dialect: String,
+    #[arg(long, env = "TOLLGATE_STATSD_DIALECT", value_name = "DIALECT", default_value = "plain", value_parser = deferred(dialect))]
+    statsd_dialect: FlagValue<LineFormat>,
     /// Interval at which statistics are sent.
-    #[arg(long, env = "TOLLGATE_STATS_INTERVAL", value_name = "DURATION", default_value = "10s")]
-    stats_interval: String,
+    #[arg(long, env = "TOLLGATE_STATS_INTERVAL", value_name = "DURATION", default_value = "10s", value_parser = deferred(parse::some_time))]
+    stats_interval: FlagValue<Duration>,
     /// Tag to add to every statistic. May be repeated.
-    #[arg(long, env = "TOLLGATE_STATS_TAG", value_name = "KEY=VALUE", value_delimiter = ',')]
-    stats_tag: Vec<String>,
+    #[arg(long, env = "TOLLGATE_STATS_TAG", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = deferred(tag))]
+    stats_tag: Vec<FlagValue<(String, String)>>,
     /// Rewrite rule for dogstatsd: names that match PATTERN become NAME with TAGS, such as
     /// 'domain:$1,key:$2'. The first matching pattern applies. May be repeated; three lines each in
     /// the environment.
     #[arg(long, env = "TOLLGATE_STATSD_REWRITE", value_names = ["PATTERN", "NAME", "TAGS"], num_args = 3, allow_hyphen_values = true, value_delimiter = '\n')]
     statsd_rewrite: Vec<String>,
     /// Share of a limit above which hits count as near_limit.
-    #[arg(long, env = "TOLLGATE_NEAR_LIMIT_RATIO", value_name = "RATIO", default_value = "0.8")]
-    near_limit_ratio: String,
+    #[arg(long, env = "TOLLGATE_NEAR_LIMIT_RATIO", value_name = "RATIO", default_value = "0.8", value_parser = deferred(ratio))]
+    near_limit_ratio: FlagValue<f32>,
     /// Count the statistics and show them on the admin port's /stats, even if they are neither
     /// exposed nor sent.
     #[arg(long, env = "TOLLGATE_STATS_PAGE")]
     stats_page: bool,
     /// Maximum number of series that requests may create through detailed_metric, value_to_metric
     /// and limits of their own; further ones are counted as `other`.
-    #[arg(long, env = "TOLLGATE_STATS_MAX_SERIES", value_name = "N", default_value = "10000")]
-    stats_max_series: String,
+    #[arg(long, env = "TOLLGATE_STATS_MAX_SERIES", value_name = "N", default_value = "10000", value_parser = deferred(number))]
+    stats_max_series: FlagValue<usize>,
 }
 
 /// Statistics under the names of envoyproxy/ratelimit.
@@ -72,7 +73,7 @@ pub struct StatsSettings {
     /// Endpoint for Prometheus, if any.
     pub prometheus: Option<PrometheusSettings>,
     /// Target of StatsD, if any.
-    pub statsd: Option<statsd::StatsdOptions>,
+    pub statsd: Option<StatsdOptions>,
     /// Tags of every statistic, sorted.
     pub tags: Vec<(String, String)>,
 }
@@ -99,81 +100,76 @@ impl StatsSettings {
 
 impl Flags {
     pub(super) fn resolve(self, problems: &mut Problems) -> StatsSettings {
-        let mut tags: Vec<_> =
-            self.stats_tag.iter().map(|text| problems.read("--stats-tag", text, tag)).collect();
+        let mut tags: Vec<_> = self.stats_tag.into_iter().map(|tag| problems.take(tag)).collect();
         tags.sort();
-        let path = problems.read("--stats-prometheus-path", &self.stats_prometheus_path, path);
-        let prometheus = self.stats_prometheus_listen.as_ref().map(|address| PrometheusSettings {
-            listen: problems.read("--stats-prometheus-listen", address, addresses),
+        let path = problems.take(self.stats_prometheus_path);
+        let prometheus = self.stats_prometheus_listen.map(|addresses| PrometheusSettings {
+            listen: problems.take(addresses),
             path,
-            mapper: self.stats_prometheus_mapper.clone(),
+            mapper: self.stats_prometheus_mapper,
             milliseconds: self.stats_milliseconds,
         });
-        StatsSettings {
-            options: StatsOptions {
-                near_limit_ratio: problems.read(
-                    "--near-limit-ratio",
-                    &self.near_limit_ratio,
-                    ratio,
-                ),
-                max_series: problems.read("--stats-max-series", &self.stats_max_series, number),
-            },
-            page: self.stats_page,
-            prometheus,
-            statsd: self.statsd(&tags, problems),
-            tags,
-        }
-    }
-
-    fn statsd(
-        &self,
-        tags: &[(String, String)],
-        problems: &mut Problems,
-    ) -> Option<statsd::StatsdOptions> {
-        let dialect = problems.read("--statsd-dialect", &self.statsd_dialect, dialect);
-        let interval = problems.read("--stats-interval", &self.stats_interval, interval);
-        let mut rewrites = Vec::new();
-        for three in self.statsd_rewrite.chunks(3) {
-            let rewrite = match three {
-                [pattern, name, tags] => {
-                    Rewrite::new(pattern, name, tags).map_err(|error| error.to_string())
-                }
-                _ => Err(format!("expected PATTERN, NAME and TAGS, found `{}`", three.join(" "))),
-            };
-            rewrite.map(|rewrite| rewrites.push(rewrite)).unwrap_or_else(|what| {
-                problems.0.push(SettingProblem { flag: "--statsd-rewrite", what });
-            });
-        }
-        let target = problems.read("--statsd", self.statsd.as_ref()?, target)?;
-        Some(statsd::StatsdOptions { target, dialect, interval, tags: tags.to_vec(), rewrites })
+        let options = StatsOptions {
+            near_limit_ratio: problems.take(self.near_limit_ratio),
+            max_series: problems.take(self.stats_max_series),
+        };
+        let dialect = problems.take(self.statsd_dialect);
+        let interval = problems.take(self.stats_interval);
+        let rewrites = rewrites(&self.statsd_rewrite, problems);
+        let target = self.statsd.and_then(|target| problems.take(target));
+        let statsd = target.map(|target| StatsdOptions {
+            target,
+            dialect,
+            interval,
+            tags: tags.clone(),
+            rewrites,
+        });
+        StatsSettings { options, page: self.stats_page, prometheus, statsd, tags }
     }
 }
 
-fn tag(text: &str) -> Result<(String, String), String> {
-    let is_plain = |text: &str| {
-        !text.is_empty()
-            && !text.contains(|letter: char| ":|,#".contains(letter) || letter.is_control())
-    };
+/// Returns the rules of `--statsd-rewrite`, each of which has three values.
+fn rewrites(values: &[String], problems: &mut Problems) -> Vec<Rewrite> {
+    let mut rewrites = Vec::new();
+    for three in values.chunks(3) {
+        let rewrite = match three {
+            [pattern, name, tags] => Rewrite::new(pattern, name, tags).map_err(FlagError::refused),
+            _ => Err(FlagError::unexpected("PATTERN, NAME and TAGS", &three.join(" "))),
+        };
+        match rewrite {
+            Ok(rewrite) => rewrites.push(rewrite),
+            Err(what) => problems.add("--statsd-rewrite", what),
+        }
+    }
+    rewrites
+}
+
+fn tag(text: &str) -> Result<(String, String), FlagError> {
     match text.trim().split_once('=') {
-        Some((key, value)) if is_plain(key) && is_plain(value) => {
+        Some((key, value)) if is_part_of_tag(key) && is_part_of_tag(value) => {
             Ok((key.to_owned(), value.to_owned()))
         }
-        _ => Err(format!("expected a tag such as zone=a without any of `:|,#`, found `{text}`")),
+        _ => Err(FlagError::unexpected("a tag such as zone=a without any of `:|,#`", text)),
     }
 }
 
-fn path(text: &str) -> Result<String, String> {
+fn is_part_of_tag(text: &str) -> bool {
+    !text.is_empty()
+        && !text.contains(|letter: char| ":|,#".contains(letter) || letter.is_control())
+}
+
+fn path(text: &str) -> Result<String, FlagError> {
     // A router treats these characters as a pattern.
     let is_plain = text.starts_with('/') && !text.contains(['{', '}', ':', '*', '?', '#']);
     if is_plain {
         Ok(text.to_owned())
     } else {
-        Err(format!("expected a path such as /metrics, found `{text}`"))
+        Err(FlagError::unexpected("a path such as /metrics", text))
     }
 }
 
 /// Parses an address. `:9090` is every address, of IPv6 if the system supports it.
-fn addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
+fn addresses(text: &str) -> Result<Vec<SocketAddr>, FlagError> {
     match text.trim().strip_prefix(':').map(str::parse::<u16>) {
         Some(Ok(port)) => {
             Ok(vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()])
@@ -182,45 +178,37 @@ fn addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
     }
 }
 
-fn dialect(text: &str) -> Result<LineFormat, String> {
+fn dialect(text: &str) -> Result<LineFormat, FlagError> {
     match text.trim() {
         "plain" => Ok(LineFormat::Plain),
         "dogstatsd" => Ok(LineFormat::DogStatsd),
-        other => Err(format!("expected plain or dogstatsd, found `{other}`")),
+        other => Err(FlagError::unexpected("plain or dogstatsd", other)),
     }
 }
 
-fn target(text: &str) -> Result<Option<StatsdServer>, String> {
-    let error = || format!("expected tcp://HOST:PORT or udp://HOST:PORT, found `{text}`");
-    let (scheme, address) = text.trim().split_once("://").ok_or_else(error)?;
-    let protocol = match scheme {
-        "tcp" => StatsdTransport::Tcp,
-        "udp" => StatsdTransport::Udp,
-        _ => return Err(error()),
-    };
-    let address = address.trim_end_matches('/');
-    let has_port = address
-        .rsplit_once(':')
-        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
-    if has_port {
-        Ok(Some(StatsdServer { protocol, address: address.to_owned() }))
-    } else {
-        Err(error())
+fn target(text: &str) -> Result<Option<StatsdServer>, FlagError> {
+    let server = text.trim().split_once("://").and_then(|(scheme, address)| {
+        let protocol = match scheme {
+            "tcp" => StatsdTransport::Tcp,
+            "udp" => StatsdTransport::Udp,
+            _ => return None,
+        };
+        let address = address.trim_end_matches('/');
+        let (host, port) = address.rsplit_once(':')?;
+        let has_port = !host.is_empty() && port.parse::<u16>().is_ok();
+        has_port.then(|| StatsdServer { protocol, address: address.to_owned() })
+    });
+    match server {
+        Some(_) => Ok(server),
+        None => Err(FlagError::unexpected("tcp://HOST:PORT or udp://HOST:PORT", text)),
     }
 }
 
-fn interval(text: &str) -> Result<Duration, String> {
-    parse::duration(text).and_then(|interval| match interval {
-        Duration::ZERO => Err(format!("expected a duration above 0, found `{text}`")),
-        interval => Ok(interval),
-    })
-}
-
-fn ratio(text: &str) -> Result<f32, String> {
+fn ratio(text: &str) -> Result<f32, FlagError> {
     let ratio = text.trim().parse::<f32>().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
-    ratio.ok_or_else(|| format!("expected a number from 0 to 1 such as 0.8, found `{text}`"))
+    ratio.ok_or_else(|| FlagError::unexpected("a number from 0 to 1 such as 0.8", text))
 }
 
-fn number(text: &str) -> Result<usize, String> {
-    text.trim().parse().map_err(|_| format!("expected a whole number, found `{text}`"))
+fn number(text: &str) -> Result<usize, FlagError> {
+    text.trim().parse().map_err(|_| FlagError::unexpected("a whole number", text))
 }

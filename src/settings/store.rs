@@ -3,7 +3,8 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::{MemorySettings, Problems, SettingProblem, parse, redis};
+use super::parse::{self, Thousandths};
+use super::{FlagError, FlagValue, MemorySettings, Problems, deferred, redis};
 use crate::algorithm::share::Share;
 pub use crate::store::any::StoreLocation;
 use crate::store::memory::Bounds;
@@ -21,15 +22,16 @@ pub(super) struct Flags {
         env = "TOLLGATE_STORE",
         value_name = "URL",
         default_value = "memory",
-        hide_env_values = true
+        hide_env_values = true,
+        value_parser = deferred(place)
     )]
-    store: String,
+    store: FlagValue<StoreLocation>,
     /// Timeout of a decision if the caller sets no deadline. Envoy waits 20 ms by default.
-    #[arg(long, env = "TOLLGATE_STORE_TIMEOUT", value_name = "DURATION", default_value = "15ms")]
-    store_timeout: String,
+    #[arg(long, env = "TOLLGATE_STORE_TIMEOUT", value_name = "DURATION", default_value = "15ms", value_parser = deferred(parse::duration))]
+    store_timeout: FlagValue<Duration>,
     /// Maximum time to cache a denial without querying Redis again; 0s: disabled.
-    #[arg(long, env = "TOLLGATE_DENY_CACHE_MAX", value_name = "DURATION", default_value = "1s")]
-    deny_cache_max: String,
+    #[arg(long, env = "TOLLGATE_DENY_CACHE_MAX", value_name = "DURATION", default_value = "1s", value_parser = deferred(parse::duration))]
+    deny_cache_max: FlagValue<Duration>,
     /// Report ready even if the store has not been reached yet or is a read-only replica;
     /// meanwhile, on_store_error applies.
     #[arg(long, env = "TOLLGATE_READY_WITHOUT_STORE")]
@@ -50,9 +52,10 @@ pub(super) struct Flags {
         env = "TOLLGATE_MEMORY_DOMAIN_SHARE",
         value_name = "SHARE",
         default_value = "0.5",
-        help_heading = "Memory"
+        help_heading = "Memory",
+        value_parser = deferred(parse::share)
     )]
-    memory_domain_share: String,
+    memory_domain_share: FlagValue<Thousandths>,
 }
 
 /// The store of counters: its kind, its memory, and the timeout of a decision.
@@ -73,58 +76,53 @@ pub struct StoreSettings {
 }
 
 impl Flags {
-    pub(super) fn resolve(
-        &self,
-        memory: &MemorySettings,
-        problems: &mut Problems,
-    ) -> StoreSettings {
+    pub(super) fn resolve(self, memory: &MemorySettings, problems: &mut Problems) -> StoreSettings {
+        let share = share(self.replicas, self.replica_index);
         let max_bytes = memory.counters;
-        let share = problems.read("--memory-domain-share", &self.memory_domain_share, parse::share);
-        let place = problems.read("--store", &self.store, place);
+        let domain_max_bytes = problems.take(self.memory_domain_share).of(max_bytes);
+        let place = problems.take(self.store);
         StoreSettings {
             place: self.redis.complete(place).unwrap_or_else(|what| {
-                problems.0.push(SettingProblem { flag: "--per-second-store", what });
+                problems.add("--per-second-store", what);
                 StoreLocation::Memory
             }),
-            memory: Bounds { max_bytes, domain_max_bytes: share.of(max_bytes) },
-            timeout: problems.read("--store-timeout", &self.store_timeout, parse::duration),
-            deny_cache_max: problems.read(
-                "--deny-cache-max",
-                &self.deny_cache_max,
-                parse::duration,
-            ),
+            memory: Bounds { max_bytes, domain_max_bytes },
+            timeout: problems.take(self.store_timeout),
+            deny_cache_max: problems.take(self.deny_cache_max),
             ready_without: self.ready_without_store,
-            share: self.share(problems),
+            share: share.unwrap_or_else(|what| {
+                problems.add("--replica-index", what);
+                None
+            }),
         }
     }
+}
 
-    fn share(&self, problems: &mut Problems) -> Option<Share> {
-        let replicas = self.replicas?;
-        if let Some(index) = self.replica_index
-            && index >= replicas.get()
-        {
-            let what = format!("expected an index below --replicas {replicas}, found {index}");
-            problems.0.push(SettingProblem { flag: "--replica-index", what });
+/// Returns the share of a replica, if the number of replicas is given.
+fn share(replicas: Option<NonZeroU32>, index: Option<u32>) -> Result<Option<Share>, FlagError> {
+    let Some(replicas) = replicas else { return Ok(None) };
+    match index {
+        Some(found) if found >= replicas.get() => {
+            Err(FlagError::ReplicaIndex { replicas: replicas.get(), found })
         }
-        Some(Share::of(replicas, self.replica_index))
+        index => Ok(Some(Share::of(replicas, index))),
     }
 }
 
 /// Parses the URL of a store.
 ///
 /// # Errors
-/// The URL is invalid; the text has what was found and what is allowed.
-pub fn place(text: &str) -> Result<StoreLocation, String> {
+/// The URL is invalid.
+pub fn place(text: &str) -> Result<StoreLocation, FlagError> {
+    const ALLOWED: &str = "`memory`, or a URL that begins with redis://, rediss://, redis+unix://, redis-cluster:// or redis-sentinel://";
     match (text.trim(), RedisUrl::parse(text.trim())) {
         ("memory", _) => Ok(StoreLocation::Memory),
-        (_, Some(url)) => {
-            let url = url.map_err(|error| error.to_string())?;
-            Ok(StoreLocation::Redis(Box::new(RedisOptions::at(url))))
-        }
+        (_, Some(Ok(url))) => Ok(StoreLocation::Redis(Box::new(RedisOptions::at(url)))),
+        (_, Some(Err(problem))) => Err(FlagError::refused(problem)),
         // The rest of the URL may contain a password.
-        (other, None) => Err(format!(
-            "expected `memory`, or a URL that begins with redis://, rediss://, redis+unix://, redis-cluster:// or redis-sentinel://, found `{}`",
-            other.split([':', '@']).next().unwrap_or_default()
-        )),
+        (other, None) => {
+            let shown = other.split([':', '@']).next().unwrap_or_default();
+            Err(FlagError::unexpected(ALLOWED, shown))
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Problems, SettingProblem};
+use super::{FlagError, FlagValue, Problems, deferred};
 use crate::grpc::rights::Allowance;
 use crate::http2::tls::{Clients, TlsFiles, TlsProtocol};
 
@@ -28,25 +28,23 @@ pub(super) struct Flags {
     /// URI that ends in /*, or * for all; a domain may end in *. May be repeated; separated by
     /// semicolons in the environment. Once set, requests for other domains are refused with
     /// PERMISSION_DENIED, and so are all JSON decisions over HTTP, which cannot identify clients.
-    #[arg(long, env = "TOLLGATE_ALLOW", value_name = "SAN=DOMAIN,...", value_delimiter = ';')]
-    allow: Vec<String>,
+    #[arg(long, env = "TOLLGATE_ALLOW", value_name = "SAN=DOMAIN,...", value_delimiter = ';', value_parser = deferred(allowance))]
+    allow: Vec<FlagValue<Option<Allowance>>>,
 }
 
 impl Flags {
     /// Returns the files, and the domains that clients may use by the names in their certificates.
     pub(super) fn resolve(self, problems: &mut Problems) -> (Option<TlsFiles>, Vec<Allowance>) {
         if self.grpc_tls_client_san.is_some() && self.grpc_tls_client_ca.is_none() {
-            let what = "requires --grpc-tls-client-ca, which verifies the name".to_owned();
-            problems.0.push(SettingProblem { flag: "--grpc-tls-client-san", what });
+            let what = "--grpc-tls-client-ca, which verifies the name".to_owned();
+            problems.add("--grpc-tls-client-san", FlagError::Requires { what });
         }
-        let mut wrong = |what| problems.0.push(SettingProblem { flag: "--allow", what });
         if !self.allow.is_empty() && self.grpc_tls_client_ca.is_none() {
             let needed = "--grpc-tls-client-ca, --grpc-tls-cert and --grpc-tls-key";
-            wrong(format!("requires {needed}, which verify the names of clients"));
+            let what = format!("{needed}, which verify the names of clients");
+            problems.add("--allow", FlagError::Requires { what });
         }
-        let read = self.allow.iter().map(|text| Allowance::parse(text));
-        let allowances =
-            read.filter_map(|read| read.map_err(|error| wrong(error.to_string())).ok()).collect();
+        let allowances = problems.take_all(self.allow);
         let flags = TlsFlagNames {
             certificate: "--grpc-tls-cert",
             key: "--grpc-tls-key",
@@ -83,15 +81,19 @@ pub(super) fn files(
     problems: &mut Problems,
 ) -> Option<TlsFiles> {
     let TlsFlagNames { certificate, key, authorities } = flags;
-    let mut lacks = |flag, what: String| problems.0.push(SettingProblem { flag, what });
-    match (identity, clients) {
+    let (flag, what) = match (identity, clients) {
         ((Some(certificate), Some(key)), clients) => {
             return Some(TlsFiles { certificate, key, clients, speaks });
         }
-        ((Some(_), None), _) => lacks(certificate, format!("requires {key}")),
-        ((None, Some(_)), _) => lacks(key, format!("requires {certificate}")),
-        ((None, None), Some(_)) => lacks(authorities, format!("requires {certificate} and {key}")),
-        ((None, None), None) => {}
-    }
+        ((Some(_), None), _) => (certificate, (*key).to_owned()),
+        ((None, Some(_)), _) => (key, (*certificate).to_owned()),
+        ((None, None), Some(_)) => (authorities, format!("{certificate} and {key}")),
+        ((None, None), None) => return None,
+    };
+    problems.add(flag, FlagError::Requires { what });
     None
+}
+
+fn allowance(text: &str) -> Result<Option<Allowance>, FlagError> {
+    Allowance::parse(text).map(Some).map_err(FlagError::refused)
 }

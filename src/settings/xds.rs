@@ -1,8 +1,9 @@
 //! The control plane as a source of policies.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use super::{Problems, SettingProblem, parse};
+use super::{FlagError, FlagValue, Problems, deferred, parse};
 use crate::grpc::client::Header;
 use crate::xds::{ControlPlane, XdsTarget, XdsTls};
 
@@ -11,8 +12,8 @@ use crate::xds::{ControlPlane, XdsTarget, XdsTls};
 #[command(next_help_heading = "Policies from a control plane")]
 pub(super) struct Flags {
     /// Load policies from the control plane at this address, by Envoy's xDS, instead of from files.
-    #[arg(long, env = "TOLLGATE_XDS", value_name = "HOST:PORT")]
-    pub(super) xds: Option<String>,
+    #[arg(long, env = "TOLLGATE_XDS", value_name = "HOST:PORT", value_parser = deferred(target))]
+    pub(super) xds: Option<FlagValue<XdsTarget>>,
     /// Use the delta protocol, which sends only changes; by default, each response has the whole
     /// configuration, as envoyproxy/ratelimit requests it.
     #[arg(long, env = "TOLLGATE_XDS_DELTA")]
@@ -25,9 +26,10 @@ pub(super) struct Flags {
         long,
         env = "TOLLGATE_XDS_NODE_METADATA",
         value_name = "KEY=VALUE,...",
-        value_delimiter = ','
+        value_delimiter = ',',
+        value_parser = deferred(node_metadata)
     )]
-    xds_node_metadata: Vec<String>,
+    xds_node_metadata: Vec<FlagValue<Option<(String, String)>>>,
     /// Header to send to the control plane. May be repeated; separated by commas in the
     /// environment.
     #[arg(
@@ -35,9 +37,10 @@ pub(super) struct Flags {
         env = "TOLLGATE_XDS_HEADER",
         value_name = "NAME=VALUE",
         value_delimiter = ',',
-        hide_env_values = true
+        hide_env_values = true,
+        value_parser = deferred(header)
     )]
-    xds_header: Vec<String>,
+    xds_header: Vec<FlagValue<Option<Header>>>,
     /// Use TLS, and verify the control plane against the CA certificates of the system.
     #[arg(long, env = "TOLLGATE_XDS_TLS")]
     xds_tls: bool,
@@ -56,100 +59,36 @@ pub(super) struct Flags {
     xds_server_name: Option<String>,
     /// Maximum size of a response, in bytes; a larger one ends the stream, and the policies in
     /// force stay.
-    #[arg(long, env = "TOLLGATE_XDS_MAX_MESSAGE", value_name = "SIZE", default_value = "4MiB")]
-    xds_max_message: String,
+    #[arg(long, env = "TOLLGATE_XDS_MAX_MESSAGE", value_name = "SIZE", default_value = "4MiB", value_parser = deferred(parse::bytes))]
+    xds_max_message: FlagValue<usize>,
     /// Idle time after which a keepalive PING is sent. By default, gRPC servers in Go close
     /// connections that send PINGs more often than every five minutes.
-    #[arg(long, env = "TOLLGATE_XDS_KEEPALIVE", value_name = "DURATION", default_value = "5m")]
-    xds_keepalive: String,
+    #[arg(long, env = "TOLLGATE_XDS_KEEPALIVE", value_name = "DURATION", default_value = "5m", value_parser = deferred(parse::some_time))]
+    xds_keepalive: FlagValue<Duration>,
     /// Minimum delay before reconnecting to a control plane that failed. The delay is random; its
     /// upper bound doubles with each attempt, up to --xds-backoff-max.
     #[arg(
         long,
         env = "TOLLGATE_XDS_BACKOFF_MIN",
         value_name = "DURATION",
-        default_value = "500ms"
+        default_value = "500ms",
+        value_parser = deferred(parse::some_time)
     )]
-    xds_backoff_min: String,
+    xds_backoff_min: FlagValue<Duration>,
     /// Maximum delay before reconnecting.
-    #[arg(long, env = "TOLLGATE_XDS_BACKOFF_MAX", value_name = "DURATION", default_value = "30s")]
-    xds_backoff_max: String,
+    #[arg(long, env = "TOLLGATE_XDS_BACKOFF_MAX", value_name = "DURATION", default_value = "30s", value_parser = deferred(parse::some_time))]
+    xds_backoff_max: FlagValue<Duration>,
 }
 
 impl Flags {
     pub(super) fn resolve(self, problems: &mut Problems) -> Option<ControlPlane> {
-        let target = self.xds.as_ref().map(|text| problems.read("--xds", text, XdsTarget::parse));
-        let plane = ControlPlane {
-            target: target.clone().unwrap_or_default(),
-            is_delta: self.xds_delta,
-            node_metadata: self.node_metadata(problems),
-            headers: self.headers(problems),
-            tls: self.tls(problems),
-            max_message_bytes: problems.read(
-                "--xds-max-message",
-                &self.xds_max_message,
-                parse::bytes,
-            ),
-            keepalive: problems.read("--xds-keepalive", &self.xds_keepalive, parse::some_time),
-            backoff_min: problems.read(
-                "--xds-backoff-min",
-                &self.xds_backoff_min,
-                parse::some_time,
-            ),
-            backoff_max: problems.read(
-                "--xds-backoff-max",
-                &self.xds_backoff_max,
-                parse::some_time,
-            ),
-            node_id: self.xds_node_id,
-        };
-        if plane.backoff_max < plane.backoff_min {
-            let least = plane.backoff_min;
-            let found = plane.backoff_max;
-            let what =
-                format!("expected at least {least:?}, which --xds-backoff-min is, found {found:?}");
-            problems.0.push(SettingProblem { flag: "--xds-backoff-max", what });
-        }
-        target.map(|_| plane)
-    }
-
-    fn node_metadata(&self, problems: &mut Problems) -> Vec<(String, String)> {
-        let mut pairs = Vec::new();
-        for text in self.xds_node_metadata.iter().filter(|text| !text.is_empty()) {
-            match text.split_once('=').filter(|(key, _)| !key.is_empty()) {
-                Some((key, value)) => pairs.push((key.to_owned(), value.to_owned())),
-                None => {
-                    let found = if text.contains('=') { "an empty key" } else { "no `=`" };
-                    let what = format!(
-                        "expected key=value, found {found} in `***`, which may be a secret"
-                    );
-                    problems.0.push(SettingProblem { flag: "--xds-node-metadata", what });
-                }
-            }
-        }
-        pairs
-    }
-
-    fn headers(&self, problems: &mut Problems) -> Vec<Header> {
-        let mut headers = Vec::new();
-        for text in self.xds_header.iter().filter(|text| !text.is_empty()) {
-            match Header::parse(text) {
-                Ok(header) => headers.push(header),
-                Err(error) => {
-                    let what = error.to_string();
-                    problems.0.push(SettingProblem { flag: "--xds-header", what });
-                }
-            }
-        }
-        headers
-    }
-
-    fn tls(&self, problems: &mut Problems) -> Option<XdsTls> {
-        let mut needs =
-            |flag, what: &str| problems.0.push(SettingProblem { flag, what: what.to_owned() });
+        let is_used = self.xds.is_some();
+        let target = self.xds.map(|target| problems.take(target)).unwrap_or_default();
+        let node_metadata = problems.take_all(self.xds_node_metadata);
+        let headers = problems.take_all(self.xds_header);
         match (&self.xds_cert, &self.xds_key) {
-            (Some(_), None) => needs("--xds-cert", "needs its key, --xds-key"),
-            (None, Some(_)) => needs("--xds-key", "needs its certificate, --xds-cert"),
+            (Some(_), None) => needs(problems, "--xds-cert", "its key, --xds-key"),
+            (None, Some(_)) => needs(problems, "--xds-key", "its certificate, --xds-cert"),
             (Some(_), Some(_)) | (None, None) => {}
         }
         let given = [
@@ -158,12 +97,53 @@ impl Flags {
             ("--xds-server-name", self.xds_server_name.is_some()),
         ];
         for (flag, _) in given.into_iter().filter(|(_, is_given)| *is_given && !self.xds_tls) {
-            needs(flag, "needs --xds-tls");
+            needs(problems, flag, "--xds-tls");
         }
-        self.xds_tls.then(|| XdsTls {
-            ca: self.xds_ca.clone(),
-            certificate: self.xds_cert.clone().zip(self.xds_key.clone()),
-            server_name: self.xds_server_name.clone(),
-        })
+        let plane = ControlPlane {
+            target,
+            is_delta: self.xds_delta,
+            node_metadata,
+            headers,
+            tls: self.xds_tls.then(|| XdsTls {
+                ca: self.xds_ca,
+                certificate: self.xds_cert.zip(self.xds_key),
+                server_name: self.xds_server_name,
+            }),
+            max_message_bytes: problems.take(self.xds_max_message),
+            keepalive: problems.take(self.xds_keepalive),
+            backoff_min: problems.take(self.xds_backoff_min),
+            backoff_max: problems.take(self.xds_backoff_max),
+            node_id: self.xds_node_id,
+        };
+        if plane.backoff_max < plane.backoff_min {
+            let least = plane.backoff_min;
+            let found = plane.backoff_max;
+            problems.add("--xds-backoff-max", FlagError::Backoff { least, found });
+        }
+        is_used.then_some(plane)
     }
+}
+
+fn needs(problems: &mut Problems, flag: &str, what: &'static str) {
+    problems.add(flag, FlagError::Needs { what });
+}
+
+fn target(text: &str) -> Result<XdsTarget, FlagError> {
+    Ok(XdsTarget::parse(text)?)
+}
+
+fn node_metadata(text: &str) -> Result<Option<(String, String)>, FlagError> {
+    match text.split_once('=') {
+        None if text.is_empty() => Ok(None),
+        None => Err(FlagError::HiddenPair { found: "no `=`" }),
+        Some(("", _)) => Err(FlagError::HiddenPair { found: "an empty key" }),
+        Some((key, value)) => Ok(Some((key.to_owned(), value.to_owned()))),
+    }
+}
+
+fn header(text: &str) -> Result<Option<Header>, FlagError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    Header::parse(text).map(Some).map_err(FlagError::refused)
 }

@@ -30,13 +30,12 @@ impl XdsTarget {
     /// error.
     ///
     /// # Errors
-    /// Returns a message with the expected forms and the text that was found.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let error = || {
-            format!(
-                "expected host:port, dns:///host:port or passthrough:///host:port, found `{text}`"
-            )
-        };
+    /// The text is neither of these.
+    pub fn parse(text: &str) -> Result<Self, XdsTargetError> {
+        Self::read(text).ok_or_else(|| XdsTargetError { found: text.to_owned() })
+    }
+
+    fn read(text: &str) -> Option<Self> {
         let (scheme, authority) = match text.trim().split_once(':') {
             Some((scheme @ ("dns" | "passthrough"), rest)) if rest.parse::<u16>().is_err() => {
                 (scheme, rest.strip_prefix("///").unwrap_or(rest))
@@ -46,13 +45,20 @@ impl XdsTarget {
         let with_port = format!("{authority}:443");
         let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
         let authority = if scheme == "dns" && !has_port { &with_port } else { authority };
-        let uri: Uri = format!("http://{authority}/").parse().map_err(|_| error())?;
+        let uri: Uri = format!("http://{authority}/").parse().ok()?;
         let is_whole = uri.port_u16().is_some_and(|port| port > 0)
             && uri.host().is_some_and(|host| !host.is_empty());
         let is_plain = uri.authority().is_some_and(|found| found.as_str() == authority)
             && !authority.contains('@');
-        (is_whole && is_plain).then(|| Self(authority.to_owned())).ok_or_else(error)
+        (is_whole && is_plain).then(|| Self(authority.to_owned()))
     }
+}
+
+/// The error of a text that is no address of a control plane.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected host:port, dns:///host:port or passthrough:///host:port, found `{found}`")]
+pub struct XdsTargetError {
+    found: String,
 }
 
 impl fmt::Display for XdsTarget {
@@ -161,7 +167,10 @@ mod tests {
             "unix:///socket",
         ] {
             assert!(
-                XdsTarget::parse(text).unwrap_err().contains(&format!("found `{text}`")),
+                XdsTarget::parse(text)
+                    .unwrap_err()
+                    .to_string()
+                    .contains(&format!("found `{text}`")),
                 "{text}"
             );
         }

@@ -1,12 +1,13 @@
 //! Incremental xDS: a response contains the changes, which add up to the configuration.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 
-use super::resource::{self, MAX_BYTES, MAX_RESOURCES, TYPE_URL};
+use super::resource::{self, MAX_BYTES, MAX_RESOURCES, ResourceError, TYPE_URL};
 use super::{Acknowledgement, StreamFailure, Update, XdsProtocol, refusal};
 use crate::grpc::proto::envoy::config::core::v3::Node;
 use crate::grpc::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
@@ -34,14 +35,14 @@ pub(super) struct Delta {
 struct HeldResource {
     version: String,
     /// The resource as a policy source, or the reason why it cannot be read.
-    content: Result<Source, String>,
+    content: Result<Source, ResourceError>,
 }
 
 impl HeldResource {
     fn bytes(&self) -> usize {
         match &self.content {
             Ok(source) => source.text.len(),
-            Err(reason) => reason.len(),
+            Err(reason) => reason.to_string().len(),
         }
     }
 }
@@ -76,12 +77,8 @@ impl Delta {
         }
         let bytes = self.received.values().map(HeldResource::bytes).fold(0, usize::saturating_add);
         match (self.received.len(), bytes) {
-            (count, _) if count > MAX_RESOURCES => {
-                Err(StreamFailure::TooMuch(format!("more than {MAX_RESOURCES} resources")))
-            }
-            (_, bytes) if bytes > MAX_BYTES => {
-                Err(StreamFailure::TooMuch(format!("more than {MAX_BYTES} bytes of policies")))
-            }
+            (count, _) if count > MAX_RESOURCES => Err(StreamFailure::TooManyResources),
+            (_, bytes) if bytes > MAX_BYTES => Err(StreamFailure::TooManyBytes),
             (_, _) => Ok(()),
         }
     }
@@ -103,16 +100,16 @@ impl XdsProtocol for Delta {
         DeltaDiscoveryRequest { initial_resource_versions: versions.collect(), ..self.request() }
     }
 
-    fn take(
+    fn take<E: Display>(
         &mut self,
         response: DeltaDiscoveryResponse,
-        apply: &mut impl FnMut(Update) -> Result<(), String>,
+        apply: &mut impl FnMut(Update) -> Result<(), E>,
     ) -> Result<Option<Acknowledgement<DeltaDiscoveryRequest>>, StreamFailure> {
         if response.type_url != TYPE_URL {
             return Ok(None);
         }
         self.receive(response.resources, &response.removed_resources)?;
-        let error_detail = apply(self.update()).err().map(|reason| refusal(&reason));
+        let error_detail = apply(self.update()).err().map(refusal);
         let is_refusal = error_detail.is_some();
         if !is_refusal {
             self.in_force.clone_from(&self.received);
@@ -154,7 +151,7 @@ mod tests {
         resources: Vec<Resource>,
         removed: &[&str],
         refuse: bool,
-    ) -> Result<Vec<String>, String> {
+    ) -> Result<Vec<String>, ResourceError> {
         let mut seen = Ok(vec![]);
         let response = DeltaDiscoveryResponse {
             resources,
@@ -164,7 +161,7 @@ mod tests {
         };
         let mut apply = |update: Update| {
             seen = update.map(|sources| sources.into_iter().map(|source| source.name).collect());
-            if refuse { Err("refused".to_owned()) } else { seen.clone().map(|_| ()) }
+            if refuse { Err(ResourceError::TooLong) } else { seen.clone().map(|_| ()) }
         };
         let answer = delta.take(response, &mut apply).unwrap().unwrap();
         assert_eq!(answer.is_refusal, refuse || seen.is_err());
@@ -197,7 +194,7 @@ mod tests {
         let broken = Any { type_url: TYPE_URL.to_owned(), value: vec![0xff] };
         let broken = Resource { name: "a".into(), version: "1".into(), resource: Some(broken) };
         let reason = take(&mut delta, vec![broken, resource("b", "1")], &[], false).unwrap_err();
-        assert!(reason.contains("RateLimitConfig"), "{reason}");
+        assert!(reason.to_string().contains("RateLimitConfig"), "{reason}");
         assert_eq!(take(&mut delta, vec![resource("a", "2")], &[], false).unwrap(), ["a", "b"]);
     }
 }

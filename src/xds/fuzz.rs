@@ -71,9 +71,10 @@ fn take<P: XdsProtocol>(protocol: &mut P, response: Option<P::Response>) -> usiz
             dialect: PolicyDialect::Envoyproxy,
             ..CompileOptions::default()
         };
-        load(&update?, &options).map_err(|report| report.to_string())?;
+        let sources = update.map_err(|error| error.to_string())?;
+        load(&sources, &options).map_err(|report| report.to_string())?;
         applied = 1;
-        Ok(())
+        Ok::<_, String>(())
     };
     let _ = protocol.take(response, &mut apply);
     applied

@@ -16,6 +16,8 @@
 //! After any failure the policies in force stay, and the client retries. It runs until it is
 //! dropped.
 
+#![warn(clippy::arithmetic_side_effects)]
+
 mod connection;
 mod delta;
 #[cfg(any(test, fuzzing))]
@@ -24,6 +26,7 @@ mod resource;
 mod sotw;
 mod yaml;
 
+use std::fmt::Display;
 use std::future::Future;
 use std::time::Duration;
 
@@ -35,8 +38,10 @@ use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 use tracing::{info, warn};
 
-pub use self::connection::{XdsTarget, XdsTls};
+pub use self::connection::{XdsTarget, XdsTargetError, XdsTls};
 use self::delta::Delta;
+pub use self::resource::ResourceError;
+use self::resource::{MAX_BYTES, MAX_RESOURCES};
 use self::sotw::StateOfTheWorld;
 use crate::backoff::Backoff;
 use crate::grpc::client::Header;
@@ -77,7 +82,7 @@ pub struct ControlPlane {
 }
 
 /// The policies of a response, or the reason why it cannot be parsed.
-pub type Update = Result<Vec<Source>, String>;
+pub type Update = Result<Vec<Source>, ResourceError>;
 
 /// The reason why a stream ended.
 #[derive(Debug, thiserror::Error)]
@@ -92,8 +97,10 @@ enum StreamFailure {
     Stream(#[from] Box<Status>),
     #[error("stream closed by the control plane")]
     Ended,
-    #[error("{0}")]
-    TooMuch(String),
+    #[error("more than {MAX_RESOURCES} resources")]
+    TooManyResources,
+    #[error("more than {MAX_BYTES} bytes of policies")]
+    TooManyBytes,
 }
 
 impl From<Status> for StreamFailure {
@@ -122,10 +129,10 @@ trait XdsProtocol {
 
     /// Applies a response, if possible, and returns the ACK or NACK; `None` if it is of another
     /// type.
-    fn take(
+    fn take<E: Display>(
         &mut self,
         response: Self::Response,
-        apply: &mut impl FnMut(Update) -> Result<(), String>,
+        apply: &mut impl FnMut(Update) -> Result<(), E>,
     ) -> Result<Option<Acknowledgement<Self::Request>>, StreamFailure>;
 
     /// Opens the stream of the call.
@@ -150,10 +157,10 @@ struct Delayed<R> {
 
 /// Passes every change to `apply`, forever. If `apply` rejects one, its error is sent to the
 /// control plane.
-pub async fn follow(
+pub async fn follow<E: Display>(
     plane: ControlPlane,
     metrics: &XdsMetrics,
-    apply: impl FnMut(Update) -> Result<(), String> + Send,
+    apply: impl FnMut(Update) -> Result<(), E> + Send,
 ) {
     let node = plane.node();
     if plane.is_delta {
@@ -170,8 +177,11 @@ struct XdsClient<'m, P, A> {
     apply: A,
 }
 
-impl<P: XdsProtocol, A: FnMut(Update) -> Result<(), String>> XdsClient<'_, P, A> {
-    async fn run(mut self) {
+impl<P: XdsProtocol, A> XdsClient<'_, P, A> {
+    async fn run<E: Display>(mut self)
+    where
+        A: FnMut(Update) -> Result<(), E>,
+    {
         let mut backoff = self.backoff();
         loop {
             let begun = Instant::now();
@@ -191,7 +201,10 @@ impl<P: XdsProtocol, A: FnMut(Update) -> Result<(), String>> XdsClient<'_, P, A>
     }
 
     /// Runs one stream until it ends.
-    async fn stream(&mut self, backoff: &mut Backoff) -> Result<(), StreamFailure> {
+    async fn stream<E: Display>(&mut self, backoff: &mut Backoff) -> Result<(), StreamFailure>
+    where
+        A: FnMut(Update) -> Result<(), E>,
+    {
         let client = self.plane.connect().await?;
         self.metrics.connected.set(1);
         info!(control_plane = %self.plane.target, "connected to the control plane");
@@ -259,8 +272,8 @@ async fn due<R>(next: Option<&Delayed<R>>) {
 
 impl ControlPlane {
     fn node(&self) -> Node {
-        let text = |text: &String| prost_types::Value::from(text.as_str());
-        let metadata = self.node_metadata.iter().map(|(key, value)| (key.clone(), text(value)));
+        let metadata = self.node_metadata.iter();
+        let metadata = metadata.map(|(key, value)| (key.clone(), value.as_str().into()));
         Node {
             id: self.node_id.clone(),
             cluster: String::new(),
@@ -275,7 +288,8 @@ impl ControlPlane {
 }
 
 /// Returns the error of a NACK: the first lines of the reason.
-fn refusal(reason: &str) -> rpc::Status {
+fn refusal(reason: impl Display) -> rpc::Status {
+    let reason = reason.to_string();
     let cut = reason.floor_char_boundary(MAX_REASON);
     let (shown, rest) = reason.split_at(cut);
     let lines = if rest.is_empty() {

@@ -1,6 +1,8 @@
 //! State of the world: each response is the whole configuration, and is applied or rejected as a
 //! whole.
 
+use std::fmt::Display;
+
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
@@ -42,16 +44,15 @@ impl XdsProtocol for StateOfTheWorld {
         self.request()
     }
 
-    fn take(
+    fn take<E: Display>(
         &mut self,
         response: DiscoveryResponse,
-        apply: &mut impl FnMut(Update) -> Result<(), String>,
+        apply: &mut impl FnMut(Update) -> Result<(), E>,
     ) -> Result<Option<Acknowledgement<DiscoveryRequest>>, StreamFailure> {
         if response.type_url != TYPE_URL {
             return Ok(None);
         }
-        let error_detail =
-            apply(resource::read_all(&response.resources)).err().map(|reason| refusal(&reason));
+        let error_detail = apply(resource::read_all(&response.resources)).err().map(refusal);
         let is_refusal = error_detail.is_some();
         if !is_refusal {
             self.version = response.version_info;
@@ -89,15 +90,15 @@ mod tests {
             (asking.open().version_info.as_str(), asking.open().response_nonce.as_str()),
             ("", "")
         );
-        let taken = asking.take(response("1", TYPE_URL), &mut |_| Ok(())).unwrap().unwrap();
+        let taken =
+            asking.take(response("1", TYPE_URL), &mut |_| Ok::<_, &str>(())).unwrap().unwrap();
         assert_eq!(
             (taken.request.version_info.as_str(), taken.request.response_nonce.as_str()),
             ("1", "nonce of 1")
         );
         assert_eq!(taken.request.error_detail, None);
 
-        let refused =
-            asking.take(response("2", TYPE_URL), &mut |_| Err("no".into())).unwrap().unwrap();
+        let refused = asking.take(response("2", TYPE_URL), &mut |_| Err("no")).unwrap().unwrap();
         assert_eq!(
             (refused.request.version_info.as_str(), refused.request.response_nonce.as_str()),
             ("1", "nonce of 2")
@@ -115,7 +116,9 @@ mod tests {
         let mut asking = StateOfTheWorld::new(Node::default());
         let clusters = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
         let answer = asking
-            .take(response("1", clusters), &mut |_| unreachable!("nothing to apply"))
+            .take(response("1", clusters), &mut |_| -> Result<(), &str> {
+                unreachable!("nothing to apply")
+            })
             .unwrap();
         assert!(answer.is_none());
     }

@@ -20,13 +20,9 @@ const MAX_NAME: usize = 200;
 /// Returns the policy of a resource under its name; `None` if the text has more than `room` bytes.
 pub(super) fn source(config: &RateLimitConfig, room: usize) -> Option<Source> {
     let name = [&config.name, &config.domain].into_iter().find(|name| !name.is_empty());
-    let printable =
-        |letter: char| if is_invisible(letter) { char::REPLACEMENT_CHARACTER } else { letter };
+    let name = name.map_or("unnamed resource", |name| name).chars().take(MAX_NAME);
     let name = name
-        .map_or("unnamed resource", |name| name)
-        .chars()
-        .take(MAX_NAME)
-        .map(printable)
+        .map(|letter| if is_invisible(letter) { char::REPLACEMENT_CHARACTER } else { letter })
         .collect();
     let mut page = ConfigDocument { text: String::new(), room };
     page.line(0, &format!("domain: {}", quoted(&config.domain)));
@@ -129,7 +125,6 @@ impl ConfigDocument {
 
 /// Returns a value as JSON, which is also YAML.
 fn in_line(value: &Value) -> String {
-    let joined = |items: Vec<String>| items.join(", ");
     match &value.kind {
         None | Some(Kind::NullValue(_)) => "null".to_owned(),
         Some(Kind::BoolValue(truth)) => truth.to_string(),
@@ -138,12 +133,14 @@ fn in_line(value: &Value) -> String {
         Some(Kind::NumberValue(_)) => "null".to_owned(),
         Some(Kind::StringValue(text)) => quoted(text),
         Some(Kind::ListValue(list)) => {
-            format!("[{}]", joined(list.values.iter().map(in_line).collect()))
+            let items: Vec<_> = list.values.iter().map(in_line).collect();
+            format!("[{}]", items.join(", "))
         }
         Some(Kind::StructValue(map)) => {
-            let pair =
-                |(key, value): (&String, &Value)| format!("{}: {}", quoted(key), in_line(value));
-            format!("{{{}}}", joined(map.fields.iter().map(pair).collect()))
+            let pairs = map.fields.iter();
+            let pairs: Vec<_> =
+                pairs.map(|(key, value)| format!("{}: {}", quoted(key), in_line(value))).collect();
+            format!("{{{}}}", pairs.join(", "))
         }
     }
 }

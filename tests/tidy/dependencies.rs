@@ -76,6 +76,11 @@ pub(super) const ROWS: &[Row] = &[
     Row { place: "bounded_file", modules: "", crates: "std::fs std::io" },
     Row { place: "watch", modules: "", crates: "async tokio" },
     Row { place: "problem", modules: "", crates: "http serde_json" },
+    Row {
+        place: "http_client",
+        modules: "tls",
+        crates: "async bytes http http_body_util hyper hyper_util rustls std::io std::sync::Arc thiserror tokio tokio_rustls",
+    },
     // Policies do not depend on stores, and only their sources access files.
     Row {
         place: "policy",
@@ -146,7 +151,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         place: "scenario",
         modules: "algorithm descriptor limiter policy printable store::clock store::memory telemetry::metrics yaml",
-        crates: "async jiff serde_json smallvec std::sync std::time::Instant",
+        crates: "async jiff serde_json smallvec std::sync std::time::Instant thiserror",
     },
     // The only module that uses protobuf.
     Row {
@@ -183,14 +188,10 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         place: "otlp",
-        modules: "grpc::client grpc::proto telemetry",
-        crates: "async std::sync std::time::SystemTime tokio tokio_util tonic tracing",
+        modules: "grpc::client grpc::proto http_client telemetry",
+        crates: "async http prost std::sync std::time::SystemTime thiserror tokio tokio_util tonic tracing",
     },
-    Row {
-        place: "otlp/http",
-        modules: "tls",
-        crates: "bytes http http_body_util hyper hyper_util prost rustls std::io thiserror tokio_rustls",
-    },
+    Row { place: "otlp/http", modules: "tls", crates: "bytes http_body_util rustls" },
     // Returns values, which `admin` renders.
     Row {
         place: "operations",
@@ -219,11 +220,11 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         place: "settings",
         modules: "algorithm::Charge algorithm::share::Share bounded_file descriptor::HashKey grpc::client grpc::headers grpc::request grpc::response grpc::rights grpc::server grpc::service::gateway limiter::Modes http2 policy::PolicyDialect policy::CompileOptions policy::MEMORY_MAX \
-                otlp policy::source::files store::any::StoreLocation store::memory store::redis telemetry::log telemetry::spans telemetry::statistics xds",
-        crates: "clap http jiff std::env std::net std::thread",
+                otlp policy::source::files receipts store::any::StoreLocation store::memory store::redis telemetry::log telemetry::spans telemetry::statistics xds",
+        crates: "clap http jiff std::env std::net std::thread thiserror",
     },
     Row { place: "settings/envoyproxy", modules: "envoyproxy", crates: "" },
-    Row { place: "settings/loans", modules: "receipts rlqs", crates: "" },
+    Row { place: "settings/loans", modules: "rlqs", crates: "" },
     Row { place: "settings/memory", modules: "", crates: "std::fs" },
     // Composes the concrete parts.
     Row {
@@ -248,10 +249,10 @@ pub(super) const ROWS: &[Row] = &[
     Row { place: "cli/verify", modules: "verify", crates: "" },
     Row {
         place: "cli/api",
-        modules: "",
-        crates: "bytes http_body_util hyper hyper_util std::net::IpAddr",
+        modules: "http_client",
+        crates: "bytes http_body_util hyper rustls std::net::IpAddr",
     },
-    Row { place: "cli/api/tls", modules: "tls", crates: "rustls tokio_rustls" },
+    Row { place: "cli/api/tls", modules: "tls", crates: "" },
     Row { place: "main", modules: "cli", crates: "mimalloc std::process" },
     Row {
         place: "lib",

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::operations::OperationError;
+use crate::operations::{OperationError, OperationErrorKind};
 
 /// An error response of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,12 +75,13 @@ impl ApiError {
 
 impl From<OperationError> for ApiError {
     fn from(error: OperationError) -> Self {
-        match error {
-            OperationError::Invalid(text) => Self::Invalid(text),
-            OperationError::NotFound(text) => Self::NotFound(text),
-            OperationError::Conflict(text) => Self::Conflict(text),
-            OperationError::Rejected(report) => Self::Unprocessable(report),
-            OperationError::Unavailable(text) => Self::Unavailable(text),
+        let text = error.to_string();
+        match error.kind() {
+            OperationErrorKind::Invalid => Self::Invalid(text),
+            OperationErrorKind::NotFound => Self::NotFound(text),
+            OperationErrorKind::Conflict => Self::Conflict(text),
+            OperationErrorKind::Rejected => Self::Unprocessable(text),
+            OperationErrorKind::Unavailable => Self::Unavailable(text),
         }
     }
 }

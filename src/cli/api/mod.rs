@@ -1,5 +1,6 @@
 //! Client of the admin port, for the subcommands that query or change a running service.
 
+mod error;
 mod tls;
 
 use std::net::IpAddr;
@@ -9,19 +10,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::client::conn::http1;
+use http_body_util::Full;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use hyper::{Method, Request, Uri};
-use hyper_util::rt::TokioIo;
+use hyper::http::uri::InvalidUri;
+use hyper::{Method, Request, Response, Uri};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 
+pub(super) use self::error::AdminCallError;
+use self::error::{AdminCallFailure, ClientTlsError, Unconnected};
 use super::output::print_stderr;
 use crate::admin::api::ErrorBody;
 use crate::admin::rights::Token;
+use crate::http_client::{HttpClientError, HttpOrigin};
 use crate::printable::shell_quoted;
 
 /// Default URL of the admin port.
@@ -63,12 +64,12 @@ impl ServerArgs {
     /// Gets a path below `/api/v1/`, with a query.
     ///
     /// # Errors
-    /// The request failed; the error is a text to print.
+    /// The request failed.
     pub(super) async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
         query: &[(&str, &str)],
-    ) -> Result<T, String> {
+    ) -> Result<T, AdminCallError> {
         let query: Vec<String> =
             query.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
         let suffix = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
@@ -83,8 +84,8 @@ impl ServerArgs {
         &self,
         path: &str,
         body: &impl Serialize,
-    ) -> Result<T, String> {
-        let body = serde_json::to_vec(body).map_err(|error| error.to_string())?;
+    ) -> Result<T, AdminCallError> {
+        let body = serde_json::to_vec(body).map_err(AdminCallError::Body)?;
         self.call(Method::POST, &format!("/api/v1/{path}"), body.into()).await
     }
 
@@ -97,18 +98,17 @@ impl ServerArgs {
     /// space.
     pub(super) fn flags(&self) -> String {
         let is_default = self.admin == DEFAULT_URL;
-        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
-        let all = [
-            ("--admin", (!is_default).then(|| self.admin.clone())),
-            ("--token-file", path(&self.token_file)),
-            ("--ca", path(&self.ca)),
-            ("--client-cert", path(&self.client_cert)),
-            ("--client-key", path(&self.client_key)),
+        let url = (!is_default).then(|| format!(" --admin {}", shell_quoted(&self.admin)));
+        let paths = [
+            ("--token-file", &self.token_file),
+            ("--ca", &self.ca),
+            ("--client-cert", &self.client_cert),
+            ("--client-key", &self.client_key),
         ];
-        let given = all
-            .into_iter()
-            .filter_map(|(flag, value)| Some(format!(" {flag} {}", shell_quoted(&value?))));
-        given.collect()
+        let paths = paths.into_iter().filter_map(|(flag, path)| {
+            Some(format!(" {flag} {}", shell_quoted(&path.as_ref()?.display().to_string())))
+        });
+        url.into_iter().chain(paths).collect()
     }
 
     async fn call<T: DeserializeOwned>(
@@ -116,56 +116,68 @@ impl ServerArgs {
         method: Method,
         path: &str,
         body: Bytes,
-    ) -> Result<T, String> {
-        let failed = |error: &dyn std::fmt::Display| format!("--admin {}: {error}", self.admin);
-        let sent = tokio::time::timeout(REQUEST_TIMEOUT, self.send(method, path, body));
-        let (status, body) = sent
-            .await
-            .map_err(|_| failed(&format!("no response within {REQUEST_TIMEOUT:?}")))??;
-        if !(200..300).contains(&status) {
-            let problem = serde_json::from_slice::<ErrorBody>(&body).map(|problem| problem.error);
+    ) -> Result<T, AdminCallError> {
+        let sent = tokio::time::timeout(REQUEST_TIMEOUT, self.send(method, path, body)).await;
+        let response = sent.map_err(|_| self.failed(AdminCallFailure::Late(REQUEST_TIMEOUT)))??;
+        let body = response.body();
+        if !response.status().is_success() {
+            let problem = serde_json::from_slice::<ErrorBody>(body).map(|problem| problem.error);
             let problem =
-                problem.unwrap_or_else(|_| String::from_utf8_lossy(&body).trim().to_owned());
-            let hint = if status == 401 { "; set the token with --token-file FILE" } else { "" };
-            return Err(failed(&format!("{status}: {problem}{hint}")));
+                problem.unwrap_or_else(|_| String::from_utf8_lossy(body).trim().to_owned());
+            let status = response.status().as_u16();
+            return Err(self.failed(AdminCallFailure::Refused { status, problem }));
         }
-        serde_json::from_slice(&body)
-            .map_err(|error| failed(&format!("not a response of a tollgate admin port: {error}")))
+        serde_json::from_slice(body).map_err(|error| self.failed(AdminCallFailure::Response(error)))
     }
 
-    async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<(u16, Bytes), String> {
-        let failed = |error: &dyn std::fmt::Display| format!("--admin {}: {error}", self.admin);
-        let uri: Uri = self.admin.parse().map_err(|error| failed(&error))?;
-        let (is_tls, port) = match uri.scheme_str() {
-            Some("http") => (false, 80),
-            Some("https") => (true, 443),
-            _ => return Err(failed(&"expected http://HOST:PORT or https://HOST:PORT")),
-        };
-        let authority = uri.authority().ok_or_else(|| failed(&"the URL has no host"))?;
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        let address = (host.as_str(), authority.port_u16().unwrap_or(port));
-        let mut request =
-            Request::builder().method(method).uri(path).header(HOST, authority.as_str());
-        request = request.header(CONTENT_TYPE, "application/json");
+    /// Returns the error of a call for a reason.
+    fn failed(&self, failure: impl Into<AdminCallFailure>) -> AdminCallError {
+        AdminCallError::Call { url: self.admin.clone(), failure: failure.into() }
+    }
+
+    /// Returns the error of a call for a reason of the client of HTTP.
+    fn not_exchanged(&self, host: &str, error: HttpClientError) -> AdminCallError {
+        match error {
+            HttpClientError::Connect(error) => self.failed(AdminCallFailure::Connect(error)),
+            error @ (HttpClientError::ServerName(_) | HttpClientError::Handshake(_)) => {
+                ClientTlsError::Host { host: host.to_owned(), error }.into()
+            }
+            error @ (HttpClientError::Http(_) | HttpClientError::Body(_)) => {
+                self.failed(AdminCallFailure::Exchange(error))
+            }
+        }
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Response<Bytes>, AdminCallError> {
+        let url: Uri = self.admin.parse().map_err(|error: InvalidUri| self.failed(error))?;
+        let server = HttpOrigin::of(&url).map_err(|error| self.failed(error))?;
+        let authority = url.authority().map_or("", |authority| authority.as_str());
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(HOST, authority)
+            .header(CONTENT_TYPE, "application/json");
         if let Some(token) = self.token()? {
-            if !is_tls && !is_loopback(&host) {
-                self.warn_of_plain_token(&host);
+            if !server.is_tls && !is_loopback(&server.host) {
+                self.warn_of_plain_token(&server.host);
             }
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
         }
-        let request = request.body(Full::new(body)).map_err(|error| failed(&error))?;
-        let stream = TcpStream::connect(address).await;
-        let stream = stream.map_err(|error| {
-            failed(&format!("{error}; set the address with --admin URL or TOLLGATE_ADMIN"))
+        let request = request.body(Full::new(body)).map_err(|error| self.failed(error))?;
+        let identity = self.client_cert.as_deref().zip(self.client_key.as_deref());
+        let connected =
+            server.connect(|| Ok::<_, Unconnected>(tls::configure(self.ca.as_deref(), identity)?));
+        let mut connection = connected.await.map_err(|error| match error {
+            Unconnected::Tls(error) => error.into(),
+            Unconnected::Client(error) => self.not_exchanged(&server.host, error),
         })?;
-        (if is_tls {
-            let identity = self.client_cert.as_deref().zip(self.client_key.as_deref());
-            exchange(tls::connect(stream, &host, self.ca.as_deref(), identity).await?, request)
-                .await
-        } else {
-            exchange(stream, request).await
-        })
-        .map_err(|error| failed(&error))
+        let sent = connection.send(request, MAX_RESPONSE).await;
+        sent.map_err(|error| self.not_exchanged(&server.host, error))
     }
 
     /// Warns once that the token can be intercepted.
@@ -179,31 +191,15 @@ impl ServerArgs {
         }
     }
 
-    fn token(&self) -> Result<Option<String>, String> {
+    fn token(&self) -> Result<Option<String>, AdminCallError> {
         let Some(path) = &self.token_file else { return Ok(self.token.clone()) };
-        let failed =
-            |error: &dyn std::fmt::Display| format!("--token-file {}: {error}", path.display());
-        let text = crate::bounded_file::read_text(path).map_err(|error| failed(&error))?;
-        Token::first_secret(&text)
-            .map(|secret| Some(secret.to_owned()))
-            .ok_or_else(|| failed(&"the file contains no token"))
+        let text = crate::bounded_file::read_text(path)
+            .map_err(|error| AdminCallError::TokenFile { path: path.clone(), error })?;
+        match Token::first_secret(&text) {
+            Some(secret) => Ok(Some(secret.to_owned())),
+            None => Err(AdminCallError::NoToken { path: path.clone() }),
+        }
     }
-}
-
-async fn exchange<S>(
-    stream: S,
-    request: Request<Full<Bytes>>,
-) -> Result<(u16, Bytes), Box<dyn std::error::Error + Send + Sync>>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let connection = tokio::spawn(connection);
-    let response = sender.send_request(request).await?;
-    let status = response.status().as_u16();
-    let body = Limited::new(response.into_body(), MAX_RESPONSE).collect().await?.to_bytes();
-    connection.abort();
-    Ok((status, body))
 }
 
 /// Returns `true` if a host is this machine, whatever its resolver returns.
@@ -214,13 +210,16 @@ fn is_loopback(host: &str) -> bool {
 
 /// Encodes a query value: everything but ASCII letters, digits, `-`, `.`, `_` and `~` as `%XX`.
 fn encoded(value: &str) -> String {
-    let part = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-            char::from(byte).to_string()
+    let mut encoded = String::with_capacity(value.len());
+    for byte in value.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                encoded.push(char::from(byte));
+            }
+            _ => encoded.push_str(&format!("%{byte:02X}")),
         }
-        _ => format!("%{byte:02X}"),
-    };
-    value.bytes().map(part).collect()
+    }
+    encoded
 }
 
 #[cfg(test)]

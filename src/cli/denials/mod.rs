@@ -4,15 +4,16 @@
 mod span;
 mod text;
 
+use std::io;
 use std::process::ExitCode;
 
 use jiff::{SignedDuration, Timestamp};
 
-use self::span::{SpanArgs, instant};
+use self::span::{PeriodError, SpanArgs, instant};
 pub(super) use self::text::{missing_notice, replicas_notice};
-use super::api::ServerArgs;
+use super::api::{AdminCallError, ServerArgs};
 use super::output::{print, print_stderr, report_error};
-use super::{block_on, table};
+use super::{table, try_block_on};
 use crate::admin::api::denials::DenialsView;
 
 /// List the denials of the last 15 minutes, with their keys, limits, times and counts.
@@ -59,11 +60,24 @@ pub struct DenialsArgs {
     json: bool,
 }
 
+/// The reason why there is no list.
+#[derive(Debug, thiserror::Error)]
+enum DenialsError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Admin(#[from] AdminCallError),
+    #[error("{0}")]
+    Period(#[from] PeriodError),
+    /// The service has no such domain or rule.
+    #[error("{reason}")]
+    Unknown { reason: String },
+}
+
 impl DenialsArgs {
     /// Queries the service and prints the denials.
     pub fn run(self) -> ExitCode {
-        let view = block_on(self.fetch()).map_err(|error| error.to_string()).and_then(|view| view);
-        match view {
+        match try_block_on(self.fetch()) {
             Ok(view) => {
                 let text = if self.json {
                     table::json(&view)
@@ -77,7 +91,7 @@ impl DenialsArgs {
         }
     }
 
-    async fn fetch(&self) -> Result<DenialsView, String> {
+    async fn fetch(&self) -> Result<DenialsView, DenialsError> {
         let args = SpanArgs { at: self.at, since: self.since, until: self.until, last: self.last };
         let (span, note) = args.span(Timestamp::now())?;
         if let Some(note) = note {
@@ -97,6 +111,9 @@ impl DenialsArgs {
         let query: Vec<_> =
             all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
         let view: DenialsView = self.server.get("denials", &query).await?;
-        view.unknown.clone().map_or(Ok(view), Err)
+        match view.unknown.clone() {
+            Some(reason) => Err(DenialsError::Unknown { reason }),
+            None => Ok(view),
+        }
     }
 }

@@ -38,8 +38,10 @@ pub(super) fn of(view: &DenialsView, flags: &str) -> String {
 
 /// Returns a notice if denials of other replicas are missing.
 pub(in crate::cli) fn missing_notice(view: &DenialsView) -> String {
-    let notice = |reason| format!("some denials of other replicas are missing: {reason}\n");
-    view.missing.as_ref().map(notice).unwrap_or_default()
+    match &view.missing {
+        Some(reason) => format!("some denials of other replicas are missing: {reason}\n"),
+        None => String::new(),
+    }
 }
 
 /// Returns a notice about the number of replicas if there are several.

@@ -1,9 +1,10 @@
 //! `tollgate explain --request`: the descriptors of an HTTP request, each with its rule.
 
-use super::Explain;
+use super::{Explain, ExplainedRules};
+use crate::cli::error::CommandError;
 use crate::cli::load;
 use crate::policy::explain;
-use crate::policy::requests::{GatewayRequest, RequestMapping};
+use crate::policy::requests::GatewayRequest;
 use crate::telemetry::journal::key::write_text;
 
 /// An HTTP request, and what a gateway adds to it
@@ -23,19 +24,16 @@ pub(super) struct RequestArgs {
 }
 
 impl Explain {
-    /// Explains the descriptors of an HTTP request by policy files; returns `true` if a rule
-    /// matches one of them.
-    pub(super) fn of_request(&self, request: &str) -> Result<(String, bool), String> {
-        let loaded = load(&self.reading, &self.policies).map_err(|report| report.to_string())?;
-        let policies = loaded.1.policies;
+    /// Explains the descriptors of an HTTP request by policy files.
+    pub(super) fn of_request(&self, request: &str) -> Result<ExplainedRules, CommandError> {
+        let policies = load(&self.reading, &self.policies)?.1.policies;
         let name = &self.domain;
         let mapping = policies.mapping(name).ok_or_else(|| {
-            let names = policies.mappings().iter().map(RequestMapping::name);
-            let names = names.collect::<Vec<_>>().join(", ");
-            format!("no request mapping `{name}` (mappings: {names})")
+            let known = policies.mappings().iter().map(|mapping| mapping.name().to_owned());
+            CommandError::NoMapping { name: name.clone(), known: known.collect() }
         })?;
         let http = self.http.gateway_request(request)?;
-        let attributes = mapping.read(http).map_err(|error| format!("denied: {error}"))?;
+        let attributes = mapping.read(http)?;
         let mapped = mapping.map(&attributes);
         let request = mapped.request();
         let descriptors = request.iter().flat_map(|request| &request.descriptors);
@@ -53,15 +51,17 @@ impl Explain {
                 descriptor.hits.amount().unwrap_or(1)
             ));
         }
-        Ok((text, is_matched))
+        Ok(ExplainedRules { text, is_matched })
     }
 }
 
 impl RequestArgs {
     /// Parses the request.
-    fn gateway_request<'a>(&'a self, request: &'a str) -> Result<GatewayRequest<'a>, String> {
-        let expected = || format!("--request must be a method and a target, found `{request}`");
-        let (method, target) = request.trim().split_once(' ').ok_or_else(expected)?;
+    fn gateway_request<'a>(&'a self, request: &'a str) -> Result<GatewayRequest<'a>, CommandError> {
+        let (method, target) = request
+            .trim()
+            .split_once(' ')
+            .ok_or_else(|| CommandError::RequestLine { found: request.to_owned() })?;
         let mut http = GatewayRequest {
             method: method.as_bytes(),
             target: target.trim().as_bytes(),
@@ -71,7 +71,7 @@ impl RequestArgs {
         for header in &self.header {
             let (name, value) = header
                 .split_once(':')
-                .ok_or_else(|| format!("--header must be NAME: VALUE, found `{header}`"))?;
+                .ok_or_else(|| CommandError::Header { found: header.clone() })?;
             if name.trim().eq_ignore_ascii_case("host") {
                 http.host = value.trim().as_bytes();
             }

@@ -8,8 +8,9 @@ use std::time::Duration;
 use crate::admin::api::queries::TallyView;
 use crate::algorithm::tallies::EntryTally;
 use crate::cli::counter::CounterArgs;
+use crate::cli::error::CommandError;
 use crate::cli::output::{print, report_error};
-use crate::cli::{block_on, load, table};
+use crate::cli::{load, table, try_block_on};
 use crate::descriptor::KeyBuffer;
 use crate::printable::escaped;
 use crate::settings::{ReadingFlags, RedisFlags, place};
@@ -48,8 +49,7 @@ impl StoredCallersArgs {
     /// Prints the tallies in the store at a URL. Exits with 0 if there are any, 1 if there are
     /// none, 2 if they are not available.
     pub(super) fn run(self, store: &str, which: &CounterArgs) -> ExitCode {
-        let tallies = block_on(self.fetch(store, which)).map_err(|error| error.to_string());
-        match tallies.and_then(|tallies| tallies) {
+        match try_block_on(self.fetch(store, which)) {
             Ok(tallies) => {
                 let code = ExitCode::from(u8::from(tallies.is_empty()));
                 print(if which.json {
@@ -64,28 +64,28 @@ impl StoredCallersArgs {
         }
     }
 
-    async fn fetch(self, store: &str, which: &CounterArgs) -> Result<Vec<EntryTally>, String> {
+    async fn fetch(
+        self,
+        store: &str,
+        which: &CounterArgs,
+    ) -> Result<Vec<EntryTally>, CommandError> {
         let location = self.redis.complete(place(store)?)?;
-        let store = AnyStore::<SystemClock>::connect(&location, None, &Metrics::new().store).ok_or(
-            "counters of `memory` can only be queried through the service; expected a Redis URL for --store",
-        )?;
-        let loaded = load(&self.reading, &self.policy).map_err(|report| report.to_string())?;
-        let policies = loaded.1.policies;
+        let store = AnyStore::<SystemClock>::connect(&location, None, &Metrics::new().store)
+            .ok_or(CommandError::MemoryCounters)?;
+        let policies = load(&self.reading, &self.policy)?.1.policies;
         let mut keys = KeyBuffer::default();
-        let owned = read_text(&which.descriptor)
-            .map_err(|error| format!("descriptor `{}`: {error}", which.descriptor))?;
+        let text = &which.descriptor;
+        let owned = read_text(text)
+            .map_err(|error| CommandError::Descriptor { text: text.clone(), error })?;
         let entries = owned.entries();
         let counter = policies.counter(&which.domain, &entries, &mut keys);
-        let (rule, key) = counter.map_err(|error| error.to_string())?;
+        let (rule, key) = counter.map_err(CommandError::NoCounter)?;
         if rule.record().is_empty() {
-            return Err(format!(
-                "rule `{}` does not record callers; add `record: [key]` to its rate_limit",
-                rule.path()
-            ));
+            return Err(CommandError::NotRecorded { rule: rule.path().to_owned() });
         }
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, store.connected()).await;
-        connected.map_err(|_| format!("cannot connect to --store within {CONNECT_TIMEOUT:?}"))?;
-        let mut tallies = store.tallies(&key).await.map_err(|error| error.to_string())?;
+        connected.map_err(|_| CommandError::UnreachableStore { within: CONNECT_TIMEOUT })?;
+        let mut tallies = store.tallies(&key).await?;
         if let Some(only) = &self.only
             && let Some(policy) = policies.find(&which.domain)
         {

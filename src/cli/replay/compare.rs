@@ -3,9 +3,9 @@
 
 use std::io::BufRead;
 
-use super::NonEmptyLines;
 use super::denied::Comparison;
-use super::line::Format;
+use super::line::{Format, LineError};
+use super::{NonEmptyLines, ReplayError};
 use crate::cli::output::{print_stderr, try_print};
 use crate::limiter::{Live, Snapshot};
 use crate::policy::PolicySet;
@@ -17,7 +17,7 @@ use crate::scenario::dry_run::DryRun;
 struct SkippedLines {
     lines: u64,
     /// Position of the first of them, and the error.
-    first: Option<String>,
+    first: Option<ReplayError>,
 }
 
 /// Decides all lines and prints the result. In an access log, lines that are not requests are
@@ -30,26 +30,27 @@ pub(super) async fn print(
     format: &Format,
     first: &DryRun,
     second: Option<&DryRun>,
-) -> Result<(), Box<dyn std::error::Error>> {
+) -> Result<(), ReplayError> {
     let mut comparison = Comparison::new(second.is_some());
     let mut skipped = SkippedLines::default();
     let mut without_request = 0u64;
     while let Some(line) = lines.next()? {
         match decide(line, format, first, second, &mut comparison).await {
             Ok(true) => {}
-            Ok(false) => without_request = without_request.saturating_add(1),
-            Err(error) if matches!(format, Format::Trace) => {
-                return Err(format!("{}: {error}", lines.position()).into());
-            }
+            Ok(false) => without_request += 1,
             Err(error) => {
-                skipped.lines = skipped.lines.saturating_add(1);
-                skipped.first.get_or_insert_with(|| format!("{}: {error}", lines.position()));
+                let error = ReplayError::Line { position: lines.position(), error };
+                if matches!(format, Format::Trace) {
+                    return Err(error);
+                }
+                skipped.lines += 1;
+                skipped.first.get_or_insert(error);
             }
         }
     }
     if let Some(error) = skipped.first {
         if comparison.is_empty() {
-            return Err(format!("no valid line; first error: {error}").into());
+            return Err(ReplayError::NoValidLine { first: Box::new(error) });
         }
         print_stderr(format_args!(
             "warning: {} skipped; first error: {error}",
@@ -73,13 +74,12 @@ async fn decide(
     first: &DryRun,
     second: Option<&DryRun>,
     comparison: &mut Comparison,
-) -> Result<bool, String> {
+) -> Result<bool, LineError> {
     let Some(line) = format.read(line)? else { return Ok(false) };
     let by_first = first.snapshot();
     let content = line.by(policies_of(&by_first)?)?;
     let request = content.request()?;
-    let one =
-        first.decide(line.instant, &by_first, &request).await.map_err(|error| error.to_string())?;
+    let one = first.decide(line.instant, &by_first, &request).await?;
     let Some(second) = second else {
         comparison.add(&request, &one, None);
         return Ok(true);
@@ -87,14 +87,11 @@ async fn decide(
     let by_second = second.snapshot();
     let content = line.by(policies_of(&by_second)?)?;
     let other_request = content.request()?;
-    let other = second
-        .decide(line.instant, &by_second, &other_request)
-        .await
-        .map_err(|error| error.to_string())?;
+    let other = second.decide(line.instant, &by_second, &other_request).await?;
     comparison.add(&request, &one, Some((&other_request, &other)));
     Ok(true)
 }
 
-fn policies_of(snapshot: &Snapshot) -> Result<&PolicySet, String> {
-    snapshot.as_deref().map(Live::policies).ok_or_else(|| "no policy is loaded".to_owned())
+fn policies_of(snapshot: &Snapshot) -> Result<&PolicySet, LineError> {
+    snapshot.as_deref().map(Live::policies).ok_or(LineError::NoPolicy)
 }

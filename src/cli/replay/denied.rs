@@ -35,7 +35,7 @@ pub(super) struct Comparison {
 
 impl Denied {
     fn add(&mut self, request: &Request<'_>, decision: &Decision<'_>) {
-        self.requests = self.requests.saturating_add(1);
+        self.requests += 1;
         let statuses = decision.statuses().iter().zip(&request.descriptors);
         // Quota votes deny together, so each of them is part of the reason.
         for (status, descriptor) in statuses.filter(|(status, _)| status.is_over_limit()) {
@@ -60,7 +60,7 @@ impl Denied {
                 .into_iter()
                 .for_each(|descriptor| top.add(&key_of(descriptor, candidate.keyed())));
         }
-        self.requests = self.requests.saturating_add(u64::from(is_any));
+        self.requests += u64::from(is_any);
     }
 }
 
@@ -82,11 +82,11 @@ impl Comparison {
         first: &Decision<'_>,
         second: Option<(&Request<'_>, &Decision<'_>)>,
     ) {
-        self.requests = self.requests.saturating_add(1);
+        self.requests += 1;
         let over =
             [first.is_over_limit(), second.is_some_and(|(_, second)| second.is_over_limit())];
         for (denied, over) in self.denied.iter_mut().zip(over) {
-            *denied = denied.saturating_add(u64::from(over));
+            *denied += u64::from(over);
         }
         self.candidates.add_candidates(request, first);
         match (over, second) {

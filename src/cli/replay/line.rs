@@ -4,10 +4,11 @@ use serde_json::Value;
 
 use crate::algorithm::time::Timestamp;
 use crate::descriptor::Request;
-use crate::grpc::json;
-use crate::grpc::request::{self, RequestBounds};
+use crate::grpc::json::{self, JsonError};
+use crate::grpc::request::{self, RequestBounds, RequestError};
+use crate::limiter::Undecided;
 use crate::policy::PolicySet;
-use crate::scenario::access_log::{AccessLogMap, LineContents, LineRequest, instant};
+use crate::scenario::access_log::{AccessLogMap, LineContents, LineRequest, LogLineError, instant};
 
 /// The format of lines.
 pub(super) enum Format {
@@ -39,22 +40,46 @@ pub(super) enum LineOf<'l> {
     Mapped(LineRequest),
 }
 
+/// The reason why a line cannot be replayed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LineError {
+    /// The line is no JSON.
+    #[error("{0}")]
+    NoJson(#[from] serde_json::Error),
+    #[error("{0}")]
+    Log(#[from] LogLineError),
+    #[error("`request` is missing")]
+    NoRequestField,
+    #[error("request: {0}")]
+    RequestField(JsonError),
+    #[error("the line contains no request")]
+    NoRequest,
+    #[error("{0}")]
+    Request(#[from] RequestError),
+    #[error("no policy is loaded")]
+    NoPolicy,
+    #[error("{0}")]
+    Undecided(#[from] Undecided),
+    /// The response cannot be written as JSON.
+    #[error("{0}")]
+    Response(JsonError),
+}
+
 impl Format {
     /// Parses a line; returns `None` if it contains no request: the field of its domain is missing,
     /// or none of its descriptors has all of its fields.
     ///
     /// # Errors
     /// The line cannot be parsed.
-    pub(super) fn read(&self, line: &[u8]) -> Result<Option<Line>, String> {
-        let mut line: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    pub(super) fn read(&self, line: &[u8]) -> Result<Option<Line>, LineError> {
+        let mut line: Value = serde_json::from_slice(line)?;
         match self {
             Self::Trace => {
                 let at = line.get("at").cloned().unwrap_or_default();
                 let instant = instant("at", &at, 1)?;
-                let message =
-                    line.get_mut("request").map(Value::take).ok_or("`request` is missing")?;
-                let message =
-                    json::request(message).map_err(|error| format!("request: {error}"))?;
+                let message = line.get_mut("request").map(Value::take);
+                let message = json::request(message.ok_or(LineError::NoRequestField)?)
+                    .map_err(LineError::RequestField)?;
                 Ok(Some(Line { at, instant, content: LineContent::Message(message) }))
             }
             Self::AccessLog(map) => {
@@ -72,7 +97,7 @@ impl Line {
     ///
     /// # Errors
     /// The policies have no mapping for it, or the mapping denies the request.
-    pub(super) fn by(&self, policies: &PolicySet) -> Result<LineOf<'_>, String> {
+    pub(super) fn by(&self, policies: &PolicySet) -> Result<LineOf<'_>, LogLineError> {
         Ok(match &self.content {
             LineContent::Message(message) => LineOf::Message(message),
             LineContent::Logged(LineContents::Line(request)) => LineOf::Logged(request),
@@ -86,7 +111,7 @@ impl LineOf<'_> {
     ///
     /// # Errors
     /// The request is invalid.
-    pub(super) fn request(&self) -> Result<Request<'_>, String> {
+    pub(super) fn request(&self) -> Result<Request<'_>, RequestError> {
         match self {
             LineOf::Message(message) => {
                 let bounds = RequestBounds {
@@ -94,7 +119,7 @@ impl LineOf<'_> {
                     entries: usize::MAX,
                     all_entries: usize::MAX,
                 };
-                request::read(message, &bounds).map_err(|invalid| invalid.to_string())
+                request::read(message, &bounds)
             }
             LineOf::Logged(request) => Ok(request.request()),
             LineOf::Mapped(request) => Ok(request.request()),

@@ -12,17 +12,17 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::line::Format;
-use super::block_on;
+use self::line::{Format, LineError};
 use super::load;
 use super::output::print_stderr;
+use super::try_block_on;
 use crate::limiter::{InForce, Limiter, Modes};
-use crate::policy::{PolicySet, Source};
+use crate::policy::{PolicySet, ProblemReport, Source};
 use crate::scenario::access_log;
 use crate::scenario::dry_run::DryRun;
-use crate::settings::{ReadingFlags, RedisFlags, place};
+use crate::settings::{FlagError, ReadingFlags, RedisFlags, place};
 use crate::store::any::AnyStore;
-use crate::store::backend::Backend as _;
+use crate::store::backend::{Backend as _, BackendError};
 use crate::store::clock::ManualClock;
 use crate::store::memory::{Bounds, MemoryStore};
 use crate::telemetry::metrics::Metrics;
@@ -91,11 +91,42 @@ pub(super) struct NonEmptyLines<R> {
     line: Vec<u8>,
 }
 
+/// The reason why a file with traffic cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum InputError {
+    #[error("{name}: {error}")]
+    File { name: String, error: io::Error },
+    #[error("{position}: line longer than {MAX_LINE} bytes")]
+    LongLine { position: String },
+}
+
+/// The reason why there is no result.
+#[derive(Debug, thiserror::Error)]
+enum ReplayError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Input(#[from] InputError),
+    /// Reports have the prefix `error:` on each of their problems.
+    #[error("{0}")]
+    Policies(#[from] ProblemReport),
+    #[error("{0}")]
+    Flag(#[from] FlagError),
+    #[error("cannot connect to --store within {within:?}")]
+    Unreachable { within: Duration },
+    #[error("{0}")]
+    Store(#[from] BackendError),
+    #[error("{position}: {error}")]
+    Line { position: String, error: LineError },
+    #[error("no valid line; first error: {first}")]
+    NoValidLine { first: Box<ReplayError> },
+}
+
 impl Replay {
     /// Writes a line for each line of the trace to standard output and a summary to standard error,
     /// or a report of the denials. Exits with 2 if an input cannot be read.
     pub fn run(self) -> ExitCode {
-        let done = block_on(async {
+        let done = try_block_on(async {
             if self.against.is_empty() && self.access_log.is_none() {
                 self.replay().await
             } else {
@@ -103,22 +134,21 @@ impl Replay {
             }
         });
         match done {
-            Ok(Ok(())) => ExitCode::SUCCESS,
-            Ok(Err(error)) => fail(&error),
+            Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error),
         }
     }
 
-    async fn compare(self) -> Result<(), Box<dyn std::error::Error>> {
+    async fn compare(self) -> Result<(), ReplayError> {
         let format = match &self.map {
             None => Format::Trace,
             Some(path) => {
                 let name = path.display().to_string();
-                let text =
-                    std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
-                let map = access_log::read(&Source { name, text })
-                    .map_err(|report| report.to_string())?;
-                Format::AccessLog(Box::new(map))
+                let source = match std::fs::read_to_string(path) {
+                    Ok(text) => Source { name, text },
+                    Err(error) => return Err(InputError::File { name, error }.into()),
+                };
+                Format::AccessLog(Box::new(access_log::read(&source)?))
             }
         };
         let first = DryRun::new(self.policies(&self.policy)?);
@@ -129,36 +159,30 @@ impl Replay {
         compare::print(self.lines()?, &format, &first, second.as_ref()).await
     }
 
-    fn policies(&self, paths: &[PathBuf]) -> Result<PolicySet, String> {
-        load(&self.reading, paths)
-            .map(|(_, loaded)| loaded.policies)
-            .map_err(|report| report.to_string())
+    fn policies(&self, paths: &[PathBuf]) -> Result<PolicySet, ProblemReport> {
+        Ok(load(&self.reading, paths)?.1.policies)
     }
 
-    async fn replay(self) -> Result<(), Box<dyn std::error::Error>> {
+    async fn replay(self) -> Result<(), ReplayError> {
         let location = self.redis.complete(place(&self.store)?)?.with_prefix(own_prefix());
         let policies = self.policies(&self.policy)?;
 
         let clock = Arc::new(ManualClock::default());
         let metrics = Metrics::new();
-        let in_memory = || {
-            let bounds = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
-            AnyStore::Memory(Arc::new(MemoryStore::new(bounds, Arc::clone(&clock))))
-        };
-        let store =
-            AnyStore::connect(&location, Some(&clock), &metrics.store).unwrap_or_else(in_memory);
+        let store = AnyStore::connect(&location, Some(&clock), &metrics.store)
+            .unwrap_or_else(|| in_memory(&clock));
         let in_force = InForce::new(metrics);
         in_force.install(policies);
         let limiter = Limiter::new(in_force, store, Modes::default());
         let connected = tokio::time::timeout(LINE_TIMEOUT, limiter.store().connected()).await;
-        connected.map_err(|_| format!("cannot connect to --store within {LINE_TIMEOUT:?}"))?;
+        connected.map_err(|_| ReplayError::Unreachable { within: LINE_TIMEOUT })?;
 
         let decided = trace::decide_all(self.lines()?, &limiter, &clock).await;
         limiter.store().clear().await?;
         decided
     }
 
-    fn lines(&self) -> Result<NonEmptyLines<Box<dyn BufRead>>, String> {
+    fn lines(&self) -> Result<NonEmptyLines<Box<dyn BufRead>>, InputError> {
         NonEmptyLines::open(self.access_log.as_ref().unwrap_or(&self.trace))
     }
 }
@@ -168,13 +192,15 @@ impl NonEmptyLines<Box<dyn BufRead>> {
     ///
     /// # Errors
     /// The file cannot be opened.
-    pub(super) fn open(path: &Path) -> Result<Self, String> {
+    pub(super) fn open(path: &Path) -> Result<Self, InputError> {
         let name = path.display().to_string();
         let input: Box<dyn BufRead> = if path.as_os_str() == "-" {
             Box::new(io::stdin().lock())
         } else {
-            let open = std::fs::File::open(path);
-            Box::new(io::BufReader::new(open.map_err(|error| format!("{name}: {error}"))?))
+            match std::fs::File::open(path) {
+                Ok(file) => Box::new(io::BufReader::new(file)),
+                Err(error) => return Err(InputError::File { name, error }),
+            }
         };
         Ok(Self { input, name, number: 0, line: Vec::new() })
     }
@@ -185,16 +211,16 @@ impl<R: BufRead> NonEmptyLines<R> {
     ///
     /// # Errors
     /// The file cannot be read, or a line is too long.
-    pub(super) fn next(&mut self) -> Result<Option<&[u8]>, String> {
+    pub(super) fn next(&mut self) -> Result<Option<&[u8]>, InputError> {
         loop {
             self.line.clear();
-            self.number = self.number.saturating_add(1);
+            self.number += 1;
             let mut bounded = (&mut self.input).take(MAX_LINE);
             let read = bounded
                 .read_until(b'\n', &mut self.line)
-                .map_err(|error| format!("{}: {error}", self.name))?;
+                .map_err(|error| InputError::File { name: self.name.clone(), error })?;
             if bounded.limit() == 0 {
-                return Err(format!("{}: line longer than {MAX_LINE} bytes", self.position()));
+                return Err(InputError::LongLine { position: self.position() });
             }
             if read == 0 {
                 return Ok(None);
@@ -211,12 +237,17 @@ impl<R: BufRead> NonEmptyLines<R> {
     }
 }
 
+fn in_memory(clock: &Arc<ManualClock>) -> AnyStore<Arc<ManualClock>> {
+    let bounds = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
+    AnyStore::Memory(Arc::new(MemoryStore::new(bounds, Arc::clone(clock))))
+}
+
 /// Returns a random prefix, so that keys never collide with those of another store.
 fn own_prefix() -> Vec<u8> {
     format!("replay-{:032x}:", rand::random::<u128>()).into_bytes()
 }
 
-fn fail(error: &dyn std::fmt::Display) -> ExitCode {
+fn fail(error: &ReplayError) -> ExitCode {
     let text = error.to_string();
     // Reports of policies already have the prefix on each of their problems.
     let text = if text.starts_with("error: ") { text } else { format!("error: {text}") };

@@ -2,7 +2,7 @@
 
 use crate::descriptor::hash_of;
 use crate::printable::counted;
-use crate::telemetry::journal::summary::{FreeMemory, Summary, SummaryEntry};
+use crate::telemetry::journal::summary::{FreeMemory, Summary};
 
 /// Maximum number of keys that are counted individually.
 const MAX_COUNTED: usize = 1_000;
@@ -16,7 +16,7 @@ pub(super) struct TopKeys {
 
 impl TopKeys {
     pub(super) fn add(&mut self, key: &str) {
-        self.total = self.total.saturating_add(1);
+        self.total += 1;
         let room =
             if self.keys.slots().len() < MAX_COUNTED { FreeMemory::More } else { FreeMemory::Same };
         self.keys.note(key, hash_of(key.as_bytes()), room, || ());
@@ -40,10 +40,10 @@ impl TopKeys {
         slots.sort_unstable_by(|one, other| {
             other.weight().cmp(&one.weight()).then_with(|| one.key.cmp(&other.key))
         });
-        let count = |slot: &SummaryEntry<()>| {
-            format!("{}{}", if slot.inherited == 0 { "" } else { "~" }, slot.weight())
-        };
-        slots.into_iter().take(number).map(move |slot| (count(slot), &*slot.key))
+        slots.into_iter().take(number).map(|slot| {
+            let mark = if slot.inherited == 0 { "" } else { "~" };
+            (format!("{mark}{}", slot.weight()), &*slot.key)
+        })
     }
 }
 

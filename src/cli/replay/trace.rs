@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::line::Format;
-use super::{LINE_TIMEOUT, NonEmptyLines};
+use super::line::{Format, LineError};
+use super::{LINE_TIMEOUT, NonEmptyLines, ReplayError};
 use crate::algorithm::time::Micros;
 use crate::cli::output::print_stderr;
 use crate::grpc::json;
@@ -30,12 +30,15 @@ pub(super) async fn decide_all(
     mut lines: NonEmptyLines<impl BufRead>,
     limiter: &Replayed,
     clock: &ManualClock,
-) -> Result<(), Box<dyn std::error::Error>> {
+) -> Result<(), ReplayError> {
     let mut output = io::BufWriter::new(io::stdout().lock());
     let mut summary = ReplaySummary::default();
     while let Some(line) = lines.next()? {
         let decided = decide(limiter, clock, line, &mut summary).await;
-        let decided = decided.map_err(|error| format!("{}: {error}", lines.position()))?;
+        let decided = match decided {
+            Ok(decided) => decided,
+            Err(error) => return Err(ReplayError::Line { position: lines.position(), error }),
+        };
         // Waits for pending refunds, so that the next line does not see them as charges.
         limiter.store().settled().await;
         writeln!(output, "{}", escaped_json(&decided.to_string()))?;
@@ -50,18 +53,18 @@ async fn decide(
     clock: &ManualClock,
     line: &[u8],
     summary: &mut ReplaySummary,
-) -> Result<Value, String> {
+) -> Result<Value, LineError> {
     let Some(line) = Format::Trace.read(line)? else {
-        return Err("the line contains no request".to_owned());
+        return Err(LineError::NoRequest);
     };
     clock.set(line.instant);
     let at = &line.at;
     let snapshot = limiter.snapshot();
-    let live = snapshot.as_deref().ok_or("no policy is loaded")?;
+    let live = snapshot.as_deref().ok_or(LineError::NoPolicy)?;
     let content = line.by(live.policies())?;
     let request = match content.request() {
         Ok(request) => request,
-        Err(invalid) => return Ok(failed(at, "INVALID_ARGUMENT", &invalid)),
+        Err(invalid) => return Ok(failed(at, "INVALID_ARGUMENT", &invalid.to_string())),
     };
     let now = Instant::now();
     let deadline = now.checked_add(LINE_TIMEOUT).unwrap_or(now);
@@ -70,15 +73,18 @@ async fn decide(
         Err(undecided) => return Ok(failed(at, "UNAVAILABLE", &undecided.to_string())),
     };
     summary.add(&decision);
-    let us = |length: Option<Micros>| length.map(Micros::get);
     let descriptors: Vec<Value> = decision
         .statuses()
         .iter()
-        .map(|status| json!({"retry_after_us": us(status.retry_after()), "reset_after_us": us(status.reset_after())}))
+        .map(|status| {
+            let retry_after = status.retry_after().map(Micros::get);
+            let reset_after = status.reset_after().map(Micros::get);
+            json!({"retry_after_us": retry_after, "reset_after_us": reset_after})
+        })
         .collect();
     let mut message = Vec::new();
     response::write(&decision, &AnswerStyle::default(), &mut message);
-    let response = json::response(&message).map_err(|error| error.to_string())?;
+    let response = json::response(&message).map_err(LineError::Response)?;
     Ok(json!({"at": at, "response": response, "descriptors": descriptors}))
 }
 
@@ -97,13 +103,13 @@ struct ReplaySummary {
 
 impl ReplaySummary {
     fn add(&mut self, decision: &Decision<'_>) {
-        self.requests = self.requests.saturating_add(1);
-        self.denied = self.denied.saturating_add(u64::from(decision.is_over_limit()));
+        self.requests += 1;
+        self.denied += u64::from(decision.is_over_limit());
         for status in decision.statuses() {
-            let of_rule =
-                |rule: &crate::policy::Rule| (rule.domain().to_owned(), rule.path().to_owned());
-            let key =
-                status.rule().map_or_else(|| (String::new(), "(no rule)".to_owned()), of_rule);
+            let key = match status.rule() {
+                Some(rule) => (rule.domain().to_owned(), rule.path().to_owned()),
+                None => (String::new(), "(no rule)".to_owned()),
+            };
             let counts = self.rules.entry(key).or_default();
             let [allowed, denied, shadow] = counts;
             let count = match status.standing() {
@@ -114,7 +120,7 @@ impl ReplaySummary {
                 | Standing::Allowed
                 | Standing::PresumedAllowed => allowed,
             };
-            *count = count.saturating_add(1);
+            *count += 1;
         }
     }
 

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::TextSource;
 use super::line::{LineRequest, text};
+use super::{LogLineError, TextSource};
 use crate::policy::PolicySet;
-use crate::policy::requests::{GatewayRequest, RequestMapping};
+use crate::policy::requests::GatewayRequest;
 
 /// The fields of an HTTP request, and the mapping of the policies that makes its descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,15 +38,15 @@ pub struct LoggedHttp {
 impl HttpFields {
     /// Returns the request of a line; `None` if it has no method or no target.
     pub(super) fn request_of(&self, line: &Value) -> Option<LoggedHttp> {
-        let optional = |from: &Option<TextSource>| from.as_ref().and_then(|from| text(from, line));
-        let header = |(name, from): &(String, TextSource)| Some((name.clone(), text(from, line)?));
+        let headers = self.headers.iter();
+        let headers = headers.filter_map(|(name, from)| Some((name.clone(), text(from, line)?)));
         Some(LoggedHttp {
             mapping: self.mapping.clone(),
             method: text(&self.method, line)?,
             target: text(&self.target, line)?,
-            host: optional(&self.host),
-            client: optional(&self.client),
-            headers: self.headers.iter().filter_map(header).collect(),
+            host: self.host.as_ref().and_then(|host| text(host, line)),
+            client: self.client.as_ref().and_then(|client| text(client, line)),
+            headers: headers.collect(),
         })
     }
 }
@@ -57,12 +57,11 @@ impl LoggedHttp {
     ///
     /// # Errors
     /// There is no such mapping, or it denies the request.
-    pub fn mapped(&self, policies: &PolicySet) -> Result<LineRequest, String> {
+    pub fn mapped(&self, policies: &PolicySet) -> Result<LineRequest, LogLineError> {
         let name = &self.mapping;
         let mapping = policies.mapping(name).ok_or_else(|| {
-            let names = policies.mappings().iter().map(RequestMapping::name);
-            let names = names.collect::<Vec<_>>().join(", ");
-            format!("the policies have no request mapping `{name}` (mappings: {names})")
+            let known = policies.mappings().iter().map(|mapping| mapping.name().to_owned());
+            LogLineError::NoMapping { name: name.clone(), known: known.collect() }
         })?;
         let headers = self.headers.iter();
         let http = GatewayRequest {
@@ -73,7 +72,7 @@ impl LoggedHttp {
             peer: self.client.as_deref().map(str::as_bytes),
             ..GatewayRequest::default()
         };
-        let attributes = mapping.read(http).map_err(|error| format!("denied: {error}"))?;
+        let attributes = mapping.read(http)?;
         let mapped = mapping.map(&attributes);
         let request = mapped.request();
         Ok(LineRequest::of(mapping.domain(), request.as_ref()))
@@ -135,7 +134,9 @@ requests:
         let Some(LineContents::Http(denied)) = map.request_of(&denied).unwrap() else {
             panic!("an HTTP request");
         };
-        assert!(denied.mapped(&policies).is_err_and(|error| error.starts_with("denied")));
+        assert!(
+            denied.mapped(&policies).is_err_and(|error| error.to_string().starts_with("denied"))
+        );
     }
 
     #[test]

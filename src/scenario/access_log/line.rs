@@ -6,6 +6,7 @@ use super::{AccessLogMap, LineMapping, LoggedHttp, TextSource};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::time::Timestamp;
 use crate::descriptor::{Descriptor, Entry, Request};
+use crate::policy::requests::Unmappable;
 
 /// The request of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +31,27 @@ struct LineDescriptor {
     hits: Hits,
 }
 
+/// The reason why a line of an access log is no request.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the text of each variant says what its fields are")]
+pub enum LogLineError {
+    /// The hits are no number.
+    #[error("`hits` must be a whole number below 2^32, found `{found}`")]
+    Hits { found: String },
+    /// The time cannot be parsed.
+    #[error("`{field}` must be a number or RFC 3339 text, found {found}")]
+    Time { field: String, found: Value },
+    /// The policies do not have the mapping.
+    #[error(
+        "the policies have no request mapping `{name}` (mappings: {})",
+        known.join(", ")
+    )]
+    NoMapping { name: String, known: Vec<String> },
+    /// The mapping denies the request.
+    #[error("denied: {0}")]
+    Denied(#[from] Unmappable),
+}
+
 impl AccessLogMap {
     /// Returns the time of a line, as written; null if the field is missing.
     pub fn time_of(&self, line: &Value) -> Value {
@@ -41,7 +63,7 @@ impl AccessLogMap {
     ///
     /// # Errors
     /// The hits are no number.
-    pub fn request_of(&self, line: &Value) -> Result<Option<LineContents>, String> {
+    pub fn request_of(&self, line: &Value) -> Result<Option<LineContents>, LogLineError> {
         let (domain, descriptors, hits) = match &self.mapping {
             LineMapping::Http(fields) => {
                 return Ok(fields.request_of(line).map(LineContents::Http));
@@ -49,32 +71,38 @@ impl AccessLogMap {
             LineMapping::Descriptors { domain, descriptors, hits } => (domain, descriptors, hits),
         };
         let Some(domain) = text(domain, line) else { return Ok(None) };
-        let entry = |(key, from): &(String, TextSource)| {
-            Some((key.clone().into_bytes(), text(from, line)?.into_bytes()))
-        };
-        let descriptors: Vec<Vec<_>> =
-            descriptors.iter().filter_map(|entries| entries.iter().map(entry).collect()).collect();
-        let hits =
+        let entries: Vec<_> =
+            descriptors.iter().filter_map(|entries| values(entries, line)).collect();
+        let found =
             hits.as_ref().and_then(|hits| text(hits, line)).unwrap_or_else(|| "1".to_owned());
-        let hits: u32 = hits
-            .parse()
-            .map_err(|_| format!("`hits` must be a whole number below 2^32, found `{hits}`"))?;
-        let hits = if hits == 0 { Hits::Peek(0) } else { Hits::Charge(hits) };
-        let of_entries = |entries| LineDescriptor { entries, hits };
-        let descriptors: Vec<_> = descriptors.into_iter().map(of_entries).collect();
+        let hits = match found.parse::<u32>() {
+            Ok(0) => Hits::Peek(0),
+            Ok(hits) => Hits::Charge(hits),
+            Err(_) => return Err(LogLineError::Hits { found }),
+        };
+        let descriptors: Vec<_> =
+            entries.into_iter().map(|entries| LineDescriptor { entries, hits }).collect();
         let is_any = !descriptors.is_empty();
         Ok(is_any.then_some(LineContents::Line(LineRequest { domain, descriptors })))
     }
+}
+
+/// Returns the entries of a descriptor; `None` if the line has no value for one of them.
+fn values(entries: &[(String, TextSource)], line: &Value) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
+    let entries = entries.iter();
+    entries
+        .map(|(key, from)| Some((key.clone().into_bytes(), text(from, line)?.into_bytes())))
+        .collect()
 }
 
 impl LineRequest {
     /// Keeps a request to a domain; `None` has no descriptors.
     pub(super) fn of(domain: &str, request: Option<&Request<'_>>) -> Self {
         let descriptors = request.into_iter().flat_map(|request| &request.descriptors);
-        let entry = |entry: &Entry<'_>| (entry.key.to_vec(), entry.value.to_vec());
-        let descriptors = descriptors.map(|descriptor| LineDescriptor {
-            entries: descriptor.entries.iter().map(entry).collect(),
-            hits: descriptor.hits,
+        let descriptors = descriptors.map(|descriptor| {
+            let entries = descriptor.entries.iter();
+            let entries = entries.map(|entry| (entry.key.to_vec(), entry.value.to_vec())).collect();
+            LineDescriptor { entries, hits: descriptor.hits }
         });
         Self { domain: domain.to_owned(), descriptors: descriptors.collect() }
     }
@@ -97,8 +125,7 @@ impl LineDescriptor {
 
 /// Returns a field of a line by its name: a literal key, or a path of keys separated by dots.
 fn field<'l>(line: &'l Value, name: &str) -> Option<&'l Value> {
-    let into = || name.split('.').try_fold(line, |value, part| value.get(part));
-    line.get(name).or_else(into)
+    line.get(name).or_else(|| name.split('.').try_fold(line, |value, part| value.get(part)))
 }
 
 /// Returns the value of an entry; `None` if the line has no value there, which Envoy writes as null
@@ -124,33 +151,39 @@ pub(super) fn text(from: &TextSource, line: &Value) -> Option<String> {
 ///
 /// # Errors
 /// The value is neither.
-pub fn instant(name: &str, at: &Value, scale: u64) -> Result<Timestamp, String> {
-    micros(at, scale)
-        .map(Timestamp::from_micros)
-        .ok_or_else(|| format!("`{name}` must be a number or RFC 3339 text, found {at}"))
+pub fn instant(name: &str, at: &Value, scale: u64) -> Result<Timestamp, LogLineError> {
+    match micros(at, scale) {
+        Some(micros) => Ok(Timestamp::from_micros(micros)),
+        None => Err(LogLineError::Time { field: name.to_owned(), found: at.clone() }),
+    }
 }
 
 fn micros(at: &Value, scale: u64) -> Option<u64> {
-    let of_number = |text: &str| {
-        let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-        let digits =
-            |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        // Digits beyond the sixth are cut off.
-        let fraction = fraction.get(..6).unwrap_or(fraction);
-        let millionths: u64 =
-            digits(fraction).then(|| format!("{fraction:0<6}").parse().ok()).flatten()?;
-        let whole: u64 = digits(whole).then(|| whole.parse().ok()).flatten()?;
-        let part = millionths.checked_mul(scale)?.checked_div(1_000_000)?;
-        whole.checked_mul(scale)?.checked_add(part)
-    };
     match at {
-        Value::Number(number) => of_number(&number.to_string()),
+        Value::Number(number) => micros_of_number(&number.to_string(), scale),
         Value::String(text) => match text.parse::<jiff::Timestamp>() {
             Ok(at) => u64::try_from(at.as_microsecond()).ok(),
-            Err(_) => of_number(text),
+            Err(_) => micros_of_number(text, scale),
         },
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     }
+}
+
+fn micros_of_number(text: &str, scale: u64) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    // Digits beyond the sixth are cut off.
+    let fraction = fraction.get(..6).unwrap_or(fraction);
+    if !are_digits(whole) || !are_digits(fraction) {
+        return None;
+    }
+    let millionths: u64 = format!("{fraction:0<6}").parse().ok()?;
+    let whole: u64 = whole.parse().ok()?;
+    let part = millionths.checked_mul(scale)?.checked_div(1_000_000)?;
+    whole.checked_mul(scale)?.checked_add(part)
+}
+
+fn are_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -191,7 +224,7 @@ mod tests {
         };
         let read = |line: Value| {
             let request = map.request_of(&line)?;
-            Ok::<_, String>(request.map(|request| match request {
+            Ok::<_, LogLineError>(request.map(|request| match request {
                 LineContents::Line(request) => request,
                 LineContents::Http(_) => panic!("a request to a limiter"),
             }))
@@ -210,11 +243,12 @@ mod tests {
         assert!(read(json!({ "t": 5, "who": null })).unwrap().is_none());
         assert!(
             read(json!({ "t": 5, "who": "ann", "cost": -1 }))
-                .is_err_and(|error| error.contains("`hits`"))
+                .is_err_and(|error| error.to_string().contains("`hits`"))
         );
         let missing = map.time_of(&json!({ "who": "ann" }));
         assert!(
-            instant("t", &missing, 1).is_err_and(|error| error.starts_with("`t` must be a number"))
+            instant("t", &missing, 1)
+                .is_err_and(|error| error.to_string().starts_with("`t` must be a number"))
         );
     }
 }

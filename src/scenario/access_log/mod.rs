@@ -8,6 +8,8 @@
 //! | `line` | the request and the time of a line |
 //! | `http` | lines as HTTP requests, for the mappings of policies |
 
+#![warn(clippy::arithmetic_side_effects)]
+
 mod http;
 mod line;
 mod parser;
@@ -16,7 +18,7 @@ mod vocabulary;
 use serde_json::{Map, Value};
 
 pub use self::http::{HttpFields, LoggedHttp};
-pub use self::line::{LineContents, LineRequest, instant};
+pub use self::line::{LineContents, LineRequest, LogLineError, instant};
 use self::vocabulary::AccessLogLevel;
 use crate::yaml::report::ProblemReport;
 use crate::yaml::vocabulary::VocabularyLevel;

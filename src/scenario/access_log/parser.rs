@@ -32,10 +32,10 @@ impl AccessLogReader<'_> {
 
     /// Reads the sources of a request, of one kind or the other.
     fn mapping(&mut self, fields: &MappingFields<AccessLogLevel>) -> Option<LineMapping> {
-        let is_given = |word| fields.get(&self.yaml, word).is_some();
-        let has_descriptors = is_given("domain") || is_given("descriptors") || is_given("hits");
-        let is_whole = is_given("domain") && is_given("descriptors");
-        let has_http = is_given("http");
+        let [has_domain, has_items, has_hits, has_http] = ["domain", "descriptors", "hits", "http"]
+            .map(|word| fields.get(&self.yaml, word).is_some());
+        let has_descriptors = has_domain || has_items || has_hits;
+        let is_whole = has_domain && has_items;
         if has_http == has_descriptors || has_descriptors != is_whole {
             let error = "a map must have either `domain` and `descriptors`, or `http`";
             self.yaml.report(Finding::error(fields.span, error));

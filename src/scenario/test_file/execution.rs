@@ -72,10 +72,10 @@ impl PendingTest<'_> {
         };
         let request = match (step.times, step.descriptors.len()) {
             (1, 0 | 1) => String::new(),
-            (1, _) => format!("descriptor {}: ", index.saturating_add(1)),
+            (1, _) => format!("descriptor {}: ", index + 1),
             (times, 0 | 1) => format!("request {number} of {times}: "),
             (times, _) => {
-                format!("request {number} of {times}: descriptor {}: ", index.saturating_add(1))
+                format!("request {number} of {times}: descriptor {}: ", index + 1)
             }
         };
         Some(Mismatch {
@@ -132,11 +132,8 @@ fn mismatch(
 }
 
 fn status_mismatch(expected: &Expected, status: &Status<'_>) -> Difference {
-    let wait = |length: Option<_>| length.map_or(Wait::Never, Wait::For);
     let rule = status.rule().map_or("", |rule| rule.path());
     let code = Code::of(status.is_over_limit());
-    let number =
-        |number: Option<u64>| number.map_or("none".to_owned(), |number| number.to_string());
     if code != expected.code {
         return Some((
             expected.code.word().to_owned(),
@@ -146,20 +143,26 @@ fn status_mismatch(expected: &Expected, status: &Status<'_>) -> Difference {
     if let Some(remaining) =
         expected.remaining.filter(|remaining| Some(*remaining) != status.left())
     {
-        return Some((format!("remaining {remaining}"), number(status.left())));
+        let left = status.left().map_or("none".to_owned(), |left| left.to_string());
+        return Some((format!("remaining {remaining}"), left));
     }
     let times = [
-        ("retry_after", expected.retry_after, wait(status.retry_after())),
-        ("reset_after", expected.reset_after, wait(status.reset_after())),
+        ("retry_after", expected.retry_after, status.retry_after()),
+        ("reset_after", expected.reset_after, status.reset_after()),
     ];
     for (word, expected, found) in times {
+        let found = found.map_or(Wait::Never, Wait::For);
         if let Some(expected) = expected.filter(|expected| *expected != found) {
             return Some((format!("{word} {expected}"), found.to_string()));
         }
     }
     let expected = expected.rule.as_deref().filter(|expected| *expected != rule)?;
-    let named = |rule: &str| if rule.is_empty() { "none".to_owned() } else { format!("`{rule}`") };
-    Some((format!("rule {}", named(expected)), named(rule)))
+    Some((format!("rule {}", name_of(expected)), name_of(rule)))
+}
+
+/// Returns the path of a rule in backticks.
+fn name_of(rule: &str) -> String {
+    if rule.is_empty() { "none".to_owned() } else { format!("`{rule}`") }
 }
 
 /// Formats the details of a status, to append to its code.

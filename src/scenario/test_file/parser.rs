@@ -69,10 +69,9 @@ impl TestFileReader<'_> {
                 .also(hits.span, "`hits` is here");
             self.yaml.report(error.note("a step either charges hits or refunds them"));
         }
-        let narrow = |count: Spanned<u64>| u32::try_from(count.value).unwrap_or(u32::MAX);
         let refund_span = refund.as_ref().map(|refund| refund.span);
-        let cost = hits.map(narrow);
-        let hits = match (cost, refund.map(narrow)) {
+        let cost = hits.map(saturated);
+        let hits = match (cost, refund.map(saturated)) {
             (_, Some(refund)) => Hits::Refund(refund),
             (Some(0), None) => Hits::Peek(0),
             (hits, None) => Hits::Charge(hits.unwrap_or(1)),
@@ -103,9 +102,8 @@ impl TestFileReader<'_> {
 
     /// Reports a refund of hits by a descriptor whose last entry is an operation on holds.
     fn check_refund(&mut self, refund: Option<SourceSpan>, descriptors: &[Vec<(String, String)>]) {
-        let reserved = |key: &str| hold::RESERVED.contains(&key);
         let last = descriptors.iter().filter_map(|pairs| pairs.last());
-        let operation = last.map(|(key, _)| key.as_str()).find(|key| reserved(key));
+        let operation = last.map(|(key, _)| key.as_str()).find(|key| hold::RESERVED.contains(key));
         if let Some((span, key)) = refund.zip(operation) {
             let error = Finding::error(span, format!("`refund` and `{key}` cannot be combined"));
             self.yaml.report(
@@ -205,14 +203,8 @@ impl TestFileReader<'_> {
         match &node.content {
             NodeContent::Scalar { text, .. } => {
                 let pairs = text.split(',').filter(|pair| !pair.is_empty());
-                let pair = |pair: &str| {
-                    pair.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()))
-                };
-                Some(
-                    pairs
-                        .map(|text| pair(text).unwrap_or((text.to_owned(), String::new())))
-                        .collect(),
-                )
+                let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+                Some(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
             }
             NodeContent::Map(pairs) => {
                 pairs.iter().map(|(key, value)| self.pair(*key, *value)).collect()
@@ -228,4 +220,9 @@ impl TestFileReader<'_> {
         let key = self.yaml.text_at(key, "a key")?.value;
         Some((key, self.yaml.text_at(value, "a value")?.value))
     }
+}
+
+/// Returns a count as the number of hits of a request; more than fits is as good as all.
+fn saturated(count: Spanned<u64>) -> u32 {
+    u32::try_from(count.value).unwrap_or(u32::MAX)
 }

@@ -1,0 +1,156 @@
+//! Client of HTTP/1.1: a connection to one server, with TLS for `https`, and one request after the
+//! other on it, with a bound on each response.
+//!
+//! Deadlines, retries and what an error means are up to the callers.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `tls` | trusted authorities and the certificate of the client |
+
+mod tls;
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response, Uri};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+
+pub use self::tls::{ClientIdentity, TlsConfigError, client_config};
+
+/// The server of a URL, with its protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpOrigin {
+    /// The name or address of the server, without the brackets of IPv6.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// Set for `https`.
+    pub is_tls: bool,
+}
+
+/// The reason why a URL names no server of HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoHttpOrigin {
+    /// Another scheme, or none.
+    #[error("expected http://HOST:PORT or https://HOST:PORT")]
+    Scheme,
+    /// No host.
+    #[error("the URL has no host")]
+    Host,
+}
+
+/// The reason why there is no response.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpClientError {
+    /// No connection.
+    #[error("{0}")]
+    Connect(io::Error),
+    /// The host cannot be the name in a certificate.
+    #[error("{0}")]
+    ServerName(InvalidDnsNameError),
+    /// The handshake of TLS failed.
+    #[error("{0}")]
+    Handshake(io::Error),
+    /// The request was not sent, or no response came. The connection may have been closed before.
+    #[error("{0}")]
+    Http(#[from] hyper::Error),
+    /// The body of the response was cut off, or is too long.
+    #[error("{0}")]
+    Body(Box<dyn Error + Send + Sync>),
+}
+
+/// A connection to a server; closed when dropped.
+pub struct HttpConnection {
+    requests: SendRequest<Full<Bytes>>,
+    task: JoinHandle<Result<(), hyper::Error>>,
+}
+
+impl HttpClientError {
+    /// Returns `true` if there is a response whose body cannot be read.
+    pub fn is_of_body(&self) -> bool {
+        matches!(self, Self::Body(_))
+    }
+}
+
+impl HttpOrigin {
+    /// Returns the server of a URL.
+    ///
+    /// # Errors
+    /// It names none.
+    pub fn of(url: &Uri) -> Result<Self, NoHttpOrigin> {
+        let (is_tls, port) = match url.scheme_str() {
+            Some("http") => (false, 80),
+            Some("https") => (true, 443),
+            _ => return Err(NoHttpOrigin::Scheme),
+        };
+        let authority = url.authority().ok_or(NoHttpOrigin::Host)?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        Ok(Self { host, port: authority.port_u16().unwrap_or(port), is_tls })
+    }
+
+    /// Opens a connection. `config` makes the configuration of TLS, if that is used.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or there is no agreement on TLS.
+    pub async fn connect<E: From<HttpClientError>>(
+        &self,
+        config: impl FnOnce() -> Result<ClientConfig, E>,
+    ) -> Result<HttpConnection, E> {
+        let stream = TcpStream::connect((self.host.as_str(), self.port));
+        let stream = stream.await.map_err(HttpClientError::Connect)?;
+        stream.set_nodelay(true).map_err(HttpClientError::Connect)?;
+        if !self.is_tls {
+            return Ok(HttpConnection::on(stream).await?);
+        }
+        let connector = TlsConnector::from(Arc::new(config()?));
+        let name = ServerName::try_from(self.host.clone()).map_err(HttpClientError::ServerName)?;
+        let stream = connector.connect(name, stream).await.map_err(HttpClientError::Handshake)?;
+        Ok(HttpConnection::on(stream).await?)
+    }
+}
+
+impl HttpConnection {
+    async fn on<S>(stream: S) -> Result<Self, HttpClientError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (requests, connection) = handshake(TokioIo::new(stream)).await?;
+        Ok(Self { requests, task: tokio::spawn(connection) })
+    }
+
+    /// Returns `true` if the server has closed the connection.
+    pub fn is_closed(&self) -> bool {
+        self.requests.is_closed()
+    }
+
+    /// Sends a request, and returns the response with a body of at most `max_body` bytes.
+    ///
+    /// # Errors
+    /// There is no response, or a longer one. The connection must not be used again.
+    pub async fn send(
+        &mut self,
+        request: Request<Full<Bytes>>,
+        max_body: usize,
+    ) -> Result<Response<Bytes>, HttpClientError> {
+        self.requests.ready().await?;
+        let (head, body) = self.requests.send_request(request).await?.into_parts();
+        let body = Limited::new(body, max_body).collect().await.map_err(HttpClientError::Body)?;
+        Ok(Response::from_parts(head, body.to_bytes()))
+    }
+}
+
+impl Drop for HttpConnection {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

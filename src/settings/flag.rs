@@ -1,0 +1,81 @@
+//! Values of flags whose problems are reported together: clap itself stops at the first.
+
+use std::ffi::OsStr;
+use std::fmt;
+
+use clap::builder::{StringValueParser, TypedValueParser};
+use clap::{Arg, Command};
+
+use super::FlagError;
+
+/// A setting that cannot be used: its flag, what was found, and what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingProblem {
+    /// The flag.
+    pub flag: String,
+    /// The problem, and the allowed values.
+    pub what: FlagError,
+}
+
+impl fmt::Display for SettingProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.flag, self.what)
+    }
+}
+
+/// The value of a flag, or its problem, to be reported with those of other flags.
+#[derive(Clone, Debug)]
+pub(super) struct FlagValue<T> {
+    pub(super) flag: String,
+    pub(super) value: Result<T, FlagError>,
+}
+
+/// A parser for clap that never fails: a problem becomes part of the value.
+#[derive(Clone)]
+pub(super) struct DeferredParser<T> {
+    parse: fn(&str) -> Result<T, FlagError>,
+}
+
+/// Returns the parser of a flag whose problems are reported with those of other flags.
+pub(super) fn deferred<T>(parse: fn(&str) -> Result<T, FlagError>) -> DeferredParser<T> {
+    DeferredParser { parse }
+}
+
+impl<T: Clone + Send + Sync + 'static> TypedValueParser for DeferredParser<T> {
+    type Value = FlagValue<T>;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<FlagValue<T>, clap::Error> {
+        let text = StringValueParser::new().parse_ref(command, arg, value)?;
+        let name = arg.and_then(Arg::get_long).unwrap_or_default();
+        Ok(FlagValue { flag: format!("--{name}"), value: (self.parse)(&text) })
+    }
+}
+
+/// Collects problems, so that one mistake does not hide the next.
+#[derive(Debug, Default)]
+pub(super) struct Problems(pub(super) Vec<SettingProblem>);
+
+impl Problems {
+    /// Records a problem of a flag.
+    pub(super) fn add(&mut self, flag: &str, what: FlagError) {
+        self.0.push(SettingProblem { flag: flag.to_owned(), what });
+    }
+
+    /// Returns a value. If there is none, records the problem and returns the default of its type.
+    pub(super) fn take<T: Default>(&mut self, value: FlagValue<T>) -> T {
+        value.value.unwrap_or_else(|what| {
+            self.add(&value.flag, what);
+            T::default()
+        })
+    }
+
+    /// Returns those of the values that are not empty, and records the problems of the others.
+    pub(super) fn take_all<T>(&mut self, values: Vec<FlagValue<Option<T>>>) -> Vec<T> {
+        values.into_iter().filter_map(|value| self.take(value)).collect()
+    }
+}
