@@ -26,7 +26,7 @@ fn problems(matches: &ArgMatches) -> Result<Vec<FlagProblem>, clap::Error> {
     let (_, problems) = TranslatedServe::from_arg_matches(matches)?.flags.resolve();
     Ok(problems
         .into_iter()
-        .map(|SettingProblem { flag, what }| FlagProblem { flag, what })
+        .map(|SettingProblem { flag, what }| FlagProblem { flag, what: what.to_string() })
         .collect())
 }
 

@@ -102,7 +102,7 @@ fn problems_of_flags(reader: &VariableReader<'_>, service: &ServiceFlags) -> Vec
         Ok(problems) => problems
             .into_iter()
             .map(|FlagProblem { flag, what }| VariableProblem {
-                names: setters_of(flag, reader, &carried),
+                names: setters_of(&flag, reader, &carried),
                 what,
             })
             .collect(),

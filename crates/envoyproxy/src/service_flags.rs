@@ -10,7 +10,7 @@ use clap::{Arg, ArgMatches, Command};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlagProblem {
     /// The name, such as `--store`.
-    pub flag: &'static str,
+    pub flag: String,
     /// What was found, and what is allowed.
     pub what: String,
 }

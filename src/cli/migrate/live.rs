@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::cli::block_on;
 use crate::cli::client_tls::{ClientTlsFlags, UnreadableFile};
 use crate::cli::output::{print, report_error};
-use crate::cli::replay::NonEmptyLines;
+use crate::cli::replay::{InputError, NonEmptyLines};
 use crate::grpc::client::{ClientError, RateLimitClient};
 use crate::grpc::json::{self, JsonError};
 use crate::grpc::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
@@ -37,7 +37,7 @@ enum LiveError {
     #[error("{0}")]
     Runtime(#[from] std::io::Error),
     #[error("{0}")]
-    Trace(String),
+    Trace(InputError),
     #[error("{0}")]
     File(#[from] UnreadableFile),
     #[error("{0}")]
