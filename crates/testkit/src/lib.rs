@@ -16,11 +16,14 @@
 //! listen on 127.0.0.1 and free ports, and end with the value that started them.
 #![allow(
     missing_docs,
+    unreachable_pub,
+    clippy::cast_possible_truncation,
+    clippy::new_without_default,
+    clippy::should_implement_trait,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
     clippy::missing_errors_doc,
     reason = "for tests, of which one that panics fails"
 )]
