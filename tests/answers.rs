@@ -30,7 +30,7 @@ descriptors:
 #[tokio::test]
 async fn a_response_without_flags_has_statuses_only() {
     let (_service, client) = serve(&[]).await;
-    let answer = ask(&client, &["a", "b"]).await;
+    let answer = decide(&client, &["a", "b"]).await;
     assert_eq!((answer.response_headers_to_add.len(), answer.dynamic_metadata), (0, None));
 }
 
@@ -78,20 +78,20 @@ async fn a_limit_of_0_reports_the_end_of_its_first_window_for_every_algorithm() 
 async fn legacy_headers_show_the_tightest_limit_under_the_configured_names() {
     let (_service, client) =
         serve(&["--response-headers", "legacy", "--response-header-names", "X-L,X-Left,X-R"]).await;
-    let answer = ask(&client, &["b", "a", "free", "none"]).await;
+    let answer = decide(&client, &["b", "a", "free", "none"]).await;
     let headers = headers(&answer);
     assert_eq!(headers[..2], ["X-L: 2", "X-Left: 1"]);
     let reset = answer.statuses[1].duration_until_reset.unwrap().seconds;
     assert_eq!(headers[2..], [format!("X-R: {reset}")]);
-    assert_eq!(self::headers(&ask(&client, &["none"]).await), [""; 0], "no limit, no headers");
-    assert_eq!(self::headers(&ask(&client, &["free"]).await), [""; 0]);
+    assert_eq!(self::headers(&decide(&client, &["none"]).await), [""; 0], "no limit, no headers");
+    assert_eq!(self::headers(&decide(&client, &["free"]).await), [""; 0]);
 }
 
 #[tokio::test]
 async fn legacy_headers_show_the_denying_limit_even_in_global_shadow_mode() {
     let (_service, client) = serve(&["--response-headers", "legacy", "--shadow-mode"]).await;
     for expected in [(Code::Ok, "1"), (Code::Ok, "0"), (Code::OverLimit, "0")] {
-        let answer = ask(&client, &["a", "b"]).await;
+        let answer = decide(&client, &["a", "b"]).await;
         assert_eq!((answer.overall_code(), answer.statuses[0].code()), (Code::Ok, expected.0));
         assert_eq!(
             headers(&answer)[..2],
@@ -150,7 +150,7 @@ async fn metadata_has_the_request_and_merges_that_of_admitting_rules() {
 #[tokio::test]
 async fn metadata_has_no_remaining_hits_of_shadow_mode_or_without_a_limit() {
     let (_service, client) = serve(&["--dynamic-metadata"]).await;
-    let left = async |keys: &[&str]| metadata(&ask(&client, keys).await)["remaining"].clone();
+    let left = async |keys: &[&str]| metadata(&decide(&client, keys).await)["remaining"].clone();
     assert_eq!(left(&["watched", "b", "free", "none"]).await, 9.0);
     assert_eq!(left(&["watched", "free", "none"]).await, Json::Null);
 }
@@ -167,7 +167,7 @@ async fn metadata_is_text_whatever_the_bytes_of_the_request() {
 #[tokio::test]
 async fn in_quota_mode_a_request_is_admitted_if_one_descriptor_is() {
     let (_service, client) = serve(&["--quota-mode"]).await;
-    let overall = async |keys: &[&str]| ask(&client, keys).await.overall_code();
+    let overall = async |keys: &[&str]| decide(&client, keys).await.overall_code();
     for expected in [Code::Ok, Code::Ok, Code::OverLimit] {
         assert_eq!(overall(&["a"]).await, expected);
     }
@@ -207,7 +207,7 @@ fn overridden(key: &str) -> RateLimitDescriptor {
 }
 
 /// Sends a request with one hit on each key.
-async fn ask(client: &Client, keys: &[&str]) -> RateLimitResponse {
+async fn decide(client: &Client, keys: &[&str]) -> RateLimitResponse {
     client.ask(request(keys.iter().map(|key| of(key)).collect())).await.unwrap()
 }
 

@@ -37,7 +37,7 @@ async fn committed_tokens_equal_those_that_the_model_counted() {
         (json!({"max_tokens": 400, "end": "busy"}), 503),
         (json!({"max_tokens": 400, "end": "plain"}), 503),
     ] {
-        assert_eq!(edge.ask(&body).await, status, "{body}");
+        assert_eq!(edge.status(&body).await, status, "{body}");
         let tokens = edge.model.tokens().await;
         edge.has_left(BUDGET - tokens, &body).await;
     }
@@ -50,7 +50,7 @@ async fn an_unknown_cost_stays_charged_as_estimated() {
     let mut left = BUDGET;
     for (end, status) in [("reset", 200), ("silent", 200)] {
         let body = json!({"max_tokens": 400, "stream": true, "cost": [1, 2], "end": end});
-        assert_eq!(edge.ask(&body).await, status);
+        assert_eq!(edge.status(&body).await, status);
         left -= estimate(400, &body);
         edge.has_left(left, &body).await;
     }
@@ -132,7 +132,7 @@ async fn what_cannot_be_reserved_does_not_reach_the_model() {
 async fn the_clamp_shortens_a_request_to_what_is_left() {
     let edge = Edge::start("llm-clamp").await;
     let body = json!({"max_tokens": 9000, "cost": [20, 7980]});
-    assert_eq!(edge.ask(&body).await, 200);
+    assert_eq!(edge.status(&body).await, 200);
     edge.has_left(2000, &body).await;
     for (limit, body) in [
         (9000, json!({"max_tokens": 9000, "cost": [0, 1000]})),
@@ -141,14 +141,14 @@ async fn the_clamp_shortens_a_request_to_what_is_left() {
         (1000, json!({"cost": [0, 990], "stream": true})),
     ] {
         let left = BUDGET - edge.model.tokens().await;
-        assert_eq!(edge.ask(&body).await, 200, "{body}");
+        assert_eq!(edge.status(&body).await, 200, "{body}");
         let ledger = edge.model.ledger().await;
         let sent = &ledger["requests"].as_array().unwrap().last().unwrap()["body"];
         assert_eq!(sent["max_tokens"], limit.min(left - estimate(0, &body)), "{left} were left");
         edge.has_left(BUDGET - edge.model.tokens().await, &body).await;
     }
     // 3 are left, fewer than the prompt is estimated at.
-    assert_eq!(edge.ask(&json!({"max_tokens": 9000})).await, 429);
+    assert_eq!(edge.status(&json!({"max_tokens": 9000})).await, 429);
 }
 
 #[tokio::test]
@@ -158,7 +158,7 @@ async fn a_slot_ends_however_its_stream_ends() {
     let one = edge.send(&waiting).await;
     let other = edge.send(&waiting).await;
     edge.model.has_open(2).await;
-    assert_eq!(edge.ask(&json!({})).await, 429);
+    assert_eq!(edge.status(&json!({})).await, 429);
     edge.has_left(0, &waiting).await;
     drop(one);
     edge.has_left(1, &waiting).await;
@@ -168,7 +168,7 @@ async fn a_slot_ends_however_its_stream_ends() {
     edge.has_left(2, &waiting).await;
     for end in ["usage", "busy", "reset"] {
         let body = json!({"end": end});
-        edge.ask(&body).await;
+        edge.status(&body).await;
         edge.has_left(2, &body).await;
     }
     assert_eq!(edge.model.ledger().await["most"], 2);
@@ -302,7 +302,7 @@ impl Edge {
     }
 
     /// Sends a request of the tenant, reads the response to its end and returns the status.
-    async fn ask(&self, body: &Value) -> u16 {
+    async fn status(&self, body: &Value) -> u16 {
         self.send(body).await.status().await
     }
 

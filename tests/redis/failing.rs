@@ -46,7 +46,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    async fn ask(&self, descriptors: &[(&str, &str)]) -> RateLimitResponse {
+    async fn decide(&self, descriptors: &[(&str, &str)]) -> RateLimitResponse {
         let descriptors = descriptors.iter().map(|entry| descriptor(&[*entry])).collect();
         self.client.ask(request(descriptors)).await.unwrap()
     }
@@ -55,7 +55,7 @@ impl<'a> Bench<'a> {
     async fn admitted(&self, requests: usize, descriptors: &[(&str, &str)]) -> usize {
         let mut admitted = 0;
         for _ in 0..requests {
-            admitted += usize::from(self.ask(descriptors).await.overall_code() == Code::Ok);
+            admitted += usize::from(self.decide(descriptors).await.overall_code() == Code::Ok);
         }
         admitted
     }
@@ -111,7 +111,7 @@ async fn a_local_denial_leaves_the_other_counters_unchanged() {
         let all = [&all[..], &[("local", CORRUPTED), ("always", "x")]].concat();
         assert_eq!(bench.admitted(3, &all).await, 3);
         for denied in 1..=4 {
-            let answer = bench.ask(&all).await;
+            let answer = bench.decide(&all).await;
             assert_eq!(answer.overall_code(), Code::OverLimit);
             let left: Vec<u32> =
                 answer.statuses.iter().map(|status| status.limit_remaining).collect();

@@ -113,12 +113,12 @@ async fn exactly_the_limits(store: &str) {
             .count()
     };
     // Together a tenth more than the amount.
-    let mut admitted = fleet.ask(all(412)).await;
+    let mut admitted = fleet.send(all(412)).await;
     let begun = std::time::Instant::now();
     // Unused hits of blocks are returned when the blocks end.
     while LEASED.iter().any(|(key, _)| of_key(&admitted, key) < 3_000) && begun.elapsed() < PATIENCE
     {
-        admitted.extend(fleet.ask(all(10)).await);
+        admitted.extend(fleet.send(all(10)).await);
     }
     let mut blocks = 0;
     let mut lost = 0;

@@ -251,7 +251,7 @@ const LESS: [(&[&str], &str, u64); 2] = [(&[RESERVE], "e", 9), (&[SETTLE, COMMIT
 
 /// Makes the frequent requests of a counter, with these descriptors in each, and returns their
 /// number.
-async fn frequent(client: &Client, key: &str, value: &str, more: &[RateLimitDescriptor]) -> u64 {
+async fn frequent(client: &Client, key: &str, value: &str, others: &[RateLimitDescriptor]) -> u64 {
     let more: &[_] = if key == "log" { &[] } else { &MORE };
     let less: &[_] = if matches!(key, "fixed" | "gcra" | "slots") { &LESS } else { &[] };
     let requests = FREQUENT.iter().chain(more).chain(less).map(|(operations, id, hits)| {
@@ -266,7 +266,7 @@ async fn frequent(client: &Client, key: &str, value: &str, more: &[RateLimitDesc
     });
     let mut count = 0;
     for one in requests.chain(plain) {
-        client.ask(request([&one, more].concat())).await.unwrap();
+        client.ask(request([&one, others].concat())).await.unwrap();
         count += 1;
     }
     count

@@ -51,14 +51,14 @@ impl Web {
         for (name, value) in headers {
             request.headers_mut().append(*name, HeaderValue::from_bytes(value).unwrap());
         }
-        self.ask(request).await
+        self.execute(request).await
     }
 
     /// Sends a request with any method and a body.
     pub async fn send(&self, method: &str, path: &str, body: impl Into<Bytes>) -> Reply {
         let request =
             Request::builder().method(method).uri(format!("http://{}{path}", self.server));
-        self.ask(request.body(Full::new(body.into())).unwrap()).await
+        self.execute(request.body(Full::new(body.into())).unwrap()).await
     }
 
     /// Sends a request with headers.
@@ -74,10 +74,10 @@ impl Web {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        self.ask(request.body(Full::new(body.into())).unwrap()).await
+        self.execute(request.body(Full::new(body.into())).unwrap()).await
     }
 
-    async fn ask(&self, request: Request<Full<Bytes>>) -> Reply {
+    async fn execute(&self, request: Request<Full<Bytes>>) -> Reply {
         let response = self.client.request(request).await.unwrap();
         let (head, body) = response.into_parts();
         let body = body.collect().await.unwrap().to_bytes();

@@ -84,8 +84,8 @@ func request(key, value string) *rls.RateLimitRequest {
 	return &rls.RateLimitRequest{Domain: "test", Descriptors: []*common.RateLimitDescriptor{descriptor}}
 }
 
-// ask returns the decision, or the status of a call that failed.
-func (c client) ask(ctx context.Context, request *rls.RateLimitRequest, options ...grpc.CallOption) string {
+// decide returns the decision, or the status of a call that failed.
+func (c client) decide(ctx context.Context, request *rls.RateLimitRequest, options ...grpc.CallOption) string {
 	response, err := c.service.ShouldRateLimit(ctx, request, options...)
 	if err != nil {
 		return name(err)
@@ -95,13 +95,13 @@ func (c client) ask(ctx context.Context, request *rls.RateLimitRequest, options 
 
 func (c client) hit(value string, count int, options ...grpc.CallOption) {
 	for range count {
-		result(c.ask(context.Background(), request("user", value), options...))
+		result(c.decide(context.Background(), request("user", value), options...))
 	}
 }
 
 // free returns a request that no limit applies to, so that no store is needed.
 func (c client) free() {
-	result(c.ask(context.Background(), request("free", "x")))
+	result(c.decide(context.Background(), request("free", "x")))
 }
 
 // deadline begins a call without its message, which cannot be answered in time.
@@ -132,7 +132,7 @@ func (c client) cancel() {
 	for range races {
 		ctx, cancel := context.WithCancel(context.Background())
 		answer := make(chan string)
-		go func() { answer <- c.ask(ctx, request("user", "ann")) }()
+		go func() { answer <- c.decide(ctx, request("user", "ann")) }()
 		cancel()
 		if answer := <-answer; !slices.Contains([]string{"OK", "OVER_LIMIT", "CANCELLED"}, answer) {
 			result(answer)
@@ -185,7 +185,7 @@ func (c client) sized(bytes int, options ...grpc.CallOption) {
 	if proto.Size(sized) != bytes {
 		panic("there is no message of this size")
 	}
-	result(c.ask(context.Background(), sized, options...))
+	result(c.decide(context.Background(), sized, options...))
 }
 
 // tally calls while there is more to do, and prints how often each result came.
@@ -198,7 +198,7 @@ func (c client) tally(more func() bool) {
 	for range concurrency {
 		callers.Go(func() {
 			for more() {
-				answer := c.ask(context.Background(), request("free", "x"))
+				answer := c.decide(context.Background(), request("free", "x"))
 				lock.Lock()
 				counts[answer]++
 				lock.Unlock()

@@ -99,7 +99,7 @@ public final class Client {
     }
 
     /** Returns the decision, or the status of a call that failed. */
-    private String ask(CallOptions options, byte[] request) {
+    private String decide(CallOptions options, byte[] request) {
         try {
             return decision(ClientCalls.blockingUnaryCall(channel, SHOULD_RATE_LIMIT, options, request));
         } catch (StatusRuntimeException error) {
@@ -109,13 +109,13 @@ public final class Client {
 
     private void hit(CallOptions options, String value, int count) {
         for (int number = 0; number < count; number++) {
-            result(ask(options, request("user", value)));
+            result(decide(options, request("user", value)));
         }
     }
 
     /** Asks for what no limit applies to, so that no store is needed. */
     private void free() {
-        result(ask(CallOptions.DEFAULT, request("free", "x")));
+        result(decide(CallOptions.DEFAULT, request("free", "x")));
     }
 
     /** Begins a call without its message, which cannot be answered in time. */
@@ -193,7 +193,7 @@ public final class Client {
         if (request.length != size) {
             throw new IllegalArgumentException("there is no message of this size");
         }
-        result(ask(CallOptions.DEFAULT, request));
+        result(decide(CallOptions.DEFAULT, request));
     }
 
     private void many(int count) throws InterruptedException {
@@ -213,7 +213,7 @@ public final class Client {
         for (int number = 0; number < CONCURRENCY; number++) {
             Thread caller = new Thread(() -> {
                 while (more.getAsBoolean()) {
-                    String answer = ask(CallOptions.DEFAULT, request("free", "x"));
+                    String answer = decide(CallOptions.DEFAULT, request("free", "x"));
                     synchronized (counts) {
                         counts.merge(answer, 1, Integer::sum);
                     }

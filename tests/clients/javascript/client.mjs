@@ -48,15 +48,15 @@ function begin(message) {
   return { call, answer };
 }
 
-const ask = (message) => begin(message).answer;
+const decide = (message) => begin(message).answer;
 
 async function hit(value, count) {
-  for (let number = 0; number < count; number += 1) result(await ask(request("user", value)));
+  for (let number = 0; number < count; number += 1) result(await decide(request("user", value)));
 }
 
 // Sends a request that no limit applies to, so that no store is needed.
 async function free() {
-  result(await ask(request("free", "x")));
+  result(await decide(request("free", "x")));
 }
 
 // Begins a call without its message, which cannot be answered in time.
@@ -118,7 +118,7 @@ async function sized(size) {
   let length = 0;
   for (let missing = size; missing > 0; missing = size - sizeOf(length)) length += Math.max(1, missing - 40);
   if (sizeOf(length) !== size) throw new Error("there is no message of this size");
-  result(await ask(request("user", "v".repeat(length))));
+  result(await decide(request("user", "v".repeat(length))));
 }
 
 async function many(count) {
@@ -136,7 +136,7 @@ async function tally(more) {
   const counts = new Map();
   const caller = async () => {
     while (more()) {
-      const answer = await ask(request("free", "x"));
+      const answer = await decide(request("free", "x"));
       counts.set(answer, (counts.get(answer) ?? 0) + 1);
     }
   };

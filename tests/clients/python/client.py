@@ -44,7 +44,7 @@ def request(key, value):
     return rls_pb2.RateLimitRequest(domain="test", descriptors=[descriptor])
 
 
-def ask(channel, message, **options):
+def decide(channel, message, **options):
     """Returns the decision, or the status of a call that failed."""
     try:
         response = rls_pb2_grpc.RateLimitServiceStub(channel).ShouldRateLimit(message, **options)
@@ -55,12 +55,12 @@ def ask(channel, message, **options):
 
 def hit(channel, value, count, **options):
     for _ in range(count):
-        result(ask(channel, request("user", value), **options))
+        result(decide(channel, request("user", value), **options))
 
 
 def free(channel):
     """Sends a request that no limit applies to, so that no store is needed."""
-    result(ask(channel, request("free", "x")))
+    result(decide(channel, request("free", "x")))
 
 
 def deadline(channel):
@@ -128,7 +128,7 @@ def sized(channel, size, **options):
         length += max(1, missing - 12)
     message = request("user", "v" * length)
     assert message.ByteSize() == size, "there is no message of this size"
-    result(ask(channel, message, **options))
+    result(decide(channel, message, **options))
 
 
 def many(channel, count):
@@ -153,7 +153,7 @@ def tally(channel, more):
     def call():
         own = collections.Counter()
         while more():
-            own[ask(channel, request("free", "x"))] += 1
+            own[decide(channel, request("free", "x"))] += 1
         counts.update(own)
 
     callers = [threading.Thread(target=call) for _ in range(CONCURRENCY)]

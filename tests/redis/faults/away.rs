@@ -37,12 +37,12 @@ async fn on_store_error_applies_until_the_store_is_first_available() {
 
     for _ in 0..10 {
         assert_eq!(
-            service.ask("alone", "ann").await,
+            service.decide("alone", "ann").await,
             Answer::Ok,
             "the whole limit, and not what was left of a half"
         );
     }
-    assert_eq!(service.ask("alone", "ann").await, Answer::Over);
+    assert_eq!(service.decide("alone", "ann").await, Answer::Over);
     service.ends("connected");
 }
 
@@ -88,16 +88,16 @@ async fn it_exits_on_a_signal_in_every_state_of_the_store() {
     let redis = Redis::start().await;
     let service = Service::start(&redis.url(), &[]).await;
     redis.pause();
-    let _ = service.ask("user", "ann").await;
+    let _ = service.decide("user", "ann").await;
     service.ends("while the store hangs");
     let service = Service::begin(&redis.url(), &[]).await;
-    let _ = service.ask("user", "ann").await;
+    let _ = service.decide("user", "ann").await;
     service.ends("while the store hangs from the start");
     redis.resume();
 
     let service = Service::start(&redis.url(), &[]).await;
     redis.kill();
-    let _ = service.ask("user", "ann").await;
+    let _ = service.decide("user", "ann").await;
     service.ends("while the store is away");
     let service = Service::begin(&redis.url(), &[]).await;
     service.ends("before the store was reached");
@@ -109,14 +109,14 @@ async fn each_of_two_replicas_enforces_half_of_a_limit_until_the_store_is_back()
     let service = Service::start(&redis.url(), &["--replicas", "2"]).await;
     redis.kill();
     let is_local = || async {
-        service.ask("alone", "probe").await;
+        service.decide("alone", "probe").await;
         service.web.metric("tollgate_local_decisions_total").await
     };
     becomes("it decides alone", PATIENCE, is_local, |count| *count > 0).await;
     let before = service.web.metric("tollgate_local_decisions_total").await;
     let mut admitted = 0;
     for _ in 0..10 {
-        admitted += usize::from(service.ask("alone", "ann").await == Answer::Ok);
+        admitted += usize::from(service.decide("alone", "ann").await == Answer::Ok);
     }
     assert_eq!(admitted, 5);
     // Denials by a local share are not cached.
@@ -127,21 +127,21 @@ async fn each_of_two_replicas_enforces_half_of_a_limit_until_the_store_is_back()
     becomes(
         "the store decides",
         PATIENCE,
-        || service.ask("user", "ann"),
+        || service.decide("user", "ann"),
         |answer| *answer == Answer::Ok,
     )
     .await;
-    assert_eq!(service.ask("alone", "ann").await, Answer::Ok, "the whole limit is there again");
+    assert_eq!(service.decide("alone", "ann").await, Answer::Ok, "the whole limit is there again");
     report("local, the store decides again", format!("after {:.1?}", back.elapsed()));
 }
 
 /// Asserts the answer of each kind of `on_store_error`; local admits half.
 async fn answers_by_on_store_error(service: &Service, value: &str) {
-    assert_eq!(service.ask("user", value).await, Answer::Unavailable);
-    assert_eq!(service.ask("lenient", value).await, Answer::Ok);
-    assert_eq!(service.ask("strict", value).await, Answer::Over);
+    assert_eq!(service.decide("user", value).await, Answer::Unavailable);
+    assert_eq!(service.decide("lenient", value).await, Answer::Ok);
+    assert_eq!(service.decide("strict", value).await, Answer::Over);
     for _ in 0..5 {
-        assert_eq!(service.ask("alone", value).await, Answer::Ok);
+        assert_eq!(service.decide("alone", value).await, Answer::Ok);
     }
-    assert_eq!(service.ask("alone", value).await, Answer::Over);
+    assert_eq!(service.decide("alone", value).await, Answer::Over);
 }

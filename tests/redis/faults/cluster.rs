@@ -25,7 +25,7 @@ pub(super) async fn split(service: &Service, key: &str, node: &Node) -> (Vec<Str
         becomes(
             "it decides",
             PATIENCE,
-            || service.ask(key, value),
+            || service.decide(key, value),
             |answer| *answer != Answer::Unavailable,
         )
         .await;

@@ -99,7 +99,7 @@ async fn a_replica_promoted_in_place_is_noticed_for_every_user_and_server() {
         becomes(
             "it decides",
             NOTICED * 2,
-            || service.ask("user", "ann"),
+            || service.decide("user", "ann"),
             |answer| *answer == Answer::Ok,
         )
         .await;
@@ -119,15 +119,15 @@ async fn a_replica_at_startup_is_reported_until_it_is_a_master() {
     service.tollgate.process.wait_for_line(WARNING, |line| line.contains(WARNING).then_some(()));
     let unready = service.web.get("/readyz").await;
     assert_eq!((unready.status, unready.body.as_str()), (503, "store is a read-only replica\n"));
-    assert_eq!(service.ask("user", "ann").await, Answer::Unavailable);
-    assert_eq!(service.ask("lenient", "ann").await, Answer::Ok);
+    assert_eq!(service.decide("user", "ann").await, Answer::Unavailable);
+    assert_eq!(service.decide("lenient", "ann").await, Answer::Ok);
     tokio::time::sleep(NOTICED).await;
     pair.lead_to(0);
     let changed = Instant::now();
     becomes(
         "it decides",
         NOTICED * 2,
-        || service.ask("user", "ann"),
+        || service.decide("user", "ann"),
         |answer| *answer == Answer::Ok,
     )
     .await;
@@ -182,6 +182,6 @@ async fn a_replica_of_a_cluster_returns_the_map_and_keeps_its_connection() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     let connects = service.web.metric(CONNECTS).await;
     tokio::time::sleep(Duration::from_millis(2_500)).await;
-    assert_eq!((service.ask("user", "ann").await, service.readiness().await), (Answer::Ok, 200));
+    assert_eq!((service.decide("user", "ann").await, service.readiness().await), (Answer::Ok, 200));
     assert_eq!(service.web.metric(CONNECTS).await, connects);
 }

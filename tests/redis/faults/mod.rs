@@ -87,7 +87,7 @@ impl Service {
         // moment later.
         let is_decided = |answer: &Answer| *answer == Answer::Ok;
         for user in values(4) {
-            becomes("it decides", PATIENCE, || self.ask("user", &user), is_decided).await;
+            becomes("it decides", PATIENCE, || self.decide("user", &user), is_decided).await;
         }
         self
     }
@@ -100,7 +100,7 @@ impl Service {
         self.web.get("/readyz").await.status
     }
 
-    async fn ask(&self, key: &str, value: &str) -> Answer {
+    async fn decide(&self, key: &str, value: &str) -> Answer {
         answer_of(&self.client, one(key, value)).await
     }
 

@@ -81,12 +81,12 @@ async fn a_user_without_the_rights_for_decisions_is_logged_and_waited_for() {
             unready.body
         );
         assert_eq!(service.web.get("/healthcheck").await.status, 500);
-        assert_eq!(service.ask("user", "ann").await, Answer::Unavailable);
+        assert_eq!(service.decide("user", "ann").await, Answer::Unavailable);
         redis
             .command(&["ACL", "SETUSER", "app", "+evalsha", "+eval", "+time", "+set", "+del"])
             .await;
         service.becomes_ready().await;
-        assert_eq!(service.ask("user", "ann").await, Answer::Ok);
+        assert_eq!(service.decide("user", "ann").await, Answer::Ok);
         assert_eq!(
             service.tollgate.process.log().iter().filter(|line| line.contains(WARNING)).count(),
             1
@@ -98,20 +98,20 @@ async fn a_user_without_the_rights_for_decisions_is_logged_and_waited_for() {
 async fn a_full_store_rejects_new_counters_and_is_reported() {
     let redis = Redis::start_with(&["maxmemory-policy noeviction"]).await;
     let service = Service::start(&redis.url(), &[]).await;
-    assert_eq!(service.ask("user", "old").await, Answer::Ok);
+    assert_eq!(service.decide("user", "old").await, Answer::Ok);
     redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
-    assert_eq!(service.ask("user", "new").await, Answer::Unavailable);
-    assert_eq!(service.ask("lenient", "new").await, Answer::Ok);
-    assert_eq!(service.ask("strict", "new").await, Answer::Over);
+    assert_eq!(service.decide("user", "new").await, Answer::Unavailable);
+    assert_eq!(service.decide("lenient", "new").await, Answer::Ok);
+    assert_eq!(service.decide("strict", "new").await, Answer::Over);
     assert_eq!(service.web.metric(NO_ROOM).await, 3);
     report(
         "out of memory, a counter that is there",
-        format!("{:?}", service.ask("user", "old").await),
+        format!("{:?}", service.decide("user", "old").await),
     );
-    assert_eq!(service.ask("none", "anyone").await, Answer::Over, "a ban needs no memory");
+    assert_eq!(service.decide("none", "anyone").await, Answer::Over, "a ban needs no memory");
     redis.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
-    assert_eq!(service.ask("user", "new").await, Answer::Ok);
-    assert_eq!(service.ask("user", "old").await, Answer::Ok);
+    assert_eq!(service.decide("user", "new").await, Answer::Ok);
+    assert_eq!(service.decide("user", "old").await, Answer::Ok);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -141,14 +141,14 @@ async fn a_foreign_value_fails_its_own_counter_only() {
     let redis = Redis::start().await;
     let service = Service::start(&redis.url(), &[]).await;
     for (value, foreign) in [("alice", &b"RPUSH"[..]), ("bob", b"SET")] {
-        assert_eq!(service.ask("user", value).await, Answer::Ok);
+        assert_eq!(service.decide("user", value).await, Answer::Ok);
         let key = key_of(&redis, value).await;
         redis.ask_bytes::<redis::Value>(&[b"DEL", &key]).await.unwrap();
         redis.ask_bytes::<redis::Value>(&[foreign, &key, b"no counter"]).await.unwrap();
     }
     let before = service.web.metric(UNREADABLE).await;
     for value in ["alice", "bob"] {
-        assert_eq!(service.ask("user", value).await, Answer::Unavailable);
+        assert_eq!(service.decide("user", value).await, Answer::Unavailable);
         let both = crate::support::rls::request(vec![
             crate::support::rls::descriptor(&[("user", value)]),
             crate::support::rls::descriptor(&[("few", value)]),
@@ -183,8 +183,13 @@ async fn a_wrong_password_is_reported_and_a_corrected_one_is_used() {
     is_logged(&mut service, "uthentication failed").await;
     std::fs::write(file.path(), "right\n").unwrap();
     service.becomes_ready().await;
-    becomes("it decides", PATIENCE, || service.ask("user", "ann"), |answer| *answer == Answer::Ok)
-        .await;
+    becomes(
+        "it decides",
+        PATIENCE,
+        || service.decide("user", "ann"),
+        |answer| *answer == Answer::Ok,
+    )
+    .await;
     service.ends("after a wrong password");
 }
 
@@ -205,8 +210,8 @@ async fn is_logged(service: &mut Service, why: &str) {
     let has_reason =
         |line: &str| (line.contains("Redis unreachable") && line.contains(why)).then_some(());
     service.tollgate.process.wait_for_line(why, has_reason);
-    assert_eq!(service.ask("user", "ann").await, Answer::Unavailable);
-    assert_eq!(service.ask("lenient", "ann").await, Answer::Ok);
+    assert_eq!(service.decide("user", "ann").await, Answer::Unavailable);
+    assert_eq!(service.decide("lenient", "ann").await, Answer::Ok);
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(service.readiness().await, 503);
     let log = service.tollgate.process.log();

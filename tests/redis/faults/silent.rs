@@ -135,12 +135,12 @@ async fn charges_of_callers_that_disconnected_early_are_counted() {
     let patient = ["--store", &redis.url(), "--store-timeout", "60s"];
     let service = Service::of(Tollgate::serve_with(policies().path(), &patient)).await;
     service.becomes_ready().await;
-    becomes("it decides", PATIENCE, || service.ask("user", "a"), |answer| *answer == Answer::Ok)
+    becomes("it decides", PATIENCE, || service.decide("user", "a"), |answer| *answer == Answer::Ok)
         .await;
     let unknown = || service.web.metric("tollgate_unknown_charges_total");
     assert_eq!(unknown().await, 0);
     redis.pause();
-    let gone = tokio::time::timeout(Duration::from_millis(50), service.ask("user", "a")).await;
+    let gone = tokio::time::timeout(Duration::from_millis(50), service.decide("user", "a")).await;
     assert!(gone.is_err(), "{gone:?}");
     becomes("it is counted", Duration::from_secs(5), unknown, |unknown| *unknown == 1).await;
     redis.resume();
@@ -153,8 +153,8 @@ async fn callers_that_wait_for_long_are_answered_when_the_connection_is_given_up
     redis.pause();
     let begun = std::time::Instant::now();
     let users = values(30);
-    let failing = users.iter().map(|value| service.ask("user", value));
-    let lenient = users.iter().map(|value| service.ask("lenient", value));
+    let failing = users.iter().map(|value| service.decide("user", value));
+    let lenient = users.iter().map(|value| service.decide("lenient", value));
     let (failed, allowed) = futures_util::future::join(
         futures_util::future::join_all(failing),
         futures_util::future::join_all(lenient),

@@ -323,7 +323,7 @@ async fn is_reported(fault: &Fault, service: &Service, url: &str) {
     let has = |part: &'static str| move |text: &String| text.contains(part);
     let degraded = async || {
         // Faults that only a decision meets are reported while decisions meet them.
-        let _ = service.ask("user", user).await;
+        let _ = service.decide("user", user).await;
         admin.get("/api/v1/status").await.body
     };
     becomes(&format!("{name}: degraded"), PATIENCE, degraded, has(fault.degraded)).await;
