@@ -23,6 +23,7 @@ mod longest;
 
 use std::cell::Cell;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;

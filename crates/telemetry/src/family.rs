@@ -84,7 +84,7 @@ impl<T: Clone + Default> RuleFamily<T> {
             return own.entry(name).or_default().clone();
         }
         self.is_shared.store(true, Ordering::Relaxed);
-        self.shared.clone()
+        own.get(&other()).unwrap_or(&self.shared).clone()
     }
 
     /// Returns the set of a rule that has one of its own.
@@ -100,10 +100,11 @@ impl<T: Clone + Default> RuleFamily<T> {
 
     /// Calls `view` with each set, and the domain and the rule that it belongs to.
     pub(crate) fn each(&self, mut view: impl FnMut(&str, &str, &T)) {
-        for ((domain, rule), set) in &*self.own.lock() {
+        let own = self.own.lock();
+        for ((domain, rule), set) in &*own {
             view(domain, rule, set);
         }
-        if self.is_shared.load(Ordering::Relaxed) {
+        if self.is_shared.load(Ordering::Relaxed) && !own.contains_key(&other()) {
             view(OTHER, OTHER, &self.shared);
         }
     }
@@ -120,6 +121,11 @@ impl<T: Clone + Default> RuleFamily<T> {
         });
         series
     }
+}
+
+/// Returns the name of the shared set, which a rule may have, too.
+fn other() -> (String, String) {
+    (OTHER.to_owned(), OTHER.to_owned())
 }
 
 #[cfg(test)]
@@ -142,6 +148,10 @@ mod tests {
         }
         assert_eq!(shown(&family), [("a".to_owned(), 2), ("other".to_owned(), 2)]);
         assert!(family.own("d", "a").is_some() && family.own("d", "b").is_none());
+        family.keep(&HashSet::from([("other", "other")]));
+        family.of("other", "other").inc();
+        family.of("d", "c").inc();
+        assert_eq!(shown(&family), [("other".to_owned(), 2)], "no series occurs twice");
         family.keep(&HashSet::from([("d", "b")]));
         family.of("d", "b").inc();
         assert_eq!(shown(&family), [("b".to_owned(), 1), ("other".to_owned(), 2)]);

@@ -92,8 +92,11 @@ impl Rates {
         let (second, minute) = self.places();
         let is_new_minute = second == 0;
         let elapsed_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
-        self.seconds.put(second, true, elapsed_us);
-        self.minutes.put(minute, is_new_minute, elapsed_us);
+        self.seconds.set(second, elapsed_us);
+        if is_new_minute {
+            self.minutes.set(minute, 0);
+        }
+        self.minutes.add(minute, elapsed_us);
         for (place, snapshot) in self.rules.iter_mut().zip(rules) {
             if place.is_none() && snapshot.counts != [0; COUNTS] {
                 *place = Some(Box::new(Ring::new(&snapshot)));
@@ -156,9 +159,15 @@ impl Rates {
 }
 
 impl<const N: usize> Lengths<N> {
-    fn put(&mut self, place: usize, is_new: bool, us: u64) {
+    fn set(&mut self, place: usize, us: u64) {
         if let Some(length) = self.0.get_mut(place) {
-            *length = if is_new { us } else { *length + us };
+            *length = us;
+        }
+    }
+
+    fn add(&mut self, place: usize, us: u64) {
+        if let Some(length) = self.0.get_mut(place) {
+            *length += us;
         }
     }
 
