@@ -8,7 +8,8 @@ mod secure;
 
 use std::time::{Duration, SystemTime};
 
-use crate::support::envoy::{Envoy, root};
+use crate::support::envoy::Envoy;
+use crate::support::root;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Reply;
 use crate::support::{PATIENCE, becomes};

@@ -10,7 +10,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::envoy::example::on_free_ports;
-use crate::support::envoy::{Envoy, binary, root};
+use crate::support::envoy::{Envoy, binary};
+use crate::support::root;
 use crate::support::tollgate::Tollgate;
 use crate::support::{PATIENCE, becomes};
 

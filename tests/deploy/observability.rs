@@ -19,12 +19,13 @@ use tokio::net::TcpStream;
 
 use crate::support::certificates::Authority;
 use crate::support::control_plane::ControlPlane;
-use crate::support::envoy::{Envoy, root};
+use crate::support::envoy::Envoy;
 use crate::support::load::{Load, Traffic};
 use crate::support::policy::Policies;
 use crate::support::prometheus::Prometheus;
 use crate::support::redis::{Redis, Setup};
 use crate::support::rls::{descriptor, request};
+use crate::support::root;
 use crate::support::tollgate::Tollgate;
 use crate::support::{PATIENCE, becomes};
 

@@ -1,6 +1,7 @@
 //! Envoy clusters without `authority`, for which Envoy sends the cluster's name as `:authority`.
 
-use crate::support::envoy::{Envoy, root};
+use crate::support::envoy::Envoy;
+use crate::support::root;
 use crate::support::tollgate::Tollgate;
 
 #[tokio::test]

@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-use crate::support::envoy::{Envoy, binary, root};
+use crate::support::envoy::{Envoy, binary};
+use crate::support::root;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Reply;
 

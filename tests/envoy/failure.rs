@@ -9,7 +9,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::Edge;
-use crate::support::envoy::{Envoy, root};
+use crate::support::envoy::Envoy;
+use crate::support::root;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};

@@ -11,10 +11,11 @@ use tokio::task::JoinSet;
 use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
 
 use super::example::on_free_ports;
-use crate::support::envoy::{Envoy, root};
+use crate::support::envoy::Envoy;
 use crate::support::model::{Model, Prompt};
 use crate::support::policy::Policies;
 use crate::support::rls::{Client, descriptor, request};
+use crate::support::root;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};

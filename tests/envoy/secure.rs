@@ -5,7 +5,8 @@ use tempfile::TempDir;
 
 use super::failure::Traffic;
 use crate::support::certificates::{Authority, files};
-use crate::support::envoy::{Envoy, root};
+use crate::support::envoy::Envoy;
+use crate::support::root;
 use crate::support::tollgate::Tollgate;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,10 +7,11 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::envoy::example::on_free_ports;
-use crate::support::envoy::{Envoy, root};
+use crate::support::envoy::Envoy;
 use crate::support::policy::Policies;
 use crate::support::process::Process;
 use crate::support::redis::port;
+use crate::support::root;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};

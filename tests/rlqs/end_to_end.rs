@@ -8,9 +8,10 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use crate::support::envoy::{Envoy, root};
+use crate::support::envoy::Envoy;
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
+use crate::support::root;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};

@@ -10,9 +10,10 @@ use tokio::time::{Instant, sleep, timeout};
 use tollgate::grpc::proto::quota::RateLimitQuotaResponse;
 
 use crate::support::PATIENCE;
-use crate::support::envoy::{Envoy, root};
+use crate::support::envoy::Envoy;
 use crate::support::http2::{DATA, END_HEADERS, HEADERS, PING, SETTINGS, fields, frame, framed};
 use crate::support::quotas::loan;
+use crate::support::root;
 
 const ACK: u8 = 1;
 const PREFACE: usize = 24;

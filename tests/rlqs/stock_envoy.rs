@@ -8,8 +8,9 @@ use tokio::time::sleep;
 use tollgate::grpc::proto::quota::rate_limit_quota_response::BucketAction;
 use tollgate::grpc::proto::rate_limit_strategy::{BlanketRule, RequestsPerTimeUnit, Strategy};
 
-use crate::support::envoy::{Envoy, root};
+use crate::support::envoy::Envoy;
 use crate::support::quotas::{NEVER, QuotaServer, abandon, assignment, blanket, loan, tokens};
+use crate::support::root;
 use crate::support::{PATIENCE, becomes};
 use prost_types::Duration as ProtoDuration;
 

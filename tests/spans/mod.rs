@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 use tollgate::grpc::proto::rate_limit_service_client::RateLimitServiceClient;
 
 use crate::support::control_plane::python;
-use crate::support::envoy::{Envoy, root};
+use crate::support::envoy::Envoy;
 use crate::support::policy::{Policies, daily};
 use crate::support::process::Process;
 use crate::support::prometheus::Prometheus;
 use crate::support::rls::{channel, descriptor, request};
+use crate::support::root;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 use crate::support::{PATIENCE, becomes};
