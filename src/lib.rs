@@ -34,7 +34,7 @@
 //! | [`problem`] | errors and denials over HTTP | their causes |
 //! | [`http_client`] | HTTP/1.1 requests to a server | their contents |
 //! | [`policy`] | YAML to rules; matching; differences of two sets; sources | stores, protocols |
-//! | [`verify`] | calls to a service, and contradictions between its limits and answers | protocols |
+//! | [`verify`] | calls to a service; contradictions of its answers and limits | protocols |
 //! | [`envoyproxy`] | the variables of envoyproxy/ratelimit, as flags | the flags, policies |
 //! | [`migrate`] | deployments of envoyproxy/ratelimit: report, export | stores, protocols |
 //! | [`store`] | counters in memory or Redis; layers around it; the clock | policies, protocols |

@@ -55,7 +55,7 @@ pub struct Translation {
 pub struct VariableProblem {
     /// The names of the variables.
     pub names: Vec<String>,
-    /// What was found, and what is allowed.
+    /// The value found, and the values allowed.
     pub what: String,
 }
 

@@ -11,7 +11,7 @@ use clap::{Arg, ArgMatches, Command};
 pub struct FlagProblem {
     /// The name, such as `--store`.
     pub flag: String,
-    /// What was found, and what is allowed.
+    /// The value found, and the values allowed.
     pub what: String,
 }
 
@@ -26,7 +26,9 @@ pub struct ServiceFlags {
 
 impl ServiceFlags {
     /// Creates the flags of a command, with the check of values that clap has parsed.
-    pub fn new(command: Command, check: FlagCheck) -> Self {
+    pub fn new(mut command: Command, check: FlagCheck) -> Self {
+        // Before, the usage of an argument is not known.
+        command.build();
         Self { command, check }
     }
 

@@ -143,13 +143,6 @@ struct EnvText<'s> {
     has_files: bool,
 }
 
-/// A variable that is set by reference, and the variables of Tollgate with its effect.
-struct ExportedReference<'d> {
-    own_names: Vec<String>,
-    name: &'d str,
-    reference: &'d str,
-}
-
 impl<'s> EnvText<'s> {
     fn of(
         deployment: &Deployment,
@@ -170,43 +163,29 @@ impl<'s> EnvText<'s> {
                 text.set("TOLLGATE_POLICY_DIALECT", "envoyproxy");
             }
         }
-        let references = text.references(deployment);
+        let mut references: Vec<(Vec<String>, &str, &str)> = Vec::new();
+        for (name, reference) in &deployment.references {
+            references.push((own_names(name, service), name, reference));
+        }
+        references.retain(|(names, _, _)| names.iter().any(|name| text.needs(name)));
         for own in own_variables(&deployment.variables, translation, service) {
-            let is_reference = references.iter().any(|one| one.own_names.contains(&own.name));
+            let is_reference = references.iter().any(|(names, _, _)| names.contains(&own.name));
             if text.needs(&own.name) && !is_reference {
                 text.own(deployment, &own);
             }
         }
-        for reference in &references {
-            text.reference(reference);
+        for (names, name, reference) in references {
+            let is_own = names.iter().any(|own| own == name);
+            let original = if is_own { String::new() } else { format!("{name}: ") };
+            let file = names.last().map(|name| text.by_file(name)).unwrap_or_default();
+            text.open(&format!("{}= from {original}{reference}{file}", names.join(", ")));
+            for name in names {
+                if text.needs(&name) {
+                    text.fill_in(&name);
+                }
+            }
         }
         text
-    }
-
-    /// Returns the references with an effect in addition to the files that were written.
-    fn references<'d>(&self, deployment: &'d Deployment) -> Vec<ExportedReference<'d>> {
-        let mut references = Vec::new();
-        for (name, reference) in &deployment.references {
-            let own_names = own_names(name, self.service);
-            if own_names.iter().any(|name| self.needs(name)) {
-                references.push(ExportedReference { own_names, name, reference });
-            }
-        }
-        references
-    }
-
-    /// Adds a comment on the variables with the effect of a reference.
-    fn reference(&mut self, one: &ExportedReference<'_>) {
-        let ExportedReference { own_names, name, reference } = one;
-        let is_own = own_names.iter().any(|own| own == name);
-        let original = if is_own { String::new() } else { format!("{name}: ") };
-        let file = own_names.last().map(|name| self.by_file(name)).unwrap_or_default();
-        self.open(&format!("{}= from {original}{reference}{file}", own_names.join(", ")));
-        for name in own_names {
-            if self.needs(name) {
-                self.fill_in(name);
-            }
-        }
     }
 
     /// Returns `true` if a variable has an effect in addition to the files that were written.

@@ -119,7 +119,7 @@ impl Checker {
         // The status of several windows is that of one of them, and does not say of which.
         if let [bound] = &model.bounds[..] {
             if !model.is_leased {
-                self.remaining_accurate(bound, model.charges_denied, calls);
+                self.remaining_accurate(bound, model, calls);
             }
             self.reset_accurate(bound, calls);
         }
@@ -151,7 +151,7 @@ impl Checker {
     fn remaining_accurate(
         &mut self,
         bound: &CounterBound,
-        charges_denied: bool,
+        model: &CounterModel,
         calls: &[ObservedCall],
     ) {
         let property = CheckedProperty::RemainingAccurate;
@@ -159,7 +159,7 @@ impl Checker {
         let certain = calls.iter().filter(|call| {
             matches!(call.answer, ObservedAnswer::Admitted { remaining: Some(_), .. })
         });
-        let possible = calls.iter().filter(|call| charges_denied || !call.is_denied());
+        let possible = calls.iter().filter(|call| model.charges_denied || !call.is_denied());
         let sorted = SortedCalls::new(certain, possible.map(PossibleCharge::anywhere));
         self.count(property, 0);
         for call in calls {

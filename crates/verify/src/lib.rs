@@ -1,8 +1,8 @@
 //! Verification of a rate limit service by the history of its calls.
 //!
 //! Sends the requests of a run, and checks the answers. A call may have been judged at any instant
-//! between its begin and its end, and an error may have charged its hits. A finding is reported only
-//! if no choice of these instants and charges explains the answers.
+//! between its begin and its end, and an error may have charged its hits. A finding is reported
+//! only if no choice of these instants and charges explains the answers.
 //!
 //! Knows limits and policies, and no protocol: connections are given to it, as
 //! [`service::VerifiedService`]. May use `core` and `policy`; no stores, no files. What checks a

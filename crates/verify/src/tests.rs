@@ -1,6 +1,7 @@
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
 
 mod services;
+mod workload;
 
 use crate::bound::{CounterBound, CounterModel};
 use crate::check::{CheckedProperty, Checker, PropertyResult};

@@ -161,7 +161,7 @@ impl<S: VerifiedService> VerifyClient<S> {
 
 impl From<ServiceDecision> for ObservedAnswer {
     fn from(ServiceDecision { is_denied, status }: ServiceDecision) -> Self {
-        // Without a limit in the status, the answer was given without the store, and admits as well.
+        // Without a status, the answer was given without the store, and admits as well.
         let remaining = status.map(|status| status.remaining);
         let reset = status.and_then(|status| status.reset);
         if is_denied {

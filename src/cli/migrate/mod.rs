@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::client_tls::ClientTlsFlags;
-use super::output::{report_error, try_print};
+use super::output::{print_stderr, report_error, try_print};
 use super::settings::variables;
 use crate::migrate::responses::ComparedCalls;
-use crate::migrate::{DeploymentParts, MigrationTarget, PolicyFiles, report};
+use crate::migrate::{DeploymentParts, MigrationError, MigrationTarget, PolicyFiles, report};
 use crate::settings::{MessageFlag, policy_settings, service_flags};
 
 /// Compare an envoyproxy/ratelimit deployment with Tollgate, before or after the switch
@@ -112,8 +112,12 @@ impl Migrate {
                 Ok(()) | Err(_) if report.is_whole => ExitCode::SUCCESS,
                 Ok(()) | Err(_) => ExitCode::FAILURE,
             },
-            // A report on a file begins with the severity.
-            Err(error) => report_error(error.to_string().trim_end().trim_start_matches("error: ")),
+            // Each problem of a report has its severity.
+            Err(MigrationError::Yaml(report)) => {
+                print_stderr(report.to_string().trim_end());
+                ExitCode::from(2)
+            }
+            Err(error) => report_error(error),
         }
     }
 }

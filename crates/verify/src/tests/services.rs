@@ -28,7 +28,7 @@ use crate::history::{ObservedAnswer, ObservedCall};
 const KINDS: usize = 9;
 
 /// A service with one counter in memory.
-struct MemoryService {
+pub(super) struct MemoryService {
     store: MemoryStore<Arc<ManualClock>>,
     clock: Arc<ManualClock>,
     limit: Limit,
@@ -69,17 +69,22 @@ fn stretched(kind: usize, amount: u32, times: u64) -> Limit {
 }
 
 impl MemoryService {
-    fn new(limit: Limit) -> Self {
+    pub(super) fn new(limit: Limit) -> Self {
         let clock = Arc::new(ManualClock::default());
         let bounds = Bounds { max_bytes: 1 << 30, domain_max_bytes: 1 << 30 };
         Self { store: MemoryStore::new(bounds, Arc::clone(&clock)), clock, limit }
     }
 
     fn decide(&self, now: u64, hits: u64) -> ObservedAnswer {
+        self.decide_for("counter", now, hits)
+    }
+
+    /// Decides a request to the counter with a value.
+    pub(super) fn decide_for(&self, value: &str, now: u64, hits: u64) -> ObservedAnswer {
         self.clock.set(Timestamp::from_micros(now));
         let mut keys = KeyBuffer::default();
         keys.begin();
-        keys.push(b"counter");
+        keys.push(value.as_bytes());
         let key = keys.finish(&Identity::of([b"rule".as_slice()]), None);
         let check = Check {
             key: keys.key("check", &key),
