@@ -12,7 +12,7 @@ use crate::policy::source::SourceReading;
 use crate::policy::source::files::PolicyLocations;
 use crate::policy::{self, ProblemReport, Source};
 use crate::settings::PolicySettings;
-use crate::xds::{self, ControlPlane, Update};
+use crate::xds::{self, ControlPlane, ResourceError, Update};
 
 /// Follows both sources forever and compiles their updates; must run on a thread of its own.
 /// `overlays` holds the overlay files as read at startup.
@@ -54,21 +54,32 @@ struct Feed {
     overlays: SourceReading,
 }
 
+/// The reason why an update is not in force.
+#[derive(Debug, thiserror::Error)]
+enum RefusedUpdate {
+    #[error("{0}")]
+    Resource(ResourceError),
+    #[error("{0}")]
+    Policies(ProblemReport),
+}
+
 impl Feed {
-    fn updated(&mut self, update: Update) -> Result<(), String> {
+    fn updated(&mut self, update: Update) -> Result<(), RefusedUpdate> {
         self.refused = None;
-        let update = update.map_err(|error| error.to_string());
-        let installed = update.and_then(|remote| match self.install_with_known(&remote) {
-            Ok(()) => {
-                self.remote = Some(remote);
-                Ok(())
-            }
-            Err(report) => {
-                self.refused = Some(remote);
-                Err(report.to_string())
-            }
-        });
+        let installed = match update {
+            Ok(remote) => self.remote_changed(remote).map_err(RefusedUpdate::Policies),
+            Err(error) => Err(RefusedUpdate::Resource(error)),
+        };
         installed.inspect_err(|reason| self.installer.refuse(LoadTrigger::ControlPlane, reason))
+    }
+
+    fn remote_changed(&mut self, remote: Vec<Source>) -> Result<(), ProblemReport> {
+        let installed = self.install_with_known(&remote);
+        match installed {
+            Ok(()) => self.remote = Some(remote),
+            Err(_) => self.refused = Some(remote),
+        }
+        installed
     }
 
     fn overlays_changed(&mut self, read: Result<Vec<Source>, ProblemReport>) {

@@ -1,6 +1,7 @@
 //! Properties of limits by algorithm, on which other modules decide. A module that needs to know
 //! something about an algorithm asks for a property, so that a new algorithm answers once.
 
+use super::quota::MAX_LOG_LIMIT;
 use super::sliding_window::Estimate;
 use super::time::{Micros, Timestamp};
 use super::{Algorithm, Charge, Limit};
@@ -20,12 +21,30 @@ impl Limit {
 
     /// Returns `true` if the number of hits that still count is an estimate.
     pub fn is_estimated(&self) -> bool {
+        self.weighted_buckets().is_some()
+    }
+
+    /// Returns the number of buckets of a period whose oldest one is weighted.
+    pub fn weighted_buckets(&self) -> Option<u32> {
         match self.algorithm() {
-            Algorithm::SlidingWindow(window) => window.estimate() == Estimate::Weighted,
+            Algorithm::SlidingWindow(window) => {
+                (window.estimate() == Estimate::Weighted).then(|| window.buckets())
+            }
             Algorithm::FixedWindow(_)
             | Algorithm::SlidingLog(_)
             | Algorithm::Gcra(_)
-            | Algorithm::Concurrency(_) => false,
+            | Algorithm::Concurrency(_) => None,
+        }
+    }
+
+    /// Returns the largest number of hits that a limit by the same algorithm may have.
+    pub fn largest_limit(&self) -> u32 {
+        match self.algorithm() {
+            Algorithm::SlidingLog(_) => MAX_LOG_LIMIT,
+            Algorithm::FixedWindow(_)
+            | Algorithm::SlidingWindow(_)
+            | Algorithm::Gcra(_)
+            | Algorithm::Concurrency(_) => u32::MAX,
         }
     }
 

@@ -1,8 +1,7 @@
 //! Options beyond the decision itself: overrides of the limit, recorded callers, leases.
 
-use tollgate_core::algorithm::Algorithm;
+use tollgate_core::algorithm::Limit;
 use tollgate_core::algorithm::quota::Window;
-use tollgate_core::algorithm::sliding_window::Estimate;
 use tollgate_yaml::report::{Spanned, shown};
 
 use super::LimitCompiler;
@@ -16,6 +15,24 @@ const MAX_RECORD: usize = 8;
 /// one second divide any of them.
 const OVERRIDE_GRAIN_US: u64 = 1_000_000;
 
+/// Returns the reason why a limit cannot take the amount and the period of an override.
+fn no_override(limit: &Limit) -> Option<&'static str> {
+    if limit.windows().len() > 1 {
+        Some("the limit has several windows, but an override has one amount and period")
+    } else if limit.windows().iter().any(|window| window.calendar().is_some()) {
+        Some("calendar windows cannot take the period of an override")
+    } else if limit.largest_limit() < u32::MAX {
+        Some("sliding_log has a maximum amount, which an override may exceed")
+    } else if !limit
+        .weighted_buckets()
+        .is_none_or(|buckets| OVERRIDE_GRAIN_US.is_multiple_of(buckets.into()))
+    {
+        Some("with `estimate: weighted`, `buckets` must divide 1 s evenly")
+    } else {
+        None
+    }
+}
+
 impl LimitCompiler<'_, '_> {
     /// Returns `true` if `override: inherit` is set and can work. Reports an error if the rule
     /// itself sets it and it cannot.
@@ -25,27 +42,7 @@ impl LimitCompiler<'_, '_> {
         else {
             return false;
         };
-        let reason = match limit.algorithm() {
-            _ if limit.windows().len() > 1 => {
-                Some("the limit has several windows, but an override has one amount and period")
-            }
-            _ if limit.windows().iter().any(|window| window.calendar().is_some()) => {
-                Some("calendar windows cannot take the period of an override")
-            }
-            Algorithm::SlidingLog(_) => {
-                Some("sliding_log has a maximum amount, which an override may exceed")
-            }
-            Algorithm::SlidingWindow(window)
-                if window.estimate() == Estimate::Weighted
-                    && !OVERRIDE_GRAIN_US.is_multiple_of(u64::from(window.buckets())) =>
-            {
-                Some("with `estimate: weighted`, `buckets` must divide 1 s evenly")
-            }
-            Algorithm::SlidingWindow(_)
-            | Algorithm::FixedWindow(_)
-            | Algorithm::Gcra(_)
-            | Algorithm::Concurrency(_) => None,
-        };
+        let reason = no_override(limit);
         if let Some(reason) = reason
             && option.own
         {
