@@ -15,7 +15,7 @@ use crate::support::redis::sentinels::{MASTER, Sentinels, Watch};
 use crate::support::redis::tls::{Clients, Tls};
 use crate::support::redis::{Redis, Setup};
 use crate::support::rls::channel;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 /// Returns the number of keys, which need not be text.
 async fn keys(redis: &Redis, pattern: &str) -> u64 {
@@ -112,7 +112,7 @@ async fn health_follows_redis_if_configured() {
     let service = istio.serve(&[("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "true")]).await;
     let steady = istio.serve(&[]).await;
     istio.redis.kill();
-    becomes("it is not healthy", PATIENCE, || service.health(), |status| *status == 500).await;
+    becomes("it is not healthy", TEST_TIMEOUT, || service.health(), |status| *status == 500).await;
     assert_eq!(steady.health().await, 200);
 }
 

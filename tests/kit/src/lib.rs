@@ -59,7 +59,7 @@ use std::time::{Duration, Instant};
 
 /// Timeout for operations that should complete immediately. Generous, so that a busy machine fails
 /// no test.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Polls a closure until it returns a value, and panics after `within`. `what` describes the
 /// expected event.
