@@ -394,7 +394,6 @@ async fn scripts(redis: &Redis) -> u64 {
     calls(&[redis], "evalsha").await + calls(&[redis], "eval").await
 }
 
-/// Returns the server's time.
 async fn now_us(redis: &Redis) -> u64 {
     let (seconds, us): (u64, u64) = redis.ask(&["TIME"]).await.unwrap();
     seconds * 1_000_000 + us

@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `tollgate`, `process`, `release` | the binary as a process; programs in the profile `release` |
+//! | `tollgate`, `process`, `release` | the binary as a process; programs built as `release` |
 //! | `redis` | Redis, Valkey, Sentinel and Cluster, as processes |
 //! | `rls`, `loans`, `quotas`, `web`, `http2`, `raw_headers` | clients |
 //! | `envoy`, `upstream`, `control_plane`, `prometheus`, `model` | other servers and programs |
