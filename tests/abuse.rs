@@ -22,7 +22,7 @@ use crate::support::policy::{Policies, daily};
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const NO_ERROR: u32 = 0;
 const PROTOCOL_ERROR: u32 = 1;
@@ -88,7 +88,7 @@ async fn streams_beyond_the_bound_are_refused_and_a_flood_of_them_disconnects() 
     assert!(client.is_seen().await);
     let flood = opened(&(11..60_000).map(|number| 1 + 2 * number).collect::<Vec<_>>());
     client.gets_enhance_your_calm(&flood).await;
-    becomes("it is counted", PATIENCE, || cut(&service, "flood"), |count| *count == 1).await;
+    becomes("it is counted", TEST_TIMEOUT, || cut(&service, "flood"), |count| *count == 1).await;
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn endless_headers_and_empty_data_frames_are_floods() {
         client.gets_enhance_your_calm(&flood).await;
         assert!(other.hit("other", "ann").await);
     }
-    becomes("both are counted", PATIENCE, || cut(&service, "flood"), |count| *count == 2).await;
+    becomes("both are counted", TEST_TIMEOUT, || cut(&service, "flood"), |count| *count == 2).await;
 }
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn a_client_of_another_protocol_is_refused_and_counted() {
     let mut client = Http2::dial(service.grpc).await;
     client.write(b"GET /healthcheck HTTP/1.1\r\n\r\n").await.unwrap();
     assert_eq!(client.goaway().await, PROTOCOL_ERROR);
-    becomes("it is counted", PATIENCE, || cut(&service, "protocol_error"), |count| *count == 1)
+    becomes("it is counted", TEST_TIMEOUT, || cut(&service, "protocol_error"), |count| *count == 1)
         .await;
 }
 
@@ -155,7 +155,7 @@ async fn control_frames_are_answered_and_a_flood_of_them_disconnects() {
         client.gets_enhance_your_calm(&one.repeat(40 * some)).await;
         assert!(other.hit("other", "ann").await);
     }
-    becomes("each is counted", PATIENCE, || cut(&service, "flood"), |count| *count == 5).await;
+    becomes("each is counted", TEST_TIMEOUT, || cut(&service, "flood"), |count| *count == 5).await;
 }
 
 #[tokio::test]
@@ -183,8 +183,8 @@ async fn a_client_that_sends_and_never_reads_is_disconnected() {
             number += 1;
         }
     };
-    tokio::time::timeout(PATIENCE, cut_off).await.expect("it is cut off");
-    becomes("it is counted", PATIENCE, || cut(&service, "unread_answers"), |count| *count == 1)
+    tokio::time::timeout(TEST_TIMEOUT, cut_off).await.expect("it is cut off");
+    becomes("it is counted", TEST_TIMEOUT, || cut(&service, "unread_answers"), |count| *count == 1)
         .await;
     assert!(Client::connect(service.grpc).await.hit("user", "ann").await);
 }
@@ -227,8 +227,10 @@ async fn memory_of_unfinished_messages_is_bounded_and_released() {
         });
     }
     for _ in 0..17 {
-        let status =
-            tokio::time::timeout(PATIENCE, statuses.recv()).await.expect("it is refused").unwrap();
+        let status = tokio::time::timeout(TEST_TIMEOUT, statuses.recv())
+            .await
+            .expect("it is refused")
+            .unwrap();
         assert_eq!(status.unwrap(), "8");
     }
     connection.abort();
@@ -236,8 +238,9 @@ async fn memory_of_unfinished_messages_is_bounded_and_released() {
     let client = Client::connect(service.grpc).await;
     let long = "v".repeat(60 << 10);
     let many: Vec<_> = (0..50).map(|_| descriptor(&[("other", &long)])).collect();
-    let _ = becomes("there is room", PATIENCE, || client.ask(request(many.clone())), Result::is_ok)
-        .await;
+    let _ =
+        becomes("there is room", TEST_TIMEOUT, || client.ask(request(many.clone())), Result::is_ok)
+            .await;
 }
 
 #[tokio::test]
@@ -284,12 +287,12 @@ async fn connections_beyond_the_bound_are_closed_if_none_is_idle_and_permits_are
     assert_eq!(web.metric("tollgate_grpc_connections").await, 2);
     let third = TcpStream::connect(service.grpc).await.unwrap();
     let closed = async { third.readable().await.map(|()| third.try_read(&mut [0; 1])) };
-    let read = tokio::time::timeout(PATIENCE, closed).await.expect("it is closed").unwrap();
+    let read = tokio::time::timeout(TEST_TIMEOUT, closed).await.expect("it is closed").unwrap();
     assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
     assert_eq!(cut(&service, "full").await, 1);
     drop(first);
     let places = || web.metric("tollgate_grpc_connections");
-    becomes("a connection is available", PATIENCE, places, |taken| *taken == 1).await;
+    becomes("a connection is available", TEST_TIMEOUT, places, |taken| *taken == 1).await;
     assert!(Client::connect(service.grpc).await.hit("user", "ann").await);
 }
 

@@ -17,7 +17,7 @@ use crate::support::policy::{Policies, daily};
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
 use crate::support::web::{Reply, Web};
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const WRITER: &str = "ann:writer-0123456789";
 const READER: &str = "bob:reader-0123456789";
@@ -92,7 +92,7 @@ async fn reported_rates_match_the_traffic() {
     let is_all = |rate: &Value| {
         of(rate, "denied") > 0.0 && (of(rate, "allowed") / of(rate, "denied") - 2.0).abs() < 1e-9
     };
-    let minute = becomes("all rates are reported", PATIENCE, rates, is_all).await;
+    let minute = becomes("all rates are reported", TEST_TIMEOUT, rates, is_all).await;
     assert!(
         (of(&minute, "near") / of(&minute, "denied") - 0.4).abs() < 1e-9,
         "the last two of ten are near: {minute}"

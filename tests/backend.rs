@@ -30,7 +30,7 @@ use crate::support::redis::port;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::output;
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 #[derive(clap::Parser)]
 struct ServeCommand {
@@ -69,7 +69,7 @@ impl ToyService {
         let serving = run_over(open, settings, prepared, async { drop(stopped.await) });
         let testing = async {
             let open = || async { TcpStream::connect(http).await.is_ok() };
-            becomes("it listens", PATIENCE, open, |is_open| *is_open).await;
+            becomes("it listens", TEST_TIMEOUT, open, |is_open| *is_open).await;
             let client = Client::connect(grpc).await;
             test(Self { client, web: Web::new(http), admin: Web::new(admin) }).await;
             drop(stop);
@@ -182,7 +182,7 @@ async fn readiness_follows_the_state_of_a_store() {
         for (state, text) in states {
             toy.set(state);
             let reason = || async { service.web.get("/readyz").await.body };
-            becomes("readiness follows", PATIENCE, reason, |body| body.starts_with(text)).await;
+            becomes("readiness follows", TEST_TIMEOUT, reason, |body| body.starts_with(text)).await;
         }
     })
     .await;
@@ -257,7 +257,7 @@ async fn decide(limiter: &Limiter<impl Store>, message: &[u8]) -> Result<Vec<u8>
     let bounds = messages::RequestBounds { descriptors: 64, entries: 32, all_entries: 2048 };
     let request = messages::read(message, &bounds).map_err(|error| error.to_string())?;
     let snapshot = limiter.snapshot();
-    let decided = limiter.decide(&snapshot, &request, Instant::now() + PATIENCE).await;
+    let decided = limiter.decide(&snapshot, &request, Instant::now() + TEST_TIMEOUT).await;
     let decision = decided.map_err(|undecided| undecided.to_string())?;
     let mut answer = Vec::new();
     response::write(&decision, &response::AnswerStyle::default(), &mut answer);

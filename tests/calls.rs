@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tollgate::grpc::proto::RateLimitResponse;
 
-use crate::support::PATIENCE;
+use crate::support::TEST_TIMEOUT;
 use crate::support::http2::{DATA, END_HEADERS, END_STREAM, HEADERS, Http2, PING, frame, headers};
 use crate::support::policy::{Policies, daily};
 use crate::support::rls::{Client, descriptor, gzip, request};
@@ -126,8 +126,10 @@ async fn a_call_that_is_not_grpc_is_refused_with_status_and_reason() {
         let request = request.header("content-type", content_type).header("grpc-timeout", timeout);
         let (answer, mut body) = requests.send_request(request.body(()).unwrap(), false).unwrap();
         let _ = body.send_data(message().into(), true);
-        let mut answer =
-            tokio::time::timeout(PATIENCE, answer).await.expect("the call is answered").unwrap();
+        let mut answer = tokio::time::timeout(TEST_TIMEOUT, answer)
+            .await
+            .expect("the call is answered")
+            .unwrap();
         let status = answer.status().as_u16();
         while let Some(data) = answer.body_mut().data().await {
             data.unwrap();
@@ -168,7 +170,7 @@ async fn a_client_that_pauses_receives_all_responses_afterwards() {
             answered += u32::from(head[3] == HEADERS);
         }
     };
-    tokio::time::timeout(6 * PATIENCE, reading).await.expect("all are answered");
+    tokio::time::timeout(6 * TEST_TIMEOUT, reading).await.expect("all are answered");
     writing.await.unwrap().unwrap();
 }
 
@@ -275,7 +277,7 @@ async fn call(
         let trailers = answer.body_mut().trailers().await.unwrap();
         (message, trailers.unwrap_or_else(|| answer.headers().clone()))
     };
-    tokio::time::timeout(PATIENCE, calling).await.expect("the call is answered")
+    tokio::time::timeout(TEST_TIMEOUT, calling).await.expect("the call is answered")
 }
 
 async fn connect(address: SocketAddr) -> SendRequest<Bytes> {

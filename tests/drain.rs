@@ -20,7 +20,7 @@ use crate::support::policy::{Policies, daily};
 use crate::support::rls::{Client, channel, descriptor, request};
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 /// Longer than any test, so that a test that waits for it fails.
 const NEVER: &str = "1h";
@@ -33,7 +33,7 @@ async fn health_changes_under_each_of_its_names_before_the_service_exits() {
     for name in NAMES {
         becomes(
             name,
-            PATIENCE,
+            TEST_TIMEOUT,
             || check(health.clone(), name),
             |status| *status == ServingStatus::NotServing,
         )
@@ -48,7 +48,7 @@ async fn readiness_changes_before_the_service_exits_and_liveness_does_not() {
     service.process.signal(Signal::TERM);
     becomes(
         "not ready",
-        PATIENCE,
+        TEST_TIMEOUT,
         || async { web.get("/readyz").await.status },
         |status| *status == 503,
     )
@@ -192,6 +192,6 @@ async fn watch(address: SocketAddr, name: &str) -> Streaming<HealthCheckResponse
 /// Returns the next status of a watch; `None` when it has ended.
 async fn next(watch: &mut Streaming<HealthCheckResponse>) -> Option<ServingStatus> {
     let answer =
-        tokio::time::timeout(PATIENCE, watch.next()).await.expect("a watch gets an answer");
+        tokio::time::timeout(TEST_TIMEOUT, watch.next()).await.expect("a watch gets an answer");
     answer.map(|answer| answer.unwrap().status())
 }

@@ -12,7 +12,7 @@ use crate::support::envoy::Envoy;
 use crate::support::root;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Reply;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const DAY: u64 = 86_400;
 
@@ -104,9 +104,9 @@ async fn a_cost_in_the_response_is_charged_afterwards() {
     // Without a token count no hits are charged after the response, so this is a peek.
     let tokens = || async { left(&edge.get("/tokens", &[("x-user", b"ann")]).await) };
     assert_eq!(send().await, (200, 100));
-    becomes("the first answer is charged", PATIENCE, tokens, |left| *left == (200, 40)).await;
+    becomes("the first answer is charged", TEST_TIMEOUT, tokens, |left| *left == (200, 40)).await;
     assert_eq!(send().await, (200, 40));
-    becomes("the second answer is charged", PATIENCE, tokens, |left| *left == (429, 0)).await;
+    becomes("the second answer is charged", TEST_TIMEOUT, tokens, |left| *left == (429, 0)).await;
 }
 
 #[tokio::test]

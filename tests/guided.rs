@@ -55,19 +55,20 @@ fn a_new_algorithm_is_a_compile_error_in_every_file_that_knows_the_algorithms() 
         std::fs::write(path, text).unwrap();
     }
     let mut found = BTreeSet::new();
+    let mut errors = check(&copy);
     for _ in 0..MAX_CHECKS {
-        let errors = check(&copy);
+        if errors.is_empty() {
+            break;
+        }
         let other = errors.iter().find(|error| error["code"]["code"] != "E0004");
         assert_eq!(other, None, "only missing arms");
         let files = errors.iter().flat_map(places).map(|(file, _)| file);
         let files: BTreeSet<String> = files.collect();
-        let is_last = files.iter().any(|file| file.starts_with("src/"));
         found.extend(files);
-        if is_last {
-            break;
-        }
         add_arms(&copy, &errors);
+        errors = check(&copy);
     }
+    assert_eq!(errors, [Value::Null; 0], "all arms are there");
     assert_eq!(found, FILES.map(str::to_owned).into());
 }
 
@@ -137,13 +138,15 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// Checks the libraries in a folder, which do not all compile, and returns the errors.
+/// Checks the libraries in a folder, and returns the errors; none if all compile.
 fn check(folder: &Path) -> Vec<Value> {
     let mut cargo = release::cargo();
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     cargo.args(["check", "--locked", "--lib", "--message-format=json"]);
     let checked = cargo.env("CARGO_TARGET_DIR", target).current_dir(folder).output().unwrap();
-    assert!(!checked.status.success(), "a variant without its arms compiles");
+    if checked.status.success() {
+        return Vec::new();
+    }
     let lines = checked.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let messages = lines.map(|line| serde_json::from_slice::<Value>(line).unwrap());
     let mut errors: Vec<Value> = messages

@@ -14,7 +14,7 @@ use crate::support::rls::{Client, descriptor, entry};
 use crate::support::secure::Secure;
 use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const POLICY: &str = "
 domain: test
@@ -78,7 +78,7 @@ async fn a_want_is_answered_by_what_remains() {
     assert_eq!(holder.borrow("small", 100).await.hits, 4);
     becomes(
         "the rest is returned",
-        PATIENCE,
+        TEST_TIMEOUT,
         async || remaining(&client, "small").await,
         |n| *n == 60,
     )
@@ -86,7 +86,7 @@ async fn a_want_is_answered_by_what_remains() {
     assert_eq!(reason(&mut holder, "small", 100).await, (AskReason::NearLimit, Some(60)));
     becomes(
         "the rest is returned",
-        PATIENCE,
+        TEST_TIMEOUT,
         async || remaining(&client, "small").await,
         |n| *n == 60,
     )
@@ -197,7 +197,8 @@ async fn a_changed_limit_has_another_generation() {
     let Some(Answer::Loan(loan)) = first.answer else { panic!("{first:?}") };
     policies.write("policy.yaml", &POLICY.replacen("1000", "2000", 1));
     let generation = async || holder.clone().want("tenant", 4).await.generation;
-    becomes("the generation changes", PATIENCE, generation, |now| *now != first.generation).await;
+    becomes("the generation changes", TEST_TIMEOUT, generation, |now| *now != first.generation)
+        .await;
     assert_eq!(holder.give_back(back("tenant", &loan, 50, 0)).await, LeaseResult::Accepted);
 }
 
@@ -330,7 +331,7 @@ async fn receipts_are_signed_by_the_first_key_and_valid_until_it_is_removed() {
     // Of another counter while its key is known.
     let other = async || holder.clone().give_back(back("other", &loan, 50, 0)).await;
     let is_unknown = |result: &LeaseResult| *result == LeaseResult::InvalidReceipt;
-    becomes("the key is removed", PATIENCE, other, is_unknown).await;
+    becomes("the key is removed", TEST_TIMEOUT, other, is_unknown).await;
     let result = holder.give_back(back("tenant", &loan, 50, 0)).await;
     assert_eq!(result, LeaseResult::InvalidReceipt, "signed by the key that was removed");
     let found = output(["serve", "--loan-key-file", "/dev/null"]);

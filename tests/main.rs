@@ -39,7 +39,7 @@
 //! | `fuzz_smoke` | the fuzz targets of `fuzz/`, for a bounded time |
 //! | `tidy` | the rules of the code base: dependencies between modules, length of files |
 //!
-//! Tests that measure are in a binary of their own, `load`. `crates/testkit` starts and stops the
+//! Tests that measure are in a binary of their own, `load`. `tests/kit` starts and stops the
 //! servers: everything listens on 127.0.0.1 and free ports, and nothing outlives its test.
 #![allow(
     clippy::unwrap_used,

@@ -11,7 +11,7 @@ use crate::support::redis::Redis;
 use crate::support::rls::{Client, channel, descriptor, request};
 use crate::support::tollgate::{Tollgate, command, quiet};
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const BROKEN: &str = "domain: test\ndescriptors:\n  - kee: user\n";
 
@@ -41,8 +41,13 @@ async fn with_the_flag_it_starts_without_a_policy_and_loads_the_first_valid_one(
         );
         assert_eq!(Web::new(service.admin).get("/rlconfig").await.body, "");
         policies.write("policy.yaml", &daily("user", 5));
-        becomes("a good policy is found", PATIENCE, || probes.agree(), |(is_ready, _)| *is_ready)
-            .await;
+        becomes(
+            "a good policy is found",
+            TEST_TIMEOUT,
+            || probes.agree(),
+            |(is_ready, _)| *is_ready,
+        )
+        .await;
         assert_eq!(client.limit("user", "ann").await, Some(5));
         service
             .process
@@ -58,7 +63,7 @@ async fn it_starts_without_a_policy_and_reports_the_next_error() {
     let policies_page = || async { admin.get("/policies").await.body };
     assert!(policies_page().await.contains("kee"));
     policies.write("policy.yaml", &BROKEN.replace("kee", "kea"));
-    becomes("the next error is reported", PATIENCE, policies_page, |page| page.contains("kea"))
+    becomes("the next error is reported", TEST_TIMEOUT, policies_page, |page| page.contains("kea"))
         .await;
 }
 
@@ -92,7 +97,7 @@ async fn with_the_flag_readiness_follows_the_store() {
     let ready = async |expected: bool| {
         becomes(
             "readiness follows",
-            PATIENCE,
+            TEST_TIMEOUT,
             || probes.agree(),
             |(is_ready, _)| *is_ready == expected,
         )
@@ -119,7 +124,7 @@ async fn every_probe_fails_while_the_store_is_a_replica() {
     let ready = async |expected: bool| {
         becomes(
             "readiness follows",
-            PATIENCE,
+            TEST_TIMEOUT,
             || probes.agree(),
             |(is_ready, _)| *is_ready == expected,
         )
@@ -173,7 +178,7 @@ impl Probes {
     async fn agree(&self) -> (bool, String) {
         let probes = becomes(
             "all probes agree",
-            PATIENCE,
+            TEST_TIMEOUT,
             || self.query(),
             |(probes, _)| probes.iter().all(|one| *one == probes[0]),
         );

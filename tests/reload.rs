@@ -8,7 +8,7 @@ use crate::support::policy::{Policies, daily};
 use crate::support::rls::Client;
 use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const BROKEN: &str = "domain: test\ndescriptors:\n  - kee: user\n";
 
@@ -106,7 +106,7 @@ async fn loads_are_counted_and_a_bad_change_once() {
     let policies = Policies::of(&daily("user", 5));
     let (_service, client, admin, public) = serve_all(&policies).await;
     policies.write("policy.yaml", BROKEN);
-    becomes("the change is refused", PATIENCE, || last_error(&admin), Value::is_string).await;
+    becomes("the change is refused", TEST_TIMEOUT, || last_error(&admin), Value::is_string).await;
     // No event shows that the files were read again; they are polled twice a second.
     tokio::time::sleep(Duration::from_millis(1_200)).await;
     policies.write("policy.yaml", &daily("user", 7));
@@ -124,9 +124,9 @@ async fn admin_shows_the_error_until_it_is_corrected() {
     policies.write("policy.yaml", BROKEN);
     let has_place =
         |error: &Value| error.as_str().is_some_and(|error| error.contains("policy.yaml:3"));
-    becomes("the error is reported", PATIENCE, || last_error(&admin), has_place).await;
+    becomes("the error is reported", TEST_TIMEOUT, || last_error(&admin), has_place).await;
     policies.write("policy.yaml", &daily("user", 5));
-    becomes("the error is cleared", PATIENCE, || last_error(&admin), Value::is_null).await;
+    becomes("the error is cleared", TEST_TIMEOUT, || last_error(&admin), Value::is_null).await;
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn a_directory_without_policies_is_a_bad_change() {
     std::fs::remove_file(policies.file("policy.yaml")).unwrap();
     becomes(
         "it is reported",
-        PATIENCE,
+        TEST_TIMEOUT,
         || last_error(&admin),
         |error| error.as_str().is_some_and(|error| error.contains("*.yaml")),
     )
@@ -195,8 +195,13 @@ async fn counters_of_other_rules_continue_through_every_change() {
         "policy.yaml",
         &daily("user", 2).replace("descriptors:\n", &format!("descriptors:\n{first}")),
     );
-    becomes("bob has a rule", PATIENCE, || client.limit("user", "bob"), |limit| *limit == Some(9))
-        .await;
+    becomes(
+        "bob has a rule",
+        TEST_TIMEOUT,
+        || client.limit("user", "bob"),
+        |limit| *limit == Some(9),
+    )
+    .await;
     assert_eq!(hits(&client, 1).await, [false]);
 }
 
@@ -218,7 +223,7 @@ async fn serve_all(policies: &Policies) -> (Tollgate, Client, Web, Web) {
 async fn limit_becomes(client: &Client, amount: Option<u32>) {
     becomes(
         "the change is served",
-        PATIENCE,
+        TEST_TIMEOUT,
         || client.limit("user", "ann"),
         |limit| *limit == amount,
     )

@@ -14,7 +14,7 @@ use crate::support::redis::sentinels::{Sentinels, Watch};
 use crate::support::redis::tls::{Clients, Tls};
 use crate::support::redis::wire::Wire;
 use crate::support::redis::{Redis, Setup};
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 #[tokio::test]
 async fn every_flavor_starts_and_runs_scripts() {
@@ -51,7 +51,7 @@ async fn a_server_can_require_tls_and_certificates() {
             root_cert: std::fs::read(tls.authority()).ok(),
         };
         let client = redis::Client::build_with_tls(redis.url(), untrusted).unwrap();
-        let is_accepted = match connect(&client, PATIENCE).await {
+        let is_accepted = match connect(&client, TEST_TIMEOUT).await {
             Ok(mut connection) => {
                 redis::cmd("PING").query_async::<Value>(&mut connection).await.is_ok()
             }
@@ -91,7 +91,7 @@ async fn a_partition_holds_back_what_is_delivered_once_it_heals() {
     let redis = Redis::start().await;
     let wire = Wire::to(redis.address).await;
     let client = redis::Client::open(format!("redis://{}", wire.address)).unwrap();
-    let mut connection = connect(&client, PATIENCE).await.unwrap();
+    let mut connection = connect(&client, TEST_TIMEOUT).await.unwrap();
     connection.set_response_timeout(Duration::from_millis(200));
     wire.silence();
     let set = redis::Cmd::set("key", "late");
@@ -99,7 +99,7 @@ async fn a_partition_holds_back_what_is_delivered_once_it_heals() {
     assert_eq!(redis.command(&["GET", "key"]).await, Value::Nil);
     wire.heal();
     let is_set = |now: &Value| *now == Value::BulkString(b"late".to_vec());
-    becomes("the command arrives", PATIENCE, || redis.command(&["GET", "key"]), is_set).await;
+    becomes("the command arrives", TEST_TIMEOUT, || redis.command(&["GET", "key"]), is_set).await;
 }
 
 #[tokio::test]
@@ -111,7 +111,7 @@ async fn a_cluster_replaces_a_killed_master() {
     cluster.wait_until_promoted(replica).await;
     assert_eq!(cluster.master_of(0).await.id, replica.id);
     master.redis.restart().await;
-    becomes("it follows", PATIENCE, || master.is_replica_of(replica), |is_replica| *is_replica)
+    becomes("it follows", TEST_TIMEOUT, || master.is_replica_of(replica), |is_replica| *is_replica)
         .await;
 }
 
@@ -159,13 +159,13 @@ async fn an_isolated_master_serves_clients_until_it_notices_and_follows_when_hea
     };
     let _ = becomes(
         "it rejects writes",
-        PATIENCE,
+        TEST_TIMEOUT,
         || master.redis.ask(&["SET", "key", "refused"]),
         refused,
     )
     .await;
     cluster.heal();
-    becomes("it follows", PATIENCE, || master.is_replica_of(replica), |is_replica| *is_replica)
+    becomes("it follows", TEST_TIMEOUT, || master.is_replica_of(replica), |is_replica| *is_replica)
         .await;
     cluster.wait_until_agreed().await;
     assert_eq!(replica.redis.command(&["GET", "key"]).await, Value::Nil);
@@ -177,7 +177,7 @@ async fn an_isolated_node_answers_no_client_while_it_runs() {
     let master = cluster.master_of(0).await;
     let replica = cluster.replica_of(0).await;
     let client = redis::Client::open(format!("redis://{}", master.address)).unwrap();
-    let mut connection = connect(&client, PATIENCE).await.unwrap();
+    let mut connection = connect(&client, TEST_TIMEOUT).await.unwrap();
     connection.set_response_timeout(Duration::from_millis(200));
     cluster.isolate(master, Isolation::FromAll);
     assert!(

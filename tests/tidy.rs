@@ -232,7 +232,7 @@ fn scanned(file: &File) -> Scan {
 /// Returns the files with the code of the root package and of the crates, with their unit tests.
 fn code() -> Vec<File> {
     let mut files = files_in(&["src", "crates"]);
-    files.retain(|file| file.path.contains("src/") && !file.path.starts_with("crates/testkit"));
+    files.retain(|file| file.path.contains("src/"));
     files
 }
 

@@ -18,7 +18,7 @@ use crate::support::rls::{descriptor, request};
 use crate::support::secure::Secure;
 use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 #[tokio::test]
 async fn tls_1_2_and_1_3_are_served_with_keys_and_wildcards_of_envoy_gateway() {
@@ -73,7 +73,7 @@ async fn clients_need_a_certificate_of_the_configured_authority() {
     let counted = |count: &u64| *count >= 3;
     let failures =
         || metric(&service, r#"tls_handshake_failures_total{kind="client_certificate"}"#);
-    becomes("failures are counted", PATIENCE, failures, counted).await;
+    becomes("failures are counted", TEST_TIMEOUT, failures, counted).await;
 }
 
 #[test]
@@ -248,7 +248,8 @@ async fn a_secret_swapped_by_kubernetes_is_loaded_and_other_files_are_not_read()
     let secure = Secure::trusting(&authority);
     let shown =
         || async { secure.connect(service.grpc).await.map(|_| secure.last_seen()).unwrap() };
-    becomes("the other certificate is shown", PATIENCE, shown, |shown| *shown == der(&fresh)).await;
+    becomes("the other certificate is shown", TEST_TIMEOUT, shown, |shown| *shown == der(&fresh))
+        .await;
 }
 
 #[tokio::test]
@@ -279,7 +280,7 @@ async fn a_mismatched_pair_is_refused_and_the_current_one_stays() {
     for (number, (what, text)) in (1..).zip(broken) {
         std::fs::write(&key, text).unwrap();
         let refused = || metric(&service, r#"tls_loads_total{kind="refused"}"#);
-        becomes(what, PATIENCE, refused, |count| *count == number).await;
+        becomes(what, TEST_TIMEOUT, refused, |count| *count == number).await;
         assert!(secure.is_accepted(service.grpc).await, "{what}");
         assert_eq!(secure.last_seen(), old, "{what}");
     }

@@ -13,7 +13,7 @@ use crate::support::redis::{Redis, Setup};
 use crate::support::rls::Client;
 use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 #[test]
 fn a_service_that_keeps_its_limits_exits_0() {
@@ -263,7 +263,7 @@ async fn a_store_whose_clock_is_ahead_is_named_as_the_explanation() {
     let flags = ["--store", &redis.url(), "--store-timeout", "15s"];
     let service = Tollgate::serve_with(policies.path(), &flags);
     let is_ready = || async { Web::new(service.http).get("/readyz").await.status };
-    becomes("the service is ready", PATIENCE, is_ready, |status| *status == 200).await;
+    becomes("the service is ready", TEST_TIMEOUT, is_ready, |status| *status == 200).await;
     let ended = verify(&policies, &[&service.grpc.to_string()], &[]);
     let report = report(&ended);
     assert_eq!(verdict(&report, "reset_accurate"), "violated", "{report:#}");

@@ -9,7 +9,7 @@ use super::load::Histogram;
 use tollgate_testkit::redis::Redis;
 
 /// Timeout for the service to send a command.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns the median latency of a script call. The closure makes the service call the script.
 pub(crate) fn of_script(redis: &Redis, send: impl FnOnce(), time: Duration) -> Option<Duration> {
@@ -30,7 +30,7 @@ pub(crate) fn of_script(redis: &Redis, send: impl FnOnce(), time: Duration) -> O
 /// Runs the closure, and returns the last `EVALSHA` that Redis receives meanwhile.
 fn seen(redis: &Redis, send: impl FnOnce()) -> Option<Vec<Vec<u8>>> {
     let mut monitor = TcpStream::connect(redis.address).ok()?;
-    monitor.set_read_timeout(Some(PATIENCE)).ok()?;
+    monitor.set_read_timeout(Some(TEST_TIMEOUT)).ok()?;
     monitor.write_all(b"MONITOR\r\n").ok()?;
     let mut lines = BufReader::new(monitor.try_clone().ok()?).lines();
     lines.next()?.ok()?;

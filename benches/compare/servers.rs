@@ -11,7 +11,7 @@ use tollgate_testkit::redis::Redis;
 use tollgate_testkit::redis::cluster::{Cluster, Layout};
 use tollgate_testkit::tollgate::Tollgate;
 use tollgate_testkit::usage::Usage;
-use tollgate_testkit::{PATIENCE, eventually};
+use tollgate_testkit::{TEST_TIMEOUT, eventually};
 
 /// Argument that makes this binary run as the ceiling.
 pub(crate) const CEILING: &str = "as-the-ceiling";
@@ -96,7 +96,9 @@ impl Running {
         }
         let process = Process::start("envoyproxy/ratelimit", &mut command);
         let address = SocketAddr::from(([127, 0, 0, 1], grpc));
-        eventually("envoyproxy/ratelimit listens", PATIENCE, || TcpStream::connect(address).ok());
+        eventually("envoyproxy/ratelimit listens", TEST_TIMEOUT, || {
+            TcpStream::connect(address).ok()
+        });
         Self { address, process: process.id(), http: None, _server: Kind::Peer(process, policies) }
     }
 }

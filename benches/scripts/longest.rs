@@ -221,7 +221,7 @@ impl Bench {
         });
         let request = Request { domain: "bench", descriptors: descriptors.collect() };
         let snapshot = self.limiter.snapshot();
-        let deadline = std::time::Instant::now() + tollgate_testkit::PATIENCE;
+        let deadline = std::time::Instant::now() + tollgate_testkit::TEST_TIMEOUT;
         self.limiter.decide(&snapshot, &request, deadline).await.expect("Redis decides");
     }
 

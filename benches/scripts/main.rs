@@ -262,7 +262,7 @@ async fn run(
             let request = request::read(&message, &BOUNDS).unwrap();
             let snapshot = limiter.snapshot();
             limiter
-                .decide(&snapshot, &request, Instant::now() + tollgate_testkit::PATIENCE)
+                .decide(&snapshot, &request, Instant::now() + tollgate_testkit::TEST_TIMEOUT)
                 .await
                 .expect("Redis decides");
         }

@@ -121,14 +121,14 @@ fn entry(entry: &Entry) -> Value {
 /// Formats the limit override of a request as protobuf text: fields separated by one space, without
 /// those that are 0.
 fn limit_text(limit: &RateLimitOverride) -> String {
-    let unit = match Unit::try_from(limit.unit) {
-        Ok(unit) => unit.as_str_name().to_owned(),
-        Err(_) => limit.unit.to_string(),
+    let unit = || match Unit::try_from(limit.unit) {
+        Ok(unit) => format!("unit:{}", unit.as_str_name()),
+        Err(_) => format!("unit:{}", limit.unit),
     };
     let fields = [
         (limit.requests_per_unit != 0)
             .then(|| format!("requests_per_unit:{}", limit.requests_per_unit)),
-        (limit.unit != 0).then(|| format!("unit:{unit}")),
+        (limit.unit != 0).then(unit),
         limit.unit_multiplier.map(|multiplier| format!("unit_multiplier:{{value:{multiplier}}}")),
     ];
     fields.into_iter().flatten().collect::<Vec<_>>().join(" ")

@@ -22,7 +22,6 @@ use rustls::ClientConfig;
 use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
 pub use self::tls::{ClientIdentity, TlsConfigError, client_config};
@@ -72,7 +71,6 @@ pub enum HttpClientError {
 /// A connection to a server; closed when dropped.
 pub struct HttpConnection {
     requests: SendRequest<Full<Bytes>>,
-    task: JoinHandle<Result<(), hyper::Error>>,
 }
 
 impl HttpClientError {
@@ -125,7 +123,9 @@ impl HttpConnection {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (requests, connection) = handshake(TokioIo::new(stream)).await?;
-        Ok(Self { requests, task: tokio::spawn(connection) })
+        // Ends with the sender, which reports errors.
+        tokio::spawn(connection);
+        Ok(Self { requests })
     }
 
     /// Returns `true` if the server has closed the connection.
@@ -146,11 +146,5 @@ impl HttpConnection {
         let (head, body) = self.requests.send_request(request).await?.into_parts();
         let body = Limited::new(body, max_body).collect().await.map_err(HttpClientError::Body)?;
         Ok(Response::from_parts(head, body.to_bytes()))
-    }
-}
-
-impl Drop for HttpConnection {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }

@@ -78,7 +78,7 @@ impl RuleCounters {
                 .map(|rule| metrics.of_rule(rule.domain(), rule.path()))
                 .collect(),
             near_limit_ratio: metrics.options().near_limit_ratio,
-            candidates: counted(candidates, CandidateSource::rule, metrics),
+            candidates: counted(candidates, CandidateSource::Rule, metrics),
             holds: HoldOperations::of(policies, metrics),
             loans: RuleLoans::of(policies, metrics),
             statistics,
@@ -96,7 +96,7 @@ impl RuleCounters {
         Self {
             metrics: Vec::new(),
             near_limit_ratio: 0.0,
-            candidates: counted(limits, CandidateSource::policy, metrics),
+            candidates: counted(limits, CandidateSource::Policy, metrics),
             holds: HoldOperations::default(),
             loans: RuleLoans::default(),
             statistics: None,

@@ -57,7 +57,7 @@ impl InForce {
         self.metrics.keep_rules(&rules);
         let with_candidates = policies.rules().filter(|rule| rule.candidate().is_some());
         self.metrics.candidates.keep(
-            CandidateSource::rule,
+            CandidateSource::Rule,
             &with_candidates.map(|rule| (rule.domain(), rule.path())).collect(),
         );
         drop(rules);
@@ -79,7 +79,7 @@ impl InForce {
     /// [`CompileOptions::are_candidates`](crate::policy::CompileOptions::are_candidates).
     pub fn try_out(&self, policies: PolicySet) {
         let rules: HashSet<_> = policies.rules().map(|rule| (rule.domain(), rule.path())).collect();
-        self.metrics.candidates.keep(CandidateSource::policy, &rules);
+        self.metrics.candidates.keep(CandidateSource::Policy, &rules);
         drop(rules);
         let counters = RuleCounters::of_candidates(&policies, &self.metrics);
         let mut candidates = self.candidates.lock();
@@ -119,10 +119,10 @@ impl Live {
     /// the same paths, then those of the candidate policy set.
     pub fn candidates(&self) -> impl Iterator<Item = (CandidateSource, &Rule, &CandidateMetrics)> {
         let beside = self.in_force.policies.rules().filter_map(Rule::candidate);
-        let beside = beside.map(|rule| (CandidateSource::rule, rule, &self.in_force.counters));
+        let beside = beside.map(|rule| (CandidateSource::Rule, rule, &self.in_force.counters));
         let sets = self.candidates.iter();
         let set = sets.flat_map(|set| {
-            set.policies.rules().map(|rule| (CandidateSource::policy, rule, &set.counters))
+            set.policies.rules().map(|rule| (CandidateSource::Policy, rule, &set.counters))
         });
         beside.chain(set).filter_map(|(from, rule, counters)| {
             Some((from, rule, &counters.of_candidate(rule)?.metrics))

@@ -11,7 +11,7 @@ use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::{Tollgate, command, quiet};
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 /// Limit of the service's open files: fewer than there are connections.
 const FILES: usize = 320;
@@ -51,14 +51,14 @@ async fn probes_admin_and_store_have_file_descriptors_when_all_connections_are_i
     service.process.wait_for_line("how many fit", warned);
     let web = Web::new(service.http);
     let admin = Web::new(service.admin);
-    becomes("it is ready", PATIENCE, || web.get("/readyz"), |reply| reply.status == 200).await;
+    becomes("it is ready", TEST_TIMEOUT, || web.get("/readyz"), |reply| reply.status == 200).await;
     let client = Client::connect(service.grpc).await;
     assert!(client.hit("user", "ann").await);
 
     let mut held = silent(service.grpc).await;
     becomes(
         "all connections of gRPC are in use",
-        PATIENCE,
+        TEST_TIMEOUT,
         || cut(&service, "evicted"),
         |cut| *cut > 0,
     )
@@ -74,12 +74,13 @@ async fn probes_admin_and_store_have_file_descriptors_when_all_connections_are_i
         web.metric("tollgate_http_connections_cut_total{port=\"http\",kind=\"idle\"}").await > 0
     );
     let decided = || client.ask(request(vec![descriptor(&[("user", "ann")])]));
-    let _ = becomes("an idle connection is closed for it", PATIENCE, decided, Result::is_ok).await;
+    let _ =
+        becomes("an idle connection is closed for it", TEST_TIMEOUT, decided, Result::is_ok).await;
 
     redis.kill();
     redis.restart().await;
     let decided = || client.ask(request(vec![descriptor(&[("user", "bob")])]));
-    let _ = becomes("Redis is reached again", PATIENCE, decided, Result::is_ok).await;
+    let _ = becomes("Redis is reached again", TEST_TIMEOUT, decided, Result::is_ok).await;
     assert!(open_files(&service) <= FILES);
     let failed = |line: &String| {
         line.contains("failed to accept a connection") || line.contains("Too many open files")

@@ -6,7 +6,7 @@ use super::{fetch, reload};
 use crate::support::policy::{Policies, daily};
 use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 /// Returns the loads so far, the latest first: the trigger of each, and `true` if it was
 /// successful.
@@ -25,7 +25,7 @@ async fn until_first(admin: &Web, by: &str, is_loaded: bool) -> Value {
     let wanted = (by.to_owned(), is_loaded);
     becomes(
         &format!("a load by {by}"),
-        PATIENCE,
+        TEST_TIMEOUT,
         || loads(admin),
         |loads| loads.first() == Some(&wanted),
     )

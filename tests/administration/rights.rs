@@ -9,7 +9,7 @@ use super::{READER, WRITER, guarded, reload};
 use crate::support::policy::{Policies, daily};
 use crate::support::tollgate::{Tollgate, command, output, quiet};
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 #[tokio::test]
 async fn rights_are_enforced() {
@@ -73,7 +73,7 @@ async fn rights_are_enforced() {
     folder.write("tokens", "eve:another-0123456789\n");
     let known =
         || async { reload(&admin, &[("authorization", "Bearer another-0123456789")]).await.status };
-    becomes("a changed token is accepted", PATIENCE, known, |status| *status == 200).await;
+    becomes("a changed token is accepted", TEST_TIMEOUT, known, |status| *status == 200).await;
     assert_eq!(reload(&admin, &[writer]).await.status, 401, "the old one is not any more");
 }
 

@@ -11,7 +11,7 @@ use crate::support::redis::cluster::Cluster;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const POLICY: &str = "domain: test\ndescriptors:\n  - key: tenant\n    rate_limit: { algorithm: sliding_window, requests_per_unit: 5, unit: year, record: [user] }\n  - key: free\n";
 
@@ -27,7 +27,7 @@ async fn servers_are_listed_with_their_clients_and_reports() {
     client.hit("tenant", "acme").await;
     let servers = || async { fetch(&admin, "/api/v1/store").await["servers"].clone() };
     let is_known = |servers: &Value| servers[0]["connected"] == 3 && servers[0]["info"].is_object();
-    let known = becomes("the server is described", PATIENCE, servers, is_known).await;
+    let known = becomes("the server is described", TEST_TIMEOUT, servers, is_known).await;
     let server = &known[0];
     assert_eq!(
         (&server["workers"], &server["breakers_open"]),
@@ -51,7 +51,7 @@ async fn servers_are_listed_with_their_clients_and_reports() {
     let is_reported = |degraded: &Value| {
         degraded[0].as_str().is_some_and(|text| text.contains("0 of 3 workers are connected"))
     };
-    becomes("the loss is reported", PATIENCE, degraded, is_reported).await;
+    becomes("the loss is reported", TEST_TIMEOUT, degraded, is_reported).await;
     let tried = json!({"domain": "test", "descriptors": [{"entries": [{"key": "tenant", "value": "acme"}]}]});
     let headers = [("content-type", "application/json")];
     assert_eq!(
@@ -145,7 +145,7 @@ async fn one_journal(url: &str, stop: impl FnOnce()) {
         let admin = Web::new(service.admin);
         let top = || async { fetch(&admin, "/api/v1/top").await };
         let has_both = |top: &Value| top["denials"][0]["count"] == 2 && top["total"] == 2;
-        let top = becomes("each reports the denials of both", PATIENCE, top, has_both).await;
+        let top = becomes("each reports the denials of both", TEST_TIMEOUT, top, has_both).await;
         assert_eq!(
             (&top["processes"], &top["missing"], &top["denials"][0]["key"]),
             (&json!(2), &Value::Null, &json!("user=ann"))
@@ -160,7 +160,7 @@ async fn one_journal(url: &str, stop: impl FnOnce()) {
     let admin = Web::new(one.admin);
     let top = || async { fetch(&admin, "/api/v1/top").await };
     let alone =
-        becomes("the cause is reported", PATIENCE, top, |top| top["missing"].is_string()).await;
+        becomes("the cause is reported", TEST_TIMEOUT, top, |top| top["missing"].is_string()).await;
     assert_eq!(
         (&alone["total"], &alone["processes"]),
         (&json!(2), &json!(2)),
@@ -239,6 +239,6 @@ async fn a_write_whose_client_disconnects_is_in_the_audit_log() {
 async fn ready(service: &Tollgate) -> Web {
     let http = Web::new(service.http);
     let status = || async { http.get("/readyz").await.status };
-    becomes("the service is ready", PATIENCE, status, |status| *status == 200).await;
+    becomes("the service is ready", TEST_TIMEOUT, status, |status| *status == 200).await;
     http
 }

@@ -16,7 +16,7 @@ use crate::support::policy::{Policies, daily};
 use crate::support::process::Process;
 use crate::support::root;
 use crate::support::tollgate::Tollgate;
-use crate::support::{PATIENCE, eventually};
+use crate::support::{TEST_TIMEOUT, eventually};
 
 /// Defines the tests of a package: its cases, by the names of `clients/conformance/languages.py`,
 /// its unit tests and its example.
@@ -168,7 +168,7 @@ fn eight_processes_with_leases_two_of_them_killed_admit_at_most_the_limit() {
     let log = folder.path().join("admitted");
     let admitted = || std::fs::metadata(&log).map_or(0, |log| log.len());
     let mut processes: Vec<Child> = (0..8).map(|_| many(&service, &log)).collect();
-    eventually("hits are admitted", PATIENCE, || (admitted() > LIMIT / 4).then_some(()));
+    eventually("hits are admitted", TEST_TIMEOUT, || (admitted() > LIMIT / 4).then_some(()));
     for process in &mut processes[..2] {
         process.kill().unwrap();
     }

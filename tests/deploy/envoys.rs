@@ -13,7 +13,7 @@ use crate::envoy::example::on_free_ports;
 use crate::support::envoy::{Envoy, binary};
 use crate::support::root;
 use crate::support::tollgate::Tollgate;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 /// Bootstraps below `deploy`, in addition to `envoy/envoy.yaml`.
 const EXAMPLES: [&str; 7] = [
@@ -85,7 +85,7 @@ async fn hits_are_charged_peeked_at_refunded_and_charged_afterwards() {
             .status,
         200
     );
-    becomes("the answer is charged", PATIENCE, tokens, |left| *left == (200, "40".to_owned()))
+    becomes("the answer is charged", TEST_TIMEOUT, tokens, |left| *left == (200, "40".to_owned()))
         .await;
 }
 
@@ -124,9 +124,9 @@ async fn without_a_response_the_first_stage_refuses_with_its_status() {
 async fn a_draining_tollgate_reports_not_serving_before_it_exits() {
     let edge = Edge::start_with(&["--drain-delay", "60s"]).await;
     let healthy = || edge.envoy.counter("cluster.tollgate.membership_healthy");
-    becomes("it is healthy", PATIENCE, healthy, |count| *count == 1).await;
+    becomes("it is healthy", TEST_TIMEOUT, healthy, |count| *count == 1).await;
     edge.tollgate.process.signal(rustix::process::Signal::TERM);
-    becomes("Envoy marks it unhealthy", PATIENCE, healthy, |count| *count == 0).await;
+    becomes("Envoy marks it unhealthy", TEST_TIMEOUT, healthy, |count| *count == 0).await;
     assert_eq!(
         edge.envoy.edge.status("/user", "ann").await,
         200,

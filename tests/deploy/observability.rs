@@ -27,7 +27,7 @@ use crate::support::redis::{Redis, Setup};
 use crate::support::rls::{descriptor, request};
 use crate::support::root;
 use crate::support::tollgate::Tollgate;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const POLICY: &str = "
 domain: gateway
@@ -178,7 +178,7 @@ impl Scene {
             self.prometheus
                 .query(r#"sum(rate(tollgate_decisions_total{outcome="allowed"}[2s])) > 10"#)
         };
-        let _ = becomes("load is seen", PATIENCE, admitted, |rate| {
+        let _ = becomes("load is seen", TEST_TIMEOUT, admitted, |rate| {
             rate.as_ref().is_ok_and(|rate| !rate.is_empty())
         })
         .await;
@@ -187,7 +187,7 @@ impl Scene {
             firing.retain(|alert| alert != "TollgateAnswersSlow");
             firing
         };
-        becomes("no alert fires", PATIENCE, firing, Vec::is_empty).await;
+        becomes("no alert fires", TEST_TIMEOUT, firing, Vec::is_empty).await;
     }
 
     /// Repeats `fault` until these alerts fire.
@@ -199,7 +199,7 @@ impl Scene {
         let mut missing: BTreeSet<&str> = alerts.iter().copied().collect();
         let begun = std::time::Instant::now();
         while !missing.is_empty() {
-            assert!(begun.elapsed() < PATIENCE * 2, "{missing:?} do not fire");
+            assert!(begun.elapsed() < TEST_TIMEOUT * 2, "{missing:?} do not fire");
             fault().await;
             for alert in self.prometheus.firing().await {
                 missing.remove(alert.as_str());

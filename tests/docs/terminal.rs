@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-use crate::support::{PATIENCE, eventually};
+use crate::support::{TEST_TIMEOUT, eventually};
 
 /// Separator between the outputs of commands.
 const MARK: &str = "--- the next command ---";
@@ -60,7 +60,7 @@ impl Terminal {
             .unwrap();
         let mut output = String::new();
         loop {
-            let line = self.lines.recv_timeout(PATIENCE);
+            let line = self.lines.recv_timeout(TEST_TIMEOUT);
             let line = line.unwrap_or_else(|error| {
                 panic!("`{command}` does not end ({error}), and output:\n{output}")
             });
@@ -87,7 +87,7 @@ impl Terminal {
         let (_, output) = self.run(&format!("{{\n{command}\n}} >{name} 2>&1 &"));
         assert_eq!(output, "");
         let mut last = String::new();
-        eventually(&format!("`{command}` prints what is shown"), PATIENCE, || {
+        eventually(&format!("`{command}` prints what is shown"), TEST_TIMEOUT, || {
             let output = std::fs::read_to_string(self.folder.join(&name)).unwrap_or_default();
             if output != last {
                 eprintln!("`{command}` prints:\n{output}");

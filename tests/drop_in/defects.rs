@@ -159,7 +159,7 @@ async fn a_config_map_is_read_once_though_files_with_a_dot_count() {
     assert_eq!(client.limit("user", "ann").await, Some(5));
     istio.map.swap(&daily("user", 7));
     let limit = || client.limit("user", "ann");
-    crate::support::becomes("the swap is served", crate::support::PATIENCE, limit, |limit| {
+    crate::support::becomes("the swap is served", crate::support::TEST_TIMEOUT, limit, |limit| {
         *limit == Some(7)
     })
     .await;

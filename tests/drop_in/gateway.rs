@@ -14,7 +14,7 @@ use crate::support::redis::Redis;
 use crate::support::root;
 use crate::support::secure::Secure;
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const APP: &str = "httproute/default/app/rule/0/match/0/*";
 const PAID: &str = "httproute/default/paid/rule/0/match/0/*";
@@ -101,7 +101,7 @@ impl Gateway {
     /// Starts the service, and an Envoy in front of it once the policies are loaded.
     async fn serve(&self) -> (Ratelimit, Envoy) {
         let mut service = self.start(&[]);
-        becomes("it is healthy", PATIENCE, || service.health(), |status| *status == 200).await;
+        becomes("it is healthy", TEST_TIMEOUT, || service.health(), |status| *status == 200).await;
         service.wait_for("policies in force");
         let port = service.grpc().port().to_string();
         let path = |name: &str| self.files.path().join(name).to_str().unwrap().to_owned();
@@ -216,11 +216,11 @@ async fn another_snapshot_changes_the_limits_a_bad_one_does_not_and_an_empty_one
 
     gateway.plane.serve("3", &[listener(1000)]);
     let answer = || envoy.edge.status("/app", "ann");
-    becomes("the new limit admits", PATIENCE, answer, |status| *status == 200).await;
+    becomes("the new limit admits", TEST_TIMEOUT, answer, |status| *status == 200).await;
     gateway.plane.serve("4", &[listener(1)]);
-    becomes("the new limit denies", PATIENCE, answer, |status| *status == 429).await;
+    becomes("the new limit denies", TEST_TIMEOUT, answer, |status| *status == 429).await;
     gateway.plane.serve("5", &[]);
-    becomes("no limit is left", PATIENCE, answer, |status| *status == 200).await;
+    becomes("no limit is left", TEST_TIMEOUT, answer, |status| *status == 200).await;
     gateway.plane.wait_for_request("that it is taken", |request| request["version_info"] == "5");
     assert_eq!(service.admin.get("/rlconfig").await.body, "");
     assert!(service.terminate().success());
@@ -230,7 +230,7 @@ async fn another_snapshot_changes_the_limits_a_bad_one_does_not_and_an_empty_one
 async fn a_client_without_a_certificate_of_the_gateway_is_refused() {
     let gateway = Gateway::with(&[listener(3)]).await;
     let mut service = gateway.start(&[]);
-    becomes("it is healthy", PATIENCE, || service.health(), |status| *status == 200).await;
+    becomes("it is healthy", TEST_TIMEOUT, || service.health(), |status| *status == 200).await;
     service.wait_for("policies in force");
     let grpc = service.grpc();
     let authority = &gateway.authority;
@@ -269,7 +269,7 @@ async fn a_signal_before_the_first_configuration_ends_the_process_at_once() {
         service.wait_for("store connected");
         becomes(
             "its health is as expected",
-            PATIENCE,
+            TEST_TIMEOUT,
             || service.health(),
             |status| *status == health,
         )

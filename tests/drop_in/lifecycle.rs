@@ -6,7 +6,7 @@ use super::plain::BROKEN;
 use super::{Istio, Ratelimit};
 use crate::support::policy::{Policies, daily};
 use crate::support::rls::{descriptor, request};
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 #[tokio::test]
 async fn a_swap_of_the_config_map_is_served_and_a_bad_one_is_not() {
@@ -21,7 +21,7 @@ async fn a_swap_of_the_config_map_is_served_and_a_bad_one_is_not() {
     istio.map.swap(&daily("user", 2));
     becomes(
         "the change is served",
-        PATIENCE,
+        TEST_TIMEOUT,
         || client.limit("user", "ann"),
         |limit| *limit == Some(2),
     )
@@ -38,7 +38,7 @@ async fn a_start_with_a_bad_configuration_serves_and_is_healthy_unless_a_good_on
         service.wait_for("store connected");
         becomes(
             "its health is as expected",
-            PATIENCE,
+            TEST_TIMEOUT,
             || service.health(),
             |status| *status == health,
         )
@@ -48,7 +48,7 @@ async fn a_start_with_a_bad_configuration_serves_and_is_healthy_unless_a_good_on
         service.wait_for("kee");
         istio.map.swap(&daily("user", 5));
         let decided = || client.ask(request(vec![descriptor(&[("user", "ann")])]));
-        becomes("it answers", PATIENCE, decided, Result::is_ok).await.unwrap();
+        becomes("it answers", TEST_TIMEOUT, decided, Result::is_ok).await.unwrap();
         assert_eq!(service.health().await, 200);
     }
 }
@@ -60,7 +60,7 @@ async fn no_policy_is_a_configuration_without_limits() {
     let mut service = istio.serve(&[]).await;
     let client = service.client().await;
     let becomes = async |what: &str, amount| {
-        becomes(what, PATIENCE, || client.limit("user", "ann"), |limit| *limit == amount).await;
+        becomes(what, TEST_TIMEOUT, || client.limit("user", "ann"), |limit| *limit == amount).await;
     };
     becomes("no limit is in force", None).await;
     istio.map.files.write("ratelimit/config/below/policy.yaml", &daily("user", 5));
@@ -84,12 +84,17 @@ async fn health_may_need_a_policy_at_any_time() {
     assert_eq!(service.health().await, 500);
     istio.map.swap(&daily("user", 5));
     istio.map.files.link("ratelimit/config/policy.yaml", "..data/policy.yaml");
-    becomes("it is healthy with a policy", PATIENCE, || service.health(), |status| *status == 200)
-        .await;
+    becomes(
+        "it is healthy with a policy",
+        TEST_TIMEOUT,
+        || service.health(),
+        |status| *status == 200,
+    )
+    .await;
     std::fs::remove_file(link).unwrap();
     becomes(
         "it is unhealthy without policies",
-        PATIENCE,
+        TEST_TIMEOUT,
         || service.health(),
         |status| *status == 500,
     )
@@ -113,7 +118,7 @@ async fn the_root_may_be_a_link_that_is_swapped() {
     files.link("current", "v2");
     becomes(
         "the other is served",
-        PATIENCE,
+        TEST_TIMEOUT,
         || client.limit("user", "ann"),
         |limit| *limit == Some(7),
     )
@@ -142,6 +147,6 @@ async fn without_redis_it_listens_and_is_healthy_once_there_is_one() {
     client.ask(request(vec![descriptor(&[("user", "ann")])])).await.unwrap_err();
     assert_eq!(client.limit("other", "ann").await, None, "what has no limit needs no Redis");
     istio.redis.restart().await;
-    becomes("it is healthy", PATIENCE, || service.health(), |status| *status == 200).await;
+    becomes("it is healthy", TEST_TIMEOUT, || service.health(), |status| *status == 200).await;
     assert!(client.hit("user", "ann").await);
 }

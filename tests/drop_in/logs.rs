@@ -11,7 +11,7 @@ use super::{Istio, command};
 use crate::spans::Collector;
 use crate::support::process::Process;
 use crate::support::rls::{Client, descriptor, request};
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const POLICY: &str = r#"
 domain: test
@@ -51,9 +51,13 @@ async fn spans_are_sent_over_http_unless_grpc_is_configured() {
     let variables = [("TRACING_ENABLED", "true"), ("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str())];
     let mut service = istio.serve(&variables).await;
     service.client().await.ask(request(vec![descriptor(&[("free", "")])])).await.unwrap();
-    let spans =
-        becomes("it is sent", PATIENCE, || async { collector.spans() }, |spans| !spans.is_empty())
-            .await;
+    let spans = becomes(
+        "it is sent",
+        TEST_TIMEOUT,
+        || async { collector.spans() },
+        |spans| !spans.is_empty(),
+    )
+    .await;
     assert_eq!(spans[0]["resource"]["service.name"], "RateLimit");
 }
 

@@ -44,7 +44,7 @@ use crate::support::policy::Policies;
 use crate::support::process::Process;
 use crate::support::redis::Redis;
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 /// Settings for tests: this machine and free ports; and no drain delay, which is this service's own
 /// addition.
@@ -79,7 +79,7 @@ impl Ratelimit {
     /// Starts it, and waits until it is healthy.
     async fn healthy(variables: &[(&str, &str)]) -> Self {
         let service = Self::start(variables);
-        becomes("it is healthy", PATIENCE, || service.health(), |status| *status == 200).await;
+        becomes("it is healthy", TEST_TIMEOUT, || service.health(), |status| *status == 200).await;
         service
     }
 

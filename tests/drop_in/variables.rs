@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
 use super::{Istio, Ratelimit, listening, output};
-use crate::support::PATIENCE;
+use crate::support::TEST_TIMEOUT;
 use crate::support::policy::daily;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::web::Web;
@@ -162,10 +162,10 @@ async fn statsd_is_sent_over_tcp_unless_udp_is_configured() {
         assert!(service.client().await.hit("user", "ann").await);
         if protocol.is_none() {
             let stream = tcp.accept().unwrap().0;
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
             assert!(BufReader::new(stream).lines().any(|line| line.unwrap() == name));
         } else {
-            udp.set_read_timeout(Some(PATIENCE)).unwrap();
+            udp.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
             let mut packet = [0; 65_536];
             let mut lines = || {
                 let length = udp.recv(&mut packet).unwrap();

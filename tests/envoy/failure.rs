@@ -13,7 +13,7 @@ use crate::support::envoy::Envoy;
 use crate::support::root;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 #[tokio::test]
 async fn without_tollgate_every_request_passes_if_envoy_fails_open() {
@@ -55,8 +55,13 @@ async fn a_rolling_restart_fails_no_request() {
         assert_eq!(tollgate.process.wait_for_end().code(), Some(0));
         traffic.flows("while one is away").await;
         *tollgate = again(tollgate);
-        becomes("the new one decides", PATIENCE, || decisions(tollgate), |decided| *decided > 0)
-            .await;
+        becomes(
+            "the new one decides",
+            TEST_TIMEOUT,
+            || decisions(tollgate),
+            |decided| *decided > 0,
+        )
+        .await;
     }
     traffic.flows("with both new ones").await;
     let (answers, failures) = traffic.stop().await;
@@ -108,8 +113,10 @@ impl Traffic {
     pub(super) async fn flows(&self, when: &str) {
         let enough = self.answers.load(Ordering::Relaxed) + 200;
         let answers = || async { self.answers.load(Ordering::Relaxed) };
-        becomes(&format!("traffic flows {when}"), PATIENCE, answers, |answers| *answers >= enough)
-            .await;
+        becomes(&format!("traffic flows {when}"), TEST_TIMEOUT, answers, |answers| {
+            *answers >= enough
+        })
+        .await;
     }
 
     /// Stops the traffic. Returns the number of responses, and the statuses other than 200.

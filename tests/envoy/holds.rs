@@ -18,7 +18,7 @@ use crate::support::rls::{Client, descriptor, request};
 use crate::support::root;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 /// The limit of `deploy/envoy/policies/llm.yaml`.
 const BUDGET: u64 = 10_000;
@@ -78,7 +78,7 @@ async fn concurrent_streams_never_pass_the_budget() {
     // A denial reserves no hits, so the remaining hits do not change.
     edge.has_left(BUDGET - fitting * estimate(1000, &body), &body).await;
     let denied = || async { clients.iter().filter(|client| client.is_finished()).count() };
-    becomes("the others are denied", PATIENCE, denied, |denied| *denied == 11).await;
+    becomes("the others are denied", TEST_TIMEOUT, denied, |denied| *denied == 11).await;
     edge.model.go().await;
     let mut admitted = 0;
     for client in clients {
@@ -186,7 +186,8 @@ async fn slots_of_a_killed_envoy_end_after_their_ttl() {
     drop(envoy);
     model.has_open(0).await;
     assert_eq!(left(&tollgate, "in-flight").await, 0);
-    becomes("the slots end", PATIENCE, || left(&tollgate, "in-flight"), |left| *left == 2).await;
+    becomes("the slots end", TEST_TIMEOUT, || left(&tollgate, "in-flight"), |left| *left == 2)
+        .await;
     drop(clients);
 }
 
@@ -311,7 +312,7 @@ impl Edge {
     /// of the stream.
     async fn has_left(&self, expected: u64, after: &Value) {
         let left = || left(&self.tollgate, self.domain);
-        becomes(&format!("left after {after}"), PATIENCE, left, |left| *left == expected).await;
+        becomes(&format!("left after {after}"), TEST_TIMEOUT, left, |left| *left == expected).await;
     }
 }
 

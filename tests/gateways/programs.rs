@@ -14,7 +14,7 @@ use crate::support::redis::port;
 use crate::support::root;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 /// A gateway in front of a stub application.
 struct Gateway {
@@ -60,7 +60,7 @@ impl Gateway {
         let process = Process::start(name, &mut command(&folder));
         let address: SocketAddr = format!("127.0.0.1:{}", ports[0]).parse().unwrap();
         let listens = || async { tokio::net::TcpStream::connect(address).await.is_ok() };
-        becomes("the gateway listens", PATIENCE, listens, |is| *is).await;
+        becomes("the gateway listens", TEST_TIMEOUT, listens, |is| *is).await;
         Self { edge: Web::new(address), _process: process, _files: folder }
     }
 

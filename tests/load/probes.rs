@@ -13,7 +13,7 @@ use crate::support::load::no_other_load;
 use crate::support::policy::{Policies, daily};
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 /// Maximum latency of a probe on a new connection, or on a busy machine of what a control took at
 /// the same time: the same service without an attack.
@@ -123,7 +123,7 @@ async fn clients_that_do_not_read_do_not_delay_probes_and_are_disconnected() {
     let web = Web::new(service.http);
     let cut =
         || web.metric(r#"tollgate_http_connections_cut_total{port="http",kind="unread_answers"}"#);
-    becomes("they are closed", 3 * PATIENCE, cut, |cut| *cut > 0).await;
+    becomes("they are closed", 3 * TEST_TIMEOUT, cut, |cut| *cut > 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,7 +13,7 @@ use crate::support::release::{artifact, release};
 use crate::support::rls::Client;
 use crate::support::tollgate::{Tollgate, command_of};
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 /// Number of calls per write.
 const CALLS: u32 = 1_000;
@@ -33,7 +33,7 @@ async fn a_flood_of_resets_ends_its_connection_alone_and_is_counted() {
     client.gets_enhance_your_calm_by(resets()).await;
     let counted = "tollgate_grpc_connections_cut_total{kind=\"given_up_calls\"}";
     let web = Web::new(service.http);
-    becomes("it is counted", PATIENCE, || web.metric(counted), |count| *count == 1).await;
+    becomes("it is counted", TEST_TIMEOUT, || web.metric(counted), |count| *count == 1).await;
     assert!(other.hit("user", "ann").await);
 }
 

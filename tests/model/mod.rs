@@ -1,5 +1,5 @@
 //! Exhaustive models of the protocols between processes and stores. The simulated worlds of
-//! `testkit::world` sample long histories of the whole system; a model visits every interleaving of a
+//! `tests/kit` sample long histories of the whole system; a model visits every interleaving of a
 //! few steps. The counters are the real ones, from `algorithm`.
 //!
 //! | file | protocol | invariant |

@@ -23,7 +23,7 @@ use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const POLICY: &str = include_str!("policy.yaml");
 /// A value that would run as a script if it were inserted as HTML.
@@ -294,7 +294,7 @@ async fn each_view_has_a_picture() {
         busy.policies.write("policy.yaml", &POLICY.replace(was, is));
         let loads = || async { admin.get("/api/v1/reloads").await.body };
         let total = format!("\"total\":{}", number + 2);
-        becomes("the change is listed", PATIENCE, loads, |text| text.contains(&total)).await;
+        becomes("the change is listed", TEST_TIMEOUT, loads, |text| text.contains(&total)).await;
     }
     let trial = request(vec![descriptor(&[("trial", "t1")])]);
     for round in 0..40 {

@@ -12,7 +12,7 @@ use crate::support::redis::{Redis, Setup};
 use crate::support::rls::{Client, descriptor};
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes, eventually};
+use crate::support::{TEST_TIMEOUT, becomes, eventually};
 
 /// The user that the README recommends.
 const APP: &str = "user app on >first ~* +@all";
@@ -48,7 +48,7 @@ async fn a_password_file_is_read_again_when_the_connection_is_lost() {
     redis.command(&["ACL", "SETUSER", "app", "resetpass", ">second"]).await;
     redis.command(&["CLIENT", "KILL", "USER", "app"]).await;
     let hit = || async { hit_or_fail(&client).await };
-    becomes("it is authorized again", PATIENCE, hit, Option::is_some).await;
+    becomes("it is authorized again", TEST_TIMEOUT, hit, Option::is_some).await;
 }
 
 #[tokio::test]
@@ -253,8 +253,13 @@ async fn a_user_with_the_documented_rights_is_refused_nothing() {
     let tollgate =
         Tollgate::serve_with(policies.path(), &["--store", &store, "--store-timeout", "15s"]);
     let web = Web::new(tollgate.http);
-    becomes("the service is ready", PATIENCE, || web.get("/readyz"), |reply| reply.status == 200)
-        .await;
+    becomes(
+        "the service is ready",
+        TEST_TIMEOUT,
+        || web.get("/readyz"),
+        |reply| reply.status == 200,
+    )
+    .await;
     let client = Client::connect(tollgate.grpc).await;
     client.hit("user", "ann").await;
     for operation in ["tollgate.reserve", "tollgate.commit", "tollgate.settle"] {
@@ -262,7 +267,7 @@ async fn a_user_with_the_documented_rights_is_refused_nothing() {
     }
     assert!(inspect(&tollgate, "tokens=a").await["held_unknown"].is_null());
     let keys = async || redis.ask::<Vec<String>>(&["KEYS", "tollgate:*"]).await.unwrap().len();
-    becomes("its name and the denial are published", PATIENCE, keys, |keys| *keys == 2).await;
+    becomes("its name and the denial are published", TEST_TIMEOUT, keys, |keys| *keys == 2).await;
     assert_eq!(redis.command(&["ACL", "LOG"]).await, Value::Array(Vec::new()));
 }
 
@@ -317,5 +322,5 @@ async fn hit_or_fail(client: &Client) -> Option<bool> {
 
 fn wait_for_log(service: &Tollgate, what: &str) {
     let log = || service.process.log();
-    eventually(what, PATIENCE, || log().iter().any(|line| line.contains(what)).then_some(()));
+    eventually(what, TEST_TIMEOUT, || log().iter().any(|line| line.contains(what)).then_some(()));
 }

@@ -15,7 +15,7 @@ use crate::support::redis::sentinels::{MASTER, Sentinels};
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const YEARLY: &str = "algorithm: sliding_window, requests_per_unit: 2, unit: year";
 
@@ -126,7 +126,7 @@ async fn amendments_reach_other_replicas_when_reported() {
         assert!(one.hit("user", "ann").await, "{change}: this process has no cached denial");
         becomes(
             "the other process sees it",
-            PATIENCE,
+            TEST_TIMEOUT,
             || other.hit("user", "ann"),
             |admitted| *admitted,
         )
@@ -154,7 +154,7 @@ async fn hits_of_a_grant_go_back_to_it_if_another_slot_denies() {
             .await
             .into_iter()
             .for_each(|answer| drop(answer.unwrap()));
-        becomes("all hits are returned to their origin", PATIENCE, state, is_whole).await;
+        becomes("all hits are returned to their origin", TEST_TIMEOUT, state, is_whole).await;
     }
     for admitted in [true, true, true, false] {
         assert_eq!(client.hit("user", "ann").await, admitted);
@@ -189,7 +189,7 @@ async fn blocks_that_a_grant_paid_go_back_to_it() {
     let is_whole = |state: &Value| {
         state["grant"]["remaining"] == 100_000 - 200 && state["windows"][0]["used"] == 5
     };
-    becomes("the unused hits are returned", PATIENCE, state, is_whole).await;
+    becomes("the unused hits are returned", TEST_TIMEOUT, state, is_whole).await;
 }
 
 #[tokio::test]
@@ -203,7 +203,7 @@ async fn hits_leased_before_a_reset_are_not_returned_after_it() {
         assert!(one.hit("user", "ann").await);
         metric(&here, "tollgate_lease_hits_outstanding").await
     };
-    becomes("a block is held", PATIENCE, held, |held| *held > 0).await;
+    becomes("a block is held", TEST_TIMEOUT, held, |held| *held > 0).await;
     amend(&there, "reset", "ann", json!({})).await;
     let many = RateLimitDescriptor { hits_addend: Some(200), ..descriptor(&[("user", "ann")]) };
     assert_eq!(other.status(many).await.code(), Code::Ok);
@@ -226,7 +226,7 @@ async fn hits_of_blocks_that_another_grant_paid_do_not_go_back_into_the_one_afte
         assert!(one.hit("user", "ann").await);
         metric(&here, "tollgate_lease_hits_outstanding").await
     };
-    becomes("a block is held", PATIENCE, held, |held| *held > 0).await;
+    becomes("a block is held", TEST_TIMEOUT, held, |held| *held > 0).await;
     amend(&there, "grant", "ann", json!({"hits": 5, "for": "1h"})).await;
     // Returns the hits that it holds.
     here.terminate();
@@ -281,7 +281,7 @@ async fn exactly_the_limit_and_the_grant_are_admitted_by_several_processes_with_
     assert!(admitted <= 2_500, "{admitted}");
     // Hits left in blocks return to the limit or the grant; then all have been admitted.
     let mut total = admitted;
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + TEST_TIMEOUT;
     while total < 2_500 && std::time::Instant::now() < deadline {
         total += u32::from(one.hit("user", "ann").await);
     }

@@ -10,7 +10,7 @@ use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::redis::cluster::Cluster;
 use crate::support::rls::{Client, descriptor, request};
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const REQUESTS: u64 = 50;
 const DAILY: &str = "algorithm: sliding_window, requests_per_unit: 1000, unit: day";
@@ -72,7 +72,7 @@ async fn a_request_is_one_call_to_each_master_that_it_needs() {
     assert!(masters > 1 && masters < 5, "{masters}");
     // Nodes are probed one after the other for whether one call may name keys of several slots.
     let calls = async || calls_for(&client, &keys, &nodes_of(&cluster)).await;
-    becomes("slots of one master share a call", PATIENCE, calls, |calls| {
+    becomes("slots of one master share a call", TEST_TIMEOUT, calls, |calls| {
         *calls == masters * REQUESTS
     })
     .await;
@@ -122,7 +122,7 @@ async fn a_denial_of_one_slot_leaves_the_counters_of_the_others_unchanged() {
     assert_eq!(wanted.len(), ONE_OF_EACH.len());
     becomes(
         "no charge remains",
-        PATIENCE,
+        TEST_TIMEOUT,
         || values(&cluster),
         |now| but_the_full_one(now) == wanted,
     )
@@ -142,7 +142,7 @@ async fn take_backs_are_counted() {
     assert_eq!(client.ask(request(all.to_vec())).await.unwrap().overall_code(), Code::OverLimit);
     assert_eq!(metric(&service, "tollgate_take_backs_total").await, 4);
     for (key, _) in ONE_OF_EACH {
-        becomes(key, PATIENCE, || remaining(&client, key, ""), |left| *left == 5).await;
+        becomes(key, TEST_TIMEOUT, || remaining(&client, key, ""), |left| *left == 5).await;
     }
     assert_eq!(metric(&service, "tollgate_take_backs_lost_total").await, 0);
 }

@@ -11,7 +11,7 @@ use super::{calls, cluster, metric, nodes_of, policy, remaining, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 /// Requests in flight at a time.
 const AT_ONCE: usize = 64;
@@ -66,8 +66,10 @@ async fn requests_for_many_slots_of_a_cluster_are_few_calls_and_each_counts_once
         calls(&nodes_of(&cluster), "evalsha").await - before
     };
     // Nodes are checked one after the other for whether calls can be shared.
-    becomes("calls are shared", PATIENCE, calls_of_a_round, |calls| *calls < as_u64(AT_ONCE) / 2)
-        .await;
+    becomes("calls are shared", TEST_TIMEOUT, calls_of_a_round, |calls| {
+        *calls < as_u64(AT_ONCE) / 2
+    })
+    .await;
     for number in [0, 17, AT_ONCE - 1] {
         assert_eq!(remaining(&client, key, &format!("{key}-{number}")).await, 1000 - rounds.get());
     }
@@ -124,8 +126,10 @@ async fn a_foreign_value_in_a_call_for_many_slots_fails_its_own_request_only() {
         assert_eq!(said(&client, users("fixed", AT_ONCE)).await, vec![Said::Ok; AT_ONCE]);
         calls(&nodes, "evalsha").await - before
     };
-    becomes("calls are shared", PATIENCE, calls_of_a_round, |calls| *calls < as_u64(AT_ONCE) / 2)
-        .await;
+    becomes("calls are shared", TEST_TIMEOUT, calls_of_a_round, |calls| {
+        *calls < as_u64(AT_ONCE) / 2
+    })
+    .await;
     for foreign in [&b"SET"[..], b"RPUSH"] {
         for (key, _) in LIMITS {
             said(&client, users(key, AT_ONCE)).await;
@@ -256,7 +260,7 @@ async fn each_request_is_answered_at_its_own_deadline_though_the_batch_is_late()
         assert!(unknown().await <= as_u64(hasty) * round, "{}", unknown().await);
         becomes(
             "it decides",
-            PATIENCE,
+            TEST_TIMEOUT,
             || said_of(&client, one(key, "last")),
             |said| *said == Said::Ok,
         )

@@ -72,7 +72,11 @@ async fn cached_denials_are_tallied() {
         let found = lines(&who(&policies, &redis.url(), "tenant=acme"));
         (found == [row(([5, 0], "user=ann")), row(([0, 10], "user=bob"))]).then_some(())
     };
-    crate::support::eventually("all ten denials are listed", crate::support::PATIENCE, is_complete);
+    crate::support::eventually(
+        "all ten denials are listed",
+        crate::support::TEST_TIMEOUT,
+        is_complete,
+    );
 }
 
 #[tokio::test]

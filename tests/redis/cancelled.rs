@@ -12,7 +12,7 @@ use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::redis::cluster::Cluster;
 use crate::support::rls::{Client, descriptor, request};
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const PLENTY: u32 = 1_000_000;
 const GONE: usize = 20;
@@ -84,7 +84,7 @@ async fn a_call_cancelled_while_waiting_for_a_slot_leaves_no_charge_at_another()
     send_and_cancel(&client, &both, |_| Duration::from_millis(200)).await;
     full.resume();
     let left = || remaining(&client, "plenty", &value);
-    becomes("only admitted hits are charged", PATIENCE, left, |left| *left == PLENTY - 1).await;
+    becomes("only admitted hits are charged", TEST_TIMEOUT, left, |left| *left == PLENTY - 1).await;
     assert_eq!(metric(&service, UNKNOWN).await, 0, "what became of each charge is known");
     assert_eq!(metric(&service, LOST).await, 0);
 }
@@ -101,7 +101,7 @@ async fn calls_that_are_cancelled_at_any_time_leave_no_charge() {
         send_and_cancel(&client, &both, wait).await;
     }
     let left = || remaining(&client, "plenty", &value);
-    becomes("only admitted hits are charged", PATIENCE, left, |left| *left == PLENTY - 1).await;
+    becomes("only admitted hits are charged", TEST_TIMEOUT, left, |left| *left == PLENTY - 1).await;
     assert_eq!(metric(&service, UNKNOWN).await, 0);
 }
 
@@ -119,7 +119,7 @@ async fn calls_past_their_deadline_leave_no_uncounted_charge() {
         u64::from(remaining(&client, "plenty", &value).await) + metric(&service, UNKNOWN).await
     };
     let is_all = |left: &u64| *left >= u64::from(PLENTY - 1);
-    becomes("each charge is taken back or counted", PATIENCE, left, is_all).await;
+    becomes("each charge is taken back or counted", TEST_TIMEOUT, left, is_all).await;
 }
 
 #[tokio::test]
@@ -143,7 +143,7 @@ async fn a_cancelled_call_charges_no_server_that_was_not_called_yet() {
     other.resume();
     becomes(
         "all hits are returned",
-        PATIENCE,
+        TEST_TIMEOUT,
         || remaining(&client, "second", "x"),
         |left| *left >= PLENTY - 1,
     )
@@ -173,7 +173,7 @@ async fn charges_that_this_process_would_have_denied_are_taken_back() {
     redis.resume();
     becomes(
         "all hits are returned",
-        PATIENCE,
+        TEST_TIMEOUT,
         || remaining(&client, "year", "x"),
         |left| *left == 999,
     )
@@ -229,13 +229,13 @@ async fn a_charge_is_taken_back_of_a_server_that_was_away_for_a_moment() {
     let both = request(vec![many, descriptor(&[("full", "")])]);
     let call = tokio::spawn(async move { caller.ask(both).await });
     let keys = async || other.ask::<u64>(&["DBSIZE"]).await.unwrap();
-    becomes("one server has charged", PATIENCE, keys, |keys| *keys == 1).await;
+    becomes("one server has charged", TEST_TIMEOUT, keys, |keys| *keys == 1).await;
     other.command(&["SAVE"]).await;
     other.kill();
     redis.resume();
     assert_eq!(call.await.unwrap().unwrap().overall_code(), Code::OverLimit);
     let due = || metric(&service, "tollgate_take_backs_total");
-    becomes("the charge is to be taken back", PATIENCE, due, |due| *due == 1).await;
+    becomes("the charge is to be taken back", TEST_TIMEOUT, due, |due| *due == 1).await;
     other.restart().await;
     let left = || remaining_or_none(&client);
     let is_back = |left: &Option<u32>| left.is_some_and(|left| left > PLENTY - 100);

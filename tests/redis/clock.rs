@@ -13,7 +13,7 @@ use crate::support::redis::tls::{Clients, Tls};
 use crate::support::rls::descriptor;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 /// Prefix of each series of the metric.
 const OFFSET: &str = "tollgate_store_replica_clock_offset_seconds{";
@@ -25,7 +25,7 @@ async fn the_clock_of_a_replica_is_exposed_with_its_masters_and_removed_with_it(
         let pair = Pair::start_as(own.clone(), Setup { clock_offset: -90, ..own }).await;
         let (service, _client) = serve(&policies(), &pair.url(), &[]).await;
         let offsets = || offsets(&service);
-        let exposed = becomes(&format!("{flavor:?} reports"), PATIENCE, offsets, |offsets| {
+        let exposed = becomes(&format!("{flavor:?} reports"), TEST_TIMEOUT, offsets, |offsets| {
             offsets.len() == 1
         })
         .await;
@@ -34,7 +34,7 @@ async fn the_clock_of_a_replica_is_exposed_with_its_masters_and_removed_with_it(
             format!("node=\"{}\",replica=\"{}\"}}", pair.name.address, pair.servers[1].address);
         assert!(*labels == expected && (-91.0..-89.0).contains(offset), "{exposed:?}");
         pair.servers[1].kill();
-        becomes("its series is removed", PATIENCE, offsets, Vec::is_empty).await;
+        becomes("its series is removed", TEST_TIMEOUT, offsets, Vec::is_empty).await;
         is_not_logged(&service, &pair.servers[1].address.to_string());
     };
     futures_util::future::join_all(Flavor::ALL.map(of_flavor)).await;
@@ -52,7 +52,7 @@ async fn replicas_are_polled_over_tls_with_the_masters_password() {
     let flags = ["--redis-ca", authority, "--redis-cert", certificate, "--redis-key", key];
     let (service, _client) = serve(&policies(), &pair.servers[0].url(), &flags).await;
     let exposed =
-        becomes("it is exposed", PATIENCE, || offsets(&service), |offsets| offsets.len() == 1)
+        becomes("it is exposed", TEST_TIMEOUT, || offsets(&service), |offsets| offsets.len() == 1)
             .await;
     assert!(exposed[0].1.abs() < 0.5, "{exposed:?}");
 }
@@ -61,9 +61,13 @@ async fn replicas_are_polled_over_tls_with_the_masters_password() {
 async fn each_master_of_a_cluster_has_its_replica() {
     let cluster = Cluster::start_as(Layout { replicas: 1, ..calm() }).await;
     let (service, _client) = serve(&policies(), &cluster.url(), &[]).await;
-    let exposed =
-        becomes("all are exposed", PATIENCE, || offsets(&service), |offsets| offsets.len() == 3)
-            .await;
+    let exposed = becomes(
+        "all are exposed",
+        TEST_TIMEOUT,
+        || offsets(&service),
+        |offsets| offsets.len() == 3,
+    )
+    .await;
     assert!(exposed.iter().all(|(_, offset)| offset.abs() < 0.5), "{exposed:?}");
 }
 
@@ -76,7 +80,7 @@ async fn an_unreachable_replica_has_no_series_and_logs_nothing() {
     let web = Web::new(service.http);
     let is_exposed = |metrics: &String| metrics.contains("tollgate_store_clock_offset_seconds{");
     let metrics = || async { web.get("/metrics").await.body };
-    becomes("the master is exposed", PATIENCE, metrics, is_exposed).await;
+    becomes("the master is exposed", TEST_TIMEOUT, metrics, is_exposed).await;
     assert_eq!(offsets(&service).await, []);
     is_not_logged(&service, "127.0.0.1:1\"");
 }
@@ -95,11 +99,12 @@ async fn a_replica_whose_clock_is_behind_stops_used_counters_until_it_has_caught
     assert!(client.hit("user", "ann").await);
     let written = Instant::now();
     let in_step = || async { pair.servers[1].command(&["DBSIZE"]).await };
-    becomes("the hit is replicated", PATIENCE, in_step, |size| *size == redis::Value::Int(1)).await;
+    becomes("the hit is replicated", TEST_TIMEOUT, in_step, |size| *size == redis::Value::Int(1))
+        .await;
     pair.promote(1).await;
     pair.lead_to(1);
     let decided = || client.ask(crate::support::rls::request(vec![descriptor(&[("user", "bob")])]));
-    becomes("another counter is decided", PATIENCE, decided, |answer| answer.is_ok())
+    becomes("another counter is decided", TEST_TIMEOUT, decided, |answer| answer.is_ok())
         .await
         .unwrap();
     let status = client.status(descriptor(&[("user", "ann")])).await;
@@ -110,7 +115,7 @@ async fn a_replica_whose_clock_is_behind_stops_used_counters_until_it_has_caught
         "reckoned from the counter's instant"
     );
     let admitted = || client.hit("user", "ann");
-    becomes("it is admitted", PATIENCE, admitted, |is_admitted| *is_admitted).await;
+    becomes("it is admitted", TEST_TIMEOUT, admitted, |is_admitted| *is_admitted).await;
     let stood = written.elapsed();
     eprintln!(
         "fault: failover to a replica {BEHIND:?} behind, a limit of 1 a second: admitted again after {stood:.1?}"

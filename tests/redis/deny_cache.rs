@@ -10,7 +10,7 @@ use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const YEARLY: &str = "algorithm: sliding_window, requests_per_unit: 1, unit: year";
 const LONG: [&str; 2] = ["--deny-cache-max", "60s"];
@@ -83,8 +83,13 @@ async fn a_denial_of_many_hits_does_not_apply_to_fewer() {
 async fn a_denial_is_cached_at_most_until_retry_after() {
     let limit = "algorithm: sliding_log, requests_per_unit: 1, unit: 2s";
     let denied = Denied::by(&[("user", limit)], &LONG).await;
-    becomes("there is room", PATIENCE, || denied.client.hit("user", "ann"), |admitted| *admitted)
-        .await;
+    becomes(
+        "there is room",
+        TEST_TIMEOUT,
+        || denied.client.hit("user", "ann"),
+        |admitted| *admitted,
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -95,7 +100,7 @@ async fn a_denial_is_cached_at_most_for_the_configured_time() {
         assert!(!denied.client.hit("user", "ann").await);
         denied.calls().await
     };
-    becomes("Redis decides again", PATIENCE, calls, |now| *now > before).await;
+    becomes("Redis decides again", TEST_TIMEOUT, calls, |now| *now > before).await;
 }
 
 #[tokio::test]
@@ -123,7 +128,7 @@ async fn a_policy_that_allows_more_ends_a_cached_denial() {
     denied.policies.write("policy.yaml", &policy(&[("user", raised)]));
     becomes(
         "the new amount is in force",
-        PATIENCE,
+        TEST_TIMEOUT,
         || denied.client.limit("user", "bob"),
         |now| *now == Some(2),
     )
@@ -144,7 +149,7 @@ async fn a_policy_that_moves_its_counters_ends_a_cached_denial() {
         policies.write("policy.yaml", &format!("atomicity: domain\n{rules}"));
         becomes(
             "another counter is decided by Redis",
-            PATIENCE,
+            TEST_TIMEOUT,
             || client.hit("user", "ann"),
             |admitted| *admitted,
         )

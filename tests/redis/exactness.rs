@@ -13,7 +13,7 @@ use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const PROCESSES: usize = 8;
 /// Requests in flight in each process.
@@ -70,7 +70,7 @@ async fn a_cluster_never_exceeds_any_limit_of_requests_with_three() {
             |left: &u32| ((AMOUNT - taken).saturating_sub(parts)..=AMOUNT - taken).contains(left);
         becomes(
             &format!("{key}: the remaining hits match the admitted ones"),
-            PATIENCE,
+            TEST_TIMEOUT,
             || fleet.remaining(key),
             is_right,
         )
@@ -180,7 +180,7 @@ impl Fleet {
                 let peeks: Vec<_> = descriptors.iter().cloned().map(peek).collect();
                 let _ = becomes(
                     "it decides",
-                    PATIENCE,
+                    TEST_TIMEOUT,
                     || client.ask(request(peeks.clone())),
                     Result::is_ok,
                 )

@@ -9,7 +9,7 @@ use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const UNREADABLE: &str = r#"tollgate_store_errors_total{kind="unreadable"}"#;
 const CORRUPTED: &str = "spoilt";
@@ -123,8 +123,13 @@ async fn a_local_denial_leaves_the_other_counters_unchanged() {
             // Charges are taken back after the answer, the first by a script that the server may
             // not have cached.
             for (key, _) in CHARGED {
-                becomes(key, PATIENCE, || remaining(&bench.client, key, "x"), |left| *left == 7)
-                    .await;
+                becomes(
+                    key,
+                    TEST_TIMEOUT,
+                    || remaining(&bench.client, key, "x"),
+                    |left| *left == 7,
+                )
+                .await;
             }
         }
         assert_eq!(metric(&bench.service, "tollgate_take_backs_lost_total").await, 0);
@@ -148,7 +153,7 @@ async fn an_unreadable_vote_is_counted_with_the_others_once_known() {
             5
         );
         let left = || remaining(&bench.client, "charged", "x");
-        becomes("admitted hits are charged", PATIENCE, left, |left| *left == 95).await;
+        becomes("admitted hits are charged", TEST_TIMEOUT, left, |left| *left == 95).await;
     })
     .await;
 }

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
 use super::{policy, serve};
-use crate::support::PATIENCE;
+use crate::support::TEST_TIMEOUT;
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, limit, request};
@@ -38,7 +38,7 @@ async fn hashed_values_are_not_in_redis_logs_or_pages() {
     redis.command(&["ECHO", "the-end"]).await;
     let mut seen = Vec::new();
     while !String::from_utf8_lossy(&seen).contains("the-end") {
-        let read = tokio::time::timeout(PATIENCE, monitor.read_buf(&mut seen))
+        let read = tokio::time::timeout(TEST_TIMEOUT, monitor.read_buf(&mut seen))
             .await
             .expect("Redis reports commands");
         assert!(read.unwrap() > 0);

@@ -11,7 +11,7 @@ use super::{policy, start};
 use crate::support::policy::Policies;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const LIMIT: &str = "requests_per_unit: 10, unit: year";
 const CHUNK: usize = 64 * 1024;
@@ -130,7 +130,7 @@ async fn a_reply_without_an_end_closes_its_connection() {
         let status = client.ask(hit()).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::Unavailable, "{answer:?}");
         let closed = async || hostile.closed.load(Ordering::Relaxed);
-        becomes("it is closed", PATIENCE, closed, |closed| *closed > 0).await;
+        becomes("it is closed", TEST_TIMEOUT, closed, |closed| *closed > 0).await;
         let sent = hostile.sent.load(Ordering::Relaxed);
         assert!(sent < 64 << 20, "{answer:?}: {sent} bytes sent");
     }

@@ -16,7 +16,7 @@ use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
-use crate::support::{PATIENCE, becomes, eventually};
+use crate::support::{TEST_TIMEOUT, becomes, eventually};
 
 /// An amount that no test comes near.
 const PLENTY: u32 = 4_000_000_000;
@@ -116,7 +116,8 @@ async fn exactly_the_limits(store: &str) {
     let mut admitted = fleet.send(all(412)).await;
     let begun = std::time::Instant::now();
     // Unused hits of blocks are returned when the blocks end.
-    while LEASED.iter().any(|(key, _)| of_key(&admitted, key) < 3_000) && begun.elapsed() < PATIENCE
+    while LEASED.iter().any(|(key, _)| of_key(&admitted, key) < 3_000)
+        && begun.elapsed() < TEST_TIMEOUT
     {
         admitted.extend(fleet.send(all(10)).await);
     }
@@ -226,7 +227,7 @@ async fn what_was_admitted_counts(store: &str) {
         // The blocks in use end with hits left.
         becomes(
             "no block is held",
-            PATIENCE,
+            TEST_TIMEOUT,
             || sum("tollgate_lease_hits_outstanding"),
             |held| *held == 0,
         )
@@ -246,7 +247,8 @@ async fn what_was_admitted_counts(store: &str) {
         let mut pairs = counted.iter().zip(&admitted);
         pairs.all(|(counted, admitted)| (*admitted..=admitted + lost).contains(counted))
     };
-    becomes(&format!("{admitted:?} were admitted, {lost} lost"), PATIENCE, counted, counts).await;
+    becomes(&format!("{admitted:?} were admitted, {lost} lost"), TEST_TIMEOUT, counted, counts)
+        .await;
 }
 
 #[tokio::test]
@@ -263,7 +265,8 @@ async fn a_process_that_exits_returns_its_blocks_and_one_that_is_killed_loses_at
     let outstanding = metric(&ends, "tollgate_lease_hits_outstanding").await;
     assert!(outstanding > 0);
     let left = || remaining(&observer, "user", "");
-    becomes("blocks are charged in advance", PATIENCE, left, |left| *left < 100_000 - 500).await;
+    becomes("blocks are charged in advance", TEST_TIMEOUT, left, |left| *left < 100_000 - 500)
+        .await;
     drop(client);
     assert!(ends.terminate().success());
     assert_eq!(remaining(&observer, "user", "").await, 100_000 - 500);
@@ -273,7 +276,7 @@ async fn a_process_that_exits_returns_its_blocks_and_one_that_is_killed_loses_at
     // A block that is being requested may or may not be charged.
     let outstanding = becomes(
         "no block is requested",
-        PATIENCE,
+        TEST_TIMEOUT,
         || balance(&dies, &observer),
         |(_, lost)| *lost >= 0,
     )
@@ -312,7 +315,7 @@ async fn a_policy_that_moves_its_counters_ends_their_blocks() {
         for service in [&service, &observer] {
             becomes(
                 "another counter is decided by Redis",
-                PATIENCE,
+                TEST_TIMEOUT,
                 || used(service, "user"),
                 |used| *used == 0,
             )
@@ -333,7 +336,7 @@ async fn a_block_is_usable_while_the_store_is_unavailable() {
     let (_service, client) = serve(&policies, &redis.url(), &[]).await;
     assert_eq!(many(&client, "user", 100, 1).await, 100);
     let left = || remaining(&client, "user", "");
-    becomes("a block is charged", PATIENCE, left, |left| *left < 100_000 - 100).await;
+    becomes("a block is charged", TEST_TIMEOUT, left, |left| *left < 100_000 - 100).await;
     redis.kill();
     let one = || client.ask(request(vec![descriptor(&[("user", "")])]));
     assert_eq!(one().await.unwrap().overall_code(), Code::Ok);
@@ -391,7 +394,6 @@ async fn scripts(redis: &Redis) -> u64 {
     calls(&[redis], "evalsha").await + calls(&[redis], "eval").await
 }
 
-/// Returns the server's time.
 async fn now_us(redis: &Redis) -> u64 {
     let (seconds, us): (u64, u64) = redis.ask(&["TIME"]).await.unwrap();
     seconds * 1_000_000 + us

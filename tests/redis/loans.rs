@@ -19,7 +19,7 @@ use crate::support::policy::Policies;
 use crate::support::random::Random;
 use crate::support::redis::Redis;
 use crate::support::rls::descriptor;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const AT: u64 = 1_780_000_000_000_000;
 const LEASE: &str = "lease: { size: 50, ttl: 30s, holders: [client] }";
@@ -194,7 +194,7 @@ async fn hits_that_are_too_many_near_the_limit_are_taken_back() {
         assert_eq!(loan.hits, 6);
         assert_eq!(loan.counter.unwrap().remaining, 94);
         let left = async || remaining(&client, "tenant", "a").await;
-        becomes("the rest is returned", PATIENCE, left, |left| *left == 94).await;
+        becomes("the rest is returned", TEST_TIMEOUT, left, |left| *left == 94).await;
         let both = holder.exchange(of(vec![want("tenant", 6)], vec![])).await.unwrap();
         assert!(matches!(both.answers[0].answer, Some(Answer::Loan(_))));
     }

@@ -9,7 +9,7 @@ use super::{policy, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 /// Number of counters, just below a power of two, where hash tables are fullest: Redis doubles them
 /// when they hold as many keys as slots, so that right above it a key costs up to 16 bytes more
@@ -50,7 +50,7 @@ async fn assert_costs(limit: &str, most: u64) {
     // The memory of its connections varies.
     drop(service);
     let is_alone = |clients: &String| clients == "1";
-    becomes("no client is connected", PATIENCE, || connections(&redis), is_alone).await;
+    becomes("no client is connected", TEST_TIMEOUT, || connections(&redis), is_alone).await;
     let full = used(&redis).await;
     redis.command(&["FLUSHDB", "SYNC"]).await;
     let each = (full - used(&redis).await) / u64::try_from(COUNTERS).unwrap();

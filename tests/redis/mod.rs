@@ -91,7 +91,7 @@ use crate::support::redis::cluster::{Cluster, Layout};
 use crate::support::rls::{Client, descriptor};
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 /// Returns a policy for domain `test`, with rules given as `key: rate_limit`.
 fn policy(rules: &[(&str, &str)]) -> String {
@@ -146,7 +146,7 @@ async fn serve_one_of(
 }
 
 async fn connected(service: Tollgate) -> (Tollgate, Client) {
-    becomes("the service is ready", PATIENCE, || is_ready(&service), |ready| *ready).await;
+    becomes("the service is ready", TEST_TIMEOUT, || is_ready(&service), |ready| *ready).await;
     let client = Client::connect(service.grpc).await;
     (service, client)
 }

@@ -9,7 +9,7 @@ use crate::support::policy::Policies;
 use crate::support::redis::{Redis, Setup};
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 #[tokio::test]
 async fn the_per_second_server_has_per_second_limits_only() {
@@ -59,7 +59,7 @@ async fn a_denial_of_one_server_is_taken_back_at_the_other() {
     assert_eq!(metric(&service, "tollgate_take_backs_total").await, 10);
     becomes(
         "the hits taken back remain",
-        PATIENCE,
+        TEST_TIMEOUT,
         || remaining(&client, "second", ""),
         |left| *left >= 999,
     )
@@ -80,7 +80,7 @@ async fn an_unavailable_server_fails_its_own_limits_only() {
     assert!(client.hit("second", "ann").await);
     other.kill();
     let send = |key| client.ask(request(vec![descriptor(&[(key, "ann")])]));
-    becomes("its limits fail", PATIENCE, || send("second"), Result::is_err).await.unwrap_err();
+    becomes("its limits fail", TEST_TIMEOUT, || send("second"), Result::is_err).await.unwrap_err();
     assert!(client.hit("minute", "ann").await);
 }
 
@@ -104,7 +104,7 @@ async fn a_hanging_server_leaves_the_other_time_to_decide() {
         "1",
     ];
     let service = Tollgate::serve_with(policies.path(), &flags);
-    becomes("it is ready", PATIENCE, || is_ready(&service), |ready| *ready).await;
+    becomes("it is ready", TEST_TIMEOUT, || is_ready(&service), |ready| *ready).await;
     let client = Client::connect(service.grpc).await;
     let both = || request(vec![descriptor(&[("second", "")]), descriptor(&[("year", "")])]);
     assert_eq!(client.ask(both()).await.unwrap().overall_code(), Code::Ok);
@@ -134,7 +134,7 @@ async fn per_second_decisions_are_known_before_the_others_charge() {
     other.kill();
     becomes(
         "the unavailable store denies",
-        PATIENCE,
+        TEST_TIMEOUT,
         || send("gone"),
         |answer| answer.as_ref().is_ok_and(|answer| answer.overall_code() == Code::OverLimit),
     )

@@ -7,7 +7,7 @@ use super::{cluster, nodes_of, policy, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 /// A limit of each kind that decides without holds; all but the last can also keep holds.
 const KINDS: [&str; 6] = [
@@ -103,5 +103,5 @@ async fn a_new_connection_loads_the_scripts_again() {
     assert_ne!(before, "0");
     redis.command(&["SCRIPT", "FLUSH"]).await;
     redis.command(&["CLIENT", "KILL", "TYPE", "normal"]).await;
-    becomes("the scripts are loaded", PATIENCE, cached, |now| *now == before).await;
+    becomes("the scripts are loaded", TEST_TIMEOUT, cached, |now| *now == before).await;
 }

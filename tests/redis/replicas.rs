@@ -4,7 +4,7 @@ use super::{is_ready, metric};
 use crate::support::policy::{Policies, yearly};
 use crate::support::redis::Redis;
 use crate::support::tollgate::Tollgate;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 #[tokio::test]
 async fn replicas_are_counted_again_after_the_store_lost_its_data() {
@@ -15,10 +15,10 @@ async fn replicas_are_counted_again_after_the_store_lost_its_data() {
     };
     let services = [start(), start()];
     for service in &services {
-        becomes("it is ready", PATIENCE, || is_ready(service), |ready| *ready).await;
+        becomes("it is ready", TEST_TIMEOUT, || is_ready(service), |ready| *ready).await;
         becomes(
             "both processes are counted",
-            PATIENCE,
+            TEST_TIMEOUT,
             || metric(service, "tollgate_replicas"),
             |count| *count == 2,
         )
@@ -34,6 +34,6 @@ async fn replicas_are_counted_again_after_the_store_lost_its_data() {
         reported
     };
     // The first process to report is alone in the store until the other reports.
-    becomes("both have reported again", PATIENCE, state, |reported| *reported == 2).await;
+    becomes("both have reported again", TEST_TIMEOUT, state, |reported| *reported == 2).await;
     state().await;
 }

@@ -10,7 +10,7 @@ use crate::support::envoy::Envoy;
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{descriptor, request};
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const PROXY: &str = r#"
 admin: { address: { socket_address: { address: 127.0.0.1, port_value: 0 } } }
@@ -97,7 +97,8 @@ async fn a_sharding_proxy_admits_no_request_more() {
         left + 1 + peeks.fetch_add(1, Ordering::Relaxed)
     };
     let admitted = u32::try_from(RUNS * 3).unwrap();
-    becomes("denied hits are not counted", PATIENCE, left, |left| *left == 1_000 - admitted).await;
+    becomes("denied hits are not counted", TEST_TIMEOUT, left, |left| *left == 1_000 - admitted)
+        .await;
     for server in &sharded.servers {
         let redis::Value::Int(keys) = server.command(&["DBSIZE"]).await else { panic!("a number") };
         assert!(keys > 20, "{keys} keys at one of three");

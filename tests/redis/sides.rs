@@ -30,7 +30,7 @@ use tollgate::store::{Check, Lender as _};
 use tollgate::telemetry::metrics::Metrics;
 
 /// Timeout of one answer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// An answer, with the retry and reset times of each descriptor in microseconds, and its effect on
 /// holds.
@@ -85,7 +85,8 @@ impl Sides {
         let limiter = |(name, store)| (name, Limiter::new(Arc::clone(&in_force), store, modes));
         let limiters: Vec<_> = stores.into_iter().map(limiter).collect();
         for (name, limiter) in &limiters {
-            let connected = tokio::time::timeout(PATIENCE, all_connected(limiter.store())).await;
+            let connected =
+                tokio::time::timeout(TEST_TIMEOUT, all_connected(limiter.store())).await;
             connected.unwrap_or_else(|_| panic!("{name} cannot be reached"));
         }
         Self { clock, in_force, limiters }
@@ -277,7 +278,7 @@ async fn lend(
     let limit = &limit.charged(Charge::Admitted);
     let check =
         Check { key, limit, hits, role: Role::Enforce, recorded: &[], lease: None, hold: None };
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     let Some(receipt) = back else {
         return limiter.store().lend(&check, deadline).await.unwrap().receipt;
     };
@@ -294,7 +295,7 @@ async fn return_loan(
     let entries = entries(descriptor).into_iter().collect();
     let descriptor = Descriptor { entries, limit: None, hits: Hits::Charge(1), hold: None };
     let target = limiter.loan_target(snapshot.as_deref().unwrap(), "test", &descriptor).unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     limiter.store().return_loan(&target.check(), back, deadline).await.unwrap()
 }
 
@@ -325,7 +326,7 @@ async fn open_holds(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, descriptor: &
     if !keeps_holds {
         return HoldList::default();
     }
-    let touched = limiter.amend(rule, key, Amendment::Look, Instant::now() + PATIENCE).await;
+    let touched = limiter.amend(rule, key, Amendment::Look, Instant::now() + TEST_TIMEOUT).await;
     limiter.store().open_holds(&key, touched.unwrap().after.at).await.unwrap()
 }
 
@@ -352,7 +353,7 @@ async fn amend(
     let counter =
         snapshot.as_deref().unwrap().policies().counter("test", &entries(descriptor), &mut keys);
     let (rule, key) = counter.map_err(|none| none.to_string())?;
-    let amended = limiter.amend(rule, key, amendment, Instant::now() + PATIENCE).await;
+    let amended = limiter.amend(rule, key, amendment, Instant::now() + TEST_TIMEOUT).await;
     amended.map_err(|error| error.to_string())
 }
 
@@ -365,7 +366,7 @@ async fn decide(
         request::read(&message, &RequestBounds { descriptors: 64, entries: 32, all_entries: 2048 })
             .unwrap();
     let snapshot = limiter.snapshot();
-    let decided = limiter.decide(&snapshot, &request, Instant::now() + PATIENCE).await;
+    let decided = limiter.decide(&snapshot, &request, Instant::now() + TEST_TIMEOUT).await;
     let decision = decided.map_err(|undecided| undecided.to_string())?;
     limiter.store().settled().await;
     let times = decision.statuses().iter().map(times).collect();
@@ -386,7 +387,7 @@ async fn peek(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, message: &RateLimit
         descriptor.hits = Hits::Peek(hits);
     }
     let snapshot = limiter.snapshot();
-    let decided = limiter.peek(&snapshot, &request, Instant::now() + PATIENCE).await;
+    let decided = limiter.peek(&snapshot, &request, Instant::now() + TEST_TIMEOUT).await;
     let decision = decided.map_err(|undecided| undecided.to_string())?;
     let status = |status: &Status<'_>| (status.is_over_limit(), status.left(), times(status));
     Ok((decision.is_over_limit(), decision.statuses().iter().map(status).collect()))

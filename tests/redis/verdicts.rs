@@ -27,7 +27,7 @@ use tollgate::store::{Check, Store};
 use tollgate::telemetry::metrics::StoreMetrics;
 
 use super::{cluster, from_environment, nodes_of};
-use crate::support::PATIENCE;
+use crate::support::TEST_TIMEOUT;
 use crate::support::redis::Redis;
 
 const CASES: u32 = 60;
@@ -137,7 +137,7 @@ impl<'a> Bench<'a> {
         let store = RedisStore::connect(options, Time::Server, Arc::clone(&metrics));
         let room = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
         let share = has_fallback.then(|| Arc::new(MemoryStore::new(room, SystemClock)));
-        tokio::time::timeout(PATIENCE, store.connected()).await.unwrap();
+        tokio::time::timeout(TEST_TIMEOUT, store.connected()).await.unwrap();
         let fallback = share.as_ref().map(|share| {
             let whole = OwnShare::new(Share::of(std::num::NonZeroU32::MIN, None));
             Fallback::new(Arc::clone(share), whole, metrics)

@@ -14,7 +14,7 @@ use crate::support::redis::Redis;
 use crate::support::root;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 /// Hits per window, and the length of a window in seconds.
 const LIMIT: u64 = 300;
@@ -102,11 +102,11 @@ async fn several_envoys_never_admit_more_than_the_limit_in_memory() {
     }
     let web = Web::new(service.http);
     let streams = async || web.metric("tollgate_rlqs_streams").await;
-    becomes("three streams", PATIENCE, streams, |streams| *streams == 3).await;
+    becomes("three streams", TEST_TIMEOUT, streams, |streams| *streams == 3).await;
     // One dies with its hits, and another one takes its place.
     sleep(Duration::from_secs(4)).await;
     drop(envoys.remove(0));
-    becomes("two streams", PATIENCE, streams, |streams| *streams == 2).await;
+    becomes("two streams", TEST_TIMEOUT, streams, |streams| *streams == 2).await;
     envoys.push(LoadedEnvoy::start(service.grpc, DEMAND[0], &admitted).await);
     next_window().await;
     sleep(LAST_WINDOW).await;
@@ -141,7 +141,7 @@ async fn several_envoys_never_admit_more_than_the_limit_on_redis_while_a_service
     let again = Tollgate::serve_by(&[&flags[..], &["--grpc-listen", &port]].concat());
     let web = Web::new(again.http);
     let streams = async || web.metric("tollgate_rlqs_streams").await;
-    becomes("its proxies have reconnected", PATIENCE, streams, |streams| *streams == 2).await;
+    becomes("its proxies have reconnected", TEST_TIMEOUT, streams, |streams| *streams == 2).await;
     next_window().await;
     sleep(LAST_WINDOW).await;
     let windows = by_window(&admitted);

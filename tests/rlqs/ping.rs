@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::grpc::proto::quota::RateLimitQuotaResponse;
 
-use crate::support::PATIENCE;
+use crate::support::TEST_TIMEOUT;
 use crate::support::envoy::Envoy;
 use crate::support::http2::{DATA, END_HEADERS, HEADERS, PING, SETTINGS, fields, frame, framed};
 use crate::support::quotas::loan;
@@ -85,7 +85,7 @@ async fn a_ping_is_acknowledged_after_the_response_before_it_was_read() {
     let web = envoy.edge.clone();
     let passes = async || web.get_with("/", &[("x-bucket", b"a")]).await.status == 200;
     assert!(!passes().await, "denied before the first assignment");
-    let (mut server, stream) = timeout(PATIENCE, RawServer::accept(&listener)).await.unwrap();
+    let (mut server, stream) = timeout(TEST_TIMEOUT, RawServer::accept(&listener)).await.unwrap();
     for round in 0..ROUNDS {
         let bucket_action = loan("a", 60, 1);
         let message = framed(&RateLimitQuotaResponse { bucket_action }.encode_to_vec());
@@ -98,7 +98,7 @@ async fn a_ping_is_acknowledged_after_the_response_before_it_was_read() {
         let sent = Instant::now();
         let rest = [rest, &frame(PING, 0, 0, &payload)].concat();
         server.0.write_all(&rest).await.unwrap();
-        let acknowledged = timeout(PATIENCE, server.acknowledged()).await.unwrap();
+        let acknowledged = timeout(TEST_TIMEOUT, server.acknowledged()).await.unwrap();
         assert_eq!(acknowledged, payload);
         assert!(sent.elapsed() < Duration::from_secs(2), "within the guard");
         sleep(APPLIED).await;

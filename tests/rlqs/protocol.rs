@@ -10,7 +10,7 @@ use crate::support::rls::{Client, channel, descriptor};
 use crate::support::secure::Secure;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const POLICY: &str = "
 domain: test
@@ -119,7 +119,7 @@ async fn buckets_without_quotas_get_the_same_answer_for_all_requests() {
     }
     // What a limit in shadow mode has allowed is charged afterwards.
     let charged = async || remaining(&client, &[("shadow", "a")]).await;
-    becomes("the hits are charged afterwards", PATIENCE, charged, |left| *left == 993).await;
+    becomes("the hits are charged afterwards", TEST_TIMEOUT, charged, |left| *left == 993).await;
     let channel = channel(service.grpc).await;
     let mut proxy = QuotaClient::open(channel, "lenient", &[("plain", "a")], 0, 1).await.unwrap();
     assert_eq!(proxy.next().await.unwrap(), [(60, blanket(BlanketRule::AllowAll).unwrap())]);

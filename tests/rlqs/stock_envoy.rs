@@ -11,7 +11,7 @@ use tollgate::grpc::proto::rate_limit_strategy::{BlanketRule, RequestsPerTimeUni
 use crate::support::envoy::Envoy;
 use crate::support::quotas::{NEVER, QuotaServer, abandon, assignment, blanket, loan, tokens};
 use crate::support::root;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 use prost_types::Duration as ProtoDuration;
 
 /// Time after which a response has been applied by all workers.
@@ -224,7 +224,7 @@ async fn reports(rig: &Rig) -> Vec<Row> {
     rig.send(loan("renewed", 60, 2)).await;
     let used = rig.count("renewed", 5).await;
     let three = async || rig.server.reports_of("idle").len();
-    becomes("three reports of an idle bucket", PATIENCE, three, |reports| *reports >= 3).await;
+    becomes("three reports of an idle bucket", TEST_TIMEOUT, three, |reports| *reports >= 3).await;
     let reports = rig.server.reports_of("idle");
     let interval = reports[2].0.duration_since(reports[1].0).as_secs_f64();
     let idle = &reports[2].1;
@@ -242,7 +242,7 @@ async fn reports(rig: &Rig) -> Vec<Row> {
     let is_named = rig.server.reports().iter().all(|(_, report)| report.domain == "test");
     rig.passes("abandoned", "deny").await;
     let again = async || rig.server.reports_of("abandoned").len();
-    let again = becomes("a first report again", PATIENCE, again, |reports| *reports >= 2).await;
+    let again = becomes("a first report again", TEST_TIMEOUT, again, |reports| *reports >= 2).await;
     vec![
         row("an idle bucket is reported every 5 s", format!("{expected:?}"), format!("{found:?}")),
         // The request that opened the bucket, and those beyond the loan, were denied.

@@ -10,7 +10,7 @@ use crate::support::redis::cluster::Cluster;
 use crate::support::rls::Client;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const POLICY: &str = "domain: test
 descriptors:
@@ -23,8 +23,13 @@ async fn counts(flags: &[&str]) {
     let policies = Policies::of(POLICY);
     let service = Tollgate::serve_with(policies.path(), flags);
     let web = Web::new(service.http);
-    becomes("the service is ready", PATIENCE, || web.get("/readyz"), |reply| reply.status == 200)
-        .await;
+    becomes(
+        "the service is ready",
+        TEST_TIMEOUT,
+        || web.get("/readyz"),
+        |reply| reply.status == 200,
+    )
+    .await;
     let client = Client::connect(service.grpc).await;
     for expected in [true, true, true, false, false] {
         assert_eq!(client.hit("user", "ann").await, expected);

@@ -15,7 +15,7 @@ use crate::support::rls::{channel, descriptor, request};
 use crate::support::root;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
@@ -40,7 +40,7 @@ async fn a_sampled_request_creates_a_span_below_envoys_and_others_create_none() 
     };
     let is_whole =
         |spans: &Vec<Value>| of(spans, "edge").len() >= 2 && !of(spans, "tollgate").is_empty();
-    let spans = becomes("both send their spans", PATIENCE, all, is_whole).await;
+    let spans = becomes("both send their spans", TEST_TIMEOUT, all, is_whole).await;
     let own = of(&spans, "tollgate");
     assert_eq!(own.len(), 1, "{own:?}");
     assert_eq!(
@@ -71,7 +71,7 @@ async fn a_span_has_domain_rules_outcome_and_store_latency() {
     assert_eq!(send(&service, Some("01"), 1).await, 0);
     let spans = becomes(
         "both are sent",
-        PATIENCE,
+        TEST_TIMEOUT,
         || async { collector.spans() },
         |spans| spans.len() == 2,
     )
@@ -106,7 +106,7 @@ async fn over_http_the_same_spans_are_sent_on_one_connection() {
         assert_eq!(send(&service, Some("01"), 1).await, 0);
         let spans = becomes(
             "it is sent",
-            PATIENCE,
+            TEST_TIMEOUT,
             || async { collector.spans() },
             |spans| spans.len() == sent,
         )
@@ -122,7 +122,7 @@ async fn over_http_the_same_spans_are_sent_on_one_connection() {
     assert_eq!(collector.events("connection").len(), 1);
     let web = Web::new(service.http);
     let sent = || web.metric("tollgate_spans_sent_total");
-    becomes("both are counted", PATIENCE, sent, |sent| *sent == 2).await;
+    becomes("both are counted", TEST_TIMEOUT, sent, |sent| *sent == 2).await;
 }
 
 #[tokio::test]
@@ -137,19 +137,19 @@ async fn over_http_spans_lost_by_a_failing_collector_are_counted_and_sending_res
         .wait_for_line("the reason", |line| line.contains("404 Not Found: not here").then_some(()));
     let service = serve(&url, &["--otlp-protocol", "http/protobuf"]);
     assert_eq!(send(&service, Some("01"), 1).await, 0);
-    becomes("it is sent", PATIENCE, || async { collector.spans().len() }, |spans| *spans == 1)
+    becomes("it is sent", TEST_TIMEOUT, || async { collector.spans().len() }, |spans| *spans == 1)
         .await;
     drop(collector);
     let web = Web::new(service.http);
     assert_eq!(send(&service, Some("01"), 1).await, 0);
     let dropped = || web.metric("tollgate_spans_dropped_total");
-    becomes("it is counted", PATIENCE, dropped, |dropped| *dropped == 1).await;
+    becomes("it is counted", TEST_TIMEOUT, dropped, |dropped| *dropped == 1).await;
     let collector = Collector::start_by_http(port);
     let sent = || async {
         send(&service, Some("01"), 0).await;
         collector.spans().len()
     };
-    becomes("a collector that comes back is found", PATIENCE, sent, |spans| *spans > 0).await;
+    becomes("a collector that comes back is found", TEST_TIMEOUT, sent, |spans| *spans > 0).await;
 }
 
 #[tokio::test]
@@ -164,13 +164,18 @@ async fn prometheus_reads_the_trace_of_a_call_as_an_exemplar() {
     let found = || prometheus.exemplars("tollgate_call_duration_seconds_bucket");
     let counted =
         || async { prometheus.query("tollgate_call_duration_seconds_count == 2").await.unwrap() };
-    becomes("both are read", PATIENCE, counted, |samples| samples.len() == 1).await;
+    becomes("both are read", TEST_TIMEOUT, counted, |samples| samples.len() == 1).await;
     assert_eq!(found().await, [Value::Null; 0], "of calls that are not traced there are none");
     assert_eq!(send(&service, Some("01"), 1).await, 0);
-    let exemplars = becomes("it is read", PATIENCE, found, |exemplars| !exemplars.is_empty()).await;
-    let spans =
-        becomes("it is sent", PATIENCE, || async { collector.spans() }, |spans| spans.len() == 1)
-            .await;
+    let exemplars =
+        becomes("it is read", TEST_TIMEOUT, found, |exemplars| !exemplars.is_empty()).await;
+    let spans = becomes(
+        "it is sent",
+        TEST_TIMEOUT,
+        || async { collector.spans() },
+        |spans| spans.len() == 1,
+    )
+    .await;
     assert_eq!(exemplars, [json!({ "trace_id": TRACE, "span_id": spans[0]["id"] })]);
     assert!(!older().await.contains("trace_id"), "the older format knows none");
 }
@@ -190,7 +195,7 @@ async fn an_undecided_call_is_an_error_and_roots_are_sampled_if_configured() {
     assert_eq!(invalid.unwrap_err().code(), tonic::Code::InvalidArgument);
     let spans = becomes(
         "both are sent",
-        PATIENCE,
+        TEST_TIMEOUT,
         || async { collector.spans() },
         |spans| spans.len() == 2,
     )
@@ -212,14 +217,14 @@ async fn an_unavailable_collector_delays_no_call_and_lost_spans_are_counted() {
     let web = Web::new(service.http);
     assert_eq!(send(&service, Some("01"), 1).await, 0);
     let dropped = || web.metric("tollgate_spans_dropped_total");
-    becomes("it is counted", PATIENCE, dropped, |dropped| *dropped == 1).await;
+    becomes("it is counted", TEST_TIMEOUT, dropped, |dropped| *dropped == 1).await;
     service.wait_for_message("failed to send spans; dropped");
     let collector = Collector::start(port);
     let sent = || async {
         send(&service, Some("01"), 0).await;
         collector.spans().len()
     };
-    becomes("a collector that comes back is found", PATIENCE, sent, |spans| *spans > 0).await;
+    becomes("a collector that comes back is found", TEST_TIMEOUT, sent, |spans| *spans > 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -228,7 +233,7 @@ async fn pending_spans_are_sent_at_exit() {
     let mut service = serve(&collector.url(), &[]);
     assert_eq!(send(&service, Some("01"), 1).await, 0);
     service.terminate();
-    becomes("it is sent", PATIENCE, || async { collector.spans().len() }, |spans| *spans == 1)
+    becomes("it is sent", TEST_TIMEOUT, || async { collector.spans().len() }, |spans| *spans == 1)
         .await;
 }
 

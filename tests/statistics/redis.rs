@@ -6,7 +6,7 @@ use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 #[tokio::test]
 async fn connections_remembered_denials_and_failures_are_counted() {
@@ -22,7 +22,7 @@ async fn connections_remembered_denials_and_failures_are_counted() {
     let public = Web::new(service.http);
     becomes(
         "the service is ready",
-        PATIENCE,
+        TEST_TIMEOUT,
         || public.get("/readyz"),
         |reply| reply.status == 200,
     )
@@ -45,10 +45,11 @@ async fn connections_remembered_denials_and_failures_are_counted() {
     assert_eq!(web.metric("ratelimit_redis_pool_cx_total").await, 3);
     redis.kill();
     let other = || request(vec![descriptor(&[("user", "bob")])]);
-    let _ = becomes("a call fails", PATIENCE, || client.ask(other()), Result::is_err).await;
+    let _ = becomes("a call fails", TEST_TIMEOUT, || client.ask(other()), Result::is_err).await;
     let errors = "ratelimit_service_should_rate_limit_error{err_type=\"redis_error\"}";
-    becomes("the failure is counted", PATIENCE, || web.metric(errors), |count| *count > 0).await;
+    becomes("the failure is counted", TEST_TIMEOUT, || web.metric(errors), |count| *count > 0)
+        .await;
     let lost = "ratelimit_redis_pool_cx_local_close";
-    becomes("the loss is counted", PATIENCE, || web.metric(lost), |count| *count == 3).await;
+    becomes("the loss is counted", TEST_TIMEOUT, || web.metric(lost), |count| *count == 3).await;
     assert_eq!(web.metric("ratelimit_redis_pool_cx_active").await, 0);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{known_requests, own_limit, serve};
 use crate::support::policy::{Policies, daily};
 use crate::support::tollgate::{Tollgate, output};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{TEST_TIMEOUT, eventually};
 
 /// A StatsD server over UDP.
 struct Udp(UdpSocket);
@@ -86,7 +86,7 @@ async fn counters_are_sent_as_increments() {
     let name = "ratelimit.service.rate_limit.test.user.total_hits:1|c";
     for _ in 0..2 {
         serving.client.hit("user", "ann").await;
-        eventually("the hit is sent", PATIENCE, || {
+        eventually("the hit is sent", TEST_TIMEOUT, || {
             statsd.lines().iter().any(|line| line == name).then_some(())
         });
     }
@@ -126,7 +126,7 @@ async fn tags_and_rewrites_are_read_from_the_environment() {
     command.env("TOLLGATE_STATSD_REWRITE", "^none$\nx\n\n^(.*)_load_success$\n$1\nfine:yes");
     let _process = crate::support::process::Process::start("tollgate", &mut command);
     let line = "ratelimit.service.config:1|c|#fine:yes,app:x,zone:b";
-    eventually("the rewritten line", PATIENCE, || {
+    eventually("the rewritten line", TEST_TIMEOUT, || {
         statsd.lines().iter().any(|sent| sent == line).then_some(())
     });
 }
@@ -146,7 +146,7 @@ async fn a_late_or_restarted_server_receives_all_counts_and_is_logged_once() {
         let server = TcpListener::bind(address).unwrap();
         let stream = server.accept().unwrap().0;
         drop(server);
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         let name = "ratelimit.service.rate_limit.test.user.total_hits:1|c";
         let mut lines = BufReader::new(&stream).lines().map(Result::unwrap);
         assert!(lines.any(|line| line == name), "hit {hits} is sent");
@@ -155,7 +155,7 @@ async fn a_late_or_restarted_server_receives_all_counts_and_is_logged_once() {
         let complaints = || {
             serving.service.process.log().iter().filter(|line| line.contains("unreachable")).count()
         };
-        eventually("the loss is logged", PATIENCE, || (complaints() == hits + 1).then_some(()));
+        eventually("the loss is logged", TEST_TIMEOUT, || (complaints() == hits + 1).then_some(()));
         serving.client.hit("user", "ann").await;
     }
     let complaints =

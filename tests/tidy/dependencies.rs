@@ -48,7 +48,7 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row { place: "telemetry/log/logrus", modules: "", crates: "serde_json tracing" },
     Row { place: "telemetry/log_throttle", modules: "", crates: "std::time::Instant" },
-    Row { place: "telemetry/metrics", modules: "", crates: "std::fs" },
+    Row { place: "telemetry/metrics", modules: "", crates: "rustix std::fs" },
     // Deletable: what stands in for the statistics of envoyproxy/ratelimit.
     Row {
         place: "telemetry/statistics",

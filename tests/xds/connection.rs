@@ -10,7 +10,7 @@ use crate::support::certificates::{self, Pair};
 use crate::support::control_plane::ControlPlane;
 use crate::support::redis::tls::{Clients, Tls};
 use crate::support::tollgate::Tollgate;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 /// Maximum time of a shutdown that has nothing to wait for: much less than any timeout of these
 /// tests.
@@ -24,7 +24,7 @@ async fn a_restarted_control_plane_receives_the_version_in_force() {
     plane.kill();
     becomes(
         "the outage is reported",
-        PATIENCE,
+        TEST_TIMEOUT,
         || metric(&service, "tollgate_xds_connected"),
         |connected| *connected == 0,
     )
@@ -163,7 +163,7 @@ async fn a_control_plane_that_hangs_is_noticed() {
     // The keepalive timeout is 20 s.
     becomes(
         "the outage is reported",
-        PATIENCE * 3,
+        TEST_TIMEOUT * 3,
         || metric(&service, "tollgate_xds_connected"),
         missed,
     )

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{broken, daily, follow, limit_becomes, metric, refuses};
 use crate::support::control_plane::ControlPlane;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 fn other(amount: u32) -> Value {
     json!({ "name": "other", "domain": "other", "descriptors": [super::limit("user", amount)] })
@@ -57,7 +57,7 @@ async fn a_new_stream_sends_the_known_versions() {
     plane.restart();
     becomes(
         "it is retried",
-        PATIENCE,
+        TEST_TIMEOUT,
         || metric(&service, "tollgate_xds_reconnects_total"),
         |count| *count > 0,
     )

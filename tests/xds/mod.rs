@@ -13,7 +13,7 @@ use crate::support::policy::Policies;
 use crate::support::rls::{Client, channel};
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 /// Returns a resource for domain `test`: `amount` per day for each value of `key`.
 fn daily(key: &str, amount: u32) -> Value {
@@ -43,11 +43,11 @@ fn follow(plane: &ControlPlane, flags: &[&str]) -> Tollgate {
 
 /// Waits until the limit of `user` has the given amount.
 async fn limit_becomes(service: &Tollgate, amount: Option<u32>) {
-    becomes("it is ready", PATIENCE, || ready(service), |status| *status == 200).await;
+    becomes("it is ready", TEST_TIMEOUT, || ready(service), |status| *status == 200).await;
     let client = Client::connect(service.grpc).await;
     becomes(
         "the change is served",
-        PATIENCE,
+        TEST_TIMEOUT,
         || client.limit("user", "ann"),
         |limit| *limit == amount,
     )
@@ -168,7 +168,7 @@ async fn without_a_first_configuration_calls_are_unavailable() {
     limit_becomes(&service, Some(5)).await;
     let begun = std::time::Instant::now();
     while serves().await != ServingStatus::Serving {
-        assert!(begun.elapsed() < PATIENCE, "health does not follow");
+        assert!(begun.elapsed() < TEST_TIMEOUT, "health does not follow");
     }
 }
 
@@ -180,7 +180,7 @@ async fn a_control_plane_that_repeats_a_bad_change_is_refused_slowly() {
     let refused = "tollgate_policy_loads_total{kind=\"refused\"}";
     becomes(
         "an unchanged response is processed",
-        PATIENCE,
+        TEST_TIMEOUT,
         || metric(&service, refused),
         |count| *count == 2,
     )
@@ -202,7 +202,7 @@ async fn resources_of_envoy_gateway_limit_requests_of_its_envoys() {
     });
     let plane = ControlPlane::start(&[config]);
     let service = follow(&plane, &["--xds-node-id", "envoy-ratelimit"]);
-    becomes("it is ready", PATIENCE, || ready(&service), |status| *status == 200).await;
+    becomes("it is ready", TEST_TIMEOUT, || ready(&service), |status| *status == 200).await;
     let client = Client::connect(service.grpc).await;
     let descriptor =
         crate::support::rls::descriptor(&[(route, route), ("rule-0-match-0", "rule-0-match-0")]);
@@ -242,15 +242,25 @@ async fn an_overlay_and_metadata_set_options_that_the_protocol_lacks() {
         "overlay:\n- key: user\n  rate_limit: { algorithm: gcra, burst: 0 }\n",
     );
     let refused = "tollgate_policy_loads_total{kind=\"refused\"}";
-    becomes("the overlay is refused", PATIENCE, || metric(&service, refused), |count| *count == 1)
-        .await;
+    becomes(
+        "the overlay is refused",
+        TEST_TIMEOUT,
+        || metric(&service, refused),
+        |count| *count == 1,
+    )
+    .await;
     files.write(
         "overlay.yaml",
         "overlay:\n- key: user\n  rate_limit: { algorithm: gcra, burst: 4 }\n",
     );
     let loaded = "tollgate_policy_loads_total{kind=\"loaded\"}";
-    becomes("the overlay is loaded", PATIENCE, || metric(&service, loaded), |count| *count == 2)
-        .await;
+    becomes(
+        "the overlay is loaded",
+        TEST_TIMEOUT,
+        || metric(&service, loaded),
+        |count| *count == 2,
+    )
+    .await;
 }
 
 #[tokio::test]

@@ -83,14 +83,13 @@ pub fn translate(variables: &Variables, service: &ServiceFlags) -> Translation {
     flags::put(&mut reader);
     let more = problems_of_flags(&reader, service);
     let mut translation = reader.translation;
-    for problem in more {
-        // The replacement of an invalid value may be invalid as well: the variable has already been
-        // reported.
-        let is_reported = problem.names.iter().any(|name| translation.has_problem_of(name));
-        if !is_reported {
-            translation.problems.push(problem);
-        }
-    }
+    // The replacement of an invalid value may be invalid as well: the variable has already been
+    // reported.
+    let unreported: Vec<_> = more
+        .into_iter()
+        .filter(|problem| !problem.names.iter().any(|name| translation.has_problem_of(name)))
+        .collect();
+    translation.problems.extend(unreported);
     translation
 }
 
@@ -160,6 +159,9 @@ impl VariableProblem {
 
 impl fmt::Display for VariableProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.names.is_empty() {
+            return f.write_str(&self.what);
+        }
         write!(f, "{}: {}", self.names.join(", "), self.what)
     }
 }

@@ -8,31 +8,30 @@ use crate::snapshot::{MetricSeries, MetricsSnapshot};
 
 /// Origin of a candidate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(non_camel_case_types, reason = "the label's value, as Prometheus shows it")]
 pub enum CandidateSource {
     /// The candidate of a rule in force.
-    rule,
+    Rule,
     /// A rule of a candidate policy.
-    policy,
+    Policy,
 }
 
 impl CandidateSource {
     /// Both origins.
-    pub const ALL: [Self; 2] = [Self::rule, Self::policy];
+    pub const ALL: [Self; 2] = [Self::Rule, Self::Policy];
 
     /// Returns the origin as a metric label.
     fn label(self) -> &'static str {
         match self {
-            Self::rule => "rule",
-            Self::policy => "policy",
+            Self::Rule => "rule",
+            Self::Policy => "policy",
         }
     }
 
     /// Returns the suffix that marks a rule's path in denials that are not enforced.
     pub const fn mark(self) -> &'static str {
         match self {
-            Self::rule => " (candidate)",
-            Self::policy => " (candidate policy)",
+            Self::Rule => " (candidate)",
+            Self::Policy => " (candidate policy)",
         }
     }
 }
@@ -99,8 +98,8 @@ impl Candidates {
 
     fn of_source(&self, from: CandidateSource) -> &RuleFamily<CandidateMetrics> {
         match from {
-            CandidateSource::rule => &self.rules,
-            CandidateSource::policy => &self.policies,
+            CandidateSource::Rule => &self.rules,
+            CandidateSource::Policy => &self.policies,
         }
     }
 }

@@ -1,7 +1,4 @@
 //! Counters and gauges. Clones share their value.
-//!
-//! No crate is used: the statistics need names that prometheus-client does not write, its custom
-//! histograms have no exemplars, and a second writer would need the values that it only encodes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

@@ -1,9 +1,12 @@
 //! Snapshots as text for Prometheus.
+//!
+//! No crate is used: prometheus-client 0.25 does not write version 0.0.4 of the format, nor names
+//! that statistics need, and exemplars only of its own histograms, which lock.
 
 use std::fmt::{self, Display, Write as _};
 use std::time::SystemTime;
 
-use crate::histogram::Exemplar;
+use crate::histogram::{Exemplar, micros, millionths};
 use crate::snapshot::{
     HistogramBucket, MetricFamily, MetricKind, MetricSeries, MetricsSnapshot, SampleValue,
 };
@@ -124,7 +127,8 @@ impl Display for Exemplar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let trace = u128::from_be_bytes(self.trace);
         let span = u64::from_be_bytes(self.span);
-        let seconds = self.length.as_secs_f64();
+        // As it was counted, so that it is within its bucket.
+        let seconds = millionths(micros(self.length));
         let at = self.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         write!(f, "{{trace_id=\"{trace:032x}\",span_id=\"{span:016x}\"}} {seconds} {at:.3}")
     }

@@ -18,8 +18,9 @@ type LabelValues<const N: usize> = [Cow<'static, str>; N];
 #[derive(Debug)]
 pub(crate) struct Family<T, const N: usize>(RwLock<BTreeMap<LabelValues<N>, T>>);
 
-/// Counts of rules: a set for each rule, up to a bound, and one that all other rules share. Rules
-/// resolve their sets once, when a policy is installed, so that a request only counts.
+/// Counts of rules: a set for each rule, up to a bound, and one that all other rules share, as does
+/// a rule with its name. Rules resolve their sets once, when a policy is installed, so that a
+/// request only counts.
 #[derive(Debug)]
 pub(crate) struct RuleFamily<T> {
     /// By domain and rule.
@@ -80,11 +81,12 @@ impl<T: Clone + Default> RuleFamily<T> {
     pub(crate) fn of(&self, domain: &str, rule: &str) -> T {
         let name = (domain.to_owned(), rule.to_owned());
         let mut own = self.own.lock();
-        if own.len() < self.max || own.contains_key(&name) {
+        let has_room = own.len() < self.max || own.contains_key(&name);
+        if has_room && (domain, rule) != (OTHER, OTHER) {
             return own.entry(name).or_default().clone();
         }
         self.is_shared.store(true, Ordering::Relaxed);
-        own.get(&other()).unwrap_or(&self.shared).clone()
+        self.shared.clone()
     }
 
     /// Returns the set of a rule that has one of its own.
@@ -104,7 +106,7 @@ impl<T: Clone + Default> RuleFamily<T> {
         for ((domain, rule), set) in &*own {
             view(domain, rule, set);
         }
-        if self.is_shared.load(Ordering::Relaxed) && !own.contains_key(&other()) {
+        if self.is_shared.load(Ordering::Relaxed) {
             view(OTHER, OTHER, &self.shared);
         }
     }
@@ -121,11 +123,6 @@ impl<T: Clone + Default> RuleFamily<T> {
         });
         series
     }
-}
-
-/// Returns the name of the shared set, which a rule may have, too.
-fn other() -> (String, String) {
-    (OTHER.to_owned(), OTHER.to_owned())
 }
 
 #[cfg(test)]
@@ -148,12 +145,12 @@ mod tests {
         }
         assert_eq!(shown(&family), [("a".to_owned(), 2), ("other".to_owned(), 2)]);
         assert!(family.own("d", "a").is_some() && family.own("d", "b").is_none());
-        family.keep(&HashSet::from([("other", "other")]));
         family.of("other", "other").inc();
-        family.of("d", "c").inc();
-        assert_eq!(shown(&family), [("other".to_owned(), 2)], "no series occurs twice");
+        assert!(family.own("other", "other").is_none());
+        family.keep(&HashSet::from([("other", "other")]));
+        assert_eq!(shown(&family), [("other".to_owned(), 3)], "no series occurs twice");
         family.keep(&HashSet::from([("d", "b")]));
         family.of("d", "b").inc();
-        assert_eq!(shown(&family), [("b".to_owned(), 1), ("other".to_owned(), 2)]);
+        assert_eq!(shown(&family), [("b".to_owned(), 1), ("other".to_owned(), 3)]);
     }
 }

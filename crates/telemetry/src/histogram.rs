@@ -21,7 +21,7 @@ pub type BucketBounds = Cow<'static, [u64]>;
 #[repr(align(64))]
 struct CacheLine([AtomicU64; LINE]);
 
-/// A histogram.
+/// The counts of values by bucket, and their sum.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: BucketBounds,
@@ -76,7 +76,12 @@ impl Histogram {
 
     /// Records a value.
     pub fn observe(&self, value: u64) {
-        if let Some(count) = self.cell(self.bucket(value) + 1) {
+        self.observe_rounded(value, value);
+    }
+
+    /// Records a value that is rounded up to find its bucket, and to the nearest for the sum.
+    pub(crate) fn observe_rounded(&self, up: u64, value: u64) {
+        if let Some(count) = self.cell(self.bucket(up) + 1) {
             count.fetch_add(1, Ordering::Relaxed);
         }
         // The sum ends at its maximum: costs that callers report can reach it.

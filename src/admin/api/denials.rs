@@ -14,7 +14,7 @@ use crate::operations::Backend;
 use crate::operations::denial_sync::PeerReport;
 use crate::policy::explain::limit_in_words;
 use crate::policy::{Imposes, PolicySet, Rule};
-use crate::telemetry::candidates::CandidateSource as TriedOutBy;
+use crate::telemetry::candidates::CandidateSource;
 use crate::telemetry::journal::{DenialFilter, DeniedKey, Journal, RecentDenials};
 
 /// Default span of `top`, in minutes.
@@ -307,7 +307,7 @@ fn rule_of<'a>(rules: &ByPath<'a>, found: &DeniedKey) -> Option<&'a Rule> {
 /// Builds the view of a denial, with the details of its rule from the policies in force.
 fn view(rule: Option<&Rule>, found: DeniedKey) -> DenialView {
     let view = DenialView::from(found);
-    let is_candidate = TriedOutBy::ALL.iter().any(|by| view.rule.ends_with(by.mark()));
+    let is_candidate = CandidateSource::ALL.iter().any(|by| view.rule.ends_with(by.mark()));
     DenialView {
         limit: rule.and_then(limit_in_words),
         is_ban: matches!(rule.map(Rule::imposes), Some(Imposes::Limit(limit)) if limit.is_ban()),

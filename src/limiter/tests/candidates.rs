@@ -22,7 +22,7 @@ fn tried() -> String {
 /// Returns the counts of a rule's candidate: allowed, denied, and denied in requests that are
 /// denied without it.
 fn counted(bench: &LimiterFixture, rule: &str) -> [u64; 3] {
-    let metrics = bench.metrics.candidates.of_rule(CandidateSource::rule, "d", rule);
+    let metrics = bench.metrics.candidates.of_rule(CandidateSource::Rule, "d", rule);
     [metrics.allowed, metrics.denied, metrics.denied_already].map(|counter| counter.get())
 }
 
@@ -65,7 +65,7 @@ fn a_store_without_room_for_a_candidate_fails_no_request() {
     let rules = "  - {key: c, candidate: {unit: minute, requests_per_unit: 1}}\n";
     let bench = bench_of(load(&format!("domain: d\ndescriptors:\n{rules}")), Modes::default(), 0);
     assert_eq!(bench.ask(&[take("c=1")]), "OK: -");
-    assert_eq!(bench.metrics.candidates.of_rule(CandidateSource::rule, "d", "c").unknown.get(), 1);
+    assert_eq!(bench.metrics.candidates.of_rule(CandidateSource::Rule, "d", "c").unknown.get(), 1);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_set_is_tried_out_by_counters_of_its_own_also_in_domains_that_are_not_in_for
     let options = CompileOptions { are_candidates: true, ..CompileOptions::default() };
     bench.in_force.try_out(policy::load(&sources, &options).unwrap().policies);
     let counted = |domain: &str, rule: &str| {
-        let metrics = bench.metrics.candidates.of_rule(CandidateSource::policy, domain, rule);
+        let metrics = bench.metrics.candidates.of_rule(CandidateSource::Policy, domain, rule);
         [metrics.allowed, metrics.denied, metrics.denied_already].map(|counter| counter.get())
     };
     assert_eq!(bench.times(3, take("a=1")), "OK: 0", "the same limit in both has two counters");
@@ -109,7 +109,7 @@ fn a_set_is_tried_out_by_counters_of_its_own_also_in_domains_that_are_not_in_for
     let expected = [("d a", 0), ("d new", 2), ("e a", 0), ("e new", 1)];
     assert_eq!(
         counts_of(&bench),
-        expected.map(|(rule, denied)| (CandidateSource::policy, rule.to_owned(), denied))
+        expected.map(|(rule, denied)| (CandidateSource::Policy, rule.to_owned(), denied))
     );
     bench.in_force.install(load(&format!("domain: d\ndescriptors:\n{PLAIN}")));
     bench.ask(&[take("new=1")]);

@@ -102,7 +102,7 @@ fn all() -> BTreeMap<String, Metric> {
     let _loans = metrics.loans.of_rule(SOME, SOME);
     metrics.loans.show_kinds(&[SOME], &[SOME]);
     metrics.loans.quotas.show_kinds(&["silent", "unacknowledged"]);
-    for from in [CandidateSource::rule, CandidateSource::policy] {
+    for from in [CandidateSource::Rule, CandidateSource::Policy] {
         drop(metrics.candidates.of_rule(from, SOME, SOME));
     }
     let _latencies = [metrics.call_latency(), metrics.store.node_latency(SOME)];

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::support::PATIENCE;
+use crate::support::TEST_TIMEOUT;
 use crate::support::load::{Load, Summary, Traffic};
 use crate::support::rls::{descriptor, request};
 
@@ -76,7 +76,7 @@ impl Observer {
 /// Returns the calls of the well-behaved client.
 fn traffic() -> Traffic {
     let groups = vec![vec![request(vec![descriptor(&[("user", "ann")])])]];
-    Traffic { rate: RATE, groups, timeout: Some(PATIENCE) }
+    Traffic { rate: RATE, groups, timeout: Some(TEST_TIMEOUT) }
 }
 
 impl std::fmt::Display for Clients {

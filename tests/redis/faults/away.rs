@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{AT_ONCE, Answer, Service, all, recovers_within, report, summary_of, values};
 use crate::support::redis::Redis;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn on_store_error_applies_until_the_store_is_first_available() {
@@ -112,7 +112,7 @@ async fn each_of_two_replicas_enforces_half_of_a_limit_until_the_store_is_back()
         service.decide("alone", "probe").await;
         service.web.metric("tollgate_local_decisions_total").await
     };
-    becomes("it decides alone", PATIENCE, is_local, |count| *count > 0).await;
+    becomes("it decides alone", TEST_TIMEOUT, is_local, |count| *count > 0).await;
     let before = service.web.metric("tollgate_local_decisions_total").await;
     let mut admitted = 0;
     for _ in 0..10 {
@@ -126,7 +126,7 @@ async fn each_of_two_replicas_enforces_half_of_a_limit_until_the_store_is_back()
     let back = Instant::now();
     becomes(
         "the store decides",
-        PATIENCE,
+        TEST_TIMEOUT,
         || service.decide("user", "ann"),
         |answer| *answer == Answer::Ok,
     )

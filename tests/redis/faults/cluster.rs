@@ -10,7 +10,7 @@ use crate::support::load::Load;
 use crate::support::redis::cluster::{Cluster, Layout, Node};
 use crate::support::redis::partition::Isolation;
 use crate::support::rls::{descriptor, request};
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 use tollgate::grpc::proto::RateLimitRequest;
 
 /// Returns masters and replicas; a dead master stops only its own keys.
@@ -24,7 +24,7 @@ pub(super) async fn split(service: &Service, key: &str, node: &Node) -> (Vec<Str
     for value in &all {
         becomes(
             "it decides",
-            PATIENCE,
+            TEST_TIMEOUT,
             || service.decide(key, value),
             |answer| *answer != Answer::Unavailable,
         )
@@ -217,6 +217,6 @@ async fn failed_take_backs_are_counted() {
     // first.
     assert!(first.is_err());
     let lost = || service.web.metric("tollgate_take_backs_lost_total");
-    becomes("it is counted", PATIENCE, lost, |lost| *lost > 0).await;
+    becomes("it is counted", TEST_TIMEOUT, lost, |lost| *lost > 0).await;
     assert!(service.web.metric("tollgate_unknown_charges_total").await > 0, "the other's charge");
 }

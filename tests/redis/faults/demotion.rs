@@ -12,7 +12,7 @@ use crate::support::redis::flavor::Flavor;
 use crate::support::redis::pair::Pair;
 use crate::support::redis::sentinels::{MASTER, Sentinels};
 use crate::support::redis::{Redis, Setup};
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 /// Time within which a replica is noticed, and a master in its place.
 const NOTICED: Duration = Duration::from_secs(2);
@@ -31,7 +31,8 @@ async fn a_host_name_is_followed_to_the_new_master_while_the_old_one_is_a_replic
         let begun = load.go_on(500).await;
         pair.promote(master).await;
         let demoted = load.now();
-        becomes("it is not ready", PATIENCE, || service.readiness(), |status| *status == 503).await;
+        becomes("it is not ready", TEST_TIMEOUT, || service.readiness(), |status| *status == 503)
+            .await;
         report("demoted, not ready", format!("after {:?}", load.now() - demoted));
         load.go_on(1_500).await;
         assert_eq!(service.web.get("/readyz").await.body, "store is a read-only replica\n");
@@ -93,7 +94,8 @@ async fn a_replica_promoted_in_place_is_noticed_for_every_user_and_server() {
                 .await;
         // No requests are sent meanwhile.
         redis.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
-        becomes("it is not ready", PATIENCE, || service.readiness(), |status| *status == 503).await;
+        becomes("it is not ready", TEST_TIMEOUT, || service.readiness(), |status| *status == 503)
+            .await;
         redis.command(&["REPLICAOF", "NO", "ONE"]).await;
         let promoted = Instant::now();
         becomes(
@@ -156,7 +158,7 @@ async fn a_server_that_sentinels_still_name_fails_calls_at_once_until_they_name_
     let old = group.master().await;
     old.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
     let demoted = load.now();
-    becomes("it is not ready", PATIENCE, || service.readiness(), |status| *status == 503).await;
+    becomes("it is not ready", TEST_TIMEOUT, || service.readiness(), |status| *status == 503).await;
     group.successor_of(old.address).await;
     let named = load.now();
     load.until_calm(0).await;

@@ -34,7 +34,7 @@ use crate::support::policy::Policies;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 /// Calls per second that a debug build of the service and of these callers sustains on a busy
 /// machine.
@@ -87,13 +87,13 @@ impl Service {
         // moment later.
         let is_decided = |answer: &Answer| *answer == Answer::Ok;
         for user in values(4) {
-            becomes("it decides", PATIENCE, || self.decide("user", &user), is_decided).await;
+            becomes("it decides", TEST_TIMEOUT, || self.decide("user", &user), is_decided).await;
         }
         self
     }
 
     async fn becomes_ready(&self) {
-        becomes("it is ready", PATIENCE, || self.readiness(), |status| *status == 200).await;
+        becomes("it is ready", TEST_TIMEOUT, || self.readiness(), |status| *status == 200).await;
     }
 
     async fn readiness(&self) -> u16 {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::cluster::split;
 use super::{NOISE, Service, all, summary_of, unaffected, values};
 use crate::support::redis::cluster::{Cluster, Node};
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_planned_failover_fails_few_calls_for_a_moment() {
@@ -16,7 +16,7 @@ async fn a_planned_failover_fails_few_calls_for_a_moment() {
     let mut begins = Vec::new();
     for slot in [0, 8_000, 16_000] {
         let replica = cluster.replica_of(slot).await;
-        becomes("it can take over", PATIENCE, || in_step(replica), |in_step| *in_step).await;
+        becomes("it can take over", TEST_TIMEOUT, || in_step(replica), |in_step| *in_step).await;
         begins.push(load.go_on(500).await);
         cluster.failover(replica).await;
     }

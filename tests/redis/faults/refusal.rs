@@ -6,7 +6,7 @@ use super::{Answer, Service, all, recovers_within, report, summary_of, unaffecte
 use crate::support::redis::flavor::Flavor;
 use crate::support::redis::tls::{Clients, Tls};
 use crate::support::redis::{Redis, Setup};
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const NO_ROOM: &str = r#"tollgate_store_errors_total{kind="no_room"}"#;
 const UNREADABLE: &str = r#"tollgate_store_errors_total{kind="unreadable"}"#;
@@ -31,14 +31,14 @@ async fn closed_connections_fail_only_the_calls_in_flight() {
     // Two of the workers, two of the process, and that of this test.
     let are_open = |open: &(u64, u64)| *open == (5, 4);
     let connections = || connections(&redis, &service);
-    becomes("its connections are open", PATIENCE, connections, are_open).await;
+    becomes("its connections are open", TEST_TIMEOUT, connections, are_open).await;
     let load = service.load(vec![all("user", &values(50))]).await;
     let mut kills = Vec::new();
     for _ in 0..10 {
         let begin = load.go_on(200).await;
         redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
         kills.push((begin, load.now()));
-        becomes("its connections are open again", PATIENCE, connections, are_open).await;
+        becomes("its connections are open again", TEST_TIMEOUT, connections, are_open).await;
     }
     load.go_on(500).await;
     let calls = load.finish();
@@ -185,7 +185,7 @@ async fn a_wrong_password_is_reported_and_a_corrected_one_is_used() {
     service.becomes_ready().await;
     becomes(
         "it decides",
-        PATIENCE,
+        TEST_TIMEOUT,
         || service.decide("user", "ann"),
         |answer| *answer == Answer::Ok,
     )

@@ -10,7 +10,7 @@ use crate::support::load::{Load, Outcome, Traffic};
 use crate::support::redis::Redis;
 use crate::support::redis::wire::Wire;
 use crate::support::tollgate::Tollgate;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 /// Time after which the service knows that a server is silent: the first calls wait for it.
 const KNOWN_AFTER: Duration = Duration::from_millis(1_500);
@@ -135,8 +135,13 @@ async fn charges_of_callers_that_disconnected_early_are_counted() {
     let patient = ["--store", &redis.url(), "--store-timeout", "60s"];
     let service = Service::of(Tollgate::serve_with(policies().path(), &patient)).await;
     service.becomes_ready().await;
-    becomes("it decides", PATIENCE, || service.decide("user", "a"), |answer| *answer == Answer::Ok)
-        .await;
+    becomes(
+        "it decides",
+        TEST_TIMEOUT,
+        || service.decide("user", "a"),
+        |answer| *answer == Answer::Ok,
+    )
+    .await;
     let unknown = || service.web.metric("tollgate_unknown_charges_total");
     assert_eq!(unknown().await, 0);
     redis.pause();

@@ -12,7 +12,7 @@ use crate::support::redis::{Redis, Setup};
 use crate::support::rls::channel;
 use crate::support::tollgate::output;
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 /// A fault, with a part of each text that reports it; empty if none does.
 struct Fault {
@@ -326,9 +326,9 @@ async fn is_reported(fault: &Fault, service: &Service, url: &str) {
         let _ = service.decide("user", user).await;
         admin.get("/api/v1/status").await.body
     };
-    becomes(&format!("{name}: degraded"), PATIENCE, degraded, has(fault.degraded)).await;
+    becomes(&format!("{name}: degraded"), TEST_TIMEOUT, degraded, has(fault.degraded)).await;
     let readyz = async || service.web.get("/readyz").await.body;
-    becomes(&format!("{name}: readyz"), PATIENCE, readyz, has(fault.readyz)).await;
+    becomes(&format!("{name}: readyz"), TEST_TIMEOUT, readyz, has(fault.readyz)).await;
     assert_eq!(service.readiness().await == 200, fault.readyz == READY, "{name}");
     let health = service.web.get("/healthcheck").await.status;
     assert_eq!(health == 200, fault.readyz == READY, "{name}");
@@ -337,10 +337,11 @@ async fn is_reported(fault: &Fault, service: &Service, url: &str) {
     assert_eq!(health == ServingStatus::Serving, fault.readyz == READY, "{name}");
     let grpc = service.tollgate.grpc.to_string();
     let hit = async || printed(&["hit", &grpc, "test", &format!("user={user}")]);
-    becomes(&format!("{name}: hit"), PATIENCE, hit, has(fault.hit)).await;
+    becomes(&format!("{name}: hit"), TEST_TIMEOUT, hit, has(fault.hit)).await;
     let log = async || service.tollgate.process.log().join("\n");
-    becomes(&format!("{name}: log"), PATIENCE, log, has(fault.log)).await;
-    becomes(&format!("{name}: dry run"), PATIENCE, || dry_run(&admin), has(fault.dry_run)).await;
+    becomes(&format!("{name}: log"), TEST_TIMEOUT, log, has(fault.log)).await;
+    becomes(&format!("{name}: dry run"), TEST_TIMEOUT, || dry_run(&admin), has(fault.dry_run))
+        .await;
     if !fault.metric.is_empty() {
         let series =
             format!("tollgate_undecided_total{OF_USER}{}\",effect=\"failed\"}}", fault.metric);

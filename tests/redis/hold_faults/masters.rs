@@ -1,6 +1,6 @@
 //! Masters that are killed, and replaced by their replicas.
 
-use super::{PATIENCE, becomes};
+use super::{TEST_TIMEOUT, becomes};
 use crate::support::random::Random;
 use crate::support::redis::Redis;
 use crate::support::redis::cluster::Cluster;
@@ -66,7 +66,7 @@ impl Masters {
                     let info = replica.redis.info("replication").await;
                     info.values().any(|value| value.contains("state=online"))
                 };
-                becomes("the old master follows", PATIENCE, follows, |follows| *follows).await;
+                becomes("the old master follows", TEST_TIMEOUT, follows, |follows| *follows).await;
                 cluster.wait_until_agreed().await;
             }
         }
@@ -81,7 +81,7 @@ async fn kill(master: &Redis, replicas: &[&Redis], loss: Loss) {
                 let sent = offset(master, "master_repl_offset").await;
                 sent == offset(replica, "slave_repl_offset").await
             };
-            becomes("the replica has all", 2 * PATIENCE, has_all, |all| *all).await;
+            becomes("the replica has all", 2 * TEST_TIMEOUT, has_all, |all| *all).await;
         }
     }
     master.kill();

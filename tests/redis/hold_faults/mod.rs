@@ -34,7 +34,7 @@ use crate::support::redis::Redis;
 use crate::support::redis::cluster::{Cluster, Layout};
 use crate::support::redis::sentinels::Sentinels;
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const PROCESSES: usize = 8;
 const CLIENTS: usize = 64;
@@ -146,7 +146,7 @@ async fn run(masters: &Masters) {
     while begun.elapsed() < length {
         let enough = ledger.answers() + ANSWERS;
         let answers = || std::future::ready(ledger.answers());
-        becomes("clients continue", PATIENCE, answers, |answers| *answers >= enough).await;
+        becomes("clients continue", TEST_TIMEOUT, answers, |answers| *answers >= enough).await;
         faults += 1;
         if faults % MASTER_EVERY == 2 && masters.have_replicas() {
             let loss = if kills % 2 == 1 { Loss::Possible } else { Loss::None };
@@ -174,7 +174,7 @@ async fn in_the_end(replica: &Replica, ledger: &Ledger) -> Vec<String> {
     let client = replica.client();
     let mut wrong = Vec::new();
     let free = || remaining(&client, RULES[SLOTS].key, "0");
-    becomes("no slot is taken", TTL + PATIENCE, free, |free| *free == IN_FLIGHT).await;
+    becomes("no slot is taken", TTL + TEST_TIMEOUT, free, |free| *free == IN_FLIGHT).await;
     let slots = "/api/v1/counter?domain=test&descriptor=slots=0";
     let view = Web::new(replica.admin()).get(slots).await.body;
     let view: serde_json::Value = serde_json::from_str(&view).unwrap();

@@ -15,7 +15,7 @@ use crate::support::random::Random;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 /// Number of clients of each process.
 pub(super) const CLIENTS: usize = 64;
@@ -53,7 +53,7 @@ impl Replica {
         for client in &replica.clients {
             let _ = becomes(
                 "it decides",
-                PATIENCE,
+                TEST_TIMEOUT,
                 || client.ask(request(peeks.clone())),
                 Result::is_ok,
             )

@@ -28,7 +28,7 @@ use self::rules::{Counts, LEASE, RULES};
 use super::cluster;
 use crate::support::random::Random;
 use crate::support::redis::Redis;
-use crate::support::{PATIENCE, becomes};
+use crate::support::{TEST_TIMEOUT, becomes};
 
 const REPLICAS: usize = 8;
 /// Candidates for the highest amount of a run.
@@ -114,7 +114,7 @@ async fn one_run(replicas: &Arc<Vec<Replica>>, seed: u64) -> Result<String, Stri
     tokio::time::sleep(LEASE).await;
     becomes(
         "no lease is held",
-        PATIENCE,
+        TEST_TIMEOUT,
         || Totals::of(replicas),
         |totals| totals.outstanding == 0,
     )
@@ -152,7 +152,7 @@ async fn change_amounts(
             history.push(reload(replicas, some, amount).await);
             let enough = ledger.answers() + ANSWERS;
             let answers = || std::future::ready(ledger.answers());
-            becomes("clients continue", PATIENCE, answers, |answers| *answers >= enough).await;
+            becomes("clients continue", TEST_TIMEOUT, answers, |answers| *answers >= enough).await;
         }
     }
 }

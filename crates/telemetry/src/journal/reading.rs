@@ -164,7 +164,8 @@ impl RecentDenials {
         let found = keys.into_iter().filter(|((.., key), (record, ..))| {
             let recorded = record.recorded.iter().map(AsRef::as_ref);
             let mut texts = [*key].into_iter().chain(recorded);
-            span.is_of_time(record) && texts.any(|text| plain(text).contains(&*wanted))
+            span.is_of_time(record)
+                && (wanted.is_empty() || texts.any(|text| plain(text).contains(&*wanted)))
         });
         let found = found.map(|((domain, rule, key), (record, missed, here))| {
             let elsewhere =

@@ -55,8 +55,9 @@ impl CostRatio {
         reason = "a ratio of two u32 is not negative, and its millionths fit"
     )]
     pub fn observe(&self, ratio: f64) {
-        // Rounded up: the smallest overrun is above a ratio of 1.
-        self.0.observe((ratio * MILLION).ceil() as u64);
+        let millionths = ratio * MILLION;
+        // The smallest overrun is above a ratio of 1.
+        self.0.observe_rounded(millionths.ceil() as u64, millionths.round() as u64);
     }
 
     /// Returns a summary of the commits so far; `None` if there are none.
@@ -149,6 +150,14 @@ mod tests {
             )
         );
         assert_eq!(text(Vec::new()), None);
+    }
+
+    #[test]
+    fn the_mean_of_small_costs_is_not_rounded_up() {
+        let summary = of(vec![0.000_000_25; 100]).summary().unwrap();
+        assert_eq!((summary.mean, summary.most), (0.0, Some(0.1)));
+        let summary = of(vec![1.000_000_000_2; 100]).summary().unwrap();
+        assert_eq!((summary.mean, summary.overruns), (1.0, 1.0));
     }
 
     #[test]

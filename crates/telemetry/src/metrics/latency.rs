@@ -1,7 +1,7 @@
 //! Latency histograms with one part per worker; a scrape sums the parts.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -17,16 +17,25 @@ const BOUNDS_US: [u64; 14] = [
 
 /// The histograms of one metric, by the value of a label; the empty value means no label.
 #[derive(Debug, Default)]
-pub(super) struct Latencies(Mutex<BTreeMap<String, Vec<Weak<Histogram>>>>);
+pub(super) struct Latencies(Mutex<BTreeMap<String, Parts>>);
+
+/// The parts of a histogram.
+#[derive(Debug, Default)]
+struct Parts {
+    /// Each is here and at its worker, until that ends.
+    living: Vec<Arc<Histogram>>,
+    /// The sum of those whose workers have ended: without them, the counts would fall.
+    ended: HistogramReading,
+}
 
 impl Latencies {
-    /// Adds a part to the histogram of this label value. It counts until it is dropped.
+    /// Adds a part to the histogram of this label value. It counts until the last part is dropped.
     pub(super) fn part(&self, value: &str) -> Arc<Histogram> {
         let part = Arc::new(Histogram::new(&BOUNDS_US));
         let mut parts = self.0.lock();
         let parts = parts.entry(value.to_owned()).or_default();
-        parts.retain(|part| part.strong_count() > 0);
-        parts.push(Arc::downgrade(&part));
+        parts.settle();
+        parts.living.push(Arc::clone(&part));
         part
     }
 
@@ -34,18 +43,31 @@ impl Latencies {
     pub(super) fn series(&self, label: &'static str) -> Vec<MetricSeries> {
         let mut series = Vec::new();
         self.0.lock().retain(|value, parts| {
-            parts.retain(|part| part.strong_count() > 0);
-            let mut sum = HistogramReading::default();
-            parts.iter().filter_map(Weak::upgrade).for_each(|part| sum.add(part.read()));
-            if parts.is_empty() {
+            parts.settle();
+            if parts.living.is_empty() {
                 return false;
             }
+            let mut sum = parts.ended.clone();
+            parts.living.iter().for_each(|part| sum.add(part.read()));
             let labels =
                 [(label, value.as_str())].into_iter().filter(|(_, value)| !value.is_empty());
             series.push(MetricSeries { labels: labels.collect(), value: (&sum).into() });
             true
         });
         series
+    }
+}
+
+impl Parts {
+    /// Adds up the parts whose workers have ended.
+    fn settle(&mut self) {
+        self.living.retain(|part| {
+            let is_living = Arc::strong_count(part) > 1;
+            if !is_living {
+                self.ended.add(part.read());
+            }
+            is_living
+        });
     }
 }
 
@@ -81,7 +103,9 @@ mod tests {
         ] {
             assert!(shown.lines().any(|shown| shown == line), "{line} is not in\n{shown}");
         }
-        drop((one, other));
+        drop(one);
+        assert_eq!(text(&latencies), shown, "the counts of a worker that has ended stay");
+        drop(other);
         assert_eq!(text(&latencies), "# EOF\n");
     }
 }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use crate::count::{Counter, Gauge};
 use crate::snapshot::{Labels, MetricSeries, MetricsSnapshot};
 
-/// LoadCounters, by result.
+/// Numbers of loads by result.
 #[derive(Debug, Default)]
 struct LoadCounters {
     loaded: Counter,

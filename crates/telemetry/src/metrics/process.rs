@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
+
 use crate::snapshot::{MetricFamily, MetricKind, MetricSeries, MetricsSnapshot, SampleValue};
 
 /// Process metrics.
@@ -24,18 +26,10 @@ impl Process {
         u64::try_from(std::fs::read_dir("/proc/self/fd").ok()?.count()).ok()
     }
 
-    /// Returns the CPU time of the living threads.
-    fn cpu() -> Option<Duration> {
-        // Sums the nanoseconds of each thread: /proc/self/stat counts clock ticks, whose length
-        // only libc reports.
-        let mut all = Duration::ZERO;
-        for thread in std::fs::read_dir("/proc/self/task").ok()?.flatten() {
-            let text = std::fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
-            let ns =
-                text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or_default();
-            all += Duration::from_nanos(ns);
-        }
-        Some(all)
+    /// Returns the CPU time of the process, with that of threads that have ended.
+    fn cpu() -> Duration {
+        let time = clock_gettime(ClockId::ProcessCPUTime);
+        Duration::try_from(time).unwrap_or_default()
     }
 
     /// Adds the metrics that the system reports.
@@ -47,8 +41,8 @@ impl Process {
         add(out, MetricKind::Gauge, "Resident memory size in bytes", memory);
         let files = ("process_open_fds", Self::open_files().map(float));
         add(out, MetricKind::Gauge, "Number of open file descriptors", files);
-        let cpu = ("process_cpu_seconds", Self::cpu().map(|time| time.as_secs_f64()));
-        let help = "Total CPU time of the running threads of the process in seconds";
+        let cpu = ("process_cpu_seconds", Some(Self::cpu().as_secs_f64()));
+        let help = "Total CPU time of the process in seconds";
         add(out, MetricKind::Counter, help, cpu);
     }
 }

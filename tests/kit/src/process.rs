@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{PATIENCE, eventually};
+use super::{TEST_TIMEOUT, eventually};
 
 /// A running child.
 pub struct Process {
@@ -47,7 +47,7 @@ impl Process {
     /// Waits for a line that `read` accepts. Panics if the process ends first.
     #[track_caller]
     pub fn wait_for_line<T>(&mut self, what: &str, read: impl Fn(&str) -> Option<T>) -> T {
-        eventually(&format!("{} logs {what}", self.name), PATIENCE, || {
+        eventually(&format!("{} logs {what}", self.name), TEST_TIMEOUT, || {
             let found = self.log().iter().find_map(|line| read(line));
             let ended = self.child.try_wait().unwrap();
             assert!(
@@ -82,7 +82,7 @@ impl Process {
     /// Waits for the process to end.
     #[track_caller]
     pub fn wait_for_end(&mut self) -> ExitStatus {
-        eventually(&format!("{} ends", self.name), PATIENCE, || self.child.try_wait().unwrap())
+        eventually(&format!("{} ends", self.name), TEST_TIMEOUT, || self.child.try_wait().unwrap())
     }
 }
 

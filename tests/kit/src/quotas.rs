@@ -25,7 +25,7 @@ use tollgate::grpc::proto::{RateLimitStrategy, TokenBucket};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{PATIENCE, becomes};
+use super::{TEST_TIMEOUT, becomes};
 
 /// Interval of a token bucket that never refills.
 pub const NEVER: ProtoDuration = ProtoDuration { seconds: 1_000_000_000, nanos: 0 };
@@ -88,7 +88,7 @@ impl QuotaServer {
     pub async fn first_report(&self, bucket: &str) -> BucketQuotaUsage {
         let what = format!("the first report of {bucket}");
         let reports = async || self.reports_of(bucket);
-        let reports = becomes(&what, PATIENCE, reports, |reports| !reports.is_empty()).await;
+        let reports = becomes(&what, TEST_TIMEOUT, reports, |reports| !reports.is_empty()).await;
         reports.into_iter().next().unwrap().1
     }
 }
@@ -195,7 +195,7 @@ impl QuotaClient {
 
     /// Returns the assignments of the next response: times to live and strategies.
     pub async fn next(&mut self) -> Result<Vec<(i64, Strategy)>, Status> {
-        let response = tokio::time::timeout(PATIENCE, self.responses.message()).await;
+        let response = tokio::time::timeout(TEST_TIMEOUT, self.responses.message()).await;
         let response = response.expect("no response")?.expect("the stream ended");
         let actions = response.bucket_action.into_iter();
         Ok(actions

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::process::Process;
 use super::upstream::Upstream;
 use super::web::Web;
-use super::{PATIENCE, becomes, eventually};
+use super::{TEST_TIMEOUT, becomes, eventually};
 use crate::root;
 
 /// A running Envoy with its upstream.
@@ -47,12 +47,14 @@ impl Envoy {
         // Hot restart would need a base ID that is unique among the Envoys on this machine.
         command.args(["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"]);
         let mut process = Process::start("envoy", &mut command);
-        let admin = eventually("envoy logs the address of its admin interface", PATIENCE, || {
-            assert!(process.is_running(), "envoy ended:\n{}", process.log().join("\n"));
-            std::fs::read_to_string(&admin).ok()?.trim().parse().ok()
-        });
+        let admin =
+            eventually("envoy logs the address of its admin interface", TEST_TIMEOUT, || {
+                assert!(process.is_running(), "envoy ended:\n{}", process.log().join("\n"));
+                std::fs::read_to_string(&admin).ok()?.trim().parse().ok()
+            });
         let admin = Web::new(admin);
-        let edge = becomes("envoy listens", PATIENCE, || listener(&admin), Option::is_some).await;
+        let edge =
+            becomes("envoy listens", TEST_TIMEOUT, || listener(&admin), Option::is_some).await;
         Self {
             edge: Web::new(edge.unwrap()),
             admin,

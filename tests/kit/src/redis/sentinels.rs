@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use super::{Kind, Redis, Setup};
-use crate::{PATIENCE, becomes};
+use crate::{TEST_TIMEOUT, becomes};
 
 /// Name of the master in the sentinels' configuration.
 pub const MASTER: &str = "main";
@@ -73,7 +73,8 @@ impl Sentinels {
             self.is_followed(master).await.map(|()| master)
         };
         let master =
-            becomes("the sentinels see all in order", 2 * PATIENCE, in_order, Result::is_ok).await;
+            becomes("the sentinels see all in order", 2 * TEST_TIMEOUT, in_order, Result::is_ok)
+                .await;
         self.server_at(master.unwrap()).unwrap()
     }
 
@@ -95,7 +96,7 @@ impl Sentinels {
         let is_begun = |answer: &redis::RedisResult<String>| answer.is_ok();
         let _ = becomes(
             "a sentinel begins a failover",
-            PATIENCE,
+            TEST_TIMEOUT,
             || self.sentinels[0].ask(&command),
             is_begun,
         )
@@ -109,7 +110,8 @@ impl Sentinels {
         let is_other =
             |named: &Result<SocketAddr, String>| named.as_ref().is_ok_and(|master| *master != old);
         let master =
-            becomes("the sentinels replace the master", PATIENCE, || self.named(), is_other).await;
+            becomes("the sentinels replace the master", TEST_TIMEOUT, || self.named(), is_other)
+                .await;
         self.server_at(master.unwrap()).unwrap()
     }
 

@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `tollgate`, `process`, `release` | the binary as a process; programs in the profile `release` |
+//! | `tollgate`, `process`, `release` | the binary as a process; programs built as `release` |
 //! | `redis` | Redis, Valkey, Sentinel and Cluster, as processes |
 //! | `rls`, `loans`, `quotas`, `web`, `http2`, `raw_headers` | clients |
 //! | `envoy`, `upstream`, `control_plane`, `prometheus`, `model` | other servers and programs |
@@ -59,7 +59,7 @@ use std::time::{Duration, Instant};
 
 /// Timeout for operations that should complete immediately. Generous, so that a busy machine fails
 /// no test.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Polls a closure until it returns a value, and panics after `within`. `what` describes the
 /// expected event.

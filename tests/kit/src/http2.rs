@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
-use super::PATIENCE;
+use super::TEST_TIMEOUT;
 
 /// A part of a body.
 pub const DATA: u8 = 0;
@@ -135,7 +135,7 @@ impl Http2 {
             }
             false
         };
-        tokio::time::timeout(PATIENCE, pong).await.expect("it is answered or closed")
+        tokio::time::timeout(TEST_TIMEOUT, pong).await.expect("it is answered or closed")
     }
 
     /// Reads until GOAWAY, and returns its error code.
@@ -148,7 +148,7 @@ impl Http2 {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, goaway).await.expect("GOAWAY arrives")
+        tokio::time::timeout(TEST_TIMEOUT, goaway).await.expect("GOAWAY arrives")
     }
 
     /// Writes a flood while reading, until GOAWAY with the code for abuse arrives.
@@ -183,7 +183,7 @@ impl Http2 {
         let flooded = async {
             tokio::select! { () = received => {}, () = written => {} }
         };
-        tokio::time::timeout(PATIENCE, flooded).await.expect("ENHANCE_YOUR_CALM arrives");
+        tokio::time::timeout(TEST_TIMEOUT, flooded).await.expect("ENHANCE_YOUR_CALM arrives");
     }
 
     /// Reads until a frame of type `wanted`, and returns its payload.
@@ -196,7 +196,7 @@ impl Http2 {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, found).await.expect("the frame comes")
+        tokio::time::timeout(TEST_TIMEOUT, found).await.expect("the frame comes")
     }
 
     /// Reads until DATA, and returns it; `None` if the stream or the connection ends before.
@@ -210,14 +210,14 @@ impl Http2 {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, found).await.expect("the call is answered or refused")
+        tokio::time::timeout(TEST_TIMEOUT, found).await.expect("the call is answered or refused")
     }
 
     /// Answers frames until the connection is closed, and returns their types.
     pub async fn frames_until_the_end(&mut self) -> Vec<u8> {
         let mut frames = Vec::new();
         while let Some(frame) =
-            tokio::time::timeout(PATIENCE, self.answer_frame()).await.expect("it is closed")
+            tokio::time::timeout(TEST_TIMEOUT, self.answer_frame()).await.expect("it is closed")
         {
             frames.push(frame);
         }
@@ -227,7 +227,7 @@ impl Http2 {
     /// Answers frames until one of type `kind` arrives.
     pub async fn frame(&mut self, kind: u8) {
         let comes = async { while self.answer_frame().await.expect("it is kept") != kind {} };
-        tokio::time::timeout(PATIENCE, comes).await.expect("the frame comes");
+        tokio::time::timeout(TEST_TIMEOUT, comes).await.expect("the frame comes");
     }
 
     /// Reads a frame, acknowledges it if it is SETTINGS or PING, and returns its type; `None` at

@@ -12,7 +12,7 @@ use redis::RedisResult;
 use super::partition::{Isolation, Wires};
 use super::view::View;
 use super::{Kind, Redis, Setup, port};
-use crate::{PATIENCE, becomes};
+use crate::{TEST_TIMEOUT, becomes};
 
 const SLOTS: u16 = 16_384;
 
@@ -142,7 +142,7 @@ impl Cluster {
         };
         let _ = becomes(
             &format!("{} is a master for all", node.address),
-            PATIENCE,
+            TEST_TIMEOUT,
             || self.agreed_view(),
             is_promoted,
         )
@@ -151,7 +151,8 @@ impl Cluster {
 
     /// Waits until all reachable nodes serve, and agree on the masters of the slots.
     pub async fn wait_until_agreed(&self) {
-        let _ = becomes("the cluster agrees", PATIENCE, || self.agreed_view(), Result::is_ok).await;
+        let _ =
+            becomes("the cluster agrees", TEST_TIMEOUT, || self.agreed_view(), Result::is_ok).await;
     }
 
     /// Returns the nodes that run and are not isolated.
@@ -184,14 +185,14 @@ impl Cluster {
                 node.redis.command(&["CLUSTER", "MEET", &ip, &port, &bus]).await;
             }
         }
-        becomes("all nodes have met", PATIENCE, || self.have_met(), |have_met| *have_met).await;
+        becomes("all nodes have met", TEST_TIMEOUT, || self.have_met(), |have_met| *have_met).await;
         for (index, replica) in self.nodes.iter().enumerate().skip(masters) {
             let master = &self.nodes[index % masters];
             replica.redis.command(&["CLUSTER", "REPLICATE", &master.id]).await;
         }
         becomes(
             "the replicas are in step",
-            PATIENCE,
+            TEST_TIMEOUT,
             || self.replicas(),
             |now| *now == self.nodes.len() - masters,
         )

@@ -43,7 +43,7 @@ use super::server::fleet::Arrangement;
 use super::shared::SharedWorld;
 
 /// Timeout for connections and background work.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 const MEMORY: usize = 1 << 20;
 const REQUEST: RequestBounds = RequestBounds { descriptors: 8, entries: 2, all_entries: 16 };
 
@@ -97,7 +97,7 @@ impl SimProcess {
             let store = Layered::new(store, fallback, denials, Arc::clone(&metrics));
             let limiter = Limiter::new(Arc::clone(&policies), store, Modes::default());
             let style = AnswerStyle::default();
-            Rls::new(limiter, Arc::clone(&all_metrics), REQUEST, style, PATIENCE)
+            Rls::new(limiter, Arc::clone(&all_metrics), REQUEST, style, TEST_TIMEOUT)
         };
         let workers = (0..plan.workers).map(worker).collect();
         Self { policies, workers, metrics, environment, dead }
@@ -116,7 +116,7 @@ impl SimProcess {
     /// Waits until all workers are connected, for a limited time.
     pub async fn connected(&self) {
         for worker in &self.workers {
-            let _ = timeout(PATIENCE, redis(worker).connected()).await;
+            let _ = timeout(TEST_TIMEOUT, redis(worker).connected()).await;
         }
     }
 
@@ -124,7 +124,7 @@ impl SimProcess {
     pub async fn settled(&self) {
         for worker in &self.workers {
             let settling = worker.limiter().store().settled();
-            timeout(PATIENCE, settling).await.expect("background work ends");
+            timeout(TEST_TIMEOUT, settling).await.expect("background work ends");
         }
     }
 

@@ -10,7 +10,7 @@ use redis::{
 };
 
 use super::Redis;
-use crate::PATIENCE;
+use crate::TEST_TIMEOUT;
 
 impl Redis {
     /// Returns the server's URL, with its password if it has one.
@@ -22,7 +22,7 @@ impl Redis {
 
     /// Sends a command and returns its reply, or the error that Redis replied with.
     pub async fn ask<T: FromRedisValue>(&self, command: &[&str]) -> RedisResult<T> {
-        self.ask_within(PATIENCE, command).await
+        self.ask_within(TEST_TIMEOUT, command).await
     }
 
     /// Sends a command with a timeout for connecting and for the reply.
@@ -37,7 +37,7 @@ impl Redis {
 
     /// Sends a command of arbitrary bytes.
     pub async fn ask_bytes<T: FromRedisValue>(&self, command: &[&[u8]]) -> RedisResult<T> {
-        let mut connection = connect(&self.client()?, PATIENCE).await?;
+        let mut connection = connect(&self.client()?, TEST_TIMEOUT).await?;
         redis::Cmd::new().arg(command).query_async(&mut connection).await
     }
 

@@ -14,7 +14,7 @@ use tollgate::grpc::proto::RateLimitRequest;
 use tollgate::grpc::proto::rate_limit_response::Code;
 use tonic::Status;
 
-use super::PATIENCE;
+use super::TEST_TIMEOUT;
 use super::rls::Client;
 
 /// Interval of the check for calls that are due.
@@ -139,7 +139,7 @@ impl Load {
     }
 
     /// Keeps the load running until no call of `group` has failed for a while, but no longer than
-    /// [`PATIENCE`], and returns the time since its start.
+    /// [`TEST_TIMEOUT`], and returns the time since its start.
     pub async fn until_calm(&self, group: usize) -> Duration {
         let begun = self.now();
         let is_calm = |now: Duration| {
@@ -149,7 +149,7 @@ impl Load {
             recent.peek().is_some() && !recent.any(Call::is_error)
         };
         while self.now() < begun + CALM || !is_calm(self.now()) {
-            if self.now() > begun + PATIENCE {
+            if self.now() > begun + TEST_TIMEOUT {
                 break;
             }
             tokio::time::sleep(TICK).await;

@@ -17,7 +17,7 @@ use tokio::net::tcp::OwnedWriteHalf;
 use tokio::task::JoinSet;
 use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
 
-use super::PATIENCE;
+use super::TEST_TIMEOUT;
 use super::http2::{END_HEADERS, END_STREAM, HEADERS, fields, frame};
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -80,7 +80,7 @@ impl RawHeaders {
         writes: Writes,
     ) -> Result<(String, Option<RateLimitResponse>), h2::Error> {
         *self.header_block.lock().unwrap() = header_block(authority);
-        tokio::time::timeout(PATIENCE, self.exchange(request, writes))
+        tokio::time::timeout(TEST_TIMEOUT, self.exchange(request, writes))
             .await
             .expect("the call is answered or refused")
     }

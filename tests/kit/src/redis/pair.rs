@@ -2,7 +2,7 @@
 
 use super::wire::Wire;
 use super::{Redis, Setup};
-use crate::{PATIENCE, becomes};
+use crate::{TEST_TIMEOUT, becomes};
 
 /// Two running servers; initially the first one is the master and the name resolves to it.
 pub struct Pair {
@@ -35,7 +35,7 @@ impl Pair {
         let replica = &self.servers[replica];
         replica.command(&["REPLICAOF", &master.ip().to_string(), &master.port().to_string()]).await;
         let state = || async { replica.info("replication").await["master_link_status"].clone() };
-        becomes("the replica is in step", PATIENCE, state, |state| state == "up").await;
+        becomes("the replica is in step", TEST_TIMEOUT, state, |state| state == "up").await;
     }
 
     /// Makes a server the master and the other one its replica.

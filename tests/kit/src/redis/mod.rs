@@ -39,7 +39,7 @@ use tokio::task::JoinSet;
 use self::flavor::Flavor;
 use self::tls::Tls;
 use super::process::Process;
-use super::{PATIENCE, becomes};
+use super::{TEST_TIMEOUT, becomes};
 
 /// The setup of a server; applies to every node of a cluster or of a sentinel group.
 #[derive(Clone, Default)]
@@ -189,7 +189,7 @@ impl Redis {
         let is_decided = |start: &Start| !matches!(start, Start::Pending);
         becomes(
             &format!("{:?} answers", self.setup.flavor),
-            PATIENCE,
+            TEST_TIMEOUT,
             || self.progress(),
             is_decided,
         )

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use super::process::Process;
 use super::root;
 use super::web::Web;
-use super::{PATIENCE, becomes};
+use super::{TEST_TIMEOUT, becomes};
 
 /// A running `tests/envoy/model.py`.
 pub struct Model {
@@ -43,7 +43,7 @@ impl Model {
     /// Waits until this number of requests is in progress.
     pub async fn has_open(&self, count: u64) {
         let open = || async { self.ledger().await["open"].as_u64().unwrap() };
-        becomes("requests are in progress", PATIENCE, open, |open| *open == count).await;
+        becomes("requests are in progress", TEST_TIMEOUT, open, |open| *open == count).await;
     }
 
     /// Completes the responses that wait.
