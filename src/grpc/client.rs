@@ -113,7 +113,7 @@ impl Header {
 /// Reason why a header is invalid. The value may be a secret, and is never included.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidHeader {
-    /// It is not a name with a value.
+    /// Not a name with a value.
     #[error("expected name=value, found no `=`")]
     Form,
     /// The name is none of a header.

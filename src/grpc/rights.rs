@@ -31,7 +31,7 @@ enum ClientPattern {
 /// Reason why an allowance is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidAllowance {
-    /// It is not a name with domains.
+    /// Not a name with domains.
     #[error("expected NAME=DOMAIN[,DOMAIN…], found `{0}`")]
     Form(String),
     /// A `*` is not at the end of a domain.

@@ -84,7 +84,7 @@ impl HttpOrigin {
     /// Returns the server of a URL.
     ///
     /// # Errors
-    /// It names none.
+    /// The URL has another scheme, or no host.
     pub fn of(url: &Uri) -> Result<Self, NoHttpOrigin> {
         let (is_tls, port) = match url.scheme_str() {
             Some("http") => (false, 80),

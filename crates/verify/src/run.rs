@@ -60,7 +60,7 @@ pub struct VerifiedCounter {
 /// A target that cannot be verified.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// It does not answer a request, or with an error.
+    /// No decision about a request, or an error.
     #[error(
         "{target} returned no decision: {error}\nIs it the gRPC port? See its log: its store may be down."
     )]
@@ -70,7 +70,7 @@ pub enum ProbeError {
         /// Text of the error.
         error: String,
     },
-    /// It has no limit for a rule.
+    /// No limit for a rule.
     #[error("{target} has no limit for {rule}\n--policy must match the policies of the service.")]
     NoLimit {
         /// Name of the target.

@@ -12,11 +12,6 @@ pub struct Migration<'a> {
 }
 
 impl Cluster {
-    /// Moves a slot with all its keys.
-    pub async fn move_slot(&self, slot: u16, to: &Node) {
-        self.begin_migration(slot, to).await.finish().await;
-    }
-
     /// Starts the migration of a slot without moving any keys.
     pub async fn begin_migration<'a>(&'a self, slot: u16, to: &'a Node) -> Migration<'a> {
         let migration = Migration { slot, from: self.master_of(slot).await, to, cluster: self };

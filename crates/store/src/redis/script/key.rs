@@ -116,10 +116,10 @@ fn tag_of(slot: u16) -> u32 {
 /// A prefix with which keys cannot begin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixError {
-    /// It opens a hash tag that values can close.
+    /// A hash tag that is not closed, so that values can close it.
     #[error("unclosed hash tag `{{` in `{0}`")]
     UnclosedTag(String),
-    /// It disables the tag of `atomicity: domain`.
+    /// An empty hash tag, which disables that of `atomicity: domain`.
     #[error("empty hash tag `{{}}` in `{0}`")]
     EmptyTag(String),
 }
