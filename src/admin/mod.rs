@@ -247,13 +247,10 @@ async fn render(
         headers.get_all(header::ACCEPT).iter().filter_map(|accepted| accepted.to_str().ok());
     let is_open = accepted.any(|accepted| accepted.contains("application/openmetrics-text"));
     let format = if is_open { OPEN_METRICS } else { PROMETHEUS_TEXT };
-    match renderer
+    let text = renderer
         .render(move || if is_open { source.render() } else { source.render_plain() })
-        .await?
-    {
-        Ok(text) => Ok(([(header::CONTENT_TYPE, format)], text).into_response()),
-        Err(error) => Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response()),
-    }
+        .await?;
+    Ok(([(header::CONTENT_TYPE, format)], text).into_response())
 }
 
 async fn statistics(

@@ -33,7 +33,7 @@ fn stats(metrics: &Metrics) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let counted = match metrics.stats() {
         Some(stats) => stats.text(),
-        None => metrics.render().unwrap_or_else(|error| error.to_string()),
+        None => metrics.render(),
     };
     format!("# {name} {version}, process {}\n{counted}", std::process::id())
 }

@@ -127,7 +127,7 @@ async fn limits_the_path(edge: &Web) {
 
 /// Sends a request while the service does not answer, and one after it has ended.
 async fn denies_without_a_decision(edge: &Web, mut tollgate: Tollgate, [hung, ended]: [u16; 2]) {
-    tollgate.process.signal(Signal::STOP);
+    tollgate.process.stop();
     assert_eq!(edge.get("/").await.status, hung, "no answer");
     tollgate.process.signal(Signal::CONT);
     tollgate.terminate();

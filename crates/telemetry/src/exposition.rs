@@ -3,7 +3,7 @@
 //! No crate is used: prometheus-client 0.25 does not write version 0.0.4 of the format, nor names
 //! that statistics need, and exemplars only of its own histograms, which lock.
 
-use std::fmt::{self, Display, Write as _};
+use std::fmt::{self, Display};
 use std::time::SystemTime;
 
 use crate::histogram::{Exemplar, micros, millionths};
@@ -24,28 +24,39 @@ pub(crate) enum TextFormat {
     StatsdExporter,
 }
 
-/// Writes families.
-struct TextWriter {
-    format: TextFormat,
-    text: String,
-}
-
 impl MetricsSnapshot {
-    /// Renders the text.
-    ///
-    /// # Errors
-    /// If writing the text fails, which a `String` never does.
-    pub(crate) fn text(&self, format: TextFormat) -> Result<String, fmt::Error> {
-        let mut writer = TextWriter { format, text: String::new() };
-        self.families().iter().try_for_each(|family| writer.family(family))?;
-        if format == TextFormat::OpenMetrics {
-            writer.text.push_str("# EOF\n");
-        }
-        Ok(writer.text)
+    /// Renders the text, without spare capacity: clients that read slowly hold it.
+    pub(crate) fn text(&self, format: TextFormat) -> String {
+        let mut text = SnapshotText { snapshot: self, format }.to_string();
+        text.shrink_to_fit();
+        text
     }
 }
 
-impl TextWriter {
+/// A snapshot in a format.
+struct SnapshotText<'a> {
+    snapshot: &'a MetricsSnapshot,
+    format: TextFormat,
+}
+
+impl Display for SnapshotText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut writer = TextWriter { format: self.format, text: f };
+        self.snapshot.families().iter().try_for_each(|family| writer.family(family))?;
+        match self.format {
+            TextFormat::OpenMetrics => f.write_str("# EOF\n"),
+            TextFormat::Prometheus | TextFormat::StatsdExporter => Ok(()),
+        }
+    }
+}
+
+/// Writes families.
+struct TextWriter<'a, 'f> {
+    format: TextFormat,
+    text: &'a mut fmt::Formatter<'f>,
+}
+
+impl TextWriter<'_, '_> {
     fn family(&mut self, family: &MetricFamily) -> fmt::Result {
         let MetricFamily { name, kind, unit, help, series } = family;
         let is_counter = *kind == MetricKind::Counter;
@@ -168,7 +179,7 @@ mod tests {
 
     #[test]
     fn open_metrics_has_exemplars_and_suffixes_of_samples() {
-        insta::assert_snapshot!(snapshot().text(TextFormat::OpenMetrics).unwrap(), @r#"
+        insta::assert_snapshot!(snapshot().text(TextFormat::OpenMetrics), @r#"
         # HELP a_b Of a. b.
         # TYPE a_b counter
         a_b_total{c="a\"b\\c\nd",e="f"} 3
@@ -186,7 +197,7 @@ mod tests {
 
     #[test]
     fn the_older_format_names_counters_as_their_samples_are() {
-        insta::assert_snapshot!(snapshot().text(TextFormat::Prometheus).unwrap(), @r#"
+        insta::assert_snapshot!(snapshot().text(TextFormat::Prometheus), @r#"
         # HELP a_b_total Of a. b.
         # TYPE a_b_total counter
         a_b_total{c="a\"b\\c\nd",e="f"} 3
@@ -203,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_format_of_statsd_exporter_has_no_suffixes() {
-        insta::assert_snapshot!(snapshot().text(TextFormat::StatsdExporter).unwrap(), @r#"
+        insta::assert_snapshot!(snapshot().text(TextFormat::StatsdExporter), @r#"
         # HELP a_b Of a. b.
         # TYPE a_b counter
         a_b{c="a\"b\\c\nd",e="f"} 3

@@ -10,7 +10,7 @@ fn a_shadow_rule_never_denies_and_other_rules_are_charged() {
     );
     assert_eq!(bench.ask(&[take("s"), take("b")]), "OK: 0 2");
     assert_eq!(bench.ask(&[take("s"), take("b")]), "OK: 0 1");
-    let text = bench.metrics.render().unwrap();
+    let text = bench.metrics.render();
     assert!(text.contains(r#"rule="s",outcome="shadow_denied"} 1"#), "{text}");
 }
 

@@ -113,7 +113,7 @@ fn all() -> BTreeMap<String, Metric> {
     drop(metrics.http.connections(HttpPort::Stats));
     metrics.http.cut(HttpPort::Stats, HttpCloseReason::Full);
     metrics.http.refused(HttpPort::Stats, HttpRefusal::Busy);
-    read(&metrics.render_plain().unwrap())
+    read(&metrics.render_plain())
 }
 
 fn read(text: &str) -> BTreeMap<String, Metric> {

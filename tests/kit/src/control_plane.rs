@@ -48,7 +48,7 @@ impl ControlPlane {
 
     /// Pauses the process with its connections open: it accepts data and sends nothing.
     pub fn hang(&self) {
-        self.process.signal(rustix::process::Signal::STOP);
+        self.process.stop();
     }
 
     /// Replaces the served resources.

@@ -1,6 +1,7 @@
 //! A child process: its standard error as lines, signals by PID, killed when dropped.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -74,6 +75,18 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    /// Stops the process, and waits until all of its threads have stopped: the signal returns
+    /// before.
+    #[track_caller]
+    pub fn stop(&self) {
+        self.signal(Signal::STOP);
+        let threads = format!("/proc/{}/task", self.id());
+        eventually(&format!("{} stops", self.name), TEST_TIMEOUT, || {
+            let mut threads = std::fs::read_dir(&threads).unwrap();
+            threads.all(|thread| has_stopped(&thread.unwrap().path())).then_some(())
+        });
+    }
+
     /// Returns `true` if the process is still running.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
@@ -95,4 +108,11 @@ impl Drop for Process {
             eprintln!("--- {} wrote:\n{}", self.name, self.log().join("\n"));
         }
     }
+}
+
+/// Returns `true` if a thread has stopped or ended, by its directory in `/proc`.
+fn has_stopped(thread: &Path) -> bool {
+    // `PID (NAME) STATE …`
+    let Ok(stat) = std::fs::read_to_string(thread.join("stat")) else { return true };
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }

@@ -82,7 +82,7 @@ mod tests {
     fn text(latencies: &Latencies) -> String {
         let mut snapshot = MetricsSnapshot::default();
         snapshot.histograms("call_seconds", "Calls.", latencies.series("node"));
-        snapshot.text(TextFormat::OpenMetrics).unwrap()
+        snapshot.text(TextFormat::OpenMetrics)
     }
 
     #[test]

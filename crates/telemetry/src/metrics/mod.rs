@@ -32,7 +32,6 @@ mod store;
 mod undecided;
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -257,19 +256,13 @@ impl Metrics {
     }
 
     /// Renders all metrics in the OpenMetrics text format, with exemplars of traced calls.
-    ///
-    /// # Errors
-    /// If writing the text fails, which a `String` never does.
-    pub fn render(&self) -> Result<String, fmt::Error> {
+    pub fn render(&self) -> String {
         self.snapshot().text(TextFormat::OpenMetrics)
     }
 
     /// Renders all metrics in the older Prometheus text format, for scrapers that do not request
     /// OpenMetrics.
-    ///
-    /// # Errors
-    /// As [`render`](Self::render).
-    pub fn render_plain(&self) -> Result<String, fmt::Error> {
+    pub fn render_plain(&self) -> String {
         self.snapshot().text(TextFormat::Prometheus)
     }
 

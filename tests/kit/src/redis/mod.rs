@@ -116,7 +116,7 @@ impl Redis {
     /// Pauses the process at any point: connections stay open, without answers.
     pub fn pause(&self) {
         self.is_paused.store(true, Ordering::Relaxed);
-        self.process().signal(Signal::STOP);
+        self.process().stop();
     }
 
     /// Resumes the process after a pause.

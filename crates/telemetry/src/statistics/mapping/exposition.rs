@@ -72,7 +72,7 @@ impl Exposition {
             snapshot.push_family(family.named(name));
         }
         // Writing to a `String` cannot fail.
-        snapshot.text(TextFormat::StatsdExporter).unwrap_or_default()
+        snapshot.text(TextFormat::StatsdExporter)
     }
 
     /// Returns the labels, sorted. A mapping's own label takes precedence.
