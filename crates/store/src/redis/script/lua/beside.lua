@@ -224,9 +224,11 @@ end
 -- Judges a check by any value, as judges[number] does; then returns how its hits were written (0,
 -- WRITTEN or OF_GRANT), and the hits of the slots of an ID.
 judged = function(number, at, value, hits, writes, entries, of_grant)
-  if entries or of_grant or value and #value > 0 and string.byte(value) >= WITH_DATA then
-    return beside().judge(number, at, value, hits, writes, entries, of_grant)
+  if not entries and not of_grant then
+    local after, instant, allowed, new, lives_until, left, reset, retry, window, own = judges[number](at, value, hits, writes)
+    if instant or not value or #value == 0 or string.byte(value) < WITH_DATA then
+      return after, instant, allowed, new, lives_until, left, reset, retry, window, new and WRITTEN or 0, own
+    end
   end
-  local after, instant, allowed, new, lives_until, left, reset, retry, window, own = judges[number](at, value, hits, writes)
-  return after, instant, allowed, new, lives_until, left, reset, retry, window, new and WRITTEN or 0, own
+  return beside().judge(number, at, value, hits, writes, entries, of_grant)
 end

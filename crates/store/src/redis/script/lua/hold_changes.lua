@@ -33,7 +33,7 @@ holds.more = function()
   -- half of them have; as many as it removed while more have.
   function more.is_full(own)
     local count = call('HLEN', own.hold_key)
-    local added = own.inserted
+    local added = own.inserted or 0
     own.inserted = added + 1
     if type(count) ~= 'number' then
       return false
@@ -61,11 +61,11 @@ holds.more = function()
     return sum
   end
 
-  -- Takes hits of a charge back. Returns as `judged` does, without a new value if no hits are left.
+  -- Takes hits of a charge back. Returns as `judged` does, or no new value if no hits are left.
   local function taken_back(own, algorithm, at, hits, of_charge, of_grant)
     local value = own.value
     if not value or algorithm ~= CONCURRENCY and of_charge > own.instant then
-      return judged(algorithm, at, value, 0, REFUND)
+      return at
     elseif algorithm ~= GCRA or of_grant then
       charged_at = of_charge
       return judged(algorithm, at, value, hits, TAKE_BACK, nil, of_grant)
@@ -77,7 +77,7 @@ holds.more = function()
       new, marks = marked.take_back(at, value, own.instant, own.marks, hits)
     end
     if not new then
-      return judged(algorithm, at, value, 0, REFUND)
+      return at
     end
     own.marks, own.value = marks, has_data and beside().with_state(value, new) or new
     return judged(algorithm, at, own.value, 0, TOUCH)
@@ -89,7 +89,7 @@ holds.more = function()
     local after, is_read, allowed, new, lives_until, left, reset, retry, window
     if cost > held then
       if algorithm == GCRA then
-        own.marks = marked.charged(at, own.value, own.instant, own.marks)
+        own.marks = marked.charged(at, own)
       end
       return judged(algorithm, at, own.value, cost - held, PAST)
     elseif cost < held then
@@ -275,7 +275,7 @@ holds.more = function()
     if record ~= nil then
       changed[id] = record
     end
-    own.value, own.new, own.last, own.changed, own.record = new, new, own.instant, changed, record
+    own.value, own.new, own.last, own.changed, own.record, own.whole = new, new, own.instant, changed, record, false
     return own
   end
 

@@ -20,7 +20,8 @@
 --
 -- A counter that was loaded is a table: its keys, `value`; `since`, `latest`, `marks` and
 -- `unchecked` of the head, `is_stale` if the head is of another value; `last`, the latest instant
--- before the check, and `instant`, that of the check; `least`, until which the keys live at least,
+-- before the check, and `instant`, that of the check; under gcra `whole` and `part`, the backlog at
+-- that instant, and `amount`, the limit that it is based on, unless it is to be read; `least`, until which the keys live at least,
 -- and `renews` if the hash needs another time to live; `written_at`, the instant of the charge;
 -- `old_head` and `old_record` before it; `gone`, the IDs whose records have expired, if they were
 -- looked for. If the request names the counter again: `changed`, its new records by ID, and
@@ -28,6 +29,8 @@
 do
   local byte, sub = string.byte, string.sub
   local FORMAT, TABLE_BYTES, MARK_BYTES = 1, 65, 18
+  -- Bytes of a value that an algorithm can read at least, and of a head without its value.
+  local MIN_VALUE, MIN_HEAD = 8, 17
   -- Position of the first receipt in a record, bytes of a receipt, receipts of a record.
   local RECEIPTS, RECEIPT, MAX_RECEIPTS = 10, 11, 4
   -- Inserts between two checks of the records at least.
@@ -39,6 +42,8 @@ do
   local NOTHING, RESERVED, REPEATED, UNRECORDED, SETTLED, EXTENDED_TTL, OPEN = 0, 1, 2, 3, 6, 7, 8
   local GCRA, CONCURRENCY = 4, 6
   local ALLOWED, DENIED, WITH_EFFECT = 1, 2, 64
+  -- Paddings of heads, by length.
+  local paddings = {}
   holds = { load = 0, is_full = 0, judge = 0, head_of = 0, write = 0, extend = 0, record_of = 0, more = 0 }
 
   -- Reads a counter. Returns no value if it is unreadable.
@@ -46,11 +51,11 @@ do
     local value, head = call('GET', key), algorithm ~= CONCURRENCY and call('HGET', hold_key, '')
     local own = {
       key = key, hold_key = hold_key, value = value, since = false, latest = 0, marks = '', unchecked = 0,
-      last = 0, instant = now, least = 0, renews = false, written_at = now, inserted = 0, old_head = head,
-      new = false, lives_until = false, id = false, record = false,
+      last = 0, instant = now, whole = false, part = 0, amount = 0, least = 0, renews = false, written_at = now,
+      old_head = head,
     }
-    -- A command that fails returns a table.
-    if type(value) == 'table' or type(head) == 'table' then
+    -- A command that fails returns a table, whose length is 0.
+    if value and #value < MIN_VALUE or head and #head < MIN_HEAD then
       return nil
     elseif head then
       -- A value of up to 24 bytes is its own first and last 24 bytes.
@@ -59,7 +64,7 @@ do
         first, final, size = sub(value, 1, 24), sub(value, -24), 24
       end
       local format, length, count, place = byte(head, 1, 2)
-      if format ~= FORMAT or #head < 2 or #head < length + 17 then
+      if format ~= FORMAT or #head < length + MIN_HEAD then
         return nil
       elseif length ~= 2 * size or sub(head, 3, size + 2) ~= first
         or first ~= final and sub(head, size + 3, length + 2) ~= final then
@@ -78,21 +83,34 @@ do
       end
     end
     if value and algorithm ~= CONCURRENCY then
-      local state, granted_at, reset_at, last, _ = value, 0, 0, nil, nil
-      if #value > 0 and byte(value) >= WITH_DATA then
+      local has_data, state, granted_at, reset_at, _ = byte(value) >= WITH_DATA, value, nil, nil, nil
+      if has_data then
         state, _, _, _, granted_at, reset_at = beside().split(value)
+        if not state or #state < MIN_VALUE then
+          return nil
+        end
       end
+      local last, whole, part, amount
       if algorithm == GCRA then
-        last = state and #state > 0 and rates().read(state)
+        last, whole, part, amount = rates().read(state)
+        if not last then
+          return nil
+        end
       else
-        last = state and #state >= 8 and unpack_from('>I7', state, 2)
+        last = unpack_from('>I7', state, 2)
       end
-      if not last then
-        return nil
+      local instant, latest = now, has_data and max(last, granted_at, reset_at) or last
+      if latest > now then
+        instant = latest
       end
-      own.last = max(last, granted_at, reset_at)
-      own.instant = max(own.last, now)
-      own.written_at = own.instant
+      own.last, own.instant, own.written_at = latest, instant, instant
+      if whole then
+        whole = whole - (instant - last)
+        if whole < 0 then
+          whole, part = 0, 0
+        end
+        own.whole, own.part, own.amount = whole, part, amount
+      end
     end
     return own
   end
@@ -144,7 +162,7 @@ do
     own.written_at = is_read
     if wrote == WRITTEN and writes ~= REFUND then
       if algorithm == GCRA then
-        own.marks = marked.charged(at, own.value, own.instant, own.marks)
+        own.marks = marked.charged(at, own)
       end
       if is_reserve then
         local old, ended, receipts = record_of(own, id), 0, ''
@@ -199,13 +217,13 @@ do
 
   -- Returns true if there is no room for one more record.
   function holds.is_full(own)
-    if not own.since then
-      own.unchecked, own.inserted = UNCHECKED, own.inserted + 1
-      return false
-    elseif own.unchecked == 0 then
+    if own.since and own.unchecked == 0 then
       return holds.more().is_full(own)
     end
-    own.unchecked, own.inserted = own.unchecked - 1, own.inserted + 1
+    own.unchecked = own.since and own.unchecked - 1 or UNCHECKED
+    if own.changed then
+      own.inserted = (own.inserted or 0) + 1
+    end
     return false
   end
 
@@ -245,8 +263,13 @@ do
     end
     local marks = own.marks
     local short = TABLE_BYTES - 21 - 2 * size - #marks
+    local padding = short > 0 and paddings[short]
+    if not padding then
+      padding = string.rep('\0', short)
+      paddings[short] = padding
+    end
     return pack('>BBc0c0I7I7Bc0I4c0', FORMAT, 2 * size, first, final, own.since, own.latest, #marks / MARK_BYTES,
-      marks, own.unchecked, string.rep('\0', short))
+      marks, own.unchecked, padding)
   end
 
   -- Writes the head and the record, if there is one, false if it is removed, and then the value: a
@@ -272,8 +295,10 @@ do
       return answer.err
     end
     if own.renews then
-      local ms = max(math.ceil((max(lives_until or 0, own.least) - now + GRACE) / 1000), tonumber(ARGV[2]))
-      answer = call('PEXPIRE', hold_key, string.format('%.0f', ms))
+      local until_us = lives_until or own.least
+      local ms = max(math.ceil((until_us - now + GRACE) / 1000), least_ms)
+      texts[ms] = texts[ms] or string.format('%.0f', ms)
+      answer = call('PEXPIRE', hold_key, texts[ms])
       if type(answer) == 'table' then
         return answer.err
       end

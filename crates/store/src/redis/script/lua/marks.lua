@@ -49,11 +49,18 @@ do
   end
 
   local function push(marks, instant, whole, part)
-    marks = below(marks, #marks / MARK_BYTES, whole, part)
     local count = #marks / MARK_BYTES
-    -- A lower mark of the same instant suffices.
-    if count > 0 and mark(marks, count) == instant then
-      return marks
+    if count > 0 then
+      local marked_at, other, other_part = mark(marks, count)
+      if not lower(other, other_part, whole, part) then
+        marks = below(marks, count - 1, whole, part)
+        count = #marks / MARK_BYTES
+        marked_at = count > 0 and mark(marks, count)
+      end
+      -- A lower mark of the same instant suffices.
+      if marked_at == instant then
+        return marks
+      end
     end
     return marks .. pack('>I7I7I4', instant, whole, part)
   end
@@ -176,10 +183,13 @@ do
 
   marked = {}
 
-  -- Returns the marks of a value to which hits are charged at an instant.
-  function marked.charged(at, value, instant, marks)
-    local whole, part, _, _, _, own = settled(at, value, instant, marks)
-    return add(own, instant, whole, part)
+  -- Returns the marks of a counter to which hits are charged.
+  function marked.charged(at, own)
+    local whole, part, marks, _ = own.whole, own.part, own.marks, nil
+    if not whole or own.amount ~= unpack_from('>I4', text, at) then
+      whole, part, _, _, _, marks = settled(at, own.value, own.instant, marks)
+    end
+    return add(marks, own.instant, whole, part)
   end
 
   -- Returns a value and marks, both converted to the limit's rate if they can be.

@@ -4,7 +4,7 @@
 -- Parameters: limit (4), period us (7).
 -- Value: as of fixed_window.lua.
 judges[5] = function(at, value, hits, writes)
-  if writes > REFUND or value and #value ~= 12 then
+  if writes == DENIED_REPORT or value and #value ~= 12 then
     return judges[1](at, value, hits, writes, true)
   end
   local limit, period, after = unpack_from('>I4I7', text, at)
@@ -26,21 +26,23 @@ judges[5] = function(at, value, hits, writes)
   if is_first then
     used = 0
   end
-  if writes == REFUND then
-    if used > 0 and hits > 0 then
-      used = max(used - hits, 0)
-      new, lives_until = pack('>BI7I4', 18, instant, used), renews and stop
-    end
-  else
+  local is_written
+  if writes < REFUND then
     allowed = used + hits <= limit
-    if writes == BOTH or writes == (allowed and 1 or 2) then
-      used = used + hits
-      if used > MAX_SHORT then
-        return judges[1](at, value, hits, writes, true)
-      end
-      new = pack('>BI7I4', 18, instant, used)
-      lives_until = (is_first or renews) and stop
-    end
+    is_written = writes == BOTH or writes == (allowed and 1 or 2)
+    used = is_written and used + hits or used
+  elseif writes == REFUND or writes == TAKE_BACK and stop - period <= charged_at and charged_at < stop then
+    is_written = used > 0 and hits > 0
+    used = max(used - hits, 0)
+  elseif writes > TAKE_BACK then
+    is_written = true
+    used = writes == PAST and used + hits or used
+  end
+  if used > MAX_SHORT then
+    return judges[1](at, value, hits, writes, true)
+  elseif is_written then
+    new = pack('>BI7I4', 18, instant, used)
+    lives_until = (is_first or renews) and stop
   end
   return after, instant, allowed, new, lives_until, max(limit - used, -MOST_BEYOND), stop - instant,
     hits <= limit and stop - instant or ABSENT, 0
