@@ -22,8 +22,8 @@ pub struct ServerVerifier {
 }
 
 impl ServerVerifier {
-    /// Creates a verifier for the certificates of the PEM file `ca` and, with `system`, those of the
-    /// system, ignoring certificates that cannot be parsed.
+    /// Creates a verifier for the certificates of the PEM file `ca` and, with `system`, those of
+    /// the system, ignoring certificates that cannot be parsed.
     ///
     /// # Errors
     /// The file is invalid, or no certificate is left.
