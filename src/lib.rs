@@ -26,10 +26,10 @@
 //! | [`lease`] | the contract of stores; blocks of hits charged in advance | runtimes, stores |
 //! | [`printable`] | the characters that are escaped in text for people | its readers |
 //! | [`yaml`] | YAML to a tree; vocabularies; reports with excerpts | the words of any file |
-//! | [`tls`] | trusted certificates | clients and servers of connections |
+//! | [`bounded_file`] | reads of secrets and keys, with a maximum size | their contents |
+//! | [`tls`] | trusted certificates; configuration of clients | connections |
 //! | [`http2`] | HTTP/2 for gRPC servers: connections (`registry`), TLS, bounds | protobuf |
 //! | [`telemetry`] | metrics, logs, statistics, spans; the journal of denials | its users |
-//! | [`bounded_file`] | reads of secrets and keys, with a maximum size | their contents |
 //! | [`watch`] | notification of changed files | file contents |
 //! | [`problem`] | errors and denials over HTTP | their causes |
 //! | [`http_client`] | HTTP/1.1 requests to a server | their contents |

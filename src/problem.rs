@@ -11,24 +11,22 @@ pub const PROBLEM_JSON: &str = "application/problem+json";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpProblem {
     /// HTTP status.
-    pub status: u16,
-    /// The same as words.
-    pub title: &'static str,
+    pub status: StatusCode,
     /// The reason in this case.
     pub detail: String,
 }
 
 impl HttpProblem {
-    /// Creates a problem. The title is the standard phrase of the status.
+    /// Creates a problem.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        let title = status.canonical_reason().unwrap_or_default();
-        Self { status: status.as_u16(), title, detail: detail.into() }
+        Self { status, detail: detail.into() }
     }
 
-    /// Returns the body.
+    /// Returns the body. Its title is the standard phrase of the status.
     pub fn body(&self) -> String {
-        let Self { status, title, detail } = self;
-        json!({ "type": "about:blank", "title": title, "status": status, "detail": detail })
+        let title = self.status.canonical_reason().unwrap_or_default();
+        let status = self.status.as_u16();
+        json!({ "type": "about:blank", "title": title, "status": status, "detail": self.detail })
             .to_string()
     }
 }

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use tokio::sync::Semaphore;
 
 use super::guard::check_same_origin;
-use super::problem_response::problem;
+use crate::problem::HttpProblem;
 use crate::telemetry::http::{HttpMetrics, HttpPort, HttpRefusal};
 
 /// Timeout for receiving the body of a request.
@@ -44,7 +44,7 @@ pub struct Decide {
     metrics: Option<Arc<HttpMetrics>>,
 }
 
-type Deciding = Pin<Box<dyn Future<Output = Decided> + Send>>;
+type Deciding = Pin<Box<dyn Future<Output = Result<Decided, HttpProblem>> + Send>>;
 
 /// The kind of a request, by its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,28 +81,13 @@ impl DecidePath {
     }
 }
 
-/// The outcome of a request.
+/// A decision on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decided {
-    /// Admitted, with the response as JSON.
-    Ok(String),
-    /// Denied.
-    OverLimit {
-        /// The response as JSON.
-        answer: String,
-        /// Seconds after which a retry is worth it.
-        retry_after: u64,
-    },
-    /// Not a valid request, with the reason.
-    Invalid(String),
-    /// Not permitted over HTTP, with the reason.
-    Forbidden(String),
-    /// Nothing to extend, with the reason.
-    NotFound(String),
-    /// In conflict with other holds, with the reason.
-    Conflict(String),
-    /// Not decided, with the reason.
-    Undecided(String),
+pub struct Decided {
+    /// The response as JSON.
+    pub answer: String,
+    /// Seconds after which a retry is worth it, if the request is denied.
+    pub retry_after: Option<u64>,
 }
 
 impl Decide {
@@ -113,7 +98,7 @@ impl Decide {
         decide: impl Fn(DecidePath, Bytes) -> F + Send + Sync + 'static,
     ) -> Self
     where
-        F: Future<Output = Decided> + Send + 'static,
+        F: Future<Output = Result<Decided, HttpProblem>> + Send + 'static,
     {
         Self {
             decide: Arc::new(move |path, body| Box::pin(decide(path, body))),
@@ -142,11 +127,11 @@ impl Decide {
         Self { metrics: Some(Arc::clone(metrics)), ..self }
     }
 
-    fn refuse(&self, refusal: HttpRefusal, status: StatusCode, why: String) -> Response {
+    fn refuse(&self, refusal: HttpRefusal, status: StatusCode, why: impl Into<String>) -> Response {
         if let Some(metrics) = &self.metrics {
             metrics.refused(HttpPort::Public, refusal);
         }
-        problem(status, why)
+        HttpProblem::new(status, why).into_response()
     }
 }
 
@@ -164,7 +149,7 @@ pub(super) async fn answer(
     };
     let max_bytes = decide.max_bytes;
     let Some(_held) = (decide.hold)(max_bytes) else {
-        let why = "memory for clients exhausted (--client-memory-max)".to_owned();
+        let why = "memory for clients exhausted (--client-memory-max)";
         return decide.refuse(HttpRefusal::Busy, StatusCode::SERVICE_UNAVAILABLE, why);
     };
     let body = match tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, max_bytes)).await {
@@ -174,22 +159,18 @@ pub(super) async fn answer(
             return decide.refuse(HttpRefusal::TooLarge, StatusCode::PAYLOAD_TOO_LARGE, why);
         }
         Err(_) => {
-            let why = "timed out waiting for the body".to_owned();
+            let why = "timed out waiting for the body";
             return decide.refuse(HttpRefusal::TooSlow, StatusCode::REQUEST_TIMEOUT, why);
         }
     };
     // The semaphore is never closed. Waiters are bounded by the number of bodies that may be read.
     let _deciding = decide.deciding.acquire().await;
     match (decide.decide)(path, body).await {
-        Decided::Ok(answer) => (StatusCode::OK, JSON, answer).into_response(),
-        Decided::OverLimit { answer, retry_after } => {
-            let retry_after = [(header::RETRY_AFTER, retry_after)];
+        Ok(Decided { answer, retry_after: None }) => (JSON, answer).into_response(),
+        Ok(Decided { answer, retry_after: Some(seconds) }) => {
+            let retry_after = [(header::RETRY_AFTER, seconds)];
             (StatusCode::TOO_MANY_REQUESTS, JSON, retry_after, answer).into_response()
         }
-        Decided::Invalid(why) => problem(StatusCode::BAD_REQUEST, why),
-        Decided::Forbidden(why) => problem(StatusCode::FORBIDDEN, why),
-        Decided::NotFound(why) => problem(StatusCode::NOT_FOUND, why),
-        Decided::Conflict(why) => problem(StatusCode::CONFLICT, why),
-        Decided::Undecided(why) => problem(StatusCode::SERVICE_UNAVAILABLE, why),
+        Err(problem) => problem.into_response(),
     }
 }

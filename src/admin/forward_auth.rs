@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::Semaphore;
 
 use super::server::AdminPeer;
-use crate::problem::{GatewayAnswer, HttpProblem};
+use crate::problem::{GatewayAnswer, HttpProblem, PROBLEM_JSON};
 
 /// Maximum number of requests that are decided concurrently. Others wait, and are bounded by the
 /// connections.
@@ -56,14 +56,17 @@ impl ForwardedRequest {
     }
 }
 
+impl IntoResponse for HttpProblem {
+    fn into_response(self) -> Response {
+        (self.status, [(header::CONTENT_TYPE, PROBLEM_JSON)], self.body()).into_response()
+    }
+}
+
 impl IntoResponse for GatewayAnswer {
     fn into_response(self) -> Response {
         let mut response = match self.denial {
             None => StatusCode::OK.into_response(),
-            Some(denial) => {
-                let status = StatusCode::from_u16(denial.status);
-                (status.unwrap_or(StatusCode::SERVICE_UNAVAILABLE), denial.body()).into_response()
-            }
+            Some(denial) => denial.into_response(),
         };
         for (name, value) in self.headers {
             let Ok(name) = HeaderName::try_from(name) else { continue };

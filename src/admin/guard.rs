@@ -17,11 +17,11 @@ use axum::response::{IntoResponse, Response};
 use tracing::{info, warn};
 
 use super::api::error::ApiError;
-use super::problem_response::problem;
 use super::rights::{AdminRights, Right};
 use super::server::AdminPeer;
 use crate::operations::audit::AuditEntry;
 use crate::printable::excerpt;
+use crate::problem::HttpProblem;
 use crate::telemetry::http::{HttpMetrics, HttpPort, HttpRefusal};
 use crate::telemetry::log_throttle::LogThrottle;
 
@@ -56,14 +56,13 @@ impl AccessGuard {
         Arc::new(Self { rights, metrics, logged })
     }
 
-    /// Counts and logs a refusal.
-    fn refused(
-        &self,
-        caller: &LoggedRequest,
-        refusal: &ApiError,
-        kind: HttpRefusal,
-        wanted: Right,
-    ) {
+    /// Counts and logs a refusal, and returns the response.
+    fn refuse(&self, caller: &LoggedRequest, (kind, refusal): Refused, wanted: Right) -> Response {
+        self.log(caller, &refusal, kind, wanted);
+        refusal.into_response()
+    }
+
+    fn log(&self, caller: &LoggedRequest, refusal: &ApiError, kind: HttpRefusal, wanted: Right) {
         self.metrics.refused(HttpPort::Admin, kind);
         // Browsers send requests without a token until the user has entered one.
         if wanted == Right::Read && kind == HttpRefusal::NoToken {
@@ -73,8 +72,8 @@ impl AccessGuard {
         let Some(times) = logged.and_then(|(_, throttle)| throttle.due()) else { return };
         let LoggedRequest { peer, method, path } = caller;
         let kind = kind.name();
-        let status = refusal.status().as_u16();
-        let why = refusal.text();
+        let status = refusal.status.as_u16();
+        let why = &refusal.text;
         match wanted {
             Right::Write => {
                 warn!(target: "audit", peer, method, path, status, kind, why, times, "audit: write refused");
@@ -118,10 +117,7 @@ pub(super) async fn admit_reads(
             request.extensions_mut().insert(who);
             answer(next, request).await
         }
-        Err((kind, refusal)) => {
-            guard.refused(&LoggedRequest::of(&request), &refusal, kind, Right::Read);
-            refusal.into_response()
-        }
+        Err(refused) => guard.refuse(&LoggedRequest::of(&request), refused, Right::Read),
     }
 }
 
@@ -138,10 +134,7 @@ pub(super) async fn admit_pages(
     };
     match admitted.and_then(|()| check_host(&guard.rights, request.headers())) {
         Ok(()) => answer(next, request).await,
-        Err((kind, refusal)) => {
-            guard.refused(&LoggedRequest::of(&request), &refusal, kind, Right::Read);
-            refusal.into_response()
-        }
+        Err(refused) => guard.refuse(&LoggedRequest::of(&request), refused, Right::Read),
     }
 }
 
@@ -154,8 +147,9 @@ pub(super) async fn admit_writes(
     let caller = LoggedRequest::of(&request);
     let admitted = admit(&guard.rights, &request, Right::Write).and_then(|who| {
         check_deliberate(request.headers())?;
-        check_same_origin(request.headers())
-            .map_err(|why| (HttpRefusal::Origin, ApiError::Forbidden(why.to_string())))?;
+        check_same_origin(request.headers()).map_err(|why| {
+            (HttpRefusal::Origin, ApiError::new(StatusCode::FORBIDDEN, why.to_string()))
+        })?;
         Ok(who)
     });
     match admitted {
@@ -174,13 +168,11 @@ pub(super) async fn admit_writes(
                 response
             });
             answered.await.unwrap_or_else(|_| {
-                ApiError::Unavailable("the response was lost".to_owned()).into_response()
+                let why = "the response was lost";
+                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, why).into_response()
             })
         }
-        Err((kind, refusal)) => {
-            guard.refused(&caller, &refusal, kind, Right::Write);
-            refusal.into_response()
-        }
+        Err(refused) => guard.refuse(&caller, refused, Right::Write),
     }
 }
 
@@ -192,10 +184,7 @@ pub(super) async fn admit_hosts(
 ) -> Response {
     match check_host(&guard.rights, request.headers()) {
         Ok(()) => next.run(request).await,
-        Err((kind, refusal)) => {
-            guard.refused(&LoggedRequest::of(&request), &refusal, kind, Right::Read);
-            refusal.into_response()
-        }
+        Err(refused) => guard.refuse(&LoggedRequest::of(&request), refused, Right::Read),
     }
 }
 
@@ -203,7 +192,10 @@ pub(super) async fn admit_hosts(
 async fn answer(next: Next, request: Request<Body>) -> Response {
     let mut response = match tokio::time::timeout(TIMEOUT, next.run(request)).await {
         Ok(response) => response,
-        Err(_) => ApiError::Unavailable(format!("no response within {TIMEOUT:?}")).into_response(),
+        Err(_) => {
+            let why = format!("no response within {TIMEOUT:?}");
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, why).into_response()
+        }
     };
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -236,12 +228,16 @@ fn admit(
         Some((name, right)) if right >= wanted => Ok(AdmittedClient { name, right }),
         Some((name, _)) => Err((
             HttpRefusal::ReadOnly,
-            ApiError::Forbidden(format!("`{name}` has read access only")),
+            ApiError::new(StatusCode::FORBIDDEN, format!("`{name}` has read access only")),
         )),
         None if shown.is_some_and(|secret| !secret.is_empty()) => {
-            Err((HttpRefusal::UnknownToken, ApiError::UnknownToken))
+            let why = "unknown token; use one from --admin-token-file";
+            Err((HttpRefusal::UnknownToken, ApiError::new(StatusCode::UNAUTHORIZED, why)))
         }
-        None => Err((HttpRefusal::NoToken, ApiError::Unknown)),
+        None => {
+            let why = "token required: send `Authorization: Bearer …`; see --admin-token-file";
+            Err((HttpRefusal::NoToken, ApiError::new(StatusCode::UNAUTHORIZED, why)))
+        }
     }
 }
 
@@ -256,7 +252,7 @@ fn check_host(rights: &AdminRights, headers: &HeaderMap) -> Result<(), Refused> 
     let why = format!(
         "host `{host}` is not allowed; use 127.0.0.1 or localhost, or set --admin-token-file"
     );
-    Err((HttpRefusal::Host, ApiError::Misdirected(why)))
+    Err((HttpRefusal::Host, ApiError::new(StatusCode::MISDIRECTED_REQUEST, why)))
 }
 
 /// Returns the value of a header; empty if it is missing or no ASCII text.
@@ -290,7 +286,7 @@ pub(super) async fn check_browsers(
     }
     metrics.refused(HttpPort::Public, HttpRefusal::Host);
     let why = "browsers must use an IP address or localhost in place of this host name";
-    problem(StatusCode::MISDIRECTED_REQUEST, why)
+    HttpProblem::new(StatusCode::MISDIRECTED_REQUEST, why).into_response()
 }
 
 /// Checks for a header that a browser does not send across origins without a preflight request,
@@ -303,9 +299,8 @@ fn check_deliberate(headers: &HeaderMap) -> Result<(), Refused> {
     if is_json || headers.contains_key("x-tollgate") {
         Ok(())
     } else {
-        let why =
-            "a write requires `Content-Type: application/json` or a header `X-Tollgate`".to_owned();
-        Err((HttpRefusal::ContentType, ApiError::Unsupported(why)))
+        let why = "a write requires `Content-Type: application/json` or a header `X-Tollgate`";
+        Err((HttpRefusal::ContentType, ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why)))
     }
 }
 
@@ -317,7 +312,7 @@ fn check_deliberate(headers: &HeaderMap) -> Result<(), Refused> {
 pub(super) fn check_same_origin(headers: &HeaderMap) -> Result<(), CrossOrigin> {
     let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes).unwrap_or_default();
     if site.eq_ignore_ascii_case(b"cross-site") || site.eq_ignore_ascii_case(b"same-site") {
-        return Err(CrossOrigin::Site);
+        return Err(CrossOrigin("Sec-Fetch-Site"));
     }
     let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
     let origin = String::from_utf8_lossy(origin.as_bytes());
@@ -325,17 +320,13 @@ pub(super) fn check_same_origin(headers: &HeaderMap) -> Result<(), CrossOrigin> 
     let is_own = origin.split_once("://").is_some_and(|(_, authority)| {
         authority.eq_ignore_ascii_case(&String::from_utf8_lossy(host))
     });
-    if is_own { Ok(()) } else { Err(CrossOrigin::Origin) }
+    if is_own { Ok(()) } else { Err(CrossOrigin("Origin")) }
 }
 
 /// The header by which a request is refused as one of another origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum CrossOrigin {
-    #[error("cross-origin request refused (Sec-Fetch-Site)")]
-    Site,
-    #[error("cross-origin request refused (Origin)")]
-    Origin,
-}
+#[error("cross-origin request refused ({0})")]
+pub(super) struct CrossOrigin(&'static str);
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,6 @@
 //! | [`api`] | the admin API |
 //! | [`rights`], `guard` | rights on the admin port, and the checks that every request passes |
 //! | `page` | the admin page for browsers |
-//! | `problem_response` | error responses of the public port |
 //! | `render` | rendering of expensive texts |
 //! | [`server`] | the loop that serves connections |
 //! | `connections`, `deadline` | bounds: number of connections, eviction, write timeouts |
@@ -20,7 +19,6 @@ mod decide;
 mod forward_auth;
 mod guard;
 mod page;
-mod problem_response;
 mod render;
 pub mod rights;
 pub mod server;

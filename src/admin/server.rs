@@ -202,7 +202,7 @@ async fn require_one_host(request: Request, next: Next) -> Response {
     if (least..=1).contains(&hosts) {
         return next.run(request).await;
     }
-    ApiError::Invalid(format!("a request must have one Host header, found {hosts}")).into_response()
+    ApiError::invalid(format!("a request must have one Host header, found {hosts}")).into_response()
 }
 
 /// Returns the bound that ended a connection, or `None` if the client ended it.

@@ -1,5 +1,6 @@
 //! Decisions in JSON over HTTP.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,9 +9,11 @@ use super::decisions::{DecisionThread, ENDED};
 use crate::admin::{Decide, DecidePath, Decided};
 use crate::grpc::json::{self, HoldPath};
 use crate::grpc::rights::DomainRights;
-use crate::grpc::service::{CallStatus, CallerAnswer, RefusalKind};
+use crate::grpc::service::gateway::json_problem_of;
+use crate::grpc::service::{CallStatus, CallerAnswer};
 use crate::http2::Budget;
 use crate::operations::workers::WorkerService;
+use crate::problem::{HttpProblem, StatusCode};
 use crate::settings::LimitSettings;
 use crate::store::backend::Backend;
 
@@ -31,18 +34,21 @@ pub(super) fn decide(
         let thread = thread.clone();
         async move {
             if clients_have_rights {
-                return Decided::Forbidden(
-                    "--allow disables decisions over HTTP, which does not identify clients; use gRPC".to_owned(),
-                );
+                let why = "--allow disables decisions over HTTP, which does not identify clients; use gRPC";
+                return Err(HttpProblem::new(StatusCode::FORBIDDEN, why));
             }
             let decided = thread.run(async move { answer(&service, path, &body).await }).await;
-            decided.unwrap_or_else(|| Decided::Undecided(ENDED.to_owned()))
+            decided.unwrap_or_else(|| Err(undecided(ENDED)))
         }
     });
     decide.charged_by(move |bytes| budget.hold(bytes).ok())
 }
 
-async fn answer(service: &WorkerService<impl Backend>, path: DecidePath, body: &[u8]) -> Decided {
+async fn answer(
+    service: &WorkerService<impl Backend>,
+    path: DecidePath,
+    body: &[u8],
+) -> Result<Decided, HttpProblem> {
     match path {
         DecidePath::RateLimit => decide_request(service, body).await,
         DecidePath::Reserve => hold(service, HoldPath::Reserve, body).await,
@@ -53,58 +59,55 @@ async fn answer(service: &WorkerService<impl Backend>, path: DecidePath, body: &
     }
 }
 
-async fn decide_request(service: &WorkerService<impl Backend>, body: &[u8]) -> Decided {
-    let message = match json::request_text(body) {
-        Ok(message) => message,
-        Err(error) => return Decided::Invalid(error.to_string()),
-    };
+async fn decide_request(
+    service: &WorkerService<impl Backend>,
+    body: &[u8],
+) -> Result<Decided, HttpProblem> {
+    let message = json::request_text(body).map_err(invalid)?;
     let mut answer = Vec::new();
     let answered = service.answer_caller(&message, &DomainRights::All, &mut answer).await;
     decided(answered, &answer)
 }
 
-async fn hold(service: &WorkerService<impl Backend>, path: HoldPath, body: &[u8]) -> Decided {
-    let call = match json::hold_text(path, body) {
-        Ok(call) => call,
-        Err(error) => return Decided::Invalid(error.to_string()),
-    };
+async fn hold(
+    service: &WorkerService<impl Backend>,
+    path: HoldPath,
+    body: &[u8],
+) -> Result<Decided, HttpProblem> {
+    let call = json::hold_text(path, body).map_err(invalid)?;
     let mut answer = Vec::new();
     let answered = service.hold(call, None, &DomainRights::All, None, &mut answer).await;
     decided(answered, &answer)
 }
 
-async fn exchange(service: &WorkerService<impl Backend>, body: &[u8]) -> Decided {
-    let call = match json::exchange_text(body) {
-        Ok(call) => call,
-        Err(error) => return Decided::Invalid(error.to_string()),
-    };
-    match service.exchange(call, None, &DomainRights::All, None).await {
-        Ok(response) => match json::exchange_response(&response) {
-            Ok(text) => Decided::Ok(text.to_string()),
-            Err(error) => Decided::Undecided(error.to_string()),
-        },
-        Err(status) => refused(&status),
-    }
+async fn exchange(
+    service: &WorkerService<impl Backend>,
+    body: &[u8],
+) -> Result<Decided, HttpProblem> {
+    let call = json::exchange_text(body).map_err(invalid)?;
+    let response = service.exchange(call, None, &DomainRights::All, None).await;
+    let response = response.map_err(|status| json_problem_of(&status))?;
+    let text = json::exchange_response(&response).map_err(undecided)?;
+    Ok(Decided { answer: text.to_string(), retry_after: None })
 }
 
 /// Returns the outcome of an encoded `RateLimitResponse`.
-fn decided(answered: Result<CallerAnswer, CallStatus>, answer: &[u8]) -> Decided {
-    match answered.map(|answered| (json::response(answer), answered)) {
-        Ok((Ok(text), CallerAnswer::OverLimit { retry_after })) => {
-            Decided::OverLimit { answer: text.to_string(), retry_after }
-        }
-        Ok((Ok(text), CallerAnswer::Ok)) => Decided::Ok(text.to_string()),
-        Ok((Err(error), _)) => Decided::Undecided(error.to_string()),
-        Err(status) => refused(&status),
-    }
+fn decided(
+    answered: Result<CallerAnswer, CallStatus>,
+    answer: &[u8],
+) -> Result<Decided, HttpProblem> {
+    let retry_after = match answered.map_err(|status| json_problem_of(&status))? {
+        CallerAnswer::OverLimit { retry_after } => Some(retry_after),
+        CallerAnswer::Ok => None,
+    };
+    let text = json::response(answer).map_err(undecided)?;
+    Ok(Decided { answer: text.to_string(), retry_after })
 }
 
-fn refused(status: &CallStatus) -> Decided {
-    let why = status.message().to_owned();
-    match RefusalKind::of(status) {
-        RefusalKind::Invalid => Decided::Invalid(why),
-        RefusalKind::NothingOpen => Decided::NotFound(why),
-        RefusalKind::OtherOpen => Decided::Conflict(why),
-        RefusalKind::Undecided => Decided::Undecided(why),
-    }
+fn invalid(error: impl Display) -> HttpProblem {
+    HttpProblem::new(StatusCode::BAD_REQUEST, error.to_string())
+}
+
+fn undecided(error: impl Display) -> HttpProblem {
+    HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
 }

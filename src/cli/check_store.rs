@@ -3,9 +3,8 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::error::CommandError;
-use super::output::{print, report_error};
-use super::try_block_on;
+use super::output::print;
+use super::{CommandError, try_block_on};
 use crate::settings::{RedisFlags, place};
 use crate::store::any::AnyStore;
 use crate::store::backend::{Backend as _, BackendState};
@@ -39,21 +38,17 @@ pub struct CheckStore {
 
 impl CheckStore {
     /// Runs the check and prints the findings.
-    pub fn run(self) -> ExitCode {
-        match try_block_on(self.examine()) {
-            Ok(findings) => {
-                print(text(&findings));
-                let is_usable = findings.iter().all(|finding| finding.grade < Grade::Problem);
-                if is_usable { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-            }
-            Err(error) => report_error(error),
-        }
+    pub(super) fn run(self) -> Result<ExitCode, CommandError> {
+        let findings = try_block_on(self.examine())?;
+        print(text(&findings));
+        let is_usable = findings.iter().all(|finding| finding.grade < Grade::Problem);
+        Ok(if is_usable { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     async fn examine(self) -> Result<Vec<StoreFinding>, CommandError> {
         let location = self.redis.complete(place(&self.store)?)?;
         let store = AnyStore::<SystemClock>::connect(&location, None, &Metrics::new().store)
-            .ok_or(CommandError::MemoryStore)?;
+            .ok_or("`memory` is part of the service and needs no check; expected a Redis URL")?;
         if tokio::time::timeout(CONNECT_TIMEOUT, store.connected()).await.is_ok() {
             return Ok(store.examine().await?);
         }
@@ -70,7 +65,8 @@ impl CheckStore {
             BackendState::NotConnected(reason) => reason,
             BackendState::Connected => None,
         };
-        Err(CommandError::Unreachable { within: CONNECT_TIMEOUT, reason })
+        let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+        Err(format!("cannot connect to the store within {CONNECT_TIMEOUT:?}{reason}").into())
     }
 }
 

@@ -1,6 +1,6 @@
 //! TLS flags of the subcommands that call a service.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::grpc::client::ClientTls;
 
@@ -24,29 +24,13 @@ pub(super) struct ClientTlsFlags {
     server_name: Option<String>,
 }
 
-/// The error of a file that cannot be read.
-#[derive(Debug, thiserror::Error)]
-#[error("{}: {error}", path.display())]
-pub(super) struct UnreadableFile {
-    path: PathBuf,
-    error: std::io::Error,
-}
-
 impl ClientTlsFlags {
-    /// Reads the files; returns `None` without TLS.
-    pub(super) fn read(&self) -> Result<Option<ClientTls>, UnreadableFile> {
-        if !self.tls {
-            return Ok(None);
-        }
-        let authorities = self.ca.as_deref().map(read).transpose()?;
-        let identity = match self.cert.as_deref().zip(self.key.as_deref()) {
-            Some((chain, key)) => Some((read(chain)?, read(key)?)),
-            None => None,
-        };
-        Ok(Some(ClientTls { authorities, identity, name: self.server_name.clone() }))
+    /// Returns the options of connections; `None` without TLS.
+    pub(super) fn options(&self) -> Option<ClientTls> {
+        self.tls.then(|| ClientTls {
+            ca: self.ca.clone(),
+            certificate: self.cert.clone().zip(self.key.clone()),
+            server_name: self.server_name.clone(),
+        })
     }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, UnreadableFile> {
-    crate::bounded_file::read(path).map_err(|error| UnreadableFile { path: path.to_owned(), error })
 }

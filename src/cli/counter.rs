@@ -1,13 +1,14 @@
 //! Shared parts of the subcommands about one counter: how to select it, and how to print its state.
 
 use std::fmt::Display;
+use std::process::ExitCode;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use super::api::ServerArgs;
-use super::output::{print, report_error};
-use super::{table, try_block_on};
+use super::output::print;
+use super::{CommandError, table, try_block_on};
 use crate::admin::api::counter::Changed;
 use crate::printable::escaped;
 use crate::printable::shell_quoted;
@@ -42,15 +43,15 @@ struct AmendArgs<'a, T> {
 
 impl CounterArgs {
     /// Requests a change and prints the result; the exit code is 0 or 2.
-    pub(super) fn change(&self, path: &str, fields: impl Serialize) -> std::process::ExitCode {
+    pub(super) fn change(
+        &self,
+        path: &str,
+        fields: impl Serialize,
+    ) -> Result<ExitCode, CommandError> {
         let body = AmendArgs { domain: &self.domain, descriptor: &self.descriptor, fields };
-        match try_block_on(self.server.post::<Changed>(path, &body)) {
-            Ok(changed) => {
-                print(if self.json { table::json(&changed) } else { text(&changed) });
-                std::process::ExitCode::SUCCESS
-            }
-            Err(error) => report_error(error),
-        }
+        let changed: Changed = try_block_on(self.server.post(path, &body))?;
+        print(if self.json { table::json(&changed) } else { text(&changed) });
+        Ok(ExitCode::SUCCESS)
     }
 
     /// Returns a command line of this program for the same counter, quoted for a shell.

@@ -1,14 +1,13 @@
 //! `tollgate diff`: lists the changes between two policy sets, the affected descriptors, and the
 //! counters that restart.
 
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::load;
 use super::output::{print, print_json};
+use super::{CommandError, load};
 use crate::policy::PolicySet;
 use crate::policy::diff::{Change, ChangeKind, CounterEffect, Detail, diff, text_of};
 use crate::settings::ReadingFlags;
@@ -39,27 +38,16 @@ pub struct Diff {
 impl Diff {
     /// Prints the differences. Exits with 0 if there are none, 1 if there are some, 2 if policies
     /// cannot be read.
-    pub fn run(self) -> ExitCode {
-        let both = self.policies(&self.old).and_then(|old| Ok((old, self.policies(&self.new)?)));
-        match both {
-            Ok((old, new)) => {
-                let changes = diff(&old, &new);
-                if self.json {
-                    print_json(format_args!("{}\n", json_of(&old, &new, &changes)));
-                } else {
-                    print(format_args!("{}\n", text_of(&changes, usize::MAX)));
-                }
-                ExitCode::from(u8::from(!changes.is_empty()))
-            }
-            Err(report) => {
-                let _ = write!(io::stderr(), "{report}");
-                ExitCode::from(2)
-            }
+    pub(super) fn run(self) -> Result<ExitCode, CommandError> {
+        let old = load(&self.reading, &[self.old])?.1.policies;
+        let new = load(&self.reading, &[self.new])?.1.policies;
+        let changes = diff(&old, &new);
+        if self.json {
+            print_json(format_args!("{}\n", json_of(&old, &new, &changes)));
+        } else {
+            print(format_args!("{}\n", text_of(&changes, usize::MAX)));
         }
-    }
-
-    fn policies(&self, path: &Path) -> Result<PolicySet, crate::policy::ProblemReport> {
-        Ok(load(&self.reading, &[path.to_owned()])?.1.policies)
+        Ok(ExitCode::from(u8::from(!changes.is_empty())))
     }
 }
 

@@ -7,9 +7,8 @@ use std::process::ExitCode;
 
 use self::request::RequestArgs;
 use super::api::ServerArgs;
-use super::error::CommandError;
-use super::output::{print, report_error};
-use super::{load, try_block_on};
+use super::output::print;
+use super::{CommandError, load, try_block_on};
 use crate::admin::api::queries::Explanation;
 use crate::policy::explain;
 use crate::settings::ReadingFlags;
@@ -62,27 +61,21 @@ struct ExplainedRules {
 
 impl Explain {
     /// Prints the explanation.
-    pub fn run(self) -> ExitCode {
-        let explained = match &self.http.request {
-            Some(request) => self.of_request(request),
-            None if self.policies.is_empty() => self.in_force(),
-            None => self.of_files(),
+    pub(super) fn run(self) -> Result<ExitCode, CommandError> {
+        let ExplainedRules { text, is_matched } = match &self.http.request {
+            Some(request) => self.of_request(request)?,
+            None if self.policies.is_empty() => self.in_force()?,
+            None => self.of_files()?,
         };
-        match explained {
-            Ok(ExplainedRules { text, is_matched }) => {
-                print(text);
-                if is_matched { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-            }
-            Err(error) => report_error(error.to_string().trim_end()),
-        }
+        print(text);
+        Ok(if is_matched { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     /// Returns the explanation by the policies in force.
     fn in_force(&self) -> Result<ExplainedRules, CommandError> {
         let query = [("domain", self.domain.as_str()), ("descriptor", self.descriptor_text())];
-        let explained = try_block_on(self.server.get::<Explanation>("explain", &query))
-            .map_err(CommandError::NotExplained)?;
-        let Explanation { version, rule, text } = explained;
+        let Explanation { version, rule, text } = try_block_on(self.server.get("explain", &query))
+            .map_err(|error| format!("{error}; to read policy files instead: --policy PATH"))?;
         let source = format!("policies in force at {}, version {version}\n", self.server.url());
         Ok(ExplainedRules { text: source + &text, is_matched: rule.is_some() })
     }
@@ -91,8 +84,7 @@ impl Explain {
     fn of_files(&self) -> Result<ExplainedRules, CommandError> {
         let policies = load(&self.reading, &self.policies)?.1.policies;
         let text = self.descriptor_text();
-        let owned = read_text(text)
-            .map_err(|error| CommandError::Descriptor { text: text.to_owned(), error })?;
+        let owned = read_text(text).map_err(|error| format!("descriptor `{text}`: {error}"))?;
         let (text, rule) = explain::explain(&policies, &self.domain, &owned.entries());
         Ok(ExplainedRules { text, is_matched: rule.is_some() })
     }

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use super::CommandError;
 use super::counter::CounterArgs;
 
 /// Grant hits in addition to the limit of a counter, for a limited time. They are used when the
@@ -52,7 +53,7 @@ struct GrantRequest {
 
 impl GrantArgs {
     /// Requests the grant and prints the result.
-    pub fn run(self) -> ExitCode {
+    pub(super) fn run(self) -> Result<ExitCode, CommandError> {
         self.which.change("counter/grant", GrantRequest { hits: self.hits, end: self.end })
     }
 }

@@ -2,19 +2,19 @@
 
 use std::process::ExitCode;
 
-use super::block_on;
-use super::client_tls::{ClientTlsFlags, UnreadableFile};
-use super::output::{report_error, seconds_text, try_print};
+use super::client_tls::ClientTlsFlags;
+use super::output::{seconds_text, try_print};
+use super::{CommandError, try_block_on};
 use crate::algorithm::hold::MAX_ID;
 use crate::descriptor::{self, hold};
 use crate::grpc::client::{ClientError, RateLimitClient};
-use crate::grpc::json::{self, JsonError};
+use crate::grpc::json;
 use crate::grpc::proto::rate_limit_descriptor::Entry;
 use crate::grpc::proto::rate_limit_response::rate_limit::Unit;
 use crate::grpc::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use crate::printable::escaped_json;
-use crate::telemetry::journal::key::{NoEntries, read_text};
+use crate::telemetry::journal::key::read_text;
 
 /// Send rate limit requests to a running service.
 #[derive(Debug, clap::Args)]
@@ -71,38 +71,21 @@ pub struct Hit {
     tls: ClientTlsFlags,
 }
 
-/// The error of a request.
-#[derive(Debug, thiserror::Error)]
-enum HitError {
-    #[error("{}{}", .0, .0.advice())]
-    Client(#[from] ClientError),
-    #[error("{0}")]
-    Json(#[from] JsonError),
-    #[error("descriptor `{text}`: {error}")]
-    Descriptor { text: String, error: NoEntries },
-    #[error("{0}")]
-    File(#[from] UnreadableFile),
-}
-
 impl Hit {
     /// Sends the requests and prints each response.
-    pub fn run(self) -> ExitCode {
-        match block_on(self.send()) {
-            Ok(Ok(false)) => ExitCode::SUCCESS,
-            Ok(Ok(true)) => ExitCode::from(1),
-            Ok(Err(error)) => report_error(error),
-            Err(error) => report_error(error),
-        }
+    pub(super) fn run(self) -> Result<ExitCode, CommandError> {
+        Ok(ExitCode::from(u8::from(try_block_on(self.send())?)))
     }
 
     /// Returns `true` if any response was over limit.
-    async fn send(&self) -> Result<bool, HitError> {
+    async fn send(&self) -> Result<bool, CommandError> {
         let request = self.request()?;
-        let tls = self.tls.read()?;
-        let mut client = RateLimitClient::connect(&self.address, tls.as_ref()).await?;
+        let client = RateLimitClient::connect(&self.address, self.tls.options().as_ref()).await;
+        let mut client = client.map_err(ClientError::with_advice)?;
         let mut over = false;
         for _ in 0..self.count {
-            let response = client.should_rate_limit(request.clone()).await?;
+            let response = client.should_rate_limit(request.clone()).await;
+            let response = response.map_err(ClientError::with_advice)?;
             over |= response.overall_code == i32::from(Code::OverLimit);
             over |= response.statuses.iter().any(|status| self.is_used_up(status));
             let text = if self.json {
@@ -118,11 +101,10 @@ impl Hit {
         Ok(over)
     }
 
-    fn request(&self) -> Result<RateLimitRequest, HitError> {
+    fn request(&self) -> Result<RateLimitRequest, CommandError> {
         let mut descriptors = Vec::new();
         for text in &self.descriptors {
-            let owned = read_text(text)
-                .map_err(|error| HitError::Descriptor { text: text.clone(), error })?;
+            let owned = read_text(text).map_err(|error| format!("descriptor `{text}`: {error}"))?;
             let entries = owned.entries().into_iter().chain(self.operation());
             let entries = entries.map(|entry| Entry {
                 key: entry.key.to_vec().into(),

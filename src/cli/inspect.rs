@@ -9,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use self::stored_callers::StoredCallersArgs;
 use super::counter::{CounterArgs, length, when};
-use super::output::{print, report_error};
-use super::{table, try_block_on};
+use super::output::print;
+use super::{CommandError, table, try_block_on};
 use crate::admin::api::counter::CounterView;
 use crate::admin::api::denials::DenialView;
 use crate::admin::api::queries::TallyView;
@@ -43,20 +43,15 @@ pub struct Inspect {
 
 impl Inspect {
     /// Queries the service and prints the state.
-    pub fn run(mut self) -> ExitCode {
+    pub(super) fn run(mut self) -> Result<ExitCode, CommandError> {
         if let Some(store) = self.stored.store.take() {
             return self.stored.run(&store, &self.which);
         }
         let CounterArgs { server, domain, descriptor, .. } = &self.which;
         let query = [("domain", domain.as_str()), ("descriptor", descriptor.as_str())];
-        match try_block_on(server.get::<CounterView>("counter", &query)) {
-            Ok(view) => {
-                let text = if self.which.json { table::json(&view) } else { self.text(&view) };
-                print(text);
-                if view.state.remaining > 0 { ExitCode::SUCCESS } else { ExitCode::from(1) }
-            }
-            Err(error) => report_error(error),
-        }
+        let view: CounterView = try_block_on(server.get("counter", &query))?;
+        print(if self.which.json { table::json(&view) } else { self.text(&view) });
+        Ok(ExitCode::from(u8::from(view.state.remaining == 0)))
     }
 
     fn text(&self, view: &CounterView) -> String {

@@ -8,7 +8,6 @@ mod client_tls;
 mod counter;
 pub mod denials;
 pub mod diff;
-mod error;
 pub mod explain;
 mod findings;
 pub mod grant;
@@ -32,6 +31,7 @@ mod variables;
 #[cfg(feature = "verify")]
 pub mod verify;
 
+use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -64,6 +64,9 @@ pub struct Cli {
     #[command(flatten)]
     serve: serve::ServeArgs,
 }
+
+/// The reason why a subcommand failed, which is only printed.
+type CommandError = Box<dyn Error>;
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -136,10 +139,10 @@ impl Cli {
 
     /// Runs the subcommand and returns its exit code.
     pub fn run(self) -> ExitCode {
-        match self.command {
-            None => self.serve.run(),
-            Some(Command::Serve(serve)) => serve.run(),
-            Some(Command::Check(check)) => check.run(),
+        let ended = match self.command {
+            None => Ok(self.serve.run()),
+            Some(Command::Serve(serve)) => Ok(serve.run()),
+            Some(Command::Check(check)) => Ok(check.run()),
             Some(Command::CheckStore(check)) => check.run(),
             Some(Command::Diff(diff)) => diff.run(),
             Some(Command::Explain(explain)) => explain.run(),
@@ -157,9 +160,10 @@ impl Cli {
             Some(Command::Migrate(migrate)) => migrate.run(),
             #[cfg(feature = "verify")]
             Some(Command::Verify(verify)) => verify.run(),
-            Some(Command::Settings(settings)) => settings.run(),
-            Some(Command::Schema(schema)) => schema.run(),
-        }
+            Some(Command::Settings(settings)) => Ok(settings.run()),
+            Some(Command::Schema(schema)) => Ok(schema.run()),
+        };
+        ended.unwrap_or_else(|error| output::report_error(&error))
     }
 }
 
@@ -179,7 +183,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> io::Result<T> {
 ///
 /// # Errors
 /// As for [`block_on`], and those of the work.
-fn try_block_on<T, E: From<io::Error>>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+fn try_block_on<T>(work: impl Future<Output = Result<T, CommandError>>) -> Result<T, CommandError> {
     block_on(work)?
 }
 

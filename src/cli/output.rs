@@ -7,6 +7,8 @@ use std::process::ExitCode;
 
 use jiff::SignedDuration;
 
+use super::CommandError;
+use crate::policy::ProblemReport;
 use crate::printable::{escaped_json, escaped_lines};
 
 /// Prints a text to standard output, with invisible characters escaped. Ignores a closed pipe.
@@ -37,8 +39,10 @@ pub(super) fn seconds_text(seconds: i64) -> String {
     format!("{:#}", SignedDuration::from_secs(seconds))
 }
 
-/// Prints an error and returns exit code 2.
-pub(super) fn report_error(error: impl Display) -> ExitCode {
-    print_stderr(format_args!("error: {error}"));
+/// Prints the error of a subcommand and returns exit code 2.
+pub(super) fn report_error(error: &CommandError) -> ExitCode {
+    // Each problem of a report has its severity.
+    let severity = if error.is::<ProblemReport>() { "" } else { "error: " };
+    print_stderr(format!("{severity}{error}").trim_end());
     ExitCode::from(2)
 }

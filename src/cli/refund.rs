@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use super::CommandError;
 use super::counter::CounterArgs;
 
 /// Refund hits to a counter, newest first, and never more than were used.
@@ -29,7 +30,7 @@ struct RefundRequest {
 
 impl Refund {
     /// Requests the refund and prints the result.
-    pub fn run(self) -> ExitCode {
+    pub(super) fn run(self) -> Result<ExitCode, CommandError> {
         self.which.change("counter/refund", RefundRequest { hits: self.hits })
     }
 }

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use super::api::ServerArgs;
-use super::output::{print, report_error};
-use super::try_block_on;
+use super::output::print;
+use super::{CommandError, try_block_on};
 use crate::admin::api::policies::Reloaded;
 use crate::printable::counted;
 
@@ -26,18 +26,15 @@ pub struct Reload {
 
 impl Reload {
     /// Requests the reload and prints the result.
-    pub fn run(self) -> ExitCode {
-        match try_block_on(self.server.post::<Reloaded>("policies/reload", &())) {
-            Ok(Reloaded { is_changed, changes, policies }) => {
-                let result = if is_changed { "reloaded" } else { "unchanged" };
-                let rules = counted(policies.rules, "rule");
-                print(format_args!("policies {result}: version {}, {rules}\n", policies.version));
-                if let Some(changes) = changes.filter(|_| is_changed) {
-                    print(format_args!("{changes}\n"));
-                }
-                ExitCode::SUCCESS
-            }
-            Err(error) => report_error(error),
+    pub(super) fn run(self) -> Result<ExitCode, CommandError> {
+        let Reloaded { is_changed, changes, policies } =
+            try_block_on(self.server.post("policies/reload", &()))?;
+        let result = if is_changed { "reloaded" } else { "unchanged" };
+        let rules = counted(policies.rules, "rule");
+        print(format_args!("policies {result}: version {}, {rules}\n", policies.version));
+        if let Some(changes) = changes.filter(|_| is_changed) {
+            print(format_args!("{changes}\n"));
         }
+        Ok(ExitCode::SUCCESS)
     }
 }

@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use super::api::{AdminCallError, ServerArgs};
+use super::api::ServerArgs;
 use super::counter::CounterArgs;
-use super::output::{print, report_error, seconds_text};
-use super::{table, try_block_on};
+use super::output::{print, seconds_text};
+use super::{CommandError, table, try_block_on};
 use crate::admin::api::ahead::{ResetAheadView, ToResetAhead};
 use crate::printable::counted;
 
@@ -45,30 +45,22 @@ pub struct ResetArgs {
 
 impl ResetArgs {
     /// Requests the reset and prints the result.
-    pub fn run(self) -> ExitCode {
+    pub(super) fn run(self) -> Result<ExitCode, CommandError> {
         let Self { server, json, domain, descriptor, .. } = self;
         if let Some((domain, descriptor)) = domain.zip(descriptor) {
             let which = CounterArgs { server, json, domain, descriptor };
             return which.change("counter/reset", ());
         }
         let mut total = ResetAheadView { examined: 0, reset: 0, farthest_us: 0, next: None };
-        match try_block_on(reset_ahead(&server, &mut total)) {
-            Ok(()) => {
-                print(if json { table::json(&total) } else { text(&total) });
-                ExitCode::SUCCESS
-            }
-            Err(error) => {
-                report_error(format_args!("{error}; until then: {}", text(&total).trim_end()))
-            }
-        }
+        try_block_on(reset_ahead(&server, &mut total))
+            .map_err(|error| format!("{error}; until then: {}", text(&total).trim_end()))?;
+        print(if json { table::json(&total) } else { text(&total) });
+        Ok(ExitCode::SUCCESS)
     }
 }
 
 /// Requests one part after the other, and adds up the results.
-async fn reset_ahead(
-    server: &ServerArgs,
-    total: &mut ResetAheadView,
-) -> Result<(), AdminCallError> {
+async fn reset_ahead(server: &ServerArgs, total: &mut ResetAheadView) -> Result<(), CommandError> {
     let mut from = None;
     loop {
         let body = ToResetAhead { from };

@@ -1,6 +1,5 @@
 //! `tollgate test`: runs the tests of policies, in memory and in virtual time.
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -8,9 +7,9 @@ use serde_json::json;
 
 use super::findings::{FileFinding, JunitCase, ResultFormat, github, junit};
 use super::output::{print, print_json};
-use super::{load, try_block_on};
+use super::{CommandError, load, try_block_on};
 use crate::policy::source::files;
-use crate::policy::{Policy, ProblemReport, Source};
+use crate::policy::{Policy, Source};
 use crate::printable::counted;
 use crate::scenario::dry_run::DryRun;
 use crate::scenario::test_file::{self, Mismatch, PendingTest};
@@ -56,53 +55,36 @@ struct TestResult {
     failure: Option<Mismatch>,
 }
 
-/// The reason why tests cannot be run.
-#[derive(Debug, thiserror::Error)]
-enum TestError {
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    /// Reports have the prefix `error:` on each of their problems.
-    #[error("{0}")]
-    Files(#[from] ProblemReport),
-    #[error("error: no tests found; see `tollgate test --help`")]
-    NoTests,
-    #[error(
-        "error: {file}: test `{test}`: `domain` is missing; expected one of {}",
-        domains.join(", ")
-    )]
-    NoDomain { file: String, test: String, domains: Vec<String> },
-}
-
 impl Test {
     /// Runs the tests. Exits with 0 if all pass, 1 if one fails, 2 if they cannot be run.
-    pub fn run(self) -> ExitCode {
-        match try_block_on(self.run_all()) {
-            Ok(ran) => {
-                match if self.json { ResultFormat::Json } else { self.format } {
-                    ResultFormat::Text => print(format_args!("{}\n", text_of(&ran))),
-                    ResultFormat::Json => print_json(format_args!("{}\n", json_of(&ran))),
-                    ResultFormat::Github => print(github(&findings_of(&ran))),
-                    ResultFormat::Junit => print(junit("tollgate test", &cases_of(&ran))),
-                }
-                ExitCode::from(u8::from(ran.iter().any(|ran| ran.failure.is_some())))
-            }
-            Err(error) => {
-                let _ = writeln!(io::stderr(), "{error}");
-                ExitCode::from(2)
-            }
+    pub(super) fn run(self) -> Result<ExitCode, CommandError> {
+        let ran = try_block_on(self.run_all())?;
+        match if self.json { ResultFormat::Json } else { self.format } {
+            ResultFormat::Text => print(format_args!("{}\n", text_of(&ran))),
+            ResultFormat::Json => print_json(format_args!("{}\n", json_of(&ran))),
+            ResultFormat::Github => print(github(&findings_of(&ran))),
+            ResultFormat::Junit => print(junit("tollgate test", &cases_of(&ran))),
         }
+        Ok(ExitCode::from(u8::from(failed(&ran) > 0)))
     }
 
-    async fn run_all(&self) -> Result<Vec<TestResult>, TestError> {
+    async fn run_all(&self) -> Result<Vec<TestResult>, CommandError> {
         let sources = files::tests(&self.paths)?;
         let mut ran = Vec::new();
         for source in &sources {
             self.run_file(source, &mut ran).await?;
         }
-        if ran.is_empty() { Err(TestError::NoTests) } else { Ok(ran) }
+        if ran.is_empty() {
+            return Err("no tests found; see `tollgate test --help`".into());
+        }
+        Ok(ran)
     }
 
-    async fn run_file(&self, source: &Source, ran: &mut Vec<TestResult>) -> Result<(), TestError> {
+    async fn run_file(
+        &self,
+        source: &Source,
+        ran: &mut Vec<TestResult>,
+    ) -> Result<(), CommandError> {
         let file = test_file::read(source)?;
         let folder = Path::new(&source.name).parent().unwrap_or(Path::new(""));
         let paths: Vec<_> = file.policies.iter().map(|path| folder.join(path)).collect();
@@ -115,8 +97,13 @@ impl Test {
                 (Some(domain), _) => domain,
                 (None, [domain]) => domain,
                 (None, _) => {
-                    let file = source.name.clone();
-                    return Err(TestError::NoDomain { file, test: case.name.clone(), domains });
+                    return Err(format!(
+                        "{}: test `{}`: `domain` is missing; expected one of {}",
+                        source.name,
+                        case.name,
+                        domains.join(", ")
+                    )
+                    .into());
                 }
             };
             let pending =

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::api::{AdminCallError, ServerArgs};
+use super::api::ServerArgs;
 use super::denials::{missing_notice, replicas_notice};
-use super::output::report_error;
-use super::{table, try_block_on};
+use super::{CommandError, table, try_block_on};
 use crate::admin::api::denials::{DenialView, DenialsView};
 use crate::admin::api::rules::{RateView, RuleList, RuleView};
 use crate::admin::api::store::ProcessStatus;
@@ -66,14 +65,12 @@ struct TopData {
 
 impl TopArgs {
     /// Queries and prints until interrupted. Exits with 2 if the service does not respond.
-    pub fn run(self) -> ExitCode {
-        match try_block_on(self.show()) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => report_error(error),
-        }
+    pub(super) fn run(self) -> Result<ExitCode, CommandError> {
+        try_block_on(self.show())?;
+        Ok(ExitCode::SUCCESS)
     }
 
-    async fn show(&self) -> Result<(), AdminCallError> {
+    async fn show(&self) -> Result<(), CommandError> {
         let is_terminal = io::stdout().is_terminal();
         let every = Duration::try_from(self.every)
             .unwrap_or(Duration::from_secs(1))
@@ -95,7 +92,7 @@ impl TopArgs {
         }
     }
 
-    async fn fetch(&self) -> Result<TopData, AdminCallError> {
+    async fn fetch(&self) -> Result<TopData, CommandError> {
         let limit = self.lines.to_string();
         let minutes = self.minutes.to_string();
         let domain = self.domain.as_deref().map(|domain| ("domain", domain));

@@ -1,70 +1,59 @@
 //! Client of any rate limit service.
 
+use std::error::Error;
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::InvalidMessage;
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint, Identity};
 
 use super::proto::rate_limit_service_client::RateLimitServiceClient;
 use super::proto::{RateLimitRequest, RateLimitResponse};
-use crate::tls::{ServerVerifier, system_authorities};
+use crate::tls::{ClientTlsError, ServerVerifier, read_pem};
 
 /// Port of addresses without one.
 const DEFAULT_PORT: u16 = 8081;
 /// Timeout for connecting, and for a call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// An error of TLS or of the transport, which is only printed.
+pub type AnyError = Box<dyn Error + Send + Sync>;
+
 /// A connection to a rate limit service.
 #[derive(Clone, Debug)]
 pub struct RateLimitClient(RateLimitServiceClient<Channel>);
 
-/// Trusted certificates and the client's identity, as PEM.
-#[derive(Clone, Debug, Default)]
+/// TLS options of a connection. Certificates rotate, so their PEM files are read for each one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientTls {
-    /// Trusted certificate authorities, in addition to those of the system.
-    pub authorities: Option<Vec<u8>>,
+    /// Trusted certificate authorities, in addition to those of the system, which minimal images
+    /// lack.
+    pub ca: Option<PathBuf>,
     /// Client certificate chain and key.
-    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+    pub certificate: Option<(PathBuf, PathBuf)>,
     /// Expected name in the server's certificate; `None`: the host of the address.
-    pub name: Option<String>,
+    pub server_name: Option<String>,
 }
 
 impl ClientTls {
     /// Adds TLS to an endpoint.
     ///
     /// # Errors
-    /// If a certificate is invalid, or there is no trusted certificate.
-    pub fn on(&self, endpoint: Endpoint) -> Result<Endpoint, EndpointTlsError> {
-        let config = ClientTlsConfig::new();
-        let config = self
-            .identity
-            .iter()
-            .fold(config, |config, (chain, key)| config.identity(Identity::from_pem(chain, key)));
-        let config = self.name.iter().fold(config, |config, name| config.domain_name(name));
-        let own = self.authorities.iter().flat_map(|pem| CertificateDer::pem_slice_iter(pem));
-        let own = own.collect::<Result<Vec<_>, _>>()?;
-        // Minimal images have no system certificates; configured ones suffice.
-        let trusted = own.into_iter().chain(system_authorities().iter().cloned()).collect();
-        let verifier = ServerVerifier::new(trusted).ok_or(EndpointTlsError::NoAuthority)?;
+    /// If a file or the name is invalid, or there is no trusted certificate.
+    pub fn on(&self, endpoint: Endpoint) -> Result<Endpoint, AnyError> {
+        let mut config = ClientTlsConfig::new();
+        if let Some((chain, key)) = &self.certificate {
+            config = config.identity(Identity::from_pem(read_pem(chain)?, read_pem(key)?));
+        }
+        if let Some(name) = &self.server_name {
+            config = config.domain_name(name);
+        }
+        let verifier = ServerVerifier::new(self.ca.as_deref(), true)?;
         Ok(endpoint.tls_config_with_verifier(config, Arc::new(verifier))?)
     }
-}
-
-/// Reason why TLS cannot be set up.
-#[derive(Debug, thiserror::Error)]
-pub enum EndpointTlsError {
-    /// A trusted certificate cannot be read.
-    #[error("invalid PEM certificate: {0}")]
-    Certificate(#[from] pem::Error),
-    /// No certificate is trusted.
-    #[error("no trusted CA certificate: none configured, and none found on the system")]
-    NoAuthority,
-    /// The identity or the name is invalid.
-    #[error("{}", cause(.0))]
-    Endpoint(#[from] tonic::transport::Error),
 }
 
 /// A header of every call.
@@ -131,12 +120,12 @@ pub enum InvalidHeader {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The address is invalid, or the connection cannot be established.
-    #[error("cannot connect to {address}: {reason}")]
+    #[error("cannot connect to {address}: {}", cause(&**source))]
     Connect {
         /// Address of the service.
         address: String,
-        /// Root cause.
-        reason: String,
+        /// The error of TLS or of the connection.
+        source: AnyError,
     },
     /// The service returned an error.
     #[error("{:?}: {}", .0.code(), .0.message())]
@@ -147,14 +136,16 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    fn connect(address: &str, reason: impl ToString) -> Self {
-        Self::Connect { address: address.to_owned(), reason: reason.to_string() }
+    /// Returns the text of the error, and the next step on a line of its own if the service did not
+    /// answer.
+    pub fn with_advice(self) -> String {
+        format!("{self}{}", self.advice())
     }
 
-    /// Returns the next step, on a line of its own; empty if the service answered.
-    pub fn advice(&self) -> &'static str {
+    fn advice(&self) -> &'static str {
         match self {
-            Self::Connect { reason, .. } if reason.contains("InvalidContentType") => {
+            Self::Connect { source, .. } if source.is::<ClientTlsError>() => "",
+            Self::Connect { source, .. } if is_plaintext(root(&**source)) => {
                 "\nThe port does not use TLS: leave out --tls, or use the port that does."
             }
             Self::Connect { .. } => {
@@ -171,8 +162,8 @@ impl ClientError {
 impl From<tonic::Status> for ClientError {
     fn from(status: tonic::Status) -> Self {
         // A status that the service sent has no source; one made of an error of the transport does.
-        match std::error::Error::source(&status) {
-            Some(error) => Self::NoAnswer(root(error).to_string()),
+        match status.source() {
+            Some(error) => Self::NoAnswer(cause(error)),
             None => Self::Answer(Box::new(status)),
         }
     }
@@ -185,24 +176,11 @@ impl RateLimitClient {
     /// # Errors
     /// If the connection fails.
     pub async fn connect(address: &str, tls: Option<&ClientTls>) -> Result<Self, ClientError> {
-        let scheme = if tls.is_some() { "https" } else { "http" };
-        let address = &with_port(address);
-        let uri = if address.contains("://") {
-            address.to_owned()
-        } else {
-            format!("{scheme}://{address}")
-        };
-        let endpoint = Endpoint::from_shared(uri)
-            .map_err(|error| ClientError::connect(address, cause(&error)))?
-            .connect_timeout(CALL_TIMEOUT)
-            .timeout(CALL_TIMEOUT);
-        let endpoint = match tls {
-            Some(tls) => tls.on(endpoint).map_err(|error| ClientError::connect(address, error))?,
-            None => endpoint,
-        };
-        let connected = endpoint.connect().await;
-        let channel = connected.map_err(|error| ClientError::connect(address, cause(&error)))?;
-        Ok(Self(RateLimitServiceClient::new(channel)))
+        let address = with_port(address);
+        match channel(&address, tls).await {
+            Ok(channel) => Ok(Self(RateLimitServiceClient::new(channel))),
+            Err(source) => Err(ClientError::Connect { address, source }),
+        }
     }
 
     /// Sends one request.
@@ -231,6 +209,20 @@ impl RateLimitClient {
     }
 }
 
+async fn channel(address: &str, tls: Option<&ClientTls>) -> Result<Channel, AnyError> {
+    let uri = match tls {
+        _ if address.contains("://") => address.to_owned(),
+        Some(_) => format!("https://{address}"),
+        None => format!("http://{address}"),
+    };
+    let endpoint = Endpoint::from_shared(uri)?.connect_timeout(CALL_TIMEOUT).timeout(CALL_TIMEOUT);
+    let endpoint = match tls {
+        Some(tls) => tls.on(endpoint)?,
+        None => endpoint,
+    };
+    Ok(endpoint.connect().await?)
+}
+
 /// Adds the default port to a host without one.
 fn with_port(address: &str) -> String {
     let authority = address.parse::<http::uri::Authority>();
@@ -243,13 +235,20 @@ fn with_port(address: &str) -> String {
 }
 
 /// Returns the root cause of an error, since tonic's own message has no detail.
-pub fn cause(error: &tonic::transport::Error) -> String {
+pub fn cause(error: &(dyn Error + 'static)) -> String {
     root(error).to_string()
 }
 
 /// Returns the last error of a chain of sources.
-fn root<'a>(first: &'a (dyn std::error::Error + 'static)) -> &'a (dyn std::error::Error + 'static) {
-    std::iter::successors(Some(first), |error| error.source()).last().unwrap_or(first)
+fn root<'a>(first: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+    std::iter::successors(Some(first), |&error| error.source()).last().unwrap_or(first)
+}
+
+/// Returns `true` if the root cause is that a server did not answer by TLS.
+fn is_plaintext(root: &(dyn Error + 'static)) -> bool {
+    let inner = root.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    let error = inner.and_then(|error| error.downcast_ref::<rustls::Error>());
+    error == Some(&rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType))
 }
 
 #[cfg(test)]
@@ -272,13 +271,15 @@ mod tests {
     fn errors_of_the_connection_have_a_next_step() {
         let no_answer = ClientError::NoAnswer("stream closed because of a broken pipe".to_owned());
         assert!(no_answer.advice().contains("Is it the gRPC port"));
-        let connect = |reason: &str| ClientError::Connect {
+        let connect = |source: io::Error| ClientError::Connect {
             address: "a:1".to_owned(),
-            reason: reason.to_owned(),
+            source: source.into(),
         };
-        let tls = connect("received corrupt message of type InvalidContentType");
+        let plaintext = rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType);
+        let tls = connect(io::Error::new(io::ErrorKind::InvalidData, plaintext));
         assert!(tls.advice().contains("leave out --tls"));
-        assert!(connect("Connection refused").advice().contains("Is the service running there?"));
+        let refused = connect(io::ErrorKind::ConnectionRefused.into());
+        assert!(refused.advice().contains("Is the service running there?"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use prost::Message as _;
-use tonic::{Code, Status};
+use tonic::Status;
 use tracing::warn;
 
 pub use self::caller::CallerAnswer;
@@ -305,7 +305,7 @@ impl<S: Store> Rls<S> {
 
     /// Counts an invalid call, and returns its status.
     fn invalid_call(&self, invalid: &impl ToString) -> Status {
-        self.metrics.invalid_request();
+        self.metrics.requests.invalid.inc();
         Status::invalid_argument(invalid.to_string())
     }
 
@@ -337,29 +337,3 @@ const MAX_RULES_OF_SPAN: usize = 64;
 
 /// Maximum size of an invalid message that is decoded again to report the error, in bytes.
 const MAX_READ_TWICE: usize = 4 << 10;
-
-/// The kind of error of a call, for callers by HTTP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefusalKind {
-    /// Caused by the request itself: a retry would fail as well.
-    Invalid,
-    /// The ID has no open holds.
-    NothingOpen,
-    /// The ID has open holds of other hits.
-    OtherOpen,
-    /// No decision could be made.
-    Undecided,
-}
-
-impl RefusalKind {
-    /// Returns the kind of a status.
-    pub fn of(status: &Status) -> Self {
-        let kinds = [
-            (Code::InvalidArgument, Self::Invalid),
-            (Code::NotFound, Self::NothingOpen),
-            (Code::AlreadyExists, Self::OtherOpen),
-        ];
-        let known = kinds.into_iter().find(|(code, _)| *code == status.code());
-        known.map_or(Self::Undecided, |(_, kind)| kind)
-    }
-}

@@ -2,12 +2,6 @@
 //! other on it, with a bound on each response.
 //!
 //! Deadlines, retries and what an error means are up to the callers.
-//!
-//! | file | contents |
-//! |---|---|
-//! | `tls` | trusted authorities and the certificate of the client |
-
-mod tls;
 
 use std::error::Error;
 use std::io;
@@ -19,12 +13,10 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
-use rustls::pki_types::{InvalidDnsNameError, ServerName};
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-
-pub use self::tls::{ClientIdentity, TlsConfigError, client_config};
 
 /// The server of a URL, with its protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,10 +46,7 @@ pub enum HttpClientError {
     /// No connection.
     #[error("{0}")]
     Connect(io::Error),
-    /// The host cannot be the name in a certificate.
-    #[error("{0}")]
-    ServerName(InvalidDnsNameError),
-    /// The handshake of TLS failed.
+    /// The handshake of TLS failed, or the host cannot be the name in a certificate.
     #[error("{0}")]
     Handshake(io::Error),
     /// The request was not sent, or no response came. The connection may have been closed before.
@@ -71,13 +60,6 @@ pub enum HttpClientError {
 /// A connection to a server; closed when dropped.
 pub struct HttpConnection {
     requests: SendRequest<Full<Bytes>>,
-}
-
-impl HttpClientError {
-    /// Returns `true` if there is a response whose body cannot be read.
-    pub fn is_of_body(&self) -> bool {
-        matches!(self, Self::Body(_))
-    }
 }
 
 impl HttpOrigin {
@@ -96,24 +78,23 @@ impl HttpOrigin {
         Ok(Self { host, port: authority.port_u16().unwrap_or(port), is_tls })
     }
 
-    /// Opens a connection. `config` makes the configuration of TLS, if that is used.
+    /// Opens a connection, with TLS if `tls` is set.
     ///
     /// # Errors
     /// The server cannot be reached, or there is no agreement on TLS.
-    pub async fn connect<E: From<HttpClientError>>(
+    pub async fn connect(
         &self,
-        config: impl FnOnce() -> Result<ClientConfig, E>,
-    ) -> Result<HttpConnection, E> {
+        tls: Option<ClientConfig>,
+    ) -> Result<HttpConnection, HttpClientError> {
         let stream = TcpStream::connect((self.host.as_str(), self.port));
         let stream = stream.await.map_err(HttpClientError::Connect)?;
         stream.set_nodelay(true).map_err(HttpClientError::Connect)?;
-        if !self.is_tls {
-            return Ok(HttpConnection::on(stream).await?);
-        }
-        let connector = TlsConnector::from(Arc::new(config()?));
-        let name = ServerName::try_from(self.host.clone()).map_err(HttpClientError::ServerName)?;
-        let stream = connector.connect(name, stream).await.map_err(HttpClientError::Handshake)?;
-        Ok(HttpConnection::on(stream).await?)
+        let Some(mut config) = tls else { return HttpConnection::on(stream).await };
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let name = ServerName::try_from(self.host.clone())
+            .map_err(|error| HttpClientError::Handshake(io::Error::other(error)))?;
+        let handshake = TlsConnector::from(Arc::new(config)).connect(name, stream);
+        HttpConnection::on(handshake.await.map_err(HttpClientError::Handshake)?).await
     }
 }
 

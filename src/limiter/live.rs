@@ -45,7 +45,7 @@ pub type Snapshot = Guard<Option<Arc<Live>>>;
 impl InForce {
     /// Creates an instance without policies.
     pub fn new(metrics: Arc<Metrics>) -> Arc<Self> {
-        StoreError::ALL.iter().for_each(|error| metrics.show_store_error(error.kind()));
+        StoreError::ALL.iter().for_each(|error| metrics.store.show_store_error(error.kind()));
         let live = ArcSwapOption::empty();
         let candidates = Mutex::default();
         Arc::new(Self { live, candidates, metrics, generations: AtomicU64::new(0) })

@@ -300,7 +300,7 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Overall, Undecided> {
         let overall = combine(prior, verdicts(checks, outcomes));
         let met = outcomes.iter().filter_map(error_behind);
-        met.for_each(|error| self.policies.metrics.store_error(error.kind()));
+        met.for_each(|error| self.policies.metrics.store.store_error(error.kind()));
         match (overall, outcomes.iter().find_map(|outcome| outcome.as_ref().err())) {
             (Overall::Failed, Some(error)) => Err(Undecided::Store(*error)),
             (Overall::Failed | Overall::Admitted | Overall::Denied, _) => Ok(overall),

@@ -37,7 +37,7 @@ use self::attempt::AttemptedRequest;
 use self::audit::AuditEntry;
 use self::counters::{AmendedCounter, CounterState, CounterTallies};
 use self::denial_sync::{DenialSync, PeerReport};
-pub use self::error::{OperationError, OperationErrorKind};
+pub use self::error::OperationError;
 use self::policies::{Installer, PolicyReloader, ReloadedPolicies};
 use self::servers::{ServerReports, ServerState};
 use self::workers::{WorkerService, WorkerServices};

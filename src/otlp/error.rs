@@ -3,22 +3,19 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use http::uri::InvalidUri;
 
-use crate::http_client::{HttpClientError, NoHttpOrigin, TlsConfigError};
+use crate::grpc::client::{AnyError, cause};
+use crate::http_client::HttpClientError;
+use crate::tls::ClientTlsError;
 
 /// The reason why the collector did not accept a batch.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExportError {
     #[error("{0}")]
-    Url(#[from] InvalidUri),
-    #[error("{0}")]
-    Server(#[from] NoHttpOrigin),
-    #[error("{0}")]
-    Tls(#[from] TlsConfigError),
+    Tls(#[from] ClientTlsError),
     #[error("{0}")]
     Request(#[from] http::Error),
-    #[error("{}{error}", if error.is_of_body() { UNREAD } else { "" })]
+    #[error("{}{error}", if matches!(error, HttpClientError::Body(_)) { UNREAD } else { "" })]
     Exchange {
         #[from]
         error: HttpClientError,
@@ -27,9 +24,9 @@ pub(super) enum ExportError {
     Response(#[from] prost::DecodeError),
     #[error("the collector returned {status}: {text}")]
     Status { status: StatusCode, text: String },
-    /// The endpoint of gRPC is invalid.
-    #[error("{reason}")]
-    Endpoint { reason: String },
+    /// The endpoint is invalid.
+    #[error("{}", cause(&**.0))]
+    Endpoint(#[from] AnyError),
     /// The collector refused a call of gRPC.
     #[error("{message}")]
     Call { message: String },

@@ -5,15 +5,14 @@ use http::header::{CONTENT_TYPE, HOST, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, Uri};
 use http_body_util::Full;
 use prost::Message as _;
-use rustls::ClientConfig;
 
 use super::ExportError;
-use crate::grpc::client::Header;
+use crate::grpc::client::{AnyError, Header};
 use crate::grpc::proto::opentelemetry::proto::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
-use crate::http_client::{HttpClientError, HttpConnection, HttpOrigin, client_config};
-use crate::tls::system_authorities;
+use crate::http_client::{HttpClientError, HttpConnection, HttpOrigin};
+use crate::tls::{ServerVerifier, client_config};
 
 /// Maximum size of a response in bytes.
 const MAX_ANSWER: usize = 64 << 10;
@@ -33,7 +32,7 @@ impl HttpExporter {
     ///
     /// # Errors
     /// If the URL is invalid.
-    pub(super) fn new(url: &str, headers: &[Header]) -> Result<Self, ExportError> {
+    pub(super) fn new(url: &str, headers: &[Header]) -> Result<Self, AnyError> {
         let url = url.parse::<Uri>()?;
         let server = HttpOrigin::of(&url)?;
         let mut fields = HeaderMap::new();
@@ -70,7 +69,11 @@ impl HttpExporter {
     async fn send(&mut self, body: Bytes) -> Result<u64, ExportError> {
         let connection = match self.connection.take().filter(|open| !open.is_closed()) {
             Some(open) => open,
-            None => self.server.connect(tls_config).await?,
+            None if self.server.is_tls => {
+                let config = client_config(ServerVerifier::new(None, true)?, None)?;
+                self.server.connect(Some(config)).await?
+            }
+            None => self.server.connect(None).await?,
         };
         let connection = self.connection.insert(connection);
         let path = self.url.path_and_query().map_or("/", |path| path.as_str());
@@ -91,8 +94,4 @@ impl HttpExporter {
             .partial_success
             .map_or(0, |part| u64::try_from(part.rejected_spans).unwrap_or_default()))
     }
-}
-
-fn tls_config() -> Result<ClientConfig, ExportError> {
-    Ok(client_config(system_authorities().to_vec(), None)?)
 }

@@ -17,7 +17,7 @@ use tracing::warn;
 
 use self::error::ExportError;
 use self::http::HttpExporter;
-use crate::grpc::client::{ClientTls, Header, cause};
+use crate::grpc::client::{AnyError, ClientTls, Header};
 use crate::grpc::proto::opentelemetry::proto::collector::trace::v1::ExportTraceServiceRequest;
 use crate::grpc::proto::opentelemetry::proto::collector::trace::v1::trace_service_client::TraceServiceClient;
 use crate::telemetry::log_throttle::LogThrottle;
@@ -160,16 +160,15 @@ impl Collector {
         if self.protocol == OtlpProtocol::Http {
             return Ok(Exporter::Http(HttpExporter::new(&self.endpoint, &self.headers)?));
         }
-        let endpoint = Endpoint::from_shared(self.endpoint.clone())
-            .map_err(|error| ExportError::Endpoint { reason: cause(&error) })?;
-        let endpoint = endpoint.connect_timeout(EXPORT_TIMEOUT);
-        let endpoint = if self.endpoint.starts_with("https://") {
-            ClientTls::default()
-                .on(endpoint)
-                .map_err(|error| ExportError::Endpoint { reason: error.to_string() })?
-        } else {
-            endpoint
-        };
-        Ok(Exporter::Grpc(TraceServiceClient::new(endpoint.connect_lazy())))
+        Ok(Exporter::Grpc(TraceServiceClient::new(self.grpc_endpoint()?.connect_lazy())))
+    }
+
+    fn grpc_endpoint(&self) -> Result<Endpoint, AnyError> {
+        let endpoint =
+            Endpoint::from_shared(self.endpoint.clone())?.connect_timeout(EXPORT_TIMEOUT);
+        if !self.endpoint.starts_with("https://") {
+            return Ok(endpoint);
+        }
+        ClientTls::default().on(endpoint)
     }
 }

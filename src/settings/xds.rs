@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{FlagError, FlagValue, Problems, deferred, parse};
-use crate::grpc::client::Header;
-use crate::xds::{ControlPlane, XdsTarget, XdsTls};
+use crate::grpc::client::{ClientTls, Header};
+use crate::xds::{ControlPlane, XdsTarget};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -104,7 +104,7 @@ impl Flags {
             is_delta: self.xds_delta,
             node_metadata,
             headers,
-            tls: self.xds_tls.then(|| XdsTls {
+            tls: self.xds_tls.then(|| ClientTls {
                 ca: self.xds_ca,
                 certificate: self.xds_cert.zip(self.xds_key),
                 server_name: self.xds_server_name,

@@ -1,14 +1,12 @@
-//! Connections to a control plane. Certificates rotate, so their files are read again for each
-//! connection.
+//! Connections to a control plane.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use super::{ControlPlane, StreamFailure};
-use crate::grpc::client::{ClientTls, cause};
+use crate::grpc::client::AnyError;
 use crate::grpc::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 
 /// Timeout to resolve, connect and complete the TLS handshake.
@@ -67,66 +65,33 @@ impl fmt::Display for XdsTarget {
     }
 }
 
-/// TLS options of a connection.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct XdsTls {
-    /// PEM file of certificate authorities that are trusted in addition to those of the system.
-    pub ca: Option<PathBuf>,
-    /// PEM files of the client certificate and its key.
-    pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Name that the server's certificate has to match; `None` for the host of the target.
-    pub server_name: Option<String>,
-}
-
 impl ControlPlane {
     /// Connects, without a retry.
     pub(super) async fn connect(
         &self,
     ) -> Result<AggregatedDiscoveryServiceClient<Channel>, StreamFailure> {
-        let connected = tokio::time::timeout(CONNECT_TIMEOUT, self.endpoint()?.connect()).await;
+        let endpoint = self.endpoint().map_err(StreamFailure::Connect)?;
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, endpoint.connect()).await;
         let channel = connected
             .map_err(|_| StreamFailure::Late(CONNECT_TIMEOUT))?
-            .map_err(|error| failed(&error))?;
+            .map_err(|error| StreamFailure::Connect(error.into()))?;
         Ok(AggregatedDiscoveryServiceClient::new(channel)
             .max_decoding_message_size(self.max_message_bytes))
     }
 
-    fn endpoint(&self) -> Result<Endpoint, StreamFailure> {
+    fn endpoint(&self) -> Result<Endpoint, AnyError> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
-        let endpoint = Endpoint::from_shared(format!("{scheme}://{}", self.target))
-            .map_err(|error| failed(&error))?;
-        let endpoint = endpoint
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{}", self.target))?
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_keepalive(Some(TCP_KEEPALIVE))
             .http2_keep_alive_interval(self.keepalive)
             .keep_alive_timeout(KEEPALIVE_TIMEOUT)
             .keep_alive_while_idle(true);
-        let Some(tls) = &self.tls else { return Ok(endpoint) };
-        tls.read()?.on(endpoint).map_err(|error| StreamFailure::Connect(error.to_string()))
+        match &self.tls {
+            Some(tls) => tls.on(endpoint),
+            None => Ok(endpoint),
+        }
     }
-}
-
-impl XdsTls {
-    /// Reads the files as they are now.
-    fn read(&self) -> Result<ClientTls, StreamFailure> {
-        let identity = self.certificate.as_ref();
-        Ok(ClientTls {
-            authorities: self.ca.as_deref().map(read).transpose()?,
-            identity: identity
-                .map(|(chain, key)| Ok::<_, StreamFailure>((read(chain)?, read(key)?)))
-                .transpose()?,
-            name: self.server_name.clone(),
-        })
-    }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, StreamFailure> {
-    crate::bounded_file::read(path)
-        .map_err(|error| StreamFailure::File { path: path.display().to_string(), error })
-}
-
-fn failed(error: &tonic::transport::Error) -> StreamFailure {
-    StreamFailure::Connect(cause(error))
 }
 
 #[cfg(test)]

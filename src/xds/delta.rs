@@ -65,7 +65,7 @@ impl Delta {
         &mut self,
         resources: Vec<Resource>,
         removed: &[String],
-    ) -> Result<(), StreamFailure> {
+    ) -> Result<(), ResourceError> {
         for name in removed {
             self.received.remove(name);
         }
@@ -77,8 +77,8 @@ impl Delta {
         }
         let bytes = self.received.values().map(HeldResource::bytes).fold(0, usize::saturating_add);
         match (self.received.len(), bytes) {
-            (count, _) if count > MAX_RESOURCES => Err(StreamFailure::TooManyResources),
-            (_, bytes) if bytes > MAX_BYTES => Err(StreamFailure::TooManyBytes),
+            (found, _) if found > MAX_RESOURCES => Err(ResourceError::TooMany { found }),
+            (_, bytes) if bytes > MAX_BYTES => Err(ResourceError::TooLong),
             (_, _) => Ok(()),
         }
     }

@@ -38,13 +38,12 @@ use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 use tracing::{info, warn};
 
-pub use self::connection::{XdsTarget, XdsTargetError, XdsTls};
+pub use self::connection::{XdsTarget, XdsTargetError};
 use self::delta::Delta;
 pub use self::resource::ResourceError;
-use self::resource::{MAX_BYTES, MAX_RESOURCES};
 use self::sotw::StateOfTheWorld;
 use crate::backoff::Backoff;
-use crate::grpc::client::Header;
+use crate::grpc::client::{AnyError, ClientTls, Header, cause};
 use crate::grpc::proto::envoy::config::core::v3::{Node, node::UserAgentVersionType};
 use crate::grpc::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use crate::grpc::proto::google::rpc;
@@ -70,7 +69,7 @@ pub struct ControlPlane {
     /// Headers of each call.
     pub headers: Vec<Header>,
     /// TLS options; `None` for plaintext.
-    pub tls: Option<XdsTls>,
+    pub tls: Option<ClientTls>,
     /// Maximum bytes of one response.
     pub max_message_bytes: usize,
     /// Idle time before a keepalive ping is sent.
@@ -87,20 +86,16 @@ pub type Update = Result<Vec<Source>, ResourceError>;
 /// The reason why a stream ended.
 #[derive(Debug, thiserror::Error)]
 enum StreamFailure {
-    #[error("{path}: {error}")]
-    File { path: String, error: std::io::Error },
-    #[error("cannot connect: {0}")]
-    Connect(String),
+    #[error("cannot connect: {}", cause(&**.0))]
+    Connect(AnyError),
     #[error("connection timed out after {0:?}")]
     Late(Duration),
-    #[error("{:?}: {}{}", .0.code(), .0.message(), cause(.0))]
+    #[error("{:?}: {}{}", .0.code(), .0.message(), cause_of(.0))]
     Stream(#[from] Box<Status>),
     #[error("stream closed by the control plane")]
     Ended,
-    #[error("more than {MAX_RESOURCES} resources")]
-    TooManyResources,
-    #[error("more than {MAX_BYTES} bytes of policies")]
-    TooManyBytes,
+    #[error("{0}")]
+    Resources(#[from] ResourceError),
 }
 
 impl From<Status> for StreamFailure {
@@ -111,12 +106,10 @@ impl From<Status> for StreamFailure {
 
 /// Returns the root cause of a status that the transport made, such as an error of the peer, unless
 /// the message contains it.
-fn cause(status: &Status) -> String {
-    let causes = std::iter::successors(std::error::Error::source(status), |error| error.source());
-    let cause = causes.last().map(ToString::to_string);
-    cause
-        .filter(|cause| !status.message().contains(cause))
-        .map_or(String::new(), |cause| format!(": {cause}"))
+fn cause_of(status: &Status) -> String {
+    let cause = std::error::Error::source(status).map(cause);
+    let cause = cause.filter(|cause| !status.message().contains(cause));
+    cause.map_or(String::new(), |cause| format!(": {cause}"))
 }
 
 /// One variant of the protocol, with the state that is kept from one stream to the next.

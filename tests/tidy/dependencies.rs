@@ -28,7 +28,12 @@ pub(super) const ROWS: &[Row] = &[
     Row { place: "lease", modules: "algorithm descriptor", crates: "std::sync std::time::Instant" },
     Row { place: "printable", modules: "", crates: "" },
     Row { place: "yaml", modules: "printable", crates: "granit_parser serde_json strsim" },
-    Row { place: "tls", modules: "", crates: "rustls rustls_native_certs std::sync webpki" },
+    Row { place: "bounded_file", modules: "", crates: "std::fs std::io" },
+    Row {
+        place: "tls",
+        modules: "bounded_file",
+        crates: "rustls rustls_native_certs std::sync thiserror webpki",
+    },
     // HTTP/2 for gRPC servers, without protobuf and rate limits.
     Row {
         place: "http2",
@@ -73,12 +78,11 @@ pub(super) const ROWS: &[Row] = &[
         crates: "foldhash hashbrown parking_lot std::sync::Arc std::time::SystemTime",
     },
     Row { place: "telemetry/journal/peers", modules: "", crates: "serde serde_json" },
-    Row { place: "bounded_file", modules: "", crates: "std::fs std::io" },
     Row { place: "watch", modules: "", crates: "async tokio" },
     Row { place: "problem", modules: "", crates: "http serde_json" },
     Row {
         place: "http_client",
-        modules: "tls",
+        modules: "",
         crates: "async bytes http http_body_util hyper hyper_util rustls std::io std::sync::Arc thiserror tokio tokio_rustls",
     },
     // Policies do not depend on stores, and only their sources access files.
@@ -162,7 +166,7 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row { place: "grpc/fast_path", modules: "", crates: "flate2 futures_util::future std::io" },
     Row { place: "grpc/rights", modules: "tls::names", crates: "std::net" },
-    Row { place: "grpc/client", modules: "tls", crates: "rustls" },
+    Row { place: "grpc/client", modules: "tls", crates: "rustls std::io" },
     Row {
         place: "grpc/request_log",
         modules: "policy::Policy",
@@ -183,15 +187,15 @@ pub(super) const ROWS: &[Row] = &[
     // Delivers policies as text, and does not interpret them.
     Row {
         place: "xds",
-        modules: "backoff bounded_file grpc::client grpc::proto policy::Source printable telemetry::metrics",
-        crates: "async prost prost_types rand std::io thiserror tokio tokio_stream tonic tracing",
+        modules: "backoff grpc::client grpc::proto policy::Source printable telemetry::metrics",
+        crates: "async prost prost_types rand thiserror tokio tokio_stream tonic tracing",
     },
     Row {
         place: "otlp",
-        modules: "grpc::client grpc::proto http_client telemetry",
+        modules: "grpc::client grpc::proto http_client telemetry tls",
         crates: "async http prost std::sync std::time::SystemTime thiserror tokio tokio_util tonic tracing",
     },
-    Row { place: "otlp/http", modules: "tls", crates: "bytes http_body_util rustls" },
+    Row { place: "otlp/http", modules: "", crates: "bytes http_body_util" },
     // Returns values, which `admin` renders.
     Row {
         place: "operations",
@@ -249,10 +253,9 @@ pub(super) const ROWS: &[Row] = &[
     Row { place: "cli/verify", modules: "verify", crates: "" },
     Row {
         place: "cli/api",
-        modules: "http_client",
+        modules: "http_client tls",
         crates: "bytes http_body_util hyper rustls std::net::IpAddr",
     },
-    Row { place: "cli/api/tls", modules: "tls", crates: "" },
     Row { place: "main", modules: "cli", crates: "mimalloc std::process" },
     Row {
         place: "lib",

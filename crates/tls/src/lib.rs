@@ -1,4 +1,4 @@
-//! Verification of certificates.
+//! Verification of certificates, and the configuration of clients.
 //!
 //! Accepts certificates that a trusted authority signed, and those that are trusted themselves.
 //!
@@ -10,6 +10,7 @@
 #![warn(clippy::arithmetic_side_effects)]
 
 mod clients;
+mod files;
 pub mod names;
 mod servers;
 
@@ -19,10 +20,11 @@ use rustls::pki_types::CertificateDer;
 use rustls::{CertificateError, Error};
 
 pub use self::clients::ClientVerifier;
+pub use self::files::{ClientTlsError, client_config, read_pem};
 pub use self::servers::ServerVerifier;
 
 /// Returns the system's authorities. They are read only once, since there are many.
-pub fn system_authorities() -> &'static [CertificateDer<'static>] {
+fn system_authorities() -> &'static [CertificateDer<'static>] {
     static AUTHORITIES: LazyLock<Vec<CertificateDer<'static>>> =
         LazyLock::new(|| rustls_native_certs::load_native_certs().certs);
     &AUTHORITIES

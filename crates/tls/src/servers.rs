@@ -1,5 +1,6 @@
 //! Verification of server certificates.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
@@ -9,7 +10,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-use super::is_trusted_itself;
+use super::files::{ClientTlsError, certificates};
+use super::{is_trusted_itself, system_authorities};
 
 /// A verifier of server certificates against a list of trusted ones.
 #[derive(Debug)]
@@ -20,9 +22,16 @@ pub struct ServerVerifier {
 }
 
 impl ServerVerifier {
-    /// Creates a verifier for `trusted`, ignoring certificates that cannot be parsed; `None` if
-    /// that leaves none.
-    pub fn new(trusted: Vec<CertificateDer<'static>>) -> Option<Self> {
+    /// Creates a verifier for the certificates of the PEM file `ca` and, with `system`, those of
+    /// the system, ignoring certificates that cannot be parsed.
+    ///
+    /// # Errors
+    /// The file is invalid, or no certificate is left.
+    pub fn new(ca: Option<&Path>, system: bool) -> Result<Self, ClientTlsError> {
+        let mut trusted = ca.map_or_else(|| Ok(Vec::new()), certificates)?;
+        if system {
+            trusted.extend_from_slice(system_authorities());
+        }
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(trusted.iter().cloned());
         let by_chain = WebPkiServerVerifier::builder_with_provider(
@@ -30,7 +39,11 @@ impl ServerVerifier {
             Arc::new(default_provider()),
         );
         // Without revocation lists, it fails only if there are no roots.
-        Some(Self { by_chain: by_chain.build().ok()?, trusted, any_hostname: false })
+        let by_chain = by_chain.build().map_err(|_| ClientTlsError::NoAuthority {
+            place: ca
+                .map_or("the trust store of the system".to_owned(), |ca| ca.display().to_string()),
+        })?;
+        Ok(Self { by_chain, trusted, any_hostname: false })
     }
 
     /// Returns the verifier; with `any_hostname`, the name in a certificate is not verified.

@@ -191,7 +191,7 @@ pub(super) async fn refund<B: Backend>(
     Json(body): Json<ToRefund>,
 ) -> Result<Json<Changed>, ApiError> {
     if body.hits == 0 {
-        return Err(ApiError::Invalid("hits must be at least 1, found 0".to_owned()));
+        return Err(ApiError::invalid("hits must be at least 1, found 0"));
     }
     change(&api, &audit, body.domain, body.descriptor, Amendment::Refund(body.hits)).await
 }
@@ -227,18 +227,18 @@ pub(super) async fn grant<B: Backend>(
             let length = Micros::new(end.as_micros().saturating_sub(us));
             if length == Micros::ZERO {
                 let now = now.strftime("%Y-%m-%dT%H:%M:%SZ");
-                return Err(ApiError::Invalid(format!(
+                return Err(ApiError::invalid(format!(
                     "`until` must be in the future, found {until}; the time is {now}"
                 )));
             }
             length
         }
         (Some(_), Some(_)) | (None, None) => {
-            return Err(ApiError::Invalid("expected either `for` or `until`".to_owned()));
+            return Err(ApiError::invalid("expected either `for` or `until`"));
         }
     };
     if length == Micros::ZERO || length > MAX_GRANT {
-        return Err(ApiError::Invalid(format!(
+        return Err(ApiError::invalid(format!(
             "a grant must end in the future, within {MAX_GRANT}, found {length} from now"
         )));
     }
@@ -381,7 +381,7 @@ fn length_of(text: &str) -> Result<Micros, ApiError> {
     let length: Option<SignedDuration> = text.parse().ok();
     let us = length.and_then(|length| u64::try_from(length.as_micros()).ok());
     us.map(Micros::new).ok_or_else(|| {
-        ApiError::Invalid(format!(
+        ApiError::invalid(format!(
             "expected a duration such as 10m or 48h, at most {MAX_GRANT}; the largest unit is h; found `{text}`"
         ))
     })

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use axum::Json;
 use axum::extract::{Query, State};
+use axum::http::StatusCode;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -250,9 +251,8 @@ async fn read(
     span: &DenialFilter<'_>,
 ) -> Result<ReplicaDenials, ApiError> {
     if !api.journal.is_on() {
-        return Err(ApiError::Conflict(
-            "denials are not recorded: --denial-journal is off".to_owned(),
-        ));
+        let why = "denials are not recorded: --denial-journal is off";
+        return Err(ApiError::new(StatusCode::CONFLICT, why));
     }
     let mut peers = api.operations.peer_denials(Journal::minutes_of(span)).await;
     Ok(ReplicaDenials { denials: api.journal.read_with(std::mem::take(&mut peers.denials)), peers })
@@ -274,7 +274,7 @@ pub(super) async fn of_key(
     };
     let known = match read(api, &span).await {
         Ok(known) => known,
-        Err(refusal) => return (None, Some(refusal.text().to_owned())),
+        Err(refusal) => return (None, Some(refusal.text)),
     };
     // The span also matches keys that only contain this one.
     let found = known.denials.find(&span).into_iter().find(|found| found.key == key);
@@ -320,6 +320,6 @@ pub(super) fn instant(text: &str) -> Result<Instant, ApiError> {
     let at = text.parse::<Timestamp>().ok();
     let us = at.and_then(|at| u64::try_from(at.as_microsecond()).ok());
     us.map(Instant::from_micros).ok_or_else(|| {
-        ApiError::Invalid(format!("expected a time such as 2026-06-01T12:03:00Z, found `{text}`"))
+        ApiError::invalid(format!("expected a time such as 2026-06-01T12:03:00Z, found `{text}`"))
     })
 }

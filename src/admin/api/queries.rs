@@ -11,9 +11,9 @@ use crate::algorithm::judge::Hits;
 use crate::algorithm::tallies::EntryTally;
 use crate::descriptor::{Descriptor, Entry, Request};
 use crate::limiter::Standing;
-use crate::operations::Backend;
 use crate::operations::attempt::{AttemptedRequest, AttemptedStatus};
 use crate::operations::counters::CounterTallies;
+use crate::operations::{Backend, OperationError};
 use crate::policy::explain;
 use crate::telemetry::journal::key::read_text;
 
@@ -194,11 +194,9 @@ pub(super) async fn explain<B: Backend>(
     Query(which): Query<DescriptorQuery>,
 ) -> Result<Json<Explanation>, ApiError> {
     let snapshot = api.policies.snapshot();
-    let live = snapshot
-        .as_deref()
-        .ok_or_else(|| ApiError::Unavailable("no policy loaded yet".to_owned()))?;
+    let live = snapshot.as_deref().ok_or_else(|| ApiError::from(OperationError::NoPolicy))?;
     let owned = read_text(&which.descriptor).map_err(|wrong| {
-        ApiError::Invalid(format!("descriptor `{}`: {wrong}", which.descriptor))
+        ApiError::invalid(format!("descriptor `{}`: {wrong}", which.descriptor))
     })?;
     let (text, rule) = explain::explain(live.policies(), &which.domain, &owned.entries());
     let version = live.policies().version().to_owned();

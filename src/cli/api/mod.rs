@@ -1,8 +1,6 @@
 //! Client of the admin port, for the subcommands that query or change a running service.
 
-mod error;
-mod tls;
-
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,18 +10,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use hyper::http::uri::InvalidUri;
 use hyper::{Method, Request, Response, Uri};
+use rustls::ClientConfig;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub(super) use self::error::AdminCallError;
-use self::error::{AdminCallFailure, ClientTlsError, Unconnected};
+use super::CommandError;
 use super::output::print_stderr;
 use crate::admin::api::ErrorBody;
 use crate::admin::rights::Token;
 use crate::http_client::{HttpClientError, HttpOrigin};
 use crate::printable::shell_quoted;
+use crate::tls::{ClientTlsError, ServerVerifier, client_config};
 
 /// Default URL of the admin port.
 const DEFAULT_URL: &str = "http://127.0.0.1:6070";
@@ -69,7 +67,7 @@ impl ServerArgs {
         &self,
         path: &str,
         query: &[(&str, &str)],
-    ) -> Result<T, AdminCallError> {
+    ) -> Result<T, CommandError> {
         let query: Vec<String> =
             query.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
         let suffix = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
@@ -84,8 +82,8 @@ impl ServerArgs {
         &self,
         path: &str,
         body: &impl Serialize,
-    ) -> Result<T, AdminCallError> {
-        let body = serde_json::to_vec(body).map_err(AdminCallError::Body)?;
+    ) -> Result<T, CommandError> {
+        let body = serde_json::to_vec(body)?;
         self.call(Method::POST, &format!("/api/v1/{path}"), body.into()).await
     }
 
@@ -116,35 +114,37 @@ impl ServerArgs {
         method: Method,
         path: &str,
         body: Bytes,
-    ) -> Result<T, AdminCallError> {
+    ) -> Result<T, CommandError> {
         let sent = tokio::time::timeout(REQUEST_TIMEOUT, self.send(method, path, body)).await;
-        let response = sent.map_err(|_| self.failed(AdminCallFailure::Late(REQUEST_TIMEOUT)))??;
+        let response =
+            sent.map_err(|_| self.failed(format_args!("no response within {REQUEST_TIMEOUT:?}")))??;
         let body = response.body();
         if !response.status().is_success() {
             let problem = serde_json::from_slice::<ErrorBody>(body).map(|problem| problem.error);
             let problem =
                 problem.unwrap_or_else(|_| String::from_utf8_lossy(body).trim().to_owned());
             let status = response.status().as_u16();
-            return Err(self.failed(AdminCallFailure::Refused { status, problem }));
+            let advice = if status == 401 { "; set the token with --token-file FILE" } else { "" };
+            return Err(self.failed(format_args!("{status}: {problem}{advice}")));
         }
-        serde_json::from_slice(body).map_err(|error| self.failed(AdminCallFailure::Response(error)))
+        serde_json::from_slice(body).map_err(|error| {
+            self.failed(format_args!("not a response of a tollgate admin port: {error}"))
+        })
     }
 
     /// Returns the error of a call for a reason.
-    fn failed(&self, failure: impl Into<AdminCallFailure>) -> AdminCallError {
-        AdminCallError::Call { url: self.admin.clone(), failure: failure.into() }
+    fn failed(&self, reason: impl Display) -> CommandError {
+        format!("--admin {}: {reason}", self.admin).into()
     }
 
     /// Returns the error of a call for a reason of the client of HTTP.
-    fn not_exchanged(&self, host: &str, error: HttpClientError) -> AdminCallError {
+    fn not_exchanged(&self, host: &str, error: HttpClientError) -> CommandError {
         match error {
-            HttpClientError::Connect(error) => self.failed(AdminCallFailure::Connect(error)),
-            error @ (HttpClientError::ServerName(_) | HttpClientError::Handshake(_)) => {
-                ClientTlsError::Host { host: host.to_owned(), error }.into()
-            }
-            error @ (HttpClientError::Http(_) | HttpClientError::Body(_)) => {
-                self.failed(AdminCallFailure::Exchange(error))
-            }
+            HttpClientError::Connect(error) => self.failed(format_args!(
+                "{error}; set the address with --admin URL or TOLLGATE_ADMIN"
+            )),
+            HttpClientError::Handshake(error) => format!("{host}: {error}").into(),
+            HttpClientError::Http(_) | HttpClientError::Body(_) => self.failed(error),
         }
     }
 
@@ -153,8 +153,8 @@ impl ServerArgs {
         method: Method,
         path: &str,
         body: Bytes,
-    ) -> Result<Response<Bytes>, AdminCallError> {
-        let url: Uri = self.admin.parse().map_err(|error: InvalidUri| self.failed(error))?;
+    ) -> Result<Response<Bytes>, CommandError> {
+        let url = Uri::try_from(&self.admin).map_err(|error| self.failed(error))?;
         let server = HttpOrigin::of(&url).map_err(|error| self.failed(error))?;
         let authority = url.authority().map_or("", |authority| authority.as_str());
         let mut request = Request::builder()
@@ -169,15 +169,14 @@ impl ServerArgs {
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
         }
         let request = request.body(Full::new(body)).map_err(|error| self.failed(error))?;
-        let identity = self.client_cert.as_deref().zip(self.client_key.as_deref());
-        let connected =
-            server.connect(|| Ok::<_, Unconnected>(tls::configure(self.ca.as_deref(), identity)?));
-        let mut connection = connected.await.map_err(|error| match error {
-            Unconnected::Tls(error) => error.into(),
-            Unconnected::Client(error) => self.not_exchanged(&server.host, error),
-        })?;
-        let sent = connection.send(request, MAX_RESPONSE).await;
-        sent.map_err(|error| self.not_exchanged(&server.host, error))
+        let tls = if server.is_tls { Some(self.tls_config()?) } else { None };
+        let sent = async { server.connect(tls).await?.send(request, MAX_RESPONSE).await };
+        sent.await.map_err(|error| self.not_exchanged(&server.host, error))
+    }
+
+    fn tls_config(&self) -> Result<ClientConfig, ClientTlsError> {
+        let verifier = ServerVerifier::new(self.ca.as_deref(), self.ca.is_none())?;
+        client_config(verifier, self.client_cert.as_deref().zip(self.client_key.as_deref()))
     }
 
     /// Warns once that the token can be intercepted.
@@ -191,13 +190,15 @@ impl ServerArgs {
         }
     }
 
-    fn token(&self) -> Result<Option<String>, AdminCallError> {
+    fn token(&self) -> Result<Option<String>, CommandError> {
         let Some(path) = &self.token_file else { return Ok(self.token.clone()) };
         let text = crate::bounded_file::read_text(path)
-            .map_err(|error| AdminCallError::TokenFile { path: path.clone(), error })?;
+            .map_err(|error| format!("--token-file {}: {error}", path.display()))?;
         match Token::first_secret(&text) {
             Some(secret) => Ok(Some(secret.to_owned())),
-            None => Err(AdminCallError::NoToken { path: path.clone() }),
+            None => {
+                Err(format!("--token-file {}: the file contains no token", path.display()).into())
+            }
         }
     }
 }

@@ -4,16 +4,15 @@
 mod span;
 mod text;
 
-use std::io;
 use std::process::ExitCode;
 
 use jiff::{SignedDuration, Timestamp};
 
-use self::span::{PeriodError, SpanArgs, instant};
+use self::span::{SpanArgs, instant};
 pub(super) use self::text::{missing_notice, replicas_notice};
-use super::api::{AdminCallError, ServerArgs};
-use super::output::{print, print_stderr, report_error};
-use super::{table, try_block_on};
+use super::api::ServerArgs;
+use super::output::{print, print_stderr};
+use super::{CommandError, table, try_block_on};
 use crate::admin::api::denials::DenialsView;
 
 /// List the denials of the last 15 minutes, with their keys, limits, times and counts.
@@ -60,38 +59,15 @@ pub struct DenialsArgs {
     json: bool,
 }
 
-/// The reason why there is no list.
-#[derive(Debug, thiserror::Error)]
-enum DenialsError {
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    #[error("{0}")]
-    Admin(#[from] AdminCallError),
-    #[error("{0}")]
-    Period(#[from] PeriodError),
-    /// The service has no such domain or rule.
-    #[error("{reason}")]
-    Unknown { reason: String },
-}
-
 impl DenialsArgs {
     /// Queries the service and prints the denials.
-    pub fn run(self) -> ExitCode {
-        match try_block_on(self.fetch()) {
-            Ok(view) => {
-                let text = if self.json {
-                    table::json(&view)
-                } else {
-                    text::of(&view, &self.server.flags())
-                };
-                print(text);
-                if view.total > 0 { ExitCode::SUCCESS } else { ExitCode::from(1) }
-            }
-            Err(error) => report_error(error),
-        }
+    pub(super) fn run(self) -> Result<ExitCode, CommandError> {
+        let view = try_block_on(self.fetch())?;
+        print(if self.json { table::json(&view) } else { text::of(&view, &self.server.flags()) });
+        Ok(if view.total > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    async fn fetch(&self) -> Result<DenialsView, DenialsError> {
+    async fn fetch(&self) -> Result<DenialsView, CommandError> {
         let args = SpanArgs { at: self.at, since: self.since, until: self.until, last: self.last };
         let (span, note) = args.span(Timestamp::now())?;
         if let Some(note) = note {
@@ -111,9 +87,10 @@ impl DenialsArgs {
         let query: Vec<_> =
             all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
         let view: DenialsView = self.server.get("denials", &query).await?;
-        match view.unknown.clone() {
-            Some(reason) => Err(DenialsError::Unknown { reason }),
-            None => Ok(view),
+        // The service has no such domain or rule.
+        if let Some(reason) = view.unknown {
+            return Err(reason.into());
         }
+        Ok(view)
     }
 }

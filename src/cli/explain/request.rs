@@ -1,8 +1,7 @@
 //! `tollgate explain --request`: the descriptors of an HTTP request, each with its rule.
 
 use super::{Explain, ExplainedRules};
-use crate::cli::error::CommandError;
-use crate::cli::load;
+use crate::cli::{CommandError, load};
 use crate::policy::explain;
 use crate::policy::requests::GatewayRequest;
 use crate::telemetry::journal::key::write_text;
@@ -29,11 +28,11 @@ impl Explain {
         let policies = load(&self.reading, &self.policies)?.1.policies;
         let name = &self.domain;
         let mapping = policies.mapping(name).ok_or_else(|| {
-            let known = policies.mappings().iter().map(|mapping| mapping.name().to_owned());
-            CommandError::NoMapping { name: name.clone(), known: known.collect() }
+            let known: Vec<_> = policies.mappings().iter().map(|mapping| mapping.name()).collect();
+            format!("no request mapping `{name}` (mappings: {})", known.join(", "))
         })?;
         let http = self.http.gateway_request(request)?;
-        let attributes = mapping.read(http)?;
+        let attributes = mapping.read(http).map_err(|error| format!("denied: {error}"))?;
         let mapped = mapping.map(&attributes);
         let request = mapped.request();
         let descriptors = request.iter().flat_map(|request| &request.descriptors);
@@ -61,7 +60,7 @@ impl RequestArgs {
         let (method, target) = request
             .trim()
             .split_once(' ')
-            .ok_or_else(|| CommandError::RequestLine { found: request.to_owned() })?;
+            .ok_or_else(|| format!("--request must be a method and a target, found `{request}`"))?;
         let mut http = GatewayRequest {
             method: method.as_bytes(),
             target: target.trim().as_bytes(),
@@ -71,7 +70,7 @@ impl RequestArgs {
         for header in &self.header {
             let (name, value) = header
                 .split_once(':')
-                .ok_or_else(|| CommandError::Header { found: header.clone() })?;
+                .ok_or_else(|| format!("--header must be NAME: VALUE, found `{header}`"))?;
             if name.trim().eq_ignore_ascii_case("host") {
                 http.host = value.trim().as_bytes();
             }

@@ -8,9 +8,8 @@ use std::time::Duration;
 use crate::admin::api::queries::TallyView;
 use crate::algorithm::tallies::EntryTally;
 use crate::cli::counter::CounterArgs;
-use crate::cli::error::CommandError;
-use crate::cli::output::{print, report_error};
-use crate::cli::{load, table, try_block_on};
+use crate::cli::output::print;
+use crate::cli::{CommandError, load, table, try_block_on};
 use crate::descriptor::KeyBuffer;
 use crate::printable::escaped;
 use crate::settings::{ReadingFlags, RedisFlags, place};
@@ -48,20 +47,16 @@ pub(super) struct StoredCallersArgs {
 impl StoredCallersArgs {
     /// Prints the tallies in the store at a URL. Exits with 0 if there are any, 1 if there are
     /// none, 2 if they are not available.
-    pub(super) fn run(self, store: &str, which: &CounterArgs) -> ExitCode {
-        match try_block_on(self.fetch(store, which)) {
-            Ok(tallies) => {
-                let code = ExitCode::from(u8::from(tallies.is_empty()));
-                print(if which.json {
-                    let views = tallies.into_iter().map(TallyView::from);
-                    table::json(&views.collect::<Vec<_>>())
-                } else {
-                    text(&tallies)
-                });
-                code
-            }
-            Err(error) => report_error(error),
-        }
+    pub(super) fn run(self, store: &str, which: &CounterArgs) -> Result<ExitCode, CommandError> {
+        let tallies = try_block_on(self.fetch(store, which))?;
+        let code = ExitCode::from(u8::from(tallies.is_empty()));
+        print(if which.json {
+            let views = tallies.into_iter().map(TallyView::from);
+            table::json(&views.collect::<Vec<_>>())
+        } else {
+            text(&tallies)
+        });
+        Ok(code)
     }
 
     async fn fetch(
@@ -71,20 +66,23 @@ impl StoredCallersArgs {
     ) -> Result<Vec<EntryTally>, CommandError> {
         let location = self.redis.complete(place(store)?)?;
         let store = AnyStore::<SystemClock>::connect(&location, None, &Metrics::new().store)
-            .ok_or(CommandError::MemoryCounters)?;
+            .ok_or("counters of `memory` can only be queried through the service; expected a Redis URL for --store")?;
         let policies = load(&self.reading, &self.policy)?.1.policies;
         let mut keys = KeyBuffer::default();
         let text = &which.descriptor;
-        let owned = read_text(text)
-            .map_err(|error| CommandError::Descriptor { text: text.clone(), error })?;
+        let owned = read_text(text).map_err(|error| format!("descriptor `{text}`: {error}"))?;
         let entries = owned.entries();
         let counter = policies.counter(&which.domain, &entries, &mut keys);
-        let (rule, key) = counter.map_err(CommandError::NoCounter)?;
+        let (rule, key) = counter.map_err(|error| error.to_string())?;
         if rule.record().is_empty() {
-            return Err(CommandError::NotRecorded { rule: rule.path().to_owned() });
+            let path = rule.path();
+            return Err(format!(
+                "rule `{path}` does not record callers; add `record: [key]` to its rate_limit"
+            )
+            .into());
         }
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, store.connected()).await;
-        connected.map_err(|_| CommandError::UnreachableStore { within: CONNECT_TIMEOUT })?;
+        connected.map_err(|_| format!("cannot connect to --store within {CONNECT_TIMEOUT:?}"))?;
         let mut tallies = store.tallies(&key).await?;
         if let Some(only) = &self.only
             && let Some(policy) = policies.find(&which.domain)

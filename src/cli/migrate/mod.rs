@@ -6,8 +6,9 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use super::CommandError;
 use super::client_tls::ClientTlsFlags;
-use super::output::{print_stderr, report_error, try_print};
+use super::output::try_print;
 use super::settings::variables;
 use crate::migrate::responses::ComparedCalls;
 use crate::migrate::{DeploymentParts, MigrationError, MigrationTarget, PolicyFiles, report};
@@ -83,7 +84,7 @@ fn with_live(argument: clap::Arg) -> clap::Arg {
 
 impl Migrate {
     /// Prints the page, or the differences between the responses.
-    pub fn run(self) -> ExitCode {
+    pub(super) fn run(self) -> Result<ExitCode, CommandError> {
         if let Some(live) = &self.live
             && let Some(against) = &self.against
             && let Some(trace) = &self.trace
@@ -103,21 +104,18 @@ impl Migrate {
             policies: self.policy,
             output: self.output,
         };
-        match report(&parts, variables(), &target()) {
-            Ok(report) => match try_print(report.page) {
-                // A reader such as `head` may close the pipe.
-                Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-                    report_error(format!("standard output: {error}"))
-                }
-                Ok(()) | Err(_) if report.is_whole => ExitCode::SUCCESS,
-                Ok(()) | Err(_) => ExitCode::FAILURE,
-            },
-            // Each problem of a report has its severity.
-            Err(MigrationError::Yaml(report)) => {
-                print_stderr(report.to_string().trim_end());
-                ExitCode::from(2)
+        let report = match report(&parts, variables(), &target()) {
+            Ok(report) => report,
+            Err(MigrationError::Yaml(report)) => return Err(report.into()),
+            Err(error) => return Err(error.into()),
+        };
+        match try_print(report.page) {
+            // A reader such as `head` may close the pipe.
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                Err(format!("standard output: {error}").into())
             }
-            Err(error) => report_error(error),
+            Ok(()) | Err(_) if report.is_whole => Ok(ExitCode::SUCCESS),
+            Ok(()) | Err(_) => Ok(ExitCode::FAILURE),
         }
     }
 }

@@ -3,9 +3,10 @@
 
 use std::io::BufRead;
 
+use super::NonEmptyLines;
 use super::denied::Comparison;
 use super::line::{Format, LineError};
-use super::{NonEmptyLines, ReplayError};
+use crate::cli::CommandError;
 use crate::cli::output::{print_stderr, try_print};
 use crate::limiter::{Live, Snapshot};
 use crate::policy::PolicySet;
@@ -17,7 +18,7 @@ use crate::scenario::dry_run::DryRun;
 struct SkippedLines {
     lines: u64,
     /// Position of the first of them, and the error.
-    first: Option<ReplayError>,
+    first: Option<String>,
 }
 
 /// Decides all lines and prints the result. In an access log, lines that are not requests are
@@ -30,7 +31,7 @@ pub(super) async fn print(
     format: &Format,
     first: &DryRun,
     second: Option<&DryRun>,
-) -> Result<(), ReplayError> {
+) -> Result<(), CommandError> {
     let mut comparison = Comparison::new(second.is_some());
     let mut skipped = SkippedLines::default();
     let mut without_request = 0u64;
@@ -39,9 +40,9 @@ pub(super) async fn print(
             Ok(true) => {}
             Ok(false) => without_request += 1,
             Err(error) => {
-                let error = ReplayError::Line { position: lines.position(), error };
+                let error = format!("{}: {error}", lines.position());
                 if matches!(format, Format::Trace) {
-                    return Err(error);
+                    return Err(error.into());
                 }
                 skipped.lines += 1;
                 skipped.first.get_or_insert(error);
@@ -50,7 +51,7 @@ pub(super) async fn print(
     }
     if let Some(error) = skipped.first {
         if comparison.is_empty() {
-            return Err(ReplayError::NoValidLine { first: Box::new(error) });
+            return Err(format!("no valid line; first error: {error}").into());
         }
         print_stderr(format_args!(
             "warning: {} skipped; first error: {error}",

@@ -12,17 +12,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::line::{Format, LineError};
-use super::load;
-use super::output::print_stderr;
-use super::try_block_on;
+use self::line::Format;
+use super::{CommandError, load, try_block_on};
 use crate::limiter::{InForce, Limiter, Modes};
 use crate::policy::{PolicySet, ProblemReport, Source};
 use crate::scenario::access_log;
 use crate::scenario::dry_run::DryRun;
-use crate::settings::{FlagError, ReadingFlags, RedisFlags, place};
+use crate::settings::{ReadingFlags, RedisFlags, place};
 use crate::store::any::AnyStore;
-use crate::store::backend::{Backend as _, BackendError};
+use crate::store::backend::Backend as _;
 use crate::store::clock::ManualClock;
 use crate::store::memory::{Bounds, MemoryStore};
 use crate::telemetry::metrics::Metrics;
@@ -100,46 +98,21 @@ pub(super) enum InputError {
     LongLine { position: String },
 }
 
-/// The reason why there is no result.
-#[derive(Debug, thiserror::Error)]
-enum ReplayError {
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    #[error("{0}")]
-    Input(#[from] InputError),
-    /// Reports have the prefix `error:` on each of their problems.
-    #[error("{0}")]
-    Policies(#[from] ProblemReport),
-    #[error("{0}")]
-    Flag(#[from] FlagError),
-    #[error("cannot connect to --store within {within:?}")]
-    Unreachable { within: Duration },
-    #[error("{0}")]
-    Store(#[from] BackendError),
-    #[error("{position}: {error}")]
-    Line { position: String, error: LineError },
-    #[error("no valid line; first error: {first}")]
-    NoValidLine { first: Box<ReplayError> },
-}
-
 impl Replay {
     /// Writes a line for each line of the trace to standard output and a summary to standard error,
     /// or a report of the denials. Exits with 2 if an input cannot be read.
-    pub fn run(self) -> ExitCode {
-        let done = try_block_on(async {
+    pub(super) fn run(self) -> Result<ExitCode, CommandError> {
+        try_block_on(async {
             if self.against.is_empty() && self.access_log.is_none() {
                 self.replay().await
             } else {
                 self.compare().await
             }
-        });
-        match done {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error),
-        }
+        })?;
+        Ok(ExitCode::SUCCESS)
     }
 
-    async fn compare(self) -> Result<(), ReplayError> {
+    async fn compare(self) -> Result<(), CommandError> {
         let format = match &self.map {
             None => Format::Trace,
             Some(path) => {
@@ -163,7 +136,7 @@ impl Replay {
         Ok(load(&self.reading, paths)?.1.policies)
     }
 
-    async fn replay(self) -> Result<(), ReplayError> {
+    async fn replay(self) -> Result<(), CommandError> {
         let location = self.redis.complete(place(&self.store)?)?.with_prefix(own_prefix());
         let policies = self.policies(&self.policy)?;
 
@@ -175,7 +148,7 @@ impl Replay {
         in_force.install(policies);
         let limiter = Limiter::new(in_force, store, Modes::default());
         let connected = tokio::time::timeout(LINE_TIMEOUT, limiter.store().connected()).await;
-        connected.map_err(|_| ReplayError::Unreachable { within: LINE_TIMEOUT })?;
+        connected.map_err(|_| format!("cannot connect to --store within {LINE_TIMEOUT:?}"))?;
 
         let decided = trace::decide_all(self.lines()?, &limiter, &clock).await;
         limiter.store().clear().await?;
@@ -245,12 +218,4 @@ fn in_memory(clock: &Arc<ManualClock>) -> AnyStore<Arc<ManualClock>> {
 /// Returns a random prefix, so that keys never collide with those of another store.
 fn own_prefix() -> Vec<u8> {
     format!("replay-{:032x}:", rand::random::<u128>()).into_bytes()
-}
-
-fn fail(error: &ReplayError) -> ExitCode {
-    let text = error.to_string();
-    // Reports of policies already have the prefix on each of their problems.
-    let text = if text.starts_with("error: ") { text } else { format!("error: {text}") };
-    print_stderr(text.trim_end());
-    ExitCode::from(2)
 }

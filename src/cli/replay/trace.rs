@@ -8,8 +8,9 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::line::{Format, LineError};
-use super::{LINE_TIMEOUT, NonEmptyLines, ReplayError};
+use super::{LINE_TIMEOUT, NonEmptyLines};
 use crate::algorithm::time::Micros;
+use crate::cli::CommandError;
 use crate::cli::output::print_stderr;
 use crate::grpc::json;
 use crate::grpc::response::{self, AnswerStyle};
@@ -30,15 +31,12 @@ pub(super) async fn decide_all(
     mut lines: NonEmptyLines<impl BufRead>,
     limiter: &Replayed,
     clock: &ManualClock,
-) -> Result<(), ReplayError> {
+) -> Result<(), CommandError> {
     let mut output = io::BufWriter::new(io::stdout().lock());
     let mut summary = ReplaySummary::default();
     while let Some(line) = lines.next()? {
         let decided = decide(limiter, clock, line, &mut summary).await;
-        let decided = match decided {
-            Ok(decided) => decided,
-            Err(error) => return Err(ReplayError::Line { position: lines.position(), error }),
-        };
+        let decided = decided.map_err(|error| format!("{}: {error}", lines.position()))?;
         // Waits for pending refunds, so that the next line does not see them as charges.
         limiter.store().settled().await;
         writeln!(output, "{}", escaped_json(&decided.to_string()))?;

@@ -16,14 +16,13 @@ use std::time::Duration;
 
 use report::VerifyReport;
 
-use super::client_tls::{ClientTlsFlags, UnreadableFile};
-use super::output::{print, print_json, report_error};
-use super::{block_on, load};
-use crate::grpc::client::{ClientError, ClientTls, RateLimitClient};
-use crate::policy::ProblemReport;
+use super::client_tls::ClientTlsFlags;
+use super::output::{print, print_json};
+use super::{CommandError, load, try_block_on};
+use crate::grpc::client::{ClientError, RateLimitClient};
 use crate::settings::ReadingFlags;
 use crate::verify::rules::rules_of;
-use crate::verify::run::{ProbeError, VerifyRun};
+use crate::verify::run::VerifyRun;
 use crate::verify::workload::{Disturbance, VerifyClient, Workload};
 
 /// Most calls of a run: they are kept in memory until it ends, at about 200 bytes each.
@@ -90,54 +89,34 @@ pub struct Verify {
     reading: ReadingFlags,
 }
 
-/// The error of a run without a result.
-#[derive(Debug, thiserror::Error)]
-enum VerifyError {
-    #[error("{}{}", .0, .0.advice())]
-    Client(#[from] ClientError),
-    #[error("{0}")]
-    File(#[from] UnreadableFile),
-    #[error("policies are invalid\n{0}")]
-    Policy(#[from] ProblemReport),
-    #[error("no rule can be verified: {0}")]
-    NoRule(String),
-    #[error("{0}")]
-    Probe(#[from] ProbeError),
-    #[error("--duration x --rate is {0} calls, at most {MAX_CALLS} are checked; lower one of them")]
-    TooManyCalls(u64),
-    #[error("cannot write the history: {0}")]
-    History(std::io::Error),
-}
-
 impl Verify {
     /// Runs the workload and prints the result.
-    pub fn run(self) -> ExitCode {
-        match block_on(self.verify()) {
-            Ok(Ok(code)) => ExitCode::from(code),
-            Ok(Err(error)) => report_error(error),
-            Err(error) => report_error(error),
-        }
+    pub(super) fn run(self) -> Result<ExitCode, CommandError> {
+        Ok(ExitCode::from(try_block_on(self.verify())?))
     }
 
     /// Returns the exit code.
-    async fn verify(&self) -> Result<u8, VerifyError> {
+    async fn verify(&self) -> Result<u8, CommandError> {
         let calls = self.duration * u64::from(self.rate);
         if calls > MAX_CALLS {
-            return Err(VerifyError::TooManyCalls(calls));
+            return Err(format!(
+                "--duration x --rate is {calls} calls, at most {MAX_CALLS} are checked; lower one of them"
+            )
+            .into());
         }
-        let (_, loaded) = load(&self.reading, &self.policy)?;
+        let (_, loaded) = load(&self.reading, &self.policy)
+            .map_err(|report| format!("policies are invalid\n{report}"))?;
         let (rules, skipped) = rules_of(&loaded.policies, self.skew);
         if rules.is_empty() {
-            return Err(VerifyError::NoRule(skipped.join("; ")));
+            return Err(format!("no rule can be verified: {}", skipped.join("; ")).into());
         }
         let mut run = VerifyRun::new(rules, skipped);
-        let tls = self.tls.read()?;
-        let clients = self.connect(tls.as_ref(), &mut run).await?;
+        let clients = self.connect(&mut run).await?;
         let run = Rc::new(RefCell::new(run));
         let local = tokio::task::LocalSet::new();
         local.run_until(self.workload().drive(clients, &run)).await;
         let run = run.borrow();
-        self.write_history(&run).map_err(VerifyError::History)?;
+        self.write_history(&run).map_err(|error| format!("cannot write the history: {error}"))?;
         let checker = run.check(self.skew);
         let conditions = run.conditions(self.skew, self.deadline());
         let report = VerifyReport::new(self, &run, checker.results(), &conditions);
@@ -160,16 +139,18 @@ impl Verify {
     /// A target does not answer, or has no limit for a rule.
     async fn connect(
         &self,
-        tls: Option<&ClientTls>,
         run: &mut VerifyRun,
-    ) -> Result<Vec<VerifyClient<RateLimitClient>>, VerifyError> {
+    ) -> Result<Vec<VerifyClient<RateLimitClient>>, CommandError> {
+        let tls = self.tls.options();
         for address in &self.targets {
-            let mut client = RateLimitClient::connect(address, tls).await?;
+            let client = RateLimitClient::connect(address, tls.as_ref()).await;
+            let mut client = client.map_err(ClientError::with_advice)?;
             run.probe(address, &mut client, self.deadline()).await?;
         }
         let mut clients = Vec::new();
         for ((target, address), _) in self.targets.iter().enumerate().cycle().zip(0..self.clients) {
-            let service = RateLimitClient::connect(address, tls).await?;
+            let service = RateLimitClient::connect(address, tls.as_ref()).await;
+            let service = service.map_err(ClientError::with_advice)?;
             clients.push(VerifyClient { target, service });
         }
         Ok(clients)

@@ -162,7 +162,7 @@ impl<B: Backend> ExchangeCall<'_, B> {
                 ("denied", Answer::Denial(Denial { valid_for, counter }))
             }
             Err(error) => {
-                self.rls.metrics.store_error(error.kind());
+                self.rls.metrics.store.store_error(error.kind());
                 ("store_failed", ask(AskReason::StoreFailed, None))
             }
         };
@@ -233,7 +233,7 @@ impl<B: Backend> ExchangeCall<'_, B> {
             Ok(Returned::Repeated) => LeaseResult::Repeated,
             Ok(Returned::Late) => LeaseResult::Late,
             Err(error) => {
-                self.rls.metrics.store_error(error.kind());
+                self.rls.metrics.store.store_error(error.kind());
                 LeaseResult::Failed
             }
         }

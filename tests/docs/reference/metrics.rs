@@ -106,7 +106,7 @@ fn all() -> BTreeMap<String, Metric> {
         drop(metrics.candidates.of_rule(from, SOME, SOME));
     }
     let _latencies = [metrics.call_latency(), metrics.store.node_latency(SOME)];
-    StoreError::ALL.iter().for_each(|error| metrics.show_store_error(error.kind()));
+    StoreError::ALL.iter().for_each(|error| metrics.store.show_store_error(error.kind()));
     metrics.store.servers.set(SOME, 0, 0.0);
     metrics.store.servers.set_replica(SOME, SOME, 0.0);
     metrics.clients.handshake_failed(SOME);

@@ -195,11 +195,6 @@ impl Metrics {
         })
     }
 
-    /// Creates the series of a store error kind at zero.
-    pub fn show_store_error(&self, kind: &'static str) {
-        self.store.show_store_error(kind);
-    }
-
     /// Returns the options.
     pub fn options(&self) -> &MetricsOptions {
         &self.options
@@ -238,16 +233,6 @@ impl Metrics {
         if let Some(stats) = self.stats() {
             stats.domain_not_found(domain);
         }
-    }
-
-    /// Counts an invalid request: it cannot be decoded, or violates a bound.
-    pub fn invalid_request(&self) {
-        self.requests.invalid.inc();
-    }
-
-    /// Counts a check that failed in the store.
-    pub fn store_error(&self, kind: &'static str) {
-        self.store.store_error(kind);
     }
 
     /// Returns the statistics of envoyproxy/ratelimit, if enabled.

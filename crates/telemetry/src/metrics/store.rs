@@ -17,9 +17,9 @@ pub struct StoreMetrics {
     errors: Family<Counter, 1>,
     calls: Latencies,
     /// Connections made to servers.
-    pub(super) connects: Counter,
+    pub connects: Counter,
     /// Connections that have closed.
-    pub(super) disconnects: Counter,
+    pub disconnects: Counter,
     /// Charges that were taken back because another slot denied or failed.
     pub take_backs: Counter,
     /// Charges that could not be taken back.
@@ -71,16 +71,6 @@ impl StoreMetrics {
     /// holds a part.
     pub fn node_latency(&self, node: &str) -> Arc<Histogram> {
         self.calls.part(node)
-    }
-
-    /// Counts a connection to a server as open until [`disconnected`](Self::disconnected).
-    pub fn connected(&self) {
-        self.connects.inc();
-    }
-
-    /// Counts a connection to a server as closed.
-    pub fn disconnected(&self) {
-        self.disconnects.inc();
     }
 
     pub(super) fn collect(&self, out: &mut MetricsSnapshot) {

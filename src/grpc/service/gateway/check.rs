@@ -115,9 +115,9 @@ fn response(answer: GatewayAnswer) -> CheckResponse {
             (Code::Ok, HttpResponse::OkResponse(ok))
         }
         Some(denial) => {
-            let over_limit = denial.status == StatusCode::TOO_MANY_REQUESTS.as_u16();
+            let over_limit = denial.status == StatusCode::TOO_MANY_REQUESTS;
             let code = if over_limit { Code::ResourceExhausted } else { Code::PermissionDenied };
-            let status = Some(HttpStatus { code: denial.status.into() });
+            let status = Some(HttpStatus { code: denial.status.as_u16().into() });
             let body = denial.body();
             (code, HttpResponse::DeniedResponse(DeniedHttpResponse { status, headers, body }))
         }

@@ -144,7 +144,7 @@ impl<S: Store> Rls<S> {
 
     /// Denies a request that cannot be mapped.
     fn unmappable(&self, mapping: &RequestMapping, unmappable: Unmappable) -> GatewayAnswer {
-        self.metrics.invalid_request();
+        self.metrics.requests.invalid.inc();
         if let Some(times) = self.invalid.due() {
             warn!(mapping = mapping.name(), reason = %unmappable, times, "invalid requests of gateways denied");
         }
@@ -162,10 +162,24 @@ impl<S: Store> Rls<S> {
 
 /// Returns an error as a problem, for gateways that call by HTTP.
 pub fn problem_of(status: &Status) -> HttpProblem {
-    let kinds =
+    let known =
         [(Code::NotFound, StatusCode::NOT_FOUND), (Code::PermissionDenied, StatusCode::FORBIDDEN)];
-    let known = kinds.into_iter().find(|(code, _)| *code == status.code());
-    let http = known.map_or(StatusCode::SERVICE_UNAVAILABLE, |(_, http)| http);
+    problem(status, &known)
+}
+
+/// Returns an error as a problem, for clients without gRPC.
+pub fn json_problem_of(status: &Status) -> HttpProblem {
+    let known = [
+        (Code::InvalidArgument, StatusCode::BAD_REQUEST),
+        (Code::NotFound, StatusCode::NOT_FOUND),
+        (Code::AlreadyExists, StatusCode::CONFLICT),
+    ];
+    problem(status, &known)
+}
+
+fn problem(status: &Status, known: &[(Code, StatusCode)]) -> HttpProblem {
+    let found = known.iter().find(|(code, _)| *code == status.code());
+    let http = found.map_or(StatusCode::SERVICE_UNAVAILABLE, |(_, http)| *http);
     HttpProblem::new(http, status.message())
 }
 

@@ -261,7 +261,7 @@ async fn lend<B: Backend>(
         }
         Ok(QuotaLending::Denied(retry_after)) => WantResult::Denied(retry_after),
         Err(error) => {
-            rls.metrics.store_error(error.kind());
+            rls.metrics.store.store_error(error.kind());
             WantResult::Failed
         }
     };
@@ -274,6 +274,6 @@ async fn charge<B: Backend>(rls: &Rls<Layered<B>>, target: LoanTarget<'_>, hits:
     let deadline = rls.deadline(instant(), None);
     let loans = rls.limiter.store().loans();
     if let Err(error) = loans.charge_admitted(&target.check(), hits, deadline).await {
-        rls.metrics.store_error(error.kind());
+        rls.metrics.store.store_error(error.kind());
     }
 }

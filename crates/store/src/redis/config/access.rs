@@ -118,6 +118,10 @@ pub(in crate::redis) enum ConnectError {
 }
 
 impl ConnectError {
+    pub(in crate::redis) fn tls(error: impl ToString) -> Self {
+        Self::Tls(error.to_string())
+    }
+
     /// Returns the error with the next step, if the server refused the login of `access`.
     pub(in crate::redis) fn of_login(self, access: &Access) -> Self {
         let Self::Redis(error) = self else { return self };
@@ -190,7 +194,7 @@ impl Access {
     }
 }
 
-pub(in crate::redis) fn read(path: &Path) -> Result<Vec<u8>, ConnectError> {
+fn read(path: &Path) -> Result<Vec<u8>, ConnectError> {
     tollgate_files::bounded_file::read(path)
         .map_err(|error| ConnectError::File { path: path.display().to_string(), error })
 }

@@ -52,7 +52,7 @@ struct DrivenConnection {
 
 impl Drop for NodeLink {
     fn drop(&mut self) {
-        self.metrics.disconnected();
+        self.metrics.disconnects.inc();
     }
 }
 
@@ -63,7 +63,7 @@ impl NodeLink {
         role: &RequiredRole,
         metrics: &Arc<StoreMetrics>,
     ) -> Self {
-        metrics.connected();
+        metrics.connects.inc();
         Self { opened, role: role.clone(), is_sharded, metrics: Arc::clone(metrics) }
     }
 
