@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::{FlagError, Problems, tls};
+use super::{Problems, tls};
 use crate::http2::tls::{Clients, TlsFiles, TlsProtocol};
 
 #[derive(Debug, clap::Args)]
@@ -76,7 +76,15 @@ impl Flags {
             tls,
         };
         if settings.is_open() && !listen.ip().is_loopback() && !settings.open_pages {
-            problems.add("--admin-listen", FlagError::OpenAdmin { listen });
+            problems.add(
+                "--admin-listen",
+                format_args!(
+                    "{listen} is reachable from other machines without authentication: set --admin-token-file (and \
+                     --admin-read-token-file) or --admin-tls-client-ca, listen on 127.0.0.1:{}, or set \
+                     --admin-open-pages to serve only the plain pages",
+                    listen.port()
+                ),
+            );
         }
         settings
     }

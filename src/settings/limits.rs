@@ -214,7 +214,10 @@ impl Flags {
             if bytes > share {
                 let needed = Size(bytes.saturating_mul(SHARE_OF_CLIENTS));
                 let found = Size(memory.clients);
-                problems.add(flag, FlagError::NeedsClientMemory { needed, found });
+                let what = format_args!(
+                    "requires --client-memory-max of at least {needed}, found {found}"
+                );
+                problems.add(flag, what);
             }
         }
         let message = MessageBounds { max_bytes: max_message, timeout };
@@ -229,9 +232,8 @@ fn header_list(text: &str) -> Result<usize, FlagError> {
     if (LEAST..=MAX_HEADER_LIST).contains(&bytes) {
         return Ok(bytes);
     }
-    let least = Size(LEAST);
-    let most = Size(MAX_HEADER_LIST);
-    Err(FlagError::SizeRange { least, most, found: text.to_owned() })
+    let allowed = format_args!("{} to {}", Size(LEAST), Size(MAX_HEADER_LIST));
+    Err(FlagError::unexpected(allowed, text))
 }
 
 /// Parses a number of descriptors. Scripts in Redis count the checks of a request in 16 bits, and a
@@ -239,5 +241,6 @@ fn header_list(text: &str) -> Result<usize, FlagError> {
 fn descriptors(text: &str) -> Result<usize, FlagError> {
     const MOST: usize = 16_384;
     let found = parse::count(text)?;
-    if found > MOST { Err(FlagError::AboveMaximum { most: MOST, found }) } else { Ok(found) }
+    let what = format_args!("expected at most {MOST}, found {found}");
+    if found > MOST { Err(FlagError::refused(what)) } else { Ok(found) }
 }

@@ -36,13 +36,15 @@ impl Flags {
     /// Returns the files, and the domains that clients may use by the names in their certificates.
     pub(super) fn resolve(self, problems: &mut Problems) -> (Option<TlsFiles>, Vec<Allowance>) {
         if self.grpc_tls_client_san.is_some() && self.grpc_tls_client_ca.is_none() {
-            let what = "--grpc-tls-client-ca, which verifies the name".to_owned();
-            problems.add("--grpc-tls-client-san", FlagError::Requires { what });
+            let what = "requires --grpc-tls-client-ca, which verifies the name";
+            problems.add("--grpc-tls-client-san", what);
         }
         if !self.allow.is_empty() && self.grpc_tls_client_ca.is_none() {
             let needed = "--grpc-tls-client-ca, --grpc-tls-cert and --grpc-tls-key";
-            let what = format!("{needed}, which verify the names of clients");
-            problems.add("--allow", FlagError::Requires { what });
+            problems.add(
+                "--allow",
+                format_args!("requires {needed}, which verify the names of clients"),
+            );
         }
         let allowances = problems.take_all(self.allow);
         let flags = TlsFlagNames {
@@ -85,12 +87,12 @@ pub(super) fn files(
         ((Some(certificate), Some(key)), clients) => {
             return Some(TlsFiles { certificate, key, clients, speaks });
         }
-        ((Some(_), None), _) => (certificate, (*key).to_owned()),
-        ((None, Some(_)), _) => (key, (*certificate).to_owned()),
-        ((None, None), Some(_)) => (authorities, format!("{certificate} and {key}")),
+        ((Some(_), None), _) => (certificate, format!("requires {key}")),
+        ((None, Some(_)), _) => (key, format!("requires {certificate}")),
+        ((None, None), Some(_)) => (authorities, format!("requires {certificate} and {key}")),
         ((None, None), None) => return None,
     };
-    problems.add(flag, FlagError::Requires { what });
+    problems.add(flag, what);
     None
 }
 
