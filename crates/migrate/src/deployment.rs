@@ -173,9 +173,9 @@ pub(crate) fn of_env_file(path: &Path) -> Result<Deployment, MigrationError> {
 
 fn read_env_file(path: &Path) -> Result<(String, EnvFile), MigrationError> {
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| MigrationError::io(&name, error))?;
+    let text = std::fs::read_to_string(path).map_err(|error| MigrationError::file(&name, error))?;
     match env_file::parse(&text) {
         Ok(file) => Ok((name, file)),
-        Err(line) => Err(MigrationError::EnvLine { name, line }),
+        Err(line) => Err(MigrationError::File(format!("{name}:{line}"))),
     }
 }

@@ -1,10 +1,9 @@
-//! Comparison of a deployment of envoyproxy/ratelimit with Tollgate: its settings and policies, and
-//! the responses of both services.
+//! Comparison of a deployment of envoyproxy/ratelimit with Tollgate: its settings and policies.
 //!
 //! Reads an environment, an env file or a Kubernetes manifest with the policies that they name, and
 //! returns a report; writes an export if it is asked to. The flags and settings of the service are
-//! given to it, as [`MigrationTarget`], and so are the responses that it compares. May use `core`,
-//! `yaml`, `policy` and `envoyproxy`; no stores, no protocols, no network, no runtime.
+//! given to it, as [`MigrationTarget`]. May use `core`, `yaml`, `policy` and `envoyproxy`; no
+//! stores, no protocols, no network, no runtime.
 //!
 //! | file | contents |
 //! |---|---|
@@ -17,10 +16,8 @@
 //! | `page`, `next_steps` | the report |
 //! | `export` | settings and policies in Tollgate's own format |
 //! | `failure` | errors |
-//! | [`responses`], [`comparison`] | responses of both services, and their differences |
 
 mod commands;
-pub mod comparison;
 mod config_maps;
 mod container;
 mod container_env;
@@ -35,7 +32,6 @@ mod page;
 mod paths;
 mod policies;
 mod rejected;
-pub mod responses;
 
 use std::path::PathBuf;
 
@@ -44,7 +40,6 @@ use tollgate_envoyproxy::service_flags::ServiceFlags;
 use tollgate_envoyproxy::{Translation, Variables};
 
 use self::deployment::{Deployment, DeploymentSource};
-pub use self::env_file::InvalidEnvLine;
 pub use self::failure::MigrationError;
 use self::page::Page;
 use self::policies::MigratedPolicies;

@@ -1,6 +1,8 @@
 //! `tollgate migrate`: compares an envoyproxy/ratelimit deployment with Tollgate.
 
+mod comparison;
 mod live;
+mod responses;
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -9,9 +11,9 @@ use std::process::ExitCode;
 use super::client_tls::ClientTlsFlags;
 use super::output::{print_stderr, report_error, try_print};
 use super::settings::variables;
-use crate::migrate::responses::ComparedCalls;
 use crate::migrate::{DeploymentParts, MigrationError, MigrationTarget, PolicyFiles, report};
 use crate::settings::{MessageFlag, policy_settings, service_flags};
+use responses::ComparedCalls;
 
 /// Compare an envoyproxy/ratelimit deployment with Tollgate, before or after the switch
 #[derive(Debug, clap::Args)]
