@@ -7,7 +7,7 @@ use std::fmt::{self, Write as _};
 use tollgate_core::algorithm::Limit;
 
 use super::{NoQuota, QUOTA_GUARD};
-use crate::rule::{Imposes, Level, Rule};
+use crate::rule::{Level, Rule};
 use crate::{Policy, PolicySet};
 
 /// Seconds that whole seconds can cut from an assignment.
@@ -25,9 +25,7 @@ impl PolicySet {
         let mut text = String::new();
         let mut is_good = true;
         for policy in self.policies() {
-            for rule in
-                policy.rules.iter().filter(|rule| matches!(rule.imposes(), Imposes::Limit(_)))
-            {
+            for rule in policy.rules.iter().filter(|rule| rule.limit().is_some()) {
                 // Writing to a string cannot fail.
                 is_good &= write_rule(&mut text, rule).unwrap_or_default();
             }
@@ -83,8 +81,8 @@ fn write_pause(text: &mut String, limit: &Limit) -> fmt::Result {
 
 /// Returns what would help; for a short period in the numbers of the rule.
 fn help(reason: NoQuota, rule: &Rule) -> String {
-    let Imposes::Limit(limit) = rule.imposes() else { return reason.help().to_owned() };
-    match limit.windows().first().filter(|_| reason == NoQuota::ShortPeriod) {
+    let window = rule.limit().and_then(|limit| limit.windows().first());
+    match window.filter(|_| reason == NoQuota::ShortPeriod) {
         Some(window) => {
             // 10 s of the rate, rounded up.
             let hits = u64::from(window.limit()).saturating_mul(10_000_000);
@@ -128,7 +126,7 @@ fn collect<'p>(
 ) {
     for rule in level.rules(&policy.rules) {
         keys.push(rule.key.text());
-        if let Imposes::Limit(_) = rule.imposes() {
+        if rule.limit().is_some() {
             let mut sorted = keys.clone();
             sorted.sort_unstable();
             found.entry(sorted).or_default().push((keys.clone(), rule));
@@ -155,7 +153,7 @@ impl<'p> UnreachedLimits<'p> {
     ) -> fmt::Result {
         for rule in level.rules(&self.policy.rules) {
             path.push((level, rule));
-            let is_limit = matches!(rule.imposes(), Imposes::Limit(_));
+            let is_limit = rule.limit().is_some();
             let first = self.matched_first(path).filter(|_| is_limit && !self.is_ambiguous(path));
             if let Some(first) = first {
                 self.is_clear = false;
