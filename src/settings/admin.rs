@@ -59,16 +59,10 @@ impl AdminSettings {
 
 impl Flags {
     pub(super) fn resolve(self, listen: SocketAddr, problems: &mut Problems) -> AdminSettings {
-        let flags = tls::TlsFlagNames {
-            certificate: "--admin-tls-cert",
-            key: "--admin-tls-key",
-            authorities: "--admin-tls-client-ca",
-        };
-        let certificate = self.admin_tls_cert;
-        let key = self.admin_tls_key;
+        let identity = (self.admin_tls_cert, self.admin_tls_key);
         let authorities = self.admin_tls_client_ca;
         let clients = authorities.map(|authorities| Clients { authorities, name: None });
-        let tls = tls::files(&flags, (certificate, key), clients, TlsProtocol::Http1, problems);
+        let tls = tls::files("--admin-tls", identity, clients, TlsProtocol::Http1, problems);
         let settings = AdminSettings {
             token_file: self.admin_token_file,
             read_token_file: self.admin_read_token_file,

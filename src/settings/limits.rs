@@ -118,9 +118,19 @@ impl Default for MessageFlag {
 }
 
 impl MessageFlag {
-    /// Describes a domain with this number of open limits if they can require a larger message.
+    /// Describes a domain whose open limits, whose values clients can choose, can require a larger
+    /// message, if a route has a descriptor with the largest header for each of them. Envoy admits
+    /// such requests by default.
     pub fn excess(&self, (domain, open_limits): (&str, usize)) -> Option<String> {
-        excess(self.max_message, domain, open_limits)
+        let needed =
+            open_limits.saturating_mul(ENVOY_HEADERS).div_ceil(1 << 20).saturating_mul(1 << 20);
+        (open_limits > self.max_message.div_euclid(ENVOY_HEADERS)).then(|| {
+            format!(
+                "domain `{domain}` has {open_limits} limits on values that clients can choose: if one route has an action \
+                 for each, set --max-message {}",
+                Size(needed)
+            )
+        })
     }
 
     /// Describes how many header values of maximum size fit into a message, and whether the domain
@@ -152,21 +162,6 @@ fn message_room(max: usize) -> String {
         Size(max),
         Size(ENVOY_HEADERS)
     )
-}
-
-/// Describes a domain whose open limits, whose values clients can choose, can make a message larger
-/// than `max` bytes, if a route has a descriptor with the largest header for each of them. Envoy
-/// admits such requests by default.
-fn excess(max: usize, domain: &str, open_limits: usize) -> Option<String> {
-    let needed =
-        open_limits.saturating_mul(ENVOY_HEADERS).div_ceil(1 << 20).saturating_mul(1 << 20);
-    (open_limits > max.div_euclid(ENVOY_HEADERS)).then(|| {
-        format!(
-            "domain `{domain}` has {open_limits} limits on values that clients can choose: if one route has an action \
-             for each, set --max-message {}",
-            Size(needed)
-        )
-    })
 }
 
 impl Flags {

@@ -47,42 +47,24 @@ impl Flags {
             );
         }
         let allowances = problems.take_all(self.allow);
-        let flags = TlsFlagNames {
-            certificate: "--grpc-tls-cert",
-            key: "--grpc-tls-key",
-            authorities: "--grpc-tls-client-ca",
-        };
         let name = self.grpc_tls_client_san;
         let clients = self.grpc_tls_client_ca.map(|authorities| Clients { authorities, name });
-        (
-            files(
-                &flags,
-                (self.grpc_tls_cert, self.grpc_tls_key),
-                clients,
-                TlsProtocol::Http2,
-                problems,
-            ),
-            allowances,
-        )
+        let identity = (self.grpc_tls_cert, self.grpc_tls_key);
+        (files("--grpc-tls", identity, clients, TlsProtocol::Http2, problems), allowances)
     }
 }
 
-/// Names of the certificate flags of one listener.
-pub(super) struct TlsFlagNames {
-    pub(super) certificate: &'static str,
-    pub(super) key: &'static str,
-    pub(super) authorities: &'static str,
-}
-
 /// Returns the certificates of a listener if they are complete, else records what is missing.
+/// `prefix`: that of the listener's flags.
 pub(super) fn files(
-    flags: &TlsFlagNames,
+    prefix: &str,
     identity: (Option<PathBuf>, Option<PathBuf>),
     clients: Option<Clients>,
     speaks: TlsProtocol,
     problems: &mut Problems,
 ) -> Option<TlsFiles> {
-    let TlsFlagNames { certificate, key, authorities } = flags;
+    let [certificate, key, authorities] =
+        ["cert", "key", "client-ca"].map(|name| format!("{prefix}-{name}"));
     let (flag, what) = match (identity, clients) {
         ((Some(certificate), Some(key)), clients) => {
             return Some(TlsFiles { certificate, key, clients, speaks });
@@ -92,7 +74,7 @@ pub(super) fn files(
         ((None, None), Some(_)) => (authorities, format!("requires {certificate} and {key}")),
         ((None, None), None) => return None,
     };
-    problems.add(flag, what);
+    problems.add(&flag, what);
     None
 }
 

@@ -107,9 +107,8 @@ fn mount_files(
 ) {
     for key in map.binary_keys() {
         if path_of(key, source, mount, mount_path).is_some() {
-            let name = map.name;
-            let unread = format!("ConfigMap {name}/{key}, mounted at {mount_path}: binaryData");
-            deployment.unread.push(unread);
+            let file = format!("ConfigMap {}/{key}", map.name);
+            deployment.unread.push(format!("{file}, mounted at {mount_path}: binaryData"));
         }
     }
     for (key, text) in map.texts() {

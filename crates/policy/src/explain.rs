@@ -292,19 +292,13 @@ fn store_error_text(action: OnStoreError) -> &'static str {
 }
 
 fn modes(rule: &Rule) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let hashed = "values are hashed with a secret key before they are stored or shown";
+    let replaced = "a limit in the request replaces the amount and period";
     let all = [
         (rule.shadow_mode(), "shadow_mode", "counted and reported, never denies"),
         (rule.quota_mode(), "quota_mode", "denies a request only if all limits in quota mode do"),
-        (
-            rule.hashes_values(),
-            "hash_values",
-            "values are hashed with a secret key before they are stored or shown",
-        ),
-        (
-            rule.inherits_override(),
-            "override",
-            "a limit in the request replaces the amount and period",
-        ),
+        (rule.hashes_values(), "hash_values", hashed),
+        (rule.inherits_override(), "override", replaced),
     ];
     all.into_iter().filter(|(on, ..)| *on).map(|(_, name, meaning)| (name, meaning))
 }

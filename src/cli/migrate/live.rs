@@ -1,5 +1,6 @@
 //! Comparison of two running services: sends the same requests to both and lists the differences.
 
+use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -7,10 +8,10 @@ use serde_json::Value;
 
 use super::comparison::LiveComparison;
 use super::responses::{CallResult, ComparedCalls, differences};
-use crate::cli::block_on;
-use crate::cli::client_tls::{ClientTlsFlags, UnreadableFile};
+use crate::cli::client_tls::ClientTlsFlags;
 use crate::cli::output::{print, report_error};
-use crate::cli::replay::{InputError, NonEmptyLines};
+use crate::cli::replay::NonEmptyLines;
+use crate::cli::try_block_on;
 use crate::grpc::client::{ClientError, RateLimitClient};
 use crate::grpc::json::{self, JsonError};
 use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
@@ -27,34 +28,10 @@ pub(super) struct ServicePair<'m> {
     pub(super) calls: ComparedCalls,
 }
 
-/// The reason why there is no comparison.
-#[derive(Debug, thiserror::Error)]
-enum LiveError {
-    #[error("{0}")]
-    Runtime(#[from] std::io::Error),
-    #[error("{0}")]
-    Trace(InputError),
-    #[error("{0}")]
-    File(#[from] UnreadableFile),
-    #[error("{0}")]
-    Connect(ClientError),
-    #[error("{address}{position}: {error}{}", .error.advice())]
-    Call { address: String, position: String, error: ClientError },
-    #[error("{shown}no requests in {trace}")]
-    NoRequests { shown: String, trace: String },
-    #[error(
-        "{address}: --peek charges hits: limit_remaining fell from {first} to {last} in {REPEATS} peeks. Either this \
-         envoyproxy/ratelimit is from before the end of 2024 and ignores 0 hits, or other clients use the same \
-         counter. Run without --peek, with values that no client uses"
-    )]
-    PeekCharges { address: String, first: u32, last: u32 },
-}
-
 /// Prints the differences. Exits with 0 if there are none, 1 if there are some, 2 if a service does
 /// not respond or a line of the trace is not a request.
 pub(super) fn run(both: &ServicePair<'_>) -> ExitCode {
-    let compared = block_on(both.compare()).map_err(LiveError::Runtime);
-    match compared.and_then(|compared| compared) {
+    match try_block_on(both.compare()) {
         Ok(comparison) => {
             print(&comparison);
             match (comparison.skipped, comparison.different) {
@@ -68,16 +45,14 @@ pub(super) fn run(both: &ServicePair<'_>) -> ExitCode {
 }
 
 impl ServicePair<'_> {
-    async fn compare(&self) -> Result<LiveComparison, LiveError> {
-        let mut lines = NonEmptyLines::open(self.trace).map_err(LiveError::Trace)?;
+    async fn compare(&self) -> Result<LiveComparison, Box<dyn Error>> {
+        let mut lines = NonEmptyLines::open(self.trace)?;
         let tls = self.tls.read()?;
-        let old = RateLimitClient::connect(self.live, tls.as_ref()).await;
-        let mut old = old.map_err(LiveError::Connect)?;
-        let new = RateLimitClient::connect(self.against, tls.as_ref()).await;
-        let mut new = new.map_err(LiveError::Connect)?;
+        let mut old = RateLimitClient::connect(self.live, tls.as_ref()).await?;
+        let mut new = RateLimitClient::connect(self.against, tls.as_ref()).await?;
         let mut comparison = LiveComparison::default();
         let mut is_peek_tested = self.calls == ComparedCalls::Charging;
-        while let Some(line) = lines.next().map_err(LiveError::Trace)? {
+        while let Some(line) = lines.next()? {
             let request = match read(line, self.calls) {
                 Ok(request) => request,
                 Err(error) => {
@@ -88,9 +63,8 @@ impl ServicePair<'_> {
             let (old_result, new_result) =
                 tokio::join!(call(&mut old, &request), call(&mut new, &request));
             let position = format!(", {}", lines.position());
-            let old_result =
-                old_result.map_err(|error| failed(self.live, position.clone(), error))?;
-            let new_result = new_result.map_err(|error| failed(self.against, position, error))?;
+            let old_result = old_result.map_err(|error| failed(self.live, &position, &error))?;
+            let new_result = new_result.map_err(|error| failed(self.against, &position, &error))?;
             if !is_peek_tested {
                 is_peek_tested = self.test_peek(&mut old, &request, &old_result).await?;
             }
@@ -100,13 +74,11 @@ impl ServicePair<'_> {
                 |index| descriptor_text(request.descriptors.get(index)),
             );
         }
-        match comparison.requests {
-            0 => Err(LiveError::NoRequests {
-                shown: comparison.shown().to_owned(),
-                trace: self.trace.display().to_string(),
-            }),
-            _ => Ok(comparison),
+        if comparison.requests == 0 {
+            let shown = comparison.shown();
+            return Err(format!("{shown}no requests in {}", self.trace.display()).into());
         }
+        Ok(comparison)
     }
 
     /// Repeats a peek at the old service. Returns `false` if its response cannot show whether hits
@@ -119,25 +91,31 @@ impl ServicePair<'_> {
         old: &mut RateLimitClient,
         request: &RateLimitRequest,
         first: &CallResult,
-    ) -> Result<bool, LiveError> {
+    ) -> Result<bool, Box<dyn Error>> {
         let Some(first) = remaining(first).filter(|remaining| *remaining >= REPEATS) else {
             return Ok(false);
         };
         let mut before = first;
         for _ in 0..REPEATS {
             let result = call(old, request).await;
-            let result = result.map_err(|error| failed(self.live, String::new(), error))?;
+            let result = result.map_err(|error| failed(self.live, "", &error))?;
             match remaining(&result) {
                 Some(now) if now.checked_add(1) == Some(before) => before = now,
                 _ => return Ok(true),
             }
         }
-        Err(LiveError::PeekCharges { address: self.live.to_owned(), first, last: before })
+        Err(format!(
+            "{}: --peek charges hits: limit_remaining fell from {first} to {before} in {REPEATS} peeks. Either this \
+             envoyproxy/ratelimit is from before the end of 2024 and ignores 0 hits, or other clients use the same \
+             counter. Run without --peek, with values that no client uses",
+            self.live
+        )
+        .into())
     }
 }
 
-fn failed(address: &str, position: String, error: ClientError) -> LiveError {
-    LiveError::Call { address: address.to_owned(), position, error }
+fn failed(address: &str, position: &str, error: &ClientError) -> String {
+    format!("{address}{position}: {error}{}", error.advice())
 }
 
 /// Returns the remaining hits of the first limit in a response.

@@ -43,24 +43,8 @@ Examples:
   tollgate migrate --live old:8081 --against new:8081 --peek trace.jsonl"
 )]
 pub struct Migrate {
-    /// Env file of envoyproxy/ratelimit, one NAME=VALUE per line, instead of this environment. With
-    /// --manifest, its variables are added to those of the container and take precedence
-    #[arg(long, value_name = "FILE", conflicts_with = "live")]
-    env_file: Option<PathBuf>,
-    /// Kubernetes manifest with its Deployment and ConfigMaps. `-` is standard input
-    #[arg(long, value_name = "FILE", conflicts_with = "live")]
-    manifest: Option<PathBuf>,
-    /// Container in the manifest, if it cannot be detected. `WORKLOAD/NAME` if the name is not
-    /// unique
-    #[arg(long, value_name = "NAME", requires = "manifest")]
-    container: Option<String>,
-    /// Configuration of envoyproxy/ratelimit, a file or a directory, instead of the path in the
-    /// variables. May be repeated
-    #[arg(long, value_name = "PATH", conflicts_with = "live")]
-    policy: Vec<PathBuf>,
-    /// Write the settings and policies in Tollgate's own format: DIR/tollgate.env and DIR/policies
-    #[arg(long, value_name = "DIR", conflicts_with = "live")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    parts: DeploymentParts,
     /// gRPC address of the running envoyproxy/ratelimit, host:port
     #[arg(long, value_name = "ADDRESS", requires_all = ["against", "trace"])]
     live: Option<String>,
@@ -98,14 +82,7 @@ impl Migrate {
                 calls: if self.peek { ComparedCalls::Peeks } else { ComparedCalls::Charging },
             });
         }
-        let parts = DeploymentParts {
-            env_file: self.env_file,
-            manifest: self.manifest,
-            container: self.container,
-            policies: self.policy,
-            output: self.output,
-        };
-        match report(&parts, variables(), &target()) {
+        match report(&self.parts, variables(), &target()) {
             Ok(report) => match try_print(report.page) {
                 // A reader such as `head` may close the pipe.
                 Err(error) if error.kind() != ErrorKind::BrokenPipe => {

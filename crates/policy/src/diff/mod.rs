@@ -135,11 +135,11 @@ pub fn diff(old: &PolicySet, new: &PolicySet) -> Vec<Change> {
     let mut gone: Vec<_> = gone.into_values().flatten().collect();
     gone.sort_by_key(|rule| rule.rule.id());
     changes.extend(gone.into_iter().map(|rule| rule.removed(new)));
-    changes
-        .extend(new.policies().filter_map(|policy| of_domain(old.find(policy.domain())?, policy)));
-    changes.extend(
-        new.policies().filter_map(|policy| reordered(old.find(policy.domain())?, policy)).flatten(),
-    );
+    for policy in new.policies() {
+        let Some(old) = old.find(policy.domain()) else { continue };
+        changes.extend(of_domain(old, policy));
+        changes.extend(reordered(old, policy));
+    }
     changes.extend(mappings::changes(old, new));
     changes.sort_by(|one, other| one.domain.cmp(&other.domain));
     changes
@@ -294,7 +294,7 @@ fn of_domain(old: &Policy, new: &Policy) -> Option<Change> {
 
 /// Returns a change for each level whose rules with `*` are in another order, in which they are
 /// tried.
-fn reordered(old: &Policy, new: &Policy) -> Option<Vec<Change>> {
+fn reordered(old: &Policy, new: &Policy) -> Vec<Change> {
     let before = orders(old);
     let after = orders(new);
     let changes = after.iter().filter_map(|(path, order)| {
@@ -306,7 +306,7 @@ fn reordered(old: &Policy, new: &Policy) -> Option<Vec<Change>> {
         let detail = Detail { what: "order", old, new: next };
         (was != is).then(|| Change::changed(new.domain(), path, who, detail))
     });
-    Some(changes.collect())
+    changes.collect()
 }
 
 /// Returns the steps with `*` of each level that has several, in order, by the path of the level.

@@ -106,13 +106,9 @@ fn write_ambiguities(
         // Rules in one order exclude each other by their values, as those of descriptors do.
         let Some((_, other)) = others.iter().find(|(other, _)| other != order) else { continue };
         is_clear = false;
-        writeln!(
-            text,
-            "{}: {} and {}: a bucket with these keys has one of the two limits; see `tollgate explain`",
-            policy.domain(),
-            first.path(),
-            other.path(),
-        )?;
+        write!(text, "{}: {} and {}: ", policy.domain(), first.path(), other.path())?;
+        let what = "a bucket with these keys has one of the two limits; see `tollgate explain`";
+        writeln!(text, "{what}")?;
         writeln!(text, "    help: use other keys, or one order of the keys")?;
     }
     Ok(is_clear)
