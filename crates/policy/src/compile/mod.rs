@@ -33,7 +33,7 @@ use tollgate_core::descriptor::{Identity, Keyed};
 use tollgate_yaml::report::{Finding, Findings, FindingsMark, SourceSpan, text_of};
 
 use super::document::budget::DocumentBudget;
-use super::document::{in_rule, written};
+use super::document::{note_of, written};
 use super::pattern::Pattern;
 use super::rule::{Extras, Imposes, Level, Rule, RuleModes};
 use super::{CompileOptions, Loaded, Policy, PolicySet, ProblemReport, Source, document};
@@ -352,11 +352,6 @@ impl<'a> DomainCompiler<'a> {
     fn note_rule(&mut self, mark: &FindingsMark, path: &Path) {
         self.findings.note_since(mark, || note_of(path.text(), &self.place));
     }
-}
-
-/// Returns the note of a finding about a rule of a domain.
-fn note_of(path: &str, domain: &str) -> String {
-    format!("in {}", in_rule(path, domain))
 }
 
 /// Returns the switches of a rule. `inherits_override` is not known yet and set later.

@@ -6,8 +6,8 @@
 use tollgate_yaml::report::Finding;
 
 use super::identity::Path;
-use super::{DomainCompiler, RuleWithOptions, note_of};
-use crate::document::written;
+use super::{DomainCompiler, RuleWithOptions};
+use crate::document::{note_of, written};
 use crate::pattern::Pattern;
 
 /// Maximum number of rule pairs compared in one domain. Comparing each rule with each wildcard at

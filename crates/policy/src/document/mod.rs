@@ -339,6 +339,11 @@ pub(super) fn step(key: &str, value: Option<&str>) -> String {
 }
 
 /// Describes a rule in a message.
-pub(super) fn in_rule(path: &str, place: &str) -> String {
+fn in_rule(path: &str, place: &str) -> String {
     format!("rule `{}` of {place}", shown(path))
+}
+
+/// Returns the note of a finding about a rule.
+pub(super) fn note_of(path: &str, place: &str) -> String {
+    format!("in {}", in_rule(path, place))
 }
