@@ -100,8 +100,12 @@ fn mappings(settings: &PrometheusSettings) -> Mappings {
     let Some(path) = &settings.mapper else { return builtin };
     let file = path.display().to_string();
     let read = std::fs::read_to_string(path).map_err(|error| format!("{file}: {error}"));
-    let read =
-        read.and_then(|text| Mappings::read(&file, &text).map_err(|error| error.to_string()));
+    let read = read.and_then(|text| {
+        let read = Mappings::read(&file, &text);
+        read.map_err(|report| {
+            report.iter().next().map(|first| first.headline()).unwrap_or_default()
+        })
+    });
     match read {
         Ok((mappings, warnings)) => {
             warnings.iter().for_each(|warning| warn!("--stats-prometheus-mapper: {warning}"));

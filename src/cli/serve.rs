@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use super::block_on;
 use super::output::print_stderr;
-use crate::settings::{Flags, SettingProblem, Settings, missing_allocator_variables};
+use crate::settings::{FlagProblem, Flags, Settings, missing_allocator_variables};
 use crate::{app, telemetry};
 
 /// Run the service
@@ -87,7 +87,7 @@ fn limit_address_space() -> io::Result<()> {
 
 async fn serve(
     settings: Settings,
-    problems: &[SettingProblem],
+    problems: &[FlagProblem],
     notes: &[String],
 ) -> Result<(), Box<dyn std::error::Error>> {
     // Continues after a problem, to also find those of the policies and the addresses.

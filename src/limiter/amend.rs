@@ -8,7 +8,7 @@ use crate::algorithm::amend::{Amended, Amendment};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::verdict::{Overall, Role, Verdict, combine};
 use crate::descriptor::CounterKey;
-use crate::policy::{Imposes, Rule};
+use crate::policy::Rule;
 use crate::store::{Check, Store, StoreError};
 
 impl<S: Store> Limiter<S> {
@@ -23,10 +23,7 @@ impl<S: Store> Limiter<S> {
         amendment: Amendment,
         deadline: Instant,
     ) -> Result<Amended, StoreError> {
-        let Imposes::Limit(limit) = rule.imposes() else { return Err(StoreError::Refused) };
-        if limit.is_ban() {
-            return Err(StoreError::Refused);
-        }
+        let limit = rule.limit().filter(|limit| !limit.is_ban()).ok_or(StoreError::Refused)?;
         let check = Check {
             key,
             limit,

@@ -12,7 +12,7 @@ use crate::algorithm::judge::Outcome;
 use crate::algorithm::time::Micros;
 use crate::algorithm::verdict::Role;
 use crate::descriptor::{KeyBuffer, KeyRange, Keyed, Request};
-use crate::policy::{Imposes, Policy, Rule};
+use crate::policy::{Policy, Rule};
 use crate::store::{Check, Outcomes, StoreError};
 use crate::telemetry::candidates::CandidateMetrics;
 
@@ -91,12 +91,10 @@ impl<'a> CandidateCheck<'a> {
                 .get(descriptor)
                 .filter(|requested| requested.limit.is_none())?;
             let host = policy.find(&requested.entries, keys)?;
-            let is_replaced = matches!(
-                (host.imposes(), status.target()),
-                (Imposes::Limit(_), DescriptorTarget::Nothing)
-            );
+            let is_replaced =
+                host.limit().is_some() && matches!(status.target(), DescriptorTarget::Nothing);
             let rule = host.candidate().filter(|_| !is_replaced)?;
-            let Imposes::Limit(limit) = rule.imposes() else { return None };
+            let limit = rule.limit()?;
             let candidate = live.in_force.counters.of_candidate(rule)?;
             // If the limit beside it hashes values, so does the candidate.
             let key = policy.finish(rule, keys, None);

@@ -11,7 +11,7 @@ use super::status::{AppliedLimit, Standing, Status};
 use super::target::DescriptorTarget;
 use crate::algorithm::judge::{Hits, InlineVec, Outcome};
 use crate::descriptor::{Descriptor, Request};
-use crate::policy::{Imposes, MetricKey, Policy, PolicySet, Rule};
+use crate::policy::{MetricKey, Policy, PolicySet, Rule};
 use crate::store::{StoreError, error_behind};
 use crate::telemetry::candidates::CandidateSource;
 use crate::telemetry::journal::rates::Counts;
@@ -92,7 +92,7 @@ impl RuleCounters {
 
     /// Creates the counters of a candidate policy set: only those of its limits' outcomes.
     pub(super) fn of_candidates(policies: &PolicySet, metrics: &Metrics) -> Self {
-        let limits = policies.rules().filter(|rule| matches!(rule.imposes(), Imposes::Limit(_)));
+        let limits = policies.rules().filter(|rule| rule.limit().is_some());
         Self {
             metrics: Vec::new(),
             near_limit_ratio: 0.0,

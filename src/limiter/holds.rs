@@ -7,7 +7,7 @@ use tracing::warn;
 
 use super::status::Status;
 use crate::algorithm::hold::{HoldAction, HoldEffect, HoldRequest};
-use crate::policy::{Imposes, PolicySet, Rule};
+use crate::policy::{PolicySet, Rule};
 use crate::store::Check;
 use crate::telemetry::metrics::{HoldCounters, Metrics};
 
@@ -25,9 +25,7 @@ impl HoldOperations {
     pub(super) fn of(policies: &PolicySet, metrics: &Metrics) -> Self {
         let mut rules = HashMap::new();
         for rule in policies.rules() {
-            if let Imposes::Limit(limit) = rule.imposes()
-                && limit.hold().is_some()
-            {
+            if rule.limit().is_some_and(|limit| limit.hold().is_some()) {
                 rules.insert(rule.id(), metrics.holds.of_rule(rule.domain(), rule.path()));
             }
         }

@@ -65,11 +65,8 @@ impl<'a> DescriptorTarget<'a> {
         descriptor: &Descriptor<'_>,
         keys: &mut KeyBuffer,
     ) -> Self {
-        let inheriting =
-            rule.filter(|rule| rule.inherits_override()).and_then(|rule| match rule.imposes() {
-                Imposes::Limit(limit) => Some((rule, limit)),
-                Imposes::Nothing | Imposes::Unlimited => None,
-            });
+        let inheriting = rule.filter(|rule| rule.inherits_override());
+        let inheriting = inheriting.and_then(|rule| Some((rule, rule.limit()?)));
         // The period was validated when the request was read; a window that cannot be counted
         // imposes no limit.
         let Ok(window) = Window::new(wanted.limit, wanted.period) else { return Self::Nothing };

@@ -12,7 +12,7 @@ use super::{OperationError, deadline};
 use crate::algorithm::amend::Amendment;
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::descriptor::{Identity, OwnedKey};
-use crate::policy::{Imposes, PolicySet, Rule};
+use crate::policy::{PolicySet, Rule};
 use crate::store::StoreError;
 use crate::store::backend::Backend;
 pub use crate::store::scan::ScanPosition;
@@ -71,10 +71,7 @@ pub(super) async fn reset_ahead(
 
 fn by_identity(policies: &PolicySet) -> RulesByIdentity<'_> {
     let all = policies.rules().flat_map(|rule| iter::once(rule).chain(rule.candidate()));
-    let limits = all.filter(|rule| match rule.imposes() {
-        Imposes::Limit(limit) => !limit.is_ban(),
-        Imposes::Nothing | Imposes::Unlimited => false,
-    });
+    let limits = all.filter(|rule| rule.limit().is_some_and(|limit| !limit.is_ban()));
     limits.map(|rule| (*rule.identity(), rule)).collect()
 }
 

@@ -10,8 +10,8 @@ use crate::algorithm::tallies::EntryTally;
 use crate::algorithm::time::{Micros, Timestamp};
 use crate::descriptor::{CounterKey, Entry, KeyBuffer, Keyed};
 use crate::limiter::Live;
+use crate::policy::Rule;
 use crate::policy::explain::limit_in_words;
-use crate::policy::{Imposes, Rule};
 use crate::store::StoreError;
 use crate::store::backend::{Backend, BackendError};
 use crate::telemetry::journal::key::{OwnedEntries, read_text, write_text};
@@ -190,12 +190,8 @@ fn valueless_key(entries: &[Entry<'_>]) -> Option<String> {
 
 /// Returns the limit of a rule, or a refusal if the rule counts nothing.
 fn limit_of(rule: &Rule) -> Result<&Limit, OperationError> {
-    match rule.imposes() {
-        Imposes::Limit(limit) if !limit.is_ban() => Ok(limit),
-        Imposes::Limit(_) | Imposes::Nothing | Imposes::Unlimited => {
-            Err(OperationError::Ban { rule: rule.path().to_owned() })
-        }
-    }
+    let limit = rule.limit().filter(|limit| !limit.is_ban());
+    limit.ok_or_else(|| OperationError::Ban { rule: rule.path().to_owned() })
 }
 
 async fn amend(

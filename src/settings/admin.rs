@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::{FlagError, Problems, tls};
+use super::{Problems, tls};
 use crate::http2::tls::{Clients, TlsFiles, TlsProtocol};
 
 #[derive(Debug, clap::Args)]
@@ -59,16 +59,10 @@ impl AdminSettings {
 
 impl Flags {
     pub(super) fn resolve(self, listen: SocketAddr, problems: &mut Problems) -> AdminSettings {
-        let flags = tls::TlsFlagNames {
-            certificate: "--admin-tls-cert",
-            key: "--admin-tls-key",
-            authorities: "--admin-tls-client-ca",
-        };
-        let certificate = self.admin_tls_cert;
-        let key = self.admin_tls_key;
+        let identity = (self.admin_tls_cert, self.admin_tls_key);
         let authorities = self.admin_tls_client_ca;
         let clients = authorities.map(|authorities| Clients { authorities, name: None });
-        let tls = tls::files(&flags, (certificate, key), clients, TlsProtocol::Http1, problems);
+        let tls = tls::files("--admin-tls", identity, clients, TlsProtocol::Http1, problems);
         let settings = AdminSettings {
             token_file: self.admin_token_file,
             read_token_file: self.admin_read_token_file,
@@ -76,7 +70,15 @@ impl Flags {
             tls,
         };
         if settings.is_open() && !listen.ip().is_loopback() && !settings.open_pages {
-            problems.add("--admin-listen", FlagError::OpenAdmin { listen });
+            problems.add(
+                "--admin-listen",
+                format_args!(
+                    "{listen} is reachable from other machines without authentication: set --admin-token-file (and \
+                     --admin-read-token-file) or --admin-tls-client-ca, listen on 127.0.0.1:{}, or set \
+                     --admin-open-pages to serve only the plain pages",
+                    listen.port()
+                ),
+            );
         }
         settings
     }

@@ -2,8 +2,9 @@
 
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 
-use super::{PolicySettings, SettingProblem};
-use crate::envoyproxy::service_flags::{FlagProblem, ServiceFlags};
+use super::PolicySettings;
+pub use crate::envoyproxy::service_flags::FlagProblem;
+use crate::envoyproxy::service_flags::ServiceFlags;
 
 #[derive(clap::Parser)]
 #[command(args_override_self = true)]
@@ -23,11 +24,7 @@ pub fn policy_settings(matches: &ArgMatches) -> Option<PolicySettings> {
 }
 
 fn problems(matches: &ArgMatches) -> Result<Vec<FlagProblem>, clap::Error> {
-    let (_, problems) = TranslatedServe::from_arg_matches(matches)?.flags.resolve();
-    Ok(problems
-        .into_iter()
-        .map(|SettingProblem { flag, what }| FlagProblem { flag, what: what.to_string() })
-        .collect())
+    Ok(TranslatedServe::from_arg_matches(matches)?.flags.resolve().1)
 }
 
 #[cfg(test)]

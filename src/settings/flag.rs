@@ -1,27 +1,12 @@
 //! Values of flags whose problems are reported together: clap itself stops at the first.
 
 use std::ffi::OsStr;
-use std::fmt;
+use std::fmt::Display;
 
 use clap::builder::{StringValueParser, TypedValueParser};
 use clap::{Arg, Command};
 
-use super::FlagError;
-
-/// A setting that cannot be used: its flag, what was found, and what is allowed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SettingProblem {
-    /// The flag.
-    pub flag: String,
-    /// The problem, and the allowed values.
-    pub what: FlagError,
-}
-
-impl fmt::Display for SettingProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.flag, self.what)
-    }
-}
+use super::{FlagError, FlagProblem};
 
 /// The value of a flag, or its problem, to be reported with those of other flags.
 #[derive(Clone, Debug)]
@@ -58,12 +43,12 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for DeferredParser<T> {
 
 /// Collects problems, so that one mistake does not hide the next.
 #[derive(Debug, Default)]
-pub(super) struct Problems(pub(super) Vec<SettingProblem>);
+pub(super) struct Problems(pub(super) Vec<FlagProblem>);
 
 impl Problems {
     /// Records a problem of a flag.
-    pub(super) fn add(&mut self, flag: &str, what: FlagError) {
-        self.0.push(SettingProblem { flag: flag.to_owned(), what });
+    pub(super) fn add(&mut self, flag: &str, what: impl Display) {
+        self.0.push(FlagProblem { flag: flag.to_owned(), what: what.to_string() });
     }
 
     /// Returns a value. If there is none, records the problem and returns the default of its type.

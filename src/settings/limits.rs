@@ -118,9 +118,19 @@ impl Default for MessageFlag {
 }
 
 impl MessageFlag {
-    /// Describes a domain with this number of open limits if they can require a larger message.
+    /// Describes a domain whose open limits, whose values clients can choose, can require a larger
+    /// message, if a route has a descriptor with the largest header for each of them. Envoy admits
+    /// such requests by default.
     pub fn excess(&self, (domain, open_limits): (&str, usize)) -> Option<String> {
-        excess(self.max_message, domain, open_limits)
+        let needed =
+            open_limits.saturating_mul(ENVOY_HEADERS).div_ceil(1 << 20).saturating_mul(1 << 20);
+        (open_limits > self.max_message.div_euclid(ENVOY_HEADERS)).then(|| {
+            format!(
+                "domain `{domain}` has {open_limits} limits on values that clients can choose: if one route has an action \
+                 for each, set --max-message {}",
+                Size(needed)
+            )
+        })
     }
 
     /// Describes how many header values of maximum size fit into a message, and whether the domain
@@ -152,21 +162,6 @@ fn message_room(max: usize) -> String {
         Size(max),
         Size(ENVOY_HEADERS)
     )
-}
-
-/// Describes a domain whose open limits, whose values clients can choose, can make a message larger
-/// than `max` bytes, if a route has a descriptor with the largest header for each of them. Envoy
-/// admits such requests by default.
-fn excess(max: usize, domain: &str, open_limits: usize) -> Option<String> {
-    let needed =
-        open_limits.saturating_mul(ENVOY_HEADERS).div_ceil(1 << 20).saturating_mul(1 << 20);
-    (open_limits > max.div_euclid(ENVOY_HEADERS)).then(|| {
-        format!(
-            "domain `{domain}` has {open_limits} limits on values that clients can choose: if one route has an action \
-             for each, set --max-message {}",
-            Size(needed)
-        )
-    })
 }
 
 impl Flags {
@@ -214,7 +209,10 @@ impl Flags {
             if bytes > share {
                 let needed = Size(bytes.saturating_mul(SHARE_OF_CLIENTS));
                 let found = Size(memory.clients);
-                problems.add(flag, FlagError::NeedsClientMemory { needed, found });
+                let what = format_args!(
+                    "requires --client-memory-max of at least {needed}, found {found}"
+                );
+                problems.add(flag, what);
             }
         }
         let message = MessageBounds { max_bytes: max_message, timeout };
@@ -229,9 +227,8 @@ fn header_list(text: &str) -> Result<usize, FlagError> {
     if (LEAST..=MAX_HEADER_LIST).contains(&bytes) {
         return Ok(bytes);
     }
-    let least = Size(LEAST);
-    let most = Size(MAX_HEADER_LIST);
-    Err(FlagError::SizeRange { least, most, found: text.to_owned() })
+    let allowed = format_args!("{} to {}", Size(LEAST), Size(MAX_HEADER_LIST));
+    Err(FlagError::unexpected(allowed, text))
 }
 
 /// Parses a number of descriptors. Scripts in Redis count the checks of a request in 16 bits, and a
@@ -239,5 +236,6 @@ fn header_list(text: &str) -> Result<usize, FlagError> {
 fn descriptors(text: &str) -> Result<usize, FlagError> {
     const MOST: usize = 16_384;
     let found = parse::count(text)?;
-    if found > MOST { Err(FlagError::AboveMaximum { most: MOST, found }) } else { Ok(found) }
+    let what = format_args!("expected at most {MOST}, found {found}");
+    if found > MOST { Err(FlagError::refused(what)) } else { Ok(found) }
 }

@@ -64,7 +64,7 @@ impl Flags {
             match ReceiptKeys::read(&file) {
                 Ok(read) => keys = Some((file, read)),
                 Err(error) => {
-                    problems.add("--loan-key-file", FlagError::ReceiptKeys { file, error });
+                    problems.add("--loan-key-file", format_args!("{}: {error}", file.display()));
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-use super::{FlagError, FlagValue, Problems, SettingProblem, deferred, parse};
+use super::{FlagError, FlagProblem, FlagValue, Problems, deferred, parse};
 use crate::policy::MEMORY_MAX;
 
 /// Memory of the process besides counters, policies, the journal and what clients make it hold:
@@ -41,14 +41,14 @@ const MIN_CLIENTS_GIVEN: usize = 4 << 20;
 pub(super) struct Flags {
     /// Memory for counters; default: 256MiB, or less if that leaves too little for clients. When it
     /// is full, new counters are refused and on_store_error of their limits applies.
-    #[arg(long, env = "TOLLGATE_MEMORY_MAX", value_name = "SIZE", value_parser = deferred(given_size))]
-    memory_max: Option<FlagValue<GivenSize>>,
+    #[arg(long, env = "TOLLGATE_MEMORY_MAX", value_name = "SIZE", value_parser = deferred(counters))]
+    memory_max: Option<FlagValue<usize>>,
     /// Memory that clients can make the process hold: connections, calls in flight, queued messages
     /// and responses. Beyond it, calls are refused (RESOURCE_EXHAUSTED), and connections that are
     /// idle or hold the most are closed with GOAWAY; default: what remains of the cgroup limit
     /// (1GiB if there is none), at least 32MiB.
-    #[arg(long, env = "TOLLGATE_CLIENT_MEMORY_MAX", value_name = "SIZE", value_parser = deferred(given_size))]
-    client_memory_max: Option<FlagValue<GivenSize>>,
+    #[arg(long, env = "TOLLGATE_CLIENT_MEMORY_MAX", value_name = "SIZE", value_parser = deferred(clients))]
+    client_memory_max: Option<FlagValue<usize>>,
 }
 
 /// Memory budget of the process.
@@ -122,39 +122,26 @@ impl Flags {
         limit: MemoryLimit,
         problems: &mut Problems,
     ) -> MemorySettings {
-        let counters = self.memory_max;
-        let counters =
-            counters.map(|given| at_least(given, MIN_COUNTERS_GIVEN, "counters", problems));
-        let clients = self.client_memory_max;
-        let clients = clients.map(|given| at_least(given, MIN_CLIENTS_GIVEN, "clients", problems));
+        // A size with a problem counts as not set, and causes no further ones.
+        let [counters, clients] = [self.memory_max, self.client_memory_max]
+            .map(|size| size.map(|size| problems.take(size)).filter(|bytes| *bytes > 0));
         MemorySettings::divide(limit, journal, policies, counters, clients)
     }
 }
 
-/// A size in bytes, and its text.
-#[derive(Clone, Debug, Default)]
-struct GivenSize {
-    bytes: usize,
-    text: String,
+fn counters(text: &str) -> Result<usize, FlagError> {
+    at_least(MIN_COUNTERS_GIVEN, "counters", text)
 }
 
-fn given_size(text: &str) -> Result<GivenSize, FlagError> {
-    Ok(GivenSize { bytes: parse::bytes(text)?, text: text.to_owned() })
+fn clients(text: &str) -> Result<usize, FlagError> {
+    at_least(MIN_CLIENTS_GIVEN, "clients", text)
 }
 
-/// Returns the bytes of a flag, and records a problem if there are less than its purpose needs.
-fn at_least(
-    given: FlagValue<GivenSize>,
-    least: usize,
-    purpose: &'static str,
-    problems: &mut Problems,
-) -> usize {
-    let flag = given.flag.clone();
-    let GivenSize { bytes, text: found } = problems.take(given);
-    if (1..least).contains(&bytes) {
-        problems.add(&flag, FlagError::TooLittleMemory { purpose, least: Size(least), found });
-    }
-    bytes
+/// Parses a size that its purpose needs at least.
+fn at_least(least: usize, purpose: &str, text: &str) -> Result<usize, FlagError> {
+    let bytes = parse::bytes(text)?;
+    let what = format_args!("{purpose} need at least {}, found `{text}`", Size(least));
+    if bytes < least { Err(FlagError::refused(what)) } else { Ok(bytes) }
 }
 
 impl MemorySettings {
@@ -196,13 +183,9 @@ impl MemorySettings {
     /// Returns the reason why the process must not run: the first allocation or thread beyond its
     /// limit of address space would terminate it. The limit of a control group is one of used
     /// memory, which the process may never reach.
-    pub fn problem(&self) -> Option<SettingProblem> {
-        let is_exceeded =
-            self.sum() > self.limit.bytes && self.limit.source == LimitSource::AddressSpace;
-        is_exceeded.then(|| SettingProblem {
-            flag: "RLIMIT_AS".to_owned(),
-            what: FlagError::Memory(MemoryExcess(*self)),
-        })
+    pub fn problem(&self) -> Option<FlagProblem> {
+        let what = self.excess().filter(|_| self.limit.source == LimitSource::AddressSpace)?;
+        Some(FlagProblem { flag: "RLIMIT_AS".to_owned(), what })
     }
 
     /// Returns warnings to log at startup.
@@ -220,28 +203,21 @@ impl MemorySettings {
                 Size(policies)
             ));
         }
-        if self.sum() > limit.bytes && limit.source == LimitSource::Cgroup {
-            warnings.push(MemoryExcess(*self).to_string());
-        }
+        warnings.extend(self.excess().filter(|_| limit.source == LimitSource::Cgroup));
         warnings
     }
-}
 
-/// Memory settings whose sum is above the limit of the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct MemoryExcess(MemorySettings);
-
-impl fmt::Display for MemoryExcess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MemorySettings { limit, counters, policies, journal, clients, is_shrunk: _ } = self.0;
-        let sum = Size(self.0.sum());
-        let maximum = Size(limit.bytes);
-        write!(f, "memory settings add up to {sum}, above the limit of {maximum} ")?;
-        write!(f, "({}): --memory-max {}, ", limit.source, Size(counters))?;
-        write!(f, "--client-memory-max {}, ", Size(clients))?;
-        write!(f, "--policy-memory-max {}, ", Size(policies))?;
-        write!(f, "--denial-journal {} and fixed overhead ", Size(journal))?;
-        write!(f, "{}; lower a setting or raise the limit", Size(limit.base()))
+    /// Describes the settings if their sum is above the limit of the process.
+    fn excess(&self) -> Option<String> {
+        let Self { limit, counters, policies, journal, clients, is_shrunk: _ } = *self;
+        (self.sum() > limit.bytes).then(|| {
+            format!(
+                "memory settings add up to {}, above the limit of {} ({}): --memory-max {}, --client-memory-max {}, \
+                 --policy-memory-max {}, --denial-journal {} and fixed overhead {}; lower a setting or raise the limit",
+                Size(self.sum()), Size(limit.bytes), limit.source, Size(counters), Size(clients),
+                Size(policies), Size(journal), Size(limit.base())
+            )
+        })
     }
 }
 

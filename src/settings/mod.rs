@@ -29,16 +29,14 @@ mod xds;
 use self::flag::{FlagValue, Problems, deferred};
 
 pub use self::admin::AdminSettings;
-pub use self::envoyproxy::{policy_settings, service_flags};
+pub use self::envoyproxy::{FlagProblem, policy_settings, service_flags};
 pub use self::error::FlagError;
-pub use self::flag::SettingProblem;
 pub use self::limits::{LimitSettings, MessageFlag};
 pub use self::listen::{Endpoint, ListenSettings};
 pub use self::loans::LoanSettings;
 pub use self::log::LogSettings;
 pub use self::memory::{
-    BASE_BYTES, LimitSource, MemoryExcess, MemoryLimit, MemorySettings, Size,
-    missing_allocator_variables,
+    BASE_BYTES, LimitSource, MemoryLimit, MemorySettings, Size, missing_allocator_variables,
 };
 pub use self::observation::ObservationSettings;
 pub use self::policy::{PolicySettings, ReadingFlags, program_name};
@@ -138,7 +136,7 @@ pub struct Settings {
 impl Flags {
     /// Resolves the flags and returns all problems. Settings with problems serve only to find
     /// further ones.
-    pub fn resolve(self) -> (Settings, Vec<SettingProblem>) {
+    pub fn resolve(self) -> (Settings, Vec<FlagProblem>) {
         let mut problems = Problems::default();
         let listen = self.listen.resolve(&mut problems);
         let observation = self.observation.resolve(&mut problems);
@@ -186,7 +184,7 @@ mod tests {
         flags: Flags,
     }
 
-    fn resolve(arguments: &[&str]) -> (Settings, Vec<SettingProblem>) {
+    fn resolve(arguments: &[&str]) -> (Settings, Vec<FlagProblem>) {
         ServeCommand::parse_from([&["tollgate"], arguments].concat()).flags.resolve()
     }
 

@@ -38,5 +38,5 @@ fn journal(text: &str) -> Result<usize, FlagError> {
     if text.trim() == "off" {
         return Ok(0);
     }
-    parse::bytes(text).map_err(|error| FlagError::NeitherNorOff(Box::new(error)))
+    parse::bytes(text).map_err(|error| FlagError::refused(format_args!("{error}; or off")))
 }

@@ -123,11 +123,12 @@ impl Flags {
         problems: &mut Problems,
     ) -> PolicySettings {
         if elsewhere && !self.policy.is_empty() {
-            problems.add("--policy", FlagError::Conflict { with: "--xds" });
+            problems.add("--policy", "cannot be used with --xds");
         }
         // Checked here and not while clap parses: its error would show the value.
-        if self.reading.hash_key.as_ref().is_some_and(|key| is_short(key.as_bytes())) {
-            problems.add("TOLLGATE_HASH_KEY", FlagError::ShortKey);
+        let key = self.reading.hash_key.as_deref().map_or(Ok(()), |key| check_key(key.as_bytes()));
+        if let Err(what) = key {
+            problems.add("TOLLGATE_HASH_KEY", what);
         }
         let are_examples = !elsewhere && self.policy.is_empty() && Path::new(EXAMPLES).is_dir();
         let paths = if are_examples { vec![EXAMPLES.into()] } else { self.policy };
@@ -168,11 +169,16 @@ impl ReadingFlags {
 
 fn hash_key_file(path: &str) -> Result<HashKey, FlagError> {
     let secret = crate::bounded_file::read(path.as_ref()).map_err(FlagError::refused)?;
-    if is_short(&secret) { Err(FlagError::ShortKey) } else { Ok(HashKey::of(&secret)) }
+    check_key(&secret)?;
+    Ok(HashKey::of(&secret))
 }
 
-fn is_short(secret: &[u8]) -> bool {
-    secret.trim_ascii().len() < HashKey::MIN_BYTES
+fn check_key(secret: &[u8]) -> Result<(), FlagError> {
+    if secret.trim_ascii().len() >= HashKey::MIN_BYTES {
+        return Ok(());
+    }
+    let least = HashKey::MIN_BYTES;
+    Err(FlagError::refused(format_args!("a key must have at least {least} bytes")))
 }
 
 fn dialect(text: &str) -> Result<PolicyDialect, FlagError> {

@@ -1,6 +1,6 @@
 //! Conditions under which the process reports that it is ready.
 
-use super::{FlagError, Problems, StoreSettings};
+use super::{Problems, StoreSettings};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -43,14 +43,10 @@ impl Flags {
         problems: &mut Problems,
     ) -> ReadinessSettings {
         if self.ready_while_policy && self.ready_without_policy {
-            problems.add(
-                "--ready-while-policy",
-                FlagError::Conflict { with: "--ready-without-policy" },
-            );
+            problems.add("--ready-while-policy", "cannot be used with --ready-without-policy");
         }
         if self.ready_while_store && store.ready_without {
-            problems
-                .add("--ready-while-store", FlagError::Conflict { with: "--ready-without-store" });
+            problems.add("--ready-while-store", "cannot be used with --ready-without-store");
         }
         ReadinessSettings {
             start_without_policy: self.start_without_policy,

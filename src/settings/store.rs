@@ -103,7 +103,9 @@ fn share(replicas: Option<NonZeroU32>, index: Option<u32>) -> Result<Option<Shar
     let Some(replicas) = replicas else { return Ok(None) };
     match index {
         Some(found) if found >= replicas.get() => {
-            Err(FlagError::ReplicaIndex { replicas: replicas.get(), found })
+            let allowed =
+                format_args!("expected an index below --replicas {replicas}, found {found}");
+            Err(FlagError::refused(allowed))
         }
         index => Ok(Some(Share::of(replicas, index))),
     }

@@ -36,61 +36,45 @@ impl Flags {
     /// Returns the files, and the domains that clients may use by the names in their certificates.
     pub(super) fn resolve(self, problems: &mut Problems) -> (Option<TlsFiles>, Vec<Allowance>) {
         if self.grpc_tls_client_san.is_some() && self.grpc_tls_client_ca.is_none() {
-            let what = "--grpc-tls-client-ca, which verifies the name".to_owned();
-            problems.add("--grpc-tls-client-san", FlagError::Requires { what });
+            let what = "requires --grpc-tls-client-ca, which verifies the name";
+            problems.add("--grpc-tls-client-san", what);
         }
         if !self.allow.is_empty() && self.grpc_tls_client_ca.is_none() {
             let needed = "--grpc-tls-client-ca, --grpc-tls-cert and --grpc-tls-key";
-            let what = format!("{needed}, which verify the names of clients");
-            problems.add("--allow", FlagError::Requires { what });
+            problems.add(
+                "--allow",
+                format_args!("requires {needed}, which verify the names of clients"),
+            );
         }
         let allowances = problems.take_all(self.allow);
-        let flags = TlsFlagNames {
-            certificate: "--grpc-tls-cert",
-            key: "--grpc-tls-key",
-            authorities: "--grpc-tls-client-ca",
-        };
         let name = self.grpc_tls_client_san;
         let clients = self.grpc_tls_client_ca.map(|authorities| Clients { authorities, name });
-        (
-            files(
-                &flags,
-                (self.grpc_tls_cert, self.grpc_tls_key),
-                clients,
-                TlsProtocol::Http2,
-                problems,
-            ),
-            allowances,
-        )
+        let identity = (self.grpc_tls_cert, self.grpc_tls_key);
+        (files("--grpc-tls", identity, clients, TlsProtocol::Http2, problems), allowances)
     }
 }
 
-/// Names of the certificate flags of one listener.
-pub(super) struct TlsFlagNames {
-    pub(super) certificate: &'static str,
-    pub(super) key: &'static str,
-    pub(super) authorities: &'static str,
-}
-
 /// Returns the certificates of a listener if they are complete, else records what is missing.
+/// `prefix`: that of the listener's flags.
 pub(super) fn files(
-    flags: &TlsFlagNames,
+    prefix: &str,
     identity: (Option<PathBuf>, Option<PathBuf>),
     clients: Option<Clients>,
     speaks: TlsProtocol,
     problems: &mut Problems,
 ) -> Option<TlsFiles> {
-    let TlsFlagNames { certificate, key, authorities } = flags;
+    let [certificate, key, authorities] =
+        ["cert", "key", "client-ca"].map(|name| format!("{prefix}-{name}"));
     let (flag, what) = match (identity, clients) {
         ((Some(certificate), Some(key)), clients) => {
             return Some(TlsFiles { certificate, key, clients, speaks });
         }
-        ((Some(_), None), _) => (certificate, (*key).to_owned()),
-        ((None, Some(_)), _) => (key, (*certificate).to_owned()),
-        ((None, None), Some(_)) => (authorities, format!("{certificate} and {key}")),
+        ((Some(_), None), _) => (certificate, format!("requires {key}")),
+        ((None, Some(_)), _) => (key, format!("requires {certificate}")),
+        ((None, None), Some(_)) => (authorities, format!("requires {certificate} and {key}")),
         ((None, None), None) => return None,
     };
-    problems.add(flag, FlagError::Requires { what });
+    problems.add(&flag, what);
     None
 }
 

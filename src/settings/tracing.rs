@@ -95,8 +95,8 @@ impl Flags {
                 && url.authority().is_some_and(|at| !at.as_str().contains('@'))
         });
         if !is_whole {
-            let allowed = "a URL such as http://collector:4317, or one with https";
-            problems.add("--otlp-endpoint", FlagError::UnexpectedHidden { allowed });
+            let what = "expected a URL such as http://collector:4317, or one with https";
+            problems.add("--otlp-endpoint", what);
         }
         let is_base = protocol == OtlpProtocol::Http && self.otlp_traces_endpoint.is_none();
         let endpoint = if is_base {
@@ -190,6 +190,8 @@ fn protocol(text: &str) -> Result<Option<OtlpProtocol>, FlagError> {
     match text.trim() {
         "grpc" => Ok(Some(OtlpProtocol::Grpc)),
         "http/protobuf" => Ok(Some(OtlpProtocol::Http)),
-        other => Err(FlagError::OtlpProtocol { found: other.to_owned() }),
+        other => Err(FlagError::refused(format_args!(
+            "expected grpc or http/protobuf, found `{other}`; --no-spans sends none"
+        ))),
     }
 }

@@ -87,8 +87,8 @@ impl Flags {
         let node_metadata = problems.take_all(self.xds_node_metadata);
         let headers = problems.take_all(self.xds_header);
         match (&self.xds_cert, &self.xds_key) {
-            (Some(_), None) => needs(problems, "--xds-cert", "its key, --xds-key"),
-            (None, Some(_)) => needs(problems, "--xds-key", "its certificate, --xds-cert"),
+            (Some(_), None) => problems.add("--xds-cert", "needs its key, --xds-key"),
+            (None, Some(_)) => problems.add("--xds-key", "needs its certificate, --xds-cert"),
             (Some(_), Some(_)) | (None, None) => {}
         }
         let given = [
@@ -97,7 +97,7 @@ impl Flags {
             ("--xds-server-name", self.xds_server_name.is_some()),
         ];
         for (flag, _) in given.into_iter().filter(|(_, is_given)| *is_given && !self.xds_tls) {
-            needs(problems, flag, "--xds-tls");
+            problems.add(flag, "needs --xds-tls");
         }
         let plane = ControlPlane {
             target,
@@ -116,29 +116,30 @@ impl Flags {
             node_id: self.xds_node_id,
         };
         if plane.backoff_max < plane.backoff_min {
-            let least = plane.backoff_min;
-            let found = plane.backoff_max;
-            problems.add("--xds-backoff-max", FlagError::Backoff { least, found });
+            let ControlPlane { backoff_min: least, backoff_max: found, .. } = &plane;
+            let what = format_args!(
+                "expected at least {least:?}, which --xds-backoff-min is, found {found:?}"
+            );
+            problems.add("--xds-backoff-max", what);
         }
         is_used.then_some(plane)
     }
 }
 
-fn needs(problems: &mut Problems, flag: &str, what: &'static str) {
-    problems.add(flag, FlagError::Needs { what });
-}
-
 fn target(text: &str) -> Result<XdsTarget, FlagError> {
-    Ok(XdsTarget::parse(text)?)
+    XdsTarget::parse(text).map_err(FlagError::refused)
 }
 
 fn node_metadata(text: &str) -> Result<Option<(String, String)>, FlagError> {
-    match text.split_once('=') {
-        None if text.is_empty() => Ok(None),
-        None => Err(FlagError::HiddenPair { found: "no `=`" }),
-        Some(("", _)) => Err(FlagError::HiddenPair { found: "an empty key" }),
-        Some((key, value)) => Ok(Some((key.to_owned(), value.to_owned()))),
-    }
+    let found = match text.split_once('=') {
+        None if text.is_empty() => return Ok(None),
+        None => "no `=`",
+        Some(("", _)) => "an empty key",
+        Some((key, value)) => return Ok(Some((key.to_owned(), value.to_owned()))),
+    };
+    Err(FlagError::refused(format_args!(
+        "expected key=value, found {found} in `***`, which may be a secret"
+    )))
 }
 
 fn header(text: &str) -> Result<Option<Header>, FlagError> {

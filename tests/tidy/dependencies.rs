@@ -89,12 +89,12 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         place: "policy",
         modules: "algorithm descriptor printable yaml",
-        crates: "aho_corasick foldhash hashbrown memchr serde_json sha2 smallvec std::sync::Arc",
+        crates: "aho_corasick foldhash hashbrown memchr serde_json sha2 smallvec std::sync::Arc thiserror",
     },
     Row {
         place: "policy/requests",
         modules: "",
-        crates: "std::net::IpAddr std::net::Ipv4Addr std::net::Ipv6Addr thiserror",
+        crates: "std::net::IpAddr std::net::Ipv4Addr std::net::Ipv6Addr",
     },
     Row { place: "policy/source", modules: "", crates: "std::fs std::io std::os" },
     // Checks histories without a clock, IO or a protocol; only its workload has a runtime.
@@ -111,12 +111,11 @@ pub(super) const ROWS: &[Row] = &[
     Row { place: "envoyproxy", modules: "printable yaml::scalar", crates: "clap" },
     Row { place: "envoyproxy/flags", modules: "", crates: "std::net" },
     Row { place: "envoyproxy/own_variables", modules: "", crates: "std::env" },
-    Row { place: "envoyproxy/words", modules: "", crates: "thiserror" },
     // Reads deployments of envoyproxy/ratelimit, and no service.
     Row {
         place: "migrate",
         modules: "algorithm envoyproxy policy printable yaml",
-        crates: "clap jiff serde_json std::fs std::io thiserror",
+        crates: "clap serde_json std::fs std::io thiserror",
     },
     // Stores do not depend on policies, and own the clock.
     Row {

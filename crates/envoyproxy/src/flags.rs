@@ -44,16 +44,14 @@ fn listen(reader: &mut VariableReader<'_>) {
             reader.problem(&[name], "must be set if GRPC_SERVER_USE_TLS is set");
         }
     }
-    reader.put_texts(&[
-        ("--grpc-tls-cert", "GRPC_SERVER_TLS_CERT"),
-        ("--grpc-tls-key", "GRPC_SERVER_TLS_KEY"),
-    ]);
+    reader.put_text("--grpc-tls-cert", "GRPC_SERVER_TLS_CERT");
+    reader.put_text("--grpc-tls-key", "GRPC_SERVER_TLS_KEY");
     // The second is set by Envoy Gateway, and that service does not read it.
     let authorities = ["GRPC_CLIENT_TLS_CACERT", "GRPC_SERVER_TLS_CA_CERT"];
     match authorities.map(|name| reader.text(name)).into_iter().find(|path| !path.is_empty()) {
         Some(authority) => {
             reader.put("--grpc-tls-client-ca", authority);
-            reader.put_texts(&[("--grpc-tls-client-san", "GRPC_CLIENT_TLS_SAN")]);
+            reader.put_text("--grpc-tls-client-san", "GRPC_CLIENT_TLS_SAN");
         }
         None if reader.has("GRPC_CLIENT_TLS_SAN") => {
             reader.note("GRPC_CLIENT_TLS_SAN", "has no effect without GRPC_CLIENT_TLS_CACERT");
@@ -191,22 +189,18 @@ fn join(folder: &str, below: &str) -> String {
 }
 
 fn xds(reader: &mut VariableReader<'_>) {
-    reader.put_texts(&[
-        ("--xds", "CONFIG_GRPC_XDS_SERVER_URL"),
-        ("--xds-node-id", "CONFIG_GRPC_XDS_NODE_ID"),
-    ]);
-    reader.put_texts(&[("--xds-node-metadata", "CONFIG_GRPC_XDS_NODE_METADATA")]);
+    reader.put_text("--xds", "CONFIG_GRPC_XDS_SERVER_URL");
+    reader.put_text("--xds-node-id", "CONFIG_GRPC_XDS_NODE_ID");
+    reader.put_text("--xds-node-metadata", "CONFIG_GRPC_XDS_NODE_METADATA");
     for (name, value) in reader.map("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS") {
         reader.put("--xds-header", format!("{name}={value}"));
     }
     if reader.boolean("CONFIG_GRPC_XDS_SERVER_USE_TLS") {
         reader.switch("--xds-tls", true);
-        reader.put_texts(&[
-            ("--xds-cert", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT"),
-            ("--xds-key", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY"),
-        ]);
-        reader.put_texts(&[("--xds-ca", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT")]);
-        reader.put_texts(&[("--xds-server-name", "CONFIG_GRPC_XDS_SERVER_TLS_SAN")]);
+        reader.put_text("--xds-cert", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT");
+        reader.put_text("--xds-key", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY");
+        reader.put_text("--xds-ca", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT");
+        reader.put_text("--xds-server-name", "CONFIG_GRPC_XDS_SERVER_TLS_SAN");
     }
     let waits = [
         ("--xds-backoff-min", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL"),
@@ -225,7 +219,7 @@ fn xds(reader: &mut VariableReader<'_>) {
 }
 
 fn stats(reader: &mut VariableReader<'_>) {
-    reader.put_texts(&[("--near-limit-ratio", "NEAR_LIMIT_RATIO")]);
+    reader.put_text("--near-limit-ratio", "NEAR_LIMIT_RATIO");
     if reader.boolean("DISABLE_STATS") {
         return;
     }
@@ -269,8 +263,8 @@ fn stats(reader: &mut VariableReader<'_>) {
             Some(SocketAddr::new(ip_of(host)?, port.parse().ok()?).to_string())
         });
         reader.put("--stats-prometheus-listen", address.unwrap_or_else(|| written.to_owned()));
-        reader.put_texts(&[("--stats-prometheus-path", "PROMETHEUS_PATH")]);
-        reader.put_texts(&[("--stats-prometheus-mapper", "PROMETHEUS_MAPPER_YAML")]);
+        reader.put_text("--stats-prometheus-path", "PROMETHEUS_PATH");
+        reader.put_text("--stats-prometheus-mapper", "PROMETHEUS_MAPPER_YAML");
         reader.switch(
             "--stats-milliseconds",
             reader.boolean("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"),

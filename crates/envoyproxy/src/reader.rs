@@ -6,8 +6,7 @@ use std::time::Duration;
 use crate::table::{
     DifferingValues, IDLE_MEMCACHE, VARIABLES, Variable, VariableKind, VariableMeaning,
 };
-use crate::words::{self, InvalidValue};
-use crate::{Flag, Translation, VariableProblem, Variables};
+use crate::{Flag, Translation, VariableProblem, Variables, words};
 
 /// The variable that contains tokens.
 const HEADERS: &str = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS";
@@ -29,10 +28,10 @@ impl<'v> VariableReader<'v> {
     pub(crate) fn check(&mut self) {
         for variable in VARIABLES {
             let Some(text) = self.set(variable) else { continue };
-            if let Err(what) = variable.check(text) {
+            if let Some(expected) = variable.expected_instead_of(text) {
                 // A value of these headers is often a token.
                 let found = if variable.name == HEADERS { "***" } else { text };
-                self.problem(&[variable.name], format!("{what}, found `{found}`"));
+                self.problem(&[variable.name], format!("expected {expected}, found `{found}`"));
             }
             match variable.worth {
                 // Named together with the backend.
@@ -72,13 +71,11 @@ impl<'v> VariableReader<'v> {
         }
     }
 
-    /// Sets flags to the text of variables that are not empty.
-    pub(crate) fn put_texts(&mut self, pairs: &[(&'static str, &'static str)]) {
-        for (flag, name) in pairs {
-            let text = self.text(name);
-            if !text.is_empty() {
-                self.put(flag, text);
-            }
+    /// Sets a flag to the text of a variable that is not empty.
+    pub(crate) fn put_text(&mut self, flag: &'static str, name: &str) {
+        let text = self.text(name);
+        if !text.is_empty() {
+            self.put(flag, text);
         }
     }
 
@@ -105,12 +102,12 @@ impl<'v> VariableReader<'v> {
     /// Returns the difference from the effect there, for a value of a variable.
     pub fn difference(&self, variable: &Variable, text: &str) -> Option<&'static str> {
         let difference = variable.difference?;
-        let is_true = words::boolean(text) == Ok(true);
+        let is_true = words::boolean(text) == Some(true);
         let has_tls = !text.is_empty() && self.boolean("GRPC_SERVER_USE_TLS");
         let differs = match difference.values {
             DifferingValues::All => true,
             DifferingValues::True => is_true,
-            DifferingValues::Positive => words::integer(text).is_ok_and(|number| number > 0),
+            DifferingValues::Positive => words::integer(text).is_some_and(|number| number > 0),
             DifferingValues::Verbose => {
                 ["debug", "trace"].iter().any(|level| text.eq_ignore_ascii_case(level))
             }
@@ -168,20 +165,24 @@ impl<'v> VariableReader<'v> {
 }
 
 impl Variable {
-    pub(crate) fn check(&self, text: &str) -> Result<(), InvalidValue> {
-        match self.kind {
-            VariableKind::Text | VariableKind::List => Ok(()),
-            VariableKind::Bool => words::boolean(text).map(|_| ()),
-            VariableKind::Int => words::integer(text).map(|_| ()),
-            VariableKind::Float => words::float(text).map(|_| ()),
-            VariableKind::Duration => words::duration(text).map(|_| ()),
-            VariableKind::Map => words::map(text).map(|_| ()),
-        }
+    /// Returns what a value should be; `None` if it is of the type.
+    pub(crate) fn expected_instead_of(&self, text: &str) -> Option<&'static str> {
+        let (is_valid, expected) = match self.kind {
+            VariableKind::Text | VariableKind::List => return None,
+            VariableKind::Bool => (words::boolean(text).is_some(), "true or false"),
+            VariableKind::Int => (words::integer(text).is_some(), "a whole number"),
+            VariableKind::Float => (words::float(text).is_some(), "a number"),
+            VariableKind::Duration => {
+                (words::duration(text).is_some(), "a length of time such as 150us, 10s or 24h")
+            }
+            VariableKind::Map => (words::map(text).is_some(), "key:value,key:value"),
+        };
+        (!is_valid).then_some(expected)
     }
 
     /// Returns `true` if a value is neither the default nor a switch that is off.
     pub fn is_changed_by(&self, text: &str) -> bool {
-        let is_off = self.kind == VariableKind::Bool && words::boolean(text) == Ok(false);
+        let is_off = self.kind == VariableKind::Bool && words::boolean(text) == Some(false);
         text != self.default && !is_off
     }
 }

@@ -35,20 +35,13 @@ pub(crate) fn store(reader: &mut VariableReader<'_>) {
             return reader.problem(&["BACKEND_TYPE"], format!("expected redis, found `{other}`"));
         }
     }
-    let names = RedisVariables {
-        url: "REDIS_URL",
-        socket: "REDIS_SOCKET_TYPE",
-        kind: "REDIS_TYPE",
-        tls: "REDIS_TLS",
-    };
-    url(reader, "--store", &names);
-    login(reader, "REDIS_AUTH", "--redis-user", "--redis-password");
-    login(reader, "REDIS_SENTINEL_AUTH", "--sentinel-user", "--sentinel-password");
-    reader.put_texts(&[
-        ("--redis-cert", "REDIS_TLS_CLIENT_CERT"),
-        ("--redis-key", "REDIS_TLS_CLIENT_KEY"),
-    ]);
-    reader.put_texts(&[("--redis-ca", "REDIS_TLS_CACERT"), ("--redis-prefix", "CACHE_KEY_PREFIX")]);
+    url(reader, "--store", "REDIS");
+    login(reader, "REDIS_AUTH", ["--redis-user", "--redis-password"]);
+    login(reader, "REDIS_SENTINEL_AUTH", ["--sentinel-user", "--sentinel-password"]);
+    reader.put_text("--redis-cert", "REDIS_TLS_CLIENT_CERT");
+    reader.put_text("--redis-key", "REDIS_TLS_CLIENT_KEY");
+    reader.put_text("--redis-ca", "REDIS_TLS_CACERT");
+    reader.put_text("--redis-prefix", "CACHE_KEY_PREFIX");
     reader.switch("--redis-system-roots", reader.has("REDIS_TLS_CACERT"));
     reader.switch("--redis-any-hostname", reader.boolean("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION"));
     if reader.has("REDIS_TIMEOUT") {
@@ -64,42 +57,26 @@ pub(crate) fn per_second(reader: &mut VariableReader<'_>) {
     if !reader.boolean("REDIS_PERSECOND") {
         return;
     }
-    let names = RedisVariables {
-        url: "REDIS_PERSECOND_URL",
-        socket: "REDIS_PERSECOND_SOCKET_TYPE",
-        kind: "REDIS_PERSECOND_TYPE",
-        tls: "REDIS_PERSECOND_TLS",
-    };
-    url(reader, "--per-second-store", &names);
-    login(reader, "REDIS_PERSECOND_AUTH", "--per-second-user", "--per-second-password");
-    login(
-        reader,
-        "REDIS_PERSECOND_SENTINEL_AUTH",
-        "--per-second-sentinel-user",
-        "--per-second-sentinel-password",
-    );
+    url(reader, "--per-second-store", "REDIS_PERSECOND");
+    login(reader, "REDIS_PERSECOND_AUTH", ["--per-second-user", "--per-second-password"]);
+    let sentinel = ["--per-second-sentinel-user", "--per-second-sentinel-password"];
+    login(reader, "REDIS_PERSECOND_SENTINEL_AUTH", sentinel);
 }
 
-/// The variables that locate a Redis.
-struct RedisVariables {
-    url: &'static str,
-    socket: &'static str,
-    kind: &'static str,
-    tls: &'static str,
-}
-
-fn url(reader: &mut VariableReader<'_>, flag: &'static str, names: &RedisVariables) {
-    let written = reader.text(names.url);
-    let scheme = if reader.boolean(names.tls) { "rediss" } else { "redis" };
+/// Sets the URL of a Redis, which the variables with a prefix locate.
+fn url(reader: &mut VariableReader<'_>, flag: &'static str, prefix: &str) {
+    let [url, kind] = ["URL", "TYPE"].map(|name| format!("{prefix}_{name}"));
+    let written = reader.text(&url);
+    let scheme = if reader.boolean(&format!("{prefix}_TLS")) { "rediss" } else { "redis" };
     if written.is_empty() {
         reader.problem(
-            &[names.url],
+            &[&url],
             "expected the address of a Redis, such as redis:6379, found an empty text",
         );
         return reader.put(flag, PLACEHOLDER);
     }
-    match reader.text(names.kind).to_uppercase().as_str() {
-        "SINGLE" => single(reader, flag, names),
+    match reader.text(&kind).to_uppercase().as_str() {
+        "SINGLE" => single(reader, flag, prefix, scheme),
         "CLUSTER" => {
             let hosts: Vec<_> = words::list(written).into_iter().map(without_scheme).collect();
             reader.put(flag, format!("{scheme}-cluster://{}", hosts.join(",")));
@@ -113,39 +90,37 @@ fn url(reader: &mut VariableReader<'_>, flag: &'static str, names: &RedisVariabl
             _ => {
                 let found = without_password(written);
                 let what = format!("expected master,host:port,host:port, found `{found}`");
-                reader.problem(&[names.url], what);
+                reader.problem(&[&url], what);
             }
         },
         other => {
             let what = format!("expected SINGLE, SENTINEL or CLUSTER, found `{other}`");
-            reader.problem(&[names.kind], what);
+            reader.problem(&[&kind], what);
         }
     }
 }
 
 /// Sets the URL of a single Redis, which a URL, the path of a socket or `host:port` locates.
-fn single(reader: &mut VariableReader<'_>, flag: &'static str, names: &RedisVariables) {
-    let written = reader.text(names.url);
-    let tls = reader.boolean(names.tls);
-    let socket = names.socket;
-    match reader.text(socket) {
-        _ if written.contains("://") && tls => {
+fn single(reader: &mut VariableReader<'_>, flag: &'static str, prefix: &str, scheme: &str) {
+    let [url, socket] = ["URL", "SOCKET_TYPE"].map(|name| format!("{prefix}_{name}"));
+    let written = reader.text(&url);
+    match reader.text(&socket) {
+        _ if written.contains("://") && scheme == "rediss" => {
             reader.put(flag, format!("rediss://{}", without_scheme(written)));
         }
         _ if written.contains("://") => reader.put(flag, written),
         "unix" if !written.starts_with('/') => {
-            let is = if reader.has(socket) { "is" } else { "is not set, which means" };
+            let is = if reader.has(&socket) { "is" } else { "is not set, which means" };
             let what = format!(
                 "{socket} {is} `unix`, and `{}` is not the path of a socket; set {socket}=tcp for host:port",
                 without_password(written)
             );
-            reader.problem(&[socket, names.url], what);
+            reader.problem(&[&socket, &url], what);
             reader.put(flag, PLACEHOLDER);
         }
         "unix" => reader.put(flag, format!("redis+unix://{written}")),
-        "tcp" if tls => reader.put(flag, format!("rediss://{written}")),
-        "tcp" => reader.put(flag, format!("redis://{written}")),
-        other => reader.problem(&[socket], format!("expected unix or tcp, found `{other}`")),
+        "tcp" => reader.put(flag, format!("{scheme}://{written}")),
+        other => reader.problem(&[&socket], format!("expected unix or tcp, found `{other}`")),
     }
 }
 
@@ -160,12 +135,7 @@ fn escaped(name: &str) -> String {
 }
 
 /// Parses `password` or `user:password`.
-fn login(
-    reader: &mut VariableReader<'_>,
-    name: &'static str,
-    user: &'static str,
-    password: &'static str,
-) {
+fn login(reader: &mut VariableReader<'_>, name: &str, [user, password]: [&'static str; 2]) {
     match reader.text(name).split_once(':') {
         Some((who, secret)) => {
             if !who.is_empty() {

@@ -15,6 +15,12 @@ pub struct FlagProblem {
     pub what: String,
 }
 
+impl fmt::Display for FlagProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.flag, self.what)
+    }
+}
+
 /// Returns the flags whose values cannot be used, of those that clap has parsed.
 type FlagCheck = fn(&ArgMatches) -> Result<Vec<FlagProblem>, clap::Error>;
 

@@ -18,6 +18,6 @@ fn the_table_is_whole() {
     names.dedup();
     assert_eq!(names.len(), 116, "no name stands twice");
     for variable in VARIABLES.iter().filter(|variable| !variable.default.is_empty()) {
-        assert_eq!(variable.check(variable.default), Ok(()), "{}", variable.name);
+        assert_eq!(variable.expected_instead_of(variable.default), None, "{}", variable.name);
     }
 }

@@ -20,18 +20,15 @@ pub(crate) fn read(found: &Container<'_>, deployment: &mut Deployment) {
             deployment.problems.push(format!("{list} of the container: expected a list"));
         }
     }
-    match program(container, "command") {
-        Some(other) if !AVAILABLE.contains(&other) => deployment.unread.push(format!(
-            "command runs {other} instead of /bin/ratelimit: this report lacks the variables that it sets, and \
-             Tollgate's image has no shell; set command: [/bin/ratelimit]"
-        )),
-        Some(_) | None => {}
-    }
+    let other = program(container, "command").filter(|name| !AVAILABLE.contains(name));
+    deployment.unread.extend(other.map(|other| format!(
+        "command runs {other} instead of /bin/ratelimit: this report lacks the variables that it sets, and \
+         Tollgate's image has no shell; set command: [/bin/ratelimit]"
+    )));
     if program(container, "args").is_some() {
-        deployment.unread.push(
-            "args: /bin/ratelimit takes no arguments; set command: [/bin/ratelimit] without args"
-                .to_owned(),
-        );
+        let text =
+            "args: /bin/ratelimit takes no arguments; set command: [/bin/ratelimit] without args";
+        deployment.unread.push(text.to_owned());
     }
     let probes = PROBES.iter().map(|name| ((*name).to_owned(), container.get(name)));
     let hooks = HOOKS.iter().map(|name| {

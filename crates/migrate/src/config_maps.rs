@@ -3,27 +3,13 @@
 use serde_json::Value;
 
 use crate::container::{text, text_at};
+use crate::failure::UnreadablePart;
 
 /// The text for a namespace that the manifest does not set.
 const NO_NAMESPACE: &str = "(none)";
 
 /// The ConfigMaps of a manifest, in order.
 pub(crate) struct ConfigMaps<'m>(Vec<ConfigMap<'m>>);
-
-/// The reason why there is no ConfigMap for a workload.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NoConfigMap {
-    #[error("ConfigMap {name} is not in the manifest")]
-    Missing { name: String },
-    #[error(
-        "ConfigMap {name} is in namespaces {spaces}, but the workload is in namespace {expected}"
-    )]
-    ElsewhereOnly { name: String, spaces: String, expected: String },
-    #[error(
-        "ConfigMap {name} is ambiguous: defined in namespaces {spaces}; expected one for the workload"
-    )]
-    Ambiguous { name: String, spaces: String },
-}
 
 /// A ConfigMap.
 pub(crate) struct ConfigMap<'m> {
@@ -49,7 +35,7 @@ impl<'m> ConfigMaps<'m> {
         &self,
         name: &str,
         namespace: Option<&str>,
-    ) -> Result<&ConfigMap<'m>, NoConfigMap> {
+    ) -> Result<&ConfigMap<'m>, UnreadablePart> {
         let named: Vec<&ConfigMap<'m>> = self.0.iter().filter(|map| map.name == name).collect();
         let mut fitting: Vec<_> = named.iter().filter(|map| map.namespace == namespace).collect();
         if fitting.is_empty() {
@@ -59,18 +45,18 @@ impl<'m> ConfigMaps<'m> {
         if let [map] = fitting.as_slice() {
             return Ok(map);
         }
-        let name = name.to_owned();
-        let spaces: Vec<_> =
-            named.iter().map(|map| map.namespace.unwrap_or(NO_NAMESPACE)).collect();
-        let spaces = spaces.join(", ");
-        Err(match fitting.as_slice() {
-            _ if named.is_empty() => NoConfigMap::Missing { name },
-            [] => {
-                let expected = namespace.unwrap_or(NO_NAMESPACE).to_owned();
-                NoConfigMap::ElsewhereOnly { name, spaces, expected }
-            }
-            _ => NoConfigMap::Ambiguous { name, spaces },
-        })
+        let spaces = named.iter().map(|map| map.namespace.unwrap_or(NO_NAMESPACE));
+        let spaces = spaces.collect::<Vec<_>>().join(", ");
+        let expected = namespace.unwrap_or(NO_NAMESPACE);
+        Err(UnreadablePart(match fitting.as_slice() {
+            _ if named.is_empty() => format!("ConfigMap {name} is not in the manifest"),
+            [] => format!(
+                "ConfigMap {name} is in namespaces {spaces}, but the workload is in namespace {expected}"
+            ),
+            _ => format!(
+                "ConfigMap {name} is ambiguous: defined in namespaces {spaces}; expected one for the workload"
+            ),
+        }))
     }
 }
 
@@ -106,7 +92,7 @@ mod tests {
     use super::*;
 
     /// Returns the value of `key` in the ConfigMap `a`, for a workload in a namespace.
-    fn found(spaces: &[Option<&str>], namespace: Option<&str>) -> Result<String, NoConfigMap> {
+    fn found(spaces: &[Option<&str>], namespace: Option<&str>) -> Result<String, UnreadablePart> {
         let object = |space: &Option<&str>| {
             let value = space.unwrap_or("none");
             json!({ "kind": "ConfigMap", "metadata": { "name": "a", "namespace": space }, "data": { "key": value } })

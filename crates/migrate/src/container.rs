@@ -36,13 +36,9 @@ pub(crate) fn containers(object: &Value) -> Vec<Container<'_>> {
     let kind = text_at(object, "/kind").unwrap_or("?");
     let workload = text_at(object, "/metadata/name").unwrap_or("?");
     let namespace = text_at(object, "/metadata/namespace");
-    let mut found = Vec::new();
-    if let Some(pod) = pod {
-        for container in array(pod, "containers") {
-            found.push(Container { kind, workload, namespace, pod, container });
-        }
-    }
-    found
+    let Some(pod) = pod else { return Vec::new() };
+    let containers = array(pod, "containers");
+    containers.map(|container| Container { kind, workload, namespace, pod, container }).collect()
 }
 
 /// Returns the shortest name that no other container has.

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::config_maps::ConfigMaps;
 use crate::container::{Container, text, text_at};
 use crate::deployment::Deployment;
+use crate::failure::UnreadablePart;
 
 /// The variable of the store.
 const STORE: &str = "REDIS_URL";
@@ -16,24 +17,6 @@ const STORE: &str = "REDIS_URL";
 enum EnvValue {
     Known(String),
     Reference(String),
-}
-
-/// The reason why Kubernetes would reject an item of `env`. It does not contain the value, which
-/// may be a secret.
-#[derive(Debug, thiserror::Error)]
-enum InvalidEnvItem<'m> {
-    #[error("expected a mapping with name and value, found {0}")]
-    NoMapping(&'static str),
-    #[error("expected name, value or valueFrom, found `{key}`{of}")]
-    UnknownKey { key: &'m str, of: String },
-    #[error("expected a name, found none")]
-    NoName,
-    #[error("expected text as value of {name}, found {found}")]
-    NoText { name: &'m str, found: &'static str },
-    #[error("expected a mapping as valueFrom of {name}, found {found}")]
-    NoSource { name: &'m str, found: &'static str },
-    #[error("expected value or valueFrom of {name}, found both")]
-    Both { name: &'m str },
 }
 
 /// Collects the variables of a container: `envFrom`, then `env`, which takes precedence.
@@ -51,9 +34,8 @@ pub(crate) fn read(found: &Container<'_>, maps: &ConfigMaps<'_>, deployment: &mu
             }
         };
         if !names.insert(name) {
-            deployment
-                .notes
-                .push(format!("{name}: set several times in env; the last value applies"));
+            let note = format!("{name}: set several times in env; the last value applies");
+            deployment.notes.push(note);
         }
         deployment.keep_secrets_of(text_at(entry, "/value").unwrap_or_default());
         let value = match (entry.get("value"), entry.get("valueFrom")) {
@@ -77,9 +59,9 @@ fn items<'m>(container: &'m Value, list: &str, deployment: &mut Deployment) -> &
         None | Some(Value::Null) => &[],
         Some(Value::Array(items)) => items,
         Some(other) => {
-            deployment
-                .problems
-                .push(format!("{list} of the container: expected a list, found {}", shape(other)));
+            let found = shape(other);
+            let what = format!("{list} of the container: expected a list, found {found}");
+            deployment.problems.push(what);
             &[]
         }
     }
@@ -89,29 +71,32 @@ fn items<'m>(container: &'m Value, list: &str, deployment: &mut Deployment) -> &
 ///
 /// # Errors
 /// Kubernetes would reject the item.
-fn name_of(entry: &Value) -> Result<&str, InvalidEnvItem<'_>> {
+fn name_of(entry: &Value) -> Result<&str, UnreadablePart> {
     let Some(fields) = entry.as_object() else {
-        return Err(InvalidEnvItem::NoMapping(shape(entry)));
+        let found = shape(entry);
+        let what = format!("expected a mapping with name and value, found {found}");
+        return Err(UnreadablePart(what));
     };
     let name = text_at(entry, "/name").filter(|name| !name.is_empty());
     let known = ["name", "value", "valueFrom"];
     if let Some(key) = fields.keys().find(|key| !known.contains(&key.as_str())) {
         let of = name.map(|name| format!(" of {name}")).unwrap_or_default();
-        return Err(InvalidEnvItem::UnknownKey { key, of });
+        let what = format!("expected name, value or valueFrom, found `{key}`{of}");
+        return Err(UnreadablePart(what));
     }
-    let name = name.ok_or(InvalidEnvItem::NoName)?;
-    match (fields.get("value"), fields.get("valueFrom")) {
+    let name = name.ok_or_else(|| UnreadablePart("expected a name, found none".to_owned()))?;
+    Err(UnreadablePart(match (fields.get("value"), fields.get("valueFrom")) {
         (Some(value @ (Value::Array(_) | Value::Object(_))), _) => {
-            Err(InvalidEnvItem::NoText { name, found: shape(value) })
+            format!("expected text as value of {name}, found {}", shape(value))
         }
         (_, Some(from)) if !from.is_object() && !from.is_null() => {
-            Err(InvalidEnvItem::NoSource { name, found: shape(from) })
+            format!("expected a mapping as valueFrom of {name}, found {}", shape(from))
         }
         (Some(Value::String(value)), Some(Value::Object(_))) if !value.is_empty() => {
-            Err(InvalidEnvItem::Both { name })
+            format!("expected value or valueFrom of {name}, found both")
         }
-        (_, _) => Ok(name),
-    }
+        (_, _) => return Ok(name),
+    }))
 }
 
 /// Returns the kind of a YAML value.

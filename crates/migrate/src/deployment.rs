@@ -69,10 +69,9 @@ impl Deployment {
 
     /// Sets the variables of an env file.
     fn merge(&mut self, file: EnvFile) {
-        let repeated = file.repeated.iter();
-        self.notes.extend(
-            repeated.map(|name| format!("{name}: set on several lines; the last value applies")),
-        );
+        for name in &file.repeated {
+            self.notes.push(format!("{name}: set on several lines; the last value applies"));
+        }
         file.variables.into_iter().for_each(|(name, value)| self.set(&name, value));
     }
 
@@ -126,14 +125,11 @@ impl Deployment {
 
     /// Returns the mounted files that the service would read at `locations`.
     pub(crate) fn mounted(&self, locations: &PolicyLocations) -> Vec<Source> {
-        let mut mounted = Vec::new();
-        for (path, source) in &self.mounts {
+        let mounted = self.mounts.iter().filter(|(path, source)| {
             let below = locations.paths.iter().find_map(|folder| path.strip_prefix(folder).ok());
-            if below.is_some_and(|below| locations.which.selects(below, &source.text)) {
-                mounted.push(source.clone());
-            }
-        }
-        mounted
+            below.is_some_and(|below| locations.which.selects(below, &source.text))
+        });
+        mounted.map(|(_, source)| source.clone()).collect()
     }
 
     /// Returns the reference behind a text that contains a placeholder.
@@ -173,9 +169,9 @@ pub(crate) fn of_env_file(path: &Path) -> Result<Deployment, MigrationError> {
 
 fn read_env_file(path: &Path) -> Result<(String, EnvFile), MigrationError> {
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| MigrationError::io(&name, error))?;
+    let text = std::fs::read_to_string(path).map_err(|error| MigrationError::file(&name, error))?;
     match env_file::parse(&text) {
         Ok(file) => Ok((name, file)),
-        Err(line) => Err(MigrationError::EnvLine { name, line }),
+        Err(line) => Err(MigrationError::File(format!("{name}:{line}"))),
     }
 }

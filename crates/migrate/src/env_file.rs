@@ -4,35 +4,14 @@ use std::collections::BTreeSet;
 
 use tollgate_envoyproxy::Variables;
 
+use crate::failure::UnreadablePart;
+
 /// The variables of an env file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct EnvFile {
     pub(crate) variables: Variables,
     /// Names that are set on several lines; the last value applies.
     pub(crate) repeated: BTreeSet<String>,
-}
-
-/// A line that cannot be parsed. It has the number of the line but not its text, which may contain
-/// a secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{number}: {mistake}")]
-pub struct InvalidEnvLine {
-    number: u64,
-    mistake: EnvLineMistake,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum EnvLineMistake {
-    #[error("expected NAME=VALUE, found no `=`")]
-    NoEquals,
-    #[error("expected NAME=VALUE, found no name or a space before the `=`")]
-    NoName,
-    #[error("expected NAME=VALUE, found a space after the `=`")]
-    SpaceAfterEquals,
-    #[error("expected the end of the line or a comment after the closing {0}")]
-    TextAfterQuote(char),
-    #[error("expected a closing {0} on the same line; multi-line values are not supported")]
-    NoClosingQuote(char),
 }
 
 /// Parses the lines of an env file.
@@ -42,15 +21,16 @@ enum EnvLineMistake {
 /// differently, are errors.
 ///
 /// # Errors
-/// The first line that cannot be parsed.
-pub(crate) fn parse(text: &str) -> Result<EnvFile, InvalidEnvLine> {
+/// The first line that cannot be parsed, with its number.
+pub(crate) fn parse(text: &str) -> Result<EnvFile, UnreadablePart> {
     let mut file = EnvFile::default();
     for (line, number) in text.strip_prefix('\u{feff}').unwrap_or(text).lines().zip(1_u64..) {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let (name, value) = variable(line).map_err(|mistake| InvalidEnvLine { number, mistake })?;
+        let (name, value) = variable(line)
+            .map_err(|UnreadablePart(what)| UnreadablePart(format!("{number}: {what}")))?;
         if file.variables.insert(name.to_owned(), value).is_some() {
             file.repeated.insert(name.to_owned());
         }
@@ -58,12 +38,15 @@ pub(crate) fn parse(text: &str) -> Result<EnvFile, InvalidEnvLine> {
     Ok(file)
 }
 
-fn variable(line: &str) -> Result<(&str, String), EnvLineMistake> {
+fn variable(line: &str) -> Result<(&str, String), UnreadablePart> {
     let exported = line.strip_prefix("export").filter(|rest| rest.starts_with([' ', '\t']));
     let line = exported.unwrap_or(line).trim_start();
-    let (name, text) = line.split_once('=').ok_or(EnvLineMistake::NoEquals)?;
+    let Some((name, text)) = line.split_once('=') else {
+        return Err(UnreadablePart("expected NAME=VALUE, found no `=`".to_owned()));
+    };
     if name.is_empty() || name.contains(char::is_whitespace) {
-        return Err(EnvLineMistake::NoName);
+        let what = "expected NAME=VALUE, found no name or a space before the `=`";
+        return Err(UnreadablePart(what.to_owned()));
     }
     match text.chars().next() {
         Some(quote @ ('"' | '\'')) => Ok((name, quoted(text, quote)?)),
@@ -72,10 +55,11 @@ fn variable(line: &str) -> Result<(&str, String), EnvLineMistake> {
 }
 
 /// Returns a value without quotes, up to a comment.
-fn bare(text: &str) -> Result<&str, EnvLineMistake> {
+fn bare(text: &str) -> Result<&str, UnreadablePart> {
     let value = without_comment(text).trim_end();
     if value.starts_with([' ', '\t']) {
-        return Err(EnvLineMistake::SpaceAfterEquals);
+        let what = "expected NAME=VALUE, found a space after the `=`";
+        return Err(UnreadablePart(what.to_owned()));
     }
     Ok(value)
 }
@@ -93,7 +77,7 @@ fn without_comment(text: &str) -> &str {
 
 /// Returns a value without its quotes. Between double quotes, a backslash escapes `"`, `\`, `$` and
 /// `` ` ``, as in a shell.
-fn quoted(text: &str, quote: char) -> Result<String, EnvLineMistake> {
+fn quoted(text: &str, quote: char) -> Result<String, UnreadablePart> {
     let mut value = String::new();
     let mut letters = text.chars();
     letters.next();
@@ -104,7 +88,8 @@ fn quoted(text: &str, quote: char) -> Result<String, EnvLineMistake> {
             return if rest.trim().is_empty() || is_comment {
                 Ok(value)
             } else {
-                Err(EnvLineMistake::TextAfterQuote(quote))
+                let after = "expected the end of the line or a comment after the closing";
+                Err(UnreadablePart(format!("{after} {quote}")))
             };
         }
         let escaped = letters.as_str().chars().next().filter(|next| "\"\\$`".contains(*next));
@@ -116,7 +101,8 @@ fn quoted(text: &str, quote: char) -> Result<String, EnvLineMistake> {
             _ => value.push(letter),
         }
     }
-    Err(EnvLineMistake::NoClosingQuote(quote))
+    let what = "on the same line; multi-line values are not supported";
+    Err(UnreadablePart(format!("expected a closing {quote} {what}")))
 }
 
 #[cfg(test)]

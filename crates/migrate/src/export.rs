@@ -26,27 +26,24 @@ const FILE_VARIABLES: [&str; 4] = [
     "TOLLGATE_POLICY_FILE_PREFIX",
 ];
 
-/// Variables whose absence would change decisions or disable checks of calls: each with a value
-/// that `serve` rejects until the operator replaces it, and the format of the value.
-const FILL_IN: [(&str, &str, &str); 12] = [
-    ("TOLLGATE_STORE", "FILL-IN", "redis://HOST:PORT, or rediss:// with TLS"),
-    ("TOLLGATE_PER_SECOND_STORE", "FILL-IN", "redis://HOST:PORT, or rediss:// with TLS"),
-    // Every text without an open brace is a valid prefix.
-    ("TOLLGATE_REDIS_PREFIX", "FILL-IN{", "the prefix of all keys"),
-    ("TOLLGATE_SHADOW_MODE", "FILL-IN", "true or false"),
-    ("TOLLGATE_QUOTA_MODE", "FILL-IN", "true or false"),
-    ("TOLLGATE_MERGE_DOMAINS", "FILL-IN", "true or false"),
-    (
-        "TOLLGATE_FIXED_WINDOW_CHARGE",
-        "FILL-IN",
-        "blamed if the original variable is true, else always",
-    ),
-    ("TOLLGATE_XDS", "FILL-IN", "HOST:PORT"),
-    ("TOLLGATE_GRPC_LISTEN", "FILL-IN", "ADDRESS:PORT, such as 0.0.0.0:8081"),
-    ("TOLLGATE_GRPC_TLS_CERT", "FILL-IN", "the path of a PEM file"),
-    ("TOLLGATE_GRPC_TLS_KEY", "FILL-IN", "the path of a PEM file"),
-    ("TOLLGATE_GRPC_TLS_CLIENT_CA", "FILL-IN", "the path of a PEM file"),
+/// Variables whose absence would change decisions or disable checks of calls, with the format of
+/// their values. They get a value that `serve` rejects until the operator replaces it.
+const FILL_IN: [(&str, &str); 12] = [
+    ("TOLLGATE_STORE", "redis://HOST:PORT, or rediss:// with TLS"),
+    ("TOLLGATE_PER_SECOND_STORE", "redis://HOST:PORT, or rediss:// with TLS"),
+    (PREFIX, "the prefix of all keys"),
+    ("TOLLGATE_SHADOW_MODE", "true or false"),
+    ("TOLLGATE_QUOTA_MODE", "true or false"),
+    ("TOLLGATE_MERGE_DOMAINS", "true or false"),
+    ("TOLLGATE_FIXED_WINDOW_CHARGE", "blamed if the original variable is true, else always"),
+    ("TOLLGATE_XDS", "HOST:PORT"),
+    ("TOLLGATE_GRPC_LISTEN", "ADDRESS:PORT, such as 0.0.0.0:8081"),
+    ("TOLLGATE_GRPC_TLS_CERT", "the path of a PEM file"),
+    ("TOLLGATE_GRPC_TLS_KEY", "the path of a PEM file"),
+    ("TOLLGATE_GRPC_TLS_CLIENT_CA", "the path of a PEM file"),
 ];
+/// The variable of the prefix of keys: every text without an open brace is a valid value.
+const PREFIX: &str = "TOLLGATE_REDIS_PREFIX";
 
 /// Paths of the files that were written.
 pub(crate) struct ExportedFiles {
@@ -74,15 +71,18 @@ pub(crate) fn write(
     service: &ServiceFlags,
 ) -> Result<ExportedFiles, MigrationError> {
     // The service may run in another directory.
-    let folder =
-        std::path::absolute(folder).map_err(|error| MigrationError::io(folder.display(), error))?;
+    let folder = std::path::absolute(folder)
+        .map_err(|error| MigrationError::file(folder.display(), error))?;
     let variables = folder.join("tollgate.env");
     let policy_folder = folder.join("policies");
     fs::create_dir_all(&policy_folder)
-        .map_err(|error| MigrationError::io(policy_folder.display(), error))?;
+        .map_err(|error| MigrationError::file(policy_folder.display(), error))?;
     let is_empty = fs::read_dir(&policy_folder).is_ok_and(|mut entries| entries.next().is_none());
     if fs::symlink_metadata(&variables).is_ok() || !is_empty {
-        return Err(MigrationError::Exists { path: variables.display().to_string() });
+        return Err(MigrationError::File(format!(
+            "{} already exists, or `policies` beside it is not empty; choose another directory for --output",
+            variables.display()
+        )));
     }
     let mut exported = ExportedFiles { variables, policies: None, is_native: false, open: 0 };
     if let MigratedPolicies::Loaded { files: sources, loaded, .. } = policies
@@ -125,7 +125,7 @@ fn copy(files: &[Source], folder: &Path) -> Result<(), MigrationError> {
 /// Creates a file. Fails if the path exists, even as a dangling link.
 fn write_new(path: &Path, text: &str) -> Result<(), MigrationError> {
     let written = File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|error| MigrationError::io(path.display(), error))
+    written.map_err(|error| MigrationError::file(path.display(), error))
 }
 
 /// Returns `true` if shells, Compose and Kubernetes read a value unchanged.
@@ -163,10 +163,10 @@ impl<'s> EnvText<'s> {
                 text.set("TOLLGATE_POLICY_DIALECT", "envoyproxy");
             }
         }
-        let mut references: Vec<(Vec<String>, &str, &str)> = Vec::new();
-        for (name, reference) in &deployment.references {
-            references.push((own_names(name, service), name, reference));
-        }
+        let references = deployment.references.iter();
+        let mut references: Vec<_> = references
+            .map(|(name, reference)| (own_names(name, service), name, reference))
+            .collect();
         references.retain(|(names, _, _)| names.iter().any(|name| text.needs(name)));
         for own in own_variables(&deployment.variables, translation, service) {
             let is_reference = references.iter().any(|(names, _, _)| names.contains(&own.name));
@@ -233,9 +233,8 @@ impl<'s> EnvText<'s> {
     /// Replaces a variable of [`FILL_IN`] with a value that is rejected. Without it, the service
     /// would start and decide differently, without an error.
     fn fill_in(&mut self, name: &str) {
-        let Some((_, value, format)) = FILL_IN.iter().find(|(other, _, _)| *other == name) else {
-            return;
-        };
+        let Some((_, format)) = FILL_IN.iter().find(|(other, _)| *other == name) else { return };
+        let value = if name == PREFIX { "FILL-IN{" } else { "FILL-IN" };
         if self.lines.contains(&format!("\n{name}={value}\n")) {
             return;
         }
@@ -244,6 +243,7 @@ impl<'s> EnvText<'s> {
         self.lines = others.map(|line| format!("{line}\n")).collect();
         self.lines.push_str(&format!("# Replace the next value with {format}\n{name}={value}\n"));
     }
+
     /// Returns the alternative to a password in a variable, if there is one.
     fn by_file(&self, name: &str) -> String {
         let file = format!("{name}_FILE");

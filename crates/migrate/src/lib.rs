@@ -1,10 +1,9 @@
-//! Comparison of a deployment of envoyproxy/ratelimit with Tollgate: its settings and policies, and
-//! the responses of both services.
+//! Comparison of a deployment of envoyproxy/ratelimit with Tollgate: its settings and policies.
 //!
 //! Reads an environment, an env file or a Kubernetes manifest with the policies that they name, and
 //! returns a report; writes an export if it is asked to. The flags and settings of the service are
-//! given to it, as [`MigrationTarget`], and so are the responses that it compares. May use `core`,
-//! `yaml`, `policy` and `envoyproxy`; no stores, no protocols, no network, no runtime.
+//! given to it, as [`MigrationTarget`]. May use `core`, `yaml`, `policy` and `envoyproxy`; no
+//! stores, no protocols, no network, no runtime.
 //!
 //! | file | contents |
 //! |---|---|
@@ -17,10 +16,8 @@
 //! | `page`, `next_steps` | the report |
 //! | `export` | settings and policies in Tollgate's own format |
 //! | `failure` | errors |
-//! | [`responses`], [`comparison`] | responses of both services, and their differences |
 
 mod commands;
-pub mod comparison;
 mod config_maps;
 mod container;
 mod container_env;
@@ -35,7 +32,6 @@ mod page;
 mod paths;
 mod policies;
 mod rejected;
-pub mod responses;
 
 use std::path::PathBuf;
 
@@ -44,7 +40,6 @@ use tollgate_envoyproxy::service_flags::ServiceFlags;
 use tollgate_envoyproxy::{Translation, Variables};
 
 use self::deployment::{Deployment, DeploymentSource};
-pub use self::env_file::InvalidEnvLine;
 pub use self::failure::MigrationError;
 use self::page::Page;
 use self::policies::MigratedPolicies;
@@ -63,17 +58,26 @@ pub struct MigrationTarget {
 }
 
 /// The parts of a deployment, as an operator gives them.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, clap::Args)]
+#[group(skip)]
 pub struct DeploymentParts {
-    /// Env file; added to the variables of a manifest.
+    /// Env file of envoyproxy/ratelimit, one NAME=VALUE per line, instead of this environment. With
+    /// --manifest, its variables are added to those of the container and take precedence
+    #[arg(long, value_name = "FILE", conflicts_with = "live")]
     pub env_file: Option<PathBuf>,
-    /// Kubernetes manifest; `-` is standard input.
+    /// Kubernetes manifest with its Deployment and ConfigMaps. `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "live")]
     pub manifest: Option<PathBuf>,
-    /// Container in the manifest.
+    /// Container in the manifest, if it cannot be detected. `WORKLOAD/NAME` if the name is not
+    /// unique
+    #[arg(long, value_name = "NAME", requires = "manifest")]
     pub container: Option<String>,
-    /// Policies, instead of those that the variables name.
-    pub policies: Vec<PathBuf>,
-    /// Directory for an export.
+    /// Configuration of envoyproxy/ratelimit, a file or a directory, instead of the path in the
+    /// variables. May be repeated
+    #[arg(long, value_name = "PATH", conflicts_with = "live")]
+    pub policy: Vec<PathBuf>,
+    /// Write the settings and policies in Tollgate's own format: DIR/tollgate.env and DIR/policies
+    #[arg(long, value_name = "DIR", conflicts_with = "live")]
     pub output: Option<PathBuf>,
 }
 
@@ -102,7 +106,7 @@ pub fn report(
         deployment.notes.extend(paths::missing(&deployment.variables, &translation));
     }
     let files = target.policy_files(&translation);
-    let policies = MigratedPolicies::of(&deployment, &translation, files.as_ref(), &parts.policies);
+    let policies = MigratedPolicies::of(&deployment, &translation, files.as_ref(), &parts.policy);
     let is_whole =
         translation.problems.is_empty() && deployment.problems.is_empty() && policies.are_usable();
     let written = match &parts.output {

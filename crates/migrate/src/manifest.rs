@@ -24,7 +24,7 @@ pub(crate) fn read(path: &Path, container: Option<&str>) -> Result<Deployment, M
     let name = if is_input { "standard input".to_owned() } else { path.display().to_string() };
     let text =
         if is_input { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) };
-    let text = text.map_err(|error| MigrationError::io(&name, error))?;
+    let text = text.map_err(|error| MigrationError::file(&name, error))?;
     let documents =
         plain::documents(&Source { name: name.clone(), text }).map_err(MigrationError::Yaml)?;
     let objects: Vec<&Value> = documents.iter().flat_map(objects).collect();
@@ -56,17 +56,20 @@ fn select<'c, 'm>(
     container: Option<&str>,
     manifest: &str,
 ) -> Result<&'c Container<'m>, MigrationError> {
-    let name = manifest.to_owned();
     let mut selected = all.iter().filter(|one| match container {
         Some(wanted) => one.is_named(wanted),
         None => all.len() == 1 || one.is_likely(),
     });
     match (selected.next(), selected.next()) {
         (Some(container), None) => Ok(container),
-        _ if all.is_empty() => Err(MigrationError::NoContainer { name }),
+        _ if all.is_empty() => {
+            Err(MigrationError::file(manifest, "no container; expected a Deployment"))
+        }
         _ => {
-            let containers = all.iter().map(|one| shortest_name(one, all)).collect();
-            Err(MigrationError::WhichContainer { name, containers })
+            let names: Vec<_> = all.iter().map(|one| shortest_name(one, all)).collect();
+            let names = names.join(", ");
+            let what = "cannot detect the container; add `--container NAME`, one of";
+            Err(MigrationError::file(manifest, format_args!("{what}: {names}")))
         }
     }
 }
@@ -104,9 +107,8 @@ fn mount_files(
 ) {
     for key in map.binary_keys() {
         if path_of(key, source, mount, mount_path).is_some() {
-            let name = map.name;
-            let unread = format!("ConfigMap {name}/{key}, mounted at {mount_path}: binaryData");
-            deployment.unread.push(unread);
+            let file = format!("ConfigMap {}/{key}", map.name);
+            deployment.unread.push(format!("{file}, mounted at {mount_path}: binaryData"));
         }
     }
     for (key, text) in map.texts() {

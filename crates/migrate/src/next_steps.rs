@@ -51,19 +51,15 @@ impl Page<'_> {
         let mut steps =
             self.written.map(|written| written.steps(self.translation)).unwrap_or_default();
         if !self.deployment.is_read() {
-            steps.insert(
-                0,
-                Step::new("check each `not read` line above: this report does not cover it"),
-            );
+            let text = "check each `not read` line above: this report does not cover it";
+            steps.insert(0, Step::new(text));
         }
         if self.written.is_none() {
             steps.push(start(self.deployment, self.translation));
         }
         let live = self.addresses();
-        steps.push(Step::with(
-            "compare the responses:",
-            format!("tollgate migrate {live} --peek TRACE"),
-        ));
+        let command = format!("tollgate migrate {live} --peek TRACE");
+        steps.push(Step::with("compare the responses:", command));
         if self.written.is_none() {
             let text = "replace the image; files, variables and ports stay. --output DIR converts them to Tollgate's own";
             steps.push(Step::new(format!("{text} format")));
@@ -147,8 +143,8 @@ impl ExportedFiles {
         let mut steps = Vec::new();
         let variables = self.variables.display();
         if self.open > 0 {
-            steps
-                .push(Step::new(format!("fill in {} in {variables}", counted(self.open, "value"))));
+            let open = counted(self.open, "value");
+            steps.push(Step::new(format!("fill in {open} in {variables}")));
         }
         let policies = self.policies.as_ref().map(|policies| policies.display().to_string());
         if let Some(policies) = &policies

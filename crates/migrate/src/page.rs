@@ -5,7 +5,7 @@ use std::fmt;
 use tollgate_core::algorithm::Limit;
 use tollgate_core::printable::counted;
 use tollgate_envoyproxy::{Translation, has_public_admin};
-use tollgate_policy::{Imposes, Loaded, ProblemReport, Rule, Source};
+use tollgate_policy::{Loaded, ProblemReport, Rule, Source};
 use tollgate_yaml::report::Severity;
 
 use crate::deployment::{Deployment, DeploymentSource};
@@ -67,19 +67,10 @@ impl Page<'_> {
     fn settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let effects = effects(&self.deployment.variables);
         // References without a usable placeholder have no effect.
-        let unset = self
-            .deployment
-            .references
-            .iter()
-            .filter(|(name, _)| !self.deployment.variables.contains_key(name))
-            .count();
-        let set = self.deployment.variables.keys().filter(|name| self.is_listed(name)).count();
-        writeln!(
-            f,
-            "Settings: {} from {}",
-            counted(set + unset, "variable"),
-            self.deployment.from
-        )?;
+        let Deployment { from, variables, references, notes, problems, .. } = self.deployment;
+        let unset = references.iter().filter(|(name, _)| !variables.contains_key(name)).count();
+        let set = variables.keys().filter(|name| self.is_listed(name)).count();
+        writeln!(f, "Settings: {} from {from}", counted(set + unset, "variable"))?;
         let same: Vec<_> = effects
             .iter()
             .filter(|(_, effect)| *effect == VariableEffect::Same)
@@ -100,14 +91,13 @@ impl Page<'_> {
             line(f, topic, shown.last().map_or("", String::as_str))?;
         }
         // Some notes repeat a difference that was written above.
-        let notes = self.translation.notes.iter().filter(|note| !shown.contains(note));
-        let notes = notes.chain(&self.deployment.notes);
-        notes.into_iter().try_for_each(|note| line(f, "note", note))?;
+        let translated = self.translation.notes.iter().filter(|note| !shown.contains(note));
+        translated.chain(notes).try_for_each(|note| line(f, "note", note))?;
         self.other_variables(f)?;
         for problem in &self.translation.problems {
             line(f, "problem", &problem.to_string())?;
         }
-        self.deployment.problems.iter().try_for_each(|problem| line(f, "problem", problem))
+        problems.iter().try_for_each(|problem| line(f, "problem", problem))
     }
 
     /// Writes the variables that are not settings of envoyproxy/ratelimit, or whose values are
@@ -128,8 +118,12 @@ impl Page<'_> {
         for (name, by) in &overridden {
             line(f, "overridden", &format!("{name}: by {by}"))?;
         }
-        self.read_by(f, "no effect", ReadBy::OnlyTheirs, "by a library of envoyproxy/ratelimit")?;
-        self.read_by(f, "not needed", ReadBy::GoRuntime, "by the Go runtime")?;
+        let theirs = self.variables_read_by(ReadBy::OnlyTheirs);
+        let theirs =
+            theirs.map(|name| format!("{name}: read only by a library of envoyproxy/ratelimit"));
+        bounded(f, "no effect", theirs)?;
+        let of_go = self.variables_read_by(ReadBy::GoRuntime);
+        bounded(f, "not needed", of_go.map(|name| format!("{name}: read only by the Go runtime")))?;
         bounded(f, "not read", unread_variables.iter().chain(unread).cloned())?;
         let references = references
             .iter()
@@ -137,18 +131,6 @@ impl Page<'_> {
         bounded(f, "reference", references)?;
         let unknown = self.variables_read_by(ReadBy::Neither).filter(|name| self.is_listed(name));
         bounded(f, "unknown", unknown.map(|name| format!("{name}: read by neither service")))
-    }
-
-    /// Writes the variables that only one program reads.
-    fn read_by(
-        &self,
-        f: &mut fmt::Formatter<'_>,
-        topic: &str,
-        reader: ReadBy,
-        by: &str,
-    ) -> fmt::Result {
-        let names = self.variables_read_by(reader);
-        bounded(f, topic, names.map(|name| format!("{name}: read only {by}")))
     }
 
     fn variables_read_by(&self, reader: ReadBy) -> impl Iterator<Item = &String> {
@@ -182,14 +164,8 @@ impl Page<'_> {
                     );
                     line(f, "note", &text)?;
                 }
-                loaded.warnings.iter().try_for_each(|problem| {
-                    let position = match problem.place() {
-                        Some((file, Some((row, column)))) => format!("{file}:{row}:{column}: "),
-                        Some((file, None)) => format!("{file}: "),
-                        None => String::new(),
-                    };
-                    line(f, "warning", &format!("{position}{}", problem.message()))
-                })
+                let mut warnings = loaded.warnings.iter();
+                warnings.try_for_each(|problem| line(f, "warning", &problem.headline()))
             }
         }
     }
@@ -221,23 +197,14 @@ impl Page<'_> {
     /// Writes the improvements, with the first limit that would benefit as an example.
     fn improvements(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\nImmediate improvements")?;
-        line(
-            f,
-            "accuracy",
-            "a request is checked and charged atomically: concurrent requests cannot exceed a limit",
-        )?;
+        let accuracy = "a request is checked and charged atomically: concurrent requests cannot exceed a limit";
+        line(f, "accuracy", accuracy)?;
         let commands =
             "`tollgate top`, `denials` and `inspect` show who is denied, by which rule, and why";
-        let token = if has_public_admin(self.translation) {
-            "; they need a token: TOLLGATE_ADMIN_TOKEN_FILE"
-        } else {
-            ""
-        };
-        line(
-            f,
-            "visibility",
-            &format!("{commands}{token}. `tollgate explain` shows which rule a descriptor matches"),
-        )?;
+        let token = "; they need a token: TOLLGATE_ADMIN_TOKEN_FILE";
+        let token = if has_public_admin(self.translation) { token } else { "" };
+        let explain = "`tollgate explain` shows which rule a descriptor matches";
+        line(f, "visibility", &format!("{commands}{token}. {explain}"))?;
         let MigratedPolicies::Loaded { loaded, .. } = self.policies else { return Ok(()) };
         let mut fixed = limits(loaded).filter(|(_, limit)| limit.counts_per_window());
         let Some((rule, window)) = fixed.find_map(|(rule, limit)| {
@@ -272,9 +239,8 @@ impl Page<'_> {
         for (step, number) in steps.iter().zip(1..) {
             wrapped(f, &format!("  {number}. "), STEP_INDENT, &step.text)?;
             // In one piece, so that a shell reads a copy of it as one command.
-            step.commands
-                .iter()
-                .try_for_each(|command| writeln!(f, "{:STEP_INDENT$}{command}", ""))?;
+            let mut commands = step.commands.iter();
+            commands.try_for_each(|command| writeln!(f, "{:STEP_INDENT$}{command}", ""))?;
         }
         Ok(())
     }
@@ -289,10 +255,7 @@ fn invalid_policies(f: &mut fmt::Formatter<'_>, report: &ProblemReport) -> fmt::
 }
 
 fn limits(loaded: &Loaded) -> impl Iterator<Item = (&Rule, &Limit)> {
-    loaded.policies.rules().filter_map(|rule| match rule.imposes() {
-        Imposes::Limit(limit) => Some((rule, limit)),
-        Imposes::Nothing | Imposes::Unlimited => None,
-    })
+    loaded.policies.rules().filter_map(|rule| Some((rule, rule.limit()?)))
 }
 
 /// Writes a topic with a wrapped text beside it.

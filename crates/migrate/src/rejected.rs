@@ -41,18 +41,13 @@ fn collect(value: &Value, words: &mut BTreeSet<String>) {
             let is_unlimited =
                 ["true", "yes", "on", "y"].contains(&unlimited.to_lowercase().as_str());
             for (key, below) in map {
-                match below.as_str().filter(|_| key == "unit" && !is_unlimited) {
-                    Some(unit) if !UNITS.contains(&unit.to_lowercase().as_str()) => {
-                        words.insert(format!("`unit: {unit}`"));
-                    }
-                    Some(_) | None => {}
-                }
-                match () {
-                    () if !ENVOYPROXY_WORDS.contains(&key.as_str()) => {
-                        _ = words.insert(format!("`{key}`"))
-                    }
-                    () if key == METADATA => {}
-                    () => collect(below, words),
+                let unit = below.as_str().filter(|_| key == "unit" && !is_unlimited);
+                let unknown = unit.filter(|unit| !UNITS.contains(&unit.to_lowercase().as_str()));
+                words.extend(unknown.map(|unit| format!("`unit: {unit}`")));
+                if !ENVOYPROXY_WORDS.contains(&key.as_str()) {
+                    words.insert(format!("`{key}`"));
+                } else if key != METADATA {
+                    collect(below, words);
                 }
             }
         }

@@ -1,18 +1,17 @@
 //! Lookup of a counter by its descriptor, for operators.
 
-use std::fmt;
-
 use tollgate_core::descriptor::{CounterKey, Entry, KeyBuffer};
 
-use super::{Imposes, Policy, PolicySet, Rule};
+use super::{Policy, PolicySet, Rule};
 
 /// Maximum number of names in a list.
 const MAX_NAMES: usize = 12;
 
 /// The reason why there is no counter.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoCounter {
     /// There is no policy for the domain.
+    #[error("no policy for domain `{domain}` (domains: {known})")]
     Domain {
         /// Requested domain.
         domain: String,
@@ -20,6 +19,7 @@ pub enum NoCounter {
         known: String,
     },
     /// The descriptor matches no rule.
+    #[error("no rule for this descriptor: no match for {at} (rules: {known})")]
     Rule {
         /// The first entry without a rule, and the path of the rule above it.
         at: String,
@@ -27,6 +27,7 @@ pub enum NoCounter {
         known: String,
     },
     /// There is no rule with this path.
+    #[error("no rule `{path}` (rules with a limit: {known})")]
     Path {
         /// Requested path.
         path: String,
@@ -34,31 +35,13 @@ pub enum NoCounter {
         known: String,
     },
     /// The rule with this path has no limit.
+    #[error("rule `{path}` has no limit (rules below it: {known})")]
     Limit {
         /// Path of the rule.
         path: String,
         /// Rules below it, as a list.
         known: String,
     },
-}
-
-impl fmt::Display for NoCounter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Domain { domain, known } => {
-                write!(f, "no policy for domain `{domain}` (domains: {known})")
-            }
-            Self::Rule { at, known } => {
-                write!(f, "no rule for this descriptor: no match for {at} (rules: {known})")
-            }
-            Self::Path { path, known } => {
-                write!(f, "no rule `{path}` (rules with a limit: {known})")
-            }
-            Self::Limit { path, known } => {
-                write!(f, "rule `{path}` has no limit (rules below it: {known})")
-            }
-        }
-    }
 }
 
 impl PolicySet {
@@ -74,16 +57,12 @@ impl PolicySet {
     ) -> Result<(&'a Rule, CounterKey<'a>), NoCounter> {
         let policy = self.find(domain).ok_or_else(|| self.no_domain(domain))?;
         let rule = policy.find(entries, keys).ok_or_else(|| policy.no_rule(entries))?;
-        match rule.imposes() {
-            Imposes::Limit(_) => {
-                let range = policy.finish(rule, keys, None);
-                Ok((rule, keys.key(domain, &range).in_one_slot(policy.in_one_slot())))
-            }
-            Imposes::Nothing | Imposes::Unlimited => {
-                let known = some_of(rule.children.rules(&policy.rules).into_iter().map(Rule::step));
-                Err(NoCounter::Limit { path: rule.path().to_owned(), known })
-            }
+        if rule.limit().is_none() {
+            let known = some_of(rule.children.rules(&policy.rules).into_iter().map(Rule::step));
+            return Err(NoCounter::Limit { path: rule.path().to_owned(), known });
         }
+        let range = policy.finish(rule, keys, None);
+        Ok((rule, keys.key(domain, &range).in_one_slot(policy.in_one_slot())))
     }
 
     /// Returns the reason why a domain or the path of a rule is unknown; `None` if both exist.
@@ -95,7 +74,7 @@ impl PolicySet {
         let here = self.rules().filter(|rule| domain.is_none_or(|domain| rule.domain() == domain));
         let is_there =
             here.clone().any(|rule| path.strip_prefix(rule.path()).is_some_and(is_of_the_rule));
-        let limits = here.filter(|rule| matches!(rule.imposes(), Imposes::Limit(_)));
+        let limits = here.filter(|rule| rule.limit().is_some());
         (!is_there).then(|| NoCounter::Path {
             path: path.to_owned(),
             known: some_of(limits.map(Rule::path)),

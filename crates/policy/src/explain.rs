@@ -26,10 +26,8 @@ pub fn explain<'p>(
 ) -> (String, Option<&'p Rule>) {
     let Some(policy) = policies.find(domain) else {
         let domains: Vec<_> = policies.policies().map(Policy::domain).collect();
-        let text = format!(
-            "no policy for domain `{domain}` (domains: {}): OK, no limit\n",
-            domains.join(", ")
-        );
+        let domains = domains.join(", ");
+        let text = format!("no policy for domain `{domain}` (domains: {domains}): OK, no limit\n");
         return (text, None);
     };
     let mut text = String::new();
@@ -40,8 +38,7 @@ pub fn explain<'p>(
 
 /// Returns the limit of a rule in words, such as `100 hits in 1m`; `None` if it imposes none.
 pub fn limit_in_words(rule: &Rule) -> Option<String> {
-    let Imposes::Limit(limit) = rule.imposes() else { return None };
-    Some(amounts(limit))
+    rule.limit().map(amounts)
 }
 
 fn write_match<'p>(
@@ -125,39 +122,33 @@ fn write_rule(text: &mut String, rule: &Rule) -> fmt::Result {
     }
     if let Some(candidate) = rule.candidate() {
         let settings = candidate_text(candidate);
-        line(
-            text,
-            "candidate",
-            &format!("{settings}; counted and reported, without effect on decisions"),
-        )?;
+        let effect = "counted and reported, without effect on decisions";
+        line(text, "candidate", format_args!("{settings}; {effect}"))?;
     }
     if !rule.replaces().is_empty() {
-        line(text, "replaces", &rule.replaces().join(", "))?;
+        line(text, "replaces", rule.replaces().join(", "))?;
     }
     if let Some(metadata) = rule.metadata() {
-        line(text, "metadata", &metadata.to_string())?;
+        line(text, "metadata", metadata)?;
     }
     Ok(())
 }
 
 fn write_limit(text: &mut String, rule: &Rule, limit: &Limit) -> fmt::Result {
     if let Some(in_flight) = limit.in_flight() {
-        line(text, "limit", &in_flight_text(in_flight))?;
+        line(text, "limit", in_flight_text(in_flight))?;
     }
     for (index, window) in limit.windows().iter().enumerate() {
-        line(text, if index == 0 { "limit" } else { "and" }, &window.to_string())?;
+        line(text, if index == 0 { "limit" } else { "and" }, window)?;
     }
-    line(text, "algorithm", &algorithm_text(rule.algorithm(), limit))?;
-    if rule.share_threshold() {
+    line(text, "algorithm", algorithm_text(rule.algorithm(), limit))?;
+    if rule.modes.share_threshold {
         line(text, "share_threshold", "one counter for all values that match the wildcard")?;
     }
     line(text, "charge", charge_text(limit.charge_mode()))?;
     if rule.looks_postpaid() {
-        line(
-            text,
-            "",
-            "probably charged after the request: a charge over the limit is lost; see `charge: afterwards`",
-        )?;
+        let what = "probably charged after the request: a charge over the limit is lost";
+        line(text, "", format_args!("{what}; see `charge: afterwards`"))?;
     }
     for (name, meaning) in modes(rule) {
         line(text, name, meaning)?;
@@ -165,7 +156,7 @@ fn write_limit(text: &mut String, rule: &Rule, limit: &Limit) -> fmt::Result {
     line(text, "on_store_error", store_error_text(limit.on_store_error()))?;
     if !rule.record().is_empty() {
         let keys: Vec<_> = rule.record().iter().map(|key| String::from_utf8_lossy(key)).collect();
-        line(text, "record", &keys.join(", "))?;
+        line(text, "record", keys.join(", "))?;
     }
     if let Some(hold) = limit.hold() {
         write_hold(text, limit, hold)?;
@@ -183,40 +174,31 @@ fn write_limit(text: &mut String, rule: &Rule, limit: &Limit) -> fmt::Result {
 fn write_hold(text: &mut String, limit: &Limit, hold: Hold) -> fmt::Result {
     let ttl = hold.ttl;
     if limit.in_flight().is_some() {
-        line(text, "hold", &format!("each request takes a slot, which expires after {ttl}"))?;
+        line(text, "hold", format_args!("each request takes a slot, which expires after {ttl}"))?;
         line(text, "", "tollgate.reserve = ID: takes a slot of that many hits, if they fit")?;
-        return line(
-            text,
-            "",
-            "tollgate.commit = ID, tollgate.settle = ID: end the oldest slot of the ID",
-        );
+        let end = "tollgate.commit = ID, tollgate.settle = ID: end the oldest slot of the ID";
+        return line(text, "", end);
     }
-    line(text, "hold", &format!("charges with an ID can be corrected for {ttl}"))?;
+    line(text, "hold", format_args!("charges with an ID can be corrected for {ttl}"))?;
     line(text, "", "tollgate.reserve = ID: charges the hits as an estimate, if they fit")?;
     let commit = "sets the oldest hold of the ID to the hits, even beyond the limit";
-    line(text, "", &format!("tollgate.commit = ID: {commit}"))?;
+    line(text, "", format_args!("tollgate.commit = ID: {commit}"))?;
     let settled = match hold.on_settle {
         OnSettle::Charge => "its estimate stays charged",
         OnSettle::Release => "its estimate is refunded",
     };
-    line(text, "", &format!("tollgate.settle = ID: ends the oldest hold of the ID; {settled}"))
+    line(text, "", format_args!("tollgate.settle = ID: ends the oldest hold of the ID; {settled}"))
 }
 
 fn write_lease(text: &mut String, lease: &Lease, limit: &Limit, is_vote: bool) -> fmt::Result {
     let Some(largest) = lease.largest(limit).filter(|_| !is_vote) else {
-        return line(
-            text,
-            "lease",
-            "none: blocks of hits would be too small; see `tollgate check`",
-        );
+        let none = "none: blocks of hits would be too small; see `tollgate check`";
+        return line(text, "lease", none);
     };
     let size = counted(largest, "hit");
     let ttl = lease.ttl;
-    line(
-        text,
-        "lease",
-        &format!("frequently used counters charge up to {size} in advance, for at most {ttl}"),
-    )?;
+    let terms = "frequently used counters charge up to";
+    line(text, "lease", format_args!("{terms} {size} in advance, for at most {ttl}"))?;
     let bound = if limit.counts_per_window() {
         format!(
             "at most the limit in a window; up to {BLOCKS} blocks per worker may be held unused"
@@ -226,20 +208,20 @@ fn write_lease(text: &mut String, lease: &Lease, limit: &Limit, is_vote: bool) -
             "at most the limit in any period less {ttl}; in a full one, up to {BLOCKS} held blocks per worker more"
         )
     };
-    line(text, "", &bound)
+    line(text, "", bound)
 }
 
 /// Writes the bounds of the blocks that clients may hold.
 fn write_loan(text: &mut String, rule: &Rule) -> fmt::Result {
     let (limit, lease) = match rule.loan() {
         Ok(loan) => loan,
-        Err(reason) => return line(text, "loans", &format!("none: {}", reason.text())),
+        Err(reason) => return line(text, "loans", format_args!("none: {}", reason.text())),
     };
     let largest = lease.largest(limit).unwrap_or_default();
     let size = counted(largest, "hit");
     let time = limit.longest_loan(lease.ttl);
-    let terms = format!("clients may hold blocks of up to {size}, each for at most {time}");
-    line(text, "loans", &terms)?;
+    let terms = "clients may hold blocks of up to";
+    line(text, "loans", format_args!("{terms} {size}, each for at most {time}"))?;
     let bound = if limit.counts_per_window() {
         "at most the limit in a window".to_owned()
     } else {
@@ -247,10 +229,10 @@ fn write_loan(text: &mut String, rule: &Rule) -> fmt::Result {
             "at most the limit in any period less {time}; in a full one, the blocks that were held when it began more"
         )
     };
-    line(text, "", &bound)
+    line(text, "", bound)
 }
 
-fn line(text: &mut String, name: &str, value: &str) -> fmt::Result {
+fn line(text: &mut String, name: &str, value: impl fmt::Display) -> fmt::Result {
     writeln!(text, "{name:<15} {value}")
 }
 
@@ -276,11 +258,8 @@ fn algorithm_text(name: &str, limit: &Limit) -> String {
         Algorithm::SlidingLog(_) => "each hit recorded: exact in any period".to_owned(),
         Algorithm::Concurrency(_) => "hits in flight, until they end".to_owned(),
         Algorithm::Gcra(gcra) => {
-            format!(
-                "evenly spaced, burst {} when idle, debt up to {}",
-                gcra.burst(),
-                gcra.max_debt()
-            )
+            let burst = gcra.burst();
+            format!("evenly spaced, burst {burst} when idle, debt up to {}", gcra.max_debt())
         }
     };
     format!("{name}: {description}")
@@ -313,19 +292,13 @@ fn store_error_text(action: OnStoreError) -> &'static str {
 }
 
 fn modes(rule: &Rule) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let hashed = "values are hashed with a secret key before they are stored or shown";
+    let replaced = "a limit in the request replaces the amount and period";
     let all = [
         (rule.shadow_mode(), "shadow_mode", "counted and reported, never denies"),
         (rule.quota_mode(), "quota_mode", "denies a request only if all limits in quota mode do"),
-        (
-            rule.hashes_values(),
-            "hash_values",
-            "values are hashed with a secret key before they are stored or shown",
-        ),
-        (
-            rule.inherits_override(),
-            "override",
-            "a limit in the request replaces the amount and period",
-        ),
+        (rule.hashes_values(), "hash_values", hashed),
+        (rule.inherits_override(), "override", replaced),
     ];
     all.into_iter().filter(|(on, ..)| *on).map(|(_, name, meaning)| (name, meaning))
 }

@@ -211,10 +211,8 @@ impl Policy {
 
     /// Returns the rules with limits whose last value clients can choose.
     fn open_limits(&self) -> impl Iterator<Item = &Rule> {
-        self.rules.iter().filter(|rule| {
-            matches!(rule.imposes(), Imposes::Limit(_))
-                && rule.value.as_ref().is_none_or(Pattern::is_wild)
-        })
+        let limits = self.rules.iter().filter(|rule| rule.limit().is_some());
+        limits.filter(|rule| rule.value.as_ref().is_none_or(Pattern::is_wild))
     }
 
     /// Returns the rule that `entries` match to their full depth, without allocation unless a level

@@ -16,13 +16,10 @@ impl PolicySet {
         let mut text = String::new();
         for policy in self.policies() {
             for (path, rule) in policy.composite_paths() {
-                let _ = match rule.imposes() {
-                    Imposes::Nothing => Ok(()),
-                    Imposes::Unlimited => line(&mut text, policy.domain(), &path, rule, None),
-                    Imposes::Limit(limit) => {
-                        line(&mut text, policy.domain(), &path, rule, Some(limit))
-                    }
-                };
+                if *rule.imposes() != Imposes::Nothing {
+                    // Writing to a string cannot fail.
+                    let _ = line(&mut text, policy.domain(), &path, rule);
+                }
             }
         }
         text
@@ -55,13 +52,8 @@ impl Policy {
     }
 }
 
-fn line(
-    text: &mut String,
-    domain: &str,
-    path: &str,
-    rule: &Rule,
-    limit: Option<&Limit>,
-) -> fmt::Result {
+fn line(text: &mut String, domain: &str, path: &str, rule: &Rule) -> fmt::Result {
+    let limit = rule.limit();
     let first = limit.and_then(|limit| limit.windows().first());
     let unit = first
         .and_then(|first| units::word(first.period()))

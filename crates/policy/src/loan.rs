@@ -3,7 +3,7 @@
 use tollgate_core::algorithm::Limit;
 use tollgate_core::algorithm::lease::Lease;
 
-use crate::rule::{Imposes, LeaseHolder, Rule};
+use crate::rule::{LeaseHolder, Rule};
 
 /// Reason why no hits of a rule are lent to clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,21 +45,18 @@ impl Rule {
     /// # Errors
     /// The reason why they may not.
     pub fn loan(&self) -> Result<(&Limit, Lease), NoLoan> {
-        let Imposes::Limit(limit) = self.imposes() else { return Err(NoLoan::NoLimit) };
+        let limit = self.limit().ok_or(NoLoan::NoLimit)?;
         let lease = self.lease_for(LeaseHolder::Client).ok_or(NoLoan::NoLease)?.of(limit);
-        if limit.is_ban() {
-            return Err(NoLoan::Ban);
+        let reasons = [
+            (limit.is_ban(), NoLoan::Ban),
+            (self.quota_mode(), NoLoan::Quota),
+            (!self.record().is_empty(), NoLoan::Records),
+            (!self.replaces().is_empty(), NoLoan::Replaces),
+            (lease.largest(limit).is_none(), NoLoan::TooSmall),
+        ];
+        match reasons.into_iter().find(|(applies, _)| *applies) {
+            Some((_, reason)) => Err(reason),
+            None => Ok((limit, lease)),
         }
-        if self.quota_mode() {
-            return Err(NoLoan::Quota);
-        }
-        if !self.record().is_empty() {
-            return Err(NoLoan::Records);
-        }
-        if !self.replaces().is_empty() {
-            return Err(NoLoan::Replaces);
-        }
-        lease.largest(limit).ok_or(NoLoan::TooSmall)?;
-        Ok((limit, lease))
     }
 }

@@ -112,13 +112,13 @@ fn write_whole(entry: &Entry<'_>, write: &mut impl FnMut(&[u8])) {
 impl Rule {
     /// Returns `true` if all values that the rule matches share a counter, and a name.
     fn is_shared(&self) -> bool {
-        self.share_threshold() && self.is_wild()
+        self.modes.share_threshold && self.is_wild()
     }
 
     /// Returns `true` if this level contributes the value of the request to the name.
     fn is_named_by_value(&self) -> bool {
         let is_open = self.is_wild() || self.value_text().is_none();
-        self.value_to_metric() && is_open && !self.is_shared()
+        self.modes.value_to_metric && is_open && !self.is_shared()
     }
 
     /// Writes this level as it is in the policy.

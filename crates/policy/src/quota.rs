@@ -14,7 +14,7 @@ use tollgate_core::algorithm::time::Micros;
 use tollgate_core::descriptor::Entry;
 
 use super::Policy;
-use crate::rule::{Imposes, LeaseSize, Rule, RuleQuota};
+use crate::rule::{LeaseSize, Rule, RuleQuota};
 
 /// Shortest and longest TTL of the hits that a proxy holds: it reports every 5 s.
 pub const QUOTA_TTL: [Micros; 2] = [Micros::from_secs(7), Micros::from_secs(300)];
@@ -84,15 +84,11 @@ impl RuleQuota {
     /// Returns the bounds of a loan of a limit: for limits other than fixed windows, its time is a
     /// part of the period if that is long enough.
     pub fn of(&self, limit: &Limit) -> Lease {
-        let hits = match self.size {
-            LeaseSize::BasisPoints(part) => limit.part(part.get()),
-            LeaseSize::Hits(hits) => hits.get(),
-        };
         let [shortest, _] = QUOTA_TTL;
         let part = Micros::new(limit.refill_time().get() / ROLLING_LOANS);
         let ttl =
             if limit.counts_per_window() { self.ttl } else { self.ttl.min(part.max(shortest)) };
-        Lease { hits, ttl }
+        Lease { hits: self.size.of(limit), ttl }
     }
 
     /// Returns `true` if the hits end well before the period does.
@@ -109,18 +105,15 @@ impl Rule {
     /// # Errors
     /// The reason why RLQS cannot enforce the limit; `None` if the rule has none.
     pub fn quota(&self) -> Result<(&Limit, Lease), Option<NoQuota>> {
-        let Imposes::Limit(limit) = self.imposes() else { return Err(None) };
-        if limit.hold().is_some() {
-            return Err(Some(NoQuota::Holds));
-        }
-        if self.quota_mode() {
-            return Err(Some(NoQuota::QuotaMode));
-        }
-        if !self.record().is_empty() {
-            return Err(Some(NoQuota::Records));
-        }
-        if !self.replaces().is_empty() {
-            return Err(Some(NoQuota::Replaces));
+        let limit = self.limit().ok_or(None)?;
+        let reasons = [
+            (limit.hold().is_some(), NoQuota::Holds),
+            (self.quota_mode(), NoQuota::QuotaMode),
+            (!self.record().is_empty(), NoQuota::Records),
+            (!self.replaces().is_empty(), NoQuota::Replaces),
+        ];
+        if let Some((_, reason)) = reasons.into_iter().find(|(applies, _)| *applies) {
+            return Err(Some(reason));
         }
         if limit.is_ban() {
             let [ttl, _] = QUOTA_TTL;

@@ -120,14 +120,20 @@ pub enum LeaseSize {
     Hits(NonZeroU32),
 }
 
+impl LeaseSize {
+    /// Returns the hits of a limit.
+    pub(super) fn of(self, limit: &Limit) -> u32 {
+        match self {
+            Self::BasisPoints(part) => limit.part(part.get()),
+            Self::Hits(hits) => hits.get(),
+        }
+    }
+}
+
 impl RuleLease {
     /// Returns the lease in hits of a limit.
     pub fn of(&self, limit: &Limit) -> lease::Lease {
-        let hits = match self.size {
-            LeaseSize::BasisPoints(part) => limit.part(part.get()),
-            LeaseSize::Hits(hits) => hits.get(),
-        };
-        lease::Lease { hits, ttl: self.ttl }
+        lease::Lease { hits: self.size.of(limit), ttl: self.ttl }
     }
 }
 
@@ -166,7 +172,9 @@ pub(super) struct RuleModes {
     pub(super) quota: bool,
     pub(super) inherits_override: bool,
     pub(super) detailed_metric: bool,
+    /// Set if metric names contain the value of this level.
     pub(super) value_to_metric: bool,
+    /// Set if all values that match the wildcard share one counter.
     pub(super) share_threshold: bool,
 }
 
@@ -243,6 +251,14 @@ impl Rule {
         &self.imposes
     }
 
+    /// Returns the limit; `None` if the rule imposes none.
+    pub fn limit(&self) -> Option<&Limit> {
+        match &self.imposes {
+            Imposes::Limit(limit) => Some(limit),
+            Imposes::Nothing | Imposes::Unlimited => None,
+        }
+    }
+
     /// Returns the common part of its counters' keys: a digest of the domain, the path as written,
     /// and the limit's shape.
     pub fn identity(&self) -> &Identity {
@@ -291,16 +307,6 @@ impl Rule {
     /// Returns `true` if metric names contain the values of the request.
     pub fn detailed_metric(&self) -> bool {
         self.modes.detailed_metric
-    }
-
-    /// Returns `true` if metric names contain the value of this level.
-    pub fn value_to_metric(&self) -> bool {
-        self.modes.value_to_metric
-    }
-
-    /// Returns `true` if all values that match the wildcard share one counter.
-    pub fn share_threshold(&self) -> bool {
-        self.modes.share_threshold
     }
 
     /// Returns the entry keys whose values are tallied for each counter.

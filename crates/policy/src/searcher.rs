@@ -138,11 +138,8 @@ impl Searcher {
                 if fits
                     && get(&self.patterns, *number).is_some_and(|pattern| pattern.fits_ends(text))
                 {
-                    waiting.push(
-                        self.piece(*number, 0),
-                        *number,
-                        PatternProgress { from: *from, ..PatternProgress::default() },
-                    );
+                    let progress = PatternProgress { from: *from, ..PatternProgress::default() };
+                    waiting.push(self.piece(*number, 0), *number, progress);
                 }
             }
             let id = piece.pattern().as_u32();
@@ -153,11 +150,8 @@ impl Searcher {
                     continue;
                 }
                 if next.is_some() {
-                    waiting.push(
-                        next,
-                        number,
-                        PatternProgress { stage, from: piece.end(), next: NONE },
-                    );
+                    let progress = PatternProgress { stage, from: piece.end(), next: NONE };
+                    waiting.push(next, number, progress);
                 } else if get(&self.patterns, number)
                     .is_some_and(|pattern| pattern.ends_behind(text, piece.end()))
                 {

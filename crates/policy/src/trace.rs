@@ -24,29 +24,19 @@ impl Policy {
         let mut level = &self.top;
         let mut steps = Vec::new();
         for entry in entries {
-            let mut step = MatchStep { siblings: level.len(), wildcards: Vec::new(), taken: None };
-            step.taken = level
-                .fixed(&self.rules, entry.key, Some(entry.value))
-                .map(|rule| (MatchedBy::Exact, rule));
-            if step.taken.is_none() {
-                for rule in level.wildcards(&self.rules) {
-                    step.wildcards.push(rule);
-                    if rule.matches(entry) {
-                        step.taken = Some((MatchedBy::Wildcard, rule));
-                        break;
-                    }
-                }
-            }
-            if step.taken.is_none() {
-                let alone = level.fixed(&self.rules, entry.key, None);
-                step.taken = alone.map(|rule| (MatchedBy::KeyAlone, rule));
-            }
-            let taken = step.taken;
-            steps.push(step);
-            match taken {
-                Some((_, rule)) => level = &rule.children,
-                None => break,
-            }
+            let mut wildcards = Vec::new();
+            let exact = level.fixed(&self.rules, entry.key, Some(entry.value));
+            let taken = exact.map(|rule| (MatchedBy::Exact, rule)).or_else(|| {
+                let mut tried = level.wildcards(&self.rules).inspect(|rule| wildcards.push(*rule));
+                tried.find(|rule| rule.matches(entry)).map(|rule| (MatchedBy::Wildcard, rule))
+            });
+            let taken = taken.or_else(|| {
+                let alone = level.fixed(&self.rules, entry.key, None)?;
+                Some((MatchedBy::KeyAlone, alone))
+            });
+            steps.push(MatchStep { siblings: level.len(), wildcards, taken });
+            let Some((_, rule)) = taken else { break };
+            level = &rule.children;
         }
         steps
     }

@@ -34,15 +34,9 @@ fn value(tree: &Tree, id: NodeId) -> Value {
 }
 
 fn entry(tree: &Tree, (key, of_key): (NodeId, NodeId)) -> (String, Value) {
-    let key = match value(tree, key) {
-        Value::String(text) => text,
-        other @ (Value::Null
-        | Value::Bool(_)
-        | Value::Number(_)
-        | Value::Array(_)
-        | Value::Object(_)) => other.to_string(),
-    };
-    (key, value(tree, of_key))
+    let key = value(tree, key);
+    let text = key.as_str().map(str::to_owned);
+    (text.unwrap_or_else(|| key.to_string()), value(tree, of_key))
 }
 
 #[cfg(test)]

@@ -90,6 +90,16 @@ impl Problem {
         &self.message
     }
 
+    /// Returns the position and the description, in one line.
+    pub fn headline(&self) -> String {
+        let message = &self.message;
+        match self.place() {
+            Some((file, Some((line, column)))) => format!("{file}:{line}:{column}: {message}"),
+            Some((file, None)) => format!("{file}: {message}"),
+            None => message.clone(),
+        }
+    }
+
     /// Returns suggestions and other notes, each in one line.
     pub fn notes(&self) -> &[String] {
         &self.notes
@@ -342,7 +352,7 @@ fn place(span: SourceSpan, label: &'static str, sources: &[Source]) -> SourcePos
     let label = label.to_owned();
     let index = usize::try_from(span.file).unwrap_or(usize::MAX);
     let Some(source) = sources.get(index) else {
-        return SourcePosition { file: String::new(), position: None, excerpt: None, label };
+        return SourcePosition { label, ..SourcePosition::default() };
     };
     let text = text_of(source);
     let [start, end] = [span.start, span.end]

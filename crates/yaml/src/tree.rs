@@ -76,6 +76,18 @@ pub struct Tree {
 }
 
 impl YamlNode {
+    /// Returns the items of a list.
+    pub fn items(&self) -> Option<&[NodeId]> {
+        let NodeContent::List(items) = &self.content else { return None };
+        Some(items)
+    }
+
+    /// Returns the keys and values of a mapping.
+    pub fn pairs(&self) -> Option<&[(NodeId, NodeId)]> {
+        let NodeContent::Map(pairs) = &self.content else { return None };
+        Some(pairs)
+    }
+
     /// Returns the bytes of all texts in the subtree, with all aliases expanded.
     pub fn bytes(&self) -> u64 {
         self.extent.bytes
@@ -112,10 +124,8 @@ impl Tree {
 
     /// Returns the text of a node; `None` for a list or a mapping.
     pub fn text(&self, id: NodeId) -> Option<&str> {
-        match &self.node(id)?.content {
-            NodeContent::Scalar { text, .. } => Some(text),
-            NodeContent::List(_) | NodeContent::Map(_) => None,
-        }
+        let NodeContent::Scalar { text, .. } = &self.node(id)?.content else { return None };
+        Some(text)
     }
 }
 
@@ -123,14 +133,8 @@ impl Tree {
 struct OpenNode {
     anchor: usize,
     span: SourceSpan,
-    kind: CollectionKind,
+    is_map: bool,
     children: Vec<NodeId>,
-}
-
-#[derive(Clone, Copy)]
-enum CollectionKind {
-    List,
-    Map,
 }
 
 #[derive(Default)]
@@ -150,8 +154,11 @@ impl Builder {
                 let plain = style == ScalarStyle::Plain && !tag.is_some_and(|tag| is_text(&tag));
                 self.close(NodeContent::Scalar { text: text.into_owned(), plain }, span, anchor)
             }
-            Event::SequenceStart(_, anchor, _) => self.begin(CollectionKind::List, anchor, span),
-            Event::MappingStart(_, anchor, _) => self.begin(CollectionKind::Map, anchor, span),
+            Event::SequenceStart(_, anchor, _) | Event::MappingStart(_, anchor, _) => {
+                let is_map = matches!(event, Event::MappingStart(..));
+                self.open.push(OpenNode { anchor, span, is_map, children: Vec::new() });
+                Ok(())
+            }
             Event::SequenceEnd | Event::MappingEnd => self.end(span),
             Event::Alias(anchor) => self.alias(anchor, span),
             Event::UnresolvedAlias(_) => Err(Finding::error(span, "unknown anchor")),
@@ -168,27 +175,14 @@ impl Builder {
         }
     }
 
-    fn begin(
-        &mut self,
-        kind: CollectionKind,
-        anchor: usize,
-        span: SourceSpan,
-    ) -> Result<(), Finding> {
-        self.open.push(OpenNode { anchor, span, kind, children: Vec::new() });
-        Ok(())
-    }
-
     fn end(&mut self, end: SourceSpan) -> Result<(), Finding> {
         let Some(open) = self.open.pop() else { return Ok(()) };
         let span = SourceSpan { end: end.end.max(open.span.start), ..open.span };
-        let content = match open.kind {
-            CollectionKind::List => NodeContent::List(open.children),
-            CollectionKind::Map => {
-                let pairs = open.children.chunks_exact(2);
-                NodeContent::Map(
-                    pairs.filter_map(|pair| Some((*pair.first()?, *pair.last()?))).collect(),
-                )
-            }
+        let content = if open.is_map {
+            let (pairs, _) = open.children.as_chunks();
+            NodeContent::Map(pairs.iter().map(|[key, value]| (*key, *value)).collect())
+        } else {
+            NodeContent::List(open.children)
         };
         self.close(content, span, open.anchor)
     }
@@ -202,10 +196,8 @@ impl Builder {
     ) -> Result<(), Finding> {
         let extent = self.extent(&content);
         if extent.height > MAX_NESTING {
-            return Err(Finding::error(
-                span,
-                format!("nested more than {MAX_NESTING} levels deep"),
-            ));
+            let error = format!("nested more than {MAX_NESTING} levels deep");
+            return Err(Finding::error(span, error));
         }
         let id = NodeId(self.tree.nodes.len());
         self.tree.nodes.push(YamlNode { content, span, extent });
@@ -222,10 +214,8 @@ impl Builder {
         }
         self.expanded = self.expanded.saturating_add(1);
         if self.expanded > MAX_EXPANDED {
-            return Err(Finding::error(
-                span,
-                format!("more than {MAX_EXPANDED} nodes with all aliases expanded"),
-            ));
+            let error = format!("more than {MAX_EXPANDED} nodes with all aliases expanded");
+            return Err(Finding::error(span, error));
         }
         Ok(())
     }
@@ -243,11 +233,8 @@ impl Builder {
         if self.aliased <= allowed {
             return Ok(());
         }
-        let error = Finding::error(
-            span,
-            format!("aliases add more than {allowed} nodes to {written} nodes"),
-        );
-        Err(error.note(format!(
+        let error = format!("aliases add more than {allowed} nodes to {written} nodes");
+        Err(Finding::error(span, error).note(format!(
             "allowed: {FREE_ALIASED}, plus {ALIASED_PER_NODE} for each node before the alias"
         )))
     }
@@ -269,11 +256,9 @@ impl Builder {
                 }
             }
         }
-        Extent {
-            nodes: extent.nodes.saturating_add(1),
-            height: extent.height.saturating_add(1),
-            ..extent
-        }
+        extent.nodes = extent.nodes.saturating_add(1);
+        extent.height = extent.height.saturating_add(1);
+        extent
     }
 
     fn extent_of(&self, id: NodeId) -> Extent {

@@ -1,7 +1,7 @@
 //! A node with its tree, for readers without a vocabulary.
 
 use super::report::SourceSpan;
-use super::tree::{NodeContent, NodeId, Tree};
+use super::tree::{NodeId, Tree};
 
 /// A node with its tree.
 #[derive(Clone, Copy, Debug)]
@@ -24,42 +24,23 @@ impl<'t> YamlValue<'t> {
 
     /// Returns the text of a scalar.
     pub fn text(self) -> Option<&'t str> {
-        match self.content()? {
-            NodeContent::Scalar { text, .. } => Some(text),
-            NodeContent::List(_) | NodeContent::Map(_) => None,
-        }
+        self.tree.text(self.id)
     }
 
     /// Returns the items of a list.
     pub fn items(self) -> Option<impl ExactSizeIterator<Item = Self>> {
-        match self.content()? {
-            NodeContent::List(items) => Some(items.iter().map(move |id| self.at(*id))),
-            NodeContent::Scalar { .. } | NodeContent::Map(_) => None,
-        }
+        Some(self.tree.node(self.id)?.items()?.iter().map(move |id| self.at(*id)))
     }
 
     /// Returns the keys and values of a map, without keys that are not scalars.
     pub fn pairs(self) -> Option<impl Iterator<Item = (&'t str, Self)>> {
-        match self.content()? {
-            NodeContent::Map(pairs) => {
-                let pairs = pairs.iter();
-                Some(
-                    pairs.filter_map(move |(key, value)| {
-                        Some((self.at(*key).text()?, self.at(*value)))
-                    }),
-                )
-            }
-            NodeContent::Scalar { .. } | NodeContent::List(_) => None,
-        }
+        let pairs = self.tree.node(self.id)?.pairs()?.iter();
+        Some(pairs.filter_map(move |(key, value)| Some((self.tree.text(*key)?, self.at(*value)))))
     }
 
     /// Returns the value of a key in a map.
     pub fn get(self, key: &str) -> Option<Self> {
         self.pairs()?.find_map(|(name, value)| (name == key).then_some(value))
-    }
-
-    fn content(self) -> Option<&'t NodeContent> {
-        self.tree.node(self.id).map(|node| &node.content)
     }
 
     fn at(self, id: NodeId) -> Self {

@@ -14,14 +14,27 @@ pub trait VocabularyLevel: Copy + PartialEq + 'static {
     /// Returns the words of all levels, in the order in which a schema shows them.
     fn vocabulary() -> &'static [Word<Self>];
 
+    /// Returns the texts for such a mapping: its name and, as a phrase, its position in messages,
+    /// and its name in a schema.
+    fn texts(self) -> [&'static str; 3];
+
     /// Returns the name of such a mapping in messages.
-    fn name(self) -> &'static str;
+    fn name(self) -> &'static str {
+        let [name, ..] = self.texts();
+        name
+    }
 
     /// Returns the position of such a mapping, as a phrase for messages.
-    fn place(self) -> &'static str;
+    fn place(self) -> &'static str {
+        let [_, place, _] = self.texts();
+        place
+    }
 
     /// Returns the name of such a mapping in a schema.
-    fn definition(self) -> &'static str;
+    fn definition(self) -> &'static str {
+        let [.., definition] = self.texts();
+        definition
+    }
 
     /// Returns the words of this level.
     fn words(self) -> impl Iterator<Item = &'static Word<Self>> + Clone {

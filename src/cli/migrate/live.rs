@@ -1,23 +1,20 @@
 //! Comparison of two running services: sends the same requests to both and lists the differences.
 
+use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::Value;
 
+use super::comparison::LiveComparison;
+use super::responses::{CallResult, ComparedCalls, differences};
 use crate::cli::client_tls::ClientTlsFlags;
 use crate::cli::output::print;
 use crate::cli::replay::NonEmptyLines;
 use crate::cli::{CommandError, try_block_on};
 use crate::grpc::client::{ClientError, RateLimitClient};
 use crate::grpc::json::{self, JsonError};
-use crate::grpc::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
-use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
-use crate::migrate::comparison::LiveComparison;
-use crate::migrate::responses::{
-    CallResult, ComparedCalls, ResponseLimit, ResponseStatus, ServiceError, ServiceResponse,
-    differences,
-};
+use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
 
 /// Number of times that a peek is repeated, to detect a service that charges hits for it.
 const REPEATS: u32 = 2;
@@ -120,7 +117,8 @@ fn failed(address: &str, position: &str, error: ClientError) -> String {
 /// Returns the remaining hits of the first limit in a response.
 fn remaining(result: &CallResult) -> Option<u32> {
     let statuses = &result.as_ref().ok()?.statuses;
-    statuses.iter().find(|status| status.limit.is_some()).map(|status| status.remaining)
+    let first = statuses.iter().find(|status| status.current_limit.is_some());
+    first.map(|status| status.limit_remaining)
 }
 
 /// Parses a request, alone or as `request` of a line of a trace.
@@ -143,12 +141,8 @@ async fn call(
     request: &RateLimitRequest,
 ) -> Result<CallResult, ClientError> {
     match client.should_rate_limit(request.clone()).await {
-        Ok(response) => Ok(Ok((&response).into())),
-        Err(ClientError::Answer(status)) => Ok(Err(ServiceError {
-            code: format!("{:?}", status.code()),
-            message: status.message().to_owned(),
-        })),
         Err(error @ (ClientError::Connect { .. } | ClientError::NoAnswer(_))) => Err(error),
+        result => Ok(result),
     }
 }
 
@@ -160,51 +154,4 @@ fn descriptor_text(descriptor: Option<&RateLimitDescriptor>) -> String {
         format!("{key}={}", String::from_utf8_lossy(&entry.value))
     });
     entries.collect::<Vec<_>>().join(",")
-}
-
-impl From<&RateLimitResponse> for ServiceResponse {
-    fn from(response: &RateLimitResponse) -> Self {
-        let headers = response.response_headers_to_add.iter().map(|header| {
-            let name = String::from_utf8_lossy(header.key.as_bytes()).into_owned();
-            (name, String::from_utf8_lossy(header.value.as_bytes()).into_owned())
-        });
-        let json = json::response_of(response).ok();
-        Self {
-            overall_code: code_text(response.overall_code),
-            headers: headers.collect(),
-            dynamic_metadata: json
-                .and_then(|json| json.get("dynamicMetadata").map(ToString::to_string)),
-            statuses: response.statuses.iter().map(ResponseStatus::from).collect(),
-        }
-    }
-}
-
-impl From<&DescriptorStatus> for ResponseStatus {
-    fn from(status: &DescriptorStatus) -> Self {
-        Self {
-            code: code_text(status.code),
-            limit: status.current_limit.as_ref().map(ResponseLimit::from),
-            remaining: status.limit_remaining,
-            resets_in: status.duration_until_reset.as_ref().map(|length| length.seconds),
-        }
-    }
-}
-
-impl From<&RateLimit> for ResponseLimit {
-    fn from(limit: &RateLimit) -> Self {
-        Self {
-            name: limit.name.clone(),
-            requests_per_unit: limit.requests_per_unit,
-            unit_multiplier: limit.unit_multiplier,
-            unit: limit.unit().as_str_name().to_owned(),
-        }
-    }
-}
-
-/// Returns the name of a code, or its number if it has none.
-fn code_text(number: i32) -> String {
-    match Code::try_from(number) {
-        Ok(code) => code.as_str_name().to_owned(),
-        Err(_) => number.to_string(),
-    }
 }

@@ -1,6 +1,8 @@
 //! `tollgate migrate`: compares an envoyproxy/ratelimit deployment with Tollgate.
 
+mod comparison;
 mod live;
+mod responses;
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -10,9 +12,9 @@ use super::CommandError;
 use super::client_tls::ClientTlsFlags;
 use super::output::try_print;
 use super::settings::variables;
-use crate::migrate::responses::ComparedCalls;
 use crate::migrate::{DeploymentParts, MigrationError, MigrationTarget, PolicyFiles, report};
 use crate::settings::{MessageFlag, policy_settings, service_flags};
+use responses::ComparedCalls;
 
 /// Compare an envoyproxy/ratelimit deployment with Tollgate, before or after the switch
 #[derive(Debug, clap::Args)]
@@ -42,24 +44,8 @@ Examples:
   tollgate migrate --live old:8081 --against new:8081 --peek trace.jsonl"
 )]
 pub struct Migrate {
-    /// Env file of envoyproxy/ratelimit, one NAME=VALUE per line, instead of this environment. With
-    /// --manifest, its variables are added to those of the container and take precedence
-    #[arg(long, value_name = "FILE", conflicts_with = "live")]
-    env_file: Option<PathBuf>,
-    /// Kubernetes manifest with its Deployment and ConfigMaps. `-` is standard input
-    #[arg(long, value_name = "FILE", conflicts_with = "live")]
-    manifest: Option<PathBuf>,
-    /// Container in the manifest, if it cannot be detected. `WORKLOAD/NAME` if the name is not
-    /// unique
-    #[arg(long, value_name = "NAME", requires = "manifest")]
-    container: Option<String>,
-    /// Configuration of envoyproxy/ratelimit, a file or a directory, instead of the path in the
-    /// variables. May be repeated
-    #[arg(long, value_name = "PATH", conflicts_with = "live")]
-    policy: Vec<PathBuf>,
-    /// Write the settings and policies in Tollgate's own format: DIR/tollgate.env and DIR/policies
-    #[arg(long, value_name = "DIR", conflicts_with = "live")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    parts: DeploymentParts,
     /// gRPC address of the running envoyproxy/ratelimit, host:port
     #[arg(long, value_name = "ADDRESS", requires_all = ["against", "trace"])]
     live: Option<String>,
@@ -97,14 +83,7 @@ impl Migrate {
                 calls: if self.peek { ComparedCalls::Peeks } else { ComparedCalls::Charging },
             });
         }
-        let parts = DeploymentParts {
-            env_file: self.env_file,
-            manifest: self.manifest,
-            container: self.container,
-            policies: self.policy,
-            output: self.output,
-        };
-        let report = match report(&parts, variables(), &target()) {
+        let report = match report(&self.parts, variables(), &target()) {
             Ok(report) => report,
             Err(MigrationError::Yaml(report)) => return Err(report.into()),
             Err(error) => return Err(error.into()),

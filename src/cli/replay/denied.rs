@@ -7,6 +7,7 @@ use std::fmt;
 use super::top::TopKeys;
 use crate::descriptor::{Descriptor, Keyed, Request};
 use crate::limiter::{Decision, Status};
+use crate::printable::counted;
 use crate::telemetry::journal::key;
 
 /// Maximum number of keys to show per rule.
@@ -126,8 +127,7 @@ impl fmt::Display for Denied {
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [old, new] = self.denied;
-        let requests =
-            format!("{} request{}", self.requests, if self.requests == 1 { "" } else { "s" });
+        let requests = counted(self.requests, "request");
         if !self.is_of_two {
             writeln!(f, "{requests}, {old} over limit")?;
             write!(f, "{}", self.old)?;

@@ -46,30 +46,14 @@ impl VocabularyLevel for AccessLogLevel {
         WORDS
     }
 
-    fn name(self) -> &'static str {
+    fn texts(self) -> [&'static str; 3] {
         match self {
-            File => "an access log mapping",
-            Time => "`time`",
-            Field => "a field",
-            Http => "`http`",
-        }
-    }
-
-    fn place(self) -> &'static str {
-        match self {
-            File => "at the top level of an access log mapping",
-            Time => "in `time`",
-            Field => "beside `field`",
-            Http => "in `http`",
-        }
-    }
-
-    fn definition(self) -> &'static str {
-        match self {
-            File => "access_log",
-            Time => "time",
-            Field => "field",
-            Http => "http",
+            File => {
+                ["an access log mapping", "at the top level of an access log mapping", "access_log"]
+            }
+            Time => ["`time`", "in `time`", "time"],
+            Field => ["a field", "beside `field`", "field"],
+            Http => ["`http`", "in `http`", "http"],
         }
     }
 }

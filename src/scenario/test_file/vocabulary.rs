@@ -53,30 +53,12 @@ impl VocabularyLevel for TestLevel {
         WORDS
     }
 
-    fn name(self) -> &'static str {
+    fn texts(self) -> [&'static str; 3] {
         match self {
-            File => "a test file",
-            Test => "an item of `tests`",
-            Step => "an item of `steps`",
-            Expectation => "an item of `each`",
-        }
-    }
-
-    fn place(self) -> &'static str {
-        match self {
-            File => "at the top level of a test file",
-            Test => "in an item of `tests`",
-            Step => "in an item of `steps`",
-            Expectation => "in an item of `each`",
-        }
-    }
-
-    fn definition(self) -> &'static str {
-        match self {
-            File => "tests",
-            Test => "test",
-            Step => "step",
-            Expectation => "each",
+            File => ["a test file", "at the top level of a test file", "tests"],
+            Test => ["an item of `tests`", "in an item of `tests`", "test"],
+            Step => ["an item of `steps`", "in an item of `steps`", "step"],
+            Expectation => ["an item of `each`", "in an item of `each`", "each"],
         }
     }
 }

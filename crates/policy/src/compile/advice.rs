@@ -27,13 +27,10 @@ pub(super) fn give(
     if let Some(written) =
         rule.limit.as_ref().filter(|_| terms.imposes.looks_postpaid(key, terms.name.as_deref()))
     {
-        let warning = Finding::warning(
-            written.span,
-            "the cost of these hits may be known only after the response, but `charge` is `admitted`",
-        );
+        let warning = "the cost of these hits may be known only after the response, but `charge` is `admitted`";
         let why = "a peek is almost always admitted, and a later charge that exceeds the limit is not counted";
         let way = "if the cost is known only after the response, set `charge: afterwards`";
-        findings.push(warning.note(why).note(way));
+        findings.push(Finding::warning(written.span, warning).note(why).note(way));
     }
     let written = layers.option(|options| &options.lease).filter(|option| option.own);
     if let Some(written) = written
@@ -78,9 +75,7 @@ fn of_loans(
 fn of_lease(span: SourceSpan, lease: &RuleLease, limit: &Limit, is_vote: bool) -> Option<Finding> {
     let useless = Finding::warning(span, "lease has no effect");
     if is_vote {
-        return Some(
-            useless.note("limits in quota mode are always evaluated together, in the store"),
-        );
+        return Some(useless.note(NoLoan::Quota.text()));
     }
     if limit.is_ban() {
         return Some(useless.note("a ban (`requests_per_unit: 0`) has no hits to lease"));

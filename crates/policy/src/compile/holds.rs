@@ -6,20 +6,19 @@ use tollgate_core::algorithm::quota::{MAX_TTL, MIN_TTL};
 use tollgate_core::algorithm::sliding_window::Estimate;
 use tollgate_core::algorithm::{Algorithm, Charge, Limit};
 use tollgate_core::descriptor::hold::RESERVED;
-use tollgate_yaml::report::{Finding, Findings, SourceSpan, shown};
+use tollgate_yaml::report::{Finding, Findings, SourceSpan};
 
 use super::layers::OptionValue;
 use super::limit::LimitCompiler;
-use super::units;
+use super::{quotas, units};
 use crate::document::written::{AlgorithmWord, WrittenHold};
 
 /// Reports a key of a rule that no entry can have.
 pub(super) fn check_key(key: &str, span: SourceSpan, findings: &mut Findings) {
     if RESERVED.contains(&key) {
         let error = Finding::error(span, format!("`{key}` is reserved and never matched"));
-        findings.push(
-            error.note("a descriptor with this last entry is matched without it; remove the rule"),
-        );
+        let note = "a descriptor with this last entry is matched without it; remove the rule";
+        findings.push(error.note(note));
     }
 }
 
@@ -77,8 +76,7 @@ impl<'w> LimitCompiler<'w, '_> {
             ("unit", single.unit.as_ref().map(|unit| unit.span)),
             ("windows", self.limit.windows.as_ref().map(|windows| windows.span)),
         ];
-        for (word, span) in words {
-            let Some(span) = span else { continue };
+        for (word, span) in words.into_iter().filter_map(|(word, span)| Some((word, span?))) {
             let note = "concurrency has no period; set `in_flight`";
             self.error(span, format!("`{word}` does not apply to concurrency"), note);
         }
@@ -100,9 +98,8 @@ impl<'w> LimitCompiler<'w, '_> {
         let length =
             units::duration(&ttl.value).filter(|length| (MIN_TTL..=MAX_TTL).contains(length));
         if length.is_none() {
-            let message = format!("invalid hold ttl `{}`", shown(&ttl.value));
             let note = "expected a whole number of ms, s, m or h such as 60s, from 1s to 24h";
-            self.error(ttl.span, message, note);
+            self.resolver.findings.push(quotas::invalid("hold ttl", ttl).note(note));
         }
         self.check_lease_and_estimate();
         Some(Hold { ttl: length?, on_settle })

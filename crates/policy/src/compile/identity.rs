@@ -9,8 +9,7 @@ use tollgate_core::algorithm::Limit;
 use tollgate_core::algorithm::parameter::ParameterKind;
 use tollgate_core::descriptor::Identity;
 
-use crate::document::{step, written};
-use crate::requests::RequestMapping;
+use crate::document::written;
 use crate::rule::{Extras, Imposes, LeaseHolders, LeaseSize, Rule, RuleModes};
 
 /// The path from the top of a policy to a rule.
@@ -39,7 +38,7 @@ impl Path {
     /// Returns the path of a rule below this one. `is_shared`: all matching values share one
     /// counter.
     pub(super) fn below(&self, rule: &written::WrittenRule, is_shared: bool) -> Self {
-        let value = rule.value.as_ref().map(|value| value.value.as_str());
+        let value = rule.value_text();
         let compares = match value {
             None => b'k',
             Some(value) if value.contains('*') => b'w',
@@ -52,12 +51,13 @@ impl Path {
         // A shared counter counts something else, under a key of fewer parts.
         parts.push(vec![compares, key_compares, u8::from(is_shared)]);
         parts.extend(rest);
-        Self { text: self.readable(&step(&rule.key.value, value)), parts }
+        Self { text: self.readable(rule), parts }
     }
 
-    /// Returns the path with one more step, in readable form.
-    pub(super) fn readable(&self, step: &str) -> String {
-        if self.text.is_empty() { step.to_owned() } else { format!("{} > {step}", self.text) }
+    /// Returns the path of a rule below this one, in readable form.
+    pub(super) fn readable(&self, rule: &written::WrittenRule) -> String {
+        let step = rule.step();
+        if self.text.is_empty() { step } else { format!("{} > {step}", self.text) }
     }
 
     pub(super) fn text(&self) -> &str {
@@ -73,11 +73,8 @@ impl Path {
         // The depth marks where the path ends and the shape begins, whatever the keys are called.
         let depth = self.parts.len().to_be_bytes();
         let parts = self.parts.iter().map(Vec::as_slice);
-        Identity::of(
-            std::iter::once(depth.as_slice())
-                .chain(parts)
-                .chain(shape.iter().map(String::as_bytes)),
-        )
+        let shape = shape.iter().map(String::as_bytes);
+        Identity::of(std::iter::once(depth.as_slice()).chain(parts).chain(shape))
     }
 }
 
@@ -95,10 +92,14 @@ fn shape(algorithm: &str, limit: &Limit) -> Vec<String> {
         shape.push(calendar.map_or(String::new(), |calendar| calendar.unit().word().to_owned()));
         shape.push(calendar.map_or(String::new(), |calendar| calendar.zone_name().to_owned()));
     }
-    let parameters =
-        limit.algorithm().parameters().filter(|parameter| parameter.kind == ParameterKind::Shape);
-    shape.extend(parameters.map(|parameter| parameter.value.to_string()));
+    shape.extend(values(limit, ParameterKind::Shape));
     shape
+}
+
+/// Returns the values of a limit's parameters of a kind.
+fn values(limit: &Limit, kind: ParameterKind) -> impl Iterator<Item = String> {
+    let parameters = limit.algorithm().parameters().filter(move |parameter| parameter.kind == kind);
+    parameters.map(|parameter| parameter.value.to_string())
 }
 
 /// Returns the switches of a rule as versions contain them. The text is part of every version, and
@@ -123,21 +124,9 @@ fn modes_text(modes: RuleModes) -> String {
 pub(super) struct Version(Sha256);
 
 impl Version {
-    pub(super) fn domain(&mut self, domain: &str) {
-        self.add("domain");
-        self.add(domain);
-    }
-
-    /// Adds the atomicity of a domain, if its counters have to be in one slot.
-    pub(super) fn slot(&mut self, in_one_slot: bool) {
-        if in_one_slot {
-            self.add("atomicity: domain");
-        }
-    }
-
-    /// Adds that buckets whose limit RLQS cannot enforce are allowed.
-    pub(super) fn unsupported_quotas_are_allowed(&mut self) {
-        self.add("rlqs: allow");
+    /// Adds a text to the digest.
+    pub(super) fn add(&mut self, text: &str) {
+        self.part(text.as_bytes());
     }
 
     /// Adds a rule. Its identity covers its path and the shape of its limit.
@@ -171,12 +160,6 @@ impl Version {
         }
     }
 
-    /// Adds a mapping of requests.
-    pub(super) fn mapping(&mut self, mapping: &RequestMapping) {
-        self.add("requests");
-        self.add(&mapping.to_string());
-    }
-
     fn imposes(&mut self, rule: &Rule) {
         match rule.imposes() {
             Imposes::Nothing => self.add("nothing"),
@@ -189,15 +172,15 @@ impl Version {
     }
 
     fn lease(&mut self, rule: &Rule) {
-        self.add(&rule.lease().map_or(String::new(), |lease| match lease.size {
+        let Some(lease) = rule.lease() else { return self.add("") };
+        self.add(&match lease.size {
             LeaseSize::BasisPoints(part) => format!("{part}%{}", lease.ttl.get()),
             LeaseSize::Hits(hits) => format!("{hits}#{}", lease.ttl.get()),
-        }));
-        let holders = rule.lease().map(|lease| lease.holders).unwrap_or_default();
-        if holders != LeaseHolders::default() {
-            self.add(&format!("holders {}", holders.text()));
+        });
+        if lease.holders != LeaseHolders::default() {
+            self.add(&format!("holders {}", lease.holders.text()));
         }
-        if let Some(quota) = rule.lease().and_then(|lease| lease.quota) {
+        if let Some(quota) = lease.quota {
             self.add(&format!("rlqs {:?} {}", quota.size, quota.ttl.get()));
         }
     }
@@ -209,11 +192,7 @@ impl Version {
 
     fn amounts(&mut self, limit: &Limit) {
         self.list(limit.windows().iter().map(|window| window.limit().to_string()));
-        let parameters = limit
-            .algorithm()
-            .parameters()
-            .filter(|parameter| parameter.kind == ParameterKind::Amount);
-        let amounts: Vec<_> = parameters.map(|parameter| parameter.value.to_string()).collect();
+        let amounts: Vec<_> = values(limit, ParameterKind::Amount).collect();
         if !amounts.is_empty() {
             self.add(&amounts.join("/"));
         }
@@ -227,10 +206,6 @@ impl Version {
     fn list<T: AsRef<[u8]>>(&mut self, items: impl ExactSizeIterator<Item = T>) {
         self.0.update(items.len().to_be_bytes());
         items.for_each(|item| self.part(item.as_ref()));
-    }
-
-    fn add(&mut self, text: &str) {
-        self.part(text.as_bytes());
     }
 
     fn part(&mut self, part: &[u8]) {

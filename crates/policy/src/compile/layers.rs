@@ -150,16 +150,14 @@ impl<'w> OverlayEntry<'w> {
     /// Compiles the patterns of all entries, in order.
     pub(super) fn all(overlays: &'w [written::WrittenEntry], findings: &mut Findings) -> Vec<Self> {
         if let Some(beyond) = overlays.get(MAX_ENTRIES) {
-            findings.push(Finding::error(
-                beyond.span,
-                format!("more than {MAX_ENTRIES} overlay items"),
-            ));
+            let error = format!("more than {MAX_ENTRIES} overlay items");
+            findings.push(Finding::error(beyond.span, error));
         }
         for empty in overlays.iter().filter(|entry| sets_nothing(&entry.layer)) {
             let warning = Finding::warning(empty.span, "overlay item sets no options");
-            findings.push(warning.note(
-                "set options of the limit under `rate_limit`, or switches such as `shadow_mode`",
-            ));
+            let way =
+                "set options of the limit under `rate_limit`, or switches such as `shadow_mode`";
+            findings.push(warning.note(way));
         }
         overlays.iter().take(MAX_ENTRIES).map(Self::new).collect()
     }
@@ -193,10 +191,8 @@ impl<'w> OverlayEntry<'w> {
     pub(super) fn miss(&self, findings: &mut Findings) {
         if !self.is_met.get() {
             let warning = Finding::warning(self.written.span, "overlay item matches no rule");
-            findings.push(
-                warning
-                    .note("`domain`, `key`, `value` and `name` match the rule itself, as written"),
-            );
+            let note = "`domain`, `key`, `value` and `name` match the rule itself, as written";
+            findings.push(warning.note(note));
         }
     }
 }

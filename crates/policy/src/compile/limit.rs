@@ -13,6 +13,7 @@ use tollgate_yaml::report::{Finding, Findings, SourceSpan, Spanned, shown};
 use super::layers::{Layers, OptionValue};
 use super::options::{OptionResolver, WindowOptions};
 use super::positions::PlacedWindow;
+use super::quotas;
 use super::units::{self, PeriodUnit};
 use crate::CompileOptions;
 use crate::document::written::{self, AlgorithmWord};
@@ -73,13 +74,11 @@ pub(super) fn hashes_values(
         return false;
     };
     if options.hash_key.is_none() {
-        let error = Finding::error(
-            option.span,
-            "`hash_values` requires a hash key, but none is configured",
-        );
+        let error = "`hash_values` requires a hash key, but none is configured";
         let way =
             "set --hash-key-file FILE or TOLLGATE_HASH_KEY, to the same secret on all replicas";
-        findings.push(error.note(way).note("to only validate a policy, use any text of 16 bytes"));
+        let check = "to only validate a policy, use any text of 16 bytes";
+        findings.push(Finding::error(option.span, error).note(way).note(check));
     }
     true
 }
@@ -87,36 +86,29 @@ pub(super) fn hashes_values(
 fn check_names(limit: &written::WrittenLimit, findings: &mut Findings) {
     let name = limit.name.as_ref().map(|name| &name.value);
     for replaced in limit.replaces.iter().filter(|replaced| Some(&replaced.value) == name) {
-        findings.push(Finding::error(
-            replaced.span,
-            format!("limit `{}` replaces itself", shown(&replaced.value)),
-        ));
+        let error = format!("limit `{}` replaces itself", shown(&replaced.value));
+        findings.push(Finding::error(replaced.span, error));
     }
 }
 
 fn check_unlimited(limit: &written::WrittenLimit, layers: &Layers<'_>, findings: &mut Findings) {
     let single = &limit.single;
     if let Some(unit) = &single.unit {
-        if units::unit(&unit.value).is_some() {
-            findings.push(
-                Finding::error(unit.span, "`unit` and `unlimited: true` cannot be combined")
-                    .note("remove one of them"),
-            );
+        findings.push(if units::unit(&unit.value).is_some() {
+            let error = "`unit` and `unlimited: true` cannot be combined";
+            Finding::error(unit.span, error).note("remove one of them")
         } else {
-            findings
-                .push(Finding::warning(unit.span, "`unit` has no effect with `unlimited: true`"));
-        }
+            Finding::warning(unit.span, "`unit` has no effect with `unlimited: true`")
+        });
     }
     if let Some(requests) = &single.requests_per_unit {
-        findings.push(Finding::warning(
-            requests.span,
-            "`requests_per_unit` has no effect with `unlimited: true`",
-        ));
+        let warning = "`requests_per_unit` has no effect with `unlimited: true`";
+        findings.push(Finding::warning(requests.span, warning));
     }
     let windows = limit.windows.as_ref().map(|windows| ("windows", windows.span));
     for (word, span) in windows.into_iter().chain(layers.own_options()) {
-        findings
-            .push(Finding::error(span, format!("`{word}` has no effect with `unlimited: true`")));
+        let error = format!("`{word}` has no effect with `unlimited: true`");
+        findings.push(Finding::error(span, error));
     }
 }
 
@@ -164,28 +156,21 @@ impl<'w> LimitCompiler<'w, '_> {
 
     fn check_list(&mut self, windows: &Spanned<Vec<written::WrittenWindow>>) -> Option<()> {
         let single = &self.limit.single;
-        let beside = single.unit.as_ref().map(|unit| ("unit", unit.span));
-        let beside = single
-            .requests_per_unit
-            .as_ref()
-            .map(|amount| ("requests_per_unit", amount.span))
-            .or(beside);
-        if let Some((word, span)) = beside {
+        let unit = single.unit.as_ref().map(|unit| ("unit", unit.span));
+        let amount = single.requests_per_unit.as_ref();
+        let amount = amount.map(|amount| ("requests_per_unit", amount.span));
+        if let Some((word, span)) = amount.or(unit) {
             let error = Finding::error(span, format!("`{word}` and `windows` cannot be combined"));
-            let error = error
-                .also(windows.span, "`windows` is here")
-                .note("move it to an item of `windows`, or remove it");
-            self.resolver.findings.push(error);
+            let error = error.also(windows.span, "`windows` is here");
+            let way = "move it to an item of `windows`, or remove it";
+            self.resolver.findings.push(error.note(way));
             return None;
         }
         if self.resolver.algorithm.is_rate() {
             let word = self.resolver.algorithm.word();
             let note = "set `requests_per_unit` and `unit`, or use fixed_window, sliding_window or sliding_log";
-            self.error(
-                windows.span,
-                format!("`windows` does not apply to {word}, which has a single rate"),
-                note,
-            );
+            let error = format!("`windows` does not apply to {word}, which has a single rate");
+            self.error(windows.span, error, note);
             return None;
         }
         Some(())
@@ -202,8 +187,7 @@ impl<'w> LimitCompiler<'w, '_> {
     fn unit_of(&mut self, written: &Spanned<String>) -> Option<Spanned<PeriodUnit>> {
         let unit = units::unit(&written.value);
         if unit.is_none() {
-            let error =
-                Finding::error(written.span, format!("invalid unit `{}`", shown(&written.value)));
+            let error = quotas::invalid("unit", written);
             let words = units::WORDS.iter().map(|(word, ..)| *word);
             self.resolver.findings.push(error.suggest(&written.value, words).note(units::ALLOWED));
         }
@@ -216,19 +200,12 @@ impl<'w> LimitCompiler<'w, '_> {
             return;
         }
         if self.limit.windows.is_some() {
-            self.error(
-                amount.span,
-                "`requests_per_unit` is missing",
-                "each item of `windows` requires it",
-            );
+            let note = "each item of `windows` requires it";
+            self.error(amount.span, "`requests_per_unit` is missing", note);
         } else if amount.unit.is_some() {
-            let warning = Finding::warning(
-                amount.span,
-                "`requests_per_unit` is missing, so all requests are denied",
-            );
-            self.resolver
-                .findings
-                .push(warning.note("if this is intended, set `requests_per_unit: 0`"));
+            let warning = "`requests_per_unit` is missing, so all requests are denied";
+            let way = "if this is intended, set `requests_per_unit: 0`";
+            self.resolver.findings.push(Finding::warning(amount.span, warning).note(way));
         }
     }
 
@@ -267,11 +244,8 @@ impl<'w> LimitCompiler<'w, '_> {
         let zone = self.resolver.only("time_zone", &fixed, |options| &options.time_zone);
         let on = switch.filter(|switch| *switch.value);
         if let (None, Some(OptionValue { own: true, span, .. })) = (on, zone) {
-            self.error(
-                span,
-                "`time_zone` requires `calendar: true`",
-                "add `calendar: true`, or remove `time_zone`",
-            );
+            let way = "add `calendar: true`, or remove `time_zone`";
+            self.error(span, "`time_zone` requires `calendar: true`", way);
         }
         let on = on?;
         let mut fits = true;
@@ -284,11 +258,8 @@ impl<'w> LimitCompiler<'w, '_> {
             if on.own {
                 let message =
                     format!("`calendar` does not support the unit `{}`", shown(&written.value));
-                self.error(
-                    written.span,
-                    message,
-                    "with `calendar: true`, the unit must be day, week, month or year",
-                );
+                let note = "with `calendar: true`, the unit must be day, week, month or year";
+                self.error(written.span, message, note);
             }
         }
         fits.then(|| match zone {
@@ -299,12 +270,10 @@ impl<'w> LimitCompiler<'w, '_> {
 
     fn limit(&mut self, windows: &[PlacedWindow]) -> Option<Limit> {
         let options = self.window_options();
-        options
-            .limit(windows.iter().map(|placed| placed.window.clone()).collect())
-            .map_err(|error| {
-                self.resolver.findings.push(options.finding(&error, self.limit, windows));
-            })
-            .ok()
+        let limit = options.limit(windows.iter().map(|placed| placed.window.clone()).collect());
+        let error = limit.as_ref().err().map(|error| options.finding(error, self.limit, windows));
+        self.resolver.findings.extend(error);
+        limit.ok()
     }
 
     fn window_options(&mut self) -> WindowOptions<'w> {

@@ -29,11 +29,11 @@ mod unreachable;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use tollgate_core::descriptor::Keyed;
+use tollgate_core::descriptor::{Identity, Keyed};
 use tollgate_yaml::report::{Finding, Findings, FindingsMark, SourceSpan, text_of};
 
 use super::document::budget::DocumentBudget;
-use super::document::{in_rule, step, written};
+use super::document::{note_of, written};
 use super::pattern::Pattern;
 use super::rule::{Extras, Imposes, Level, Rule, RuleModes};
 use super::{CompileOptions, Loaded, Policy, PolicySet, ProblemReport, Source, document};
@@ -73,8 +73,8 @@ pub(super) fn load(sources: &[Source], options: CompileOptions) -> Result<Loaded
     if let Some(document) =
         domains.values().nth(MAX_DOMAINS).and_then(|documents| documents.first())
     {
-        findings
-            .push(Finding::error(document.domain.span, format!("more than {MAX_DOMAINS} domains")));
+        let error = format!("more than {MAX_DOMAINS} domains");
+        findings.push(Finding::error(document.domain.span, error));
         return Err(findings.report(sources));
     }
     let mut policies = Vec::new();
@@ -96,7 +96,10 @@ pub(super) fn load(sources: &[Source], options: CompileOptions) -> Result<Loaded
         return Err(findings.report(sources));
     }
     overlays.iter().for_each(|entry| entry.miss(&mut findings));
-    mappings.iter().for_each(|mapping| version.mapping(mapping));
+    for mapping in &mappings {
+        version.add("requests");
+        version.add(&mapping.to_string());
+    }
     let memory = budget.charged();
     let policies = PolicySet { version: version.finish(), policies, mappings, memory };
     Ok(Loaded { policies, warnings: findings.report(sources) })
@@ -106,11 +109,8 @@ fn refuse_second(domain: &str, documents: &[written::WrittenDocument], findings:
     let Some((first, others)) = documents.split_first() else { return };
     for other in others {
         let error = Finding::error(other.domain.span, format!("duplicate domain `{domain}`"));
-        findings.push(
-            error
-                .also(first.domain.span, "first defined here")
-                .note("use --merge-domains to merge the rules of several documents"),
-        );
+        let way = "use --merge-domains to merge the rules of several documents";
+        findings.push(error.also(first.domain.span, "first defined here").note(way));
     }
 }
 
@@ -165,29 +165,26 @@ impl<'a> DomainCompiler<'a> {
         let rules = documents
             .iter()
             .flat_map(|document| document.rules.iter().map(|rule| (rule, &document.defaults)));
-        let top = self.level(
-            &rules.collect::<Vec<_>>(),
-            &Path::of(&self.domain, self.options.are_candidates),
-        );
-        self.version.domain(&self.domain);
+        let top = Path::of(&self.domain, self.options.are_candidates);
+        let top = self.level(&rules.collect::<Vec<_>>(), &top);
+        self.version.add("domain");
+        self.version.add(&self.domain);
         for (name, span, path) in std::mem::take(&mut self.replaces) {
             // After an error the missing limit may be one that could not be read.
             if !self.names.contains(&name) && self.findings.errors() == 0 {
                 let warning =
                     Finding::warning(span, format!("`replaces` names an unknown limit `{name}`"));
-                let known = self.names.iter().map(String::as_str);
-                self.findings.push(
-                    warning
-                        .suggest(&name, known)
-                        .note(format!("in {}", in_rule(&path, &self.place))),
-                );
+                let warning = warning.suggest(&name, self.names.iter().map(String::as_str));
+                self.findings.push(warning.note(note_of(&path, &self.place)));
             }
         }
         let override_identity = identity::of_overrides(&self.domain);
         let atomicity = documents.iter().filter_map(|document| document.atomicity.as_ref());
         let in_one_slot =
             atomicity.into_iter().any(|atomicity| atomicity.value == written::Atomicity::Domain);
-        self.version.slot(in_one_slot);
+        if in_one_slot {
+            self.version.add("atomicity: domain");
+        }
         let unsupported_quota = quotas::unsupported(documents, self.version);
         let override_charge = self.options.window_charge();
         let has_candidates = self.rules.iter().any(|rule| rule.candidate().is_some());
@@ -216,10 +213,8 @@ impl<'a> DomainCompiler<'a> {
         for (rule, defaults) in siblings {
             if self.first_id.saturating_add(self.rules.len()) >= MAX_RULES {
                 if !std::mem::replace(&mut self.full, true) {
-                    self.findings.push(Finding::error(
-                        rule.key.span,
-                        format!("more than {MAX_RULES} rules"),
-                    ));
+                    let error = format!("more than {MAX_RULES} rules");
+                    self.findings.push(Finding::error(rule.key.span, error));
                 }
                 break;
             }
@@ -231,16 +226,11 @@ impl<'a> DomainCompiler<'a> {
     fn refuse_duplicates(&mut self, siblings: &[RuleWithOptions<'_>], above: &Path) {
         let mut seen = HashMap::with_capacity(siblings.len());
         for (rule, _) in siblings {
-            let value = rule.value.as_ref().map(|value| value.value.as_str());
             holds::check_key(&rule.key.value, rule.key.span, self.findings);
-            if let Some(first) = seen.insert((&rule.key.value, value), rule.key.span) {
-                let path = above.readable(&step(&rule.key.value, value));
+            if let Some(first) = seen.insert((&rule.key.value, rule.value_text()), rule.key.span) {
                 let error = Finding::error(rule.key.span, "duplicate rule for this key and value");
-                self.findings.push(
-                    error
-                        .also(first, "first defined here")
-                        .note(format!("in {}", in_rule(&path, &self.place))),
-                );
+                let error = error.also(first, "first defined here");
+                self.findings.push(error.note(note_of(&above.readable(rule), &self.place)));
             }
         }
     }
@@ -263,16 +253,9 @@ impl<'a> DomainCompiler<'a> {
             self.candidate(rule, (candidate, defaults), hashes_values, (&path, index))
         });
         let compiled = Rule {
-            id: self.first_id.saturating_add(index),
-            domain: Arc::clone(&self.domain),
-            path: path.text().into(),
-            key: Pattern::new(&rule.key.value),
-            value: rule.value.as_ref().map(|value| Pattern::new(&value.value)),
-            identity,
             modes: RuleModes { inherits_override: terms.inherits_override, ..modes },
             extras: extras(rule, &terms, candidate),
-            imposes: terms.imposes,
-            children: Level::default(),
+            ..self.without_options(rule, (&path, index), identity, terms.imposes)
         };
         self.version.rule(&compiled);
         self.rules.push(compiled);
@@ -301,16 +284,32 @@ impl<'a> DomainCompiler<'a> {
             lease: terms.lease,
             ..Extras::default()
         };
+        let identity = path.of_candidate().identity(terms.algorithm, &terms.imposes);
+        Rule {
+            modes: RuleModes { shadow: true, ..RuleModes::default() },
+            extras: Some(Box::new(extras)),
+            ..self.without_options(rule, (path, index), identity, terms.imposes)
+        }
+    }
+
+    /// Creates a rule without options, and without rules below it.
+    fn without_options(
+        &self,
+        rule: &written::WrittenRule,
+        (path, index): (&Path, usize),
+        identity: Identity,
+        imposes: Imposes,
+    ) -> Rule {
         Rule {
             id: self.first_id.saturating_add(index),
             domain: Arc::clone(&self.domain),
             path: path.text().into(),
             key: Pattern::new(&rule.key.value),
-            value: rule.value.as_ref().map(|value| Pattern::new(&value.value)),
-            identity: path.of_candidate().identity(terms.algorithm, &terms.imposes),
-            modes: RuleModes { shadow: true, ..RuleModes::default() },
-            extras: Some(Box::new(extras)),
-            imposes: terms.imposes,
+            value: rule.value_text().map(Pattern::new),
+            identity,
+            modes: RuleModes::default(),
+            extras: None,
+            imposes,
             children: Level::default(),
         }
     }
@@ -337,9 +336,9 @@ impl<'a> DomainCompiler<'a> {
         let share = layers.switch(|switches| &switches.share_threshold);
         if let Some(share) = share.filter(|share| *share.value && share.own && !is_wild(rule)) {
             let error = Finding::error(share.span, "`share_threshold` requires a `*` in `value`");
-            self.findings.push(error.note(
-                "without `value`, each value has its own counter; to share one, set `value: \"*\"`",
-            ));
+            let way =
+                "without `value`, each value has its own counter; to share one, set `value: \"*\"`";
+            self.findings.push(error.note(way));
         }
         self.note_rule(&mark, path);
         self.names.extend(terms.name.as_deref().map(str::to_owned));
@@ -351,7 +350,7 @@ impl<'a> DomainCompiler<'a> {
 
     /// Adds the rule to all findings since `mark`.
     fn note_rule(&mut self, mark: &FindingsMark, path: &Path) {
-        self.findings.note_since(mark, || format!("in {}", in_rule(path.text(), &self.place)));
+        self.findings.note_since(mark, || note_of(path.text(), &self.place));
     }
 }
 

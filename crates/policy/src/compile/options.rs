@@ -57,11 +57,9 @@ impl<'w> OptionResolver<'w, '_> {
         }
         for span in self.layers.has_to_apply(get) {
             let names: Vec<_> = algorithms.iter().map(|algorithm| algorithm.word()).collect();
-            let error = Finding::error(
-                span,
-                format!("`{word}` does not apply to {}", self.algorithm.word()),
-            );
-            self.findings.push(error.note(format!("it is an option of {}", names.join(" and "))));
+            let error = format!("`{word}` does not apply to {}", self.algorithm.word());
+            let note = format!("it is an option of {}", names.join(" and "));
+            self.findings.push(Finding::error(span, error).note(note));
         }
         None
     }
@@ -102,10 +100,7 @@ impl WindowOptions<'_> {
     /// Creates the limit of these windows.
     pub(super) fn limit(&self, windows: Vec<Window>) -> Result<Limit, QuotaError> {
         let limit = Limit::new(self.algorithm(windows)?, self.charge(), self.on_store_error)?;
-        Ok(match self.hold {
-            Some(hold) => limit.with_hold(hold),
-            None => limit,
-        })
+        Ok(if let Some(hold) = self.hold { limit.with_hold(hold) } else { limit })
     }
 
     fn algorithm(&self, windows: Vec<Window>) -> Result<Algorithm, QuotaError> {

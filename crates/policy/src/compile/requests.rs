@@ -12,8 +12,8 @@ use super::written::{
 };
 use crate::pattern::Pattern;
 use crate::requests::{
-    DescriptorMapping, EntryMapping, RequestMapping, RequestMatch, ValueSource, normal_host,
-    normal_path,
+    DescriptorMapping, EntryMapping, RequestMapping, RequestMatch, SourceNames, ValueSource,
+    normal_host, normal_path,
 };
 
 /// Maximum number of mappings in a policy set.
@@ -54,13 +54,6 @@ pub(super) fn compile<'w>(
     }
     mappings.sort_by(|a, b| a.name.cmp(&b.name));
     mappings
-}
-
-/// The names that the sources of a mapping read.
-struct SourceNames {
-    headers: Box<[Box<[u8]>]>,
-    queries: Box<[Box<[u8]>]>,
-    metadata: Box<[Vec<String>]>,
 }
 
 impl SourceNames {
@@ -114,15 +107,12 @@ impl MappingCompiler<'_> {
         let names = SourceNames::of(descriptors);
         let descriptors =
             descriptors.iter().map(|descriptor| self.descriptor(descriptor, &names)).collect();
-        let SourceNames { headers, queries, metadata } = names;
         RequestMapping {
             name: written.name.value.as_str().into(),
             domain: Arc::clone(domain),
             undecided: written.undecided.as_ref().map(|word| word.value).unwrap_or_default(),
             trusted_hops: written.trusted_hops.as_ref().map_or(0, |hops| small(hops.value)),
-            headers,
-            queries,
-            metadata,
+            names,
             descriptors,
         }
     }
@@ -131,12 +121,8 @@ impl MappingCompiler<'_> {
         let text = &name.value;
         let is_dots = text.bytes().all(|byte| byte == b'.');
         if text.len() > MAX_NAME || is_dots || !consists_of(text, b"-_.") {
-            self.error(
-                name.span,
-                format!(
-                    "`name` must be at most {MAX_NAME} letters, digits, `-`, `_` and `.`: it is part of a URL"
-                ),
-            );
+            let what = "letters, digits, `-`, `_` and `.`: it is part of a URL";
+            self.error(name.span, format!("`name` must be at most {MAX_NAME} {what}"));
         }
     }
 
@@ -155,10 +141,7 @@ impl MappingCompiler<'_> {
                 hosts: hosts.iter().map(|host| self.host(host)).collect(),
                 paths: paths.iter().map(|path| self.path(path)).collect(),
             },
-            hits: written
-                .hits
-                .as_ref()
-                .map_or(1, |hits| u32::try_from(hits.value).unwrap_or(u32::MAX)),
+            hits: written.hits.as_ref().map_or(1, |hits| hits.value.try_into().unwrap_or(u32::MAX)),
             entries: written.entries.iter().map(|entry| self.entry(entry, names)).collect(),
         }
     }

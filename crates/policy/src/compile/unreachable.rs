@@ -7,7 +7,7 @@ use tollgate_yaml::report::Finding;
 
 use super::identity::Path;
 use super::{DomainCompiler, RuleWithOptions};
-use crate::document::{in_rule, step, written};
+use crate::document::{note_of, written};
 use crate::pattern::Pattern;
 
 /// Maximum number of rule pairs compared in one domain. Comparing each rule with each wildcard at
@@ -43,15 +43,13 @@ impl DomainCompiler<'_> {
                 return;
             }
             if let Some(rival) = rivals.iter().find(|rival| rival.covers(rule)) {
-                let value = rule.value.as_ref().map(|value| value.value.as_str());
-                let path = above.readable(&step(&rule.key.value, value));
                 let warning =
                     Finding::warning(rule.key.span, "unreachable rule: another rule matches first");
                 let warning = warning
                     .also(rival.rule.key.span, "matches everything that the rule would match");
                 let order = "matching order: exact key and value, then rules with `*` as written, then the key alone";
-                self.findings
-                    .push(warning.note(order).note(format!("in {}", in_rule(&path, &self.place))));
+                let place = note_of(&above.readable(rule), &self.place);
+                self.findings.push(warning.note(order).note(place));
             }
         }
     }
@@ -60,7 +58,7 @@ impl DomainCompiler<'_> {
 impl<'w> Wildcard<'w> {
     fn of(rule: &'w written::WrittenRule) -> Option<Self> {
         let key = Pattern::new(&rule.key.value);
-        let value = rule.value.as_ref().map(|value| Pattern::new(&value.value));
+        let value = rule.value_text().map(Pattern::new);
         let is_wild = key.is_wild() || value.as_ref().is_some_and(Pattern::is_wild);
         is_wild.then_some(Self { rule, key, value })
     }

@@ -3,6 +3,7 @@
 
 use tollgate_core::algorithm::Limit;
 use tollgate_core::algorithm::quota::Window;
+use tollgate_core::printable::counted;
 
 use crate::document::written::{ON_STORE_ERROR, word_of};
 use crate::rule::{Extras, Imposes, LeaseHolders, LeaseSize, Rule, RuleModes};
@@ -122,8 +123,7 @@ pub(crate) fn amounts(limit: &Limit) -> String {
 pub(crate) fn in_flight_text(in_flight: u32) -> String {
     match in_flight {
         0 => "0 hits in flight (ban)".to_owned(),
-        1 => "1 hit in flight".to_owned(),
-        hits => format!("{hits} hits in flight"),
+        hits => format!("{} in flight", counted(hits, "hit")),
     }
 }
 

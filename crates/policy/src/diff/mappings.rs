@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Change, ChangeKind, CounterEffect, Detail};
+use super::{Change, Detail};
 use crate::PolicySet;
 
 /// Returns a change for each mapping that is new, gone, or not the same.
@@ -28,15 +28,8 @@ fn change(old: Option<&(&str, String)>, new: Option<&(&str, String)>) -> Option<
     let (domain, _) = new.or(old)?;
     let [old, new] = [old, new].map(|mapping| mapping.map(|(_, text)| text.clone()));
     let detail = Detail { what: "requests", old, new };
-    (detail.old != detail.new).then(|| Change {
-        kind: ChangeKind::Changed,
-        domain: (*domain).to_owned(),
-        rule: String::new(),
-        who: "those of HTTP requests".to_owned(),
-        details: vec![detail],
-        counters: CounterEffect::None,
-        instead: None,
-    })
+    let is_change = detail.old != detail.new;
+    is_change.then(|| Change::changed(domain, "", "those of HTTP requests", detail))
 }
 
 #[cfg(test)]

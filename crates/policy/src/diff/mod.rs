@@ -17,7 +17,7 @@ use tollgate_core::descriptor::{Entry, KeyBuffer};
 use self::features::{features, limit_of};
 pub use self::text::text_of;
 use super::pattern::Pattern;
-use super::rule::{Imposes, Rule};
+use super::rule::Rule;
 use super::{Policy, PolicySet};
 
 /// Placeholder for a value that no rule names, for looking up the descriptors of a rule.
@@ -83,6 +83,21 @@ pub struct Detail {
     pub new: Option<String>,
 }
 
+impl Change {
+    /// Creates a change of one setting, without effect on counters.
+    fn changed(domain: &str, rule: &str, who: &str, detail: Detail) -> Self {
+        Self {
+            kind: ChangeKind::Changed,
+            domain: domain.to_owned(),
+            rule: rule.to_owned(),
+            who: who.to_owned(),
+            details: vec![detail],
+            counters: CounterEffect::None,
+            instead: None,
+        }
+    }
+}
+
 /// A rule with its policy and the rules on its path.
 struct PlacedRule<'p> {
     rule: &'p Rule,
@@ -111,7 +126,7 @@ pub fn diff(old: &PolicySet, new: &PolicySet) -> Vec<Change> {
             None => {
                 let was = gone
                     .get_mut(&rule.fingerprint())
-                    .filter(|_| has_counters(rule.rule))
+                    .filter(|_| rule.rule.limit().is_some())
                     .and_then(Vec::pop);
                 changes.push(was.map_or_else(|| rule.added(old), |was| rule.moved(was)));
             }
@@ -120,11 +135,11 @@ pub fn diff(old: &PolicySet, new: &PolicySet) -> Vec<Change> {
     let mut gone: Vec<_> = gone.into_values().flatten().collect();
     gone.sort_by_key(|rule| rule.rule.id());
     changes.extend(gone.into_iter().map(|rule| rule.removed(new)));
-    changes
-        .extend(new.policies().filter_map(|policy| of_domain(old.find(policy.domain())?, policy)));
-    changes.extend(
-        new.policies().filter_map(|policy| reordered(old.find(policy.domain())?, policy)).flatten(),
-    );
+    for policy in new.policies() {
+        let Some(old) = old.find(policy.domain()) else { continue };
+        changes.extend(of_domain(old, policy));
+        changes.extend(reordered(old, policy));
+    }
     changes.extend(mappings::changes(old, new));
     changes.sort_by(|one, other| one.domain.cmp(&other.domain));
     changes
@@ -142,11 +157,8 @@ fn placed(set: &PolicySet) -> Vec<PlacedRule<'_>> {
                 *to_come = to_come.saturating_sub(1);
             }
             above.push((rule, rule.children.len()));
-            all.push(PlacedRule {
-                rule,
-                policy,
-                steps: above.iter().map(|(rule, _)| *rule).collect(),
-            });
+            let steps = above.iter().map(|(rule, _)| *rule).collect();
+            all.push(PlacedRule { rule, policy, steps });
         }
     }
     all
@@ -182,8 +194,8 @@ impl<'p> PlacedRule<'p> {
 
     fn changed(&self, was: &Self) -> Option<Change> {
         let details = details(&features(was.rule), &features(self.rule));
-        let had_counters = has_counters(was.rule);
-        let counters = if !has_counters(self.rule) {
+        let had_counters = was.rule.limit().is_some();
+        let counters = if self.rule.limit().is_none() {
             if had_counters { CounterEffect::Dropped } else { CounterEffect::None }
         } else if had_counters && self.rule.has_counters_of(was.rule) {
             CounterEffect::Kept
@@ -195,24 +207,16 @@ impl<'p> PlacedRule<'p> {
 
     fn added(&self, old: &PolicySet) -> Change {
         let counters =
-            if has_counters(self.rule) { CounterEffect::Anew } else { CounterEffect::None };
-        self.change(
-            ChangeKind::Added,
-            details(&[], &features(self.rule)),
-            counters,
-            Some(self.hit_in(old)),
-        )
+            if self.rule.limit().is_some() { CounterEffect::Anew } else { CounterEffect::None };
+        let details = details(&[], &features(self.rule));
+        self.change(ChangeKind::Added, details, counters, Some(self.hit_in(old)))
     }
 
     fn removed(&self, new: &PolicySet) -> Change {
         let counters =
-            if has_counters(self.rule) { CounterEffect::Dropped } else { CounterEffect::None };
-        self.change(
-            ChangeKind::Removed,
-            details(&features(self.rule), &[]),
-            counters,
-            Some(self.hit_in(new)),
-        )
+            if self.rule.limit().is_some() { CounterEffect::Dropped } else { CounterEffect::None };
+        let details = details(&features(self.rule), &[]);
+        self.change(ChangeKind::Removed, details, counters, Some(self.hit_in(new)))
     }
 
     /// Returns a text that identifies a moved rule: its settings, and its name or, without one, its
@@ -247,11 +251,8 @@ impl<'p> PlacedRule<'p> {
         match policy.find(&entries.collect::<Vec<_>>(), &mut KeyBuffer::default()) {
             None => "no rule: OK, no limit".to_owned(),
             Some(rule) => {
-                let longer = if rule.children.len() > 0 {
-                    "; longer descriptors match the rules below it"
-                } else {
-                    ""
-                };
+                let below = "; longer descriptors match the rules below it";
+                let longer = if rule.children.len() > 0 { below } else { "" };
                 format!("rule `{}`: {}{longer}", rule.path(), limit_of(rule))
             }
         }
@@ -264,15 +265,9 @@ fn example_of(pattern: Option<&Pattern>) -> String {
     text.replace('*', ANY_VALUE)
 }
 
-fn has_counters(rule: &Rule) -> bool {
-    matches!(rule.imposes(), Imposes::Limit(_))
-}
-
 fn details(old: &[(&'static str, String)], new: &[(&'static str, String)]) -> Vec<Detail> {
     let mut all: Vec<Detail> = Vec::new();
-    for (what, text) in new {
-        all.push(Detail { what, old: None, new: Some(text.clone()) });
-    }
+    all.extend(new.iter().map(|(what, text)| Detail { what, old: None, new: Some(text.clone()) }));
     for (what, text) in old {
         match all.iter_mut().find(|detail| detail.what == *what) {
             Some(detail) => detail.old = Some(text.clone()),
@@ -288,45 +283,30 @@ fn of_domain(old: &Policy, new: &Policy) -> Option<Change> {
     let [was, is] = [old, new]
         .map(|policy| Some(if policy.in_one_slot() { "domain" } else { "limit" }.to_owned()));
     let detail = Detail { what: "atomicity", old: was, new: is };
-    let has_any = new.rules.iter().any(has_counters);
+    let has_any = new.rules.iter().any(|rule| rule.limit().is_some());
+    let note = "counters in Redis restart, since their keys change; counters in memory continue";
     (detail.old != detail.new).then(|| Change {
-        kind: ChangeKind::Changed,
-        domain: new.domain().to_owned(),
-        rule: String::new(),
-        who: "all descriptors".to_owned(),
-        details: vec![detail],
         counters: if has_any { CounterEffect::Anew } else { CounterEffect::None },
-        instead: Some(
-            "counters in Redis restart, since their keys change; counters in memory continue"
-                .to_owned(),
-        ),
+        instead: Some(note.to_owned()),
+        ..Change::changed(new.domain(), "", "all descriptors", detail)
     })
 }
 
 /// Returns a change for each level whose rules with `*` are in another order, in which they are
 /// tried.
-fn reordered(old: &Policy, new: &Policy) -> Option<Vec<Change>> {
+fn reordered(old: &Policy, new: &Policy) -> Vec<Change> {
     let before = orders(old);
     let after = orders(new);
     let changes = after.iter().filter_map(|(path, order)| {
         let was = before.get(path)?;
         let is = common(order, was);
         let was = common(was, order);
-        (was != is).then(|| Change {
-            kind: ChangeKind::Changed,
-            domain: new.domain().to_owned(),
-            rule: (*path).to_owned(),
-            who: "descriptors that match several of these rules".to_owned(),
-            details: vec![Detail {
-                what: "order",
-                old: Some(was.join(", ")),
-                new: Some(is.join(", ")),
-            }],
-            counters: CounterEffect::None,
-            instead: None,
-        })
+        let who = "descriptors that match several of these rules";
+        let [old, next] = [&was, &is].map(|order| Some(order.join(", ")));
+        let detail = Detail { what: "order", old, new: next };
+        (was != is).then(|| Change::changed(new.domain(), path, who, detail))
     });
-    Some(changes.collect())
+    changes.collect()
 }
 
 /// Returns the steps with `*` of each level that has several, in order, by the path of the level.

@@ -47,11 +47,8 @@ impl DocumentBudget {
         let tree = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_mul(TREE);
         let fits = tree <= self.left;
         if !fits {
-            self.report(
-                &format!("reading {bytes} bytes of policies takes {tree} bytes,"),
-                span,
-                findings,
-            );
+            let what = format!("reading {bytes} bytes of policies takes {tree} bytes,");
+            self.report(&what, span, findings);
         }
         fits
     }

@@ -7,7 +7,7 @@ use serde_json::{Map, Number, Value};
 use tollgate_yaml::mapping::MappingFields;
 use tollgate_yaml::report::Finding;
 use tollgate_yaml::scalar;
-use tollgate_yaml::tree::{NodeContent, NodeId, YamlNode};
+use tollgate_yaml::tree::{NodeContent, NodeId};
 
 use super::DocumentReader;
 use super::vocabulary::DocumentLevel;
@@ -20,17 +20,13 @@ impl DocumentReader<'_> {
     pub(super) fn metadata(&mut self, fields: &MappingFields<DocumentLevel>) -> Option<Value> {
         let id = fields.get(&self.yaml, "metadata")?;
         let node = self.yaml.node(id)?;
-        match &node.content {
-            NodeContent::Map(_) => {
-                let Value::Object(mut map) = self.json(id)? else { return None };
-                let had_ours = map.shift_remove(TOLLGATE).is_some();
-                (!(had_ours && map.is_empty())).then_some(Value::Object(map))
-            }
-            NodeContent::List(_) | NodeContent::Scalar { .. } => {
-                self.yaml.wrong_form(node, "`metadata`", "a mapping");
-                None
-            }
+        if node.pairs().is_none() {
+            self.yaml.wrong_form(node, "`metadata`", "a mapping");
+            return None;
         }
+        let Value::Object(mut map) = self.json(id)? else { return None };
+        let had_ours = map.shift_remove(TOLLGATE).is_some();
+        (!(had_ours && map.is_empty())).then_some(Value::Object(map))
     }
 
     /// Returns a node as JSON. The depth of the tree bounds the recursion.
@@ -63,7 +59,10 @@ impl DocumentReader<'_> {
                 NodeContent::Scalar { text, plain } => {
                     let name = if *plain { key_text(text) } else { text.clone() };
                     match map.get(&name) {
-                        Some(_) if own => self.report_duplicate(node, &name),
+                        Some(_) if own => {
+                            let error = format!("duplicate key `{}`", super::shown(&name));
+                            self.yaml.report(Finding::error(node.span, error));
+                        }
                         Some(_) => {}
                         None => {
                             let value = self.json(*value)?;
@@ -90,19 +89,11 @@ impl DocumentReader<'_> {
             }
         }
     }
-
-    fn report_duplicate(&mut self, node: &YamlNode, name: &str) {
-        self.yaml
-            .report(Finding::error(node.span, format!("duplicate key `{}`", super::shown(name))));
-    }
 }
 
 fn key_text(text: &str) -> String {
-    match plain_value(text) {
-        Value::Bool(truth) => truth.to_string(),
-        Value::Number(number) => number.to_string(),
-        Value::Null | Value::String(_) | Value::Array(_) | Value::Object(_) => text.to_owned(),
-    }
+    let value = plain_value(text);
+    if value.is_boolean() || value.is_number() { value.to_string() } else { text.to_owned() }
 }
 
 fn plain_value(text: &str) -> Value {
@@ -112,12 +103,7 @@ fn plain_value(text: &str) -> Value {
     if let Some(truth) = scalar::boolean(text) {
         return Value::Bool(truth);
     }
-    let whole = scalar::integer(text).and_then(|number| {
-        i64::try_from(number)
-            .map(Number::from)
-            .or_else(|_| u64::try_from(number).map(Number::from))
-            .ok()
-    });
+    let whole = scalar::integer(text).and_then(Number::from_i128);
     let number = whole.or_else(|| scalar::float(text).and_then(Number::from_f64));
     number.map_or_else(|| Value::from(text), Value::Number)
 }

@@ -22,7 +22,7 @@ pub(super) mod vocabulary;
 pub(super) mod written;
 
 use tollgate_yaml::mapping::{MappingFields, Strictness, YamlReader};
-use tollgate_yaml::report::{Finding, Findings, shown};
+use tollgate_yaml::report::{Finding, Findings, SourceSpan, Spanned, shown};
 use tollgate_yaml::scalar;
 use tollgate_yaml::tree::{NodeContent, NodeId, Tree};
 use tollgate_yaml::vocabulary::VocabularyLevel as _;
@@ -65,12 +65,8 @@ pub(super) fn is_policy(text: &str) -> bool {
 
 /// Returns `true` if a document of a file is a mapping with a wanted key.
 fn has_top_key(tree: &Tree, is_wanted: impl Fn(&str) -> bool) -> bool {
-    tree.roots().iter().any(|root| match tree.node(*root).map(|node| &node.content) {
-        Some(NodeContent::Map(pairs)) => {
-            pairs.iter().filter_map(|(key, _)| tree.text(*key)).any(&is_wanted)
-        }
-        Some(NodeContent::Scalar { .. } | NodeContent::List(_)) | None => false,
-    })
+    let documents = tree.roots().iter().filter_map(|root| tree.node(*root)?.pairs());
+    documents.flatten().filter_map(|(key, _)| tree.text(*key)).any(is_wanted)
 }
 
 /// Reads all documents of a file. Errors in a file that is not a policy are reported without any of
@@ -87,12 +83,10 @@ pub(super) fn read(
     let is_whole = !findings.errors_since(&mark);
     let roots = roots((file, is_whole), &tree, dialect, budget, findings);
     if findings.errors_since(&mark) && !has_words_of_policies(&tree, text) {
-        let span = tollgate_yaml::report::SourceSpan { file, ..Default::default() };
+        let span = SourceSpan { file, ..Default::default() };
         let error = Finding::error(span, "file contains no policy").whole_file();
-        findings.replace_since(
-            &mark,
-            error.note(POLICY_START).note("the content of the file is not shown"),
-        );
+        let error = error.note(POLICY_START).note("the content of the file is not shown");
+        findings.replace_since(&mark, error);
     }
     roots
 }
@@ -131,7 +125,7 @@ fn roots(
         })
         .collect();
     if written.is_empty() && is_whole {
-        let span = tollgate_yaml::report::SourceSpan { file, ..Default::default() };
+        let span = SourceSpan { file, ..Default::default() };
         // Not treated as a policy without rules: a file that is being written is empty for a
         // moment.
         findings.push(Finding::error(span, "file contains no policy").note(POLICY_START));
@@ -143,9 +137,7 @@ fn roots(
     let yaml = YamlReader::new(tree, strictness, findings);
     let mut reader = DocumentReader { yaml, dialect, budget };
     let read = reader.documents_to_read(&written);
-    read.iter()
-        .filter_map(|root| if reader.fits(*root) { reader.root(*root) } else { None })
-        .collect()
+    read.iter().filter_map(|root| reader.root(*root)).collect()
 }
 
 impl DocumentReader<'_> {
@@ -157,22 +149,18 @@ impl DocumentReader<'_> {
         }
         for other in others {
             let Some(span) = self.yaml.node(*other).map(|other| other.span) else { continue };
-            self.yaml.report(Finding::warning(
-                span,
-                "only the first document of a file is read, this one is ignored",
-            ));
+            let warning = "only the first document of a file is read, this one is ignored";
+            self.yaml.report(Finding::warning(span, warning));
         }
         std::slice::from_ref(first)
     }
 
-    /// Charges the texts of a document. Returns `true` if they fit.
-    fn fits(&mut self, root: NodeId) -> bool {
-        self.yaml.node(root).is_some_and(|node| {
-            self.budget.charge_text(node.bytes(), node.span, self.yaml.findings)
-        })
-    }
-
+    /// Reads a document, unless its texts do not fit into the budget.
     fn root(&mut self, root: NodeId) -> Option<Root> {
+        let node = self.yaml.node(root)?;
+        if !self.budget.charge_text(node.bytes(), node.span, self.yaml.findings) {
+            return None;
+        }
         if self.is_overlay(root) {
             return self.overlay(root).map(Root::Overlay);
         }
@@ -188,10 +176,8 @@ impl DocumentReader<'_> {
         let quotas = self.yaml.section(&fields, "rlqs", DocumentLevel::Quotas);
         let unsupported_quota =
             quotas.and_then(|found| self.yaml.one_of(&found, "unsupported", &UNSUPPORTED));
-        let defaults = self
-            .yaml
-            .section(&fields, "defaults", DocumentLevel::Defaults)
-            .map(|found| self.options(&found));
+        let defaults = self.yaml.section(&fields, "defaults", DocumentLevel::Defaults);
+        let defaults = defaults.map(|found| self.options(&found)).unwrap_or_default();
         let mappings = self.mappings(&fields);
         let rules = self.rules(&fields, &place, "", 1);
         self.yaml.path.clear();
@@ -199,7 +185,7 @@ impl DocumentReader<'_> {
             domain: domain?,
             atomicity,
             unsupported_quota,
-            defaults: defaults.unwrap_or_default(),
+            defaults,
             rules,
             mappings,
         })
@@ -216,10 +202,8 @@ impl DocumentReader<'_> {
             self.yaml.items(fields, "descriptors").map(|items| items.value).unwrap_or_default();
         let first = items.first().and_then(|item| self.yaml.node(*item));
         if let Some(first) = first.filter(|_| depth > MAX_DEPTH) {
-            self.yaml.report(Finding::error(
-                first.span,
-                format!("rules are nested more than {MAX_DEPTH} levels deep"),
-            ));
+            let error = format!("rules are nested more than {MAX_DEPTH} levels deep");
+            self.yaml.report(Finding::error(first.span, error));
             return Vec::new();
         }
         let outer = self.yaml.path.clone();
@@ -250,14 +234,10 @@ impl DocumentReader<'_> {
         let fields = &self.yaml.fields(item, DocumentLevel::Rule)?;
         let key = self.yaml.some_text(fields, "key");
         let value = self.yaml.text(fields, "value").filter(|value| !value.value.is_empty());
-        let limit = self
-            .yaml
-            .section(fields, "rate_limit", DocumentLevel::Limit)
-            .map(|found| self.limit(&found));
-        let candidate = self
-            .yaml
-            .section(fields, "candidate", DocumentLevel::Candidate)
-            .map(|found| self.limit(&found));
+        let limit = self.yaml.section(fields, "rate_limit", DocumentLevel::Limit);
+        let limit = limit.map(|found| self.limit(&found));
+        let candidate = self.yaml.section(fields, "candidate", DocumentLevel::Candidate);
+        let candidate = candidate.map(|found| self.limit(&found));
         let switches = self.switches(fields);
         let metadata = self.metadata(fields);
         let layer = self.options_in_metadata(fields);
@@ -277,16 +257,12 @@ impl DocumentReader<'_> {
     fn limit(&mut self, fields: &MappingFields<DocumentLevel>) -> WrittenLimit {
         let errors = self.yaml.findings.errors();
         let single = self.window(fields);
-        let windows = self.yaml.maps(fields, "windows", DocumentLevel::Window).map(|windows| {
-            tollgate_yaml::report::Spanned {
-                value: windows.value.iter().map(|window| self.window(window)).collect(),
-                span: windows.span,
-            }
+        let windows = self.yaml.maps(fields, "windows", DocumentLevel::Window);
+        let windows = windows.map(|Spanned { value, span }| {
+            let value = value.iter().map(|window| self.window(window)).collect();
+            Spanned { value, span }
         });
-        let replaced = self
-            .yaml
-            .maps(fields, "replaces", DocumentLevel::Replaced)
-            .map(|replaced| replaced.value);
+        let replaced = self.yaml.maps(fields, "replaces", DocumentLevel::Replaced);
         let mut limit = WrittenLimit {
             span: fields.span,
             is_whole: true,
@@ -297,7 +273,7 @@ impl DocumentReader<'_> {
             name: self.yaml.text(fields, "name").filter(|name| !name.value.is_empty()),
             replaces: replaced
                 .iter()
-                .flatten()
+                .flat_map(|replaced| &replaced.value)
                 .filter_map(|item| self.yaml.some_text(item, "name"))
                 .collect(),
             options: self.options(fields),
@@ -334,25 +310,21 @@ impl DocumentReader<'_> {
             on_store_error: self.yaml.one_of(fields, "on_store_error", &ON_STORE_ERROR),
             record: self.yaml.texts(fields, "record"),
             hash_values: self.yaml.truth(fields, "hash_values"),
-            lease: self.yaml.section(fields, "lease", DocumentLevel::Lease).map(|found| {
-                tollgate_yaml::report::Spanned {
-                    value: WrittenLease {
-                        size: self.yaml.some_text(&found, "size"),
-                        ttl: self.yaml.some_text(&found, "ttl"),
-                        holders: self.yaml.texts(&found, "holders"),
-                        quota: self.quota(&found),
-                    },
-                    span: found.span,
-                }
+            lease: self.yaml.section(fields, "lease", DocumentLevel::Lease).map(|found| Spanned {
+                value: WrittenLease {
+                    size: self.yaml.some_text(&found, "size"),
+                    ttl: self.yaml.some_text(&found, "ttl"),
+                    holders: self.yaml.texts(&found, "holders"),
+                    quota: self.quota(&found),
+                },
+                span: found.span,
             }),
-            hold: self.yaml.section(fields, "hold", DocumentLevel::Hold).map(|found| {
-                tollgate_yaml::report::Spanned {
-                    value: WrittenHold {
-                        ttl: self.yaml.some_text(&found, "ttl"),
-                        on_settle: self.yaml.one_of(&found, "on_settle", &ON_SETTLE),
-                    },
-                    span: found.span,
-                }
+            hold: self.yaml.section(fields, "hold", DocumentLevel::Hold).map(|found| Spanned {
+                value: WrittenHold {
+                    ttl: self.yaml.some_text(&found, "ttl"),
+                    on_settle: self.yaml.one_of(&found, "on_settle", &ON_SETTLE),
+                },
+                span: found.span,
             }),
         }
     }
@@ -367,6 +339,11 @@ pub(super) fn step(key: &str, value: Option<&str>) -> String {
 }
 
 /// Describes a rule in a message.
-pub(super) fn in_rule(path: &str, place: &str) -> String {
+fn in_rule(path: &str, place: &str) -> String {
     format!("rule `{}` of {place}", shown(path))
+}
+
+/// Returns the note of a finding about a rule.
+pub(super) fn note_of(path: &str, place: &str) -> String {
+    format!("in {}", in_rule(path, place))
 }

@@ -2,7 +2,7 @@
 //! rule.
 
 use tollgate_yaml::mapping::MappingFields;
-use tollgate_yaml::tree::{NodeContent, NodeId};
+use tollgate_yaml::tree::NodeId;
 
 use super::DocumentReader;
 use super::metadata::TOLLGATE;
@@ -13,7 +13,7 @@ impl DocumentReader<'_> {
     /// Returns `true` if a document is an overlay. One with the words of both is read as a policy,
     /// which gives the best error.
     pub(super) fn is_overlay(&self, root: NodeId) -> bool {
-        self.child(root, "overlay").is_some() && self.child(root, "domain").is_none()
+        self.yaml.child(root, "overlay").is_some() && self.yaml.child(root, "domain").is_none()
     }
 
     pub(super) fn overlay(&mut self, root: NodeId) -> Option<Vec<WrittenEntry>> {
@@ -34,11 +34,9 @@ impl DocumentReader<'_> {
     }
 
     fn layer(&mut self, fields: &MappingFields<DocumentLevel>) -> WrittenLayer {
-        let options = self
-            .yaml
-            .section(fields, "rate_limit", DocumentLevel::Overlaid)
-            .map(|found| self.options(&found));
-        WrittenLayer { options: options.unwrap_or_default(), switches: self.switches(fields) }
+        let options = self.yaml.section(fields, "rate_limit", DocumentLevel::Overlaid);
+        let options = options.map(|found| self.options(&found)).unwrap_or_default();
+        WrittenLayer { options, switches: self.switches(fields) }
     }
 
     pub(super) fn switches(&mut self, fields: &MappingFields<DocumentLevel>) -> Switches {
@@ -56,15 +54,8 @@ impl DocumentReader<'_> {
         &mut self,
         fields: &MappingFields<DocumentLevel>,
     ) -> Option<Box<WrittenLayer>> {
-        let ours = self.child(fields.get(&self.yaml, "metadata")?, TOLLGATE)?;
+        let ours = self.yaml.child(fields.get(&self.yaml, "metadata")?, TOLLGATE)?;
         let fields = self.yaml.fields(ours, DocumentLevel::Tollgate)?;
         Some(Box::new(self.layer(&fields)))
-    }
-
-    /// Returns the value of a key in a mapping, without merges.
-    fn child(&self, id: NodeId, name: &str) -> Option<NodeId> {
-        let NodeContent::Map(pairs) = &self.yaml.node(id)?.content else { return None };
-        let tree = self.yaml.tree;
-        pairs.iter().find(|(key, _)| tree.text(*key) == Some(name)).map(|(_, value)| *value)
     }
 }

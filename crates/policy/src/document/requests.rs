@@ -8,8 +8,8 @@ use super::DocumentReader;
 use super::vocabulary::DocumentLevel;
 use super::written::{ATTRIBUTES, IF_UNDECIDED};
 use super::written::{
-    WrittenEntrySource, WrittenMappedDescriptor, WrittenMapping, WrittenMatch, WrittenSource,
-    WrittenText,
+    AttributeWord, WrittenEntrySource, WrittenMappedDescriptor, WrittenMapping, WrittenMatch,
+    WrittenSource, WrittenText,
 };
 
 impl DocumentReader<'_> {
@@ -73,25 +73,13 @@ impl DocumentReader<'_> {
         word: &str,
     ) -> Vec<WrittenText> {
         let items = self.yaml.items(fields, word).map(|items| items.value).unwrap_or_default();
-        let what = format!("an item of `{word}`");
-        let mut texts = Vec::new();
-        for item in items {
-            match self.yaml.text_at(*item, &what) {
-                Some(text) if text.value.is_empty() => {
-                    let error = Finding::error(text.span, format!("{what} must not be empty"));
-                    self.yaml.report(error);
-                }
-                Some(text) => texts.push(text),
-                None => {}
-            }
-        }
-        texts
+        self.yaml.texts_at(items, word)
     }
 
     /// Reads the entries of a descriptor: a mapping of keys to sources.
     fn entry_sources(&mut self, id: NodeId) -> Option<Vec<WrittenEntrySource>> {
         let node = self.yaml.node(id)?;
-        let NodeContent::Map(pairs) = &node.content else {
+        let Some(pairs) = node.pairs() else {
             self.yaml.wrong_form(node, "`entries`", "a mapping of keys to a text or a source");
             return None;
         };
@@ -104,16 +92,10 @@ impl DocumentReader<'_> {
             let Some(key) = self.yaml.text_at(*key, "a key") else { continue };
             if let Some(first) = entries.iter().find(|entry| entry.key.value == key.value) {
                 let error = Finding::error(key.span, format!("duplicate key `{}`", key.value));
-                let error = error.also(first.key.span, "first defined here");
-                self.yaml.report(error);
-                continue;
+                self.yaml.report(error.also(first.key.span, "first defined here"));
+            } else if let Some((source, default)) = self.entry_source(*value, &key.value) {
+                entries.push(WrittenEntrySource { key, source, default });
             }
-            let source = self.entry_source(*value, &key.value);
-            entries.extend(source.map(|(source, default)| WrittenEntrySource {
-                key,
-                source,
-                default,
-            }));
         }
         Some(entries)
     }
@@ -149,15 +131,9 @@ impl DocumentReader<'_> {
         let query = self.yaml.some_text(fields, "query").map(WrittenSource::Query);
         let segment = self.yaml.count(fields, "segment").map(WrittenSource::Segment);
         let metadata = self.yaml.texts(fields, "metadata").map(WrittenSource::Metadata);
-        let attribute = self.yaml.one_of(fields, "attribute", &ATTRIBUTES);
+        let attribute = self.yaml.one_of(fields, "attribute", &ATTRIBUTES).map(|word| word.value);
         let has_prefix = ipv4_prefix.is_some() || ipv6_prefix.is_some();
-        let attribute = attribute.map(|attribute| WrittenSource::Attribute {
-            attribute: attribute.value,
-            ipv4_prefix,
-            ipv6_prefix,
-        });
-        let is_client_address = attribute.as_ref().is_some_and(WrittenSource::is_client_address);
-        if has_prefix && !is_client_address {
+        if has_prefix && attribute != Some(AttributeWord::ClientAddress) {
             let error = "`ipv4_prefix` and `ipv6_prefix` require `attribute: client_address`";
             self.yaml.report(Finding::error(fields.span, error));
         }
@@ -167,6 +143,11 @@ impl DocumentReader<'_> {
             self.yaml.report(Finding::error(fields.span, error));
             return None;
         }
+        let attribute = attribute.map(|attribute| WrittenSource::Attribute {
+            attribute,
+            ipv4_prefix,
+            ipv6_prefix,
+        });
         header.or(query).or(segment).or(metadata).or(attribute)
     }
 }

@@ -181,74 +181,27 @@ impl VocabularyLevel for DocumentLevel {
         WORDS
     }
 
-    fn name(self) -> &'static str {
+    fn texts(self) -> [&'static str; 3] {
         match self {
-            File => "a policy",
-            Defaults => "`defaults`",
-            Rule => "an item of `descriptors`",
-            Limit => "`rate_limit`",
-            Candidate => "`candidate`",
-            Window => "an item of `windows`",
-            Replaced => "an item of `replaces`",
-            Lease => "`lease`",
-            Quota | Quotas => "`rlqs`",
-            Hold => "`hold`",
-            Overlay => "an overlay",
-            Entry => "an item of `overlay`",
-            Overlaid => "`rate_limit`",
-            Tollgate => "`tollgate`",
-            Mapping => "an item of `requests`",
-            Mapped => "a descriptor of `requests`",
-            Match => "`match`",
-            Source => "a source",
-        }
-    }
-
-    fn place(self) -> &'static str {
-        match self {
-            File => "at the top level of a policy",
-            Defaults => "in `defaults`",
-            Rule => "in an item of `descriptors`",
-            Limit => "in `rate_limit`",
-            Candidate => "in `candidate`",
-            Window => "in an item of `windows`",
-            Replaced => "in an item of `replaces`",
-            Lease => "in `lease`",
-            Quota => "in `rlqs` of `lease`",
-            Quotas => "in `rlqs`",
-            Hold => "in `hold`",
-            Overlay => "at the top level of an overlay",
-            Entry => "in an item of `overlay`",
-            Overlaid => "in `rate_limit` of an overlay",
-            Tollgate => "in `metadata.tollgate`",
-            Mapping => "in an item of `requests`",
-            Mapped => "in a descriptor of `requests`",
-            Match => "in `match`",
-            Source => "in a source of `entries`",
-        }
-    }
-
-    fn definition(self) -> &'static str {
-        match self {
-            File => "file",
-            Defaults => "defaults",
-            Rule => "rule",
-            Limit => "rate_limit",
-            Candidate => "candidate",
-            Window => "window",
-            Replaced => "replaced",
-            Lease => "lease",
-            Quota => "quota",
-            Quotas => "quotas",
-            Hold => "hold",
-            Overlay => "overlay",
-            Entry => "entry",
-            Overlaid => "overlaid",
-            Tollgate => "tollgate",
-            Mapping => "mapping",
-            Mapped => "mapped",
-            Match => "match",
-            Source => "source",
+            File => ["a policy", "at the top level of a policy", "file"],
+            Defaults => ["`defaults`", "in `defaults`", "defaults"],
+            Rule => ["an item of `descriptors`", "in an item of `descriptors`", "rule"],
+            Limit => ["`rate_limit`", "in `rate_limit`", "rate_limit"],
+            Candidate => ["`candidate`", "in `candidate`", "candidate"],
+            Window => ["an item of `windows`", "in an item of `windows`", "window"],
+            Replaced => ["an item of `replaces`", "in an item of `replaces`", "replaced"],
+            Lease => ["`lease`", "in `lease`", "lease"],
+            Quota => ["`rlqs`", "in `rlqs` of `lease`", "quota"],
+            Quotas => ["`rlqs`", "in `rlqs`", "quotas"],
+            Hold => ["`hold`", "in `hold`", "hold"],
+            Overlay => ["an overlay", "at the top level of an overlay", "overlay"],
+            Entry => ["an item of `overlay`", "in an item of `overlay`", "entry"],
+            Overlaid => ["`rate_limit`", "in `rate_limit` of an overlay", "overlaid"],
+            Tollgate => ["`tollgate`", "in `metadata.tollgate`", "tollgate"],
+            Mapping => ["an item of `requests`", "in an item of `requests`", "mapping"],
+            Mapped => ["a descriptor of `requests`", "in a descriptor of `requests`", "mapped"],
+            Match => ["`match`", "in `match`", "match"],
+            Source => ["a source", "in a source of `entries`", "source"],
         }
     }
 }

@@ -5,6 +5,7 @@ use tollgate_core::algorithm::sliding_window::Estimate;
 use tollgate_core::algorithm::{Charge, OnStoreError};
 use tollgate_yaml::report::{SourceSpan, Spanned};
 
+use super::step;
 use crate::quota::UnsupportedQuota;
 use crate::requests::IfUndecided;
 use crate::rule::LeaseHolder;
@@ -173,19 +174,6 @@ pub(crate) enum WrittenSource {
     },
 }
 
-impl WrittenSource {
-    pub(crate) fn is_client_address(&self) -> bool {
-        match self {
-            Self::Attribute { attribute, .. } => *attribute == AttributeWord::ClientAddress,
-            Self::Literal(_)
-            | Self::Header(_)
-            | Self::Query(_)
-            | Self::Segment(_)
-            | Self::Metadata(_) => false,
-        }
-    }
-}
-
 /// The value of `attribute`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttributeWord {
@@ -311,6 +299,17 @@ pub(crate) const ON_STORE_ERROR: [(&str, OnStoreError); 4] = [
 /// Returns the word for a value in a table.
 pub(crate) fn word_of<T: PartialEq>(table: &[(&'static str, T)], value: &T) -> &'static str {
     table.iter().find(|(_, other)| other == value).map_or("", |(word, _)| word)
+}
+
+impl WrittenRule {
+    /// Returns the last step of the rule's path, `plan=free` or `user`.
+    pub(crate) fn step(&self) -> String {
+        step(&self.key.value, self.value_text())
+    }
+
+    pub(crate) fn value_text(&self) -> Option<&str> {
+        self.value.as_ref().map(|value| value.value.as_str())
+    }
 }
 
 impl Options {

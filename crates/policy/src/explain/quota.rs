@@ -1,6 +1,6 @@
 //! Explanations of RLQS: the hits that proxies may hold, and the bucket of the descriptor.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use tollgate_core::algorithm::Limit;
 use tollgate_core::algorithm::time::Micros;
@@ -8,7 +8,7 @@ use tollgate_core::descriptor::Entry;
 use tollgate_core::printable::counted;
 
 use super::line;
-use crate::{Imposes, Policy, QUOTA_GUARD, Rule};
+use crate::{Policy, QUOTA_GUARD, Rule};
 
 /// Writes the bounds of the hits that proxies may hold of a rule with `rlqs`, and whether a bucket
 /// with the entries of the descriptor has its counter.
@@ -19,29 +19,29 @@ pub(super) fn write(
     entries: &[Entry<'_>],
 ) -> fmt::Result {
     let has_section = rule.lease().is_some_and(|lease| lease.quota.is_some());
-    if !has_section || !matches!(rule.imposes(), Imposes::Limit(_)) {
+    if !has_section || rule.limit().is_none() {
         return Ok(());
     }
     let (limit, lease) = match rule.quota() {
         Ok(quota) => quota,
         Err(reason) => {
             let reason = reason.map_or("the rule has no limit", |reason| reason.text());
-            return line(text, "rlqs", &format!("none: {reason}"));
+            return line(text, "rlqs", format_args!("none: {reason}"));
         }
     };
     let size = counted(lease.hits, "hit");
     let ttl = lease.ttl;
-    line(text, "rlqs", &format!("each proxy may hold up to {size}, for at most {ttl}"))?;
-    line(text, "", &bound(limit, lease.ttl))?;
+    line(text, "rlqs", format_args!("each proxy may hold up to {size}, for at most {ttl}"))?;
+    line(text, "", bound(limit, lease.ttl))?;
     let bucket = policy.bucket_entries(entries).filter(|_| !has_repeated_keys(entries));
     match bucket.as_deref() {
         None => line(text, "", "no bucket has this counter: its pairs match no rule"),
         Some(order) if order == entries => {
-            line(text, "", &format!("the bucket {} has this counter", pairs(order)))
+            line(text, "", format_args!("the bucket {} has this counter", pairs(order)))
         }
         Some(order) => {
-            let other = format!("a bucket of these pairs has the descriptor {}", pairs(order));
-            line(text, "", &other)
+            let other = "a bucket of these pairs has the descriptor";
+            line(text, "", format_args!("{other} {}", pairs(order)))
         }
     }
 }
@@ -67,13 +67,9 @@ fn has_repeated_keys(entries: &[Entry<'_>]) -> bool {
 }
 
 fn pairs(entries: &[Entry<'_>]) -> String {
-    let mut text = String::new();
-    for (number, entry) in entries.iter().enumerate() {
-        let separator = if number == 0 { "" } else { "," };
+    let pairs = entries.iter().map(|entry| {
         let key = String::from_utf8_lossy(entry.key);
-        let value = String::from_utf8_lossy(entry.value);
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{separator}{key}={value}");
-    }
-    text
+        format!("{key}={}", String::from_utf8_lossy(entry.value))
+    });
+    pairs.collect::<Vec<_>>().join(",")
 }

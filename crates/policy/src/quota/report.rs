@@ -7,7 +7,7 @@ use std::fmt::{self, Write as _};
 use tollgate_core::algorithm::Limit;
 
 use super::{NoQuota, QUOTA_GUARD};
-use crate::rule::{Imposes, Level, Rule};
+use crate::rule::{Level, Rule};
 use crate::{Policy, PolicySet};
 
 /// Seconds that whole seconds can cut from an assignment.
@@ -25,9 +25,7 @@ impl PolicySet {
         let mut text = String::new();
         let mut is_good = true;
         for policy in self.policies() {
-            for rule in
-                policy.rules.iter().filter(|rule| matches!(rule.imposes(), Imposes::Limit(_)))
-            {
+            for rule in policy.rules.iter().filter(|rule| rule.limit().is_some()) {
                 // Writing to a string cannot fail.
                 is_good &= write_rule(&mut text, rule).unwrap_or_default();
             }
@@ -83,8 +81,8 @@ fn write_pause(text: &mut String, limit: &Limit) -> fmt::Result {
 
 /// Returns what would help; for a short period in the numbers of the rule.
 fn help(reason: NoQuota, rule: &Rule) -> String {
-    let Imposes::Limit(limit) = rule.imposes() else { return reason.help().to_owned() };
-    match limit.windows().first().filter(|_| reason == NoQuota::ShortPeriod) {
+    let window = rule.limit().and_then(|limit| limit.windows().first());
+    match window.filter(|_| reason == NoQuota::ShortPeriod) {
         Some(window) => {
             // 10 s of the rate, rounded up.
             let hits = u64::from(window.limit()).saturating_mul(10_000_000);
@@ -108,13 +106,9 @@ fn write_ambiguities(
         // Rules in one order exclude each other by their values, as those of descriptors do.
         let Some((_, other)) = others.iter().find(|(other, _)| other != order) else { continue };
         is_clear = false;
-        writeln!(
-            text,
-            "{}: {} and {}: a bucket with these keys has one of the two limits; see `tollgate explain`",
-            policy.domain(),
-            first.path(),
-            other.path(),
-        )?;
+        write!(text, "{}: {} and {}: ", policy.domain(), first.path(), other.path())?;
+        let what = "a bucket with these keys has one of the two limits; see `tollgate explain`";
+        writeln!(text, "{what}")?;
         writeln!(text, "    help: use other keys, or one order of the keys")?;
     }
     Ok(is_clear)
@@ -128,7 +122,7 @@ fn collect<'p>(
 ) {
     for rule in level.rules(&policy.rules) {
         keys.push(rule.key.text());
-        if let Imposes::Limit(_) = rule.imposes() {
+        if rule.limit().is_some() {
             let mut sorted = keys.clone();
             sorted.sort_unstable();
             found.entry(sorted).or_default().push((keys.clone(), rule));
@@ -155,7 +149,7 @@ impl<'p> UnreachedLimits<'p> {
     ) -> fmt::Result {
         for rule in level.rules(&self.policy.rules) {
             path.push((level, rule));
-            let is_limit = matches!(rule.imposes(), Imposes::Limit(_));
+            let is_limit = rule.limit().is_some();
             let first = self.matched_first(path).filter(|_| is_limit && !self.is_ambiguous(path));
             if let Some(first) = first {
                 self.is_clear = false;

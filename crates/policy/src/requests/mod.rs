@@ -42,13 +42,19 @@ pub struct RequestMapping {
     pub(super) domain: Arc<str>,
     pub(super) undecided: IfUndecided,
     pub(super) trusted_hops: usize,
-    /// Names of the headers that sources read, sorted, in lower case.
-    pub(super) headers: Box<[Box<[u8]>]>,
-    /// Names of the query parameters that sources read, sorted.
-    pub(super) queries: Box<[Box<[u8]>]>,
-    /// Paths of keys in the metadata of the gateway that sources read.
-    pub(super) metadata: Box<[Vec<String>]>,
+    pub(super) names: SourceNames,
     pub(super) descriptors: Vec<DescriptorMapping>,
+}
+
+/// The names that the sources of a mapping read.
+#[derive(Debug)]
+pub(super) struct SourceNames {
+    /// Headers, sorted, in lower case.
+    pub(super) headers: Box<[Box<[u8]>]>,
+    /// Query parameters, sorted.
+    pub(super) queries: Box<[Box<[u8]>]>,
+    /// Paths of keys in the metadata of the gateway.
+    pub(super) metadata: Box<[Vec<String>]>,
 }
 
 /// The answer while there is no decision.
@@ -91,13 +97,13 @@ pub(super) struct EntryMapping {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ValueSource {
     Literal(Box<[u8]>),
-    /// A header, by its position in [`RequestMapping::headers`].
+    /// A header, by its position in [`SourceNames::headers`].
     Header(usize),
-    /// A query parameter, by its position in [`RequestMapping::queries`].
+    /// A query parameter, by its position in [`SourceNames::queries`].
     Query(usize),
     /// A segment of the path, from 1.
     Segment(usize),
-    /// A value in the metadata of the gateway, by its position in [`RequestMapping::metadata`].
+    /// A value in the metadata of the gateway, by its position in [`SourceNames::metadata`].
     Metadata(usize),
     Method,
     Host,
@@ -158,11 +164,11 @@ pub struct RequestAttributes<'a> {
     target: NormalTarget<'a>,
     address: Option<IpAddr>,
     certificate: Option<&'a [u8]>,
-    /// Value at each path of [`RequestMapping::metadata`].
+    /// Value at each path of [`SourceNames::metadata`].
     metadata: SmallVec<[Option<Vec<u8>>; 2]>,
-    /// Value of each header in [`RequestMapping::headers`].
+    /// Value of each header in [`SourceNames::headers`].
     headers: SmallVec<[Option<Cow<'a, [u8]>>; 4]>,
-    /// Value of each parameter in [`RequestMapping::queries`].
+    /// Value of each parameter in [`SourceNames::queries`].
     queries: SmallVec<[Option<Vec<u8>>; 2]>,
 }
 
@@ -184,7 +190,7 @@ impl RequestMapping {
 
     /// Returns `true` if a source reads the metadata of the gateway, which is costly to decode.
     pub fn reads_metadata(&self) -> bool {
-        !self.metadata.is_empty()
+        !self.names.metadata.is_empty()
     }
 
     /// Reads the attributes of a request. Lines of one header are one value, joined by commas (RFC
@@ -201,11 +207,13 @@ impl RequestMapping {
             return Err(Unmappable::TooLong);
         }
         let mut headers: SmallVec<[Option<Cow<'a, [u8]>>; 4]> =
-            self.headers.iter().map(|_| None).collect();
+            self.names.headers.iter().map(|_| None).collect();
         let mut forwarded = None;
         for (name, value) in &http.headers {
             let name = name.to_ascii_lowercase();
-            if let Some(known) = position(&self.headers, &name).and_then(|at| headers.get_mut(at)) {
+            if let Some(known) =
+                position(&self.names.headers, &name).and_then(|at| headers.get_mut(at))
+            {
                 join(known, value)?;
             }
             if name == FORWARDED_FOR {
@@ -222,7 +230,7 @@ impl RequestMapping {
         }
         let metadata = http.metadata.as_ref();
         let metadata: SmallVec<[Option<Vec<u8>>; 2]> =
-            self.metadata.iter().map(|keys| scalar(metadata?, keys)).collect();
+            self.names.metadata.iter().map(|keys| scalar(metadata?, keys)).collect();
         if metadata.iter().flatten().any(|value| value.len() > MAX_VALUE_BYTES) {
             return Err(Unmappable::TooLong);
         }
@@ -248,14 +256,14 @@ impl RequestMapping {
 
     fn queries(&self, query: &[u8]) -> SmallVec<[Option<Vec<u8>>; 2]> {
         let mut values: SmallVec<[Option<Vec<u8>>; 2]> =
-            self.queries.iter().map(|_| None).collect();
-        if self.queries.is_empty() {
+            self.names.queries.iter().map(|_| None).collect();
+        if self.names.queries.is_empty() {
             return values;
         }
         for parameter in query.split(|byte| *byte == b'&') {
             let mut parts = parameter.splitn(2, |byte| *byte == b'=');
             let name = decoded(parts.next().unwrap_or_default());
-            let known = position(&self.queries, &name).and_then(|at| values.get_mut(at));
+            let known = position(&self.names.queries, &name).and_then(|at| values.get_mut(at));
             let Some(known) = known else { continue };
             let value = decoded(parts.next().unwrap_or_default());
             match known {

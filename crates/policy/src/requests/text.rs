@@ -3,15 +3,15 @@
 use std::fmt;
 
 use super::{
-    DescriptorMapping, EntryMapping, IfUndecided, RequestMapping, RequestMatch, ValueSource,
+    DescriptorMapping, EntryMapping, IfUndecided, RequestMapping, RequestMatch, SourceNames,
+    ValueSource,
 };
 
 impl fmt::Display for RequestMapping {
     /// Writes the mapping in one line, and one for each descriptor. Texts are quoted, so that
     /// different mappings are different texts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, domain, undecided, trusted_hops, headers, queries, metadata, descriptors } =
-            self;
+        let Self { name, domain, undecided, trusted_hops, names, descriptors } = self;
         let undecided = match undecided {
             IfUndecided::Error => "error",
             IfUndecided::Allow => "allow",
@@ -26,7 +26,7 @@ impl fmt::Display for RequestMapping {
             for entry in entries {
                 let EntryMapping { key, source, default } = entry;
                 write!(f, ", {} from ", quoted(key))?;
-                source.write(headers, queries, metadata, f)?;
+                source.write(names, f)?;
                 if let Some(default) = default {
                     write!(f, " or {}", quoted(default))?;
                 }
@@ -49,13 +49,8 @@ impl fmt::Display for RequestMatch {
 }
 
 impl ValueSource {
-    fn write(
-        &self,
-        headers: &[Box<[u8]>],
-        queries: &[Box<[u8]>],
-        metadata: &[Vec<String>],
-        f: &mut fmt::Formatter<'_>,
-    ) -> fmt::Result {
+    fn write(&self, names: &SourceNames, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SourceNames { headers, queries, metadata } = names;
         match self {
             Self::Literal(text) => write!(f, "text {}", quoted(text)),
             Self::Header(at) => write!(f, "header {}", quoted_at(headers, *at)),

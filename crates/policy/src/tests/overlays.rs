@@ -85,7 +85,7 @@ fn switches_are_layered_too() {
     let overlay = "overlay:\n- key: k\n  shadow_mode: true\n  share_threshold: true\n  detailed_metric: true\n";
     let switches = |set: &PolicySet| {
         let rule = set.rules().next().unwrap();
-        (rule.shadow_mode(), rule.share_threshold(), rule.detailed_metric(), rule.quota_mode())
+        (rule.shadow_mode(), rule.modes.share_threshold, rule.detailed_metric(), rule.quota_mode())
     };
     assert_eq!(switches(&overlaid(&rule(""), overlay)), (true, true, true, false));
     let off =

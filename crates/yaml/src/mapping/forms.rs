@@ -1,9 +1,11 @@
 //! Values of words in the forms of a vocabulary.
 
+use std::fmt::Display;
+
 use super::{MappingFields, YamlReader, plain};
 use crate::report::{Finding, Spanned, shown};
 use crate::scalar;
-use crate::tree::{NodeContent, NodeId};
+use crate::tree::{NodeContent, NodeId, YamlNode};
 use crate::vocabulary::{Form, VocabularyLevel};
 
 /// Maximum bytes of a text: the longest header that Envoy forwards.
@@ -57,22 +59,24 @@ impl<'a> YamlReader<'a> {
         word: &str,
     ) -> Option<Spanned<Vec<String>>> {
         let node = self.node(fields.get(self, word)?)?;
-        let NodeContent::List(items) = &node.content else {
-            self.wrong_form(node, &format!("`{word}`"), "a list of strings");
-            return None;
-        };
-        let mut value = Vec::new();
+        let items = self.in_form(node.items(), node, word, "a list of strings")?;
+        let value = self.texts_at(items.value, word).into_iter().map(|text| text.value).collect();
+        Some(Spanned { value, span: node.span })
+    }
+
+    /// Returns nodes as texts, exactly as written, without empty ones. `word`: that of the list.
+    pub fn texts_at(&mut self, items: &[NodeId], word: &str) -> Vec<Spanned<String>> {
+        let what = format!("an item of `{word}`");
+        let mut texts = Vec::new();
         for item in items {
-            let what = format!("an item of `{word}`");
             match self.text_at(*item, &what) {
                 Some(text) if text.value.is_empty() => {
                     self.report(Finding::error(text.span, format!("{what} must not be empty")));
                 }
-                Some(text) => value.push(text.value),
-                None => {}
+                text => texts.extend(text),
             }
         }
-        Some(Spanned { value, span: node.span })
+        texts
     }
 
     /// Returns the value of a word as a boolean.
@@ -83,10 +87,7 @@ impl<'a> YamlReader<'a> {
     ) -> Option<Spanned<bool>> {
         let node = self.node(fields.get(self, word)?)?;
         let value = plain(node).and_then(scalar::boolean);
-        if value.is_none() {
-            self.wrong_form(node, &format!("`{word}`"), "true or false, without quotes");
-        }
-        Some(Spanned { value: value?, span: node.span })
+        self.in_form(value, node, word, "true or false, without quotes")
     }
 
     /// Returns the value of a word as a whole number, within the bounds of the vocabulary.
@@ -101,14 +102,8 @@ impl<'a> YamlReader<'a> {
         let number =
             plain(node).and_then(scalar::integer).and_then(|number| u64::try_from(number).ok());
         let value = number.filter(|number| *number <= most);
-        if value.is_none() {
-            self.wrong_form(
-                node,
-                &format!("`{word}`"),
-                &format!("a whole number from 0 to {most}, without quotes"),
-            );
-        }
-        Some(Spanned { value: value?, span: node.span })
+        let form = format_args!("a whole number from 0 to {most}, without quotes");
+        self.in_form(value, node, word, form)
     }
 
     /// Returns the value of a word as one of the choices in `table`.
@@ -124,11 +119,9 @@ impl<'a> YamlReader<'a> {
         }
         let names = table.iter().map(|(name, _)| *name);
         let allowed = names.clone().collect::<Vec<_>>().join(", ");
-        let error = Finding::error(
-            text.span,
-            format!("`{word}` must be one of {allowed}, found `{}`", shown(&text.value)),
-        );
-        self.report(error.suggest(&text.value, names));
+        let found = shown(&text.value);
+        let error = format!("`{word}` must be one of {allowed}, found `{found}`");
+        self.report(Finding::error(text.span, error).suggest(&text.value, names));
         None
     }
 
@@ -139,11 +132,21 @@ impl<'a> YamlReader<'a> {
         word: &str,
     ) -> Option<Spanned<&'a [NodeId]>> {
         let node = self.node(fields.get(self, word)?)?;
-        let NodeContent::List(items) = &node.content else {
-            self.wrong_form(node, &format!("`{word}`"), "a list");
-            return None;
-        };
-        Some(Spanned { value: items, span: node.span })
+        self.in_form(node.items(), node, word, "a list")
+    }
+
+    /// Returns the value of a word. Reports an error if there is none, as its form is not `wanted`.
+    fn in_form<T>(
+        &mut self,
+        value: Option<T>,
+        node: &YamlNode,
+        word: &str,
+        wanted: impl Display,
+    ) -> Option<Spanned<T>> {
+        if value.is_none() {
+            self.wrong_form(node, &format!("`{word}`"), &wanted.to_string());
+        }
+        Some(Spanned { value: value?, span: node.span })
     }
 
     /// Returns the value of a word as a list of mappings.
@@ -161,8 +164,12 @@ impl<'a> YamlReader<'a> {
     /// Returns the text of a word in a mapping, without merges, to name the mapping in messages
     /// before it is read.
     pub fn peek(&self, id: NodeId, word: &str) -> Option<&'a str> {
-        let NodeContent::Map(pairs) = &self.node(id)?.content else { return None };
-        let (_, value) = pairs.iter().find(|(key, _)| self.tree.text(*key) == Some(word))?;
-        self.tree.text(*value)
+        self.tree.text(self.child(id, word)?)
+    }
+
+    /// Returns the value of a word in a mapping, without merges.
+    pub fn child(&self, id: NodeId, word: &str) -> Option<NodeId> {
+        let mut pairs = self.node(id)?.pairs()?.iter();
+        pairs.find(|(key, _)| self.tree.text(*key) == Some(word)).map(|(_, value)| *value)
     }
 }

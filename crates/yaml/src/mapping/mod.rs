@@ -105,7 +105,7 @@ impl<'a> YamlReader<'a> {
     /// Returns the words of a mapping at `level`.
     pub fn fields<L: VocabularyLevel>(&mut self, id: NodeId, level: L) -> Option<MappingFields<L>> {
         let node = self.node(id)?;
-        let NodeContent::Map(pairs) = &node.content else {
+        let Some(pairs) = node.pairs() else {
             self.wrong_form(node, level.name(), "a mapping");
             return None;
         };
@@ -115,11 +115,9 @@ impl<'a> YamlReader<'a> {
         self.collect(pairs, &mut fields, FieldOrigin::Own);
         for word in level.words().filter(|word| word.required) {
             if fields.get(self, word.name).is_none() {
-                let error = Finding::error(
-                    fields.span,
-                    format!("`{}` is missing {}", word.name, level.place()),
-                );
-                self.report(error.note(format!("`{}`: {}", word.name, word.meaning)));
+                let error = format!("`{}` is missing {}", word.name, level.place());
+                let meaning = format!("`{}`: {}", word.name, word.meaning);
+                self.report(Finding::error(fields.span, error).note(meaning));
             }
         }
         Some(fields)
@@ -162,22 +160,12 @@ impl<'a> YamlReader<'a> {
 
     /// Merges `<<: *mapping` or `<<: [*first, *second]`: the first mapping takes precedence.
     fn merge<L: VocabularyLevel>(&mut self, id: NodeId, fields: &mut MappingFields<L>) {
-        match self.node(id).map(|node| &node.content) {
-            Some(NodeContent::List(items)) => {
-                items.iter().for_each(|item| self.merge_mapping(*item, fields));
-            }
-            Some(NodeContent::Map(_) | NodeContent::Scalar { .. }) | None => {
-                self.merge_mapping(id, fields);
-            }
-        }
-    }
-
-    fn merge_mapping<L: VocabularyLevel>(&mut self, id: NodeId, fields: &mut MappingFields<L>) {
-        let Some(node) = self.node(id) else { return };
-        match &node.content {
-            NodeContent::Map(pairs) => self.collect(pairs, fields, FieldOrigin::Merge),
-            NodeContent::List(_) | NodeContent::Scalar { .. } => {
-                self.wrong_form(node, "the value of `<<`", "a mapping")
+        let several = self.node(id).and_then(YamlNode::items);
+        for item in several.unwrap_or(std::slice::from_ref(&id)) {
+            let Some(node) = self.node(*item) else { continue };
+            match node.pairs() {
+                Some(pairs) => self.collect(pairs, fields, FieldOrigin::Merge),
+                None => self.wrong_form(node, "the value of `<<`", "a mapping"),
             }
         }
     }
@@ -206,18 +194,14 @@ impl<'a> YamlReader<'a> {
             Some(first)
                 if first.origin == FieldOrigin::Own && self.strictness != Strictness::Strict =>
             {
-                let warning = Finding::warning(
-                    first.key,
-                    format!("duplicate key `{text}`, the last value is used"),
-                );
-                let warning = warning.also(key, "last value");
+                let warning = format!("duplicate key `{text}`, the last value is used");
+                let warning = Finding::warning(first.key, warning).also(key, "last value");
                 *first = field;
                 self.report(warning);
             }
             Some(first) if first.origin == FieldOrigin::Own => {
-                let error = Finding::error(key, format!("duplicate key `{}`", word.name));
-                let error = error.also(first.key, "first defined here");
-                self.report(error);
+                let error = Finding::error(key, format!("duplicate key `{text}`"));
+                self.report(error.also(first.key, "first defined here"));
             }
             Some(_) | None => fields.found.push(field),
         }
@@ -248,12 +232,8 @@ impl<L> MappingFields<L> {
 }
 
 fn plain(node: &YamlNode) -> Option<&str> {
-    match &node.content {
-        NodeContent::Scalar { text, plain: true } => Some(text),
-        NodeContent::Scalar { plain: false, .. } | NodeContent::List(_) | NodeContent::Map(_) => {
-            None
-        }
-    }
+    let NodeContent::Scalar { text, plain: true } = &node.content else { return None };
+    Some(text)
 }
 
 fn unknown<L: VocabularyLevel>(text: &str, key: SourceSpan, level: L) -> Finding {

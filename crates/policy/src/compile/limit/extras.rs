@@ -46,11 +46,8 @@ impl LimitCompiler<'_, '_> {
         if let Some(reason) = reason
             && option.own
         {
-            self.error(
-                option.span,
-                format!("`override: inherit` is not possible: {reason}"),
-                "remove `override`",
-            );
+            let message = format!("`override: inherit` is not possible: {reason}");
+            self.error(option.span, message, "remove `override`");
         }
         reason.is_none()
     }
@@ -72,29 +69,16 @@ impl LimitCompiler<'_, '_> {
         let written = self.resolver.any(|options| &options.lease)?.value;
         let size = written.size.as_ref()?;
         let ttl = written.ttl.as_ref()?;
-        let good_size = units::lease_size(&size.value);
-        if good_size.is_none() {
-            let message = format!("invalid lease size `{}`", shown(&size.value));
-            self.error(
-                size.span,
-                message,
-                "expected a percentage of the limit from 0.01% to 100%, or a number of hits of at least 1",
-            );
-        }
+        let good_size = quotas::compile_size("lease", size, self.resolver.findings);
         let good_ttl = units::duration(&ttl.value).filter(|ttl| Window::new(1, *ttl).is_ok());
         if good_ttl.is_none() {
-            let message = format!("invalid lease ttl `{}`", shown(&ttl.value));
-            self.error(
-                ttl.span,
-                message,
-                "expected a whole number of ms, s, m, h or d such as 100ms, from 1ms to 3650d",
-            );
+            let note =
+                "expected a whole number of ms, s, m, h or d such as 100ms, from 1ms to 3650d";
+            self.resolver.findings.push(quotas::invalid("lease ttl", ttl).note(note));
         }
         let holders = self.lease_holders(written.holders.as_ref());
-        let quota = match &written.quota {
-            Some(written) => Some(quotas::compile(written, self.resolver.findings)),
-            None => None,
-        };
+        let quota = written.quota.as_ref();
+        let quota = quota.map(|quota| quotas::compile(quota, self.resolver.findings));
         let quota = quota.map_or(Some(None), |quota| quota.map(Some))?;
         Some(RuleLease { size: good_size?, ttl: good_ttl?, holders: holders?, quota })
     }

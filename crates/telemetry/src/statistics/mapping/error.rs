@@ -1,16 +1,6 @@
 //! Errors in mapping files.
 
-use std::fmt;
-
 use thiserror::Error;
-
-/// The error for a text that is not a mapping file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MappingFileError {
-    pub(super) file: Option<String>,
-    pub(super) line: Option<usize>,
-    pub(super) message: String,
-}
 
 /// The reason why a mapping of a file is ignored.
 #[derive(Clone, Debug, Error)]
@@ -34,18 +24,3 @@ pub(super) enum MappingError {
     #[error("expected a label value to be a string")]
     LabelValue,
 }
-
-impl fmt::Display for MappingFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(file) = &self.file {
-            write!(f, "{file}:")?;
-        }
-        if let Some(line) = self.line {
-            write!(f, "{line}:")?;
-        }
-        let space = if self.file.is_some() { " " } else { "" };
-        write!(f, "{space}{}", self.message)
-    }
-}
-
-impl std::error::Error for MappingFileError {}

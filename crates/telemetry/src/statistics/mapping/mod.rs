@@ -13,8 +13,8 @@ mod read;
 mod tests;
 
 use regex::{Captures, Regex};
+use tollgate_yaml::report::ProblemReport;
 
-pub use self::error::MappingFileError;
 pub use self::exposition::Exposition;
 use super::StatReading;
 
@@ -81,7 +81,7 @@ impl Mappings {
     ///
     /// # Errors
     /// If the text is not a mapping file at all.
-    pub fn read(file: &str, text: &str) -> Result<(Self, Vec<String>), MappingFileError> {
+    pub fn read(file: &str, text: &str) -> Result<(Self, Vec<String>), ProblemReport> {
         read::read(file, text)
     }
 

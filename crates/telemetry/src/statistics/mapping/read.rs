@@ -4,11 +4,11 @@ use std::fmt::Display;
 
 use regex::Regex;
 use tollgate_yaml::Source;
-use tollgate_yaml::report::{Findings, ProblemReport, line_of, text_of};
+use tollgate_yaml::report::{Finding, Findings, ProblemReport, line_of, text_of};
 use tollgate_yaml::tree::Tree;
 use tollgate_yaml::value::YamlValue;
 
-use super::error::{MappingError, MappingFileError};
+use super::error::MappingError;
 use super::{DEFAULT_BUCKETS, Mapping, Mappings, Observer};
 
 /// Fields without effect: statistics never expire, and there is a single matcher.
@@ -55,24 +55,22 @@ enum PatternSyntax {
 ///
 /// # Errors
 /// If the text is not a mapping file at all.
-pub(super) fn read(file: &str, text: &str) -> Result<(Mappings, Vec<String>), MappingFileError> {
+pub(super) fn read(file: &str, text: &str) -> Result<(Mappings, Vec<String>), ProblemReport> {
     let source = Source { name: file.to_owned(), text: text.to_owned() };
     let mut findings = Findings::default();
     let tree = Tree::parse(0, text_of(&source), &mut findings);
     if findings.errors() > 0 {
-        return Err(first_of(&findings.report(std::slice::from_ref(&source))));
+        return Err(findings.report(&[source]));
     }
-    let mut reader = MappingReader { source: &source, warnings: Vec::new() };
     let Some(root) = YamlValue::first(&tree) else {
-        return Ok((Mappings::default(), reader.warnings));
+        return Ok((Mappings::default(), Vec::new()));
     };
     if root.pairs().is_none() {
-        return Err(MappingFileError {
-            file: Some(source.name.clone()),
-            line: Some(line_of(root.span(), &source)),
-            message: "expected `mappings:`, and optionally `defaults:`".to_owned(),
-        });
+        let message = "expected `mappings:`, and optionally `defaults:`";
+        findings.push(Finding::error(root.span(), message));
+        return Err(findings.report(std::slice::from_ref(&source)));
     }
+    let mut reader = MappingReader { source: &source, warnings: Vec::new() };
     for (field, value) in root.pairs().into_iter().flatten() {
         if !["mappings", "defaults"].contains(&field) {
             reader.warn(value, format!("`{field}` is unknown and has no effect"));
@@ -223,17 +221,6 @@ impl MappingReader<'_> {
 /// Returns the text of a field.
 fn text<'a>(written: YamlValue<'a>, field: &str) -> Option<&'a str> {
     written.get(field).and_then(YamlValue::text)
-}
-
-/// Returns the first problem of a file.
-fn first_of(report: &ProblemReport) -> MappingFileError {
-    let problem = report.iter().next();
-    let place = problem.and_then(|problem| problem.place());
-    MappingFileError {
-        file: place.map(|(file, _)| file.to_owned()),
-        line: place.and_then(|(_, at)| at).map(|(line, _)| line),
-        message: problem.map(|problem| problem.message().to_owned()).unwrap_or_default(),
-    }
 }
 
 fn labels(written: YamlValue<'_>) -> Result<Vec<(String, String)>, MappingError> {

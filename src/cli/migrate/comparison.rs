@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
-use crate::responses::FieldDifference;
+use super::responses::FieldDifference;
 
 /// Maximum number of differences to print, and of lines that are skipped; further ones are counted.
 const MAX_SHOWN: u64 = 20;
@@ -12,13 +12,13 @@ const COUNTS: [&str; 4] = ["code", "limit_remaining", "overall_code", "response_
 
 /// The result of a trace.
 #[derive(Debug, Default)]
-pub struct LiveComparison {
+pub(super) struct LiveComparison {
     /// Number of requests.
-    pub requests: u64,
+    pub(super) requests: u64,
     /// Number of requests with different responses.
-    pub different: u64,
+    pub(super) different: u64,
     /// Number of lines of the trace that are not requests.
-    pub skipped: u64,
+    pub(super) skipped: u64,
     shown: String,
     shown_count: u64,
     /// Number of differences by field.
@@ -27,7 +27,7 @@ pub struct LiveComparison {
 
 impl LiveComparison {
     /// Counts a request. `name_of` returns the name of a descriptor by its index.
-    pub fn add(
+    pub(super) fn add(
         &mut self,
         position: &str,
         differences: &[FieldDifference],
@@ -43,13 +43,13 @@ impl LiveComparison {
     }
 
     /// Counts a line that is not a request.
-    pub fn skip(&mut self, position: &str, error: impl Display) {
+    pub(super) fn skip(&mut self, position: &str, error: impl Display) {
         self.skipped += 1;
         self.show(&format!("{position}: skipped: {error}"));
     }
 
     /// Returns the lines about differences and about lines that were skipped.
-    pub fn shown(&self) -> &str {
+    pub(super) fn shown(&self) -> &str {
         &self.shown
     }
 

@@ -2,61 +2,17 @@
 
 use jiff::SignedDuration;
 
+use crate::grpc::client::ClientError;
+use crate::grpc::json;
+use crate::grpc::proto::rate_limit_response::{Code, DescriptorStatus};
+use crate::grpc::proto::{HeaderValue, RateLimitResponse};
+
 /// The result of a call: a response, or the error that the service returned.
-pub type CallResult = Result<ServiceResponse, ServiceError>;
-
-/// An error that a service returned.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{code}: {message}")]
-pub struct ServiceError {
-    /// Name of the code, which both services are compared by.
-    pub code: String,
-    /// The text, which differs between the services.
-    pub message: String,
-}
-
-/// A response, in the words of the protocol.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ServiceResponse {
-    /// Name of the overall code.
-    pub overall_code: String,
-    /// Names and values of the headers to add to the response.
-    pub headers: Vec<(String, String)>,
-    /// Dynamic metadata as JSON; `None` if there is none.
-    pub dynamic_metadata: Option<String>,
-    /// The status of each descriptor.
-    pub statuses: Vec<ResponseStatus>,
-}
-
-/// The status of a descriptor.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ResponseStatus {
-    /// Name of the code.
-    pub code: String,
-    /// The limit; `None` if there is none.
-    pub limit: Option<ResponseLimit>,
-    /// Remaining hits.
-    pub remaining: u32,
-    /// Seconds until the reset; `None` if there is none.
-    pub resets_in: Option<i64>,
-}
-
-/// A limit in a status.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ResponseLimit {
-    /// Name of the limit; empty if it has none.
-    pub name: String,
-    /// Hits per unit.
-    pub requests_per_unit: u32,
-    /// Number of units; `None` if it is not set.
-    pub unit_multiplier: Option<u32>,
-    /// Name of the unit.
-    pub unit: String,
-}
+pub(super) type CallResult = Result<RateLimitResponse, ClientError>;
 
 /// The kind of requests that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ComparedCalls {
+pub(super) enum ComparedCalls {
     /// Requests as they are.
     Charging,
     /// Requests with 0 hits, whose result depends on earlier hits: only the limits that apply are
@@ -66,19 +22,19 @@ pub enum ComparedCalls {
 
 /// A field in which two responses differ.
 #[derive(Debug, PartialEq, Eq)]
-pub struct FieldDifference {
+pub(super) struct FieldDifference {
     /// Index of the descriptor; `None` for a field of the whole response.
-    pub descriptor: Option<usize>,
+    pub(super) descriptor: Option<usize>,
     /// Name of the field in the protocol.
-    pub field: &'static str,
+    pub(super) field: &'static str,
     /// Value in the first response.
-    pub old: String,
+    pub(super) old: String,
     /// Value in the second response.
-    pub new: String,
+    pub(super) new: String,
 }
 
 /// Compares two responses. Times may differ by one second.
-pub fn differences(
+pub(super) fn differences(
     old: &CallResult,
     new: &CallResult,
     calls: ComparedCalls,
@@ -86,7 +42,8 @@ pub fn differences(
     let mut list = DifferenceList { descriptor: None, calls, found: Vec::new() };
     match (old, new) {
         (Ok(old), Ok(new)) => list.responses(old, new),
-        (Err(old), Err(new)) if old.code == new.code => {}
+        (Err(ClientError::Answer(old)), Err(ClientError::Answer(new)))
+            if old.code() == new.code() => {}
         (old, new) => list.push("error", result_text(old), result_text(new)),
     }
     list.found
@@ -95,7 +52,7 @@ pub fn differences(
 /// Returns the text of a result beside one that is an error.
 fn result_text(result: &CallResult) -> String {
     match result {
-        Ok(response) => response.overall_code.clone(),
+        Ok(response) => code_text(response.overall_code),
         Err(error) => error.to_string(),
     }
 }
@@ -121,13 +78,11 @@ impl DifferenceList {
         }
     }
 
-    fn responses(&mut self, old: &ServiceResponse, new: &ServiceResponse) {
+    fn responses(&mut self, old: &RateLimitResponse, new: &RateLimitResponse) {
         if self.calls == ComparedCalls::Charging {
-            self.compare("overall_code", &old.overall_code, &new.overall_code);
-            self.headers(&old.headers, &new.headers);
-            let [old, new] =
-                [old, new].map(|response| response.dynamic_metadata.clone().unwrap_or_else(none));
-            self.compare("dynamic_metadata", old, new);
+            self.compare("overall_code", code_text(old.overall_code), code_text(new.overall_code));
+            self.headers(&old.response_headers_to_add, &new.response_headers_to_add);
+            self.compare("dynamic_metadata", metadata_text(old), metadata_text(new));
         }
         self.compare("statuses", old.statuses.len(), new.statuses.len());
         for (index, (old, new)) in old.statuses.iter().zip(&new.statuses).enumerate() {
@@ -136,7 +91,7 @@ impl DifferenceList {
         }
     }
 
-    fn headers(&mut self, old: &[(String, String)], new: &[(String, String)]) {
+    fn headers(&mut self, old: &[HeaderValue], new: &[HeaderValue]) {
         let is_same =
             old.len() == new.len() && old.iter().zip(new).all(|(old, new)| is_similar(old, new));
         if !is_same {
@@ -144,44 +99,50 @@ impl DifferenceList {
         }
     }
 
-    fn statuses(&mut self, old: &ResponseStatus, new: &ResponseStatus) {
-        self.compare("current_limit", old.limit_text(), new.limit_text());
+    fn statuses(&mut self, old: &DescriptorStatus, new: &DescriptorStatus) {
+        self.compare("current_limit", limit_text(old), limit_text(new));
         if self.calls == ComparedCalls::Charging {
-            self.compare("code", &old.code, &new.code);
-            self.compare("limit_remaining", old.remaining, new.remaining);
+            self.compare("code", code_text(old.code), code_text(new.code));
+            self.compare("limit_remaining", old.limit_remaining, new.limit_remaining);
         }
-        let is_same = match (old.resets_in, new.resets_in) {
+        let [old, new] = [old, new]
+            .map(|status| status.duration_until_reset.as_ref().map(|length| length.seconds));
+        let is_same = match (old, new) {
             (Some(old), Some(new)) => old.abs_diff(new) <= 1,
             (old, new) => old == new,
         };
         if !is_same {
-            self.push("duration_until_reset", old.reset_text(), new.reset_text());
+            self.push("duration_until_reset", reset_text(old), reset_text(new));
         }
     }
 }
 
-impl ResponseStatus {
-    fn limit_text(&self) -> String {
-        match &self.limit {
-            Some(limit) => limit.text(),
-            None if self.remaining == u32::MAX => "unlimited".to_owned(),
-            None => none(),
-        }
-    }
+/// Returns the name of a code, or its number if it has none.
+fn code_text(number: i32) -> String {
+    Code::try_from(number).map_or(number.to_string(), |code| code.as_str_name().to_owned())
+}
 
-    fn reset_text(&self) -> String {
-        self.resets_in
-            .map_or_else(none, |seconds| format!("{:#}", SignedDuration::from_secs(seconds)))
+fn metadata_text(response: &RateLimitResponse) -> String {
+    let json = json::response_of(response).ok();
+    json.and_then(|json| Some(json.get("dynamicMetadata")?.to_string())).unwrap_or_else(none)
+}
+
+fn limit_text(status: &DescriptorStatus) -> String {
+    match &status.current_limit {
+        Some(limit) => {
+            let name = if limit.name.is_empty() { "" } else { &format!(" ({})", limit.name) };
+            let multiplier = limit.unit_multiplier.map(|times| format!("{times} "));
+            let multiplier = multiplier.unwrap_or_default();
+            let unit = limit.unit().as_str_name();
+            format!("{} per {multiplier}{unit}{name}", limit.requests_per_unit)
+        }
+        None if status.limit_remaining == u32::MAX => "unlimited".to_owned(),
+        None => none(),
     }
 }
 
-impl ResponseLimit {
-    fn text(&self) -> String {
-        let Self { name, requests_per_unit, unit_multiplier, unit } = self;
-        let name = if name.is_empty() { String::new() } else { format!(" ({name})") };
-        let multiplier = unit_multiplier.map(|times| format!("{times} ")).unwrap_or_default();
-        format!("{requests_per_unit} per {multiplier}{unit}{name}")
-    }
+fn reset_text(seconds: Option<i64>) -> String {
+    seconds.map_or_else(none, |seconds| format!("{:#}", SignedDuration::from_secs(seconds)))
 }
 
 /// Returns the text for a field that is not set.
@@ -189,36 +150,39 @@ fn none() -> String {
     "none".to_owned()
 }
 
-fn headers_text(headers: &[(String, String)]) -> String {
-    headers.iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join(", ")
+fn headers_text(headers: &[HeaderValue]) -> String {
+    let lines = headers.iter().map(|header| format!("{}: {}", header.key, header.value));
+    lines.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns `true` if two headers match. A value may be a time in seconds, so numbers may differ by
 /// one; a different count is detected from the count itself.
-fn is_similar((name, value): &(String, String), (other_name, other): &(String, String)) -> bool {
-    let is_near = match (value.parse::<i64>(), other.parse::<i64>()) {
+fn is_similar(one: &HeaderValue, other: &HeaderValue) -> bool {
+    let is_near = match (one.value.parse::<i64>(), other.value.parse::<i64>()) {
         (Ok(one), Ok(other)) => one.abs_diff(other) <= 1,
         (_, _) => false,
     };
-    name.eq_ignore_ascii_case(other_name) && (value == other || is_near)
+    one.key.eq_ignore_ascii_case(&other.key) && (one.value == other.value || is_near)
 }
 
 #[cfg(test)]
 mod tests {
+    use tonic::{Code, Status};
+
     use super::*;
+    use crate::grpc::proto::rate_limit_response::{RateLimit, rate_limit};
 
     const CHARGING: ComparedCalls = ComparedCalls::Charging;
 
-    fn response(requests_per_unit: u32, remaining: u32) -> CallResult {
-        let unit = "HOUR".to_owned();
-        let limit = ResponseLimit { requests_per_unit, unit, ..Default::default() };
-        let status = ResponseStatus { limit: Some(limit), remaining, ..Default::default() };
-        let overall_code = "UNKNOWN".to_owned();
-        Ok(ServiceResponse { overall_code, statuses: vec![status], ..Default::default() })
+    fn response(requests_per_unit: u32, limit_remaining: u32) -> CallResult {
+        let unit = rate_limit::Unit::Hour.into();
+        let current_limit = Some(RateLimit { requests_per_unit, unit, ..Default::default() });
+        let status = DescriptorStatus { current_limit, limit_remaining, ..Default::default() };
+        Ok(RateLimitResponse { statuses: vec![status], ..Default::default() })
     }
 
-    fn error(code: &str, message: &str) -> CallResult {
-        Err(ServiceError { code: code.to_owned(), message: message.to_owned() })
+    fn error(code: Code, message: &str) -> CallResult {
+        Err(Status::new(code, message).into())
     }
 
     fn fields(old: &CallResult, new: &CallResult, calls: ComparedCalls) -> Vec<String> {
@@ -243,7 +207,8 @@ mod tests {
     fn times_until_a_reset_are_readable_and_may_differ_by_a_second() {
         let resets_in = |seconds| {
             let mut response = response(5, 4).unwrap();
-            response.statuses[0].resets_in = Some(seconds);
+            let reset = prost_types::Duration { seconds, nanos: 0 };
+            response.statuses[0].duration_until_reset = Some(reset);
             Ok(response)
         };
         assert!(fields(&resets_in(60), &resets_in(61), CHARGING).is_empty());
@@ -261,9 +226,9 @@ mod tests {
 
     #[test]
     fn errors_are_compared_by_their_codes() {
-        let unknown = error("Unknown", "a");
-        let invalid = error("InvalidArgument", "b");
-        assert!(fields(&unknown, &error("Unknown", "other"), CHARGING).is_empty());
+        let unknown = error(Code::Unknown, "a");
+        let invalid = error(Code::InvalidArgument, "b");
+        assert!(fields(&unknown, &error(Code::Unknown, "other"), CHARGING).is_empty());
         assert_eq!(
             fields(&unknown, &invalid, CHARGING),
             ["None error Unknown: a InvalidArgument: b"]
