@@ -12,7 +12,7 @@ const LIMITS: [(&str, &str); 5] = [
     ("fixed", "requests_per_unit: 2, unit: day, charge: admitted"),
     ("sliding", "algorithm: sliding_window, requests_per_unit: 2, unit: day"),
     ("log", "algorithm: sliding_log, requests_per_unit: 2, unit: day"),
-    ("slots", "algorithm: concurrency, in_flight: 2, hold: { ttl: 24h }"),
+    ("permits", "algorithm: concurrency, in_flight: 2, hold: { ttl: 24h }"),
     ("held", "requests_per_unit: 2, unit: day, charge: admitted, hold: { ttl: 1h }"),
 ];
 const AHEAD: [&str; 2] = ["ann", "{x}1"];

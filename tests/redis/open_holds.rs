@@ -18,7 +18,7 @@ use crate::support::tollgate::{Tollgate, output};
 
 const TOKENS: &str = "unit: day, requests_per_unit: 1000000, hold: { ttl: 10m }";
 const AT: u64 = 1_780_000_000_000_000;
-const SLOTS: &str = "algorithm: concurrency, in_flight: 9, hold: { ttl: 1m }";
+const PERMITS: &str = "algorithm: concurrency, in_flight: 9, hold: { ttl: 1m }";
 
 /// Sends one operation on a hold.
 async fn send(client: &Client, key: &str, operation: &str, id: &str, hits: u64) {
@@ -51,7 +51,7 @@ async fn open_holds_are_listed_on_memory_a_server_a_cluster_and_a_master_of_sent
     let secret = format!("{TOKENS}, hash_values: true");
     let rules = [
         ("tokens", TOKENS),
-        ("slots", SLOTS),
+        ("permits", PERMITS),
         ("secret", &secret),
         ("plain", "unit: day, requests_per_unit: 9"),
     ];
@@ -59,7 +59,7 @@ async fn open_holds_are_listed_on_memory_a_server_a_cluster_and_a_master_of_sent
     let mut hashed = Vec::new();
     for url in urls {
         let (service, client) = serve(&policies, &url, &flags).await;
-        for key in ["tokens", "slots", "secret"] {
+        for key in ["tokens", "permits", "secret"] {
             for id in ["first", "ended", "second"] {
                 send(&client, key, "tollgate.reserve", id, 2).await;
             }
@@ -72,7 +72,7 @@ async fn open_holds_are_listed_on_memory_a_server_a_cluster_and_a_master_of_sent
         assert!(
             view["held"]["holds"][0]["since"].as_str() < view["held"]["holds"][0]["until"].as_str()
         );
-        let view = inspect(&service, "slots=a").await;
+        let view = inspect(&service, "permits=a").await;
         assert_eq!(listed(&view), [("first", 2), ("second", 2), ("first", 3)], "{url}");
         let view = inspect(&service, "secret=a").await;
         assert!(!view.to_string().contains("second"), "{view}");

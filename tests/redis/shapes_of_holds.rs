@@ -208,7 +208,7 @@ const KINDS: [(&str, &str); 6] = [
     ("gcra", "algorithm: gcra, requests_per_unit: 100, unit: year, hold: { ttl: 1m }"),
     ("sliding", "algorithm: sliding_window, requests_per_unit: 100, unit: year, hold: { ttl: 1m }"),
     ("log", "algorithm: sliding_log, requests_per_unit: 100, unit: hour, hold: { ttl: 1m }"),
-    ("slots", "algorithm: concurrency, in_flight: 20, hold: { ttl: 1m }"),
+    ("permits", "algorithm: concurrency, in_flight: 20, hold: { ttl: 1m }"),
 ];
 
 #[tokio::test]
@@ -253,7 +253,7 @@ const LESS: [(&[&str], &str, u64); 2] = [(&[RESERVE], "e", 9), (&[SETTLE, COMMIT
 /// number.
 async fn frequent(client: &Client, key: &str, value: &str, others: &[RateLimitDescriptor]) -> u64 {
     let more: &[_] = if key == "log" { &[] } else { &MORE };
-    let less: &[_] = if matches!(key, "fixed" | "gcra" | "slots") { &LESS } else { &[] };
+    let less: &[_] = if matches!(key, "fixed" | "gcra" | "permits") { &LESS } else { &[] };
     let requests = FREQUENT.iter().chain(more).chain(less).map(|(operations, id, hits)| {
         let of = |operation: &&str| RateLimitDescriptor {
             hits_addend: (*operation != SETTLE).then_some(*hits),
@@ -312,7 +312,7 @@ async fn a_refused_write_of_a_hold_leaves_other_counters_of_the_request_as_they_
     let lines = vec![format!("user app on >first ~* -@all {may}")];
     let redis = Redis::start_as(Setup { lines, ..Setup::default() }).await;
     let policies = Policies::of(&policy(&[
-        ("slots", "algorithm: concurrency, in_flight: 2, hold: { ttl: 1m }"),
+        ("permits", "algorithm: concurrency, in_flight: 2, hold: { ttl: 1m }"),
         ("tokens", "requests_per_unit: 9, unit: year, hold: { ttl: 1m }, on_store_error: allow"),
     ]));
     let url = format!("redis://app:first@{}", redis.address);
@@ -320,10 +320,10 @@ async fn a_refused_write_of_a_hold_leaves_other_counters_of_the_request_as_they_
     let mut admitted = 0;
     for id in ["a", "b", "c", "d"] {
         let reserve = |key| descriptor(&[(key, "x"), (RESERVE, id)]);
-        let both = request(vec![reserve("slots"), reserve("tokens")]);
+        let both = request(vec![reserve("permits"), reserve("tokens")]);
         admitted += usize::from(client.ask(both).await.unwrap().overall_code() == Code::Ok);
     }
-    assert_eq!(admitted, 2, "slots that may be taken at once");
+    assert_eq!(admitted, 2, "permits that may be taken at once");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ const RULES: &str = "
   - key: tenant
     rate_limit:
       { requests_per_unit: 100, unit: minute, on_store_error: deny, hold: { ttl: 1m } }
-  - key: slots
+  - key: permits
     rate_limit: { algorithm: concurrency, in_flight: 2, hold: { ttl: 1m } }
   - key: plain
     rate_limit: { requests_per_unit: 100, unit: minute, on_store_error: deny }";
@@ -67,13 +67,13 @@ fn a_fifth_hold_of_an_id_is_charged_but_not_recorded() {
 }
 
 #[test]
-fn slots_are_counted_as_holds() {
+fn permits_are_counted_as_holds() {
     let bench = bench(RULES);
-    assert_eq!(bench.times(3, ask("slots=a,tollgate.reserve=r", 1)), "OVER: OVER");
-    assert_eq!(bench.ask(&[ask("slots=a,tollgate.settle=r", 1)]), "OK: 1");
-    let of_slots =
-        |name: &str| bench.value(&format!("tollgate_{name}_total{{domain=\"d\",rule=\"slots\"}} "));
-    assert_eq!([of_slots("hold_reserved"), of_slots("hold_settled")], ["2", "1"]);
+    assert_eq!(bench.times(3, ask("permits=a,tollgate.reserve=r", 1)), "OVER: OVER");
+    assert_eq!(bench.ask(&[ask("permits=a,tollgate.settle=r", 1)]), "OK: 1");
+    let of_permits =
+        |name: &str| bench.value(&format!("tollgate_{name}_total{{domain=\"d\",rule=\"permits\"}} "));
+    assert_eq!([of_permits("hold_reserved"), of_permits("hold_settled")], ["2", "1"]);
 }
 
 #[test]

@@ -60,7 +60,7 @@ pub struct Amended {
 pub struct CounterReading {
     /// Instant by the counter's own clock.
     pub at: Timestamp,
-    /// Windows in the order of the limit; of `concurrency` one, the slots.
+    /// Windows in the order of the limit; of `concurrency` one, the permits.
     pub windows: Vec<WindowUsage>,
     /// Active grant.
     pub grant: Option<Grant>,

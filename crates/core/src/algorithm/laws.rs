@@ -102,7 +102,7 @@ proptest! {
                     Algorithm::SlidingWindow(sliding) if sliding.estimate() == Estimate::Weighted => {}
                     Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => prop_assert!(taken(from) <= allowed),
                     Algorithm::Gcra(gcra) => prop_assert!(taken(from) <= allowed + u64::from(gcra.burst())),
-                    Algorithm::Concurrency(_) => unreachable!("slots have no period"),
+                    Algorithm::Concurrency(_) => unreachable!("permits have no period"),
                 }
             }
         }
