@@ -44,7 +44,7 @@ pub struct Decide {
     metrics: Option<Arc<HttpMetrics>>,
 }
 
-type Deciding = Pin<Box<dyn Future<Output = Decided> + Send>>;
+type Deciding = Pin<Box<dyn Future<Output = DecideAnswer> + Send>>;
 
 /// The kind of a request, by its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,9 +81,9 @@ impl DecidePath {
     }
 }
 
-/// The outcome of a request.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decided {
+pub enum DecideAnswer {
     /// Admitted, with the response as JSON.
     Ok(String),
     /// Denied.
@@ -113,7 +113,7 @@ impl Decide {
         decide: impl Fn(DecidePath, Bytes) -> F + Send + Sync + 'static,
     ) -> Self
     where
-        F: Future<Output = Decided> + Send + 'static,
+        F: Future<Output = DecideAnswer> + Send + 'static,
     {
         Self {
             decide: Arc::new(move |path, body| Box::pin(decide(path, body))),
@@ -181,15 +181,15 @@ pub(super) async fn answer(
     // The semaphore is never closed. Waiters are bounded by the number of bodies that may be read.
     let _deciding = decide.deciding.acquire().await;
     match (decide.decide)(path, body).await {
-        Decided::Ok(answer) => (StatusCode::OK, JSON, answer).into_response(),
-        Decided::OverLimit { answer, retry_after } => {
+        DecideAnswer::Ok(answer) => (StatusCode::OK, JSON, answer).into_response(),
+        DecideAnswer::OverLimit { answer, retry_after } => {
             let retry_after = [(header::RETRY_AFTER, retry_after)];
             (StatusCode::TOO_MANY_REQUESTS, JSON, retry_after, answer).into_response()
         }
-        Decided::Invalid(why) => problem(StatusCode::BAD_REQUEST, why),
-        Decided::Forbidden(why) => problem(StatusCode::FORBIDDEN, why),
-        Decided::NotFound(why) => problem(StatusCode::NOT_FOUND, why),
-        Decided::Conflict(why) => problem(StatusCode::CONFLICT, why),
-        Decided::Undecided(why) => problem(StatusCode::SERVICE_UNAVAILABLE, why),
+        DecideAnswer::Invalid(why) => problem(StatusCode::BAD_REQUEST, why),
+        DecideAnswer::Forbidden(why) => problem(StatusCode::FORBIDDEN, why),
+        DecideAnswer::NotFound(why) => problem(StatusCode::NOT_FOUND, why),
+        DecideAnswer::Conflict(why) => problem(StatusCode::CONFLICT, why),
+        DecideAnswer::Undecided(why) => problem(StatusCode::SERVICE_UNAVAILABLE, why),
     }
 }

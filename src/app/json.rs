@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::decisions::{DecisionThread, ENDED};
-use crate::admin::{Decide, DecidePath, Decided};
+use crate::admin::{Decide, DecidePath, DecideAnswer};
 use crate::grpc::json::{self, HoldPath};
 use crate::grpc::rights::DomainRights;
 use crate::grpc::service::{CallStatus, CallerAnswer, RefusalKind};
@@ -31,18 +31,18 @@ pub(super) fn decide(
         let thread = thread.clone();
         async move {
             if clients_have_rights {
-                return Decided::Forbidden(
+                return DecideAnswer::Forbidden(
                     "--allow disables decisions over HTTP, which does not identify clients; use gRPC".to_owned(),
                 );
             }
             let decided = thread.run(async move { answer(&service, path, &body).await }).await;
-            decided.unwrap_or_else(|| Decided::Undecided(ENDED.to_owned()))
+            decided.unwrap_or_else(|| DecideAnswer::Undecided(ENDED.to_owned()))
         }
     });
     decide.charged_by(move |bytes| budget.hold(bytes).ok())
 }
 
-async fn answer(service: &WorkerService<impl Backend>, path: DecidePath, body: &[u8]) -> Decided {
+async fn answer(service: &WorkerService<impl Backend>, path: DecidePath, body: &[u8]) -> DecideAnswer {
     match path {
         DecidePath::RateLimit => decide_request(service, body).await,
         DecidePath::Reserve => hold(service, HoldPath::Reserve, body).await,
@@ -53,58 +53,58 @@ async fn answer(service: &WorkerService<impl Backend>, path: DecidePath, body: &
     }
 }
 
-async fn decide_request(service: &WorkerService<impl Backend>, body: &[u8]) -> Decided {
+async fn decide_request(service: &WorkerService<impl Backend>, body: &[u8]) -> DecideAnswer {
     let message = match json::request_text(body) {
         Ok(message) => message,
-        Err(error) => return Decided::Invalid(error.to_string()),
+        Err(error) => return DecideAnswer::Invalid(error.to_string()),
     };
     let mut answer = Vec::new();
     let answered = service.answer_caller(&message, &DomainRights::All, &mut answer).await;
     decided(answered, &answer)
 }
 
-async fn hold(service: &WorkerService<impl Backend>, path: HoldPath, body: &[u8]) -> Decided {
+async fn hold(service: &WorkerService<impl Backend>, path: HoldPath, body: &[u8]) -> DecideAnswer {
     let call = match json::hold_text(path, body) {
         Ok(call) => call,
-        Err(error) => return Decided::Invalid(error.to_string()),
+        Err(error) => return DecideAnswer::Invalid(error.to_string()),
     };
     let mut answer = Vec::new();
     let answered = service.hold(call, None, &DomainRights::All, None, &mut answer).await;
     decided(answered, &answer)
 }
 
-async fn exchange(service: &WorkerService<impl Backend>, body: &[u8]) -> Decided {
+async fn exchange(service: &WorkerService<impl Backend>, body: &[u8]) -> DecideAnswer {
     let call = match json::exchange_text(body) {
         Ok(call) => call,
-        Err(error) => return Decided::Invalid(error.to_string()),
+        Err(error) => return DecideAnswer::Invalid(error.to_string()),
     };
     match service.exchange(call, None, &DomainRights::All, None).await {
         Ok(response) => match json::exchange_response(&response) {
-            Ok(text) => Decided::Ok(text.to_string()),
-            Err(error) => Decided::Undecided(error.to_string()),
+            Ok(text) => DecideAnswer::Ok(text.to_string()),
+            Err(error) => DecideAnswer::Undecided(error.to_string()),
         },
         Err(status) => refused(&status),
     }
 }
 
 /// Returns the outcome of an encoded `RateLimitResponse`.
-fn decided(answered: Result<CallerAnswer, CallStatus>, answer: &[u8]) -> Decided {
+fn decided(answered: Result<CallerAnswer, CallStatus>, answer: &[u8]) -> DecideAnswer {
     match answered.map(|answered| (json::response(answer), answered)) {
         Ok((Ok(text), CallerAnswer::OverLimit { retry_after })) => {
-            Decided::OverLimit { answer: text.to_string(), retry_after }
+            DecideAnswer::OverLimit { answer: text.to_string(), retry_after }
         }
-        Ok((Ok(text), CallerAnswer::Ok)) => Decided::Ok(text.to_string()),
-        Ok((Err(error), _)) => Decided::Undecided(error.to_string()),
+        Ok((Ok(text), CallerAnswer::Ok)) => DecideAnswer::Ok(text.to_string()),
+        Ok((Err(error), _)) => DecideAnswer::Undecided(error.to_string()),
         Err(status) => refused(&status),
     }
 }
 
-fn refused(status: &CallStatus) -> Decided {
+fn refused(status: &CallStatus) -> DecideAnswer {
     let why = status.message().to_owned();
     match RefusalKind::of(status) {
-        RefusalKind::Invalid => Decided::Invalid(why),
-        RefusalKind::NothingOpen => Decided::NotFound(why),
-        RefusalKind::OtherOpen => Decided::Conflict(why),
-        RefusalKind::Undecided => Decided::Undecided(why),
+        RefusalKind::Invalid => DecideAnswer::Invalid(why),
+        RefusalKind::NothingOpen => DecideAnswer::NotFound(why),
+        RefusalKind::OtherOpen => DecideAnswer::Conflict(why),
+        RefusalKind::Undecided => DecideAnswer::Undecided(why),
     }
 }

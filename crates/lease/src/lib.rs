@@ -111,8 +111,8 @@ pub enum CertainDenials {
 pub trait Store: Send + Sync + 'static {
     /// Judges all `checks` of one request and writes the hits that their charge modes require.
     ///
-    /// Returns one result per check, in order. `prior` is the decision that a layer above has
-    /// already made. A check whose outcome is not known by `deadline` returns a store error.
+    /// Returns one outcome or error per check, in order. `prior` is the decision that a layer above
+    /// has already made. A check whose outcome is not known by `deadline` returns a store error.
     fn decide(
         &self,
         checks: &[Check<'_>],

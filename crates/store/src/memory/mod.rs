@@ -172,9 +172,9 @@ impl<C: Clock> MemoryStore<C> {
         for number in 0..checks.len() {
             work.ask(checks, number);
         }
-        let judgement = judge(&work.questions, &mut work.states, prior, work.now);
-        work.finish(checks, &judgement.written);
-        let outcomes = judgement.outcomes.iter().zip(&work.questions);
+        let judged = judge(&work.questions, &mut work.states, prior, work.now);
+        work.finish(checks, &judged.written);
+        let outcomes = judged.outcomes.iter().zip(&work.questions);
         let outcomes = outcomes.map(|(outcome, question)| match (outcome, question.counter) {
             (Some(outcome), _) => Ok(*outcome),
             (None, Some(_)) => Err(StoreError::Unreadable),

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use smallvec::SmallVec;
 
 use super::question::JudgedQuestion;
-use super::{Few, Judgement, Question};
+use super::{Few, JudgedRequest, Question};
 use crate::algorithm::State;
 use crate::algorithm::hold::HoldEffect;
 use crate::algorithm::time::Timestamp;
@@ -24,7 +24,7 @@ pub(super) fn judge(
     counters: &mut [State],
     prior: Prior,
     now: Timestamp,
-) -> Judgement {
+) -> JudgedRequest {
     let mut judged: Vec<_> = questions.iter().map(JudgedQuestion::new).collect();
     let mut by_counter: Vec<&mut JudgedQuestion<'_, '_>> = judged.iter_mut().collect();
     by_counter.sort_by_key(|one| one.counter());
@@ -47,7 +47,7 @@ pub(super) fn judge(
     }
     let outcomes =
         judged.iter().map(|one| one.outcome(counters.get(one.counter()?)?, now)).collect();
-    Judgement { overall, outcomes, written }
+    JudgedRequest { overall, outcomes, written }
 }
 
 /// Judges the questions about a counter.

@@ -26,7 +26,7 @@ use super::take_back::TakenBack;
 use crate::fallback::Fallback;
 use crate::open_checks::{CheckOutcomes, StoreErrors, all_of, has_passing_vote, prior_of};
 use crate::redis::RedisStore;
-use crate::redis::script::decode::{Answers, CheckReply, ScriptReply};
+use crate::redis::script::decode::{CheckReplies, CheckReply, ScriptReply};
 use crate::redis::script::encode::{Context, ScriptRequest};
 use crate::{Check, Outcomes, StoreError};
 
@@ -46,7 +46,7 @@ struct RequestProgress {
     /// Slots that were called, and have not replied yet.
     calls: Vec<SlotCall>,
     /// Slots that have replied.
-    answered: Vec<(Group, Answers)>,
+    answered: Vec<(Group, CheckReplies)>,
     /// Set if the only slot decides the request, so that its charges are final.
     is_decided_there: bool,
     /// Set if the caller has gone away.
@@ -147,7 +147,7 @@ impl RedisStore {
         &self,
         checks: &[Check<'_>],
         group: &Group,
-        answers: Answers,
+        answers: CheckReplies,
         judged: &mut CheckOutcomes,
     ) -> Option<TakenBack> {
         let mut charges: Few<(&Check<'_>, Receipt, _)> = Few::new();
