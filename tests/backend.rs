@@ -218,7 +218,7 @@ async fn local_admits_no_request_of_which_a_store_judged_a_part() {
         }
         toy.exchange("bob");
         let both = request(vec![descriptor(&[("user", "ann")]), descriptor(&[("user", "bob")])]);
-        let answer = service.client.ask(both).await;
+        let answer = service.client.decide(both).await;
         assert_eq!(answer.unwrap_err().code(), tonic::Code::Unavailable);
         let hits =
             [service.client.hit("user", "ann").await, service.client.hit("user", "ann").await];

@@ -205,7 +205,7 @@ async fn envoys_entries_and_the_service_act_on_the_same_holds() {
     client.reserve(TENANT, "r", 400).await.unwrap();
     let mut commit = request(vec![descriptor(&[("tenant", "a"), ("tollgate.commit", "r")])]);
     commit.descriptors[0].hits_addend = Some(10);
-    let answer = Client::connect(service.grpc).await.ask(commit).await.unwrap();
+    let answer = Client::connect(service.grpc).await.decide(commit).await.unwrap();
     assert_eq!(answer.statuses[0].limit_remaining, 990);
 }
 

@@ -40,7 +40,7 @@ use tokio::net::TcpListener;
 
 use self::accept::accepts;
 use self::api::Api;
-pub use self::decide::{Decide, DecidePath, DecideAnswer};
+pub use self::decide::{Decide, DecideAnswer, DecidePath};
 pub use self::forward_auth::{ForwardAuth, ForwardedRequest};
 use self::guard::AccessGuard;
 use self::render::Renderer;

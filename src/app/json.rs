@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::decisions::{DecisionThread, ENDED};
-use crate::admin::{Decide, DecidePath, DecideAnswer};
+use crate::admin::{Decide, DecideAnswer, DecidePath};
 use crate::grpc::json::{self, HoldPath};
 use crate::grpc::rights::DomainRights;
 use crate::grpc::service::{CallStatus, CallerAnswer, RefusalKind};
@@ -42,7 +42,11 @@ pub(super) fn decide(
     decide.charged_by(move |bytes| budget.hold(bytes).ok())
 }
 
-async fn answer(service: &WorkerService<impl Backend>, path: DecidePath, body: &[u8]) -> DecideAnswer {
+async fn answer(
+    service: &WorkerService<impl Backend>,
+    path: DecidePath,
+    body: &[u8],
+) -> DecideAnswer {
     match path {
         DecidePath::RateLimit => decide_request(service, body).await,
         DecidePath::Reserve => hold(service, HoldPath::Reserve, body).await,

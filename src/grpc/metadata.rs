@@ -46,9 +46,10 @@ fn of_rules(decision: &Decision<'_>) -> Struct {
     let mut merged = Struct::default();
     let passed = decision.statuses().iter().filter(|status| match status.kind() {
         StatusKind::Allowed | StatusKind::ShadowDenied | StatusKind::PresumedAllowed => true,
-        StatusKind::NoLimit | StatusKind::Unlimited | StatusKind::Denied | StatusKind::PresumedDenied => {
-            false
-        }
+        StatusKind::NoLimit
+        | StatusKind::Unlimited
+        | StatusKind::Denied
+        | StatusKind::PresumedDenied => false,
     });
     for metadata in passed.filter_map(|status| status.rule()?.metadata()?.as_object()) {
         merge(&mut merged, metadata, MAX_LEVELS);

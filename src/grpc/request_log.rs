@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tracing::{Level, debug, enabled};
 
 use crate::descriptor::{Descriptor, KeyBuffer, Keyed, Request};
-use crate::limiter::{Decision, Snapshot, StatusKind, Status, Undecided};
+use crate::limiter::{Decision, Snapshot, Status, StatusKind, Undecided};
 use crate::policy::Policy;
 use crate::telemetry::journal::key::write_text;
 

@@ -13,7 +13,7 @@ use super::status_encoding;
 use super::units::UNITS;
 use crate::algorithm::Limit;
 use crate::algorithm::time::Micros;
-use crate::limiter::{AppliedLimit, Decision, StatusKind, Status};
+use crate::limiter::{AppliedLimit, Decision, Status, StatusKind};
 
 /// Options for encoding responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

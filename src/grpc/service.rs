@@ -69,7 +69,11 @@ pub enum ProxyAnswer {
 }
 
 /// Encodes a decision for a proxy, and returns its overall code.
-fn write_to_proxy(decision: &Decision<'_>, style: &AnswerStyle, answer: &mut Vec<u8>) -> ProxyAnswer {
+fn write_to_proxy(
+    decision: &Decision<'_>,
+    style: &AnswerStyle,
+    answer: &mut Vec<u8>,
+) -> ProxyAnswer {
     response::write(decision, style, answer);
     if decision.is_over_limit() { ProxyAnswer::OverLimit } else { ProxyAnswer::Ok }
 }

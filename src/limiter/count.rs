@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::candidates::Candidate;
 use super::holds::HoldOperations;
 use super::loans::RuleLoans;
-use super::status::{AppliedLimit, StatusKind, Status};
+use super::status::{AppliedLimit, Status, StatusKind};
 use super::target::DescriptorTarget;
 use crate::algorithm::judge::{Hits, InlineVec, Outcome};
 use crate::descriptor::{Descriptor, Request};

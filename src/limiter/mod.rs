@@ -44,7 +44,7 @@ pub use self::loans::LoanTarget;
 pub use self::modes::Modes;
 pub use self::quotas::BucketTarget;
 use self::status::Statuses;
-pub use self::status::{AppliedLimit, StatusKind, Status};
+pub use self::status::{AppliedLimit, Status, StatusKind};
 use self::target::DescriptorTarget;
 use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, combine};
 use crate::descriptor::{KeyBuffer, Request};

@@ -1,7 +1,7 @@
 //! Records beyond metrics per rule: denials in the journal, and exceptions to the promise.
 
 use super::decision::Decision;
-use super::status::{AppliedLimit, StatusKind, Status};
+use super::status::{AppliedLimit, Status, StatusKind};
 use super::{Limiter, Live};
 use crate::algorithm::judge::Hits;
 use crate::descriptor::{Descriptor, Keyed, Request};
@@ -22,7 +22,7 @@ impl<S: Store> Limiter<S> {
         status: &Status<'_>,
         descriptor: &Descriptor<'_>,
     ) {
-        let why = why(status.kind(), decision.is_over_limit());
+        let why = denial_reason(status.kind(), decision.is_over_limit());
         let Some(why) = why.filter(|_| self.recorder.is_on()) else { return };
         let denial = DenialEvent {
             domain,
@@ -100,15 +100,17 @@ fn hits_of(wanted: Hits) -> u64 {
     }
 }
 
-fn why(kind: StatusKind, is_over_limit: bool) -> Option<DenialReason> {
+fn denial_reason(kind: StatusKind, is_over_limit: bool) -> Option<DenialReason> {
     match (kind, is_over_limit) {
         (StatusKind::Denied, true) => Some(DenialReason::NoRoom),
         (StatusKind::PresumedDenied, true) => Some(DenialReason::Presumed),
-        (StatusKind::Denied | StatusKind::PresumedDenied, false) | (StatusKind::ShadowDenied, _) => {
-            Some(DenialReason::Passed)
-        }
+        (StatusKind::Denied | StatusKind::PresumedDenied, false)
+        | (StatusKind::ShadowDenied, _) => Some(DenialReason::Passed),
         (
-            StatusKind::NoLimit | StatusKind::Unlimited | StatusKind::Allowed | StatusKind::PresumedAllowed,
+            StatusKind::NoLimit
+            | StatusKind::Unlimited
+            | StatusKind::Allowed
+            | StatusKind::PresumedAllowed,
             _,
         ) => None,
     }

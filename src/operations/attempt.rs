@@ -5,7 +5,7 @@ use super::workers::WorkerService;
 use crate::algorithm::time::Micros;
 use crate::descriptor::Request;
 use crate::grpc::request::RequestBounds;
-use crate::limiter::{StatusKind, Status};
+use crate::limiter::{Status, StatusKind};
 use crate::store::backend::Backend;
 
 /// The decision that a request would get now.

@@ -320,7 +320,7 @@ impl Edge {
 async fn left(tollgate: &Tollgate, domain: &str) -> u64 {
     let tenant = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("tenant", "ann")]) };
     let peek = RateLimitRequest { domain: domain.to_owned(), ..request(vec![tenant]) };
-    let answer = Client::connect(tollgate.grpc).await.ask(peek).await.unwrap();
+    let answer = Client::connect(tollgate.grpc).await.decide(peek).await.unwrap();
     answer.statuses[0].limit_remaining.into()
 }
 

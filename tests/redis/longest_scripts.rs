@@ -76,9 +76,9 @@ async fn shortest(
 ) -> u64 {
     let mut shortest = u64::MAX;
     for _ in 0..RUNS {
-        redis.ask_bytes::<()>(&[b"SET", key, value]).await.unwrap();
+        redis.query_bytes::<()>(&[b"SET", key, value]).await.unwrap();
         let before = cpu_us(redis).await;
-        client.ask(request(descriptors.to_vec())).await.unwrap();
+        client.decide(request(descriptors.to_vec())).await.unwrap();
         shortest = shortest.min(cpu_us(redis).await - before);
     }
     assert!(shortest > 0, "no script ran");
@@ -88,7 +88,7 @@ async fn shortest(
 async fn counter_key(redis: &Redis, client: &Client, name: &str) -> Vec<u8> {
     redis.command(&["FLUSHALL"]).await;
     assert!(client.hit(name, "a").await);
-    let keys: Vec<Vec<u8>> = redis.ask(&["KEYS", "*"]).await.unwrap();
+    let keys: Vec<Vec<u8>> = redis.query(&["KEYS", "*"]).await.unwrap();
     let [key] = keys.as_slice() else { panic!("{keys:?}") };
     key.clone()
 }

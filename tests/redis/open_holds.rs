@@ -117,11 +117,11 @@ async fn holds_and_tallies_are_read_from_a_slot_that_moves() {
     assert_eq!(reserved.unwrap().0.overall_code(), Code::Ok);
     let mut keys: Vec<Vec<u8>> = Vec::new();
     for node in &cluster.nodes {
-        keys.extend(node.redis.ask::<Vec<Vec<u8>>>(&["KEYS", "*"]).await.unwrap());
+        keys.extend(node.redis.query::<Vec<Vec<u8>>>(&["KEYS", "*"]).await.unwrap());
     }
     assert_eq!(keys.len(), 2, "the counter and its holds");
     let any = &cluster.nodes[0].redis;
-    let slot = any.ask_bytes(&[b"CLUSTER", b"KEYSLOT", &keys[0]]).await.unwrap();
+    let slot = any.query_bytes(&[b"CLUSTER", b"KEYSLOT", &keys[0]]).await.unwrap();
     let from = cluster.master_of(slot).await;
     let to = cluster.nodes.iter().find(|node| node.id != from.id).unwrap();
     let listed = async |store: &Sides| {

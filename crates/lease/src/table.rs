@@ -68,7 +68,7 @@ struct HeldBlocks {
 pub struct BlockLookup {
     /// The block that the hits were taken from, and the outcome.
     pub taken: Option<TakenHits>,
-    /// Size of a block to lease now; its result must be [recorded](BlockTable::answered).
+    /// Size of a block to lease now; its result must be [recorded](BlockTable::record_block).
     pub wanted: Option<u32>,
 }
 
@@ -113,7 +113,7 @@ impl BlockTable {
     }
 
     /// Records the result of leasing a block. Returns `true` if the block is to be held.
-    pub fn answered(
+    pub fn record_block(
         &mut self,
         check: &OwnedCheck,
         lent: Result<&Lent, &StoreError>,

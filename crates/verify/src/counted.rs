@@ -107,7 +107,12 @@ impl CounterBound {
 
     /// Returns the smallest number of hits that can have counted, given charged calls that ended
     /// before the call began, by their begin.
-    pub(crate) fn least_used(&self, call: &ObservedCall, before: &[&ObservedCall], skew: u64) -> u64 {
+    pub(crate) fn least_used(
+        &self,
+        call: &ObservedCall,
+        before: &[&ObservedCall],
+        skew: u64,
+    ) -> u64 {
         let parts = match *self {
             Self::Aligned { period, .. } => {
                 let (first, last) = windows_of(call, period, skew);

@@ -17,8 +17,11 @@ pub(super) struct TopKeys {
 impl TopKeys {
     pub(super) fn add(&mut self, key: &str) {
         self.total += 1;
-        let room =
-            if self.keys.entries().len() < MAX_COUNTED { FreeMemory::More } else { FreeMemory::Same };
+        let room = if self.keys.entries().len() < MAX_COUNTED {
+            FreeMemory::More
+        } else {
+            FreeMemory::Same
+        };
         self.keys.note(key, hash_of(key.as_bytes()), room, || ());
     }
 

@@ -13,7 +13,7 @@ use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitResponse};
 use tonic::transport::Channel;
 
 use super::ledger::Ledger;
-use super::{RULES, PERMITS, TTL};
+use super::{PERMITS, RULES, TTL};
 use crate::support::policy::Policies;
 use crate::support::random::Random;
 use crate::support::rls::{Client, channel, descriptor, entry, request};
@@ -316,7 +316,7 @@ async fn by_entries(
         descriptor.entries.push(entry(key.as_bytes(), hold.number.to_string().as_bytes()));
         descriptor.hits_addend = hits.map(u64::from);
     }
-    replica.client().ask_within(request(descriptors), Some(PATIENT)).await.ok()
+    replica.client().decide_within(request(descriptors), Some(PATIENT)).await.ok()
 }
 
 async fn by_service(

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use super::{IN_FLIGHT, LIMIT, RULES, PERMITS};
+use super::{IN_FLIGHT, LIMIT, PERMITS, RULES};
 
 /// Maximum number of counters of a rule: each fault begins new ones, since a limit that is used up
 /// tests nothing.

@@ -93,10 +93,9 @@ impl Concurrency {
 
     /// Undoes what is left of a charge. Returns `true` if it took any.
     pub(super) fn take_back(&self, state: &mut State, receipt: Receipt, now: Timestamp) -> bool {
-        let taken = state
-            .permits
-            .iter_mut()
-            .filter(|permit| permit.ends_at > now && permit.taken_at == receipt.at && permit.id.is_empty());
+        let taken = state.permits.iter_mut().filter(|permit| {
+            permit.ends_at > now && permit.taken_at == receipt.at && permit.id.is_empty()
+        });
         // The newest of several permits of one instant, but a whole one before one that a refund
         // has taken from.
         let permit = taken.max_by_key(|permit| u64::from(permit.hits) == receipt.hits);
@@ -122,8 +121,8 @@ impl Concurrency {
         }
     }
 
-    /// Returns a readable view of the permits.
-    pub(super) fn look(&self, state: &State, now: Timestamp) -> WindowUsage {
+    /// Returns the usage of the permits.
+    pub(super) fn usage(&self, state: &State, now: Timestamp) -> WindowUsage {
         let report = self.report(state, Some(1), now);
         WindowUsage {
             used: state.used(now),
@@ -163,7 +162,8 @@ impl State {
 
     /// Ends the oldest permit of an ID. Returns its hits; `None` if there is none.
     pub(super) fn end(&mut self, id: &[u8], now: Timestamp) -> Option<u32> {
-        let oldest = self.permits.iter().position(|permit| permit.ends_at > now && *permit.id == *id)?;
+        let oldest =
+            self.permits.iter().position(|permit| permit.ends_at > now && *permit.id == *id)?;
         let permit = self.permits.remove(oldest);
         self.begin_write(now);
         Some(permit.hits)
@@ -172,7 +172,9 @@ impl State {
     /// Lets all permits of an ID end at `until`. Returns `true` if there are any.
     pub(super) fn extend(&mut self, id: &[u8], until: Timestamp, now: Timestamp) -> bool {
         let mut any = false;
-        for permit in self.permits.iter_mut().filter(|permit| permit.ends_at > now && *permit.id == *id) {
+        for permit in
+            self.permits.iter_mut().filter(|permit| permit.ends_at > now && *permit.id == *id)
+        {
             permit.ends_at = until;
             any = true;
         }
@@ -205,7 +207,8 @@ impl State {
 
     /// Returns the heap size in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
-        let ids = self.permits.iter().map(|permit| id_bytes(&permit.id)).fold(0, usize::saturating_add);
+        let ids =
+            self.permits.iter().map(|permit| id_bytes(&permit.id)).fold(0, usize::saturating_add);
         self.permits.capacity().saturating_mul(size_of::<Permit>()).saturating_add(ids)
     }
 

@@ -170,7 +170,7 @@ impl<C: Clock> MemoryStore<C> {
     pub(super) fn decide_now(&self, checks: &[Check<'_>], prior: Prior) -> Outcomes {
         let mut work = self.begin(checks);
         for number in 0..checks.len() {
-            work.ask(checks, number);
+            work.add_question(checks, number);
         }
         let judged = judge(&work.questions, &mut work.states, prior, work.now);
         work.finish(checks, &judged.written);
@@ -207,7 +207,7 @@ impl<C: Clock> Store for MemoryStore<C> {
 #[allow(clippy::arithmetic_side_effects, reason = "bytes of counters in memory")]
 impl<'a> LockedRequest<'a, '_> {
     /// Turns check `number` into a question about one of the request's counters.
-    fn ask(&mut self, checks: &[Check<'a>], number: usize) {
+    fn add_question(&mut self, checks: &[Check<'a>], number: usize) {
         let Some(check) = checks.get(number) else { return };
         let first = self.firsts.get(number).filter(|first| **first != number);
         let place = first.and_then(|first| {

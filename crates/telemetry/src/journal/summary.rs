@@ -183,8 +183,14 @@ impl<T> Summary<T> {
         }
         let inherited = entry.weight();
         let text = entry.key.len();
-        *entry =
-            SummaryEntry { key: key.into(), hash, place: entry.place, counted: 0, inherited, value };
+        *entry = SummaryEntry {
+            key: key.into(),
+            hash,
+            place: entry.place,
+            counted: 0,
+            inherited,
+            value,
+        };
         let entries = &self.entries;
         self.by_key.insert_unique(hash, number, |number| {
             entries.get(index(*number)).map_or(0, |entry| entry.hash)
@@ -195,7 +201,8 @@ impl<T> Summary<T> {
     /// Builds the heap: a sorted list is one.
     fn weigh(&mut self) {
         let entries = (0..).zip(&self.entries);
-        self.heap = entries.map(|(entry, found)| Weighed { weight: found.weight(), entry }).collect();
+        self.heap =
+            entries.map(|(entry, found)| Weighed { weight: found.weight(), entry }).collect();
         self.heap.sort_unstable();
         for (place, weighed) in (0..).zip(&self.heap) {
             if let Some(entry) = self.entries.get_mut(index(weighed.entry)) {
@@ -267,8 +274,11 @@ mod tests {
     #[test]
     fn the_worked_example() {
         let summary = summary(&["a", "a", "b", "c"].map(str::to_owned), 2);
-        let mut entries: Vec<_> =
-            summary.entries.iter().map(|entry| (&*entry.key, entry.counted, entry.inherited)).collect();
+        let mut entries: Vec<_> = summary
+            .entries
+            .iter()
+            .map(|entry| (&*entry.key, entry.counted, entry.inherited))
+            .collect();
         entries.sort_unstable();
         assert_eq!(entries, [("a", 2, 0), ("c", 1, 1)]);
         assert_eq!(summary.floor(), 2);

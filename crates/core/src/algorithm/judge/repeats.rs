@@ -31,7 +31,7 @@ pub(super) fn judge(
     for same in by_counter.chunk_by_mut(|one, next| one.counter() == next.counter()) {
         let counter = same.first().and_then(|one| one.counter());
         if let Some(state) = counter.and_then(|index| counters.get(index)) {
-            look(same, state, now);
+            judge_same(same, state, now);
         }
     }
     let overall = combine(prior, by_counter.iter().map(|one| one.vote()));
@@ -51,7 +51,7 @@ pub(super) fn judge(
 }
 
 /// Judges the questions about a counter.
-fn look(same: &mut [&mut JudgedQuestion<'_, '_>], state: &State, now: Timestamp) {
+fn judge_same(same: &mut [&mut JudgedQuestion<'_, '_>], state: &State, now: Timestamp) {
     let mut reserves: BTreeMap<&[u8], u64> = BTreeMap::new();
     for question in same.iter().map(|one| one.question) {
         if let Some(hold) = question.reserve_once() {

@@ -42,7 +42,11 @@ struct CachedDenial {
 impl DenialTable {
     /// Creates an empty cache. `longest` bounds the lifetime of an entry.
     pub fn new(longest: Duration, metrics: Arc<StoreMetrics>) -> Arc<Self> {
-        Arc::new(Self { entries: (0..ENTRIES).map(|_| Mutex::default()).collect(), longest, metrics })
+        Arc::new(Self {
+            entries: (0..ENTRIES).map(|_| Mutex::default()).collect(),
+            longest,
+            metrics,
+        })
     }
 
     fn entry(&self, check: &Check<'_>) -> Option<&Mutex<Option<CachedDenial>>> {

@@ -157,7 +157,8 @@ fn record_of(id: &[u8], mut record: &[u8]) -> Option<Option<Permit>> {
     for _ in 0..number(&mut record, 1)? {
         let taken_at = Timestamp::from_micros(number(&mut record, 7)?);
         let hits = u32::try_from(number(&mut record, 4)?).ok()?;
-        let permit = open.get_or_insert_with(|| Permit { id: id.into(), hits: 0, taken_at, ends_at });
+        let permit =
+            open.get_or_insert_with(|| Permit { id: id.into(), hits: 0, taken_at, ends_at });
         permit.hits = permit.hits.saturating_add(hits);
     }
     Some(open)

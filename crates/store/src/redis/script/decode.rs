@@ -185,12 +185,12 @@ impl Bytes<'_> {
 
     fn amended(&mut self) -> Option<Result<Box<Amended>, StoreError>> {
         Some(match self.verdict()? {
-            Ok(_) => Ok(Box::new(Amended { before: self.look()?, after: self.look()? })),
+            Ok(_) => Ok(Box::new(Amended { before: self.reading()?, after: self.reading()? })),
             Err(error) => Err(error),
         })
     }
 
-    fn look(&mut self) -> Option<CounterReading> {
+    fn reading(&mut self) -> Option<CounterReading> {
         let at = self.instant()?;
         let grant = Grant { left: self.number(7)?, until: self.instant()? };
         let count = self.number(1)?;
