@@ -72,9 +72,13 @@
 //! *Domain*: a namespace of policies. *Descriptor*: an ordered list of *entries*, key and value.
 //! *Rule*: a node of a policy; may impose a *limit*. *Hits*: the amount that a request takes; a
 //! *peek* takes none; a *refund* returns them; each descriptor has its own. *Counter*: the state of
-//! one limit for one set of values. *Outcome*: a store's result for one counter; *decision*: the
-//! result for a request.
-//! *Lease*: permission to charge a *block* of hits in advance.
+//! one limit for one set of values. *Slot*: a part of the keys of a Redis Cluster. *Lease*:
+//! permission to charge a *block* of hits in advance. *Permit*: the hits that a limit of
+//! concurrency has in flight for one request.
+//!
+//! *Verdict*: of one limit, whether hits fit. *Outcome*: of one check, the verdict and the state of
+//! the counter afterwards. *Decision*: of a request, from the verdicts of its limits. *Status*: of
+//! one descriptor in a decision. *Answer*: a decision or an error, as its caller receives it.
 
 pub mod admin;
 pub mod app;

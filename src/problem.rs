@@ -31,7 +31,7 @@ impl HttpProblem {
     }
 }
 
-/// The answer on a request for which a gateway asks.
+/// The answer to a gateway about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayAnswer {
     /// Headers for the client of the gateway.
@@ -41,12 +41,12 @@ pub struct GatewayAnswer {
 }
 
 impl GatewayAnswer {
-    /// Returns a permit.
+    /// Returns the answer that admits.
     pub fn admitted() -> Self {
         Self { headers: Vec::new(), denial: None }
     }
 
-    /// Returns a denial.
+    /// Returns the answer that denies.
     pub fn denied(denial: HttpProblem) -> Self {
         let headers = vec![("content-type".to_owned(), PROBLEM_JSON.to_owned())];
         Self { headers, denial: Some(denial) }

@@ -238,9 +238,13 @@ async fn memory_of_unfinished_messages_is_bounded_and_released() {
     let client = Client::connect(service.grpc).await;
     let long = "v".repeat(60 << 10);
     let many: Vec<_> = (0..50).map(|_| descriptor(&[("other", &long)])).collect();
-    let _ =
-        becomes("there is room", TEST_TIMEOUT, || client.ask(request(many.clone())), Result::is_ok)
-            .await;
+    let _ = becomes(
+        "there is room",
+        TEST_TIMEOUT,
+        || client.decide(request(many.clone())),
+        Result::is_ok,
+    )
+    .await;
 }
 
 #[tokio::test]

@@ -31,10 +31,10 @@ async fn denied_callers_are_listed_with_all_known_facts() {
     for (user, hits) in [("ann", 5), ("bob", 3), ("cy", 1)] {
         for _ in 0..hits {
             let descriptors = vec![descriptor(&[("user", user)]), descriptor(&[("path", "/a")])];
-            client.ask(request(descriptors)).await.unwrap();
+            client.decide(request(descriptors)).await.unwrap();
         }
     }
-    client.ask(request(vec![descriptor(&[("plan", "free")])])).await.unwrap();
+    client.decide(request(vec![descriptor(&[("plan", "free")])])).await.unwrap();
     let top = fetch(&admin, "/api/v1/top").await;
     let keys: Vec<_> = top["denials"]
         .as_array()

@@ -12,7 +12,7 @@ use tollgate::algorithm::time::Timestamp;
 use tollgate::grpc::request::{self, RequestBounds};
 use tollgate::grpc::response::AnswerStyle;
 use tollgate::grpc::rights::DomainRights;
-use tollgate::grpc::service::{Answered, Rls};
+use tollgate::grpc::service::{ProxyAnswer, Rls};
 use tollgate::limiter::{InForce, Limiter, Modes};
 use tollgate::policy::{CompileOptions, Source, load};
 use tollgate::store::clock::ManualClock;
@@ -31,7 +31,7 @@ fn a_decision_allocates_nothing_whatever_the_algorithm() {
             allocations(
                 &format!("algorithm: {algorithm}, unit: day, requests_per_unit: 1000"),
                 1,
-                Answered::Ok
+                ProxyAnswer::Ok
             ),
             0,
             "{algorithm}"
@@ -63,7 +63,7 @@ fn a_window_that_slides_allocates_only_when_it_grows() {
             allocations(
                 &format!("algorithm: {algorithm}, unit: day, requests_per_unit: 1000"),
                 1,
-                Answered::Ok
+                ProxyAnswer::Ok
             ),
             0,
             "{algorithm}"
@@ -74,7 +74,7 @@ fn a_window_that_slides_allocates_only_when_it_grows() {
 #[test]
 fn two_descriptors_allocate_nothing_and_more_allocate_a_list_each() {
     let of =
-        |descriptors| allocations("unit: day, requests_per_unit: 1000", descriptors, Answered::Ok);
+        |descriptors| allocations("unit: day, requests_per_unit: 1000", descriptors, ProxyAnswer::Ok);
     // The list of the request and that of the statuses; from four on also that of the checks.
     // Larger inline capacities would increase the size of every call that waits.
     assert_eq!([of(2), of(3), of(4)], [0, 2, 3]);
@@ -82,12 +82,12 @@ fn two_descriptors_allocate_nothing_and_more_allocate_a_list_each() {
 
 #[test]
 fn a_denial_allocates_nothing() {
-    assert_eq!(allocations("unit: day, requests_per_unit: 1", 1, Answered::OverLimit), 0);
+    assert_eq!(allocations("unit: day, requests_per_unit: 1", 1, ProxyAnswer::OverLimit), 0);
 }
 
 #[test]
 fn a_descriptor_without_a_rule_allocates_nothing() {
-    assert_eq!(allocations("unlimited: true", 2, Answered::Ok), 0);
+    assert_eq!(allocations("unlimited: true", 2, ProxyAnswer::Ok), 0);
 }
 
 #[test]
@@ -103,13 +103,13 @@ fn a_call_without_a_recorded_trace_allocates_nothing() {
 
 /// Returns the allocations of the second of two identical requests with `descriptors` descriptors,
 /// under a rule with the limit `what`.
-fn allocations(what: &str, descriptors: usize, expected: Answered) -> u64 {
+fn allocations(what: &str, descriptors: usize, expected: ProxyAnswer) -> u64 {
     let service = service(what);
     let names: Vec<String> = (0..descriptors).map(|number| format!("ann-{number}")).collect();
     let message =
         request(names.iter().map(|name| descriptor(&[("user", name)])).collect()).encode_to_vec();
     let answered = answer(&service, &message);
-    assert_eq!(answered, Answered::Ok);
+    assert_eq!(answered, ProxyAnswer::Ok);
     let mut answered = None;
     let count = measure(|| answered = Some(answer(&service, &message)));
     assert_eq!(answered, Some(expected));
@@ -117,7 +117,7 @@ fn allocations(what: &str, descriptors: usize, expected: Answered) -> u64 {
     count.count_total - 1
 }
 
-fn answer(service: &Service, message: &[u8]) -> Answered {
+fn answer(service: &Service, message: &[u8]) -> ProxyAnswer {
     let mut answer = Vec::with_capacity(256);
     let mut answering = pin!(service.answer(
         message,

@@ -104,7 +104,7 @@ async fn legacy_headers_show_the_denying_limit_even_in_global_shadow_mode() {
 async fn the_standards_headers_have_all_limits() {
     let (_service, client) = serve(&["--response-headers", "ietf"]).await;
     let answer = client
-        .ask(request(vec![of("a"), of("b"), of("a"), overridden("a"), of("none")]))
+        .decide(request(vec![of("a"), of("b"), of("a"), overridden("a"), of("none")]))
         .await
         .unwrap();
     let reset = answer.statuses[0].duration_until_reset.unwrap().seconds;
@@ -139,12 +139,12 @@ async fn metadata_has_the_request_and_merges_that_of_admitting_rules() {
         ],
         "metadata": {"team": "first", "cost": {"a": 1.0, "b": 2.0}},
     });
-    assert_eq!(metadata(&client.ask(costly.clone()).await.unwrap()), expected);
+    assert_eq!(metadata(&client.decide(costly.clone()).await.unwrap()), expected);
     // Metadata merged for one request does not leak into the next, and a denial adds none.
-    let alone = metadata(&client.ask(request(vec![of("b")])).await.unwrap());
+    let alone = metadata(&client.decide(request(vec![of("b")])).await.unwrap());
     assert_eq!(alone["metadata"], json!({"team": "second", "cost": {"b": 2.0}}));
     assert_eq!(alone["remaining"], 6.0);
-    assert_eq!(metadata(&client.ask(costly).await.unwrap())["metadata"], alone["metadata"]);
+    assert_eq!(metadata(&client.decide(costly).await.unwrap())["metadata"], alone["metadata"]);
 }
 
 #[tokio::test]
@@ -160,7 +160,7 @@ async fn metadata_is_text_whatever_the_bytes_of_the_request() {
     let (_service, client) = serve(&["--dynamic-metadata"]).await;
     let bytes =
         RateLimitDescriptor { entries: vec![entry(b"a", b"\xff\0\xc3")], ..Default::default() };
-    let answer = client.ask(request(vec![bytes])).await.unwrap();
+    let answer = client.decide(request(vec![bytes])).await.unwrap();
     assert_eq!(metadata(&answer)["descriptors"], json!([{"entries": ["a=\u{fffd}\0\u{fffd}"]}]));
 }
 
@@ -208,7 +208,7 @@ fn overridden(key: &str) -> RateLimitDescriptor {
 
 /// Sends a request with one hit on each key.
 async fn decide(client: &Client, keys: &[&str]) -> RateLimitResponse {
-    client.ask(request(keys.iter().map(|key| of(key)).collect())).await.unwrap()
+    client.decide(request(keys.iter().map(|key| of(key)).collect())).await.unwrap()
 }
 
 fn headers(answer: &RateLimitResponse) -> Vec<String> {

@@ -101,7 +101,7 @@ descriptors:
     rate_limit: { unit: day, requests_per_unit: 2, charge: admitted, record: [path], on_store_error: local }
   - key: tokens
     rate_limit: { unit: day, requests_per_unit: 10, hold: { ttl: 10m } }
-  - key: slots
+  - key: permits
     rate_limit: { algorithm: concurrency, in_flight: 5, hold: { ttl: 10m } }
 ";
 
@@ -213,12 +213,12 @@ async fn local_decides_while_a_store_is_down() {
 async fn local_admits_no_request_of_which_a_store_judged_a_part() {
     let toy = Toy::new(SystemClock);
     ToyService::run(&toy, POLICY, &["--replicas", "1"], async |service| {
-        for (key, value) in [("user", "ann"), ("user", "bob"), ("slots", "bob")] {
+        for (key, value) in [("user", "ann"), ("user", "bob"), ("permits", "bob")] {
             assert!(service.client.hit(key, value).await);
         }
         toy.exchange("bob");
         let both = request(vec![descriptor(&[("user", "ann")]), descriptor(&[("user", "bob")])]);
-        let answer = service.client.ask(both).await;
+        let answer = service.client.decide(both).await;
         assert_eq!(answer.unwrap_err().code(), tonic::Code::Unavailable);
         let hits =
             [service.client.hit("user", "ann").await, service.client.hit("user", "ann").await];

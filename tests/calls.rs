@@ -182,7 +182,7 @@ async fn descriptors_that_repeat_the_longest_header_are_answered() {
     // As an Envoy with eighteen actions on one header sends them.
     let repeated = (0..18).map(|_| descriptor(&[("user", "ann"), ("header", &header)]));
     let all = repeated.chain([descriptor(&[("user", "ann")])]).collect();
-    let answer = client.ask(request(all)).await.unwrap();
+    let answer = client.decide(request(all)).await.unwrap();
     assert_eq!(answer.statuses.last().unwrap().limit_remaining, 4);
 }
 

@@ -22,7 +22,7 @@ descriptors:
     rate_limit: { unit: day, requests_per_unit: 1000, hold: { ttl: 10m } }
   - key: model
     rate_limit: { algorithm: sliding_log, unit: day, requests_per_unit: 500, hold: { ttl: 5m } }
-  - key: slots
+  - key: permits
     rate_limit: { algorithm: concurrency, in_flight: 2, hold: { ttl: 1m } }
   - key: plain
     rate_limit: { unit: day, requests_per_unit: 10 }
@@ -112,12 +112,12 @@ async fn a_retried_reserve_is_free_and_another_one_of_the_id_is_refused() {
         assert_eq!(client.reserve(BOTH, "r", 400).await, Ok((Code::Ok, vec![600, 100])));
     }
     assert_eq!(client.reserve(BOTH, "r", 300).await, Err(tonic::Code::AlreadyExists));
-    let slots: &[&[(&str, &str)]] = &[&[("slots", "a")]];
+    let permits: &[&[(&str, &str)]] = &[&[("permits", "a")]];
     for _ in 0..3 {
-        assert_eq!(client.reserve(slots, "r", 2).await, Ok((Code::Ok, vec![0])));
+        assert_eq!(client.reserve(permits, "r", 2).await, Ok((Code::Ok, vec![0])));
     }
-    assert_eq!(client.reserve(slots, "s", 1).await, Ok((Code::OverLimit, vec![0])));
-    assert_eq!(client.commit(slots, "r", 7).await, Ok((Code::Ok, vec![2])));
+    assert_eq!(client.reserve(permits, "s", 1).await, Ok((Code::OverLimit, vec![0])));
+    assert_eq!(client.commit(permits, "r", 7).await, Ok((Code::Ok, vec![2])));
     // A descriptor that occurs twice is charged twice.
     let twice: &[&[(&str, &str)]] = &[&[("tenant", "b")], &[("tenant", "b")]];
     for _ in 0..2 {
@@ -205,7 +205,7 @@ async fn envoys_entries_and_the_service_act_on_the_same_holds() {
     client.reserve(TENANT, "r", 400).await.unwrap();
     let mut commit = request(vec![descriptor(&[("tenant", "a"), ("tollgate.commit", "r")])]);
     commit.descriptors[0].hits_addend = Some(10);
-    let answer = Client::connect(service.grpc).await.ask(commit).await.unwrap();
+    let answer = Client::connect(service.grpc).await.decide(commit).await.unwrap();
     assert_eq!(answer.statuses[0].limit_remaining, 990);
 }
 
@@ -328,9 +328,9 @@ async fn open_holds_are_shown_oldest_first_and_hashed_where_values_are() {
     let flags = ["--hash-key-file", secret.to_str().unwrap()];
     let service = Tollgate::serve_with(Policies::of(&hashed).path(), &flags);
     let mut client = HoldClient::connect(&service).await;
-    let slots: &[&[(&str, &str)]] = &[&[("slots", "a")]];
+    let permits: &[&[(&str, &str)]] = &[&[("permits", "a")]];
     for id in ["first", "second"] {
-        client.reserve(slots, id, 1).await.unwrap();
+        client.reserve(permits, id, 1).await.unwrap();
     }
     client.reserve(TENANT, "r1", 400).await.unwrap();
     client.reserve(&[&[("secret", "s")]], "hidden", 2).await.unwrap();
@@ -339,7 +339,7 @@ async fn open_holds_are_shown_oldest_first_and_hashed_where_values_are() {
         let path = format!("/api/v1/counter?domain=test&descriptor={descriptor}");
         serde_json::from_str::<Value>(&admin.get(&path).await.body).unwrap()
     };
-    let view = held("slots=a").await;
+    let view = held("permits=a").await;
     let [first, second] = view["held"]["holds"].as_array().unwrap().as_slice() else {
         panic!("{view}");
     };
@@ -357,7 +357,7 @@ async fn open_holds_are_shown_oldest_first_and_hashed_where_values_are() {
     assert!(id.starts_with("hash-") && !view.to_string().contains("hidden"), "{view}");
     assert_eq!(held("plain=a").await["held"], Value::Null);
     let url = format!("http://{}", service.admin);
-    let shown = output(["inspect", "--admin", &url, "test", "slots=a"]);
+    let shown = output(["inspect", "--admin", &url, "test", "permits=a"]);
     let text = String::from_utf8(shown.stdout).unwrap();
     assert!(text.contains("held      2 hits in 2 holds"), "{text}");
     assert!(text.contains("held by   first: 1 hit for"), "{text}");
@@ -389,7 +389,7 @@ async fn costs_far_from_their_estimates_are_shown_with_advice() {
         json!({"commits": 100, "mean": 0.25, "most": 0.25, "overruns": 0.0, "advice": advice, "text": text})
     );
     assert_eq!(estimate("model")["advice"], Value::Null);
-    assert_eq!((estimate("plain"), estimate("slots")), (Value::Null, Value::Null));
+    assert_eq!((estimate("plain"), estimate("permits")), (Value::Null, Value::Null));
     let url = format!("http://{}", service.admin);
     let shown = String::from_utf8(output(["top", "--once", "--admin", &url]).stdout).unwrap();
     assert!(shown.contains(&format!("estimate of tenant in test: {text}\n")), "{shown}");

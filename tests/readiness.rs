@@ -33,7 +33,7 @@ async fn with_the_flag_it_starts_without_a_policy_and_loads_the_first_valid_one(
         let probes = Probes::of(&service).await;
         assert_eq!(probes.agree().await, (false, "no policy loaded yet\n".to_owned()));
         let client = Client::connect(service.grpc).await;
-        let answer = client.ask(request(vec![descriptor(&[("user", "ann")])])).await;
+        let answer = client.decide(request(vec![descriptor(&[("user", "ann")])])).await;
         assert_eq!(answer.unwrap_err().code(), tonic::Code::Unavailable);
         assert_eq!(
             probes.web.send("POST", "/json", r#"{"domain":"d","descriptors":[{}]}"#).await.status,

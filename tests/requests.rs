@@ -58,10 +58,10 @@ async fn bounds_follow_their_flags_and_a_refusal_is_counted_and_its_log_throttle
     let mut service = Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &flags);
     let client = Client::connect(service.grpc).await;
     let ann = descriptor(&[("user", "ann")]);
-    assert_eq!(client.ask(request(vec![ann.clone(); 2])).await.unwrap().statuses.len(), 2);
+    assert_eq!(client.decide(request(vec![ann.clone(); 2])).await.unwrap().statuses.len(), 2);
     let wide = |entries| descriptor(&vec![("user", "ann"); entries]);
     for beyond in [vec![ann; 3], vec![wide(4)], vec![wide(2), wide(3)]] {
-        assert_eq!(client.ask(request(beyond)).await.unwrap_err().code(), Grpc::InvalidArgument);
+        assert_eq!(client.decide(request(beyond)).await.unwrap_err().code(), Grpc::InvalidArgument);
     }
     service.wait_for_message(
         "invalid requests rejected; most proxies admit a request after this error",
@@ -142,7 +142,7 @@ async fn hits_of_the_request_are_those_of_descriptors_without_any() {
         hits_addend: 3,
         ..request(vec![descriptor(&[("user", "ann")]), taking(1)])
     };
-    let answer = client.ask(both).await.unwrap();
+    let answer = client.decide(both).await.unwrap();
     assert_eq!(answer.statuses[1].limit_remaining, 1, "3 and 1 of 5 are taken");
 }
 
@@ -151,7 +151,7 @@ async fn more_than_the_message_bound_is_refused() {
     let (service, client) = serve().await;
     let mut large = descriptor(&[]);
     large.entries.push(entry(b"user", &vec![b'x'; 4 << 20]));
-    let error = client.ask(request(vec![large])).await.unwrap_err();
+    let error = client.decide(request(vec![large])).await.unwrap_err();
     assert_eq!(error.code(), Grpc::OutOfRange, "{error}");
     assert_eq!(Web::new(service.http).metric("tollgate_oversized_messages_total").await, 1);
 }
@@ -179,7 +179,7 @@ async fn send(
     request: RateLimitRequest,
 ) -> Result<tollgate::grpc::proto::RateLimitResponse, tonic::Status> {
     let (_service, client) = serve().await;
-    client.ask(request).await
+    client.decide(request).await
 }
 
 /// Serves 5 per day for each user.

@@ -130,7 +130,7 @@ async fn logs_and_pages_show_no_secret() {
     service.process.wait_for_line("the refusal by Redis", |line| {
         line.contains("Redis unreachable").then_some(())
     });
-    let _ = Client::connect(service.grpc).await.ask(crate::support::rls::request(vec![])).await;
+    let _ = Client::connect(service.grpc).await.decide(crate::support::rls::request(vec![])).await;
     let mut shown = Web::new(service.http).get("/metrics").await.body
         + &Web::new(service.http).get("/readyz").await.body;
     let admin = Web::new(service.admin);

@@ -77,7 +77,7 @@ async fn a_paused_server_answers_when_it_is_resumed_and_not_before() {
     redis.pause();
     assert!(
         redis
-            .ask_within::<Value>(Duration::from_millis(100), &["PING"])
+            .query_within::<Value>(Duration::from_millis(100), &["PING"])
             .await
             .unwrap_err()
             .is_timeout()
@@ -121,7 +121,7 @@ async fn a_planned_failover_of_a_cluster_loses_nothing() {
     let slot = cluster.slot_of("key").await;
     cluster.master_of(slot).await.redis.command(&["SET", "key", "value"]).await;
     cluster.failover(cluster.replica_of(slot).await).await;
-    let value: String = cluster.master_of(slot).await.redis.ask(&["GET", "key"]).await.unwrap();
+    let value: String = cluster.master_of(slot).await.redis.query(&["GET", "key"]).await.unwrap();
     assert_eq!(value, "value");
 }
 
@@ -136,12 +136,12 @@ async fn a_slot_moves_key_by_key_while_both_masters_answer_for_it() {
     }
     let migration = cluster.begin_migration(slot, to).await;
     assert_eq!(migration.move_keys(2).await, 2);
-    let redirected = from.redis.ask::<Value>(&["GET", "{tag}new"]).await.unwrap_err();
+    let redirected = from.redis.query::<Value>(&["GET", "{tag}new"]).await.unwrap_err();
     assert_eq!(redirected.code(), Some("ASK"));
     migration.finish().await;
     assert_eq!(cluster.master_of(slot).await.id, to.id);
     for key in ["{tag}1", "{tag}2", "{tag}3"] {
-        assert_eq!(to.redis.ask::<String>(&["GET", key]).await.unwrap(), key);
+        assert_eq!(to.redis.query::<String>(&["GET", key]).await.unwrap(), key);
     }
 }
 
@@ -160,7 +160,7 @@ async fn an_isolated_master_serves_clients_until_it_notices_and_follows_when_hea
     let _ = becomes(
         "it rejects writes",
         TEST_TIMEOUT,
-        || master.redis.ask(&["SET", "key", "refused"]),
+        || master.redis.query(&["SET", "key", "refused"]),
         refused,
     )
     .await;

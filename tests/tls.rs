@@ -179,7 +179,7 @@ async fn a_client_may_use_its_own_domains_and_others_are_refused_by_name() {
                 .client(address)
                 .await
                 .unwrap()
-                .ask(request(vec![descriptor(&[("user", "ann")])]))
+                .decide(request(vec![descriptor(&[("user", "ann")])]))
                 .await
         }
     };
@@ -342,7 +342,7 @@ async fn metric(service: &Tollgate, name: &str) -> u64 {
 
 async fn answers(channel: tonic::transport::Channel) -> bool {
     use crate::support::rls::Client;
-    Client::over(channel).ask(request(vec![descriptor(&[("user", "ann")])])).await.is_ok()
+    Client::over(channel).decide(request(vec![descriptor(&[("user", "ann")])])).await.is_ok()
 }
 
 fn der(pair: &Pair) -> Vec<u8> {

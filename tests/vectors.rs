@@ -41,17 +41,17 @@ fn every_algorithm_agrees_with_the_third_vectors() {
 }
 
 #[test]
-fn holds_and_slots_agree_with_the_fourth_vectors() {
+fn holds_and_permits_agree_with_the_fourth_vectors() {
     agrees(&ours("4"));
 }
 
 #[test]
-fn holds_and_slots_agree_with_the_fifth_vectors() {
+fn holds_and_permits_agree_with_the_fifth_vectors() {
     agrees(&ours("5"));
 }
 
 #[test]
-fn holds_and_slots_agree_with_the_sixth_vectors() {
+fn holds_and_permits_agree_with_the_sixth_vectors() {
     agrees(&ours("6"));
 }
 

@@ -125,7 +125,7 @@ impl RateLimitService for ChargesPeeks {
         for descriptor in &mut request.descriptors {
             descriptor.hits_addend = descriptor.hits_addend.map(|hits| hits.max(1));
         }
-        self.0.ask(request).await.map(tonic::Response::new)
+        self.0.decide(request).await.map(tonic::Response::new)
     }
 }
 

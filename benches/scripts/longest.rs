@@ -228,8 +228,8 @@ impl Bench {
     /// Returns all keys with their values.
     async fn dump(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut all = Vec::new();
-        for key in self.redis.ask::<Vec<Vec<u8>>>(&["KEYS", "*"]).await.unwrap() {
-            let value = self.redis.ask_bytes(&[b"DUMP", &key]).await.unwrap();
+        for key in self.redis.query::<Vec<Vec<u8>>>(&["KEYS", "*"]).await.unwrap() {
+            let value = self.redis.query_bytes(&[b"DUMP", &key]).await.unwrap();
             all.push((key, value));
         }
         all
@@ -238,7 +238,7 @@ impl Bench {
     async fn restore(&self, kept: &[(Vec<u8>, Vec<u8>)]) {
         self.redis.command(&["FLUSHDB"]).await;
         for (key, value) in kept {
-            self.redis.ask_bytes::<()>(&[b"RESTORE", key, b"0", value]).await.unwrap();
+            self.redis.query_bytes::<()>(&[b"RESTORE", key, b"0", value]).await.unwrap();
         }
     }
 }

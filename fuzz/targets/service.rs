@@ -14,7 +14,7 @@ use tollgate::descriptor::Request;
 use tollgate::grpc::headers::HeaderStyle;
 use tollgate::grpc::proto::RateLimitResponse;
 use tollgate::grpc::response::{self, AnswerStyle};
-use tollgate::limiter::{Decision, InForce, Limiter, Modes, Standing, Status};
+use tollgate::limiter::{Decision, InForce, Limiter, Modes, Status, StatusKind};
 use tollgate::policy::PolicySet;
 use tollgate::store::clock::{Clock as _, ManualClock};
 use tollgate::store::memory::{Bounds, MemoryStore};
@@ -74,14 +74,16 @@ impl Service {
             return;
         }
         for (later, expected) in
-            [(wait - Micros::new(1), Standing::Denied), (wait, Standing::Allowed)]
+            [(wait - Micros::new(1), StatusKind::Denied), (wait, StatusKind::Allowed)]
         {
             self.set_time(begun + later);
             let found = self
-                .once(request, |decision| decision.statuses().first().map(Status::standing))
+                .once(request, |decision| decision.statuses().first().map(Status::kind))
                 .flatten();
-            let is_presumed =
-                matches!(found, None | Some(Standing::PresumedAllowed | Standing::PresumedDenied));
+            let is_presumed = matches!(
+                found,
+                None | Some(StatusKind::PresumedAllowed | StatusKind::PresumedDenied)
+            );
             assert!(
                 is_presumed || found == Some(expected),
                 "{request:?} at {begun:?} is to be retried after {wait}, and after {later} {found:?}"

@@ -78,12 +78,12 @@ impl IntoResponse for GatewayAnswer {
     }
 }
 
-type AuthDecision = Pin<Box<dyn Future<Output = GatewayAnswer> + Send>>;
+type AuthAnswer = Pin<Box<dyn Future<Output = GatewayAnswer> + Send>>;
 
 /// A handler of these endpoints, with its limit on concurrency.
 #[derive(Clone)]
 pub struct ForwardAuth {
-    decide: Arc<dyn Fn(ForwardedRequest) -> AuthDecision + Send + Sync>,
+    decide: Arc<dyn Fn(ForwardedRequest) -> AuthAnswer + Send + Sync>,
     deciding: Arc<Semaphore>,
 }
 

@@ -8,10 +8,12 @@
 //! | [`api`] | the admin API |
 //! | [`rights`], `guard` | rights on the admin port, and the checks that every request passes |
 //! | `page` | the admin page for browsers |
+//! | `accept` | media types that a client accepts |
 //! | `render` | rendering of expensive texts |
 //! | [`server`] | the loop that serves connections |
 //! | `connections`, `deadline` | bounds: number of connections, eviction, write timeouts |
 
+mod accept;
 pub mod api;
 mod connections;
 mod deadline;
@@ -34,6 +36,7 @@ use axum::routing::{any, get};
 use axum::{Json, Router, middleware};
 use tokio::net::TcpListener;
 
+use self::accept::accepts;
 use self::api::Api;
 pub use self::decide::{Decide, DecidePath, Decided};
 pub use self::forward_auth::{ForwardAuth, ForwardedRequest};
@@ -241,9 +244,7 @@ async fn render(
     State(Rendering { renderer, source }): State<Rendering<Arc<Metrics>>>,
     headers: HeaderMap,
 ) -> Result<Response, Response> {
-    let mut accepted =
-        headers.get_all(header::ACCEPT).iter().filter_map(|accepted| accepted.to_str().ok());
-    let is_open = accepted.any(|accepted| accepted.contains("application/openmetrics-text"));
+    let is_open = accepts(&headers, "application/openmetrics-text");
     let format = if is_open { OPEN_METRICS } else { PROMETHEUS_TEXT };
     let text = renderer
         .render(move || if is_open { source.render() } else { source.render_plain() })

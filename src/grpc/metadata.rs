@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use super::proto::rate_limit_descriptor::{Entry, RateLimitOverride};
 use super::proto::rate_limit_response::rate_limit::Unit;
 use super::proto::{RateLimitDescriptor, RateLimitRequest};
-use crate::limiter::{Decision, Standing};
+use crate::limiter::{Decision, StatusKind};
 
 /// Maximum nesting depth of mappings and lists in a rule's metadata; deeper ones become null. A
 /// level takes up to three messages, and protobuf parsers stop at a depth of 100: the proxy would
@@ -44,11 +44,12 @@ fn remaining(decision: &Decision<'_>) -> Option<u32> {
 /// Merges the metadata of the rules of all descriptors within their limits, in order.
 fn of_rules(decision: &Decision<'_>) -> Struct {
     let mut merged = Struct::default();
-    let passed = decision.statuses().iter().filter(|status| match status.standing() {
-        Standing::Allowed | Standing::ShadowDenied | Standing::PresumedAllowed => true,
-        Standing::NoLimit | Standing::Unlimited | Standing::Denied | Standing::PresumedDenied => {
-            false
-        }
+    let passed = decision.statuses().iter().filter(|status| match status.kind() {
+        StatusKind::Allowed | StatusKind::ShadowDenied | StatusKind::PresumedAllowed => true,
+        StatusKind::NoLimit
+        | StatusKind::Unlimited
+        | StatusKind::Denied
+        | StatusKind::PresumedDenied => false,
     });
     for metadata in passed.filter_map(|status| status.rule()?.metadata()?.as_object()) {
         merge(&mut merged, metadata, MAX_LEVELS);

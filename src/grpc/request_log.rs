@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tracing::{Level, debug, enabled};
 
 use crate::descriptor::{Descriptor, KeyBuffer, Keyed, Request};
-use crate::limiter::{Decision, Snapshot, Standing, Status, Undecided};
+use crate::limiter::{Decision, Snapshot, Status, StatusKind, Undecided};
 use crate::policy::Policy;
 use crate::telemetry::journal::key::write_text;
 
@@ -187,19 +187,19 @@ impl DescriptorRecord {
             text,
             rule: rule.map_or_else(String::new, |rule| rule.path().to_owned()),
             limit,
-            decision: match (status.map(Status::standing), policy, rule) {
+            decision: match (status.map(Status::kind), policy, rule) {
                 (None, ..) => "undecided",
-                (Some(Standing::NoLimit), None, _) => "no limit: no policy for this domain",
-                (Some(Standing::NoLimit), Some(_), None) => "no limit: no rule matches",
-                (Some(Standing::NoLimit), Some(_), Some(_)) => {
+                (Some(StatusKind::NoLimit), None, _) => "no limit: no policy for this domain",
+                (Some(StatusKind::NoLimit), Some(_), None) => "no limit: no rule matches",
+                (Some(StatusKind::NoLimit), Some(_), Some(_)) => {
                     "no limit: the rule has no limit or is replaced"
                 }
-                (Some(Standing::Unlimited), ..) => "unlimited",
-                (Some(Standing::Allowed), ..) => "OK",
-                (Some(Standing::Denied), ..) => "OVER_LIMIT",
-                (Some(Standing::ShadowDenied), ..) => "OK: over limit in shadow mode",
-                (Some(Standing::PresumedAllowed), ..) => "OK: not evaluated, store failed",
-                (Some(Standing::PresumedDenied), ..) => "OVER_LIMIT: not evaluated, store failed",
+                (Some(StatusKind::Unlimited), ..) => "unlimited",
+                (Some(StatusKind::Allowed), ..) => "OK",
+                (Some(StatusKind::Denied), ..) => "OVER_LIMIT",
+                (Some(StatusKind::ShadowDenied), ..) => "OK: over limit in shadow mode",
+                (Some(StatusKind::PresumedAllowed), ..) => "OK: not evaluated, store failed",
+                (Some(StatusKind::PresumedDenied), ..) => "OVER_LIMIT: not evaluated, store failed",
             },
             left: status.and_then(Status::left),
         }

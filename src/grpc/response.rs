@@ -13,7 +13,7 @@ use super::status_encoding;
 use super::units::UNITS;
 use crate::algorithm::Limit;
 use crate::algorithm::time::Micros;
-use crate::limiter::{AppliedLimit, Decision, Standing, Status};
+use crate::limiter::{AppliedLimit, Decision, Status, StatusKind};
 
 /// Options for encoding responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -110,14 +110,14 @@ fn status<'a>(
     remaining: Remaining<'a>,
 ) -> DescriptorStatus {
     let waiting = status.wait_hint();
-    let remaining = match status.standing() {
-        Standing::Unlimited => u32::MAX, // as envoyproxy/ratelimit answers
-        Standing::NoLimit
-        | Standing::Allowed
-        | Standing::Denied
-        | Standing::ShadowDenied
-        | Standing::PresumedAllowed
-        | Standing::PresumedDenied => {
+    let remaining = match status.kind() {
+        StatusKind::Unlimited => u32::MAX, // as envoyproxy/ratelimit answers
+        StatusKind::NoLimit
+        | StatusKind::Allowed
+        | StatusKind::Denied
+        | StatusKind::ShadowDenied
+        | StatusKind::PresumedAllowed
+        | StatusKind::PresumedDenied => {
             u32::try_from(remaining(status).unwrap_or_default()).unwrap_or(u32::MAX)
         }
     };

@@ -60,18 +60,22 @@ pub struct Rls<S> {
     request_log: Option<Arc<RequestLog>>,
 }
 
-/// Overall code of a response.
+/// Overall code of an answer to a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the protocol's words")]
-pub enum Answered {
+pub enum ProxyAnswer {
     Ok,
     OverLimit,
 }
 
 /// Encodes a decision for a proxy, and returns its overall code.
-fn write_to_proxy(decision: &Decision<'_>, style: &AnswerStyle, answer: &mut Vec<u8>) -> Answered {
+fn write_to_proxy(
+    decision: &Decision<'_>,
+    style: &AnswerStyle,
+    answer: &mut Vec<u8>,
+) -> ProxyAnswer {
     response::write(decision, style, answer);
-    if decision.is_over_limit() { Answered::OverLimit } else { Answered::Ok }
+    if decision.is_over_limit() { ProxyAnswer::OverLimit } else { ProxyAnswer::Ok }
 }
 
 impl<S: Store> Rls<S> {
@@ -156,7 +160,7 @@ impl<S: Store> Rls<S> {
         rights: &DomainRights,
         recording: Option<&mut Recording>,
         answer: &mut Vec<u8>,
-    ) -> impl Future<Output = Result<Answered, Status>> + Send {
+    ) -> impl Future<Output = Result<ProxyAnswer, Status>> + Send {
         self.answer_with(message, time, rights, recording, answer, write_to_proxy)
     }
 

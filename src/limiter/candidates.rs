@@ -38,7 +38,7 @@ pub(super) struct CandidateCheck<'a> {
 
 /// The outcome of a candidate limit.
 #[derive(Debug)]
-pub struct CandidateResult<'a> {
+pub struct CandidateOutcome<'a> {
     rule: &'a Rule,
     candidate: &'a Candidate,
     descriptor: usize,
@@ -146,7 +146,7 @@ fn matched<'a>(
     matched
 }
 
-impl<'a> CandidateResult<'a> {
+impl<'a> CandidateOutcome<'a> {
     /// Assigns the outcomes, beginning at index `from`, to the candidates in order.
     pub(super) fn all(
         candidates: Vec<CandidateCheck<'a>>,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::candidates::Candidate;
 use super::holds::HoldOperations;
 use super::loans::RuleLoans;
-use super::status::{AppliedLimit, Standing, Status};
+use super::status::{AppliedLimit, Status, StatusKind};
 use super::target::DescriptorTarget;
 use crate::algorithm::judge::{Hits, InlineVec, Outcome};
 use crate::descriptor::{Descriptor, Request};
@@ -285,17 +285,17 @@ fn above(key: &str) -> &str {
 }
 
 fn count(metrics: &RuleMetrics, status: &Status<'_>, near_limit_ratio: f32) {
-    match status.standing() {
-        Standing::NoLimit => return,
-        Standing::Allowed => &metrics.allowed,
-        Standing::Denied => &metrics.denied,
-        Standing::ShadowDenied => &metrics.shadow_denied,
-        Standing::Unlimited => &metrics.unlimited,
-        Standing::PresumedAllowed => &metrics.presumed_allowed,
-        Standing::PresumedDenied => &metrics.presumed_denied,
+    match status.kind() {
+        StatusKind::NoLimit => return,
+        StatusKind::Allowed => &metrics.allowed,
+        StatusKind::Denied => &metrics.denied,
+        StatusKind::ShadowDenied => &metrics.shadow_denied,
+        StatusKind::Unlimited => &metrics.unlimited,
+        StatusKind::PresumedAllowed => &metrics.presumed_allowed,
+        StatusKind::PresumedDenied => &metrics.presumed_denied,
     }
     .inc();
-    if status.standing() == Standing::Allowed && has_little_room(status, near_limit_ratio) {
+    if status.kind() == StatusKind::Allowed && has_little_room(status, near_limit_ratio) {
         metrics.near.inc();
     }
 }
@@ -310,27 +310,27 @@ fn has_little_room(status: &Status<'_>, ratio: f32) -> bool {
 
 /// Counts the hits of a judged descriptor. Unjudged hits are only in the total.
 fn count_hits(stats: &RuleStats, status: &Status<'_>, hits: u64, near_limit_ratio: f32) {
-    let standing = status.standing();
-    match standing {
-        Standing::Allowed => {
+    let kind = status.kind();
+    match kind {
+        StatusKind::Allowed => {
             stats.within_limit.add(hits);
             stats.near_limit.add(near(status, hits, near_limit_ratio));
         }
-        Standing::Denied | Standing::ShadowDenied => {
+        StatusKind::Denied | StatusKind::ShadowDenied => {
             let (over, near) = over_and_near(status, hits, near_limit_ratio);
             stats.over_limit.add(over);
             stats.near_limit.add(near);
             if status.is_cached() {
                 stats.over_limit_with_local_cache.add(hits);
             }
-            if standing == Standing::ShadowDenied {
+            if kind == StatusKind::ShadowDenied {
                 stats.shadow_mode.add(over);
             }
         }
-        Standing::NoLimit
-        | Standing::Unlimited
-        | Standing::PresumedAllowed
-        | Standing::PresumedDenied => {}
+        StatusKind::NoLimit
+        | StatusKind::Unlimited
+        | StatusKind::PresumedAllowed
+        | StatusKind::PresumedDenied => {}
     }
 }
 

@@ -1,6 +1,6 @@
-//! The decision on a request: the overall result, and a status per descriptor.
+//! The decision on a request: denied or not, with a status per descriptor.
 
-use super::candidates::CandidateResult;
+use super::candidates::CandidateOutcome;
 use super::modes::Modes;
 use super::status::{Status, Statuses};
 use super::target::DescriptorTarget;
@@ -13,7 +13,7 @@ use crate::store::{Outcomes, StoreError};
 pub struct Decision<'a> {
     is_over_limit: bool,
     statuses: Statuses<'a>,
-    candidates: Vec<CandidateResult<'a>>,
+    candidates: Vec<CandidateOutcome<'a>>,
 }
 
 impl<'a> Decision<'a> {
@@ -34,7 +34,7 @@ impl<'a> Decision<'a> {
         &mut self,
         overall: Overall,
         outcomes: &mut Outcomes,
-        candidates: Vec<CandidateResult<'a>>,
+        candidates: Vec<CandidateOutcome<'a>>,
     ) {
         let mut outcomes = outcomes.iter_mut();
         for status in self.statuses.iter_mut().filter(|status| status.target().limit().is_some()) {
@@ -49,7 +49,7 @@ impl<'a> Decision<'a> {
     }
 
     /// Returns the outcomes of candidate limits, which do not affect the response.
-    pub fn candidates(&self) -> &[CandidateResult<'a>] {
+    pub fn candidates(&self) -> &[CandidateOutcome<'a>] {
         &self.candidates
     }
 

@@ -7,7 +7,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `target`, `entries` | what a descriptor matches, and its counter |
-//! | `status`, `decision` | the result of a descriptor, and of a request |
+//! | `status`, `decision` | the status of a descriptor, and the decision on a request |
 //! | `live`, `modes` | the policies in force, and modes of the process |
 //! | `candidates` | candidate limits |
 //! | `holds` | operations on holds |
@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use self::candidates::CandidateCheck;
-pub use self::candidates::CandidateResult;
+pub use self::candidates::CandidateOutcome;
 use self::count::RequestTally;
 pub use self::decision::Decision;
 pub use self::live::{InForce, Live, Snapshot};
@@ -44,7 +44,7 @@ pub use self::loans::LoanTarget;
 pub use self::modes::Modes;
 pub use self::quotas::BucketTarget;
 use self::status::Statuses;
-pub use self::status::{AppliedLimit, Standing, Status};
+pub use self::status::{AppliedLimit, Status, StatusKind};
 use self::target::DescriptorTarget;
 use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, combine};
 use crate::descriptor::{KeyBuffer, Request};
@@ -196,7 +196,7 @@ impl<S: Store> Limiter<S> {
             let applying = checks.len() - matched.candidates.len();
             drop(checks);
             let candidates = std::mem::take(&mut matched.candidates);
-            let candidates = CandidateResult::all(candidates, &mut outcomes, applying);
+            let candidates = CandidateOutcome::all(candidates, &mut outcomes, applying);
             decision.make(overall, &mut outcomes, candidates);
             if let Some(tally) = &matched.tally {
                 self.record(live, request, &decision, tally);

@@ -1,7 +1,7 @@
 //! Records beyond metrics per rule: denials in the journal, and exceptions to the promise.
 
 use super::decision::Decision;
-use super::status::{AppliedLimit, Standing, Status};
+use super::status::{AppliedLimit, Status, StatusKind};
 use super::{Limiter, Live};
 use crate::algorithm::judge::Hits;
 use crate::descriptor::{Descriptor, Keyed, Request};
@@ -22,7 +22,7 @@ impl<S: Store> Limiter<S> {
         status: &Status<'_>,
         descriptor: &Descriptor<'_>,
     ) {
-        let why = why(status.standing(), decision.is_over_limit());
+        let why = denial_reason(status.kind(), decision.is_over_limit());
         let Some(why) = why.filter(|_| self.recorder.is_on()) else { return };
         let denial = DenialEvent {
             domain,
@@ -73,17 +73,17 @@ impl<S: Store> Limiter<S> {
     /// Counts hits that may exceed the limit: refunds, overruns and weighted estimates.
     pub(super) fn count_exception(&self, status: &Status<'_>, hits: Hits) {
         let metrics = &self.policies.metrics;
-        match (hits, status.standing()) {
-            (Hits::Refund(hits), Standing::Allowed) => {
+        match (hits, status.kind()) {
+            (Hits::Refund(hits), StatusKind::Allowed) => {
                 metrics.exceptions.refunded_hits.inc_by(hits.into());
             }
-            (Hits::Charge(hits), standing) => match (status.limit(), standing) {
-                (Some(AppliedLimit { limit, .. }), Standing::Denied)
+            (Hits::Charge(hits), kind) => match (status.limit(), kind) {
+                (Some(AppliedLimit { limit, .. }), StatusKind::Denied)
                     if limit.charge_mode().is_afterwards() =>
                 {
                     metrics.exceptions.overrun_hits.inc_by(hits.into());
                 }
-                (Some(AppliedLimit { limit, .. }), Standing::Allowed) if limit.is_estimated() => {
+                (Some(AppliedLimit { limit, .. }), StatusKind::Allowed) if limit.is_estimated() => {
                     metrics.exceptions.estimated_hits.inc_by(hits.into());
                 }
                 (_, _) => {}
@@ -100,15 +100,17 @@ fn hits_of(wanted: Hits) -> u64 {
     }
 }
 
-fn why(standing: Standing, is_over_limit: bool) -> Option<DenialReason> {
-    match (standing, is_over_limit) {
-        (Standing::Denied, true) => Some(DenialReason::NoRoom),
-        (Standing::PresumedDenied, true) => Some(DenialReason::Presumed),
-        (Standing::Denied | Standing::PresumedDenied, false) | (Standing::ShadowDenied, _) => {
-            Some(DenialReason::Passed)
-        }
+fn denial_reason(kind: StatusKind, is_over_limit: bool) -> Option<DenialReason> {
+    match (kind, is_over_limit) {
+        (StatusKind::Denied, true) => Some(DenialReason::NoRoom),
+        (StatusKind::PresumedDenied, true) => Some(DenialReason::Presumed),
+        (StatusKind::Denied | StatusKind::PresumedDenied, false)
+        | (StatusKind::ShadowDenied, _) => Some(DenialReason::Passed),
         (
-            Standing::NoLimit | Standing::Unlimited | Standing::Allowed | Standing::PresumedAllowed,
+            StatusKind::NoLimit
+            | StatusKind::Unlimited
+            | StatusKind::Allowed
+            | StatusKind::PresumedAllowed,
             _,
         ) => None,
     }

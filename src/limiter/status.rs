@@ -44,9 +44,9 @@ pub struct AppliedLimit<'a> {
 /// The statuses of a request.
 pub(super) type Statuses<'a> = InlineVec<Status<'a>>;
 
-/// The result of one descriptor.
+/// The kind of a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum StatusKind {
     /// No limit applies.
     NoLimit,
     /// The rule is declared unlimited.
@@ -143,19 +143,19 @@ impl<'a> Status<'a> {
         self.target.rule()
     }
 
-    /// Returns the result of the descriptor.
-    pub fn standing(&self) -> Standing {
+    /// Returns the kind of the status.
+    pub fn kind(&self) -> StatusKind {
         let limit = match &self.target {
-            DescriptorTarget::Nothing => return Standing::NoLimit,
-            DescriptorTarget::Unlimited(_) => return Standing::Unlimited,
+            DescriptorTarget::Nothing => return StatusKind::NoLimit,
+            DescriptorTarget::Unlimited(_) => return StatusKind::Unlimited,
             DescriptorTarget::Limited { limit, .. } => limit.limit(),
         };
         match self.outcome() {
-            Some(outcome) if outcome.allowed => Standing::Allowed,
-            Some(_) if self.is_shadow() => Standing::ShadowDenied,
-            Some(_) => Standing::Denied,
-            None if self.denies_unchecked(limit) => Standing::PresumedDenied,
-            None => Standing::PresumedAllowed,
+            Some(outcome) if outcome.allowed => StatusKind::Allowed,
+            Some(_) if self.is_shadow() => StatusKind::ShadowDenied,
+            Some(_) => StatusKind::Denied,
+            None if self.denies_unchecked(limit) => StatusKind::PresumedDenied,
+            None => StatusKind::PresumedAllowed,
         }
     }
 
@@ -180,7 +180,7 @@ impl<'a> Status<'a> {
 
     /// Returns `true` if the status is OVER_LIMIT.
     pub fn is_over_limit(&self) -> bool {
-        matches!(self.standing(), Standing::Denied | Standing::PresumedDenied)
+        matches!(self.kind(), StatusKind::Denied | StatusKind::PresumedDenied)
     }
 
     /// Returns `true` if the limit is in quota mode: its denial alone denies no request.
@@ -191,7 +191,7 @@ impl<'a> Status<'a> {
     /// Returns the limit that applies, with the amount that binds, if the limit was judged or
     /// denies.
     pub fn limit(&self) -> Option<AppliedLimit<'_>> {
-        if self.standing() == Standing::PresumedAllowed {
+        if self.kind() == StatusKind::PresumedAllowed {
             return None;
         }
         let limit = self.target.limit()?;
@@ -203,10 +203,10 @@ impl<'a> Status<'a> {
 
     /// Returns the remaining hits, 0 if over limit. `None` if unknown or without a limit.
     pub fn remaining(&self) -> Option<u64> {
-        match self.standing() {
-            Standing::Denied | Standing::ShadowDenied | Standing::PresumedDenied => Some(0),
-            Standing::Allowed | Standing::PresumedAllowed => self.left(),
-            Standing::NoLimit | Standing::Unlimited => None,
+        match self.kind() {
+            StatusKind::Denied | StatusKind::ShadowDenied | StatusKind::PresumedDenied => Some(0),
+            StatusKind::Allowed | StatusKind::PresumedAllowed => self.left(),
+            StatusKind::NoLimit | StatusKind::Unlimited => None,
         }
     }
 

@@ -92,21 +92,21 @@ fn bench(rules: &str) -> LimiterFixture {
 impl LimiterFixture {
     /// Decides a request and formats the overall code, then each status as `OK 3`, `OVER`, or `-`
     /// without a limit.
-    fn ask_in(&self, domain: &str, asked: &[DescriptorInput<'_>]) -> Result<String, Undecided> {
-        self.run(domain, asked, false)
+    fn decide_in(&self, domain: &str, inputs: &[DescriptorInput<'_>]) -> Result<String, Undecided> {
+        self.run(domain, inputs, false)
     }
 
     /// Decides a request, or peeks by [`Limiter::peek`] if `only_peeks`.
     fn run(
         &self,
         domain: &str,
-        asked: &[DescriptorInput<'_>],
+        inputs: &[DescriptorInput<'_>],
         only_peeks: bool,
     ) -> Result<String, Undecided> {
-        let descriptors = asked.iter().map(|ask| {
+        let descriptors = inputs.iter().map(|input| {
             let entries =
-                ask.entries.split(',').filter(|entry| !entry.is_empty()).map(entry).collect();
-            Descriptor::new(entries, ask.hits, ask.hits.amount(), ask.limit)
+                input.entries.split(',').filter(|entry| !entry.is_empty()).map(entry).collect();
+            Descriptor::new(entries, input.hits, input.hits.amount(), input.limit)
         });
         let request = Request { domain, descriptors: descriptors.collect::<SmallVec<_>>() };
         let snapshot = self.limiter.snapshot();
@@ -133,12 +133,12 @@ impl LimiterFixture {
         Ok(text)
     }
 
-    fn ask(&self, asked: &[DescriptorInput<'_>]) -> String {
-        self.ask_in("d", asked).unwrap()
+    fn decide(&self, inputs: &[DescriptorInput<'_>]) -> String {
+        self.decide_in("d", inputs).unwrap()
     }
 
-    fn times(&self, count: usize, ask: DescriptorInput<'_>) -> String {
-        (0..count).map(|_| self.ask(&[ask])).last().unwrap()
+    fn times(&self, count: usize, input: DescriptorInput<'_>) -> String {
+        (0..count).map(|_| self.decide(&[input])).last().unwrap()
     }
 
     fn at(&self, us: u64) {
@@ -159,7 +159,7 @@ const PLAIN: &str = "  - {key: a, rate_limit: {unit: minute, requests_per_unit: 
 fn without_a_policy_there_is_no_decision() {
     let mut bench = bench(PLAIN);
     bench.limiter.policies = InForce::new(Metrics::new());
-    assert_eq!(bench.ask_in("d", &[take("a")]), Err(Undecided::NoPolicy));
+    assert_eq!(bench.decide_in("d", &[take("a")]), Err(Undecided::NoPolicy));
 }
 
 #[test]
@@ -167,15 +167,18 @@ fn a_ban_that_a_request_brings_along_leaves_the_counter_of_its_rule_alone() {
     let rule = "  - {key: k, rate_limit: {unit: minute, requests_per_unit: 3, charge: admitted, override: inherit}}\n";
     let bench = bench(rule);
     assert_eq!(bench.times(3, take("k=1")), "OK: 0");
-    assert_eq!(bench.ask(&[overridden("k=1", 0, 60), take("k=1")]), "OVER: OVER OVER");
-    assert_eq!(bench.ask(&[take("k=1")]), "OVER: OVER");
+    assert_eq!(bench.decide(&[overridden("k=1", 0, 60), take("k=1")]), "OVER: OVER OVER");
+    assert_eq!(bench.decide(&[take("k=1")]), "OVER: OVER");
 }
 
 #[test]
 fn unmatched_descriptors_are_admitted_and_unknown_domains_counted() {
     let bench = bench(PLAIN);
-    assert_eq!(bench.ask(&[take("z=1"), take("a=1,b=2"), take("")]), "OK: - - -");
-    assert_eq!(bench.ask_in("other", &[take("a=1"), overridden("a=1", 0, 1)]).unwrap(), "OK: - -");
+    assert_eq!(bench.decide(&[take("z=1"), take("a=1,b=2"), take("")]), "OK: - - -");
+    assert_eq!(
+        bench.decide_in("other", &[take("a=1"), overridden("a=1", 0, 1)]).unwrap(),
+        "OK: - -"
+    );
     let metrics = bench.metrics.render();
     assert!(metrics.contains("unknown_domain_requests_total 1\n"), "{metrics}");
 }
@@ -183,11 +186,11 @@ fn unmatched_descriptors_are_admitted_and_unknown_domains_counted() {
 #[test]
 fn a_fixed_window_is_charged_always_by_default() {
     let bench = bench(PLAIN);
-    assert_eq!(bench.ask(&[take("a=1"), take("b=1")]), "OK: 1 4");
-    assert_eq!(bench.ask(&[hits("a=1", Hits::Charge(5)), take("b=1")]), "OVER: OVER 3");
-    assert_eq!(bench.ask(&[take("b=1")]), "OK: 2");
+    assert_eq!(bench.decide(&[take("a=1"), take("b=1")]), "OK: 1 4");
+    assert_eq!(bench.decide(&[hits("a=1", Hits::Charge(5)), take("b=1")]), "OVER: OVER 3");
+    assert_eq!(bench.decide(&[take("b=1")]), "OK: 2");
     bench.at(60 * SECOND);
-    assert_eq!(bench.ask(&[take("a=1")]), "OK: 1");
+    assert_eq!(bench.decide(&[take("a=1")]), "OK: 1");
 }
 
 #[test]
@@ -196,9 +199,9 @@ fn a_denied_request_costs_nothing_where_limits_are_charged_when_admitted() {
         "  - {key: a, rate_limit: {unit: minute, requests_per_unit: 1, charge: admitted}}
   - {key: b, rate_limit: {unit: minute, requests_per_unit: 5, charge: admitted}}\n",
     );
-    assert_eq!(bench.ask(&[take("a"), take("b")]), "OK: 0 4");
-    assert_eq!(bench.ask(&[take("a"), take("b")]), "OVER: OVER 4");
-    assert_eq!(bench.ask(&[take("b")]), "OK: 3");
+    assert_eq!(bench.decide(&[take("a"), take("b")]), "OK: 0 4");
+    assert_eq!(bench.decide(&[take("a"), take("b")]), "OVER: OVER 4");
+    assert_eq!(bench.decide(&[take("b")]), "OK: 3");
 }
 
 #[test]
@@ -207,9 +210,9 @@ fn blamed_limits_are_charged_for_their_own_denials() {
         "  - {key: a, rate_limit: {unit: minute, requests_per_unit: 1, charge: blamed}}
   - {key: b, rate_limit: {unit: minute, requests_per_unit: 5, charge: blamed}}\n",
     );
-    assert_eq!(bench.ask(&[take("a"), take("b")]), "OK: 0 4");
-    assert_eq!(bench.ask(&[take("a"), take("b")]), "OVER: OVER 4");
-    assert_eq!(bench.ask(&[hits("a", Hits::Refund(1))]), "OK: 0", "one of two hits is left");
+    assert_eq!(bench.decide(&[take("a"), take("b")]), "OK: 0 4");
+    assert_eq!(bench.decide(&[take("a"), take("b")]), "OVER: OVER 4");
+    assert_eq!(bench.decide(&[hits("a", Hits::Refund(1))]), "OK: 0", "one of two hits is left");
 }
 
 #[test]
@@ -219,27 +222,27 @@ fn a_replaced_limit_does_not_count_and_still_replaces() {
   - {key: b, rate_limit: {name: two, replaces: [{name: one}], unit: minute, requests_per_unit: 0}}
   - {key: c, rate_limit: {unlimited: true, replaces: [{name: two}]}}\n",
     );
-    assert_eq!(bench.ask(&[take("a"), take("c")]), "OVER: OVER -");
-    assert_eq!(bench.ask(&[take("a"), take("b"), take("c")]), "OK: - - -");
+    assert_eq!(bench.decide(&[take("a"), take("c")]), "OVER: OVER -");
+    assert_eq!(bench.decide(&[take("a"), take("b"), take("c")]), "OK: - - -");
 }
 
 #[test]
 fn a_ban_denies_peeks_too_and_needs_no_counter() {
     let bench = bench("  - {key: a, rate_limit: {unit: minute, requests_per_unit: 0}}\n");
-    assert_eq!(bench.ask(&[hits("a", Hits::Peek(0))]), "OVER: OVER");
-    assert_eq!(bench.ask(&[take("a")]), "OVER: OVER");
-    assert_eq!(bench.ask(&[hits("a", Hits::Refund(1))]), "OK: 0");
+    assert_eq!(bench.decide(&[hits("a", Hits::Peek(0))]), "OVER: OVER");
+    assert_eq!(bench.decide(&[take("a")]), "OVER: OVER");
+    assert_eq!(bench.decide(&[hits("a", Hits::Refund(1))]), "OK: 0");
 }
 
 #[test]
 fn an_override_is_a_fixed_window_of_its_own() {
     let bench = bench(PLAIN);
-    assert_eq!(bench.ask(&[overridden("a=1", 1, 60)]), "OK: 0");
-    assert_eq!(bench.ask(&[overridden("a=1", 1, 60)]), "OVER: OVER");
-    assert_eq!(bench.ask(&[overridden("a=1", 9, 60)]), "OK: 6", "the amount is not in the key");
-    assert_eq!(bench.ask(&[overridden("a=1", 1, 3600)]), "OK: 0", "the period is");
-    assert_eq!(bench.ask(&[overridden("unknown=1", 1, 60)]), "OK: 0");
-    assert_eq!(bench.ask(&[take("a=1")]), "OK: 1", "the rule's own counter is another");
+    assert_eq!(bench.decide(&[overridden("a=1", 1, 60)]), "OK: 0");
+    assert_eq!(bench.decide(&[overridden("a=1", 1, 60)]), "OVER: OVER");
+    assert_eq!(bench.decide(&[overridden("a=1", 9, 60)]), "OK: 6", "the amount is not in the key");
+    assert_eq!(bench.decide(&[overridden("a=1", 1, 3600)]), "OK: 0", "the period is");
+    assert_eq!(bench.decide(&[overridden("unknown=1", 1, 60)]), "OK: 0");
+    assert_eq!(bench.decide(&[take("a=1")]), "OK: 1", "the rule's own counter is another");
 }
 
 #[test]
@@ -248,10 +251,10 @@ fn an_inheriting_rule_keeps_its_counter_under_another_amount() {
         "  - {key: a, rate_limit: {algorithm: gcra, unit: minute, requests_per_unit: 2, override: inherit, name: n}}\n",
     );
     assert_eq!(bench.times(2, take("a")), "OK: 0");
-    assert_eq!(bench.ask(&[take("a")]), "OVER: OVER");
-    assert_eq!(bench.ask(&[overridden("a", 10, 60)]), "OK: 7", "two hits are used");
+    assert_eq!(bench.decide(&[take("a")]), "OVER: OVER");
+    assert_eq!(bench.decide(&[overridden("a", 10, 60)]), "OK: 7", "two hits are used");
     assert_eq!(
-        bench.ask(&[overridden("a", 2, 3600)]),
+        bench.decide(&[overridden("a", 2, 3600)]),
         "OK: 1",
         "another period is another counter"
     );
@@ -263,13 +266,13 @@ fn a_post_paid_budget_is_peeked_at_and_charged_afterwards() {
         "  - {key: t, rate_limit: {algorithm: token_bucket, unit: minute, requests_per_unit: 60, charge: afterwards}}\n",
     );
     let peek = hits("t", Hits::Peek(0));
-    assert_eq!(bench.ask(&[peek]), "OK: 60");
-    assert_eq!(bench.ask(&[hits("t", Hits::Charge(90))]), "OVER: OVER", "and written");
-    assert_eq!(bench.ask(&[peek]), "OVER: OVER");
+    assert_eq!(bench.decide(&[peek]), "OK: 60");
+    assert_eq!(bench.decide(&[hits("t", Hits::Charge(90))]), "OVER: OVER", "and written");
+    assert_eq!(bench.decide(&[peek]), "OVER: OVER");
     bench.at(31 * SECOND - 1);
-    assert_eq!(bench.ask(&[peek]), "OVER: OVER");
+    assert_eq!(bench.decide(&[peek]), "OVER: OVER");
     bench.at(31 * SECOND);
-    assert_eq!(bench.ask(&[peek]), "OK: 1", "90 used, 60 allowed, one more hit fits after 31 s");
+    assert_eq!(bench.decide(&[peek]), "OK: 1", "90 used, 60 allowed, one more hit fits after 31 s");
 }
 
 #[test]
@@ -279,11 +282,11 @@ fn a_full_store_is_answered_by_the_limits_own_word() {
   - {key: n, rate_limit: {unit: hour, requests_per_unit: 9, on_store_error: deny}}
   - {key: z, rate_limit: {unit: hour, requests_per_unit: 0}}\n";
     let bench = bench_of(load(&format!("domain: d\ndescriptors:\n{rules}")), Modes::default(), 64);
-    assert_eq!(bench.ask(&[take("a")]), "OK: -");
-    assert_eq!(bench.ask(&[take("n")]), "OVER: OVER");
-    assert_eq!(bench.ask_in("d", &[take("e")]), Err(Undecided::Store(StoreError::NoRoom)));
-    assert_eq!(bench.ask(&[take("e"), take("z")]), "OVER: - OVER", "a certain denial wins");
-    assert_eq!(bench.ask(&[hits("e", Hits::Peek(0))]), "OK: 9", "a peek needs no room");
+    assert_eq!(bench.decide(&[take("a")]), "OK: -");
+    assert_eq!(bench.decide(&[take("n")]), "OVER: OVER");
+    assert_eq!(bench.decide_in("d", &[take("e")]), Err(Undecided::Store(StoreError::NoRoom)));
+    assert_eq!(bench.decide(&[take("e"), take("z")]), "OVER: - OVER", "a certain denial wins");
+    assert_eq!(bench.decide(&[hits("e", Hits::Peek(0))]), "OK: 9", "a peek needs no room");
 }
 
 #[test]
@@ -294,9 +297,9 @@ fn a_changed_amount_judges_the_same_counter_and_a_changed_shape_begins_anew() {
     let bench = bench_of(policy("unit: minute, requests_per_unit: 2"), Modes::default(), 1 << 20);
     assert_eq!(bench.times(2, take("a")), "OK: 0");
     bench.in_force.install(policy("unit: minute, requests_per_unit: 5"));
-    assert_eq!(bench.ask(&[take("a")]), "OK: 2");
+    assert_eq!(bench.decide(&[take("a")]), "OK: 2");
     bench.in_force.install(policy("unit: hour, requests_per_unit: 5"));
-    assert_eq!(bench.ask(&[take("a")]), "OK: 4");
+    assert_eq!(bench.decide(&[take("a")]), "OK: 4");
 }
 
 #[test]
@@ -305,9 +308,9 @@ fn wildcards_share_a_counter_only_where_they_say_so() {
         "  - {key: p, value: 'own*', rate_limit: {unit: minute, requests_per_unit: 2}}
   - {key: p, value: 'all*', share_threshold: true, rate_limit: {unit: minute, requests_per_unit: 2}}\n",
     );
-    assert_eq!(bench.ask(&[take("p=own1"), take("p=own2")]), "OK: 1 1");
-    assert_eq!(bench.ask(&[take("p=all1"), take("p=all2")]), "OK: 0 0");
-    assert_eq!(bench.ask(&[take("p=all*")]), "OVER: OVER");
+    assert_eq!(bench.decide(&[take("p=own1"), take("p=own2")]), "OK: 1 1");
+    assert_eq!(bench.decide(&[take("p=all1"), take("p=all2")]), "OK: 0 0");
+    assert_eq!(bench.decide(&[take("p=all*")]), "OVER: OVER");
 }
 
 #[test]
@@ -318,8 +321,8 @@ fn the_example_policies_decide_as_their_comments_claim() {
     let sources = files::read(&places).unwrap();
     let policies = policy::load(&sources, &CompileOptions::default()).unwrap().policies;
     let bench = bench_of(policies, Modes::default(), 8 << 20);
-    let last = |domain: &str, count: u32, ask: DescriptorInput<'_>| {
-        (0..count).map(|_| bench.ask_in(domain, &[ask]).unwrap()).last().unwrap()
+    let last = |domain: &str, count: u32, input: DescriptorInput<'_>| {
+        (0..count).map(|_| bench.decide_in(domain, &[input]).unwrap()).last().unwrap()
     };
     assert_eq!(last("gateway", 100, take("remote_address=203.0.113.7")), "OK: 0");
     assert_eq!(last("gateway", 1, take("remote_address=203.0.113.7")), "OVER: OVER");
@@ -343,7 +346,7 @@ fn the_example_policies_decide_as_their_comments_claim() {
     for second in 1..15 {
         bench.at(second * 1_020_000);
         admitted += (0..1_000)
-            .filter(|_| bench.ask_in("api_keys", &[take("api_key=k")]).unwrap() != "OVER: OVER")
+            .filter(|_| bench.decide_in("api_keys", &[take("api_key=k")]).unwrap() != "OVER: OVER")
             .count();
         assert!(second < 9 || admitted >= 5_000);
         assert!(second > 8 || admitted <= 5_000);

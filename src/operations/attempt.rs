@@ -5,7 +5,7 @@ use super::workers::WorkerService;
 use crate::algorithm::time::Micros;
 use crate::descriptor::Request;
 use crate::grpc::request::RequestBounds;
-use crate::limiter::{Standing, Status};
+use crate::limiter::{Status, StatusKind};
 use crate::store::backend::Backend;
 
 /// The decision that a request would get now.
@@ -23,7 +23,7 @@ pub struct AttemptedStatus {
     /// Path of the rule, if one applies.
     pub rule: Option<String>,
     /// The result of the descriptor.
-    pub standing: Standing,
+    pub kind: StatusKind,
     /// Amount of the window that binds.
     pub limit: Option<u32>,
     /// Maximum hits that a request would be admitted with, before the hits of this one.
@@ -51,7 +51,7 @@ pub(super) async fn attempt(
 fn attempted(status: &Status<'_>) -> AttemptedStatus {
     AttemptedStatus {
         rule: status.rule().map(|rule| rule.path().to_owned()),
-        standing: status.standing(),
+        kind: status.kind(),
         limit: status.limit().map(|applied| applied.amount),
         remaining: status.left(),
         reset_after: status.reset_after(),

@@ -220,8 +220,8 @@ async fn open_holds(
 ) -> Result<HoldList, BackendError> {
     let mut open = service.limiter().store().backend().open_holds(key, now).await?;
     if let Some(keyed) = keyed {
-        for slot in open.holds.iter_mut().filter(|slot| !slot.id.is_empty()) {
-            slot.id = keyed.shown(&slot.id).into_bytes().into();
+        for hold in open.holds.iter_mut().filter(|hold| !hold.id.is_empty()) {
+            hold.id = keyed.shown(&hold.id).into_bytes().into();
         }
     }
     Ok(open)

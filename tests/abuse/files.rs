@@ -73,13 +73,13 @@ async fn probes_admin_and_store_have_file_descriptors_when_all_connections_are_i
     assert!(
         web.metric("tollgate_http_connections_cut_total{port=\"http\",kind=\"idle\"}").await > 0
     );
-    let decided = || client.ask(request(vec![descriptor(&[("user", "ann")])]));
+    let decided = || client.decide(request(vec![descriptor(&[("user", "ann")])]));
     let _ =
         becomes("an idle connection is closed for it", TEST_TIMEOUT, decided, Result::is_ok).await;
 
     redis.kill();
     redis.restart().await;
-    let decided = || client.ask(request(vec![descriptor(&[("user", "bob")])]));
+    let decided = || client.decide(request(vec![descriptor(&[("user", "bob")])]));
     let _ = becomes("Redis is reached again", TEST_TIMEOUT, decided, Result::is_ok).await;
     assert!(open_files(&service) <= FILES);
     let failed = |line: &String| {

@@ -58,7 +58,7 @@ impl Measured {
         let other = Client::connect(self.service.grpc).await;
         // Refused while the budget is exhausted, if the call arrives in several pieces.
         let code = other
-            .ask(request(vec![descriptor(&[("other", "ann")])]))
+            .decide(request(vec![descriptor(&[("other", "ann")])]))
             .await
             .err()
             .map(|status| status.code());

@@ -92,7 +92,7 @@ async fn invisible_characters_are_escaped_in_tables_and_in_json() {
         descriptor(&[("path", "/\u{2028}\u{9b}2J")]),
     ];
     let hidden = RateLimitRequest { domain: "te\u{202e}st".to_owned(), ..request(descriptors) };
-    Client::connect(service.grpc).await.ask(hidden).await.unwrap();
+    Client::connect(service.grpc).await.decide(hidden).await.unwrap();
     let admin = format!("http://{}", service.admin);
     let explained = run(&[
         "explain",

@@ -78,7 +78,7 @@ async fn callers_are_listed_from(store: &str) {
     let client = Client::connect(service.grpc).await;
     let hit = async |user: &str| {
         let descriptors = vec![descriptor(&[("tenant", "acme")]), descriptor(&[("user", user)])];
-        client.ask(request(descriptors)).await.unwrap();
+        client.decide(request(descriptors)).await.unwrap();
     };
     for user in ["ann", "bob", "ann"] {
         hit(user).await;

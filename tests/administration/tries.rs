@@ -160,7 +160,7 @@ impl Bench {
             hits_addend: Some(*hits),
             ..descriptor(&[(key, value)])
         };
-        let answer = self.client.ask(request(wanted.iter().map(one).collect())).await.unwrap();
+        let answer = self.client.decide(request(wanted.iter().map(one).collect())).await.unwrap();
         let codes = answer.statuses.iter().map(|status| status.code()).collect();
         (answer.overall_code() == Code::Ok, codes)
     }

@@ -35,8 +35,8 @@ async fn a_message_of_maximum_size_is_answered_and_a_larger_one_is_refused() {
     const MAX_MESSAGE: usize = 4 << 20;
     let service = serve(&[]);
     let client = Client::connect(service.grpc).await;
-    client.ask(sized(MAX_MESSAGE)).await.unwrap();
-    assert_eq!(client.ask(sized(MAX_MESSAGE + 1)).await.unwrap_err().code(), Code::OutOfRange);
+    client.decide(sized(MAX_MESSAGE)).await.unwrap();
+    assert_eq!(client.decide(sized(MAX_MESSAGE + 1)).await.unwrap_err().code(), Code::OutOfRange);
     assert!(client.hit("user", "ann").await);
 }
 

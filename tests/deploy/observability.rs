@@ -213,7 +213,7 @@ impl Scene {
         let send = async |domain: &str| {
             let message = request(vec![descriptor(&[("user", "ann")])]);
             let _ = client
-                .ask(tollgate::grpc::proto::RateLimitRequest {
+                .decide(tollgate::grpc::proto::RateLimitRequest {
                     domain: domain.to_owned(),
                     ..message
                 })
@@ -224,7 +224,7 @@ impl Scene {
             for domain in ["closed", "nobodys", ""] {
                 send(domain).await;
             }
-            let _ = client.ask(request(vec![descriptor(&[("user", &large)])])).await;
+            let _ = client.decide(request(vec![descriptor(&[("user", &large)])])).await;
             soon().await;
         };
         let wrong = [
@@ -243,11 +243,11 @@ impl Scene {
 
     async fn store_that_refuses(&self) -> Vec<String> {
         let strange = async || {
-            let keys: Vec<Vec<u8>> = self.redis.ask(&["KEYS", "*"]).await.unwrap();
+            let keys: Vec<Vec<u8>> = self.redis.query(&["KEYS", "*"]).await.unwrap();
             self.redis.command(&["RPUSH", "list", "another's"]).await;
             for key in keys.iter().filter(|key| *key != b"list") {
                 let _: Answer =
-                    self.redis.ask_bytes(&[b"COPY", b"list", key, b"REPLACE"]).await.unwrap();
+                    self.redis.query_bytes(&[b"COPY", b"list", key, b"REPLACE"]).await.unwrap();
             }
             soon().await;
         };
@@ -280,7 +280,7 @@ impl Scene {
         let late = ["TollgateStoreLate", "TollgateAnswersSlow", "TollgateChargesUncertain"];
         let mut fired = self.fire(&late, hang).await;
         let drop = async || {
-            let _ = self.redis.ask::<Answer>(&["CLIENT", "KILL", "TYPE", "normal"]).await;
+            let _ = self.redis.query::<Answer>(&["CLIENT", "KILL", "TYPE", "normal"]).await;
             soon().await;
         };
         fired.extend(self.fire(&["TollgateStoreConnectionsFlap"], drop).await);

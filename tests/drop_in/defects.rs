@@ -26,7 +26,7 @@ async fn an_override_with_an_unknown_unit_is_an_error_of_the_caller_and_does_not
     let client = service.client().await;
     for unit in [0, 8, -1, i32::MAX] {
         let own = RateLimitDescriptor { limit: limit(1, unit), ..descriptor(&[("user", "ann")]) };
-        let refused = client.ask(request(vec![own])).await.unwrap_err();
+        let refused = client.decide(request(vec![own])).await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{unit}");
         let limit = json!({ "requestsPerUnit": 1, "unit": unit });
         let descriptor = json!({ "entries": [{ "key": "user", "value": "ann" }], "limit": limit });
@@ -45,7 +45,7 @@ async fn hits_above_2_to_63_refund_nothing() {
         |hits| RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&[("user", "ann")]) };
     assert_eq!(client.status(taking(3)).await.limit_remaining, 2);
     for hits in [1 << 63, u64::MAX] {
-        let refused = client.ask(request(vec![taking(hits)])).await.unwrap_err();
+        let refused = client.decide(request(vec![taking(hits)])).await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::InvalidArgument);
     }
     assert_eq!(client.status(taking(0)).await.limit_remaining, 2);
@@ -59,7 +59,7 @@ async fn a_hanging_redis_blocks_no_caller_and_is_not_reported_as_an_error_of_the
     assert!(client.hit("user", "ann").await);
     istio.redis.pause();
     let begun = Instant::now();
-    let undecided = client.ask(request(vec![descriptor(&[("user", "ann")])])).await.unwrap_err();
+    let undecided = client.decide(request(vec![descriptor(&[("user", "ann")])])).await.unwrap_err();
     assert_eq!(undecided.code(), tonic::Code::Unavailable);
     let body =
         r#"{"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}"#;
@@ -100,7 +100,7 @@ async fn series_of_unknown_domains_and_of_values_are_bounded() {
         client.hit("user", &number.to_string()).await;
         let mut elsewhere = request(vec![descriptor(&[("user", "ann")])]);
         elsewhere.domain = format!("domain-{number}");
-        client.ask(elsewhere).await.unwrap();
+        client.decide(elsewhere).await.unwrap();
     }
     let text = Web::new(listening(&mut service.process, "stats")).get("/metrics").await.body;
     let of = |what: &str| {

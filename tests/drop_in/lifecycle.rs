@@ -44,10 +44,10 @@ async fn a_start_with_a_bad_configuration_serves_and_is_healthy_unless_a_good_on
         )
         .await;
         let client = service.client().await;
-        client.ask(request(vec![descriptor(&[("user", "ann")])])).await.unwrap_err();
+        client.decide(request(vec![descriptor(&[("user", "ann")])])).await.unwrap_err();
         service.wait_for("kee");
         istio.map.swap(&daily("user", 5));
-        let decided = || client.ask(request(vec![descriptor(&[("user", "ann")])]));
+        let decided = || client.decide(request(vec![descriptor(&[("user", "ann")])]));
         becomes("it answers", TEST_TIMEOUT, decided, Result::is_ok).await.unwrap();
         assert_eq!(service.health().await, 200);
     }
@@ -144,7 +144,7 @@ async fn without_redis_it_listens_and_is_healthy_once_there_is_one() {
     let mut service = Ratelimit::start(&istio.variables(&[]));
     let client = service.client().await;
     assert_eq!(service.health().await, 500);
-    client.ask(request(vec![descriptor(&[("user", "ann")])])).await.unwrap_err();
+    client.decide(request(vec![descriptor(&[("user", "ann")])])).await.unwrap_err();
     assert_eq!(client.limit("other", "ann").await, None, "what has no limit needs no Redis");
     istio.redis.restart().await;
     becomes("it is healthy", TEST_TIMEOUT, || service.health(), |status| *status == 200).await;

@@ -50,7 +50,7 @@ async fn spans_are_sent_over_http_unless_grpc_is_configured() {
     let url = collector.url();
     let variables = [("TRACING_ENABLED", "true"), ("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str())];
     let mut service = istio.serve(&variables).await;
-    service.client().await.ask(request(vec![descriptor(&[("free", "")])])).await.unwrap();
+    service.client().await.decide(request(vec![descriptor(&[("free", "")])])).await.unwrap();
     let spans = becomes(
         "it is sent",
         TEST_TIMEOUT,
@@ -71,7 +71,7 @@ async fn json_log_lines_have_the_names_and_levels_of_envoyproxy_ratelimit() {
     });
     at.0.as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
     assert_eq!(at.1, "info");
-    client.ask(request(vec![])).await.unwrap_err();
+    client.decide(request(vec![])).await.unwrap_err();
     let refused = "invalid requests rejected; most proxies admit a request after this error";
     let warning = line(&mut process, refused, |line| Some(line.clone()));
     assert_eq!((&warning["level"], &warning["times"]), (&"warning".into(), &1.into()), "{warning}");
@@ -90,7 +90,7 @@ async fn debug_shows_the_keys_the_rule_and_the_decision_of_each_request() {
     let user = || descriptor(&[("user", "ann")]);
     let others = ["watched", "free", "depth", "unknown"].map(|key| descriptor(&[(key, "x")]));
     for (code, more) in [(Code::Ok, vec![]), (Code::OverLimit, others.to_vec())] {
-        let answer = client.ask(request([vec![user()], more].concat())).await.unwrap();
+        let answer = client.decide(request([vec![user()], more].concat())).await.unwrap();
         assert_eq!(answer.overall_code(), code);
     }
     for (text, rule, limit, decision, overall) in [
@@ -111,7 +111,7 @@ async fn debug_shows_the_keys_the_rule_and_the_decision_of_each_request() {
         domain: "other".to_owned(),
         ..request(vec![user()])
     };
-    client.ask(elsewhere).await.unwrap();
+    client.decide(elsewhere).await.unwrap();
     line(&mut process, "request", |line| {
         (line["decision"] == "no limit: no policy for this domain").then_some(())
     });

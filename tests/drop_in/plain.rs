@@ -68,7 +68,7 @@ async fn answers(
 ) {
     let now = || SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
     let begun = now();
-    let mut answer = client.ask(request(descriptors)).await.unwrap();
+    let mut answer = client.decide(request(descriptors)).await.unwrap();
     let ended = now();
     for status in &mut answer.statuses {
         let Some(limit) = &status.current_limit else { continue };
@@ -162,12 +162,12 @@ async fn a_thousand_descriptors_and_a_thousand_entries_are_decided() {
     let mut service = istio.serve(&[]).await;
     let client = service.client().await;
     let each = |number: usize| descriptor(&[("PATH", &format!("/api/{number}"))]);
-    let answer = client.ask(request((0..1_000).map(each).collect())).await.unwrap();
+    let answer = client.decide(request((0..1_000).map(each).collect())).await.unwrap();
     let remaining: Vec<u32> = answer.statuses.iter().map(|status| status.limit_remaining).collect();
     assert_eq!(remaining, [9; 1_000]);
     // One counter a thousand times: ten hits are left.
     let answer =
-        client.ask(request(vec![descriptor(&[("PATH", "/api/all")]); 1_000])).await.unwrap();
+        client.decide(request(vec![descriptor(&[("PATH", "/api/all")]); 1_000])).await.unwrap();
     let over = answer.statuses.iter().filter(|status| status.code() == Code::OverLimit).count();
     assert_eq!((answer.statuses.len(), over), (1_000, 990));
     let deep: Vec<(&str, &str)> =
@@ -221,7 +221,7 @@ async fn every_descriptor_is_charged_independently_of_the_others() {
     }
     let mut costly = request(vec![a(), taking(0, &[("a", "")])]);
     costly.hits_addend = 3;
-    let answer = client.ask(costly).await.unwrap();
+    let answer = client.decide(costly).await.unwrap();
     assert_eq!(
         answer.overall_code(),
         Code::OverLimit,

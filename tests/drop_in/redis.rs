@@ -19,7 +19,7 @@ use crate::support::{TEST_TIMEOUT, becomes};
 
 /// Returns the number of keys, which need not be text.
 async fn keys(redis: &Redis, pattern: &str) -> u64 {
-    redis.ask(&["EVAL", "return #redis.call('KEYS', ARGV[1])", "0", pattern]).await.unwrap()
+    redis.query(&["EVAL", "return #redis.call('KEYS', ARGV[1])", "0", pattern]).await.unwrap()
 }
 
 /// Serves five hits a day with these variables, which refer to another Redis than Istio's, and

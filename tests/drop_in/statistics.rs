@@ -22,7 +22,7 @@ fn taking(hits: u64, key: &str) -> RateLimitDescriptor {
 }
 
 async fn take(client: &Client, descriptors: Vec<RateLimitDescriptor>) {
-    client.ask(request(descriptors)).await.unwrap();
+    client.decide(request(descriptors)).await.unwrap();
 }
 
 /// Returns the hits of a rule: total, within, near and over the limit.

@@ -72,7 +72,7 @@ async fn a_denial_stops_the_counting_of_the_rest_if_configured() {
         let client = service.client().await;
         for expected in [Code::Ok, Code::OverLimit, Code::OverLimit] {
             let both = request(vec![descriptor(&[("tight", "")]), descriptor(&[("wide", "")])]);
-            assert_eq!(client.ask(both).await.unwrap().overall_code(), expected);
+            assert_eq!(client.decide(both).await.unwrap().overall_code(), expected);
         }
         assert_eq!(left(&client, "wide").await, left_of_wide, "{stop}");
     }
@@ -87,7 +87,7 @@ async fn a_denial_in_shadow_mode_does_not_stop_the_counting() {
     let client = service.client().await;
     for expected in [Code::Ok, Code::Ok, Code::OverLimit] {
         let both = request(vec![descriptor(&[("watched", "")]), descriptor(&[("real", "")])]);
-        assert_eq!(client.ask(both).await.unwrap().overall_code(), expected);
+        assert_eq!(client.decide(both).await.unwrap().overall_code(), expected);
     }
 }
 
@@ -113,7 +113,7 @@ async fn headers_show_the_tightest_limit_under_the_configured_names() {
     let more = [("LIMIT_RESPONSE_HEADERS_ENABLED", "true"), ("LIMIT_RESET_HEADER", "X-Reset")];
     let mut service = istio.serve(&more).await;
     let both = request(vec![descriptor(&[("wide", "")]), descriptor(&[("tight", "")])]);
-    let answer = service.client().await.ask(both).await.unwrap();
+    let answer = service.client().await.decide(both).await.unwrap();
     let reset = answer.statuses[1].duration_until_reset.unwrap().seconds.to_string();
     let headers: Vec<_> =
         answer.response_headers_to_add.into_iter().map(|one| (one.key, one.value)).collect();
@@ -132,7 +132,7 @@ async fn headers_are_of_the_last_limit_that_denies() {
     let client = service.client().await;
     for limit in ["1", "1", "2"] {
         let both = request(vec![descriptor(&[("tight", "")]), descriptor(&[("wide", "")])]);
-        let headers = client.ask(both).await.unwrap().response_headers_to_add;
+        let headers = client.decide(both).await.unwrap().response_headers_to_add;
         assert_eq!(
             (headers[0].key.as_str(), headers[0].value.as_str()),
             ("RateLimit-Limit", limit)
@@ -197,7 +197,7 @@ async fn in_shadow_mode_nothing_is_denied_and_the_statuses_show_it() {
     let client = service.client().await;
     let statistics = statistics(&mut service);
     for code in [Code::Ok, Code::OverLimit, Code::OverLimit] {
-        let answer = client.ask(request(vec![descriptor(&[("user", "ann")])])).await.unwrap();
+        let answer = client.decide(request(vec![descriptor(&[("user", "ann")])])).await.unwrap();
         assert_eq!((answer.overall_code(), answer.statuses[0].code()), (Code::Ok, code));
     }
     assert_eq!(statistics.metric("ratelimit_service_global_shadow_mode").await, 2);

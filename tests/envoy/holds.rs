@@ -153,7 +153,7 @@ async fn the_clamp_shortens_a_request_to_what_is_left() {
 }
 
 #[tokio::test]
-async fn a_slot_ends_however_its_stream_ends() {
+async fn a_permit_ends_however_its_stream_ends() {
     let edge = Edge::start("in-flight").await;
     let waiting = json!({"stream": true, "end": "wait"});
     let one = edge.send(&waiting).await;
@@ -176,7 +176,7 @@ async fn a_slot_ends_however_its_stream_ends() {
 }
 
 #[tokio::test]
-async fn slots_of_a_killed_envoy_end_after_their_ttl() {
+async fn permits_of_a_killed_envoy_end_after_their_ttl() {
     let edge = Edge::start_with("in-flight", "ttl: 60s", "ttl: 5s").await;
     let waiting = json!({"stream": true, "end": "wait"});
     let clients = [edge.send(&waiting).await, edge.send(&waiting).await];
@@ -186,14 +186,14 @@ async fn slots_of_a_killed_envoy_end_after_their_ttl() {
     drop(envoy);
     model.has_open(0).await;
     assert_eq!(left(&tollgate, "in-flight").await, 0);
-    becomes("the slots end", TEST_TIMEOUT, || left(&tollgate, "in-flight"), |left| *left == 2)
+    becomes("the permits end", TEST_TIMEOUT, || left(&tollgate, "in-flight"), |left| *left == 2)
         .await;
     drop(clients);
 }
 
 /// Sends 1,000 requests a second: for 2 s, or for `TOLLGATE_ENVOY_SECONDS`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_upstream_never_sees_more_requests_than_slots() {
+async fn the_upstream_never_sees_more_requests_than_permits() {
     const CLIENTS: u32 = 100;
     let edge = Edge::start_with("in-flight", "in_flight: 2", "in_flight: 10").await;
     let seconds = std::env::var("TOLLGATE_ENVOY_SECONDS");
@@ -320,7 +320,7 @@ impl Edge {
 async fn left(tollgate: &Tollgate, domain: &str) -> u64 {
     let tenant = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("tenant", "ann")]) };
     let peek = RateLimitRequest { domain: domain.to_owned(), ..request(vec![tenant]) };
-    let answer = Client::connect(tollgate.grpc).await.ask(peek).await.unwrap();
+    let answer = Client::connect(tollgate.grpc).await.decide(peek).await.unwrap();
     answer.statuses[0].limit_remaining.into()
 }
 

@@ -15,7 +15,7 @@ use tollgate::algorithm::{Algorithm, Charge, Limit, OnStoreError};
 
 use super::{ModelCounter, SECOND, at, breaks, holds_in_every_state};
 
-/// The amount of the limit, or its slots.
+/// The amount of the limit, or its permits.
 const AMOUNT: u32 = 3;
 /// Seconds for which a hold lives.
 const TTL: u8 = 2;

@@ -70,7 +70,7 @@ impl Busy {
             for _ in 0..*hits {
                 let one = request(vec![descriptor(&[("plan", "free"), ("user", user)])]);
                 self.client
-                    .ask(tollgate::grpc::proto::RateLimitRequest {
+                    .decide(tollgate::grpc::proto::RateLimitRequest {
                         domain: "test".to_owned(),
                         ..one
                     })
@@ -136,7 +136,7 @@ async fn sums_under_load_are_exactly_what_was_sent() {
             for _ in 0..EACH {
                 pause.tick().await;
                 let decided = client
-                    .ask(request(vec![descriptor(&[("plan", plan), ("user", user)])]))
+                    .decide(request(vec![descriptor(&[("plan", plan), ("user", user)])]))
                     .await
                     .unwrap();
                 denied += u64::from(decided.overall_code() != Code::Ok);
@@ -165,14 +165,14 @@ async fn a_counter_is_changed_from_the_page_after_a_confirmation() {
     let client = Client::connect(service.grpc).await;
     let ann = || request(vec![descriptor(&[("plan", "free"), ("user", "ann")])]);
     for _ in 0..20 {
-        client.ask(ann()).await.unwrap();
+        client.decide(ann()).await.unwrap();
     }
     check("counter", &service, one_key()).await;
     // Decisions see the reset.
     for _ in 0..20 {
-        assert_eq!(client.ask(ann()).await.unwrap().overall_code(), Code::Ok);
+        assert_eq!(client.decide(ann()).await.unwrap().overall_code(), Code::Ok);
     }
-    assert_eq!(client.ask(ann()).await.unwrap().overall_code(), Code::OverLimit);
+    assert_eq!(client.decide(ann()).await.unwrap().overall_code(), Code::OverLimit);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -202,7 +202,7 @@ async fn a_lost_store_is_shown() {
     let client = Client::connect(service.grpc).await;
     let load = tokio::spawn(async move {
         loop {
-            let _ = client.ask(request(vec![descriptor(&[("login", "load")])])).await;
+            let _ = client.decide(request(vec![descriptor(&[("login", "load")])])).await;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
@@ -223,7 +223,7 @@ async fn a_key_of_hashed_values_is_shown_by_its_hashes_alone() {
     let service = Tollgate::serve_with(&policies.file("policy.yaml"), &flags);
     let client = Client::connect(service.grpc).await;
     for _ in 0..2 {
-        client.ask(request(vec![descriptor(&[("mail", "ann@example.com")])])).await.unwrap();
+        client.decide(request(vec![descriptor(&[("mail", "ann@example.com")])])).await.unwrap();
     }
     check("hashed", &service, json!({"value": "ann@"})).await;
 }
@@ -305,7 +305,7 @@ async fn each_view_has_a_picture() {
             ("dan.o'neil@example.org", 1),
         ])
         .await;
-        busy.client.ask(trial.clone()).await.unwrap();
+        busy.client.decide(trial.clone()).await.unwrap();
     }
     // Screenshots for the book need enough data for a chart.
     let is_for_good = std::env::var_os("TOLLGATE_PAGE_IMAGES").is_some();

@@ -266,7 +266,7 @@ async fn a_user_with_the_documented_rights_is_refused_nothing() {
         client.status(descriptor(&[("tokens", "a"), (operation, "id")])).await;
     }
     assert!(inspect(&tollgate, "tokens=a").await["held_unknown"].is_null());
-    let keys = async || redis.ask::<Vec<String>>(&["KEYS", "tollgate:*"]).await.unwrap().len();
+    let keys = async || redis.query::<Vec<String>>(&["KEYS", "tollgate:*"]).await.unwrap().len();
     becomes("its name and the denial are published", TEST_TIMEOUT, keys, |keys| *keys == 2).await;
     assert_eq!(redis.command(&["ACL", "LOG"]).await, Value::Array(Vec::new()));
 }
@@ -316,7 +316,7 @@ async fn refused(store: &str, flags: &[&str], reason: &str) {
 async fn hit_or_fail(client: &Client) -> Option<bool> {
     use crate::support::rls::request;
     use tollgate::grpc::proto::rate_limit_response::Code;
-    let answer = client.ask(request(vec![descriptor(&[("user", "ann")])])).await;
+    let answer = client.decide(request(vec![descriptor(&[("user", "ann")])])).await;
     Some(answer.ok()?.overall_code() == Code::Ok)
 }
 

@@ -12,7 +12,7 @@ const LIMITS: [(&str, &str); 5] = [
     ("fixed", "requests_per_unit: 2, unit: day, charge: admitted"),
     ("sliding", "algorithm: sliding_window, requests_per_unit: 2, unit: day"),
     ("log", "algorithm: sliding_log, requests_per_unit: 2, unit: day"),
-    ("slots", "algorithm: concurrency, in_flight: 2, hold: { ttl: 24h }"),
+    ("permits", "algorithm: concurrency, in_flight: 2, hold: { ttl: 24h }"),
     ("held", "requests_per_unit: 2, unit: day, charge: admitted, hold: { ttl: 1h }"),
 ];
 const AHEAD: [&str; 2] = ["ann", "{x}1"];
@@ -36,7 +36,7 @@ async fn are_reset(url: &str, nodes: &[&Redis]) {
     }
     let mut moved = 0;
     for node in nodes {
-        for key in node.ask::<Vec<Vec<u8>>>(&["KEYS", "*"]).await.unwrap() {
+        for key in node.query::<Vec<Vec<u8>>>(&["KEYS", "*"]).await.unwrap() {
             moved += usize::from(moves_ahead(node, &key).await);
         }
     }
@@ -89,10 +89,10 @@ async fn moves_ahead(node: &Redis, key: &[u8]) -> bool {
         return false;
     }
     // The instant of the last write comes after the tag.
-    let value: Vec<u8> = node.ask_bytes(&[b"GET", key]).await.unwrap();
+    let value: Vec<u8> = node.query_bytes(&[b"GET", key]).await.unwrap();
     let last = u64::from_be_bytes([&[0][..], &value[1..8]].concat().try_into().unwrap());
     let ahead = (last + DAY_US).to_be_bytes();
-    node.ask_bytes::<()>(&[b"SETRANGE", key, b"1", &ahead[1..]]).await.unwrap();
+    node.query_bytes::<()>(&[b"SETRANGE", key, b"1", &ahead[1..]]).await.unwrap();
     true
 }
 

@@ -58,13 +58,13 @@ async fn a_reset_frees_a_counter_that_was_written_while_the_clock_was_ahead() {
         let policies = Policies::of(&policy(&[("user", limit)]));
         let (service, client) = serve(&policies, &redis.url(), &[]).await;
         assert!(client.hit("user", "ann").await);
-        let keys: Vec<Vec<u8>> = redis.ask(&["KEYS", "*"]).await.unwrap();
+        let keys: Vec<Vec<u8>> = redis.query(&["KEYS", "*"]).await.unwrap();
         let [key] = keys.as_slice() else { panic!("{keys:?}") };
         // The instant of the last write comes after the tag.
-        let value: Vec<u8> = redis.ask_bytes(&[b"GET", key]).await.unwrap();
+        let value: Vec<u8> = redis.query_bytes(&[b"GET", key]).await.unwrap();
         let last = u64::from_be_bytes([&[0][..], &value[1..8]].concat().try_into().unwrap());
         let ahead = (last + DAY_US).to_be_bytes();
-        redis.ask_bytes::<()>(&[b"SETRANGE", key, b"1", &ahead[1..]]).await.unwrap();
+        redis.query_bytes::<()>(&[b"SETRANGE", key, b"1", &ahead[1..]]).await.unwrap();
 
         let admin = format!("http://{}", service.admin);
         let ended = output(["reset", "--admin", &admin, "test", "user=ann"]);
@@ -150,7 +150,7 @@ async fn hits_of_a_grant_go_back_to_it_if_another_slot_denies() {
     for at_once in [1, 3, 40] {
         // With many at once, others write between a charge and its take-back, which then goes by
         // the receipt.
-        join_all((0..at_once).map(|_| client.ask(both())))
+        join_all((0..at_once).map(|_| client.decide(both())))
             .await
             .into_iter()
             .for_each(|answer| drop(answer.unwrap()));

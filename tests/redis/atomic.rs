@@ -67,7 +67,7 @@ async fn a_request_is_one_call_to_each_master_that_it_needs() {
     calls_for(&client, &keys, &nodes_of(&cluster)).await;
     let mut masters = 0;
     for node in nodes_of(&cluster) {
-        masters += u64::from(node.ask::<u64>(&["DBSIZE"]).await.unwrap() > 0);
+        masters += u64::from(node.query::<u64>(&["DBSIZE"]).await.unwrap() > 0);
     }
     assert!(masters > 1 && masters < 5, "{masters}");
     // Nodes are probed one after the other for whether one call may name keys of several slots.
@@ -101,7 +101,7 @@ async fn a_denial_of_one_slot_leaves_the_counters_of_the_others_unchanged() {
     for (key, _) in ONE_OF_EACH {
         for value in ["used", "fresh"] {
             let both = vec![descriptor(&[(key, value)]), descriptor(&[("full", "full")])];
-            let answer = client.ask(request(both)).await.unwrap();
+            let answer = client.decide(request(both)).await.unwrap();
             assert_eq!(answer.overall_code(), Code::OverLimit);
             let left = if value == "used" { 4 } else { 5 };
             assert_eq!(
@@ -139,7 +139,7 @@ async fn take_backs_are_counted() {
     assert!(client.hit("full", "").await);
     assert_eq!(metric(&service, "tollgate_take_backs_total").await, 0);
     let all = ["fixed", "sliding", "log", "gcra", "full"].map(|key| descriptor(&[(key, "")]));
-    assert_eq!(client.ask(request(all.to_vec())).await.unwrap().overall_code(), Code::OverLimit);
+    assert_eq!(client.decide(request(all.to_vec())).await.unwrap().overall_code(), Code::OverLimit);
     assert_eq!(metric(&service, "tollgate_take_backs_total").await, 4);
     for (key, _) in ONE_OF_EACH {
         becomes(key, TEST_TIMEOUT, || remaining(&client, key, ""), |left| *left == 5).await;
@@ -168,10 +168,10 @@ async fn the_fastest_rate_takes_no_longer_than_others() {
 /// Returns the number of script calls for `REQUESTS` requests, after one that loads the scripts.
 async fn calls_for(client: &Client, keys: &[&str], nodes: &[&Redis]) -> u64 {
     let descriptors: Vec<_> = keys.iter().map(|key| descriptor(&[(key, "ann")])).collect();
-    client.ask(request(descriptors.clone())).await.unwrap();
+    client.decide(request(descriptors.clone())).await.unwrap();
     let before = calls(nodes, "evalsha").await + calls(nodes, "eval").await;
     for _ in 0..REQUESTS {
-        client.ask(request(descriptors.clone())).await.unwrap();
+        client.decide(request(descriptors.clone())).await.unwrap();
     }
     calls(nodes, "evalsha").await + calls(nodes, "eval").await - before
 }
@@ -186,8 +186,9 @@ async fn values(cluster: &Cluster) -> BTreeMap<Vec<u8>, Vec<u8>> {
         return all";
     let mut values = BTreeMap::new();
     for node in nodes_of(cluster) {
-        values
-            .extend(node.ask::<BTreeMap<Vec<u8>, Vec<u8>>>(&["EVAL", script, "0"]).await.unwrap());
+        values.extend(
+            node.query::<BTreeMap<Vec<u8>, Vec<u8>>>(&["EVAL", script, "0"]).await.unwrap(),
+        );
     }
     values
 }

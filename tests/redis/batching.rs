@@ -29,10 +29,10 @@ async fn concurrent_requests_are_batched_into_fewer_calls() {
     let policies = Policies::of(&policy(&LIMITS));
     let (_service, client) = serve(&policies, &redis.url(), &[]).await;
     for (key, _) in LIMITS {
-        said(&client, vec![one(key, "first")]).await;
+        answers_of(&client, vec![one(key, "first")]).await;
         let before = calls(&[&redis], "evalsha").await;
-        let answers = said(&client, users(key, AT_ONCE)).await;
-        assert_eq!(answers, vec![Said::Ok; AT_ONCE], "{key}");
+        let answers = answers_of(&client, users(key, AT_ONCE)).await;
+        assert_eq!(answers, vec![ShortAnswer::Ok; AT_ONCE], "{key}");
         let calls = calls(&[&redis], "evalsha").await - before;
         assert!(calls < as_u64(AT_ONCE) / 4, "{key}: {calls} calls for {AT_ONCE} requests");
     }
@@ -44,9 +44,13 @@ async fn requests_for_one_slot_of_a_cluster_are_one_call_and_those_of_others_go_
     let policies = Policies::of(&format!("atomicity: domain\n{}", policy(&LIMITS)));
     let (_service, client) = serve(&policies, &cluster.url(), &[]).await;
     for (key, _) in LIMITS {
-        said(&client, vec![one(key, "first")]).await;
+        answers_of(&client, vec![one(key, "first")]).await;
         let before = calls(&nodes_of(&cluster), "evalsha").await;
-        assert_eq!(said(&client, users(key, AT_ONCE)).await, vec![Said::Ok; AT_ONCE], "{key}");
+        assert_eq!(
+            answers_of(&client, users(key, AT_ONCE)).await,
+            vec![ShortAnswer::Ok; AT_ONCE],
+            "{key}"
+        );
         let calls = calls(&nodes_of(&cluster), "evalsha").await - before;
         assert!(calls < as_u64(AT_ONCE) / 4, "{key}: {calls} calls for {AT_ONCE} requests");
     }
@@ -61,7 +65,7 @@ async fn requests_for_many_slots_of_a_cluster_are_few_calls_and_each_counts_once
     let rounds = Cell::new(0);
     let calls_of_a_round = async || {
         let before = calls(&nodes_of(&cluster), "evalsha").await;
-        assert_eq!(said(&client, users(key, AT_ONCE)).await, vec![Said::Ok; AT_ONCE]);
+        assert_eq!(answers_of(&client, users(key, AT_ONCE)).await, vec![ShortAnswer::Ok; AT_ONCE]);
         rounds.set(rounds.get() + 1);
         calls(&nodes_of(&cluster), "evalsha").await - before
     };
@@ -86,9 +90,9 @@ async fn requests_for_one_counter_see_each_other() {
     let (_service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
     for (key, _) in limits {
         let same = vec![one(key, "ann"); AT_ONCE];
-        let answers = said(&client, same).await;
+        let answers = answers_of(&client, same).await;
         assert_eq!(
-            answers.iter().filter(|said| **said == Said::Ok).count(),
+            answers.iter().filter(|said| **said == ShortAnswer::Ok).count(),
             40,
             "{key}: {answers:?}"
         );
@@ -103,13 +107,13 @@ async fn a_foreign_value_fails_its_own_request_only() {
     let (service, client) = serve(&policies, &redis.url(), &[]).await;
     for (key, _) in LIMITS {
         let bad = format!("{key}-7");
-        said(&client, vec![one(key, &bad)]).await;
-        let counters: Vec<Vec<u8>> = redis.ask(&["KEYS", &format!("*{bad}")]).await.unwrap();
-        redis.ask_bytes::<redis::Value>(&[b"DEL", &counters[0]]).await.unwrap();
-        redis.ask_bytes::<redis::Value>(&[b"RPUSH", &counters[0], b"no counter"]).await.unwrap();
-        let mut wanted = vec![Said::Ok; AT_ONCE];
-        wanted[7] = Said::Failed;
-        assert_eq!(said(&client, users(key, AT_ONCE)).await, wanted, "{key}");
+        answers_of(&client, vec![one(key, &bad)]).await;
+        let counters: Vec<Vec<u8>> = redis.query(&["KEYS", &format!("*{bad}")]).await.unwrap();
+        redis.query_bytes::<redis::Value>(&[b"DEL", &counters[0]]).await.unwrap();
+        redis.query_bytes::<redis::Value>(&[b"RPUSH", &counters[0], b"no counter"]).await.unwrap();
+        let mut wanted = vec![ShortAnswer::Ok; AT_ONCE];
+        wanted[7] = ShortAnswer::Failed;
+        assert_eq!(answers_of(&client, users(key, AT_ONCE)).await, wanted, "{key}");
     }
     assert_eq!(metric(&service, r#"tollgate_store_errors_total{kind="unreadable"}"#).await, 3);
 }
@@ -123,7 +127,10 @@ async fn a_foreign_value_in_a_call_for_many_slots_fails_its_own_request_only() {
     // Calls are shared once each node is known to refuse the keys of others.
     let calls_of_a_round = async || {
         let before = calls(&nodes, "evalsha").await;
-        assert_eq!(said(&client, users("fixed", AT_ONCE)).await, vec![Said::Ok; AT_ONCE]);
+        assert_eq!(
+            answers_of(&client, users("fixed", AT_ONCE)).await,
+            vec![ShortAnswer::Ok; AT_ONCE]
+        );
         calls(&nodes, "evalsha").await - before
     };
     becomes("calls are shared", TEST_TIMEOUT, calls_of_a_round, |calls| {
@@ -132,19 +139,20 @@ async fn a_foreign_value_in_a_call_for_many_slots_fails_its_own_request_only() {
     .await;
     for foreign in [&b"SET"[..], b"RPUSH"] {
         for (key, _) in LIMITS {
-            said(&client, users(key, AT_ONCE)).await;
+            answers_of(&client, users(key, AT_ONCE)).await;
             let left = remaining(&client, key, &format!("{key}-6")).await;
             let bad = format!("{key}-7");
             for node in &nodes {
-                let counters: Vec<Vec<u8>> = node.ask(&["KEYS", &format!("*{bad}")]).await.unwrap();
+                let counters: Vec<Vec<u8>> =
+                    node.query(&["KEYS", &format!("*{bad}")]).await.unwrap();
                 for counter in counters {
-                    node.ask_bytes::<redis::Value>(&[b"DEL", &counter]).await.unwrap();
-                    node.ask_bytes::<redis::Value>(&[foreign, &counter, b"\x7f"]).await.unwrap();
+                    node.query_bytes::<redis::Value>(&[b"DEL", &counter]).await.unwrap();
+                    node.query_bytes::<redis::Value>(&[foreign, &counter, b"\x7f"]).await.unwrap();
                 }
             }
-            let mut wanted = vec![Said::Ok; AT_ONCE];
-            wanted[7] = Said::Failed;
-            assert_eq!(said(&client, users(key, AT_ONCE)).await, wanted, "{key}");
+            let mut wanted = vec![ShortAnswer::Ok; AT_ONCE];
+            wanted[7] = ShortAnswer::Failed;
+            assert_eq!(answers_of(&client, users(key, AT_ONCE)).await, wanted, "{key}");
             // With a second counter of the same slot or another: the others are not charged.
             let with_another = |request: RateLimitRequest| {
                 let another = descriptor(&[("sliding", "another")]);
@@ -154,7 +162,7 @@ async fn a_foreign_value_in_a_call_for_many_slots_fails_its_own_request_only() {
                 }
             };
             let both: Vec<_> = users(key, AT_ONCE).into_iter().map(with_another).collect();
-            assert_eq!(said(&client, both).await, wanted, "{key}, and another counter");
+            assert_eq!(answers_of(&client, both).await, wanted, "{key}, and another counter");
             assert_eq!(remaining(&client, key, &format!("{key}-6")).await, left - 2, "{key}");
         }
     }
@@ -171,10 +179,10 @@ async fn a_full_store_rejects_writes_only() {
     let (_service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
     for (key, _) in limits {
         let even: Vec<RateLimitRequest> = users(key, AT_ONCE).into_iter().step_by(2).collect();
-        assert_eq!(said(&client, even).await, vec![Said::Ok; AT_ONCE / 2]);
+        assert_eq!(answers_of(&client, even).await, vec![ShortAnswer::Ok; AT_ONCE / 2]);
         redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
-        let wanted = [Said::Over, Said::Failed].repeat(AT_ONCE / 2);
-        assert_eq!(said(&client, users(key, AT_ONCE)).await, wanted, "{key}");
+        let wanted = [ShortAnswer::Over, ShortAnswer::Failed].repeat(AT_ONCE / 2);
+        assert_eq!(answers_of(&client, users(key, AT_ONCE)).await, wanted, "{key}");
         redis.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
     }
 }
@@ -202,8 +210,8 @@ async fn a_forbidden_key_fails_its_own_request_only() {
     let (_service, client) = serve(&policies, &redis.url(), &flags).await;
     for (key, _) in LIMITS {
         // Only the first ten have a number of one digit.
-        let wanted = [vec![Said::Ok; 10], vec![Said::Failed; AT_ONCE - 10]].concat();
-        assert_eq!(said(&client, users(key, AT_ONCE)).await, wanted, "{key}");
+        let wanted = [vec![ShortAnswer::Ok; 10], vec![ShortAnswer::Failed; AT_ONCE - 10]].concat();
+        assert_eq!(answers_of(&client, users(key, AT_ONCE)).await, wanted, "{key}");
     }
 }
 
@@ -215,7 +223,11 @@ async fn scripts_flushed_under_load_fail_no_request_and_charge_once() {
     for round in 1..=5 {
         for (key, _) in LIMITS {
             redis.command(&["SCRIPT", "FLUSH"]).await;
-            assert_eq!(said(&client, users(key, AT_ONCE)).await, vec![Said::Ok; AT_ONCE], "{key}");
+            assert_eq!(
+                answers_of(&client, users(key, AT_ONCE)).await,
+                vec![ShortAnswer::Ok; AT_ONCE],
+                "{key}"
+            );
             assert_eq!(remaining(&client, key, &format!("{key}-3")).await, 1000 - round, "{key}");
         }
     }
@@ -230,7 +242,7 @@ async fn each_request_is_answered_at_its_own_deadline_though_the_batch_is_late()
     let hasty = 4;
     let patient = AT_ONCE - 4;
     for (round, (key, _)) in (1..).zip(LIMITS) {
-        said(&client, vec![one(key, "first")]).await;
+        answers_of(&client, vec![one(key, "first")]).await;
         redis.pause();
         let waits = (0..AT_ONCE)
             .map(|number| if number < hasty { 100 } else { 20_000 })
@@ -241,7 +253,7 @@ async fn each_request_is_answered_at_its_own_deadline_though_the_batch_is_late()
             .map(|(request, wait)| {
                 let client = client.clone();
                 tokio::spawn(async move {
-                    (client.ask_within(request, Some(wait)).await, begun.elapsed())
+                    (client.decide_within(request, Some(wait)).await, begun.elapsed())
                 })
             })
             .collect();
@@ -261,8 +273,8 @@ async fn each_request_is_answered_at_its_own_deadline_though_the_batch_is_late()
         becomes(
             "it decides",
             TEST_TIMEOUT,
-            || said_of(&client, one(key, "last")),
-            |said| *said == Said::Ok,
+            || answer_of(&client, one(key, "last")),
+            |answer| *answer == ShortAnswer::Ok,
         )
         .await;
     }
@@ -270,22 +282,22 @@ async fn each_request_is_answered_at_its_own_deadline_though_the_batch_is_late()
 
 /// An answer in short form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
+enum ShortAnswer {
     Ok,
     Over,
     Failed,
 }
 
 /// Sends requests concurrently, and returns their answers.
-async fn said(client: &Client, requests: Vec<RateLimitRequest>) -> Vec<Said> {
-    join_all(requests.into_iter().map(|request| said_of(client, request))).await
+async fn answers_of(client: &Client, requests: Vec<RateLimitRequest>) -> Vec<ShortAnswer> {
+    join_all(requests.into_iter().map(|request| answer_of(client, request))).await
 }
 
-async fn said_of(client: &Client, request: RateLimitRequest) -> Said {
-    match client.ask(request).await {
-        Ok(answer) if answer.overall_code() == Code::Ok => Said::Ok,
-        Ok(_) => Said::Over,
-        Err(_) => Said::Failed,
+async fn answer_of(client: &Client, request: RateLimitRequest) -> ShortAnswer {
+    match client.decide(request).await {
+        Ok(answer) if answer.overall_code() == Code::Ok => ShortAnswer::Ok,
+        Ok(_) => ShortAnswer::Over,
+        Err(_) => ShortAnswer::Failed,
     }
 }
 

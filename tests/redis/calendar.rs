@@ -35,24 +35,24 @@ async fn a_clock_many_windows_behind_a_counter_leaves_it_unchanged() {
     let cluster = cluster().await;
     let sides = Sides::new(&[redis.url(), cluster.url()], "calendar:", Modes::default()).await;
     sides.install(&policy(&RULES));
-    let ask = async |at: u64, keys: &[&str]| {
+    let decide = async |at: u64, keys: &[&str]| {
         let descriptors = keys.iter().map(|key| descriptor(&[(key, "")])).collect();
         let (answer, times, _) = sides.decide(at, &request(descriptors)).await.unwrap().unwrap();
         (answer.statuses.iter().map(|status| status.limit_remaining).collect::<Vec<_>>(), times)
     };
     // The later time first: memory could have removed a counter of the earlier one by then, if both
     // are in one shard.
-    assert_eq!(ask(NOON + 430 * DAY, &["week", "month"]).await.0, [3, 8]);
+    assert_eq!(decide(NOON + 430 * DAY, &["week", "month"]).await.0, [3, 8]);
     for left in [2, 1, 0] {
-        assert_eq!(ask(NOON + 400 * DAY, &["day"]).await.0, [left]);
+        assert_eq!(decide(NOON + 400 * DAY, &["day"]).await.0, [left]);
     }
     // Each counter is judged at the time of its last write, and reports times relative to that.
     for back in [401, 30, 3, 2, 1] {
-        let (left, times) = ask(NOON + 401 * DAY - back * DAY, &["day", "month", "week"]).await;
+        let (left, times) = decide(NOON + 401 * DAY - back * DAY, &["day", "month", "week"]).await;
         assert_eq!(left[0], 0, "{back} days back");
         assert_eq!(times[0], [Some(10 * HOUR), Some(10 * HOUR)], "midnight in Berlin, in summer");
     }
-    assert_eq!(ask(NOON + 401 * DAY, &["day"]).await.0, [2], "the next day");
+    assert_eq!(decide(NOON + 401 * DAY, &["day"]).await.0, [2], "the next day");
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn a_server_whose_clock_is_years_apart_counts_in_its_own_windows() {
         for key in ["admitted", "always"] {
             let mut admitted = 0;
             for client in [&one, &other, &one, &other, &one, &other, &one, &other, &one, &other] {
-                let answer = client.ask(request(vec![descriptor(&[(key, "")])])).await.unwrap();
+                let answer = client.decide(request(vec![descriptor(&[(key, "")])])).await.unwrap();
                 admitted += u32::from(answer.overall_code() == Code::Ok);
             }
             assert_eq!(admitted, 5, "{key}, {days} days apart");

@@ -55,7 +55,7 @@ async fn refunds_do_not_subtract() {
     hit_as(&client, "ann", 4).await;
     let mut refund = descriptor(&[("tenant", "acme")]);
     (refund.hits_addend, refund.is_negative_hits) = (Some(2), true);
-    client.ask(request(vec![refund, descriptor(&[("user", "ann")])])).await.unwrap();
+    client.decide(request(vec![refund, descriptor(&[("user", "ann")])])).await.unwrap();
     assert_eq!(lines(&who(&policies, &redis.url(), "tenant=acme")), [row(([4, 0], "user=ann"))]);
 }
 
@@ -98,7 +98,7 @@ async fn small_users_are_listed_as_one_row() {
         "no caller is lost"
     );
     let stored: u64 = redis
-        .ask(&["EVAL", "return #redis.call('GET', redis.call('KEYS', '*')[1])", "0"])
+        .query(&["EVAL", "return #redis.call('GET', redis.call('KEYS', '*')[1])", "0"])
         .await
         .unwrap();
     assert!(stored < 3_000, "tallies are bounded, found {stored} bytes");
@@ -143,7 +143,11 @@ async fn unavailable_tallies_are_an_error_with_the_reason() {
 pub(super) async fn hit_as(client: &Client, user: &str, hits: u64) -> Code {
     let mut tenant = descriptor(&[("tenant", "acme")]);
     tenant.hits_addend = Some(hits);
-    client.ask(request(vec![tenant, descriptor(&[("user", user)])])).await.unwrap().overall_code()
+    client
+        .decide(request(vec![tenant, descriptor(&[("user", user)])]))
+        .await
+        .unwrap()
+        .overall_code()
 }
 
 pub(super) fn who(policies: &Policies, store: &str, descriptor: &str) -> Output {

@@ -43,7 +43,9 @@ async fn send_and_cancel(
         let client = client.clone();
         let message = message.clone();
         let wait = wait(number);
-        gone.spawn(async move { tokio::time::timeout(wait, client.ask(message)).await.is_err() });
+        gone.spawn(
+            async move { tokio::time::timeout(wait, client.decide(message)).await.is_err() },
+        );
     }
     gone.join_all().await;
 }
@@ -51,7 +53,7 @@ async fn send_and_cancel(
 /// Returns the node that has the counter of a value.
 async fn place_of<'a>(cluster: &'a Cluster, value: &str) -> &'a Redis {
     for node in nodes_of(cluster) {
-        let keys: Vec<Vec<u8>> = node.ask(&["KEYS", &format!("*{value}*")]).await.unwrap();
+        let keys: Vec<Vec<u8>> = node.query(&["KEYS", &format!("*{value}*")]).await.unwrap();
         if !keys.is_empty() {
             return node;
         }
@@ -113,7 +115,7 @@ async fn calls_past_their_deadline_leave_no_uncounted_charge() {
     for round in 0..400 {
         let both = of(&[("plenty", &value), ("full", "the-full-one")]);
         let wait = Duration::from_micros(200 + 25 * (round % 100));
-        let _ = client.ask_within(both, Some(wait)).await;
+        let _ = client.decide_within(both, Some(wait)).await;
     }
     let left = async || {
         u64::from(remaining(&client, "plenty", &value).await) + metric(&service, UNKNOWN).await
@@ -137,7 +139,7 @@ async fn a_cancelled_call_charges_no_server_that_was_not_called_yet() {
     let flags = ["--per-second-store", &other.url(), "--deny-cache-max", "0s"];
     let (service, client) = serve(&Policies::of(&policy(&limits)), &redis.url(), &flags).await;
     let both = of(&[("second", "x"), ("year", "x")]);
-    assert_eq!(client.ask(both.clone()).await.unwrap().overall_code(), Code::Ok);
+    assert_eq!(client.decide(both.clone()).await.unwrap().overall_code(), Code::Ok);
     other.pause();
     send_and_cancel(&client, &both, |_| Duration::from_millis(200)).await;
     other.resume();
@@ -164,10 +166,10 @@ async fn charges_that_this_process_would_have_denied_are_taken_back() {
     let (service, client) =
         serve(&Policies::of(&policy(&limits)), &redis.url(), &["--deny-cache-max", "0s"]).await;
     assert!(client.hit("local", "foreign").await);
-    let keys: Vec<Vec<u8>> = redis.ask(&["KEYS", "*foreign*"]).await.unwrap();
-    redis.ask_bytes::<redis::Value>(&[b"SET", &keys[0], b"no counter"]).await.unwrap();
+    let keys: Vec<Vec<u8>> = redis.query(&["KEYS", "*foreign*"]).await.unwrap();
+    redis.query_bytes::<redis::Value>(&[b"SET", &keys[0], b"no counter"]).await.unwrap();
     let both = of(&[("local", "foreign"), ("year", "x")]);
-    assert_eq!(client.ask(both.clone()).await.unwrap().overall_code(), Code::Ok);
+    assert_eq!(client.decide(both.clone()).await.unwrap().overall_code(), Code::Ok);
     redis.pause();
     send_and_cancel(&client, &both, |_| Duration::from_millis(200)).await;
     redis.resume();
@@ -227,8 +229,8 @@ async fn a_charge_is_taken_back_of_a_server_that_was_away_for_a_moment() {
     let many = RateLimitDescriptor { hits_addend: Some(HITS), ..descriptor(&[("second", "")]) };
     let caller = client.clone();
     let both = request(vec![many, descriptor(&[("full", "")])]);
-    let call = tokio::spawn(async move { caller.ask(both).await });
-    let keys = async || other.ask::<u64>(&["DBSIZE"]).await.unwrap();
+    let call = tokio::spawn(async move { caller.decide(both).await });
+    let keys = async || other.query::<u64>(&["DBSIZE"]).await.unwrap();
     becomes("one server has charged", TEST_TIMEOUT, keys, |keys| *keys == 1).await;
     other.command(&["SAVE"]).await;
     other.kill();
@@ -246,5 +248,5 @@ async fn a_charge_is_taken_back_of_a_server_that_was_away_for_a_moment() {
 /// Returns the hits left of the per-second limit, if its server is reachable.
 async fn remaining_or_none(client: &Client) -> Option<u32> {
     let peek = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("second", "")]) };
-    client.ask(request(vec![peek])).await.ok().map(|answer| answer.statuses[0].limit_remaining)
+    client.decide(request(vec![peek])).await.ok().map(|answer| answer.statuses[0].limit_remaining)
 }

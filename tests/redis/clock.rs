@@ -103,7 +103,8 @@ async fn a_replica_whose_clock_is_behind_stops_used_counters_until_it_has_caught
         .await;
     pair.promote(1).await;
     pair.lead_to(1);
-    let decided = || client.ask(crate::support::rls::request(vec![descriptor(&[("user", "bob")])]));
+    let decided =
+        || client.decide(crate::support::rls::request(vec![descriptor(&[("user", "bob")])]));
     becomes("another counter is decided", TEST_TIMEOUT, decided, |answer| answer.is_ok())
         .await
         .unwrap();

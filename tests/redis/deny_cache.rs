@@ -193,7 +193,7 @@ async fn the_rest_of_a_denied_request_is_decided_as_denied() {
     let denied = Denied::by(&rules, &LONG).await;
     let before = denied.calls().await;
     let all = ["user", "always", "admitted"].map(|key| descriptor(&[(key, "ann")]));
-    let answer = denied.client.ask(request(all.to_vec())).await.unwrap();
+    let answer = denied.client.decide(request(all.to_vec())).await.unwrap();
     assert_eq!(answer.overall_code(), Code::OverLimit);
     let codes: Vec<Code> = answer.statuses.iter().map(|status| status.code()).collect();
     assert_eq!(codes, [Code::OverLimit, Code::Ok, Code::Ok]);

@@ -181,7 +181,7 @@ impl Fleet {
                 let _ = becomes(
                     "it decides",
                     TEST_TIMEOUT,
-                    || client.ask(request(peeks.clone())),
+                    || client.decide(request(peeks.clone())),
                     Result::is_ok,
                 )
                 .await;
@@ -196,7 +196,7 @@ impl Fleet {
                 clients.spawn(async move {
                     let mut admitted = Vec::new();
                     for descriptors in own {
-                        let answer = client.ask(request(descriptors.clone())).await.unwrap();
+                        let answer = client.decide(request(descriptors.clone())).await.unwrap();
                         admitted.extend((answer.overall_code() == Code::Ok).then_some(descriptors));
                     }
                     admitted

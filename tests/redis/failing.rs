@@ -32,23 +32,24 @@ impl<'a> Bench<'a> {
     /// Makes the counter of a key unreadable, and sends one hit to this process's share of it.
     async fn corrupt_and_hit(&self, key: &str) {
         self.corrupt(key).await;
-        self.client.ask(request(vec![descriptor(&[(key, CORRUPTED)])])).await.unwrap();
+        self.client.decide(request(vec![descriptor(&[(key, CORRUPTED)])])).await.unwrap();
     }
 
     /// Makes the counter of a key unreadable.
     async fn corrupt(&self, key: &str) {
         self.client.hit(key, CORRUPTED).await;
         for node in &self.nodes {
-            let keys: Vec<Vec<u8>> = node.ask(&["KEYS", &format!("*{CORRUPTED}*")]).await.unwrap();
+            let keys: Vec<Vec<u8>> =
+                node.query(&["KEYS", &format!("*{CORRUPTED}*")]).await.unwrap();
             for key in keys {
-                node.ask_bytes::<redis::Value>(&[b"SET", &key, b"no counter"]).await.unwrap();
+                node.query_bytes::<redis::Value>(&[b"SET", &key, b"no counter"]).await.unwrap();
             }
         }
     }
 
     async fn decide(&self, descriptors: &[(&str, &str)]) -> RateLimitResponse {
         let descriptors = descriptors.iter().map(|entry| descriptor(&[*entry])).collect();
-        self.client.ask(request(descriptors)).await.unwrap()
+        self.client.decide(request(descriptors)).await.unwrap()
     }
 
     /// Returns how many of `requests` requests are admitted.
@@ -197,7 +198,10 @@ async fn per_second_limits_on_their_own_server_follow_the_same_rules() {
 async fn a_hold_that_this_process_took_alone_is_ended_by_it_during_the_outage_and_after() {
     let redis = Redis::start().await;
     let rules = [
-        ("slots", "algorithm: concurrency, in_flight: 2, on_store_error: local, hold: { ttl: 1h }"),
+        (
+            "permits",
+            "algorithm: concurrency, in_flight: 2, on_store_error: local, hold: { ttl: 1h }",
+        ),
         ("tokens", "unit: year, requests_per_unit: 10, on_store_error: local, hold: { ttl: 1h }"),
     ];
     let bench = Bench::start(&policy(&rules), &redis.url(), vec![&redis], &[]).await;
@@ -207,21 +211,21 @@ async fn a_hold_that_this_process_took_alone_is_ended_by_it_during_the_outage_an
         bench.client.status(one).await.code() == Code::Ok
     };
     let [reserve, commit, settle] = ["tollgate.reserve", "tollgate.commit", "tollgate.settle"];
-    bench.corrupt_and_hit("slots").await;
+    bench.corrupt_and_hit("permits").await;
     bench.corrupt_and_hit("tokens").await;
-    assert!(send("slots", reserve, "a", 1).await && !send("slots", reserve, "b", 1).await);
-    assert!(send("slots", settle, "a", 1).await && send("slots", reserve, "b", 1).await);
+    assert!(send("permits", reserve, "a", 1).await && !send("permits", reserve, "b", 1).await);
+    assert!(send("permits", settle, "a", 1).await && send("permits", reserve, "b", 1).await);
     assert!(send("tokens", reserve, "a", 9).await && !send("tokens", reserve, "b", 5).await);
     assert!(send("tokens", commit, "a", 4).await && send("tokens", reserve, "b", 5).await);
     // A cost without a hold here goes to the store, which may have one.
     assert!(send("tokens", commit, "unknown", 9).await && send("tokens", commit, "b", 4).await);
     assert!(send("tokens", reserve, "c", 1).await && !send("tokens", reserve, "d", 1).await);
-    // The store is back: the slot of `b` ends in this process, for the next outage.
+    // The store is back: the permit of `b` ends in this process, for the next outage.
     redis.command(&["FLUSHALL"]).await;
-    assert!(send("slots", settle, "b", 1).await);
-    bench.corrupt("slots").await;
-    assert!(send("slots", reserve, "c", 1).await && !send("slots", reserve, "d", 1).await);
-    let labels = r#"{domain="test",rule="slots"}"#;
+    assert!(send("permits", settle, "b", 1).await);
+    bench.corrupt("permits").await;
+    assert!(send("permits", reserve, "c", 1).await && !send("permits", reserve, "d", 1).await);
+    let labels = r#"{domain="test",rule="permits"}"#;
     let settled = metric(&bench.service, &format!("tollgate_hold_settled_total{labels}")).await;
     assert_eq!(settled, 2);
 }

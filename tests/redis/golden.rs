@@ -107,10 +107,10 @@ fn version(policy: &str) -> String {
 
 /// Adds all keys of a server with their values.
 async fn add(text: &mut String, heading: &str, redis: &Redis) {
-    let keys: Vec<Vec<u8>> = redis.ask(&["KEYS", "*"]).await.unwrap();
+    let keys: Vec<Vec<u8>> = redis.query(&["KEYS", "*"]).await.unwrap();
     let mut values = BTreeMap::new();
     for key in keys {
-        let value: Vec<u8> = redis.ask_bytes(&[b"GET", &key]).await.unwrap();
+        let value: Vec<u8> = redis.query_bytes(&[b"GET", &key]).await.unwrap();
         values.insert(key, value);
     }
     writeln!(text, "\n{heading}").unwrap();

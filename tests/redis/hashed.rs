@@ -33,7 +33,7 @@ async fn hashed_values_are_not_in_redis_logs_or_pages() {
     // A call that cannot be decided, and is therefore reported.
     redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
     redis.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).await;
-    let _ = client.ask(request(vec![descriptor(&[("mail", MARKER)])])).await;
+    let _ = client.decide(request(vec![descriptor(&[("mail", MARKER)])])).await;
     let shown = pages(&service).await;
     redis.command(&["ECHO", "the-end"]).await;
     let mut seen = Vec::new();
@@ -74,14 +74,14 @@ async fn hashed_values_are_not_exposed_by_candidates_that_do_not_hash() {
     let key = key_in(&folder, "one");
     let flags = ["--hash-key-file", &key, "--candidate-policy", &tried];
     let (service, client) = serve(&policies, &redis.url(), &flags).await;
-    client.ask(request(vec![descriptor(&[("mail", MARKER)])])).await.unwrap();
+    client.decide(request(vec![descriptor(&[("mail", MARKER)])])).await.unwrap();
     send_all(&client).await;
     let metrics = Web::new(service.http).get("/metrics").await.body;
     assert!(
         metrics.lines().any(|line| line.contains("candidate") && line.contains("denied")),
         "{metrics}"
     );
-    let keys: Vec<Vec<u8>> = redis.ask(&["KEYS", "*"]).await.unwrap();
+    let keys: Vec<Vec<u8>> = redis.query(&["KEYS", "*"]).await.unwrap();
     let keys: Vec<_> = keys.iter().map(|key| String::from_utf8_lossy(key)).collect();
     assert!(keys.len() > 4 && !keys.iter().any(|key| key.contains("marker")), "{keys:?}");
 }
@@ -145,7 +145,7 @@ async fn a_counter_is_inspected_and_granted_by_value_without_exposing_it() {
     let (code, text) = run(&["grant", "2", "--for", "1h", "test", &mail]);
     assert!(code == Some(0) && text.contains("mail=hash-") && !text.contains("marker"), "{text}");
     assert_eq!(
-        client.ask(request(vec![descriptor(&[("mail", MARKER)])])).await.unwrap().overall_code(),
+        client.decide(request(vec![descriptor(&[("mail", MARKER)])])).await.unwrap().overall_code(),
         Code::Ok
     );
     let (_, denials) = run(&["denials", "--key", "mail="]);
@@ -169,7 +169,7 @@ async fn replicas_with_one_key_share_counters_and_another_key_starts_new_ones() 
             serve(&policies, &redis.url(), &["--hash-key-file", &key_in(&folder, name)]).await;
         let mut all = descriptor(&[("mail", MARKER)]);
         all.hits_addend = Some(5);
-        codes.push(client.ask(request(vec![all])).await.unwrap().overall_code());
+        codes.push(client.decide(request(vec![all])).await.unwrap().overall_code());
     }
     assert_eq!(codes, [Code::Ok, Code::OverLimit, Code::Ok]);
 }
@@ -205,7 +205,7 @@ async fn send_all(client: &Client) {
     let mail = descriptor(&[("mail", MARKER)]);
     for _ in 0..6 {
         let all = vec![mail.clone(), overridden.clone(), descriptor(&[("user", MARKER)])];
-        client.ask(request(all)).await.unwrap();
+        client.decide(request(all)).await.unwrap();
     }
 }
 

@@ -23,7 +23,7 @@ const LIMITS: [(&str, &str); 6] = [
         "bucket",
         "algorithm: token_bucket, requests_per_unit: 1, unit: hour, burst: 400000, hold: { ttl: 1h }",
     ),
-    ("slots", "algorithm: concurrency, in_flight: 10000, hold: { ttl: 1h }"),
+    ("permits", "algorithm: concurrency, in_flight: 10000, hold: { ttl: 1h }"),
 ];
 
 /// Returns the amount of a limit.
@@ -114,13 +114,13 @@ async fn the_largest_amounts_saturate() {
                 assert_eq!(send(&client, commit).await.code(), Code::Ok, "{key}");
             }
             let left = super::remaining(&client, key, "a").await;
-            assert_eq!(left, if key == "slots" { all } else { 0 }, "{key}");
+            assert_eq!(left, if key == "permits" { all } else { 0 }, "{key}");
             let more = send(&client, reserve(b"v", 1)).await.code();
-            assert_eq!(more, if key == "slots" { Code::Ok } else { Code::OverLimit }, "{key}");
+            assert_eq!(more, if key == "permits" { Code::Ok } else { Code::OverLimit }, "{key}");
             let other = request(vec![operation(key, "tollgate.commit", b"w", None)]);
             let mut too_many = other.clone();
             too_many.descriptors[0].hits_addend = Some(u64::from(u32::MAX) + 1);
-            let refused = client.ask(too_many).await.unwrap_err();
+            let refused = client.decide(too_many).await.unwrap_err();
             assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{key}");
         }
     }
@@ -159,7 +159,7 @@ async fn beyond_the_most_records_a_reserve_is_a_plain_charge() {
         let ids = |from: u32| (from..from + AT_ONCE).map(|number| Bytes::from(number.to_string()));
         for first in (0..RECORDS + AT_ONCE).step_by(AT_ONCE as usize) {
             let reserve = |id: Bytes| operation("fixed", "tollgate.reserve", &id, Some(2));
-            let answer = client.ask(request(ids(first).map(reserve).collect())).await.unwrap();
+            let answer = client.decide(request(ids(first).map(reserve).collect())).await.unwrap();
             assert_eq!(answer.overall_code(), Code::Ok);
         }
         let name = |of: &str| format!("tollgate_hold_{of}_total{{domain=\"test\",rule=\"fixed\"}}");

@@ -18,12 +18,12 @@ const HITS: u32 = 75;
 const CALLERS: usize = 24;
 const CALLS: usize = 12;
 
-/// Limits of all kinds of holds: records, with marks and without, and slots.
+/// Limits of all kinds of holds: records, with marks and without, and permits.
 const KINDS: [(&str, &str); 4] = [
     ("fixed", "requests_per_unit: 300, unit: day, hold: { ttl: 10m }"),
     ("log", "algorithm: sliding_log, requests_per_unit: 300, unit: day, hold: { ttl: 10m }"),
     ("rate", "algorithm: gcra, requests_per_unit: 300, unit: day, hold: { ttl: 10m }"),
-    ("slots", "algorithm: concurrency, in_flight: 300, hold: { ttl: 10m }"),
+    ("permits", "algorithm: concurrency, in_flight: 300, hold: { ttl: 10m }"),
 ];
 
 /// A service, its clients, and the values of its counters.
@@ -89,7 +89,7 @@ async fn a_retry_completes_or_reverses_what_an_earlier_attempt_left() {
     for (store, (service, client, _guard)) in (0..).zip(on_all_stores(&KINDS).await) {
         let bench = Bench::of(service, client).await;
         for (key, other) in
-            [("fixed", "log"), ("log", "rate"), ("rate", "slots"), ("slots", "fixed")]
+            [("fixed", "log"), ("log", "rate"), ("rate", "permits"), ("permits", "fixed")]
         {
             let of = |name: &str| format!("{name}-{key}");
             // A reply that is lost leaves one of the two charged, as a reserve of that one does.
@@ -145,7 +145,7 @@ async fn as_many_holds_end_as_a_request_took_at_one_counter() {
             for _ in 0..2 {
                 bench.holds.clone().commit(commit.clone()).await.unwrap();
                 let left = bench.left(key, "committed").await;
-                assert_eq!(left, if key == "slots" { 300 } else { 160 }, "{store}: {key}");
+                assert_eq!(left, if key == "permits" { 300 } else { 160 }, "{store}: {key}");
             }
         }
     }

@@ -112,7 +112,7 @@ async fn a_single_server_cannot_redirect_to_another_host() {
         let policies = Policies::of(&policy(&[("user", LIMIT)]));
         let mut service = start(&policies, &hostile.url(), &[]);
         let client = Client::connect(service.grpc).await;
-        let status = client.ask(hit()).await.unwrap_err();
+        let status = client.decide(hit()).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::Unavailable);
         logs(&mut service, "redis-cluster://");
         let accepted = other.accept().map(|_| ()).unwrap_err();
@@ -127,7 +127,7 @@ async fn a_reply_without_an_end_closes_its_connection() {
         let policies = Policies::of(&policy(&[("user", LIMIT)]));
         let service = start(&policies, &hostile.url(), &[]);
         let client = Client::connect(service.grpc).await;
-        let status = client.ask(hit()).await.unwrap_err();
+        let status = client.decide(hit()).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::Unavailable, "{answer:?}");
         let closed = async || hostile.closed.load(Ordering::Relaxed);
         becomes("it is closed", TEST_TIMEOUT, closed, |closed| *closed > 0).await;
@@ -143,7 +143,7 @@ async fn the_text_of_an_error_is_one_line_of_bounded_length() {
     let policies = Policies::of(&policy(&[("user", LIMIT)]));
     let mut service = start(&policies, &hostile.url(), &[]);
     let client = Client::connect(service.grpc).await;
-    client.ask(hit()).await.unwrap_err();
+    client.decide(hit()).await.unwrap_err();
     let line = logs(&mut service, r"u{202e}b");
     assert!(line.len() < 1_000 && !line.contains(['\u{202e}', '\u{1b}']), "{line:?}");
 }

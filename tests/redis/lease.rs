@@ -338,7 +338,7 @@ async fn a_block_is_usable_while_the_store_is_unavailable() {
     let left = || remaining(&client, "user", "");
     becomes("a block is charged", TEST_TIMEOUT, left, |left| *left < 100_000 - 100).await;
     redis.kill();
-    let one = || client.ask(request(vec![descriptor(&[("user", "")])]));
+    let one = || client.decide(request(vec![descriptor(&[("user", "")])]));
     assert_eq!(one().await.unwrap().overall_code(), Code::Ok);
     let mut served = 1;
     while one().await.is_ok() {
@@ -395,6 +395,6 @@ async fn scripts(redis: &Redis) -> u64 {
 }
 
 async fn now_us(redis: &Redis) -> u64 {
-    let (seconds, us): (u64, u64) = redis.ask(&["TIME"]).await.unwrap();
+    let (seconds, us): (u64, u64) = redis.query(&["TIME"]).await.unwrap();
     seconds * 1_000_000 + us
 }

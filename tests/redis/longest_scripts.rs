@@ -10,15 +10,15 @@ use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, entry, request};
 
-/// Numbers of slots or entries. In proportion, the larger state takes four times as long; with the
-/// square, sixteen times.
+/// Numbers of permits or entries. In proportion, the larger state takes four times as long; with
+/// the square, sixteen times.
 const SIZES: [usize; 2] = [2_000, 8_000];
 const MOST_TIMES: u64 = 8;
 /// Runs of which the shortest counts.
 const RUNS: usize = 7;
 
 const LIMITS: [(&str, &str); 3] = [
-    ("slots", "algorithm: concurrency, in_flight: 10000, hold: { ttl: 1h }"),
+    ("permits", "algorithm: concurrency, in_flight: 10000, hold: { ttl: 1h }"),
     ("log", "algorithm: sliding_log, requests_per_unit: 10000, unit: day"),
     ("other", "requests_per_unit: 1000000, unit: day"),
 ];
@@ -29,9 +29,9 @@ fn micros(instant: SystemTime) -> [u8; 7] {
     bytes
 }
 
-/// Returns the value of a counter with slots, of which every other one has ended if `half` is set;
-/// the others end in no order.
-fn slots(count: usize, half: bool) -> Vec<u8> {
+/// Returns the value of a counter with permits, of which every other one has ended if `half` is
+/// set; the others end in no order.
+fn permits(count: usize, half: bool) -> Vec<u8> {
     let now = SystemTime::now();
     let taken = micros(now - Duration::from_secs(3_600));
     let mut value = [&[26][..], &taken, &u16::try_from(count).unwrap().to_be_bytes()].concat();
@@ -76,9 +76,9 @@ async fn shortest(
 ) -> u64 {
     let mut shortest = u64::MAX;
     for _ in 0..RUNS {
-        redis.ask_bytes::<()>(&[b"SET", key, value]).await.unwrap();
+        redis.query_bytes::<()>(&[b"SET", key, value]).await.unwrap();
         let before = cpu_us(redis).await;
-        client.ask(request(descriptors.to_vec())).await.unwrap();
+        client.decide(request(descriptors.to_vec())).await.unwrap();
         shortest = shortest.min(cpu_us(redis).await - before);
     }
     assert!(shortest > 0, "no script ran");
@@ -88,19 +88,19 @@ async fn shortest(
 async fn counter_key(redis: &Redis, client: &Client, name: &str) -> Vec<u8> {
     redis.command(&["FLUSHALL"]).await;
     assert!(client.hit(name, "a").await);
-    let keys: Vec<Vec<u8>> = redis.ask(&["KEYS", "*"]).await.unwrap();
+    let keys: Vec<Vec<u8>> = redis.query(&["KEYS", "*"]).await.unwrap();
     let [key] = keys.as_slice() else { panic!("{keys:?}") };
     key.clone()
 }
 
 fn operation(name: &str, id: &str, hits: u64) -> RateLimitDescriptor {
-    let mut operation = descriptor(&[("slots", "a")]);
+    let mut operation = descriptor(&[("permits", "a")]);
     operation.entries.push(entry(name.as_bytes(), id.as_bytes()));
     RateLimitDescriptor { hits_addend: Some(hits), ..operation }
 }
 
 #[tokio::test]
-async fn scripts_take_time_in_proportion_to_the_slots_or_entries_of_a_counter() {
+async fn scripts_take_time_in_proportion_to_the_permits_or_entries_of_a_counter() {
     let redis = Redis::start().await;
     let policies = Policies::of(&policy(&LIMITS));
     let (_service, client) = serve(&policies, &redis.url(), &[]).await;
@@ -108,19 +108,19 @@ async fn scripts_take_time_in_proportion_to_the_slots_or_entries_of_a_counter() 
         hits_addend: Some(hits),
         ..descriptor(&[(key, "a")])
     };
-    let refund = RateLimitDescriptor { is_negative_hits: true, ..of("slots", 500) };
+    let refund = RateLimitDescriptor { is_negative_hits: true, ..of("permits", 500) };
     let cases = [
-        ("a peek", vec![of("slots", 0)]),
+        ("a peek", vec![of("permits", 0)]),
         ("a reserve", vec![operation("tollgate.reserve", "new", 1)]),
         ("a denied reserve", vec![operation("tollgate.reserve", "new", 9_999)]),
         ("a settle", vec![operation("tollgate.settle", &format!("{:036}", 1_001), 0)]),
         ("a refund", vec![refund]),
         ("two limits", vec![operation("tollgate.reserve", "new", 9_999), of("other", 1)]),
     ];
-    let key = counter_key(&redis, &client, "slots").await;
+    let key = counter_key(&redis, &client, "permits").await;
     for half in [false, true] {
         for (case, descriptors) in &cases {
-            let [small, large] = SIZES.map(|size| slots(size, half));
+            let [small, large] = SIZES.map(|size| permits(size, half));
             let small = shortest(&redis, &client, (&key, &small), descriptors).await;
             let large = shortest(&redis, &client, (&key, &large), descriptors).await;
             assert!(large <= small * MOST_TIMES, "{case}, {half}: {small} us, {large} us");
@@ -142,11 +142,11 @@ async fn a_request_reads_a_counter_once_for_each_operation() {
     let redis = Redis::start().await;
     let policies = Policies::of(&policy(&LIMITS));
     let (_service, client) = serve(&policies, &redis.url(), &[]).await;
-    let key = counter_key(&redis, &client, "slots").await;
+    let key = counter_key(&redis, &client, "permits").await;
     let reserves = |count: usize| -> Vec<_> {
         (0..count).map(|id| operation("tollgate.reserve", &format!("new{id}"), 1)).collect()
     };
-    let value = slots(SIZES[0], false);
+    let value = permits(SIZES[0], false);
     let one = shortest(&redis, &client, (&key, &value), &reserves(1)).await;
     let all = shortest(&redis, &client, (&key, &value), &reserves(OPERATIONS)).await;
     // Once more for the reply of all.

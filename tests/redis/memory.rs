@@ -68,7 +68,7 @@ async fn fill(client: &Client, users: std::ops::Range<usize>) {
         let descriptors: Vec<_> =
             users.iter().map(|user| descriptor(&[("user", user.as_str())])).collect();
         let client = client.clone();
-        requests.spawn(async move { client.ask(request(descriptors)).await.unwrap() });
+        requests.spawn(async move { client.decide(request(descriptors)).await.unwrap() });
     }
     requests.join_all().await;
 }
@@ -97,7 +97,7 @@ async fn a_counter_expires_a_minute_after_it_stops_mattering() {
         let begun = Instant::now();
         let status = client.status(descriptor(&[(key, "ann")])).await;
         let lives = "return redis.call('PTTL', redis.call('KEYS', '*')[1])";
-        let lives = Duration::from_millis(redis.ask(&["EVAL", lives, "0"]).await.unwrap());
+        let lives = Duration::from_millis(redis.query(&["EVAL", lives, "0"]).await.unwrap());
         let until_reset = Duration::try_from(status.duration_until_reset.unwrap()).unwrap();
         // A binding window of a second has no information about the hour; the others report the
         // time of their reset.

@@ -21,7 +21,7 @@
 //! | `verdicts` | charges follow the verdict on the request |
 //! | `exactness` | never more than the limit, with concurrent requests |
 //! | `hold_bounds` | IDs of any bytes, the largest amounts, the most records |
-//! | `hold_faults` | holds and slots stay exact while calls, processes and masters are lost |
+//! | `hold_faults` | holds and permits stay exact while calls, processes and masters are lost |
 //! | `reloads` | never more than the highest amount, with concurrent reloads |
 //! | `preload` | scripts are loaded on connect |
 //! | `longest_scripts` | time of the scripts at large states of a counter |

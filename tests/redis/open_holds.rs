@@ -18,7 +18,7 @@ use crate::support::tollgate::{Tollgate, output};
 
 const TOKENS: &str = "unit: day, requests_per_unit: 1000000, hold: { ttl: 10m }";
 const AT: u64 = 1_780_000_000_000_000;
-const SLOTS: &str = "algorithm: concurrency, in_flight: 9, hold: { ttl: 1m }";
+const PERMITS: &str = "algorithm: concurrency, in_flight: 9, hold: { ttl: 1m }";
 
 /// Sends one operation on a hold.
 async fn send(client: &Client, key: &str, operation: &str, id: &str, hits: u64) {
@@ -51,7 +51,7 @@ async fn open_holds_are_listed_on_memory_a_server_a_cluster_and_a_master_of_sent
     let secret = format!("{TOKENS}, hash_values: true");
     let rules = [
         ("tokens", TOKENS),
-        ("slots", SLOTS),
+        ("permits", PERMITS),
         ("secret", &secret),
         ("plain", "unit: day, requests_per_unit: 9"),
     ];
@@ -59,7 +59,7 @@ async fn open_holds_are_listed_on_memory_a_server_a_cluster_and_a_master_of_sent
     let mut hashed = Vec::new();
     for url in urls {
         let (service, client) = serve(&policies, &url, &flags).await;
-        for key in ["tokens", "slots", "secret"] {
+        for key in ["tokens", "permits", "secret"] {
             for id in ["first", "ended", "second"] {
                 send(&client, key, "tollgate.reserve", id, 2).await;
             }
@@ -72,7 +72,7 @@ async fn open_holds_are_listed_on_memory_a_server_a_cluster_and_a_master_of_sent
         assert!(
             view["held"]["holds"][0]["since"].as_str() < view["held"]["holds"][0]["until"].as_str()
         );
-        let view = inspect(&service, "slots=a").await;
+        let view = inspect(&service, "permits=a").await;
         assert_eq!(listed(&view), [("first", 2), ("second", 2), ("first", 3)], "{url}");
         let view = inspect(&service, "secret=a").await;
         assert!(!view.to_string().contains("second"), "{view}");
@@ -117,11 +117,11 @@ async fn holds_and_tallies_are_read_from_a_slot_that_moves() {
     assert_eq!(reserved.unwrap().0.overall_code(), Code::Ok);
     let mut keys: Vec<Vec<u8>> = Vec::new();
     for node in &cluster.nodes {
-        keys.extend(node.redis.ask::<Vec<Vec<u8>>>(&["KEYS", "*"]).await.unwrap());
+        keys.extend(node.redis.query::<Vec<Vec<u8>>>(&["KEYS", "*"]).await.unwrap());
     }
     assert_eq!(keys.len(), 2, "the counter and its holds");
     let any = &cluster.nodes[0].redis;
-    let slot = any.ask_bytes(&[b"CLUSTER", b"KEYSLOT", &keys[0]]).await.unwrap();
+    let slot = any.query_bytes(&[b"CLUSTER", b"KEYSLOT", &keys[0]]).await.unwrap();
     let from = cluster.master_of(slot).await;
     let to = cluster.nodes.iter().find(|node| node.id != from.id).unwrap();
     let listed = async |store: &Sides| {

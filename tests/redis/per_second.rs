@@ -52,9 +52,9 @@ async fn a_denial_of_one_server_is_taken_back_at_the_other() {
     let flags = ["--per-second-store", &other.url(), "--deny-cache-max", "0s"];
     let (service, client) = serve(&policies, &redis.url(), &flags).await;
     let both = || request(vec![descriptor(&[("second", "")]), descriptor(&[("year", "")])]);
-    assert_eq!(client.ask(both()).await.unwrap().overall_code(), Code::Ok);
+    assert_eq!(client.decide(both()).await.unwrap().overall_code(), Code::Ok);
     for _ in 0..10 {
-        assert_eq!(client.ask(both()).await.unwrap().overall_code(), Code::OverLimit);
+        assert_eq!(client.decide(both()).await.unwrap().overall_code(), Code::OverLimit);
     }
     assert_eq!(metric(&service, "tollgate_take_backs_total").await, 10);
     becomes(
@@ -79,7 +79,7 @@ async fn an_unavailable_server_fails_its_own_limits_only() {
         serve(&policies, &redis.url(), &["--per-second-store", &other.url()]).await;
     assert!(client.hit("second", "ann").await);
     other.kill();
-    let send = |key| client.ask(request(vec![descriptor(&[(key, "ann")])]));
+    let send = |key| client.decide(request(vec![descriptor(&[(key, "ann")])]));
     becomes("its limits fail", TEST_TIMEOUT, || send("second"), Result::is_err).await.unwrap_err();
     assert!(client.hit("minute", "ann").await);
 }
@@ -107,9 +107,9 @@ async fn a_hanging_server_leaves_the_other_time_to_decide() {
     becomes("it is ready", TEST_TIMEOUT, || is_ready(&service), |ready| *ready).await;
     let client = Client::connect(service.grpc).await;
     let both = || request(vec![descriptor(&[("second", "")]), descriptor(&[("year", "")])]);
-    assert_eq!(client.ask(both()).await.unwrap().overall_code(), Code::Ok);
+    assert_eq!(client.decide(both()).await.unwrap().overall_code(), Code::Ok);
     other.pause();
-    assert_eq!(client.ask(both()).await.unwrap().overall_code(), Code::Ok);
+    assert_eq!(client.decide(both()).await.unwrap().overall_code(), Code::Ok);
     assert_eq!(remaining(&client, "year", "").await, 1);
     other.resume();
 }
@@ -128,7 +128,7 @@ async fn per_second_decisions_are_known_before_the_others_charge() {
     let flags = ["--per-second-store", &other.url()];
     let (service, client) = serve(&policies, &redis.url(), &flags).await;
     let send = |key: &'static str| {
-        client.ask(request(vec![descriptor(&[(key, "")]), descriptor(&[("year", "")])]))
+        client.decide(request(vec![descriptor(&[(key, "")]), descriptor(&[("year", "")])]))
     };
     assert_eq!(send("vote").await.unwrap().overall_code(), Code::OverLimit);
     other.kill();

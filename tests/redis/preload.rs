@@ -39,7 +39,7 @@ fn kinds() -> Policies {
 async fn decide(client: &Client, value: &str) {
     let send = async |one: RateLimitDescriptor| {
         let text = format!("{:?}", one.entries);
-        let answer = client.ask(request(vec![one])).await;
+        let answer = client.decide(request(vec![one])).await;
         assert_eq!(answer.map(|answer| answer.overall_code()).ok(), Some(Code::Ok), "{text}");
     };
     for number in 0..KINDS.len() {
@@ -68,7 +68,7 @@ async fn the_first_decision_of_each_kind_finds_its_script() {
     let redis = Redis::start().await;
     let policies = kinds();
     let (_service, client) = serve(&policies, &redis.url(), &[]).await;
-    assert_eq!(redis.ask::<u64>(&["DBSIZE"]).await.unwrap(), 0, "loading writes nothing");
+    assert_eq!(redis.query::<u64>(&["DBSIZE"]).await.unwrap(), 0, "loading writes nothing");
     let before = unknown_scripts(&redis).await;
     decide(&client, "ann").await;
     assert_eq!(unknown_scripts(&redis).await, before);

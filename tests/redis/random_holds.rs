@@ -1,5 +1,5 @@
-//! Random policies and traces with holds and slots, and one that is not random: memory, one server
-//! and a cluster give the same answers, and list the same open holds.
+//! Random policies and traces with holds and permits, and one that is not random: memory, one
+//! server and a cluster give the same answers, and list the same open holds.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -78,7 +78,7 @@ fn memory_redis_and_a_cluster_merge_marks_alike() {
     });
 }
 
-/// Generates a rule with holds or slots, and the rule that it changes to: other amounts, or no
+/// Generates a rule with holds or permits, and the rule that it changes to: other amounts, or no
 /// holds.
 fn changing_rules() -> impl Strategy<Value = (Rule, Rule)> {
     let amounts = || prop_oneof![6 => 1u32..12, 1 => select(vec![60, 997, 100_000]), 1 => Just(0)];
@@ -169,7 +169,7 @@ async fn two_holds_of_a_request_are_kept_after_a_charge_under_a_limit_without_ho
         hits_addend: Some(hits),
         ..descriptor(&[("user", "x"), (operation, id)])
     };
-    // Slots are in the value: a limit without holds cannot have them.
+    // Permits are in the value: a limit without holds cannot have them.
     for plain in [
         "requests_per_unit: 100, unit: year",
         "windows: [{ requests_per_unit: 100, unit: day }, { requests_per_unit: 100, unit: year }]",

@@ -26,7 +26,7 @@ async fn replicas_are_counted_again_after_the_store_lost_its_data() {
     }
     redis.command(&["FLUSHALL"]).await;
     let state = async || {
-        let reported: u64 = redis.ask(&["ZCARD", "tollgate:replicas"]).await.unwrap();
+        let reported: u64 = redis.query(&["ZCARD", "tollgate:replicas"]).await.unwrap();
         let [one, other] = &services;
         let known =
             [metric(one, "tollgate_replicas").await, metric(other, "tollgate_replicas").await];

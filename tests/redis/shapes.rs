@@ -136,7 +136,7 @@ async fn counters_expire_alike_in_requests_of_every_shape() {
             for (counter, others) in COUNTERS {
                 let others = others.iter().map(|key| descriptor(&[(*key, "")]));
                 let all = [descriptor(&[("user", counter)])].into_iter().chain(others).collect();
-                client.ask(request(all)).await.unwrap();
+                client.decide(request(all)).await.unwrap();
             }
             let values = values(&redis, &COUNTERS).await;
             assert_eq!(values.len(), COUNTERS.len());
@@ -201,12 +201,12 @@ async fn a_key_of_another_type_is_decided_by_the_caller_and_the_others_are_charg
         ("fine", "requests_per_unit: 9, unit: year"),
     ]));
     let (_service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
-    client.ask(request(vec![descriptor(&[("broken", "x")])])).await.unwrap();
+    client.decide(request(vec![descriptor(&[("broken", "x")])])).await.unwrap();
     replace_by_a_list(&redis).await;
     for (fine, left) in [(1, 8), (2, 6)] {
         let all = std::iter::once(("broken", "x")).chain(vec![("fine", "x"); fine]);
         let answer =
-            client.ask(request(all.map(|one| descriptor(&[one])).collect())).await.unwrap();
+            client.decide(request(all.map(|one| descriptor(&[one])).collect())).await.unwrap();
         assert_eq!(answer.overall_code(), Code::Ok);
         assert_eq!(answer.statuses[1].limit_remaining, left, "fine is named {fine} times");
     }
@@ -218,7 +218,7 @@ async fn a_refund_that_fails_fails_its_request_which_charges_nothing() {
     let limit = "requests_per_unit: 9, unit: year, charge: admitted";
     let policies = Policies::of(&policy(&[("broken", limit), ("fine", limit)]));
     let (_service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
-    client.ask(request(vec![descriptor(&[("broken", "x")])])).await.unwrap();
+    client.decide(request(vec![descriptor(&[("broken", "x")])])).await.unwrap();
     replace_by_a_list(&redis).await;
     let refund = RateLimitDescriptor {
         hits_addend: Some(2),
@@ -226,17 +226,17 @@ async fn a_refund_that_fails_fails_its_request_which_charges_nothing() {
         ..descriptor(&[("broken", "x")])
     };
     let fine = || descriptor(&[("fine", "x")]);
-    client.ask(request(vec![refund, fine()])).await.unwrap_err();
-    let answer = client.ask(request(vec![fine()])).await.unwrap();
+    client.decide(request(vec![refund, fine()])).await.unwrap_err();
+    let answer = client.decide(request(vec![fine()])).await.unwrap();
     assert_eq!(answer.statuses[0].limit_remaining, 8, "only this request is charged");
 }
 
 /// Replaces the value of each key by one of another type.
 async fn replace_by_a_list(redis: &Redis) {
-    let keys: Vec<Vec<u8>> = redis.ask(&["KEYS", "*"]).await.unwrap();
+    let keys: Vec<Vec<u8>> = redis.query(&["KEYS", "*"]).await.unwrap();
     for key in keys {
-        redis.ask_bytes::<()>(&[b"DEL", &key]).await.unwrap();
-        redis.ask_bytes::<i64>(&[b"LPUSH", &key, b"x"]).await.unwrap();
+        redis.query_bytes::<()>(&[b"DEL", &key]).await.unwrap();
+        redis.query_bytes::<i64>(&[b"LPUSH", &key, b"x"]).await.unwrap();
     }
 }
 
@@ -247,7 +247,7 @@ async fn each_alone(client: &Client, hits: Option<u64>, is_negative_hits: bool) 
             is_negative_hits,
             ..descriptor(&[(key, "alone")])
         };
-        client.ask(request(vec![one])).await.unwrap();
+        client.decide(request(vec![one])).await.unwrap();
     }
 }
 
@@ -256,7 +256,7 @@ async fn together(client: &Client, hits: Option<u64>) {
         hits_addend: hits,
         ..descriptor(&[(key, "together")])
     };
-    client.ask(request(KINDS.iter().map(one).collect())).await.unwrap();
+    client.decide(request(KINDS.iter().map(one).collect())).await.unwrap();
 }
 
 /// Asserts that all counters have the same value, or none, and expire at about the same time.
@@ -274,10 +274,10 @@ fn same(values: &BTreeMap<String, (Vec<u8>, i64)>, counters: &[Counter], what: &
 async fn values(redis: &Redis, counters: &[Counter]) -> BTreeMap<String, (Vec<u8>, i64)> {
     let mut values = BTreeMap::new();
     for (counter, _) in counters {
-        let keys: Vec<Vec<u8>> = redis.ask(&["KEYS", &format!("*{counter}")]).await.unwrap();
+        let keys: Vec<Vec<u8>> = redis.query(&["KEYS", &format!("*{counter}")]).await.unwrap();
         if let [key] = keys.as_slice() {
-            let value = redis.ask_bytes(&[b"GET", key]).await.unwrap();
-            let lives: i64 = redis.ask_bytes(&[b"PEXPIRETIME", key]).await.unwrap();
+            let value = redis.query_bytes(&[b"GET", key]).await.unwrap();
+            let lives: i64 = redis.query_bytes(&[b"PEXPIRETIME", key]).await.unwrap();
             values.insert((*counter).to_owned(), (value, lives));
         }
     }

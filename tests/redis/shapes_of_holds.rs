@@ -132,13 +132,13 @@ async fn same(redis: &Redis, what: &str) -> Result<(), String> {
 
 /// Returns the reply to a command about the only key of a pattern.
 async fn first_of(redis: &Redis, pattern: &str, command: &str) -> Option<Fields> {
-    let keys: Vec<Vec<u8>> = redis.ask(&["KEYS", pattern]).await.unwrap();
+    let keys: Vec<Vec<u8>> = redis.query(&["KEYS", pattern]).await.unwrap();
     let [key] = keys.as_slice() else { return None };
     if command == "GET" {
-        let value: Vec<u8> = redis.ask_bytes(&[b"GET", key]).await.unwrap();
+        let value: Vec<u8> = redis.query_bytes(&[b"GET", key]).await.unwrap();
         return Some(Fields::from([(Vec::new(), value)]));
     }
-    Some(redis.ask_bytes(&[command.as_bytes(), key]).await.unwrap())
+    Some(redis.query_bytes(&[command.as_bytes(), key]).await.unwrap())
 }
 
 fn cases() -> impl Strategy<Value = Case> {
@@ -208,7 +208,7 @@ const KINDS: [(&str, &str); 6] = [
     ("gcra", "algorithm: gcra, requests_per_unit: 100, unit: year, hold: { ttl: 1m }"),
     ("sliding", "algorithm: sliding_window, requests_per_unit: 100, unit: year, hold: { ttl: 1m }"),
     ("log", "algorithm: sliding_log, requests_per_unit: 100, unit: hour, hold: { ttl: 1m }"),
-    ("slots", "algorithm: concurrency, in_flight: 20, hold: { ttl: 1m }"),
+    ("permits", "algorithm: concurrency, in_flight: 20, hold: { ttl: 1m }"),
 ];
 
 #[tokio::test]
@@ -253,7 +253,7 @@ const LESS: [(&[&str], &str, u64); 2] = [(&[RESERVE], "e", 9), (&[SETTLE, COMMIT
 /// number.
 async fn frequent(client: &Client, key: &str, value: &str, others: &[RateLimitDescriptor]) -> u64 {
     let more: &[_] = if key == "log" { &[] } else { &MORE };
-    let less: &[_] = if matches!(key, "fixed" | "gcra" | "slots") { &LESS } else { &[] };
+    let less: &[_] = if matches!(key, "fixed" | "gcra" | "permits") { &LESS } else { &[] };
     let requests = FREQUENT.iter().chain(more).chain(less).map(|(operations, id, hits)| {
         let of = |operation: &&str| RateLimitDescriptor {
             hits_addend: (*operation != SETTLE).then_some(*hits),
@@ -266,7 +266,7 @@ async fn frequent(client: &Client, key: &str, value: &str, others: &[RateLimitDe
     });
     let mut count = 0;
     for one in requests.chain(plain) {
-        client.ask(request([&one, others].concat())).await.unwrap();
+        client.decide(request([&one, others].concat())).await.unwrap();
         count += 1;
     }
     count
@@ -295,10 +295,10 @@ async fn keys_of_holds_live_long_enough_in_requests_of_every_shape() {
                 let id = format!("id-{number}");
                 let reserve = descriptor(&[("user", counter), ("tollgate.reserve", &id)]);
                 let all = std::iter::once(reserve).chain(recorded).collect();
-                client.ask(request(all)).await.unwrap();
+                client.decide(request(all)).await.unwrap();
                 for pattern in [format!("*{counter}"), format!("*{counter}:holds")] {
-                    let keys: Vec<Vec<u8>> = redis.ask(&["KEYS", &pattern]).await.unwrap();
-                    let lives: i64 = redis.ask_bytes(&[b"PTTL", &keys[0]]).await.unwrap();
+                    let keys: Vec<Vec<u8>> = redis.query(&["KEYS", &pattern]).await.unwrap();
+                    let lives: i64 = redis.query_bytes(&[b"PTTL", &keys[0]]).await.unwrap();
                     assert!(lives >= TTL_MS + 59_000, "{limit}: {pattern} for {lives} ms");
                 }
             }
@@ -312,7 +312,7 @@ async fn a_refused_write_of_a_hold_leaves_other_counters_of_the_request_as_they_
     let lines = vec![format!("user app on >first ~* -@all {may}")];
     let redis = Redis::start_as(Setup { lines, ..Setup::default() }).await;
     let policies = Policies::of(&policy(&[
-        ("slots", "algorithm: concurrency, in_flight: 2, hold: { ttl: 1m }"),
+        ("permits", "algorithm: concurrency, in_flight: 2, hold: { ttl: 1m }"),
         ("tokens", "requests_per_unit: 9, unit: year, hold: { ttl: 1m }, on_store_error: allow"),
     ]));
     let url = format!("redis://app:first@{}", redis.address);
@@ -320,10 +320,10 @@ async fn a_refused_write_of_a_hold_leaves_other_counters_of_the_request_as_they_
     let mut admitted = 0;
     for id in ["a", "b", "c", "d"] {
         let reserve = |key| descriptor(&[(key, "x"), (RESERVE, id)]);
-        let both = request(vec![reserve("slots"), reserve("tokens")]);
-        admitted += usize::from(client.ask(both).await.unwrap().overall_code() == Code::Ok);
+        let both = request(vec![reserve("permits"), reserve("tokens")]);
+        admitted += usize::from(client.decide(both).await.unwrap().overall_code() == Code::Ok);
     }
-    assert_eq!(admitted, 2, "slots that may be taken at once");
+    assert_eq!(admitted, 2, "permits that may be taken at once");
 }
 
 #[tokio::test]
@@ -337,14 +337,17 @@ async fn an_unreadable_counter_is_decided_by_the_caller_and_the_others_are_charg
     let both = || {
         request(vec![descriptor(&[("tokens", "x"), (RESERVE, "a")]), descriptor(&[("plain", "x")])])
     };
-    client.ask(both()).await.unwrap();
-    let keys: Vec<Vec<u8>> =
-        redis.ask(&["SCAN", "0", "TYPE", "hash"]).await.map(|(_, keys): (String, _)| keys).unwrap();
+    client.decide(both()).await.unwrap();
+    let keys: Vec<Vec<u8>> = redis
+        .query(&["SCAN", "0", "TYPE", "hash"])
+        .await
+        .map(|(_, keys): (String, _)| keys)
+        .unwrap();
     let [hash] = keys.as_slice() else { panic!("{keys:?}") };
-    redis.ask_bytes::<()>(&[b"DEL", hash]).await.unwrap();
-    redis.ask_bytes::<()>(&[b"SET", hash, b"of another type"]).await.unwrap();
+    redis.query_bytes::<()>(&[b"DEL", hash]).await.unwrap();
+    redis.query_bytes::<()>(&[b"SET", hash, b"of another type"]).await.unwrap();
     for left in [7, 6] {
-        let answer = client.ask(both()).await.unwrap();
+        let answer = client.decide(both()).await.unwrap();
         assert_eq!(answer.overall_code(), Code::Ok);
         assert_eq!(answer.statuses[1].limit_remaining, left, "each request is charged once");
     }
@@ -359,14 +362,14 @@ async fn a_take_back_leaves_other_holds_of_the_counter_and_their_time_to_live() 
     ]));
     let (_service, client) = serve(&policies, &cluster.url(), &["--deny-cache-max", "0s"]).await;
     let tokens = |id| descriptor(&[("tokens", "x"), (RESERVE, id)]);
-    client.ask(request(vec![tokens("a"), descriptor(&[("full", "x")])])).await.unwrap();
+    client.decide(request(vec![tokens("a"), descriptor(&[("full", "x")])])).await.unwrap();
     let denied = request(vec![tokens("b"), descriptor(&[("full", "x")])]);
-    assert_eq!(client.ask(denied).await.unwrap().overall_code(), Code::OverLimit);
+    assert_eq!(client.decide(denied).await.unwrap().overall_code(), Code::OverLimit);
     let mut lives = Vec::new();
     for node in nodes_of(&cluster) {
-        let keys: Vec<Vec<u8>> = node.ask(&["KEYS", "*"]).await.unwrap();
+        let keys: Vec<Vec<u8>> = node.query(&["KEYS", "*"]).await.unwrap();
         for key in keys {
-            lives.push(node.ask_bytes::<i64>(&[b"PTTL", &key]).await.unwrap());
+            lives.push(node.query_bytes::<i64>(&[b"PTTL", &key]).await.unwrap());
         }
     }
     assert_eq!(lives.len(), 3, "two values, and the holds of one");

@@ -80,7 +80,7 @@ async fn a_sharding_proxy_admits_no_request_more() {
                 descriptor(&[("user", &user)]),
                 descriptor(&[("group", "all")]),
             ];
-            client.clone().ask(request(descriptors)).await.unwrap().overall_code()
+            client.clone().decide(request(descriptors)).await.unwrap().overall_code()
         };
         let codes = futures_util::future::join_all((0..12).map(call)).await;
         assert_eq!(
@@ -93,7 +93,7 @@ async fn a_sharding_proxy_admits_no_request_more() {
     let peeks = AtomicU32::new(0);
     let left = async || {
         let one = request(vec![descriptor(&[("group", "all")])]);
-        let left = client.clone().ask(one).await.unwrap().statuses[0].limit_remaining;
+        let left = client.clone().decide(one).await.unwrap().statuses[0].limit_remaining;
         left + 1 + peeks.fetch_add(1, Ordering::Relaxed)
     };
     let admitted = u32::try_from(RUNS * 3).unwrap();

@@ -19,7 +19,7 @@ async fn values_that_look_like_hash_tags_are_spread_over_all_masters() {
     let (_service, client) = serve(&policies, &cluster.url(), &[]).await;
     for chunk in (0..KEYS).collect::<Vec<_>>().chunks(50) {
         let of_user = |number: &u64| descriptor(&[("user", &format!("{{x}}{number}"))]);
-        let answer = client.ask(request(chunk.iter().map(of_user).collect())).await.unwrap();
+        let answer = client.decide(request(chunk.iter().map(of_user).collect())).await.unwrap();
         assert_eq!(answer.overall_code(), Code::Ok);
     }
     let counters = counters(&cluster).await;
@@ -33,7 +33,7 @@ async fn top_users_are_known_for_values_with_braces() {
     let policies = Policies::of(&policy(&[("tenant", YEARLY)]));
     let (_service, client) = serve(&policies, &cluster.url(), &[]).await;
     let by_ann = vec![descriptor(&[("tenant", "{acme}")]), descriptor(&[("user", "ann")])];
-    client.ask(request(by_ann)).await.unwrap();
+    client.decide(request(by_ann)).await.unwrap();
     assert_eq!(
         lines(&who(&policies, &cluster.url(), "tenant={acme}")),
         [row(([1, 0], "user=ann"))]
@@ -49,7 +49,7 @@ async fn a_domain_in_one_slot_stays_there_whatever_its_name_and_its_values() {
     for value in ["ann", "{x}1", "{y}2", "}", "{"] {
         let mut of_user = request(vec![descriptor(&[("user", value)])]);
         of_user.domain = "te}s{t".to_owned();
-        assert_eq!(client.ask(of_user).await.unwrap().overall_code(), Code::Ok);
+        assert_eq!(client.decide(of_user).await.unwrap().overall_code(), Code::Ok);
     }
     let mut counters = counters(&cluster).await;
     counters.sort_unstable();
@@ -87,7 +87,7 @@ async fn counters(cluster: &Cluster) -> Vec<u64> {
         return count";
     let mut counts = Vec::new();
     for node in &cluster.nodes {
-        counts.push(node.redis.ask(&["EVAL", script, "0"]).await.unwrap());
+        counts.push(node.redis.query(&["EVAL", script, "0"]).await.unwrap());
     }
     counts
 }

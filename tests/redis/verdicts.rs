@@ -241,9 +241,9 @@ impl<'a> Bench<'a> {
     /// Makes a counter unreadable.
     async fn corrupt(&self, name: &str) {
         for node in &self.nodes {
-            let keys: Vec<Vec<u8>> = node.ask(&["KEYS", &format!("*{name}")]).await.unwrap();
+            let keys: Vec<Vec<u8>> = node.query(&["KEYS", &format!("*{name}")]).await.unwrap();
             for key in keys {
-                node.ask_bytes::<redis::Value>(&[b"SET", &key, b"no counter"]).await.unwrap();
+                node.query_bytes::<redis::Value>(&[b"SET", &key, b"no counter"]).await.unwrap();
             }
         }
     }

@@ -59,7 +59,7 @@ async fn known_requests(client: &Client) {
     client.status(descriptor(&[("plan", "free"), ("user", "ann")])).await;
     let mut elsewhere = request(vec![descriptor(&[("user", "ann")])]);
     elsewhere.domain = "elsewhere".to_owned();
-    client.ask(elsewhere).await.unwrap();
+    client.decide(elsewhere).await.unwrap();
 }
 
 /// Sends a request with a limit override.

@@ -45,7 +45,7 @@ async fn connections_remembered_denials_and_failures_are_counted() {
     assert_eq!(web.metric("ratelimit_redis_pool_cx_total").await, 3);
     redis.kill();
     let other = || request(vec![descriptor(&[("user", "bob")])]);
-    let _ = becomes("a call fails", TEST_TIMEOUT, || client.ask(other()), Result::is_err).await;
+    let _ = becomes("a call fails", TEST_TIMEOUT, || client.decide(other()), Result::is_err).await;
     let errors = "ratelimit_service_should_rate_limit_error{err_type=\"redis_error\"}";
     becomes("the failure is counted", TEST_TIMEOUT, || web.metric(errors), |count| *count > 0)
         .await;

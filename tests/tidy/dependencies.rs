@@ -205,7 +205,7 @@ pub(super) const ROWS: &[Row] = &[
     // The only module that serves HTTP; gRPC has its own HTTP/2 server.
     Row {
         place: "admin",
-        modules: "algorithm descriptor limiter::InForce limiter::Standing operations policy printable problem telemetry",
+        modules: "algorithm descriptor limiter::InForce limiter::StatusKind operations policy printable problem telemetry",
         crates: "async axum jiff parking_lot serde std::io std::sync thiserror tokio tracing",
     },
     Row { place: "admin/api", modules: "", crates: "serde_json utoipa utoipa_axum" },

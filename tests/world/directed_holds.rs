@@ -123,9 +123,9 @@ fn hits_that_the_store_should_not_count_are_found() {
 }
 
 #[test]
-fn slots_never_exceed_their_number_and_end_by_their_ttl() {
+fn permits_never_exceed_their_number_and_end_by_their_ttl() {
     let calls = [(1_000_000, reserve(6)), (3_900_000, reserve(6))];
-    let mut report = run(&world(Counting::Slots, &calls));
+    let mut report = run(&world(Counting::Permits, &calls));
     assert_eq!(report.used, [Some(0)]);
     assert_eq!(check(&report), [""; 0]);
     report.used = vec![Some(6)];
@@ -133,7 +133,7 @@ fn slots_never_exceed_their_number_and_end_by_their_ttl() {
 
     // As if the second had been admitted while the first was in flight.
     let calls = [(1_000_000, reserve(6)), (1_500_000, PartHits::Reserve { id: 8, hits: 6 })];
-    let mut report = run(&world(Counting::Slots, &calls));
+    let mut report = run(&world(Counting::Permits, &calls));
     let Ending::Decided(is_over, statuses) = &mut report.chronicle.calls[1].ending else {
         panic!()
     };
@@ -141,13 +141,13 @@ fn slots_never_exceed_their_number_and_end_by_their_ttl() {
     statuses[0].standing = "allowed";
     assert!(check(&report).join("\n").contains("over"));
 
-    // As if the first slot had ended before the second was refused.
+    // As if the first permit had ended before the second was refused.
     let calls = [
         (1_000_000, reserve(6)),
         (1_500_000, PartHits::Reserve { id: 8, hits: 6 }),
         (1_600_000, end(None)),
     ];
-    let mut report = run(&world(Counting::Slots, &calls));
+    let mut report = run(&world(Counting::Permits, &calls));
     assert_eq!(check(&report), [""; 0]);
     let ended = &mut report.chronicle.calls[2];
     (ended.begun, ended.ended) = (1_100_000, 1_101_000);

@@ -162,7 +162,7 @@ async fn without_a_first_configuration_calls_are_unavailable() {
     assert_eq!(serves().await, ServingStatus::NotServing);
     let client = Client::connect(service.grpc).await;
     let descriptor = crate::support::rls::descriptor(&[("user", "ann")]);
-    let refused = client.ask(crate::support::rls::request(vec![descriptor])).await.unwrap_err();
+    let refused = client.decide(crate::support::rls::request(vec![descriptor])).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::Unavailable);
     plane.serve("2", &[daily("user", 5)]);
     limit_becomes(&service, Some(5)).await;
@@ -210,7 +210,7 @@ async fn resources_of_envoy_gateway_limit_requests_of_its_envoys() {
     request.domain = "default/eg/http".to_owned();
     let mut codes = Vec::new();
     for _ in 0..4 {
-        codes.push(client.ask(request.clone()).await.unwrap().overall_code);
+        codes.push(client.decide(request.clone()).await.unwrap().overall_code);
     }
     assert_eq!(codes, [1, 1, 1, 2]);
     assert_eq!(plane.events("request")[0]["node"]["id"], "envoy-ratelimit");

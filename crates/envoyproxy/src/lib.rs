@@ -108,7 +108,7 @@ fn problems_of_flags(reader: &VariableReader<'_>, service: &ServiceFlags) -> Vec
         Err(error) => {
             let flags = service.named_in(&error);
             let names = flags.iter().flat_map(|flag| setters_of(flag, reader, &carried));
-            vec![VariableProblem { names: names.collect(), what: headline(&error) }]
+            vec![VariableProblem { names: names.collect(), what: first_paragraph(&error) }]
         }
     }
 }
@@ -122,7 +122,7 @@ fn setters_of(flag: &str, reader: &VariableReader<'_>, carried: &[CarriedFlag]) 
 }
 
 /// Returns the first paragraph of an error, in one line, without usage and tips.
-fn headline(error: &clap::Error) -> String {
+fn first_paragraph(error: &clap::Error) -> String {
     let text = error.to_string();
     let paragraph = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
     paragraph.split_whitespace().collect::<Vec<_>>().join(" ")

@@ -61,11 +61,11 @@ impl Check<'_> {
         self.hold.is_some_and(|hold| hold.is_on_existing())
     }
 
-    /// Returns `true` if the check needs no counter: a ban, unless slots may be ended that were
+    /// Returns `true` if the check needs no counter: a ban, unless permits may be ended that were
     /// taken before it was one.
     pub fn is_ban(&self) -> bool {
-        let ends_slots = self.limit.in_flight().is_some() && matches!(self.hits, Hits::Refund(_));
-        self.limit.is_ban() && !ends_slots
+        let ends_permits = self.limit.in_flight().is_some() && matches!(self.hits, Hits::Refund(_));
+        self.limit.is_ban() && !ends_permits
     }
 
     /// Returns the verdict of an outcome.
@@ -111,8 +111,8 @@ pub enum CertainDenials {
 pub trait Store: Send + Sync + 'static {
     /// Judges all `checks` of one request and writes the hits that their charge modes require.
     ///
-    /// Returns one result per check, in order. `prior` is the decision that a layer above has
-    /// already made. A check whose outcome is not known by `deadline` returns a store error.
+    /// Returns one outcome or error per check, in order. `prior` is the decision that a layer above
+    /// has already made. A check whose outcome is not known by `deadline` returns a store error.
     fn decide(
         &self,
         checks: &[Check<'_>],

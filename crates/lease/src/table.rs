@@ -1,9 +1,9 @@
 //! A table of keys: the demand for each key, and the blocks held for it. No IO; callers pass the
 //! time.
 //!
-//! The table is direct-mapped and has a fixed size. A requested key takes the slot of its hash,
-//! unless the slot's key holds a block or is in higher demand: then the new key is not leased. A
-//! slot contains only numbers until its key has a block.
+//! The table is direct-mapped and has a fixed size. A requested key takes the entry of its hash,
+//! unless the entry's key holds a block or is in higher demand: then the new key is not leased. An
+//! entry contains only numbers until its key has a block.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,8 +20,8 @@ use crate::block::Block;
 use crate::owned::OwnedCheck;
 use crate::{Check, Lent, StoreError};
 
-/// Number of slots: about 100 bytes each, and up to two blocks per key.
-const SLOTS: usize = 1 << 13;
+/// Number of entries: about 100 bytes each, and up to two blocks per key.
+const ENTRIES: usize = 1 << 13;
 /// Minimum number of requests per TTL for which a key is worth a block.
 const HOT: u32 = 8;
 
@@ -29,7 +29,7 @@ const HOT: u32 = 8;
 #[derive(Debug, Default)]
 pub struct BlockTable {
     /// Empty until the first lease is needed.
-    slots: Box<[KeyDemand]>,
+    entries: Box<[KeyDemand]>,
 }
 
 /// Demand for a key, and its blocks.
@@ -68,7 +68,7 @@ struct HeldBlocks {
 pub struct BlockLookup {
     /// The block that the hits were taken from, and the outcome.
     pub taken: Option<TakenHits>,
-    /// Size of a block to lease now; its result must be [recorded](BlockTable::answered).
+    /// Size of a block to lease now; its result must be [recorded](BlockTable::record_block).
     pub wanted: Option<u32>,
 }
 
@@ -85,18 +85,18 @@ impl BlockTable {
     /// Counts a charge, and takes it from a block if one has enough hits.
     pub fn take(&mut self, check: &Check<'_>, lease: &Lease, now: Instant) -> BlockLookup {
         let Hits::Charge(hits) = check.hits else { return BlockLookup::default() };
-        let Some(slot) = self.open(hash(check), lease.ttl, now) else {
+        let Some(entry) = self.open(hash(check), lease.ttl, now) else {
             return BlockLookup::default();
         };
-        slot.count(hits, lease.ttl, now);
+        entry.count(hits, lease.ttl, now);
         // Blocks that were charged under another limit, or for another key, do not apply.
-        if slot.held.as_ref().is_some_and(|held| !held.is_of(check)) {
-            slot.held = None;
+        if entry.held.as_ref().is_some_and(|held| !held.is_of(check)) {
+            entry.held = None;
         }
-        let taken = slot.take(hits.into(), now);
-        let wanted = slot.wanted(lease, now);
+        let taken = entry.take(hits.into(), now);
+        let wanted = entry.wanted(lease, now);
         if wanted.is_some() {
-            slot.held.get_or_insert_with(|| Box::new(HeldBlocks::of(check))).is_asking = true;
+            entry.held.get_or_insert_with(|| Box::new(HeldBlocks::of(check))).is_asking = true;
         }
         BlockLookup { taken, wanted }
     }
@@ -104,16 +104,16 @@ impl BlockTable {
     /// Records the remaining hits of a key from a check that the store judged.
     pub fn record(&mut self, check: &Check<'_>, outcome: Result<&Outcome, &StoreError>) {
         let hash = hash(check);
-        if let Some(slot) = self.slot(hash).filter(|slot| slot.hash == hash) {
+        if let Some(entry) = self.entry(hash).filter(|entry| entry.hash == hash) {
             // A decision by this process's share of a limit only shows that the store is
             // unavailable.
             let of_store = outcome.ok().filter(|outcome| !matches!(outcome.by, JudgedBy::Share(_)));
-            slot.left = of_store.map_or(0, |outcome| outcome.report.remaining);
+            entry.left = of_store.map_or(0, |outcome| outcome.report.remaining);
         }
     }
 
     /// Records the result of leasing a block. Returns `true` if the block is to be held.
-    pub fn answered(
+    pub fn record_block(
         &mut self,
         check: &OwnedCheck,
         lent: Result<&Lent, &StoreError>,
@@ -121,44 +121,44 @@ impl BlockTable {
     ) -> bool {
         let hash = hash(&check.check());
         let check = check.check();
-        let Some(slot) = self.slot(hash).filter(|slot| slot.hash == hash) else { return false };
-        let Some(held) = slot.held.as_mut().filter(|held| held.is_of(&check)) else {
+        let Some(entry) = self.entry(hash).filter(|entry| entry.hash == hash) else { return false };
+        let Some(held) = entry.held.as_mut().filter(|held| held.is_of(&check)) else {
             return false;
         };
         held.is_asking = false;
-        slot.left = lent.map_or(0, |lent| lent.report.remaining);
+        entry.left = lent.map_or(0, |lent| lent.report.remaining);
         let Some(block) = block.filter(|_| held.blocks.len() < BLOCKS) else { return false };
         held.report = lent.ok().map(|lent| (lent.report, block.received()));
         held.blocks.push(Arc::clone(block));
         true
     }
 
-    fn slot(&mut self, hash: u64) -> Option<&mut KeyDemand> {
-        let index = usize::try_from(hash).unwrap_or_default().checked_rem(self.slots.len())?;
-        self.slots.get_mut(index)
+    fn entry(&mut self, hash: u64) -> Option<&mut KeyDemand> {
+        let index = usize::try_from(hash).unwrap_or_default().checked_rem(self.entries.len())?;
+        self.entries.get_mut(index)
     }
 
-    /// Returns the slot of a key, replacing another key that is idle. If the other key is not idle,
-    /// its request count decreases by one, so that one-off keys never hold on to a slot.
+    /// Returns the entry of a key, replacing another key that is idle. If the other key is not
+    /// idle, its request count decreases by one, so that one-off keys never hold on to an entry.
     fn open(&mut self, hash: u64, ttl: Micros, now: Instant) -> Option<&mut KeyDemand> {
-        if self.slots.is_empty() {
-            self.slots = (0..SLOTS).map(|_| KeyDemand::new(0, now)).collect();
+        if self.entries.is_empty() {
+            self.entries = (0..ENTRIES).map(|_| KeyDemand::new(0, now)).collect();
         }
-        let slot = self.slot(hash)?;
-        if slot.hash == hash {
-            return Some(slot);
+        let entry = self.entry(hash)?;
+        if entry.hash == hash {
+            return Some(entry);
         }
-        if slot.held.as_mut().is_some_and(|held| held.is_live(now)) {
+        if entry.held.as_mut().is_some_and(|held| held.is_live(now)) {
             return None;
         }
-        slot.roll(ttl, now);
-        if slot.now.requests.max(slot.before.requests) > 1 {
-            slot.now.requests = slot.now.requests.saturating_sub(1);
-            slot.before.requests = slot.before.requests.saturating_sub(1);
+        entry.roll(ttl, now);
+        if entry.now.requests.max(entry.before.requests) > 1 {
+            entry.now.requests = entry.now.requests.saturating_sub(1);
+            entry.before.requests = entry.before.requests.saturating_sub(1);
             return None;
         }
-        *slot = KeyDemand::new(hash, now);
-        Some(slot)
+        *entry = KeyDemand::new(hash, now);
+        Some(entry)
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) enum StoreErrors {
     Open,
 }
 
-/// Returns the prior verdict for those who have yet to judge, from the checks that have been
+/// Returns the prior decision for those who have yet to judge, from the checks that have been
 /// judged: `outcomes`, with `None` for those that are open.
 ///
 /// `Denied` if the request is not admitted even if all open checks allow: nothing more is to be

@@ -18,9 +18,9 @@ pub enum HttpPort {
 /// Reason for closing an HTTP connection that the client had not closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpCloseReason {
-    /// The connection had been answered the longest when a new one needed its slot; none was idle.
+    /// The connection had been answered the longest when a new one replaced it; none was idle.
     Full,
-    /// The connection had been idle the longest when a new one needed its slot.
+    /// The connection had been idle the longest when a new one replaced it.
     Idle,
     /// The client did not send a complete request head in time.
     SlowHead,

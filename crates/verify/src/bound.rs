@@ -12,18 +12,18 @@ const MAX_LIMIT: u64 = 10_000;
 
 /// A limit, as far as histories show it.
 #[derive(Clone, Debug)]
-pub struct CounterModel {
+pub(crate) struct CounterModel {
     /// Bounds that all hold.
-    pub bounds: Vec<CounterBound>,
+    pub(crate) bounds: Vec<CounterBound>,
     /// `true` if denied hits may be charged.
-    pub charges_denied: bool,
+    pub(crate) charges_denied: bool,
     /// `true` if replicas may charge blocks of hits in advance.
-    pub is_leased: bool,
+    pub(crate) is_leased: bool,
 }
 
 /// A bound on admitted hits. Times are in microseconds.
 #[derive(Clone, Copy, Debug)]
-pub enum CounterBound {
+pub(crate) enum CounterBound {
     /// At most `limit` in each window of `period` since the epoch.
     Aligned {
         /// Hits per window.
@@ -53,7 +53,7 @@ pub enum CounterBound {
 
 /// The reason why calls cannot show that a rule's limit holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotVerifiable {
+pub(crate) enum NotVerifiable {
     /// Reservations may be committed with other hits.
     #[error("limits with holds are not checked")]
     Holds,
@@ -94,7 +94,7 @@ impl CounterModel {
     ///
     /// # Errors
     /// The reason if histories cannot show that the limit holds.
-    pub fn of(limit: &Limit, is_leased: bool) -> Result<Self, NotVerifiable> {
+    pub(crate) fn of(limit: &Limit, is_leased: bool) -> Result<Self, NotVerifiable> {
         if limit.hold().is_some() || limit.in_flight().is_some() {
             return Err(NotVerifiable::Holds);
         }
@@ -144,22 +144,22 @@ impl CounterModel {
     }
 
     /// Returns the largest number of hits that is admitted at once.
-    pub fn at_once(&self) -> u64 {
+    pub(crate) fn at_once(&self) -> u64 {
         self.bounds.iter().map(CounterBound::at_once).min().unwrap_or_default()
     }
 
     /// Returns the shortest period, in microseconds.
-    pub fn period(&self) -> u64 {
+    pub(crate) fn period(&self) -> u64 {
         self.bounds.iter().map(CounterBound::period).min().unwrap_or_default()
     }
 
     /// Returns the longest time after which hits return.
-    pub fn longest_return(&self) -> u64 {
+    pub(crate) fn longest_return(&self) -> u64 {
         self.bounds.iter().map(CounterBound::return_time).max().unwrap_or_default()
     }
 
     /// Returns `true` if denied calls can keep a counter over its limit for as long as they go on.
-    pub fn denials_extend(&self) -> bool {
+    pub(crate) fn denials_extend(&self) -> bool {
         self.charges_denied
             && self.bounds.iter().any(|bound| matches!(bound, CounterBound::Rolling { .. }))
     }
@@ -167,7 +167,7 @@ impl CounterModel {
 
 impl CounterBound {
     /// Returns the largest number of hits that is admitted at once.
-    pub fn at_once(&self) -> u64 {
+    pub(crate) fn at_once(&self) -> u64 {
         match *self {
             Self::Aligned { limit, .. } | Self::Rolling { limit, .. } => limit,
             Self::Draining { burst, .. } => burst,
@@ -183,7 +183,7 @@ impl CounterBound {
     }
 
     /// Returns the aligned windows in which a call may have been judged; 0 for other bounds.
-    pub fn windows(&self, call: &ObservedCall, skew: u64) -> RangeInclusive<u64> {
+    pub(crate) fn windows(&self, call: &ObservedCall, skew: u64) -> RangeInclusive<u64> {
         match *self {
             Self::Aligned { period, .. } => {
                 let (first, last) = windows_of(call, period, skew);
@@ -194,7 +194,7 @@ impl CounterBound {
     }
 
     /// Returns the time after which hits of a counter that is over its limit return at the latest.
-    pub fn return_time(&self) -> u64 {
+    pub(crate) fn return_time(&self) -> u64 {
         match *self {
             Self::Aligned { period, .. } => period,
             Self::Rolling { period, grain, .. } => period.saturating_add(grain),
@@ -204,7 +204,7 @@ impl CounterBound {
 
     /// Returns `true` if the calls show whether hits return in time: one was denied, and another
     /// was decided when the hits before it must have returned.
-    pub fn shows_return(&self, calls: &[ObservedCall], skew: u64) -> bool {
+    pub(crate) fn shows_return(&self, calls: &[ObservedCall], skew: u64) -> bool {
         let denied = calls.iter().filter(|call| call.is_denied());
         let decided = calls.iter().filter(|call| !call.is_unknown());
         let denied = denied.map(|call| self.window_start(call.end + skew)).min();
@@ -223,7 +223,7 @@ impl CounterBound {
 }
 
 /// Returns the first and the last aligned window in which the hits of a call may have been charged.
-pub fn windows_of(call: &ObservedCall, period: u64, skew: u64) -> (u64, u64) {
+pub(crate) fn windows_of(call: &ObservedCall, period: u64, skew: u64) -> (u64, u64) {
     let first = window_at(call.begin.saturating_sub(skew), period);
     (first, window_at(call.charged_by().saturating_add(skew), period))
 }

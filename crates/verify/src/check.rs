@@ -94,7 +94,7 @@ pub struct Checker {
 
 impl Checker {
     /// Creates a checker that has examined nothing.
-    pub fn new(skew: u64) -> Self {
+    pub(crate) fn new(skew: u64) -> Self {
         let results = CheckedProperty::ALL.map(|property| PropertyResult {
             property,
             is_checked: false,
@@ -111,7 +111,7 @@ impl Checker {
     }
 
     /// Checks the history of one counter.
-    pub fn examine(&mut self, model: &CounterModel, calls: &[ObservedCall]) {
+    pub(crate) fn examine(&mut self, model: &CounterModel, calls: &[ObservedCall]) {
         self.never_over(model, calls);
         if !model.is_leased {
             self.no_unjustified_denial(model, calls);

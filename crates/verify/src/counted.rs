@@ -5,16 +5,16 @@ use crate::history::ObservedCall;
 
 /// A window of a bound, in which a call may have been judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub(crate) struct Place {
     /// Index of the bound.
-    pub bound: usize,
+    pub(crate) bound: usize,
     /// Index of the aligned window; 0 for other bounds.
-    pub window: u64,
+    pub(crate) window: u64,
 }
 
 /// A call whose hits may have been charged.
 #[derive(Clone, Debug)]
-pub struct PossibleCharge<'a> {
+pub(crate) struct PossibleCharge<'a> {
     call: &'a ObservedCall,
     /// The windows in which it can have been denied; empty if it was not.
     denied_in: Vec<Place>,
@@ -22,12 +22,12 @@ pub struct PossibleCharge<'a> {
 
 impl<'a> PossibleCharge<'a> {
     /// Returns the charge of a call in any window that its time allows.
-    pub fn anywhere(call: &'a ObservedCall) -> Self {
+    pub(crate) fn anywhere(call: &'a ObservedCall) -> Self {
         Self { call, denied_in: Vec::new() }
     }
 
     /// Returns the charge of a denied call, in one of the windows that can have denied it.
-    pub fn at(call: &'a ObservedCall, denied_in: Vec<Place>) -> Self {
+    pub(crate) fn at(call: &'a ObservedCall, denied_in: Vec<Place>) -> Self {
         Self { call, denied_in }
     }
 
@@ -41,7 +41,7 @@ impl<'a> PossibleCharge<'a> {
 
 /// Calls of one counter, in the orders in which they are summed up.
 #[derive(Debug)]
-pub struct SortedCalls<'a> {
+pub(crate) struct SortedCalls<'a> {
     /// Calls whose hits were charged, by their begin.
     certain: Vec<&'a ObservedCall>,
     /// Calls whose hits may have been charged, by the time by which they were.
@@ -50,7 +50,7 @@ pub struct SortedCalls<'a> {
 
 impl<'a> SortedCalls<'a> {
     /// Sorts calls that were charged, and calls that may have been.
-    pub fn new(
+    pub(crate) fn new(
         certain: impl Iterator<Item = &'a ObservedCall>,
         possible: impl Iterator<Item = PossibleCharge<'a>>,
     ) -> Self {
@@ -62,7 +62,7 @@ impl<'a> SortedCalls<'a> {
     }
 
     /// Returns the charged calls that ended before a call began, by their begin.
-    pub fn before(&self, call: &ObservedCall) -> Vec<&'a ObservedCall> {
+    pub(crate) fn before(&self, call: &ObservedCall) -> Vec<&'a ObservedCall> {
         self.certain.iter().filter(|other| other.end < call.begin).copied().collect()
     }
 }
@@ -78,7 +78,7 @@ impl CounterBound {
 
     /// Returns `true` if the limit can have been reached when a call was judged in a window. A peek
     /// may be denied where no hit fits.
-    pub fn can_deny(
+    pub(crate) fn can_deny(
         &self,
         call: &ObservedCall,
         place: Place,
@@ -91,7 +91,7 @@ impl CounterBound {
 
     /// Returns the largest number of hits that can have counted when a call was judged by the bound
     /// of this index.
-    pub fn most_used(
+    pub(crate) fn most_used(
         &self,
         bound: usize,
         call: &ObservedCall,
@@ -107,7 +107,12 @@ impl CounterBound {
 
     /// Returns the smallest number of hits that can have counted, given charged calls that ended
     /// before the call began, by their begin.
-    pub fn least_used(&self, call: &ObservedCall, before: &[&ObservedCall], skew: u64) -> u64 {
+    pub(crate) fn least_used(
+        &self,
+        call: &ObservedCall,
+        before: &[&ObservedCall],
+        skew: u64,
+    ) -> u64 {
         let parts = match *self {
             Self::Aligned { period, .. } => {
                 let (first, last) = windows_of(call, period, skew);

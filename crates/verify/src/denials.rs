@@ -39,7 +39,7 @@ impl<'a> Denial<'a> {
 /// A denied call may have charged its hits, which explain later denials of the same window. But
 /// the first denial of a window needs hits that were not denied: hence the least fixed point, over
 /// denials and windows.
-pub fn unexplained<'a>(
+pub(crate) fn unexplained<'a>(
     model: &CounterModel,
     calls: &'a [ObservedCall],
     skew: u64,

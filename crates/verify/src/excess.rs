@@ -11,16 +11,16 @@ const MAX_JOINT: u64 = 4;
 
 /// Calls that contradict a bound.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Excess {
+pub(crate) struct Excess {
     /// Indexes of the calls.
-    pub calls: Vec<usize>,
+    pub(crate) calls: Vec<usize>,
     /// Hits that the bound allows them at most.
-    pub allowed: u64,
+    pub(crate) allowed: u64,
 }
 
 impl CounterBound {
     /// Returns the fewest admitted calls that no instants of judgement explain.
-    pub fn excess(&self, calls: &[ObservedCall], skew: u64) -> Option<Excess> {
+    pub(crate) fn excess(&self, calls: &[ObservedCall], skew: u64) -> Option<Excess> {
         let admitted: Vec<usize> = calls
             .iter()
             .enumerate()

@@ -4,9 +4,10 @@
 //! between its begin and its end, and an error may have charged its hits. A finding is reported
 //! only if no choice of these instants and charges explains the answers.
 //!
-//! Knows limits and policies, and no protocol: connections are given to it, as
-//! [`service::VerifiedService`]. May use `core` and `policy`; no stores, no files. What checks a
-//! history is pure: no clock, no IO.
+//! Knows limits and policies, and no protocol of a service: connections are given to it, as
+//! [`service::VerifiedService`]. May use `core` and `policy`; no stores. Reads and writes no files,
+//! but its workload may run a command that disturbs the service, by `sh -c`. What checks a history
+//! is pure: no clock, no IO.
 //!
 //! | file | contents |
 //! |---|---|
@@ -16,19 +17,19 @@
 //! | [`workload`] | the requests of a run |
 //! | [`run`] | a run: its rules, counters and calls |
 //! | [`history`] | calls and answers |
-//! | [`bound`] | limits as bounds on histories |
-//! | [`excess`] | admitted calls that exceed a bound |
-//! | [`counted`] | hits that count against a call |
-//! | [`denials`] | denials that nothing explains |
+//! | `bound` | limits as bounds on histories |
+//! | `excess` | admitted calls that exceed a bound |
+//! | `counted` | hits that count against a call |
+//! | `denials` | denials that nothing explains |
 //! | [`check`] | the properties, each with its smallest example |
 //! | [`verdict`] | verdicts on the properties, as far as a run shows them |
 
-pub mod bound;
+mod bound;
 pub mod check;
-pub mod counted;
+mod counted;
 mod counters;
-pub mod denials;
-pub mod excess;
+mod denials;
+mod excess;
 pub mod history;
 pub mod rules;
 pub mod run;

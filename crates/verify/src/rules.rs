@@ -19,7 +19,7 @@ pub struct VerifiedRule {
     /// Values are `None` if they are chosen at random.
     entries: Vec<(String, Option<String>)>,
     /// Its limit, as far as histories show it.
-    pub model: CounterModel,
+    pub(crate) model: CounterModel,
     /// Amounts and periods of the limit, one for each window.
     pub(crate) windows: Vec<(u32, Micros)>,
     /// Largest difference between clocks, in milliseconds, by which its windows stay distinct.

@@ -39,7 +39,7 @@ pub struct VerifyRun {
     /// `true` if Ctrl-C ended the run.
     pub is_interrupted: bool,
     /// Most by which the clock moved against the monotonic clock, in microseconds.
-    pub clock_moved: u64,
+    pub(crate) clock_moved: u64,
     /// Longest time for which this process did not run, in microseconds.
     pub paused: u64,
     /// Counters in use of each rule.
@@ -101,7 +101,7 @@ impl VerifyRun {
     }
 
     /// Returns the rule of a counter.
-    pub fn rule_of(&self, counter: usize) -> Option<&VerifiedRule> {
+    pub(crate) fn rule_of(&self, counter: usize) -> Option<&VerifiedRule> {
         self.rules.get(self.counters.get(counter)?.rule)
     }
 
@@ -112,7 +112,7 @@ impl VerifyRun {
     }
 
     /// Returns the calls of each counter, oldest first.
-    pub fn by_counter(&self) -> BTreeMap<usize, Vec<ObservedCall>> {
+    pub(crate) fn by_counter(&self) -> BTreeMap<usize, Vec<ObservedCall>> {
         let mut by_counter = BTreeMap::<usize, Vec<ObservedCall>>::new();
         for call in &self.calls {
             by_counter.entry(call.counter).or_default().push(call.clone());

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::rfc3339;
-use crate::algorithm::concurrency::Slot;
+use crate::algorithm::concurrency::Permit;
 use crate::algorithm::hold::HoldList;
 
 /// Maximum number of open holds in a view.
@@ -13,7 +13,7 @@ const MAX_HOLDS: usize = 100;
 /// The open holds of a counter.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct HeldView {
-    /// Number of IDs with open holds; of a `concurrency` limit, of slots.
+    /// Number of IDs with open holds; of a `concurrency` limit, of permits.
     pub count: usize,
     /// Hits of all open holds.
     pub hits: u64,
@@ -30,14 +30,14 @@ impl HeldView {
     pub(super) fn of(HoldList { holds: open, unread }: &HoldList) -> Self {
         Self {
             count: open.len(),
-            hits: open.iter().fold(0, |sum: u64, slot| sum.saturating_add(slot.hits.into())),
+            hits: open.iter().fold(0, |sum: u64, permit| sum.saturating_add(permit.hits.into())),
             holds: open.iter().take(MAX_HOLDS).map(HoldView::of).collect(),
             unread: *unread,
         }
     }
 }
 
-/// The open holds of one ID, or a slot.
+/// The open holds of one ID, or a permit.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct HoldView {
     /// The ID; hashed if the rule has `hash_values`. Absent for a charge without an ID.
@@ -51,7 +51,7 @@ pub struct HoldView {
 }
 
 impl HoldView {
-    fn of(Slot { id, hits, taken_at, ends_at }: &Slot) -> Self {
+    fn of(Permit { id, hits, taken_at, ends_at }: &Permit) -> Self {
         Self {
             id: (!id.is_empty()).then(|| String::from_utf8_lossy(id).into_owned()),
             hits: *hits,

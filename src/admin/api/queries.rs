@@ -10,7 +10,7 @@ use super::{Api, ApiError, ErrorBody, undecided};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::tallies::EntryTally;
 use crate::descriptor::{Descriptor, Entry, Request};
-use crate::limiter::Standing;
+use crate::limiter::StatusKind;
 use crate::operations::attempt::{AttemptedRequest, AttemptedStatus};
 use crate::operations::counters::CounterTallies;
 use crate::operations::{Backend, OperationError};
@@ -145,13 +145,13 @@ impl From<AttemptedRequest> for Peeked {
 
 impl From<AttemptedStatus> for PeekedStatus {
     fn from(status: AttemptedStatus) -> Self {
-        let standing = match status.standing {
-            Standing::NoLimit => "no limit",
-            Standing::Unlimited => "unlimited",
-            Standing::Allowed => "room",
-            Standing::Denied => "no room",
-            Standing::ShadowDenied => "watched",
-            Standing::PresumedAllowed | Standing::PresumedDenied => "unknown",
+        let standing = match status.kind {
+            StatusKind::NoLimit => "no limit",
+            StatusKind::Unlimited => "unlimited",
+            StatusKind::Allowed => "room",
+            StatusKind::Denied => "no room",
+            StatusKind::ShadowDenied => "watched",
+            StatusKind::PresumedAllowed | StatusKind::PresumedDenied => "unknown",
         };
         Self {
             rule: status.rule,

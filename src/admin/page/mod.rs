@@ -9,11 +9,13 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use sha2::{Digest as _, Sha256};
+
+use super::accept::accepts;
 
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
@@ -99,11 +101,11 @@ pub(super) async fn serve_page(
     next: Next,
 ) -> Response {
     let headers = request.headers();
-    let mut response = if !has_part(headers, header::ACCEPT, "text/html")
+    let mut response = if !accepts(headers, "text/html")
         || ![Method::GET, Method::HEAD].contains(request.method())
     {
         next.run(request).await
-    } else if has_part(headers, header::IF_NONE_MATCH, &served.tag) {
+    } else if has_tag(headers, &served.tag) {
         (StatusCode::NOT_MODIFIED, cache_headers(&served.tag, "no-cache")).into_response()
     } else {
         let kind = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
@@ -113,10 +115,10 @@ pub(super) async fn serve_page(
     response
 }
 
-/// Returns `true` if the value of a header contains a text.
-fn has_part(headers: &HeaderMap, name: HeaderName, part: &str) -> bool {
-    let value = headers.get(name).and_then(|value| value.to_str().ok());
-    value.is_some_and(|value| value.contains(part))
+/// Returns `true` if the client has the page with a tag.
+fn has_tag(headers: &HeaderMap, tag: &str) -> bool {
+    let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+    known.is_some_and(|known| known.contains(tag))
 }
 
 async fn file(

@@ -1,6 +1,5 @@
 //! Comparison of two running services: sends the same requests to both and lists the differences.
 
-use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 

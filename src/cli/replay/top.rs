@@ -17,8 +17,11 @@ pub(super) struct TopKeys {
 impl TopKeys {
     pub(super) fn add(&mut self, key: &str) {
         self.total += 1;
-        let room =
-            if self.keys.slots().len() < MAX_COUNTED { FreeMemory::More } else { FreeMemory::Same };
+        let room = if self.keys.entries().len() < MAX_COUNTED {
+            FreeMemory::More
+        } else {
+            FreeMemory::Same
+        };
         self.keys.note(key, hash_of(key.as_bytes()), room, || ());
     }
 
@@ -29,20 +32,20 @@ impl TopKeys {
 
     /// Formats the number of keys: exact, or a lower bound.
     pub(super) fn keys(&self) -> String {
-        let slots = self.keys.slots();
-        let is_exact = slots.iter().all(|slot| slot.inherited == 0);
-        format!("{}{}", if is_exact { "" } else { "more than " }, counted(slots.len(), "key"))
+        let entries = self.keys.entries();
+        let is_exact = entries.iter().all(|entry| entry.inherited == 0);
+        format!("{}{}", if is_exact { "" } else { "more than " }, counted(entries.len(), "key"))
     }
 
     /// Returns the most frequent keys and their counts, with `~` before an estimate.
     pub(super) fn first(&self, number: usize) -> impl Iterator<Item = (String, &str)> {
-        let mut slots: Vec<_> = self.keys.slots().iter().collect();
-        slots.sort_unstable_by(|one, other| {
+        let mut entries: Vec<_> = self.keys.entries().iter().collect();
+        entries.sort_unstable_by(|one, other| {
             other.weight().cmp(&one.weight()).then_with(|| one.key.cmp(&other.key))
         });
-        slots.into_iter().take(number).map(|slot| {
-            let mark = if slot.inherited == 0 { "" } else { "~" };
-            (format!("{mark}{}", slot.weight()), &*slot.key)
+        entries.into_iter().take(number).map(|entry| {
+            let mark = if entry.inherited == 0 { "" } else { "~" };
+            (format!("{mark}{}", entry.weight()), &*entry.key)
         })
     }
 }
@@ -61,7 +64,7 @@ mod tests {
         let first: Vec<_> = top.first(3).map(|(_, key)| key.to_owned()).collect();
         assert!(first.iter().all(|key| key.starts_with("frequent")), "{first:?}");
         assert_eq!(
-            (top.total(), top.keys.slots().len(), top.keys().as_str()),
+            (top.total(), top.keys.entries().len(), top.keys().as_str()),
             (40_000, MAX_COUNTED, "more than 1000 keys")
         );
     }

@@ -14,7 +14,7 @@ use crate::cli::CommandError;
 use crate::cli::output::print_stderr;
 use crate::grpc::json;
 use crate::grpc::response::{self, AnswerStyle};
-use crate::limiter::{Decision, Limiter, Standing};
+use crate::limiter::{Decision, Limiter, StatusKind};
 use crate::printable::escaped_json;
 use crate::store::any::AnyStore;
 use crate::store::backend::Backend as _;
@@ -110,13 +110,13 @@ impl ReplaySummary {
             };
             let counts = self.rules.entry(key).or_default();
             let [allowed, denied, shadow] = counts;
-            let count = match status.standing() {
-                Standing::Denied | Standing::PresumedDenied => denied,
-                Standing::ShadowDenied => shadow,
-                Standing::NoLimit
-                | Standing::Unlimited
-                | Standing::Allowed
-                | Standing::PresumedAllowed => allowed,
+            let count = match status.kind() {
+                StatusKind::Denied | StatusKind::PresumedDenied => denied,
+                StatusKind::ShadowDenied => shadow,
+                StatusKind::NoLimit
+                | StatusKind::Unlimited
+                | StatusKind::Allowed
+                | StatusKind::PresumedAllowed => allowed,
             };
             *count += 1;
         }

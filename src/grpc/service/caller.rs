@@ -9,7 +9,7 @@ use crate::grpc::rights::DomainRights;
 use crate::limiter::Decision;
 use crate::store::Store;
 
-/// Overall code of a response to a caller that is no proxy.
+/// Overall code of an answer to a caller that is no proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallerAnswer {
     /// The request is admitted.

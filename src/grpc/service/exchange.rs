@@ -135,7 +135,7 @@ impl<B: Backend> ExchangeCall<'_, B> {
         let (target, lease) = match found {
             Ok(found) => found,
             Err(reason) => {
-                self.rls.metrics.loans.answered("not_leasable");
+                self.rls.metrics.loans.count_answer("not_leasable");
                 let reason = reason_of(reason).into();
                 let answer = Some(Answer::NotLeasable(NotLeasable { reason }));
                 return LeaseAnswer { generation: 0, answer };
@@ -145,15 +145,17 @@ impl<B: Backend> ExchangeCall<'_, B> {
         let lending = loans.lend(&target.check(), &lease, hits, self.deadline).await;
         let (kind, answer) = match lending {
             Ok(Lending::Block(block)) => ("block", Answer::Loan(self.loan(target, &block))),
-            Ok(Lending::TooFew(None)) => ("too_few_wanted", ask(AskReason::TooFewWanted, None)),
+            Ok(Lending::TooFew(None)) => {
+                ("too_few_wanted", ask_each_request(AskReason::TooFewWanted, None))
+            }
             Ok(Lending::TooFew(Some(report))) => {
                 let counter = counter_of(target.limit(), &report);
-                ("near_limit", ask(AskReason::NearLimit, Some(counter)))
+                ("near_limit", ask_each_request(AskReason::NearLimit, Some(counter)))
             }
             // A limit in shadow mode denies nothing.
             Ok(Lending::Denied(report, _)) if limiter.is_shadow(target.rule()) => {
                 let counter = counter_of(target.limit(), &report);
-                ("near_limit", ask(AskReason::NearLimit, Some(counter)))
+                ("near_limit", ask_each_request(AskReason::NearLimit, Some(counter)))
             }
             Ok(Lending::Denied(report, valid_for)) => {
                 limiter.record_loan_denial(self.live, target, descriptor, valid_for);
@@ -163,10 +165,10 @@ impl<B: Backend> ExchangeCall<'_, B> {
             }
             Err(error) => {
                 self.rls.metrics.store.store_error(error.kind());
-                ("store_failed", ask(AskReason::StoreFailed, None))
+                ("store_failed", ask_each_request(AskReason::StoreFailed, None))
             }
         };
-        self.rls.metrics.loans.answered(kind);
+        self.rls.metrics.loans.count_answer(kind);
         let counter = CounterDigest::of(target.rule().domain(), target.key());
         let generation = generation(counter, target.limit(), &lease);
         LeaseAnswer { generation, answer: Some(answer) }
@@ -192,7 +194,7 @@ impl<B: Backend> ExchangeCall<'_, B> {
     /// Accepts a return.
     async fn take_back(&self, descriptor: &Descriptor<'_>, back: &LeaseReturn) -> LeaseResult {
         let result = self.result_of(descriptor, back).await;
-        self.rls.metrics.loans.returned(match result {
+        self.rls.metrics.loans.count_return(match result {
             LeaseResult::Accepted => "accepted",
             LeaseResult::Repeated => "repeated",
             LeaseResult::Late => "late",
@@ -277,7 +279,7 @@ fn plain(
 }
 
 /// Returns the answer that no hits are lent.
-fn ask(reason: AskReason, counter: Option<CounterReport>) -> Answer {
+fn ask_each_request(reason: AskReason, counter: Option<CounterReport>) -> Answer {
     Answer::AskEachRequest(AskEachRequest { reason: reason.into(), counter })
 }
 

@@ -155,7 +155,7 @@ impl<S: Store> Rls<S> {
         deadline: Instant,
     ) -> Result<Decision<'a>, Status> {
         if ttl.is_some() {
-            self.check_ttl(ttl, &self.look(snapshot, request, id, deadline).await?)?;
+            self.check_ttl(ttl, &self.open_hits(snapshot, request, id, deadline).await?)?;
         }
         let reserve = HoldRequest { id, action: HoldAction::ReserveOnce, ttl };
         let reserving = with_hold(request, Hits::Charge(hits), reserve);
@@ -182,7 +182,7 @@ impl<S: Store> Rls<S> {
         deadline: Instant,
     ) -> Result<Decision<'a>, Status> {
         if ttl.is_some() {
-            self.check_ttl(ttl, &self.look(snapshot, request, id, deadline).await?)?;
+            self.check_ttl(ttl, &self.open_hits(snapshot, request, id, deadline).await?)?;
         }
         let extend = HoldRequest { id, action: HoldAction::Extend, ttl };
         let request = with_hold(request, Hits::Refund(0), extend);
@@ -209,15 +209,15 @@ impl<S: Store> Rls<S> {
     }
 
     /// Returns the open hits of an ID at each counter.
-    async fn look<'a, 'r>(
+    async fn open_hits<'a, 'r>(
         &self,
         snapshot: &'a Snapshot,
         request: &Request<'r>,
         id: &'r [u8],
         deadline: Instant,
     ) -> Result<Decision<'a>, Status> {
-        let look = HoldRequest { id, action: HoldAction::Look, ttl: None };
-        let request = with_hold(request, Hits::Refund(0), look);
+        let looks = HoldRequest { id, action: HoldAction::Look, ttl: None };
+        let request = with_hold(request, Hits::Refund(0), looks);
         let found = self.limiter.peek(snapshot, &request, deadline).await;
         found.map_err(|undecided| self.unavailable(&undecided))
     }

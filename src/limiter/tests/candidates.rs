@@ -37,7 +37,11 @@ fn no_answer_is_another_for_a_candidate() {
         let ask = [hits(first, *wanted), take(second)];
         plain.at(number * SECOND);
         tried.at(number * SECOND);
-        assert_eq!(plain.ask(&ask), tried.ask(&ask), "{number}: {first} {wanted:?}, {second}");
+        assert_eq!(
+            plain.decide(&ask),
+            tried.decide(&ask),
+            "{number}: {first} {wanted:?}, {second}"
+        );
     }
     assert!(counted(&tried, "a").iter().sum::<u64>() > 0);
 }
@@ -54,9 +58,9 @@ fn denials_by_a_candidate_alone_are_counted_separately() {
 #[test]
 fn a_candidate_of_a_limit_that_does_not_count_in_a_request_does_not_either() {
     let bench = bench(&tried());
-    assert_eq!(bench.ask(&[take("b=1"), take("r=1")]), "OK: - -");
+    assert_eq!(bench.decide(&[take("b=1"), take("r=1")]), "OK: - -");
     assert_eq!((counted(&bench, "b"), counted(&bench, "r")), ([0, 0, 0], [1, 0, 0]));
-    bench.ask(&[overridden("b=1", 9, 60)]);
+    bench.decide(&[overridden("b=1", 9, 60)]);
     assert_eq!(counted(&bench, "b"), [0, 0, 0], "the request has brought a limit");
 }
 
@@ -64,7 +68,7 @@ fn a_candidate_of_a_limit_that_does_not_count_in_a_request_does_not_either() {
 fn a_store_without_room_for_a_candidate_fails_no_request() {
     let rules = "  - {key: c, candidate: {unit: minute, requests_per_unit: 1}}\n";
     let bench = bench_of(load(&format!("domain: d\ndescriptors:\n{rules}")), Modes::default(), 0);
-    assert_eq!(bench.ask(&[take("c=1")]), "OK: -");
+    assert_eq!(bench.decide(&[take("c=1")]), "OK: -");
     assert_eq!(bench.metrics.candidates.of_rule(CandidateSource::Rule, "d", "c").unknown.get(), 1);
 }
 
@@ -74,7 +78,7 @@ fn a_candidate_does_not_vote() {
         "domain: d\ndescriptors:\n  - {key: a, rate_limit: {unit: minute, requests_per_unit: 0}, candidate: {unit: minute, requests_per_unit: 9}}\n",
     );
     let bench = bench_of(policies, Modes { quota: true, shadow: false }, 1 << 20);
-    assert_eq!(bench.ask(&[take("a=1")]), "OVER: OVER");
+    assert_eq!(bench.decide(&[take("a=1")]), "OVER: OVER");
 }
 
 #[test]
@@ -95,7 +99,7 @@ fn a_set_is_tried_out_by_counters_of_its_own_also_in_domains_that_are_not_in_for
     assert_eq!(counted("d", "a"), [3, 0, 0]);
     assert_eq!(bench.times(3, take("new=1")), "OK: -");
     assert_eq!(counted("d", "new"), [1, 2, 0]);
-    assert_eq!(bench.ask_in("e", &[take("new=1"), take("new=1")]).unwrap(), "OK: - -");
+    assert_eq!(bench.decide_in("e", &[take("new=1"), take("new=1")]).unwrap(), "OK: - -");
     assert_eq!(counted("e", "new"), [1, 1, 0]);
     let counts_of = |bench: &LimiterFixture| -> Vec<(CandidateSource, String, u64)> {
         let live = bench.in_force.snapshot();
@@ -112,7 +116,7 @@ fn a_set_is_tried_out_by_counters_of_its_own_also_in_domains_that_are_not_in_for
         expected.map(|(rule, denied)| (CandidateSource::Policy, rule.to_owned(), denied))
     );
     bench.in_force.install(load(&format!("domain: d\ndescriptors:\n{PLAIN}")));
-    bench.ask(&[take("new=1")]);
+    bench.decide(&[take("new=1")]);
     assert_eq!(counted("d", "new"), [1, 3, 0], "it outlives a change of what is in force");
 }
 

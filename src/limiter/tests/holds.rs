@@ -6,12 +6,12 @@ const RULES: &str = "
   - key: tenant
     rate_limit:
       { requests_per_unit: 100, unit: minute, on_store_error: deny, hold: { ttl: 1m } }
-  - key: slots
+  - key: permits
     rate_limit: { algorithm: concurrency, in_flight: 2, hold: { ttl: 1m } }
   - key: plain
     rate_limit: { requests_per_unit: 100, unit: minute, on_store_error: deny }";
 
-fn ask(entries: &str, count: u32) -> DescriptorInput<'_> {
+fn charge(entries: &str, count: u32) -> DescriptorInput<'_> {
     hits(entries, Hits::Charge(count))
 }
 
@@ -30,13 +30,13 @@ impl LimiterFixture {
 #[test]
 fn effects_are_counted_by_rule() {
     let bench = bench(RULES);
-    bench.ask(&[ask("tenant=a,tollgate.reserve=r", 40)]);
-    bench.ask(&[ask("tenant=a,tollgate.reserve=r", 10)]);
-    assert_eq!(bench.ask(&[ask("tenant=a,tollgate.commit=r", 50)]), "OK: 40");
-    bench.ask(&[ask("tenant=a,tollgate.commit=unknown", 3)]);
-    bench.ask(&[ask("tenant=a,tollgate.settle=r", 1)]);
-    bench.ask(&[ask("tenant=a,tollgate.commit=r", 5)]);
-    bench.ask(&[ask(&format!("tenant=a,tollgate.reserve={}", "x".repeat(129)), 1)]);
+    bench.decide(&[charge("tenant=a,tollgate.reserve=r", 40)]);
+    bench.decide(&[charge("tenant=a,tollgate.reserve=r", 10)]);
+    assert_eq!(bench.decide(&[charge("tenant=a,tollgate.commit=r", 50)]), "OK: 40");
+    bench.decide(&[charge("tenant=a,tollgate.commit=unknown", 3)]);
+    bench.decide(&[charge("tenant=a,tollgate.settle=r", 1)]);
+    bench.decide(&[charge("tenant=a,tollgate.commit=r", 5)]);
+    bench.decide(&[charge(&format!("tenant=a,tollgate.reserve={}", "x".repeat(129)), 1)]);
     for (name, expected) in [
         ("hold_reserved", "2"),
         ("hold_ids_repeated", "1"),
@@ -61,27 +61,28 @@ fn effects_are_counted_by_rule() {
 #[test]
 fn a_fifth_hold_of_an_id_is_charged_but_not_recorded() {
     let bench = bench(RULES);
-    let last = bench.times(5, ask("tenant=a,tollgate.reserve=r", 10));
+    let last = bench.times(5, charge("tenant=a,tollgate.reserve=r", 10));
     assert_eq!(last, "OK: 50");
     assert_eq!([bench.of_tenant("hold_reserved"), bench.of_tenant("hold_unrecorded")], ["4", "1"]);
 }
 
 #[test]
-fn slots_are_counted_as_holds() {
+fn permits_are_counted_as_holds() {
     let bench = bench(RULES);
-    assert_eq!(bench.times(3, ask("slots=a,tollgate.reserve=r", 1)), "OVER: OVER");
-    assert_eq!(bench.ask(&[ask("slots=a,tollgate.settle=r", 1)]), "OK: 1");
-    let of_slots =
-        |name: &str| bench.value(&format!("tollgate_{name}_total{{domain=\"d\",rule=\"slots\"}} "));
-    assert_eq!([of_slots("hold_reserved"), of_slots("hold_settled")], ["2", "1"]);
+    assert_eq!(bench.times(3, charge("permits=a,tollgate.reserve=r", 1)), "OVER: OVER");
+    assert_eq!(bench.decide(&[charge("permits=a,tollgate.settle=r", 1)]), "OK: 1");
+    let of_permits = |name: &str| {
+        bench.value(&format!("tollgate_{name}_total{{domain=\"d\",rule=\"permits\"}} "))
+    };
+    assert_eq!([of_permits("hold_reserved"), of_permits("hold_settled")], ["2", "1"]);
 }
 
 #[test]
 fn an_operation_on_a_rule_without_holds_is_counted() {
     let bench = bench(RULES);
-    assert_eq!(bench.ask(&[ask("plain=a,tollgate.reserve=r", 40)]), "OK: 60");
-    assert_eq!(bench.ask(&[ask("plain=a,tollgate.commit=r", 90)]), "OK: 60");
-    assert_eq!(bench.ask(&[ask("other=a,tollgate.settle=r", 1)]), "OK: -");
+    assert_eq!(bench.decide(&[charge("plain=a,tollgate.reserve=r", 40)]), "OK: 60");
+    assert_eq!(bench.decide(&[charge("plain=a,tollgate.commit=r", 90)]), "OK: 60");
+    assert_eq!(bench.decide(&[charge("other=a,tollgate.settle=r", 1)]), "OK: -");
     assert_eq!(bench.value("tollgate_hold_unsupported_total "), "3");
     let series = "tollgate_hold_reserved_total{domain=\"d\",rule=\"plain\"} ";
     assert_eq!(bench.value(series), "absent");
@@ -91,10 +92,10 @@ fn an_operation_on_a_rule_without_holds_is_counted() {
 fn a_commit_that_fails_in_the_store_is_ok_and_counted() {
     let full = || bench_of(load(&format!("domain: d\ndescriptors:{RULES}")), Modes::default(), 1);
     let bench = full();
-    assert_eq!(bench.ask(&[ask("tenant=a,tollgate.reserve=r", 40)]), "OVER: OVER");
-    assert_eq!(bench.ask(&[ask("tenant=a,tollgate.commit=r", 40)]), "OK: -");
+    assert_eq!(bench.decide(&[charge("tenant=a,tollgate.reserve=r", 40)]), "OVER: OVER");
+    assert_eq!(bench.decide(&[charge("tenant=a,tollgate.commit=r", 40)]), "OK: -");
     assert_eq!(bench.value("tollgate_hold_end_failures_total "), "1");
     // A settle of an ID that the same request commits changes nothing, and has no vote either.
-    let both = [ask("tenant=a,tollgate.commit=r", 40), ask("tenant=a,tollgate.settle=r", 1)];
-    assert!(full().ask(&both).starts_with("OK:"));
+    let both = [charge("tenant=a,tollgate.commit=r", 40), charge("tenant=a,tollgate.settle=r", 1)];
+    assert!(full().decide(&both).starts_with("OK:"));
 }

@@ -17,7 +17,7 @@ impl LimiterFixture {
     fn charge(&self, asked: &[(&str, u32)]) -> String {
         let asked: Vec<_> =
             asked.iter().map(|(entries, wanted)| hits(entries, Hits::Charge(*wanted))).collect();
-        self.ask(&asked)
+        self.decide(&asked)
     }
 }
 

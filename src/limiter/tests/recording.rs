@@ -28,9 +28,9 @@ fn denials_are_taken_down_with_whether_the_request_passed() {
     let mut bench = bench(RULES);
     let journal = Journal::new(1 << 20, 1);
     bench.limiter = bench.limiter.with_recorder(journal.recorder());
-    assert_eq!(bench.ask(&[hits("a=1", Hits::Charge(3)), take("a=2")]), "OVER: OVER 0");
-    assert_eq!(bench.ask(&[take("s=1"), take("q=1"), take("r=1")]), "OK: 0 OVER 8");
-    assert_eq!(bench.ask(&[overridden("x=1,y=2", 0, 60)]), "OVER: OVER");
+    assert_eq!(bench.decide(&[hits("a=1", Hits::Charge(3)), take("a=2")]), "OVER: OVER 0");
+    assert_eq!(bench.decide(&[take("s=1"), take("q=1"), take("r=1")]), "OK: 0 OVER 8");
+    assert_eq!(bench.decide(&[overridden("x=1,y=2", 0, 60)]), "OVER: OVER");
     let row = |rule: &str, key: &str, counts| (rule.to_owned(), key.to_owned(), counts);
     let expected = [
         row("(limit of the request)", "x=1,y=2", [1, 0, 1]),
@@ -63,9 +63,9 @@ fn hashed_values_are_recorded_as_hashes_by_every_limit() {
     bench.in_force.try_out(load_by(&other, CompileOptions { are_candidates: true, ..options }));
     bench.limiter = bench.limiter.with_recorder(journal.recorder());
     for ask in ["mail=ann", "tried=ann", "alone=ann", "plan=free"].map(take) {
-        bench.ask(&[ask, take("user=ann")]);
+        bench.decide(&[ask, take("user=ann")]);
     }
-    bench.ask(&[overridden("any=ann", 0, 60)]);
+    bench.decide(&[overridden("any=ann", 0, 60)]);
     let found = journal.read().find(&DenialFilter::default());
     let mut recorded_by: Vec<(&str, Vec<&str>)> =
         found.iter().map(|found| (found.rule.as_str(), found.key.split('=').collect())).collect();
@@ -88,10 +88,10 @@ fn hashed_values_are_recorded_as_hashes_by_every_limit() {
 #[test]
 fn each_exception_of_the_promise_is_counted_in_hits() {
     let bench = bench(RULES);
-    bench.ask(&[hits("a=1", Hits::Refund(7))]);
-    bench.ask(&[hits("late=1", Hits::Charge(5))]);
-    bench.ask(&[hits("guess=1", Hits::Charge(4))]);
-    bench.ask(&[hits("guess=1", Hits::Charge(6)), hits("guess=1", Hits::Peek(0))]);
+    bench.decide(&[hits("a=1", Hits::Refund(7))]);
+    bench.decide(&[hits("late=1", Hits::Charge(5))]);
+    bench.decide(&[hits("guess=1", Hits::Charge(4))]);
+    bench.decide(&[hits("guess=1", Hits::Charge(6)), hits("guess=1", Hits::Peek(0))]);
     let exceptions = &bench.metrics.exceptions;
     let counts = [&exceptions.refunded_hits, &exceptions.overrun_hits, &exceptions.estimated_hits]
         .map(|one| one.get());
@@ -117,14 +117,14 @@ fn series_of_rules_go_with_them_and_rules_beyond_the_bound_are_counted_together(
         1 << 20,
     );
     for key in ["a", "a", "b", "c", "e"] {
-        bench.ask(&[take(&format!("{key}=1"))]);
+        bench.decide(&[take(&format!("{key}=1"))]);
     }
     let shows = |line: &str| bench.metrics.render().lines().any(|shown| shown == line);
     assert!(shows(r#"tollgate_decisions_total{domain="d",rule="a",outcome="allowed"} 2"#));
     assert!(shows(r#"tollgate_near_limit_total{domain="d",rule="a"} 1"#));
     assert!(shows(r#"tollgate_decisions_total{domain="other",rule="other",outcome="allowed"} 2"#));
     bench.in_force.install(of(&["b", "c"]));
-    bench.ask(&[take("c=1")]);
+    bench.decide(&[take("c=1")]);
     assert!(!bench.metrics.render().contains(r#"rule="a""#));
     assert!(
         shows(r#"tollgate_decisions_total{domain="d",rule="b",outcome="allowed"} 1"#),

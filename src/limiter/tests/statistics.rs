@@ -25,16 +25,16 @@ fn text(bench: &LimiterFixture) -> String {
 fn hits_are_within_near_or_over_the_limit() {
     let bench =
         counted("  - {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n", false, 10);
-    bench.ask(&[hits("a=1", Hits::Charge(7))]);
-    bench.ask(&[hits("a=1", Hits::Charge(2))]);
-    bench.ask(&[hits("a=1", Hits::Peek(0))]);
+    bench.decide(&[hits("a=1", Hits::Charge(7))]);
+    bench.decide(&[hits("a=1", Hits::Charge(2))]);
+    bench.decide(&[hits("a=1", Hits::Peek(0))]);
     insta::assert_snapshot!(text(&bench), @r"
     rate_limit.d.a.near_limit: 1
     rate_limit.d.a.total_hits: 9
     rate_limit.d.a.within_limit: 9
     ");
-    bench.ask(&[take("a=1")]);
-    bench.ask(&[hits("a=1", Hits::Charge(4))]);
+    bench.decide(&[take("a=1")]);
+    bench.decide(&[hits("a=1", Hits::Charge(4))]);
     insta::assert_snapshot!(text(&bench), @r"
     rate_limit.d.a.near_limit: 2
     rate_limit.d.a.over_limit: 4
@@ -50,14 +50,14 @@ fn hits_that_cross_the_limit_are_split_between_near_and_over() {
   - {key: b, rate_limit: {unit: minute, requests_per_unit: 10, charge: admitted}}\n";
     let bench = counted(rules, false, 10);
     let denied = |key: &str, before, crossing| {
-        bench.ask(&[hits(key, Hits::Charge(before))]);
-        bench.ask(&[hits(key, Hits::Charge(crossing))]);
+        bench.decide(&[hits(key, Hits::Charge(before))]);
+        bench.decide(&[hits(key, Hits::Charge(crossing))]);
     };
     // 7 and 5: hits 9 and 10 are near the limit of 10, 11 and 12 over it.
     denied("a=1", 7, 5);
     // 9 and 4: hit 10, and three. Then all.
     denied("s=1", 9, 4);
-    bench.ask(&[hits("s=1", Hits::Charge(2))]);
+    bench.decide(&[hits("s=1", Hits::Charge(2))]);
     // A denial that is not charged crosses nothing.
     denied("b=1", 7, 5);
     insta::assert_snapshot!(text(&bench), @r"
@@ -80,7 +80,7 @@ fn hits_that_cross_the_limit_are_split_between_near_and_over() {
 fn hits_that_are_given_back_are_counted_apart() {
     let bench =
         counted("  - {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n", false, 10);
-    bench.ask(&[hits("a=1", Hits::Charge(7)), hits("a=1", Hits::Refund(3))]);
+    bench.decide(&[hits("a=1", Hits::Charge(7)), hits("a=1", Hits::Refund(3))]);
     insta::assert_snapshot!(text(&bench), @r"
     rate_limit.d.a.total_hits: 7
     rate_limit.d.a.total_negative_hits: 3
@@ -93,7 +93,7 @@ fn shadow_rules_are_counted_in_global_shadow_mode_too() {
     let rules = "  - {key: s, value: v, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 0}}
   - {key: u, rate_limit: {unlimited: true}}\n";
     let bench = counted(rules, false, 10);
-    bench.ask(&[take("s=v"), take("u=1"), take("z=1")]);
+    bench.decide(&[take("s=v"), take("u=1"), take("z=1")]);
     insta::assert_snapshot!(text(&bench), @r"
     rate_limit.d.s_v.over_limit: 1
     rate_limit.d.s_v.shadow_mode: 1
@@ -105,7 +105,7 @@ fn shadow_rules_are_counted_in_global_shadow_mode_too() {
 fn a_request_that_is_admitted_only_because_all_are_is_counted_once() {
     let bench =
         counted("  - {key: a, rate_limit: {unit: minute, requests_per_unit: 1}}\n", true, 10);
-    assert_eq!(bench.ask(&[take("a"), take("a"), take("a")]), "OK: 0 OVER OVER");
+    assert_eq!(bench.decide(&[take("a"), take("a"), take("a")]), "OK: 0 OVER OVER");
     assert!(text(&bench).starts_with("global_shadow_mode: 1\n"), "{}", text(&bench));
 }
 
@@ -117,7 +117,7 @@ fn checks_without_an_outcome_are_in_the_total_only() {
     let stats =
         Stats::new(StatsOptions { near_limit_ratio: 0.8, max_series: 10 }, |_| Box::new([]));
     let bench = bench_with(Metrics::with_stats(Some(stats)), policies, Modes::default(), 64);
-    assert_eq!(bench.ask_in("d", &[take("e")]), Err(Undecided::Store(StoreError::NoRoom)));
+    assert_eq!(bench.decide_in("d", &[take("e")]), Err(Undecided::Store(StoreError::NoRoom)));
     assert_eq!(text(&bench), "rate_limit.d.e.total_hits: 1\n");
 }
 
@@ -126,11 +126,11 @@ fn values_of_requests_make_series_up_to_a_bound() {
     let rules = "  - {key: a, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 10}}
   - {key: v, value_to_metric: true, descriptors: [{key: w, rate_limit: {unit: minute, requests_per_unit: 10}}]}\n";
     let bench = counted(rules, false, 3);
-    bench.ask(&[take("a=10.0.0.1"), overridden("x=1:2", 10, 60)]);
+    bench.decide(&[take("a=10.0.0.1"), overridden("x=1:2", 10, 60)]);
     for value in ["1", "2", "3"] {
-        bench.ask(&[take(&format!("v={value},w=1"))]);
+        bench.decide(&[take(&format!("v={value},w=1"))]);
     }
-    bench.ask(&[take("a=late"), overridden("a=1", 10, 60)]);
+    bench.decide(&[take("a=late"), overridden("a=1", 10, 60)]);
     let text: String = text(&bench)
         .lines()
         .filter(|line| line.contains("total_hits"))
@@ -142,7 +142,7 @@ fn values_of_requests_make_series_up_to_a_bound() {
     rate_limit.d.v_1.w.total_hits: 1
     rate_limit.d.x_1_2.total_hits: 1
     ");
-    bench.ask_in("guest's", &[take("a")]).unwrap();
+    bench.decide_in("guest's", &[take("a")]).unwrap();
     assert!(
         bench.metrics.stats().unwrap().text().contains("rate_limit.guest's.domain_not_found: 1\n")
     );
@@ -152,9 +152,9 @@ fn values_of_requests_make_series_up_to_a_bound() {
 fn a_rule_keeps_its_counts_when_the_policy_changes() {
     let rules = "  - {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n";
     let bench = counted(rules, false, 10);
-    bench.ask(&[take("a")]);
+    bench.decide(&[take("a")]);
     bench.in_force.install(load(&format!("domain: d\ndescriptors:\n  - {{key: b}}\n{rules}")));
-    bench.ask(&[take("a")]);
+    bench.decide(&[take("a")]);
     assert!(text(&bench).contains("rate_limit.d.a.total_hits: 2\n"), "{}", text(&bench));
 }
 
@@ -163,8 +163,7 @@ fn where_statistics_are_off_a_request_makes_no_series() {
     let bench = bench(
         "  - {key: a, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 10}}\n",
     );
-    bench.ask(&[take("a=1"), overridden("x=1", 10, 60)]);
-    assert!(bench.metrics.stats().is_none());
+    bench.decide(&[take("a=1"), overridden("x=1", 10, 60)]);
     assert!(bench.metrics.stats().is_none());
     let metrics = bench.metrics.render();
     assert_eq!(

@@ -171,11 +171,11 @@ fn micros(at: &Value, scale: u64) -> Option<u64> {
 
 fn micros_of_number(text: &str, scale: u64) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-    // Digits beyond the sixth are cut off.
-    let fraction = fraction.get(..6).unwrap_or(fraction);
     if !are_digits(whole) || !are_digits(fraction) {
         return None;
     }
+    // Digits beyond the sixth are cut off.
+    let fraction = fraction.get(..6).unwrap_or(fraction);
     let millionths: u64 = format!("{fraction:0<6}").parse().ok()?;
     let whole: u64 = whole.parse().ok()?;
     let part = millionths.checked_mul(scale)?.checked_div(1_000_000)?;
@@ -200,7 +200,9 @@ mod tests {
         assert_eq!(us(json!("1780000000.123"), 1_000_000), Some(1_780_000_000_123_000));
         assert_eq!(us(json!(1_780_000_000_123_u64), 1_000), Some(1_780_000_000_123_000));
         assert_eq!(us(json!(1_780_000_000_000_137_u64), 1), Some(1_780_000_000_000_137));
-        for wrong in [json!("tomorrow"), json!(-1), json!(null), json!("1."), json!(1e300)] {
+        assert_eq!(us(json!("1.1234567"), 1_000_000), Some(1_123_456));
+        let wrong = [json!("tomorrow"), json!(-1), json!(null), json!("1."), json!(1e300)];
+        for wrong in wrong.into_iter().chain([json!("1.123456x"), json!("1.1234567.8")]) {
             assert_eq!(us(wrong.clone(), 1_000_000), None, "{wrong}");
         }
     }

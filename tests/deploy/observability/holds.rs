@@ -39,7 +39,7 @@ impl Scene {
                 if id == "unknown" {
                     message.descriptors[0].entries[1].value = format!("unknown {number}").into();
                 }
-                client.ask(message).await.unwrap();
+                client.decide(message).await.unwrap();
             }
             soon().await;
         };

@@ -199,7 +199,7 @@ async fn call_until(
             let timeout = traffic.timeout;
             under_way.spawn(async move {
                 let sent = Instant::now();
-                let outcome = match client.ask_within(request, timeout).await {
+                let outcome = match client.decide_within(request, timeout).await {
                     Ok(answer) if answer.overall_code() == Code::Ok => Outcome::Admitted,
                     Ok(_) => Outcome::OverLimit,
                     Err(status) => of_status(&status),

@@ -30,7 +30,7 @@ impl Client {
         Self(channel)
     }
 
-    pub async fn ask(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
+    pub async fn decide(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
         Ok(RateLimitServiceClient::new(self.0.clone())
             .should_rate_limit(request)
             .await?
@@ -38,7 +38,7 @@ impl Client {
     }
 
     /// Sends a request with a timeout, as Envoy does.
-    pub async fn ask_within(
+    pub async fn decide_within(
         &self,
         request: RateLimitRequest,
         timeout: Option<Duration>,
@@ -73,7 +73,7 @@ impl Client {
 
     /// Returns the status of a request with one descriptor.
     pub async fn status(&self, descriptor: RateLimitDescriptor) -> DescriptorStatus {
-        let mut answer = self.ask(request(vec![descriptor])).await.unwrap();
+        let mut answer = self.decide(request(vec![descriptor])).await.unwrap();
         assert_eq!(answer.statuses.len(), 1);
         answer.statuses.remove(0)
     }

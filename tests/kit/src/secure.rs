@@ -113,7 +113,7 @@ impl Secure {
     pub async fn is_accepted(&self, address: SocketAddr) -> bool {
         let Ok(client) = self.client(address).await else { return false };
         client
-            .ask(super::rls::request(vec![super::rls::descriptor(&[("user", "ann")])]))
+            .decide(super::rls::request(vec![super::rls::descriptor(&[("user", "ann")])]))
             .await
             .is_ok()
     }

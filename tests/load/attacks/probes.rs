@@ -82,5 +82,5 @@ async fn new_client(grpc: SocketAddr) -> bool {
     else {
         return false;
     };
-    Client::over(channel).ask(request(vec![descriptor(&[("user", "ann")])])).await.is_ok()
+    Client::over(channel).decide(request(vec![descriptor(&[("user", "ann")])])).await.is_ok()
 }

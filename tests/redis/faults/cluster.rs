@@ -30,7 +30,7 @@ pub(super) async fn split(service: &Service, key: &str, node: &Node) -> (Vec<Str
         )
         .await;
     }
-    let keys: Vec<Vec<u8>> = node.redis.ask(&["KEYS", &format!("*{key}-value-*")]).await.unwrap();
+    let keys: Vec<Vec<u8>> = node.redis.query(&["KEYS", &format!("*{key}-value-*")]).await.unwrap();
     let text: String = keys.iter().map(|key| String::from_utf8_lossy(key)).collect();
     let (here, others): (Vec<String>, Vec<String>) =
         all.into_iter().partition(|value| text.contains(value.as_str()));
@@ -208,7 +208,7 @@ async fn failed_take_backs_are_counted() {
     let second = pair(2);
     let wait = Some(Duration::from_secs(2));
     let calls = tokio::spawn(async move {
-        (client.ask_within(first, wait).await, client.ask_within(second, wait).await)
+        (client.decide_within(first, wait).await, client.decide_within(second, wait).await)
     });
     tokio::time::sleep(Duration::from_millis(500)).await;
     charged.redis.kill();

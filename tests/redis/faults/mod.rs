@@ -127,7 +127,7 @@ enum Answer {
 }
 
 async fn answer_of(client: &Client, request: RateLimitRequest) -> Answer {
-    match client.ask(request).await {
+    match client.decide(request).await {
         Ok(answer) if answer.overall_code() == Code::Ok => Answer::Ok,
         Ok(_) => Answer::Over,
         Err(status) if status.code() == tonic::Code::Unavailable => Answer::Unavailable,

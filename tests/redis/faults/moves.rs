@@ -82,8 +82,8 @@ async fn in_step(replica: &Node) -> bool {
 async fn slots_of(node: &Node, values: &[String]) -> Vec<u16> {
     let mut slots = Vec::new();
     for value in values {
-        let keys: Vec<Vec<u8>> = node.redis.ask(&["KEYS", &format!("*{value}*")]).await.unwrap();
-        slots.push(node.redis.ask_bytes(&[b"CLUSTER", b"KEYSLOT", &keys[0]]).await.unwrap());
+        let keys: Vec<Vec<u8>> = node.redis.query(&["KEYS", &format!("*{value}*")]).await.unwrap();
+        slots.push(node.redis.query_bytes(&[b"CLUSTER", b"KEYSLOT", &keys[0]]).await.unwrap());
     }
     slots
 }

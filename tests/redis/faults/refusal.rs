@@ -54,7 +54,7 @@ async fn closed_connections_fail_only_the_calls_in_flight() {
 
 /// Returns the number of connections that Redis has, and that of those that the service uses.
 async fn connections(redis: &Redis, service: &Service) -> (u64, u64) {
-    let list: String = redis.ask(&["CLIENT", "LIST", "TYPE", "normal"]).await.unwrap();
+    let list: String = redis.query(&["CLIENT", "LIST", "TYPE", "normal"]).await.unwrap();
     (list.lines().count() as u64, service.web.metric("tollgate_store_connections").await)
 }
 
@@ -143,8 +143,8 @@ async fn a_foreign_value_fails_its_own_counter_only() {
     for (value, foreign) in [("alice", &b"RPUSH"[..]), ("bob", b"SET")] {
         assert_eq!(service.decide("user", value).await, Answer::Ok);
         let key = key_of(&redis, value).await;
-        redis.ask_bytes::<redis::Value>(&[b"DEL", &key]).await.unwrap();
-        redis.ask_bytes::<redis::Value>(&[foreign, &key, b"no counter"]).await.unwrap();
+        redis.query_bytes::<redis::Value>(&[b"DEL", &key]).await.unwrap();
+        redis.query_bytes::<redis::Value>(&[foreign, &key, b"no counter"]).await.unwrap();
     }
     let before = service.web.metric(UNREADABLE).await;
     for value in ["alice", "bob"] {
@@ -167,7 +167,7 @@ async fn a_foreign_value_fails_its_own_counter_only() {
 
 /// Returns the key that contains a text.
 async fn key_of(redis: &Redis, text: &str) -> Vec<u8> {
-    let keys: Vec<Vec<u8>> = redis.ask(&["KEYS", &format!("*{text}*")]).await.unwrap();
+    let keys: Vec<Vec<u8>> = redis.query(&["KEYS", &format!("*{text}*")]).await.unwrap();
     assert_eq!(keys.len(), 1, "{keys:?}");
     keys[0].clone()
 }

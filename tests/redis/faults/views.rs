@@ -226,7 +226,7 @@ async fn without_a_master() -> (Cluster, Service, String) {
     let service = Service::begin_within(TIMEOUT, &url, &[]).await.started().await;
     let counter = format!("*{}*", values(1)[0]);
     for node in &cluster.nodes {
-        if !node.redis.ask::<Vec<Vec<u8>>>(&["KEYS", &counter]).await.unwrap().is_empty() {
+        if !node.redis.query::<Vec<Vec<u8>>>(&["KEYS", &counter]).await.unwrap().is_empty() {
             node.redis.kill();
         }
     }
@@ -275,8 +275,8 @@ async fn made(make: Make) -> (Redis, Service, String) {
             redis.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
         }
         Make::Unreadable => {
-            for key in redis.ask::<Vec<Vec<u8>>>(&["KEYS", "*value-*"]).await.unwrap() {
-                redis.ask_bytes::<()>(&[b"SET", &key, b"no counter"]).await.unwrap();
+            for key in redis.query::<Vec<Vec<u8>>>(&["KEYS", "*value-*"]).await.unwrap() {
+                redis.query_bytes::<()>(&[b"SET", &key, b"no counter"]).await.unwrap();
             }
         }
         Make::PasswordAtStart | Make::WrongPassword | Make::NoRights | Make::MasterDown => {}

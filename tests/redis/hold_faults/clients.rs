@@ -13,7 +13,7 @@ use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitResponse};
 use tonic::transport::Channel;
 
 use super::ledger::Ledger;
-use super::{RULES, SLOTS, TTL};
+use super::{PERMITS, RULES, TTL};
 use crate::support::policy::Policies;
 use crate::support::random::Random;
 use crate::support::rls::{Client, channel, descriptor, entry, request};
@@ -141,7 +141,7 @@ fn new_hold(number: u64, ledger: &Ledger, random: &mut Random) -> Hold {
     if random.percent(20) {
         rules.push((first + 1 + random.below(RULES.len() - 1)) % RULES.len());
     }
-    let most = if rules.contains(&SLOTS) { 2 } else { 60 };
+    let most = if rules.contains(&PERMITS) { 2 } else { 60 };
     let hits = 1 + u32::try_from(random.below(most)).unwrap();
     let counters = rules.into_iter().map(|rule| (rule, ledger.value(rule))).collect();
     Hold { number, counters, hits, until: Instant::now() + TTL }
@@ -167,8 +167,8 @@ async fn reserve(
     calls.fetch_add(1, Ordering::Relaxed);
     for (rule, value) in &hold.counters {
         match (is_admitted, hold.counters.len()) {
-            (true, _) if *rule == SLOTS => {
-                ledger.take_slots(hold.number, hold.hits, hold.until);
+            (true, _) if *rule == PERMITS => {
+                ledger.take_permits(hold.number, hold.hits, hold.until);
             }
             (true, _) => ledger.admit(*rule, *value, hold.hits),
             // The take-back of a charge in another slot may be lost.
@@ -198,7 +198,7 @@ async fn end(replicas: &[Replica], hold: &Hold, ledger: &Ledger, random: &mut Ra
         6..8 => Operation::Settle,
         _ => Operation::Cancel,
     };
-    ledger.free_slots(hold.number);
+    ledger.free_permits(hold.number);
     for (rule, value) in &hold.counters {
         match operation {
             Operation::Commit(cost) if cost > hits => ledger.may_charge(*rule, *value, cost - hits),
@@ -316,7 +316,7 @@ async fn by_entries(
         descriptor.entries.push(entry(key.as_bytes(), hold.number.to_string().as_bytes()));
         descriptor.hits_addend = hits.map(u64::from);
     }
-    replica.client().ask_within(request(descriptors), Some(PATIENT)).await.ok()
+    replica.client().decide_within(request(descriptors), Some(PATIENT)).await.ok()
 }
 
 async fn by_service(

@@ -1,5 +1,5 @@
 //! The clients' record of each counter: hits that were charged and given back, certainly or
-//! possibly, and the slots that are certainly taken.
+//! possibly, and the permits that are certainly taken.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use super::{IN_FLIGHT, LIMIT, RULES, SLOTS};
+use super::{IN_FLIGHT, LIMIT, PERMITS, RULES};
 
 /// Maximum number of counters of a rule: each fault begins new ones, since a limit that is used up
 /// tests nothing.
@@ -15,10 +15,10 @@ const VALUES: usize = 4_000;
 
 /// The record of a run.
 pub(super) struct Ledger {
-    counters: Vec<[Counter; SLOTS]>,
+    counters: Vec<[Counter; PERMITS]>,
     value: AtomicUsize,
-    slots: Mutex<Vec<Slot>>,
-    most_slots: AtomicU64,
+    permits: Mutex<Vec<Permit>>,
+    most_permits: AtomicU64,
     /// Number of times that a master may have lost writes.
     losses: AtomicU64,
     pub(super) calls: Calls,
@@ -52,8 +52,8 @@ struct Counter {
     most: AtomicI64,
 }
 
-/// A slot that is taken until its end is requested, or until its `ttl`.
-struct Slot {
+/// A permit that is taken until its end is requested, or until its `ttl`.
+struct Permit {
     id: u64,
     hits: u32,
     until: Instant,
@@ -64,8 +64,8 @@ impl Default for Ledger {
         Self {
             counters: std::iter::repeat_with(Default::default).take(VALUES).collect(),
             value: AtomicUsize::default(),
-            slots: Mutex::default(),
-            most_slots: AtomicU64::default(),
+            permits: Mutex::default(),
+            most_permits: AtomicU64::default(),
             losses: AtomicU64::default(),
             calls: Calls::default(),
         }
@@ -73,9 +73,10 @@ impl Default for Ledger {
 }
 
 impl Ledger {
-    /// Returns the value of a rule's counter in use. Slots have one counter, since they come free.
+    /// Returns the value of a rule's counter in use. Permits have one counter, since they come
+    /// free.
     pub(super) fn value(&self, rule: usize) -> usize {
-        if rule == SLOTS { 0 } else { self.value.load(Ordering::Relaxed) }
+        if rule == PERMITS { 0 } else { self.value.load(Ordering::Relaxed) }
     }
 
     pub(super) fn next_counters(&self) {
@@ -125,28 +126,28 @@ impl Ledger {
         counter.most.fetch_max(net, Ordering::SeqCst);
     }
 
-    /// Records slots that were taken by `id`, certainly until `until`.
-    pub(super) fn take_slots(&self, id: u64, hits: u32, until: Instant) {
-        let mut slots = self.slots.lock().unwrap();
+    /// Records permits that were taken by `id`, certainly until `until`.
+    pub(super) fn take_permits(&self, id: u64, hits: u32, until: Instant) {
+        let mut permits = self.permits.lock().unwrap();
         let now = Instant::now();
-        slots.retain(|slot| slot.until > now);
-        slots.push(Slot { id, hits, until });
-        let taken = slots.iter().map(|slot| u64::from(slot.hits)).sum();
-        self.most_slots.fetch_max(taken, Ordering::SeqCst);
+        permits.retain(|permit| permit.until > now);
+        permits.push(Permit { id, hits, until });
+        let taken = permits.iter().map(|permit| u64::from(permit.hits)).sum();
+        self.most_permits.fetch_max(taken, Ordering::SeqCst);
     }
 
-    /// Records that the end of a slot will be requested.
-    pub(super) fn free_slots(&self, id: u64) {
-        self.slots.lock().unwrap().retain(|slot| slot.id != id);
+    /// Records that the end of a permit will be requested.
+    pub(super) fn free_permits(&self, id: u64) {
+        self.permits.lock().unwrap().retain(|permit| permit.id != id);
     }
 
     /// Returns a line for each counter that admitted more than its limit.
     pub(super) fn over(&self) -> Vec<String> {
         let losses = self.losses.load(Ordering::SeqCst);
-        let most_slots = self.most_slots.load(Ordering::SeqCst);
+        let most_permits = self.most_permits.load(Ordering::SeqCst);
         let mut wrong = Vec::new();
-        if most_slots > u64::from(IN_FLIGHT) * (1 + losses) {
-            wrong.push(format!("{most_slots} slots of {IN_FLIGHT}"));
+        if most_permits > u64::from(IN_FLIGHT) * (1 + losses) {
+            wrong.push(format!("{most_permits} permits of {IN_FLIGHT}"));
         }
         for (rule, value) in self.used_counters() {
             let most = self.counters[value][rule].most.load(Ordering::SeqCst);
@@ -157,10 +158,10 @@ impl Ledger {
         wrong
     }
 
-    /// Returns the counters, except that of slots, that had calls.
+    /// Returns the counters, except that of permits, that had calls.
     pub(super) fn used_counters(&self) -> impl Iterator<Item = (usize, usize)> {
         let last = self.value.load(Ordering::Relaxed);
-        (0..=last).flat_map(|value| (0..SLOTS).map(move |rule| (rule, value)))
+        (0..=last).flat_map(|value| (0..PERMITS).map(move |rule| (rule, value)))
     }
 
     /// Returns the range of hits that must be left of a counter in the end.
@@ -179,7 +180,7 @@ impl Ledger {
     }
 
     fn change(&self, rule: usize, value: usize, of: impl Fn(&Counter) -> &AtomicI64, hits: i64) {
-        // Slots have a record of their own.
+        // Permits have a record of their own.
         if let Some(counter) = self.counters[value].get(rule) {
             of(counter).fetch_add(hits, Ordering::SeqCst);
         }
@@ -196,12 +197,12 @@ impl fmt::Display for Ledger {
             .used_counters()
             .map(|(rule, value)| self.counters[value][rule].most.load(Ordering::Relaxed))
             .max();
-        let slots = self.most_slots.load(Ordering::Relaxed);
+        let permits = self.most_permits.load(Ordering::Relaxed);
         write!(
             f,
             "{admitted} admitted, {denied} denied, {ended} ended, {abandoned} abandoned, \
              {overruns} overruns, {lost} calls lost; at most {most:?} of {LIMIT} hits and \
-             {slots} of {IN_FLIGHT} slots at once"
+             {permits} of {IN_FLIGHT} permits at once"
         )
     }
 }

@@ -1,12 +1,12 @@
-//! Holds and slots stay exact while calls are lost, processes are killed and masters are replaced:
-//! 8 processes with 64 clients each, which reserve, commit, settle and cancel at random, by entries
-//! of descriptors and by `HoldService`.
+//! Holds and permits stay exact while calls are lost, processes are killed and masters are
+//! replaced: 8 processes with 64 clients each, which reserve, commit, settle and cancel at random,
+//! by entries of descriptors and by `HoldService`.
 //!
 //! The clients' own records alone must show, for each counter:
-//! - At no time do admitted hits less those given back exceed the limit, nor slots `in_flight`.
+//! - At no time do admitted hits less those given back exceed the limit, nor permits `in_flight`.
 //! - In the end, the remaining hits follow from the records, except hits of calls without an
 //!   answer.
-//! - A `ttl` after the last call no slot is taken.
+//! - A `ttl` after the last call no permit is taken.
 //!
 //! A killed master has sent all its writes to its replicas first, so that none is lost. Runs that
 //! are longer than usual also kill masters at once, which may admit each limit once more
@@ -93,14 +93,14 @@ const RULES: [Rule; 6] = [
         is_exact: false,
     },
     Rule {
-        key: "slots",
+        key: "permits",
         limit: "algorithm: concurrency, in_flight: 40, hold: { ttl: 5s }",
         releases: true,
         is_exact: true,
     },
 ];
-/// Index of the rule that limits slots.
-const SLOTS: usize = RULES.len() - 1;
+/// Index of the rule that limits permits.
+const PERMITS: usize = RULES.len() - 1;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holds_on_one_server_survive_killed_processes() {
@@ -173,13 +173,13 @@ async fn run(masters: &Masters) {
 async fn in_the_end(replica: &Replica, ledger: &Ledger) -> Vec<String> {
     let client = replica.client();
     let mut wrong = Vec::new();
-    let free = || remaining(&client, RULES[SLOTS].key, "0");
-    becomes("no slot is taken", TTL + TEST_TIMEOUT, free, |free| *free == IN_FLIGHT).await;
-    let slots = "/api/v1/counter?domain=test&descriptor=slots=0";
-    let view = Web::new(replica.admin()).get(slots).await.body;
+    let free = || remaining(&client, RULES[PERMITS].key, "0");
+    becomes("no permit is taken", TTL + TEST_TIMEOUT, free, |free| *free == IN_FLIGHT).await;
+    let permits = "/api/v1/counter?domain=test&descriptor=permits=0";
+    let view = Web::new(replica.admin()).get(permits).await.body;
     let view: serde_json::Value = serde_json::from_str(&view).unwrap();
     if view["held"]["hits"].as_u64().unwrap_or_default() > 0 {
-        wrong.push(format!("slots are listed: {view}"));
+        wrong.push(format!("permits are listed: {view}"));
     }
     for (rule, value) in ledger.used_counters() {
         let expected = ledger.left(rule, value);

@@ -54,7 +54,7 @@ impl Replica {
             let _ = becomes(
                 "it decides",
                 TEST_TIMEOUT,
-                || client.ask(request(peeks.clone())),
+                || client.decide(request(peeks.clone())),
                 Result::is_ok,
             )
             .await;
@@ -117,7 +117,7 @@ pub(super) async fn send_until(
         }
         let client = &replica.clients[number / replicas.len() % CONNECTIONS];
         let hits: u64 = descriptors.iter().filter_map(|descriptor| descriptor.hits_addend).sum();
-        let answer = client.ask(request(descriptors)).await;
+        let answer = client.decide(request(descriptors)).await;
         let Ok(answer) = answer else {
             // On a starved machine, a server may be silent for so long that it is considered dead.
             ledger.fail(hits);

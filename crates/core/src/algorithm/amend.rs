@@ -60,7 +60,7 @@ pub struct Amended {
 pub struct CounterReading {
     /// Instant by the counter's own clock.
     pub at: Timestamp,
-    /// Windows in the order of the limit; of `concurrency` one, the slots.
+    /// Windows in the order of the limit; of `concurrency` one, the permits.
     pub windows: Vec<WindowUsage>,
     /// Active grant.
     pub grant: Option<Grant>,
@@ -116,7 +116,7 @@ impl Limit {
     ) -> Result<(Amended, bool), Unreadable> {
         let of_store = now;
         let now = state.clamp(now);
-        let before = self.look(state, now)?;
+        let before = self.reading(state, now)?;
         let written = match amendment {
             Amendment::Look => false,
             Amendment::Reset => self.reset(state, of_store)?,
@@ -131,7 +131,7 @@ impl Limit {
                 hits > 0 || before.grant.is_some()
             }
         };
-        let after = self.look(state, state.clamp(of_store))?;
+        let after = self.reading(state, state.clamp(of_store))?;
         Ok((Amended { before, after }, written))
     }
 
@@ -147,7 +147,7 @@ impl Limit {
         Ok(true)
     }
 
-    fn look(&self, state: &State, now: Timestamp) -> Result<CounterReading, Unreadable> {
+    fn reading(&self, state: &State, now: Timestamp) -> Result<CounterReading, Unreadable> {
         macro_rules! windows {
             ($limit:ident, $counter:ident) => {{
                 let reports = $limit.reports($counter, Some(1), now);
@@ -173,7 +173,7 @@ impl Limit {
             }
             (Algorithm::Gcra(limit), AlgorithmState::Gcra(counter)) => windows!(limit, counter),
             (Algorithm::Concurrency(limit), AlgorithmState::Concurrency(counter)) => {
-                vec![limit.look(counter, now)]
+                vec![limit.usage(counter, now)]
             }
             (
                 Algorithm::FixedWindow(_)

@@ -120,7 +120,7 @@ pub type InlineVec<T> = SmallVec<[T; 2]>;
 
 /// The decision on a request, with the outcome of each question in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judgement {
+pub struct JudgedRequest {
     /// Decision on the request as a whole.
     pub overall: Overall,
     /// Outcome per question; `None` if the store had no counter to judge by.
@@ -137,7 +137,7 @@ pub fn judge(
     counters: &mut [State],
     prior: Prior,
     now: Timestamp,
-) -> Judgement {
+) -> JudgedRequest {
     // Stores number the counters in the order of their first questions.
     let named = questions.iter().filter_map(|question| question.counter);
     if !named.is_sorted_by(|one, next| one < next) {
@@ -153,5 +153,5 @@ pub fn judge(
         *written.get_mut(index)? = judged.write(state, overall, now);
         judged.outcome(state, now)
     });
-    Judgement { overall, outcomes: outcomes.collect(), written }
+    JudgedRequest { overall, outcomes: outcomes.collect(), written }
 }

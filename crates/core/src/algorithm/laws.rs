@@ -102,7 +102,7 @@ proptest! {
                     Algorithm::SlidingWindow(sliding) if sliding.estimate() == Estimate::Weighted => {}
                     Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => prop_assert!(taken(from) <= allowed),
                     Algorithm::Gcra(gcra) => prop_assert!(taken(from) <= allowed + u64::from(gcra.burst())),
-                    Algorithm::Concurrency(_) => unreachable!("slots have no period"),
+                    Algorithm::Concurrency(_) => unreachable!("permits have no period"),
                 }
             }
         }
@@ -197,8 +197,8 @@ proptest! {
         let (_, state, now) = run(&limit, &trace);
         let mut counters = [state.clone()];
         let peek = Question { limit: &limit, hits: Hits::Peek(0), role: Role::Enforce, counter: Some(0), hold: None, recorded: Recorded::default() };
-        let judgement = judge(&[peek, peek], &mut counters, Prior::Open, at(now + 3));
-        prop_assert_eq!(judgement.written.as_slice(), &[false]);
+        let judged = judge(&[peek, peek], &mut counters, Prior::Open, at(now + 3));
+        prop_assert_eq!(judged.written.as_slice(), &[false]);
         prop_assert_eq!(&counters[0], &state);
     }
 
@@ -299,6 +299,6 @@ fn a_counter_of_another_algorithm_is_unreadable_and_never_empty() {
         hold: None,
         recorded: Recorded::default(),
     };
-    let judgement = judge(&[question], &mut [log.unused()], Prior::Open, at(0));
-    assert_eq!(judgement.outcomes.as_slice(), &[None]);
+    let judged = judge(&[question], &mut [log.unused()], Prior::Open, at(0));
+    assert_eq!(judged.outcomes.as_slice(), &[None]);
 }

@@ -10,7 +10,7 @@
 //! | [`quota`] | windows, their bounds, and the choice of the binding window |
 //! | [`calendar`] | windows that begin at local midnight |
 //! | [`fixed_window`], [`sliding_window`], [`sliding_log`], [`gcra`] | one algorithm each |
-//! | [`concurrency`] | slots of hits in flight, the algorithm without windows |
+//! | [`concurrency`] | permits of hits in flight, the algorithm without windows |
 //! | [`hold`], `marks` | charges that are corrected later, by an ID |
 //! | `state`, `write` | a counter, and what is written to it |
 //! | [`store_error`] | why a store could not judge |
@@ -247,7 +247,7 @@ impl Limit {
     }
 
     /// Returns `true` if an amount is 0: the limit denies everything and needs no counter, except
-    /// to end slots that were taken under another amount.
+    /// to end permits that were taken under another amount.
     pub fn is_ban(&self) -> bool {
         self.ban
     }

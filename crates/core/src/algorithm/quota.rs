@@ -19,7 +19,7 @@ pub const MAX_BUCKETS: u32 = 1_000;
 /// Maximum amount of a sliding log per period: each hit may be an entry of its own in memory.
 pub const MAX_LOG_LIMIT: u32 = 10_000;
 
-/// Maximum number of hits in flight: each may be a slot of its own in memory.
+/// Maximum number of hits in flight: each may be a permit of its own in memory.
 pub const MAX_IN_FLIGHT: u32 = 10_000;
 /// Shortest TTL of a hold.
 pub const MIN_TTL: Micros = Micros::from_secs(1);
@@ -200,7 +200,7 @@ pub struct Report {
 
 impl Report {
     /// Returns the report of a ban, of which `window` is an index. `ends_after`: the end of its
-    /// first window, or the TTL of a ban on slots.
+    /// first window, or the TTL of a ban on permits.
     pub(super) fn of_ban(window: u8, ends_after: Option<Micros>) -> Self {
         Self {
             remaining: 0,

@@ -86,7 +86,7 @@ mod tests {
             let windows = || vec![per_hour(first), Window::new(second, Micros::from_secs(7)).unwrap()];
             let fixed = limit(Algorithm::FixedWindow(FixedWindow::new(windows()).unwrap()));
             let gcra = limit(Algorithm::Gcra(Gcra::new(per_hour(first), Some(burst), None).unwrap()));
-            let slots = limit(Algorithm::Concurrency(
+            let permits = limit(Algorithm::Concurrency(
                 Concurrency::new(first.min(MAX_IN_FLIGHT)).unwrap(),
             ));
             let count = NonZeroU32::new(parts).unwrap();
@@ -98,14 +98,14 @@ mod tests {
                 let sum: u32 = fixed.iter().map(|limit| limit.windows()[number].limit()).sum();
                 prop_assert_eq!(sum, amount);
             }
-            let slots = shares(&slots);
-            prop_assert_eq!(slots.iter().filter_map(Limit::in_flight).sum::<u32>(), first);
+            let permits = shares(&permits);
+            prop_assert_eq!(permits.iter().filter_map(Limit::in_flight).sum::<u32>(), first);
             let gcra = shares(&gcra);
             // A ban has no burst. A process whose share of either is 0 has no use for the other.
             prop_assert!(gcra.iter().filter_map(Limit::burst).sum::<u32>() <= burst);
             prop_assert!(gcra.iter().map(|limit| limit.windows()[0].limit()).sum::<u32>() <= first);
             prop_assert!(burst < parts || first < parts || gcra.iter().all(|limit| !limit.is_ban()));
-            for limit in fixed.iter().chain(&slots).chain(&gcra) {
+            for limit in fixed.iter().chain(&permits).chain(&gcra) {
                 let is_nothing = limit.in_flight() == Some(0)
                     || limit.windows().iter().any(|window| window.limit() == 0);
                 prop_assert_eq!(limit.is_ban(), is_nothing);

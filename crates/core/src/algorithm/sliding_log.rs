@@ -244,13 +244,13 @@ impl Log {
     }
 
     /// Returns the number of entries that have expired from a window of this length.
-    fn gone(&self, period: Micros, now: Timestamp) -> usize {
+    fn expired_count(&self, period: Micros, now: Timestamp) -> usize {
         self.entries.partition_point(|entry| entry.at + period <= now)
     }
 
     /// Returns `true` if a window has as many entries as its limit.
     fn is_full(&self, window: &Window, now: Timestamp) -> bool {
-        let entries = self.entries.len().saturating_sub(self.gone(window.period(), now));
+        let entries = self.entries.len().saturating_sub(self.expired_count(window.period(), now));
         u64::try_from(entries).unwrap_or(u64::MAX) >= u64::from(window.limit())
     }
 
@@ -269,7 +269,7 @@ impl Log {
     }
 
     fn used(&self, period: Micros, now: Timestamp) -> u64 {
-        self.total().saturating_sub(self.total_before(self.gone(period, now)))
+        self.total().saturating_sub(self.total_before(self.expired_count(period, now)))
     }
 
     fn newest_leaves(&self, period: Micros) -> Timestamp {
@@ -338,7 +338,7 @@ impl Log {
 
     /// Drops the entries that have expired from a window of this length.
     fn forget(&mut self, period: Micros, now: Timestamp) {
-        let gone = self.gone(period, now);
+        let gone = self.expired_count(period, now);
         self.base = self.total_before(gone);
         self.entries.drain(..gone);
     }

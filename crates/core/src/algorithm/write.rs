@@ -20,7 +20,7 @@ impl Limit {
         self.charge_for(state, hits, &[], ttl, now)
     }
 
-    /// Charges `hits`; a slot that they take belongs to an ID, and ends after `ttl`.
+    /// Charges `hits`; a permit that they take belongs to an ID, and ends after `ttl`.
     #[inline]
     pub(super) fn charge_for(
         &self,
@@ -60,10 +60,10 @@ impl Limit {
                 });
             }
             (Some(_), Algorithm::Concurrency(_)) => {
-                let AlgorithmState::Concurrency(slots) = state.inner_mut() else {
+                let AlgorithmState::Concurrency(permits) = state.inner_mut() else {
                     return Err(Unreadable);
                 };
-                slots.take(id, hits, ttl, now);
+                permits.take(id, hits, ttl, now);
                 return Ok(());
             }
             (

@@ -24,7 +24,7 @@ pub(super) fn check_key(key: &str, span: SourceSpan, findings: &mut Findings) {
 
 impl<'w> LimitCompiler<'w, '_> {
     /// Returns the limit of a `concurrency` rule.
-    pub(super) fn slots(&mut self) -> Option<Limit> {
+    pub(super) fn permits(&mut self) -> Option<Limit> {
         self.check_no_windows();
         self.check_options();
         let hold = self.hold();
@@ -60,7 +60,7 @@ impl<'w> LimitCompiler<'w, '_> {
     }
 
     /// Reports an amount of hits in flight of a rate limit.
-    pub(super) fn no_slots(&mut self) {
+    pub(super) fn no_permits(&mut self) {
         if let Some(in_flight) = &self.limit.in_flight {
             let word = self.resolver.algorithm.word();
             let note = "set `algorithm: concurrency`, or `requests_per_unit` and `unit`";

@@ -41,13 +41,13 @@ pub(super) fn compile<'w>(
         return CompiledLimit::without_options(Imposes::Nothing, None);
     }
     let limit = match algorithm {
-        AlgorithmWord::Concurrency => compiler.slots(),
+        AlgorithmWord::Concurrency => compiler.permits(),
         AlgorithmWord::FixedWindow
         | AlgorithmWord::SlidingWindow
         | AlgorithmWord::SlidingLog
         | AlgorithmWord::Gcra
         | AlgorithmWord::TokenBucket => {
-            compiler.no_slots();
+            compiler.no_permits();
             compiler.windows().and_then(|windows| compiler.limit(&windows))
         }
     };

@@ -121,7 +121,7 @@ impl WindowOptions<'_> {
                 let max_debt = max_debt.map(|debt| *debt.value);
                 Gcra::new(window, burst.map(narrow), max_debt).map(Algorithm::Gcra)
             }
-            // Has no windows and is compiled by `slots`.
+            // Has no windows and is compiled by `permits`.
             AlgorithmWord::Concurrency => Err(QuotaError::Windows { found: windows.len() }),
         }
     }

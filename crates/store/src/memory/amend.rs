@@ -20,7 +20,7 @@ impl<C: Clock> MemoryStore<C> {
         };
         let checks = [Check { hits, ..*check }];
         let mut work = self.begin(&checks);
-        work.ask(&checks, 0);
+        work.add_question(&checks, 0);
         let has_room = work.questions.iter().all(|question| question.counter.is_some());
         let state = work.states.first_mut().filter(|_| has_room).ok_or(StoreError::NoRoom);
         let amended = state.and_then(|state| {

@@ -13,7 +13,7 @@ impl<C: Clock> Lender for MemoryStore<C> {
     async fn lend(&self, check: &Check<'_>, _: Instant) -> Result<Lent, StoreError> {
         let checks = [*check];
         let mut work = self.begin(&checks);
-        work.ask(&checks, 0);
+        work.add_question(&checks, 0);
         let lent = work.lend(check);
         let written = lent.as_ref().is_ok_and(|(_, written)| *written);
         work.finish(&checks, &[written]);
@@ -28,7 +28,7 @@ impl<C: Clock> Lender for MemoryStore<C> {
     ) -> Result<(), StoreError> {
         let checks = [Check { hits: Hits::Peek(0), ..*check }];
         let mut work = self.begin(&checks);
-        work.ask(&checks, 0);
+        work.add_question(&checks, 0);
         // A counter that no longer exists has nothing to take back.
         let undone = work.take_back(check, receipt);
         let written = [undone.as_ref().is_ok_and(|undone| *undone)];

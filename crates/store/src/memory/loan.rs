@@ -37,8 +37,8 @@ impl<C: Clock> MemoryStore<C> {
         };
         let checks = [Check { hits: Hits::Peek(0), ..*check }, number];
         let mut work = self.begin(&checks);
-        work.ask(&checks, 0);
-        work.ask(&checks, 1);
+        work.add_question(&checks, 0);
+        work.add_question(&checks, 1);
         let has_room = work.questions.iter().all(|question| question.counter.is_some());
         let now = work.now;
         let result = match work.states.get_mut(1).filter(|_| has_room) {

@@ -35,7 +35,7 @@ use super::{Check, Outcomes, Store, StoreError};
 /// power of two, since hash tables double at those: a million counters would be just past one, with
 /// half-empty tables.
 const SHARDS: u8 = 48;
-/// Slots that a sweep visits before it unlocks the shard for other requests.
+/// Entries that a sweep visits before it unlocks the shard for other requests.
 const SWEEP_AT_ONCE: usize = 1024;
 
 /// Bounds on the memory of counters.
@@ -55,12 +55,12 @@ pub struct MemoryStore<C = SystemClock> {
 }
 
 /// One counter of a request: its location, and the memory to settle afterwards.
-struct CounterSlot {
+struct LockedCounter {
     /// The first check that named it.
     first: usize,
     shard: usize,
-    /// Its slot; `None` for a new counter.
-    slot: Option<u32>,
+    /// Its entry in the shard; `None` for a new counter.
+    entry: Option<u32>,
     /// Bytes that the counter held before; 0 for a new one.
     held: usize,
     /// Bytes of a new counter before its first charge; 0 for one that exists.
@@ -78,7 +78,7 @@ struct LockedRequest<'a, 's> {
     /// For each check, the first check of the same counter.
     firsts: Few<usize>,
     /// Counters of the request, in ascending order of their first checks.
-    counters: Few<CounterSlot>,
+    counters: Few<LockedCounter>,
     states: Few<State>,
 }
 
@@ -92,12 +92,12 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Removes expired counters from a sixteenth of the slots of each shard in which a counter may
-    /// have expired. Called once per second, it removes each of them within a minute.
+    /// Removes expired counters from a sixteenth of the entries of each shard in which a counter
+    /// may have expired. Called once per second, it removes each of them within a minute.
     pub fn sweep(&self) {
         let now = self.clock.now();
         for shard in &self.shards {
-            let mut left = shard.lock().slots().div_ceil(16);
+            let mut left = shard.lock().entries().div_ceil(16);
             while left > 0 {
                 let count = left.min(SWEEP_AT_ONCE);
                 shard.lock().sweep(&self.budget, count, now);
@@ -170,11 +170,11 @@ impl<C: Clock> MemoryStore<C> {
     pub(super) fn decide_now(&self, checks: &[Check<'_>], prior: Prior) -> Outcomes {
         let mut work = self.begin(checks);
         for number in 0..checks.len() {
-            work.ask(checks, number);
+            work.add_question(checks, number);
         }
-        let judgement = judge(&work.questions, &mut work.states, prior, work.now);
-        work.finish(checks, &judgement.written);
-        let outcomes = judgement.outcomes.iter().zip(&work.questions);
+        let judged = judge(&work.questions, &mut work.states, prior, work.now);
+        work.finish(checks, &judged.written);
+        let outcomes = judged.outcomes.iter().zip(&work.questions);
         let outcomes = outcomes.map(|(outcome, question)| match (outcome, question.counter) {
             (Some(outcome), _) => Ok(*outcome),
             (None, Some(_)) => Err(StoreError::Unreadable),
@@ -207,7 +207,7 @@ impl<C: Clock> Store for MemoryStore<C> {
 #[allow(clippy::arithmetic_side_effects, reason = "bytes of counters in memory")]
 impl<'a> LockedRequest<'a, '_> {
     /// Turns check `number` into a question about one of the request's counters.
-    fn ask(&mut self, checks: &[Check<'a>], number: usize) {
+    fn add_question(&mut self, checks: &[Check<'a>], number: usize) {
         let Some(check) = checks.get(number) else { return };
         let first = self.firsts.get(number).filter(|first| **first != number);
         let place = first.and_then(|first| {
@@ -232,14 +232,14 @@ impl<'a> LockedRequest<'a, '_> {
     /// Finds the check's counter or prepares a new one, and takes its state to work on.
     fn open(&mut self, check: &Check<'a>, number: usize) -> Option<usize> {
         let mut counter =
-            CounterSlot { first: number, shard: 0, slot: None, held: 0, unused: 0, reserved: 0 };
+            LockedCounter { first: number, shard: 0, entry: None, held: 0, unused: 0, reserved: 0 };
         let mut state = None;
         if !check.is_ban() {
             let wanted = shard_of(&check.key);
             counter.shard = self.guards.iter().position(|(number, _)| *number == wanted)?;
             let (_, shard) = self.guards.get_mut(counter.shard)?;
-            counter.slot = shard.find(&check.key);
-            state = counter.slot.and_then(|slot| shard.take(slot));
+            counter.entry = shard.find(&check.key);
+            state = counter.entry.and_then(|entry| shard.take(entry));
         }
         let key_len = check.key.bytes().len();
         let state = if let Some(state) = state {
@@ -289,14 +289,14 @@ impl<'a> LockedRequest<'a, '_> {
         {
             let Some(check) = checks.get(counter.first) else { continue };
             let Some((_, shard)) = self.guards.get_mut(counter.shard) else { continue };
-            let kept = *written || counter.slot.is_some();
+            let kept = *written || counter.entry.is_some();
             let used = if kept { bytes_of(check.key.bytes().len(), Some(&state)) } else { 0 };
             // Tallies are kept even if the counter's state no longer matters.
             let expires = written.then(|| {
                 check.limit.matters_until(&state).unwrap_or_default().max(self.now) + GRACE
             });
-            match (counter.slot, expires) {
-                (Some(slot), expires) => shard.put(slot, state, expires),
+            match (counter.entry, expires) {
+                (Some(entry), expires) => shard.put(entry, state, expires),
                 (None, Some(expires)) => shard.insert(self.budget, &check.key, state, expires),
                 (None, None) => {}
             }
@@ -305,7 +305,7 @@ impl<'a> LockedRequest<'a, '_> {
                 let domain = check.key.domain();
                 shard.settle(self.budget, domain, held, used);
             }
-            if *written && counter.slot.is_none() {
+            if *written && counter.entry.is_none() {
                 shard.sweep_a_little(self.budget, self.now);
             }
         }

@@ -7,23 +7,23 @@ use super::{MemoryStore, SHARDS};
 use crate::clock::Clock;
 use crate::scan::{ScanPosition, ScannedKeys};
 
-/// Slots at which one call looks, with the lock of their shard.
-const SLOTS_AT_ONCE: usize = 100;
+/// Entries at which one call looks, with the lock of their shard.
+const ENTRIES_AT_ONCE: usize = 100;
 
 impl<C: Clock> MemoryStore<C> {
     /// Returns the keys of some counters at a position, or of the first ones.
     pub fn scan(&self, at: Option<ScanPosition>) -> ScannedKeys {
         let at = at.unwrap_or_else(|| position(0, 0));
-        // The shard, then the first slot.
+        // The shard, then the first entry.
         let number = usize::try_from(at.cursor >> 32).unwrap_or(usize::MAX);
         let first = usize::try_from(at.cursor & u64::from(u32::MAX)).unwrap_or(usize::MAX);
         let Some(shard) = self.shards.get(number) else {
             return ScannedKeys { keys: Vec::new(), at, next: None };
         };
         let shard = shard.lock();
-        let keys = shard.keys(first, SLOTS_AT_ONCE).map(|key| OwnedKey::of(key, false)).collect();
-        let after = first.saturating_add(SLOTS_AT_ONCE);
-        let next = if after < shard.slots() {
+        let keys = shard.keys(first, ENTRIES_AT_ONCE).map(|key| OwnedKey::of(key, false)).collect();
+        let after = first.saturating_add(ENTRIES_AT_ONCE);
+        let next = if after < shard.entries() {
             Some(position(number, after))
         } else {
             let next = number.saturating_add(1);
@@ -38,7 +38,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 }
 
-fn position(shard: usize, slot: usize) -> ScanPosition {
-    let cursor = (shard as u64) << 32 | slot as u64;
+fn position(shard: usize, entry: usize) -> ScanPosition {
+    let cursor = (shard as u64) << 32 | entry as u64;
     ScanPosition { per_second: false, address: String::new(), cursor }
 }

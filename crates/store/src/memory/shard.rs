@@ -1,10 +1,10 @@
-//! A shard of the memory store: a hash table from keys to slots, slots in pages, and a clock hand
-//! that cycles through them to find expired counters.
+//! A shard of the memory store: a hash table from keys to counters, counters in pages, and a clock
+//! hand that cycles through them to find expired counters.
 //!
-//! A counter costs a slot, its key and 10 to 24 bytes of table, which is more than three eighths
-//! full. Pages never move, so growth copies only the table. Its entries have their hashes: computed
-//! from the keys, those would cost a cache miss each, and all shards grow at about the same number
-//! of counters.
+//! A counter costs an entry of a page, its key and 10 to 24 bytes of table, which is more than
+//! three eighths full. Pages never move, so growth copies only the table. The table has the hashes:
+//! computed from the keys, they would cost a cache miss each, and all shards grow at about the same
+//! number of counters.
 #![allow(clippy::arithmetic_side_effects, reason = "numbers and bytes of counters in memory")]
 
 use std::collections::HashMap;
@@ -17,15 +17,15 @@ use tollgate_core::descriptor::{CounterKey, hash_of};
 
 use super::budget::{MemoryAccount, MemoryBudget};
 
-/// Slots per page: fills 16 KiB, which the allocator serves with little waste.
+/// Entries per page: fills 16 KiB, which the allocator serves with little waste.
 const PAGE: usize = (16 << 10) / size_of::<CounterEntry>();
-/// Bytes of a counter besides the heap memory of its key and state: the slot, its share of the
+/// Bytes of a counter besides the heap memory of its key and state: the entry, its share of the
 /// table, and the allocator's overhead.
-const SLOT_BYTES: usize = size_of::<CounterEntry>() + 24 + 16;
-/// Slots visited per insert to find expired counters: two for each one filled, so that the hand
+const ENTRY_BYTES: usize = size_of::<CounterEntry>() + 24 + 16;
+/// Entries visited per insert to find expired counters: two for each one filled, so that the hand
 /// keeps up.
 const SWEEP_PER_INSERT: usize = 2;
-/// Slots visited before a new counter is refused.
+/// Entries visited before a new counter is refused.
 const SWEEP_WHEN_FULL: usize = 128;
 /// Counters expire at ticks of 2^21 us (two seconds), so that four bytes hold every instant: all of
 /// them are below 2^53 us.
@@ -33,27 +33,28 @@ const TICK_BITS: u32 = 21;
 
 /// Counters with their keys and expiry times.
 pub(super) struct Shard {
-    table: HashTable<SlotEntry>,
+    table: HashTable<IndexEntry>,
     pages: Vec<Box<[CounterEntry]>>,
     /// Head of the free list.
     free: Option<u32>,
-    /// Next slot to check for expiry.
+    /// Next entry to check for expiry.
     hand: u32,
     /// Lower bound on the expiry ticks of all counters, so that a full shard is not swept for each
     /// counter that it refuses.
     earliest: u32,
     /// Lower bound on the expiry ticks of the counters before the hand, and of those written since
-    /// it was at the first slot.
+    /// it was at the first entry.
     earliest_passed: u32,
     /// Accounts of the domains with counters in this shard; `numbers` holds their indexes.
     accounts: Vec<Arc<MemoryAccount>>,
     numbers: HashMap<Box<str>, u32>,
 }
 
-/// An entry of the table: a slot, and the bits of its key's hash that the table uses.
+/// An element of the table: the number of an entry of the pages, and the bits of its key's hash
+/// that the table uses.
 #[derive(Clone, Copy)]
-struct SlotEntry {
-    slot: u32,
+struct IndexEntry {
+    number: u32,
     hash: u32,
 }
 
@@ -87,29 +88,29 @@ impl Default for Shard {
 }
 
 impl Shard {
-    /// Returns the number of the slot with this key's counter.
+    /// Returns the number of the entry with this key's counter.
     pub(super) fn find(&self, key: &CounterKey<'_>) -> Option<u32> {
-        let hash = SlotEntry::hash_bits(key.hash());
-        let found = self.table.find(SlotEntry::table_hash(hash), |entry| {
-            entry.hash == hash && self.key(entry.slot) == key.bytes()
+        let hash = IndexEntry::hash_bits(key.hash());
+        let found = self.table.find(IndexEntry::table_hash(hash), |entry| {
+            entry.hash == hash && self.key(entry.number) == key.bytes()
         });
-        found.map(|entry| entry.slot)
+        found.map(|entry| entry.number)
     }
 
     /// Returns a counter's state.
-    pub(super) fn state(&self, slot: u32) -> Option<&State> {
-        self.counter(slot)?.state.as_ref()
+    pub(super) fn state(&self, number: u32) -> Option<&State> {
+        self.counter(number)?.state.as_ref()
     }
 
     /// Takes a counter's state out, to be [put back](Self::put) before unlocking.
-    pub(super) fn take(&mut self, slot: u32) -> Option<State> {
-        self.counter_mut(slot).and_then(|counter| counter.state.take())
+    pub(super) fn take(&mut self, number: u32) -> Option<State> {
+        self.counter_mut(number).and_then(|counter| counter.state.take())
     }
 
     /// Puts a counter's state back; `expires` is set if it was written.
-    pub(super) fn put(&mut self, slot: u32, state: State, expires: Option<Timestamp>) {
+    pub(super) fn put(&mut self, number: u32, state: State, expires: Option<Timestamp>) {
         let expires = expires.map(next_tick);
-        if let Some(counter) = self.counter_mut(slot) {
+        if let Some(counter) = self.counter_mut(number) {
             counter.state = Some(state);
             counter.expires = expires.unwrap_or(counter.expires);
         }
@@ -166,15 +167,15 @@ impl Shard {
         let counter =
             StoredCounter { key: key.bytes().into(), state: Some(state), expires, domain };
         self.note_expiry(expires);
-        let slot = self.free_slot();
-        if let Some(place) = self.slot_mut(slot) {
+        let number = self.free_entry();
+        if let Some(place) = self.entry_mut(number) {
             *place = CounterEntry::Used(counter);
         }
-        let hash = SlotEntry::hash_bits(key.hash());
-        let entry = SlotEntry { slot, hash };
+        let hash = IndexEntry::hash_bits(key.hash());
+        let entry = IndexEntry { number, hash };
         self.make_room_in_table();
-        self.table.insert_unique(SlotEntry::table_hash(hash), entry, |entry| {
-            SlotEntry::table_hash(entry.hash)
+        self.table.insert_unique(IndexEntry::table_hash(hash), entry, |entry| {
+            IndexEntry::table_hash(entry.hash)
         });
     }
 
@@ -186,26 +187,26 @@ impl Shard {
         if self.table.capacity() == len && len < seven_eighths(max) {
             let mut rebuilt = HashTable::with_capacity(max);
             for entry in self.table.drain() {
-                rebuilt.insert_unique(SlotEntry::table_hash(entry.hash), entry, |entry| {
-                    SlotEntry::table_hash(entry.hash)
+                rebuilt.insert_unique(IndexEntry::table_hash(entry.hash), entry, |entry| {
+                    IndexEntry::table_hash(entry.hash)
                 });
             }
             self.table = rebuilt;
         }
     }
 
-    /// Removes expired counters from the next `count` slots and returns their number.
+    /// Removes expired counters from the next `count` entries and returns their number.
     pub(super) fn sweep(&mut self, budget: &MemoryBudget, count: usize, now: Timestamp) -> usize {
         let now = tick(now);
         let mut forgotten = 0usize;
-        for _ in 0..count.min(self.slots()) {
+        for _ in 0..count.min(self.entries()) {
             if self.earliest > now {
                 break;
             }
-            let slot = self.hand;
-            match self.counter(slot) {
+            let number = self.hand;
+            match self.counter(number) {
                 Some(StoredCounter { expires, state: Some(_), .. }) if *expires <= now => {
-                    self.forget(budget, slot);
+                    self.forget(budget, number);
                     forgotten += 1;
                 }
                 Some(StoredCounter { expires, .. }) => {
@@ -218,36 +219,36 @@ impl Shard {
         forgotten
     }
 
-    /// Moves the hand to the next slot. Once it has passed all of them, replaces the bound.
+    /// Moves the hand to the next entry. Once it has passed all of them, replaces the bound.
     fn advance_hand(&mut self) {
         let next = self.hand + 1;
         self.hand =
-            if usize::try_from(next).is_ok_and(|next| next < self.slots()) { next } else { 0 };
+            if usize::try_from(next).is_ok_and(|next| next < self.entries()) { next } else { 0 };
         if self.hand == 0 {
             self.earliest = std::mem::replace(&mut self.earliest_passed, u32::MAX);
         }
     }
 
-    /// Advances the hand by a few slots, for each new counter.
+    /// Advances the hand by a few entries, for each new counter.
     pub(super) fn sweep_a_little(&mut self, budget: &MemoryBudget, now: Timestamp) {
         self.sweep(budget, SWEEP_PER_INSERT, now);
     }
 
-    /// Returns the keys in `count` slots from `first` on.
+    /// Returns the keys in `count` entries from `first` on.
     pub(super) fn keys(&self, first: usize, count: usize) -> impl Iterator<Item = &[u8]> {
-        let slots = self.pages.iter().flatten().skip(first).take(count);
-        slots.filter_map(|slot| match slot {
+        let entries = self.pages.iter().flatten().skip(first).take(count);
+        entries.filter_map(|entry| match entry {
             CounterEntry::Used(counter) => Some(&*counter.key),
             CounterEntry::Free { .. } => None,
         })
     }
 
-    /// Returns the number of slots, used or free.
-    pub(super) fn slots(&self) -> usize {
+    /// Returns the number of entries, used or free.
+    pub(super) fn entries(&self) -> usize {
         self.pages.len() * PAGE
     }
 
-    /// Returns the slot that the next sweep begins with.
+    /// Returns the entry that the next sweep begins with.
     #[cfg(test)]
     pub(super) fn hand(&self) -> u32 {
         self.hand
@@ -264,39 +265,39 @@ impl Shard {
         self.table.len()
     }
 
-    fn forget(&mut self, budget: &MemoryBudget, slot: u32) {
-        let hash = SlotEntry::hash_bits(hash_of(self.key(slot)));
+    fn forget(&mut self, budget: &MemoryBudget, number: u32) {
+        let hash = IndexEntry::hash_bits(hash_of(self.key(number)));
         if let Ok(entry) =
-            self.table.find_entry(SlotEntry::table_hash(hash), |entry| entry.slot == slot)
+            self.table.find_entry(IndexEntry::table_hash(hash), |entry| entry.number == number)
         {
             entry.remove();
         }
         let next = self.free;
-        let Some(place) = self.slot_mut(slot) else { return };
+        let Some(place) = self.entry_mut(number) else { return };
         let CounterEntry::Used(counter) = std::mem::replace(place, CounterEntry::Free { next })
         else {
             return;
         };
-        self.free = Some(slot);
+        self.free = Some(number);
         if let Some(account) = self.account(counter.domain) {
             budget.give(&account, bytes_of(counter.key.len(), counter.state.as_ref()));
         }
     }
 
-    /// Takes a free slot from the list or from a new page.
-    fn free_slot(&mut self) -> u32 {
-        let slot = self.free.unwrap_or_else(|| {
-            let first = u32::try_from(self.slots()).unwrap_or(u32::MAX);
+    /// Takes a free entry from the list or from a new page.
+    fn free_entry(&mut self) -> u32 {
+        let number = self.free.unwrap_or_else(|| {
+            let first = u32::try_from(self.entries()).unwrap_or(u32::MAX);
             let others = (1..).take(PAGE - 1).map(|number| Some(first + number));
             let page = others.chain([None]).map(|next| CounterEntry::Free { next });
             self.pages.push(page.collect());
             first
         });
-        self.free = match self.slot(slot) {
+        self.free = match self.entry(number) {
             Some(CounterEntry::Free { next }) => *next,
             Some(CounterEntry::Used(_)) | None => None,
         };
-        slot
+        number
     }
 
     fn number(&mut self, budget: &MemoryBudget, domain: &str) -> u32 {
@@ -313,36 +314,36 @@ impl Shard {
         self.accounts.get(usize::try_from(number).ok()?).map(Arc::clone)
     }
 
-    fn slot(&self, slot: u32) -> Option<&CounterEntry> {
-        let slot = usize::try_from(slot).ok()?;
-        self.pages.get(slot / PAGE)?.get(slot % PAGE)
+    fn entry(&self, number: u32) -> Option<&CounterEntry> {
+        let number = usize::try_from(number).ok()?;
+        self.pages.get(number / PAGE)?.get(number % PAGE)
     }
 
-    fn slot_mut(&mut self, slot: u32) -> Option<&mut CounterEntry> {
-        let slot = usize::try_from(slot).ok()?;
-        self.pages.get_mut(slot / PAGE)?.get_mut(slot % PAGE)
+    fn entry_mut(&mut self, number: u32) -> Option<&mut CounterEntry> {
+        let number = usize::try_from(number).ok()?;
+        self.pages.get_mut(number / PAGE)?.get_mut(number % PAGE)
     }
 
-    fn key(&self, slot: u32) -> &[u8] {
-        self.counter(slot).map_or(&[], |counter| &*counter.key)
+    fn key(&self, number: u32) -> &[u8] {
+        self.counter(number).map_or(&[], |counter| &*counter.key)
     }
 
-    fn counter(&self, slot: u32) -> Option<&StoredCounter> {
-        match self.slot(slot)? {
+    fn counter(&self, number: u32) -> Option<&StoredCounter> {
+        match self.entry(number)? {
             CounterEntry::Used(counter) => Some(counter),
             CounterEntry::Free { .. } => None,
         }
     }
 
-    fn counter_mut(&mut self, slot: u32) -> Option<&mut StoredCounter> {
-        match self.slot_mut(slot)? {
+    fn counter_mut(&mut self, number: u32) -> Option<&mut StoredCounter> {
+        match self.entry_mut(number)? {
             CounterEntry::Used(counter) => Some(counter),
             CounterEntry::Free { .. } => None,
         }
     }
 }
 
-impl SlotEntry {
+impl IndexEntry {
     /// Returns the bits of a hash that are kept: the highest byte, from which a table takes its
     /// tags on machines of 64 bits, and the low three, enough buckets for any shard.
     fn hash_bits(hash: u64) -> u32 {
@@ -363,7 +364,7 @@ fn seven_eighths(count: usize) -> usize {
 
 /// Returns the bytes of a counter that count against the budget.
 pub(super) fn bytes_of(key_len: usize, state: Option<&State>) -> usize {
-    SLOT_BYTES + key_len + state.map_or(0, State::heap_bytes)
+    ENTRY_BYTES + key_len + state.map_or(0, State::heap_bytes)
 }
 
 /// Returns the tick of an instant, capped at the last tick but one, at which a counter that never

@@ -140,7 +140,7 @@ impl Core {
     }
 
     /// Returns the instant to judge at, or `None` if the server decides it.
-    pub(super) fn given(&self) -> Option<Timestamp> {
+    pub(super) fn given_time(&self) -> Option<Timestamp> {
         match &self.time {
             Time::Server => None,
             Time::Given(clock) => Some(clock.now()),
@@ -179,7 +179,7 @@ impl Core {
     }
 
     /// Calls one slot, and retries if nothing ran.
-    pub(super) fn ask(
+    pub(super) fn run(
         &self,
         slot: u16,
         request: Arc<ScriptRequest>,
@@ -188,7 +188,7 @@ impl Core {
         async move {
             let options = SendOptions { slot, alone: self.is_sharded(), ..SendOptions::default() };
             let node = self.routes.node(slot).ok_or(StoreError::Unavailable)?;
-            match node.ask(&request, options, deadline).await {
+            match node.run(&request, options, deadline).await {
                 Ok(ScriptReply::Judged(answers)) => Ok(ScriptReply::Judged(answers)),
                 // Boxed: otherwise every call that waits for a reply would carry the state of its
                 // retries.
@@ -205,7 +205,7 @@ impl Core {
 
     /// Calls one slot to make `charges` charges, and counts them as unknown if they may have been
     /// written.
-    pub(super) fn ask_to_charge(
+    pub(super) fn run_charging(
         &self,
         slot: u16,
         request: Arc<ScriptRequest>,
@@ -214,7 +214,7 @@ impl Core {
     ) -> impl Future<Output = Result<ScriptReply, StoreError>> + Send {
         async move {
             let mut under_way = UnknownCharges { metrics: &self.metrics, charges };
-            let reply = self.ask(slot, request, deadline).await;
+            let reply = self.run(slot, request, deadline).await;
             if !matches!(reply, Err(StoreError::Late | StoreError::Lost)) {
                 under_way.charges = 0;
             }
@@ -271,7 +271,7 @@ impl Core {
                 }
                 reply => return reply,
             }
-            reply = attempt.node.ask(&request, attempt.options, deadline).await;
+            reply = attempt.node.run(&request, attempt.options, deadline).await;
         }
     }
 }

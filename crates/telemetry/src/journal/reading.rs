@@ -44,7 +44,7 @@ pub struct DeniedKey {
     pub key: String,
     /// Denials known for certain.
     pub record: DenialRecord,
-    /// Maximum number of denials missing from the record, while there was no slot for this key.
+    /// Maximum number of denials missing from the record, while there was no entry for this key.
     pub missed_at_most: u64,
 }
 
@@ -124,7 +124,7 @@ impl RecentDenials {
         found
     }
 
-    /// Returns the maximum number of denials of any key without a slot, by domain and rule.
+    /// Returns the maximum number of denials of any key without an entry, by domain and rule.
     pub(super) fn others(&self, span: &DenialFilter<'_>) -> HashMap<(String, String), u64> {
         let mut others = HashMap::<_, u64>::new();
         for part in self.of_span(span).flat_map(Slice::rules) {
@@ -149,15 +149,15 @@ impl RecentDenials {
             let floor = part.keys.floor();
             let all = floors.entry((&part.domain, &part.rule)).or_default();
             *all = all.saturating_add(floor);
-            for slot in part.keys.slots() {
-                let place = keys.entry((&part.domain, &part.rule, &slot.key));
+            for entry in part.keys.entries() {
+                let place = keys.entry((&part.domain, &part.rule, &entry.key));
                 place
                     .and_modify(|(record, missed, here)| {
-                        record.merge(&slot.value);
-                        *missed = missed.saturating_add(slot.inherited);
+                        record.merge(&entry.value);
+                        *missed = missed.saturating_add(entry.inherited);
                         *here = here.saturating_add(floor);
                     })
-                    .or_insert_with(|| (slot.value.clone(), slot.inherited, floor));
+                    .or_insert_with(|| (entry.value.clone(), entry.inherited, floor));
             }
         }
         let wanted = span.key.map_or(Cow::Borrowed(""), plain);

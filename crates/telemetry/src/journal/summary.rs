@@ -2,31 +2,31 @@
 //!
 //! While there is memory, each key has its own count. After that, a new key replaces the one with
 //! the least weight and inherits that weight as an upper bound of its missed occurrences. With m
-//! slots and N occurrences, a weight is thus never too small and at most N / m too large, and every
-//! key with more than N / m occurrences is present.
+//! entries and N occurrences, a weight is thus never too small and at most N / m too large, and
+//! every key with more than N / m occurrences is present.
 //!
-//! Worked example, two slots: a, a, b, c leaves a with weight 2 and c with weight 2, of which 1 is
-//! inherited from b.
+//! Worked example, two entries: a, a, b, c leaves a with weight 2 and c with weight 2, of which 1
+//! is inherited from b.
 
 use hashbrown::HashTable;
 
 /// A set of keys with their weights, and a value for each.
 #[derive(Clone, Debug)]
 pub struct Summary<T> {
-    slots: Vec<SummaryEntry<T>>,
+    entries: Vec<SummaryEntry<T>>,
     by_key: HashTable<u32>,
-    /// All slots as a binary min-heap by weight. Empty until the first key is replaced; after that,
-    /// no slots are added.
+    /// All entries as a binary min-heap by weight. Empty until the first key is replaced; after
+    /// that, no entries are added.
     heap: Vec<Weighed>,
     /// Maximum number of occurrences of an absent key, for a summary received from another process.
     others: u64,
 }
 
-/// A heap entry with the weight of its slot, so that heap operations need not read slots.
+/// An element of the heap with the weight of its entry, so that heap operations read no entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Weighed {
     weight: u64,
-    slot: u32,
+    entry: u32,
 }
 
 /// The state of one key.
@@ -62,9 +62,9 @@ pub enum CountEffect {
 /// The memory available for a new key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FreeMemory {
-    /// Enough for a new slot.
+    /// Enough for a new entry.
     More,
-    /// Only the slot of another key.
+    /// Only the entry of another key.
     Same,
     /// No memory at all.
     None,
@@ -79,13 +79,13 @@ impl<T> SummaryEntry<T> {
 
 impl<T> Default for Summary<T> {
     fn default() -> Self {
-        Self { slots: Vec::new(), by_key: HashTable::new(), heap: Vec::new(), others: 0 }
+        Self { entries: Vec::new(), by_key: HashTable::new(), heap: Vec::new(), others: 0 }
     }
 }
 
 impl<T> Summary<T> {
     /// Counts one occurrence of `key`; `begin` creates the value of a new key. `None` if there is
-    /// no slot for it.
+    /// no entry for it.
     pub fn note(
         &mut self,
         key: &str,
@@ -105,14 +105,14 @@ impl<T> Summary<T> {
                 (number, CountEffect::Replaced { text })
             }
         };
-        let slot = self.slots.get_mut(index(number))?;
-        slot.counted += 1;
-        let place = slot.place;
-        let weight = slot.weight();
+        let entry = self.entries.get_mut(index(number))?;
+        entry.counted += 1;
+        let place = entry.place;
+        let weight = entry.weight();
         if !self.heap.is_empty() {
-            self.sink(index(place), Weighed { weight, slot: number });
+            self.sink(index(place), Weighed { weight, entry: number });
         }
-        Some((noted, &mut self.slots.get_mut(index(number))?.value))
+        Some((noted, &mut self.entries.get_mut(index(number))?.value))
     }
 
     /// Creates a summary from a received message: keys with their counts, their maximum missed
@@ -121,7 +121,7 @@ impl<T> Summary<T> {
         keys: impl Iterator<Item = (Box<str>, u64, u64, T)>,
         others: u64,
     ) -> Self {
-        let slots = keys.map(|(key, counted, inherited, value)| SummaryEntry {
+        let entries = keys.map(|(key, counted, inherited, value)| SummaryEntry {
             key,
             hash: 0,
             place: 0,
@@ -129,7 +129,7 @@ impl<T> Summary<T> {
             inherited,
             value,
         });
-        Self { slots: slots.collect(), others, ..Self::default() }
+        Self { entries: entries.collect(), others, ..Self::default() }
     }
 
     /// Returns `true` if a key is present.
@@ -138,9 +138,9 @@ impl<T> Summary<T> {
         self.find(key, hash).is_some()
     }
 
-    /// Returns all slots, unordered.
-    pub fn slots(&self) -> &[SummaryEntry<T>] {
-        &self.slots
+    /// Returns all entries, unordered.
+    pub fn entries(&self) -> &[SummaryEntry<T>] {
+        &self.entries
     }
 
     /// Returns the maximum number of occurrences of an absent key.
@@ -150,56 +150,63 @@ impl<T> Summary<T> {
 
     fn find(&self, key: &str, hash: u64) -> Option<u32> {
         let is_it =
-            |number: &u32| self.slots.get(index(*number)).is_some_and(|slot| *slot.key == *key);
+            |number: &u32| self.entries.get(index(*number)).is_some_and(|entry| *entry.key == *key);
         self.by_key.find(hash, is_it).copied()
     }
 
     fn add(&mut self, key: &str, hash: u64, value: T) -> Option<u32> {
-        let number = u32::try_from(self.slots.len()).ok()?;
+        let number = u32::try_from(self.entries.len()).ok()?;
         // Grows by an eighth instead of doubling, since unused capacity counts too.
-        if self.slots.len() == self.slots.capacity() {
-            let more = (self.slots.len() >> 3).max(4);
-            self.slots.reserve_exact(more);
+        if self.entries.len() == self.entries.capacity() {
+            let more = (self.entries.len() >> 3).max(4);
+            self.entries.reserve_exact(more);
         }
-        let slot =
+        let entry =
             SummaryEntry { key: key.into(), hash, place: 0, counted: 0, inherited: 0, value };
-        self.slots.push(slot);
-        let slots = &self.slots;
+        self.entries.push(entry);
+        let entries = &self.entries;
         self.by_key.insert_unique(hash, number, |number| {
-            slots.get(index(*number)).map_or(0, |slot| slot.hash)
+            entries.get(index(*number)).map_or(0, |entry| entry.hash)
         });
         Some(number)
     }
 
-    /// Replaces the lightest key. Returns the slot and the length of the replaced text in bytes.
+    /// Replaces the lightest key. Returns the entry and the length of the replaced text in bytes.
     fn replace(&mut self, key: &str, hash: u64, value: T) -> Option<(u32, usize)> {
         if self.heap.is_empty() {
             self.weigh();
         }
-        let number = self.heap.first()?.slot;
-        let slot = self.slots.get_mut(index(number))?;
-        if let Ok(entry) = self.by_key.find_entry(slot.hash, |found| *found == number) {
+        let number = self.heap.first()?.entry;
+        let entry = self.entries.get_mut(index(number))?;
+        if let Ok(entry) = self.by_key.find_entry(entry.hash, |found| *found == number) {
             entry.remove();
         }
-        let inherited = slot.weight();
-        let text = slot.key.len();
-        *slot =
-            SummaryEntry { key: key.into(), hash, place: slot.place, counted: 0, inherited, value };
-        let slots = &self.slots;
+        let inherited = entry.weight();
+        let text = entry.key.len();
+        *entry = SummaryEntry {
+            key: key.into(),
+            hash,
+            place: entry.place,
+            counted: 0,
+            inherited,
+            value,
+        };
+        let entries = &self.entries;
         self.by_key.insert_unique(hash, number, |number| {
-            slots.get(index(*number)).map_or(0, |slot| slot.hash)
+            entries.get(index(*number)).map_or(0, |entry| entry.hash)
         });
         Some((number, text))
     }
 
     /// Builds the heap: a sorted list is one.
     fn weigh(&mut self) {
-        let slots = (0..).zip(&self.slots);
-        self.heap = slots.map(|(slot, found)| Weighed { weight: found.weight(), slot }).collect();
+        let entries = (0..).zip(&self.entries);
+        self.heap =
+            entries.map(|(entry, found)| Weighed { weight: found.weight(), entry }).collect();
         self.heap.sort_unstable();
         for (place, weighed) in (0..).zip(&self.heap) {
-            if let Some(slot) = self.slots.get_mut(index(weighed.slot)) {
-                slot.place = place;
+            if let Some(entry) = self.entries.get_mut(index(weighed.entry)) {
+                entry.place = place;
             }
         }
     }
@@ -224,17 +231,17 @@ impl<T> Summary<T> {
 
     fn put(&mut self, place: usize, weighed: Weighed) {
         if let Some(at) = self.heap.get_mut(place)
-            && let Some(slot) = self.slots.get_mut(index(weighed.slot))
+            && let Some(entry) = self.entries.get_mut(index(weighed.entry))
         {
             *at = weighed;
-            slot.place = u32::try_from(place).unwrap_or(u32::MAX);
+            entry.place = u32::try_from(place).unwrap_or(u32::MAX);
         }
     }
 }
 
-/// Returns the maximum memory of a slot in bytes, key text excluded: the slot with an eighth
+/// Returns the maximum memory of an entry in bytes, key text excluded: the entry with an eighth
 /// unused, and its entries in the heap and the table.
-pub(super) const fn slot_bytes<T>() -> usize {
+pub(super) const fn entry_bytes<T>() -> usize {
     let room = size_of::<SummaryEntry<T>>();
     room + (room >> 3) + size_of::<Weighed>() + 12
 }
@@ -258,7 +265,7 @@ mod tests {
         let mut summary = Summary::default();
         for key in keys {
             let room =
-                if summary.slots.len() < places { FreeMemory::More } else { FreeMemory::Same };
+                if summary.entries.len() < places { FreeMemory::More } else { FreeMemory::Same };
             assert!(summary.note(key, hash(key), room, || ()).is_some());
         }
         summary
@@ -267,10 +274,13 @@ mod tests {
     #[test]
     fn the_worked_example() {
         let summary = summary(&["a", "a", "b", "c"].map(str::to_owned), 2);
-        let mut slots: Vec<_> =
-            summary.slots.iter().map(|slot| (&*slot.key, slot.counted, slot.inherited)).collect();
-        slots.sort_unstable();
-        assert_eq!(slots, [("a", 2, 0), ("c", 1, 1)]);
+        let mut entries: Vec<_> = summary
+            .entries
+            .iter()
+            .map(|entry| (&*entry.key, entry.counted, entry.inherited))
+            .collect();
+        entries.sort_unstable();
+        assert_eq!(entries, [("a", 2, 0), ("c", 1, 1)]);
         assert_eq!(summary.floor(), 2);
     }
 
@@ -292,28 +302,28 @@ mod tests {
                 *count = count.saturating_add(1);
             });
             let error = u64::try_from(keys.len().checked_div(places).unwrap()).unwrap();
-            prop_assert!(summary.slots.len() <= places);
-            for slot in &summary.slots {
-                let count = truth[&*slot.key];
-                prop_assert!(slot.counted <= count && count <= slot.weight(), "{} {} {}", slot.counted, count, slot.weight());
-                prop_assert!(slot.inherited <= error);
+            prop_assert!(summary.entries.len() <= places);
+            for entry in &summary.entries {
+                let count = truth[&*entry.key];
+                prop_assert!(entry.counted <= count && count <= entry.weight(), "{} {} {}", entry.counted, count, entry.weight());
+                prop_assert!(entry.inherited <= error);
             }
             for (key, count) in truth {
                 let is_here = summary.has(key, hash(key));
                 prop_assert!(is_here || (count <= error && count <= summary.floor()));
             }
-            prop_assert_eq!(summary.slots.iter().map(SummaryEntry::weight).sum::<u64>(), u64::try_from(keys.len()).unwrap());
+            prop_assert_eq!(summary.entries.iter().map(SummaryEntry::weight).sum::<u64>(), u64::try_from(keys.len()).unwrap());
         }
 
         #[test]
         fn the_lightest_is_found_at_once(keys in prop::collection::vec("[a-z]{1,2}", 1..300), places in 1usize..40) {
             let summary = summary(&keys, places);
-            let least = summary.slots.iter().map(SummaryEntry::weight).min();
+            let least = summary.entries.iter().map(SummaryEntry::weight).min();
             prop_assert!(summary.heap.is_empty() || summary.heap.first().map(|lightest| lightest.weight) == least);
-            prop_assert!(summary.heap.is_empty() || summary.heap.len() == summary.slots.len());
+            prop_assert!(summary.heap.is_empty() || summary.heap.len() == summary.entries.len());
             for (place, weighed) in summary.heap.iter().enumerate() {
-                let slot = &summary.slots[index(weighed.slot)];
-                prop_assert_eq!((index(slot.place), slot.weight()), (place, weighed.weight));
+                let entry = &summary.entries[index(weighed.entry)];
+                prop_assert_eq!((index(entry.place), entry.weight()), (place, weighed.weight));
                 prop_assert!(place == 0 || summary.heap[place.saturating_sub(1) / 2].weight <= weighed.weight);
             }
         }

@@ -11,7 +11,7 @@ use tollgate_core::descriptor::Entry;
 
 use super::key;
 use super::record::{DenialEvent, DenialRecord, MAX_RECORDED};
-use super::summary::{CountEffect, FreeMemory, Summary, slot_bytes};
+use super::summary::{CountEffect, FreeMemory, Summary, entry_bytes};
 
 /// Length of a slice.
 pub(super) const SLICE: Micros = Micros::from_secs(60);
@@ -187,7 +187,7 @@ impl Slice {
         max_bytes: usize,
     ) -> Option<CountEffect> {
         let recorded = if denial.recorded.is_empty() { 0 } else { RECORDED_BYTES };
-        let need = slot_bytes::<DenialRecord>() + key.len() + recorded;
+        let need = entry_bytes::<DenialRecord>() + key.len() + recorded;
         let free = max_bytes.saturating_sub(self.bytes);
         let of_rule = self.rule(denial, rule_hash, free.checked_sub(need))?;
         let room = if of_rule.bytes + need <= free {

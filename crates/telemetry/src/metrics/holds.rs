@@ -9,11 +9,11 @@ use crate::snapshot::MetricsSnapshot;
 /// The counters of one rule that keeps holds.
 #[derive(Clone, Debug, Default)]
 pub struct HoldCounters {
-    /// Holds and slots taken.
+    /// Holds and permits taken.
     pub reserved: Counter,
     /// Holds ended by a commit.
     pub committed: Counter,
-    /// Holds and slots ended without a cost.
+    /// Holds and permits ended without a cost.
     pub settled: Counter,
     /// Commits without a hold.
     pub unknown: Counter,
@@ -53,11 +53,11 @@ impl HoldMetrics {
 
     pub(super) fn collect(&self, out: &mut MetricsSnapshot) {
         let rules = &self.rules;
-        let help = "Number of holds and slots taken, by rule.";
+        let help = "Number of holds and permits taken, by rule.";
         out.counters("hold_reserved", help, rules.series(|rule| &rule.reserved));
         let help = "Number of holds ended by a commit with their cost, by rule.";
         out.counters("hold_committed", help, rules.series(|rule| &rule.committed));
-        let help = "Number of holds and slots ended without a cost, by rule.";
+        let help = "Number of holds and permits ended without a cost, by rule.";
         out.counters("hold_settled", help, rules.series(|rule| &rule.settled));
         let help = "Number of commits without a hold, whose cost was charged in full, by rule.";
         out.counters("hold_unknown", help, rules.series(|rule| &rule.unknown));

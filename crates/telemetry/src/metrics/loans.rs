@@ -72,12 +72,12 @@ impl LoanMetrics {
     }
 
     /// Counts an answer to a client that wants leased hits.
-    pub fn answered(&self, kind: &'static str) {
+    pub fn count_answer(&self, kind: &'static str) {
         self.answers.of([kind]).inc();
     }
 
     /// Counts a returned loan.
-    pub fn returned(&self, kind: &'static str) {
+    pub fn count_return(&self, kind: &'static str) {
         self.returns.of([kind]).inc();
     }
 

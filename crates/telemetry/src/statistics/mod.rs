@@ -5,6 +5,10 @@
 //! policy is installed, so a request only increments. Only names that contain values of the request
 //! are looked up on the request path, and their number is bounded.
 //!
+//! The counts of the service are those of the metrics, read again. Those of rules cannot be:
+//! metrics count descriptors by decision, statistics hits, also those of requests without a
+//! decision, and split a charge into hits within, near and over the limit.
+//!
 //! | file | contents |
 //! |---|---|
 //! | `counters` | counters of a rule, of the service, of a method |

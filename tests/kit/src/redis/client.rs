@@ -21,12 +21,12 @@ impl Redis {
     }
 
     /// Sends a command and returns its reply, or the error that Redis replied with.
-    pub async fn ask<T: FromRedisValue>(&self, command: &[&str]) -> RedisResult<T> {
-        self.ask_within(TEST_TIMEOUT, command).await
+    pub async fn query<T: FromRedisValue>(&self, command: &[&str]) -> RedisResult<T> {
+        self.query_within(TEST_TIMEOUT, command).await
     }
 
     /// Sends a command with a timeout for connecting and for the reply.
-    pub async fn ask_within<T: FromRedisValue>(
+    pub async fn query_within<T: FromRedisValue>(
         &self,
         limit: Duration,
         command: &[&str],
@@ -36,14 +36,14 @@ impl Redis {
     }
 
     /// Sends a command of arbitrary bytes.
-    pub async fn ask_bytes<T: FromRedisValue>(&self, command: &[&[u8]]) -> RedisResult<T> {
+    pub async fn query_bytes<T: FromRedisValue>(&self, command: &[&[u8]]) -> RedisResult<T> {
         let mut connection = connect(&self.client()?, TEST_TIMEOUT).await?;
         redis::Cmd::new().arg(command).query_async(&mut connection).await
     }
 
     /// Sends a command that must not fail.
     pub async fn command(&self, command: &[&str]) -> Value {
-        self.ask(command)
+        self.query(command)
             .await
             .unwrap_or_else(|error| panic!("{command:?} at {}: {error}", self.address))
     }
@@ -66,7 +66,7 @@ impl Redis {
     }
 
     pub(super) async fn try_info(&self, section: &str) -> RedisResult<BTreeMap<String, String>> {
-        let text: String = self.ask(&["INFO", section]).await?;
+        let text: String = self.query(&["INFO", section]).await?;
         let lines = text.lines().filter_map(|line| line.split_once(':'));
         Ok(lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }

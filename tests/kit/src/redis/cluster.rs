@@ -98,7 +98,7 @@ impl Cluster {
 
     /// Returns the slot of a key.
     pub async fn slot_of(&self, key: &str) -> u16 {
-        self.reachable()[0].redis.ask(&["CLUSTER", "KEYSLOT", key]).await.unwrap()
+        self.reachable()[0].redis.query(&["CLUSTER", "KEYSLOT", key]).await.unwrap()
     }
 
     /// Returns the master of a slot: of the nodes that claim it, the one with the highest epoch.
@@ -229,7 +229,7 @@ impl Cluster {
         for node in self.reachable() {
             let failure = |error: &dyn Debug| format!("{}: {error:?}", node.address);
             let info: String =
-                node.redis.ask(&["CLUSTER", "INFO"]).await.map_err(|error| failure(&error))?;
+                node.redis.query(&["CLUSTER", "INFO"]).await.map_err(|error| failure(&error))?;
             if !info.contains("cluster_state:ok") {
                 return Err(failure(&info));
             }
@@ -248,7 +248,7 @@ impl Cluster {
 
 impl Node {
     async fn join(redis: Redis, wires: Option<Wires>) -> Self {
-        let id = redis.ask(&["CLUSTER", "MYID"]).await.unwrap();
+        let id = redis.query(&["CLUSTER", "MYID"]).await.unwrap();
         let own_bus = SocketAddr::new(redis.address.ip(), redis.address.port() + port::BUS);
         if let Some(wires) = &wires {
             wires.clients.lead_to(redis.address);
@@ -267,7 +267,7 @@ impl Node {
 
     /// Returns this node's view of all nodes.
     async fn views(&self) -> RedisResult<Vec<View>> {
-        let text: String = self.redis.ask(&["CLUSTER", "NODES"]).await?;
+        let text: String = self.redis.query(&["CLUSTER", "NODES"]).await?;
         Ok(text.lines().map(View::parse).collect())
     }
 

@@ -27,7 +27,7 @@ impl Migration<'_> {
         let slot = self.slot.to_string();
         let most = most.to_string();
         let keys: Vec<Vec<u8>> =
-            self.from.redis.ask(&["CLUSTER", "GETKEYSINSLOT", &slot, &most]).await.unwrap();
+            self.from.redis.query(&["CLUSTER", "GETKEYSINSLOT", &slot, &most]).await.unwrap();
         if !keys.is_empty() {
             let ip = self.to.redis.address.ip().to_string();
             let port = self.to.redis.address.port().to_string();
@@ -43,7 +43,7 @@ impl Migration<'_> {
             );
             command.push(b"KEYS");
             command.extend(keys.iter().map(Vec::as_slice));
-            self.from.redis.ask_bytes::<redis::Value>(&command).await.unwrap();
+            self.from.redis.query_bytes::<redis::Value>(&command).await.unwrap();
         }
         keys.len()
     }

@@ -97,7 +97,7 @@ impl Sentinels {
         let _ = becomes(
             "a sentinel begins a failover",
             TEST_TIMEOUT,
-            || self.sentinels[0].ask(&command),
+            || self.sentinels[0].query(&command),
             is_begun,
         )
         .await;
@@ -147,7 +147,7 @@ impl Sentinels {
     async fn is_followed(&self, master: SocketAddr) -> Result<(), String> {
         for sentinel in self.sentinels.iter().filter(|sentinel| sentinel.is_up()) {
             let replicas = sentinel
-                .ask::<Vec<BTreeMap<String, String>>>(&["SENTINEL", "REPLICAS", MASTER])
+                .query::<Vec<BTreeMap<String, String>>>(&["SENTINEL", "REPLICAS", MASTER])
                 .await;
             let replicas = replicas.map_err(|error| error.to_string())?;
             let is_seen = |server: &Redis| {

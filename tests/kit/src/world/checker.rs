@@ -161,7 +161,7 @@ pub(super) fn never_over_in_a_period(history: &CounterHistory<'_>, broken: &mut 
     let of_period = match rule.counting {
         _ if history.shapes() > 1 => 2 * limit * history.shapes(),
         Counting::Sliding | Counting::Log => limit,
-        Counting::Fixed | Counting::Gcra | Counting::Slots => 2 * limit,
+        Counting::Fixed | Counting::Gcra | Counting::Permits => 2 * limit,
     };
     let allowed = history.allowed_for_losses()
         // As the store's, a local window admits its share twice around its boundary.

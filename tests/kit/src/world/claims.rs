@@ -230,7 +230,7 @@ impl<'a> CounterHistory<'a> {
             Counting::Gcra => {
                 1 + self.report.chronicle.faults.iter().filter(is_reload).count() as u64
             }
-            Counting::Fixed | Counting::Sliding | Counting::Log | Counting::Slots => 0,
+            Counting::Fixed | Counting::Sliding | Counting::Log | Counting::Permits => 0,
         }
     }
 

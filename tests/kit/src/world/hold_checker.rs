@@ -1,4 +1,4 @@
-//! The checks of limits that keep holds, and of slots.
+//! The checks of limits that keep holds, and of permits.
 //!
 //! Admitted hits, as reserved and corrected by commits, never exceed the limit but by what
 //! commits charge past their holds. A second end of a hold changes nothing. After the last TTL
@@ -23,12 +23,12 @@ pub(super) fn check(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
     ends_are_answered(history, broken);
     explained(&ids, broken);
     let rule = history.rule();
-    if rule.counting == Counting::Slots {
+    if rule.counting == Counting::Permits {
         nothing_in_flight(history, broken);
     } else if rule.is_long() {
         nothing_lost(history, &ids, broken);
     }
-    if rule.counting == Counting::Slots || rule.is_long() {
+    if rule.counting == Counting::Permits || rule.is_long() {
         never_over(history, &ids, broken);
     } else {
         let charges = as_charges(history, &ids);
@@ -71,7 +71,7 @@ fn explained(ids: &[IdHistory<'_>], broken: &mut Vec<String>) {
     }
 }
 
-/// After the last TTL no slot is taken.
+/// After the last TTL no permit is taken.
 fn nothing_in_flight(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
     match history.report.used[history.counter] {
         Some(0) => {}
@@ -137,7 +137,7 @@ fn never_over(history: &CounterHistory<'_>, ids: &[IdHistory<'_>], broken: &mut 
 
 /// Returns the plain charges that certainly count at all moments between two.
 fn plain_between(history: &CounterHistory<'_>, from: Moment, to: Moment) -> u64 {
-    let lives_us = slot_lives_us(history).map(|(least, _)| least);
+    let lives_us = permit_lives_us(history).map(|(least, _)| least);
     let counts = |(begun, ended, _): &(Moment, Moment, u64)| {
         *ended < from && lives_us.is_none_or(|lives| begun + lives > to + CLOCK_US)
     };
@@ -145,10 +145,10 @@ fn plain_between(history: &CounterHistory<'_>, from: Moment, to: Moment) -> u64 
     admitted.iter().filter(|one| counts(one)).map(|(_, _, hits)| hits).sum()
 }
 
-/// Returns the shortest and the longest life of a slot; `None` for a rate limit.
-fn slot_lives_us(history: &CounterHistory<'_>) -> Option<(u64, u64)> {
+/// Returns the shortest and the longest life of a permit; `None` for a rate limit.
+fn permit_lives_us(history: &CounterHistory<'_>) -> Option<(u64, u64)> {
     let rule = history.rule();
-    let hold = rule.hold.as_ref().filter(|_| rule.counting == Counting::Slots)?;
+    let hold = rule.hold.as_ref().filter(|_| rule.counting == Counting::Permits)?;
     let steps = history.report.chronicle.faults.iter().map(|(_, fault)| match fault {
         Fault::Clock { by_us, .. } => by_us.unsigned_abs(),
         _ => 0,
@@ -213,8 +213,8 @@ fn held_as_listed(history: &CounterHistory<'_>, ids: &[IdHistory<'_>], broken: &
         };
         let listed = |id: u32| {
             let name = id_of(id);
-            let of_id = list.iter().filter(|slot| *slot.id == *name.as_bytes());
-            of_id.map(|slot| u64::from(slot.hits)).sum::<u64>()
+            let of_id = list.iter().filter(|permit| *permit.id == *name.as_bytes());
+            of_id.map(|permit| u64::from(permit.hits)).sum::<u64>()
         };
         for id in ids {
             let (least, most) = id.open(*begun, *ended);
@@ -226,8 +226,8 @@ fn held_as_listed(history: &CounterHistory<'_>, ids: &[IdHistory<'_>], broken: &
                 ));
             }
         }
-        let known = list.iter().all(|slot| {
-            slot.id.is_empty() || ids.iter().any(|id| *slot.id == *id_of(id.id).as_bytes())
+        let known = list.iter().all(|permit| {
+            permit.id.is_empty() || ids.iter().any(|id| *permit.id == *id_of(id.id).as_bytes())
         });
         if !known {
             broken.push(format!("held: an ID that none reserved: {list:?}"));
@@ -242,7 +242,7 @@ fn no_unjustified_denial(
     broken: &mut Vec<String>,
 ) {
     let rule = history.rule();
-    let is_short = rule.counting != Counting::Slots && !rule.is_long();
+    let is_short = rule.counting != Counting::Permits && !rule.is_long();
     // What goes past the limit of a log moves its newest entry, which then counts for longer.
     let moves_entries = rule.counting == Counting::Log && has_excess(history);
     if rule.is_local() || is_short && (moves_entries || !history.clocks_agree()) {
@@ -296,7 +296,7 @@ fn denials<'a>(
 
 /// Returns the most hits of plain charges that may have counted when a call was denied.
 fn plain_most(history: &CounterHistory<'_>, record: &CallRecord, from: Moment) -> u64 {
-    let Some((_, lives_us)) = slot_lives_us(history) else {
+    let Some((_, lives_us)) = permit_lives_us(history) else {
         return history.most_counted(from, record.ended, (from, record.call.process));
     };
     let counts = history.claims.iter().map(|claim| match *claim {

@@ -1,6 +1,6 @@
 //! The steps of all IDs of a counter, read from its calls and answers.
 
-use tollgate::algorithm::concurrency::Slot;
+use tollgate::algorithm::concurrency::Permit;
 use tollgate::algorithm::hold::HoldEffect;
 
 use super::claims::{Claim, CounterHistory};
@@ -18,7 +18,7 @@ pub struct HeldList {
     pub begun: Moment,
     pub ended: Moment,
     /// `None`: the store did not report them.
-    pub list: Option<Vec<Slot>>,
+    pub list: Option<Vec<Permit>>,
 }
 
 /// Lists the open holds of each counter that keeps them.
@@ -66,7 +66,7 @@ impl<'a> IdRules<'a> {
             || rule.amounts.iter().all(|amount| *amount <= 120) && !has_excess(history);
         Some(Self {
             hold,
-            is_slots: rule.counting == Counting::Slots,
+            is_permits: rule.counting == Counting::Permits,
             gives_back_less: !rule.is_long() || moves_entries || !has_marks,
             is_loose: history.losses > 0 || is_alone,
             may_be_stale: faults().any(|fault| matches!(fault, Fault::Promote { .. })),

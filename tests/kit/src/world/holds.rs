@@ -56,7 +56,7 @@ struct IdState {
     /// Steps that have acted, as bits, and those that never will.
     acted: u32,
     skipped: u32,
-    /// Hits that count, those of slots not.
+    /// Hits that count, those of permits not.
     hits: Bounds,
     /// Hits that count and were admitted as such, at least.
     within: u64,
@@ -78,7 +78,7 @@ pub(super) struct IdHistory<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct IdRules<'a> {
     pub(super) hold: &'a SimHold,
-    pub(super) is_slots: bool,
+    pub(super) is_permits: bool,
     /// `true` if fewer hits may be given back.
     pub(super) gives_back_less: bool,
     /// `true` if records may be gone, and answers be those of another store.
@@ -176,7 +176,7 @@ impl<'a> IdHistory<'a> {
         let step = self.steps[number];
         let until = self.until(step);
         let repeated = !state.open.is_empty();
-        if !self.rules.is_slots {
+        if !self.rules.is_permits {
             state.hits = (state.hits.0 + hits, state.hits.1 + hits);
             state.within += hits;
             if state.open.len() >= MAX_RECEIPTS {
@@ -197,8 +197,8 @@ impl<'a> IdHistory<'a> {
             (may_be, may_not_be)
         };
         let mut all = Vec::new();
-        if self.rules.is_slots {
-            // Slots end one by one, the oldest first.
+        if self.rules.is_permits {
+            // Permits end one by one, the oldest first.
             for gone in 0..=state.open.len() {
                 let is_possible = state.open.iter().enumerate().all(|(place, open)| {
                     let (may_be, may_not_be) = is_ended(open.until);
@@ -224,7 +224,7 @@ impl<'a> IdHistory<'a> {
         let hits = |hits: u64| u32::try_from(hits).unwrap();
         if !state.open.is_empty() {
             let oldest = state.open.remove(0);
-            if self.rules.is_slots {
+            if self.rules.is_permits {
                 return (state, HoldEffect::Settled);
             }
             let releases = self.rules.hold.releases;
@@ -241,7 +241,7 @@ impl<'a> IdHistory<'a> {
             );
         }
         match cost {
-            Some(cost) if !state.has_record && !self.rules.is_slots => {
+            Some(cost) if !state.has_record && !self.rules.is_permits => {
                 state.hits = (state.hits.0 + cost, state.hits.1 + cost);
                 state.has_record = true;
                 state.until = self.until(step);
@@ -265,7 +265,7 @@ impl<'a> IdHistory<'a> {
             return state;
         };
         let open = state.open.remove(place);
-        if !self.rules.is_slots {
+        if !self.rules.is_permits {
             self.correct(&mut state, open.hits, 0);
             // The record goes, unless something has ended.
             state.has_record = !state.open.is_empty() || self.has_ended(&state);
@@ -307,7 +307,7 @@ impl<'a> IdHistory<'a> {
         let mut bounds = (u64::MAX, 0);
         let mut within = u64::MAX;
         for state in self.between(from, to) {
-            let (hits, of_admitted) = if self.rules.is_slots {
+            let (hits, of_admitted) = if self.rules.is_permits {
                 let open = self.open_of(state, from, to);
                 (open, open.0)
             } else {
@@ -328,20 +328,20 @@ impl<'a> IdHistory<'a> {
             let until = self.until(*step);
             match step.kind {
                 StepKind::Reserve(hits) => {
-                    let is_over = self.rules.is_slots && until.0 <= to.saturating_add(CLOCK_US);
+                    let is_over = self.rules.is_permits && until.0 <= to.saturating_add(CLOCK_US);
                     least +=
                         if step.is_certain && step.ended < from && !is_over { hits } else { 0 };
-                    let may_be = !self.rules.is_slots || until.1.saturating_add(CLOCK_US) >= from;
+                    let may_be = !self.rules.is_permits || until.1.saturating_add(CLOCK_US) >= from;
                     most += if may_be { hits } else { 0 };
                 }
-                StepKind::End(Some(cost)) if !self.rules.is_slots => most += cost,
+                StepKind::End(Some(cost)) if !self.rules.is_permits => most += cost,
                 StepKind::End(_) | StepKind::TakeBack(_) => {}
             }
         }
         for step in self.steps.iter().filter(|step| step.begun <= to) {
             match step.kind {
-                StepKind::End(Some(cost)) if !self.rules.is_slots => least = least.min(cost),
-                StepKind::End(None) if !self.rules.is_slots && !self.rules.hold.releases => {}
+                StepKind::End(Some(cost)) if !self.rules.is_permits => least = least.min(cost),
+                StepKind::End(None) if !self.rules.is_permits && !self.rules.hold.releases => {}
                 StepKind::End(_) => least = 0,
                 StepKind::Reserve(_) | StepKind::TakeBack(_) => {}
             }
@@ -362,7 +362,7 @@ impl<'a> IdHistory<'a> {
     fn open_of(&self, state: &IdState, from: Moment, to: Moment) -> Bounds {
         let mut bounds = (0, 0);
         for open in &state.open {
-            let until = if self.rules.is_slots { open.until } else { state.until };
+            let until = if self.rules.is_permits { open.until } else { state.until };
             if until.0 > to.saturating_add(CLOCK_US) {
                 bounds.0 += open.hits;
             }

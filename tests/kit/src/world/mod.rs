@@ -54,10 +54,10 @@
 //! | a repeated commit charges again | 1 |
 //! | a settle after a commit gives the hits back | 1 |
 //! | a settle in the request of a commit ends the hold | 3 |
-//! | a settle ends the slot of another ID | 3 |
+//! | a settle ends the permit of another ID | 3 |
 //! | a settle renews the record; a commit does not | 231; 11 |
-//! | expiry of records ignored; of slots | 11; 3 |
-//! | a slot taken without room; a slot of two hits counts as one | 27; 3 |
+//! | expiry of records ignored; of permits | 11; 3 |
+//! | a permit taken without room; a permit of two hits counts as one | 27; 3 |
 //! | a cost beyond the hold is not charged; one without a hold | 1; 1 |
 //! | a cost below the hold gives nothing back | 1 |
 //! | every settle gives back; none does | 9; 1 |
@@ -66,7 +66,7 @@
 //! | a call is sent again though it may have run | 220 |
 //! | denials of limits with holds are remembered | 13 |
 //! | an end is denied by `on_store_error: deny` | 35 |
-//! | a take-back forgets the slot | 823 |
+//! | a take-back forgets the permit | 823 |
 //! | marks of gcra are not written | not found |
 //! | `local`: holds that a process took alone stay | not found |
 //!

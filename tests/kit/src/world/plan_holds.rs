@@ -69,10 +69,10 @@ impl SimRule {
         self.last_counting = None;
         self.charge = "admitted";
         if random.percent(35) {
-            self.counting = Counting::Slots;
+            self.counting = Counting::Permits;
         }
         // Small limits are often reached; at large ones, most work is admitted.
-        let most = if self.counting == Counting::Slots { 10 } else { 40 };
+        let most = if self.counting == Counting::Permits { 10 } else { 40 };
         let by = *random.one_of(&[1, 1, 8]);
         for amount in &mut self.amounts {
             *amount = 2 + *amount % most * by;
@@ -92,7 +92,7 @@ impl SimRule {
         let amount = self.amounts[version];
         let on_store_error = self.on_store_error;
         let ttl = hold.ttls_us[version] / 1_000;
-        if self.counting == Counting::Slots {
+        if self.counting == Counting::Permits {
             return Some(format!(
                 "algorithm: concurrency, in_flight: {amount}, on_store_error: {on_store_error}, \
                  hold: {{ ttl: {ttl}ms }}"
@@ -103,7 +103,7 @@ impl SimRule {
             Counting::Sliding => "sliding_window",
             Counting::Log => "sliding_log",
             Counting::Gcra if hold.is_bucket => "token_bucket, max_debt: 10000",
-            Counting::Gcra | Counting::Slots => "gcra, max_debt: 10000",
+            Counting::Gcra | Counting::Permits => "gcra, max_debt: 10000",
         };
         let on_settle = if hold.releases { "release" } else { "charge" };
         Some(format!(
@@ -188,7 +188,7 @@ impl Plan {
                 continue;
             }
             let rule = self.rule_of(counter);
-            let hits = if rule.counting == Counting::Slots {
+            let hits = if rule.counting == Counting::Permits {
                 1 + random.below(2)
             } else {
                 1 + random.below(most_hits)

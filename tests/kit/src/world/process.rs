@@ -22,7 +22,7 @@ use tollgate::grpc::request::RequestBounds;
 use tollgate::grpc::response::AnswerStyle;
 use tollgate::grpc::rights::DomainRights;
 use tollgate::grpc::service::{HoldCall, Rls};
-use tollgate::limiter::{Decision, InForce, Limiter, Modes, Snapshot, Standing, Undecided};
+use tollgate::limiter::{Decision, InForce, Limiter, Modes, Snapshot, StatusKind, Undecided};
 use tollgate::policy::{CompileOptions, PolicySet, Source, load};
 use tollgate::store::backend::Backend as _;
 use tollgate::store::clock::Clock;
@@ -304,7 +304,7 @@ fn ending(decided: Result<Decision<'_>, Undecided>) -> Ending {
     match decided {
         Ok(decision) => {
             let statuses = decision.statuses().iter().map(|status| PartStatus {
-                standing: standing(status.standing()),
+                standing: standing(status.kind()),
                 left: status.left(),
                 retry_after_us: status.retry_after().map(|time| time.get()),
                 is_cached: status.is_cached(),
@@ -317,14 +317,14 @@ fn ending(decided: Result<Decision<'_>, Undecided>) -> Ending {
     }
 }
 
-fn standing(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Allowed => "allowed",
-        Standing::Denied => "denied",
-        Standing::PresumedAllowed => "presumed allowed",
-        Standing::PresumedDenied => "presumed denied",
-        Standing::ShadowDenied => "shadow denied",
-        Standing::NoLimit => "no limit",
-        Standing::Unlimited => "unlimited",
+fn standing(kind: StatusKind) -> &'static str {
+    match kind {
+        StatusKind::Allowed => "allowed",
+        StatusKind::Denied => "denied",
+        StatusKind::PresumedAllowed => "presumed allowed",
+        StatusKind::PresumedDenied => "presumed denied",
+        StatusKind::ShadowDenied => "shadow denied",
+        StatusKind::NoLimit => "no limit",
+        StatusKind::Unlimited => "unlimited",
     }
 }

@@ -21,7 +21,7 @@ use super::server::fleet::{Arrangement, Moment};
 use crate::random::Random;
 
 const COUNTINGS: [Counting; 5] =
-    [Counting::Fixed, Counting::Sliding, Counting::Log, Counting::Gcra, Counting::Slots];
+    [Counting::Fixed, Counting::Sliding, Counting::Log, Counting::Gcra, Counting::Permits];
 const TTL_US: u64 = 3_600_000_000;
 /// Time after which all is connected, and all take-backs have ended.
 const QUIET_AFTER: Duration = Duration::from_secs(4);
@@ -224,8 +224,8 @@ fn may_leave(world: &RunningWorld) -> bool {
 
 fn hits_of(held: &HoldList, one: &DecidedReserve) -> u64 {
     let id = id_of(one.reserve.id);
-    let of_id = held.holds.iter().filter(|slot| *slot.id == *id.as_bytes());
-    of_id.map(|slot| u64::from(slot.hits)).sum()
+    let of_id = held.holds.iter().filter(|permit| *permit.id == *id.as_bytes());
+    of_id.map(|permit| u64::from(permit.hits)).sum()
 }
 
 /// Returns the difference between the hits of a counter and those of its holds.
@@ -239,7 +239,7 @@ async fn miscounted(
     if world.plan.rule_of(counter).counting == Counting::Gcra {
         return None;
     }
-    let sum = held.holds.iter().map(|slot| u64::from(slot.hits)).sum::<u64>();
+    let sum = held.holds.iter().map(|permit| u64::from(permit.hits)).sum::<u64>();
     let used = process.used(&world.plan, counter).await;
     (used != Some(sum)).then(|| format!("counter {counter}: {used:?} used, {sum} held"))
 }

@@ -12,7 +12,7 @@ pub enum Counting {
     Log,
     Gcra,
     /// `concurrency`.
-    Slots,
+    Permits,
 }
 
 /// A limit of a world.
@@ -120,7 +120,7 @@ impl SimRule {
             Counting::Fixed => "fixed_window",
             Counting::Sliding => "sliding_window",
             Counting::Log => "sliding_log",
-            Counting::Gcra | Counting::Slots => "gcra",
+            Counting::Gcra | Counting::Permits => "gcra",
         };
         let lease =
             self.lease_us.map(|us| format!(", lease: {{ size: 50%, ttl: {}ms }}", us / 1_000));

@@ -6,7 +6,7 @@
 //! - A *settle* ends the oldest hold: its hits stay, or are taken back (`on_settle: release`).
 //!
 //! A record is kept for its TTL after the latest reserve or commit, also once all its holds have
-//! ended: a repeated commit changes nothing. A slot of a [`concurrency`] limit is a hold as well;
+//! ended: a repeated commit changes nothing. A permit of a [`concurrency`] limit is a hold as well;
 //! any commit or settle ends it.
 //!
 //! Example, 500 tokens a minute: a reserve of 75 is admitted; its commit of 20 takes 55 back, a
@@ -62,7 +62,7 @@ pub struct HoldRequest<'a> {
 /// The kind of operation on a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldAction {
-    /// Remembers the charge of the request, or the slot that it takes.
+    /// Remembers the charge of the request, or the permit that it takes.
     Reserve,
     /// Reserves unless the ID has open holds: then nothing is charged, so a retry is free.
     ReserveOnce,
@@ -109,7 +109,7 @@ pub enum HoldEffect {
         /// Hits that it cost.
         cost: u32,
     },
-    /// A hold or slot ended without a cost.
+    /// A hold or permit ended without a cost.
     Settled,
     /// Open holds have a new TTL.
     Extended,
@@ -121,7 +121,7 @@ pub enum HoldEffect {
 }
 
 impl HoldEffect {
-    /// Returns `true` if the counter, a record or a slot changed.
+    /// Returns `true` if the counter, a record or a permit changed.
     pub(super) fn is_write(self) -> bool {
         !matches!(self, Self::Nothing | Self::Held | Self::Conflict | Self::Open { .. })
     }
@@ -298,16 +298,16 @@ impl State {
     }
 
     /// Returns the open holds at `now`: ID, first charge, expiry and hits of each ID, unordered.
-    pub fn open_holds(&self, now: Timestamp) -> Vec<concurrency::Slot> {
-        if let AlgorithmState::Concurrency(slots) = self.inner() {
-            return slots.live(now).cloned().collect();
+    pub fn open_holds(&self, now: Timestamp) -> Vec<concurrency::Permit> {
+        if let AlgorithmState::Concurrency(permits) = self.inner() {
+            return permits.live(now).cloned().collect();
         }
         let records = self.holds().into_iter().flat_map(|holds| holds.records.live(now));
         let open = records.filter_map(|(id, record)| {
             let first = record.receipts.first()?;
             let hits = record.hits();
             let ends_at = record.until;
-            Some(concurrency::Slot { id: id.into(), hits, taken_at: first.at, ends_at })
+            Some(concurrency::Permit { id: id.into(), hits, taken_at: first.at, ends_at })
         });
         open.collect()
     }
@@ -315,9 +315,9 @@ impl State {
     /// Returns the hits of the open holds of an ID at `now`, an instant that is not before the
     /// counter's.
     pub(super) fn open_hits(&self, id: &[u8], now: Timestamp) -> u32 {
-        if let AlgorithmState::Concurrency(slots) = self.inner() {
-            let own = slots.live(now).filter(|slot| *slot.id == *id);
-            return own.fold(0, |sum, slot| sum.saturating_add(slot.hits));
+        if let AlgorithmState::Concurrency(permits) = self.inner() {
+            let own = permits.live(now).filter(|permit| *permit.id == *id);
+            return own.fold(0, |sum, permit| sum.saturating_add(permit.hits));
         }
         let record = self.holds().and_then(|holds| holds.records.get(id, now));
         record.map_or(0, |record| record.hits())
@@ -326,17 +326,17 @@ impl State {
     /// Returns `true` if a request is on existing holds and needs no memory for a record.
     pub fn has_hold(&self, request: &HoldRequest<'_>, now: Timestamp) -> bool {
         let is_commit = request.action.cost().is_some();
-        let is_slot = matches!(self.inner(), AlgorithmState::Concurrency(_));
+        let is_permit = matches!(self.inner(), AlgorithmState::Concurrency(_));
         request.is_on_existing()
             && (!is_commit
-                || is_slot
+                || is_permit
                 || self.holds().is_some_and(|holds| holds.records.get(request.id, now).is_some()))
     }
 
     /// Returns the number of bytes by which an operation on a hold may grow the counter.
     pub fn holding_bytes(&self, request: &HoldRequest<'_>) -> usize {
-        if let AlgorithmState::Concurrency(slots) = self.inner() {
-            return slots.growth_bytes(request.id);
+        if let AlgorithmState::Concurrency(permits) = self.inner() {
+            return permits.growth_bytes(request.id);
         }
         match self.holds() {
             Some(holds) => holds.growth_bytes(request.id),

@@ -24,10 +24,10 @@ impl Limit {
             self.charge(state, hits, now)?;
             return Ok(HoldEffect::Unrecorded);
         };
-        let repeated_slot = if self.in_flight().is_some()
-            && let AlgorithmState::Concurrency(slots) = state.inner()
+        let repeated_permit = if self.in_flight().is_some()
+            && let AlgorithmState::Concurrency(permits) = state.inner()
         {
-            Some(slots.live(now).any(|slot| *slot.id == *id))
+            Some(permits.live(now).any(|permit| *permit.id == *id))
         } else {
             None
         };
@@ -35,7 +35,7 @@ impl Limit {
         if charge.of_grant {
             return Ok(HoldEffect::Unrecorded);
         }
-        if let Some(repeated) = repeated_slot {
+        if let Some(repeated) = repeated_permit {
             return Ok(HoldEffect::Reserved { repeated });
         }
         let held = HoldReceipt { at: charge.at, hits: u32::try_from(hits).unwrap_or(u32::MAX) };
@@ -64,10 +64,10 @@ impl Limit {
         let now = state.clamp(now);
         let Some(hold) = self.hold else { return Ok(HoldEffect::Nothing) };
         if self.in_flight().is_some() {
-            let AlgorithmState::Concurrency(slots) = state.inner_mut() else {
+            let AlgorithmState::Concurrency(permits) = state.inner_mut() else {
                 return Err(Unreadable);
             };
-            return Ok(change_slots(slots, request, now + request.ttl(hold), now));
+            return Ok(change_permits(permits, request, now + request.ttl(hold), now));
         }
         if self.ban {
             return Ok(HoldEffect::Nothing);
@@ -174,9 +174,9 @@ impl Limit {
     }
 }
 
-/// Performs an operation on the slots of an ID.
-fn change_slots(
-    slots: &mut concurrency::State,
+/// Performs an operation on the permits of an ID.
+fn change_permits(
+    permits: &mut concurrency::State,
     request: HoldRequest<'_>,
     until: Timestamp,
     now: Timestamp,
@@ -187,13 +187,13 @@ fn change_slots(
         | HoldAction::CommitEach(_)
         | HoldAction::Settle
         | HoldAction::Cancel => {
-            slots.end(request.id, now).map_or(HoldEffect::Nothing, |_| HoldEffect::Settled)
+            permits.end(request.id, now).map_or(HoldEffect::Nothing, |_| HoldEffect::Settled)
         }
-        HoldAction::Extend if slots.extend(request.id, until, now) => HoldEffect::Extended,
+        HoldAction::Extend if permits.extend(request.id, until, now) => HoldEffect::Extended,
         HoldAction::Extend => HoldEffect::Nothing,
         HoldAction::Look => {
-            let own = slots.live(now).filter(|slot| *slot.id == *request.id);
-            match own.fold(0u32, |sum, slot| sum.saturating_add(slot.hits)) {
+            let own = permits.live(now).filter(|permit| *permit.id == *request.id);
+            match own.fold(0u32, |sum, permit| sum.saturating_add(permit.hits)) {
                 0 => HoldEffect::Nothing,
                 hits => HoldEffect::Open { hits },
             }

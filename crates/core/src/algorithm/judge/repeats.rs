@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use smallvec::SmallVec;
 
 use super::question::JudgedQuestion;
-use super::{Few, Judgement, Question};
+use super::{Few, JudgedRequest, Question};
 use crate::algorithm::State;
 use crate::algorithm::hold::HoldEffect;
 use crate::algorithm::time::Timestamp;
@@ -24,14 +24,14 @@ pub(super) fn judge(
     counters: &mut [State],
     prior: Prior,
     now: Timestamp,
-) -> Judgement {
+) -> JudgedRequest {
     let mut judged: Vec<_> = questions.iter().map(JudgedQuestion::new).collect();
     let mut by_counter: Vec<&mut JudgedQuestion<'_, '_>> = judged.iter_mut().collect();
     by_counter.sort_by_key(|one| one.counter());
     for same in by_counter.chunk_by_mut(|one, next| one.counter() == next.counter()) {
         let counter = same.first().and_then(|one| one.counter());
         if let Some(state) = counter.and_then(|index| counters.get(index)) {
-            look(same, state, now);
+            judge_same(same, state, now);
         }
     }
     let overall = combine(prior, by_counter.iter().map(|one| one.vote()));
@@ -47,11 +47,11 @@ pub(super) fn judge(
     }
     let outcomes =
         judged.iter().map(|one| one.outcome(counters.get(one.counter()?)?, now)).collect();
-    Judgement { overall, outcomes, written }
+    JudgedRequest { overall, outcomes, written }
 }
 
 /// Judges the questions about a counter.
-fn look(same: &mut [&mut JudgedQuestion<'_, '_>], state: &State, now: Timestamp) {
+fn judge_same(same: &mut [&mut JudgedQuestion<'_, '_>], state: &State, now: Timestamp) {
     let mut reserves: BTreeMap<&[u8], u64> = BTreeMap::new();
     for question in same.iter().map(|one| one.question) {
         if let Some(hold) = question.reserve_once() {

@@ -1,4 +1,4 @@
-//! Properties of holds and slots.
+//! Properties of holds and permits.
 
 use proptest::prelude::*;
 
@@ -203,9 +203,9 @@ proptest! {
     }
 
     #[test]
-    fn slots_never_exceed_what_may_be_in_flight(in_flight in 1u32..20, steps in steps()) {
-        let slots = Algorithm::Concurrency(Concurrency::new(in_flight).unwrap());
-        let limit = holding(slots, OnSettle::Charge);
+    fn permits_never_exceed_what_may_be_in_flight(in_flight in 1u32..20, steps in steps()) {
+        let permits = Algorithm::Concurrency(Concurrency::new(in_flight).unwrap());
+        let limit = holding(permits, OnSettle::Charge);
         let mut state = limit.unused();
         let mut now = 0;
         for (wait, id, hits, kind) in steps {
@@ -215,7 +215,7 @@ proptest! {
                 2 => drop(change(&limit, &mut state, IDS[id], HoldAction::Commit(hits), now)),
                 _ => drop(limit.refund(&mut state, hits.into(), at(now)).unwrap()),
             }
-            let open: u32 = state.open_holds(at(now)).iter().map(|slot| slot.hits).sum();
+            let open: u32 = state.open_holds(at(now)).iter().map(|permit| permit.hits).sum();
             prop_assert!(open <= in_flight, "{} of {}", open, in_flight);
         }
         prop_assert!(state.open_holds(at(now + TTL)).is_empty());

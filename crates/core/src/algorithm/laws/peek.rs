@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::algorithm::amend::Amendment;
-use crate::algorithm::judge::Judgement;
+use crate::algorithm::judge::JudgedRequest;
 
 /// A question: index of one of two counters, hits, charge mode, role.
 type PeekCase = (usize, u32, Charge, Role);
@@ -47,7 +47,7 @@ fn judged(
     counters: &mut [State],
     (prior, now): (Prior, u64),
     hits: impl Fn(u32) -> Hits,
-) -> Judgement {
+) -> JudgedRequest {
     let entries = [b"user=ann".to_vec()];
     let limits: Vec<_> =
         cases.iter().map(|(which, _, mode, _)| limit(algorithms[*which].clone(), *mode)).collect();
@@ -80,8 +80,8 @@ proptest! {
         let charge = |hits| if hits == 0 { Hits::Peek(0) } else { Hits::Charge(hits) };
         let made = judged(&algorithms, &cases, &mut counters, (prior, now), charge);
         prop_assert_eq!(peeked.overall, made.overall);
-        let allowed = |judgement: &Judgement| -> Vec<_> {
-            judgement.outcomes.iter().map(|outcome| outcome.map(|outcome| outcome.allowed)).collect()
+        let allowed = |judged: &JudgedRequest| -> Vec<_> {
+            judged.outcomes.iter().map(|outcome| outcome.map(|outcome| outcome.allowed)).collect()
         };
         prop_assert_eq!(allowed(&peeked), allowed(&made));
         // Remaining hits are those of the counter as it is, over all its windows.

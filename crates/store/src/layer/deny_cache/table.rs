@@ -17,12 +17,12 @@ use crate::clock::instant;
 use crate::duplicates::are_alone;
 use crate::{CertainDenials, Check, Outcomes};
 
-/// Number of slots for denials, about 10 MB.
-const SLOTS: usize = 1 << 16;
+/// Number of entries for denials, about 10 MB.
+const ENTRIES: usize = 1 << 16;
 
 /// The cached denials, shared by all workers of a process.
 pub struct DenialTable {
-    slots: Box<[Mutex<Option<CachedDenial>>]>,
+    entries: Box<[Mutex<Option<CachedDenial>>]>,
     longest: Duration,
     pub(super) metrics: Arc<StoreMetrics>,
 }
@@ -42,20 +42,24 @@ struct CachedDenial {
 impl DenialTable {
     /// Creates an empty cache. `longest` bounds the lifetime of an entry.
     pub fn new(longest: Duration, metrics: Arc<StoreMetrics>) -> Arc<Self> {
-        Arc::new(Self { slots: (0..SLOTS).map(|_| Mutex::default()).collect(), longest, metrics })
+        Arc::new(Self {
+            entries: (0..ENTRIES).map(|_| Mutex::default()).collect(),
+            longest,
+            metrics,
+        })
     }
 
-    fn slot(&self, check: &Check<'_>) -> Option<&Mutex<Option<CachedDenial>>> {
-        self.slots.get(usize::try_from(check.key.hash()).unwrap_or_default() % SLOTS)
+    fn entry(&self, check: &Check<'_>) -> Option<&Mutex<Option<CachedDenial>>> {
+        self.entries.get(usize::try_from(check.key.hash()).unwrap_or_default() % ENTRIES)
     }
 
     /// Returns the outcome of a check, if it is cached.
     pub(super) fn find(&self, check: &Check<'_>, now: Instant) -> Option<Outcome> {
         // A limit that keeps holds since a reload may have a denial from before.
         let wanted = needs(check).filter(|wanted| *wanted > 0 && check.limit.hold().is_none())?;
-        let slot = self.slot(check)?.lock();
+        let entry = self.entry(check)?.lock();
         let denial =
-            slot.as_ref().filter(|denial| denial.key == check.key && denial.hits <= wanted)?;
+            entry.as_ref().filter(|denial| denial.key == check.key && denial.hits <= wanted)?;
         // More hits wait equally long in a single fixed window, if they can ever fit.
         let holds_for_more = is_single_fixed_window(check.limit) && fits_ever(check.limit, wanted);
         if denial.hits < wanted && !(holds_for_more && denial.report.retry_after.is_some()) {
@@ -85,7 +89,7 @@ impl DenialTable {
         sent: Instant,
         received: Instant,
     ) {
-        let Some(slot) = self.slot(check) else { return };
+        let Some(entry) = self.entry(check) else { return };
         let (hits, sent, wait) = match (check.hits, needs(check)) {
             // Also an operation on holds, whose denials are not cached.
             (Hits::Refund(0), _) => return,
@@ -102,10 +106,10 @@ impl DenialTable {
             }
             (Hits::Charge(_) | Hits::Peek(_), _) => return,
         };
-        let mut slot = slot.lock();
+        let mut entry = entry.lock();
         let is_refund = matches!(check.hits, Hits::Refund(_));
         // Of a refund and a request at one instant, the store may have judged the request first.
-        let is_outdated = slot.as_ref().is_some_and(|cached| {
+        let is_outdated = entry.as_ref().is_some_and(|cached| {
             cached.key == check.key
                 && if is_refund { cached.sent > sent } else { cached.sent >= sent }
         });
@@ -115,7 +119,7 @@ impl DenialTable {
         let key = check.key.into();
         let amounts = amounts_of(check.limit);
         let until = sent.checked_add(wait).unwrap_or(sent);
-        *slot = Some(CachedDenial {
+        *entry = Some(CachedDenial {
             key,
             hits,
             amounts,

@@ -104,7 +104,7 @@ enum CacheEvent {
     },
 }
 
-/// A cached denial, and the store's own result at the same instant.
+/// A cached denial, and the store's own outcome at the same instant.
 struct Remembered {
     hits: u32,
     reported: Report,

@@ -115,7 +115,7 @@ impl<S: Lender> Leases<S> {
             let wanted = Arc::new(OwnedCheck::of(&check));
             let work = Arc::clone(&self.table).hold(Arc::clone(&wanted), lease.ttl);
             if self.table.closing.is_cancelled() || !self.under_way.spawn(work) {
-                self.table.leases.lock().answered(&wanted, Err(&StoreError::Unavailable), None);
+                self.table.leases.lock().record_block(&wanted, Err(&StoreError::Unavailable), None);
             }
         }
         found.taken
@@ -160,7 +160,7 @@ impl<S: Lender> LeaseTable<S> {
         let receipt = lent.as_ref().ok().and_then(|lent| lent.receipt);
         let block = receipt
             .map(|receipt| Arc::new(Block::new(&wanted.limit, receipt, sent..instant(), ttl)));
-        let is_held = self.leases.lock().answered(&wanted, lent.as_ref(), block.as_ref());
+        let is_held = self.leases.lock().record_block(&wanted, lent.as_ref(), block.as_ref());
         if let Err(StoreError::Late | StoreError::Lost) = &lent
             && let Hits::Charge(hits) = wanted.hits
         {

@@ -85,11 +85,11 @@ fn hit<'a>(key: &'a str, limit: &'a Limit) -> CheckInput<'a> {
 
 impl ReplicaFixture {
     /// Decides a request, then lets background tasks run.
-    async fn ask(&self, asked: &[CheckInput<'_>]) -> Vec<Outcome> {
-        self.try_ask(asked).await.into_iter().map(Result::unwrap).collect()
+    async fn decide(&self, asked: &[CheckInput<'_>]) -> Vec<Outcome> {
+        self.try_decide(asked).await.into_iter().map(Result::unwrap).collect()
     }
 
-    async fn try_ask(&self, asked: &[CheckInput<'_>]) -> Vec<Result<Outcome, StoreError>> {
+    async fn try_decide(&self, asked: &[CheckInput<'_>]) -> Vec<Result<Outcome, StoreError>> {
         let mut keys = KeyBuffer::default();
         let of_key = |ask: &CheckInput<'_>| {
             keys.begin();
@@ -113,7 +113,7 @@ impl ReplicaFixture {
     /// Makes a key hot enough to have a block.
     async fn heat(&self, ask: &CheckInput<'_>) {
         for _ in 0..8 {
-            self.ask(std::slice::from_ref(ask)).await;
+            self.decide(std::slice::from_ref(ask)).await;
         }
         assert!(self.outstanding() > 0);
     }
@@ -122,7 +122,7 @@ impl ReplicaFixture {
     async fn left(&self, key: &str, limit: &Limit) -> u64 {
         let other = replica(&self.store);
         let peek = CheckInput { hits: Hits::Peek(0), lease: None, ..hit(key, limit) };
-        other.ask(&[peek]).await[0].report.remaining
+        other.decide(&[peek]).await[0].report.remaining
     }
 
     async fn amend(&self, key: &str, limit: &Limit, amendment: Amendment) -> Amended {
@@ -158,7 +158,7 @@ async fn a_hot_key_is_answered_from_blocks_and_unused_hits_are_returned() {
     let limit = yearly(10_000, Charge::Admitted);
     let mut by_block = 0;
     for taken in 1..=1_000 {
-        let outcome = bench.ask(&[hit("a", &limit)]).await[0];
+        let outcome = bench.decide(&[hit("a", &limit)]).await[0];
         assert!(outcome.allowed);
         assert_eq!(outcome.report.remaining, 10_000 - taken, "one replica alone knows exactly");
         by_block += u64::from(outcome.by == JudgedBy::Block);
@@ -170,7 +170,7 @@ async fn a_hot_key_is_answered_from_blocks_and_unused_hits_are_returned() {
     assert_eq!((bench.outstanding(), bench.metrics.leases.used.get()), (0, by_block));
     assert_eq!(bench.metrics.leases.lost.get(), 0);
     assert_eq!(
-        bench.ask(&[hit("a", &limit)]).await[0].by,
+        bench.decide(&[hit("a", &limit)]).await[0].by,
         JudgedBy::Store,
         "no more blocks after the end"
     );
@@ -182,12 +182,12 @@ async fn cold_keys_have_no_blocks() {
     let limit = yearly(10_000, Charge::Admitted);
     for _ in 0..7 {
         for key in ["a", "b", "c"] {
-            assert_eq!(bench.ask(&[hit(key, &limit)]).await[0].by, JudgedBy::Store);
+            assert_eq!(bench.decide(&[hit(key, &limit)]).await[0].by, JudgedBy::Store);
         }
     }
     let once: Vec<String> = (0..20_000).map(|number| number.to_string()).collect();
     for key in &once {
-        bench.ask(&[hit(key, &limit)]).await;
+        bench.decide(&[hit(key, &limit)]).await;
     }
     assert_eq!(bench.blocks(), 0);
 }
@@ -199,8 +199,8 @@ async fn a_hot_key_keeps_its_place_among_many_that_come_once() {
     let once: Vec<String> = (0..20_000).map(|number| number.to_string()).collect();
     let mut by_block = 0;
     for key in &once {
-        bench.ask(&[hit(key, &limit)]).await;
-        by_block += u64::from(bench.ask(&[hit("hot", &limit)]).await[0].by == JudgedBy::Block);
+        bench.decide(&[hit(key, &limit)]).await;
+        by_block += u64::from(bench.decide(&[hit("hot", &limit)]).await[0].by == JudgedBy::Block);
     }
     assert!(by_block > 19_000, "{by_block} of 20000");
 }
@@ -213,7 +213,7 @@ async fn the_whole_limit_is_admitted_before_the_first_denial_by_any_replica() {
         let replicas = [replica(&store), replica(&store), replica(&store)];
         let mut admitted = 0;
         for replica in replicas.iter().cycle() {
-            if !replica.ask(&[hit("a", &limit)]).await[0].allowed {
+            if !replica.decide(&[hit("a", &limit)]).await[0].allowed {
                 break;
             }
             admitted += 1;
@@ -233,9 +233,9 @@ async fn another_descriptors_denial_gives_the_hit_back_to_the_block() {
         let leased = many.charged(charge);
         bench.heat(&hit("a", &leased)).await;
         let one = CheckInput { lease: None, ..hit("few", &few) };
-        assert!(bench.ask(std::slice::from_ref(&one)).await[0].allowed);
+        assert!(bench.decide(std::slice::from_ref(&one)).await[0].allowed);
         for _ in 0..3 {
-            let outcomes = bench.ask(&[hit("a", &leased), one.clone()]).await;
+            let outcomes = bench.decide(&[hit("a", &leased), one.clone()]).await;
             assert_eq!([outcomes[0].allowed, outcomes[1].allowed], [true, false]);
             assert_eq!(outcomes[0].by, JudgedBy::Block);
         }
@@ -252,16 +252,16 @@ async fn a_request_of_several_leased_limits_is_answered_of_all_their_blocks_or_o
     let one = hit("a", &limit);
     let two = hit("b", &limit);
     bench.heat(&one).await;
-    let outcomes = bench.ask(&[one.clone(), two.clone()]).await;
+    let outcomes = bench.decide(&[one.clone(), two.clone()]).await;
     assert_eq!([outcomes[0].by, outcomes[1].by], [JudgedBy::Block, JudgedBy::Store]);
     for _ in 0..7 {
-        bench.ask(std::slice::from_ref(&two)).await;
+        bench.decide(std::slice::from_ref(&two)).await;
     }
-    let outcomes = bench.ask(&[one.clone(), two.clone()]).await;
+    let outcomes = bench.decide(&[one.clone(), two.clone()]).await;
     assert_eq!([outcomes[0].by, outcomes[1].by], [JudgedBy::Block, JudgedBy::Block]);
     assert_eq!([outcomes[0].report.remaining, outcomes[1].report.remaining], [990, 991]);
     let denied = CheckInput { lease: None, hits: Hits::Charge(2), ..hit("few", &few) };
-    let outcomes = bench.ask(&[one, denied, two]).await;
+    let outcomes = bench.decide(&[one, denied, two]).await;
     assert_eq!([outcomes[0].report.remaining, outcomes[2].report.remaining], [990, 991]);
     bench.leases.settled().await;
     assert_eq!([bench.left("a", &limit).await, bench.left("b", &limit).await], [990, 991]);
@@ -276,9 +276,9 @@ async fn a_store_that_fails_for_another_descriptor_gives_the_hit_back_too() {
     let window = Window::new(5, Micros::from_secs(60)).unwrap();
     let fixed = Algorithm::FixedWindow(FixedWindow::new(vec![window]).unwrap());
     let fixed = Limit::new(fixed, Charge::Admitted, OnStoreError::Error).unwrap();
-    bench.ask(&[CheckInput { lease: None, ..hit("b", &limit) }]).await;
+    bench.decide(&[CheckInput { lease: None, ..hit("b", &limit) }]).await;
     let outcomes =
-        bench.try_ask(&[hit("a", &limit), CheckInput { lease: None, ..hit("b", &fixed) }]).await;
+        bench.try_decide(&[hit("a", &limit), CheckInput { lease: None, ..hit("b", &fixed) }]).await;
     assert!(outcomes[0].is_ok() && outcomes[1].is_err());
     bench.leases.settled().await;
     assert_eq!(bench.left("a", &limit).await, 992);
@@ -299,11 +299,11 @@ async fn peeks_refunds_votes_and_duplicate_counters_go_to_the_store() {
         vec![CheckInput { hits: Hits::Charge(500), ..one.clone() }],
     ];
     for asked in of_store {
-        let outcomes = bench.ask(&asked).await;
+        let outcomes = bench.decide(&asked).await;
         assert!(outcomes.iter().all(|outcome| outcome.by == JudgedBy::Store));
     }
     let in_shadow = CheckInput { role: Role::Shadow, ..one };
-    assert_eq!(bench.ask(&[in_shadow]).await[0].by, JudgedBy::Block);
+    assert_eq!(bench.decide(&[in_shadow]).await[0].by, JudgedBy::Block);
 }
 
 #[tokio::test]
@@ -312,8 +312,8 @@ async fn another_amount_ends_a_block() {
     let many = yearly(1_000, Charge::Admitted);
     let few = yearly(8, Charge::Admitted);
     bench.heat(&hit("a", &many)).await;
-    assert!(!bench.ask(&[hit("a", &few)]).await[0].allowed);
-    assert_eq!(bench.ask(&[hit("a", &many)]).await[0].by, JudgedBy::Store);
+    assert!(!bench.decide(&[hit("a", &few)]).await[0].allowed);
+    assert_eq!(bench.decide(&[hit("a", &many)]).await[0].by, JudgedBy::Store);
 }
 
 #[tokio::test]
@@ -323,9 +323,9 @@ async fn a_block_is_of_no_counter_beside_the_others_of_its_domain_but_its_own() 
     for in_one_slot in [false, true] {
         let one = CheckInput { in_one_slot, ..hit("a", &limit) };
         bench.heat(&one).await;
-        assert_eq!(bench.ask(std::slice::from_ref(&one)).await[0].by, JudgedBy::Block);
+        assert_eq!(bench.decide(std::slice::from_ref(&one)).await[0].by, JudgedBy::Block);
         let other = CheckInput { in_one_slot: !in_one_slot, ..one };
-        assert_eq!(bench.ask(&[other]).await[0].by, JudgedBy::Store);
+        assert_eq!(bench.decide(&[other]).await[0].by, JudgedBy::Store);
     }
 }
 
@@ -336,8 +336,8 @@ async fn a_block_serves_only_the_callers_it_is_recorded_for() {
     let of =
         |name: &str| CheckInput { recorded: vec![name.as_bytes().to_vec()], ..hit("a", &limit) };
     bench.heat(&of("user=ann")).await;
-    assert_eq!(bench.ask(&[of("user=bob")]).await[0].by, JudgedBy::Store);
-    assert_eq!(bench.ask(&[of("user=ann")]).await[0].by, JudgedBy::Block);
+    assert_eq!(bench.decide(&[of("user=bob")]).await[0].by, JudgedBy::Store);
+    assert_eq!(bench.decide(&[of("user=ann")]).await[0].by, JudgedBy::Block);
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn the_time_to_the_end_is_counted_from_the_answer() {
     let receipt = Receipt { at: Timestamp::EPOCH, hits: 8, of_grant: false };
     let at = |us| sent + Duration::from_micros(us);
     let block = Arc::new(Block::new(&limit, receipt, sent..at(100), LONG));
-    assert!(leases.answered(
+    assert!(leases.record_block(
         &OwnedCheck::of(&check),
         Ok(&Lent { report, receipt: Some(receipt) }),
         Some(&block)
@@ -393,7 +393,7 @@ async fn a_store_that_cannot_lend_gets_one_call_per_request() {
     let bench = replica(&full);
     let limit = yearly(1_000, Charge::Admitted);
     for _ in 0..20 {
-        assert_eq!(bench.try_ask(&[hit("a", &limit)]).await, [Err(StoreError::NoRoom)]);
+        assert_eq!(bench.try_decide(&[hit("a", &limit)]).await, [Err(StoreError::NoRoom)]);
     }
     assert_eq!(bench.blocks(), 0);
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// A shard that is full for as long as its counters live refuses without searching itself: 100
-/// refusals a call, each with a search of 128 slots, delayed the calls of others by 100 ms.
+/// refusals a call, each with a search of 128 entries, delayed the calls of others by 100 ms.
 #[test]
 fn a_full_store_is_searched_only_once_a_counter_can_have_expired() {
     let bench = bench(1 << 20, 1 << 20);
@@ -52,7 +52,7 @@ fn tables_do_not_grow_while_the_number_of_counters_does_not() {
 }
 
 proptest! {
-    /// Sweeping all slots removes all expired counters, whatever was written and swept before.
+    /// Sweeping all entries removes all expired counters, whatever was written and swept before.
     #[test]
     fn no_expired_counter_is_overlooked(steps in vec((0..40u32, 1..90u64, 0..300usize, 0..9u64), 1..200)) {
         let bench = bench(1 << 20, 1 << 20);
@@ -72,7 +72,7 @@ proptest! {
         }
         for shard in &bench.store.shards {
             let mut shard = shard.lock();
-            let all = shard.slots();
+            let all = shard.entries();
             shard.sweep(&bench.store.budget, all, Timestamp::from_micros(now));
         }
         // A counter is kept until the end of the tick, of about two seconds, in which it expires.

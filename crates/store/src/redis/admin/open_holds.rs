@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use redis::Value;
-use tollgate_core::algorithm::concurrency::Slot;
+use tollgate_core::algorithm::concurrency::Permit;
 use tollgate_core::algorithm::hold::HoldList;
 use tollgate_core::algorithm::time::Timestamp;
 use tollgate_core::descriptor::CounterKey;
@@ -30,7 +30,7 @@ const LIST: &str = "\
       redis.call('HRANDFIELD', KEYS[2], ARGV[1], 'WITHVALUES'),
     }";
 /// First byte of the value of a `concurrency` limit, without flags.
-const SLOTS: u8 = 16 + 2 * 5;
+const PERMITS: u8 = 16 + 2 * 5;
 /// Bytes of a grant and a reset.
 const EXTENDED_BYTES: usize = 5 * 7;
 /// Format of the head of the hash.
@@ -91,9 +91,9 @@ fn stored(reply: Value) -> Option<Option<Stored>> {
 /// Returns the holds that are open at `now`; `None` if the counter or its holds are malformed.
 fn open(stored: &Stored, now: Timestamp) -> Option<HoldList> {
     let tag = stored.value.first()?;
-    if tag & !(TALLIED | EXTENDED) == SLOTS {
-        let slots = slots(&stored.value)?;
-        let live = slots.into_iter().filter(|slot| slot.ends_at > now && slot.hits > 0);
+    if tag & !(TALLIED | EXTENDED) == PERMITS {
+        let permits = permits(&stored.value)?;
+        let live = permits.into_iter().filter(|permit| permit.ends_at > now && permit.hits > 0);
         return Some(HoldList::oldest_first(live.collect(), 0));
     }
     let Some(head) = &stored.head else { return Some(HoldList::default()) };
@@ -102,16 +102,16 @@ fn open(stored: &Stored, now: Timestamp) -> Option<HoldList> {
         return Some(HoldList::default());
     }
     let records = stored.read.iter().filter(|(id, _)| !id.is_empty());
-    let slots = records.map(|(id, record)| record_of(id, record));
-    let slots: Vec<Option<Slot>> = slots.collect::<Option<_>>()?;
+    let permits = records.map(|(id, record)| record_of(id, record));
+    let permits: Vec<Option<Permit>> = permits.collect::<Option<_>>()?;
     // All fields but the head that were not read.
-    let unread = stored.fields.saturating_sub(1).saturating_sub(slots.len() as u64);
-    let live = slots.into_iter().flatten().filter(|slot| slot.ends_at > now);
+    let unread = stored.fields.saturating_sub(1).saturating_sub(permits.len() as u64);
+    let live = permits.into_iter().flatten().filter(|permit| permit.ends_at > now);
     Some(HoldList::oldest_first(live.collect(), unread))
 }
 
 /// Parses the value of a `concurrency` limit.
-fn slots(value: &[u8]) -> Option<Vec<Slot>> {
+fn permits(value: &[u8]) -> Option<Vec<Permit>> {
     let (tag, mut rest) = value.split_first()?;
     if tag & TALLIED != 0 {
         let length = number(&mut rest, 4)?;
@@ -122,17 +122,17 @@ fn slots(value: &[u8]) -> Option<Vec<Slot>> {
     }
     let _last = number(&mut rest, 7)?;
     let count = number(&mut rest, 2)?;
-    (0..count).map(|_| slot(&mut rest)).collect()
+    (0..count).map(|_| permit(&mut rest)).collect()
 }
 
-fn slot(rest: &mut &[u8]) -> Option<Slot> {
+fn permit(rest: &mut &[u8]) -> Option<Permit> {
     let taken_at = Timestamp::from_micros(number(rest, 7)?);
     let ends_at = Timestamp::from_micros(number(rest, 7)?);
     let hits = u32::try_from(number(rest, 4)?).ok()?;
     let length = usize::try_from(number(rest, 1)?).ok()?;
     let (id, after) = rest.split_at_checked(length)?;
     *rest = after;
-    Some(Slot { id: id.into(), hits, taken_at, ends_at })
+    Some(Permit { id: id.into(), hits, taken_at, ends_at })
 }
 
 /// Returns `true` if the head of a hash is that of the holds of this value.
@@ -150,15 +150,16 @@ fn names(head: &[u8], value: &[u8]) -> Option<bool> {
 }
 
 /// Parses the record of an ID; the inner `None` if all its holds have ended.
-fn record_of(id: &[u8], mut record: &[u8]) -> Option<Option<Slot>> {
+fn record_of(id: &[u8], mut record: &[u8]) -> Option<Option<Permit>> {
     let ends_at = Timestamp::from_micros(number(&mut record, 7)?);
     let _has_ended = number(&mut record, 1)?;
-    let mut open: Option<Slot> = None;
+    let mut open: Option<Permit> = None;
     for _ in 0..number(&mut record, 1)? {
         let taken_at = Timestamp::from_micros(number(&mut record, 7)?);
         let hits = u32::try_from(number(&mut record, 4)?).ok()?;
-        let slot = open.get_or_insert_with(|| Slot { id: id.into(), hits: 0, taken_at, ends_at });
-        slot.hits = slot.hits.saturating_add(hits);
+        let permit =
+            open.get_or_insert_with(|| Permit { id: id.into(), hits: 0, taken_at, ends_at });
+        permit.hits = permit.hits.saturating_add(hits);
     }
     Some(open)
 }
@@ -189,15 +190,15 @@ mod tests {
         [number7(until), vec![0, count]].concat().into_iter().chain(receipts).collect()
     }
 
-    fn slot_bytes(taken_at: u64, ends_at: u64, hits: u32, id: &str) -> Vec<u8> {
+    fn permit_bytes(taken_at: u64, ends_at: u64, hits: u32, id: &str) -> Vec<u8> {
         let length = u8::try_from(id.len()).unwrap();
         let hits = hits.to_be_bytes().to_vec();
         [number7(taken_at), number7(ends_at), hits, vec![length], id.as_bytes().to_vec()].concat()
     }
 
-    fn of(id: &str, hits: u32, taken_at: u64, ends_at: u64) -> Slot {
+    fn of(id: &str, hits: u32, taken_at: u64, ends_at: u64) -> Permit {
         let [taken_at, ends_at] = [taken_at, ends_at].map(Timestamp::from_micros);
-        Slot { id: id.as_bytes().into(), hits, taken_at, ends_at }
+        Permit { id: id.as_bytes().into(), hits, taken_at, ends_at }
     }
 
     /// Returns a rate limit's counter with these records.
@@ -244,13 +245,13 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_listed_with_tallies_and_a_grant_before_them() {
-        let slots = [
-            slot_bytes(300, 2_000, 1, "b"),
-            slot_bytes(200, 1_000, 1, "expired"),
-            slot_bytes(100, 1_800, 2, ""),
+    fn permits_are_listed_with_tallies_and_a_grant_before_them() {
+        let permits = [
+            permit_bytes(300, 2_000, 1, "b"),
+            permit_bytes(200, 1_000, 1, "expired"),
+            permit_bytes(100, 1_800, 2, ""),
         ];
-        let body = [number7(300), vec![0, 3], slots.concat()].concat();
+        let body = [number7(300), vec![0, 3], permits.concat()].concat();
         let tallies = [&3u32.to_be_bytes()[..], b"any"].concat();
         let expected = vec![of("", 2, 100, 1_800), of("b", 1, 300, 2_000)];
         for (flags, before) in [
@@ -259,7 +260,7 @@ mod tests {
             (EXTENDED, vec![9; EXTENDED_BYTES]),
             (TALLIED | EXTENDED, [tallies, vec![9; EXTENDED_BYTES]].concat()),
         ] {
-            let value = [vec![SLOTS | flags], before, body.clone()].concat();
+            let value = [vec![PERMITS | flags], before, body.clone()].concat();
             let stored = Stored { value, ..Stored::default() };
             let open = open(&stored, NOW);
             assert_eq!(open, Some(HoldList { holds: expected.clone(), unread: 0 }), "{flags}");
@@ -268,8 +269,8 @@ mod tests {
 
     #[test]
     fn a_truncated_value_head_or_record_is_malformed() {
-        let body = [number7(300), vec![0, 1], slot_bytes(1, 2_000, 1, "id")].concat();
-        let value = [vec![SLOTS], body].concat();
+        let body = [number7(300), vec![0, 1], permit_bytes(1, 2_000, 1, "id")].concat();
+        let value = [vec![PERMITS], body].concat();
         for length in 0..value.len() {
             let stored = Stored { value: value[..length].to_vec(), ..Stored::default() };
             assert_eq!(open(&stored, NOW), None, "{length}");

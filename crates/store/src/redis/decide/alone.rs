@@ -33,12 +33,12 @@ impl RedisStore {
                 self.begin_alone(per_second, slot, deadline).await;
             }
             let request =
-                ScriptRequest::alone(&core.prefix, check, prior, core.given(), core.now());
+                ScriptRequest::alone(&core.prefix, check, prior, core.given_time(), core.now());
             if core.is_down(slot) {
                 return None;
             }
             let charges = u64::from(matches!(check.hits, Hits::Charge(_)));
-            let reply = core.ask_to_charge(slot, Arc::new(request), charges, deadline).await;
+            let reply = core.run_charging(slot, Arc::new(request), charges, deadline).await;
             Some(reply.and_then(|reply| {
                 let answer = reply.judged().and_then(|mut answers| answers.pop());
                 answer.ok_or(StoreError::Refused)?.outcome

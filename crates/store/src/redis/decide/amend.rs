@@ -27,8 +27,8 @@ impl RedisStore {
             return Err(StoreError::Unavailable);
         }
         let request =
-            ScriptRequest::amend(&core.prefix, check, amendment, core.given(), core.now());
-        match core.ask(group.slot, Arc::new(request), deadline).await? {
+            ScriptRequest::amend(&core.prefix, check, amendment, core.given_time(), core.now());
+        match core.run(group.slot, Arc::new(request), deadline).await? {
             ScriptReply::Amended(amended) => amended.map(|amended| *amended),
             ScriptReply::Judged(_) | ScriptReply::Alone | ScriptReply::Beyond { .. } => {
                 Err(StoreError::Refused)

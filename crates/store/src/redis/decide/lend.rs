@@ -30,7 +30,7 @@ impl Lender for RedisStore {
         let group = group.ok_or(StoreError::Unavailable)?;
         // The reply to a part of a request has the instant of the charge.
         let context = Context { is_partial: true, ..Context::default() };
-        let reply = self.ask_group(&checks, group, context, deadline).await?;
+        let reply = self.call_group(&checks, group, context, deadline).await?;
         let answer =
             reply.judged().and_then(|mut answers| answers.pop()).ok_or(StoreError::Refused)?;
         let outcome = answer.outcome?;
@@ -51,10 +51,10 @@ impl Lender for RedisStore {
     ) -> Result<(), StoreError> {
         for group in plan::groups(&[*check], &self.core, self.per_second.as_deref()) {
             let core = self.core_of(&group);
-            let mut request = ScriptRequest::take_backs(core.given());
+            let mut request = ScriptRequest::take_backs(core.given_time());
             request.take_back(&core.prefix, check, receipt, &[], core.now());
             let reply =
-                core.ask(group.slot, Arc::new(request), Instant::from_std(deadline)).await?;
+                core.run(group.slot, Arc::new(request), Instant::from_std(deadline)).await?;
             reply.judged().into_iter().flatten().try_for_each(|answer| answer.outcome.map(drop))?;
         }
         Ok(())

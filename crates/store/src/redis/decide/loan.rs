@@ -30,9 +30,9 @@ impl RedisStore {
         if core.is_sharded() {
             return Err(StoreError::Refused);
         }
-        let mut request = ScriptRequest::take_backs(core.given());
+        let mut request = ScriptRequest::take_backs(core.given_time());
         request.return_loan(&core.prefix, check, returned, core.now());
-        let reply = core.ask(group.slot, Arc::new(request), deadline).await?;
+        let reply = core.run(group.slot, Arc::new(request), deadline).await?;
         let answer = reply.judged().and_then(|mut answers| answers.pop());
         let outcome = answer.ok_or(StoreError::Refused)?.outcome?;
         Ok(match outcome.report.remaining {

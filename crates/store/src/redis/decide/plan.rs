@@ -88,7 +88,7 @@ pub(super) fn of_ban(check: &Check<'_>, now: Timestamp) -> Option<Outcome> {
     })
 }
 
-/// Replaces the reports of bans that the store was called for, to end slots taken before the ban.
+/// Replaces the reports of bans that the store was called for, to end permits taken before the ban.
 pub(super) fn report_bans(checks: &[Check<'_>], judged: &mut [CheckOutcome]) {
     for (check, outcome) in checks.iter().zip(judged) {
         if let Some(Ok(outcome)) = outcome

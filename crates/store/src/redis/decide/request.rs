@@ -26,7 +26,7 @@ use super::take_back::TakenBack;
 use crate::fallback::Fallback;
 use crate::open_checks::{CheckOutcomes, StoreErrors, all_of, has_passing_vote, prior_of};
 use crate::redis::RedisStore;
-use crate::redis::script::decode::{Answers, CheckReply, ScriptReply};
+use crate::redis::script::decode::{CheckReplies, CheckReply, ScriptReply};
 use crate::redis::script::encode::{Context, ScriptRequest};
 use crate::{Check, Outcomes, StoreError};
 
@@ -46,7 +46,7 @@ struct RequestProgress {
     /// Slots that were called, and have not replied yet.
     calls: Vec<SlotCall>,
     /// Slots that have replied.
-    answered: Vec<(Group, Answers)>,
+    answered: Vec<(Group, CheckReplies)>,
     /// Set if the only slot decides the request, so that its charges are final.
     is_decided_there: bool,
     /// Set if the caller has gone away.
@@ -79,7 +79,7 @@ impl RedisStore {
         async move {
             let progress = RequestProgress::default();
             let mut request = PendingRequest { store: self, checks, prior, fallback, progress };
-            request.ask_all(deadline).await;
+            request.call_all(deadline).await;
             let progress = std::mem::take(&mut request.progress);
             let (outcomes, taken_back) = self.conclude(checks, prior, fallback, progress);
             if !taken_back.is_empty() {
@@ -91,7 +91,7 @@ impl RedisStore {
     }
 
     /// Calls one slot.
-    pub(super) fn ask_group(
+    pub(super) fn call_group(
         &self,
         checks: &[Check<'_>],
         group: &Group,
@@ -102,12 +102,12 @@ impl RedisStore {
         let of_group: Few<&Check<'_>> =
             group.checks.iter().filter_map(|number| checks.get(*number)).collect();
         let of_group = of_group.into_iter();
-        let given = core.given();
+        let given = core.given_time();
         let request =
             Arc::new(ScriptRequest::several(&core.prefix, of_group, context, given, core.now()));
         let slot = group.slot;
         let charges = group.charges(checks);
-        async move { core.ask_to_charge(slot, request, charges, deadline).await }
+        async move { core.run_charging(slot, request, charges, deadline).await }
     }
 
     /// Decides what the store left to this process, and takes back the charges if the request is
@@ -147,7 +147,7 @@ impl RedisStore {
         &self,
         checks: &[Check<'_>],
         group: &Group,
-        answers: Answers,
+        answers: CheckReplies,
         judged: &mut CheckOutcomes,
     ) -> Option<TakenBack> {
         let mut charges: Few<(&Check<'_>, Receipt, _)> = Few::new();
@@ -175,7 +175,7 @@ impl RedisStore {
         let checks = checks.iter().zip(&holds).map(|(check, hold)| check.check_with(hold.as_ref()));
         let checks: Few<Check<'_>> = checks.collect();
         progress.is_abandoned = true;
-        progress.hear().await;
+        progress.wait_for_replies().await;
         let all_asked = progress.judged.iter().all(Option::is_some);
         let prior = if all_asked { prior } else { Prior::Denied };
         self.conclude(&checks, prior, fallback.as_ref(), progress);
@@ -184,7 +184,7 @@ impl RedisStore {
 
 impl PendingRequest<'_> {
     /// Calls all slots that are not down.
-    async fn ask_all(&mut self, deadline: Instant) {
+    async fn call_all(&mut self, deadline: Instant) {
         let Self { store, checks, .. } = *self;
         let groups = plan::groups(checks, &store.core, store.per_second.as_deref());
         if !store.has_begun() {
@@ -195,12 +195,12 @@ impl PendingRequest<'_> {
         // servers then know the result, and their charges are final.
         if !first.is_empty() {
             if last.is_empty() {
-                return self.ask(first, Round::Last, deadline).await;
+                return self.call(first, Round::Last, deadline).await;
             }
-            self.ask(first, Round::First, halfway(deadline)).await;
+            self.call(first, Round::First, halfway(deadline)).await;
         }
         if !last.is_empty() {
-            self.ask(last, Round::Last, deadline).await;
+            self.call(last, Round::Last, deadline).await;
         }
     }
 
@@ -241,26 +241,26 @@ impl PendingRequest<'_> {
     }
 
     /// Calls some slots concurrently.
-    async fn ask(&mut self, groups: Vec<Group>, round: Round, deadline: Instant) {
+    async fn call(&mut self, groups: Vec<Group>, round: Round, deadline: Instant) {
         let context = self.context(&groups, round);
         let mut modes = self.checks.iter().map(|check| check.limit.on_store_error());
         let may_fall_back = context.has_fallback && modes.any(|mode| mode == OnStoreError::Local);
         self.progress.is_decided_there =
             !context.is_partial && self.progress.answered.is_empty() && !may_fall_back;
         let calls = groups.into_iter().map(|group| {
-            let reply = self.store.ask_group(self.checks, &group, context, deadline);
+            let reply = self.store.call_group(self.checks, &group, context, deadline);
             SlotCall { group, reply: maybe_done(reply.boxed()) }
         });
         self.progress.calls = calls.collect();
-        self.progress.hear().await;
+        self.progress.wait_for_replies().await;
     }
 }
 
 impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
         let progress = std::mem::take(&mut self.progress);
-        let has_asked = !(progress.calls.is_empty() && progress.answered.is_empty());
-        if !has_asked || progress.is_decided_there {
+        let has_called = !(progress.calls.is_empty() && progress.answered.is_empty());
+        if !has_called || progress.is_decided_there {
             return;
         }
         let charges = progress.answered.iter().map(|(group, _)| group.charges(self.checks)).sum();
@@ -275,7 +275,7 @@ impl Drop for PendingRequest<'_> {
 
 impl RequestProgress {
     /// Waits for the replies of all slots that were called.
-    async fn hear(&mut self) {
+    async fn wait_for_replies(&mut self) {
         match self.calls.as_mut_slice() {
             [only] => (&mut only.reply).await,
             calls => drop(join_all(calls.iter_mut().map(|call| &mut call.reply)).await),

@@ -31,7 +31,7 @@ impl RedisStore {
         charges: impl IntoIterator<Item = (&'a Check<'a>, Receipt, Vec<u8>)>,
     ) -> Option<TakenBack> {
         let core = self.core_of(group);
-        let mut request = ScriptRequest::take_backs(core.given());
+        let mut request = ScriptRequest::take_backs(core.given_time());
         let mut has_holds = false;
         for (check, receipt, undo) in charges {
             has_holds |= check.hold.is_some();
@@ -72,7 +72,7 @@ impl Core {
         deadline: Instant,
     ) -> Result<(), StoreError> {
         let answers = self
-            .ask(slot, Arc::clone(request), deadline)
+            .run(slot, Arc::clone(request), deadline)
             .await?
             .judged()
             .ok_or(StoreError::Refused)?;

@@ -26,7 +26,7 @@ const OF_GRANT: u64 = 16;
 /// Flag in a verdict: the effect on a hold follows.
 const HOLDS: u64 = 64;
 
-/// The result of one check.
+/// The reply about one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::redis) struct CheckReply {
     /// The counter after the request, as far as this slot knows it.
@@ -42,14 +42,14 @@ pub(in crate::redis) struct CheckReply {
     pub(in crate::redis) undo: Vec<u8>,
 }
 
-/// The results of the checks of a request.
-pub(in crate::redis) type Answers = SmallVec<[CheckReply; 1]>;
+/// The replies about the checks of a request.
+pub(in crate::redis) type CheckReplies = SmallVec<[CheckReply; 1]>;
 
 /// The reply to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::redis) enum ScriptReply {
     /// Its checks were judged.
-    Judged(Answers),
+    Judged(CheckReplies),
     /// Its counter was amended.
     Amended(Result<Box<Amended>, StoreError>),
     /// Nothing was written: the node refused keys of a slot that is not the first request's.
@@ -65,8 +65,8 @@ pub(in crate::redis) enum ScriptReply {
 }
 
 impl ScriptReply {
-    /// Returns the results of the checks, or `None` if this is no reply to checks.
-    pub(in crate::redis) fn judged(self) -> Option<Answers> {
+    /// Returns the replies about the checks, or `None` if this is no reply to checks.
+    pub(in crate::redis) fn judged(self) -> Option<CheckReplies> {
         match self {
             Self::Judged(answers) => Some(answers),
             Self::Amended(_) | Self::Alone | Self::Beyond { .. } => None,
@@ -129,7 +129,7 @@ impl Bytes<'_> {
         })
     }
 
-    /// Decodes the result of a check.
+    /// Decodes the reply about a check.
     fn answer(&mut self) -> Option<CheckReply> {
         let (outcome, verdict) = self.outcome()?;
         Some(CheckReply {
@@ -141,7 +141,7 @@ impl Bytes<'_> {
         })
     }
 
-    /// Decodes the result of a check in a part of a request.
+    /// Decodes the reply about a check in a part of a request.
     fn answer_of_part(&mut self) -> Option<CheckReply> {
         let (outcome, verdict) = self.outcome()?;
         let (without, _) = self.outcome()?;
@@ -185,12 +185,12 @@ impl Bytes<'_> {
 
     fn amended(&mut self) -> Option<Result<Box<Amended>, StoreError>> {
         Some(match self.verdict()? {
-            Ok(_) => Ok(Box::new(Amended { before: self.look()?, after: self.look()? })),
+            Ok(_) => Ok(Box::new(Amended { before: self.reading()?, after: self.reading()? })),
             Err(error) => Err(error),
         })
     }
 
-    fn look(&mut self) -> Option<CounterReading> {
+    fn reading(&mut self) -> Option<CounterReading> {
         let at = self.instant()?;
         let grant = Grant { left: self.number(7)?, until: self.instant()? };
         let count = self.number(1)?;

@@ -162,7 +162,7 @@ impl Connector {
             return Ok((opened, false));
         };
         let GrantedRights { is_replica, is_sharded, forbidden } =
-            proof.ask(opened.connection.clone()).await?;
+            proof.run(opened.connection.clone()).await?;
         if !forbidden.is_empty() {
             // Without them, the error still names what decisions need.
             let extras = proof.forbidden_extras(opened.connection).await.unwrap_or_default();

@@ -178,7 +178,7 @@ impl Node {
     }
 
     /// Sends a request, batched with all others that are made at this time.
-    pub(super) fn ask(
+    pub(super) fn run(
         &self,
         request: &Arc<ScriptRequest>,
         options: SendOptions,

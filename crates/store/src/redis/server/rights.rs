@@ -172,7 +172,7 @@ impl RightsCheck {
     ///
     /// # Errors
     /// Returns an error if the server does not answer, or refuses the login.
-    pub(super) async fn ask(
+    pub(super) async fn run(
         &self,
         mut connection: MultiplexedConnection,
     ) -> Result<GrantedRights, RedisError> {

@@ -33,7 +33,7 @@ pub(in crate::redis) async fn find(routes: Weak<Routes>, seeds: Vec<Arc<Node>>, 
     while let Some(routes) = routes.upgrade() {
         let mut known = routes.masters();
         known.extend(seeds.iter().cloned());
-        let queries = known.iter().filter(|node| !node.is_down()).map(|node| ask(node));
+        let queries = known.iter().filter(|node| !node.is_down()).map(|node| slots_of(node));
         let replies = join_all(queries).await.into_iter().flatten();
         let was_attempted = seeds.iter().all(|node| node.was_attempted());
         match replies.max_by_key(|(standing, _)| *standing) {
@@ -65,7 +65,7 @@ pub(in crate::redis) async fn find(routes: Weak<Routes>, seeds: Vec<Arc<Node>>, 
 /// partitioned node keeps reporting an outdated map.
 pub(super) type NodeStanding = (bool, u64);
 
-async fn ask(node: &Node) -> Option<(NodeStanding, SlotMap)> {
+async fn slots_of(node: &Node) -> Option<(NodeStanding, SlotMap)> {
     let until = within(TELL_TIMEOUT);
     let slots = node.call(redis::cmd("CLUSTER").arg("SLOTS"), until).await.ok()?;
     let info = node.call(redis::cmd("CLUSTER").arg("INFO"), until).await.ok();

@@ -32,7 +32,7 @@ pub(in crate::redis) async fn find(
         let queries = sentinels
             .iter()
             .filter(|sentinel| !sentinel.is_down())
-            .map(|sentinel| ask(sentinel, &master));
+            .map(|sentinel| master_of(sentinel, &master));
         let replies = join_all(queries).await.into_iter().flatten();
         let was_attempted = sentinels.iter().all(|node| node.was_attempted());
         match replies.max_by_key(|(epoch, _)| *epoch) {
@@ -62,7 +62,7 @@ pub(in crate::redis) async fn find(
 
 /// Queries a sentinel for the master's address, and for the epoch of the election that chose it: a
 /// partitioned sentinel keeps returning an old master.
-async fn ask(sentinel: &Node, master: &str) -> Option<(u64, ServerAddress)> {
+async fn master_of(sentinel: &Node, master: &str) -> Option<(u64, ServerAddress)> {
     let until = within(TELL_TIMEOUT);
     let mut find = redis::cmd("SENTINEL");
     find.arg("GET-MASTER-ADDR-BY-NAME").arg(master);

@@ -235,8 +235,11 @@ fn labels(written: YamlValue<'_>) -> Result<Vec<(String, String)>, MappingError>
     Ok(labels)
 }
 
+/// Returns `true` for a name that Prometheus allows and does not itself use.
 fn is_label_name(name: &str) -> bool {
+    let is_reserved = name.starts_with("__") || ["le", "quantile"].contains(&name);
     !name.is_empty()
+        && !is_reserved
         && !name.starts_with(|letter: char| letter.is_ascii_digit())
         && name.chars().all(|letter| letter == '_' || letter.is_ascii_alphanumeric())
 }

@@ -127,6 +127,14 @@ fn unsupported_parts_of_a_mapping_file_are_reported_with_their_lines() {
     for (warning, expected) in warnings.iter().zip(expected) {
         assert!(warning.starts_with(expected), "{warning}");
     }
+    for reserved in ["le", "quantile", "__name__"] {
+        let (mappings, warnings) =
+            read(&format!("mappings:\n- {{match: a, name: a, labels: {{{reserved}: b}}}}\n"));
+        assert!(mappings.globs.is_empty(), "{reserved}");
+        let expected =
+            format!("map.yaml:2: mapping ignored: `{reserved}` is not a valid label name");
+        assert_eq!(warnings, [expected]);
+    }
     let error = |text| {
         let report = Mappings::read("map.yaml", text).unwrap_err();
         report.iter().next().unwrap().headline()

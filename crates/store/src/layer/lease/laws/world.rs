@@ -204,7 +204,7 @@ impl World {
                 let block = lent
                     .receipt
                     .map(|receipt| Arc::new(Block::new(&wanted.limit, receipt, under_way, ttl)));
-                let is_held = self.books[replica].answered(&wanted, Ok(&lent), block.as_ref());
+                let is_held = self.books[replica].record_block(&wanted, Ok(&lent), block.as_ref());
                 let Some(block) = block else { return };
                 let end = u64::try_from((block.end() - self.begun).as_micros()).unwrap();
                 self.blocks.push(Outstanding { from: at, to: end, block: Arc::clone(&block) });

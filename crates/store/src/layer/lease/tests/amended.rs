@@ -11,7 +11,7 @@ async fn hits_leased_before_a_reset_are_not_returned_after_it() {
     bench.amend("a", &limit, Amendment::Reset).await;
     let other = replica(&bench.store);
     for _ in 0..200 {
-        other.ask(&[CheckInput { lease: None, ..hit("a", &limit) }]).await;
+        other.decide(&[CheckInput { lease: None, ..hit("a", &limit) }]).await;
     }
     bench.leases.settled().await;
     assert!(bench.metrics.leases.unused.get() > 0);
@@ -23,7 +23,7 @@ async fn blocks_that_a_grant_paid_go_back_to_it() {
     let bench = bench();
     let limit = yearly(10, Charge::Admitted);
     for _ in 0..10 {
-        bench.ask(&[CheckInput { lease: None, ..hit("a", &limit) }]).await;
+        bench.decide(&[CheckInput { lease: None, ..hit("a", &limit) }]).await;
     }
     bench.amend("a", &limit, Amendment::Grant { hits: 1_000, length: LONG }).await;
     bench.heat(&hit("a", &limit)).await;

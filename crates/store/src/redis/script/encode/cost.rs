@@ -16,8 +16,8 @@ pub(super) const CHANGE_US: u32 = 8;
 pub(super) fn cost_us(limit: &Limit) -> u32 {
     match limit.algorithm() {
         Algorithm::FixedWindow(_) | Algorithm::Gcra(_) => CHECK_US,
-        // Every slot is read.
-        Algorithm::Concurrency(slots) => CHECK_US.saturating_add(slots.in_flight()),
+        // Every permit is read.
+        Algorithm::Concurrency(permits) => CHECK_US.saturating_add(permits.in_flight()),
         Algorithm::SlidingWindow(_) => limit.windows().iter().map(|_| SLIDING_US).sum(),
         Algorithm::SlidingLog(_) => {
             let most = limit.windows().iter().map(Window::limit).max().unwrap_or_default();

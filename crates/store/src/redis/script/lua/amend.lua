@@ -37,7 +37,7 @@ local function look(check)
     left, gone_at = 0, 0
   end
   usages = {}
-  slot_operation, slot_id = 0, ''
+  permit_operation, permit_id = 0, ''
   judged(check.algorithm, check.at, check.value, 1, DENIED_REPORT)
   local found = pack('>I7I7I7B', check.instant, left, gone_at, #usages) .. table.concat(usages)
   usages = nil
@@ -46,14 +46,14 @@ end
 
 -- Returns the time until which a value matters.
 local function matters_until(check, value)
-  slot_operation, slot_id, renews = 0, '', true
+  permit_operation, permit_id, renews = 0, '', true
   return value and select(5, judged(check.algorithm, check.at, value, 0, DENIED_REPORT)) or 0
 end
 
 -- Returns the instant of a value; no value if it cannot be read, or nil and the instant if that is
 -- in none of the calendar windows that were sent.
 local function instant_of(check, value)
-  slot_operation, slot_id = 0, ''
+  permit_operation, permit_id = 0, ''
   local _, instant, later = judged(check.algorithm, check.at, value, 0, 0)
   return instant, not instant and later or nil
 end
@@ -129,7 +129,7 @@ end
 -- value without them was restored.
 local untouched, restored
 
--- Returns true if the counter has records of holds, which are not part of its value. Slots are.
+-- Returns true if the counter has records of holds, which are not part of its value. Permits are.
 local function has_records(check)
   return check.has_hold and check.algorithm ~= CONCURRENCY
 end

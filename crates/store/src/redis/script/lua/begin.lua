@@ -34,9 +34,9 @@ local judges = { 0, 0, 0, 0, 0, 0 }
 -- If set, a judge stores the counted hits, remaining hits, reset_after and retry_after of each
 -- window in it.
 local usages
--- For concurrency: the operation on the slots of an ID, the ID, and the time for which a slot is
--- taken.
-local slot_operation, slot_id, slot_ttl = 0, '', 0
+-- For concurrency: the operation on the permits of an ID, the ID, and the time for which a permit
+-- is taken.
+local permit_operation, permit_id, permit_ttl = 0, '', 0
 -- Defined by the files beside.lua, holds.lua, marks.lua, ledger.lua and gcra.lua, in scripts that
 -- have them.
 local beside, judged, holds, marked, ledgers, rates

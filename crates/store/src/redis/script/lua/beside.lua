@@ -151,7 +151,7 @@ beside = function()
   -- Judges a check as judges[number] does, by a value with data next to the state. `entries`:
   -- offset in the text of the entries that a charge records, if there are any. The instant is that
   -- of the grant if the hits are from it. Also returns 8 if the state has changed, 24 if hits are
-  -- from a grant, else 0, and the hits of the slots of an ID.
+  -- from a grant, else 0, and the hits of the permits of an ID.
   local function judge(number, at, value, hits, writes, entries, of_grant)
     local of_state, clock = judges[number], now
     local state, tallies, left, gone_at, granted_at, reset_at, reset_until = false, '', 0, 0, 0, 0, 0
@@ -222,7 +222,7 @@ beside = function()
 end
 
 -- Judges a check by any value, as judges[number] does; then returns how its hits were written (0,
--- WRITTEN or OF_GRANT), and the hits of the slots of an ID.
+-- WRITTEN or OF_GRANT), and the hits of the permits of an ID.
 judged = function(number, at, value, hits, writes, entries, of_grant)
   if not entries and not of_grant then
     local after, instant, allowed, new, lives_until, left, reset, retry, window, own = judges[number](at, value, hits, writes)

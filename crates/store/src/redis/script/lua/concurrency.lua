@@ -1,44 +1,44 @@
--- concurrency: at most in_flight hits at one time, as slots that end. The same steps as
+-- concurrency: at most in_flight hits at one time, as permits that end. The same steps as
 -- crates/core/src/algorithm/concurrency.rs.
 --
 -- Parameters: in_flight (4).
--- Value: 26, last us (7), slots (2), then for each in the order in which they were taken: the
+-- Value: 26, last us (7), permits (2), then for each in the order in which they were taken: the
 --   instant at which it was taken (7), the instant at which it ends (7), hits (4), ID with a length
 --   prefix (1).
 --
--- A counter may have 10,000 slots. They stay packed, since a table for each would take ten times as
--- long, and a step reads them once.
+-- A counter may have 10,000 permits. They stay packed, since a table for each would take ten times
+-- as long, and a step reads them once.
 do
   local byte, sub = string.byte, string.sub
-  -- Bytes of the value before its slots, of a slot without its ID, and offsets in a slot.
-  local FIRST, SLOT, ENDS, HITS_AT, LENGTH = 11, 19, 7, 14, 18
+  -- Bytes of the value before its permits, of a permit without its ID, and offsets in a permit.
+  local FIRST, PERMIT, ENDS, HITS_AT, LENGTH = 11, 19, 7, 14, 18
   -- An end relative to now and hits in one exact number: TTLs are below 2^37 us, hits below 2^14.
   local HITS = 16384
-  local MOST_SLOTS = 65535
+  local MOST_PERMITS = 65535
   local NONE, RESERVE, EXTEND, LOOK, RESERVE_ONCE = 0, 1, 5, 6, 7
 
-  -- Returns the time until `room` hits or fewer are left in the slots of a value. `in_order`: those
-  -- that have not ended do so in the order in which they were taken.
+  -- Returns the time until `room` hits or fewer are left in the permits of a value. `in_order`:
+  -- those that have not ended do so in the order in which they were taken.
   local function fits_after(value, instant, used, room, in_order)
-    local slots, count, place = {}, 0, FIRST
+    local permits, count, place = {}, 0, FIRST
     while place <= #value do
       local ends, hits, length = unpack_from('>I7I4B', value, place + ENDS)
-      place = place + SLOT + length
+      place = place + PERMIT + length
       if ends > instant then
         count = count + 1
-        slots[count] = (ends - instant) * HITS + hits
+        permits[count] = (ends - instant) * HITS + hits
         used = in_order and used - hits or used
         if in_order and used <= room then
           return ends - instant
         end
       end
     end
-    table.sort(slots)
+    table.sort(permits)
     for i = 1, count do
-      local hits = slots[i] % HITS
+      local hits = permits[i] % HITS
       used = used - hits
       if used <= room then
-        return (slots[i] - hits) / HITS
+        return (permits[i] - hits) / HITS
       end
     end
     return ABSENT
@@ -46,44 +46,45 @@ do
 
   -- What is rare: created on first use.
   local function create_changes()
-    -- Returns the slots with another end for those of an ID.
-    local function extended(slots, id, ends)
+    -- Returns the permits with another end for those of an ID.
+    local function extended(permits, id, ends)
       local parts, from, place, packed = {}, 1, 1, pack('>I7', ends)
-      while place <= #slots do
-        local after = place + SLOT + byte(slots, place + LENGTH)
-        if sub(slots, place + SLOT, after - 1) == id then
-          parts[#parts + 1] = sub(slots, from, place + ENDS - 1) .. packed
+      while place <= #permits do
+        local after = place + PERMIT + byte(permits, place + LENGTH)
+        if sub(permits, place + PERMIT, after - 1) == id then
+          parts[#parts + 1] = sub(permits, from, place + ENDS - 1) .. packed
           from = place + HITS_AT
         end
         place = after
       end
-      return table.concat(parts) .. sub(slots, from)
+      return table.concat(parts) .. sub(permits, from)
     end
 
-    -- Returns the slots without the newest hits of any ID, and their number.
-    local function refunded(slots, used, hits)
-      -- The first hits stay: of the slots up to the one that has the last of them.
+    -- Returns the permits without the newest hits of any ID, and their number.
+    local function refunded(permits, used, hits)
+      -- The first hits stay: of the permits up to the one that has the last of them.
       local place, count, left = 1, 0, max(used - hits, 0)
       while left > 0 do
-        local held, length = unpack_from('>I4B', slots, place + HITS_AT)
-        local after = place + SLOT + length
+        local held, length = unpack_from('>I4B', permits, place + HITS_AT)
+        local after = place + PERMIT + length
         count = count + 1
         if held > left then
-          return sub(slots, 1, place + HITS_AT - 1) .. pack('>I4', left) .. sub(slots, place + LENGTH, after - 1), count
+          return sub(permits, 1, place + HITS_AT - 1) .. pack('>I4', left) .. sub(permits, place + LENGTH, after - 1), count
         end
         left, place = left - held, after
       end
-      return sub(slots, 1, place - 1), count
+      return sub(permits, 1, place - 1), count
     end
 
-    -- Returns the slots without the rest of a charge by an ID, and their number; no value if none
-    -- is left. Of several slots of one instant the whole one: a refund may have taken from another.
-    local function taken_back(slots, count, id, hits)
+    -- Returns the permits without the rest of a charge by an ID, and their number; no value if none
+    -- is left. Of several permits of one instant the whole one: a refund may have taken from
+    -- another.
+    local function taken_back(permits, count, id, hits)
       local place, found = 1, nil
-      while place <= #slots do
-        local taken_at, _, held, length = unpack_from('>I7I7I4B', slots, place)
-        local after = place + SLOT + length
-        if taken_at == charged_at and sub(slots, place + SLOT, after - 1) == id
+      while place <= #permits do
+        local taken_at, _, held, length = unpack_from('>I7I7I4B', permits, place)
+        local after = place + PERMIT + length
+        if taken_at == charged_at and sub(permits, place + PERMIT, after - 1) == id
           and (not found or held == hits or not found.is_whole) then
           found = { place = place, after = after, held = held, is_whole = held == hits }
         end
@@ -92,30 +93,30 @@ do
       if not found then
         return nil
       elseif found.held > hits then
-        return sub(slots, 1, found.place + HITS_AT - 1) .. pack('>I4', found.held - hits)
-          .. sub(slots, found.place + LENGTH), count
+        return sub(permits, 1, found.place + HITS_AT - 1) .. pack('>I4', found.held - hits)
+          .. sub(permits, found.place + LENGTH), count
       end
-      return sub(slots, 1, found.place - 1) .. sub(slots, found.after), count - 1
+      return sub(permits, 1, found.place - 1) .. sub(permits, found.after), count - 1
     end
 
-    -- Returns the slots changed by an operation or in a mode that is rare, and their number; no
+    -- Returns the permits changed by an operation or in a mode that is rare, and their number; no
     -- value if none is changed.
-    return function(slots, count, used, hits, writes, operation, id, ends)
+    return function(permits, count, used, hits, writes, operation, id, ends)
       if operation == EXTEND then
-        return extended(slots, id, ends), count
+        return extended(permits, id, ends), count
       elseif writes == TAKE_BACK then
-        return taken_back(slots, count, id, hits)
+        return taken_back(permits, count, id, hits)
       elseif hits > 0 then
-        return refunded(slots, used, hits)
+        return refunded(permits, used, hits)
       end
     end
   end
 
   local change
-  -- Judges a check with an operation on the slots of an ID. Returns what a judge returns, and the
-  -- hits of the slots of the ID before it.
+  -- Judges a check with an operation on the permits of an ID. Returns what a judge returns, and the
+  -- hits of the permits of the ID before it.
   judges[6] = function(at, value, hits, writes)
-    local operation, id, ttl = slot_operation, slot_id, slot_ttl
+    local operation, id, ttl = permit_operation, permit_id, permit_ttl
     local limit, after = unpack_from('>I4', text, at)
     local instant, count = now, 0
     if value then
@@ -126,8 +127,8 @@ do
       last, count = unpack_from('>I7I2', value, 2)
       instant = max(now, last)
     end
-    -- Of the slots that have not ended: their number, hits, the latest end, the hits of the ID. The
-    -- other slots are left out of `kept`, and so is the one that the check ends.
+    -- Of the permits that have not ended: their number, hits, the latest end, the hits of the ID.
+    -- The other permits are left out of `kept`, and so is the one that the check ends.
     local is_end = operation > RESERVE and operation < EXTEND
     local live, used, latest, own = 0, 0, instant, 0
     local parts, from, place, ended, in_order = {}, FIRST, FIRST, false, true
@@ -136,15 +137,15 @@ do
       if place + LENGTH > #value then
         return after
       end
-      local ends, of_slot, length = unpack_from('>I7I4B', value, place + ENDS)
-      local next_place = place + SLOT + length
-      local is_live = ends > instant and of_slot > 0
+      local ends, of_permit, length = unpack_from('>I7I4B', value, place + ENDS)
+      local next_place = place + PERMIT + length
+      local is_live = ends > instant and of_permit > 0
       -- A substring costs more than its last byte.
       local is_own = is_live and length == id_length and (length == 0 or byte(value, next_place - 1) == final)
-        and sub(value, place + SLOT, next_place - 1) == id
-      own = is_own and own + of_slot or own
+        and sub(value, place + PERMIT, next_place - 1) == id
+      own = is_own and own + of_permit or own
       if is_live and not (is_own and is_end and not ended) then
-        live, used, in_order = live + 1, used + of_slot, in_order and ends >= latest
+        live, used, in_order = live + 1, used + of_permit, in_order and ends >= latest
         latest = max(latest, ends)
       else
         ended = ended or is_own
@@ -174,17 +175,17 @@ do
         live, used, latest = live + 1, used + hits, max(latest, instant + ttl)
         parts[#parts + 1] = pack('>I7I7I4Bc0', instant, instant + ttl, hits, #id, id)
       end
-      if live > MOST_SLOTS then
+      if live > MOST_PERMITS then
         return after
       end
       new = pack('>BI7I2', 26, instant, live) .. table.concat(parts)
     elseif live > 0 and (takes and writes >= REFUND and writes ~= DENIED_REPORT or operation == EXTEND and own > 0) then
       change = change or create_changes()
       parts[#parts + 1] = sub(value, from)
-      local slots, rest = change(table.concat(parts), live, used, hits, writes, operation, id, instant + ttl)
-      if slots then
-        new = pack('>BI7I2', 26, instant, rest) .. slots
-        slot_operation = LOOK
+      local permits, rest = change(table.concat(parts), live, used, hits, writes, operation, id, instant + ttl)
+      if permits then
+        new = pack('>BI7I2', 26, instant, rest) .. permits
+        permit_operation = LOOK
         local _, _, _, _, lives_until, left, reset = judges[6](at, new, 0, 0)
         return after, instant, true, new, lives_until, left, reset, nil, 0, own
       end

@@ -51,7 +51,7 @@ holds.more = function()
   -- Returns the hits of the open holds of an ID.
   function more.open_hits(own, algorithm, at, id)
     if algorithm == CONCURRENCY then
-      slot_operation, slot_id = LOOK, id
+      permit_operation, permit_id = LOOK, id
       return select(11, judged(CONCURRENCY, at, own.value, 0, 0)) or 0
     end
     local record, sum = record_of(own, id), 0
@@ -104,7 +104,7 @@ holds.more = function()
 
   -- Returns the report of a check without a write, as `judge` does.
   local function report(own, algorithm, at, effect, held)
-    slot_operation, slot_id = LOOK, ''
+    permit_operation, permit_id = LOOK, ''
     local after, is_read, allowed, _, _, left, reset, _, window = judged(algorithm, at, own.value, 0, REFUND)
     if not is_read then
       return after, nil, allowed
@@ -118,7 +118,7 @@ holds.more = function()
     if is_same then
       return report(own, algorithm, at, HELD, 0)
     end
-    slot_operation, slot_id = NONE, ''
+    permit_operation, permit_id = NONE, ''
     local after, is_read, allowed, _, _, left, reset, retry, window =
       judged(algorithm, at, own.value, hits, DENIED_REPORT)
     if not is_read then
@@ -191,7 +191,7 @@ holds.more = function()
   -- it at `before`; 0 if it has none. Returns the new value, if any, the time until which it
   -- matters, and the new record.
   function more.take_back(own, algorithm, at, hits, of_charge, of_grant, id, until_us, before)
-    slot_operation, slot_id = NONE, id
+    permit_operation, permit_id = NONE, id
     holds.extend(own, 0)
     if algorithm == CONCURRENCY or until_us == 0 then
       local _, _, _, new, lives_until = taken_back(own, algorithm, at, hits, of_charge, of_grant)

@@ -188,9 +188,9 @@ do
       effect, 0, 0, new, lives_until, id, record
   end
 
-  -- Judges a check of slots, which are in the counter's value. Returns as `judge` does.
-  local function slots(own, operation, hits, at, id, ttl, writes, entries)
-    slot_operation, slot_id, slot_ttl = operation, id, ttl
+  -- Judges a check of permits, which are in the counter's value. Returns as `judge` does.
+  local function permits(own, operation, hits, at, id, ttl, writes, entries)
+    permit_operation, permit_id, permit_ttl = operation, id, ttl
     local after, is_read, allowed, new, lives_until, left, reset, retry, _, wrote, taken =
       judged(CONCURRENCY, at, own.value, hits, writes, entries)
     if not is_read then
@@ -248,7 +248,7 @@ do
       operation = COMMIT
     end
     if algorithm == CONCURRENCY then
-      return slots(own, operation, hits, at, id, ttl, writes, entries)
+      return permits(own, operation, hits, at, id, ttl, writes, entries)
     elseif operation <= RESERVE then
       return charge(own, operation, hits, algorithm, at, ttl, id, writes, entries)
     end

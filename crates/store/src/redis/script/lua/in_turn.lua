@@ -176,10 +176,10 @@ local function in_turn(r, next_key, count_vote, is_admitted)
     return states
   end
 
-  -- Sets the replies of the checks of a request, by the states of their counters after it. Allowed checks
-  -- of one counter have one report.
+  -- Sets the replies of the checks of a request, by the states of their counters after it. Allowed
+  -- checks of one counter have one report.
   local function report(checks, states, said)
-    slot_operation, slot_id, renews = 0, '', true
+    permit_operation, permit_id, renews = 0, '', true
     local reports = {}
     for i, check in ipairs(checks) do
       local state, verdict = states[check.counter], check.verdict
