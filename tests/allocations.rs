@@ -73,8 +73,9 @@ fn a_window_that_slides_allocates_only_when_it_grows() {
 
 #[test]
 fn two_descriptors_allocate_nothing_and_more_allocate_a_list_each() {
-    let of =
-        |descriptors| allocations("unit: day, requests_per_unit: 1000", descriptors, ProxyAnswer::Ok);
+    let of = |descriptors| {
+        allocations("unit: day, requests_per_unit: 1000", descriptors, ProxyAnswer::Ok)
+    };
     // The list of the request and that of the statuses; from four on also that of the checks.
     // Larger inline capacities would increase the size of every call that waits.
     assert_eq!([of(2), of(3), of(4)], [0, 2, 3]);
