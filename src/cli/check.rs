@@ -229,7 +229,7 @@ impl fmt::Display for PolicyTotals {
             let limits = counted(self.in_flight, "limit");
             write!(
                 f,
-                "\nin flight: {limits} whose slots end by a settle, or else at their ttl; {IDS}"
+                "\nin flight: {limits} whose permits end by a settle, or else at their ttl; {IDS}"
             )?;
         }
         Ok(())
@@ -279,8 +279,8 @@ descriptors:
         let text = found.to_string();
         let lines: Vec<_> = text.lines().skip(1).collect();
         assert!(
-            matches!(lines[..], [holds, slots] if holds.starts_with("holds: 1 limit corrected by")
-                && slots.starts_with("in flight: 1 limit whose slots end by")),
+            matches!(lines[..], [holds, permits] if holds.starts_with("holds: 1 limit corrected by")
+                && permits.starts_with("in flight: 1 limit whose permits end by")),
             "{text}"
         );
         assert_eq!(text.matches("an ID that is unique and that clients cannot choose").count(), 2);

@@ -174,9 +174,9 @@ fn write_limit(text: &mut String, rule: &Rule, limit: &Limit) -> fmt::Result {
 fn write_hold(text: &mut String, limit: &Limit, hold: Hold) -> fmt::Result {
     let ttl = hold.ttl;
     if limit.in_flight().is_some() {
-        line(text, "hold", format_args!("each request takes a slot, which expires after {ttl}"))?;
-        line(text, "", "tollgate.reserve = ID: takes a slot of that many hits, if they fit")?;
-        let end = "tollgate.commit = ID, tollgate.settle = ID: end the oldest slot of the ID";
+        line(text, "hold", format_args!("each request takes a permit, which expires after {ttl}"))?;
+        line(text, "", "tollgate.reserve = ID: takes a permit of that many hits, if they fit")?;
+        let end = "tollgate.commit = ID, tollgate.settle = ID: end the oldest permit of the ID";
         return line(text, "", end);
     }
     line(text, "hold", format_args!("charges with an ID can be corrected for {ttl}"))?;

@@ -33,11 +33,11 @@ impl<'w> LimitCompiler<'w, '_> {
         let on_store_error =
             self.resolver.any(|options| &options.on_store_error).map(|option| *option.value);
         if let Some(settle) = self.written_hold().and_then(|hold| hold.value.on_settle.as_ref()) {
-            let note = "a commit or a settle releases the slot; remove `on_settle`";
+            let note = "a commit or a settle releases the permit; remove `on_settle`";
             self.error(settle.span, "`on_settle` does not apply to concurrency", note);
         }
         if self.written_hold().is_none() {
-            let note = "add `hold: { ttl: 60s }`: a slot that is not released earlier is released after this time";
+            let note = "add `hold: { ttl: 60s }`: a permit that is not released earlier is released after this time";
             self.error(self.limit.span, "`algorithm: concurrency` requires `hold`", note);
         }
         let Some(in_flight) = &self.limit.in_flight else {

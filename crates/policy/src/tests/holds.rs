@@ -29,16 +29,16 @@ fn a_limit_with_holds_is_charged_when_admitted_whatever_the_defaults() {
 fn a_hold_is_no_part_of_the_identity_and_a_limit_in_flight_is_another_counter() {
     let base = identity("{unit: day, requests_per_unit: 5}");
     assert_eq!(identity("{unit: day, requests_per_unit: 5, hold: {ttl: 1m}}"), base);
-    let slots = identity("{algorithm: concurrency, in_flight: 5, hold: {ttl: 1m}}");
-    assert_ne!(slots, base);
-    assert_eq!(identity("{algorithm: concurrency, in_flight: 6, hold: {ttl: 2m}}"), slots);
+    let permits = identity("{algorithm: concurrency, in_flight: 5, hold: {ttl: 1m}}");
+    assert_ne!(permits, base);
+    assert_eq!(identity("{algorithm: concurrency, in_flight: 6, hold: {ttl: 2m}}"), permits);
 }
 
 #[test]
 fn every_mistake_is_reported_with_its_remedy() {
     let rate = |more: &str| format!("{{unit: day, requests_per_unit: 5, {more}}}");
-    let slots = |more: &str| format!("{{algorithm: concurrency, {more}}}");
-    let whole = |more: &str| slots(&format!("in_flight: 5, hold: {{ttl: 1m}}, {more}"));
+    let permits = |more: &str| format!("{{algorithm: concurrency, {more}}}");
+    let whole = |more: &str| permits(&format!("in_flight: 5, hold: {{ttl: 1m}}, {more}"));
     let ttl = "expected a whole number of ms, s, m or h such as 60s, from 1s to 24h";
     let no_period = "concurrency has no period; set `in_flight`";
     for (limit, message, note) in [
@@ -66,19 +66,19 @@ fn every_mistake_is_reported_with_its_remedy() {
             "set `algorithm: concurrency`, or `requests_per_unit` and `unit`",
         ),
         (
-            slots("hold: {ttl: 1m}"),
+            permits("hold: {ttl: 1m}"),
             "`algorithm: concurrency` requires `in_flight`",
             "the maximum number of hits in flight, from 0 to 10000",
         ),
         (
-            slots("in_flight: 5"),
+            permits("in_flight: 5"),
             "`algorithm: concurrency` requires `hold`",
-            "add `hold: { ttl: 60s }`: a slot that is not released earlier is released after this time",
+            "add `hold: { ttl: 60s }`: a permit that is not released earlier is released after this time",
         ),
         (
-            slots("in_flight: 5, hold: {ttl: 1m, on_settle: release}"),
+            permits("in_flight: 5, hold: {ttl: 1m, on_settle: release}"),
             "`on_settle` does not apply to concurrency",
-            "a commit or a settle releases the slot; remove `on_settle`",
+            "a commit or a settle releases the permit; remove `on_settle`",
         ),
         (
             whole("requests_per_unit: 5"),
@@ -97,7 +97,7 @@ fn every_mistake_is_reported_with_its_remedy() {
             "`lease` and `hold` cannot be combined",
             "remove one",
         ),
-        (slots("in_flight: 10001, hold: {ttl: 1m}"), "`in_flight`", "10000"),
+        (permits("in_flight: 10001, hold: {ttl: 1m}"), "`in_flight`", "10000"),
         (rate("hold: {}"), "`ttl`", ""),
         (rate("hold: {ttl: 1m, on_settle: forget}"), "`on_settle` must be one of", ""),
     ] {
