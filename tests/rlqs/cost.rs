@@ -1,0 +1,188 @@
+//! The cost of RLQS in the service: CPU of a report, memory of a bucket and of a stream.
+//!
+//! By default, a few reports to the binary of the tests, for the bounds of the memory. The figures
+//! of docs/rlqs.md are those of a release build, on memory and on a Redis server:
+//!
+//! ```text
+//! TOLLGATE_RLQS_COST=target/release/tollgate cargo test --locked --test main rlqs::cost -- --nocapture
+//! ```
+
+use std::ffi::OsString;
+
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tollgate::grpc::proto::quota::rate_limit_quota_service_client::RateLimitQuotaServiceClient;
+use tollgate::grpc::proto::quota::rate_limit_quota_usage_reports::BucketQuotaUsage;
+use tollgate::grpc::proto::quota::{BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports};
+use tonic::Streaming;
+use tonic::transport::Channel;
+
+use crate::support::built;
+use crate::support::policy::Policies;
+use crate::support::redis::Redis;
+use crate::support::rls::channel;
+use crate::support::tollgate::{Tollgate, command_of};
+use crate::support::usage::{Usage, resident_bytes};
+use crate::support::web::Web;
+use crate::support::{TEST_TIMEOUT, becomes};
+
+const POLICY: &str = "
+domain: test
+descriptors:
+  - key: tenant
+    rate_limit: { unit: day, requests_per_unit: 1000000000, lease: { size: 50, ttl: 1s, rlqs: { ttl: 15s, size: 10% } } }
+";
+/// Hits of the first loan, and of later ones if all of it is used.
+const FIRST: u64 = 50_000_000;
+const LATER: u64 = 100_000_000;
+/// Buckets of the stream, and of a message. An ID has 26 bytes.
+const BUCKETS: usize = 19_000;
+const PER_MESSAGE: usize = 100;
+/// Streams without reports but the first one, and those of a connection.
+const STREAMS: usize = 1_000;
+const PER_CONNECTION: usize = 50;
+/// Maximum memory of a bucket with its counter, by `SECURITY.md`: 1 KiB and twice its ID, beside
+/// which a counter takes some 300 bytes.
+const MAX_BUCKET: u64 = 1_500;
+
+/// A stream whose messages are answered one by one.
+struct Reporter {
+    reports: mpsc::Sender<RateLimitQuotaUsageReports>,
+    responses: Streaming<RateLimitQuotaResponse>,
+}
+
+fn message(
+    buckets: std::ops::Range<usize>,
+    allowed: u64,
+    denied: u64,
+) -> RateLimitQuotaUsageReports {
+    let usages = buckets.map(|bucket| BucketQuotaUsage {
+        bucket_id: Some(BucketId {
+            bucket: [("tenant".to_owned(), format!("{bucket:012}"))].into(),
+        }),
+        num_requests_allowed: allowed,
+        num_requests_denied: denied,
+        ..BucketQuotaUsage::default()
+    });
+    let bucket_quota_usages = usages.collect();
+    RateLimitQuotaUsageReports { domain: "test".to_owned(), bucket_quota_usages }
+}
+
+impl Reporter {
+    /// Opens a stream with one bucket, beside those that are measured.
+    async fn open(channel: Channel) -> Self {
+        let (reports, receiver) = mpsc::channel(16);
+        reports.send(message(BUCKETS..BUCKETS + 1, 0, 1)).await.unwrap();
+        let mut client = RateLimitQuotaServiceClient::new(channel);
+        let opened = client.stream_rate_limit_quotas(ReceiverStream::new(receiver)).await.unwrap();
+        let mut reporter = Self { reports, responses: opened.into_inner() };
+        reporter.answered().await;
+        reporter
+    }
+
+    async fn answered(&mut self) {
+        let response = self.responses.message().await.unwrap().unwrap();
+        assert!(!response.bucket_action.is_empty());
+    }
+
+    /// Opens all buckets.
+    async fn open_all(&mut self) {
+        for first in (0..BUCKETS).step_by(PER_MESSAGE) {
+            self.reports.send(message(first..first + PER_MESSAGE, 0, 1)).await.unwrap();
+            self.answered().await;
+        }
+    }
+
+    /// Reports all buckets. If requests were allowed, each of them gets another loan.
+    async fn report_all(&mut self, allowed: u64) {
+        for first in (0..BUCKETS).step_by(PER_MESSAGE) {
+            self.reports.send(message(first..first + PER_MESSAGE, allowed, 0)).await.unwrap();
+            if allowed > 0 {
+                self.answered().await;
+            }
+        }
+    }
+}
+
+/// The cost of a service: microseconds of CPU for a report, and bytes.
+struct Cost {
+    first: f64,
+    active: f64,
+    idle: f64,
+    /// CPU of Redis for an active report.
+    redis: f64,
+    bucket: u64,
+    stream: u64,
+}
+
+impl Cost {
+    fn print(&self, store: &str) {
+        let Self { first, active, idle, redis, bucket, stream } = self;
+        eprintln!("{store}: first report {first:.1} us, active {active:.1} us, idle {idle:.2} us");
+        eprintln!("{store}: Redis {redis:.1} us, a bucket {bucket} bytes, a stream {stream} bytes");
+    }
+}
+
+async fn measure(store: &str, redis: Option<u32>, rounds: usize) -> Cost {
+    let program = std::env::var_os("TOLLGATE_RLQS_COST");
+    let program = program.unwrap_or_else(|| OsString::from(built().join("tollgate")));
+    let policies = Policies::of(POLICY);
+    let flags = ["--policy", policies.path().to_str().unwrap(), "--store", store];
+    let service = Tollgate::serve_as(&mut command_of(program, ["serve"]), &flags);
+    let process = service.process.id();
+
+    let before = resident_bytes(process);
+    let mut streams = Vec::new();
+    for _ in 0..STREAMS / PER_CONNECTION {
+        let connection = channel(service.grpc).await;
+        for _ in 0..PER_CONNECTION {
+            streams.push(Reporter::open(connection.clone()).await);
+        }
+    }
+    let stream = resident_bytes(process).saturating_sub(before) / STREAMS as u64;
+    drop(streams);
+
+    let per_report = |cpu: Usage, rounds| cpu.cpu.as_secs_f64() * 1e6 / (BUCKETS * rounds) as f64;
+    let before = (resident_bytes(process), Usage::of(process));
+    let mut reporter = Reporter::open(channel(service.grpc).await).await;
+    reporter.open_all().await;
+    let bucket = resident_bytes(process).saturating_sub(before.0) / BUCKETS as u64;
+    let first = per_report(Usage::of(process).since(before.1), 1);
+
+    let of_redis = || redis.map(Usage::of).unwrap_or_default();
+    let before = (Usage::of(process), of_redis());
+    for round in 0..rounds {
+        reporter.report_all(if round == 0 { FIRST } else { LATER }).await;
+    }
+    let active = per_report(Usage::of(process).since(before.0), rounds);
+    let redis = per_report(of_redis().since(before.1), rounds);
+
+    drop(reporter);
+    let mut reporter = Reporter::open(channel(service.grpc).await).await;
+    reporter.open_all().await;
+    let web = Web::new(service.http);
+    let reports = async || web.metric("tollgate_rlqs_reports_total").await;
+    let read = reports().await + (BUCKETS * rounds) as u64;
+    let before = Usage::of(process);
+    for _ in 0..rounds {
+        reporter.report_all(0).await;
+    }
+    becomes("all reports are read", TEST_TIMEOUT, reports, |reports| *reports >= read).await;
+    let idle = per_report(Usage::of(process).since(before), rounds);
+    Cost { first, active, idle, redis, bucket, stream }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bucket_takes_no_more_memory_than_is_reserved_for_it() {
+    let is_measured = std::env::var_os("TOLLGATE_RLQS_COST").is_some();
+    let rounds = if is_measured { 5 } else { 1 };
+    let cost = measure("memory", None, rounds).await;
+    cost.print("memory");
+    assert!(cost.bucket <= MAX_BUCKET, "{} bytes", cost.bucket);
+    if is_measured {
+        let redis = Redis::start().await;
+        let cost = measure(&redis.url(), Some(redis.id()), rounds).await;
+        cost.print("redis");
+        assert!(cost.bucket <= MAX_BUCKET, "{} bytes", cost.bucket);
+    }
+}
