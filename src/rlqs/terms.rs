@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use super::ttl::REFUSED_TTL;
 use crate::algorithm::Receipt;
 use crate::algorithm::lease::Lease;
 use crate::algorithm::time::Micros;
@@ -21,17 +20,6 @@ pub enum BucketTerms {
 }
 
 impl BucketTerms {
-    /// Returns the answer to a bucket of which nothing is kept, with its time to live in seconds:
-    /// `without_hits` if hits would be lent, or if its terms are not known.
-    pub fn answer_beyond_bounds(terms: Option<&Self>, without_hits: Blanket) -> (Blanket, u64) {
-        let blanket = match terms {
-            Some(Self::Open | Self::Shadow) => Blanket::Allow,
-            Some(Self::Closed) => Blanket::Deny,
-            Some(Self::Lent(_)) | None => without_hits,
-        };
-        (blanket, REFUSED_TTL.as_secs())
-    }
-
     /// Returns `true` if hits that are admitted without a loan are charged.
     pub fn are_charged(&self) -> bool {
         matches!(self, Self::Shadow | Self::Lent(_))

@@ -4,7 +4,8 @@
 //! are those of a release build, in memory and on a Redis server:
 //!
 //! ```text
-//! TOLLGATE_RLQS_COST=target/release/tollgate cargo test --locked --test main rlqs::cost -- --nocapture
+//! export TOLLGATE_RLQS_COST=target/release/tollgate
+//! cargo test --locked --test main rlqs::cost -- --nocapture
 //! ```
 
 use std::ffi::OsString;
@@ -162,7 +163,9 @@ async fn report_cpu(store: &str, redis: Option<u32>) {
     const ROUNDS: usize = 5;
     let measured = Measured::serve(store);
     let of_redis = || redis.map(Usage::of).unwrap_or_default();
-    let per_report = |cpu: Usage, rounds| cpu.cpu.as_secs_f64() * 1e6 / (BUCKETS * rounds) as f64;
+    let per_report = |cpu: Usage, rounds: usize| {
+        cpu.cpu.as_secs_f64() * 1e6 / f64::from(u32::try_from(BUCKETS * rounds).unwrap())
+    };
     let mut reporter = measured.open().await;
     let before = measured.usage();
     reporter.open_all().await;

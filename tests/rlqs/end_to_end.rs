@@ -5,20 +5,23 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use super::fleet::{Admitted, EnvoyLoad, LIMIT, LoadedEnvoy, by_window, next_window, policy};
+use super::fleet::{Admitted, EnvoyLoad, LoadedEnvoy, by_window, next_window, policy};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 use crate::support::{TEST_TIMEOUT, becomes};
 
+/// Hits per window.
+const LIMIT: u64 = 300;
 /// Requests of the three Envoys per second, ten to one: they use up the limit in 7 s.
-const DEMAND: [f64; 3] = [30.0, 12.0, 3.0];
+const DEMAND: [u32; 3] = [30, 12, 3];
 /// Time into a window after which the test ends.
 const LAST_WINDOW: Duration = Duration::from_secs(12);
 
-async fn start(service: SocketAddr, per_second: f64, admitted: &Admitted) -> LoadedEnvoy {
-    LoadedEnvoy::start(service, EnvoyLoad { per_second, buckets: 1 }, admitted).await
+async fn start(service: SocketAddr, per_second: u32, admitted: &Admitted) -> LoadedEnvoy {
+    let every = Duration::from_secs(1) / per_second;
+    LoadedEnvoy::start(service, EnvoyLoad { every, buckets: 1 }, admitted).await
 }
 
 /// Returns the requests that were certainly admitted within each window.
@@ -28,7 +31,7 @@ fn windows(admitted: &Admitted) -> Vec<u64> {
 
 #[tokio::test]
 async fn several_envoys_never_admit_more_than_the_limit_in_memory() {
-    let service = Tollgate::serve(Policies::of(&policy()).path());
+    let service = Tollgate::serve(Policies::of(&policy(LIMIT)).path());
     let admitted = Admitted::default();
     let begun = Instant::now();
     let mut envoys = Vec::new();
@@ -54,7 +57,7 @@ async fn several_envoys_never_admit_more_than_the_limit_in_memory() {
 #[tokio::test]
 async fn several_envoys_never_admit_more_than_the_limit_on_redis_while_a_service_dies() {
     let redis = Redis::start().await;
-    let policies = Policies::of(&policy());
+    let policies = Policies::of(&policy(LIMIT));
     let url = redis.url();
     let flags = ["--policy", policies.path().to_str().unwrap(), "--store", &url];
     let service = Tollgate::serve_by(&flags);

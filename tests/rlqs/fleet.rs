@@ -13,26 +13,25 @@ use crate::support::envoy::Envoy;
 use crate::support::root;
 use crate::support::web::Web;
 
-/// Hits per window of each counter, and the length of a window in seconds.
-pub(super) const LIMIT: u64 = 300;
-pub(super) const PERIOD: u64 = 30;
-/// Requests of a client of an Envoy per second, so that it seldom waits for the one before.
-const PER_CLIENT: f64 = 50.0;
+/// Length of a window in seconds.
+const PERIOD: u64 = 30;
+/// Least time between two requests of a client, so that it seldom waits for the one before.
+const PER_CLIENT: Duration = Duration::from_millis(20);
 
-/// Returns a policy with the limit for each bucket.
-pub(super) fn policy() -> String {
+/// Returns a policy with this limit for each bucket and window.
+pub(super) fn policy(limit: u64) -> String {
     format!(
-        "domain: test\ndescriptors:\n  - key: bucket\n    rate_limit: {{ unit: {PERIOD}s, requests_per_unit: {LIMIT}, lease: {{ size: 10, ttl: 1s, rlqs: {{ ttl: 10s, size: 60% }} }} }}\n"
+        "domain: test\ndescriptors:\n  - key: bucket\n    rate_limit: {{ unit: {PERIOD}s, requests_per_unit: {limit}, lease: {{ size: 10, ttl: 1s, rlqs: {{ ttl: 10s, size: 60% }} }} }}\n"
     )
 }
 
 /// Admitted requests: the bucket, when they were sent, and when they were answered.
 pub(super) type Admitted = Arc<Mutex<Vec<(usize, SystemTime, SystemTime)>>>;
 
-/// The requests of an Envoy per second, spread over so many buckets.
+/// The time between two requests of an Envoy, which are spread over so many buckets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EnvoyLoad {
-    pub(super) per_second: f64,
+    pub(super) every: Duration,
     pub(super) buckets: usize,
 }
 
@@ -47,11 +46,14 @@ impl LoadedEnvoy {
         let template = std::fs::read_to_string(root().join("tests/rlqs/envoy.yaml")).unwrap();
         let port = service.port().to_string();
         let envoy = Envoy::start_by(&template, &[("TOLLGATE", port.as_str())]).await;
-        let count = (load.per_second / PER_CLIENT).ceil().max(1.0) as usize;
+        let count = PER_CLIENT.as_micros().div_ceil(load.every.as_micros());
+        let count = u32::try_from(count).unwrap();
+        let apart = load.buckets / usize::try_from(count).unwrap();
         let mut clients = JoinSet::new();
         for number in 0..count {
-            let time = Duration::from_secs_f64(count as f64 / load.per_second);
-            let buckets = (0..load.buckets).cycle().skip(number * load.buckets / count);
+            let first = apart * usize::try_from(number).unwrap();
+            let buckets = (0..load.buckets).cycle().skip(first);
+            let time = load.every * count;
             clients.spawn(send(envoy.edge.afresh(), time, buckets, Arc::clone(admitted)));
         }
         Self { _clients: clients, _envoy: envoy }

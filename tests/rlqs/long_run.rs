@@ -1,8 +1,8 @@
 //! A long run of eight Envoys on many counters, while processes die and connections are cut.
 //!
 //! Runs if `TOLLGATE_RLQS_WINDOWS` is set: for so many windows of 30 s, `TOLLGATE_RLQS_COUNTERS`
-//! counters (10), in `TOLLGATE_RLQS_STORE`: `memory`, `redis` or `cluster`. A store that outlives a
-//! service has two replicas, which are killed, too.
+//! counters (10) of `TOLLGATE_RLQS_LIMIT` hits (300), in `TOLLGATE_RLQS_STORE`: `memory`, `redis`
+//! or `cluster`. A store that outlives a service has two replicas, which are killed, too.
 //!
 //! ```text
 //! TOLLGATE_RLQS_WINDOWS=20 cargo test --locked --test main rlqs::long_run -- --nocapture
@@ -15,9 +15,7 @@ use std::time::{Duration, SystemTime};
 use rustix::process::Signal;
 use tokio::time::sleep;
 
-use super::fleet::{
-    Admitted, EnvoyLoad, LIMIT, LoadedEnvoy, PERIOD, by_window, next_window, policy, window,
-};
+use super::fleet::{Admitted, EnvoyLoad, LoadedEnvoy, by_window, next_window, policy, window};
 use super::wire::{Passing, QuotaWire};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
@@ -25,10 +23,10 @@ use crate::support::redis::cluster::Cluster;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 
-/// Shares of the Envoys in the demand, ten to one.
-const SHARES: [f64; 8] = [5.0, 5.0, 1.0, 1.0, 1.0, 0.8, 0.7, 0.5];
-/// Requests of all Envoys per second and counter: one and a half times the limit.
-const DEMAND: f64 = 1.5 * LIMIT as f64 / PERIOD as f64;
+/// Requests of each Envoy in 10 s for each counter of 300 hits, ten to one: one and a half times
+/// the limit.
+const DEMAND: [u32; 8] = [50, 50, 10, 10, 10, 8, 7, 5];
+const TEN_SECONDS: Duration = Duration::from_secs(10);
 /// Times from the begin of a window to its fault, and for which an Envoy is cut off.
 const FAULT_AFTER: Duration = Duration::from_secs(4);
 const CUT_FOR: Duration = Duration::from_secs(6);
@@ -68,13 +66,20 @@ impl LongStore {
     }
 }
 
+/// The number of counters, and the limit of each.
+#[derive(Clone, Copy)]
+struct CounterLoad {
+    counters: u32,
+    limit: u32,
+}
+
 /// The services and Envoys of a run.
 struct LongRun {
     flags: Vec<String>,
     services: Vec<Tollgate>,
     /// An Envoy with the number of its service.
     envoys: Vec<(LoadedEnvoy, QuotaWire, usize)>,
-    counters: usize,
+    load: CounterLoad,
     admitted: Admitted,
     /// Windows without a fault.
     calm: BTreeSet<u64>,
@@ -82,25 +87,25 @@ struct LongRun {
 }
 
 impl LongRun {
-    async fn start(flags: Vec<String>, replicas: usize, counters: usize) -> Self {
+    async fn start(flags: Vec<String>, replicas: usize, load: CounterLoad) -> Self {
         let services: Vec<_> = (0..replicas).map(|_| serve(&flags)).collect();
         let admitted = Admitted::default();
         let mut envoys = Vec::new();
-        for number in 0..SHARES.len() {
+        for number in 0..DEMAND.len() {
             let service = number % replicas;
             let wire = QuotaWire::to(services[service].grpc, Passing::All).await;
-            let envoy = envoy(number, counters, wire.address, &admitted).await;
+            let envoy = envoy(number, load, wire.address, &admitted).await;
             envoys.push((envoy, wire, service));
         }
         let calm = BTreeSet::new();
-        Self { flags, services, envoys, counters, admitted, calm, faults: [0; 3] }
+        Self { flags, services, envoys, load, admitted, calm, faults: [0; 3] }
     }
 
     /// Kills an Envoy, which another one replaces.
     async fn kill_envoy(&mut self, number: usize) {
         self.faults[0] += 1;
         let (_, wire, service) = self.envoys.remove(number);
-        let envoy = envoy(number, self.counters, wire.address, &self.admitted).await;
+        let envoy = envoy(number, self.load, wire.address, &self.admitted).await;
         self.envoys.insert(number, (envoy, wire, service));
     }
 
@@ -132,7 +137,7 @@ impl LongRun {
     async fn run(&mut self, windows: usize) {
         for round in 0..windows {
             next_window().await;
-            let number = round / 4 % SHARES.len();
+            let number = round / 4 % DEMAND.len();
             if round % 4 == 0 {
                 self.calm.insert(window(SystemTime::now()));
                 continue;
@@ -156,31 +161,34 @@ fn serve(flags: &[String]) -> Tollgate {
 
 async fn envoy(
     number: usize,
-    counters: usize,
+    load: CounterLoad,
     service: SocketAddr,
     admitted: &Admitted,
 ) -> LoadedEnvoy {
-    let share = SHARES[number] / SHARES.iter().sum::<f64>();
-    let per_second = DEMAND * share * counters as f64;
-    LoadedEnvoy::start(service, EnvoyLoad { per_second, buckets: counters }, admitted).await
+    let CounterLoad { counters, limit } = load;
+    let every = TEN_SECONDS * 300 / (DEMAND[number] * counters * limit);
+    let buckets = usize::try_from(counters).unwrap();
+    LoadedEnvoy::start(service, EnvoyLoad { every, buckets }, admitted).await
 }
 
-/// Returns the mean and the least part of the limit that was used in windows.
-fn used<'a>(hits: impl Iterator<Item = &'a u64>) -> (f64, f64) {
-    let used: Vec<_> = hits.map(|hits| *hits as f64 / LIMIT as f64).collect();
-    let least = used.iter().copied().fold(f64::INFINITY, f64::min);
-    (used.iter().sum::<f64>() / used.len() as f64, least)
+/// Returns the mean and the least part of the limit that was used in windows, in 1/1000.
+fn used<'a>(hits: impl Iterator<Item = &'a u64>, limit: u64) -> (u64, u64) {
+    let used: Vec<_> = hits.map(|hits| hits * 1_000 / limit).collect();
+    let windows = u64::try_from(used.len()).unwrap().max(1);
+    (used.iter().sum::<u64>() / windows, used.into_iter().min().unwrap_or_default())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn eight_envoys_never_admit_more_than_the_limit_while_processes_die() {
     let Some(windows) = setting("WINDOWS") else { return };
-    let counters = setting("COUNTERS").map_or(10, |counters| counters.parse().unwrap());
+    let number = |name, default| setting(name).map_or(default, |number| number.parse().unwrap());
+    let load = CounterLoad { counters: number("COUNTERS", 10), limit: number("LIMIT", 300) };
+    let limit = u64::from(load.limit);
     let store = LongStore::start().await;
-    let policies = Policies::of(&policy());
+    let policies = Policies::of(&policy(limit));
     let flags = ["--policy", policies.path().to_str().unwrap(), "--store", &store.url()];
     let flags = flags.map(str::to_owned).to_vec();
-    let mut run = LongRun::start(flags, store.replicas(), counters).await;
+    let mut run = LongRun::start(flags, store.replicas(), load).await;
     next_window().await;
     let first = window(SystemTime::now()) + 1;
     run.run(windows.parse().unwrap()).await;
@@ -188,12 +196,12 @@ async fn eight_envoys_never_admit_more_than_the_limit_while_processes_die() {
     let all = by_window(&run.admitted);
     let full = all.iter().filter(|((_, window), _)| (first..last).contains(window));
     let calm = full.clone().filter(|((_, window), _)| run.calm.contains(window));
-    let over: Vec<_> = all.iter().filter(|(_, hits)| **hits > LIMIT).collect();
-    let (mean, least) = used(full.clone().map(|(_, hits)| hits));
-    let (mean_calm, least_calm) = used(calm.map(|(_, hits)| hits));
+    let over: Vec<_> = all.iter().filter(|(_, hits)| **hits > limit).collect();
+    let (mean, least) = used(full.clone().map(|(_, hits)| hits), limit);
+    let (mean_calm, least_calm) = used(calm.map(|(_, hits)| hits), limit);
     let [killed, cut, services] = run.faults;
     eprintln!("{} windows, over: {over:?}", full.count());
-    eprintln!("used: mean {mean:.3}, least {least:.3}; calm: {mean_calm:.3}, {least_calm:.3}");
+    eprintln!("used, in 1/1000: {mean}, at least {least}; calm: {mean_calm}, {least_calm}");
     eprintln!("Envoys killed: {killed}, cut off: {cut}; services killed: {services}");
     for service in &run.services {
         let web = Web::new(service.http);

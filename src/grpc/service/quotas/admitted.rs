@@ -9,7 +9,6 @@ use futures_util::stream::{self, StreamExt as _};
 use tokio::sync::oneshot;
 
 use super::QuotaSession;
-use super::lending::{BucketWork, CONCURRENT_CALLS};
 use crate::algorithm::store_error::StoreError;
 use crate::grpc::service::Rls;
 use crate::http2::BudgetHold;
@@ -17,8 +16,10 @@ use crate::limiter::LoanTarget;
 use crate::store::backend::Backend;
 use crate::store::clock::instant;
 use crate::store::layer::Layered;
-use crate::store::layer::loans::quota::AdmittedHits;
+use crate::store::layer::loans::quota::UnlentHits;
 
+/// Maximum number of store calls of a stream at once, of each kind.
+pub(super) const CONCURRENT_CALLS: usize = 32;
 /// Time within which the admitted hits of a message are charged, or not at all. A process that ends
 /// waits as long.
 const CHARGE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -28,29 +29,28 @@ const CHARGE_COST: usize = 1 << 10;
 /// Admitted hits that are not charged yet, with the memory that they hold.
 #[derive(Debug)]
 pub(super) struct PendingCharge {
-    admitted: AdmittedHits,
+    admitted: UnlentHits,
     _hold: BudgetHold,
 }
 
 impl<B: Backend> QuotaSession<B> {
-    /// Adds the charge of hits that a proxy has admitted without a loan to the work.
-    pub(super) fn charge_later(
+    /// Returns the charge of hits that a proxy has admitted without a loan; `None` for none, or if
+    /// the budget has no room for it.
+    pub(super) fn pending_charge(
         &self,
         id: &[u8],
         target: &LoanTarget<'_>,
         hits: u64,
-        work: &mut BucketWork,
-    ) {
+    ) -> Option<PendingCharge> {
         if hits == 0 {
-            return;
+            return None;
         }
-        match self.rls.budget.hold(CHARGE_COST + id.len()) {
-            Ok(hold) => work.admitted.push(PendingCharge {
-                admitted: AdmittedHits::new(&target.check(), hits),
-                _hold: hold,
-            }),
-            Err(_) => self.rls.metrics.loans.quotas.refused.inc(),
+        let hold = self.rls.budget.hold(CHARGE_COST + id.len());
+        if hold.is_err() {
+            self.rls.metrics.loans.quotas.refused.inc();
         }
+        let admitted = UnlentHits::new(&target.check(), hits);
+        Some(PendingCharge { admitted, _hold: hold.ok()? })
     }
 
     /// Charges admitted hits in a task that outlives the stream. The result completes once they are
@@ -83,7 +83,7 @@ impl<B: Backend> QuotaSession<B> {
 }
 
 /// Charges hits that a proxy has admitted without a loan, unless `end` has passed.
-async fn charge<B: Backend>(rls: &Rls<Layered<B>>, admitted: &AdmittedHits, end: Instant) {
+async fn charge<B: Backend>(rls: &Rls<Layered<B>>, admitted: &UnlentHits, end: Instant) {
     let now = instant();
     let charged = if now < end {
         let deadline = rls.deadline(now, None).min(end);

@@ -111,7 +111,7 @@ impl<B: Backend> QuotaSession<B> {
             target.count_decided(usage.allowed, usage.denied);
             if terms.are_charged() {
                 self.rls.metrics.loans.quotas.overrun.inc_by(usage.allowed);
-                self.charge_later(id, &target, usage.allowed, work);
+                work.admitted.extend(self.pending_charge(id, &target, usage.allowed));
             }
         }
         BucketTerms::answer_beyond_bounds(Some(&terms), without_hits)

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use futures_util::stream::{self, StreamExt as _};
 
-use super::admitted::PendingCharge;
+use super::admitted::{CONCURRENT_CALLS, PendingCharge};
 use super::{PendingAction, QuotaSession};
 use crate::algorithm::{OnStoreError, Receipt};
 use crate::grpc::service::Rls;
@@ -21,9 +21,6 @@ use crate::store::clock::instant;
 use crate::store::layer::Layered;
 use crate::store::layer::loans::quota::QuotaLending;
 use crate::telemetry::metrics::Metrics;
-
-/// Maximum number of store calls of a stream at once.
-pub(super) const CONCURRENT_CALLS: usize = 32;
 
 /// The work that reports and times bring, by the places of buckets.
 #[derive(Debug, Default)]
@@ -108,7 +105,7 @@ impl<B: Backend> QuotaSession<B> {
             && let Some(target) = counter(self.target(live, &slot.id))
         {
             target.count_decided(usage.allowed, usage.denied);
-            self.charge_later(&slot.id, &target, afterwards, work);
+            work.admitted.extend(self.pending_charge(&slot.id, &target, afterwards));
         }
         for receipt in returns {
             if self.give_back(place, receipt) {

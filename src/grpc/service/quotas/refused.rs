@@ -18,7 +18,7 @@ const ANSWER_COST: usize = 64;
 /// The answers to one message, each an encoded action.
 #[derive(Debug, Default)]
 pub(super) struct RefusedAnswers {
-    /// Those to the buckets from `first` on, and those to the buckets before it.
+    /// Answers to the buckets from `first` on, and to those before it.
     late: AnswerPart,
     early: AnswerPart,
     /// Number of refused buckets in the message.

@@ -32,7 +32,7 @@ use crate::store::clock::ManualClock;
 use crate::store::memory::{Bounds, MemoryStore};
 use crate::telemetry::metrics::Metrics;
 
-type Service = Rls<Layered<GatedStore>>;
+type TestService = Rls<Layered<GatedStore>>;
 
 const POLICY: &str = "
 domain: test

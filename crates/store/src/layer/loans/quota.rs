@@ -17,12 +17,12 @@ const UNKNOWN_RETRY: Micros = Micros::from_secs(5);
 
 /// Hits that a proxy has admitted without a loan, and the counter to which they are charged.
 #[derive(Clone, Debug)]
-pub struct AdmittedHits {
+pub struct UnlentHits {
     check: OwnedCheck,
     hits: u64,
 }
 
-impl AdmittedHits {
+impl UnlentHits {
     /// Creates admitted hits. The check's own hits and role are ignored.
     pub fn new(check: &Check<'_>, hits: u64) -> Self {
         Self { check: OwnedCheck::of(check), hits }
@@ -93,7 +93,7 @@ impl<B: Backend> Loans<B> {
     /// The store failed. If the reply was late or lost, hits may have been charged.
     pub async fn charge_admitted(
         &self,
-        admitted: &AdmittedHits,
+        admitted: &UnlentHits,
         deadline: Instant,
     ) -> Result<(), StoreError> {
         let hits = u32::try_from(admitted.hits).unwrap_or(u32::MAX);

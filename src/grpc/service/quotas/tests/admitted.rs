@@ -16,7 +16,7 @@ descriptors:
 const BUCKETS: usize = 100;
 
 /// Returns the hits charged to the counter of a tenant.
-pub(super) async fn charged(service: &Service, tenant: &str) -> u64 {
+pub(super) async fn charged(service: &TestService, tenant: &str) -> u64 {
     let snapshot = service.limiter.snapshot();
     let entry = Entry { key: b"tenant", value: tenant.as_bytes() };
     let target = service.limiter.bucket_target(snapshot.as_deref().unwrap(), "test", &[entry]);
@@ -43,7 +43,8 @@ async fn hits_are_charged_although_the_stream_has_ended() {
         let mut test = TestSession::new(WIDE);
         install(&test.in_force, policy);
         let tenants = reported(&mut test);
-        let (service, gate) = (Arc::clone(&test.session.rls), test.store.gate.clone());
+        let service = Arc::clone(&test.session.rls);
+        let gate = test.store.gate.clone();
         drop(test);
         assert!(service.budget.used() >= BUCKETS << 10, "of what is to be charged");
         gate.send_replace(true);
@@ -73,7 +74,8 @@ async fn a_store_that_does_not_answer_delays_the_end_of_the_process_for_two_seco
     let mut test = TestSession::new(WIDE);
     install(&test.in_force, SHADOW);
     reported(&mut test);
-    let (service, begun) = (Arc::clone(&test.session.rls), instant());
+    let service = Arc::clone(&test.session.rls);
+    let begun = instant();
     drop(test);
     service.limiter.store().settled().await;
     let waited = instant().duration_since(begun);

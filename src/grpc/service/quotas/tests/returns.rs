@@ -21,7 +21,8 @@ async fn charged_after(amendment: Amendment) -> u64 {
     let entry = Entry { key: b"tenant", value: b"tenant-0" };
     let target = service.limiter.bucket_target(snapshot.as_deref().unwrap(), "test", &[entry]);
     let BucketTarget::Limited(target, _) = &target else { panic!("{target:?}") };
-    let (check, now) = (target.check(), instant());
+    let check = target.check();
+    let now = instant();
     test.store.store.amend(&check, amendment, now).await.unwrap();
     test.clock.set(Timestamp::from_micros(BEGIN + 2_000_000));
     let ten = Check { hits: Hits::Charge(10), ..check };
