@@ -4,7 +4,7 @@ use super::{Limiter, Live, LoanTarget};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::lease::Lease;
 use crate::descriptor::{Descriptor, Entry};
-use crate::policy::{NoQuota, Rule, UnsupportedQuota};
+use crate::policy::{NoQuota, Policy, Rule, UnsupportedQuota};
 use crate::store::Store;
 
 /// The treatment of a bucket by the policies in force.
@@ -21,6 +21,13 @@ pub enum BucketTarget<'a> {
 }
 
 impl<S: Store> Limiter<S> {
+    /// Returns the answer to buckets whose limit RLQS cannot enforce. An unknown domain has no
+    /// limits.
+    pub fn unsupported_quota(&self, live: &Live, domain: &str) -> UnsupportedQuota {
+        let policy = live.in_force.policies.find(domain);
+        policy.map_or(UnsupportedQuota::Allow, Policy::unsupported_quota)
+    }
+
     /// Returns the treatment of a bucket, whose ID has these pairs.
     pub fn bucket_target<'a>(
         &self,

@@ -171,18 +171,20 @@ impl QuotaBucket {
         if let Held::Loan { left, .. } = &mut self.held {
             *left = left.saturating_sub(allowed);
         }
-        let Settlement { overrun, returns } = self.ledger.report(allowed, covered);
+        let Settlement { overrun, mut returns } = self.ledger.report(allowed, covered);
+        if !options.returns {
+            self.ledger.keep_charged(std::mem::take(&mut returns));
+        }
         let afterwards = match self.terms {
             BucketTerms::Open | BucketTerms::Closed => 0,
             BucketTerms::Shadow => allowed,
             BucketTerms::Lent(_) => overrun,
         };
-        let is_lent = matches!(self.terms, BucketTerms::Lent(_));
         Reported {
             spent: allowed - overrun,
             afterwards,
-            is_overrun: is_lent && !is_first && overrun > 0,
-            returns: if options.returns { returns } else { Vec::new() },
+            is_overrun: matches!(self.terms, BucketTerms::Lent(_)) && !is_first && overrun > 0,
+            returns,
         }
     }
 

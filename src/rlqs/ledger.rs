@@ -164,6 +164,11 @@ impl LoanLedger {
         self.loans.iter_mut().for_each(|loan| loan.returnable = 0);
     }
 
+    /// Counts hits that could be given back, and are not.
+    pub(super) fn keep_charged(&mut self, returns: Vec<Receipt>) {
+        self.stranded += returns.iter().map(|receipt| receipt.hits).sum::<u64>();
+    }
+
     /// Takes the number of hits that stay charged although no proxy can admit them any more.
     pub(super) fn take_stranded(&mut self) -> u64 {
         std::mem::take(&mut self.stranded)

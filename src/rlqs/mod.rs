@@ -14,11 +14,13 @@
 //! | `ttl` | times to live of assignments |
 //! | `ledger` | the loans of a bucket: admitted hits, and hits that can be given back |
 //! | `demand` | the rate of the requests of a bucket |
+//! | `refused` | answers to buckets beyond the bounds |
 //! | `share` | division of the remaining hits between the proxies of a counter |
 
 pub mod bucket;
 mod demand;
 mod ledger;
+mod refused;
 pub mod share;
 pub mod stream;
 pub mod terms;

@@ -19,6 +19,13 @@ pub enum BucketTerms {
     Lent(LentTerms),
 }
 
+impl BucketTerms {
+    /// Returns `true` if hits that are admitted without a loan are charged.
+    pub fn are_charged(&self) -> bool {
+        matches!(self, Self::Shadow | Self::Lent(_))
+    }
+}
+
 /// The terms of a bucket with loans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LentTerms {

@@ -3,7 +3,9 @@
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
 
 mod envoy;
+mod faults;
 mod proxy;
+mod service;
 
 use std::time::{Duration, Instant};
 

@@ -8,6 +8,8 @@ use crate::algorithm::lease::Lease;
 
 /// Time to live of assignments that do not depend on the counter.
 pub(super) const BLANKET_TTL: Duration = Duration::from_secs(60);
+/// Time to live of answers to buckets beyond the bounds: only some get one after each report.
+pub(super) const REFUSED_TTL: Duration = Duration::from_secs(300);
 /// Time to live of what `on_store_error` assigns while the store fails.
 pub(super) const FAILURE_TTL: Duration = Duration::from_secs(7);
 /// Bounds of the time to live of a denial.

@@ -28,7 +28,7 @@ pub(super) struct Flags {
     /// RLQS: `on` or `off`. Give back hits that a proxy held and did not admit. Set to `off` if
     /// another proxy between them ends HTTP/2 connections: it acknowledges what it has not
     /// delivered yet.
-    #[arg(long, env = "TOLLGATE_RLQS_RETURN", value_name = "on|off", default_value = "on", value_parser = on_or_off)]
+    #[arg(long, env = "TOLLGATE_RLQS_RETURN", value_name = "STATE", default_value = "on", action = clap::ArgAction::Set, value_parser = on_or_off)]
     rlqs_return: bool,
 }
 

@@ -16,6 +16,9 @@ pub(super) struct Proxy {
     pub(super) reports_at: Option<Instant>,
     pub(super) waiting: u64,
     pub(super) is_dead: bool,
+    /// `true` if all requests are allowed while there is no assignment.
+    pub(super) allows_without: bool,
+    pub(super) suspended_until: Option<Instant>,
 }
 
 impl Proxy {
@@ -34,7 +37,8 @@ impl Proxy {
             (self.tokens, self.allows_all, self.expires_at) = (0, false, None);
         }
         let hits = std::mem::take(&mut self.waiting);
-        let allowed = if self.allows_all { hits } else { hits.min(self.tokens) };
+        let allows_all = self.allows_all || self.allows_without && self.expires_at.is_none();
+        let allowed = if allows_all { hits } else { hits.min(self.tokens) };
         self.tokens = self.tokens.saturating_sub(allowed);
         self.usage.allowed += allowed;
         self.usage.denied += hits - allowed;

@@ -1,71 +1,77 @@
-//! A counter of a fixed window with several proxies.
+//! A counter of a fixed window with several proxies, and the faults of both sides.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::super::bucket::BucketStep;
 use super::super::share::WantTable;
-use super::super::stream::QuotaStream;
-use super::super::terms::{
-    Assignment, BucketTerms, BucketUsage, ChargedLoan, LentTerms, WantResult,
-};
-use super::super::{QuotaOptions, REPORT_INTERVAL};
+use super::super::stream::{QuotaStream, StreamEnd};
+use super::super::terms::{Assignment, BucketUsage};
+use super::super::{DEFAULT_GUARD, QuotaOptions, REPORT_INTERVAL};
 use super::envoy::Proxy;
-use crate::algorithm::Receipt;
-use crate::algorithm::lease::Lease;
-use crate::algorithm::time::{Micros, Timestamp};
 
 /// Time between two turns of all parts.
 const TICK: Duration = Duration::from_millis(50);
-const ID: &[u8] = b"bucket";
-const COUNTER: u64 = 1;
+pub(super) const COUNTER: u64 = 1;
 
 /// A message on its way to a proxy.
 #[derive(Debug)]
-struct Flight {
-    arrives_at: Instant,
+pub(super) struct Flight {
+    sent_at: Instant,
+    pub(super) arrives_at: Instant,
+    /// Number of its PING; 0 once the stream has ended.
     sent: u32,
     /// `None` is a PING alone.
     action: Option<Action>,
 }
 
 #[derive(Debug)]
-enum Action {
+pub(super) enum Action {
     Assign(Assignment),
     Abandon,
 }
 
 /// A proxy with its stream.
-struct Link {
+pub(super) struct Link {
     proxy: Proxy,
-    stream: QuotaStream<()>,
-    sent: u32,
+    pub(super) stream: QuotaStream<()>,
+    /// Number of the replica that serves the stream.
+    replica: usize,
+    pub(super) sent: u32,
     flights: VecDeque<Flight>,
     /// Acknowledgements and reports on their way back, in order.
     backwards: VecDeque<(Instant, Backward)>,
-    drops_next: bool,
+    pub(super) drops_next: bool,
 }
 
-enum Backward {
+pub(super) enum Backward {
     Acknowledged(u32),
     Report(BucketUsage),
 }
 
 /// A counter of a fixed window, and proxies.
 pub(super) struct ProxyWorld {
-    limit: u64,
-    period: Duration,
-    size: u32,
-    links: Vec<Link>,
-    wants: WantTable,
+    pub(super) limit: u64,
+    pub(super) period: Duration,
+    pub(super) size: u32,
+    pub(super) links: Vec<Link>,
+    /// The wants that each replica knows.
+    wants: [WantTable; 2],
     begun: Option<Instant>,
     /// Time of the store's clock at the beginning.
     offset: Duration,
     /// Charged and admitted hits by window.
-    charged: BTreeMap<u64, u64>,
+    pub(super) charged: BTreeMap<u64, u64>,
     admitted: BTreeMap<u64, u64>,
     delay: Duration,
-    is_failing: bool,
+    /// Time by which responses are delayed further.
+    held_back: Duration,
+    pub(super) is_failing: bool,
+    /// Streams that the service ended, and hits of loans that arrived later than the guard.
+    ends: Vec<StreamEnd>,
+    late_hits: u64,
+    /// Hits admitted beyond all loans, and hits given back.
+    pub(super) afterwards: u64,
+    pub(super) returned: u64,
     /// Instant until which the service handles nothing: it waits for its store.
     stalled_until: Instant,
     now: Instant,
@@ -78,13 +84,18 @@ impl ProxyWorld {
             period: Duration::from_secs(period),
             size,
             links: Vec::new(),
-            wants: WantTable::default(),
+            wants: <[WantTable; 2]>::default(),
             begun: None,
             offset: Duration::ZERO,
             charged: BTreeMap::new(),
             admitted: BTreeMap::new(),
             delay: Duration::from_millis(20),
+            held_back: Duration::ZERO,
             is_failing: false,
+            ends: Vec::new(),
+            late_hits: 0,
+            afterwards: 0,
+            returned: 0,
             stalled_until: Instant::now(),
             now: Instant::now(),
         }
@@ -97,6 +108,45 @@ impl ProxyWorld {
     /// Sets the time that messages in both directions take from now on.
     pub(super) fn delay(&mut self, delay: Duration) {
         self.delay = delay;
+    }
+
+    /// Holds responses back by a time, while reports flow.
+    pub(super) fn hold_back(&mut self, time: Duration) {
+        self.held_back = time;
+    }
+
+    /// Lets a proxy do nothing for a time from an instant on. What arrives meanwhile waits.
+    pub(super) fn suspend(&mut self, number: usize, from: Instant, time: Duration) {
+        self.links[number].proxy.suspended_until = Some(from + time);
+    }
+
+    /// Lets a proxy allow all requests before its first assignment and after an expired one.
+    pub(super) fn allow_without_assignment(&mut self, number: usize) {
+        self.links[number].proxy.allows_without = true;
+    }
+
+    /// Connects a proxy to the other replica.
+    pub(super) fn move_to_other_replica(&mut self, number: usize) {
+        self.reconnect(number, self.now);
+        self.links[number].replica ^= 1;
+    }
+
+    pub(super) fn ends(&self) -> &[StreamEnd] {
+        &self.ends
+    }
+
+    /// Returns the hits of loans that arrived later than the guard.
+    pub(super) fn late_hits(&self) -> u64 {
+        self.late_hits
+    }
+
+    /// Returns the hits beyond the limit in each window, summed.
+    pub(super) fn over(&self) -> u64 {
+        self.admitted.values().map(|hits| hits.saturating_sub(self.limit)).sum()
+    }
+
+    pub(super) fn wants(&self, number: usize) -> &WantTable {
+        &self.wants[self.links[number].replica]
     }
 
     pub(super) fn fail_store(&mut self, is_failing: bool) {
@@ -124,6 +174,7 @@ impl ProxyWorld {
         self.links.push(Link {
             proxy: Proxy::default(),
             stream,
+            replica: 0,
             sent: 0,
             flights: VecDeque::new(),
             backwards: VecDeque::new(),
@@ -136,7 +187,7 @@ impl ProxyWorld {
         let link = &mut self.links[number];
         link.proxy.is_dead = true;
         link.stream.remove(0);
-        self.wants.remove(COUNTER, u64::try_from(number).unwrap());
+        self.wants(number).remove(COUNTER, u64::try_from(number).unwrap());
     }
 
     /// Lets the next response find no room.
@@ -169,11 +220,11 @@ impl ProxyWorld {
         }
     }
 
-    fn store_now(&self, now: Instant) -> Duration {
+    pub(super) fn store_now(&self, now: Instant) -> Duration {
         self.offset + now.saturating_duration_since(self.begun.unwrap_or(now))
     }
 
-    fn window(&self, now: Instant) -> u64 {
+    pub(super) fn window(&self, now: Instant) -> u64 {
         u64::try_from(self.store_now(now).as_millis() / self.period.as_millis()).unwrap()
     }
 
@@ -181,10 +232,12 @@ impl ProxyWorld {
         if self.links[number].proxy.is_dead {
             return;
         }
-        self.deliver(number, now);
-        let allowed = self.links[number].proxy.decide(now);
-        *self.admitted.entry(self.window(now)).or_default() += allowed;
-        self.report(number, now);
+        if self.links[number].proxy.suspended_until.is_none_or(|until| until <= now) {
+            self.deliver(number, now);
+            let allowed = self.links[number].proxy.decide(now);
+            *self.admitted.entry(self.window(now)).or_default() += allowed;
+            self.report(number, now);
+        }
         if now < self.stalled_until {
             return;
         }
@@ -195,6 +248,7 @@ impl ProxyWorld {
             }
         }
         if link.stream.is_acknowledged_late(now) {
+            self.ends.push(StreamEnd::Unacknowledged);
             return self.reconnect(number, now);
         }
         while let Some((_, message)) =
@@ -202,7 +256,8 @@ impl ProxyWorld {
         {
             self.receive(number, message, now);
         }
-        if self.links[number].stream.end(now).is_some() {
+        if let Some(end) = self.links[number].stream.end(now) {
+            self.ends.push(end);
             return self.reconnect(number, now);
         }
         for place in self.links[number].stream.take_due(now) {
@@ -216,11 +271,13 @@ impl ProxyWorld {
         }
     }
 
-    /// Ends a stream and begins another one: the proxy keeps what it has.
+    /// Ends a stream and begins another one: the proxy keeps what it has, and gets the responses
+    /// that are on their way.
     fn reconnect(&mut self, number: usize, now: Instant) {
+        self.wants(number).remove(COUNTER, u64::try_from(number).unwrap());
         let link = &mut self.links[number];
         link.stream = QuotaStream::new(QuotaOptions::default(), now);
-        link.flights.clear();
+        link.flights.iter_mut().for_each(|flight| flight.sent = 0);
         link.backwards.clear();
         link.sent = 0;
     }
@@ -230,9 +287,20 @@ impl ProxyWorld {
         let link = &mut self.links[number];
         while let Some(flight) = link.flights.pop_front_if(|flight| flight.arrives_at <= now) {
             match &flight.action {
-                Some(Action::Assign(assignment)) => link.proxy.apply(assignment, now),
+                Some(Action::Assign(assignment)) => {
+                    link.proxy.apply(assignment, now);
+                    if let Assignment::Loan(loan, _) = assignment
+                        && flight.sent_at + DEFAULT_GUARD <= now
+                    {
+                        self.late_hits += loan.receipt.hits;
+                    }
+                }
                 Some(Action::Abandon) => {
-                    link.proxy = Proxy { waiting: link.proxy.waiting, ..Proxy::default() };
+                    link.proxy = Proxy {
+                        waiting: link.proxy.waiting,
+                        allows_without: link.proxy.allows_without,
+                        ..Proxy::default()
+                    };
                 }
                 None => {}
             }
@@ -256,117 +324,11 @@ impl ProxyWorld {
         link.backwards.push_back((at, Backward::Report(usage)));
     }
 
-    fn receive(&mut self, number: usize, message: Backward, now: Instant) {
-        let terms = BucketTerms::Lent(LentTerms {
-            lease: Lease { hits: self.size, ttl: Micros::from_secs(15) },
-            at_once: u32::try_from(self.limit).unwrap(),
-            generation: COUNTER,
-            on_failure: None,
-        });
-        let stream = &mut self.links[number].stream;
-        let usage = match message {
-            Backward::Acknowledged(sent) => return stream.on_acknowledged(sent, false),
-            Backward::Report(usage) => usage,
-        };
-        stream.on_report(now);
-        let covered = stream.covered();
-        let options = stream.options();
-        let place = stream.find(ID).unwrap_or_else(|| stream.open(ID, terms, ()));
-        let slot = stream.get_mut(place).unwrap();
-        let reported = slot.bucket.report(usage, covered, now, &options);
-        let want = slot.bucket.want();
-        let awaits_ping = slot.bucket.awaits_ping(covered, now);
-        self.wants.set(COUNTER, u64::try_from(number).unwrap(), want);
-        *self.charged.entry(self.window(now)).or_default() += reported.afterwards;
-        for receipt in reported.returns {
-            self.take_back(receipt);
-        }
-        if awaits_ping {
-            self.links[number].stream.request_ping(now);
-        }
-        self.advance(number, place, now);
-    }
-
-    fn take_back(&mut self, receipt: Receipt) {
-        let millis = u128::from(receipt.at.as_micros() / 1_000);
-        let window = u64::try_from(millis / self.period.as_millis()).unwrap();
-        *self.charged.entry(window).or_default() -= receipt.hits;
-    }
-
-    fn advance(&mut self, number: usize, place: usize, now: Instant) {
-        let options = QuotaOptions::default();
-        let slot = self.links[number].stream.get_mut(place).unwrap();
-        match slot.bucket.step(now, &options) {
-            BucketStep::Nothing => self.links[number].stream.schedule(place),
-            BucketStep::Assign(assignment) => self.send(number, place, Some(assignment), now),
-            BucketStep::Abandon => self.send(number, place, None, now),
-            BucketStep::Want(hits) => {
-                let result = self.lend(number, hits.into(), now);
-                let slot = self.links[number].stream.get_mut(place).unwrap();
-                let (step, unsent) = slot.bucket.wanted_result(result, now, &options);
-                unsent.into_iter().for_each(|receipt| self.take_back(receipt));
-                match step {
-                    BucketStep::Assign(assignment) => {
-                        self.send(number, place, Some(assignment), now)
-                    }
-                    BucketStep::Nothing | BucketStep::Want(_) | BucketStep::Abandon => {
-                        self.links[number].stream.schedule(place);
-                    }
-                }
-            }
-        }
-    }
-
-    fn lend(&mut self, number: usize, wanted: u64, now: Instant) -> WantResult {
-        if self.is_failing {
-            return WantResult::Failed;
-        }
-        let window = self.window(now);
-        let store_now = self.store_now(now);
-        let rest = self.period * u32::try_from(window + 1).unwrap() - store_now;
-        let rest = Micros::new(u64::try_from(rest.as_micros()).unwrap());
-        let charged = self.charged.entry(window).or_default();
-        let remaining = self.limit.saturating_sub(*charged);
-        let share = self.wants.share(COUNTER, u64::try_from(number).unwrap(), wanted, remaining);
-        if share == 0 {
-            return WantResult::Denied((remaining == 0).then_some(rest));
-        }
-        *charged += share;
-        let at = Timestamp::from_micros(u64::try_from(store_now.as_micros()).unwrap());
-        let receipt = Receipt { at, hits: share, of_grant: false };
-        let window_rest = Some(rest);
-        WantResult::Charged(ChargedLoan { receipt, asked_at: now, charged_at: now, window_rest })
-    }
-
-    fn send(&mut self, number: usize, place: usize, assignment: Option<Assignment>, now: Instant) {
-        let link = &mut self.links[number];
-        if std::mem::take(&mut link.drops_next) {
-            link.stream.get_mut(place).unwrap().bucket.postpone(now);
-            link.stream.schedule(place);
-            if let Some(Assignment::Loan(loan, _)) = assignment {
-                self.take_back(loan.receipt);
-            }
-            return;
-        }
-        link.sent += 1;
-        link.stream.on_sent(link.sent, now);
-        match assignment {
-            Some(assignment) => {
-                let slot = link.stream.get_mut(place).unwrap();
-                slot.bucket.sent(assignment, now, &QuotaOptions::default());
-                link.stream.schedule(place);
-            }
-            None => drop(link.stream.remove(place)),
-        }
-        let action = assignment.map_or(Action::Abandon, Action::Assign);
-        self.fly(number, Some(action), now);
-    }
-
-    fn fly(&mut self, number: usize, action: Option<Action>, now: Instant) {
-        let delay = self.delay;
+    pub(super) fn fly(&mut self, number: usize, action: Option<Action>, now: Instant) {
+        let delay = self.delay + self.held_back;
         let link = &mut self.links[number];
         let arrives_at = link.flights.back().map_or(now, |flight| flight.arrives_at);
         let arrives_at = arrives_at.max(now + delay);
-        link.flights.push_back(Flight { arrives_at, sent: link.sent, action });
+        link.flights.push_back(Flight { sent_at: now, arrives_at, sent: link.sent, action });
     }
 }

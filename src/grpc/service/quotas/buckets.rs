@@ -5,19 +5,26 @@ use std::time::Instant;
 
 use tracing::warn;
 
-use super::lending::TargetTerms;
+use super::lending::{BucketWork, TargetTerms as _, counter};
 use super::{BucketMemory, QuotaSession, report, response};
 use crate::limiter::{BucketTarget, Live};
-use crate::rlqs::terms::BucketUsage;
+use crate::policy::UnsupportedQuota;
+use crate::rlqs::terms::{Blanket, BucketTerms, BucketUsage};
 use crate::store::backend::Backend;
 use crate::store::clock::instant;
 
 /// Maximum number of buckets of a stream.
-const MAX_BUCKETS: usize = 20_000;
+pub(super) const MAX_BUCKETS: usize = 20_000;
 /// Memory of a bucket in bytes besides twice its ID, measured and rounded up.
 const BUCKET_COST: usize = 1 << 10;
-/// Maximum number of refused buckets that a response abandons.
-const MAX_REFUSED: usize = 64;
+
+/// The report of a bucket beyond the bounds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RefusedReport<'a> {
+    /// Its ID as it was encoded.
+    pub(super) bucket: &'a [u8],
+    pub(super) usage: BucketUsage,
+}
 
 impl<B: Backend> QuotaSession<B> {
     /// Returns the place of a bucket, which is opened if it is new; `None` beyond the bounds.
@@ -31,6 +38,11 @@ impl<B: Backend> QuotaSession<B> {
         let is_bounded = !id.is_empty() && self.stream.len() < MAX_BUCKETS;
         let Some(hold) = hold.filter(|_| is_bounded) else {
             metrics.refused.inc();
+            if let Some(times) = self.rls.quotas.refused.due() {
+                let domain = self.domain.as_deref();
+                let buckets = self.stream.len();
+                warn!(domain, buckets, times, "RLQS bucket beyond the bounds: it gets no hits");
+            }
             return None;
         };
         metrics.buckets.inc();
@@ -62,12 +74,47 @@ impl<B: Backend> QuotaSession<B> {
         self.rls.limiter.bucket_target(live, domain, &report::pairs(id))
     }
 
-    /// Lets the proxy forget a bucket that was refused, once it is idle: with requests, it would
-    /// open the bucket again at once, and report each of them.
-    pub(super) fn refuse(&mut self, bucket: &[u8], usage: BucketUsage) {
-        if usage == BucketUsage::default() && self.refused.len() < MAX_REFUSED {
-            self.refused.extend(response::abandon_unread(bucket));
+    /// Answers a bucket that was refused by its report alone. Once it is idle, the proxy forgets
+    /// it: with requests, it would open the bucket again at once, and report each of them.
+    pub(super) fn refuse(
+        &mut self,
+        live: &Live,
+        id: &[u8],
+        report: RefusedReport<'_>,
+        work: &mut BucketWork,
+    ) {
+        let RefusedReport { bucket, usage } = report;
+        let is_idle = usage == BucketUsage::default();
+        let blanket = (!is_idle).then(|| self.on_refused_usage(live, id, usage, work));
+        self.refused.add(response::refused(bucket, blanket), &self.rls.budget);
+    }
+
+    /// Charges what was allowed, and returns the answer to a bucket that cannot be lent any hits.
+    fn on_refused_usage(
+        &self,
+        live: &Live,
+        id: &[u8],
+        usage: BucketUsage,
+        work: &mut BucketWork,
+    ) -> (Blanket, u64) {
+        let domain = self.domain.as_deref().unwrap_or_default();
+        let without_hits = match self.rls.limiter.unsupported_quota(live, domain) {
+            UnsupportedQuota::Allow => Blanket::Allow,
+            UnsupportedQuota::Deny => Blanket::Deny,
+        };
+        if id.is_empty() {
+            return BucketTerms::answer_beyond_bounds(None, without_hits);
         }
+        let target = self.target(live, id);
+        let terms = target.terms();
+        if let Some(target) = counter(target) {
+            target.count_decided(usage.allowed, usage.denied);
+            if terms.are_charged() {
+                self.rls.metrics.loans.quotas.overrun.inc_by(usage.allowed);
+                work.admitted.extend(self.pending_charge(id, &target, usage.allowed));
+            }
+        }
+        BucketTerms::answer_beyond_bounds(Some(&terms), without_hits)
     }
 
     /// Applies policies that have changed. Returns the buckets whose terms have.

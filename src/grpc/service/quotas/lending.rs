@@ -1,11 +1,11 @@
-//! The store calls of a stream: hits that are lent, charged afterwards, and given back.
+//! The store calls of a stream: hits that are lent, and given back.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use futures_util::future::ready;
 use futures_util::stream::{self, StreamExt as _};
 
+use super::admitted::{CONCURRENT_CALLS, PendingCharge};
 use super::{PendingAction, QuotaSession};
 use crate::algorithm::{OnStoreError, Receipt};
 use crate::grpc::service::Rls;
@@ -22,16 +22,13 @@ use crate::store::layer::Layered;
 use crate::store::layer::loans::quota::QuotaLending;
 use crate::telemetry::metrics::Metrics;
 
-/// Maximum number of store calls of a stream at once.
-const CONCURRENT_CALLS: usize = 32;
-
 /// The work that reports and times bring, by the places of buckets.
 #[derive(Debug, Default)]
 pub(super) struct BucketWork {
     /// Hits to charge and lend.
     pub(super) wants: Vec<(usize, u32)>,
     /// Hits that proxies have admitted, to be charged.
-    pub(super) admitted: Vec<(usize, u64)>,
+    pub(super) admitted: Vec<PendingCharge>,
 }
 
 /// The terms of a target.
@@ -65,7 +62,7 @@ impl TargetTerms for BucketTarget<'_> {
 }
 
 /// Returns the counter of a target that has one.
-fn counter(target: BucketTarget<'_>) -> Option<LoanTarget<'_>> {
+pub(super) fn counter(target: BucketTarget<'_>) -> Option<LoanTarget<'_>> {
     match target {
         BucketTarget::Limited(target, _) | BucketTarget::Shadow(target) => Some(target),
         BucketTarget::Unlimited | BucketTarget::Unsupported(..) => None,
@@ -101,19 +98,14 @@ impl<B: Backend> QuotaSession<B> {
         metrics.reports.inc();
         metrics.spent.inc_by(spent);
         metrics.stranded.inc_by(stranded);
-        if afterwards > 0 {
-            work.admitted.push((place, afterwards));
-            if is_overrun {
-                metrics.overrun.inc_by(afterwards);
-            } else {
-                metrics.first.inc_by(afterwards);
-            }
-        }
+        let counted = if is_overrun { &metrics.overrun } else { &metrics.first };
+        counted.inc_by(afterwards);
         if usage != BucketUsage::default()
             && let Some(slot) = self.stream.get(place)
             && let Some(target) = counter(self.target(live, &slot.id))
         {
             target.count_decided(usage.allowed, usage.denied);
+            work.admitted.extend(self.pending_charge(&slot.id, &target, afterwards));
         }
         for receipt in returns {
             if self.give_back(place, receipt) {
@@ -153,13 +145,8 @@ impl<B: Backend> QuotaSession<B> {
     pub(super) async fn run(&mut self, live: &Live, work: BucketWork) {
         let BucketWork { wants, admitted } = work;
         let rls = Arc::clone(&self.rls);
-        let mut charges = Vec::new();
-        for (place, hits) in admitted {
-            if let Some(target) = self.counter(live, place) {
-                charges.push(charge(&rls, target, hits));
-            }
-        }
-        stream::iter(charges).buffer_unordered(CONCURRENT_CALLS).for_each(|()| ready(())).await;
+        // Awaited, so that what was admitted is not lent again.
+        self.charge(admitted).await;
         let mut calls = Vec::new();
         for (place, hits) in wants {
             match self.want(live, place, hits) {
@@ -267,13 +254,4 @@ async fn lend<B: Backend>(
     };
     unknown.hits = 0;
     (place, result)
-}
-
-/// Charges hits that a proxy has admitted without a loan.
-async fn charge<B: Backend>(rls: &Rls<Layered<B>>, target: LoanTarget<'_>, hits: u64) {
-    let deadline = rls.deadline(instant(), None);
-    let loans = rls.limiter.store().loans();
-    if let Err(error) = loans.charge_admitted(&target.check(), hits, deadline).await {
-        rls.metrics.store.store_error(error.kind());
-    }
 }

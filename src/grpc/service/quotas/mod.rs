@@ -8,15 +8,19 @@
 //! |---|---|
 //! | `message`, `report` | messages in the body of the call, and the reports in them |
 //! | `buckets` | buckets within and beyond the bounds, and by changed policies |
-//! | `lending` | calls of the store: hits that are charged, lent, given back |
+//! | `refused` | answers to buckets beyond the bounds |
+//! | `lending` | calls of the store: hits that are lent, given back |
+//! | `admitted` | hits that were admitted without a loan, charged afterwards |
 //! | `sending` | responses, sent if there is room for them |
 //! | `response` | assignments as messages |
 //! | `body` | the body of the answer |
 
+mod admitted;
 mod body;
 mod buckets;
 mod lending;
 mod message;
+mod refused;
 mod report;
 mod response;
 mod sending;
@@ -31,10 +35,11 @@ use futures_util::future::{Either, select};
 use tonic::Status;
 
 pub(in crate::grpc) use self::body::QuotaBody;
+use self::buckets::RefusedReport;
 use self::lending::BucketWork;
 use self::message::ReportReader;
+use self::refused::RefusedAnswers;
 use super::Rls;
-use crate::grpc::proto::quota::rate_limit_quota_response::BucketAction;
 use crate::grpc::request::RequestError;
 use crate::grpc::rights::DomainRights;
 use crate::http2::{BudgetHold, Delivery};
@@ -59,6 +64,7 @@ pub struct QuotaShared {
     wants: WantTable,
     streams: AtomicU64,
     unsupported: LogThrottle,
+    refused: LogThrottle,
 }
 
 impl QuotaShared {
@@ -90,8 +96,7 @@ pub(in crate::grpc) struct QuotaSession<B: Backend> {
     pending: Vec<(usize, PendingAction)>,
     /// Bytes of the next response for steps that are under way.
     reserved: usize,
-    /// Actions for buckets beyond the bounds.
-    refused: Vec<BucketAction>,
+    refused: RefusedAnswers,
 }
 
 /// The part of a response for a bucket.
@@ -144,7 +149,7 @@ impl<B: Backend> QuotaSession<B> {
             version: 0,
             pending: Vec::new(),
             reserved: 0,
-            refused: Vec::new(),
+            refused: RefusedAnswers::default(),
         }
     }
 
@@ -159,7 +164,7 @@ impl<B: Backend> QuotaSession<B> {
                 return Ok(Some(response));
             }
             match self.event().await? {
-                StreamEvent::Message(message) => self.on_message(&message).await?,
+                StreamEvent::Message(message) => self.on_message(message).await?,
                 StreamEvent::Ended => return Ok(None),
                 StreamEvent::Delivered => {
                     self.acknowledged = self.delivery.acknowledged();
@@ -223,9 +228,9 @@ impl<B: Backend> QuotaSession<B> {
         [self.stream.next_time(), policies].into_iter().flatten().min()
     }
 
-    async fn on_message(&mut self, message: &[u8]) -> Result<(), Status> {
+    async fn on_message(&mut self, message: Vec<u8>) -> Result<(), Status> {
         let now = instant();
-        self.accept_domain(report::domain(message).map_err(malformed)?)?;
+        self.accept_domain(report::domain(&message).map_err(malformed)?)?;
         self.stream.on_report(now);
         let rls = Arc::clone(&self.rls);
         let snapshot = rls.limiter.snapshot();
@@ -237,16 +242,22 @@ impl<B: Backend> QuotaSession<B> {
             self.stream.schedule(place);
         }
         let mut work = BucketWork::default();
+        self.refused.begin();
         let mut id = Vec::new();
-        report::each(message, |report| {
+        let read = report::each(&message, |report| {
             let (usage, bucket) = report::read_usage(report, &mut id)?;
             match self.place_of(live, &id) {
                 Some(place) => self.on_usage(live, place, usage, now, &mut work),
-                None => self.refuse(bucket, usage),
+                None => self.refuse(live, &id, RefusedReport { bucket, usage }, &mut work),
             }
             Ok(())
-        })
-        .map_err(malformed)?;
+        });
+        if let Err(error) = read {
+            drop(self.charge(work.admitted));
+            return Err(malformed(error));
+        }
+        // The store may take a while.
+        drop(message);
         self.stream.on_reported(self.reader.is_arriving());
         self.run(live, work).await;
         Ok(())

@@ -28,6 +28,9 @@ const VERSIONS: u32 = 1_000_000_000;
 const ACTIONS: usize = 128;
 const ACTION_FIELD: u32 = 1;
 
+/// Longest encoded ID of a bucket beyond the bounds that is answered.
+const MAX_REFUSED_ID: usize = 32 << 10;
+
 /// Returns the actions of an assignment; `version` differs from that of the bucket's last one.
 pub(super) fn assign(id: &[u8], assignment: &Assignment, version: u32) -> Vec<BucketAction> {
     let bucket_id = bucket_id(id);
@@ -49,10 +52,20 @@ pub(super) fn abandon(id: &[u8]) -> BucketAction {
     abandon_named(bucket_id(id))
 }
 
-/// Returns the action with which a proxy forgets a bucket, by an encoded ID; `None` if that is no
-/// text.
-pub(super) fn abandon_unread(bucket: &[u8]) -> Option<BucketAction> {
-    BucketId::decode(bucket).ok().map(abandon_named)
+/// Returns the encoded action for a bucket beyond the bounds, by its encoded ID: an assignment, or
+/// that the proxy forgets the bucket. `None` if the ID is too long, or no text.
+pub(super) fn refused(bucket: &[u8], blanket: Option<(Blanket, u64)>) -> Option<Vec<u8>> {
+    if bucket.len() > MAX_REFUSED_ID {
+        return None;
+    }
+    let bucket_id = BucketId::decode(bucket).ok()?;
+    let action = match blanket {
+        Some((blanket, ttl)) => blanket_action(bucket_id, blanket, ttl),
+        None => abandon_named(bucket_id),
+    };
+    let mut encoded = Vec::new();
+    message::encode(ACTION_FIELD, &action, &mut encoded);
+    Some(encoded)
 }
 
 fn abandon_named(bucket_id: BucketId) -> BucketAction {
@@ -70,12 +83,13 @@ pub(super) fn length(actions: &[BucketAction]) -> usize {
     actions.iter().map(|action| message::encoded_len(ACTION_FIELD, action)).sum()
 }
 
-/// Encodes a response with the prefix of gRPC.
-pub(super) fn encode(bucket_action: Vec<BucketAction>) -> Vec<u8> {
+/// Encodes a response with the prefix of gRPC; `refused` are encoded actions.
+pub(super) fn encode(bucket_action: Vec<BucketAction>, refused: &[u8]) -> Vec<u8> {
     let response = RateLimitQuotaResponse { bucket_action };
-    let mut framed = Vec::with_capacity(response.encoded_len() + PREFIX);
+    let mut framed = Vec::with_capacity(PREFIX + response.encoded_len() + refused.len());
     framed.resize(PREFIX, 0);
     response.encode_raw(&mut framed);
+    framed.extend_from_slice(refused);
     set_length(&mut framed);
     framed
 }
@@ -135,7 +149,7 @@ mod tests {
             let actions = assign(&id, &Assignment::Loan(loan, 300), 999_999_999);
             let length = super::length(&actions);
             assert!(length <= max_length(&id), "{length} bytes of {pairs} pairs");
-            assert_eq!(encode(actions).len(), PREFIX + length);
+            assert_eq!(encode(actions, &[]).len(), PREFIX + length);
         }
     }
 }

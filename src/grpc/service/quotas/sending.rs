@@ -39,18 +39,13 @@ impl<B: Backend> QuotaSession<B> {
         if is_short {
             self.rls.metrics.loans.quotas.unsent.inc();
         }
-        for action in std::mem::take(&mut self.refused) {
-            if let Some(left) = room.checked_sub(response::length(std::slice::from_ref(&action))) {
-                room = left;
-                actions.push(action);
-            }
-        }
-        if actions.is_empty() {
+        let refused = self.refused.take(room);
+        if actions.is_empty() && refused.is_empty() {
             return None;
         }
         self.stream.on_sent(self.delivery.request_acknowledgement(), now);
         sent.into_iter().for_each(|(place, action)| self.sent(place, action, now));
-        Some(response::encode(actions))
+        Some(response::encode(actions, &refused))
     }
 
     /// Returns an action as it is to be sent now, and encoded; `None` if it is too late for it.

@@ -1,6 +1,11 @@
 //! Sessions without a connection: their room, acknowledgements and time are given.
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
 
+mod admitted;
+mod bounds;
+mod gated;
+mod returns;
+
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
@@ -11,22 +16,23 @@ use http_body_util::StreamBody;
 use prost::Message as _;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
+use self::gated::GatedStore;
 use super::*;
 use crate::algorithm::time::Timestamp;
 use crate::grpc::PREFIX;
-use crate::grpc::proto::quota::rate_limit_quota_response::bucket_action::BucketAction as Action;
 use crate::grpc::proto::quota::rate_limit_quota_usage_reports::BucketQuotaUsage;
 use crate::grpc::proto::quota::{BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports};
 use crate::grpc::request::RequestBounds;
 use crate::grpc::response::AnswerStyle;
 use crate::http2::Budget;
-use crate::limiter::{InForce, Limiter, Modes};
+use crate::limiter::{BucketTarget, InForce, Limiter, Modes};
 use crate::policy::{self, CompileOptions, Source};
+use crate::rlqs::terms::BucketUsage;
 use crate::store::clock::ManualClock;
 use crate::store::memory::{Bounds, MemoryStore};
 use crate::telemetry::metrics::Metrics;
 
-type Memory = Arc<MemoryStore<Arc<ManualClock>>>;
+type TestService = Rls<Layered<GatedStore>>;
 
 const POLICY: &str = "
 domain: test
@@ -36,14 +42,20 @@ descriptors:
 ";
 /// Room for a response with any number of buckets of these tests.
 const WIDE: usize = 1 << 18;
+/// Time of the store's clock, in microseconds.
+const BEGIN: u64 = 1_780_000_000_000_000;
+/// Memory for clients. Calls may hold three quarters of it.
+const BUDGET: usize = 1 << 24;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A session with the reports that its proxy sends.
 struct TestSession {
-    session: QuotaSession<Memory>,
+    session: QuotaSession<GatedStore>,
     sender: UnboundedSender<Vec<u8>>,
     delivery: Delivery,
     in_force: Arc<InForce>,
+    store: GatedStore,
+    clock: Arc<ManualClock>,
 }
 
 fn install(in_force: &InForce, text: &str) {
@@ -58,14 +70,14 @@ impl TestSession {
         let in_force = InForce::new(Arc::clone(&metrics));
         install(&in_force, POLICY);
         let clock = Arc::<ManualClock>::default();
-        clock.set(Timestamp::from_micros(1_780_000_000_000_000));
+        clock.set(Timestamp::from_micros(BEGIN));
         let bounds = Bounds { max_bytes: 1 << 22, domain_max_bytes: 1 << 22 };
-        let store = Arc::new(MemoryStore::new(bounds, clock));
-        let store = Layered::disabled(store, Arc::clone(&metrics.store));
+        let gated = GatedStore::new(MemoryStore::new(bounds, Arc::clone(&clock)));
+        let store = Layered::disabled(gated.clone(), Arc::clone(&metrics.store));
         let limiter = Limiter::new(Arc::clone(&in_force), store, Modes::default());
         let bounds = RequestBounds { descriptors: 3, entries: 2, all_entries: 6 };
         let rls = Rls::new(limiter, metrics, bounds, AnswerStyle::default(), SECOND)
-            .with_budget(Arc::new(Budget::new(1 << 24)));
+            .with_budget(Arc::new(Budget::new(BUDGET)));
         let (sender, mut messages) = unbounded_channel::<Vec<u8>>();
         let frames = poll_fn(move |cx| {
             let frame = |message: Vec<u8>| Ok::<_, Status>(Frame::data(Bytes::from(message)));
@@ -76,21 +88,21 @@ impl TestSession {
         delivery.set_room(room);
         let rights = DomainRights::of(&[], &[], None);
         let session = QuotaSession::new(Arc::new(rls), rights, delivery.clone(), body, 1 << 20);
-        Self { session, sender, delivery, in_force }
+        Self { session, sender, delivery, in_force, store: gated, clock }
     }
 
     /// Sends a report of buckets, each with this number of denied requests.
     fn report(&self, tenants: &[String], denied: u64) {
-        let usages = tenants.iter().map(|tenant| BucketQuotaUsage {
-            bucket_id: Some(BucketId { bucket: [("tenant".to_owned(), tenant.clone())].into() }),
-            num_requests_denied: denied,
-            ..BucketQuotaUsage::default()
-        });
-        let bucket_quota_usages = usages.collect();
-        let message = RateLimitQuotaUsageReports { domain: "test".to_owned(), bucket_quota_usages };
-        let message = message.encode_to_vec();
+        self.report_usage(tenants, BucketUsage { allowed: 0, denied });
+    }
+
+    fn report_usage(&self, tenants: &[String], usage: BucketUsage) {
+        self.send(&message_of(tenants, usage));
+    }
+
+    fn send(&self, message: &[u8]) {
         let length = u32::try_from(message.len()).unwrap().to_be_bytes();
-        self.sender.send([&[0][..], &length, &message].concat()).unwrap();
+        self.sender.send([&[0][..], &length, message].concat()).unwrap();
     }
 
     /// Returns the next response if the session has one now.
@@ -115,6 +127,19 @@ impl TestSession {
     fn lent(&self) -> u64 {
         self.session.rls.metrics.loans.quotas.lent.get()
     }
+}
+
+/// Returns an encoded report of buckets, each with the same requests.
+fn message_of(tenants: &[String], usage: BucketUsage) -> Vec<u8> {
+    let usages = tenants.iter().map(|tenant| BucketQuotaUsage {
+        bucket_id: Some(BucketId { bucket: [("tenant".to_owned(), tenant.clone())].into() }),
+        num_requests_allowed: usage.allowed,
+        num_requests_denied: usage.denied,
+        ..BucketQuotaUsage::default()
+    });
+    let bucket_quota_usages = usages.collect();
+    let message = RateLimitQuotaUsageReports { domain: "test".to_owned(), bucket_quota_usages };
+    message.encode_to_vec()
 }
 
 fn tenants(count: usize) -> Vec<String> {
@@ -224,17 +249,4 @@ async fn a_report_after_a_reload_is_handled_by_the_new_policies() {
     test.report(&tenants(1), 1);
     let response = test.next().unwrap().unwrap();
     assert_eq!(response.bucket_action.len(), 1, "DENY_ALL");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_idle_bucket_beyond_the_bounds_is_abandoned() {
-    let mut test = TestSession::new(WIDE);
-    let long = vec!["x".repeat(5_000)];
-    test.report(&long, 1);
-    assert!(test.next().is_none(), "it is in use");
-    test.report(&long, 0);
-    let response = test.next().unwrap().unwrap();
-    let [action] = response.bucket_action.as_slice() else { panic!("{response:?}") };
-    assert!(matches!(action.bucket_action, Some(Action::AbandonAction(_))), "{action:?}");
-    assert_eq!(action.bucket_id.as_ref().unwrap().bucket["tenant"], long[0]);
 }

@@ -103,6 +103,11 @@ impl Redis {
         self.files.path().join("socket")
     }
 
+    /// Returns the ID of the process.
+    pub fn id(&self) -> u32 {
+        self.process().id()
+    }
+
     /// Returns its log since the last start.
     pub fn log(&self) -> Vec<String> {
         self.process().log()

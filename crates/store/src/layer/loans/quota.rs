@@ -6,6 +6,7 @@ use std::time::Instant;
 use tollgate_core::algorithm::time::Micros;
 use tollgate_core::algorithm::verdict::Role;
 use tollgate_core::algorithm::{Charge, Limit, Receipt};
+use tollgate_lease::OwnedCheck;
 
 use super::Loans;
 use crate::backend::Backend;
@@ -13,6 +14,20 @@ use crate::{Check, StoreError};
 
 /// Longest time after which hits are tried again, if it is not known when one fits.
 const UNKNOWN_RETRY: Micros = Micros::from_secs(5);
+
+/// Hits that a proxy has admitted without a loan, and the counter to which they are charged.
+#[derive(Clone, Debug)]
+pub struct UnlentHits {
+    check: OwnedCheck,
+    hits: u64,
+}
+
+impl UnlentHits {
+    /// Creates admitted hits. The check's own hits and role are ignored.
+    pub fn new(check: &Check<'_>, hits: u64) -> Self {
+        Self { check: OwnedCheck::of(check), hits }
+    }
+}
 
 /// The result of lending to a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,21 +81,27 @@ impl<B: Backend> Loans<B> {
         Ok(self.kept(&check, receipt, own))
     }
 
+    /// Runs work that continues after its stream has ended, and is awaited at shutdown. Returns
+    /// `false` if too much is under way.
+    pub fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) -> bool {
+        self.under_way.spawn(work)
+    }
+
     /// Charges hits that a proxy has admitted, whether they fit or not.
     ///
     /// # Errors
     /// The store failed. If the reply was late or lost, hits may have been charged.
     pub async fn charge_admitted(
         &self,
-        check: &Check<'_>,
-        hits: u64,
+        admitted: &UnlentHits,
         deadline: Instant,
     ) -> Result<(), StoreError> {
-        let hits = u32::try_from(hits).unwrap_or(u32::MAX);
+        let hits = u32::try_from(admitted.hits).unwrap_or(u32::MAX);
+        let check = admitted.check.check();
         let mode =
             if check.limit.counts_beyond_limit() { Charge::Always } else { Charge::Admitted };
         let limit = check.limit.charged(mode);
-        let check = Check { limit: &limit, role: Role::Enforce, lease: None, ..*check };
+        let check = Check { limit: &limit, role: Role::Enforce, lease: None, ..check };
         let charged = self.charge(&check, hits, deadline).await?;
         let remaining = u32::try_from(charged.report.remaining).unwrap_or(u32::MAX);
         if mode == Charge::Admitted && charged.receipt.is_none() && remaining > 0 {

@@ -1,0 +1,104 @@
+//! Envoys under load, and the requests that they certainly admitted within a window.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use crate::support::envoy::Envoy;
+use crate::support::root;
+use crate::support::web::Web;
+
+/// Length of a window in seconds.
+const PERIOD: u64 = 30;
+/// Least time between two requests of a client, so that it seldom waits for the one before.
+const PER_CLIENT: Duration = Duration::from_millis(20);
+
+/// Returns a policy with this limit for each bucket and window.
+pub(super) fn policy(limit: u64) -> String {
+    format!(
+        "domain: test\ndescriptors:\n  - key: bucket\n    rate_limit: {{ unit: {PERIOD}s, requests_per_unit: {limit}, lease: {{ size: 10, ttl: 1s, rlqs: {{ ttl: 10s, size: 60% }} }} }}\n"
+    )
+}
+
+/// Admitted requests: the bucket, when they were sent, and when they were answered.
+pub(super) type Admitted = Arc<Mutex<Vec<(usize, SystemTime, SystemTime)>>>;
+
+/// The time between two requests of an Envoy, which are spread over so many buckets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EnvoyLoad {
+    pub(super) every: Duration,
+    pub(super) buckets: usize,
+}
+
+/// An Envoy under load.
+pub(super) struct LoadedEnvoy {
+    _clients: JoinSet<()>,
+    _envoy: Envoy,
+}
+
+impl LoadedEnvoy {
+    pub(super) async fn start(service: SocketAddr, load: EnvoyLoad, admitted: &Admitted) -> Self {
+        let template = std::fs::read_to_string(root().join("tests/rlqs/envoy.yaml")).unwrap();
+        let port = service.port().to_string();
+        let envoy = Envoy::start_by(&template, &[("TOLLGATE", port.as_str())]).await;
+        let count = PER_CLIENT.as_micros().div_ceil(load.every.as_micros());
+        let count = u32::try_from(count).unwrap();
+        let apart = load.buckets / usize::try_from(count).unwrap();
+        let mut clients = JoinSet::new();
+        for number in 0..count {
+            let first = apart * usize::try_from(number).unwrap();
+            let buckets = (0..load.buckets).cycle().skip(first);
+            let time = load.every * count;
+            clients.spawn(send(envoy.edge.afresh(), time, buckets, Arc::clone(admitted)));
+        }
+        Self { _clients: clients, _envoy: envoy }
+    }
+}
+
+/// Sends a request to the next bucket in each interval.
+async fn send(web: Web, time: Duration, buckets: impl Iterator<Item = usize>, admitted: Admitted) {
+    let mut ticks = interval(time);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    for bucket in buckets {
+        ticks.tick().await;
+        let sent = SystemTime::now();
+        let name = bucket.to_string();
+        if web.get_with("/", &[("x-bucket", name.as_bytes())]).await.status == 200 {
+            admitted.lock().push((bucket, sent, SystemTime::now()));
+        }
+    }
+}
+
+fn millis(time: SystemTime) -> u64 {
+    let time = time.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    time.as_millis().try_into().unwrap()
+}
+
+/// Returns the number of the window of a time.
+pub(super) fn window(time: SystemTime) -> u64 {
+    millis(time) / (PERIOD * 1_000)
+}
+
+/// Returns the number of requests that were certainly admitted within each window, by bucket and
+/// window.
+pub(super) fn by_window(admitted: &Admitted) -> BTreeMap<(usize, u64), u64> {
+    let mut windows = BTreeMap::new();
+    for (bucket, sent, answered) in admitted.lock().iter() {
+        if window(*sent) == window(*answered) {
+            *windows.entry((*bucket, window(*sent))).or_default() += 1;
+        }
+    }
+    windows
+}
+
+/// Waits until a window has begun.
+pub(super) async fn next_window() {
+    let period = PERIOD * 1_000;
+    let rest = period - millis(SystemTime::now()) % period;
+    sleep(Duration::from_millis(rest)).await;
+}
