@@ -92,6 +92,6 @@ async fn charge<B: Backend>(rls: &Rls<Layered<B>>, admitted: &UnlentHits, end: I
         Err(StoreError::Late)
     };
     if let Err(error) = charged {
-        rls.metrics.store_error(error.kind());
+        rls.metrics.store.store_error(error.kind());
     }
 }
