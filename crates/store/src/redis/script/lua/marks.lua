@@ -53,7 +53,7 @@ do
     if count > 0 then
       local marked_at, other, other_part = mark(marks, count)
       if not lower(other, other_part, whole, part) then
-        marks = below(marks, count - 1, whole, part)
+        marks = below(marks, count, whole, part)
         count = #marks / MARK_BYTES
         marked_at = count > 0 and mark(marks, count)
       end
