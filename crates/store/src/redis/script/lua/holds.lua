@@ -21,11 +21,11 @@
 -- A counter that was loaded is a table: its keys, `value`; `since`, `latest`, `marks` and
 -- `unchecked` of the head, `is_stale` if the head is of another value; `last`, the latest instant
 -- before the check, and `instant`, that of the check; under gcra `whole` and `part`, the backlog at
--- that instant, and `amount`, the limit that it is based on, unless it is to be read; `least`, until which the keys live at least,
--- and `renews` if the hash needs another time to live; `written_at`, the instant of the charge;
--- `old_head` and `old_record` before it; `gone`, the IDs whose records have expired, if they were
--- looked for. If the request names the counter again: `changed`, its new records by ID, and
--- `inserted`, their number.
+-- that instant, and `amount`, the limit that it is based on, unless it is to be read; `least`,
+-- until which the keys live at least, and `renews` if the hash needs another time to live;
+-- `written_at`, the instant of the charge; `old_head` and `old_record` before it; `gone`, the IDs
+-- whose records have expired, if they were looked for. If the request names the counter again:
+-- `changed`, its new records by ID, and `inserted`, their number.
 do
   local byte, sub = string.byte, string.sub
   local FORMAT, TABLE_BYTES, MARK_BYTES = 1, 65, 18
