@@ -44,23 +44,19 @@ do
       count = count - 1
       was_sealed = was_sealed or count > 0 and is_twice(marks, count)
     end
+    if count == #marks / MARK_BYTES then
+      return marks
+    end
     marks = slice(marks, 1, count)
     return was_sealed and sealed(marks) or marks
   end
 
   local function push(marks, instant, whole, part)
+    marks = below(marks, #marks / MARK_BYTES, whole, part)
     local count = #marks / MARK_BYTES
-    if count > 0 then
-      local marked_at, other, other_part = mark(marks, count)
-      if not lower(other, other_part, whole, part) then
-        marks = below(marks, count, whole, part)
-        count = #marks / MARK_BYTES
-        marked_at = count > 0 and mark(marks, count)
-      end
-      -- A lower mark of the same instant suffices.
-      if marked_at == instant then
-        return marks
-      end
+    -- A lower mark of the same instant suffices.
+    if count > 0 and mark(marks, count) == instant then
+      return marks
     end
     return marks .. pack('>I7I7I4', instant, whole, part)
   end
