@@ -13,6 +13,7 @@
 use std::hint::black_box;
 
 use divan::Bencher;
+use rand::Rng as _;
 use tollgate::descriptor::KeyBuffer;
 use tollgate::grpc::request;
 use tollgate::grpc::response::{self, AnswerStyle};
@@ -97,6 +98,36 @@ fn decide(bencher: Bencher<'_, '_>, algorithm: &str) {
     let mut turns = requests.iter().cycle();
     bencher
         .bench_local(|| decider.decide(turns.next().unwrap(), |decision| decision.is_over_limit()));
+}
+
+/// Reads and decides requests of three descriptors, each with a key out of a third of the counters,
+/// at random.
+#[divan::bench(args = [3_000, 300_000, 3_000_000])]
+fn decide_three(bencher: Bencher<'_, '_>, counters: usize) {
+    const DIGITS: &str = "00000000";
+    let rules: String = ["a", "b", "c"].map(|key| rule(key, "")).concat();
+    let decider = Decider::under(&format!("domain: bench\ndescriptors:\n{rules}"));
+    let mut message = message(
+        &["a", "b", "c"].map(|key| format!("{key}={DIGITS}")).each_ref().map(String::as_str),
+    );
+    let places: Vec<usize> = (0..message.len())
+        .filter(|place| {
+            message.get(*place..).is_some_and(|rest| rest.starts_with(DIGITS.as_bytes()))
+        })
+        .collect();
+    let keys = counters / 3;
+    let mut decide = |numbers: [usize; 3]| {
+        for (place, number) in places.iter().zip(numbers) {
+            if let Some(digits) = message.get_mut(*place..place + DIGITS.len()) {
+                digits.copy_from_slice(format!("{number:08}").as_bytes());
+            }
+        }
+        let request = request::read(&message, &BOUNDS).unwrap();
+        decider.decide(&request, |decision| decision.is_over_limit())
+    };
+    (0..keys).for_each(|number| assert!(!decide([number; 3])));
+    let mut random = rand::rng();
+    bencher.bench_local(|| decide([0; 3].map(|_| random.random_range(..keys))));
 }
 
 #[divan::bench(args = [1, 3])]

@@ -10,11 +10,11 @@ pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) subject: Server,
     pub(crate) baseline: Server,
-    /// Descriptors of each request; `%n` is replaced with the request's number.
+    /// Descriptors of each request; `%n`, `%p` and `%q` are numbers below `keys`.
     pub(crate) descriptors: &'static [&'static str],
     /// Descriptors of the requests that end the holds of `descriptors`; empty without holds.
     pub(crate) ends: &'static [&'static str],
-    /// Number of distinct values of `%n`.
+    /// Number of distinct values of each number.
     pub(crate) keys: usize,
     pub(crate) in_flight: InFlight,
     pub(crate) targets: &'static [(Figure, f64)],
@@ -91,6 +91,8 @@ use Policy::{OneSlot, Siblings, Usual};
 
 const ONE: &[&str] = &["user=u%n"];
 const THREE: &[&str] = &["a=1", "b=1", "n1=x,n2=y%n"];
+/// Three descriptors, each with a key out of many.
+const THREE_KEYS: &[&str] = &["user=u%n", "a=a%p", "n1=x,n2=y%q"];
 const HOLD: &[&str] = &["held=h%n,tollgate.reserve=i%n*8"];
 const HOLD_ENDS: &[&str] = &["held=h%n,tollgate.commit=i%n*3", "held=h%n,tollgate.settle=i%n"];
 const SLOT: &[&str] = &["slots=s%n,tollgate.reserve=i%n"];
@@ -126,6 +128,10 @@ pub(crate) const CASES: &[Case] = &[
     case("memory", Memory, &[(Throughput, 1.6), (Cpu, 0.45), (P99AtHalf, 2.0), (SystemCalls, 0.2)]),
     Case { keys: 1, ..case("memory-1-key", Memory, &[(Throughput, 1.6), (Cpu, 0.45)]) },
     Case { descriptors: THREE, ..case("memory-3", Memory, &[(Throughput, 1.3), (Cpu, 0.65)]) },
+    Case {
+        descriptors: THREE_KEYS,
+        ..case("memory-3-keys", Memory, &[(Throughput, 1.4), (Cpu, 0.6)])
+    },
     Case { in_flight: ALONE, ..case("memory-alone", Memory, &[(Median, 0.9)]) },
     Case { in_flight: MANY, ..case("memory-256", Memory, &[]) },
     Case {
@@ -193,6 +199,10 @@ pub(crate) const CASES: &[Case] = &[
         descriptors: THREE,
         ..case("redis-3", Redis, &[(Throughput, 0.25), (RedisCpu, 11.0), (RedisCommands, 1.01)])
     },
+    Case {
+        descriptors: THREE_KEYS,
+        ..case("redis-3-keys", Redis, &[(Throughput, 0.4), (Cpu, 1.0), (RedisCpu, 11.0)])
+    },
     // Half of the requests reserve, the other half end that; as Envoy sends them.
     Case { descriptors: HOLD, ends: HOLD_ENDS, ..case("hold", Memory, &[]) },
     Case { descriptors: HOLD, ends: HOLD_ENDS, ..case("redis-hold", Redis, &[]) },
@@ -203,6 +213,10 @@ pub(crate) const CASES: &[Case] = &[
     case("cluster", Cluster, &[(Throughput, 0.35), (Cpu, 2.8)]),
     Case { keys: 1, ..case("cluster-1-key", Cluster, &[]) },
     Case { descriptors: THREE, ..case("cluster-3", Cluster, &[(RedisCpu, 36.0)]) },
+    Case {
+        descriptors: THREE_KEYS,
+        ..case("cluster-3-keys", Cluster, &[(Throughput, 0.25), (Cpu, 1.6)])
+    },
     Case {
         subject: Server::Tollgate(Cluster, OneSlot),
         descriptors: THREE,

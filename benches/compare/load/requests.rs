@@ -10,7 +10,11 @@ const HEADER: usize = 5;
 /// Number of reserves that are sent before their ends: more than there are calls in flight.
 const HOLDS_AT_ONCE: usize = 1 << 10;
 
-/// Requests that differ in one number.
+/// Primes that no number of keys is a multiple of: a number times one of them, modulo the number of
+/// keys, is each key once.
+const PRIMES: [usize; 2] = [7919, 104_729];
+
+/// Requests that differ in their numbers.
 pub(crate) struct Requests {
     /// Set if the requests are sent in their order, and not at random.
     pub(super) is_in_order: bool,
@@ -22,12 +26,17 @@ pub(crate) struct Requests {
 
 impl Requests {
     /// Encodes `count` requests with these descriptors (`key=value,key=value`, or with hits
-    /// `key=value*8`). `%n` is replaced with the request's number, zero-padded to at least `width`
-    /// digits.
+    /// `key=value*8`). `%n` is replaced with the request's number, `%p` and `%q` with two other
+    /// numbers below `count`, each in one request as well, zero-padded to at least `width` digits.
     pub(crate) fn new(domain: &str, descriptors: &[&str], count: usize, width: usize) -> Self {
         let mut requests = Self { is_in_order: false, bytes: Vec::new(), ends: Vec::new() };
+        let other = |number: usize, factor: usize| (number * factor + 1) % count;
         for number in 0..count {
-            requests.add(domain, descriptors, &format!("{number:0width$}"));
+            requests.add(domain, descriptors, |text| {
+                text.replace("%n", &format!("{number:0width$}"))
+                    .replace("%p", &format!("{:0width$}", other(number, PRIMES[0])))
+                    .replace("%q", &format!("{:0width$}", other(number, PRIMES[1])))
+            });
         }
         requests
     }
@@ -43,16 +52,16 @@ impl Requests {
         for first in (0..count).step_by(HOLDS_AT_ONCE) {
             for descriptors in [reserve, end] {
                 for number in first..count.min(first + HOLDS_AT_ONCE) {
-                    requests.add(domain, descriptors, &format!("{number:0width$}"));
+                    let number = format!("{number:0width$}");
+                    requests.add(domain, descriptors, |text| text.replace("%n", &number));
                 }
             }
         }
         requests
     }
 
-    fn add(&mut self, domain: &str, descriptors: &[&str], number: &str) {
-        let descriptors =
-            descriptors.iter().map(|text| descriptor(&text.replace("%n", number))).collect();
+    fn add(&mut self, domain: &str, descriptors: &[&str], filled: impl Fn(&str) -> String) {
+        let descriptors = descriptors.iter().map(|text| descriptor(&filled(text))).collect();
         let request =
             RateLimitRequest { domain: domain.to_owned(), descriptors, ..Default::default() };
         self.bytes.push(0);

@@ -45,7 +45,7 @@ impl Decider {
         let clock = Arc::<ManualClock>::default();
         clock.set(NOW);
         let store =
-            MemoryStore::new(Bounds { max_bytes: 1 << 28, domain_max_bytes: 1 << 28 }, clock);
+            MemoryStore::new(Bounds { max_bytes: 1 << 30, domain_max_bytes: 1 << 30 }, clock);
         let in_force = InForce::new(Metrics::new());
         in_force.install(policies(policy));
         Self(Limiter::new(in_force, store, Modes::default()))

@@ -69,11 +69,25 @@ struct LockedCounter {
     reserved: usize,
 }
 
+/// The location of a check's counter.
+#[derive(Clone, Copy)]
+struct Location {
+    /// Index of its shard among those that are locked.
+    shard: usize,
+    /// Its entry in the shard; `None` for a new counter.
+    entry: Option<u32>,
+}
+
+/// Shards with their numbers, in ascending order.
+type LockedShards<'s> = Few<(u8, MutexGuard<'s, Shard>)>;
+
 /// Working state of a request while it holds the locks.
 struct LockedRequest<'a, 's> {
     budget: &'s MemoryBudget,
     now: Timestamp,
-    guards: Few<(u8, MutexGuard<'s, Shard>)>,
+    guards: LockedShards<'s>,
+    /// Locations of the checks' counters; `None` for a ban, which has none.
+    locations: Few<Option<Location>>,
     questions: Few<Question<'a>>,
     /// For each check, the first check of the same counter.
     firsts: Few<usize>,
@@ -152,12 +166,14 @@ impl<C: Clock> MemoryStore<C> {
         wanted.dedup();
         let firsts = firsts(checks.iter().map(|check| (!check.is_ban()).then_some(&check.key)));
         // Always in ascending order, to prevent deadlocks.
-        let guards = wanted
+        let guards: LockedShards<'_> = wanted
             .iter()
-            .filter_map(|number| Some((*number, self.shards.get(usize::from(*number))?.lock())));
+            .filter_map(|number| Some((*number, self.shards.get(usize::from(*number))?.lock())))
+            .collect();
         LockedRequest {
             budget: &self.budget,
-            guards: guards.collect(),
+            locations: locate(checks, &guards),
+            guards,
             now: self.clock.now(),
             questions: Few::new(),
             firsts,
@@ -235,11 +251,12 @@ impl<'a> LockedRequest<'a, '_> {
             LockedCounter { first: number, shard: 0, entry: None, held: 0, unused: 0, reserved: 0 };
         let mut state = None;
         if !check.is_ban() {
-            let wanted = shard_of(&check.key);
-            counter.shard = self.guards.iter().position(|(number, _)| *number == wanted)?;
-            let (_, shard) = self.guards.get_mut(counter.shard)?;
-            counter.entry = shard.find(&check.key);
-            state = counter.entry.and_then(|entry| shard.take(entry));
+            let location = self.locations.get(number).copied().flatten()?;
+            let (_, shard) = self.guards.get_mut(location.shard)?;
+            counter.shard = location.shard;
+            state = location.entry.and_then(|entry| shard.take(entry));
+            // An expired counter may have been removed for the room of another one.
+            counter.entry = location.entry.filter(|_| state.is_some());
         }
         let key_len = check.key.bytes().len();
         let state = if let Some(state) = state {
@@ -311,6 +328,26 @@ impl<'a> LockedRequest<'a, '_> {
         }
         self.guards.clear();
     }
+}
+
+/// Finds the counters of all checks: first in the tables, then by their keys, so that the cache
+/// misses of several checks overlap.
+fn locate(checks: &[Check<'_>], shards: &LockedShards<'_>) -> Few<Option<Location>> {
+    let candidates = checks.iter().map(|check| {
+        let wanted = (!check.is_ban()).then(|| shard_of(&check.key))?;
+        let index = shards.binary_search_by_key(&wanted, |(number, _)| *number).ok()?;
+        let (_, shard) = shards.get(index)?;
+        Some(Location { shard: index, entry: shard.candidate(&check.key) })
+    });
+    let mut locations: Few<_> = candidates.collect();
+    for (location, check) in locations.iter_mut().zip(checks) {
+        if let Some(Location { shard, entry }) = location
+            && let Some((_, shard)) = shards.get(*shard)
+        {
+            *entry = entry.and_then(|candidate| shard.confirm(candidate, &check.key));
+        }
+    }
+    locations
 }
 
 fn shard_of(key: &CounterKey<'_>) -> u8 {

@@ -88,6 +88,20 @@ impl Default for Shard {
 }
 
 impl Shard {
+    /// Returns the number of the entry whose key has the same hash bits, nearly always the entry of
+    /// this key's counter. Reads the table only.
+    pub(super) fn candidate(&self, key: &CounterKey<'_>) -> Option<u32> {
+        let hash = IndexEntry::hash_bits(key.hash());
+        let found = self.table.find(IndexEntry::table_hash(hash), |entry| entry.hash == hash);
+        found.map(|entry| entry.number)
+    }
+
+    /// Returns the number of the entry with this key's counter, of which `candidate` is the
+    /// [candidate](Self::candidate).
+    pub(super) fn confirm(&self, candidate: u32, key: &CounterKey<'_>) -> Option<u32> {
+        if self.key(candidate) == key.bytes() { Some(candidate) } else { self.find(key) }
+    }
+
     /// Returns the number of the entry with this key's counter.
     pub(super) fn find(&self, key: &CounterKey<'_>) -> Option<u32> {
         let hash = IndexEntry::hash_bits(key.hash());

@@ -28,6 +28,22 @@ fn a_full_store_is_searched_only_once_a_counter_can_have_expired() {
     assert_eq!(hit(&bench, "d", "more 1", &limit), Some(true));
 }
 
+/// A new counter that needs room may remove expired counters of later checks of its request.
+#[test]
+fn counters_that_are_removed_for_another_of_their_request_are_charged_anew() {
+    let bench = bench(256 << 10, 256 << 10);
+    let limit = fixed(1, 3600);
+    while hit(&bench, "d", &format!("counter {}", bench.store.len()), &limit).is_some() {}
+    bench.clock.set(Timestamp::from_micros(START + 7_300 * SECOND));
+    let old = (0..500).map(|number| format!("counter {number}"));
+    let names: Vec<String> = std::iter::once("new".to_owned()).chain(old).collect();
+    let all: Vec<_> = names.iter().map(|name| (name.as_str(), &limit, Hits::Charge(1))).collect();
+    assert!(ask(&bench.store, "d", &all).iter().all(|allowed| *allowed == Some(true)));
+    for name in &names {
+        assert_eq!(hit(&bench, "d", name, &limit), Some(false), "{name}");
+    }
+}
+
 /// Counters that come and go leave marks of removed entries in the tables, which would double for
 /// them and never shrink.
 #[test]
