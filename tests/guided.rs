@@ -14,15 +14,14 @@ use serde_json::Value;
 use crate::support::release;
 
 /// Files with code for each algorithm, in the order of CONTRIBUTING.md.
-const FILES: [&str; 14] = [
+const FILES: [&str; 13] = [
     "crates/core/src/algorithm/mod.rs",
     "crates/core/src/algorithm/state.rs",
     "crates/core/src/algorithm/amend.rs",
     "crates/core/src/algorithm/properties.rs",
     "crates/core/src/algorithm/hold/mod.rs",
     "crates/core/src/algorithm/write.rs",
-    "crates/policy/src/document/written.rs",
-    "crates/policy/src/compile/options.rs",
+    "crates/policy/src/compile/algorithm.rs",
     "crates/policy/src/compile/limit.rs",
     "crates/policy/src/explain.rs",
     "crates/store/src/redis/script/mod.rs",
@@ -36,8 +35,8 @@ const VARIANTS: [(&str, &str, &str); 3] = [
     ("crates/core/src/algorithm/mod.rs", "enum AlgorithmState {", "Toy(fixed_window::State),"),
     (
         "crates/policy/src/document/written.rs",
-        "pub(crate) enum AlgorithmWord {",
-        "/// A toy.\nToy,",
+        "    pub(crate) enum AlgorithmWord {",
+        "Toy = \"toy\",",
     ),
 ];
 /// Maximum number of checks: one for each crate that knows the algorithms. Cargo may stop at the

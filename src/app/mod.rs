@@ -9,7 +9,7 @@
 //! | `prepare`, `build`, `serve`, `running` | the phases of a process, in order |
 //! | `cannot_start` | the errors of the first phase |
 //! | `ports`, `listener`, `connection_limits` | listeners, and the bounds of their connections |
-//! | `workers`, `serving`, `connections` | the gRPC service, one per core; its connections |
+//! | `workers`, `serving`, `connection_log` | the gRPC service, one per core; its connections |
 //! | `http`, `plain_pages`, `rights` | HTTP: its servers, pages, tokens |
 //! | `certificates` | certificates of listeners |
 //! | `decisions`, `json`, `forward_auth`, `openapi` | decisions over HTTP |
@@ -24,7 +24,7 @@ mod candidates;
 mod cannot_start;
 mod certificates;
 mod connection_limits;
-mod connections;
+mod connection_log;
 mod control_plane;
 mod decisions;
 mod forward_auth;

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::ProcessParts;
-use super::connections::ConnectionLog;
+use super::connection_log::ConnectionLog;
 use crate::grpc::health::Health;
 use crate::grpc::request_log::RequestLog;
 use crate::grpc::rights::Allowance;

@@ -28,7 +28,7 @@ pub enum StreamEnd {
 pub struct QuotaStream<H> {
     options: QuotaOptions,
     by_id: HashMap<Box<[u8]>, usize>,
-    slots: Vec<Option<BucketSlot<H>>>,
+    entries: Vec<Option<BucketEntry<H>>>,
     free: Vec<usize>,
     /// Instants at which buckets are due, at most one that counts for each; others are skipped.
     due: BinaryHeap<Reverse<(Instant, usize)>>,
@@ -54,7 +54,7 @@ struct SentPing {
 
 /// A bucket with its ID.
 #[derive(Debug)]
-pub struct BucketSlot<H> {
+pub struct BucketEntry<H> {
     /// The canonical encoding of the ID.
     pub id: Box<[u8]>,
     /// The bucket.
@@ -71,7 +71,7 @@ impl<H> QuotaStream<H> {
         Self {
             options,
             by_id: HashMap::new(),
-            slots: Vec::new(),
+            entries: Vec::new(),
             free: Vec::new(),
             due: BinaryHeap::new(),
             unacknowledged: VecDeque::new(),
@@ -104,25 +104,25 @@ impl<H> QuotaStream<H> {
 
     /// Adds a bucket, and returns its place.
     pub fn open(&mut self, id: &[u8], terms: BucketTerms, held: H) -> usize {
-        let slot =
-            BucketSlot { id: id.into(), bucket: QuotaBucket::new(terms), held, queued: None };
-        let place = self.free.pop().unwrap_or(self.slots.len());
+        let entry =
+            BucketEntry { id: id.into(), bucket: QuotaBucket::new(terms), held, queued: None };
+        let place = self.free.pop().unwrap_or(self.entries.len());
         self.by_id.insert(id.into(), place);
-        match self.slots.get_mut(place) {
-            Some(free) => *free = Some(slot),
-            None => self.slots.push(Some(slot)),
+        match self.entries.get_mut(place) {
+            Some(free) => *free = Some(entry),
+            None => self.entries.push(Some(entry)),
         }
         place
     }
 
     /// Returns a bucket.
-    pub fn get_mut(&mut self, place: usize) -> Option<&mut BucketSlot<H>> {
-        self.slots.get_mut(place)?.as_mut()
+    pub fn get_mut(&mut self, place: usize) -> Option<&mut BucketEntry<H>> {
+        self.entries.get_mut(place)?.as_mut()
     }
 
     /// Returns a bucket.
-    pub fn get(&self, place: usize) -> Option<&BucketSlot<H>> {
-        self.slots.get(place)?.as_ref()
+    pub fn get(&self, place: usize) -> Option<&BucketEntry<H>> {
+        self.entries.get(place)?.as_ref()
     }
 
     /// Returns the places of all buckets.
@@ -131,8 +131,8 @@ impl<H> QuotaStream<H> {
     }
 
     /// Removes a bucket.
-    pub fn remove(&mut self, place: usize) -> Option<BucketSlot<H>> {
-        let removed = self.slots.get_mut(place)?.take()?;
+    pub fn remove(&mut self, place: usize) -> Option<BucketEntry<H>> {
+        let removed = self.entries.get_mut(place)?.take()?;
         self.by_id.remove(&removed.id);
         self.free.push(place);
         Some(removed)
@@ -140,16 +140,16 @@ impl<H> QuotaStream<H> {
 
     /// Queues a bucket for the instant at which it is due.
     pub fn schedule(&mut self, place: usize) {
-        let Some(slot) = self.get_mut(place) else { return };
-        let Some(due) = slot.bucket.due() else { return };
-        if slot.queued.replace(due) == Some(due) {
+        let Some(entry) = self.get_mut(place) else { return };
+        let Some(due) = entry.bucket.due() else { return };
+        if entry.queued.replace(due) == Some(due) {
             return;
         }
         self.due.push(Reverse((due, place)));
         if self.due.len() > 2 * self.by_id.len() + MIN_QUEUE {
             let mut queue = std::mem::take(&mut self.due).into_vec();
             queue.retain(|Reverse((at, place))| {
-                self.get(*place).is_some_and(|slot| slot.queued == Some(*at))
+                self.get(*place).is_some_and(|entry| entry.queued == Some(*at))
             });
             queue.sort_unstable();
             queue.dedup();
@@ -162,11 +162,11 @@ impl<H> QuotaStream<H> {
         let mut places = Vec::new();
         while self.due.peek().is_some_and(|Reverse((at, _))| *at <= now) {
             let Some(Reverse((at, place))) = self.due.pop() else { break };
-            let Some(slot) = self.get_mut(place).filter(|slot| slot.queued == Some(at)) else {
+            let Some(entry) = self.get_mut(place).filter(|entry| entry.queued == Some(at)) else {
                 continue;
             };
-            slot.queued = None;
-            if slot.bucket.due() == Some(at) {
+            entry.queued = None;
+            if entry.bucket.due() == Some(at) {
                 places.push(place);
             }
         }

@@ -45,7 +45,7 @@ pub(super) const ROWS: &[Row] = &[
     Row { place: "http2/registry", modules: "", crates: "std::net" },
     Row { place: "http2/server", modules: "", crates: "rand rustls std::net tokio_util tracing" },
     Row { place: "http2/socket", modules: "", crates: "std::net std::os tokio_rustls tokio_util" },
-    Row { place: "http2/tls", modules: "tls", crates: "arc_swap rustls std::fs tokio_rustls" },
+    Row { place: "http2/tls", modules: "bounded_file tls", crates: "arc_swap rustls tokio_rustls" },
     Row {
         place: "telemetry",
         modules: "algorithm::store_error http2::observer",
@@ -98,7 +98,7 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row { place: "policy/source", modules: "", crates: "std::fs std::io std::os" },
     // Checks histories without a clock, IO or a protocol; only its workload has a runtime.
-    Row { place: "verify", modules: "algorithm", crates: "serde thiserror" },
+    Row { place: "verify", modules: "algorithm printable", crates: "serde thiserror" },
     Row { place: "verify/counters", modules: "", crates: "rand" },
     Row { place: "verify/rules", modules: "descriptor policy", crates: "" },
     Row { place: "verify/run", modules: "", crates: "async jiff rand std::time::Instant" },

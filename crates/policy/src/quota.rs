@@ -11,6 +11,7 @@ mod report;
 use tollgate_core::algorithm::Limit;
 use tollgate_core::algorithm::lease::{Lease, ROLLING_LOANS};
 use tollgate_core::algorithm::time::Micros;
+use tollgate_core::algorithm::words;
 use tollgate_core::descriptor::Entry;
 
 use super::Policy;
@@ -25,14 +26,16 @@ const SHORTEST_PERIOD: Micros = Micros::from_secs(30);
 /// Maximum number of pairs in the ID of a bucket.
 const MAX_BUCKET_PAIRS: usize = 16;
 
-/// The answer to buckets whose limit RLQS cannot enforce.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UnsupportedQuota {
-    /// All requests are denied.
-    #[default]
-    Deny,
-    /// All requests are allowed.
-    Allow,
+words! {
+    /// The answer to buckets whose limit RLQS cannot enforce.
+    #[derive(Default)]
+    pub enum UnsupportedQuota {
+        /// All requests are denied.
+        #[default]
+        Deny = "deny",
+        /// All requests are allowed.
+        Allow = "allow",
+    }
 }
 
 /// Reason why RLQS cannot enforce a limit.

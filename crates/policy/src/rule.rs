@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 use tollgate_core::algorithm::time::Micros;
+use tollgate_core::algorithm::words;
 use tollgate_core::algorithm::{Limit, lease};
 use tollgate_core::descriptor::Identity;
 
-use super::document::step;
 use super::pattern::Pattern;
 use super::wildcards::WildcardIndex;
 
@@ -48,13 +48,14 @@ pub struct RuleQuota {
     pub ttl: Micros,
 }
 
-/// A kind of holder of leased hits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeaseHolder {
-    /// The processes of the service.
-    Process,
-    /// Callers of `LeaseService`.
-    Client,
+words! {
+    /// A kind of holder of leased hits.
+    pub enum LeaseHolder {
+        /// The processes of the service.
+        Process = "process",
+        /// Callers of `LeaseService`.
+        Client = "client",
+    }
 }
 
 /// The kinds of holders that a lease permits.
@@ -67,16 +68,6 @@ pub enum LeaseHolders {
     Client,
     /// Both.
     ProcessAndClient,
-}
-
-impl LeaseHolder {
-    /// Returns the word for it in policies.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Process => "process",
-            Self::Client => "client",
-        }
-    }
 }
 
 impl LeaseHolders {
@@ -338,5 +329,13 @@ impl Rule {
     /// Returns the metadata that responses contain.
     pub fn metadata(&self) -> Option<&serde_json::Value> {
         self.extras.as_ref()?.metadata.as_ref()
+    }
+}
+
+/// Returns a step of a rule's path, `plan=free` or `user`.
+pub(crate) fn step(key: &str, value: Option<&str>) -> String {
+    match value {
+        Some(value) => format!("{key}={value}"),
+        None => key.to_owned(),
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use tollgate_core::algorithm::sliding_window::Estimate;
-use tollgate_core::algorithm::{Algorithm, Limit};
+use tollgate_core::algorithm::{Algorithm, Charge, Limit};
 
 use crate::history::ObservedCall;
 
@@ -101,10 +101,11 @@ impl CounterModel {
         if limit.is_ban() {
             return Err(NotVerifiable::Ban);
         }
-        if limit.charge_mode().is_afterwards() {
-            return Err(NotVerifiable::ChargedAfterwards);
-        }
-        let charges_denied = limit.charge_mode().counts_denied();
+        let charges_denied = match limit.charge_mode() {
+            Charge::Admitted => false,
+            Charge::Blamed | Charge::Always => true,
+            Charge::Afterwards => return Err(NotVerifiable::ChargedAfterwards),
+        };
         if limit.windows().iter().any(|window| window.calendar().is_some()) {
             return Err(NotVerifiable::Calendar);
         }

@@ -1,5 +1,7 @@
 //! Denials that no order of the calls explains.
 
+use tollgate_core::printable::counted;
+
 use crate::bound::CounterModel;
 use crate::counted::{Place, PossibleCharge, SortedCalls};
 use crate::history::ObservedCall;
@@ -72,8 +74,7 @@ pub(crate) fn unexplained<'a>(
         let used = used.collect::<Vec<_>>().join(" and ");
         let denied = match denial.call.hits {
             0 => "peek denied".to_owned(),
-            1 => "1 hit denied".to_owned(),
-            hits => format!("{hits} hits denied"),
+            hits => format!("{} denied", counted(hits, "hit")),
         };
         (denial.call, format!("{denied}, though {used}"))
     });

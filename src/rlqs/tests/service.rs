@@ -29,10 +29,10 @@ impl ProxyWorld {
         let covered = stream.covered();
         let options = stream.options();
         let place = stream.find(ID).unwrap_or_else(|| stream.open(ID, terms, ()));
-        let slot = stream.get_mut(place).unwrap();
-        let reported = slot.bucket.report(usage, covered, now, &options);
-        let want = slot.bucket.want();
-        let awaits_ping = slot.bucket.awaits_ping(covered, now);
+        let entry = stream.get_mut(place).unwrap();
+        let reported = entry.bucket.report(usage, covered, now, &options);
+        let want = entry.bucket.want();
+        let awaits_ping = entry.bucket.awaits_ping(covered, now);
         self.wants(number).set(COUNTER, u64::try_from(number).unwrap(), want);
         self.afterwards += reported.afterwards;
         *self.charged.entry(self.window(now)).or_default() += reported.afterwards;
@@ -54,15 +54,15 @@ impl ProxyWorld {
 
     pub(super) fn advance(&mut self, number: usize, place: usize, now: Instant) {
         let options = QuotaOptions::default();
-        let slot = self.links[number].stream.get_mut(place).unwrap();
-        match slot.bucket.step(now, &options) {
+        let entry = self.links[number].stream.get_mut(place).unwrap();
+        match entry.bucket.step(now, &options) {
             BucketStep::Nothing => self.links[number].stream.schedule(place),
             BucketStep::Assign(assignment) => self.send(number, place, Some(assignment), now),
             BucketStep::Abandon => self.send(number, place, None, now),
             BucketStep::Want(hits) => {
                 let result = self.lend(number, hits.into(), now);
-                let slot = self.links[number].stream.get_mut(place).unwrap();
-                let (step, unsent) = slot.bucket.wanted_result(result, now, &options);
+                let entry = self.links[number].stream.get_mut(place).unwrap();
+                let (step, unsent) = entry.bucket.wanted_result(result, now, &options);
                 unsent.into_iter().for_each(|receipt| self.take_back(receipt));
                 match step {
                     BucketStep::Assign(assignment) => {
@@ -112,8 +112,8 @@ impl ProxyWorld {
         link.stream.on_sent(link.sent, now);
         match assignment {
             Some(assignment) => {
-                let slot = link.stream.get_mut(place).unwrap();
-                slot.bucket.sent(assignment, now, &QuotaOptions::default());
+                let entry = link.stream.get_mut(place).unwrap();
+                entry.bucket.sent(assignment, now, &QuotaOptions::default());
                 link.stream.schedule(place);
             }
             None => drop(link.stream.remove(place)),

@@ -1,12 +1,11 @@
-//! The arithmetic of limits, as pure functions.
-//!
-//! No clock, no IO, no locks, and no allocation beyond the state of a counter.
+//! The arithmetic of limits, as pure functions: no clock, no IO, no locks, and no allocation beyond
+//! the state of a counter.
 //!
 //! | file | contents |
 //! |---|---|
 //! | [`time`] | instants and durations in microseconds |
 //! | [`parameter`] | what else an algorithm is configured with |
-//! | `mode` | when hits are charged, and the decision if the store fails |
+//! | `mode`, `words` | when hits are charged, what failures decide; enums of such words |
 //! | [`quota`] | windows, their bounds, and the choice of the binding window |
 //! | [`calendar`] | windows that begin at local midnight |
 //! | [`fixed_window`], [`sliding_window`], [`sliding_log`], [`gcra`] | one algorithm each |
@@ -48,6 +47,7 @@ pub mod store_error;
 pub mod tallies;
 pub mod time;
 pub mod verdict;
+mod words;
 mod write;
 
 use amend::Extended;
@@ -63,6 +63,7 @@ use sliding_window::SlidingWindow;
 use time::{Micros, Timestamp};
 
 pub use self::mode::{Charge, OnStoreError};
+pub use self::words::words;
 
 /// The counting algorithm of a limit, with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]

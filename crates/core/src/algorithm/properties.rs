@@ -135,6 +135,11 @@ impl Limit {
         }
     }
 
+    /// Returns the limit with the charge mode of hits that are charged before they are lent.
+    pub fn of_loans(&self) -> Self {
+        self.charged(self.charge.of_loans())
+    }
+
     /// Returns the limit with another charge mode.
     pub fn charged(&self, charge: Charge) -> Self {
         Self { charge, ..self.clone() }

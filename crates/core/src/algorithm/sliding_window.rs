@@ -12,25 +12,17 @@
 use super::parameter::{Parameter, ParameterValue, Parameters};
 use super::quota::{MAX_BUCKETS, MAX_HITS, MAX_WINDOWS, QuotaError, Report, Window, WindowReport};
 use super::time::{Micros, Timestamp};
-use super::{Receipt, growth_of};
+use super::{Receipt, growth_of, words};
 
-/// The weight of the oldest bucket.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Estimate {
-    /// Whole: never admits more than the limit in any period.
-    #[default]
-    Strict,
-    /// The part that is still in the period: closer to the limit, sometimes above it.
-    Weighted,
-}
-
-impl Estimate {
-    /// Returns the word of policies.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Strict => "strict",
-            Self::Weighted => "weighted",
-        }
+words! {
+    /// The weight of the oldest bucket.
+    #[derive(Default)]
+    pub enum Estimate {
+        /// Whole: never admits more than the limit in any period.
+        #[default]
+        Strict = "strict",
+        /// The part that is still in the period: closer to the limit, sometimes above it.
+        Weighted = "weighted",
     }
 }
 

@@ -5,8 +5,7 @@
 //! at all.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use tollgate_files::bounded_file;
 use tollgate_tls::ClientVerifier;
 use tollgate_tls::names::{self, CertificateName};
 
@@ -31,8 +31,6 @@ use tollgate_tls::names::{self, CertificateName};
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Suffix of the error for a key that cannot be read.
 const KNOWN_KEYS: &str = "; supported keys: RSA, ECDSA on P-256 or P-384, Ed25519";
-/// Maximum size of a file, in bytes.
-const MAX_BYTES: u64 = 1024 * 1024;
 
 /// Paths of certificates and keys, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,8 +77,6 @@ type FileContents = Result<Vec<u8>, TlsFileFault>;
 /// A fault of a file. Texts are those of the system and of the parser.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum TlsFileFault {
-    #[error("more than {MAX_BYTES} bytes")]
-    TooLarge,
     #[error("failed to read: {0}")]
     Unreadable(String),
     #[error("invalid PEM certificate: {0}")]
@@ -180,15 +176,8 @@ impl TlsFiles {
     }
 }
 
-/// Reads at most [`MAX_BYTES`].
 fn read(path: &Path) -> FileContents {
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
-    match read {
-        Ok(length) if length as u64 > MAX_BYTES => Err(TlsFileFault::TooLarge),
-        Ok(_) => Ok(bytes),
-        Err(error) => Err(TlsFileFault::Unreadable(error.to_string())),
-    }
+    bounded_file::read(path).map_err(|error| TlsFileFault::Unreadable(error.to_string()))
 }
 
 fn certificates(contents: &FileContents) -> Result<Vec<CertificateDer<'static>>, TlsFileFault> {

@@ -200,7 +200,7 @@ impl Version {
             self.add(&format!("hold/{}/{}", hold.ttl.get(), hold.on_settle.word()));
         }
         self.add(limit.charge_mode().word());
-        self.add(written::word_of(&written::ON_STORE_ERROR, &limit.on_store_error()));
+        self.add(limit.on_store_error().word());
     }
 
     fn list<T: AsRef<[u8]>>(&mut self, items: impl ExactSizeIterator<Item = T>) {

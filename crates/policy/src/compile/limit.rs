@@ -10,8 +10,8 @@ use tollgate_core::algorithm::calendar::Calendar;
 use tollgate_core::algorithm::quota::Window;
 use tollgate_yaml::report::{Finding, Findings, SourceSpan, Spanned, shown};
 
+use super::algorithm::{OptionResolver, WindowOptions};
 use super::layers::{Layers, OptionValue};
-use super::options::{OptionResolver, WindowOptions};
 use super::positions::PlacedWindow;
 use super::quotas;
 use super::units::{self, PeriodUnit};

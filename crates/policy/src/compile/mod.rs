@@ -9,17 +9,17 @@
 //! | `layers` | options of a rule from itself, its metadata, overlays and the file's defaults |
 //! | `quotas` | the hits that proxies may hold by RLQS |
 //! | `requests` | mappings of HTTP requests to descriptors |
-//! | `options` | options by algorithm, and the limits that they make |
+//! | `algorithm` | options by algorithm, and the limits that they make |
 //! | `positions` | the word of a limit that an error refers to |
 //! | `identity` | identities of counters, and the version of a policy set |
 //! | `unreachable`, `advice` | warnings for rules that work but are probably a mistake |
 
 pub(super) mod advice;
+mod algorithm;
 mod holds;
 mod identity;
 mod layers;
 mod limit;
-mod options;
 mod positions;
 mod quotas;
 mod requests;

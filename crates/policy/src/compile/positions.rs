@@ -4,7 +4,7 @@ use tollgate_core::algorithm::quota::{QuotaError, Window};
 use tollgate_core::algorithm::time::Micros;
 use tollgate_yaml::report::{Finding, SourceSpan};
 
-use super::options::{ParameterOptions, WindowOptions};
+use super::algorithm::{ParameterOptions, WindowOptions};
 use crate::document::written;
 
 /// A window, with the positions of its words.

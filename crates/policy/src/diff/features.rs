@@ -5,7 +5,6 @@ use tollgate_core::algorithm::Limit;
 use tollgate_core::algorithm::quota::Window;
 use tollgate_core::printable::counted;
 
-use crate::document::written::{ON_STORE_ERROR, word_of};
 use crate::rule::{Extras, Imposes, LeaseHolders, LeaseSize, Rule, RuleModes};
 
 /// Returns the settings of a rule by name. Unset ones have no entry; defaults are included.
@@ -74,7 +73,7 @@ impl Features {
             self.add("hold", Some(format!("ttl {}{on_settle}", hold.ttl)));
         }
         self.add("charge", Some(limit.charge_mode().word()));
-        self.add("on_store_error", Some(word_of(&ON_STORE_ERROR, &limit.on_store_error())));
+        self.add("on_store_error", Some(limit.on_store_error().word()));
     }
 }
 

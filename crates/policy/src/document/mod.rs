@@ -21,6 +21,9 @@ pub(super) mod schema;
 pub(super) mod vocabulary;
 pub(super) mod written;
 
+use tollgate_core::algorithm::hold::OnSettle;
+use tollgate_core::algorithm::sliding_window::Estimate;
+use tollgate_core::algorithm::{Charge, OnStoreError};
 use tollgate_yaml::mapping::{MappingFields, Strictness, YamlReader};
 use tollgate_yaml::report::{Finding, Findings, SourceSpan, Spanned, shown};
 use tollgate_yaml::scalar;
@@ -28,14 +31,13 @@ use tollgate_yaml::tree::{NodeContent, NodeId, Tree};
 use tollgate_yaml::vocabulary::VocabularyLevel as _;
 
 use super::PolicyDialect;
+use crate::quota::UnsupportedQuota;
+use crate::rule::step;
 use budget::DocumentBudget;
 use vocabulary::{DocumentLevel, ENVOYPROXY_WORDS};
 use written::{
-    ALGORITHMS, ATOMICITIES, CHARGES, ESTIMATES, ON_SETTLE, ON_STORE_ERROR, OVERRIDES, UNSUPPORTED,
-};
-use written::{
-    Options, Root, WrittenDocument, WrittenHold, WrittenLease, WrittenLimit, WrittenQuota,
-    WrittenRule, WrittenWindow,
+    AlgorithmWord, Atomicity, Options, OverrideWord, Root, WrittenDocument, WrittenHold,
+    WrittenLease, WrittenLimit, WrittenQuota, WrittenRule, WrittenWindow,
 };
 
 /// Note for files without a policy.
@@ -172,10 +174,10 @@ impl DocumentReader<'_> {
         let domain = self.yaml.some_text(&fields, "domain");
         let place = format!("domain `{}`", domain.as_ref().map_or("?", |domain| &domain.value));
         self.yaml.path.clone_from(&place);
-        let atomicity = self.yaml.one_of(&fields, "atomicity", &ATOMICITIES);
+        let atomicity = self.yaml.one_of(&fields, "atomicity", Atomicity::WORDS);
         let quotas = self.yaml.section(&fields, "rlqs", DocumentLevel::Quotas);
-        let unsupported_quota =
-            quotas.and_then(|found| self.yaml.one_of(&found, "unsupported", &UNSUPPORTED));
+        let unsupported_quota = quotas
+            .and_then(|found| self.yaml.one_of(&found, "unsupported", UnsupportedQuota::WORDS));
         let defaults = self.yaml.section(&fields, "defaults", DocumentLevel::Defaults);
         let defaults = defaults.map(|found| self.options(&found)).unwrap_or_default();
         let mappings = self.mappings(&fields);
@@ -298,16 +300,16 @@ impl DocumentReader<'_> {
 
     fn options(&mut self, fields: &MappingFields<DocumentLevel>) -> Options {
         Options {
-            algorithm: self.yaml.one_of(fields, "algorithm", &ALGORITHMS),
+            algorithm: self.yaml.one_of(fields, "algorithm", AlgorithmWord::WORDS),
             burst: self.yaml.count(fields, "burst"),
             max_debt: self.yaml.count(fields, "max_debt"),
             buckets: self.yaml.count(fields, "buckets"),
-            estimate: self.yaml.one_of(fields, "estimate", &ESTIMATES),
+            estimate: self.yaml.one_of(fields, "estimate", Estimate::WORDS),
             calendar: self.yaml.truth(fields, "calendar"),
             time_zone: self.yaml.some_text(fields, "time_zone"),
-            charge: self.yaml.one_of(fields, "charge", &CHARGES),
-            inherit: self.yaml.one_of(fields, "override", &OVERRIDES),
-            on_store_error: self.yaml.one_of(fields, "on_store_error", &ON_STORE_ERROR),
+            charge: self.yaml.one_of(fields, "charge", Charge::WORDS),
+            inherit: self.yaml.one_of(fields, "override", OverrideWord::WORDS),
+            on_store_error: self.yaml.one_of(fields, "on_store_error", OnStoreError::WORDS),
             record: self.yaml.texts(fields, "record"),
             hash_values: self.yaml.truth(fields, "hash_values"),
             lease: self.yaml.section(fields, "lease", DocumentLevel::Lease).map(|found| Spanned {
@@ -322,19 +324,11 @@ impl DocumentReader<'_> {
             hold: self.yaml.section(fields, "hold", DocumentLevel::Hold).map(|found| Spanned {
                 value: WrittenHold {
                     ttl: self.yaml.some_text(&found, "ttl"),
-                    on_settle: self.yaml.one_of(&found, "on_settle", &ON_SETTLE),
+                    on_settle: self.yaml.one_of(&found, "on_settle", OnSettle::WORDS),
                 },
                 span: found.span,
             }),
         }
-    }
-}
-
-/// Returns a step of a path, `plan=free` or `user`.
-pub(super) fn step(key: &str, value: Option<&str>) -> String {
-    match value {
-        Some(value) => format!("{key}={value}"),
-        None => key.to_owned(),
     }
 }
 

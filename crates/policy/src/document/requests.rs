@@ -6,11 +6,11 @@ use tollgate_yaml::tree::{NodeContent, NodeId};
 
 use super::DocumentReader;
 use super::vocabulary::DocumentLevel;
-use super::written::{ATTRIBUTES, IF_UNDECIDED};
 use super::written::{
     AttributeWord, WrittenEntrySource, WrittenMappedDescriptor, WrittenMapping, WrittenMatch,
     WrittenSource, WrittenText,
 };
+use crate::requests::IfUndecided;
 
 impl DocumentReader<'_> {
     /// Reads the mappings of a document.
@@ -34,7 +34,7 @@ impl DocumentReader<'_> {
         let name = self.yaml.some_text(fields, "name")?;
         self.yaml.path = format!("request mapping `{}` of {place}", name.value);
         let trusted_hops = self.yaml.count(fields, "trusted_hops");
-        let undecided = self.yaml.one_of(fields, "undecided", &IF_UNDECIDED);
+        let undecided = self.yaml.one_of(fields, "undecided", IfUndecided::WORDS);
         let descriptors = self.yaml.maps(fields, "descriptors", DocumentLevel::Mapped)?;
         if descriptors.value.is_empty() {
             let error = "`descriptors` must have at least one item, found none";
@@ -131,7 +131,8 @@ impl DocumentReader<'_> {
         let query = self.yaml.some_text(fields, "query").map(WrittenSource::Query);
         let segment = self.yaml.count(fields, "segment").map(WrittenSource::Segment);
         let metadata = self.yaml.texts(fields, "metadata").map(WrittenSource::Metadata);
-        let attribute = self.yaml.one_of(fields, "attribute", &ATTRIBUTES).map(|word| word.value);
+        let attribute =
+            self.yaml.one_of(fields, "attribute", AttributeWord::WORDS).map(|word| word.value);
         let has_prefix = ipv4_prefix.is_some() || ipv6_prefix.is_some();
         if has_prefix && attribute != Some(AttributeWord::ClientAddress) {
             let error = "`ipv4_prefix` and `ipv6_prefix` require `attribute: client_address`";

@@ -5,14 +5,17 @@
 //! [`written`](super::written), and its use in the compiler.
 
 use serde_json::{Value, json};
+use tollgate_core::algorithm::hold::OnSettle;
 use tollgate_core::algorithm::quota::MAX_IN_FLIGHT;
+use tollgate_core::algorithm::sliding_window::Estimate;
+use tollgate_core::algorithm::{Charge, OnStoreError};
 use tollgate_yaml::schema::{reference, text_types};
 use tollgate_yaml::vocabulary::{Form, VocabularyLevel, Word, may, must, names};
 
-use super::written::{
-    ALGORITHMS, ATOMICITIES, ATTRIBUTES, CHARGES, ESTIMATES, HOLDERS, IF_UNDECIDED, ON_SETTLE,
-    ON_STORE_ERROR, OVERRIDES, UNSUPPORTED,
-};
+use super::written::{AlgorithmWord, Atomicity, AttributeWord, OverrideWord};
+use crate::quota::UnsupportedQuota;
+use crate::requests::IfUndecided;
+use crate::rule::LeaseHolder;
 use DocumentLevel::{
     Candidate, Defaults, Entry, File, Hold, Lease, Limit, Mapped, Mapping, Match, Overlaid,
     Overlay, Quota, Quotas, Replaced, Rule, Source, Tollgate, Window,
@@ -58,7 +61,7 @@ pub(crate) enum DocumentLevel {
 #[rustfmt::skip]
 pub(crate) static WORDS: &[Word<DocumentLevel>] = &[
     must("domain", &[File], Text, "the domain that the rules apply to: the `domain` field of a request"),
-    may("atomicity", &[File], OneOf(|| names(&ATOMICITIES)), "domain: all counters of the domain share one slot of a Redis Cluster, so that each request is one atomic call, but one slot takes all load; limit (default): each limit uses its own slot"),
+    may("atomicity", &[File], OneOf(|| names(Atomicity::WORDS)), "domain: all counters of the domain share one slot of a Redis Cluster, so that each request is one atomic call, but one slot takes all load; limit (default): each limit uses its own slot"),
     may("rlqs", &[File], Map(Quotas), "options of RLQS for the domain"),
     may("defaults", &[File], Map(Defaults), "default options for all limits of this document; options of a rule take precedence"),
     may("requests", &[File], Maps(Mapping), "how HTTP requests become descriptors of the domain, for gateways that call ext_authz or /auth/NAME"),
@@ -82,16 +85,16 @@ pub(crate) static WORDS: &[Word<DocumentLevel>] = &[
     may("name", &[Limit], Text, "the name of the limit in responses and in `replaces`"),
     may("replaces", &[Limit], Maps(Replaced), "limits that are ignored in a request to which this limit applies"),
     may("windows", &[Limit, Candidate], Maps(Window), "several amounts and periods, all of which must admit the request"),
-    may("algorithm", OPTION, OneOf(|| names(&ALGORITHMS)), "how hits are counted; default: fixed_window"),
+    may("algorithm", OPTION, OneOf(|| names(AlgorithmWord::WORDS)), "how hits are counted; default: fixed_window"),
     may("burst", OPTION, Count(u32::MAX as u64), "gcra and token_bucket: hits that an unused counter admits at once; default: requests_per_unit"),
     may("max_debt", OPTION, Count(u64::MAX), "gcra and token_bucket: maximum number of hits beyond the limit that are counted; default: ten times burst"),
     may("buckets", OPTION, Count(u32::MAX as u64), "sliding_window: number of buckets per period; default: 60"),
-    may("estimate", OPTION, OneOf(|| names(&ESTIMATES)), "sliding_window: how the oldest bucket is counted: strict (in full) or weighted; default: strict"),
+    may("estimate", OPTION, OneOf(|| names(Estimate::WORDS)), "sliding_window: how the oldest bucket is counted: strict (in full) or weighted; default: strict"),
     may("calendar", OPTION, Truth, "fixed_window of a day, week, month or year: start each window at local midnight"),
     may("time_zone", OPTION, Text, "the IANA time zone of a calendar; default: UTC"),
-    may("charge", OPTION, OneOf(|| names(&CHARGES)), "when hits are charged; default: always for fixed_window, admitted for the others"),
-    may("override", OWN, OneOf(|| names(&OVERRIDES)), "inherit: a limit sent with a request replaces only the amount and the period of this limit"),
-    may("on_store_error", OWN, OneOf(|| names(&ON_STORE_ERROR)), "the decision if the store fails; default: error"),
+    may("charge", OPTION, OneOf(|| names(Charge::WORDS)), "when hits are charged; default: always for fixed_window, admitted for the others"),
+    may("override", OWN, OneOf(|| names(OverrideWord::WORDS)), "inherit: a limit sent with a request replaces only the amount and the period of this limit"),
+    may("on_store_error", OWN, OneOf(|| names(OnStoreError::WORDS)), "the decision if the store fails; default: error"),
     may("record", OWN, Texts, "entry keys whose values are tallied per counter, to show which callers used it"),
     may("hash_values", OPTION, Truth, "hash the values in counter keys, with the hash key of the process, before they are stored or shown; for personal data"),
     may("lease", OPTION, Map(Lease), "hits that a process may take from a shared store in advance and then admit in memory"),
@@ -113,14 +116,14 @@ pub(crate) static WORDS: &[Word<DocumentLevel>] = &[
 
     must("ttl", &[Quota], Other(unit), "the time for which a proxy may hold hits: whole seconds from 7s to 5m, shorter than the period by at least 2s"),
     must("size", &[Quota], Other(size), "maximum number of hits that one proxy may hold: a percentage of the limit such as 10%, or a number of hits"),
-    may("unsupported", &[Quotas], OneOf(|| names(&UNSUPPORTED)), "the answer to buckets whose limit RLQS cannot enforce: deny or allow all requests; default: deny"),
+    may("unsupported", &[Quotas], OneOf(|| names(UnsupportedQuota::WORDS)), "the answer to buckets whose limit RLQS cannot enforce: deny or allow all requests; default: deny"),
 
     must("ttl", &[Hold], Other(unit), "the time after which a hold expires, from 1s to 24h"),
-    may("on_settle", &[Hold], OneOf(|| names(&ON_SETTLE)), "when a hold ends without a cost: charge (its estimate stays charged) or release (it is refunded); default: charge"),
+    may("on_settle", &[Hold], OneOf(|| names(OnSettle::WORDS)), "when a hold ends without a cost: charge (its estimate stays charged) or release (it is refunded); default: charge"),
 
     must("name", &[Mapping], Text, "the name of the mapping, which gateways use: letters, digits, `-`, `_` and `.`; unique in all files"),
     may("trusted_hops", &[Mapping], Count(MAX_TRUSTED_HOPS), "the number of trusted proxies before the gateway: the client address is that many entries before the last of X-Forwarded-For; default: 0"),
-    may("undecided", &[Mapping], OneOf(|| names(&IF_UNDECIDED)), "the answer while there is no decision: error (the failure mode of the gateway applies), allow or deny; default: error"),
+    may("undecided", &[Mapping], OneOf(|| names(IfUndecided::WORDS)), "the answer while there is no decision: error (the failure mode of the gateway applies), allow or deny; default: error"),
     must("descriptors", &[Mapping], Maps(Mapped), "the descriptors; a request has each that matches it and has all values"),
 
     may("match", &[Mapped], Map(Match), "the requests that have the descriptor; default: all"),
@@ -135,7 +138,7 @@ pub(crate) static WORDS: &[Word<DocumentLevel>] = &[
     may("query", &[Source], Text, "the value of a query parameter, decoded; several are joined by commas"),
     may("segment", &[Source], Count(MAX_SEGMENT), "a segment of the normalized path, by its number from 1"),
     may("metadata", &[Source], Texts, "a value in the metadata that the gateway sends by ext_authz, such as a claim of a verified token, by its keys from the outside in"),
-    may("attribute", &[Source], OneOf(|| names(&ATTRIBUTES)), "method, host or path, normalized; client_address; or client_certificate, the name in the client's verified certificate"),
+    may("attribute", &[Source], OneOf(|| names(AttributeWord::WORDS)), "method, host or path, normalized; client_address; or client_certificate, the name in the client's verified certificate"),
     may("ipv4_prefix", &[Source], Count(32), "client_address: number of bits of an IPv4 address that are kept; default: 32"),
     may("ipv6_prefix", &[Source], Count(128), "client_address: number of bits of an IPv6 address that are kept; default: 128"),
     may("default", &[Source], Text, "the value if the request has none; without a default, such a request does not have the descriptor"),
@@ -237,7 +240,7 @@ fn size() -> Value {
 
 /// Returns the schema of a list of the holders of leased hits.
 fn holders() -> Value {
-    json!({ "type": "array", "minItems": 1, "items": { "enum": names(&HOLDERS) } })
+    json!({ "type": "array", "minItems": 1, "items": { "enum": names(LeaseHolder::WORDS) } })
 }
 
 /// Returns the schema of a mapping with any content, of which only `tollgate` is known.

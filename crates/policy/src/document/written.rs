@@ -2,13 +2,13 @@
 
 use tollgate_core::algorithm::hold::OnSettle;
 use tollgate_core::algorithm::sliding_window::Estimate;
+use tollgate_core::algorithm::words;
 use tollgate_core::algorithm::{Charge, OnStoreError};
 use tollgate_yaml::report::{SourceSpan, Spanned};
 
-use super::step;
 use crate::quota::UnsupportedQuota;
 use crate::requests::IfUndecided;
-use crate::rule::LeaseHolder;
+use crate::rule::step;
 
 /// One document of a file.
 #[derive(Debug)]
@@ -174,26 +174,16 @@ pub(crate) enum WrittenSource {
     },
 }
 
-/// The value of `attribute`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AttributeWord {
-    Method,
-    Host,
-    Path,
-    ClientAddress,
-    ClientCertificate,
+words! {
+    /// The value of `attribute`.
+    pub(crate) enum AttributeWord {
+        Method = "method",
+        Host = "host",
+        Path = "path",
+        ClientAddress = "client_address",
+        ClientCertificate = "client_certificate",
+    }
 }
-
-pub(crate) const ATTRIBUTES: [(&str, AttributeWord); 5] = [
-    ("method", AttributeWord::Method),
-    ("host", AttributeWord::Host),
-    ("path", AttributeWord::Path),
-    ("client_address", AttributeWord::ClientAddress),
-    ("client_certificate", AttributeWord::ClientCertificate),
-];
-
-pub(crate) const IF_UNDECIDED: [(&str, IfUndecided); 3] =
-    [("error", IfUndecided::Error), ("allow", IfUndecided::Allow), ("deny", IfUndecided::Deny)];
 
 /// The value of `lease`.
 #[derive(Clone, Debug)]
@@ -211,94 +201,31 @@ pub(crate) struct WrittenQuota {
     pub(crate) ttl: Option<Spanned<String>>,
 }
 
-/// The value of `algorithm`, as written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AlgorithmWord {
-    FixedWindow,
-    SlidingWindow,
-    SlidingLog,
-    Gcra,
-    TokenBucket,
-    Concurrency,
-}
-
-/// The value of `atomicity`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Atomicity {
-    Limit,
-    Domain,
-}
-
-pub(crate) const ATOMICITIES: [(&str, Atomicity); 2] =
-    [("limit", Atomicity::Limit), ("domain", Atomicity::Domain)];
-
-/// The value of `override`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OverrideWord {
-    Inherit,
-}
-
-impl AlgorithmWord {
-    /// Returns the word.
-    pub(crate) const fn word(self) -> &'static str {
-        match self {
-            Self::FixedWindow => "fixed_window",
-            Self::SlidingWindow => "sliding_window",
-            Self::SlidingLog => "sliding_log",
-            Self::Gcra => "gcra",
-            Self::TokenBucket => "token_bucket",
-            Self::Concurrency => "concurrency",
-        }
-    }
-
-    /// Returns the word with its value.
-    const fn entry(self) -> (&'static str, Self) {
-        (self.word(), self)
+words! {
+    /// The value of `algorithm`, as written.
+    pub(crate) enum AlgorithmWord {
+        FixedWindow = "fixed_window",
+        SlidingWindow = "sliding_window",
+        SlidingLog = "sliding_log",
+        Gcra = "gcra",
+        TokenBucket = "token_bucket",
+        Concurrency = "concurrency",
     }
 }
 
-pub(crate) const ALGORITHMS: [(&str, AlgorithmWord); 6] = [
-    AlgorithmWord::FixedWindow.entry(),
-    AlgorithmWord::SlidingWindow.entry(),
-    AlgorithmWord::SlidingLog.entry(),
-    AlgorithmWord::Gcra.entry(),
-    AlgorithmWord::TokenBucket.entry(),
-    AlgorithmWord::Concurrency.entry(),
-];
+words! {
+    /// The value of `atomicity`.
+    pub(crate) enum Atomicity {
+        Limit = "limit",
+        Domain = "domain",
+    }
+}
 
-pub(crate) const HOLDERS: [(&str, LeaseHolder); 2] = [
-    (LeaseHolder::Process.word(), LeaseHolder::Process),
-    (LeaseHolder::Client.word(), LeaseHolder::Client),
-];
-
-pub(crate) const UNSUPPORTED: [(&str, UnsupportedQuota); 2] =
-    [("deny", UnsupportedQuota::Deny), ("allow", UnsupportedQuota::Allow)];
-
-pub(crate) const ON_SETTLE: [(&str, OnSettle); 2] =
-    [(OnSettle::Charge.word(), OnSettle::Charge), (OnSettle::Release.word(), OnSettle::Release)];
-
-pub(crate) const ESTIMATES: [(&str, Estimate); 2] =
-    [(Estimate::Strict.word(), Estimate::Strict), (Estimate::Weighted.word(), Estimate::Weighted)];
-
-pub(crate) const CHARGES: [(&str, Charge); 4] = [
-    (Charge::Admitted.word(), Charge::Admitted),
-    (Charge::Blamed.word(), Charge::Blamed),
-    (Charge::Always.word(), Charge::Always),
-    (Charge::Afterwards.word(), Charge::Afterwards),
-];
-
-pub(crate) const OVERRIDES: [(&str, OverrideWord); 1] = [("inherit", OverrideWord::Inherit)];
-
-pub(crate) const ON_STORE_ERROR: [(&str, OnStoreError); 4] = [
-    ("error", OnStoreError::Error),
-    ("allow", OnStoreError::Allow),
-    ("deny", OnStoreError::Deny),
-    ("local", OnStoreError::Local),
-];
-
-/// Returns the word for a value in a table.
-pub(crate) fn word_of<T: PartialEq>(table: &[(&'static str, T)], value: &T) -> &'static str {
-    table.iter().find(|(_, other)| other == value).map_or("", |(word, _)| word)
+words! {
+    /// The value of `override`.
+    pub(crate) enum OverrideWord {
+        Inherit = "inherit",
+    }
 }
 
 impl WrittenRule {

@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use smallvec::SmallVec;
+use tollgate_core::algorithm::words;
 
 pub use self::mapped::MappedRequest;
 use self::target::{NormalTarget, decoded};
@@ -57,16 +58,18 @@ pub(super) struct SourceNames {
     pub(super) metadata: Box<[Vec<String>]>,
 }
 
-/// The answer while there is no decision.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IfUndecided {
-    /// An error: the failure mode of the gateway applies.
-    #[default]
-    Error,
-    /// The request is admitted.
-    Allow,
-    /// The request is denied, whatever the failure mode of the gateway.
-    Deny,
+words! {
+    /// The answer while there is no decision.
+    #[derive(Default)]
+    pub enum IfUndecided {
+        /// An error: the failure mode of the gateway applies.
+        #[default]
+        Error = "error",
+        /// The request is admitted.
+        Allow = "allow",
+        /// The request is denied, whatever the failure mode of the gateway.
+        Deny = "deny",
+    }
 }
 
 /// A descriptor of the requests that match.

@@ -16,7 +16,7 @@ use tollgate_core::algorithm::lease::Lease;
 use tollgate_core::algorithm::quota::Report;
 use tollgate_core::algorithm::time::Micros;
 use tollgate_core::algorithm::verdict::Role;
-use tollgate_core::algorithm::{Charge, Limit, Receipt};
+use tollgate_core::algorithm::{Limit, Receipt};
 use tollgate_lease::OwnedCheck;
 use tollgate_telemetry::metrics::StoreMetrics;
 
@@ -89,7 +89,7 @@ impl<B: Backend> Loans<B> {
             return Ok(Lending::TooFew(None));
         };
         let given = check.limit;
-        let limit = given.charged(Charge::Admitted);
+        let limit = given.of_loans();
         let check = Check { limit: &limit, role: Role::Enforce, lease: None, ..*check };
         let lent = self.charge(&check, hits, deadline).await?;
         let Some(receipt) = lent.receipt else {

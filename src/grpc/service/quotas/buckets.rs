@@ -125,14 +125,14 @@ impl<B: Backend> QuotaSession<B> {
         }
         let mut changed = Vec::new();
         for place in self.stream.places() {
-            let Some(slot) = self.stream.get(place) else { continue };
-            let terms = self.target(live, &slot.id).terms();
-            if terms == *slot.bucket.terms() {
+            let Some(entry) = self.stream.get(place) else { continue };
+            let terms = self.target(live, &entry.id).terms();
+            if terms == *entry.bucket.terms() {
                 continue;
             }
             self.withdraw_want(place);
-            if let Some(slot) = self.stream.get_mut(place) {
-                slot.bucket.set_terms(terms, now);
+            if let Some(entry) = self.stream.get_mut(place) {
+                entry.bucket.set_terms(terms, now);
                 changed.push(place);
             }
         }

@@ -89,11 +89,11 @@ impl<B: Backend> QuotaSession<B> {
     ) {
         let covered = self.stream.covered();
         let options = self.stream.options();
-        let Some(slot) = self.stream.get_mut(place) else { return };
+        let Some(entry) = self.stream.get_mut(place) else { return };
         let Reported { spent, afterwards, is_overrun, returns } =
-            slot.bucket.report(usage, covered, now, &options);
-        let stranded = slot.bucket.take_stranded();
-        let awaits_ping = slot.bucket.awaits_ping(covered, now);
+            entry.bucket.report(usage, covered, now, &options);
+        let stranded = entry.bucket.take_stranded();
+        let awaits_ping = entry.bucket.awaits_ping(covered, now);
         let metrics = &self.rls.metrics.loans.quotas;
         metrics.reports.inc();
         metrics.spent.inc_by(spent);
@@ -101,11 +101,11 @@ impl<B: Backend> QuotaSession<B> {
         let counted = if is_overrun { &metrics.overrun } else { &metrics.first };
         counted.inc_by(afterwards);
         if usage != BucketUsage::default()
-            && let Some(slot) = self.stream.get(place)
-            && let Some(target) = counter(self.target(live, &slot.id))
+            && let Some(entry) = self.stream.get(place)
+            && let Some(target) = counter(self.target(live, &entry.id))
         {
             target.count_decided(usage.allowed, usage.denied);
-            work.admitted.extend(self.pending_charge(&slot.id, &target, afterwards));
+            work.admitted.extend(self.pending_charge(&entry.id, &target, afterwards));
         }
         for receipt in returns {
             if self.give_back(place, receipt) {
@@ -131,9 +131,9 @@ impl<B: Backend> QuotaSession<B> {
 
     fn try_give_back(&self, place: usize, receipt: Receipt) -> Option<()> {
         let snapshot = self.rls.limiter.snapshot();
-        let slot = self.stream.get(place)?;
-        let target = self.target(snapshot.as_deref()?, &slot.id);
-        if generation_of(&target.terms())? != generation_of(slot.bucket.terms())? {
+        let entry = self.stream.get(place)?;
+        let target = self.target(snapshot.as_deref()?, &entry.id);
+        if generation_of(&target.terms())? != generation_of(entry.bucket.terms())? {
             return None;
         }
         let check = counter(target)?;
@@ -164,8 +164,8 @@ impl<B: Backend> QuotaSession<B> {
 
     /// Takes the next step of a bucket a little later.
     pub(super) fn postpone(&mut self, place: usize, now: Instant) {
-        if let Some(slot) = self.stream.get_mut(place) {
-            slot.bucket.postpone(now);
+        if let Some(entry) = self.stream.get_mut(place) {
+            entry.bucket.postpone(now);
             self.stream.schedule(place);
         }
     }
@@ -183,8 +183,8 @@ impl<B: Backend> QuotaSession<B> {
 
     fn on_result(&mut self, place: usize, result: WantResult, now: Instant) {
         let options = self.stream.options();
-        let Some(slot) = self.stream.get_mut(place) else { return };
-        let (step, unsent) = slot.bucket.wanted_result(result, now, &options);
+        let Some(entry) = self.stream.get_mut(place) else { return };
+        let (step, unsent) = entry.bucket.wanted_result(result, now, &options);
         if let Some(receipt) = unsent {
             self.give_back(place, receipt);
         }

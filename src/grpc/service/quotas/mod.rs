@@ -301,13 +301,13 @@ impl<B: Backend> QuotaSession<B> {
     /// Adds the next step of a bucket to the work.
     fn advance(&mut self, place: usize, now: Instant, work: &mut BucketWork) {
         let options = self.stream.options();
-        let Some(slot) = self.stream.get_mut(place) else { return };
-        let reserved = self.reserved + response::max_length(&slot.id);
+        let Some(entry) = self.stream.get_mut(place) else { return };
+        let reserved = self.reserved + response::max_length(&entry.id);
         if self.delivery.room() < reserved {
             // Nothing is charged that could not be sent.
             return self.postpone(place, now);
         }
-        let step = slot.bucket.step(now, &options);
+        let step = entry.bucket.step(now, &options);
         if step != BucketStep::Nothing {
             self.reserved = reserved;
         }

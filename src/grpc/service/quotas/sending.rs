@@ -56,15 +56,15 @@ impl<B: Backend> QuotaSession<B> {
         now: Instant,
     ) -> Option<(PendingAction, Vec<BucketAction>)> {
         let options = self.stream.options();
-        let slot = self.stream.get(place)?;
+        let entry = self.stream.get(place)?;
         match action {
             PendingAction::Assign(assignment) => {
-                let assignment = slot.bucket.timed(assignment, now, &options)?;
+                let assignment = entry.bucket.timed(assignment, now, &options)?;
                 self.version = self.version.wrapping_add(1);
-                let actions = response::assign(&slot.id, &assignment, self.version);
+                let actions = response::assign(&entry.id, &assignment, self.version);
                 Some((PendingAction::Assign(assignment), actions))
             }
-            PendingAction::Abandon => Some((action, vec![response::abandon(&slot.id)])),
+            PendingAction::Abandon => Some((action, vec![response::abandon(&entry.id)])),
         }
     }
 
@@ -72,8 +72,8 @@ impl<B: Backend> QuotaSession<B> {
         let options = self.stream.options();
         match action {
             PendingAction::Assign(assignment) => {
-                let Some(slot) = self.stream.get_mut(place) else { return };
-                slot.bucket.sent(assignment, now, &options);
+                let Some(entry) = self.stream.get_mut(place) else { return };
+                entry.bucket.sent(assignment, now, &options);
                 if let Assignment::Loan(loan, _) = assignment {
                     self.rls.metrics.loans.quotas.lent.inc_by(loan.receipt.hits);
                 }
@@ -94,28 +94,28 @@ impl<B: Backend> QuotaSession<B> {
     /// Forgets a bucket.
     pub(super) fn close(&mut self, place: usize) {
         self.withdraw_want(place);
-        let Some(mut slot) = self.stream.remove(place) else { return };
-        slot.bucket.forfeit();
+        let Some(mut entry) = self.stream.remove(place) else { return };
+        entry.bucket.forfeit();
         let metrics = &self.rls.metrics.loans.quotas;
-        metrics.stranded.inc_by(slot.bucket.take_stranded());
+        metrics.stranded.inc_by(entry.bucket.take_stranded());
         metrics.buckets.dec();
     }
 
     /// Shows other streams of the counter how many hits this one wants.
     pub(super) fn announce_want(&mut self, place: usize) {
         let number = self.number;
-        let Some(slot) = self.stream.get_mut(place) else { return };
-        let BucketTerms::Lent(LentTerms { generation, .. }) = *slot.bucket.terms() else { return };
-        let want = slot.bucket.want();
-        if std::mem::replace(&mut slot.held.want, want) != want {
+        let Some(entry) = self.stream.get_mut(place) else { return };
+        let BucketTerms::Lent(LentTerms { generation, .. }) = *entry.bucket.terms() else { return };
+        let want = entry.bucket.want();
+        if std::mem::replace(&mut entry.held.want, want) != want {
             self.rls.quotas.wants.set(generation, number, want);
         }
     }
 
     pub(super) fn withdraw_want(&mut self, place: usize) {
-        let Some(slot) = self.stream.get_mut(place) else { return };
-        if let BucketTerms::Lent(LentTerms { generation, .. }) = *slot.bucket.terms() {
-            slot.held.want = 0;
+        let Some(entry) = self.stream.get_mut(place) else { return };
+        if let BucketTerms::Lent(LentTerms { generation, .. }) = *entry.bucket.terms() {
+            entry.held.want = 0;
             self.rls.quotas.wants.remove(generation, self.number);
         }
     }

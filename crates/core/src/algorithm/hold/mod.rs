@@ -20,7 +20,7 @@ mod records;
 
 use super::marks::Marks;
 use super::time::{Micros, Timestamp};
-use super::{AlgorithmState, Limit, State, Unreadable, concurrency, gcra};
+use super::{AlgorithmState, Limit, State, Unreadable, concurrency, gcra, words};
 pub use list::HoldList;
 use records::MAX_RECEIPTS;
 use records::Records;
@@ -38,14 +38,16 @@ pub struct Hold {
     pub on_settle: OnSettle,
 }
 
-/// The effect of a settle: the end of a hold whose cost is not known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum OnSettle {
-    /// The estimate stands.
-    #[default]
-    Charge,
-    /// Nothing was used: the estimate is taken back.
-    Release,
+words! {
+    /// The effect of a settle: the end of a hold whose cost is not known.
+    #[derive(Default)]
+    pub enum OnSettle {
+        /// The estimate stands.
+        #[default]
+        Charge = "charge",
+        /// Nothing was used: the estimate is taken back.
+        Release = "release",
+    }
 }
 
 /// An operation on the holds of an ID.
@@ -134,16 +136,6 @@ pub(super) struct Holds {
     since: Timestamp,
     pub(super) marks: Marks,
     records: Records,
-}
-
-impl OnSettle {
-    /// Returns the word of policies.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Charge => "charge",
-            Self::Release => "release",
-        }
-    }
 }
 
 impl HoldAction {

@@ -6,8 +6,7 @@ use tollgate_yaml::report::{Spanned, shown};
 
 use super::LimitCompiler;
 use crate::compile::{quotas, units};
-use crate::document::written::HOLDERS;
-use crate::rule::{Imposes, LeaseHolders, RuleLease};
+use crate::rule::{Imposes, LeaseHolder, LeaseHolders, RuleLease};
 
 /// Maximum number of entry keys that one limit may record.
 const MAX_RECORD: usize = 8;
@@ -89,7 +88,7 @@ impl LimitCompiler<'_, '_> {
         let note = "expected a list of `process` (the processes of the service) and `client` (callers of LeaseService)";
         let mut holders = Vec::new();
         for word in &written.value {
-            match HOLDERS.iter().find(|(known, _)| known == word) {
+            match LeaseHolder::WORDS.iter().find(|(known, _)| known == word) {
                 Some((_, holder)) => holders.push(*holder),
                 None => {
                     let message = format!("invalid lease holder `{}`", shown(word));

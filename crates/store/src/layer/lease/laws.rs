@@ -14,7 +14,7 @@ use tollgate_core::algorithm::quota::Window;
 use tollgate_core::algorithm::sliding_log::SlidingLog;
 use tollgate_core::algorithm::sliding_window::{Estimate, SlidingWindow};
 use tollgate_core::algorithm::time::Timestamp;
-use tollgate_core::algorithm::{Algorithm, Limit, OnStoreError};
+use tollgate_core::algorithm::{Algorithm, Charge, Limit, OnStoreError};
 
 use self::world::{Admitted, LeaseStep, World};
 use super::*;

@@ -44,7 +44,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
-use tollgate_core::algorithm::Charge;
 use tollgate_core::algorithm::amend::{Amended, Amendment};
 use tollgate_core::algorithm::judge::{Few, Hits};
 use tollgate_core::algorithm::time::Micros;
@@ -109,7 +108,7 @@ impl<S: Lender> Leases<S> {
         let lease = check.lease.as_ref().filter(|_| may_lease(check, is_alone))?;
         let found = self.table.leases.lock().take(check, lease, now);
         if let Some(hits) = found.wanted {
-            let limit = check.limit.charged(Charge::Admitted);
+            let limit = check.limit.of_loans();
             let check =
                 Check { limit: &limit, hits: Hits::Charge(hits), role: Role::Enforce, ..*check };
             let wanted = Arc::new(OwnedCheck::of(&check));

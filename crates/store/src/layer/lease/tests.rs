@@ -9,7 +9,7 @@ use tollgate_core::algorithm::lease::Lease;
 use tollgate_core::algorithm::quota::{Report, Window};
 use tollgate_core::algorithm::sliding_window::{Estimate, SlidingWindow};
 use tollgate_core::algorithm::time::Timestamp;
-use tollgate_core::algorithm::{Algorithm, Limit, OnStoreError, Receipt};
+use tollgate_core::algorithm::{Algorithm, Charge, Limit, OnStoreError, Receipt};
 use tollgate_core::descriptor::{CounterKey, Identity, KeyBuffer};
 
 use super::*;

@@ -59,7 +59,7 @@ impl<B: Backend> Loans<B> {
         share: impl Fn(u64) -> u64 + Send,
         deadline: Instant,
     ) -> Result<QuotaLending, StoreError> {
-        let limit = check.limit.charged(Charge::Admitted);
+        let limit = check.limit.of_loans();
         let check = Check { limit: &limit, role: Role::Enforce, lease: None, ..*check };
         let first = self.charge(&check, wanted, deadline).await?;
         let Some(receipt) = first.receipt else {
