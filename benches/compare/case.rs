@@ -11,9 +11,13 @@ pub(crate) struct Case {
     pub(crate) subject: Server,
     pub(crate) baseline: Server,
     /// Descriptors of each request; `%n`, `%p` and `%q` are numbers below `keys`.
-    pub(crate) descriptors: &'static [&'static str],
+    descriptors: &'static [&'static str],
+    /// Number of times that the descriptors are sent, each time with another number for `%i`.
+    repeats: usize,
+    /// Length of the text that replaces `%v`.
+    value_bytes: usize,
     /// Descriptors of the requests that end the holds of `descriptors`; empty without holds.
-    pub(crate) ends: &'static [&'static str],
+    ends: &'static [&'static str],
     /// Number of distinct values of each number.
     pub(crate) keys: usize,
     pub(crate) in_flight: InFlight,
@@ -63,7 +67,7 @@ pub(crate) enum Figure {
     /// Median latency, relative to the baseline's median plus, on Redis, a bare call of the same
     /// script.
     Median,
-    /// 99th percentile of the latency in ms, at half of the closed-loop throughput.
+    /// 99th percentile of the latency in ms, at half of the throughput, in an open loop.
     P99AtHalf,
     /// CPU of all Redis servers, in us per decision.
     RedisCpu,
@@ -93,6 +97,8 @@ const ONE: &[&str] = &["user=u%n"];
 const THREE: &[&str] = &["a=1", "b=1", "n1=x,n2=y%n"];
 /// Three descriptors, each with a key out of many.
 const THREE_KEYS: &[&str] = &["user=u%n", "a=a%p", "n1=x,n2=y%q"];
+/// A limit that records a caller.
+const RECORD: &[&str] = &["recorded=r%n", "caller=c"];
 const HOLD: &[&str] = &["held=h%n,tollgate.reserve=i%n*8"];
 const HOLD_ENDS: &[&str] = &["held=h%n,tollgate.commit=i%n*3", "held=h%n,tollgate.settle=i%n"];
 const SLOT: &[&str] = &["slots=s%n,tollgate.reserve=i%n"];
@@ -102,6 +108,8 @@ const KEYS: usize = 100_000;
 const USUAL: InFlight = InFlight { connections: 4, streams: 16 };
 const ALONE: InFlight = InFlight { connections: 1, streams: 1 };
 const MANY: InFlight = InFlight { connections: 16, streams: 16 };
+const MOST: InFlight = InFlight { connections: 16, streams: 64 };
+const ALONE_EACH: InFlight = InFlight { connections: 1_000, streams: 1 };
 
 const fn case(name: &'static str, place: Place, targets: &'static [(Figure, f64)]) -> Case {
     let subject = Server::Tollgate(place, Usual);
@@ -111,6 +119,8 @@ const fn case(name: &'static str, place: Place, targets: &'static [(Figure, f64)
         subject,
         baseline,
         descriptors: ONE,
+        repeats: 1,
+        value_bytes: 0,
         ends: &[],
         keys: KEYS,
         in_flight: USUAL,
@@ -134,6 +144,9 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case { in_flight: ALONE, ..case("memory-alone", Memory, &[(Median, 0.9)]) },
     Case { in_flight: MANY, ..case("memory-256", Memory, &[]) },
+    Case { in_flight: ALONE_EACH, ..case("memory-1000-connections", Memory, &[]) },
+    Case { in_flight: MOST, ..case("memory-1024", Memory, &[]) },
+    Case { descriptors: RECORD, ..case("record", Memory, &[]) },
     Case {
         subject: Server::Tollgate(Memory, Siblings(10_000)),
         baseline: Server::Tollgate(Memory, Siblings(10)),
@@ -210,6 +223,9 @@ pub(crate) const CASES: &[Case] = &[
     Case { descriptors: SLOT, ends: SLOT_ENDS, ..case("redis-slots", Redis, &[]) },
     Case { in_flight: ALONE, ..case("redis-alone", Redis, &[(Median, 1.25)]) },
     Case { in_flight: MANY, ..case("redis-256", Redis, &[(RedisCpu, 4.5)]) },
+    Case { in_flight: ALONE_EACH, ..case("redis-1000-connections", Redis, &[]) },
+    Case { in_flight: MOST, ..case("redis-1024", Redis, &[]) },
+    Case { descriptors: RECORD, ..case("redis-record", Redis, &[]) },
     case("cluster", Cluster, &[(Throughput, 0.35), (Cpu, 2.8)]),
     Case { keys: 1, ..case("cluster-1-key", Cluster, &[]) },
     Case { descriptors: THREE, ..case("cluster-3", Cluster, &[(RedisCpu, 36.0)]) },
@@ -223,10 +239,38 @@ pub(crate) const CASES: &[Case] = &[
         ..case("cluster-3-one-slot", Cluster, &[(RedisCpu, 13.0)])
     },
     Case { in_flight: MANY, ..case("cluster-256", Cluster, &[]) },
+    // The growth of the cost with the number of counters, descriptors and rules, and with the
+    // length of values.
+    growing("counters-10k", 10_000, 1, 0),
+    growing("counters-100k", 100_000, 1, 0),
+    growing("counters-1m", 1_000_000, 1, 0),
+    growing("counters-10m", 10_000_000, 1, 0),
+    growing("descriptors-4", KEYS, 4, 0),
+    growing("descriptors-16", KEYS, 16, 0),
+    growing("descriptors-64", KEYS, 64, 0),
+    growing("value-16", KEYS, 1, 16),
+    growing("value-256", KEYS, 1, 256),
+    growing("value-4096", KEYS, 1, 4_096),
+    with_rules("rules-10", 10),
+    with_rules("rules-1000", 1_000),
+    with_rules("rules-100000", 100_000),
 ];
 
+/// A case in memory, with descriptors whose keys are out of `keys`.
+const fn growing(name: &'static str, keys: usize, repeats: usize, value_bytes: usize) -> Case {
+    let descriptors = &["user=u%i%v%n"];
+    Case { descriptors, keys, repeats, value_bytes, ..case(name, Memory, &[]) }
+}
+
+/// A case in memory with this number of rules.
+const fn with_rules(name: &'static str, rules: usize) -> Case {
+    let subject = Server::Tollgate(Memory, Siblings(rules));
+    Case { subject, descriptors: &["route=r%n"], keys: 10, ..case(name, Memory, &[]) }
+}
+
 /// Rules of other kinds than a fixed window, by key.
-const KINDS: [(&str, &str); 6] = [
+const KINDS: [(&str, &str); 7] = [
+    ("recorded", "unit: hour, requests_per_unit: 1000000000, record: [caller]"),
     ("fraction", "algorithm: gcra, unit: hour, requests_per_unit: 7777777"),
     ("sliding", "algorithm: sliding_window, unit: hour, requests_per_unit: 1000000000"),
     (
@@ -244,6 +288,23 @@ const KINDS: [(&str, &str); 6] = [
 pub(crate) const COUNTERS: &str = "counters";
 
 impl Case {
+    /// Returns the descriptors of each request, with the placeholders of numbers.
+    pub(crate) fn descriptors(&self) -> Vec<String> {
+        let value = "x".repeat(self.value_bytes);
+        let mut descriptors = Vec::new();
+        for number in 0..self.repeats {
+            let number = number.to_string();
+            let filled = |text: &&str| text.replace("%i", &number).replace("%v", &value);
+            descriptors.extend(self.descriptors.iter().map(filled));
+        }
+        descriptors
+    }
+
+    /// Returns the descriptors of the requests that end holds.
+    pub(crate) fn ends(&self) -> Vec<String> {
+        self.ends.iter().map(|text| (*text).to_owned()).collect()
+    }
+
     /// Returns the location of the subject's counters.
     pub(crate) fn place(&self) -> Place {
         match self.subject {

@@ -19,7 +19,7 @@ const IN_FLIGHT: InFlight = InFlight { connections: 4, streams: 64 };
 /// memory of connections and buffers does not count.
 pub(crate) async fn bytes_of_one() -> f64 {
     let store = Store::start(Place::Memory).await;
-    let service = Running::tollgate(Policy::Usual, &store, &["--memory-max", "1GiB"]);
+    let service = Running::tollgate(Policy::Usual, &store, &[]);
     let load = |descriptor: &str, count: usize| {
         let requests = Arc::new(Requests::new("bench", &[descriptor], count, WIDTH));
         let answers = Load { service: service.address, requests, in_flight: IN_FLIGHT }.run_all();

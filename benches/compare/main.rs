@@ -58,6 +58,9 @@ struct Arguments {
     seconds: f64,
     #[arg(long, default_value_t = 5)]
     rounds: usize,
+    /// Measure each case also at half of its throughput, at a steady rate.
+    #[arg(long)]
+    open: bool,
     /// Print a line of JSON per case.
     #[arg(long)]
     json: bool,
@@ -94,6 +97,7 @@ async fn measure(arguments: &Arguments) {
     let effort = Effort {
         rounds: arguments.rounds.max(1),
         time: Duration::from_secs_f64(arguments.seconds),
+        is_open: arguments.open,
     };
     let is_wanted =
         |name: &str| arguments.cases.is_empty() || arguments.cases.iter().any(|case| case == name);

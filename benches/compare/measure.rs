@@ -15,6 +15,8 @@ use tollgate_testkit::web::Web;
 pub(crate) const WIDTH: usize = 8;
 /// Number of requests for the system call count: each is sent once, in a closed loop.
 const COUNTED: usize = 20_000;
+/// Number of keys from which on each has a counter before the measurement. Fewer are soon used.
+const FILLED_FROM: usize = 1_000_000;
 /// Duration of the bare script measurement.
 const ROUND_TRIPS: Duration = Duration::from_millis(500);
 
@@ -24,6 +26,8 @@ pub(crate) struct Effort {
     pub(crate) rounds: usize,
     /// Length of each server's turn in a round.
     pub(crate) time: Duration,
+    /// Set if each case is also measured at half of its throughput, in an open loop.
+    pub(crate) is_open: bool,
 }
 
 /// The measurements of a case.
@@ -31,6 +35,8 @@ pub(crate) struct Measured {
     pub(crate) figures: Vec<(Figure, f64)>,
     pub(crate) subject: Turn,
     pub(crate) baseline: Turn,
+    /// Both servers at half of the subject's throughput, in an open loop, the subject first.
+    pub(crate) at_half: Option<[Turn; 2]>,
     /// Median latency of a bare call of the subject's script.
     pub(crate) script: Option<Duration>,
     /// Failed calls of both servers.
@@ -46,6 +52,8 @@ pub(crate) struct Turn {
     pub(crate) waits: f64,
     pub(crate) median: Duration,
     pub(crate) p99: Duration,
+    /// 999 of 1,000 responses.
+    pub(crate) p999: Duration,
     pub(crate) redis_cpu: f64,
     pub(crate) redis_commands: f64,
 }
@@ -63,6 +71,9 @@ struct Stage {
 /// Measures a case. `peer` is the binary of envoyproxy/ratelimit, if that is the baseline.
 pub(crate) async fn measure(case: Case, effort: Effort, peer: Option<&Path>) -> Measured {
     let stage = Stage::set(case, peer).await;
+    if case.keys >= FILLED_FROM {
+        stage.load(&stage.subject).run_all();
+    }
     let script = match (case.target(Figure::Median), stage.store.redis().as_slice()) {
         (Some(_), [redis]) => round_trip::of_script(redis, || stage.run_some(), ROUND_TRIPS),
         _ => None,
@@ -96,15 +107,12 @@ pub(crate) async fn measure(case: Case, effort: Effort, peer: Option<&Path>) -> 
         figures.push((Figure::RedisCpu, subject.redis_cpu));
         figures.push((Figure::RedisCommands, subject.redis_commands));
     }
-    if case.target(Figure::P99AtHalf).is_some() {
-        let half = Pace::Open(subject.per_second / 2.0);
-        let mut turns = Vec::new();
-        for _ in 0..effort.rounds {
-            let (turn, answers) = stage.turn(&stage.subject, half, effort.time).await;
-            failed += answers.failed;
-            turns.push(turn);
-        }
-        figures.push((Figure::P99AtHalf, Turn::median_of(&turns).p99.as_secs_f64() * 1e3));
+    let mut at_half = None;
+    if case.target(Figure::P99AtHalf).is_some() || effort.is_open {
+        let (turns, failed_calls) = stage.at_rate(subject.per_second / 2.0, effort).await;
+        failed += failed_calls;
+        figures.push((Figure::P99AtHalf, turns[0].p99.as_secs_f64() * 1e3));
+        at_half = Some(turns);
     }
     if case.target(Figure::Memory).is_some() {
         let [own, other] =
@@ -123,7 +131,7 @@ pub(crate) async fn measure(case: Case, effort: Effort, peer: Option<&Path>) -> 
     if case.target(Figure::SystemCalls).is_some() {
         figures.extend(stage.system_calls().map(|calls| (Figure::SystemCalls, calls)));
     }
-    Measured { figures, subject, baseline, script, failed }
+    Measured { figures, subject, baseline, at_half, script, failed }
 }
 
 impl Stage {
@@ -131,10 +139,10 @@ impl Stage {
         let store = Store::start(case.place()).await;
         let subject = Running::start(case.subject, &store, peer);
         let baseline = Running::start(case.baseline, &store, peer);
-        let requests = if case.ends.is_empty() {
-            Requests::new("bench", case.descriptors, case.keys, WIDTH)
+        let requests = if case.ends().is_empty() {
+            Requests::new("bench", &case.descriptors(), case.keys, WIDTH)
         } else {
-            Requests::holds("bench", [case.descriptors, case.ends], case.keys, WIDTH)
+            Requests::holds("bench", [&case.descriptors(), &case.ends()], case.keys, WIDTH)
         };
         let requests = Arc::new(requests);
         let redis = store.processes().await;
@@ -165,14 +173,30 @@ impl Stage {
             waits: own.waits as f64 / count,
             median: answers.latency.quantile(0.5),
             p99: answers.latency.quantile(0.99),
+            p999: answers.latency.quantile(0.999),
             redis_cpu: redis.cpu.as_secs_f64() * 1e6 / count,
             redis_commands: commands as f64 / answers.count_of_all() as f64,
         };
         (turn, answers)
     }
 
+    /// Measures both servers at a number of calls per second. Returns their medians, the subject's
+    /// first, and the number of failed calls.
+    async fn at_rate(&self, per_second: f64, effort: Effort) -> ([Turn; 2], u64) {
+        let mut failed = 0;
+        let mut turns = [Vec::new(), Vec::new()];
+        for _ in 0..effort.rounds {
+            for (turns, server) in turns.iter_mut().zip([&self.subject, &self.baseline]) {
+                let (turn, answers) = self.turn(server, Pace::Open(per_second), effort.time).await;
+                failed += answers.failed;
+                turns.push(turn);
+            }
+        }
+        (turns.map(|turns| Turn::median_of(&turns)), failed)
+    }
+
     fn system_calls(&self) -> Option<f64> {
-        let requests = Arc::new(Requests::new("bench", self.case.descriptors, COUNTED, WIDTH));
+        let requests = Arc::new(Requests::new("bench", &self.case.descriptors(), COUNTED, WIDTH));
         let load = Load { requests, ..self.load(&self.subject) };
         let calls = system_calls(self.subject.process, || drop(load.run_all()))?;
         Some(calls as f64 / COUNTED as f64)
@@ -180,7 +204,7 @@ impl Stage {
 
     /// Sends a few requests.
     fn run_some(&self) {
-        let requests = Arc::new(Requests::new("bench", self.case.descriptors, 10, WIDTH));
+        let requests = Arc::new(Requests::new("bench", &self.case.descriptors(), 10, WIDTH));
         Load { requests, ..self.load(&self.subject) }.run_all();
     }
 }
@@ -195,6 +219,7 @@ impl Turn {
             waits: of(|turn| turn.waits),
             median: time(|turn| turn.median.as_secs_f64()),
             p99: time(|turn| turn.p99.as_secs_f64()),
+            p999: time(|turn| turn.p999.as_secs_f64()),
             redis_cpu: of(|turn| turn.redis_cpu),
             redis_commands: of(|turn| turn.redis_commands),
         }

@@ -1,5 +1,7 @@
 //! Output: a block of lines or one line of JSON per case.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::case::{Case, Figure, Server};
@@ -62,7 +64,7 @@ pub(crate) fn case(case: &Case, measured: &Measured, as_json: bool) {
         "  {} in flight on {}, {}, {keys} key{}",
         flight.calls(),
         plural(flight.connections, "connection"),
-        plural(case.descriptors.len(), "descriptor"),
+        plural(case.descriptors().len(), "descriptor"),
         if keys == 1 { "" } else { "s" },
     );
     for (figure, value) in &measured.figures {
@@ -129,7 +131,15 @@ fn line(case: &Case, measured: &Measured, figure: Figure, value: f64) -> Line {
                 ),
             )
         }
-        Figure::P99AtHalf => (" ms", format!("at {:.0} a second", subject.per_second / 2.0)),
+        Figure::P99AtHalf => {
+            let at_half = measured.at_half.unwrap_or_default();
+            let [own, other] = at_half.map(|turn| {
+                let ms = |time: Duration| time.as_secs_f64() * 1e3;
+                format!("{:.2}, {:.1}, {:.1} ms", ms(turn.median), ms(turn.p99), ms(turn.p999))
+            });
+            let rate = subject.per_second / 2.0;
+            (" ms", format!("at {rate:.0} a second; p50, p99, p99.9: {own} of {other}"))
+        }
         Figure::RedisCpu if case.baseline == Server::Peer => {
             (" us", format!("a decision; {:.1} us", baseline.redis_cpu))
         }
@@ -187,7 +197,8 @@ fn json_of(case: &Case, measured: &Measured) -> Value {
     let turn = |turn: &Turn| {
         let median = turn.median.as_secs_f64() * 1e6;
         let p99 = turn.p99.as_secs_f64() * 1e6;
-        json!({ "per_second": turn.per_second, "cpu_us": turn.cpu, "p50_us": median, "p99_us": p99 })
+        let p999 = turn.p999.as_secs_f64() * 1e6;
+        json!({ "per_second": turn.per_second, "cpu_us": turn.cpu, "p50_us": median, "p99_us": p99, "p999_us": p999 })
     };
     let figures = measured.figures.iter().map(|(figure, value)| {
         let line = line(case, measured, *figure, *value);
@@ -198,6 +209,7 @@ fn json_of(case: &Case, measured: &Measured) -> Value {
         "figures": Value::Object(figures.collect()),
         "subject": turn(&measured.subject),
         "baseline": turn(&measured.baseline),
+        "at_half": measured.at_half.map(|turns| turns.map(|one| turn(&one))),
         "failed": measured.failed,
     })
 }

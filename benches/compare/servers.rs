@@ -55,7 +55,7 @@ impl Running {
         let policies = Policies::of(&policy.text(true));
         let url = store.url();
         // Generous: the machine is saturated, and calls that time out are not measured.
-        let usual = ["--store", &url, "--store-timeout", "5s"];
+        let usual = ["--store", &url, "--store-timeout", "5s", "--memory-max", "4GiB"];
         let mut tollgate = Tollgate::serve_with(policies.path(), &[&usual, flags].concat());
         if !matches!(store, Store::Memory) {
             tollgate.wait_for_message("store connected");

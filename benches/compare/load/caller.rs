@@ -42,6 +42,8 @@ struct Due {
     /// Index of the connection that sends next at a steady rate.
     turn: usize,
     random: u64,
+    /// The request that is sent.
+    message: Vec<u8>,
 }
 
 impl Caller {
@@ -53,7 +55,8 @@ impl Caller {
         let open = |_| Connection::open(self.service).expect("the server takes connections");
         let mut connections: Vec<Connection> = (0..self.connections).map(open).collect();
         let seed = 0x9e37_79b9_7f4a_7c15 ^ (self.number as u64 + 1);
-        let mut due = Due { begun: Instant::now(), sent: 0, turn: 0, random: seed };
+        let mut due =
+            Due { begun: Instant::now(), sent: 0, turn: 0, random: seed, message: Vec::new() };
         let mut answers = Answers::default();
         let mut phase = self.clock.phase();
         let mut buffer = vec![0; BUFFER];
@@ -124,7 +127,8 @@ impl Caller {
             }
             None => (due.dice() >> 33) as usize % self.requests.len(),
         };
-        let is_sent = connection.call(self.requests.at(number), at);
+        self.requests.write(number, &mut due.message);
+        let is_sent = connection.call(&due.message, at);
         due.sent += u64::from(is_sent);
         is_sent
     }

@@ -2,7 +2,7 @@
 //! steady rate, and the latency of the responses.
 //!
 //! Must be cheap, since it shares the machine with the servers under test: polling threads, a
-//! minimal HTTP/2 client, pre-encoded requests. A call costs about 1 to 2 us of CPU.
+//! minimal HTTP/2 client, requests that are encoded once. A call costs about 1 to 2 us of CPU.
 //!
 //! | file | contents |
 //! |---|---|
