@@ -246,6 +246,7 @@ mod tests {
     fn a_receipt_reads_as_it_was_written() {
         for keys in [ReceiptKeys::default(), ReceiptKeys::new(&[key("one")])] {
             let bytes = receipt().encode(&keys, OWNER);
+            assert!(bytes.len() <= 256, "the bound in lease.proto");
             assert_eq!(LoanReceipt::decode(&bytes, &keys, OWNER), Ok(receipt()));
         }
     }
