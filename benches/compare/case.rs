@@ -17,7 +17,7 @@ pub(crate) struct Case {
     /// Length of the text that replaces `%v`.
     value_bytes: usize,
     /// Descriptors of the requests that end the holds of `descriptors`; empty without holds.
-    ends: &'static [&'static str],
+    pub(crate) ends: &'static [&'static str],
     /// Number of distinct values of each number.
     pub(crate) keys: usize,
     pub(crate) in_flight: InFlight,
@@ -298,11 +298,6 @@ impl Case {
             descriptors.extend(self.descriptors.iter().map(filled));
         }
         descriptors
-    }
-
-    /// Returns the descriptors of the requests that end holds.
-    pub(crate) fn ends(&self) -> Vec<String> {
-        self.ends.iter().map(|text| (*text).to_owned()).collect()
     }
 
     /// Returns the location of the subject's counters.

@@ -139,10 +139,10 @@ impl Stage {
         let store = Store::start(case.place()).await;
         let subject = Running::start(case.subject, &store, peer);
         let baseline = Running::start(case.baseline, &store, peer);
-        let requests = if case.ends().is_empty() {
+        let requests = if case.ends.is_empty() {
             Requests::new("bench", &case.descriptors(), case.keys, WIDTH)
         } else {
-            Requests::holds("bench", [&case.descriptors(), &case.ends()], case.keys, WIDTH)
+            Requests::holds("bench", &case.descriptors(), case.ends, case.keys, WIDTH)
         };
         let requests = Arc::new(requests);
         let redis = store.processes().await;

@@ -45,8 +45,15 @@ impl Requests {
     }
 
     /// Creates requests that reserve, and as many that end them, for at least `keys` numbers.
-    pub(crate) fn holds(domain: &str, phases: [&[String]; 2], keys: usize, width: usize) -> Self {
-        let templates = phases.map(|descriptors| Template::new(domain, descriptors, width)).into();
+    pub(crate) fn holds(
+        domain: &str,
+        reserve: &[impl AsRef<str>],
+        end: &[impl AsRef<str>],
+        keys: usize,
+        width: usize,
+    ) -> Self {
+        let templates =
+            vec![Template::new(domain, reserve, width), Template::new(domain, end, width)];
         let keys = keys.next_multiple_of(HOLDS_AT_ONCE);
         Self { is_in_order: true, templates, keys, width }
     }
