@@ -172,7 +172,7 @@ impl<C: Clock> MemoryStore<C> {
             .collect();
         LockedRequest {
             budget: &self.budget,
-            locations: locate(checks, &guards),
+            locations: locate(checks, &firsts, &guards),
             guards,
             now: self.clock.now(),
             questions: Few::new(),
@@ -251,7 +251,9 @@ impl<'a> LockedRequest<'a, '_> {
             LockedCounter { first: number, shard: 0, entry: None, held: 0, unused: 0, reserved: 0 };
         let mut state = None;
         if !check.is_ban() {
-            let location = self.locations.get(number).copied().flatten()?;
+            let located = self.locations.get(number).copied();
+            let location =
+                located.unwrap_or_else(|| Location::of(check, &self.guards, Shard::find))?;
             let (_, shard) = self.guards.get_mut(location.shard)?;
             counter.shard = location.shard;
             state = location.entry.and_then(|entry| shard.take(entry));
@@ -330,14 +332,18 @@ impl<'a> LockedRequest<'a, '_> {
     }
 }
 
-/// Finds the counters of all checks: first in the tables, then by their keys, so that the cache
-/// misses of several checks overlap.
-fn locate(checks: &[Check<'_>], shards: &LockedShards<'_>) -> Few<Option<Location>> {
-    let candidates = checks.iter().map(|check| {
-        let wanted = (!check.is_ban()).then(|| shard_of(&check.key))?;
-        let index = shards.binary_search_by_key(&wanted, |(number, _)| *number).ok()?;
-        let (_, shard) = shards.get(index)?;
-        Some(Location { shard: index, entry: shard.candidate(&check.key) })
+/// Finds the counters of the checks that name one first: in the tables, then by their keys, so that
+/// the cache misses of several checks overlap. Returns no locations for a single check, which its
+/// counter is found for directly.
+fn locate(
+    checks: &[Check<'_>],
+    firsts: &[usize],
+    shards: &LockedShards<'_>,
+) -> Few<Option<Location>> {
+    let several = if checks.len() > 1 { checks } else { &[] };
+    let candidates = several.iter().enumerate().map(|(number, check)| {
+        let is_first = firsts.get(number) == Some(&number) && !check.is_ban();
+        is_first.then(|| Location::of(check, shards, Shard::candidate))?
     });
     let mut locations: Few<_> = candidates.collect();
     for (location, check) in locations.iter_mut().zip(checks) {
@@ -348,6 +354,21 @@ fn locate(checks: &[Check<'_>], shards: &LockedShards<'_>) -> Few<Option<Locatio
         }
     }
     locations
+}
+
+impl Location {
+    /// Returns where `find` finds the check's counter, or where it would be; `None` if its shard is
+    /// not locked.
+    fn of(
+        check: &Check<'_>,
+        shards: &LockedShards<'_>,
+        find: impl FnOnce(&Shard, &CounterKey<'_>) -> Option<u32>,
+    ) -> Option<Self> {
+        let wanted = shard_of(&check.key);
+        let index = shards.binary_search_by_key(&wanted, |(number, _)| *number).ok()?;
+        let (_, shard) = shards.get(index)?;
+        Some(Self { shard: index, entry: find(shard, &check.key) })
+    }
 }
 
 fn shard_of(key: &CounterKey<'_>) -> u8 {
