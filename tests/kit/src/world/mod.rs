@@ -20,6 +20,7 @@
 //! | `plan_holds`, `hold_steps`, `holds`, `hold_checker` | the same of holds, in every second one |
 //! | `retries` | reserves that are sent until they are decided: another kind of world |
 //! | `coverage` | events and pairs of overlapping events, by number of worlds |
+//! | `mutants` | changes of single lines of the scripts, to learn which tests find them |
 //! | `shrink` | the smallest plan that still fails |
 //! | `watch`, `display` | a table of a world as it runs, and its texts |
 //!
@@ -128,6 +129,7 @@ pub mod history;
 mod hold_checker;
 mod hold_steps;
 mod holds;
+pub mod mutants;
 mod network;
 pub mod plan;
 mod plan_holds;

@@ -3,16 +3,22 @@
 //! One interpreter serves all servers of a thread. Scripts of Redis set no globals, so that none
 //! sees the state of another.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
-use mlua::{Function, Lua, MultiValue, Table, Value};
+use mlua::{Function, HookTriggers, Lua, MultiValue, Table, Value, VmState};
 use sha1::{Digest as _, Sha1};
 
 use super::data::ScriptRun;
 use super::pack;
 use super::resp::Resp;
+use crate::world::mutants::Mutant;
+
+/// Instructions between two looks at the length of a call, and the most looks: a mutant may not end
+/// by itself, and no call of a script has a tenth of these instructions.
+const LOOK_EVERY: u32 = 100_000;
+const MOST_LOOKS: u32 = 100;
 
 /// The script that runs now, with the data of its server.
 type Running = Rc<RefCell<Option<ScriptRun>>>;
@@ -20,7 +26,19 @@ type Running = Rc<RefCell<Option<ScriptRun>>>;
 struct Interpreter {
     lua: Lua,
     running: Running,
-    compiled: HashMap<Vec<u8>, Function>,
+    compiled: HashMap<Vec<u8>, CompiledScript>,
+    mutant: Option<Mutant>,
+    /// Looks at the length of the call that runs.
+    looks: Rc<Cell<u32>>,
+    /// The number of the script that runs.
+    number: Rc<Cell<usize>>,
+    /// Numbers of scripts with lines of them that ran, if they are recorded.
+    executed: Rc<RefCell<HashSet<(usize, usize)>>>,
+}
+
+struct CompiledScript {
+    number: usize,
+    function: Function,
 }
 
 thread_local! {
@@ -30,6 +48,30 @@ thread_local! {
 /// Returns the digest of a script's text, in hexadecimal digits.
 pub fn digest(text: &[u8]) -> String {
     Sha1::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Chooses the change of scripts that run on this thread from now on.
+pub fn choose_mutant(mutant: Option<Mutant>) {
+    INTERPRETER.with_borrow_mut(|interpreter| interpreter.choose_mutant(mutant));
+}
+
+/// Records the lines of scripts that run on this thread, instead of a mutant.
+pub fn record_lines() {
+    INTERPRETER.with_borrow_mut(Interpreter::record_lines);
+}
+
+/// Returns the lines that ran since the last call.
+#[must_use]
+pub fn take_lines() -> BTreeSet<String> {
+    INTERPRETER.with_borrow_mut(|interpreter| interpreter.take_lines())
+}
+
+/// Returns the texts of the scripts that ran on this thread.
+#[must_use]
+pub fn scripts() -> Vec<String> {
+    INTERPRETER.with_borrow(|interpreter| {
+        interpreter.compiled.keys().map(|text| String::from_utf8_lossy(text).into_owned()).collect()
+    })
 }
 
 /// Runs a script on some data, and returns its reply with the data.
@@ -79,7 +121,65 @@ impl Interpreter {
         }
         lua.globals().set("redis", redis).unwrap();
         lua.globals().set("struct", pack::library(&lua).unwrap()).unwrap();
-        Self { lua, running, compiled: HashMap::new() }
+        Self {
+            lua,
+            running,
+            compiled: HashMap::new(),
+            mutant: None,
+            looks: Rc::default(),
+            number: Rc::default(),
+            executed: Rc::default(),
+        }
+    }
+
+    fn choose_mutant(&mut self, mutant: Option<Mutant>) {
+        self.compiled.clear();
+        self.lua.remove_hook();
+        if mutant.is_some() {
+            let looks = Rc::clone(&self.looks);
+            let triggers = HookTriggers::new().every_nth_instruction(LOOK_EVERY);
+            let hook = self.lua.set_hook(triggers, move |_, _| {
+                looks.set(looks.get() + 1);
+                let is_long = looks.get() > MOST_LOOKS;
+                if is_long { Err(mlua::Error::runtime("too long")) } else { Ok(VmState::Continue) }
+            });
+            hook.unwrap();
+        }
+        self.mutant = mutant;
+    }
+
+    fn record_lines(&mut self) {
+        self.choose_mutant(None);
+        let number = Rc::clone(&self.number);
+        let executed = Rc::clone(&self.executed);
+        let hook = self.lua.set_hook(HookTriggers::EVERY_LINE, move |_, debug| {
+            if let Some(line) = debug.current_line() {
+                executed.borrow_mut().insert((number.get(), line));
+            }
+            Ok(VmState::Continue)
+        });
+        hook.unwrap();
+    }
+
+    fn take_lines(&mut self) -> BTreeSet<String> {
+        let executed = self.executed.take();
+        let mut lines = BTreeSet::new();
+        for (text, script) in &self.compiled {
+            let text = String::from_utf8_lossy(text);
+            let ran = (1..).zip(text.lines());
+            let ran = ran.filter(|(number, _)| executed.contains(&(script.number, *number)));
+            lines.extend(ran.map(|(_, line)| line.to_owned()));
+        }
+        lines
+    }
+
+    fn compile(&self, text: &[u8]) -> mlua::Result<Function> {
+        let mutated = self.mutant.as_ref().map(|mutant| {
+            let text = String::from_utf8_lossy(text);
+            mutant.applied(&text).into_bytes()
+        });
+        let text = mutated.as_deref().unwrap_or(text);
+        self.lua.load(text).set_name("user_script").into_function()
     }
 
     fn run(&mut self, text: &[u8], keys: &[Vec<u8>], arguments: &[Vec<u8>]) -> mlua::Result<Resp> {
@@ -91,10 +191,14 @@ impl Interpreter {
             self.lua.globals().raw_set(name, table)?;
         }
         if !self.compiled.contains_key(text) {
-            let compiled = self.lua.load(text).set_name("user_script").into_function()?;
-            self.compiled.insert(text.to_vec(), compiled);
+            let script =
+                CompiledScript { number: self.compiled.len(), function: self.compile(text)? };
+            self.compiled.insert(text.to_vec(), script);
         }
-        let value = self.compiled[text].call::<Value>(())?;
+        let script = &self.compiled[text];
+        self.looks.set(0);
+        self.number.set(script.number);
+        let value = script.function.call::<Value>(())?;
         of_lua(&value)
     }
 }
