@@ -4,3 +4,4 @@
 pub(crate) mod envoys;
 mod manifests;
 mod observability;
+mod release;
