@@ -77,6 +77,7 @@ mod rates;
 mod reloads;
 mod replay;
 mod replicas;
+mod rolling;
 mod shapes;
 mod shapes_of_holds;
 mod sharded;
