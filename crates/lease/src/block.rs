@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tollgate_core::algorithm::time::Micros;
+use tollgate_core::algorithm::time::{Micros, Timestamp};
 use tollgate_core::algorithm::{Limit, Receipt};
 
 /// Value of `left` in a closed block.
@@ -46,6 +46,23 @@ impl Block {
             ends_with_window: windows.is_some_and(|(first, _)| first <= ttl),
             gone: windows.and_then(|(_, last)| received.checked_add(last.into())),
             left: AtomicU64::new(receipt.hits),
+        }
+    }
+
+    /// Creates a block of hits that a service charged during a call, and lent to this process.
+    ///
+    /// As in [`new`](Self::new), its time is measured from the start of the call. Only the service
+    /// knows its windows and the instant of the charge.
+    pub fn lent(hits: u32, under_way: Range<Instant>, usable_for: Duration) -> Self {
+        let Range { start: sent, end: received } = under_way;
+        Self {
+            receipt: Receipt { at: Timestamp::default(), hits: hits.into(), of_grant: false },
+            sent,
+            received,
+            end: sent.checked_add(usable_for).unwrap_or(sent),
+            ends_with_window: false,
+            gone: None,
+            left: AtomicU64::new(hits.into()),
         }
     }
 
@@ -164,6 +181,17 @@ mod tests {
         assert!(block.put_back(3));
         assert!(!block.take(1, at(100)), "its end is the first instant at which it has ended");
         assert_eq!((block.left(at(99)), block.left(at(100))), (3, 0));
+    }
+
+    #[test]
+    fn a_lent_block_is_usable_from_the_start_of_its_call() {
+        let sent = Instant::now();
+        let at = |us| sent + Duration::from_micros(us);
+        let block = Block::lent(8, sent..at(60), Duration::from_micros(100));
+        assert!(block.take(2, at(99)));
+        assert!(!block.take(1, at(100)));
+        assert_eq!([74, 75].map(|us| block.is_running_out(at(us))), [false, true]);
+        assert_eq!((block.is_gone(at(1_000)), block.close()), (false, 6));
     }
 
     #[test]
