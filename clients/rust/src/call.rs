@@ -1,0 +1,139 @@
+//! Calls of gRPC with a deadline, and their options.
+
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use prost::Message;
+use tokio::time::{Instant, sleep, timeout_at};
+use tonic::client::Grpc;
+use tonic::{Code, Request, Status};
+use tonic_prost::ProstCodec;
+
+use crate::connection::{Replicas, is_unprocessed};
+use crate::decision::FailureMode;
+
+/// Bound of a call without a timeout of its own.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(250);
+/// Bound of the attempts of a call that is repeated.
+const ATTEMPTS: u32 = 4;
+/// Time before the second attempt. It doubles with each.
+const BACKOFF: Duration = Duration::from_millis(10);
+
+/// Options of a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallOptions {
+    pub(crate) timeout: Duration,
+    pub(crate) failure_mode: FailureMode,
+    pub(crate) shadow: bool,
+}
+
+impl Default for CallOptions {
+    fn default() -> Self {
+        let failure_mode = FailureMode::default();
+        Self { timeout: DEFAULT_TIMEOUT, failure_mode, shadow: false }
+    }
+}
+
+/// Defines the methods that set the options of calls in the field `options`.
+macro_rules! option_methods {
+    () => {
+        /// Bounds the time of a call; 250 ms by default.
+        pub fn timeout(mut self, timeout: std::time::Duration) -> Self {
+            self.options.timeout = timeout;
+            self
+        }
+
+        /// Sets the result of a call without a decision.
+        pub fn failure_mode(mut self, mode: crate::FailureMode) -> Self {
+            self.options.failure_mode = mode;
+            self
+        }
+
+        /// Allows every request: it is counted and decided, and [`Decision::code`] has the answer.
+        ///
+        /// [`Decision::code`]: crate::Decision::code
+        pub fn shadow(mut self, shadow: bool) -> Self {
+            self.options.shadow = shadow;
+            self
+        }
+    };
+}
+pub(crate) use option_methods;
+
+/// Makes a call, which is processed at most once.
+pub(crate) async fn unary<Q, R>(
+    connection: &Replicas,
+    path: &'static str,
+    message: Q,
+    timeout: Duration,
+) -> Result<R, Status>
+where
+    Q: Message + Clone + 'static,
+    R: Message + Default + 'static,
+{
+    let repeats = |_: &Status| false;
+    attempts(connection, path, message, timeout, repeats).await
+}
+
+/// Makes a call that is not charged again with the same ID, and repeats it after `UNAVAILABLE`.
+pub(crate) async fn repeated<Q, R>(
+    connection: &Replicas,
+    path: &'static str,
+    message: Q,
+    timeout: Duration,
+) -> Result<R, Status>
+where
+    Q: Message + Clone + 'static,
+    R: Message + Default + 'static,
+{
+    let repeats = |status: &Status| status.code() == Code::Unavailable;
+    attempts(connection, path, message, timeout, repeats).await
+}
+
+/// Makes a call until a deadline. It is repeated if it was not processed, at once, and after a
+/// status that `repeats`.
+async fn attempts<Q, R>(
+    connection: &Replicas,
+    path: &'static str,
+    message: Q,
+    timeout: Duration,
+    repeats: impl Fn(&Status) -> bool,
+) -> Result<R, Status>
+where
+    Q: Message + Clone + 'static,
+    R: Message + Default + 'static,
+{
+    let deadline = Instant::now() + timeout;
+    let mut wait = BACKOFF;
+    for _ in 1..ATTEMPTS {
+        match attempt(connection, path, message.clone(), deadline).await {
+            Err(status) if is_unprocessed(&status) => {}
+            Err(status) if repeats(&status) && Instant::now() + wait < deadline => {
+                sleep(wait.mul_f64(rand::random_range(0.8..1.2))).await;
+                wait *= 2;
+            }
+            ended => return ended,
+        }
+    }
+    attempt(connection, path, message, deadline).await
+}
+
+async fn attempt<Q, R>(
+    connection: &Replicas,
+    path: &'static str,
+    message: Q,
+    deadline: Instant,
+) -> Result<R, Status>
+where
+    Q: Message + 'static,
+    R: Message + Default + 'static,
+{
+    let mut grpc = Grpc::with_origin(connection.clone(), connection.origin());
+    let mut request = Request::new(message);
+    request.set_timeout(deadline.saturating_duration_since(Instant::now()));
+    let call = grpc.unary(request, PathAndQuery::from_static(path), ProstCodec::default());
+    match timeout_at(deadline, call).await {
+        Ok(answered) => answered.map(tonic::Response::into_inner),
+        Err(_) => Err(Status::deadline_exceeded("no answer before the timeout")),
+    }
+}
