@@ -25,8 +25,19 @@ const MAX_LINES: usize = 400;
 /// Maximum number of tuple-packed `let`s in all files: those of true pairs.
 const MAX_PACKED: usize = 10;
 /// Folders with the Rust files of the project.
-const ALL: [&str; 7] =
-    ["src", "crates", "tests", "benches", "examples", "fuzz/fuzz_targets", "fuzz/targets"];
+const ALL: [&str; 11] = [
+    "src",
+    "crates",
+    "tests",
+    "benches",
+    "examples",
+    "fuzz/fuzz_targets",
+    "fuzz/targets",
+    "clients/rust/src",
+    "clients/rust/tests",
+    "clients/rust/benches",
+    "clients/rust/examples",
+];
 
 /// A file of the project: its path relative to the root, and its text.
 struct File {
@@ -242,7 +253,8 @@ fn files_in(folders: &[&str]) -> Vec<File> {
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
             if entry.is_dir() {
-                folders.push(entry);
+                // A compiler has written what is in `generated`.
+                folders.extend((!entry.ends_with("generated")).then_some(entry));
             } else if entry.extension().is_some_and(|extension| extension == "rs") {
                 let path = entry.strip_prefix(project()).unwrap().to_str().unwrap().to_owned();
                 files.push(File { path, text: std::fs::read_to_string(entry).unwrap() });

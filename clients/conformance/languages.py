@@ -26,6 +26,7 @@ class Language:
 _PYTHON = (str(ROOT / ".venv/bin/python"), str(ROOT / "clients/python/conformance/program.py"))
 _NODE = ("node", str(TOOLS / "typescript/dist/conformance/program.js"))
 _JAVA = TOOLS / "java-package"
+_RUST = str(ROOT / "target/debug/examples/client_conformance")
 _CLASSPATH = f"{_JAVA}/classes:{_JAVA}/test-classes:{_JAVA}/lib/*"
 
 LANGUAGES = {
@@ -37,6 +38,7 @@ LANGUAGES = {
     "java": Language(
         "Java", ("java", "-cp", _CLASSPATH, "tollgate.client.conformance.Program"), frozenset({"http", "grpc"})
     ),
+    "rust": Language("Rust", (_RUST,), frozenset({"http", "grpc", "leases"})),
 }
 
 

@@ -47,6 +47,7 @@ package! { python: python asyncio }
 package! { go: go }
 package! { typescript: typescript fastify }
 package! { java: java }
+package! { rust: rust }
 
 /// Returns the command that runs the unit tests of a package.
 fn unit_tests(package: &str) -> Command {
@@ -77,6 +78,12 @@ fn unit_tests(package: &str) -> Command {
             maven.arg("surefire:test");
             maven
         }
+        "rust" => {
+            // `tests/run` has built them.
+            let mut cargo = Command::new("cargo");
+            cargo.args(["test", "--locked", "-p", "tollgate-client"]).current_dir(root());
+            cargo
+        }
         _ => panic!("no package {package}"),
     }
 }
@@ -104,6 +111,7 @@ fn example(package: &str) -> Command {
             java.arg("tollgate.client.examples.Shop");
             java
         }
+        "rust" => Command::new(root().join("target/debug/examples/client_shop")),
         _ => panic!("no package {package}"),
     }
 }
@@ -161,13 +169,23 @@ fn the_table_of_the_clients_has_all_cases_and_languages() {
 }
 
 #[test]
-fn eight_processes_with_leases_two_of_them_killed_admit_at_most_the_limit() {
+fn eight_processes_with_leases_in_go_two_of_them_killed_admit_at_most_the_limit() {
+    eight_processes_with_leases_two_of_them_killed("target/go-tools/conformance");
+}
+
+#[test]
+fn eight_processes_with_leases_in_rust_two_of_them_killed_admit_at_most_the_limit() {
+    eight_processes_with_leases_two_of_them_killed("target/debug/examples/client_conformance");
+}
+
+/// Asserts that eight processes of a client's program admit at most the limit.
+fn eight_processes_with_leases_two_of_them_killed(program: &str) {
     const LIMIT: u64 = 4000;
     let service = Tollgate::serve(Policies::of(&leased(LIMIT)).path());
     let folder = TempDir::new().unwrap();
     let log = folder.path().join("admitted");
     let admitted = || std::fs::metadata(&log).map_or(0, |log| log.len());
-    let mut processes: Vec<Child> = (0..8).map(|_| many(&service, &log)).collect();
+    let mut processes: Vec<Child> = (0..8).map(|_| many(program, &service, &log)).collect();
     eventually("hits are admitted", TEST_TIMEOUT, || (admitted() > LIMIT / 4).then_some(()));
     for process in &mut processes[..2] {
         process.kill().unwrap();
@@ -187,11 +205,11 @@ fn leased(limit: u64) -> String {
         .replace("unit: day", &format!("unit: day, charge: admitted, {lease}"))
 }
 
-/// Starts the program of the Go package with more requests than a limit admits, which appends a
-/// byte to a file for each that is admitted.
-fn many(service: &Tollgate, log: &Path) -> Child {
-    let mut go = Command::new(root().join("target/go-tools/conformance"));
-    let mut process = go.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+/// Starts the program of a package with more requests than a limit admits, which appends a byte to
+/// a file for each that is admitted.
+fn many(program: &str, service: &Tollgate, log: &Path) -> Child {
+    let mut program = Command::new(root().join(program));
+    let mut process = program.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let target = service.grpc.to_string();
     let calls = [
         json!({ "op": "open", "target": target, "leases": true, "failure_mode": "closed", "timeout_ms": 10_000 }),

@@ -15,7 +15,7 @@
 use super::Page;
 
 /// Languages of programs.
-pub(super) const PROGRAMS: [&str; 4] = ["python", "go", "typescript", "java"];
+pub(super) const PROGRAMS: [&str; 5] = ["python", "go", "typescript", "java", "rust"];
 
 /// A fenced code block.
 pub(super) struct Fence {
