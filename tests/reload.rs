@@ -27,6 +27,32 @@ async fn a_change_is_served_within_two_seconds() {
 }
 
 #[tokio::test]
+async fn equal_policies_have_one_version_in_the_metrics_of_all_replicas() {
+    let one = Policies::of(&daily("user", 5));
+    let other = Policies::of(&format!("# As a file of another layout.\n{}", daily("user", 5)));
+    let services = [serve(&one).await, serve(&other).await];
+    let versions = async || {
+        let mut lines = Vec::new();
+        for (service, _) in &services {
+            let metrics = Web::new(service.http).get("/metrics").await.body;
+            let of = |name: &str| metrics.lines().filter(|line| line.starts_with(name)).count();
+            assert_eq!((of("tollgate_policy_info{"), of("tollgate_build_info{")), (1, 1));
+            let line = metrics.lines().find(|line| line.starts_with("tollgate_policy_info{"));
+            lines.push(line.unwrap().to_owned());
+        }
+        lines
+    };
+    let before = versions().await;
+    assert_eq!(before[0], before[1]);
+    other.write("policy.yaml", &daily("user", 6));
+    becomes("the versions differ", TEST_TIMEOUT, versions, |now| now[0] != now[1]).await;
+    assert_eq!(versions().await[0], before[0]);
+    let program = env!("CARGO_PKG_VERSION");
+    let metrics = Web::new(services[0].0.http).get("/metrics").await.body;
+    assert!(metrics.contains(&format!("tollgate_build_info{{version=\"{program}\"")), "{metrics}");
+}
+
+#[tokio::test]
 async fn a_file_that_changes_back_at_once_after_a_reload_is_served() {
     let policies = Policies::of(&daily("user", 5));
     let (service, client) = serve(&policies).await;

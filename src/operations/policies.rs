@@ -123,7 +123,7 @@ impl Installer {
         );
         self.policies.install(policies);
         self.compiler.warn_if_nearly_full();
-        self.metrics.policies.loaded();
+        self.metrics.policies.loaded(&process.version);
         let at = process.loaded_at.clone();
         let version = process.version.clone();
         self.process.record_policies(process);

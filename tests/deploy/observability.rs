@@ -6,6 +6,7 @@
 
 mod holds;
 mod quotas;
+mod releases;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -59,6 +60,7 @@ async fn every_query_has_data_under_load_and_every_alert_fires_on_its_fault() {
         scene.holds_without_care().await,
         scene.proxy_beyond_its_quota().await,
         scene.another_process().await,
+        scene.another_release().await,
     ] {
         fired.extend(alerts);
     }

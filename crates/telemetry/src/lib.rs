@@ -4,6 +4,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `metrics` | every metric and its name |
+//! | `build_info` | version, revision and compiler of this program |
 //! | `count`, `histogram` | counters, gauges and histograms |
 //! | `family` | series by label; series of rules, bounded |
 //! | `snapshot`, `exposition` | all series at one time, and their text formats |
@@ -15,6 +16,7 @@
 //! | `spans` | sampling of calls, and the contents of their spans |
 //! | `journal` | recent denials; decisions and errors per rule |
 
+pub mod build_info;
 pub mod candidates;
 pub mod connections;
 pub mod count;

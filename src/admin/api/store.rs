@@ -10,6 +10,7 @@ use super::undecided::{self, UndecidedView};
 use crate::operations::Backend;
 use crate::operations::servers::{ServerState, TimedReport};
 use crate::printable::excerpt;
+use crate::telemetry::build_info::BuildInfo;
 use crate::telemetry::metrics::Process;
 
 /// Maximum bytes of the reason of a rejected change.
@@ -20,7 +21,7 @@ const MAX_REASON: usize = 160;
 pub struct ProcessStatus {
     /// Host name of this replica.
     pub instance: String,
-    /// Version of the program.
+    /// Version of the program, and the revision of its sources if it is known.
     pub program: String,
     /// Start time, RFC 3339.
     pub begun_at: String,
@@ -184,7 +185,7 @@ pub(super) async fn status<B: Backend>(State(api): State<Api<B>>) -> Json<Proces
     degraded.extend(servers.iter().flat_map(ServerStatus::problems));
     Json(ProcessStatus {
         instance: api.instance.clone(),
-        program: env!("CARGO_PKG_VERSION").to_owned(),
+        program: BuildInfo::OF_PROGRAM.to_string(),
         begun_at: api.begun.to_string(),
         is_ready: unready.is_none(),
         degraded,

@@ -2,8 +2,10 @@
 
 use std::time::SystemTime;
 
+use parking_lot::Mutex;
+
 use crate::count::{Counter, Gauge};
-use crate::snapshot::{Labels, MetricSeries, MetricsSnapshot};
+use crate::snapshot::{Labels, MetricSeries, MetricsSnapshot, SampleValue};
 
 /// Numbers of loads by result.
 #[derive(Debug, Default)]
@@ -20,6 +22,8 @@ pub struct PolicyMetrics {
     loads: LoadCounters,
     /// Time of the last successful load, in seconds since the epoch.
     loaded_at: Gauge,
+    /// Version of the policies in force; empty before the first load.
+    version: Mutex<String>,
 }
 
 /// Metrics of loads of certificates.
@@ -48,9 +52,10 @@ impl LoadCounters {
 }
 
 impl PolicyMetrics {
-    /// Counts policies that came into force.
-    pub fn loaded(&self) {
+    /// Counts policies that came into force, and exports their version.
+    pub fn loaded(&self, version: &str) {
         self.loads.loaded();
+        version.clone_into(&mut self.version.lock());
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.loaded_at.set(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
     }
@@ -68,6 +73,16 @@ impl PolicyMetrics {
     pub(super) fn collect(&self, out: &mut MetricsSnapshot) {
         let at = "Time of the last successful policy load since the Unix epoch in seconds.";
         out.gauge("policy_loaded_timestamp_seconds", at, &self.loaded_at);
+        let version = self.version.lock();
+        if !version.is_empty() {
+            let labels: Labels = [("version", version.as_str())].into_iter().collect();
+            let help = "Always 1; the label has the version of the policies in force, which is the same in all processes with equal policies.";
+            out.gauges(
+                "policy_info",
+                help,
+                vec![MetricSeries { labels, value: SampleValue::Level(1) }],
+            );
+        }
         let loads = "Number of policy loads, by result.";
         out.counters("policy_loads", loads, self.loads.series());
         let help = "1 if the last policy load was refused, so that older policies or none are in force; otherwise 0.";

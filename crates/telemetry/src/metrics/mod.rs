@@ -48,6 +48,7 @@ pub use self::rules::RuleMetrics;
 pub use self::servers::Servers;
 pub use self::store::StoreMetrics;
 pub use self::undecided::{Effect, UndecidedCounters, UndecidedTable, met};
+use super::build_info::BuildInfo;
 use super::candidates::Candidates;
 use super::connections::ConnectionMetrics;
 use super::http::HttpMetrics;
@@ -255,6 +256,7 @@ impl Metrics {
         let mut out = MetricsSnapshot::default();
         self.started.collect(&mut out);
         out.set_prefix("tollgate_");
+        process::collect_build(BuildInfo::OF_PROGRAM, &mut out);
         rules::collect(&self.rules, &mut out);
         self.candidates.collect(&mut out);
         self.exceptions.collect(&mut out);

@@ -1,10 +1,14 @@
-//! Process metrics from the operating system, under the names that Prometheus client libraries use.
+//! Process metrics from the operating system, under the names that Prometheus client libraries use,
+//! and the build of the program.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::snapshot::{MetricFamily, MetricKind, MetricSeries, MetricsSnapshot, SampleValue};
+use crate::build_info::BuildInfo;
+use crate::snapshot::{
+    Labels, MetricFamily, MetricKind, MetricSeries, MetricsSnapshot, SampleValue,
+};
 
 /// Process metrics.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,6 +49,15 @@ impl Process {
         let help = "Total CPU time of the process in seconds";
         add(out, MetricKind::Counter, help, cpu);
     }
+}
+
+/// Adds the build of the program, as labels.
+pub(super) fn collect_build(build: BuildInfo, out: &mut MetricsSnapshot) {
+    let BuildInfo { version, revision, rust } = build;
+    let labels: Labels =
+        [("version", version), ("revision", revision), ("rust", rust)].into_iter().collect();
+    let help = "Always 1; the labels have the version of the program, the revision of its sources if it is known, and the version of the Rust compiler.";
+    out.gauges("build_info", help, vec![MetricSeries { labels, value: SampleValue::Level(1) }]);
 }
 
 /// Adds a metric whose value is known, under its full name.
