@@ -4,6 +4,8 @@
 use std::io;
 use std::sync::Arc;
 
+use jiff::Timestamp;
+use rustix::system::uname;
 use tokio::task::JoinHandle;
 
 use super::http::{self, Web};
@@ -22,6 +24,7 @@ use crate::grpc::health::Health;
 use crate::http2::registry::Registry;
 use crate::operations::denial_sync::DenialSync;
 use crate::operations::policies::{Installer, PolicyReloader};
+use crate::operations::replicas::ReplicaDirectory;
 use crate::operations::workers::WorkerService;
 use crate::operations::{Backend, Operations};
 use crate::policy::source::SourceReading;
@@ -70,6 +73,7 @@ pub(super) async fn build<B: Backend>(
     let denial_sync = DenialSync::new(shared.stores.id(), &shared.observation.journal, &service);
     maintain(&mut tasks, &shared, &service, &denial_sync);
     let operations = operations(&settings, &shared, &serving, &service, &installer, &denial_sync);
+    tasks.spawn("replicas", operations.replicas.clone().run());
     let budget = Arc::clone(&serving.budget);
     let registry = Registry::new(connections.grpc, budget, Arc::clone(&serving.observer));
     let workers = Workers::start(settings.limits.workers, move |incoming, drain| {
@@ -116,6 +120,14 @@ fn operations<B: Backend>(
         reloads: settings.xds.is_none().then(|| reloader(&settings.policy)),
         installer: installer.clone(),
         denial_sync: denial_sync.clone(),
+        replicas: ReplicaDirectory {
+            id: Arc::clone(shared.stores.id()),
+            name: uname().nodename().to_string_lossy().into(),
+            begun: Timestamp::now(),
+            process: Arc::clone(&shared.process),
+            service: Arc::clone(service),
+            is_registered: shared.stores.sends_heartbeats(),
+        },
     }
 }
 

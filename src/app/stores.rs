@@ -95,6 +95,12 @@ impl<B: Backend> Stores<B> {
         &self.id
     }
 
+    /// Returns `true` if this process sends heartbeats to a shared store: unless the number of
+    /// processes is configured.
+    pub(super) fn sends_heartbeats(&self) -> bool {
+        self.settings.share.is_none()
+    }
+
     /// Returns the timeout of a decision if the caller sets none.
     pub(super) fn timeout(&self) -> Duration {
         self.settings.timeout
@@ -217,7 +223,7 @@ impl<B: Backend> Stores<B> {
 
     /// Counts the processes on the same store, unless their number is configured.
     async fn count_replicas(&self) {
-        if self.settings.share.is_some() {
+        if !self.sends_heartbeats() {
             return;
         }
         let store = (self.open)(&self.parts);

@@ -19,6 +19,7 @@ mod output;
 pub mod refund;
 pub mod reload;
 pub mod replay;
+pub mod replicas;
 pub mod reset;
 pub mod schema;
 mod secrets;
@@ -98,6 +99,8 @@ enum Command {
     Grant(grant::GrantArgs),
     /// Reload the policies of a running service.
     Reload(reload::Reload),
+    /// List the replicas that share the store, with their releases and policies.
+    Replicas(replicas::ReplicasArgs),
     /// Run policy tests.
     Test(test::Test),
     /// Compare an envoyproxy/ratelimit deployment with Tollgate, before or after the switch.
@@ -155,6 +158,7 @@ impl Cli {
             Some(Command::Refund(refund)) => refund.run(),
             Some(Command::Grant(grant)) => grant.run(),
             Some(Command::Reload(reload)) => reload.run(),
+            Some(Command::Replicas(replicas)) => replicas.run(),
             Some(Command::Test(test)) => test.run(),
             #[cfg(feature = "migrate")]
             Some(Command::Migrate(migrate)) => migrate.run(),

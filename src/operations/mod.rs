@@ -9,7 +9,7 @@
 //! | [`ahead`] | resets of all counters ahead of the store's clock |
 //! | [`attempt`] | the decision that a request would get |
 //! | [`servers`], [`workers`] | the servers of the store; the services of all workers |
-//! | [`denial_sync`] | denials of the other replicas on the store |
+//! | [`denial_sync`], [`replicas`] | the other replicas on the store: denials; release, policies |
 //! | [`policies`], `compiler`, [`loads`] | loading policies, and its recent outcomes |
 //! | `error` | the reasons why an operation failed |
 //! | [`process_state`] | readiness, and a summary of the policies in force |
@@ -25,6 +25,7 @@ mod error;
 pub mod loads;
 pub mod policies;
 pub mod process_state;
+pub mod replicas;
 pub mod servers;
 pub mod workers;
 
@@ -39,6 +40,7 @@ use self::counters::{AmendedCounter, CounterState, CounterTallies};
 use self::denial_sync::{DenialSync, PeerReport};
 pub use self::error::OperationError;
 use self::policies::{Installer, PolicyReloader, ReloadedPolicies};
+use self::replicas::{ReplicaDirectory, ReplicaReport};
 use self::servers::{ServerReports, ServerState};
 use self::workers::{WorkerService, WorkerServices};
 use crate::algorithm::amend::Amendment;
@@ -70,6 +72,8 @@ pub struct Operations<B> {
     pub installer: Installer,
     /// Denials of other replicas.
     pub denial_sync: DenialSync<B>,
+    /// The replicas on the same store.
+    pub replicas: ReplicaDirectory<B>,
 }
 
 impl<B: Backend> Operations<B> {
@@ -148,6 +152,11 @@ impl<B: Backend> Operations<B> {
     /// numbered since the epoch.
     pub async fn peer_denials(&self, minutes: RangeInclusive<u64>) -> PeerReport {
         self.denial_sync.peers(minutes).await
+    }
+
+    /// Returns the processes that share the store; only this one if counters live in it.
+    pub async fn replicas(&self) -> ReplicaReport {
+        self.replicas.list().await
     }
 
     /// Returns the servers of the store; empty if counters live in this process.

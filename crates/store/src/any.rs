@@ -21,7 +21,7 @@ use super::fallback::Fallback;
 use super::loan::{LoanReturn, Returned};
 use super::memory::MemoryStore;
 use super::redis::{RedisOptions, RedisStore, Time};
-use super::replicas::Registered;
+use super::replicas::{Registered, RegisteredReplica, ReplicaInfo};
 use super::scan::{ScanError, ScanPosition, ScannedKeys};
 use super::servers::{CheckUp, ServerList, ServerReport, StoreFinding};
 use super::{CertainDenials, Check, Lender, Lent, Outcomes, Store, StoreError};
@@ -242,5 +242,13 @@ impl<C: Clock + Clone> Backend for AnyStore<C> {
 
     async fn heartbeat(&self, id: &str) -> Result<Registered, BackendError> {
         with_store!(self, store => store.heartbeat(id).await)
+    }
+
+    async fn announce(&self, id: &str, info: &ReplicaInfo) -> Result<(), BackendError> {
+        with_store!(self, store => store.announce(id, info).await)
+    }
+
+    async fn replicas(&self) -> Result<Vec<RegisteredReplica>, BackendError> {
+        with_store!(self, store => store.replicas().await)
     }
 }

@@ -16,7 +16,7 @@ use tollgate_core::descriptor::CounterKey;
 
 use super::fallback::Fallback;
 use super::loan::{self, LoanReturn, Returned};
-use super::replicas::Registered;
+use super::replicas::{Registered, RegisteredReplica, ReplicaInfo};
 use super::scan::{ScanError, ScanPosition, ScannedKeys};
 use super::servers::{CheckUp, RefusedAccess, ServerList, ServerReport, StoreFinding};
 use super::{Check, Lender, Outcomes, StoreError};
@@ -225,6 +225,29 @@ pub trait Backend: Lender + Clone {
     /// The store failed or does not support it: `local` then needs a given number of replicas.
     fn heartbeat(&self, id: &str) -> impl Future<Output = Result<Registered, BackendError>> + Send {
         let _ = id;
+        ready(Err(BackendError::NotSupported))
+    }
+
+    /// Publishes the description of the process `id`, until some time without another one.
+    ///
+    /// # Errors
+    /// The store failed or does not support it.
+    fn announce(
+        &self,
+        id: &str,
+        info: &ReplicaInfo,
+    ) -> impl Future<Output = Result<(), BackendError>> + Send {
+        let _ = (id, info);
+        ready(Err(BackendError::NotSupported))
+    }
+
+    /// Returns the live processes on the store with their descriptions, at most a thousand.
+    ///
+    /// # Errors
+    /// The store failed or does not support it.
+    fn replicas(
+        &self,
+    ) -> impl Future<Output = Result<Vec<RegisteredReplica>, BackendError>> + Send {
         ready(Err(BackendError::NotSupported))
     }
 }

@@ -8,6 +8,32 @@ use tollgate_core::algorithm::share::Share;
 /// Time after its last heartbeat at which a process is considered gone.
 pub(super) const REPLICA_TTL: Duration = Duration::from_secs(15);
 
+/// Description of a process, which it publishes for operators of others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplicaInfo {
+    /// Host name.
+    pub name: String,
+    /// Start time of the process, RFC 3339.
+    pub begun_at: String,
+    /// Release.
+    pub release: String,
+    /// Version of the policies in force; empty if there are none.
+    pub policies: String,
+    /// Time at which they came into force, RFC 3339.
+    pub loaded_at: String,
+}
+
+/// A process that has sent a heartbeat lately.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegisteredReplica {
+    /// ID of the process.
+    pub id: String,
+    /// Time since its last heartbeat, by the clock of the store.
+    pub silent_for: Duration,
+    /// Its description; `None` for releases before 1.0, which publish none.
+    pub info: Option<ReplicaInfo>,
+}
+
 /// The processes on a store, as a heartbeat found them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Registered {

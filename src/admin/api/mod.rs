@@ -12,6 +12,7 @@ pub mod me;
 pub mod open_holds;
 pub mod policies;
 pub mod queries;
+pub mod replicas;
 pub mod rules;
 pub mod state;
 pub mod store;
@@ -64,7 +65,7 @@ pub struct Api<B> {
     /// Store errors of the last ten seconds.
     pub undecided: Arc<Mutex<UndecidedWindow>>,
     /// Host name of this replica.
-    pub instance: String,
+    pub instance: Arc<str>,
     /// Metrics of the process.
     pub metrics: Arc<Metrics>,
     /// Operations on the stores and the policies.
@@ -123,6 +124,7 @@ fn reads<B: Backend>() -> OpenApiRouter<Api<B>> {
     OpenApiRouter::new()
         .routes(routes!(store::status))
         .routes(routes!(store::store))
+        .routes(routes!(replicas::replicas))
         .routes(routes!(policies::policies))
         .routes(routes!(policies::reloads))
         .routes(routes!(me::me))

@@ -184,7 +184,7 @@ pub(super) async fn status<B: Backend>(State(api): State<Api<B>>) -> Json<Proces
     degraded.extend(undecided::problems(&undecided));
     degraded.extend(servers.iter().flat_map(ServerStatus::problems));
     Json(ProcessStatus {
-        instance: api.instance.clone(),
+        instance: api.instance.to_string(),
         program: BuildInfo::OF_PROGRAM.to_string(),
         begun_at: api.begun.to_string(),
         is_ready: unready.is_none(),

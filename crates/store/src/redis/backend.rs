@@ -14,7 +14,7 @@ use super::{CONNECTED_EVERY, RedisStore};
 use crate::backend::{Backend, BackendError, BackendState, PublishedDenials};
 use crate::fallback::Fallback;
 use crate::loan::{LoanReturn, Returned};
-use crate::replicas::Registered;
+use crate::replicas::{Registered, RegisteredReplica, ReplicaInfo};
 use crate::scan::{ScanError, ScanPosition, ScannedKeys};
 use crate::servers::{CheckUp, RefusedAccess, ServerList, ServerReport, StoreFinding};
 use crate::{Check, Outcomes, StoreError};
@@ -132,6 +132,14 @@ impl Backend for RedisStore {
 
     async fn heartbeat(&self, id: &str) -> Result<Registered, BackendError> {
         Ok(self.heartbeat(id).await?)
+    }
+
+    async fn announce(&self, id: &str, info: &ReplicaInfo) -> Result<(), BackendError> {
+        Ok(self.announce(id, info).await?)
+    }
+
+    async fn replicas(&self) -> Result<Vec<RegisteredReplica>, BackendError> {
+        Ok(self.replicas().await?)
     }
 }
 
