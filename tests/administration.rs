@@ -218,6 +218,7 @@ async fn the_openapi_document_is_valid_and_lists_every_route() {
         "policies",
         "policies/reload",
         "reloads",
+        "replicas",
         "rules",
         "status",
         "store",

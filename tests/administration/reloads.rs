@@ -93,3 +93,15 @@ async fn a_reload_without_a_change_says_so() {
     );
     assert_eq!(loads(&admin).await, [("admin".to_owned(), true), ("start".to_owned(), true)]);
 }
+
+#[tokio::test]
+async fn the_history_of_rules_is_sent_on_request_and_not_every_second() {
+    let service = Tollgate::serve(Policies::of(&daily("user", 2)).path());
+    let admin = Web::new(service.admin);
+    let rule = async |query: &str| {
+        fetch(&admin, &format!("/api/v1/rules{query}")).await["rules"][0].clone()
+    };
+    assert_eq!(rule("").await.get("history"), None);
+    // Its contents, which take 15 seconds to appear, are tested with the rates.
+    assert_eq!(rule("?history=true").await["history"], serde_json::json!([]));
+}

@@ -9,7 +9,7 @@ use super::{Api, PageQuery};
 use crate::operations::Backend;
 use crate::policy::explain::limit_in_words;
 use crate::policy::{Imposes, Rule};
-use crate::telemetry::journal::rates::{Counts, PerSecond, Rate};
+use crate::telemetry::journal::rates::{Counts, PerSecond, Rate, RateStep};
 use crate::telemetry::metrics::{EstimateSummary, Metrics};
 
 /// Rules in force.
@@ -47,6 +47,22 @@ pub struct RuleView {
     pub rates: RatesView,
     /// Number of descriptors since the start of the process, updated every second.
     pub counts: CountsView,
+    /// Rates of the last 15 minutes in steps of 15 seconds, oldest first; absent unless requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<Vec<StepView>>,
+}
+
+/// Descriptors per second in one step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct StepView {
+    /// Seconds since the end of the step.
+    pub seconds_ago: f64,
+    /// Allowed.
+    pub allowed: f64,
+    /// Denied.
+    pub denied: f64,
+    /// Denied by a rule in shadow mode.
+    pub shadow_denied: f64,
 }
 
 /// Costs of committed holds relative to their reserved hits.
@@ -129,6 +145,8 @@ pub(super) struct RuleQuery {
     /// last minute first.
     #[param(inline)]
     order: Option<Order>,
+    /// Include the rates of the last 15 minutes.
+    history: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
@@ -173,6 +191,15 @@ impl From<EstimateSummary> for EstimateView {
     }
 }
 
+impl From<RateStep> for StepView {
+    fn from(step: RateStep) -> Self {
+        let RateStep { seconds_ago, allowed, denied, shadow_denied } = step;
+        let [allowed, denied, shadow_denied] =
+            [allowed, denied, shadow_denied].map(|rate| (rate * 100.0).round() / 100.0);
+        Self { seconds_ago: seconds_ago.round(), allowed, denied, shadow_denied }
+    }
+}
+
 impl From<Counts> for CountsView {
     fn from([allowed, denied, near, shadow_denied, failed, unchecked]: Counts) -> Self {
         Self { allowed, denied, near, shadow_denied, failed, unchecked }
@@ -201,6 +228,7 @@ fn view(rule: &Rule, rate: Rate, metrics: &Metrics) -> RuleView {
         estimate: metrics.holds.estimate(rule.domain(), rule.path()).map(EstimateView::from),
         rates: rate.into(),
         counts: rate.all.into(),
+        history: None,
     }
 }
 
@@ -229,6 +257,14 @@ pub(super) async fn rules<B: Backend>(
     rated.sort_by(|(_, one), (_, other)| order.rate(other).total_cmp(&order.rate(one)));
     let total = rated.len();
     let rules = page.of(rated).into_iter();
-    let rules = rules.map(|(rule, rate)| view(rule, rate, &api.metrics)).collect();
+    let history = |rule: &Rule| {
+        which.history.unwrap_or_default().then(|| {
+            let steps = api.rates.lock().history(live.generation(), rule.id());
+            steps.into_iter().map(StepView::from).collect()
+        })
+    };
+    let rules = rules
+        .map(|(rule, rate)| RuleView { history: history(rule), ..view(rule, rate, &api.metrics) })
+        .collect();
     Json(RuleList { version: live.policies().version().to_owned(), total, rules })
 }

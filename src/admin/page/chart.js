@@ -3,8 +3,10 @@
 /* global uPlot */
 
 const SVG = 'http://www.w3.org/2000/svg';
-/** Span of a chart in seconds. */
-export const SPAN_S = 120;
+/** Span of a chart in seconds: the service keeps as much. */
+export const SPAN_S = 900;
+/** Span of a sparkline in seconds. */
+const SPARK_S = 120;
 
 /** Samples of one rule: times in seconds, and rates. */
 export class History {
@@ -18,7 +20,21 @@ export class History {
     this.at.push(at);
     this.allowed.push(allowed);
     this.denied.push(denied);
-    while (this.at[0] < at - SPAN_S) {
+    this.expire(at);
+  }
+
+  /** Puts the steps of the service, oldest first, before the samples of this page. */
+  fill(now, steps) {
+    const begin = this.at[0] ?? Infinity;
+    const before = steps.map((step) => ({ ...step, at: now - step.seconds_ago })).filter((step) => step.at < begin);
+    this.at.unshift(...before.map((step) => step.at));
+    this.allowed.unshift(...before.map((step) => step.allowed));
+    this.denied.unshift(...before.map((step) => step.denied));
+    this.expire(now);
+  }
+
+  expire(now) {
+    while (this.at[0] < now - SPAN_S) {
       for (const list of [this.at, this.allowed, this.denied]) list.shift();
     }
   }
@@ -43,7 +59,7 @@ export function chart(place, signal) {
       padding: [8, 8, 0, 0],
       scales: { x: { range: () => [last.now - SPAN_S, last.now] }, y: { range: (_, _min, max) => [0, max > 0 ? max * 1.1 : 1] } },
       axes: [
-        { ...axis, size: 28, space: 60, values: (_, splits) => splits.map((at) => `${Math.round(last.now - at)} s`), splits: () => ago(last.now, place.clientWidth) },
+        { ...axis, size: 28, space: 60, values: (_, splits) => splits.map((at) => `${Math.round((last.now - at) / 60)} min`), splits: () => ago(last.now, place.clientWidth) },
         { ...axis, size: 48 },
       ],
       series: [{}, line('allowed', '--good'), line('denied', '--bad', '--bad-fill')],
@@ -67,7 +83,7 @@ export function chart(place, signal) {
 }
 
 function ago(now, width) {
-  const step = width < 420 ? 60 : 30;
+  const step = width < 420 ? 300 : 180;
   return Array.from({ length: SPAN_S / step + 1 }, (_, place) => now - SPAN_S + place * step);
 }
 
@@ -84,10 +100,12 @@ export function spark() {
   });
   const draw = (history) => {
     const now = history.at.at(-1) ?? 0;
-    const top = Math.max(...history.allowed, ...history.denied, 1e-9);
+    const first = Math.max(history.at.findIndex((at) => at >= now - SPARK_S), 0);
+    const shown = { allowed: history.allowed.slice(first), denied: history.denied.slice(first) };
+    const top = Math.max(...shown.allowed, ...shown.denied, 1e-9);
     for (const [name, line] of lines) {
-      const points = history[name].map((value, place) => {
-        const x = 100 - ((now - history.at[place]) / SPAN_S) * 100;
+      const points = shown[name].map((value, place) => {
+        const x = 100 - ((now - history.at[first + place]) / SPARK_S) * 100;
         return `${x.toFixed(1)},${(23 - (value / top) * 22).toFixed(1)}`;
       });
       line.setAttribute('points', points.join(' '));

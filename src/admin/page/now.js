@@ -7,13 +7,17 @@ import { count, h, rate, route, table, write } from './dom.js';
 const EVERY_MS = 1000;
 /** Number of rules shown; they are fetched every second. */
 const SHOWN = 100;
-const OF_WHEN = 'Rates are per second, averaged over the last minute; the chart has each second since this page was opened. Totals are since process start. Failed: not decided, since the store failed; unchecked: decided by on_store_error. Rates and totals cover only this process; denied keys cover all replicas.';
+const OF_WHEN = 'Rates are per second, averaged over the last minute; the chart has the last 15 minutes: each second since this page was opened, and steps of 15 seconds before. Totals are since process start. Failed: not decided, since the store failed; unchecked: decided by on_store_error. Rates and totals cover only this process; denied keys cover all replicas.';
+/** Seconds without a sample after which the chart is filled again. */
+const GAP_S = 30;
 const ALL = '';
 
 export const title = () => 'Now';
 
 // Kept across views, so that the chart is complete when the user returns to this view.
 const histories = new Map();
+/** Set once the histories have what the service kept. */
+let isFilled = false;
 const idOf = (rule) => JSON.stringify([rule.domain, rule.rule]);
 
 /** Denials of a rule; of a rule in shadow mode, its shadow denials. */
@@ -57,8 +61,12 @@ export function open(main, parameters, live) {
     note,
   );
   live.every(EVERY_MS, async (signal) => {
-    const answer = await get('rules', { order: 'denied', limit: SHOWN }, signal);
+    // Also after a long time without a sample, such as that of a laptop that slept.
+    const lost = serverNow() / 1000 - (histories.get(ALL)?.at.at(-1) ?? 0) > GAP_S;
+    const history = !isFilled || lost ? { history: true } : {};
+    const answer = await get('rules', { order: 'denied', limit: SHOWN, ...history }, signal);
     latest = answer.rules;
+    if (history.history) fill(latest);
     remember(latest);
     tiles.show(latest);
     empty.hidden = answer.total > 0;
@@ -79,6 +87,25 @@ const columns = [
   { title: 'Denied/s, 15 min', class: 'number wide' },
   { title: 'Total', class: 'number wide' },
 ];
+
+/** Replaces the histories by what the service kept. */
+function fill(rules) {
+  const now = serverNow() / 1000;
+  const sums = new Map();
+  histories.clear();
+  for (const rule of rules) {
+    const own = (rule.history ?? []).map((step) => ({ ...step, denied: deniedOf(rule, step) }));
+    histories.set(idOf(rule), new History());
+    histories.get(idOf(rule)).fill(now, own);
+    for (const { seconds_ago, allowed, denied } of rule.history ?? []) {
+      const sum = sums.get(seconds_ago) ?? { seconds_ago, allowed: 0, denied: 0 };
+      sums.set(seconds_ago, { seconds_ago, allowed: sum.allowed + allowed, denied: sum.denied + denied });
+    }
+  }
+  histories.set(ALL, new History());
+  histories.get(ALL).fill(now, [...sums.values()].sort((one, other) => other.seconds_ago - one.seconds_ago));
+  isFilled = true;
+}
 
 function remember(rules) {
   const at = serverNow() / 1000;

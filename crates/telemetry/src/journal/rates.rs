@@ -1,7 +1,8 @@
-//! Decision rates of each rule, over the last second, minute and 15 minutes.
+//! Decision rates of each rule, over the last second, minute and 15 minutes, and their history.
 //!
 //! They are derived from existing counters, sampled once a second, so requests pay nothing for
-//! them. Each rule that has decided anything has 60 samples of a second and 15 of a minute, 1.9 kB.
+//! them. Each rule that has decided anything has 60 samples of a second, 15 of a minute and, of
+//! three counts, 60 of 15 seconds: 2.6 kB.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,6 +18,11 @@ pub type PerSecond = [f64; COUNTS];
 
 const SECONDS: usize = 60;
 const MINUTES: usize = 15;
+/// Number of counts with a history: allowed, denied, shadow-denied.
+const CHARTED: usize = 3;
+/// Number of steps of a history, and the samples of each.
+const STEPS: usize = 60;
+const STEP: usize = 15;
 
 /// The decision rates of all rules.
 #[derive(Debug, Default)]
@@ -27,6 +33,7 @@ pub struct Rates {
     rules: Vec<Option<Box<Ring>>>,
     seconds: Lengths<SECONDS>,
     minutes: Lengths<MINUTES>,
+    steps: Lengths<STEPS>,
     /// Number of samples; every 60th starts a new minute.
     ticks: usize,
 }
@@ -55,6 +62,19 @@ pub struct Rate {
     pub quarter: PerSecond,
 }
 
+/// Decisions per second in one step of a history.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RateStep {
+    /// Seconds from the end of the step to the last sample.
+    pub seconds_ago: f64,
+    /// Descriptors allowed per second.
+    pub allowed: f64,
+    /// Descriptors denied per second.
+    pub denied: f64,
+    /// Descriptors denied per second by a rule in shadow mode.
+    pub shadow_denied: f64,
+}
+
 /// The durations of the samples in microseconds.
 #[derive(Debug)]
 struct Lengths<const N: usize>([u64; N]);
@@ -73,6 +93,7 @@ struct Ring {
     /// Samples by tick; zero for ticks before the rule was sampled.
     seconds: [[u32; COUNTS]; SECONDS],
     minutes: [[u32; COUNTS]; MINUTES],
+    steps: [[u32; CHARTED]; STEPS],
 }
 
 impl Rates {
@@ -89,20 +110,26 @@ impl Rates {
             self.renumber(rules.clone());
         }
         self.ticks = self.ticks.wrapping_add(1);
-        let (second, minute) = self.places();
+        let [second, minute, step] = self.places();
         let is_new_minute = second == 0;
+        let is_new_step = second % STEP == 0;
         let elapsed_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
         self.seconds.set(second, elapsed_us);
         if is_new_minute {
             self.minutes.set(minute, 0);
         }
         self.minutes.add(minute, elapsed_us);
+        if is_new_step {
+            self.steps.set(step, 0);
+        }
+        self.steps.add(step, elapsed_us);
         for (place, snapshot) in self.rules.iter_mut().zip(rules) {
             if place.is_none() && snapshot.counts != [0; COUNTS] {
                 *place = Some(Box::new(Ring::new(&snapshot)));
             }
             if let Some(ring) = place {
-                ring.put(second, (minute, is_new_minute), snapshot.counts);
+                let more = ring.put(second, (minute, is_new_minute), snapshot.counts);
+                ring.put_step(step, is_new_step, more);
             }
         }
     }
@@ -115,7 +142,7 @@ impl Rates {
             .and_then(Option::as_ref)
             .filter(|_| self.generation == Some(generation));
         let Some(ring) = ring else { return Rate::default() };
-        let (second, _) = self.places();
+        let [second, ..] = self.places();
         let last = ring.seconds.get(second).copied().unwrap_or_default();
         let last_us = self.seconds.0.get(second).copied().unwrap_or_default();
         Rate {
@@ -124,6 +151,35 @@ impl Rates {
             minute: per_second(ring.seconds.iter(), self.seconds.sum()),
             quarter: per_second(ring.minutes.iter(), self.minutes.sum()),
         }
+    }
+
+    /// Returns the complete steps of the last 15 minutes of a rule, oldest first; empty if it has
+    /// decided nothing.
+    pub fn history(&self, generation: u64, rule: usize) -> Vec<RateStep> {
+        let ring = self
+            .rules
+            .get(rule)
+            .and_then(Option::as_ref)
+            .filter(|_| self.generation == Some(generation));
+        let Some(ring) = ring else { return Vec::new() };
+        let [_, _, current] = self.places();
+        let mut ago_us = self.steps.0.get(current).copied().unwrap_or_default();
+        let mut steps = Vec::with_capacity(STEPS);
+        for back in 1..STEPS {
+            let place = (current + STEPS - back) % STEPS;
+            let length_us = self.steps.0.get(place).copied().unwrap_or_default();
+            if length_us == 0 {
+                break;
+            }
+            let counts = ring.steps.get(place).copied().unwrap_or_default();
+            let length = Duration::from_micros(length_us).as_secs_f64();
+            let [allowed, denied, shadow_denied] = counts.map(|count| f64::from(count) / length);
+            let seconds_ago = Duration::from_micros(ago_us).as_secs_f64();
+            steps.push(RateStep { seconds_ago, allowed, denied, shadow_denied });
+            ago_us += length_us;
+        }
+        steps.reverse();
+        steps
     }
 
     /// Returns the number of rules that have decided something.
@@ -142,9 +198,9 @@ impl Rates {
         self.len() * (size_of::<Ring>() + 64) + places
     }
 
-    /// Returns the indices of the latest sample.
-    fn places(&self) -> (usize, usize) {
-        (self.ticks % SECONDS, (self.ticks / SECONDS) % MINUTES)
+    /// Returns the indices of the latest sample among seconds, minutes and steps.
+    fn places(&self) -> [usize; 3] {
+        [self.ticks % SECONDS, (self.ticks / SECONDS) % MINUTES, (self.ticks / STEP) % STEPS]
     }
 
     fn renumber<'a>(&mut self, rules: impl Iterator<Item = CounterSnapshot<'a>>) {
@@ -184,10 +240,17 @@ impl Ring {
             last: [0; COUNTS],
             seconds: [[0; COUNTS]; SECONDS],
             minutes: [[0; COUNTS]; MINUTES],
+            steps: [[0; CHARTED]; STEPS],
         }
     }
 
-    fn put(&mut self, second: usize, (minute, is_new_minute): (usize, bool), counts: Counts) {
+    /// Records the counts of a second; returns how much they have grown.
+    fn put(
+        &mut self,
+        second: usize,
+        (minute, is_new_minute): (usize, bool),
+        counts: Counts,
+    ) -> [u32; COUNTS] {
         let mut more = [0; COUNTS];
         for (more, (now, last)) in more.iter_mut().zip(counts.iter().zip(&self.last)) {
             *more = u32::try_from(now.saturating_sub(*last)).unwrap_or(u32::MAX);
@@ -199,6 +262,19 @@ impl Ring {
         if let Some(place) = self.minutes.get_mut(minute) {
             let before = if is_new_minute { [0; COUNTS] } else { *place };
             *place = sum([before, more].iter());
+        }
+        more
+    }
+
+    /// Adds the growth of a second to its step.
+    fn put_step(&mut self, step: usize, is_new: bool, more: [u32; COUNTS]) {
+        let [allowed, denied, _, shadow_denied, ..] = more;
+        let Some(place) = self.steps.get_mut(step) else { return };
+        if is_new {
+            *place = [0; CHARTED];
+        }
+        for (sum, more) in place.iter_mut().zip([allowed, denied, shadow_denied]) {
+            *sum = sum.saturating_add(more);
         }
     }
 }
@@ -240,6 +316,34 @@ mod tests {
     }
 
     #[test]
+    fn the_history_has_the_complete_steps_of_15_minutes() {
+        let mut rates = Rates::default();
+        for second in 1..=1_000u64 {
+            // 2 a second, but 4 a second from 900 s on.
+            let allowed = second * 2 + second.saturating_sub(900) * 2;
+            rates.sample(1, [look("r", allowed), look("idle", 0)].into_iter(), SECOND);
+        }
+        let history = rates.history(1, 0);
+        assert_eq!(history.len(), STEPS - 1);
+        // 990 to 1,000 are an incomplete step.
+        let ends: Vec<_> = history.iter().rev().map(|step| step.seconds_ago).collect();
+        assert_eq!(ends[..3], [11.0, 26.0, 41.0]);
+        assert_eq!((history[0].allowed, history[STEPS - 2].allowed), (2.0, 4.0));
+        assert_eq!(history[0].denied, 0.0);
+        assert_eq!((rates.history(1, 1), rates.history(2, 0)), (Vec::new(), Vec::new()));
+    }
+
+    #[test]
+    fn the_history_of_a_young_process_is_as_long_as_its_life() {
+        let mut rates = Rates::default();
+        (1..=50).for_each(|second| rates.sample(1, [look("r", second)].into_iter(), SECOND));
+        let history = rates.history(1, 0);
+        let found: Vec<_> = history.iter().map(|step| (step.seconds_ago, step.allowed)).collect();
+        // The first sample begins the count.
+        assert_eq!(found, [(36.0, 1.0), (21.0, 1.0), (6.0, 1.0)]);
+    }
+
+    #[test]
     fn samples_expire_after_15_minutes() {
         let mut rates = Rates::default();
         (0..16 * 60).for_each(|second| {
@@ -263,6 +367,6 @@ mod tests {
 
     #[test]
     fn the_samples_of_a_rule_are_small() {
-        assert!(size_of::<Ring>() < 1_950);
+        assert!(size_of::<Ring>() < 2_650);
     }
 }
