@@ -21,7 +21,7 @@
 //! | `administration` | the admin API: content, authorization; metrics |
 //! | `rollout` | policy changes before they are in force: tests, diffs, replays, candidates |
 //! | `page` | the admin page in Chromium with its driver, both installed by `tests/run` |
-//! | `commands` | the other subcommands, by their exit codes |
+//! | `commands`, `first_steps` | the other subcommands, by their exit codes and files |
 //! | `backend` | a store that only the tests know, with the whole service over it |
 //! | `gateways` | ext_authz and ForwardAuth: by themselves, behind Envoy, nginx, HAProxy, Caddy |
 //! | `envoy` | Envoy 1.40 as the client, installed by `tests/run` |
@@ -65,6 +65,7 @@ mod docs;
 mod drain;
 mod drop_in;
 mod envoy;
+mod first_steps;
 mod fuzz_smoke;
 mod gateways;
 mod guided;

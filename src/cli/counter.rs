@@ -104,12 +104,12 @@ fn text(changed: &Changed) -> String {
     )
 }
 
-/// Formats an instant as a time of day in UTC, with the date if it differs from that of `now`.
+/// Formats an instant as `12:03:00 UTC`, with the date if it differs from that of `now`.
 pub(super) fn when(text: &str, now: &str) -> String {
     let (Ok(at), Ok(now)) = (text.parse::<Timestamp>(), now.parse::<Timestamp>()) else {
         return text.to_owned();
     };
-    date_and(at, at.strftime("%H:%M:%S"), now)
+    date_and(at, at.strftime("%H:%M:%S UTC"), now)
 }
 
 /// Returns the time of an instant, after its date in UTC if that differs from the date of `now`.
@@ -136,8 +136,8 @@ mod tests {
     #[test]
     fn times_of_another_day_have_a_date() {
         let now = "2026-06-01T12:03:00Z";
-        assert_eq!(when("2026-06-01T12:04:00.000001Z", now), "12:04:00");
-        assert_eq!(when("2026-06-02T00:00:00Z", now), "2026-06-02 00:00:00");
+        assert_eq!(when("2026-06-01T12:04:00.000001Z", now), "12:04:00 UTC");
+        assert_eq!(when("2026-06-02T00:00:00Z", now), "2026-06-02 00:00:00 UTC");
         assert_eq!(length(now, "2026-06-01T13:04:00.5Z"), "1h 1m 1s");
     }
 }

@@ -5,13 +5,16 @@ mod arguments;
 pub mod check;
 pub mod check_store;
 mod client_tls;
+pub mod completions;
 mod counter;
 pub mod denials;
 pub mod diff;
 pub mod explain;
 mod findings;
 pub mod grant;
+mod help;
 pub mod hit;
+pub mod init;
 pub mod inspect;
 #[cfg(feature = "migrate")]
 pub mod migrate;
@@ -33,11 +36,12 @@ mod variables;
 pub mod verify;
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::policy::source::files;
 use crate::policy::{self, Loaded, ProblemReport};
@@ -73,6 +77,8 @@ type CommandError = Box<dyn Error>;
 enum Command {
     /// Run the service (the default).
     Serve(Box<serve::ServeArgs>),
+    /// Write a first policy and its test.
+    Init(init::Init),
     /// Validate policy files.
     Check(check::CheckArgs),
     /// Check that a Redis or Valkey server can be used as the store.
@@ -113,6 +119,10 @@ enum Command {
     Settings(settings::SettingsArgs),
     /// Print the JSON Schema of policy files, for editors.
     Schema(schema::Schema),
+    /// Print the completions of a shell.
+    Completions(completions::Completions),
+    /// Write the manual pages to a directory.
+    Man(completions::ManPages),
 }
 
 impl Cli {
@@ -128,8 +138,8 @@ impl Cli {
         notes.append(&mut secrets);
         let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         notes.extend(variables::mistyped(names, &Self::command()));
-        let mut cli = Self::try_parse_from(arguments)
-            .unwrap_or_else(|error| arguments::explained(error).exit());
+        let mut cli =
+            Self::parsed(arguments).unwrap_or_else(|error| arguments::explained(error).exit());
         match &mut cli.command {
             Some(Command::Serve(serve)) => serve.note(notes),
             None => cli.serve.note(notes),
@@ -140,11 +150,19 @@ impl Cli {
         cli
     }
 
+    /// Parses a command line, with short helps for `-h`.
+    fn parsed(arguments: Vec<OsString>) -> Result<Self, clap::Error> {
+        let mut command = help::with_short_help(Self::command());
+        let matches = command.try_get_matches_from_mut(arguments)?;
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
+
     /// Runs the subcommand and returns its exit code.
     pub fn run(self) -> ExitCode {
         let ended = match self.command {
             None => Ok(self.serve.run()),
             Some(Command::Serve(serve)) => Ok(serve.run()),
+            Some(Command::Init(init)) => init.run(),
             Some(Command::Check(check)) => Ok(check.run()),
             Some(Command::CheckStore(check)) => check.run(),
             Some(Command::Diff(diff)) => diff.run(),
@@ -166,6 +184,8 @@ impl Cli {
             Some(Command::Verify(verify)) => verify.run(),
             Some(Command::Settings(settings)) => Ok(settings.run()),
             Some(Command::Schema(schema)) => Ok(schema.run()),
+            Some(Command::Completions(completions)) => Ok(completions.run()),
+            Some(Command::Man(pages)) => pages.run(),
         };
         ended.unwrap_or_else(|error| output::report_error(&error))
     }

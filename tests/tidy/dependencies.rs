@@ -248,6 +248,7 @@ pub(super) const ROWS: &[Row] = &[
     },
     // Starts the process again with other variables, which std has for Unix alone.
     Row { place: "cli/serve", modules: "", crates: "std::os" },
+    Row { place: "cli/completions", modules: "", crates: "clap_complete clap_mangen" },
     Row { place: "cli/migrate", modules: "migrate", crates: "" },
     Row { place: "cli/verify", modules: "verify", crates: "" },
     Row {

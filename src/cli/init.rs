@@ -1,0 +1,303 @@
+//! `tollgate init`: writes a first policy and its test, from flags or from three questions.
+
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::{self, BufRead, IsTerminal as _, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use super::output::print;
+use super::{CommandError, try_block_on};
+use crate::policy::{self, CompileOptions, Source};
+use crate::scenario::dry_run::DryRun;
+use crate::scenario::test_file::{self, PendingTest};
+
+/// Maximum length of an answer in bytes.
+const MAX_ANSWER: u64 = 1_024;
+/// Units of a limit with the duration after which a window of each is over.
+const UNITS: [(&str, &str); 7] = [
+    ("second", "1s"),
+    ("minute", "1m"),
+    ("hour", "1h"),
+    ("day", "1d"),
+    ("week", "7d"),
+    ("month", "31d"),
+    ("year", "366d"),
+];
+/// Words that YAML does not read as text.
+const RESERVED: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
+
+/// Write a first policy and its test
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Writes DOMAIN.yaml with one rule, and DOMAIN.test.yaml with its test. Asks for values that are not given, if the standard
+input is a terminal. Files that exist are not changed.
+
+Exit codes: 0 if the files are written, 2 if they are not.
+
+Examples:
+  # Answer three questions
+  tollgate init
+  # Limit each address to 100 requests per minute
+  tollgate init --domain gateway --key remote_address --limit 100/minute
+  # Limit each account to 5 attempts in 15 minutes, in a directory
+  tollgate init --domain login --key account --limit 5/15m config/limits")]
+pub struct Init {
+    /// Directory for the files, which is created if it does not exist.
+    #[arg(value_name = "DIRECTORY", default_value = "policies")]
+    directory: PathBuf,
+    /// Domain of the policy: the one that callers send.
+    #[arg(long, value_name = "DOMAIN")]
+    domain: Option<Name>,
+    /// Key of the descriptor: each of its values has a counter.
+    #[arg(long, value_name = "KEY")]
+    key: Option<Name>,
+    /// Requests and unit: 100/minute, or 5/15m. Units: second, minute, hour, day, week, month,
+    /// year.
+    #[arg(long, value_name = "AMOUNT/UNIT")]
+    limit: Option<FirstLimit>,
+}
+
+/// A domain or a key that needs no quotes in YAML.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Name(String);
+
+/// A number of requests per unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FirstLimit {
+    amount: u32,
+    unit: String,
+    /// Duration after which a window is over.
+    length: String,
+}
+
+/// Reason why a value cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum InvalidAnswer {
+    #[error(
+        "expected 1 to 100 letters, digits, `_`, `-` or `.`, beginning with a letter, found `{0}`"
+    )]
+    Name(String),
+    #[error("`{0}` is no text in YAML; choose another name")]
+    Reserved(String),
+    #[error(
+        "expected an amount and a unit, such as 100/minute or 5/15m, found `{0}` (units: second, \
+         minute, hour, day, month, year, or a number with s, m, h or d)"
+    )]
+    Limit(String),
+}
+
+/// The policy and its test.
+struct FirstFiles {
+    policy: Source,
+    test: Source,
+}
+
+impl Init {
+    /// Writes the files and prints the next commands.
+    pub(super) fn run(self) -> Result<ExitCode, CommandError> {
+        let Self { directory, domain, key, limit } = self;
+        let domain = given_or_asked(domain, "--domain", "Domain that callers send", "gateway")?;
+        let key = given_or_asked(key, "--key", "Key with a counter per value", "remote_address")?;
+        let limit = given_or_asked(limit, "--limit", "Limit of each value", "100/minute")?;
+        let files = FirstFiles::of(&directory, &domain.0, &key.0, &limit);
+        files.verify(&domain.0)?;
+        files.write(&directory)?;
+        let shown = directory.display();
+        print(format_args!(
+            "wrote {}\nwrote {}\n\nNext:\n  tollgate test {shown}\n  tollgate serve --policy {shown}\n  \
+             tollgate hit 127.0.0.1:8081 {} {}=a\n",
+            files.policy.name, files.test.name, domain.0, key.0
+        ));
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Returns a value that was given, or the answer to a question on the terminal.
+fn given_or_asked<T>(
+    given: Option<T>,
+    flag: &str,
+    question: &str,
+    proposal: &str,
+) -> Result<T, CommandError>
+where
+    T: FromStr<Err = InvalidAnswer>,
+{
+    match given {
+        Some(given) => Ok(given),
+        None if io::stdin().is_terminal() => {
+            ask(question, proposal, &mut io::stdin().lock(), &mut io::stderr())
+        }
+        None => Err(format!("{flag} is missing, and the standard input is no terminal").into()),
+    }
+}
+
+/// Asks until the answer is valid; an empty one is the proposal.
+///
+/// # Errors
+/// The input has ended, or cannot be read.
+fn ask<T>(
+    question: &str,
+    proposal: &str,
+    input: &mut impl BufRead,
+    output: &mut impl io::Write,
+) -> Result<T, CommandError>
+where
+    T: FromStr<Err = InvalidAnswer>,
+{
+    loop {
+        write!(output, "{question} [{proposal}]: ")?;
+        output.flush()?;
+        let mut answer = String::new();
+        if input.by_ref().take(MAX_ANSWER).read_line(&mut answer)? == 0 {
+            return Err("the input has ended; nothing is written".into());
+        }
+        let answer = answer.trim();
+        match (if answer.is_empty() { proposal } else { answer }).parse() {
+            Ok(value) => return Ok(value),
+            Err(error) => writeln!(output, "{error}")?,
+        }
+    }
+}
+
+impl FromStr for Name {
+    type Err = InvalidAnswer;
+
+    fn from_str(text: &str) -> Result<Self, InvalidAnswer> {
+        let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "_-.".contains(letter);
+        let begins = text.starts_with(|first: char| first.is_ascii_alphabetic());
+        if !begins || text.len() > 100 || !text.chars().all(is_letter) {
+            return Err(InvalidAnswer::Name(text.to_owned()));
+        }
+        if RESERVED.contains(&text.to_ascii_lowercase().as_str()) {
+            return Err(InvalidAnswer::Reserved(text.to_owned()));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl FromStr for FirstLimit {
+    type Err = InvalidAnswer;
+
+    fn from_str(text: &str) -> Result<Self, InvalidAnswer> {
+        let invalid = || InvalidAnswer::Limit(text.to_owned());
+        let (amount, unit) = text.split_once('/').ok_or_else(invalid)?;
+        let amount = amount.trim().parse().ok().filter(|amount| *amount > 0).ok_or_else(invalid)?;
+        let unit = unit.trim().to_ascii_lowercase();
+        let known = UNITS.iter().find(|(name, _)| unit == *name || unit == format!("{name}s"));
+        if let Some((name, length)) = known {
+            return Ok(Self { amount, unit: (*name).to_owned(), length: (*length).to_owned() });
+        }
+        let digits = unit.strip_suffix(['s', 'm', 'h', 'd']).ok_or_else(invalid)?;
+        let is_number = digits.parse::<u32>().is_ok_and(|number| number > 0);
+        if !is_number || digits.starts_with('+') {
+            return Err(invalid());
+        }
+        Ok(Self { amount, length: unit.clone(), unit })
+    }
+}
+
+impl FirstFiles {
+    fn of(directory: &Path, domain: &str, key: &str, limit: &FirstLimit) -> Self {
+        let FirstLimit { amount, unit, length } = limit;
+        let name = |end: &str| directory.join(format!("{domain}{end}")).display().to_string();
+        let mut policy = String::new();
+        let _ = write!(
+            policy,
+            "# {amount} requests per {unit} for each value of `{key}`. `tollgate schema` describes all keys.\n\
+             domain: {domain}\n\
+             descriptors:\n  - key: {key}\n    rate_limit:\n      unit: {unit}\n      requests_per_unit: {amount}\n"
+        );
+        let test = format!(
+            "# Run by: tollgate test {}\n\
+             policies: [{domain}.yaml]\n\
+             tests:\n  - test: each {key} has {amount} requests per {unit}\n    steps:\n      \
+             - {{ hit: {key}=a, hits: {amount}, expect: ok, remaining: 0 }}\n      \
+             - {{ hit: {key}=a, expect: over_limit }}\n      \
+             - {{ hit: {key}=b, expect: ok }}\n      \
+             - {{ hit: {key}=a, after: {length}, expect: ok }}\n",
+            directory.display()
+        );
+        Self {
+            policy: Source { name: name(".yaml"), text: policy },
+            test: Source { name: name(".test.yaml"), text: test },
+        }
+    }
+
+    /// Compiles the policy and runs the test, before anything is written.
+    fn verify(&self, domain: &str) -> Result<(), CommandError> {
+        let loaded = policy::load(std::slice::from_ref(&self.policy), &CompileOptions::default())?;
+        let dry_run = DryRun::new(loaded.policies);
+        let paths = [PathBuf::from(&self.policy.name)];
+        for case in &test_file::read(&self.test)?.cases {
+            let dry_run = dry_run.without_counters();
+            let pending = PendingTest { case, domain, policies: &paths, dry_run };
+            let failure = try_block_on(async { Ok(pending.failure().await) })?;
+            if let Some(failure) = failure {
+                let test_file::Mismatch { expected, found, .. } = failure;
+                return Err(format!("the test fails: expected {expected}, found {found}").into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes both files, or none if one of them exists.
+    fn write(&self, directory: &Path) -> Result<(), CommandError> {
+        for Source { name, .. } in [&self.policy, &self.test] {
+            if Path::new(name).symlink_metadata().is_ok() {
+                return Err(format!("{name} exists; nothing is written").into());
+            }
+        }
+        std::fs::create_dir_all(directory)
+            .map_err(|error| format!("{}: {error}", directory.display()))?;
+        for Source { name, text } in [&self.policy, &self.test] {
+            let file = OpenOptions::new().write(true).create_new(true).open(name);
+            file.and_then(|mut file| file.write_all(text.as_bytes()))
+                .map_err(|error| format!("{name}: {error}"))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_asked_for_until_it_is_valid_and_an_empty_one_is_the_proposal() {
+        let mut output = Vec::new();
+        let mut input = "100\n0/minute\n5/15m\n".as_bytes();
+        let limit: FirstLimit = ask("Limit", "100/minute", &mut input, &mut output).unwrap();
+        assert_eq!((limit.amount, limit.unit.as_str()), (5, "15m"));
+        let output = String::from_utf8(output).unwrap();
+        assert_eq!(output.matches("Limit [100/minute]: ").count(), 3, "{output}");
+        assert!(output.contains("such as 100/minute or 5/15m, found `0/minute`"), "{output}");
+        let proposed: Name = ask("", "gateway", &mut "\n".as_bytes(), &mut Vec::new()).unwrap();
+        assert_eq!(proposed.0, "gateway");
+        let ended = ask::<Name>("", "gateway", &mut "".as_bytes(), &mut Vec::new());
+        assert_eq!(ended.unwrap_err().to_string(), "the input has ended; nothing is written");
+    }
+
+    #[test]
+    fn all_units_make_a_policy_that_passes_its_test() {
+        let units = UNITS.iter().map(|(unit, _)| *unit);
+        for unit in units.chain(["90s", "15m", "36h", "7d", "Minutes"]) {
+            for amount in [1, 100, u32::MAX] {
+                let limit: FirstLimit = format!("{amount}/{unit}").parse().unwrap();
+                let files = FirstFiles::of(Path::new("x"), "d", "k", &limit);
+                files.verify("d").unwrap_or_else(|error| panic!("{amount}/{unit}: {error}"));
+            }
+        }
+    }
+
+    #[test]
+    fn names_that_yaml_reads_otherwise_are_refused() {
+        for wrong in ["", "1a", "a b", "a=b", "true", "No", "a#b", "ä"] {
+            assert!(wrong.parse::<Name>().is_err(), "{wrong}");
+        }
+        for wrong in ["100", "a/minute", "-1/minute", "5/m", "5/+1m", "5/fortnight", "0/day"] {
+            assert!(wrong.parse::<FirstLimit>().is_err(), "{wrong}");
+        }
+    }
+}
