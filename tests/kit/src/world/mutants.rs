@@ -137,7 +137,10 @@ fn is_unary(before: &[&str]) -> bool {
 /// Adds the line without its statement, if it is an assignment or a call of its own.
 fn drop_statement(line: &str, add: &mut impl FnMut(String, MutationKind)) {
     let first = line.split(|one: char| !(one == '_' || one.is_ascii_alphanumeric())).next();
-    let controls = ["local", "return", "if", "elseif", "else", "end", "for", "while", "function"];
+    let controls = [
+        "and", "or", "not", "local", "return", "if", "elseif", "else", "end", "for", "while",
+        "function",
+    ];
     let is_name = first.is_some_and(|first| !first.is_empty() && !controls.contains(&first));
     let is_open = line.ends_with(['{', '(', ',']) || line.ends_with(" do");
     let is_open = is_open || line.ends_with(" and") || line.ends_with(" or");
