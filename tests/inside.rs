@@ -29,7 +29,8 @@ struct InsideEnvoy(Envoy);
 impl InsideEnvoy {
     async fn start(service: SocketAddr, rate_limits: &str) -> Self {
         let template = std::fs::read_to_string(root().join("tests/inside/envoy.yaml")).unwrap();
-        let (port, module) = (service.port().to_string(), module());
+        let port = service.port().to_string();
+        let module = module();
         let values = [
             ("TOLLGATE", port.as_str()),
             ("MODULE", module.to_str().unwrap()),

@@ -25,9 +25,10 @@ const MAX_LINES: usize = 400;
 /// Maximum number of tuple-packed `let`s in all files: those of true pairs.
 const MAX_PACKED: usize = 10;
 /// Folders with the Rust files of the project.
-const ALL: [&str; 11] = [
+const ALL: [&str; 12] = [
     "src",
     "crates",
+    "envoy/src",
     "tests",
     "benches",
     "examples",

@@ -24,11 +24,11 @@ pub(crate) struct Config {
     pub(crate) cluster: String,
     /// The descriptors of requests whose route has none.
     pub(crate) rate_limits: RateLimits,
-    /// Whether `x-ratelimit-*` headers are set.
+    /// Sets the headers `x-ratelimit-*`.
     pub(crate) shows_limits: bool,
-    /// Whether denials have `retry-after`.
+    /// Sets `retry-after` in denials.
     pub(crate) shows_retry_after: bool,
-    /// Whether denials have `x-envoy-ratelimited`.
+    /// Sets `x-envoy-ratelimited` in denials.
     pub(crate) shows_ratelimited: bool,
 }
 
@@ -202,10 +202,12 @@ fn text_condition(object: &Object<'_>) -> Result<Condition, Error> {
         ("contains", Part::Contained),
     ];
     let mut given = parts.into_iter().filter(|(name, _)| object.members.contains_key(*name));
-    let (Some((name, part)), None) = (given.next(), given.next()) else {
-        let expected = "one of exact, prefix, suffix, contains";
-        return Err(Error::Invalid { path: object.path.clone(), expected });
-    };
+    let expected = "one of exact, prefix, suffix, contains";
+    let invalid = || Error::Invalid { path: object.path.clone(), expected };
+    let (name, part) = given.next().ok_or_else(invalid)?;
+    if given.next().is_some() {
+        return Err(invalid());
+    }
     let text = object.text_or(name, "")?.as_bytes().to_vec();
     Ok(Condition::Text { part, text, ignores_case: object.flag("ignore_case", false)? })
 }

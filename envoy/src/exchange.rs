@@ -219,7 +219,8 @@ impl Exchanger {
         }
         if self.warned.is_none_or(|at| now.saturating_duration_since(at) >= WARN_INTERVAL) {
             self.warned = Some(now);
-            let (cluster, domain) = (&self.cluster, &self.domain);
+            let cluster = &self.cluster;
+            let domain = &self.domain;
             host.warn(&format!(
                 "tollgate: no exchange with cluster {cluster} for domain {domain}: {reason}"
             ));

@@ -34,7 +34,7 @@ pub(crate) enum StartError {
     Thread(#[from] std::io::Error),
 }
 
-/// What happens to a request.
+/// The decision of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It continues. The headers are those of its response.

@@ -37,9 +37,9 @@ impl Stat {
 /// A source of metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MetadataSource {
-    /// That of the request, written by filters.
+    /// The metadata of the request, written by filters.
     Dynamic,
-    /// That of its route.
+    /// The metadata of its route.
     Route,
 }
 

@@ -16,7 +16,8 @@ async fn the_example_admits_requests_in_envoy() {
     let service = Tollgate::serve(&root().join("deploy/envoy/policies"));
     let text = std::fs::read_to_string(root().join("deploy/envoy/inside.yaml")).unwrap();
     let text = on_free_ports(&text).replace("/usr/local/lib/libtollgate_envoy.so", "${MODULE}");
-    let (port, module) = (service.grpc.port().to_string(), module());
+    let port = service.grpc.port().to_string();
+    let module = module();
     let values = [("TOLLGATE", port.as_str()), ("MODULE", module.to_str().unwrap())];
     let envoy = InsideEnvoy(Envoy::start_by(&text, &values).await);
     envoy.heat("ann").await;
@@ -93,7 +94,7 @@ const ALL: &str = r#"[{"actions": [
         {"name": "x-none", "present_match": false}]}},
     {"metadata": {"descriptor_key": "plan", "source": "ROUTE_ENTRY",
         "metadata_key": {"key": "test", "path": [{"key": "plan"}]}}},
-    {"metadata": {"descriptor_key": "user", "default_value": "nobody",
+    {"metadata": {"descriptor_key": "user", "default_value": "guest",
         "metadata_key": {"key": "test", "path": [{"key": "user"}]}}}
 ]}]"#;
 
@@ -105,7 +106,7 @@ const ALL_RULES: [&str; 7] = [
     "key: destination_cluster, value: application",
     "key: long, value: yes",
     "key: plan, value: gold",
-    "key: user, value: nobody",
+    "key: user, value: guest",
 ];
 
 #[tokio::test]

@@ -231,7 +231,8 @@ impl Request for EnvoyRequest<'_> {
             MetadataSource::Dynamic => 0,
             MetadataSource::Route => 1,
         };
-        let (namespace, key) = (Buffer::of(namespace.as_bytes()), Buffer::of(key.as_bytes()));
+        let namespace = Buffer::of(namespace.as_bytes());
+        let key = Buffer::of(key.as_bytes());
         self.value(|value| {
             // SAFETY: Envoy reads the names and writes the value during the call.
             unsafe {
@@ -247,7 +248,8 @@ impl Request for EnvoyRequest<'_> {
     }
 
     fn mark_decided(&mut self) -> bool {
-        let (key, value) = (Buffer::of(DECIDED.as_bytes()), Buffer::of(b"true"));
+        let key = Buffer::of(DECIDED.as_bytes());
+        let value = Buffer::of(b"true");
         // SAFETY: Envoy copies both during the call.
         unsafe {
             envoy_dynamic_module_callback_http_set_filter_state_bytes(self.filter, key, value)
@@ -286,7 +288,8 @@ impl Request for EnvoyRequest<'_> {
 
 impl Response for EnvoyRequest<'_> {
     fn set_header(&mut self, name: &str, value: &str) {
-        let (name, value) = (Buffer::of(name.as_bytes()), Buffer::of(value.as_bytes()));
+        let name = Buffer::of(name.as_bytes());
+        let value = Buffer::of(value.as_bytes());
         // SAFETY: Envoy copies both during the call.
         unsafe {
             envoy_dynamic_module_callback_http_set_header(
