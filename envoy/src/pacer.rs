@@ -106,3 +106,45 @@ impl Drop for Pacer {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "an overflow here is a test that fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_want_is_due_once_and_the_end_of_a_block_until_another_is_set() {
+        let state = PacerState::default();
+        let now = Instant::now();
+        assert_eq!(state.sleep(now), LONGEST_SLEEP);
+        state.is_wanted.store(true, Ordering::Release);
+        assert_eq!([state.sleep(now), state.sleep(now)], [Duration::ZERO, LONGEST_SLEEP]);
+        let end = now + Duration::from_millis(30);
+        state.next_end.store(Some(Arc::new(end)));
+        assert_eq!(state.sleep(now), Duration::from_millis(30));
+        assert_eq!([state.sleep(end), state.sleep(end)], [Duration::ZERO; 2]);
+    }
+
+    #[test]
+    fn the_thread_wakes_once_for_several_wants_and_ends_when_it_is_dropped() {
+        struct Woken(std::sync::mpsc::Sender<()>);
+        impl Wake for Woken {
+            fn wake(&self) {
+                let _ = self.0.send(());
+            }
+        }
+        let (sender, woken) = std::sync::mpsc::channel();
+        let pacer = Pacer::start(Woken(sender), Instant::now).unwrap_or_else(|_| unreachable!());
+        let begun = Instant::now();
+        pacer.want();
+        assert_eq!(woken.recv(), Ok(()));
+        for _ in 0..9 {
+            pacer.want();
+        }
+        assert_eq!(woken.recv(), Ok(()));
+        assert!(begun.elapsed() >= INTERVAL, "{:?}", begun.elapsed());
+        drop(pacer);
+        assert_eq!(woken.try_iter().count(), 0);
+        assert!(woken.recv().is_err(), "the thread has ended");
+    }
+}
