@@ -2,6 +2,7 @@
 
 mod decisions;
 mod faults;
+mod reloads;
 mod windows;
 
 use std::net::SocketAddr;
@@ -28,7 +29,10 @@ struct InsideEnvoy(Envoy);
 
 impl InsideEnvoy {
     async fn start(service: SocketAddr, rate_limits: &str) -> Self {
-        let template = std::fs::read_to_string(root().join("tests/inside/envoy.yaml")).unwrap();
+        Self::start_by(&template(), service, rate_limits).await
+    }
+
+    async fn start_by(template: &str, service: SocketAddr, rate_limits: &str) -> Self {
         let port = service.port().to_string();
         let module = module();
         let values = [
@@ -37,7 +41,8 @@ impl InsideEnvoy {
             ("RATE_LIMITS", rate_limits),
             ("FAILURE_MODE_DENY", "true"),
         ];
-        Self(Envoy::start_with_workers(2, &template, &values).await)
+        let flags = ["--concurrency", "2", "--drain-time-s", "1"];
+        Self(Envoy::start_with_flags(&flags, template, &values).await)
     }
 
     async fn send(&self, tenant: &str) -> Reply {
@@ -62,6 +67,10 @@ impl InsideEnvoy {
         };
         becomes("the module decides", TEST_TIMEOUT, sends, |decided| *decided > 0).await;
     }
+}
+
+fn template() -> String {
+    std::fs::read_to_string(root().join("tests/inside/envoy.yaml")).unwrap()
 }
 
 /// Starts a service and an Envoy.

@@ -41,7 +41,8 @@ impl std::fmt::Debug for Drivers {
 
 impl Wake for Arc<Drivers> {
     fn wake(&self) {
-        if let Some((_, driver)) = lock(&self.list).first() {
+        // The newest one: after an update, the others end soon, and with them their calls.
+        if let Some((_, driver)) = lock(&self.list).last() {
             driver.wake();
         }
     }

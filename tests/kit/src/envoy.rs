@@ -36,15 +36,11 @@ impl Envoy {
 
     /// Starts Envoy with a template text, which must define `admin` and a listener `edge`.
     pub async fn start_by(template: &str, values: &[(&str, &str)]) -> Self {
-        Self::start_with_workers(1, template, values).await
+        Self::start_with_flags(&["--concurrency", "1"], template, values).await
     }
 
-    /// Starts Envoy with so many worker threads.
-    pub async fn start_with_workers(
-        workers: usize,
-        template: &str,
-        values: &[(&str, &str)],
-    ) -> Self {
+    /// Starts Envoy with flags, among them its number of worker threads.
+    pub async fn start_with_flags(flags: &[&str], template: &str, values: &[(&str, &str)]) -> Self {
         let upstream = Upstream::start().await;
         let files = TempDir::new().unwrap();
         let upstream_port = upstream.address.port().to_string();
@@ -57,7 +53,7 @@ impl Envoy {
         command.arg("-c").arg(&bootstrap).arg("--admin-address-path").arg(&admin);
         // Hot restart would need a base ID that is unique among the Envoys on this machine.
         command.args(["--disable-hot-restart", "--log-level", "warning"]);
-        command.args(["--concurrency", &workers.to_string()]);
+        command.args(flags);
         let mut process = Process::start("envoy", &mut command);
         let admin =
             eventually("envoy logs the address of its admin interface", TEST_TIMEOUT, || {
