@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 pub(crate) const HOT: u32 = 8;
 /// Window of demand until the first block of a key; after that, it is the time of its blocks.
 pub(crate) const FIRST_WINDOW: Duration = Duration::from_millis(500);
+/// Maximum ratio of the expected requests of a window to those that it has.
+const AHEAD: u64 = 10;
 /// Number of entries for keys that are not in use, 8 bytes each.
 const ENTRIES: usize = 1 << 13;
 
@@ -51,9 +53,17 @@ impl Demand {
         requests.max(self.before.load(Ordering::Relaxed)) >= HOT
     }
 
-    /// Returns the requests of a window.
-    pub(crate) fn requests(&self) -> u32 {
-        self.now.load(Ordering::Relaxed).max(self.before.load(Ordering::Relaxed))
+    /// Returns the requests of a window: of the one before, or as many as the current one will have
+    /// if they go on, but at most ten times as many as it has. Without that, the blocks of a key
+    /// that becomes hot would be too small for several exchanges.
+    pub(crate) fn expected(&self, window: Duration, now: Instant) -> u32 {
+        let requests = self.now.load(Ordering::Relaxed);
+        let window = micros(window);
+        let least = window.checked_div(AHEAD).unwrap_or_default().max(1);
+        let passed = micros(self.idle_for(now)).clamp(least, window.max(least));
+        let ahead = u64::from(requests).saturating_mul(window).checked_div(passed);
+        let ahead = u32::try_from(ahead.unwrap_or_default()).unwrap_or(u32::MAX);
+        ahead.max(requests).max(self.before.load(Ordering::Relaxed))
     }
 
     /// Returns the time since the window began.
@@ -149,9 +159,11 @@ mod tests {
         let hot: Vec<bool> = (0..8).map(|n| demand.count(window, at(n))).collect();
         assert_eq!(hot, [false, false, false, false, false, false, false, true]);
         assert!(demand.count(window, at(150)), "it was hot in the window before");
-        assert_eq!(demand.requests(), 8);
+        assert_eq!(demand.expected(window, at(150)), 10, "the first request of its window");
         assert!(!demand.count(window, at(500)));
-        assert_eq!((demand.requests(), demand.idle_for(at(600))), (1, window));
+        let expected = [505, 520, 550, 600, 700].map(|ms| demand.expected(window, at(ms)));
+        assert_eq!(expected, [10, 5, 2, 1, 1]);
+        assert_eq!(demand.idle_for(at(600)), window);
     }
 
     #[test]

@@ -109,7 +109,8 @@ impl Exchanger {
             && bytes < MAX_BYTES
             && let Some(key) = keys.next_want()
         {
-            let want = Want { descriptor: Some(key.descriptor.message()), hits: key.wanted_hits() };
+            let want =
+                Want { descriptor: Some(key.descriptor.message()), hits: key.wanted_hits(now) };
             bytes = bytes.saturating_add(want.encoded_len());
             hits = hits.saturating_add(want.hits.into());
             request.wants.push(want);

@@ -121,8 +121,8 @@ impl Key {
     }
 
     /// Returns the hits to want.
-    pub(crate) fn wanted_hits(&self) -> u32 {
-        self.demand.requests()
+    pub(crate) fn wanted_hits(&self, now: Instant) -> u32 {
+        self.demand.expected(self.state.load().window, now)
     }
 
     /// Records the answer to a want, or that there was none. Returns the block.

@@ -29,6 +29,10 @@ async fn the_example_admits_requests_in_envoy() {
 async fn a_hot_key_is_decided_in_envoy_and_each_hit_is_charged_once() {
     let (service, envoy) = start(&policy(1_000_000, "day", "500ms")).await;
     envoy.heat("ann").await;
+    // The first blocks are small.
+    for _ in 0..500 {
+        envoy.send("ann").await;
+    }
     let before = [envoy.stat("decided").await, envoy.stat("passed_on").await];
     for _ in 0..2_000 {
         assert_eq!(envoy.send("ann").await.status, 200);
@@ -44,6 +48,8 @@ async fn a_hot_key_is_decided_in_envoy_and_each_hit_is_charged_once() {
         web.metric(r#"tollgate_loan_hits_used_total{domain="test",rule="tenant"}"#).await
     };
     becomes("used hits are reported", TEST_TIMEOUT, used, |used| *used == after[0]).await;
+    let blocks = || envoy.stat("blocks");
+    becomes("unused blocks are returned", TEST_TIMEOUT, blocks, |blocks| *blocks == 0).await;
     let expected = 1_000_000 - after[0] - after[1] - 1;
     let remaining = envoy.send_plain("ann").await.header("x-ratelimit-remaining").to_owned();
     assert_eq!(remaining, expected.to_string());
