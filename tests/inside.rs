@@ -11,16 +11,17 @@ use crate::support::envoy::{Envoy, module};
 use crate::support::policy::Policies;
 use crate::support::root;
 use crate::support::tollgate::Tollgate;
-use crate::support::web::Reply;
+use crate::support::web::{Reply, Web};
 use crate::support::{TEST_TIMEOUT, becomes};
 
 /// The descriptor of most tests.
 const TENANT: &str = r#"[{"actions": [{"request_headers": {"header_name": "x-tenant", "descriptor_key": "tenant"}}]}]"#;
 
-/// Returns a policy whose limit for each tenant is lent.
+/// Returns a policy whose limit for each tenant is lent, to clients alone: blocks of the service's
+/// own workers would be charged, too.
 fn policy(limit: u32, unit: &str, ttl: &str) -> Policies {
     Policies::of(&format!(
-        "domain: test\ndescriptors:\n  - key: tenant\n    rate_limit: {{ requests_per_unit: {limit}, unit: {unit}, charge: admitted, lease: {{ size: 10%, ttl: {ttl}, holders: [process, client] }} }}\n"
+        "domain: test\ndescriptors:\n  - key: tenant\n    rate_limit: {{ requests_per_unit: {limit}, unit: {unit}, charge: admitted, lease: {{ size: 10%, ttl: {ttl}, holders: [client] }} }}\n"
     ))
 }
 
@@ -71,6 +72,17 @@ impl InsideEnvoy {
 
 fn template() -> String {
     std::fs::read_to_string(root().join("tests/inside/envoy.yaml")).unwrap()
+}
+
+/// Waits until all lent hits have been returned, and returns how many of them were used.
+async fn all_returned(service: &Web) -> u64 {
+    let metric = |name: &str| {
+        let name = format!(r#"tollgate_loan_hits_{name}_total{{domain="test",rule="tenant"}}"#);
+        async move { service.metric(&name).await }
+    };
+    let hits = || async { [metric("used").await, metric("returned").await, metric("lent").await] };
+    let are_back = |hits: &[u64; 3]| hits[0] + hits[1] == hits[2];
+    becomes("all hits are returned", TEST_TIMEOUT, hits, are_back).await[0]
 }
 
 /// Starts a service and an Envoy.
