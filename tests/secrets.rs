@@ -68,6 +68,8 @@ fn settings_and_help_show_no_secret_of_the_environment() {
         "SENTINEL_PASSWORD",
         "PER_SECOND_PASSWORD",
         "PER_SECOND_SENTINEL_PASSWORD",
+        "REDIS_CREDENTIALS_COMMAND",
+        "PER_SECOND_CREDENTIALS_COMMAND",
         "HASH_KEY",
     ];
     for name in ours.into_iter().chain(["STORE", "PER_SECOND_STORE", "XDS_HEADER"]) {

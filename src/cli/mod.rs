@@ -82,7 +82,7 @@ enum Command {
     /// Validate policy files.
     Check(check::CheckArgs),
     /// Check that a Redis or Valkey server can be used as the store.
-    CheckStore(check_store::CheckStore),
+    CheckStore(Box<check_store::CheckStore>),
     /// Show the differences between two sets of policies, and the descriptors that they affect.
     Diff(diff::Diff),
     /// Show which rule a descriptor matches, and why.

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{FlagError, FlagValue, StoreLocation, deferred, parse};
+use super::{FlagError, FlagProblem, FlagValue, StoreLocation, deferred, parse};
 use crate::store::redis::{
-    Access, Environment, LoggedErrors, RedisOptions, RedisUrl, Secret, check_prefix,
+    Access, Credential, CredentialsCommand, Environment, LoggedErrors, RedisOptions, RedisUrl,
+    SharedLogins, check_prefix,
 };
 
 #[derive(Debug, clap::Args)]
@@ -16,13 +17,33 @@ pub struct Flags {
     /// ACL user; a user in the URL takes precedence.
     #[arg(long, env = "TOLLGATE_REDIS_USER", value_name = "NAME")]
     redis_user: Option<String>,
+    /// File with the name of the ACL user. It is read again as --redis-password-file is.
+    #[arg(long, env = "TOLLGATE_REDIS_USER_FILE", value_name = "FILE")]
+    redis_user_file: Option<PathBuf>,
     /// File with the password, read again for each connection; a password in the URL takes
-    /// precedence. Or set TOLLGATE_REDIS_PASSWORD.
+    /// precedence. When it changes, connections in use authenticate again. Or set
+    /// TOLLGATE_REDIS_PASSWORD.
     #[arg(long, env = "TOLLGATE_REDIS_PASSWORD_FILE", value_name = "FILE")]
     redis_password_file: Option<PathBuf>,
     /// Password. Do not use it as a flag: other users of the machine can see command lines.
     #[arg(long, env = "TOLLGATE_REDIS_PASSWORD", hide = true, hide_env_values = true)]
     redis_password: Option<String>,
+    /// Program with arguments that prints a user and a password, for passwords that expire:
+    /// {"username": "USER", "password": "TOKEN", "expires_in": SECONDS}. It is run without a shell,
+    /// by one thread of the process, and again before they expire.
+    #[arg(
+        long,
+        env = "TOLLGATE_REDIS_CREDENTIALS_COMMAND",
+        value_name = "COMMAND",
+        hide_env_values = true,
+        conflicts_with_all = ["redis_user", "redis_user_file", "redis_password", "redis_password_file"],
+        value_parser = deferred(command)
+    )]
+    redis_credentials_command: Option<FlagValue<CredentialsCommand>>,
+    /// Maximum age of a connection to Redis or a sentinel. Before it is reached, another connection
+    /// takes its place, and it ends with its calls; default: none.
+    #[arg(long, env = "TOLLGATE_REDIS_CONNECTION_MAX_AGE", value_name = "DURATION", value_parser = parse::some_time)]
+    redis_connection_max_age: Option<Duration>,
     /// PEM file with the CA certificates that server certificates are verified against; default:
     /// those of the system.
     #[arg(long, env = "TOLLGATE_REDIS_CA", value_name = "FILE")]
@@ -50,6 +71,9 @@ pub struct Flags {
     /// ACL user of the sentinels.
     #[arg(long, env = "TOLLGATE_SENTINEL_USER", value_name = "NAME")]
     sentinel_user: Option<String>,
+    /// File with the name of the ACL user of the sentinels.
+    #[arg(long, env = "TOLLGATE_SENTINEL_USER_FILE", value_name = "FILE")]
+    sentinel_user_file: Option<PathBuf>,
     /// File with the password of the sentinels. Or set TOLLGATE_SENTINEL_PASSWORD.
     #[arg(long, env = "TOLLGATE_SENTINEL_PASSWORD_FILE", value_name = "FILE")]
     sentinel_password_file: Option<PathBuf>,
@@ -62,12 +86,26 @@ pub struct Flags {
     /// ACL user of the per-second servers.
     #[arg(long, env = "TOLLGATE_PER_SECOND_USER", value_name = "NAME")]
     per_second_user: Option<String>,
+    /// File with the name of the ACL user of the per-second servers.
+    #[arg(long, env = "TOLLGATE_PER_SECOND_USER_FILE", value_name = "FILE")]
+    per_second_user_file: Option<PathBuf>,
     /// File with the password of the per-second servers. Or set TOLLGATE_PER_SECOND_PASSWORD.
     #[arg(long, env = "TOLLGATE_PER_SECOND_PASSWORD_FILE", value_name = "FILE")]
     per_second_password_file: Option<PathBuf>,
     /// Password of the per-second servers.
     #[arg(long, env = "TOLLGATE_PER_SECOND_PASSWORD", hide = true, hide_env_values = true)]
     per_second_password: Option<String>,
+    /// Program that prints the user and the password of the per-second servers, as
+    /// --redis-credentials-command does.
+    #[arg(
+        long,
+        env = "TOLLGATE_PER_SECOND_CREDENTIALS_COMMAND",
+        value_name = "COMMAND",
+        hide_env_values = true,
+        conflicts_with_all = ["per_second_user", "per_second_user_file", "per_second_password", "per_second_password_file"],
+        value_parser = deferred(command)
+    )]
+    per_second_credentials_command: Option<FlagValue<CredentialsCommand>>,
     /// ACL user of the sentinels of the per-second servers.
     #[arg(long, env = "TOLLGATE_PER_SECOND_SENTINEL_USER", value_name = "NAME", hide = true)]
     per_second_sentinel_user: Option<String>,
@@ -85,14 +123,19 @@ impl Flags {
     /// Completes the options of a URL with those of the flags.
     ///
     /// # Errors
-    /// The URL of the per-second servers is invalid.
-    pub fn complete(&self, place: StoreLocation) -> Result<StoreLocation, FlagError> {
-        // Whatever the store is, so that an invalid URL is always reported.
-        let per_second = self.per_second_store.clone().map(|url| url.value).transpose()?;
+    /// The URL of the per-second servers or a command line is invalid, or a URL has a user or
+    /// password beside a command that prints both.
+    pub fn complete(&self, place: StoreLocation) -> Result<StoreLocation, FlagProblem> {
+        // Whatever the store is, so that invalid values are always reported.
+        let per_second = valid(self.per_second_store.as_ref())?;
+        let command = valid(self.redis_credentials_command.as_ref())?;
+        let per_second_command = valid(self.per_second_credentials_command.as_ref())?;
         let StoreLocation::Redis(options) = place else { return Ok(place) };
+        without_login(&options.url, command.as_ref(), "--redis-credentials-command")?;
         let access = Access {
-            user: self.redis_user.clone(),
-            password: secret(self.redis_password.as_ref(), self.redis_password_file.as_ref()),
+            user: credential(self.redis_user.as_ref(), self.redis_user_file.as_ref()),
+            password: credential(self.redis_password.as_ref(), self.redis_password_file.as_ref()),
+            credentials_command: command,
             database: 0,
             tls: false,
             ca: self.redis_ca.clone(),
@@ -100,16 +143,29 @@ impl Flags {
             system_roots: self.redis_system_roots || self.redis_ca.is_none(),
             any_hostname: self.redis_any_hostname,
             connect_timeout: self.redis_connect_timeout,
+            max_age: self.redis_connection_max_age,
             environment: Environment::System,
             logged: LoggedErrors::default(),
+            logins: SharedLogins::default(),
         };
         let sentinel_access = Access {
-            user: self.sentinel_user.clone(),
-            password: secret(self.sentinel_password.as_ref(), self.sentinel_password_file.as_ref()),
+            user: credential(self.sentinel_user.as_ref(), self.sentinel_user_file.as_ref()),
+            password: credential(
+                self.sentinel_password.as_ref(),
+                self.sentinel_password_file.as_ref(),
+            ),
+            credentials_command: None,
             ..access.clone()
         };
         let prefix = self.redis_prefix.clone().into_bytes();
-        let per_second = per_second.map(|url| self.per_second(url, &access));
+        let per_second = match per_second {
+            Some(url) => {
+                let flag = "--per-second-credentials-command";
+                without_login(&url, per_second_command.as_ref(), flag)?;
+                Some(self.per_second(url, per_second_command, &access))
+            }
+            None => None,
+        };
         Ok(StoreLocation::Redis(Box::new(RedisOptions {
             access,
             sentinel_access,
@@ -121,22 +177,58 @@ impl Flags {
 
     /// Returns the options of the servers for limits of a second. They use the certificates of the
     /// main servers.
-    fn per_second(&self, url: RedisUrl, main: &Access) -> Box<RedisOptions> {
+    fn per_second(
+        &self,
+        url: RedisUrl,
+        command: Option<CredentialsCommand>,
+        main: &Access,
+    ) -> Box<RedisOptions> {
         let access = Access {
-            user: self.per_second_user.clone(),
-            password: secret(
+            user: credential(self.per_second_user.as_ref(), self.per_second_user_file.as_ref()),
+            password: credential(
                 self.per_second_password.as_ref(),
                 self.per_second_password_file.as_ref(),
             ),
+            credentials_command: command,
             ..main.clone()
         };
         let sentinel_access = Access {
-            user: self.per_second_sentinel_user.clone(),
-            password: secret(self.per_second_sentinel_password.as_ref(), None),
+            user: credential(self.per_second_sentinel_user.as_ref(), None),
+            password: credential(self.per_second_sentinel_password.as_ref(), None),
+            credentials_command: None,
             ..main.clone()
         };
         Box::new(RedisOptions { access, sentinel_access, ..RedisOptions::at(url) })
     }
+}
+
+/// Returns the value of a flag.
+///
+/// # Errors
+/// It is invalid.
+fn valid<T: Clone>(flag: Option<&FlagValue<T>>) -> Result<Option<T>, FlagProblem> {
+    let Some(FlagValue { flag, value }) = flag else { return Ok(None) };
+    let value = value.clone();
+    let value = value.map_err(|what| FlagProblem { flag: flag.clone(), what: what.to_string() })?;
+    Ok(Some(value))
+}
+
+/// Checks that the user and password come from one source.
+fn without_login(
+    url: &RedisUrl,
+    command: Option<&CredentialsCommand>,
+    flag: &str,
+) -> Result<(), FlagProblem> {
+    if command.is_none() || (url.user.is_none() && url.password.is_none()) {
+        return Ok(());
+    }
+    let what =
+        "expected a URL of the servers without a user and password, which the command prints";
+    Err(FlagProblem { flag: flag.to_owned(), what: what.to_owned() })
+}
+
+fn command(line: &str) -> Result<CredentialsCommand, FlagError> {
+    CredentialsCommand::parse(line).map_err(FlagError::refused)
 }
 
 fn prefix(text: &str) -> Result<String, FlagError> {
@@ -153,6 +245,6 @@ fn redis_url(text: &str) -> Result<RedisUrl, FlagError> {
     }
 }
 
-fn secret(text: Option<&String>, file: Option<&PathBuf>) -> Option<Secret> {
-    file.cloned().map(Secret::File).or_else(|| text.cloned().map(Secret::Text))
+fn credential(text: Option<&String>, file: Option<&PathBuf>) -> Option<Credential> {
+    file.cloned().map(Credential::File).or_else(|| text.cloned().map(Credential::Text))
 }

@@ -82,8 +82,8 @@ impl Flags {
         let domain_max_bytes = problems.take(self.memory_domain_share).of(max_bytes);
         let place = problems.take(self.store);
         StoreSettings {
-            place: self.redis.complete(place).unwrap_or_else(|what| {
-                problems.add("--per-second-store", what);
+            place: self.redis.complete(place).unwrap_or_else(|problem| {
+                problems.0.push(problem);
                 StoreLocation::Memory
             }),
             memory: Bounds { max_bytes, domain_max_bytes },

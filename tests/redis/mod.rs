@@ -39,6 +39,7 @@
 //! | `clock` | replicas whose clocks differ from their masters' |
 //! | `hostile` | servers that redirect anywhere, or send replies and texts that are not Redis' |
 //! | `faults` | results of calls under load while servers die, hang, refuse or move |
+//! | `credentials` | users and passwords that change under load; connections of a maximum age |
 //! | `access` | users, passwords, certificates, sockets, databases, prefixes; warnings at startup |
 
 mod access;
@@ -52,6 +53,7 @@ mod callers;
 mod cancelled;
 mod check_store;
 mod clock;
+mod credentials;
 mod deny_cache;
 mod exactness;
 mod failing;

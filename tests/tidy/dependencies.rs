@@ -135,6 +135,12 @@ pub(super) const ROWS: &[Row] = &[
         modules: "printable",
         crates: "arc_swap futures_util rand redis sha1 smallvec std::io tokio tracing",
     },
+    // Runs a program that prints a password, on a thread.
+    Row {
+        place: "store/redis/credentials",
+        modules: "",
+        crates: "jiff rustix serde serde_json shlex std::process std::thread std::time::SystemTime",
+    },
     Row { place: "store/redis/server/tls", modules: "tls", crates: "rustls tokio_rustls" },
     Row {
         place: "receipts",

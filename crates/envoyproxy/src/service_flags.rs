@@ -15,6 +15,8 @@ pub struct FlagProblem {
     pub what: String,
 }
 
+impl std::error::Error for FlagProblem {}
+
 impl fmt::Display for FlagProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.flag, self.what)

@@ -11,6 +11,7 @@ use tollgate_core::descriptor::CounterKey;
 use tollgate_telemetry::metrics::StoreMetrics;
 
 use super::Time;
+use super::credentials::Logins;
 use super::script::decode::ScriptReply;
 use super::script::encode::ScriptRequest;
 use super::script::key::key_of;
@@ -55,8 +56,8 @@ impl Drop for UnknownCharges<'_> {
 pub(super) struct Core {
     pub(super) routes: Arc<Routes>,
     pub(super) prefix: Vec<u8>,
-    /// The user of the connections, if one is configured.
-    pub(super) user: Option<String>,
+    /// The users and passwords of the connections.
+    pub(super) logins: Arc<Logins>,
     pub(super) by_slot: bool,
     pub(super) time: Time,
     /// Microseconds by which the servers' clock is ahead of this process's, if they were found far

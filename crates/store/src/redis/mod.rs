@@ -12,7 +12,8 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | `config` | addresses, credentials, options; the network, clock and randomness |
+//! | `config` | addresses, access, options; the network, clock and randomness |
+//! | `credentials` | users and passwords that change: files, the output of a program |
 //! | `script` | the scripts, their arguments and replies; names of keys, and their slots |
 //! | `server` | one server: its connection, permissions, batches, breaker; kinds of failure |
 //! | `topology` | the node of each slot: a single server, a Cluster, sentinels |
@@ -26,6 +27,7 @@ mod admin;
 mod backend;
 mod calls;
 mod config;
+mod credentials;
 mod decide;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -41,10 +43,13 @@ use tollgate_telemetry::metrics::StoreMetrics;
 
 use self::admin::replica_clocks::ReplicaConnections;
 use self::calls::Core;
-pub use self::config::access::{Access, LoggedErrors, Secret};
+pub use self::config::access::{Access, LoggedErrors};
 pub use self::config::environment::{BoxedStream, Environment, NetworkStream, Simulation};
 pub use self::config::options::{RedisOptions, Time};
 pub use self::config::url::{RedisUrl, RedisUrlError, RedisUrlFault, ServerAddress, Topology};
+pub use self::credentials::SharedLogins;
+pub use self::credentials::command::{CredentialsCommand, CredentialsCommandError};
+pub use self::credentials::source::Credential;
 use self::script::key::prepare_tags;
 pub use self::script::key::{PrefixError, check_prefix};
 use self::server::Node;
@@ -106,7 +111,7 @@ impl RedisStore {
         } else {
             RequiredRole::Master(RightsCheck::of_only_server(&options.prefix))
         };
-        let user = access.user.clone();
+        let logins = access.logins(&metrics);
         let routes = Routes::new(Arc::clone(&access), role.clone(), Arc::clone(&metrics));
         match options.url.kind.clone() {
             Topology::Single(address) => single::find(&routes, address),
@@ -123,7 +128,7 @@ impl RedisStore {
         Arc::new(Core {
             routes,
             prefix: options.prefix,
-            user,
+            logins,
             by_slot,
             time,
             clock_ahead_us: AtomicI64::new(0),

@@ -20,6 +20,14 @@ pub struct StoreMetrics {
     pub connects: Counter,
     /// Connections that have closed.
     pub disconnects: Counter,
+    /// Connections that authenticated again, after their credentials had changed.
+    pub reauthentications: Counter,
+    /// Connections that were replaced while in use, because of their age or credentials.
+    pub renewed_connections: Counter,
+    /// Attempts to do either that failed.
+    pub renewal_failures: Counter,
+    /// Runs of a credentials command that failed.
+    pub credentials_failures: Counter,
     /// Charges that were taken back because another slot denied or failed.
     pub take_backs: Counter,
     /// Charges that could not be taken back.
@@ -83,6 +91,14 @@ impl StoreMetrics {
         out.gauges("store_connections", help, vec![MetricSeries::plain(open)]);
         let help = "Number of connections made to store servers.";
         out.counter("store_connects", help, &self.connects);
+        let help = "Number of connections to store servers that authenticated again in place, after their credentials had changed.";
+        out.counter("store_reauthentications", help, &self.reauthentications);
+        let help = "Number of connections to store servers that were replaced while in use, because of their age or of changed credentials.";
+        out.counter("store_renewed_connections", help, &self.renewed_connections);
+        let help = "Number of attempts to authenticate or replace a connection in use that failed; it stays in use.";
+        out.counter("store_renewal_failures", help, &self.renewal_failures);
+        let help = "Number of runs of --redis-credentials-command that gave no valid credentials.";
+        out.counter("store_credentials_failures", help, &self.credentials_failures);
         let help =
             "Number of charges taken back because another slot or this process denied or failed.";
         out.counter("take_backs", help, &self.take_backs);

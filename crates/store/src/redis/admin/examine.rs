@@ -168,7 +168,7 @@ impl ServerFindings<'_> {
         let text = format!(
             "decisions work, but the user has no permission for {}; to grant it, run {}",
             listed.join(", "),
-            acl_setuser(core.user.as_deref(), &names)
+            acl_setuser(core.logins.user().as_deref(), &names)
         );
         self.add("permissions", Grade::Warning, text);
     }

@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::replica_clocks::{ReplicaConnections, offset_us};
 use crate::redis::RedisStore;
-use crate::redis::calls::within;
-use crate::redis::config::access::Access;
+use crate::redis::calls::{Core, within};
 use crate::redis::config::url::ServerAddress;
 use crate::redis::server::Node;
 use crate::redis::server::failure::shown;
@@ -22,9 +21,8 @@ impl RedisStore {
             .cores()
             .flat_map(|core| core.routes.masters().into_iter().map(move |node| (core, node)));
         let masters: Vec<_> = masters.collect();
-        let reports = masters
-            .iter()
-            .map(|(core, node)| report_of(node, core.routes.access(), &self.replica_connections));
+        let reports =
+            masters.iter().map(|(core, node)| report_of(node, core, &self.replica_connections));
         let reports: Vec<_> =
             futures_util::future::join_all(reports).await.into_iter().flatten().collect();
         self.replica_connections.keep(reports.iter().flat_map(|report| &report.replicas));
@@ -34,9 +32,10 @@ impl RedisStore {
 
 async fn report_of(
     node: &Node,
-    access: &Access,
+    core: &Core,
     replicas: &ReplicaConnections,
 ) -> Option<ServerReport> {
+    let access = core.routes.access();
     let sent = access.environment.now();
     let begun = Instant::now();
     let reply = node.call(&redis::cmd("INFO"), within(REPLY_TIMEOUT)).await.ok()?;
@@ -58,7 +57,8 @@ async fn report_of(
         replicas: Vec::new(),
     };
     if let Some(offset) = offset {
-        report.replicas = replicas.clocks(access, online_replicas(&info.0), offset).await;
+        let online = online_replicas(&info.0);
+        report.replicas = replicas.clocks(access, &core.logins, online, offset).await;
     }
     Some(report)
 }

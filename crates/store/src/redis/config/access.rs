@@ -2,25 +2,28 @@
 //! connection.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis::RedisConnectionInfo;
+use tollgate_telemetry::metrics::StoreMetrics;
 
 use super::environment::Environment;
 use super::url::RedisUrl;
-use crate::redis::server::failure::{is_of_login, shown};
-use crate::servers::AccessRefusal;
+use crate::redis::credentials::command::CredentialsCommand;
+use crate::redis::credentials::source::{Credential, LoginSource};
+use crate::redis::credentials::{Logins, SharedLogins};
 
 /// Connection settings for every node of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// The ACL user; `None` is the default user.
-    pub user: Option<String>,
+    pub user: Option<Credential>,
     /// The password.
-    pub password: Option<Secret>,
+    pub password: Option<Credential>,
+    /// The program that prints a user and a password, used instead of both.
+    pub credentials_command: Option<CredentialsCommand>,
     /// The database.
     pub database: i64,
     /// `true` if connections are encrypted.
@@ -35,10 +38,14 @@ pub struct Access {
     pub any_hostname: bool,
     /// Timeout for a connection, including its handshake; 500 ms by default.
     pub connect_timeout: Option<Duration>,
+    /// Maximum age of a connection; `None` for no maximum.
+    pub max_age: Option<Duration>,
     /// The network, clock and randomness: those of the system, except in simulations.
     pub environment: Environment,
     /// The errors that were logged.
     pub logged: LoggedErrors,
+    /// The users and passwords that were read.
+    pub logins: SharedLogins,
 }
 
 /// The last logged error of each address, shared by all connections of the process: each worker has
@@ -67,134 +74,27 @@ impl PartialEq for LoggedErrors {
 
 impl Eq for LoggedErrors {}
 
-/// A password, or the file that contains it, which is read again for each connection.
-#[derive(Clone, PartialEq, Eq)]
-#[allow(missing_docs, reason = "as above")]
-pub enum Secret {
-    Text(String),
-    File(PathBuf),
-}
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Text(_) => f.write_str("Text(***)"),
-            Self::File(path) => f.debug_tuple("File").field(path).finish(),
-        }
-    }
-}
-
-/// The reason why there is no connection.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::redis) enum ConnectError {
-    #[error("{path}: {error}")]
-    File { path: String, error: std::io::Error },
-    #[error(transparent)]
-    Socket(#[from] std::io::Error),
-    #[error("{}", shown(.0))]
-    Tls(String),
-    #[error("{}", shown(.0))]
-    Redis(#[from] redis::RedisError),
-    #[error("{}", login_advice(.has_password, .user.as_deref(), .text))]
-    Login {
-        /// `true` if a password is configured.
-        has_password: bool,
-        user: Option<String>,
-        /// The error of the server.
-        text: String,
-    },
-    #[error("connection timed out after {0:?}")]
-    Late(Duration),
-    #[error("server is a read-only replica")]
-    Replica,
-    #[error("{}", crate::redis::server::rights::advice(.user.as_deref(), .commands, .extras))]
-    Forbidden {
-        user: Option<String>,
-        /// Commands that decisions need.
-        commands: Vec<&'static str>,
-        /// Commands that other features need.
-        extras: Vec<&'static str>,
-    },
-}
-
-impl ConnectError {
-    pub(in crate::redis) fn tls(error: impl ToString) -> Self {
-        Self::Tls(error.to_string())
-    }
-
-    /// Returns the error with the next step, if the server refused the login of `access`.
-    pub(in crate::redis) fn of_login(self, access: &Access) -> Self {
-        let Self::Redis(error) = self else { return self };
-        if !is_of_login(&error) {
-            return Self::Redis(error);
-        }
-        Self::Login {
-            has_password: access.password.is_some(),
-            user: access.user.clone(),
-            text: shown(error),
-        }
-    }
-
-    /// Returns the reason if the server refuses all that decisions need.
-    pub(in crate::redis) fn refusal(&self) -> Option<AccessRefusal> {
-        match self {
-            Self::Login { .. } => Some(AccessRefusal::Login),
-            Self::Forbidden { .. } => Some(AccessRefusal::Commands),
-            Self::File { .. }
-            | Self::Socket(_)
-            | Self::Tls(_)
-            | Self::Redis(_)
-            | Self::Late(_)
-            | Self::Replica => None,
-        }
-    }
-}
-
-fn login_advice(has_password: &bool, user: Option<&str>, text: &str) -> String {
-    if *has_password {
-        let name = user.unwrap_or("default");
-        return format!(
-            "the server refuses user `{name}` with this password ({text}); correct --redis-user \
-             and --redis-password-file"
-        );
-    }
-    format!(
-        "the server requires a password, but none is configured ({text}); set \
-         --redis-password-file FILE or TOLLGATE_REDIS_PASSWORD, and --redis-user NAME for a named \
-         user"
-    )
-}
-
 impl Access {
     /// Returns these settings with those of a URL, which take precedence.
     pub fn with(mut self, url: &RedisUrl) -> Self {
-        self.user = url.user.clone().or(self.user);
-        self.password = url.password.clone().map(Secret::Text).or(self.password);
+        self.user = url.user.clone().map(Credential::Text).or(self.user);
+        self.password = url.password.clone().map(Credential::Text).or(self.password);
         (self.database, self.tls) = (url.database, url.tls);
         self
     }
 
-    /// Returns the login for the handshake.
-    pub(in crate::redis) fn login(&self) -> Result<RedisConnectionInfo, ConnectError> {
-        let mut login = RedisConnectionInfo::default()
-            .set_db(self.database)
-            .set_lib_name("tollgate", env!("CARGO_PKG_VERSION"));
-        if let Some(user) = &self.user {
-            login = login.set_username(user);
-        }
-        match &self.password {
-            Some(Secret::Text(text)) => login = login.set_password(text),
-            Some(Secret::File(path)) => {
-                let bytes = read(path)?;
-                login = login.set_password(String::from_utf8_lossy(&bytes).trim_end());
+    /// Returns the users and passwords of these settings, shared by all clones.
+    pub(in crate::redis) fn logins(&self, metrics: &Arc<StoreMetrics>) -> Arc<Logins> {
+        let source = match &self.credentials_command {
+            Some(command) => {
+                LoginSource { command: Some(command.clone()), ..LoginSource::default() }
             }
-            None => {}
-        }
-        Ok(login)
+            None => LoginSource {
+                user: self.user.clone(),
+                password: self.password.clone(),
+                command: None,
+            },
+        };
+        self.logins.of(source, metrics)
     }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, ConnectError> {
-    tollgate_files::bounded_file::read(path)
-        .map_err(|error| ConnectError::File { path: path.display().to_string(), error })
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `options` | the options of a store |
 //! | `url` | its address as a URL |
-//! | `access` | credentials and TLS; errors of connections |
+//! | `access` | credentials, TLS, maximum age of connections |
 //! | `environment` | the network, clock and randomness, which a simulation replaces |
 
 pub(super) mod access;

@@ -4,25 +4,32 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::AsyncConnectionConfig;
+use parking_lot::Mutex;
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
+use redis::{AsyncConnectionConfig, RedisConnectionInfo, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tollgate_telemetry::metrics::StoreMetrics;
 
+use super::connect_error::ConnectError;
 use super::failure::CallFailure;
 use super::preload::load_scripts;
 use super::replies::BoundedReplies;
 use super::rights::{GrantedRights, RightsCheck};
 use super::tls;
-use crate::redis::config::access::{Access, ConnectError};
+use crate::redis::config::access::Access;
 use crate::redis::config::environment::Environment;
 use crate::redis::config::url::ServerAddress;
+use crate::redis::credentials::Logins;
+use crate::redis::credentials::login::Login;
+use crate::servers::AccessRefusal;
 
 /// Default timeout for a connection, including its handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+/// Least part of its maximum age at which a connection is replaced.
+const YOUNGEST: f64 = 0.8;
 
 /// The role that a server must have.
 #[derive(Clone, Debug)]
@@ -41,6 +48,10 @@ pub(super) struct NodeLink {
     opened: DrivenConnection,
     role: RequiredRole,
     is_sharded: bool,
+    /// The login with which the connection last authenticated.
+    login: Mutex<Arc<Login>>,
+    /// The time at which the connection is to be replaced.
+    replace_at: Option<Instant>,
     metrics: Arc<StoreMetrics>,
 }
 
@@ -50,6 +61,17 @@ struct DrivenConnection {
     driver: AbortHandle,
 }
 
+/// The reply to a login on a connection in use. A server that refuses it keeps the last login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AuthReply {
+    Accepted,
+    Refused,
+    /// There was no reply in time.
+    Late,
+    /// The connection is lost.
+    Lost,
+}
+
 impl Drop for NodeLink {
     fn drop(&mut self) {
         self.metrics.disconnects.inc();
@@ -57,14 +79,31 @@ impl Drop for NodeLink {
 }
 
 impl NodeLink {
-    fn new(
-        opened: DrivenConnection,
-        is_sharded: bool,
-        role: &RequiredRole,
-        metrics: &Arc<StoreMetrics>,
-    ) -> Self {
-        metrics.connects.inc();
-        Self { opened, role: role.clone(), is_sharded, metrics: Arc::clone(metrics) }
+    /// Returns the login with which the connection last authenticated.
+    pub(super) fn login(&self) -> Arc<Login> {
+        Arc::clone(&self.login.lock())
+    }
+
+    /// Returns the time at which the connection is to be replaced because of its age.
+    pub(super) fn replace_at(&self) -> Option<Instant> {
+        self.replace_at
+    }
+
+    /// Authenticates the connection with another login, between the calls on it.
+    pub(super) async fn authenticate(&self, login: &Arc<Login>, within: Duration) -> AuthReply {
+        let Some(command) = login.auth() else { return AuthReply::Refused };
+        let mut handle = self.handle();
+        let reply = timeout(within, handle.req_packed_command(&command)).await;
+        match reply.map(|reply| reply.map(Value::extract_error)) {
+            Ok(Ok(Ok(_))) => {
+                *self.login.lock() = Arc::clone(login);
+                AuthReply::Accepted
+            }
+            Ok(Ok(Err(_))) => AuthReply::Refused,
+            Ok(Err(error)) if CallFailure::of(&error) == CallFailure::Lost => AuthReply::Lost,
+            Ok(Err(_)) => AuthReply::Refused,
+            Err(_) => AuthReply::Late,
+        }
     }
 
     /// Returns a handle for sending.
@@ -131,15 +170,38 @@ pub(super) struct Connector {
     pub(in crate::redis) address: ServerAddress,
     pub(in crate::redis) access: Arc<Access>,
     pub(in crate::redis) role: RequiredRole,
+    pub(in crate::redis) logins: Arc<Logins>,
     pub(in crate::redis) metrics: Arc<StoreMetrics>,
 }
 
 impl Connector {
     /// Connects to the server that currently has the address, and checks its role.
     pub(in crate::redis) async fn connect(&self) -> Result<NodeLink, ConnectError> {
-        let connecting = within_timeout(&self.access, self.connect_in_role()).await;
-        let (opened, is_sharded) = connecting.map_err(|error| error.of_login(&self.access))?;
-        Ok(NodeLink::new(opened, is_sharded, &self.role, &self.metrics))
+        let login = self.logins.current(timeout_of(&self.access)).await?;
+        let connected = within_timeout(&self.access, self.connect_in_role(&login)).await;
+        let (opened, is_sharded) = connected.map_err(|error| {
+            let error = error.of_login(&login, &self.access);
+            if error.refusal() == Some(AccessRefusal::Login) {
+                self.logins.record_refusal(&login);
+            }
+            error
+        })?;
+        self.metrics.connects.inc();
+        Ok(NodeLink {
+            opened,
+            role: self.role.clone(),
+            is_sharded,
+            login: Mutex::new(login),
+            replace_at: self.access.max_age.and_then(|age| self.end_of(age)),
+            metrics: Arc::clone(&self.metrics),
+        })
+    }
+
+    /// Returns the time at which a connection that is made now is replaced: somewhat before its
+    /// maximum age, so that those that were made together are not all replaced at once.
+    fn end_of(&self, age: Duration) -> Option<Instant> {
+        let part = self.access.environment.random().mul_add(1.0 - YOUNGEST, YOUNGEST);
+        Instant::now().checked_add(age.mul_f64(part))
     }
 
     /// Loads scripts, within the timeout of a connection. One that is not loaded in time is sent
@@ -156,8 +218,11 @@ impl Connector {
     }
 
     /// Connects, and returns whether keys are sharded across several servers.
-    async fn connect_in_role(&self) -> Result<(DrivenConnection, bool), ConnectError> {
-        let opened = open(&self.access, &self.address).await?;
+    async fn connect_in_role(
+        &self,
+        login: &Login,
+    ) -> Result<(DrivenConnection, bool), ConnectError> {
+        let opened = open(&self.access, &self.address, login).await?;
         let (RequiredRole::Master(proof) | RequiredRole::ClusterNode(proof)) = &self.role else {
             return Ok((opened, false));
         };
@@ -167,7 +232,7 @@ impl Connector {
             // Without them, the error still names what decisions need.
             let extras = proof.forbidden_extras(opened.connection).await.unwrap_or_default();
             return Err(ConnectError::Forbidden {
-                user: self.access.user.clone(),
+                user: login.user.clone(),
                 commands: forbidden,
                 extras,
             });
@@ -181,17 +246,19 @@ impl Connector {
     }
 }
 
-/// Connects to one node and logs in, within the connect timeout. Calls on the connection have no
+/// Connects to one node with a login, within the connect timeout. Calls on the connection have no
 /// timeout of their own.
 pub(in crate::redis) async fn connect(
     access: &Access,
     address: &ServerAddress,
+    login: &Login,
 ) -> Result<MultiplexedConnection, ConnectError> {
-    let opened = within_timeout(access, open(access, address)).await?;
+    let opened = within_timeout(access, open(access, address, login)).await?;
     Ok(opened.connection)
 }
 
-fn timeout_of(access: &Access) -> Duration {
+/// Returns the timeout for a connection.
+pub(in crate::redis) fn timeout_of(access: &Access) -> Duration {
     access.connect_timeout.unwrap_or(CONNECT_TIMEOUT)
 }
 
@@ -203,32 +270,37 @@ async fn within_timeout<T>(
     timeout(timeout_after, connecting).await.map_err(|_| ConnectError::Late(timeout_after))?
 }
 
-async fn open(access: &Access, address: &ServerAddress) -> Result<DrivenConnection, ConnectError> {
+async fn open(
+    access: &Access,
+    address: &ServerAddress,
+    login: &Login,
+) -> Result<DrivenConnection, ConnectError> {
+    let login = login.handshake(access.database);
     if let Environment::Simulated(simulation) = &access.environment {
-        return greet(access, simulation.open(address).await?).await;
+        return greet(&login, simulation.open(address).await?).await;
     }
     match address {
-        ServerAddress::Unix(path) => greet(access, UnixStream::connect(path).await?).await,
+        ServerAddress::Unix(path) => greet(&login, UnixStream::connect(path).await?).await,
         ServerAddress::Tcp(host, port) => {
             let stream = TcpStream::connect((host.as_str(), *port)).await?;
             stream.set_nodelay(true)?;
             if !access.tls {
-                return greet(access, stream).await;
+                return greet(&login, stream).await;
             }
-            greet(access, tls::handshake(access, host, stream).await?).await
+            greet(&login, tls::handshake(access, host, stream).await?).await
         }
     }
 }
 
 async fn greet(
-    access: &Access,
+    login: &RedisConnectionInfo,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> Result<DrivenConnection, ConnectError> {
     let stream = BoundedReplies::of(stream);
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let (connection, driver) =
-        MultiplexedConnection::new_with_config(&access.login()?, stream, config).await?;
+        MultiplexedConnection::new_with_config(login, stream, config).await?;
     let driver = tokio::spawn(driver).abort_handle();
     Ok(DrivenConnection { connection, driver })
 }

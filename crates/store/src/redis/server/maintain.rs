@@ -3,13 +3,12 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use tokio::time::timeout;
 use tollgate_core::backoff::Backoff;
 use tracing::{info, warn};
 
 use super::Node;
-use crate::redis::config::access::ConnectError;
-use crate::redis::config::environment::Environment;
+use super::connect_error::ConnectError;
+use super::renewal::Renewal;
 use crate::redis::server::connect::{Connector, NodeLink};
 
 /// Waits between attempts to connect or to probe a silent node.
@@ -30,6 +29,7 @@ pub(super) async fn keep(node: Weak<Node>, connector: Connector) {
     let address = connector.address.to_string();
     let logged = connector.access.logged.clone();
     let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+    let mut renewal = Renewal::new(&connector);
     while node.strong_count() > 0 {
         match connector.connect().await {
             Ok(link) => {
@@ -47,7 +47,7 @@ pub(super) async fn keep(node: Weak<Node>, connector: Connector) {
                     }
                     node.begin(link);
                 }
-                while watch(&node, &address, &connector.access.environment).await {}
+                while watch(&node, &connector, &mut renewal).await {}
             }
             Err(error) => {
                 let reason = error.to_string();
@@ -68,19 +68,32 @@ pub(super) async fn keep(node: Weak<Node>, connector: Connector) {
     logged.remove(&address);
 }
 
-/// Waits for a notification, or for the next periodic health check. Returns `true` if the link is
-/// still good.
-async fn watch(node: &Weak<Node>, address: &str, environment: &Environment) -> bool {
+/// The reasons to look at a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Occasion {
+    /// The breaker opened, or the link was dropped.
+    Notified,
+    /// The credentials have changed, or the connection is old.
+    Renewal,
+    HealthCheck,
+}
+
+/// Waits for an occasion to look at the link, and does so. Returns `true` if it is still good.
+async fn watch(node: &Weak<Node>, connector: &Connector, renewal: &mut Renewal) -> bool {
     let Some(node) = node.upgrade() else { return false };
-    let is_notified = timeout(HEALTH_CHECK_EVERY, node.wake.notified()).await.is_ok();
+    let watched = node.link.load_full();
+    let occasion = tokio::select! {
+        biased;
+        () = node.wake.notified() => Occasion::Notified,
+        () = renewal.due(watched.as_deref()) => Occasion::Renewal,
+        () = tokio::time::sleep(HEALTH_CHECK_EVERY) => Occasion::HealthCheck,
+    };
     let Some(link) = node.link.load_full() else { return false };
-    if is_notified && !node.breaker.is_open() {
-        return true;
-    }
-    let is_good = if is_notified {
-        probe_until_response(&node, &link, address, environment).await
-    } else {
-        link.is_good(HEALTH_CHECK_TIMEOUT).await
+    let is_good = match occasion {
+        Occasion::Notified if !node.breaker.is_open() => return true,
+        Occasion::Notified => probe_until_response(&node, &link, connector).await,
+        Occasion::Renewal => renewal.renew(&node, &link, connector).await,
+        Occasion::HealthCheck => link.is_good(HEALTH_CHECK_TIMEOUT).await,
     };
     if !is_good {
         node.lose(&link);
@@ -90,12 +103,8 @@ async fn watch(node: &Weak<Node>, address: &str, environment: &Environment) -> b
 
 /// Probes a silent node, and closes the breaker on the first answer. Returns `true` if there was
 /// one.
-async fn probe_until_response(
-    node: &Node,
-    link: &NodeLink,
-    address: &str,
-    environment: &Environment,
-) -> bool {
+async fn probe_until_response(node: &Node, link: &NodeLink, connector: &Connector) -> bool {
+    let address = connector.address.to_string();
     warn!(address, "Redis timed out; on_store_error applies until it responds");
     let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
     for _ in 0..PROBES {
@@ -109,7 +118,7 @@ async fn probe_until_response(
             // Nothing answers on a connection that is lost.
             None => return false,
         }
-        tokio::time::sleep(backoff.next(environment.random())).await;
+        tokio::time::sleep(backoff.next(connector.access.environment.random())).await;
     }
     false
 }

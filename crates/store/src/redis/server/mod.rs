@@ -4,10 +4,12 @@
 //! | file | purpose |
 //! |---|---|
 //! | `connect`, `rights`, `tls` | a connection: the server's role, the user's permissions, trust |
+//! | `connect_error` | the reason why there is no connection |
 //! | `replies` | the bound on the size of a reply |
 //! | `info` | the fields of `INFO` |
 //! | `preload` | loading of scripts on connect |
 //! | `maintain` | reconnection, and checks of an idle connection |
+//! | `renewal` | connections in use: other credentials, and replacement by a younger one |
 //! | `batcher`, `batch` | requests sent to a node together: when, and as which commands |
 //! | `loss` | the time for which calls wait for a connection that was lost |
 //! | `breaker` | the circuit breaker: opens after consecutive timeouts |
@@ -17,11 +19,13 @@ pub(super) mod batch;
 mod batcher;
 mod breaker;
 pub(super) mod connect;
+mod connect_error;
 pub(super) mod failure;
 pub(super) mod info;
 mod loss;
 mod maintain;
 mod preload;
+mod renewal;
 mod replies;
 pub(super) mod rights;
 mod tls;
@@ -42,10 +46,11 @@ use self::batch::{PendingCall, Reply, SendOptions};
 use self::batcher::run_batcher;
 use self::breaker::Breaker;
 use self::connect::{Connector, NodeLink, RequiredRole};
+use self::connect_error::ConnectError;
 use self::failure::CallFailure;
 use self::loss::Loss;
 use self::maintain::keep;
-use crate::redis::config::access::{Access, ConnectError};
+use crate::redis::config::access::Access;
 use crate::redis::config::url::ServerAddress;
 use crate::redis::script::encode::ScriptRequest;
 use crate::servers::{AccessRefusal, RefusedAccess, ServerHealth};
@@ -109,7 +114,9 @@ impl Node {
             loss: parking_lot::Mutex::new(Loss::now()),
             left_at: parking_lot::Mutex::default(),
         });
-        tokio::spawn(keep(Arc::downgrade(&node), Connector { address, access, role, metrics }));
+        let logins = access.logins(&metrics);
+        let connector = Connector { address, access, role, logins, metrics };
+        tokio::spawn(keep(Arc::downgrade(&node), connector));
         tokio::spawn(run_batcher(Arc::downgrade(&node), waiting));
         node
     }
@@ -317,7 +324,7 @@ impl Node {
         answer
     }
 
-    /// Installs a new link.
+    /// Installs a new link. One that is in use ends with its calls.
     fn begin(&self, link: NodeLink) {
         self.is_sharded.store(link.is_sharded(), Ordering::Relaxed);
         self.link.store(Some(Arc::new(link)));

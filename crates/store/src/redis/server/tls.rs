@@ -8,7 +8,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tollgate_tls::{ServerVerifier, client_config};
 
-use crate::redis::config::access::{Access, ConnectError};
+use super::connect_error::ConnectError;
+use crate::redis::config::access::Access;
 
 /// Performs the TLS handshake with the server of this name, using the current contents of the
 /// files.
