@@ -247,6 +247,12 @@ async fn end(replica: Arc<Replica>) {
     assert!(status.success(), "{status}");
 }
 
+/// Returns the percentage of the costs that may stay charged in a bucket with many open holds. 0.1.0
+/// merges their marks.
+fn most_of_costs() -> u64 {
+    if std::env::var_os("TOLLGATE_PREVIOUS").is_some() { 160 } else { 102 }
+}
+
 /// Compares what is left of each limit with what clients took.
 async fn compare(fleet: &Fleet) {
     let replica = fleet.pick(0);
@@ -257,9 +263,10 @@ async fn compare(fleet: &Fleet) {
         becomes(key, TEST_TIMEOUT, left, |left| u64::from(*left) == expected).await;
     }
     for (key, held) in HELD.into_iter().zip(&fleet.held) {
-        let expected = u64::from(amount(key)) - held.load(Ordering::Relaxed);
-        let left = u64::from(remaining(&replica.client, key, "a").await);
-        assert_eq!(left, expected, "{key}");
+        let costs = held.load(Ordering::Relaxed);
+        let charged = u64::from(amount(key) - remaining(&replica.client, key, "a").await);
+        let most = if key == "held_gcra" { costs * most_of_costs() / 100 } else { costs };
+        assert!((costs..=most).contains(&charged), "{key}: costs {costs}, charged {charged}");
     }
     let small = fleet.small.load(Ordering::Relaxed);
     assert_eq!(small, u64::from(SMALL_AMOUNT), "a small limit admits its amount, once");
