@@ -247,8 +247,8 @@ async fn end(replica: Arc<Replica>) {
     assert!(status.success(), "{status}");
 }
 
-/// Returns the percentage of the costs that may stay charged in a bucket with many open holds. 0.1.0
-/// merges their marks.
+/// Returns the percentage of the costs that may stay charged in a bucket with many open holds,
+/// whose marks 0.1.0 merges.
 fn most_of_costs() -> u64 {
     if std::env::var_os("TOLLGATE_PREVIOUS").is_some() { 160 } else { 102 }
 }
