@@ -136,7 +136,7 @@ fn learn(arguments: &MutantArguments) -> Learned {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= arguments.seeds {
-                        return;
+                        break;
                     }
                     for (net, (name, run)) in NETS.iter().enumerate() {
                         let broken = run(seed);
@@ -146,9 +146,9 @@ fn learn(arguments: &MutantArguments) -> Learned {
                             learned.worlds.entry(line).or_default().insert((seed, net));
                         }
                     }
-                    let mut learned = learned.lock();
-                    learned.scripts.extend(scripts().into_iter().filter(|text| is_ours(text)));
                 }
+                let mut learned = learned.lock();
+                learned.scripts.extend(scripts().into_iter().filter(|text| is_ours(text)));
             });
         }
     });

@@ -37,9 +37,9 @@ pub(crate) enum StartError {
 /// The decision of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It continues. The headers are those of its response.
+    /// The request continues, and its response gets these headers.
     Continue(Option<LimitHeaders>),
-    /// It was answered.
+    /// The module has answered the request.
     Answered,
 }
 

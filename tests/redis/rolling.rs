@@ -64,9 +64,7 @@ fn policy() -> String {
         ("held_gcra", format!("{slow}, hold: {{ ttl: 10m }}")),
         (SMALL, format!("requests_per_unit: {SMALL_AMOUNT}, unit: year")),
     ];
-    let rules =
-        limits.map(|(key, limit)| format!("  - key: {key}\n    rate_limit: {{ {limit} }}\n"));
-    format!("domain: test\ndescriptors:\n{}", rules.concat())
+    super::policy(&limits.each_ref().map(|(key, limit)| (*key, limit.as_str())))
 }
 
 fn amount(key: &str) -> u32 {

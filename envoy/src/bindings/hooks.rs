@@ -34,6 +34,21 @@ struct Stream {
     limits: Option<LimitHeaders>,
 }
 
+/// Returns the pointer by which Envoy keeps an object of the module, until it [`destroy`]s it.
+fn to_pointer<T>(object: T) -> ToModule {
+    Box::into_raw(Box::new(object)).cast_const().cast()
+}
+
+/// Destroys an object.
+///
+/// # Safety
+///
+/// [`to_pointer`] made the pointer from a `T`, and no other reference to the object exists.
+unsafe fn destroy<T>(object: ToModule) {
+    // SAFETY: as the caller says.
+    drop(unsafe { Box::from_raw(object.cast_mut().cast::<T>()) });
+}
+
 /// Returns the configuration of a pointer.
 ///
 /// # Safety
@@ -75,7 +90,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
             Ok(filter) => {
                 // SAFETY: the configuration is being created.
                 let loaded = Loaded { filter, stats: unsafe { define_stats(config) } };
-                Box::into_raw(Box::new(loaded)).cast_const().cast()
+                to_pointer(loaded)
             }
             Err(error) => {
                 log(LOG_ERROR, &format!("tollgate: {error}"));
@@ -89,7 +104,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
 extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(config: ToModule) {
     guarded((), || {
         // SAFETY: `config_new` made it from a box, and no request has a reference to it any more.
-        drop(unsafe { Box::from_raw(config.cast_mut().cast::<Loaded>()) });
+        unsafe { destroy::<Loaded>(config) };
     });
 }
 
@@ -101,7 +116,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_per_route_config_new(
     guarded(ptr::null(), || {
         // SAFETY: the text is valid during the call.
         match RateLimits::read(unsafe { text.bytes() }) {
-            Ok(limits) => Box::into_raw(Box::new(limits)).cast_const().cast(),
+            Ok(limits) => to_pointer(limits),
             Err(error) => {
                 log(LOG_ERROR, &format!("tollgate: route: {error}"));
                 ptr::null()
@@ -114,7 +129,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_per_route_config_new(
 extern "C" fn envoy_dynamic_module_on_http_filter_per_route_config_destroy(config: ToModule) {
     guarded((), || {
         // SAFETY: `per_route_config_new` made it from a box.
-        drop(unsafe { Box::from_raw(config.cast_mut().cast::<RateLimits>()) });
+        unsafe { destroy::<RateLimits>(config) };
     });
 }
 
@@ -126,7 +141,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_new(
     guarded(ptr::null(), || {
         // SAFETY: Envoy keeps a configuration until all of its filters are destroyed.
         let stream = Stream { loaded: unsafe { loaded(config) }, limits: None };
-        Box::into_raw(Box::new(stream)).cast_const().cast()
+        to_pointer(stream)
     })
 }
 
@@ -134,7 +149,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_new(
 extern "C" fn envoy_dynamic_module_on_http_filter_destroy(filter: ToModule) {
     guarded((), || {
         // SAFETY: `filter_new` made it from a box.
-        drop(unsafe { Box::from_raw(filter.cast_mut().cast::<Stream>()) });
+        unsafe { destroy::<Stream>(filter) };
     });
 }
 
@@ -238,7 +253,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_http_callout_done(
 ///
 /// # Safety
 ///
-/// It is null, or valid for `'a` with so many items.
+/// The pointer is null, or valid for `'a` with so many items.
 unsafe fn list<'a, T>(items: *mut T, count: usize) -> &'a [T] {
     if items.is_null() || count == 0 {
         return &[];

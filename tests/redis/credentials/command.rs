@@ -25,6 +25,12 @@ impl Program {
         Self { files, path }
     }
 
+    fn printing(number: usize, expires_in: u32) -> Self {
+        let program = Self::new();
+        program.print(number, expires_in);
+        program
+    }
+
     /// Returns the flag, whose arguments no output may show.
     fn command(&self) -> String {
         format!("sh {} 'secret argument'", self.path.display())
@@ -52,8 +58,7 @@ impl Program {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_token_that_expires_and_changes_fails_no_decision() {
     let redis = Redis::start_as(guarded()).await;
-    let program = Program::new();
-    program.print(0, 2);
+    let program = Program::printing(0, 2);
     let command = program.command();
     let flags = ["--redis-credentials-command", command.as_str()];
     let loaded = Loaded::start(&format!("redis://{}", redis.address), &flags).await;
@@ -78,8 +83,7 @@ async fn a_token_that_expires_and_changes_fails_no_decision() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn one_run_is_for_all_connections() {
     let redis = Redis::start_as(guarded()).await;
-    let program = Program::new();
-    program.print(0, 900);
+    let program = Program::printing(0, 900);
     let command = program.command();
     let flags = ["--workers", "4", "--redis-credentials-command", command.as_str()];
     let loaded = Loaded::start(&format!("redis://{}", redis.address), &flags).await;
@@ -93,8 +97,7 @@ async fn one_run_is_for_all_connections() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_program_that_fails_is_logged_and_its_last_result_remains_in_use() {
     let redis = Redis::start_as(guarded()).await;
-    let program = Program::new();
-    program.print(0, 2);
+    let program = Program::printing(0, 2);
     let command = program.command();
     let flags = ["--redis-credentials-command", command.as_str()];
     let loaded = Loaded::start(&format!("redis://{}", redis.address), &flags).await;
@@ -120,8 +123,7 @@ async fn a_program_that_fails_is_logged_and_its_last_result_remains_in_use() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_refused_token_makes_the_program_run_again() {
     let redis = Redis::start_as(guarded()).await;
-    let program = Program::new();
-    program.print(1, 900);
+    let program = Program::printing(1, 900);
     let command = program.command();
     let policies = Policies::of(&crate::support::policy::yearly("user", 1_000));
     let flags = ["--redis-credentials-command", command.as_str()];
@@ -137,8 +139,7 @@ async fn a_refused_token_makes_the_program_run_again() {
 #[tokio::test]
 async fn check_store_uses_it_and_names_what_is_wrong() {
     let redis = Redis::start_as(guarded()).await;
-    let program = Program::new();
-    program.print(0, 900);
+    let program = Program::printing(0, 900);
     let check = |login: &str, arguments: &[&str]| {
         let url = format!("redis://{login}{}", redis.address);
         let checked = output([&["check-store", url.as_str()], arguments].concat());

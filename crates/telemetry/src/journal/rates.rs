@@ -134,14 +134,14 @@ impl Rates {
         }
     }
 
+    fn ring(&self, generation: u64, rule: usize) -> Option<&Ring> {
+        let ring = self.rules.get(rule).and_then(Option::as_ref);
+        ring.filter(|_| self.generation == Some(generation)).map(AsRef::as_ref)
+    }
+
     /// Returns the rate of a rule by its ID, in the policies of `generation`.
     pub fn of(&self, generation: u64, rule: usize) -> Rate {
-        let ring = self
-            .rules
-            .get(rule)
-            .and_then(Option::as_ref)
-            .filter(|_| self.generation == Some(generation));
-        let Some(ring) = ring else { return Rate::default() };
+        let Some(ring) = self.ring(generation, rule) else { return Rate::default() };
         let [second, ..] = self.places();
         let last = ring.seconds.get(second).copied().unwrap_or_default();
         let last_us = self.seconds.0.get(second).copied().unwrap_or_default();
@@ -156,12 +156,7 @@ impl Rates {
     /// Returns the complete steps of the last 15 minutes of a rule, oldest first; empty if it has
     /// decided nothing.
     pub fn history(&self, generation: u64, rule: usize) -> Vec<RateStep> {
-        let ring = self
-            .rules
-            .get(rule)
-            .and_then(Option::as_ref)
-            .filter(|_| self.generation == Some(generation));
-        let Some(ring) = ring else { return Vec::new() };
+        let Some(ring) = self.ring(generation, rule) else { return Vec::new() };
         let [_, _, current] = self.places();
         let mut ago_us = self.steps.0.get(current).copied().unwrap_or_default();
         let mut steps = Vec::with_capacity(STEPS);
