@@ -1,5 +1,7 @@
 //! A descriptor of a request: a list of entries.
 
+use tollgate_lease::holder::LeaseKey;
+
 use crate::wire;
 
 /// Maximum bytes of a descriptor, with [`ENTRY_BYTES`] for each entry; larger ones are passed on.
@@ -10,7 +12,7 @@ const HOLDS: [&[u8]; 3] = [b"tollgate.reserve", b"tollgate.commit", b"tollgate.s
 
 /// A descriptor, encoded: the lengths and bytes of all keys and values, so that no two lists of
 /// entries have the same encoding.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Descriptor {
     name: Vec<u8>,
     entries: usize,
@@ -29,15 +31,9 @@ impl Descriptor {
         self.ends_with_hold = HOLDS.contains(&key);
     }
 
-    /// Returns the encoding.
-    pub(crate) fn name(&self) -> &[u8] {
-        &self.name
-    }
-
     /// Returns `true` if an exchange may have it.
     pub(crate) fn is_leasable(&self) -> bool {
-        let size = self.name.len().saturating_add(self.entries.saturating_mul(ENTRY_BYTES));
-        self.entries > 0 && size <= MAX_BYTES && !self.ends_with_hold
+        self.entries > 0 && self.size() <= MAX_BYTES && !self.ends_with_hold
     }
 
     /// Returns the message.
@@ -51,6 +47,17 @@ impl Descriptor {
             rest = after;
         }
         wire::Descriptor { entries }
+    }
+}
+
+impl LeaseKey for Descriptor {
+    /// Empty: all keys of a holder are of one domain.
+    fn domain(&self) -> &str {
+        ""
+    }
+
+    fn size(&self) -> usize {
+        self.name.len().saturating_add(self.entries.saturating_mul(ENTRY_BYTES))
     }
 }
 
@@ -81,7 +88,7 @@ mod tests {
         let entries = of(&[("user", "ann"), ("path", "")]).message().entries;
         assert_eq!(entries, [entry("user", "ann"), entry("path", "")]);
         let alike = [of(&[("a", "bc")]), of(&[("ab", "c")]), of(&[("a", "bc"), ("", "")])];
-        assert!(alike[0].name() != alike[1].name() && alike[0].name() != alike[2].name());
+        assert!(alike[0] != alike[1] && alike[0] != alike[2]);
     }
 
     #[test]

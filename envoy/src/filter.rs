@@ -1,18 +1,16 @@
 //! The filter: decides a request if there are blocks in hand for all of its descriptors, or if it
 //! has one and the service denies it; passes all others on untouched.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use smallvec::SmallVec;
-use tollgate_lease::Block;
+use tollgate_lease::holder::{CounterState, LookKind, TakenLease};
 
 use crate::config::{Config, Error, RateLimits};
 use crate::descriptor::Descriptor;
 use crate::headers::{self, LimitHeaders};
 use crate::holder::{Driver, Registry};
 use crate::host::{Request, Response, Stat};
-use crate::keys::{Look, Standing};
 use crate::pacer::Wake;
 
 /// Response code details of a denial, as of the rate limit filter.
@@ -84,37 +82,37 @@ impl Filter {
             return pass_on(request);
         }
         let now = self.driver.now();
-        let mut taken = SmallVec::<[(Arc<Block>, Standing); 2]>::new();
+        let mut taken = SmallVec::<[(TakenLease, CounterState); 2]>::new();
         let mut denied = None;
         for descriptor in &descriptors {
             // All are looked at, since the demand for each is counted.
             match self.driver.look(descriptor, now) {
-                Look::Taken(block, standing) => taken.push((block, standing)),
-                Look::Denied(standing) => denied = Some(standing),
-                Look::Unknown => {}
+                LookKind::Taken(hits, counter) => taken.push((hits, counter)),
+                LookKind::Denied(counter) => denied = Some(counter),
+                LookKind::Unknown => {}
             }
         }
         if taken.len() == descriptors.len() && request.mark_decided() {
             request.count(Stat::Decided);
-            let standings = taken.iter().map(|(_, standing)| *standing);
+            let counters = taken.iter().map(|(_, counter)| *counter);
             return Verdict::Continue(
-                self.config.shows_limits.then(|| headers::limits(standings)).flatten(),
+                self.config.shows_limits.then(|| headers::limits(counters)).flatten(),
             );
         }
-        for (block, _) in taken {
-            block.put_back(1);
+        for (hits, _) in taken {
+            hits.put_back();
         }
         // What a denied request costs its other descriptors is for the service to say.
         match denied.filter(|_| descriptors.len() == 1) {
-            Some(standing) => self.deny(request, standing),
+            Some(counter) => self.deny(request, counter),
             None => pass_on(request),
         }
     }
 
-    fn deny(&self, request: &mut impl Request, standing: Standing) -> Verdict {
+    fn deny(&self, request: &mut impl Request, counter: CounterState) -> Verdict {
         request.count(Stat::OverLimit);
-        let limits = self.config.shows_limits.then(|| headers::limits([standing])).flatten();
-        let retry_after = self.config.shows_retry_after.then(|| headers::seconds(&standing));
+        let limits = self.config.shows_limits.then(|| headers::limits([counter])).flatten();
+        let retry_after = self.config.shows_retry_after.then(|| headers::seconds(&counter));
         let mut list = SmallVec::<[(&str, &str); 6]>::new();
         if self.config.shows_ratelimited {
             list.push(("x-envoy-ratelimited", "true"));

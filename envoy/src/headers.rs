@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::keys::Standing;
+use tollgate_lease::holder::CounterState;
 
 /// The values of the headers of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,14 +25,14 @@ impl LimitHeaders {
 
 /// Returns the headers for the limits of a request: the one with the fewest remaining hits, and
 /// the list of all. `None` if none is known.
-pub(crate) fn limits(standings: impl IntoIterator<Item = Standing>) -> Option<LimitHeaders> {
-    let mut least: Option<Standing> = None;
+pub(crate) fn limits(counters: impl IntoIterator<Item = CounterState>) -> Option<LimitHeaders> {
+    let mut least: Option<CounterState> = None;
     let mut list = String::new();
-    for standing in standings.into_iter().filter(|standing| standing.limit > 0) {
+    for counter in counters.into_iter().filter(|counter| counter.limit > 0) {
         // Writing to a text cannot fail.
-        let _ = write!(list, ", {};w={}", standing.limit, standing.period.as_secs());
-        if least.is_none_or(|least| standing.remaining < least.remaining) {
-            least = Some(standing);
+        let _ = write!(list, ", {};w={}", counter.limit, counter.period.as_secs());
+        if least.is_none_or(|least| counter.remaining < least.remaining) {
+            least = Some(counter);
         }
     }
     let least = least?;
@@ -44,9 +44,9 @@ pub(crate) fn limits(standings: impl IntoIterator<Item = Standing>) -> Option<Li
 }
 
 /// Returns the seconds until the counter is as if never used, rounded up.
-pub(crate) fn seconds(standing: &Standing) -> String {
-    let part = u64::from(standing.reset_after.subsec_nanos() > 0);
-    standing.reset_after.as_secs().saturating_add(part).to_string()
+pub(crate) fn seconds(counter: &CounterState) -> String {
+    let part = u64::from(counter.reset_after.subsec_nanos() > 0);
+    counter.reset_after.as_secs().saturating_add(part).to_string()
 }
 
 #[cfg(test)]
@@ -55,8 +55,8 @@ mod tests {
 
     use super::*;
 
-    fn standing(limit: u32, seconds: u64, remaining: u64, reset_ms: u64) -> Standing {
-        Standing {
+    fn standing(limit: u32, seconds: u64, remaining: u64, reset_ms: u64) -> CounterState {
+        CounterState {
             limit,
             period: Duration::from_secs(seconds),
             remaining,

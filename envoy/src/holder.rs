@@ -1,14 +1,15 @@
-//! The keys, blocks and exchanges of a domain: shared by all configurations of the process, so that
+//! The leases and exchanges of a domain: shared by all configurations of the process, so that
 //! blocks survive an update of a listener, and that several listeners use the same.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
+use tollgate_lease::holder::{Leases, LookKind};
+
 use crate::descriptor::Descriptor;
-use crate::exchange::{CallResult, Exchanger};
+use crate::exchange::{CallResult, Exchanges};
 use crate::host::MainThread;
-use crate::keys::{Keys, Look};
 use crate::pacer::{Pacer, Wake};
 
 /// The holders of a process.
@@ -18,9 +19,9 @@ pub(crate) struct Registry(Mutex<Vec<Weak<Holder>>>);
 /// The holder of a domain's blocks.
 #[derive(Debug)]
 pub(crate) struct Holder {
-    keys: Keys,
+    leases: Leases<Descriptor>,
     /// Locked by the main thread only, or when a configuration ends.
-    exchanger: Mutex<Exchanger>,
+    exchanges: Mutex<Exchanges>,
     drivers: Arc<Drivers>,
     pacer: Pacer,
     clock: fn() -> Instant,
@@ -75,7 +76,7 @@ impl Registry {
     ) -> std::io::Result<Driver> {
         let mut holders = lock(&self.0);
         holders.retain(|holder| holder.strong_count() > 0);
-        let is_of = |holder: &Arc<Holder>| lock(&holder.exchanger).is_of(domain, cluster);
+        let is_of = |holder: &Arc<Holder>| lock(&holder.exchanges).is_of(domain, cluster);
         let found = holders.iter().filter_map(Weak::upgrade).find(is_of);
         let holder = match found {
             Some(holder) => holder,
@@ -95,8 +96,8 @@ impl Holder {
     fn new(domain: &str, cluster: &str, clock: fn() -> Instant) -> std::io::Result<Self> {
         let drivers = Arc::new(Drivers::default());
         Ok(Self {
-            keys: Keys::new(clock()),
-            exchanger: Mutex::new(Exchanger::new(domain.to_owned(), cluster.to_owned())),
+            leases: Leases::new(clock()),
+            exchanges: Mutex::new(Exchanges::new(domain.to_owned(), cluster.to_owned())),
             pacer: Pacer::start(Arc::clone(&drivers), clock)?,
             drivers,
             clock,
@@ -106,12 +107,12 @@ impl Holder {
 
 impl Driver {
     /// Counts a request for a descriptor and takes a hit from a block.
-    pub(crate) fn look(&self, descriptor: &Descriptor, now: Instant) -> Look {
-        let (look, is_wanted) = self.holder.keys.look(descriptor, now);
-        if is_wanted {
+    pub(crate) fn look(&self, descriptor: &Descriptor, now: Instant) -> LookKind {
+        let look = self.holder.leases.take(descriptor, || descriptor.clone(), 1, now);
+        if look.wants {
             self.holder.pacer.want();
         }
-        look
+        look.kind
     }
 
     /// Returns the time.
@@ -121,31 +122,31 @@ impl Driver {
 
     /// Makes an exchange if one is needed. Called on the main thread when it was woken.
     pub(crate) fn on_wake(&self, host: &mut impl MainThread) {
-        let mut exchanger = lock(&self.holder.exchanger);
-        exchanger.run(self.number, &self.holder.keys, host, self.now());
-        self.holder.pacer.set_next_end(exchanger.next_end());
+        let mut exchanges = lock(&self.holder.exchanges);
+        exchanges.run(self.number, &self.holder.leases, host, self.now());
+        self.holder.pacer.set_next_end(exchanges.next_end());
     }
 
     /// Records the response of an exchange. Called on the main thread.
     pub(crate) fn on_response(&self, id: u64, result: CallResult, host: &mut impl MainThread) {
-        let mut exchanger = lock(&self.holder.exchanger);
-        exchanger.on_response(self.number, id, result, host, self.now());
-        self.holder.pacer.set_next_end(exchanger.next_end());
-        if self.holder.keys.has_wants() {
+        let mut exchanges = lock(&self.holder.exchanges);
+        exchanges.on_response(self.number, id, result, host, self.now());
+        self.holder.pacer.set_next_end(exchanges.next_end());
+        if self.holder.leases.has_wants() {
             self.holder.pacer.want();
         }
     }
 
     #[cfg(test)]
-    pub(crate) fn keys(&self) -> &Keys {
-        &self.holder.keys
+    pub(crate) fn leases(&self) -> &Leases<Descriptor> {
+        &self.holder.leases
     }
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
         lock(&self.holder.drivers.list).retain(|(number, _)| *number != self.number);
-        lock(&self.holder.exchanger).abandon(self.number, self.now());
+        lock(&self.holder.exchanges).abandon(self.number, self.now());
         self.holder.pacer.want();
     }
 }

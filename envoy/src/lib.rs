@@ -9,13 +9,13 @@
 //! | `config`, `action`, `matcher` | the configuration: actions of Envoy's `rate_limits` |
 //! | `filter` | the decision of a request |
 //! | `headers` | the headers of its response |
-//! | `descriptor`, `demand`, `keys` | keys in use, their demand, blocks and denials: no locks |
+//! | `descriptor` | the key of a loan |
 //! | `holder` | what configurations share: keys, blocks and exchanges of a domain |
 //! | `exchange`, `wire` | wants and returns, on Envoy's main thread |
-//! | `pacer`, `clock` | the thread that paces exchanges; the time |
+//! | `pacer` | the thread that paces exchanges |
 //!
-//! Workers look keys up in a map that the main thread replaces, and take hits from atomics. The
-//! main thread alone adds keys, blocks and denials.
+//! Keys, blocks and denials are those of `tollgate_lease::holder`: workers take hits without a lock;
+//! the main thread alone adds keys, blocks and denials.
 
 #![cfg_attr(test, allow(dead_code, reason = "the bindings are not built for tests"))]
 
@@ -25,16 +25,13 @@
 mod bindings;
 
 mod action;
-mod clock;
 mod config;
-mod demand;
 mod descriptor;
 mod exchange;
 mod filter;
 mod headers;
 mod holder;
 mod host;
-mod keys;
 mod matcher;
 mod pacer;
 #[cfg(test)]

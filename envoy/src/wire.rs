@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use prost::{Message, Oneof};
+use tollgate_lease::holder;
 
 /// Path of the method.
 pub(crate) const EXCHANGE: &str = "/tollgate.v1.LeaseService/Exchange";
@@ -130,8 +131,40 @@ pub(crate) struct CounterReport {
     pub(crate) reset_after: Option<prost_types::Duration>,
 }
 
+impl LeaseAnswer {
+    /// Returns the answer without its wire.
+    pub(crate) fn into_holder(self) -> holder::LeaseAnswer {
+        let answer = match self.answer {
+            Some(Answer::Loan(loan)) => holder::Answer::Loan {
+                hits: loan.hits,
+                receipt: loan.receipt,
+                usable_for: duration(loan.usable_for),
+                counter: loan.counter.map(CounterReport::state),
+            },
+            Some(Answer::Denial(denial)) => holder::Answer::Denial {
+                valid_for: duration(denial.valid_for),
+                counter: denial.counter.map(CounterReport::state),
+            },
+            Some(Answer::NotLeasable(_)) => holder::Answer::NotLeasable,
+            Some(Answer::AskEachRequest(_)) | None => holder::Answer::AskEachRequest,
+        };
+        holder::LeaseAnswer { generation: self.generation, answer }
+    }
+}
+
+impl CounterReport {
+    fn state(self) -> holder::CounterState {
+        holder::CounterState {
+            limit: self.limit,
+            period: duration(self.period),
+            remaining: self.remaining,
+            reset_after: duration(self.reset_after),
+        }
+    }
+}
+
 /// Returns a duration, or zero if it is absent or negative.
-pub(crate) fn duration(value: Option<prost_types::Duration>) -> Duration {
+fn duration(value: Option<prost_types::Duration>) -> Duration {
     value.and_then(|value| Duration::try_from(value).ok()).unwrap_or_default()
 }
 

@@ -98,7 +98,7 @@ async fn a_lost_exchange_is_counted_and_its_key_is_wanted_again_later() {
         hit(&client, "ann", 1).await;
     }
     let lost = exchanges.recv().await.unwrap();
-    assert_eq!((lost.wants.len(), lost.wants[0].hits), (1, 8));
+    assert_eq!((lost.wants.len(), lost.wants[0].hits), (1, 80), "a tenth of a window has passed");
     is_lost.store(false, Ordering::Relaxed);
     while client.lease_stats().decided == 0 {
         hit(&client, "ann", 1).await;

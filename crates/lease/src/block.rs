@@ -7,8 +7,13 @@ use std::time::{Duration, Instant};
 use tollgate_core::algorithm::time::{Micros, Timestamp};
 use tollgate_core::algorithm::{Limit, Receipt};
 
-/// Value of `left` in a closed block.
+/// State of a closed block.
 const CLOSED: u64 = u64::MAX;
+/// Bits of the remaining hits in a state; the bits above them are the number of takes.
+const LEFT_BITS: u32 = 32;
+const MAX_LEFT: u64 = (1 << LEFT_BITS) - 1;
+/// One less than fits, so that no open block has the state of a closed one.
+const MAX_TAKES: u64 = MAX_LEFT - 1;
 
 /// A block of leased hits. All its holders take hits from it; the task that leased it closes it at
 /// its end.
@@ -22,8 +27,8 @@ pub struct Block {
     ends_with_window: bool,
     /// The instant from which no window counts its hits; `None` if only the store knows.
     gone: Option<Instant>,
-    /// Remaining hits, or [`CLOSED`].
-    left: AtomicU64,
+    /// Remaining hits and the number of takes, in one number that a take replaces, or [`CLOSED`].
+    state: AtomicU64,
 }
 
 impl Block {
@@ -45,7 +50,7 @@ impl Block {
             end: sent.checked_add(life.into()).unwrap_or(sent),
             ends_with_window: windows.is_some_and(|(first, _)| first <= ttl),
             gone: windows.and_then(|(_, last)| received.checked_add(last.into())),
-            left: AtomicU64::new(receipt.hits),
+            state: AtomicU64::new(receipt.hits.min(MAX_LEFT)),
         }
     }
 
@@ -62,41 +67,58 @@ impl Block {
             end: sent.checked_add(usable_for).unwrap_or(sent),
             ends_with_window: false,
             gone: None,
-            left: AtomicU64::new(hits.into()),
+            state: AtomicU64::new(hits.into()),
         }
     }
 
     /// Takes hits if enough are left and the block has not ended.
     pub fn take(&self, hits: u64, now: Instant) -> bool {
-        now < self.end && self.update_left(|left| left.checked_sub(hits))
+        now < self.end
+            && self.update(|left, takes| {
+                Some((left.checked_sub(hits)?, takes.saturating_add(1).min(MAX_TAKES)))
+            })
     }
 
     /// Puts hits back. Returns `false` if the block is closed, since its unused hits were returned
     /// without these.
     pub fn put_back(&self, hits: u64) -> bool {
-        self.update_left(|left| Some(left.saturating_add(hits)))
+        self.update(|left, takes| Some((left.saturating_add(hits).min(MAX_LEFT), takes)))
     }
 
-    /// Replaces the remaining hits. Returns `false` if the block is closed or `change` returns
-    /// `None`.
-    fn update_left(&self, change: impl Fn(u64) -> Option<u64>) -> bool {
-        self.left
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                if left == CLOSED { None } else { change(left) }
+    /// Replaces the remaining hits and the number of takes. Returns `false` if the block is closed
+    /// or `change` returns `None`.
+    fn update(&self, change: impl Fn(u64, u64) -> Option<(u64, u64)>) -> bool {
+        self.state
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |state| {
+                let (left, takes) = parts(state)?;
+                change(left, takes).map(|(left, takes)| (takes << LEFT_BITS) | left)
             })
             .is_ok()
     }
 
+    /// Returns the remaining hits and the number of takes; `None` if the block is closed.
+    fn load(&self) -> Option<(u64, u64)> {
+        parts(self.state.load(Ordering::Relaxed))
+    }
+
     /// Closes the block and returns its unused hits, or 0 if it was closed already.
     pub fn close(&self) -> u64 {
-        let left = self.left.swap(CLOSED, Ordering::Relaxed);
-        if left == CLOSED { 0 } else { left }
+        parts(self.state.swap(CLOSED, Ordering::Relaxed)).map_or(0, |(left, _)| left)
     }
 
     /// Returns the hits that can still be taken.
     pub fn left(&self, now: Instant) -> u64 {
-        let left = self.left.load(Ordering::Relaxed);
-        if left == CLOSED || now >= self.end { 0 } else { left }
+        if now >= self.end { 0 } else { self.load().map_or(0, |(left, _)| left) }
+    }
+
+    /// Returns the hits that were taken, of a block that is not closed.
+    pub fn used(&self) -> u64 {
+        self.load().map_or(0, |(left, _)| self.hits().saturating_sub(left))
+    }
+
+    /// Returns how often hits were taken, of a block that is not closed.
+    pub fn takes(&self) -> u32 {
+        self.load().and_then(|(_, takes)| u32::try_from(takes).ok()).unwrap_or_default()
     }
 
     /// Returns the initial number of hits.
@@ -131,6 +153,11 @@ impl Block {
         let quarter = self.end.saturating_duration_since(self.sent).div_f64(4.0);
         is_low || (!self.ends_with_window && self.end.saturating_duration_since(now) <= quarter)
     }
+}
+
+/// Returns the remaining hits and the number of takes of a state; `None` if it is [`CLOSED`].
+fn parts(state: u64) -> Option<(u64, u64)> {
+    (state != CLOSED).then_some((state & MAX_LEFT, state >> LEFT_BITS))
 }
 
 #[cfg(test)]
@@ -178,7 +205,9 @@ mod tests {
         assert!(block.take(5, at(0)));
         assert!(!block.take(4, at(0)));
         assert!(block.take(3, at(99)));
+        assert_eq!((block.used(), block.takes()), (8, 2));
         assert!(block.put_back(3));
+        assert_eq!((block.used(), block.takes()), (5, 2));
         assert!(!block.take(1, at(100)), "its end is the first instant at which it has ended");
         assert_eq!((block.left(at(99)), block.left(at(100))), (3, 0));
     }

@@ -3,18 +3,20 @@
 //! A [`Store`] judges all checks of a request; a [`Lender`] charges a block of hits in advance and
 //! takes back those that were not used. A [`BlockTable`] decides which keys are worth a block, and
 //! admits hits from blocks. It does no IO and needs no runtime: callers lend, take back and pass
-//! the time.
+//! the time. [`holder`] is the same for blocks that a service lends to another process.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `table` | the demand for each key, and the blocks held for it |
 //! | `block` | a block of hits: charged in advance, admitted in memory, closed once |
+//! | `holder` | the keys, blocks and exchanges of a process to which a service lends |
 //! | `owned` | a check that outlives its request |
 
 // An overflow here could lift a limit.
 #![warn(clippy::arithmetic_side_effects)]
 
 mod block;
+pub mod holder;
 mod owned;
 mod table;
 

@@ -3,11 +3,12 @@
 use std::ffi::c_char;
 use std::ptr;
 
+use tollgate_lease::holder::clock;
+
 use super::callbacks::{EnvoyMain, EnvoyRequest, Scheduler, define_stats, log};
 use super::{
     Buffer, CONTINUE, Header, LOG_ERROR, STOP_ITERATION, SUCCESS, ToEnvoy, ToModule, guarded,
 };
-use crate::clock;
 use crate::config::RateLimits;
 use crate::exchange::CallResult;
 use crate::filter::{Filter, Verdict, show};

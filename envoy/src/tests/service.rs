@@ -181,10 +181,10 @@ fn idle_keys_are_forgotten() {
     advance(10_100);
     world.exchange();
     world.answer(vec![]);
-    assert_eq!(world.filter.driver().keys().count(), 1, "its block was just returned");
+    assert_eq!(world.filter.driver().leases().count(), 1, "its block was just returned");
     advance(1_000);
     world.exchange();
-    assert_eq!(world.filter.driver().keys().count(), 0);
+    assert_eq!(world.filter.driver().leases().count(), 0);
 }
 
 #[test]

@@ -1,73 +1,42 @@
 //! The task that borrows and returns blocks, with one exchange at a time.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use prost::Message as _;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
+use tollgate_lease::holder::{self, CounterState, Exchange, Exchanger, INTERVAL, clock};
 
-use super::LeaseCounts;
-use super::demand::micros_of;
-use super::key::{LeasedKey, LentBlock, Moment};
+use super::{LeaseTable, LeasedKey};
 use crate::call::unary;
 use crate::connection::Replicas;
 use crate::decision::duration;
 use crate::generated::tollgate::v1::lease_answer::Answer;
 use crate::generated::tollgate::v1::{
-    ExchangeRequest, ExchangeResponse, LeaseAnswer, LeaseReturn, LeaseWant,
+    CounterReport, ExchangeRequest, ExchangeResponse, LeaseAnswer, LeaseReturn, LeaseWant,
 };
 
 const EXCHANGE: &str = "/tollgate.v1.LeaseService/Exchange";
-/// Least time between two rounds of exchanges.
-const INTERVAL: Duration = Duration::from_millis(50);
 /// Bound of an exchange. A block that comes late is usable for less time.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// Time for which a descriptor that is never lent is not requested: policies may change.
-const NOT_LEASABLE_FOR: Duration = Duration::from_secs(10);
-/// Bounds of an exchange; those of the service are 256 of each and 64 KiB.
-const MAX_ITEMS: usize = 256;
-const MAX_BYTES: usize = 48 << 10;
-/// More than the size of an item without its descriptor and receipt.
-const ITEM_BYTES: usize = 32;
-
-/// A message to the task.
-#[derive(Debug)]
-pub(super) enum ExchangeOrder {
-    /// Borrow a block.
-    Want(Arc<LeasedKey>),
-    /// Return all blocks, and end.
-    Close(oneshot::Sender<()>),
-}
 
 /// The state of the task.
 #[derive(Debug)]
-pub(super) struct Exchanger {
+pub(super) struct ExchangeTask {
     connection: Replicas,
-    orders: mpsc::UnboundedReceiver<ExchangeOrder>,
-    counts: Arc<LeaseCounts>,
-    start: Instant,
-    wants: Vec<Arc<LeasedKey>>,
-    /// Returns of blocks that another generation has ended.
-    returns: Vec<(Arc<LeasedKey>, LeaseReturn)>,
-    /// Keys with blocks.
-    held: Vec<Arc<LeasedKey>>,
+    table: Arc<LeaseTable>,
+    closed: mpsc::Receiver<oneshot::Sender<()>>,
+    exchanger: Exchanger<LeasedKey>,
 }
 
-/// A want of a key, or a return of its block.
-type ExchangeItem = (Arc<LeasedKey>, Option<LeaseReturn>);
-
-impl Exchanger {
+impl ExchangeTask {
     pub(super) fn new(
         connection: Replicas,
-        orders: mpsc::UnboundedReceiver<ExchangeOrder>,
-        counts: Arc<LeaseCounts>,
-        start: Instant,
+        table: Arc<LeaseTable>,
+        closed: mpsc::Receiver<oneshot::Sender<()>>,
     ) -> Self {
-        let (wants, returns, held) = Default::default();
-        Self { connection, orders, counts, start, wants, returns, held }
+        Self { connection, table, closed, exchanger: Exchanger::new() }
     }
 
     /// Exchanges blocks until the client is closed or dropped; then it returns all.
@@ -75,139 +44,92 @@ impl Exchanger {
         let mut ticks = interval(INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let is_idle = self.wants.is_empty() && self.returns.is_empty() && self.held.is_empty();
-            let order = tokio::select! {
+            tokio::select! {
                 biased;
-                order = self.orders.recv() => order,
-                _ = ticks.tick(), if !is_idle => {
-                    self.exchange(false).await;
-                    continue;
-                }
-            };
-            match order {
-                Some(ExchangeOrder::Want(key)) => self.wants.push(key),
-                Some(ExchangeOrder::Close(done)) => {
-                    self.wants.clear();
-                    self.exchange(true).await;
-                    // The caller may have stopped to wait.
-                    let _ = done.send(());
+                done = self.closed.recv() => {
+                    while let Some(exchange) = self.exchanger.begin_end(clock::now()) {
+                        self.call(exchange).await;
+                    }
+                    if let Some(done) = done {
+                        // The caller may have stopped to wait.
+                        let _ = done.send(());
+                    }
                     return;
                 }
-                None => {
-                    self.wants.clear();
-                    return self.exchange(true).await;
-                }
+                () = self.table.wanted.notified(), if self.exchanger.is_idle() => {}
+                _ = ticks.tick(), if !self.exchanger.is_idle() => {}
             }
-        }
-    }
-
-    /// Sends wants and returns, in as many calls as domains and bounds need. It returns the blocks
-    /// that have ended, or `all`.
-    async fn exchange(&mut self, all: bool) {
-        let now = Moment::now();
-        let mut items: Vec<ExchangeItem> =
-            std::mem::take(&mut self.wants).into_iter().map(|key| (key, None)).collect();
-        let ended = std::mem::take(&mut self.returns).into_iter();
-        items.extend(ended.map(|(key, back)| (key, Some(back))));
-        for key in &self.held {
-            let ended = key.close_ended(now, all).into_iter();
-            items.extend(ended.map(|back| (Arc::clone(key), Some(back))));
-        }
-        self.held.retain(|key| key.has_blocks());
-        let mut domains: BTreeMap<Box<str>, Vec<ExchangeItem>> = BTreeMap::new();
-        for item in items {
-            domains.entry(item.0.domain.clone()).or_default().push(item);
-        }
-        for (domain, items) in domains {
-            let mut items = items.into_iter().peekable();
-            while items.peek().is_some() {
-                let mut call = Exchange::default();
-                while let Some((key, back)) = items.next_if(|item| call.has_room_for(item)) {
-                    call.add(key, back);
-                }
-                self.call(&domain, call).await;
+            self.exchanger.collect(&self.table.leases, clock::now());
+            while let Some(exchange) = self.exchanger.begin(clock::now()) {
+                self.call(exchange).await;
             }
         }
     }
 
     /// Makes one exchange, which is never repeated: what a lost one may have lent counts until it
     /// expires.
-    async fn call(&mut self, domain: &str, call: Exchange) {
-        let Exchange { wanting, wants, returns, bytes: _ } = call;
-        let request = ExchangeRequest { domain: domain.to_owned(), wants, returns };
-        let sent = Moment::now();
+    async fn call(&mut self, exchange: Exchange<LeasedKey>) {
+        let request = request(&exchange);
         let response = unary::<_, ExchangeResponse>(&self.connection, EXCHANGE, request, TIMEOUT);
-        let mut answers = match response.await {
-            Ok(response) => response.answers.into_iter(),
+        let answers = match response.await {
+            Ok(response) => response.answers,
             Err(_) => {
-                self.counts.lost.fetch_add(1, Relaxed);
-                Vec::new().into_iter()
+                self.table.lost.fetch_add(1, Relaxed);
+                Vec::new()
             }
         };
-        for key in wanting {
-            self.answered(&key, answers.next(), sent);
-        }
-    }
-
-    fn answered(&mut self, key: &Arc<LeasedKey>, answer: Option<LeaseAnswer>, sent: Moment) {
-        let mut wait = Duration::from_micros(key.window());
-        if let Some(LeaseAnswer { generation, answer }) = answer {
-            let ended = key.begin_generation(generation).into_iter();
-            self.returns.extend(ended.map(|back| (Arc::clone(key), back)));
-            match answer {
-                Some(Answer::Loan(loan)) => {
-                    wait = Duration::ZERO;
-                    self.counts.lent.fetch_add(loan.hits.into(), Relaxed);
-                    key.lent(LentBlock::new(loan, sent, Instant::now()));
-                    if !self.held.iter().any(|held| Arc::ptr_eq(held, key)) {
-                        self.held.push(Arc::clone(key));
-                    }
-                }
-                // The service denies requests, with the time to wait.
-                Some(Answer::Denial(denial)) => {
-                    wait = duration(denial.valid_for.as_ref()).max(INTERVAL);
-                }
-                Some(Answer::NotLeasable(_)) => wait = NOT_LEASABLE_FOR,
-                Some(Answer::AskEachRequest(_)) | None => {}
+        let answers: Vec<_> = answers.into_iter().map(answer).collect();
+        for answer in &answers {
+            if let holder::Answer::Loan { hits, .. } = answer.answer {
+                self.table.lent.fetch_add(hits.into(), Relaxed);
             }
         }
-        let sent = sent.monotonic.saturating_duration_since(self.start);
-        key.answered(micros_of(sent.saturating_add(wait)));
+        self.exchanger.finish(exchange, answers, clock::now());
     }
 }
 
-/// The wants and returns of one call.
-#[derive(Default)]
-struct Exchange {
-    wanting: Vec<Arc<LeasedKey>>,
-    wants: Vec<LeaseWant>,
-    returns: Vec<LeaseReturn>,
-    bytes: usize,
-}
-
-impl Exchange {
-    fn has_room_for(&self, (key, back): &ExchangeItem) -> bool {
-        let is_full = self.wants.len().max(self.returns.len()) >= MAX_ITEMS;
-        let is_empty = self.wants.is_empty() && self.returns.is_empty();
-        is_empty || !is_full && self.bytes + size(key, back.as_ref()) <= MAX_BYTES
-    }
-
-    fn add(&mut self, key: Arc<LeasedKey>, back: Option<LeaseReturn>) {
-        self.bytes += size(&key, back.as_ref());
-        match back {
-            Some(back) => {
-                let descriptor = Some(key.descriptor.message());
-                self.returns.push(LeaseReturn { descriptor, ..back });
-            }
-            None => {
-                self.wants.push(key.want());
-                self.wanting.push(key);
-            }
-        }
+fn request(exchange: &Exchange<LeasedKey>) -> ExchangeRequest {
+    let wants = exchange.wants.iter().map(|want| LeaseWant {
+        descriptor: Some(want.key().descriptor.message()),
+        hits: want.hits,
+    });
+    let returns = exchange.returns.iter().map(|back| LeaseReturn {
+        descriptor: Some(back.key().descriptor.message()),
+        receipt: back.receipt.clone(),
+        unused: back.unused,
+        used: back.used,
+    });
+    ExchangeRequest {
+        domain: exchange.domain().to_owned(),
+        wants: wants.collect(),
+        returns: returns.collect(),
     }
 }
 
-fn size(key: &LeasedKey, back: Option<&LeaseReturn>) -> usize {
-    let receipt = back.map_or(0, |back| back.encoded_len());
-    key.descriptor.message().encoded_len() + receipt + ITEM_BYTES
+fn answer(of_wire: LeaseAnswer) -> holder::LeaseAnswer {
+    let answer = match of_wire.answer {
+        Some(Answer::Loan(loan)) => holder::Answer::Loan {
+            hits: loan.hits,
+            receipt: loan.receipt,
+            usable_for: duration(loan.usable_for.as_ref()),
+            counter: loan.counter.as_ref().map(counter),
+        },
+        // The service denies requests, with the time to wait.
+        Some(Answer::Denial(denial)) => holder::Answer::Denial {
+            valid_for: duration(denial.valid_for.as_ref()),
+            counter: denial.counter.as_ref().map(counter),
+        },
+        Some(Answer::NotLeasable(_)) => holder::Answer::NotLeasable,
+        Some(Answer::AskEachRequest(_)) | None => holder::Answer::AskEachRequest,
+    };
+    holder::LeaseAnswer { generation: of_wire.generation, answer }
+}
+
+fn counter(report: &CounterReport) -> CounterState {
+    CounterState {
+        limit: report.limit,
+        period: duration(report.period.as_ref()),
+        remaining: report.remaining,
+        reset_after: duration(report.reset_after.as_ref()),
+    }
 }

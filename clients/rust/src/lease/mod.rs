@@ -1,43 +1,32 @@
 //! Decisions in memory, from blocks of hits that `LeaseService` has charged and lent.
 //!
-//! A request reads the table and takes hits from a block without a lock; a task borrows and returns
-//! blocks in the background. The table is direct-mapped, as that of the service's own leases: a
-//! requested key takes the entry of its hash, unless the entry's key has a block or is in higher
-//! demand.
+//! A request takes hits from blocks without a lock; a task borrows and returns blocks in the
+//! background. Keys, blocks and exchanges are those of `tollgate_lease::holder`.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `key` | a descriptor with its blocks |
-//! | `demand` | the demand for a key |
 //! | `exchange` | the task that borrows and returns blocks |
 
-mod demand;
 mod exchange;
-mod key;
 
-use std::hash::{BuildHasher, Hash as _, Hasher as _};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
-use arc_swap::{ArcSwapOption, Guard};
-use foldhash::fast::RandomState;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tollgate_lease::holder::{self, CounterState, Equivalent, LeaseKey, LookKind, clock};
 
-use self::demand::micros_of;
-use self::exchange::{ExchangeOrder, Exchanger};
-use self::key::{LeasedKey, LentBlock, Moment};
+use self::exchange::ExchangeTask;
 use crate::connection::Replicas;
-use crate::decision::Decision;
+use crate::decision::{Code, Decision, DescriptorStatus};
 use crate::descriptor::Descriptor;
 
-/// Number of entries: requests of keys without one go to the service.
-const ENTRIES: usize = 1 << 13;
 /// Number of descriptors of a request that may be decided in memory.
 const DESCRIPTORS: usize = 8;
 /// Bound of a key's text, of which each entry counts as `ENTRY_BYTES` more.
 const KEY_BYTES: usize = 1 << 10;
 const ENTRY_BYTES: usize = 32;
+/// Number of counts that threads share, so that two that decide at once seldom use the same.
+const STRIPES: usize = 16;
 
 /// Counts since the client was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,61 +40,102 @@ pub struct LeaseStats {
     pub lost: u64,
 }
 
-#[derive(Debug, Default)]
-struct LeaseCounts {
+/// The key of a block: a descriptor of a domain.
+#[derive(Debug)]
+struct LeasedKey {
+    domain: Box<str>,
+    descriptor: Descriptor,
+}
+
+/// The name of a key, by which it is found.
+#[derive(Clone, Copy, Hash)]
+struct KeyName<'a> {
+    domain: &'a str,
+    descriptor: &'a Descriptor,
+}
+
+impl KeyName<'_> {
+    fn to_key(self) -> LeasedKey {
+        LeasedKey { domain: self.domain.into(), descriptor: self.descriptor.clone() }
+    }
+}
+
+impl Equivalent<LeasedKey> for KeyName<'_> {
+    fn equivalent(&self, key: &LeasedKey) -> bool {
+        *self.domain == *key.domain && *self.descriptor == key.descriptor
+    }
+}
+
+impl LeaseKey for LeasedKey {
+    fn domain(&self) -> &str {
+        &self.domain
+    }
+
+    fn size(&self) -> usize {
+        self.descriptor.size(ENTRY_BYTES)
+    }
+}
+
+/// What requests and the task share.
+#[derive(Debug)]
+struct LeaseTable {
+    leases: holder::Leases<LeasedKey>,
+    /// Set when a key wants a block.
+    wanted: Notify,
+    decided: [StripedCount; STRIPES],
     lent: AtomicU64,
     lost: AtomicU64,
 }
 
-/// The table of keys, and the channel to the task that exchanges blocks.
+/// A count in a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct StripedCount(AtomicU64);
+
+/// The blocks of a client, and the task that exchanges them.
 #[derive(Debug)]
 pub(crate) struct Leases {
-    entries: Box<[ArcSwapOption<LeasedKey>]>,
-    hasher: RandomState,
-    start: Instant,
-    decided: AtomicU64,
-    counts: Arc<LeaseCounts>,
-    orders: mpsc::UnboundedSender<ExchangeOrder>,
+    table: Arc<LeaseTable>,
+    /// Ends the task, which then returns all blocks; so does the end of this channel.
+    closing: mpsc::Sender<oneshot::Sender<()>>,
     /// The task, until a first block is wanted.
-    exchanger: Mutex<Option<Exchanger>>,
+    task: Mutex<Option<ExchangeTask>>,
 }
 
 impl Leases {
     pub(crate) fn new(connection: Replicas) -> Self {
-        let start = Instant::now();
-        let counts = Arc::default();
-        let (orders, received) = mpsc::unbounded_channel();
-        let exchanger = Exchanger::new(connection, received, Arc::clone(&counts), start);
-        Self {
-            entries: (0..ENTRIES).map(|_| ArcSwapOption::empty()).collect(),
-            hasher: RandomState::default(),
-            start,
-            decided: AtomicU64::new(0),
-            counts,
-            orders,
-            exchanger: Mutex::new(Some(exchanger)),
-        }
+        let table = Arc::new(LeaseTable {
+            leases: holder::Leases::new(clock::now()),
+            wanted: Notify::new(),
+            decided: Default::default(),
+            lent: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+        });
+        let (closing, closed) = mpsc::channel(1);
+        let task = ExchangeTask::new(connection, Arc::clone(&table), closed);
+        Self { table, closing, task: Mutex::new(Some(task)) }
     }
 
     pub(crate) fn stats(&self) -> LeaseStats {
         LeaseStats {
-            decided: self.decided.load(Relaxed),
-            lent: self.counts.lent.load(Relaxed),
-            lost: self.counts.lost.load(Relaxed),
+            decided: self.table.decided.iter().map(|count| count.0.load(Relaxed)).sum(),
+            lent: self.table.lent.load(Relaxed),
+            lost: self.table.lost.load(Relaxed),
         }
     }
 
     /// Returns all blocks. Later requests are decided by the service.
     pub(crate) async fn close(&self) {
         // Not locked while it waits.
-        let unused = self.exchanger.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let unused = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
         if unused.is_some() {
             return;
         }
         let (done, closed) = oneshot::channel();
         // The task has ended if it is closed already.
-        let _ = self.orders.send(ExchangeOrder::Close(done));
-        let _ = closed.await;
+        if self.closing.send(done).await.is_ok() {
+            let _ = closed.await;
+        }
     }
 
     /// Returns the decision of a request if all of its descriptors have enough hits in hand: then
@@ -123,65 +153,56 @@ impl Leases {
         if !descriptors.iter().all(|descriptor| is_leasable(domain, descriptor)) {
             return None;
         }
-        let now = Moment::now();
-        let micros = micros_of(now.monotonic.saturating_duration_since(self.start));
-        let mut blocks: [Option<Arc<LentBlock>>; DESCRIPTORS] = Default::default();
+        let now = clock::now();
+        let mut taken = [const { None }; DESCRIPTORS];
         let mut statuses = Vec::with_capacity(descriptors.len());
         // The demand of all is counted, also if the first has no block.
-        for (descriptor, block) in descriptors.iter().zip(&mut blocks) {
-            let key = self.key(domain, descriptor, micros);
-            let Some(key) = key.as_ref() else { continue };
-            let taken = key.take(hits, now, micros);
-            if taken.wants {
-                self.want(key);
+        for (descriptor, taken) in descriptors.iter().zip(&mut taken) {
+            let name = KeyName { domain, descriptor };
+            let look = self.table.leases.take(&name, || name.to_key(), hits, now);
+            if look.wants {
+                self.start();
             }
-            if let Some((of, status)) = taken.admitted {
-                *block = Some(of);
-                statuses.push(status);
+            if let LookKind::Taken(of, counter) = look.kind {
+                *taken = Some(of);
+                statuses.push(status(&counter));
             }
         }
         if statuses.len() == descriptors.len() {
-            self.decided.fetch_add(1, Relaxed);
+            self.count_decided();
             return Some(Decision::admitted(statuses));
         }
-        blocks.iter().flatten().for_each(|block| block.put_back(hits));
+        taken.into_iter().flatten().for_each(holder::TakenLease::put_back);
         None
     }
 
-    /// Returns the key of a descriptor, unless another one keeps its entry.
-    fn key(
-        &self,
-        domain: &str,
-        descriptor: &Descriptor,
-        micros: u64,
-    ) -> Guard<Option<Arc<LeasedKey>>> {
-        let mut hasher = self.hasher.build_hasher();
-        domain.hash(&mut hasher);
-        descriptor.hash(&mut hasher);
-        let hash = hasher.finish();
-        let index = usize::try_from(hash % ENTRIES as u64).unwrap_or_default();
-        let Some(entry) = self.entries.get(index) else { return Guard::from_inner(None) };
-        let found = entry.load();
-        match &*found {
-            Some(key) if key.is(hash, domain, descriptor) => found,
-            Some(key) if key.is_kept(micros) => Guard::from_inner(None),
-            Some(_) | None => {
-                entry.store(Some(Arc::new(LeasedKey::new(hash, domain, descriptor, micros))));
-                entry.load()
-            }
+    fn count_decided(&self) {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        thread_local!(static STRIPE: usize = NEXT.fetch_add(1, Relaxed) % STRIPES);
+        let stripe = STRIPE.try_with(|stripe| *stripe).unwrap_or_default();
+        if let Some(count) = self.table.decided.get(stripe) {
+            count.0.fetch_add(1, Relaxed);
         }
     }
 
-    /// Requests a block with the next exchange.
-    fn want(&self, key: &Arc<LeasedKey>) {
-        // After `close` there is no task: the key waits for its answer, and is not wanted again.
-        let _ = self.orders.send(ExchangeOrder::Want(Arc::clone(key)));
-        let mut exchanger = self.exchanger.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Has the task make an exchange.
+    fn start(&self) {
+        self.table.wanted.notify_one();
+        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         if tokio::runtime::Handle::try_current().is_ok()
-            && let Some(exchanger) = exchanger.take()
+            && let Some(task) = task.take()
         {
-            tokio::spawn(exchanger.run());
+            tokio::spawn(task.run());
         }
+    }
+}
+
+fn status(counter: &CounterState) -> DescriptorStatus {
+    DescriptorStatus {
+        code: Code::Ok,
+        limit: Some(counter.limit),
+        remaining: u32::try_from(counter.remaining).unwrap_or(u32::MAX),
+        reset_after: counter.reset_after,
     }
 }
 

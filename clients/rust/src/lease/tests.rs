@@ -1,4 +1,6 @@
-use std::sync::PoisonError;
+use std::time::Duration;
+
+use tollgate_lease::holder::{Answer, Exchanger, LeaseAnswer};
 
 use super::*;
 
@@ -11,22 +13,30 @@ fn user(name: &str) -> Descriptor {
     Descriptor::new("user", name)
 }
 
-fn entries(leases: &Leases) -> usize {
-    leases.entries.iter().filter(|entry| entry.load().is_some()).count()
-}
-
 /// Requests one hit, and returns `true` if it is admitted.
 fn decide(leases: &Leases, descriptors: &[Descriptor]) -> bool {
     leases.decide("shop", descriptors, 1).is_some()
 }
 
-/// Lends a block of 10 hits for a descriptor.
+/// Lends a block of 10 hits for a descriptor, and empty ones for others that want some.
 fn lend(leases: &Leases, descriptor: &Descriptor) {
-    let key = leases.key("shop", descriptor, 0);
-    let usable_for = Some(prost_types::Duration { seconds: 60, nanos: 0 });
-    let loan = crate::generated::tollgate::v1::Loan { hits: 10, usable_for, ..Default::default() };
-    let now = Moment::now();
-    key.as_ref().unwrap().lent(LentBlock::new(loan, now, now.monotonic));
+    let mut exchanger = Exchanger::new();
+    let mut has_lent = false;
+    while !has_lent {
+        decide(leases, std::slice::from_ref(descriptor));
+        exchanger.collect(&leases.table.leases, clock::now());
+        let Some(exchange) = exchanger.begin(clock::now()) else { continue };
+        let answers = exchange.wants.iter().map(|want| {
+            let is_it = want.key().descriptor == *descriptor;
+            has_lent |= is_it;
+            let (usable_for, receipt, counter) = (Duration::from_secs(60), Vec::new(), None);
+            let hits = if is_it { 10 } else { 0 };
+            let answer = Answer::Loan { hits, receipt, usable_for, counter };
+            LeaseAnswer { generation: 0, answer }
+        });
+        let answers = answers.collect();
+        exchanger.finish(exchange, answers, clock::now());
+    }
 }
 
 #[test]
@@ -79,41 +89,23 @@ fn descriptors_that_an_exchange_may_not_have_are_not_in_the_table() {
         user(&"x".repeat(KEY_BYTES)),
         (0..64).map(|_| ("", "")).collect(),
     ] {
-        decide(&leases, &[user("bob"), refused]);
+        for _ in 0..8 {
+            assert!(!decide(&leases, &[user("bob"), refused.clone()]));
+        }
     }
-    assert_eq!(entries(&leases), 0);
-    decide(&leases, &[Descriptor::new("tollgate.settle", "").and("path", "x".repeat(900))]);
-    assert_eq!(entries(&leases), 1);
-}
-
-#[test]
-fn an_entry_goes_to_another_key_unless_it_has_a_block_or_more_demand() {
-    let leases = table();
-    lend(&leases, &user("held"));
-    let hot = user("hot");
-    for _ in 0..5 {
-        decide(&leases, std::slice::from_ref(&hot));
+    assert!(!leases.table.leases.has_wants());
+    for _ in 0..8 {
+        decide(&leases, &[Descriptor::new("tollgate.settle", "").and("path", "x".repeat(900))]);
     }
-    // As many others as replace each key that is not kept.
-    for number in 0..3 * ENTRIES {
-        decide(&leases, &[user(&number.to_string())]);
-    }
-    assert!(entries(&leases) <= ENTRIES);
-    let is_there = |descriptor: &Descriptor| {
-        let found = leases.entries.iter().map(ArcSwapOption::load);
-        found.into_iter().any(|key| key.as_ref().is_some_and(|key| key.descriptor == *descriptor))
-    };
-    assert!(is_there(&user("held")));
-    let last = user(&(3 * ENTRIES - 1).to_string());
-    assert!(is_there(&last), "a key that was requested once is replaced");
+    assert!(leases.table.leases.has_wants());
 }
 
 #[test]
 fn outside_of_a_runtime_nothing_is_exchanged_and_nothing_fails() {
     let leases = table();
-    for _ in 0..2 * key::HOT {
+    for _ in 0..16 {
         assert!(!decide(&leases, &[user("ann")]));
     }
-    let exchanger = leases.exchanger.lock().unwrap_or_else(PoisonError::into_inner);
-    assert!(exchanger.is_some());
+    let task = leases.task.lock().unwrap_or_else(PoisonError::into_inner);
+    assert!(task.is_some());
 }

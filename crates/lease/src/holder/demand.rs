@@ -1,82 +1,103 @@
-//! Counts of requests, in atomics that all workers share: of each key that is in use, and, in a
-//! table of a fixed size, of those that may become so.
+//! The demand for keys, in atomics that all threads share: of each key that is in use, the requests
+//! that no block admitted; and, in a table of a fixed size, of keys that may become hot.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Minimum number of requests in a window for which a key is worth a block.
-pub(crate) const HOT: u32 = 8;
+pub(super) const HOT: u32 = 8;
 /// Window of demand until the first block of a key; after that, it is the time of its blocks.
-pub(crate) const FIRST_WINDOW: Duration = Duration::from_millis(500);
-/// Maximum ratio of the expected requests of a window to those that it has.
+pub(super) const FIRST_WINDOW: Duration = Duration::from_millis(500);
+/// Maximum ratio of the expected hits of a window to those of the part of it that has passed.
 const AHEAD: u64 = 10;
 /// Number of entries for keys that are not in use, 8 bytes each.
 const ENTRIES: usize = 1 << 13;
 
-/// Requests for a key, in the current window and in the one before it. Two workers that count at
+/// Requests for a key, in the current window and in the one before it. Two threads that count at
 /// the instant at which a window ends may count a request in the wrong one.
 #[derive(Debug)]
-pub(crate) struct Demand {
+pub(super) struct Demand {
     start: Instant,
     /// Start of the window, in microseconds since `start`.
     since: AtomicU64,
-    now: AtomicU32,
-    before: AtomicU32,
+    now: WindowDemand,
+    before: WindowDemand,
+}
+
+#[derive(Debug, Default)]
+struct WindowDemand {
+    requests: AtomicU32,
+    hits: AtomicU64,
 }
 
 impl Demand {
-    /// Creates the counts of a key with so many requests just before `now`.
-    pub(crate) fn new(requests: u32, now: Instant) -> Self {
+    /// Creates the counts of a key that just became hot by requests of so many hits.
+    pub(super) fn new(hits: u32, now: Instant) -> Self {
+        let now_hits = AtomicU64::new(u64::from(hits).saturating_mul(HOT.into()));
         Self {
             start: now,
             since: AtomicU64::new(0),
-            now: AtomicU32::new(requests),
-            before: AtomicU32::new(0),
+            now: WindowDemand { requests: AtomicU32::new(HOT), hits: now_hits },
+            before: WindowDemand::default(),
         }
     }
 
-    /// Counts a request. Returns `true` if the key is worth a block.
-    pub(crate) fn count(&self, window: Duration, now: Instant) -> bool {
+    /// Counts a request. Returns the requests of the window, or of the one before if those were
+    /// more.
+    pub(super) fn count(&self, hits: u32, window: Duration, now: Instant) -> u32 {
         let at = micros(now.saturating_duration_since(self.start));
-        let since = self.since.load(Ordering::Relaxed);
+        let since = self.since.load(Relaxed);
         let passed = at.saturating_sub(since);
         let window = micros(window);
-        let is_over = passed >= window
-            && self.since.compare_exchange(since, at, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        let is_over =
+            passed >= window && self.since.compare_exchange(since, at, Relaxed, Relaxed).is_ok();
         if is_over {
-            let requests = self.now.swap(0, Ordering::Relaxed);
+            let requests = self.now.requests.swap(0, Relaxed);
+            let hits = self.now.hits.swap(0, Relaxed);
             let is_latest = passed < window.saturating_mul(2);
-            self.before.store(if is_latest { requests } else { 0 }, Ordering::Relaxed);
+            self.before.requests.store(if is_latest { requests } else { 0 }, Relaxed);
+            self.before.hits.store(if is_latest { hits } else { 0 }, Relaxed);
         }
+        self.now.hits.fetch_add(hits.into(), Relaxed);
         // An attacker cannot send 2^32 requests in a window.
-        let requests = self.now.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        requests.max(self.before.load(Ordering::Relaxed)) >= HOT
+        let requests = self.now.requests.fetch_add(1, Relaxed).saturating_add(1);
+        requests.max(self.before.requests.load(Relaxed))
     }
 
-    /// Returns the requests of a window: of the one before, or as many as the current one will have
-    /// if they go on, but at most ten times as many as it has. Without that, the blocks of a key
-    /// that becomes hot would be too small for several exchanges.
-    pub(crate) fn expected(&self, window: Duration, now: Instant) -> u32 {
-        let requests = self.now.load(Ordering::Relaxed);
-        let window = micros(window);
-        let least = window.checked_div(AHEAD).unwrap_or_default().max(1);
-        let passed = micros(self.idle_for(now)).clamp(least, window.max(least));
-        let ahead = u64::from(requests).saturating_mul(window).checked_div(passed);
-        let ahead = u32::try_from(ahead.unwrap_or_default()).unwrap_or(u32::MAX);
-        ahead.max(requests).max(self.before.load(Ordering::Relaxed))
+    /// Returns the requests of the window, or of the one before if those were more.
+    pub(super) fn requests(&self) -> u32 {
+        self.now.requests.load(Relaxed).max(self.before.requests.load(Relaxed))
+    }
+
+    /// Returns the hits of a window: of the one before, or as many as the current one will have if
+    /// they go on.
+    pub(super) fn expected(&self, window: Duration, now: Instant) -> u64 {
+        let hits = self.now.hits.load(Relaxed);
+        let before = self.before.hits.load(Relaxed);
+        expected(hits, self.idle_for(now), window).max(hits).max(before)
     }
 
     /// Returns the time since the window began.
-    pub(crate) fn idle_for(&self, now: Instant) -> Duration {
-        let since = Duration::from_micros(self.since.load(Ordering::Relaxed));
+    pub(super) fn idle_for(&self, now: Instant) -> Duration {
+        let since = Duration::from_micros(self.since.load(Relaxed));
         now.saturating_duration_since(self.start).saturating_sub(since)
     }
+}
+
+/// Returns the hits of a window if those of the part that has passed go on, but at most ten times
+/// as many. Without that, the blocks of a key that becomes hot would be too small for several
+/// exchanges.
+pub(super) fn expected(hits: u64, passed: Duration, window: Duration) -> u64 {
+    let window = micros(window);
+    let least = window.checked_div(AHEAD).unwrap_or_default().max(1);
+    let passed = micros(passed).clamp(least, window.max(least));
+    hits.saturating_mul(window).checked_div(passed).unwrap_or_default()
 }
 
 /// Counts of the keys that are not in use: direct-mapped. If two keys meet in an entry, the one
 /// with fewer requests leaves it, so that one-off keys never hold on to it.
 #[derive(Debug)]
-pub(crate) struct ColdDemand {
+pub(super) struct ColdDemand {
     start: Instant,
     entries: Box<[AtomicU64]>,
 }
@@ -108,25 +129,25 @@ impl Entry {
 
 impl ColdDemand {
     /// Creates the table.
-    pub(crate) fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Instant) -> Self {
         Self { start: now, entries: (0..ENTRIES).map(|_| AtomicU64::new(0)).collect() }
     }
 
     /// Counts a request of a key. Returns `true` with the request that makes it worth a block.
-    pub(crate) fn count(&self, hash: u64, now: Instant) -> bool {
+    pub(super) fn count(&self, hash: u64, now: Instant) -> bool {
         let index = usize::try_from(hash).unwrap_or_default() % ENTRIES;
         let Some(entry) = self.entries.get(index) else { return false };
         let passed = micros(now.saturating_duration_since(self.start));
         let number = passed.checked_div(micros(FIRST_WINDOW)).unwrap_or_default();
         let window = number & ((1 << WINDOW_BITS) - 1);
         let tag = hash >> (WINDOW_BITS + REQUEST_BITS);
-        let packed = entry.load(Ordering::Relaxed);
+        let packed = entry.load(Relaxed);
         let found = Entry::of(packed);
         let requests = match (found.tag == tag, found.window == window) {
             (true, true) => found.requests.saturating_add(1),
             (false, true) if found.requests > 1 => {
                 let less = Entry { requests: found.requests.saturating_sub(1), ..found };
-                entry.store(less.packed(), Ordering::Relaxed);
+                entry.store(less.packed(), Relaxed);
                 return false;
             }
             _ => 1,
@@ -135,10 +156,7 @@ impl ColdDemand {
         let counted = Entry { tag, window, requests: if is_hot { 0 } else { requests } };
         // A request that another worker counts at the same instant may be lost, but no key is hot
         // twice.
-        entry
-            .compare_exchange(packed, counted.packed(), Ordering::Relaxed, Ordering::Relaxed)
-            .is_ok()
-            && is_hot
+        entry.compare_exchange(packed, counted.packed(), Relaxed, Relaxed).is_ok() && is_hot
     }
 }
 
@@ -147,22 +165,23 @@ fn micros(time: Duration) -> u64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "an overflow here is a test that fails")]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_hot_from_its_eighth_request_in_a_window_until_the_next_has_passed() {
+    fn demand_is_that_of_the_window_or_of_the_one_before() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let demand = Demand::new(0, start);
+        let demand = Demand::new(2, start);
         let window = Duration::from_millis(100);
-        let hot: Vec<bool> = (0..8).map(|n| demand.count(window, at(n))).collect();
-        assert_eq!(hot, [false, false, false, false, false, false, false, true]);
-        assert!(demand.count(window, at(150)), "it was hot in the window before");
-        assert_eq!(demand.expected(window, at(150)), 10, "the first request of its window");
-        assert!(!demand.count(window, at(500)));
+        assert_eq!(demand.count(2, window, at(50)), HOT + 1);
+        assert_eq!(demand.expected(window, at(50)), 36, "18 hits in half of a window");
+        assert_eq!(demand.count(2, window, at(150)), HOT + 1, "in the window before");
+        assert_eq!(demand.expected(window, at(150)), 20, "ten times 2 hits");
+        assert_eq!(demand.count(2, window, at(500)), 1);
         let expected = [505, 520, 550, 600, 700].map(|ms| demand.expected(window, at(ms)));
-        assert_eq!(expected, [10, 5, 2, 1, 1]);
+        assert_eq!(expected, [20, 10, 4, 2, 2]);
         assert_eq!(demand.idle_for(at(600)), window);
     }
 

@@ -1,0 +1,259 @@
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "a test that panics is a test that fails"
+)]
+
+use super::*;
+
+const HOT: usize = 8;
+
+/// A key of the domain `shop`, or of `depot` if it begins so.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Name(&'static str);
+
+impl LeaseKey for Name {
+    fn domain(&self) -> &str {
+        if self.0.starts_with("depot") { "depot" } else { "shop" }
+    }
+
+    fn size(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// A holder whose time is set.
+struct Holder {
+    leases: Leases<Name>,
+    exchanger: Exchanger<Name>,
+    now: Instant,
+}
+
+impl Holder {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { leases: Leases::new(now), exchanger: Exchanger::new(), now }
+    }
+
+    fn advance(&mut self, ms: u64) {
+        self.now += Duration::from_millis(ms);
+    }
+
+    fn look(&self, name: &'static str, hits: u32) -> Look {
+        self.leases.take(&Name(name), || Name(name), hits, self.now)
+    }
+
+    fn admits(&self, name: &'static str, hits: u32) -> bool {
+        matches!(self.look(name, hits).kind, LookKind::Taken(..))
+    }
+
+    fn taken(&self, name: &'static str, hits: u32) -> (TakenLease, CounterState) {
+        let LookKind::Taken(taken, counter) = self.look(name, hits).kind else {
+            panic!("no hits for {name}")
+        };
+        (taken, counter)
+    }
+
+    fn exchange(&mut self) -> Option<Exchange<Name>> {
+        self.exchanger.collect(&self.leases, self.now);
+        self.exchanger.begin(self.now)
+    }
+
+    fn finish(&mut self, exchange: Exchange<Name>, answers: Vec<LeaseAnswer>) {
+        self.exchanger.finish(exchange, answers, self.now);
+    }
+
+    /// Makes a key hot by requests of one hit, and answers its want.
+    fn answer(&mut self, name: &'static str, answer: LeaseAnswer) {
+        (0..HOT).for_each(|_| drop(self.look(name, 1)));
+        let exchange = self.exchange().unwrap();
+        assert_eq!(exchange.wants.len(), 1);
+        self.finish(exchange, vec![answer]);
+    }
+}
+
+fn counter(remaining: u64) -> Option<CounterState> {
+    let [period, reset_after] = [Duration::from_secs(60), Duration::from_secs(30)];
+    Some(CounterState { limit: 100, period, remaining, reset_after })
+}
+
+fn loan(hits: u32, ms: u64) -> LeaseAnswer {
+    let usable_for = Duration::from_millis(ms);
+    let answer = Answer::Loan { hits, receipt: vec![7], usable_for, counter: counter(50) };
+    LeaseAnswer { generation: 1, answer }
+}
+
+fn used_and_unused(exchange: &Exchange<Name>) -> Vec<(u32, u32)> {
+    exchange.returns.iter().map(|back| (back.used, back.unused)).collect()
+}
+
+#[test]
+fn a_block_admits_its_hits_until_its_end_and_the_counter_has_those_in_hand() {
+    let mut holder = Holder::new();
+    holder.answer("ann", loan(10, 1_000));
+    holder.advance(1);
+    let (_, counter) = holder.taken("ann", 4);
+    assert_eq!((counter.limit, counter.remaining), (100, 56));
+    assert_eq!(counter.reset_after, Duration::from_millis(29_999));
+    assert!(!holder.admits("ann", 7), "7 of 6 hits are taken");
+    holder.advance(998);
+    assert!(holder.admits("ann", 1));
+    holder.advance(1);
+    assert!(!holder.admits("ann", 1), "the block has ended");
+}
+
+#[test]
+fn the_time_of_a_block_begins_with_its_call() {
+    let mut holder = Holder::new();
+    (0..HOT).for_each(|_| drop(holder.look("ann", 1)));
+    let exchange = holder.exchange().unwrap();
+    holder.advance(60);
+    holder.finish(exchange, vec![loan(10, 100)]);
+    holder.advance(39);
+    assert!(holder.admits("ann", 1));
+    holder.advance(1);
+    assert!(!holder.admits("ann", 1));
+}
+
+#[test]
+fn hits_are_returned_once_and_those_put_back_into_a_returned_block_are_lost() {
+    let mut holder = Holder::new();
+    holder.answer("ann", loan(10, 1_000));
+    let (first, _) = holder.taken("ann", 3);
+    let (second, _) = holder.taken("ann", 2);
+    first.put_back();
+    assert!(holder.exchanger.begin(holder.now).is_none());
+    let exchange = holder.exchanger.begin_end(holder.now).unwrap();
+    second.put_back();
+    assert_eq!((used_and_unused(&exchange), exchange.hits()), (vec![(2, 8)], 8));
+    assert_eq!(exchange.returns[0].receipt, [7]);
+    assert!(holder.exchanger.begin_end(holder.now).is_none() && holder.exchanger.is_idle());
+    assert!(!holder.admits("ann", 1));
+}
+
+#[test]
+fn empty_and_ended_blocks_are_returned_and_others_kept() {
+    let mut holder = Holder::new();
+    holder.answer("ann", loan(10, 1_000));
+    assert!(holder.admits("ann", 8));
+    holder.advance(900);
+    let exchange = holder.exchange().unwrap();
+    assert_eq!((exchange.wants.len(), exchange.returns.len()), (1, 0));
+    holder.finish(exchange, vec![loan(5, 1_000)]);
+    assert!(holder.admits("ann", 2));
+    let exchange = holder.exchange().unwrap();
+    assert_eq!(used_and_unused(&exchange), [(10, 0)]);
+    holder.finish(exchange, vec![]);
+    holder.advance(1_000);
+    let exchange = holder.exchange().unwrap();
+    assert_eq!((used_and_unused(&exchange), holder.exchanger.blocks()), (vec![(0, 5)], 0));
+}
+
+#[test]
+fn another_generation_ends_the_blocks_before_it() {
+    let mut holder = Holder::new();
+    holder.answer("ann", loan(10, 1_000));
+    assert!(holder.admits("ann", 8), "another block is wanted");
+    let exchange = holder.exchange().unwrap();
+    holder.finish(exchange, vec![LeaseAnswer { generation: 2, ..loan(5, 1_000) }]);
+    assert!(!holder.admits("ann", 6) && holder.admits("ann", 5));
+    let exchange = holder.exchange().unwrap();
+    assert_eq!(used_and_unused(&exchange), [(8, 2), (5, 0)]);
+}
+
+#[test]
+fn a_block_is_wanted_once_when_a_key_is_hot_and_again_when_it_runs_out() {
+    let mut holder = Holder::new();
+    let wanted: Vec<_> = (0..3 * HOT).filter(|_| holder.look("ann", 2).wants).collect();
+    assert_eq!(wanted, [HOT - 1, 2 * HOT - 1, 3 * HOT - 1], "again until it is added");
+    let exchange = holder.exchange().unwrap();
+    assert_eq!((exchange.wants.len(), exchange.wants[0].hits), (1, 160), "ten times 16 hits");
+    holder.finish(exchange, vec![loan(40, 1_000)]);
+    let until = (0..40).position(|_| holder.look("ann", 1).wants);
+    assert_eq!(until, Some(29), "a quarter is left");
+    holder.advance(500);
+    let exchange = holder.exchange().unwrap();
+    assert!(exchange.wants[0].hits >= 60, "30 hits in half of the window and those before it");
+}
+
+#[test]
+fn a_block_that_few_requests_use_is_not_followed_by_another() {
+    let mut holder = Holder::new();
+    holder.answer("ann", loan(10, 100));
+    holder.advance(99);
+    assert!((0..HOT - 1).all(|_| !holder.look("bob", 1).wants));
+    holder.advance(401);
+    let exchange = holder.exchange().unwrap();
+    assert_eq!((used_and_unused(&exchange), exchange.wants.len()), (vec![(0, 10)], 0));
+    holder.finish(exchange, vec![]);
+    assert!(!holder.look("ann", 1).wants);
+}
+
+#[test]
+fn a_denied_key_waits_for_its_time() {
+    let mut holder = Holder::new();
+    let valid_for = Duration::from_millis(300);
+    let denial = Answer::Denial { valid_for, counter: counter(0) };
+    holder.answer("ann", LeaseAnswer { generation: 1, answer: denial });
+    holder.advance(299);
+    let denied = (0..2 * HOT).map(|_| holder.look("ann", 1));
+    let denied: Vec<_> = denied.map(|look| (look.wants, look.kind)).collect();
+    assert!(denied.iter().all(|(wants, kind)| !wants && matches!(kind, LookKind::Denied(_))));
+    holder.advance(1);
+    let look = holder.look("ann", 1);
+    assert!(look.wants && matches!(look.kind, LookKind::Unknown));
+}
+
+#[test]
+fn what_is_never_lent_is_wanted_again_after_10_s() {
+    let mut holder = Holder::new();
+    holder.answer("ann", LeaseAnswer { generation: 0, answer: Answer::NotLeasable });
+    for (ms, wants) in [(9_999, false), (1, true)] {
+        holder.advance(ms);
+        assert_eq!((0..HOT).any(|_| holder.look("ann", 1).wants), wants);
+    }
+}
+
+#[test]
+fn an_exchange_has_keys_of_one_domain_and_at_most_256_of_a_kind() {
+    let mut holder = Holder::new();
+    let names: Vec<&'static str> =
+        (0..600).map(|number| &*Box::leak(format!("{number}").into_boxed_str())).collect();
+    for name in names.iter().copied().chain(["depot"]) {
+        (0..HOT).for_each(|_| drop(holder.look(name, 1)));
+    }
+    let mut sizes = Vec::new();
+    let mut next = holder.exchange();
+    while let Some(exchange) = next {
+        sizes.push((exchange.domain().to_owned(), exchange.wants.len()));
+        let answers = exchange.wants.iter().map(|_| loan(1, 1_000)).collect();
+        holder.finish(exchange, answers);
+        next = holder.exchanger.begin(holder.now);
+    }
+    sizes.sort();
+    let wanted = [("depot", 1), ("shop", 88), ("shop", 256), ("shop", 256)];
+    assert_eq!(sizes, wanted.map(|(domain, count)| (domain.to_owned(), count)));
+    assert_eq!(holder.exchanger.blocks(), 601);
+}
+
+#[test]
+fn keys_are_bounded_and_idle_ones_are_removed() {
+    let mut holder = Holder::new();
+    for number in 0..MAX_KEYS + 10 {
+        let name: &'static str = Box::leak(format!("{number}").into_boxed_str());
+        (0..HOT).for_each(|_| drop(holder.look(name, 1)));
+        if number % 500 == 0 {
+            holder.exchanger.collect(&holder.leases, holder.now);
+        }
+    }
+    holder.exchanger.collect(&holder.leases, holder.now);
+    assert_eq!(holder.leases.count(), MAX_KEYS);
+    while let Some(exchange) = holder.exchange() {
+        holder.finish(exchange, vec![]);
+    }
+    holder.advance(11_000);
+    holder.exchanger.collect(&holder.leases, holder.now);
+    assert_eq!(holder.leases.count(), 0);
+}
