@@ -38,6 +38,8 @@ fn main() {
     let (decider, texts): (Decider, Vec<String>) = match subject.as_str() {
         "one" => (Decider::of("fixed_window"), usual(1)),
         "three" => (Decider::of("fixed_window"), usual(3)),
+        "sixteen" => (Decider::of("fixed_window"), usual(16)),
+        "long" => (Decider::of("fixed_window"), vec![format!("user={}", "x".repeat(4_096))]),
         "sliding" => (Decider::of("sliding_window"), usual(1)),
         "gcra" => (Decider::of("gcra"), usual(1)),
         // Only the last of 1,000 patterns matches, at the end of a value of 60 KB that begins as

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate_lease::holder::{self, Exchanger, Leases};
+use tollgate_lease::holder::{self, Exchanger, HeldLeases};
 
 use crate::descriptor::Descriptor;
 use crate::host::{MainThread, Stat};
@@ -13,7 +13,7 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// Time between two warnings in the log.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
-type Exchange = holder::Exchange<Descriptor>;
+type Exchange = holder::LoanExchange<Descriptor>;
 
 /// The state of exchanges.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Exchanges {
     pub(crate) fn run(
         &mut self,
         driver: u64,
-        leases: &Leases<Descriptor>,
+        leases: &HeldLeases<Descriptor>,
         host: &mut impl MainThread,
         now: Instant,
     ) {

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use smallvec::SmallVec;
-use tollgate_lease::holder::{CounterState, LookKind, TakenLease};
+use tollgate_lease::holder::{LeasedCounter, LookKind, TakenLease};
 
 use crate::config::{Config, Error, RateLimits};
 use crate::descriptor::Descriptor;
@@ -82,7 +82,7 @@ impl Filter {
             return pass_on(request);
         }
         let now = self.driver.now();
-        let mut taken = SmallVec::<[(TakenLease, CounterState); 2]>::new();
+        let mut taken = SmallVec::<[(TakenLease, LeasedCounter); 2]>::new();
         let mut denied = None;
         for descriptor in &descriptors {
             // All are looked at, since the demand for each is counted.
@@ -109,7 +109,7 @@ impl Filter {
         }
     }
 
-    fn deny(&self, request: &mut impl Request, counter: CounterState) -> Verdict {
+    fn deny(&self, request: &mut impl Request, counter: LeasedCounter) -> Verdict {
         request.count(Stat::OverLimit);
         let limits = self.config.shows_limits.then(|| headers::limits([counter])).flatten();
         let retry_after = self.config.shows_retry_after.then(|| headers::seconds(&counter));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use tollgate_lease::holder::CounterState;
+use tollgate_lease::holder::LeasedCounter;
 
 /// The values of the headers of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +25,8 @@ impl LimitHeaders {
 
 /// Returns the headers for the limits of a request: the one with the fewest remaining hits, and
 /// the list of all. `None` if none is known.
-pub(crate) fn limits(counters: impl IntoIterator<Item = CounterState>) -> Option<LimitHeaders> {
-    let mut least: Option<CounterState> = None;
+pub(crate) fn limits(counters: impl IntoIterator<Item = LeasedCounter>) -> Option<LimitHeaders> {
+    let mut least: Option<LeasedCounter> = None;
     let mut list = String::new();
     for counter in counters.into_iter().filter(|counter| counter.limit > 0) {
         // Writing to a text cannot fail.
@@ -44,7 +44,7 @@ pub(crate) fn limits(counters: impl IntoIterator<Item = CounterState>) -> Option
 }
 
 /// Returns the seconds until the counter is as if never used, rounded up.
-pub(crate) fn seconds(counter: &CounterState) -> String {
+pub(crate) fn seconds(counter: &LeasedCounter) -> String {
     let part = u64::from(counter.reset_after.subsec_nanos() > 0);
     counter.reset_after.as_secs().saturating_add(part).to_string()
 }
@@ -55,8 +55,8 @@ mod tests {
 
     use super::*;
 
-    fn standing(limit: u32, seconds: u64, remaining: u64, reset_ms: u64) -> CounterState {
-        CounterState {
+    fn standing(limit: u32, seconds: u64, remaining: u64, reset_ms: u64) -> LeasedCounter {
+        LeasedCounter {
             limit,
             period: Duration::from_secs(seconds),
             remaining,

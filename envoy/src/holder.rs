@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
-use tollgate_lease::holder::{Leases, LookKind};
+use tollgate_lease::holder::{HeldLeases, LookKind};
 
 use crate::descriptor::Descriptor;
 use crate::exchange::{CallResult, Exchanges};
@@ -19,7 +19,7 @@ pub(crate) struct Registry(Mutex<Vec<Weak<Holder>>>);
 /// The holder of a domain's blocks.
 #[derive(Debug)]
 pub(crate) struct Holder {
-    leases: Leases<Descriptor>,
+    leases: HeldLeases<Descriptor>,
     /// Locked by the main thread only, or when a configuration ends.
     exchanges: Mutex<Exchanges>,
     drivers: Arc<Drivers>,
@@ -96,7 +96,7 @@ impl Holder {
     fn new(domain: &str, cluster: &str, clock: fn() -> Instant) -> std::io::Result<Self> {
         let drivers = Arc::new(Drivers::default());
         Ok(Self {
-            leases: Leases::new(clock()),
+            leases: HeldLeases::new(clock()),
             exchanges: Mutex::new(Exchanges::new(domain.to_owned(), cluster.to_owned())),
             pacer: Pacer::start(Arc::clone(&drivers), clock)?,
             drivers,
@@ -138,7 +138,7 @@ impl Driver {
     }
 
     #[cfg(test)]
-    pub(crate) fn leases(&self) -> &Leases<Descriptor> {
+    pub(crate) fn leases(&self) -> &HeldLeases<Descriptor> {
         &self.holder.leases
     }
 }

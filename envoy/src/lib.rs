@@ -14,8 +14,8 @@
 //! | `exchange`, `wire` | wants and returns, on Envoy's main thread |
 //! | `pacer` | the thread that paces exchanges |
 //!
-//! Keys, blocks and denials are those of `tollgate_lease::holder`: workers take hits without a lock;
-//! the main thread alone adds keys, blocks and denials.
+//! Keys, blocks and denials are those of `tollgate_lease::holder`: workers take hits without a
+//! lock; the main thread alone adds keys, blocks and denials.
 
 #![cfg_attr(test, allow(dead_code, reason = "the bindings are not built for tests"))]
 

@@ -135,26 +135,26 @@ impl LeaseAnswer {
     /// Returns the answer without its wire.
     pub(crate) fn into_holder(self) -> holder::LeaseAnswer {
         let answer = match self.answer {
-            Some(Answer::Loan(loan)) => holder::Answer::Loan {
+            Some(Answer::Loan(loan)) => holder::WantAnswer::Loan {
                 hits: loan.hits,
                 receipt: loan.receipt,
                 usable_for: duration(loan.usable_for),
                 counter: loan.counter.map(CounterReport::state),
             },
-            Some(Answer::Denial(denial)) => holder::Answer::Denial {
+            Some(Answer::Denial(denial)) => holder::WantAnswer::Denial {
                 valid_for: duration(denial.valid_for),
                 counter: denial.counter.map(CounterReport::state),
             },
-            Some(Answer::NotLeasable(_)) => holder::Answer::NotLeasable,
-            Some(Answer::AskEachRequest(_)) | None => holder::Answer::AskEachRequest,
+            Some(Answer::NotLeasable(_)) => holder::WantAnswer::NotLeasable,
+            Some(Answer::AskEachRequest(_)) | None => holder::WantAnswer::AskEachRequest,
         };
         holder::LeaseAnswer { generation: self.generation, answer }
     }
 }
 
 impl CounterReport {
-    fn state(self) -> holder::CounterState {
-        holder::CounterState {
+    fn state(self) -> holder::LeasedCounter {
+        holder::LeasedCounter {
             limit: self.limit,
             period: duration(self.period),
             remaining: self.remaining,

@@ -26,6 +26,11 @@ pub(super) const ROWS: &[Row] = &[
     Row { place: "descriptor/keyed", modules: "", crates: "hmac" },
     // The contract of stores, which a holder of leased hits uses without a store.
     Row { place: "lease", modules: "algorithm descriptor", crates: "std::sync std::time::Instant" },
+    Row {
+        place: "lease/holder",
+        modules: "algorithm",
+        crates: "arc_swap crossbeam_queue foldhash hashbrown rustix std",
+    },
     Row { place: "printable", modules: "", crates: "" },
     Row { place: "yaml", modules: "printable", crates: "granit_parser serde_json strsim" },
     Row { place: "bounded_file", modules: "", crates: "std::fs std::io" },

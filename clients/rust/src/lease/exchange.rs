@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
-use tollgate_lease::holder::{self, CounterState, Exchange, Exchanger, INTERVAL, clock};
+use tollgate_lease::holder::{self, Exchanger, INTERVAL, LeasedCounter, LoanExchange, clock};
 
 use super::{LeaseTable, LeasedKey};
 use crate::call::unary;
@@ -68,7 +68,7 @@ impl ExchangeTask {
 
     /// Makes one exchange, which is never repeated: what a lost one may have lent counts until it
     /// expires.
-    async fn call(&mut self, exchange: Exchange<LeasedKey>) {
+    async fn call(&mut self, exchange: LoanExchange<LeasedKey>) {
         let request = request(&exchange);
         let response = unary::<_, ExchangeResponse>(&self.connection, EXCHANGE, request, TIMEOUT);
         let answers = match response.await {
@@ -80,7 +80,7 @@ impl ExchangeTask {
         };
         let answers: Vec<_> = answers.into_iter().map(answer).collect();
         for answer in &answers {
-            if let holder::Answer::Loan { hits, .. } = answer.answer {
+            if let holder::WantAnswer::Loan { hits, .. } = answer.answer {
                 self.table.lent.fetch_add(hits.into(), Relaxed);
             }
         }
@@ -88,7 +88,7 @@ impl ExchangeTask {
     }
 }
 
-fn request(exchange: &Exchange<LeasedKey>) -> ExchangeRequest {
+fn request(exchange: &LoanExchange<LeasedKey>) -> ExchangeRequest {
     let wants = exchange.wants.iter().map(|want| LeaseWant {
         descriptor: Some(want.key().descriptor.message()),
         hits: want.hits,
@@ -108,25 +108,25 @@ fn request(exchange: &Exchange<LeasedKey>) -> ExchangeRequest {
 
 fn answer(of_wire: LeaseAnswer) -> holder::LeaseAnswer {
     let answer = match of_wire.answer {
-        Some(Answer::Loan(loan)) => holder::Answer::Loan {
+        Some(Answer::Loan(loan)) => holder::WantAnswer::Loan {
             hits: loan.hits,
             receipt: loan.receipt,
             usable_for: duration(loan.usable_for.as_ref()),
             counter: loan.counter.as_ref().map(counter),
         },
         // The service denies requests, with the time to wait.
-        Some(Answer::Denial(denial)) => holder::Answer::Denial {
+        Some(Answer::Denial(denial)) => holder::WantAnswer::Denial {
             valid_for: duration(denial.valid_for.as_ref()),
             counter: denial.counter.as_ref().map(counter),
         },
-        Some(Answer::NotLeasable(_)) => holder::Answer::NotLeasable,
-        Some(Answer::AskEachRequest(_)) | None => holder::Answer::AskEachRequest,
+        Some(Answer::NotLeasable(_)) => holder::WantAnswer::NotLeasable,
+        Some(Answer::AskEachRequest(_)) | None => holder::WantAnswer::AskEachRequest,
     };
     holder::LeaseAnswer { generation: of_wire.generation, answer }
 }
 
-fn counter(report: &CounterReport) -> CounterState {
-    CounterState {
+fn counter(report: &CounterReport) -> LeasedCounter {
+    LeasedCounter {
         limit: report.limit,
         period: duration(report.period.as_ref()),
         remaining: report.remaining,

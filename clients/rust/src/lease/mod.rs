@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{Notify, mpsc, oneshot};
-use tollgate_lease::holder::{self, CounterState, Equivalent, LeaseKey, LookKind, clock};
+use tollgate_lease::holder::{self, Equivalent, LeaseKey, LeasedCounter, LookKind, clock};
 
 use self::exchange::ExchangeTask;
 use crate::connection::Replicas;
@@ -76,10 +76,10 @@ impl LeaseKey for LeasedKey {
     }
 }
 
-/// What requests and the task share.
+/// State that requests and the task share.
 #[derive(Debug)]
 struct LeaseTable {
-    leases: holder::Leases<LeasedKey>,
+    leases: holder::HeldLeases<LeasedKey>,
     /// Set when a key wants a block.
     wanted: Notify,
     decided: [StripedCount; STRIPES],
@@ -105,7 +105,7 @@ pub(crate) struct Leases {
 impl Leases {
     pub(crate) fn new(connection: Replicas) -> Self {
         let table = Arc::new(LeaseTable {
-            leases: holder::Leases::new(clock::now()),
+            leases: holder::HeldLeases::new(clock::now()),
             wanted: Notify::new(),
             decided: Default::default(),
             lent: AtomicU64::new(0),
@@ -197,7 +197,7 @@ impl Leases {
     }
 }
 
-fn status(counter: &CounterState) -> DescriptorStatus {
+fn status(counter: &LeasedCounter) -> DescriptorStatus {
     DescriptorStatus {
         code: Code::Ok,
         limit: Some(counter.limit),

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use tollgate_lease::holder::{Answer, Exchanger, LeaseAnswer};
+use tollgate_lease::holder::{Exchanger, LeaseAnswer, WantAnswer};
 
 use super::*;
 
@@ -29,9 +29,12 @@ fn lend(leases: &Leases, descriptor: &Descriptor) {
         let answers = exchange.wants.iter().map(|want| {
             let is_it = want.key().descriptor == *descriptor;
             has_lent |= is_it;
-            let (usable_for, receipt, counter) = (Duration::from_secs(60), Vec::new(), None);
-            let hits = if is_it { 10 } else { 0 };
-            let answer = Answer::Loan { hits, receipt, usable_for, counter };
+            let answer = WantAnswer::Loan {
+                hits: if is_it { 10 } else { 0 },
+                receipt: Vec::new(),
+                usable_for: Duration::from_secs(60),
+                counter: None,
+            };
             LeaseAnswer { generation: 0, answer }
         });
         let answers = answers.collect();

@@ -37,7 +37,8 @@ mod tests {
 
     #[test]
     fn it_advances_with_the_monotonic_clock() {
-        let (one, begun) = (now(), Instant::now());
+        let one = now();
+        let begun = Instant::now();
         while begun.elapsed() < Duration::from_millis(2) {
             std::hint::spin_loop();
         }

@@ -16,7 +16,7 @@ const ENTRIES: usize = 1 << 13;
 /// Requests for a key, in the current window and in the one before it. Two threads that count at
 /// the instant at which a window ends may count a request in the wrong one.
 #[derive(Debug)]
-pub(super) struct Demand {
+pub(super) struct MissDemand {
     start: Instant,
     /// Start of the window, in microseconds since `start`.
     since: AtomicU64,
@@ -30,7 +30,7 @@ struct WindowDemand {
     hits: AtomicU64,
 }
 
-impl Demand {
+impl MissDemand {
     /// Creates the counts of a key that just became hot by requests of so many hits.
     pub(super) fn new(hits: u32, now: Instant) -> Self {
         let now_hits = AtomicU64::new(u64::from(hits).saturating_mul(HOT.into()));
@@ -97,14 +97,14 @@ pub(super) fn expected(hits: u64, passed: Duration, window: Duration) -> u64 {
 /// Counts of the keys that are not in use: direct-mapped. If two keys meet in an entry, the one
 /// with fewer requests leaves it, so that one-off keys never hold on to it.
 #[derive(Debug)]
-pub(super) struct ColdDemand {
+pub(super) struct ColdTable {
     start: Instant,
     entries: Box<[AtomicU64]>,
 }
 
 /// An entry: 32 bits of the key's hash, 24 of the number of the window, 8 of its requests.
 #[derive(Clone, Copy)]
-struct Entry {
+struct ColdKey {
     tag: u64,
     window: u64,
     requests: u64,
@@ -113,7 +113,7 @@ struct Entry {
 const WINDOW_BITS: u32 = 24;
 const REQUEST_BITS: u32 = 8;
 
-impl Entry {
+impl ColdKey {
     fn of(packed: u64) -> Self {
         Self {
             tag: packed >> (WINDOW_BITS + REQUEST_BITS),
@@ -127,7 +127,7 @@ impl Entry {
     }
 }
 
-impl ColdDemand {
+impl ColdTable {
     /// Creates the table.
     pub(super) fn new(now: Instant) -> Self {
         Self { start: now, entries: (0..ENTRIES).map(|_| AtomicU64::new(0)).collect() }
@@ -142,18 +142,18 @@ impl ColdDemand {
         let window = number & ((1 << WINDOW_BITS) - 1);
         let tag = hash >> (WINDOW_BITS + REQUEST_BITS);
         let packed = entry.load(Relaxed);
-        let found = Entry::of(packed);
+        let found = ColdKey::of(packed);
         let requests = match (found.tag == tag, found.window == window) {
             (true, true) => found.requests.saturating_add(1),
             (false, true) if found.requests > 1 => {
-                let less = Entry { requests: found.requests.saturating_sub(1), ..found };
+                let less = ColdKey { requests: found.requests.saturating_sub(1), ..found };
                 entry.store(less.packed(), Relaxed);
                 return false;
             }
             _ => 1,
         };
         let is_hot = requests >= u64::from(HOT);
-        let counted = Entry { tag, window, requests: if is_hot { 0 } else { requests } };
+        let counted = ColdKey { tag, window, requests: if is_hot { 0 } else { requests } };
         // A request that another worker counts at the same instant may be lost, but no key is hot
         // twice.
         entry.compare_exchange(packed, counted.packed(), Relaxed, Relaxed).is_ok() && is_hot
@@ -173,7 +173,7 @@ mod tests {
     fn demand_is_that_of_the_window_or_of_the_one_before() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let demand = Demand::new(2, start);
+        let demand = MissDemand::new(2, start);
         let window = Duration::from_millis(100);
         assert_eq!(demand.count(2, window, at(50)), HOT + 1);
         assert_eq!(demand.expected(window, at(50)), 36, "18 hits in half of a window");
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn a_cold_key_becomes_hot_once_in_a_window() {
         let start = Instant::now();
-        let table = ColdDemand::new(start);
+        let table = ColdTable::new(start);
         let hot = |count: u64, ms| {
             let now = start + Duration::from_millis(ms);
             (0..count).filter(|_| table.count(7 << 32, now)).count()
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn one_off_keys_do_not_keep_a_frequent_key_from_becoming_hot() {
         let start = Instant::now();
-        let table = ColdDemand::new(start);
+        let table = ColdTable::new(start);
         let mut hot = 0;
         for n in 0..30_u64 {
             hot += usize::from(table.count(7 << 32, start));

@@ -1,12 +1,12 @@
-//! Exchanges with the service, by one thread: wants of keys that are hot, and returns of blocks that
-//! have ended. None is ever repeated.
+//! Exchanges with the service, by one thread: wants of keys that are hot, and returns of blocks
+//! that have ended. None is ever repeated.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::key::Key;
-use super::{CounterState, LeaseKey, Leases, MAX_WAITING};
+use super::{HeldLeases, LeaseKey, LeasedCounter, MAX_WAITING};
 use crate::Block;
 
 /// Bounds of an exchange; those of the service are 256 and 64 KiB.
@@ -34,7 +34,7 @@ struct HeldBlock<K> {
 
 /// An exchange for the keys of one domain, to be sent once.
 #[derive(Debug)]
-pub struct Exchange<K> {
+pub struct LoanExchange<K> {
     /// Blocks that are wanted. They are to be answered in this order.
     pub wants: Vec<Want<K>>,
     /// Blocks that have ended.
@@ -69,12 +69,12 @@ pub struct LeaseAnswer {
     /// Number that differs if the limit may have changed.
     pub generation: u64,
     /// The answer.
-    pub answer: Answer,
+    pub answer: WantAnswer,
 }
 
 /// The kinds of answers to a want.
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum WantAnswer {
     /// A block.
     Loan {
         /// Hits that were charged.
@@ -84,14 +84,14 @@ pub enum Answer {
         /// Time from the start of the call for which the hits may be admitted.
         usable_for: Duration,
         /// The counter after the charge.
-        counter: Option<CounterState>,
+        counter: Option<LeasedCounter>,
     },
     /// Requests of one hit are denied.
     Denial {
         /// For this time from the start of the call.
         valid_for: Duration,
         /// The counter.
-        counter: Option<CounterState>,
+        counter: Option<LeasedCounter>,
     },
     /// Nothing is lent now, and the service decides.
     AskEachRequest,
@@ -113,7 +113,7 @@ impl<K> HeldReturn<K> {
     }
 }
 
-impl<K: LeaseKey> Exchange<K> {
+impl<K: LeaseKey> LoanExchange<K> {
     /// Returns the domain of its keys.
     pub fn domain(&self) -> &str {
         let wanted = self.wants.first().map(Want::key);
@@ -152,7 +152,7 @@ impl<K: LeaseKey> Exchanger<K> {
     }
 
     /// Collects the keys that want a block, for the exchanges to [`begin`](Self::begin) now.
-    pub fn collect(&mut self, leases: &Leases<K>, now: Instant) {
+    pub fn collect(&mut self, leases: &HeldLeases<K>, now: Instant) {
         let sweeps =
             self.swept.is_none_or(|at| now.saturating_duration_since(at) >= SWEEP_INTERVAL);
         if sweeps {
@@ -166,19 +166,19 @@ impl<K: LeaseKey> Exchanger<K> {
 
     /// Begins an exchange: as many wants and returns of one domain as it may have. Returns `None`
     /// if there are none.
-    pub fn begin(&mut self, now: Instant) -> Option<Exchange<K>> {
+    pub fn begin(&mut self, now: Instant) -> Option<LoanExchange<K>> {
         self.begin_with(now, false)
     }
 
     /// Begins the return of blocks that have not ended, at the end of the process.
-    pub fn begin_end(&mut self, now: Instant) -> Option<Exchange<K>> {
+    pub fn begin_end(&mut self, now: Instant) -> Option<LoanExchange<K>> {
         self.waiting.clear();
         self.begin_with(now, true)
     }
 
-    fn begin_with(&mut self, now: Instant, ends_all: bool) -> Option<Exchange<K>> {
-        let (wants, returns) = Default::default();
-        let mut exchange = Exchange { wants, returns, sent: now, bytes: 0 };
+    fn begin_with(&mut self, now: Instant, ends_all: bool) -> Option<LoanExchange<K>> {
+        let mut exchange =
+            LoanExchange { wants: Vec::new(), returns: Vec::new(), sent: now, bytes: 0 };
         self.held.retain_mut(|held| {
             let is_over = ends_all || held.block.left(now) == 0 || !held.key.has(&held.block);
             if !is_over || !exchange.takes(&held.key.name, exchange.returns.len()) {
@@ -209,13 +209,13 @@ impl<K: LeaseKey> Exchanger<K> {
     }
 
     /// Records the answers of an exchange, in the order of its wants, or that there are none.
-    pub fn finish(&mut self, exchange: Exchange<K>, answers: Vec<LeaseAnswer>, now: Instant) {
+    pub fn finish(&mut self, exchange: LoanExchange<K>, answers: Vec<LeaseAnswer>, now: Instant) {
         let mut answers = answers.into_iter();
         for Want { key, .. } in exchange.wants {
             let answer = answers.next();
             let block = key.record(answer.as_ref(), exchange.sent, now);
             if let Some(block) = block
-                && let Some(LeaseAnswer { answer: Answer::Loan { receipt, .. }, .. }) = answer
+                && let Some(LeaseAnswer { answer: WantAnswer::Loan { receipt, .. }, .. }) = answer
             {
                 self.held.push(HeldBlock { key, block, receipt });
             }

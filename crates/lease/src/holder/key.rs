@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use arc_swap::{ArcSwap, Guard};
 use tollgate_core::algorithm::judge::Few;
 
-use super::demand::{Demand, FIRST_WINDOW, HOT, expected};
-use super::{Answer, INTERVAL, LeaseAnswer, LookKind};
+use super::demand::{FIRST_WINDOW, HOT, MissDemand, expected};
+use super::{INTERVAL, LeaseAnswer, LookKind, WantAnswer};
 use crate::Block;
 
 /// Maximum number of blocks of a key: mostly one that is used, and the next.
@@ -23,7 +23,7 @@ pub(super) struct Key<K> {
     pub(super) name: K,
     pub(super) hash: u64,
     /// Of the requests that no block admitted.
-    demand: Demand,
+    demand: MissDemand,
     state: ArcSwap<KeyState>,
     /// Set from the decision to want a block until its answer.
     is_wanting: AtomicBool,
@@ -37,7 +37,7 @@ struct KeyState {
     /// The time of the last block.
     window: Duration,
     /// The counter, and the instant at which the request was sent.
-    counter: Option<(CounterState, Instant)>,
+    counter: Option<(LeasedCounter, Instant)>,
     denied_until: Option<Instant>,
     not_before: Option<Instant>,
     answered: Option<Instant>,
@@ -45,7 +45,7 @@ struct KeyState {
 
 /// A counter: as the service reported it, or as it is now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CounterState {
+pub struct LeasedCounter {
     /// Amount of the window that binds.
     pub limit: u32,
     /// Its period.
@@ -79,7 +79,7 @@ impl<K> Key<K> {
         Self {
             name,
             hash,
-            demand: Demand::new(hits, now),
+            demand: MissDemand::new(hits, now),
             state: ArcSwap::from_pointee(KeyState {
                 blocks: Few::new(),
                 generation: 0,
@@ -158,7 +158,7 @@ impl<K> Key<K> {
         state.answered = Some(now);
         let mut block = None;
         let pause = match answer.map(|answer| &answer.answer) {
-            Some(Answer::Loan { hits, usable_for, counter, .. }) => {
+            Some(WantAnswer::Loan { hits, usable_for, counter, .. }) => {
                 let lent = Arc::new(Block::lent(*hits, sent..now, *usable_for));
                 state.window = (*usable_for).max(INTERVAL);
                 state.counter = counter.map(|counter| (counter, sent));
@@ -166,13 +166,13 @@ impl<K> Key<K> {
                 block = Some(lent);
                 Duration::ZERO
             }
-            Some(Answer::Denial { valid_for, counter }) => {
+            Some(WantAnswer::Denial { valid_for, counter }) => {
                 state.counter = counter.map(|counter| (counter, sent));
                 state.denied_until = sent.checked_add(*valid_for);
                 (*valid_for).max(INTERVAL)
             }
-            Some(Answer::NotLeasable) => NOT_LEASABLE_FOR,
-            Some(Answer::AskEachRequest) | None => state.window,
+            Some(WantAnswer::NotLeasable) => NOT_LEASABLE_FOR,
+            Some(WantAnswer::AskEachRequest) | None => state.window,
         };
         state.not_before = sent.checked_add(pause);
         self.state.store(Arc::new(state));
@@ -219,10 +219,10 @@ impl KeyState {
     }
 
     /// Returns the counter as it was when it was last reported, with the hits in hand.
-    fn counter_at(&self, now: Instant) -> CounterState {
-        let (counter, sent) = self.counter.unwrap_or((CounterState::default(), now));
+    fn counter_at(&self, now: Instant) -> LeasedCounter {
+        let (counter, sent) = self.counter.unwrap_or((LeasedCounter::default(), now));
         let in_hand = self.blocks.iter().map(|block| block.left(now));
-        CounterState {
+        LeasedCounter {
             remaining: in_hand.fold(counter.remaining, u64::saturating_add),
             reset_after: counter.reset_after.saturating_sub(now.saturating_duration_since(sent)),
             ..counter

@@ -1,10 +1,10 @@
 //! The holder's side of loans: blocks of hits that a service has charged and lent to this process.
 //!
-//! [`Leases`] are the keys in demand with their blocks: requests take hits from them on any thread,
-//! without a lock. An [`Exchanger`], on one thread, wants blocks for keys that are hot and returns
-//! those that have ended. Callers send its [`Exchange`]s in their own way, pass the answers, and
-//! give the time: by [`clock::now`], or another clock that does not stand still while the machine
-//! is suspended.
+//! [`HeldLeases`] are the keys in demand with their blocks: requests take hits from them on any
+//! thread, without a lock. An [`Exchanger`], on one thread, wants blocks for keys that are hot and
+//! returns those that have ended. Callers send each [`LoanExchange`] in their own way, pass the
+//! answers, and give the time: by [`clock::now`], or another clock that does not stand still while
+//! the machine is suspended.
 //!
 //! | file | contents |
 //! |---|---|
@@ -28,10 +28,10 @@ use foldhash::fast::RandomState;
 pub use hashbrown::Equivalent;
 use hashbrown::HashTable;
 
-use self::demand::ColdDemand;
-pub use self::exchange::{Answer, Exchange, Exchanger, HeldReturn, LeaseAnswer, Want};
+use self::demand::ColdTable;
+pub use self::exchange::{Exchanger, HeldReturn, LeaseAnswer, LoanExchange, Want, WantAnswer};
 use self::key::Key;
-pub use self::key::{CounterState, TakenLease};
+pub use self::key::{LeasedCounter, TakenLease};
 
 /// Maximum number of keys in use.
 pub const MAX_KEYS: usize = 1 << 13;
@@ -51,9 +51,9 @@ pub trait LeaseKey {
 
 /// All keys in use.
 #[derive(Debug)]
-pub struct Leases<K> {
+pub struct HeldLeases<K> {
     hasher: RandomState,
-    cold: ColdDemand,
+    cold: ColdTable,
     keys: ArcSwap<HashTable<Arc<Key<K>>>>,
     /// Keys that became hot, to be added.
     fresh: ArrayQueue<Arc<Key<K>>>,
@@ -61,7 +61,7 @@ pub struct Leases<K> {
     wanting: ArrayQueue<Arc<Key<K>>>,
 }
 
-/// Result of [`Leases::take`].
+/// Result of [`HeldLeases::take`].
 #[derive(Debug)]
 pub struct Look {
     /// Hits that were taken, or the denial of the service.
@@ -74,19 +74,19 @@ pub struct Look {
 #[derive(Debug)]
 pub enum LookKind {
     /// The hits were taken from a block.
-    Taken(TakenLease, CounterState),
+    Taken(TakenLease, LeasedCounter),
     /// The service denies requests of one hit.
-    Denied(CounterState),
+    Denied(LeasedCounter),
     /// Only the service can decide.
     Unknown,
 }
 
-impl<K: LeaseKey> Leases<K> {
+impl<K: LeaseKey> HeldLeases<K> {
     /// Creates an empty table. Its hashes are random, so that clients cannot choose keys that meet.
     pub fn new(now: Instant) -> Self {
         Self {
             hasher: RandomState::default(),
-            cold: ColdDemand::new(now),
+            cold: ColdTable::new(now),
             keys: ArcSwap::default(),
             fresh: ArrayQueue::new(MAX_WAITING),
             wanting: ArrayQueue::new(MAX_WAITING),

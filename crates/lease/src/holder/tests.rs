@@ -12,9 +12,9 @@ const HOT: usize = 8;
 
 /// A key of the domain `shop`, or of `depot` if it begins so.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Name(&'static str);
+struct TestKey(&'static str);
 
-impl LeaseKey for Name {
+impl LeaseKey for TestKey {
     fn domain(&self) -> &str {
         if self.0.starts_with("depot") { "depot" } else { "shop" }
     }
@@ -26,15 +26,15 @@ impl LeaseKey for Name {
 
 /// A holder whose time is set.
 struct Holder {
-    leases: Leases<Name>,
-    exchanger: Exchanger<Name>,
+    leases: HeldLeases<TestKey>,
+    exchanger: Exchanger<TestKey>,
     now: Instant,
 }
 
 impl Holder {
     fn new() -> Self {
         let now = Instant::now();
-        Self { leases: Leases::new(now), exchanger: Exchanger::new(), now }
+        Self { leases: HeldLeases::new(now), exchanger: Exchanger::new(), now }
     }
 
     fn advance(&mut self, ms: u64) {
@@ -42,26 +42,26 @@ impl Holder {
     }
 
     fn look(&self, name: &'static str, hits: u32) -> Look {
-        self.leases.take(&Name(name), || Name(name), hits, self.now)
+        self.leases.take(&TestKey(name), || TestKey(name), hits, self.now)
     }
 
     fn admits(&self, name: &'static str, hits: u32) -> bool {
         matches!(self.look(name, hits).kind, LookKind::Taken(..))
     }
 
-    fn taken(&self, name: &'static str, hits: u32) -> (TakenLease, CounterState) {
+    fn taken(&self, name: &'static str, hits: u32) -> (TakenLease, LeasedCounter) {
         let LookKind::Taken(taken, counter) = self.look(name, hits).kind else {
             panic!("no hits for {name}")
         };
         (taken, counter)
     }
 
-    fn exchange(&mut self) -> Option<Exchange<Name>> {
+    fn exchange(&mut self) -> Option<LoanExchange<TestKey>> {
         self.exchanger.collect(&self.leases, self.now);
         self.exchanger.begin(self.now)
     }
 
-    fn finish(&mut self, exchange: Exchange<Name>, answers: Vec<LeaseAnswer>) {
+    fn finish(&mut self, exchange: LoanExchange<TestKey>, answers: Vec<LeaseAnswer>) {
         self.exchanger.finish(exchange, answers, self.now);
     }
 
@@ -74,18 +74,18 @@ impl Holder {
     }
 }
 
-fn counter(remaining: u64) -> Option<CounterState> {
+fn counter(remaining: u64) -> Option<LeasedCounter> {
     let [period, reset_after] = [Duration::from_secs(60), Duration::from_secs(30)];
-    Some(CounterState { limit: 100, period, remaining, reset_after })
+    Some(LeasedCounter { limit: 100, period, remaining, reset_after })
 }
 
 fn loan(hits: u32, ms: u64) -> LeaseAnswer {
     let usable_for = Duration::from_millis(ms);
-    let answer = Answer::Loan { hits, receipt: vec![7], usable_for, counter: counter(50) };
+    let answer = WantAnswer::Loan { hits, receipt: vec![7], usable_for, counter: counter(50) };
     LeaseAnswer { generation: 1, answer }
 }
 
-fn used_and_unused(exchange: &Exchange<Name>) -> Vec<(u32, u32)> {
+fn used_and_unused(exchange: &LoanExchange<TestKey>) -> Vec<(u32, u32)> {
     exchange.returns.iter().map(|back| (back.used, back.unused)).collect()
 }
 
@@ -195,7 +195,7 @@ fn a_block_that_few_requests_use_is_not_followed_by_another() {
 fn a_denied_key_waits_for_its_time() {
     let mut holder = Holder::new();
     let valid_for = Duration::from_millis(300);
-    let denial = Answer::Denial { valid_for, counter: counter(0) };
+    let denial = WantAnswer::Denial { valid_for, counter: counter(0) };
     holder.answer("ann", LeaseAnswer { generation: 1, answer: denial });
     holder.advance(299);
     let denied = (0..2 * HOT).map(|_| holder.look("ann", 1));
@@ -209,7 +209,7 @@ fn a_denied_key_waits_for_its_time() {
 #[test]
 fn what_is_never_lent_is_wanted_again_after_10_s() {
     let mut holder = Holder::new();
-    holder.answer("ann", LeaseAnswer { generation: 0, answer: Answer::NotLeasable });
+    holder.answer("ann", LeaseAnswer { generation: 0, answer: WantAnswer::NotLeasable });
     for (ms, wants) in [(9_999, false), (1, true)] {
         holder.advance(ms);
         assert_eq!((0..HOT).any(|_| holder.look("ann", 1).wants), wants);
