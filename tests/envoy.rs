@@ -3,7 +3,7 @@
 mod authority;
 pub(crate) mod example;
 mod failure;
-mod holds;
+pub(crate) mod holds;
 mod secure;
 
 use std::time::{Duration, SystemTime};

@@ -233,32 +233,32 @@ async fn the_upstream_never_sees_more_requests_than_permits() {
 
 #[test]
 fn the_files_for_istio_and_envoy_gateway_have_the_filters_of_the_example() {
-    let example = yaml("deploy/envoy/llm.yaml");
+    let manager = manager_with_filters_in_both("llm", 4);
+    let limits = &manager["route_config"]["virtual_hosts"][0]["typed_per_filter_config"];
+    let istio = yaml("deploy/k8s/overlays/istio/llm.yaml");
+    let of_istio = &istio["spec"]["configPatches"][5]["patch"]["value"];
+    assert_eq!(of_istio["typed_per_filter_config"], *limits);
+    let gateway = yaml("deploy/k8s/overlays/envoy-gateway/llm.yaml");
+    assert_eq!(gateway["spec"]["jsonPatches"][5]["operation"]["value"], *limits);
+}
+
+/// Asserts that the files of an example for Istio and Envoy Gateway insert its first filters, after
+/// the cluster. Returns the example's connection manager.
+pub(crate) fn manager_with_filters_in_both(name: &str, count: usize) -> Value {
+    let example = yaml(&format!("deploy/envoy/{name}.yaml"));
     let manager = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config";
     let manager = example.pointer(manager).unwrap();
-    let filters = &manager["http_filters"].as_array().unwrap()[..4];
-    let limits = &manager["route_config"]["virtual_hosts"][0]["typed_per_filter_config"];
-
-    let istio = yaml("deploy/k8s/overlays/istio/llm.yaml");
-    let values: Vec<&Value> = istio["spec"]["configPatches"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|patch| &patch["patch"]["value"])
-        .collect();
-    assert_eq!(values[1..5], filters.iter().collect::<Vec<_>>());
-    assert_eq!(values[5]["typed_per_filter_config"], *limits);
-
-    let gateway = yaml("deploy/k8s/overlays/envoy-gateway/llm.yaml");
-    let values: Vec<&Value> = gateway["spec"]["jsonPatches"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|patch| &patch["operation"]["value"])
-        .collect();
+    let filters = &manager["http_filters"].as_array().unwrap()[..count];
+    let istio = yaml(&format!("deploy/k8s/overlays/istio/{name}.yaml"));
+    let patches = istio["spec"]["configPatches"].as_array().unwrap();
+    let values: Vec<&Value> = patches.iter().map(|patch| &patch["patch"]["value"]).collect();
+    assert_eq!(values[1..=count], filters.iter().collect::<Vec<_>>());
+    let gateway = yaml(&format!("deploy/k8s/overlays/envoy-gateway/{name}.yaml"));
+    let patches = gateway["spec"]["jsonPatches"].as_array().unwrap();
+    let values: Vec<&Value> = patches.iter().map(|patch| &patch["operation"]["value"]).collect();
     // Each is inserted before those inserted earlier.
-    assert_eq!(values[1..5], filters.iter().rev().collect::<Vec<_>>());
-    assert_eq!(*values[5], *limits);
+    assert_eq!(values[1..=count], filters.iter().rev().collect::<Vec<_>>());
+    manager.clone()
 }
 
 /// A model behind Envoy with one of the examples, and tollgate with the policies of the example.

@@ -4,6 +4,7 @@ use std::process::Command;
 
 use super::{InsideEnvoy, all_returned, policy, start};
 use crate::envoy::example::on_free_ports;
+use crate::envoy::holds::manager_with_filters_in_both;
 use crate::support::envoy::{Envoy, binary, module};
 use crate::support::policy::Policies;
 use crate::support::root;
@@ -23,6 +24,17 @@ async fn the_example_admits_requests_in_envoy() {
     envoy.heat("ann").await;
     let reply = envoy.send("ann").await;
     assert_eq!((reply.status, reply.header("x-ratelimit-limit")), (200, "100000, 100000;w=60"));
+}
+
+#[test]
+fn the_files_for_istio_and_envoy_gateway_have_the_filters_of_the_example() {
+    manager_with_filters_in_both("inside", 2);
+    // The image has the module where the filters expect it.
+    let text = std::fs::read_to_string(root().join("deploy/envoy/inside.yaml")).unwrap();
+    let image = std::fs::read_to_string(root().join("deploy/envoy/Dockerfile")).unwrap();
+    let (_, module) = text.split_once("filename: ").unwrap();
+    let module = module.split_whitespace().next().unwrap();
+    assert_eq!(image.trim_end().rsplit(' ').next(), Some(module));
 }
 
 #[tokio::test]
