@@ -5,6 +5,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `bindings` | Envoy's interface for dynamic modules: the only unsafe code |
+//! | `guard` | the border of panics |
 //! | `host` | the parts of Envoy that the filter uses, as traits |
 //! | `config`, `action`, `matcher` | the configuration: actions of Envoy's `rate_limits` |
 //! | `filter` | the decision of a request |
@@ -29,6 +30,7 @@ mod config;
 mod descriptor;
 mod exchange;
 mod filter;
+mod guard;
 mod headers;
 mod holder;
 mod host;

@@ -1,4 +1,5 @@
 //! Updates of the listener, each with a new configuration of the module, under load.
+//! `TOLLGATE_INSIDE_UPDATES` sets their number.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -93,11 +94,12 @@ async fn updates_of_the_listener_under_load_keep_the_blocks_and_each_hit_is_char
         let web = envoy.0.edge.afresh();
         clients.spawn(send(web, Arc::clone(&ended), Arc::clone(&admitted)));
     }
-    for version in 1..=UPDATES {
+    let updates = std::env::var("TOLLGATE_INSIDE_UPDATES").map(|text| text.parse().unwrap());
+    for version in 1..=updates.unwrap_or(UPDATES) {
         listener.write(version);
-        let updates = || envoy.0.counter("listener_manager.lds.update_success");
+        let updated = || envoy.0.counter("listener_manager.lds.update_success");
         let expected = u64::try_from(version).unwrap() + 1;
-        becomes("Envoy updates", TEST_TIMEOUT, updates, |count| *count >= expected).await;
+        becomes("Envoy updates", TEST_TIMEOUT, updated, |count| *count >= expected).await;
         sleep(INTERVAL).await;
     }
     ended.store(true, Ordering::Relaxed);

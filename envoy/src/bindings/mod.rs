@@ -18,10 +18,10 @@ mod callbacks;
 mod hooks;
 
 use std::ffi::c_void;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use self::callbacks::log;
+use crate::guard;
 
 const CONTINUE: u32 = 0;
 const STOP_ITERATION: u32 = 1;
@@ -79,8 +79,6 @@ impl Header {
 
 /// Runs the module's part of a call.
 fn guarded<T>(otherwise: T, run: impl FnOnce() -> T) -> T {
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
-        log(LOG_ERROR, "tollgate: a panic was caught; please report it");
-        otherwise
-    })
+    let report = || log(LOG_ERROR, "tollgate: a panic was caught; please report it");
+    guard::guarded(otherwise, report, run)
 }
