@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `console` | each `$ command` is run; its output must match; `…` is a wildcard |
 //! | `console stays` | run in the background; first lines must match; waits for `stays=PORT` |
+//! | `console soon` | has no effect; repeated until its output matches: its cause may be late |
 //! | `console elsewhere` | needs something else, such as a cluster; not run; limited in number |
 //! | `yaml` | policies, overlays, tests: checked |
 //! | `… file=NAME` | written to a file before the next commands run |
@@ -48,7 +49,7 @@ impl Fence {
     /// Returns a message if the language or a mark is unknown.
     fn odd(&self) -> Option<String> {
         let known = match self.language.as_str() {
-            "console" => ["stays", "elsewhere"].as_slice(),
+            "console" => ["stays", "soon", "elsewhere"].as_slice(),
             "yaml" | "text" | "json" => [].as_slice(),
             language if PROGRAMS.contains(&language) => [].as_slice(),
             _ => return Some(format!("{}: a fence of `{}`", self.at, self.language)),

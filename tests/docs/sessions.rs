@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
 
 use super::fences::{self, Fence};
 use super::terminal::Terminal;
 use super::{Page, pages, project, readme};
-use crate::support::envoy;
+use crate::support::{TEST_TIMEOUT, envoy};
 
 /// Declares a test for each page, so that a failure names the page.
 macro_rules! pages {
@@ -100,7 +100,14 @@ fn differences(page: &Page) -> Vec<String> {
                 });
                 continue;
             }
-            let (status, output) = terminal.run(&command);
+            let begun = Instant::now();
+            let (mut status, mut output) = terminal.run(&command);
+            while fence.is("soon")
+                && !is_as_shown(&output, &shown)
+                && begun.elapsed() < TEST_TIMEOUT
+            {
+                (status, output) = terminal.run(&command);
+            }
             // A failing command must print an error.
             if !is_as_shown(&output, &shown) || (output.is_empty() && status != 0) {
                 wrong.push(format!(
