@@ -42,6 +42,24 @@ async fn a_request_is_admitted_with_200_and_denied_with_429() {
     assert_eq!(send(&web, &[("x-forwarded-for", "203.0.113.8")]).await.status, 200);
 }
 
+/// Headers that Traefik 3 adds to a client's own, by its documentation of `forwardAuth`.
+#[tokio::test]
+async fn a_request_as_traefik_describes_it_is_decided() {
+    let (_service, web) = serve(POLICY, &[]);
+    let mut statuses = Vec::new();
+    for _ in 0..3 {
+        let more = [
+            ("X-Forwarded-Proto", "https"),
+            ("X-Forwarded-Port", "443"),
+            ("X-Forwarded-Server", "traefik-0"),
+            ("X-Real-Ip", "203.0.113.7"),
+            ("Accept-Encoding", "gzip"),
+        ];
+        statuses.push(send(&web, &more).await.status);
+    }
+    assert_eq!(statuses, [200, 200, 429]);
+}
+
 #[tokio::test]
 async fn a_gateway_describes_the_request_completely() {
     let (_service, web) = serve(POLICY, &[]);
