@@ -107,3 +107,19 @@ async fn a_lost_exchange_is_counted_and_its_key_is_wanted_again_later() {
     let again = exchanges.recv().await.unwrap();
     assert_eq!((again.wants.len(), again.returns.len()), (1, 0));
 }
+
+#[tokio::test]
+async fn exchanges_are_at_least_50_ms_apart_whatever_becomes_hot() {
+    let (client, mut exchanges) = serve(&Arc::new(AtomicBool::new(true))).await;
+    let begun = std::time::Instant::now();
+    let mut users = 0;
+    while users < 20 || begun.elapsed() < Duration::from_millis(200) {
+        for _ in 0..8 {
+            hit(&client, &users.to_string(), 1).await;
+        }
+        users += 1;
+    }
+    let most = begun.elapsed().as_millis() / 50 + 2;
+    let count = std::iter::from_fn(|| exchanges.try_recv().ok()).count();
+    assert!(count <= usize::try_from(most).unwrap(), "{count} of at most {most}, {users} users");
+}

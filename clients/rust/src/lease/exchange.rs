@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 use tollgate_lease::holder::{self, Exchanger, INTERVAL, LeasedCounter, LoanExchange, clock};
 
 use super::{LeaseTable, LeasedKey};
@@ -56,8 +56,7 @@ impl ExchangeTask {
                     }
                     return;
                 }
-                () = self.table.wanted.notified(), if self.exchanger.is_idle() => {}
-                _ = ticks.tick(), if !self.exchanger.is_idle() => {}
+                () = due(&self.table, self.exchanger.is_idle(), &mut ticks) => {}
             }
             self.exchanger.collect(&self.table.leases, clock::now());
             while let Some(exchange) = self.exchanger.begin(clock::now()) {
@@ -86,6 +85,14 @@ impl ExchangeTask {
         }
         self.exchanger.finish(exchange, answers, clock::now());
     }
+}
+
+/// Waits until an exchange may be needed, at least the interval after the last one.
+async fn due(table: &LeaseTable, is_idle: bool, ticks: &mut Interval) {
+    if is_idle {
+        table.wanted.notified().await;
+    }
+    ticks.tick().await;
 }
 
 fn request(exchange: &LoanExchange<LeasedKey>) -> ExchangeRequest {
