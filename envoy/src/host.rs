@@ -1,6 +1,6 @@
 //! The parts of Envoy that the filter uses: implemented over its ABI, and by doubles in tests.
 
-/// A counter or gauge among Envoy's statistics.
+/// A counter, gauge or histogram among Envoy's statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Stat {
@@ -19,11 +19,13 @@ pub(crate) enum Stat {
     UnknownHits,
     /// Blocks in hand: a gauge.
     Blocks,
+    /// Nanoseconds that the module took for a request: a histogram.
+    DecisionTime,
 }
 
 impl Stat {
-    /// All, in the order of their values; the last one is a gauge.
-    pub(crate) const ALL: [(Self, &'static str); 7] = [
+    /// All, in the order of their values.
+    pub(crate) const ALL: [(Self, &'static str); 8] = [
         (Self::Decided, "decided"),
         (Self::OverLimit, "over_limit"),
         (Self::PassedOn, "passed_on"),
@@ -31,6 +33,7 @@ impl Stat {
         (Self::ExchangeErrors, "exchange_errors"),
         (Self::UnknownHits, "unknown_hits"),
         (Self::Blocks, "blocks"),
+        (Self::DecisionTime, "decision_ns"),
     ];
 }
 

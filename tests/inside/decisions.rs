@@ -54,6 +54,9 @@ async fn a_hot_key_is_decided_in_envoy_and_each_hit_is_charged_once() {
     assert_eq!(counts[0] + counts[1], 2_000);
     assert!(counts[1] <= 20, "{counts:?}: less than 99 % are decided in Envoy");
     assert!(envoy.stat("exchanges").await < 200 && envoy.stat("exchange_errors").await == 0);
+    let times = || async { envoy.0.admin.get("/stats?filter=decision_ns").await.body };
+    let has_values = |text: &String| text.contains("tollgate.decision_ns: P0(");
+    println!("{}", becomes("Envoy has times", TEST_TIMEOUT, times, has_values).await);
     // When its blocks have been returned, the counter has exactly the requests.
     let web = Web::new(service.http);
     assert_eq!(all_returned(&web).await, after[0], "used hits");

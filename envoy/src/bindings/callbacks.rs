@@ -1,8 +1,8 @@
 //! Envoy's functions, and the traits of `host` over them.
 
-use std::ptr;
+use std::time::Duration;
 
-use super::{Buffer, Header, LOG_WARN, SUCCESS, ToEnvoy, ToModule};
+use super::{Buffer, Header, LOG_WARN, SUCCESS, ToEnvoy, ToModule, stats};
 use crate::host::{MainThread, MetadataSource, Request, Response, Stat};
 use crate::pacer::Wake;
 
@@ -15,41 +15,6 @@ const SOURCE_ADDRESS: u32 = 24;
 
 unsafe extern "C" {
     fn envoy_dynamic_module_callback_log(level: u32, message: Buffer);
-    fn envoy_dynamic_module_callback_http_filter_config_define_counter(
-        config: ToEnvoy,
-        name: Buffer,
-        label_names: *mut Buffer,
-        label_count: usize,
-        id: *mut usize,
-    ) -> u32;
-    fn envoy_dynamic_module_callback_http_filter_config_define_gauge(
-        config: ToEnvoy,
-        name: Buffer,
-        label_names: *mut Buffer,
-        label_count: usize,
-        id: *mut usize,
-    ) -> u32;
-    fn envoy_dynamic_module_callback_http_filter_config_increment_counter(
-        config: ToEnvoy,
-        id: usize,
-        labels: *mut Buffer,
-        label_count: usize,
-        value: u64,
-    ) -> u32;
-    fn envoy_dynamic_module_callback_http_filter_config_set_gauge(
-        config: ToEnvoy,
-        id: usize,
-        labels: *mut Buffer,
-        label_count: usize,
-        value: u64,
-    ) -> u32;
-    fn envoy_dynamic_module_callback_http_filter_increment_counter(
-        filter: ToEnvoy,
-        id: usize,
-        labels: *mut Buffer,
-        label_count: usize,
-        value: u64,
-    ) -> u32;
     fn envoy_dynamic_module_callback_http_filter_config_scheduler_new(config: ToEnvoy) -> ToEnvoy;
     fn envoy_dynamic_module_callback_http_filter_config_scheduler_commit(
         scheduler: ToEnvoy,
@@ -186,6 +151,15 @@ impl<'a> EnvoyRequest<'a> {
     }
 }
 
+impl EnvoyRequest<'_> {
+    /// Records the time that the module took for the request.
+    pub(super) fn record_time(&self, time: Duration) {
+        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        // SAFETY: Envoy's filter exists, and the statistics are those of its configuration.
+        unsafe { stats::record(self.filter, self.stats, Stat::DecisionTime, time) };
+    }
+}
+
 impl Request for EnvoyRequest<'_> {
     fn header(&self, name: &str, index: usize) -> (Option<&[u8]>, usize) {
         let key = Buffer::of(name.as_bytes());
@@ -272,17 +246,8 @@ impl Request for EnvoyRequest<'_> {
     }
 
     fn count(&mut self, stat: Stat) {
-        let Some(id) = self.stats.get(stat as usize) else { return };
-        // SAFETY: the counter was defined for this configuration, without labels.
-        unsafe {
-            envoy_dynamic_module_callback_http_filter_increment_counter(
-                self.filter,
-                *id,
-                ptr::null_mut(),
-                0,
-                1,
-            );
-        }
+        // SAFETY: Envoy's filter exists, and the statistics are those of its configuration.
+        unsafe { stats::count(self.filter, self.stats, stat) };
     }
 }
 
@@ -343,54 +308,16 @@ impl MainThread for EnvoyMain<'_> {
     }
 
     fn add(&mut self, stat: Stat, value: u64) {
-        let Some(id) = self.stats.get(stat as usize) else { return };
-        // SAFETY: the counter was defined for this configuration, without labels.
-        unsafe {
-            envoy_dynamic_module_callback_http_filter_config_increment_counter(
-                self.config,
-                *id,
-                ptr::null_mut(),
-                0,
-                value,
-            );
-        }
+        // SAFETY: the configuration exists, and the statistics are its own.
+        unsafe { stats::add(self.config, self.stats, stat, value) };
     }
 
     fn set(&mut self, stat: Stat, value: u64) {
-        let Some(id) = self.stats.get(stat as usize) else { return };
-        // SAFETY: the gauge was defined for this configuration, without labels.
-        unsafe {
-            envoy_dynamic_module_callback_http_filter_config_set_gauge(
-                self.config,
-                *id,
-                ptr::null_mut(),
-                0,
-                value,
-            );
-        }
+        // SAFETY: the configuration exists, and the statistics are its own.
+        unsafe { stats::set(self.config, self.stats, stat, value) };
     }
 
     fn warn(&mut self, text: &str) {
         log(LOG_WARN, text);
     }
-}
-
-/// Defines Envoy's statistics of a configuration.
-///
-/// # Safety
-///
-/// The configuration is being created.
-pub(super) unsafe fn define_stats(config: ToEnvoy) -> [usize; Stat::ALL.len()] {
-    Stat::ALL.map(|(stat, name)| {
-        let define = if stat == Stat::Blocks {
-            envoy_dynamic_module_callback_http_filter_config_define_gauge
-        } else {
-            envoy_dynamic_module_callback_http_filter_config_define_counter
-        };
-        let mut id = usize::MAX;
-        // SAFETY: Envoy copies the name and writes the ID. This is the start of the configuration,
-        // during which statistics can be defined.
-        unsafe { define(config, Buffer::of(name.as_bytes()), ptr::null_mut(), 0, &raw mut id) };
-        id
-    })
 }

@@ -2,12 +2,13 @@
 
 use std::ffi::c_char;
 use std::ptr;
+use std::time::Instant;
 
 use tollgate_lease::holder::clock;
 
-use super::callbacks::{EnvoyMain, EnvoyRequest, Scheduler, define_stats, log};
+use super::callbacks::{EnvoyMain, EnvoyRequest, Scheduler, log};
 use super::{
-    Buffer, CONTINUE, Header, LOG_ERROR, STOP_ITERATION, SUCCESS, ToEnvoy, ToModule, guarded,
+    Buffer, CONTINUE, Header, LOG_ERROR, STOP_ITERATION, SUCCESS, ToEnvoy, ToModule, guarded, stats,
 };
 use crate::config::RateLimits;
 use crate::exchange::CallResult;
@@ -90,7 +91,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
         match Filter::start(text, &REGISTRY, scheduler, clock::now) {
             Ok(filter) => {
                 // SAFETY: the configuration is being created.
-                let loaded = Loaded { filter, stats: unsafe { define_stats(config) } };
+                let loaded = Loaded { filter, stats: unsafe { stats::define(config) } };
                 to_pointer(loaded)
             }
             Err(error) => {
@@ -169,7 +170,10 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
         // SAFETY: it is null, or `per_route_config_new` made it from a box; Envoy keeps the
         // configuration of a route during the call.
         let of_route = unsafe { of_route.as_ref() };
-        match stream.loaded.filter.decide(&mut request, of_route) {
+        let begun = Instant::now();
+        let verdict = stream.loaded.filter.decide(&mut request, of_route);
+        request.record_time(begun.elapsed());
+        match verdict {
             Verdict::Continue(limits) => {
                 stream.limits = limits;
                 CONTINUE

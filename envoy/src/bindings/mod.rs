@@ -16,6 +16,7 @@
 
 mod callbacks;
 mod hooks;
+mod stats;
 
 use std::ffi::c_void;
 use std::ptr;
