@@ -127,23 +127,27 @@ async fn the_largest_amounts_saturate() {
 }
 
 #[tokio::test]
-async fn a_hold_may_be_extended_again_and_again() {
+async fn a_hold_of_one_hit_or_more_may_be_extended_again_and_again() {
     for (service, client, _guard) in on_all_stores(&LIMITS).await {
         let mut holds = HoldServiceClient::new(channel(service.grpc).await);
         for (key, _) in LIMITS {
-            send(&client, operation(key, "tollgate.reserve", b"r", Some(9))).await;
-            for seconds in [3600, 1, 3600, 30].repeat(20) {
-                let extend = ExtendRequest {
-                    domain: "test".to_owned(),
-                    descriptors: vec![descriptor(&[(key, "a")])],
-                    id: "r".to_owned(),
-                    ttl: Some(prost_types::Duration { seconds, nanos: 0 }),
-                };
-                holds.extend(extend).await.unwrap();
+            for (id, hits, times) in [("r", 9, 20), ("s", 1, 1)] {
+                let before = super::remaining(&client, key, "a").await;
+                send(&client, operation(key, "tollgate.reserve", id.as_bytes(), Some(hits))).await;
+                for seconds in [3600, 1, 3600, 30].repeat(times) {
+                    let extend = ExtendRequest {
+                        domain: "test".to_owned(),
+                        descriptors: vec![descriptor(&[(key, "a")])],
+                        id: id.to_owned(),
+                        ttl: Some(prost_types::Duration { seconds, nanos: 0 }),
+                    };
+                    let extended = holds.extend(extend).await;
+                    extended.unwrap_or_else(|status| panic!("{key} {id}: {status}"));
+                }
+                assert_eq!(super::remaining(&client, key, "a").await, before - hits, "{key}");
+                send(&client, operation(key, "tollgate.commit", id.as_bytes(), Some(0))).await;
+                assert!(before - super::remaining(&client, key, "a").await <= 1, "{key}");
             }
-            assert_eq!(super::remaining(&client, key, "a").await, amount(key) - 9, "{key}");
-            send(&client, operation(key, "tollgate.commit", b"r", Some(0))).await;
-            assert!(amount(key) - super::remaining(&client, key, "a").await <= 1, "{key}");
         }
     }
 }
