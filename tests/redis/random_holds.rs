@@ -1,4 +1,4 @@
-//! Random policies and traces with holds and permits, and one that is not random: memory, one
+//! Random policies and traces with holds and permits, and two that are not random: memory, one
 //! server and a cluster give the same answers, and list the same open holds.
 
 use proptest::prelude::*;
@@ -9,10 +9,10 @@ use tollgate::algorithm::time::Micros;
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::limiter::Modes;
 
-use super::policy;
 use super::random::{Case, Operation, START, Step, agree, steps};
 use super::random_rules::{Rule, text_of};
 use super::sides::Sides;
+use super::{cluster, policy};
 use crate::support::redis::Redis;
 use crate::support::rls::{descriptor, request};
 
@@ -205,5 +205,41 @@ async fn two_holds_of_a_request_are_kept_after_a_charge_under_a_limit_without_ho
             unknown,
         ];
         assert_eq!(effects, expected, "{limit}");
+    }
+}
+
+/// The same charge at the same instant makes the value that the counter had with the hold.
+#[tokio::test]
+async fn a_hold_that_another_slot_denied_is_gone_if_the_counter_has_the_same_value_again() {
+    let cluster = cluster().await;
+    let sides = Sides::new(&[cluster.url()], "denied:", Modes::default()).await;
+    let one = |key: (&str, &str), hits| RateLimitDescriptor {
+        hits_addend: Some(hits),
+        ..descriptor(&[("user", "x"), key])
+    };
+    for limit in [
+        "requests_per_unit: 100, unit: year",
+        "windows: [{ requests_per_unit: 100, unit: day }, { requests_per_unit: 100, unit: year }]",
+        "algorithm: gcra, requests_per_unit: 100, unit: year",
+        "algorithm: sliding_window, requests_per_unit: 100, unit: year",
+        "algorithm: sliding_log, requests_per_unit: 100, unit: hour",
+    ] {
+        let holding = format!("{limit}, hold: {{ ttl: 1m }}");
+        sides.install(&policy(&[("user", &holding), ("full", "requests_per_unit: 1, unit: year")]));
+        // Used up by the first request.
+        let full = || descriptor(&[("full", "")]);
+        let charge = RateLimitDescriptor { hits_addend: Some(5), ..descriptor(&[("user", "x")]) };
+        let steps = [
+            vec![full()],
+            vec![one(("tollgate.reserve", "r"), 5), full()],
+            vec![charge],
+            vec![one(("tollgate.commit", "r"), 2)],
+        ];
+        let mut effects = Vec::new();
+        for descriptors in steps {
+            let decided = sides.decide(START, &request(descriptors)).await;
+            effects = decided.unwrap_or_else(|error| panic!("{limit}: {error}")).unwrap().2;
+        }
+        assert_eq!(effects, [HoldEffect::Unknown { cost: 2 }], "{limit}");
     }
 }
