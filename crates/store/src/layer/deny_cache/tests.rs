@@ -296,6 +296,21 @@ fn denial() -> Outcome {
     Outcome { allowed: false, report, by: JudgedBy::Store, hold: HoldEffect::Nothing }
 }
 
+/// Hits that wait longer, or never fit, would be advised to retry too early.
+#[test]
+fn a_denial_is_of_more_hits_only_if_these_wait_as_long() {
+    let fixed = Algorithm::FixedWindow(FixedWindow::new(of_a_minute(2)).unwrap());
+    let rate = Algorithm::Gcra(Gcra::new(of_a_minute(2)[0].clone(), None, None).unwrap());
+    for (algorithm, known) in [(fixed, [true, true, false]), (rate, [true, false, false])] {
+        let limit = single(algorithm, Charge::Admitted);
+        let denials = denials();
+        let now = Instant::now();
+        denials.record(&check(&limit, 1), &denial(), now, now);
+        let found = [1, 2, 3].map(|hits| denials.find(&check(&limit, hits), now).is_some());
+        assert_eq!(found, known, "{limit:?}");
+    }
+}
+
 #[test]
 fn a_cached_denial_is_not_of_the_counter_in_the_slot_of_its_domain() {
     let limit =
