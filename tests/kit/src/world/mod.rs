@@ -48,63 +48,69 @@
 //!
 //! # Faults of holds that it finds
 //!
-//! Each was put into the code alone, on 2026-11-23; the number is the first seed that names it.
+//! Each was put into the code alone, on 2026-11-27; the number is the first seed that names it.
 //!
 //! | fault | seed |
 //! |---|---|
-//! | a repeated commit charges again | 1 |
-//! | a settle after a commit gives the hits back | 1 |
-//! | a settle in the request of a commit ends the hold | 3 |
-//! | a settle ends the permit of another ID | 3 |
-//! | a settle renews the record; a commit does not | 231; 11 |
-//! | expiry of records ignored; of permits | 11; 3 |
-//! | a permit taken without room; a permit of two hits counts as one | 27; 3 |
-//! | a cost beyond the hold is not charged; one without a hold | 1; 1 |
-//! | a cost below the hold gives nothing back | 1 |
-//! | every settle gives back; none does | 9; 1 |
-//! | a record is not written; a second reserve overwrites it | 1; 47 |
-//! | a take-back takes hits whose hold has ended; is not sent | 121; 1 |
-//! | a call is sent again though it may have run | 220 |
-//! | denials of limits with holds are remembered | 13 |
-//! | an end is denied by `on_store_error: deny` | 35 |
-//! | a take-back forgets the permit | 823 |
-//! | marks of gcra are not written | not found |
-//! | `local`: holds that a process took alone stay | not found |
-//!
-//! The last two were searched for two minutes and one. Other tests are about them:
-//! `redis::random_holds` and `redis::failing`. The checker allows for any end of a hold that a
-//! process may have taken alone.
+//! | a repeated commit charges again | 7 |
+//! | a settle after a commit gives a hit back | 7 |
+//! | a settle in the request of a commit ends the hold | 5 |
+//! | a settle ends the permit of another ID | 1 |
+//! | a settle renews the record; a commit does not | 257; 153 |
+//! | expiry of records ignored; of permits | 21; 1 |
+//! | a permit taken without room; a permit of two hits counts as one | 23; 23 |
+//! | a cost beyond the hold is not charged; one without a hold | 21; 7 |
+//! | a cost below the hold gives nothing back | 7 |
+//! | every settle gives back; none does | 7; 23 |
+//! | a record is not written; a second reserve overwrites it | 7; 31 |
+//! | a take-back takes hits whose hold has ended; is not sent | 105; 21 |
+//! | a call is sent again though it may have run | 75 |
+//! | denials of limits with holds are remembered | 9 |
+//! | an end is denied by `on_store_error: deny` | 1 |
+//! | a take-back by receipt forgets the permit | 237 |
 //!
 //! # Other faults that it finds
 //!
-//! As above, on the same day, of 2,000 seeds.
+//! As above, on the same day.
 //!
 //! | fault | seed |
 //! |---|---|
-//! | a remembered denial outlives a refund; its time; is used for fewer hits | 197; 7; 54 |
-//! | denials that another slot may void are remembered | 492 |
+//! | a remembered denial outlives a refund; its time; is used for fewer hits | 78; 56; 10 |
 //! | a block of a lease is not given back; one hit of it twice | 4; 4 |
 //! | charges of a request that is not admitted stay; one hit of each stays | 4; 4 |
-//! | charges of a request stay if a process decides one check alone | 525 |
-//! | a call is sent again though it may have run | 50 |
-//! | retries go on past the deadline; charges without a reply are not counted | 11; 14 |
+//! | a call is sent again though it may have run; a broken call counts as not sent | 50; 64 |
+//! | retries go on past the deadline; charges without a reply are not counted | 11; 12 |
 //! | a share of `local` is the whole limit | 166 |
-//! | scripts that a server lacks are not sent | 0 |
-//! | the clock of the process judges | 0 |
+//! | scripts that a server lacks are not sent | 24 |
+//! | the clock of the process judges | 4 |
 //! | `retry_after` halved; 50 ms late; one hit more is left | 4; 4; 0 |
-//! | one hit more: fixed window, log, gcra; a sliding window forgets an eighth | 1, 2, 20; 4 |
-//! | a window of half its length; keys that expire after a second | 0; 0 |
-//! | denied hits are charged; a refund counts twice; a grant is not spent | 9; 9; 64 |
-//! | gcra is cut to the backlog of a lower amount | not found |
-//! | READONLY on a kept connection; ASK without ASKING, or TRYAGAIN as an error | not found |
-//! | a request that was cancelled is not finished; a broken call counts as not sent | not found |
-//! | a reset does not void charges; a grant never ends; its hits go back to the limit | not found |
-//! | blocks of another limit; denials of another amount or for more hits | not found |
+//! | one hit more: fixed window, log, gcra; a sliding window forgets an eighth | 10, 4, 7; 0 |
+//! | a window of half its length; keys that expire after a second | 4; 0 |
+//! | denied hits are charged; a refund counts twice; a grant is not spent | 0; 0; 10 |
 //!
-//! Faults that are not found fail calls while others act, which no promise rules out; hide behind
-//! an exception (hits of a cancelled call may stay, a reset is worth a limit); or need a meeting
-//! rarer than that. Tests of their own are about them: `algorithm::laws::amounts`,
-//! `redis::faults`, `redis::cancelled`, `redis::amend`.
+//! # Faults that no seed finds
+//!
+//! The first 400 seeds were searched, of the last three 200. These faults fail calls while others
+//! act, which no promise rules out; hide behind an exception (hits of a cancelled call may stay, a
+//! reset is worth a limit, any end of a hold may be of one that a process took alone); or need a
+//! meeting rarer than that. With the fault in the code, this test fails:
+//!
+//! | fault | test |
+//! |---|---|
+//! | marks of gcra are not written | `redis::random_holds`, three tests |
+//! | `local`: holds that a process took alone stay | `redis::failing`: ended by it |
+//! | denials that another slot may void are remembered | `redis::deny_cache`: a cluster is called |
+//! | charges stay if a process decides one check alone | `redis::failing`: a local denial |
+//! | gcra is cut to the backlog of a lower amount | `redis::amounts`: no write lowers |
+//! | READONLY on a kept connection | `redis::faults::refusal`: became a replica |
+//! | ASK without ASKING, or TRYAGAIN as an error | `redis::open_holds`: from a slot that moves |
+//! | a request that was cancelled is not finished | `redis::cancelled`: waiting for a slot |
+//! | a reset does not void charges | `redis::amend`: hits leased before a reset |
+//! | a grant never ends | `redis::random`: hits of grants and resets |
+//! | hits of a grant go back to the limit | `redis::amend`: hits of a grant go back to it |
+//! | blocks of another limit | `layer::lease::tests` of the store: another amount |
+//! | denials of another amount | `redis::deny_cache`: a policy that allows more |
+//! | denials for more hits | `layer::deny_cache::tests` of the store: of more hits |
 //!
 //! # Changed lines of the scripts
 //!
@@ -114,6 +120,14 @@
 //! `amend.lua:274` and `holds.lua:290` dropped (seed 0), `several.lua:114` dropped and
 //! `hold_changes.lua:145` with another constant (7), a comparison of `fixed_window.lua:103` (10), a
 //! position of `ledger.lua:72` (24), a sign of `sliding_log.lua:276` (90).
+//!
+//! Of those that survived, `beside.lua:33` (`>=`), `hold_changes.lua:45` (`min`) and 150 (dropped)
+//! change no answer: at a length that no value has, how often expired records are looked for, and
+//! how long a counter of 100,000 records is kept. The worlds cannot find some others: their logs
+//! have one window each (`sliding_log.lua:122`), a grant may be worth nothing (`amend.lua:98`), no
+//! counter has too many records (`holds.lua:172`), nothing is extended (`concurrency.lua:182`), and
+//! no value is stored twice (`hold_changes.lua:221`). Tests with real servers do: `random_holds`,
+//! `amend`, `hold_bounds` of `redis`.
 //!
 //! # Conditions for a seed to be one history
 //!
