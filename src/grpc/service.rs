@@ -29,11 +29,15 @@ use crate::limiter::{Decision, Limiter, Undecided};
 use crate::printable::excerpt;
 use crate::receipts::ReceiptKeys;
 use crate::store::Store;
+use crate::store::loan::LoanNumber;
 use crate::telemetry::histogram::Histogram;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::spans::{Recording, SpanAttributes, Tracer};
 pub use tonic::Status as CallStatus;
+
+/// Source of the numbers of loans, of which no client may guess one.
+pub type LoanNumbers = Arc<dyn Fn() -> LoanNumber + Send + Sync>;
 
 /// Maximum bytes shown of a forbidden domain and of the client's names.
 const MAX_SHOWN: usize = 256;
@@ -54,6 +58,7 @@ pub struct Rls<S> {
     tracer: Option<Tracer>,
     /// Keys that sign the receipts of loans.
     receipt_keys: ReceiptKeys,
+    loan_numbers: LoanNumbers,
     /// State of all RLQS streams of the process.
     quotas: Arc<QuotaShared>,
     /// Logs requests, if enabled.
@@ -103,6 +108,7 @@ impl<S: Store> Rls<S> {
             invalid,
             tracer: None,
             receipt_keys: ReceiptKeys::default(),
+            loan_numbers: Arc::new(rand::random),
             quotas: Arc::default(),
             request_log: None,
         };
@@ -123,6 +129,11 @@ impl<S: Store> Rls<S> {
     /// Sets the keys that sign the receipts of loans.
     pub fn with_receipt_keys(self, receipt_keys: ReceiptKeys) -> Self {
         Self { receipt_keys, ..self }
+    }
+
+    /// Sets the source of the numbers of loans; by default, they are random.
+    pub fn with_loan_numbers(self, loan_numbers: LoanNumbers) -> Self {
+        Self { loan_numbers, ..self }
     }
 
     /// Sets the state that RLQS streams share.

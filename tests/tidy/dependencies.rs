@@ -182,12 +182,12 @@ pub(super) const ROWS: &[Row] = &[
         modules: "policy::Policy",
         crates: "std::io std::thread tracing",
     },
-    Row { place: "grpc/service", modules: "", crates: "tracing" },
+    Row { place: "grpc/service", modules: "store::loan", crates: "rand tracing" },
     Row { place: "grpc/service/gateway", modules: "policy::requests problem", crates: "std::net" },
     Row {
         place: "grpc/service/exchange",
         modules: "policy::NoLoan store::loan",
-        crates: "futures_util::future rand",
+        crates: "futures_util::future",
     },
     Row {
         place: "grpc/service/quotas",

@@ -181,7 +181,7 @@ impl<B: Backend> ExchangeCall<'_, B> {
             counter: CounterDigest::of(target.rule().domain(), target.key()),
             charge,
             usable_for,
-            number: rand::random(),
+            number: (self.rls.loan_numbers)(),
         };
         Loan {
             hits: u32::try_from(charge.hits).unwrap_or(u32::MAX),

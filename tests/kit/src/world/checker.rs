@@ -21,6 +21,7 @@ pub fn check(report: &Report) -> Vec<String> {
     let mut broken = Vec::new();
     answered_in_time(report, &mut broken);
     unknown_is_counted(report, &mut broken);
+    receipts_are_valid(report, &mut broken);
     decided_when_healed(report, &mut broken);
     for counter in 0..report.plan.counters.len() {
         let history = CounterHistory::of(report, counter);
@@ -69,6 +70,13 @@ fn unknown_is_counted(report: &Report, broken: &mut Vec<String>) {
     }
 }
 
+/// Every receipt that a holder returns is one that it was given.
+fn receipts_are_valid(report: &Report, broken: &mut Vec<String>) {
+    if let Some(count) = report.counts.get("return INVALID_RECEIPT") {
+        broken.push(format!("refused: {count} receipts are not valid"));
+    }
+}
+
 /// Returns the time for which the process of a call was stopped while it was under way.
 fn stopped_us(report: &Report, record: &CallRecord) -> u64 {
     let stops = report.chronicle.faults.iter().map(|(at, fault)| match fault {
@@ -107,7 +115,8 @@ fn never_over(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
     // A reset lets the limit be used once more, and no more than once: charges that it voids are
     // not taken back from later ones. Blocks of leases may be used after it.
     for reset_by in history.resets_by() {
-        let bound = bound + history.blocks() + history.allowed_for_changes_after(reset_by);
+        let held = history.blocks() + history.lent_before(reset_by);
+        let bound = bound + held + history.allowed_for_changes_after(reset_by);
         never_over_since(history, reset_by, bound, broken);
     }
 }
@@ -129,7 +138,7 @@ fn never_over_since(
             Claim::Refunded { hits, begun, ended, .. } if ended >= from => {
                 events.push((begun, false, hits));
             }
-            Claim::Admitted { .. } | Claim::Refunded { .. } | Claim::Possible { .. } => {}
+            _ => {}
         }
     }
     events.sort_unstable_by_key(|(at, is_charge, _)| (*at, *is_charge));
@@ -174,6 +183,7 @@ pub(super) fn never_over_in_a_period(history: &CounterHistory<'_>, broken: &mut 
         let end = begin + rule.period_us;
         let within = admitted.iter().filter(|(begun, ended, _)| begun >= begin && *ended < end);
         let hits: u64 = within.map(|(_, _, hits)| hits).sum();
+        let allowed = allowed + history.outstanding(*begin);
         if hits > of_period + allowed {
             broken.push(format!(
                 "over: {hits} hits from {begin} us on for {} us, at most {of_period} and {allowed}",

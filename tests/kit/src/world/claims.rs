@@ -9,9 +9,7 @@ use super::run::Report;
 use super::server::fleet::Moment;
 
 /// Time after a call's deadline for which a charge may stand that is taken back.
-const TAKEN_BACK_WITHIN_US: u64 = 2_100_000;
-/// Time after which a process knows that a master has become a replica: two health checks.
-const DEMOTION_NOTICED_US: u64 = 2_000_000;
+pub(super) const TAKEN_BACK_WITHIN_US: u64 = 2_100_000;
 /// Blocks of a key that a worker may have charged: two that it holds, and one that arrives.
 const BLOCKS: u64 = 3;
 /// A block is at most this part of the remaining hits.
@@ -24,6 +22,11 @@ pub enum Claim {
     Admitted { hits: u64, begun: Moment, ended: Moment },
     /// May have been charged: from a moment on, until another one at the latest.
     Possible { hits: u64, begun: Moment, until: Option<Moment> },
+    /// Lent to a holder, which admitted a part: charged from a moment on, and the rest until
+    /// another one at the latest.
+    Lent { hits: u64, admitted: u64, begun: Moment, until: Option<Moment> },
+    /// May have been charged for a loan, which is a claim of its own, or until a moment.
+    Transient { hits: u64, begun: Moment, until: Option<Moment> },
     /// Given back; `true` if that is certain.
     Refunded { hits: u64, begun: Moment, ended: Moment, is_certain: bool, process: usize },
 }
@@ -53,6 +56,7 @@ impl<'a> CounterHistory<'a> {
                 }
             }
         }
+        history.claims.extend(history.claims_of_loans());
         history
     }
 
@@ -183,7 +187,7 @@ impl<'a> CounterHistory<'a> {
     }
 
     fn blocks_of(&self, processes: u64) -> u64 {
-        if self.rule().lease_us.is_none() {
+        if !self.rule().is_leased() {
             return 0;
         }
         self.shapes() * processes * self.report.plan.workers as u64 * BLOCKS * self.limit_max()
@@ -207,7 +211,7 @@ impl<'a> CounterHistory<'a> {
     pub fn admitted(&self) -> Vec<(Moment, Moment, u64)> {
         let admitted = self.claims.iter().filter_map(|claim| match *claim {
             Claim::Admitted { hits, begun, ended } => Some((begun, ended, hits)),
-            Claim::Possible { .. } | Claim::Refunded { .. } => None,
+            _ => None,
         });
         admitted.collect()
     }
@@ -244,9 +248,19 @@ impl<'a> CounterHistory<'a> {
             match *claim {
                 Claim::Admitted { hits, .. } => admitted += hits,
                 Claim::Possible { hits, until: None, .. } => possible += hits,
-                Claim::Possible { hits, begun, until: Some(until) } => {
+                Claim::Possible { hits, begun, until: Some(until) }
+                | Claim::Transient { hits, begun, until: Some(until) } => {
                     if self.losses > 0 || self.is_refunded_between(begun, until) {
                         possible += hits;
+                    }
+                }
+                // Counted as lost.
+                Claim::Transient { until: None, .. } => {}
+                Claim::Lent { hits, admitted, begun, until } => {
+                    let is_returned =
+                        until.is_some_and(|until| !self.is_refunded_between(begun, until));
+                    if self.losses > 0 || !is_returned {
+                        possible += hits.saturating_sub(admitted);
                     }
                 }
                 Claim::Refunded { hits, is_certain: true, .. } => refunded += hits,
@@ -257,6 +271,9 @@ impl<'a> CounterHistory<'a> {
         // A refund that was lost, or of hits that were lost, takes nothing.
         if self.losses == 0 && self.shapes() == 1 {
             most = most.saturating_sub(refunded);
+        }
+        if self.rule().is_lent() {
+            most += self.report.loans_lost;
         }
         if self.rule().lease_us.is_some() {
             most += self.report.leases_lost + self.blocks_of(self.report.crashes);
@@ -282,7 +299,7 @@ impl<'a> CounterHistory<'a> {
         self.changes().any(is_refund)
             || self.claims.iter().any(|claim| match *claim {
                 Claim::Refunded { begun, ended, .. } => begun <= to && ended >= from,
-                Claim::Admitted { .. } | Claim::Possible { .. } => false,
+                _ => false,
             })
     }
 
@@ -298,7 +315,7 @@ impl<'a> CounterHistory<'a> {
         let since = if has_gcra { 0 } else { since };
         let mut counted = self.blocks();
         if rule.lease_us.is_some() {
-            counted += self.report.leases_lost;
+            counted += self.report.leases_lost + self.report.loans_lost;
         }
         for claim in &self.claims {
             match *claim {
@@ -306,6 +323,8 @@ impl<'a> CounterHistory<'a> {
                     counted += hits;
                 }
                 Claim::Possible { hits, begun, until }
+                | Claim::Lent { hits, begun, until, .. }
+                | Claim::Transient { hits, begun, until }
                     if begun <= to
                         && until.is_none_or(|until| {
                             until >= from || self.is_refunded_between(begun, until)
@@ -325,74 +344,5 @@ impl<'a> CounterHistory<'a> {
             }
         }
         counted
-    }
-}
-
-impl Report {
-    /// Returns `true` if a master had just become a replica at a moment: until its clients notice,
-    /// it may find nothing to refund although its new master has hits.
-    fn has_just_promoted(&self, at: Moment) -> bool {
-        self.chronicle.faults.iter().any(|(from, fault)| match fault {
-            Fault::Promote { stale_us, .. } => {
-                *from <= at && at <= from + stale_us + DEMOTION_NOTICED_US
-            }
-            _ => false,
-        })
-    }
-
-    /// Returns `true` if a server was full while a call was under way.
-    pub fn was_full_during(&self, record: &CallRecord) -> bool {
-        self.chronicle.faults.iter().any(|(from, fault)| match fault {
-            Fault::Full { us, .. } => *from <= record.ended && from + us >= record.begun,
-            _ => false,
-        })
-    }
-
-    /// Returns the versions of the policy that were in force at any process at any time.
-    fn versions(&self) -> impl Iterator<Item = usize> {
-        let versions = self.chronicle.faults.iter().filter_map(|(_, fault)| match fault {
-            Fault::Reload { version, .. } => Some(*version),
-            _ => None,
-        });
-        std::iter::once(0).chain(versions)
-    }
-
-    /// Returns the number of algorithms of a rule that were in force.
-    fn shapes(&self, rule: &SimRule) -> u64 {
-        let has_other = self.versions().any(|version| rule.counting_of(version) != rule.counting);
-        1 + u64::from(has_other)
-    }
-
-    /// Returns `true` if an operator changed a counter.
-    fn is_changed(&self, of: usize) -> bool {
-        let mut faults = self.chronicle.faults.iter();
-        faults.any(|(_, fault)| matches!(fault, Fault::Amend { counter, .. } if *counter == of))
-    }
-
-    /// Returns the hits of a counter that were certainly charged and not given back; `None` if that
-    /// is not certain of a refund.
-    pub fn certainly_charged(&self, counter: usize) -> Option<u64> {
-        let mut charged = 0u64;
-        let mut refunded = 0;
-        for record in &self.chronicle.calls {
-            for (number, part) in record.call.parts.iter().enumerate() {
-                let status = match &record.ending {
-                    Ending::Decided(false, statuses) => Some(&statuses[number]),
-                    Ending::Decided(true, _) | Ending::Failed(_) | Ending::Cancelled => None,
-                };
-                let is_judged = status.is_some_and(|status| status.left.is_some());
-                match part.hits {
-                    _ if part.counter != counter => {}
-                    PartHits::Charge(hits) if is_judged => charged += u64::from(hits),
-                    PartHits::Refund(hits) if is_judged => refunded += u64::from(hits),
-                    PartHits::Refund(_) => return None,
-                    PartHits::Charge(_)
-                    | PartHits::Peek
-                    | PartHits::Reserve { .. }
-                    | PartHits::End { .. } => {}
-                }
-            }
-        }
-        charged.checked_sub(refunded)
     }
 }

@@ -51,6 +51,10 @@ impl fmt::Display for Fault {
                 write!(f, "p{process}: reloads version {version} of the policy")
             }
             Self::Stop { process, us } => write!(f, "p{process}: stopped for {} ms", ms(us)),
+            Self::EndHolder { holder } => write!(f, "holder {holder}: killed"),
+            Self::StopHolder { holder, us } => {
+                write!(f, "holder {holder}: stopped for {} ms", ms(us))
+            }
             Self::Amend { process, counter, change } => match change {
                 Change::Reset => write!(f, "c{counter}: reset at p{process}"),
                 Change::Refund { hits } => write!(f, "c{counter}: refund of {hits} at p{process}"),

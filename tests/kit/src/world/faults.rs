@@ -32,6 +32,8 @@ impl RunningWorld {
             Fault::Crash { process, us } => self.crash(process, now + us),
             Fault::Reload { process, version } => self.reload(process, version),
             Fault::Stop { process, us } => self.shared.stop(process, (now + us).min(end)),
+            Fault::EndHolder { holder } => self.end_holder(holder),
+            Fault::StopHolder { holder, us } => self.stop_holder(holder, (now + us).min(end)),
             Fault::Amend { process, counter, change } => self.amend(process, counter, change),
             Fault::Promote { group, stale_us } => self.promote(group, stale_us, end),
             Fault::MoveSlots { from, to, first, us } => {

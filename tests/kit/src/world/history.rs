@@ -3,6 +3,7 @@
 use sha1::{Digest as _, Sha1};
 use tollgate::algorithm::hold::HoldEffect;
 
+use super::loans::LoanHistory;
 use super::plan::{Fault, PlannedCall};
 use super::server::fleet::Moment;
 
@@ -81,6 +82,7 @@ pub struct CallRecord {
 pub struct Chronicle {
     pub calls: Vec<CallRecord>,
     pub faults: Vec<(Moment, Fault)>,
+    pub loans: LoanHistory,
     /// Lines of events, in their order.
     pub lines: Vec<String>,
 }

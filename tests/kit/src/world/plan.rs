@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use super::plan_loans::LoanPlan;
 use super::rules::SimRule;
 use super::server::fleet::{Arrangement, Moment};
 use crate::random::Random;
@@ -24,6 +25,8 @@ pub struct Plan {
     pub counters: Vec<usize>,
     pub calls: Vec<PlannedCall>,
     pub faults: Vec<(Moment, Fault)>,
+    /// The holders of loans, if there are any.
+    pub loans: Option<LoanPlan>,
     /// The moment from which no fault acts.
     pub end: Moment,
 }
@@ -150,6 +153,15 @@ pub enum Fault {
         process: usize,
         us: u64,
     },
+    /// A holder of loans dies, and begins anew.
+    EndHolder {
+        holder: usize,
+    },
+    /// A holder of loans stops, and goes on after some time.
+    StopHolder {
+        holder: usize,
+        us: u64,
+    },
     /// An operator changes a counter.
     Amend {
         process: usize,
@@ -200,12 +212,14 @@ impl Plan {
             rules,
             calls: Vec::new(),
             faults: Vec::new(),
+            loans: None,
             end: 1_000_000 * (3 + random.below(4)) as u64,
         };
         plan.draw_hold_rules(&mut random);
         plan.draw_calls(&mut random);
         plan.draw_works(&mut random);
         plan.draw_faults(&mut random);
+        plan.draw_loans();
         plan
     }
 

@@ -16,6 +16,7 @@ use tollgate::algorithm::time::Timestamp;
 use tollgate::descriptor::hold::{COMMIT, RESERVE, SETTLE};
 use tollgate::descriptor::{Descriptor, Entry, KeyBuffer, Request};
 use tollgate::grpc::proto::hold::ReserveRequest;
+use tollgate::grpc::proto::lease::{ExchangeRequest, ExchangeResponse};
 use tollgate::grpc::proto::rate_limit_response::Code;
 use tollgate::grpc::proto::{self, RateLimitDescriptor, RateLimitResponse};
 use tollgate::grpc::request::RequestBounds;
@@ -45,7 +46,7 @@ use super::shared::SharedWorld;
 /// Timeout for connections and background work.
 const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 const MEMORY: usize = 1 << 20;
-const REQUEST: RequestBounds = RequestBounds { descriptors: 8, entries: 2, all_entries: 16 };
+const REQUEST: RequestBounds = RequestBounds { descriptors: 64, entries: 2, all_entries: 128 };
 
 /// The service of a worker: each has connections and leases of its own.
 type WorkerService = Rls<Layered<RedisStore>>;
@@ -97,7 +98,13 @@ impl SimProcess {
             let store = Layered::new(store, fallback, denials, Arc::clone(&metrics));
             let limiter = Limiter::new(Arc::clone(&policies), store, Modes::default());
             let style = AnswerStyle::default();
+            let shared = Arc::clone(shared);
             Rls::new(limiter, Arc::clone(&all_metrics), REQUEST, style, TEST_TIMEOUT)
+                .with_loan_numbers(Arc::new(move || {
+                    let mut number = [0; 16];
+                    number[..8].copy_from_slice(&shared.random().next().to_be_bytes());
+                    number
+                }))
         };
         let workers = (0..plan.workers).map(worker).collect();
         Self { policies, workers, metrics, environment, dead }
@@ -148,6 +155,19 @@ impl SimProcess {
         self.environment.shared.while_running(call.process, ended).await
     }
 
+    /// Sends a call of `LeaseService`.
+    pub async fn exchange(
+        &self,
+        worker: usize,
+        request: ExchangeRequest,
+        timeout: Duration,
+    ) -> Result<ExchangeResponse, tonic::Code> {
+        let service = &self.workers[worker];
+        let exchanging = service.exchange(request, Some(timeout), &DomainRights::All, None);
+        let answered = self.environment.shared.while_running(self.environment.process, exchanging);
+        answered.await.map_err(|status| status.code())
+    }
+
     /// Sends a reserve of `HoldService`.
     pub async fn reserve(
         &self,
@@ -156,17 +176,13 @@ impl SimProcess {
         reserve: &RetriedReserve,
         timeout: Duration,
     ) -> Result<Code, tonic::Code> {
-        let descriptor = |counter: &usize| {
-            let key = format!("r{}", plan.counters[*counter]);
-            let entry = proto::rate_limit_descriptor::Entry {
-                key: key.into(),
-                value: value_of(*counter).into(),
-            };
-            RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() }
-        };
         let request = ReserveRequest {
             domain: "world".to_owned(),
-            descriptors: reserve.counters.iter().map(descriptor).collect(),
+            descriptors: reserve
+                .counters
+                .iter()
+                .map(|counter| descriptor_of(plan, *counter))
+                .collect(),
             id: id_of(reserve.id),
             hits: reserve.hits,
             ttl: None,
@@ -229,6 +245,14 @@ impl SimProcess {
 
 fn redis(worker: &WorkerService) -> &RedisStore {
     worker.limiter().store().backend()
+}
+
+/// Returns the descriptor of a counter.
+pub fn descriptor_of(plan: &Plan, counter: usize) -> RateLimitDescriptor {
+    let key = format!("r{}", plan.counters[counter]);
+    let value = value_of(counter);
+    let entry = proto::rate_limit_descriptor::Entry { key: key.into(), value: value.into() };
+    RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() }
 }
 
 /// Returns the text of an ID.

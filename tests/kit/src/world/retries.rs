@@ -72,6 +72,7 @@ pub fn run_retries(seed: u64) -> RetryReport {
         .collect();
     plan.counters = (0..6).map(|number| number % plan.rules.len()).collect();
     plan.calls.clear();
+    plan.loans = None;
     plan.faults.retain(|(_, fault)| loses_nothing(fault));
     let reserves = draw_reserves(&plan, &mut random);
     if random.percent(50) {

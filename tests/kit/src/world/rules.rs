@@ -15,6 +15,14 @@ pub enum Counting {
     Permits,
 }
 
+/// Holders of leased hits of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseHolders {
+    Processes,
+    Clients,
+    All,
+}
+
 /// A limit of a world.
 #[derive(Clone, Debug)]
 pub struct SimRule {
@@ -28,6 +36,8 @@ pub struct SimRule {
     pub amounts: Vec<u32>,
     /// Time to live of leases, if there are any.
     pub lease_us: Option<u64>,
+    /// Holders of its leases.
+    pub lease_holders: LeaseHolders,
     pub on_store_error: &'static str,
     pub charge: &'static str,
     /// The settings of its holds, if it keeps any.
@@ -47,6 +57,7 @@ impl SimRule {
             period_us: LONG_US,
             amounts: vec![amount; VERSIONS],
             lease_us: None,
+            lease_holders: LeaseHolders::Processes,
             on_store_error: "error",
             charge: "admitted",
             hold: None,
@@ -81,6 +92,7 @@ impl SimRule {
             period_us,
             amounts,
             lease_us,
+            lease_holders: LeaseHolders::Processes,
             on_store_error: *random.one_of(&["error", "error", "error", "allow", "deny", "local"]),
             charge,
             hold: None,
@@ -106,6 +118,16 @@ impl SimRule {
             && self.on_store_error == "error"
     }
 
+    /// Returns `true` if processes lease hits of it.
+    pub fn is_leased(&self) -> bool {
+        self.lease_us.is_some() && self.lease_holders != LeaseHolders::Clients
+    }
+
+    /// Returns `true` if holders outside of the processes may have hits of it.
+    pub fn is_lent(&self) -> bool {
+        self.lease_us.is_some() && self.lease_holders != LeaseHolders::Processes
+    }
+
     /// Returns `true` if this process may decide alone.
     pub fn is_local(&self) -> bool {
         self.on_store_error == "local"
@@ -122,8 +144,14 @@ impl SimRule {
             Counting::Log => "sliding_log",
             Counting::Gcra | Counting::Permits => "gcra",
         };
-        let lease =
-            self.lease_us.map(|us| format!(", lease: {{ size: 50%, ttl: {}ms }}", us / 1_000));
+        let holders = match self.lease_holders {
+            LeaseHolders::Processes => "",
+            LeaseHolders::Clients => ", holders: [client]",
+            LeaseHolders::All => ", holders: [process, client]",
+        };
+        let lease = self
+            .lease_us
+            .map(|us| format!(", lease: {{ size: 50%, ttl: {}ms{holders} }}", us / 1_000));
         let unit = if self.is_calendar && algorithm == "fixed_window" {
             "day, calendar: true".to_owned()
         } else {

@@ -9,6 +9,7 @@ use tokio::time::sleep;
 
 use super::history::{CallRecord, Chronicle, Ending};
 use super::hold_steps::{HeldList, list_holds};
+use super::holders::SimHolder;
 use super::plan::{Part, PartHits, Plan, PlannedCall};
 use super::process::SimProcess;
 use super::server::fleet::{Fleet, LostWrites, Moment, RecordedScript};
@@ -34,6 +35,8 @@ pub struct Report {
     /// decided alone.
     pub take_backs_lost: u64,
     pub leases_lost: u64,
+    /// Lent hits that may be charged although no holder has them.
+    pub loans_lost: u64,
     /// Charges without a reply.
     pub unknown_charges: u64,
     pub decided_alone: u64,
@@ -53,6 +56,8 @@ pub(super) struct RunningWorld {
     pub(super) processes: Mutex<Vec<(Option<Arc<SimProcess>>, usize)>>,
     /// Processes that crashed.
     pub(super) crashed: Mutex<Vec<Arc<SimProcess>>>,
+    /// The holders of loans.
+    pub(super) holders: Vec<SimHolder>,
     /// Hits of admitted calls that may be given back, by counter.
     refundable: Mutex<BTreeMap<usize, Vec<u32>>>,
     /// IDs whose reserve was admitted.
@@ -98,10 +103,12 @@ async fn live(plan: Plan, extras: Extras) -> Report {
     let begun = world.shared.now();
     let calling = tokio::spawn(Arc::clone(&world).call_all(begun));
     let failing = tokio::spawn(Arc::clone(&world).fail_all(begun));
+    let holding = tokio::spawn(Arc::clone(&world).hold(begun));
     world.shared.sleep_until(begun + world.plan.end).await;
     failing.await.unwrap();
     world.heal();
     calling.await.unwrap();
+    holding.await.unwrap();
     sleep(HEALED_WITHIN).await;
     let probes = world.probe().await;
     let process = world.processes.lock()[0].0.clone().unwrap();
@@ -116,7 +123,9 @@ impl RunningWorld {
         let mut fleet = Fleet::new(plan.arrangement, plan.groups);
         fleet.scripts = extras.records_scripts.then(Vec::new);
         let shared = SharedWorld::new(fleet, plan.most_delay_ms, plan.seed);
+        let holders = plan.loans.as_ref().map_or(0, |loans| loans.rates.len());
         let world = Arc::new(Self {
+            holders: (0..holders).map(|_| SimHolder::default()).collect(),
             processes: Mutex::default(),
             crashed: Mutex::default(),
             refundable: Mutex::default(),
@@ -275,6 +284,7 @@ impl RunningWorld {
             losses: fleet.losses.clone(),
             take_backs_lost: all().map(|metrics| metrics.take_backs_lost.get()).sum(),
             unknown_charges: all().map(|metrics| metrics.unknown_charges.get()).sum(),
+            loans_lost: all().map(|metrics| metrics.loans.lost.get()).sum(),
             leases_lost: all().map(|metrics| metrics.leases.lost.get()).sum(),
             decided_alone: all().map(|metrics| metrics.local_decisions.get()).sum(),
             crashes: crashed.len() as u64,

@@ -1,4 +1,4 @@
-//! Makes a failing plan small: removes calls and faults as long as it fails.
+//! Makes a failing plan small: removes calls, requests of holders and faults as long as it fails.
 
 use super::checker::check;
 use super::plan::Plan;
@@ -8,7 +8,7 @@ use super::run::run;
 pub fn shrink(mut plan: Plan) -> Plan {
     let Some(kind) = failure(&plan) else { return plan };
     loop {
-        let before = plan.calls.len() + plan.faults.len();
+        let before = plan.calls.len() + plan.faults.len() + uses(&plan);
         remove(
             &mut plan,
             &kind,
@@ -21,10 +21,18 @@ pub fn shrink(mut plan: Plan) -> Plan {
             |plan| plan.calls.len(),
             |plan, part| drop(plan.calls.drain(part)),
         );
-        if plan.calls.len() + plan.faults.len() == before {
+        remove(&mut plan, &kind, uses, |plan, part| {
+            plan.loans.iter_mut().for_each(|loans| drop(loans.uses.drain(part.clone())));
+        });
+        if plan.calls.len() + plan.faults.len() + uses(&plan) == before {
             return plan;
         }
     }
+}
+
+/// Returns the number of requests that holders decide.
+fn uses(plan: &Plan) -> usize {
+    plan.loans.as_ref().map_or(0, |loans| loans.uses.len())
 }
 
 /// Returns the kind of the first broken promise: its text up to the second colon.

@@ -169,6 +169,15 @@ impl ScriptRun {
         let [key, value, options @ ..] = arguments else {
             return Resp::error("ERR wrong number of arguments for 'set' command");
         };
+        let options = match options {
+            [nx, ..] if nx.eq_ignore_ascii_case(b"NX") => {
+                if self.item(key).is_some() {
+                    return Resp::Nil;
+                }
+                &options[1..]
+            }
+            options => options,
+        };
         let expires_at = match options {
             [] => None,
             [keep] if keep.eq_ignore_ascii_case(b"KEEPTTL") => {
