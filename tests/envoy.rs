@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::support::envoy::Envoy;
 use crate::support::root;
-use crate::support::tollgate::Tollgate;
+use crate::support::tollgate::{Tollgate, lasting_address};
 use crate::support::web::Reply;
 use crate::support::{TEST_TIMEOUT, becomes};
 
@@ -193,7 +193,9 @@ impl Edge {
     }
 
     async fn start_as(failure_mode_deny: &str, flags: &[&str]) -> Self {
-        let tollgate = Tollgate::serve_with(&root().join("tests/envoy/policy.yaml"), flags);
+        let address = lasting_address();
+        let flags = [flags, &["--grpc-listen", &address]].concat();
+        let tollgate = Tollgate::serve_with(&root().join("tests/envoy/policy.yaml"), &flags);
         let port = tollgate.grpc.port().to_string();
         let values = [("TOLLGATE", port.as_str()), ("FAILURE_MODE_DENY", failure_mode_deny)];
         Self { envoy: Envoy::start("edge.yaml", &values).await, tollgate }

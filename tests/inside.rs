@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use crate::support::envoy::{Envoy, module};
 use crate::support::policy::Policies;
 use crate::support::root;
-use crate::support::tollgate::Tollgate;
+use crate::support::tollgate::{Tollgate, lasting_address};
 use crate::support::web::{Reply, Web};
 use crate::support::{TEST_TIMEOUT, becomes};
 
@@ -87,7 +87,7 @@ async fn all_returned(service: &Web) -> u64 {
 
 /// Starts a service and an Envoy.
 async fn start(policies: &Policies) -> (Tollgate, InsideEnvoy) {
-    let service = Tollgate::serve(policies.path());
+    let service = Tollgate::serve_with(policies.path(), &["--grpc-listen", &lasting_address()]);
     let envoy = InsideEnvoy::start(service.grpc, TENANT).await;
     (service, envoy)
 }

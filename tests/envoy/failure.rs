@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::Edge;
 use crate::support::envoy::Envoy;
 use crate::support::root;
-use crate::support::tollgate::Tollgate;
+use crate::support::tollgate::{Tollgate, lasting_address};
 use crate::support::web::Web;
 use crate::support::{TEST_TIMEOUT, becomes};
 
@@ -43,7 +43,7 @@ async fn a_tollgate_that_comes_back_decides_at_once() {
 // Waiting for a process to end blocks a thread, which must not be that of the traffic.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rolling_restart_fails_no_request() {
-    let mut pair = [(); 2].map(|()| Tollgate::serve_with(&policy(), &DRAIN));
+    let mut pair = [(); 2].map(|()| serve_at(&lasting_address()));
     let ports = pair.each_ref().map(|tollgate| tollgate.grpc.port().to_string());
     let envoy =
         Envoy::start("pair.yaml", &[("TOLLGATE", &ports[0]), ("TOLLGATE_2", &ports[1])]).await;
@@ -74,8 +74,11 @@ const DRAIN: [&str; 2] = ["--drain-delay", "300ms"];
 
 /// Starts a new process at the address of the old one.
 fn again(old: &Tollgate) -> Tollgate {
-    let address = old.grpc.to_string();
-    Tollgate::serve_with(&policy(), &["--grpc-listen", &address, DRAIN[0], DRAIN[1]])
+    serve_at(&old.grpc.to_string())
+}
+
+fn serve_at(address: &str) -> Tollgate {
+    Tollgate::serve_with(&policy(), &["--grpc-listen", address, DRAIN[0], DRAIN[1]])
 }
 
 fn policy() -> std::path::PathBuf {

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use super::fleet::{Admitted, EnvoyLoad, LoadedEnvoy, by_window, next_window, policy};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
-use crate::support::tollgate::Tollgate;
+use crate::support::tollgate::{Tollgate, lasting_address};
 use crate::support::web::Web;
 use crate::support::{TEST_TIMEOUT, becomes};
 
@@ -60,9 +60,9 @@ async fn several_envoys_never_admit_more_than_the_limit_on_redis_while_a_service
     let policies = Policies::of(&policy(LIMIT));
     let url = redis.url();
     let flags = ["--policy", policies.path().to_str().unwrap(), "--store", &url];
-    let service = Tollgate::serve_by(&flags);
+    let port = lasting_address();
+    let service = Tollgate::serve_by(&[&flags[..], &["--grpc-listen", &port]].concat());
     let other = Tollgate::serve_by(&flags);
-    let port = service.grpc.to_string();
     let admitted = Admitted::default();
     let mut envoys = Vec::new();
     for (number, per_second) in DEMAND.into_iter().enumerate() {

@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::process::Process;
+use super::redis::port;
 use crate::built;
 
 /// A running `tollgate serve`, ready for requests.
@@ -108,6 +109,12 @@ pub fn command_of<S: AsRef<OsStr>>(
 /// Runs the binary to completion.
 pub fn output<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Output {
     command(arguments).output().unwrap()
+}
+
+/// Returns a gRPC address at which another process can be started later: no other process gets it
+/// meanwhile, as it may get a port that the system chose for the first one.
+pub fn lasting_address() -> String {
+    format!("127.0.0.1:{}", port::free())
 }
 
 /// Returns flags that restrict a service to this machine and to free ports, except those already in
