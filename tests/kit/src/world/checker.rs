@@ -138,7 +138,11 @@ fn never_over_since(
             Claim::Refunded { hits, begun, ended, .. } if ended >= from => {
                 events.push((begun, false, hits));
             }
-            _ => {}
+            Claim::Admitted { .. }
+            | Claim::Refunded { .. }
+            | Claim::Possible { .. }
+            | Claim::Lent { .. }
+            | Claim::Transient { .. } => {}
         }
     }
     events.sort_unstable_by_key(|(at, is_charge, _)| (*at, *is_charge));

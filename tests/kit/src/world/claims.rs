@@ -211,7 +211,10 @@ impl<'a> CounterHistory<'a> {
     pub fn admitted(&self) -> Vec<(Moment, Moment, u64)> {
         let admitted = self.claims.iter().filter_map(|claim| match *claim {
             Claim::Admitted { hits, begun, ended } => Some((begun, ended, hits)),
-            _ => None,
+            Claim::Possible { .. }
+            | Claim::Lent { .. }
+            | Claim::Transient { .. }
+            | Claim::Refunded { .. } => None,
         });
         admitted.collect()
     }
@@ -299,7 +302,10 @@ impl<'a> CounterHistory<'a> {
         self.changes().any(is_refund)
             || self.claims.iter().any(|claim| match *claim {
                 Claim::Refunded { begun, ended, .. } => begun <= to && ended >= from,
-                _ => false,
+                Claim::Admitted { .. }
+                | Claim::Possible { .. }
+                | Claim::Lent { .. }
+                | Claim::Transient { .. } => false,
             })
     }
 

@@ -151,7 +151,7 @@ fn add_reserve(
                 steps.push(Step { kind, begun, ended, is_certain, effect: None });
             }
         }
-        _ => {}
+        Claim::Refunded { .. } | Claim::Lent { .. } | Claim::Transient { .. } => {}
     }
 }
 

@@ -261,7 +261,6 @@ impl RunningWorld {
                     let usable_for = found.usable_for.unwrap().try_into().unwrap();
                     let block = Block::lent(found.hits, sent..received, usable_for);
                     let receipt = found.receipt;
-                    self.shared.chronicle.lock().loans.loans[loan].is_opened = true;
                     state.blocks.push(HeldBlock { loan, counter: *counter, receipt, block });
                 }
                 _ => drop(state.not_before.insert(*counter, self.shared.now() + pause)),

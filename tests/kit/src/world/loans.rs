@@ -37,7 +37,6 @@ pub struct LoanRecord {
     pub hits: u64,
     /// Moments between which it was charged.
     pub charged: Range<Moment>,
-    pub is_opened: bool,
     pub admitted: Vec<(Moment, u64)>,
     /// The moment at which a process answered that its return was accepted.
     pub accepted: Option<Moment>,
@@ -106,7 +105,6 @@ impl RunningWorld {
                     counter,
                     hits,
                     charged: begun..now,
-                    is_opened: false,
                     admitted: Vec::new(),
                     accepted: None,
                 });
