@@ -1,14 +1,8 @@
 //! A descriptor of a request: a list of entries.
 
-use tollgate_lease::holder::LeaseKey;
+use tollgate_lease::holder::{ENTRY_BYTES, LeaseKey, MAX_KEY_BYTES, is_on_hold};
 
 use crate::wire;
-
-/// Maximum bytes of a descriptor, with [`ENTRY_BYTES`] for each entry; larger ones are passed on.
-const MAX_BYTES: usize = 1 << 10;
-const ENTRY_BYTES: usize = 32;
-/// Keys of last entries that operate on holds, which an exchange must not have.
-const HOLDS: [&[u8]; 3] = [b"tollgate.reserve", b"tollgate.commit", b"tollgate.settle"];
 
 /// A descriptor, encoded: the lengths and bytes of all keys and values, so that no two lists of
 /// entries have the same encoding.
@@ -28,12 +22,12 @@ impl Descriptor {
             self.name.extend_from_slice(text);
         }
         self.entries = self.entries.saturating_add(1);
-        self.ends_with_hold = HOLDS.contains(&key);
+        self.ends_with_hold = is_on_hold(key);
     }
 
     /// Returns `true` if an exchange may have it.
     pub(crate) fn is_leasable(&self) -> bool {
-        self.entries > 0 && self.size() <= MAX_BYTES && !self.ends_with_hold
+        self.entries > 0 && self.size() <= MAX_KEY_BYTES && !self.ends_with_hold
     }
 
     /// Returns the message.

@@ -7,9 +7,8 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
+use tollgate_lease::holder::INTERVAL;
 
-/// Minimum time between two exchanges.
-pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
 /// Time after which the pacer looks at its state without having been woken.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 

@@ -28,7 +28,7 @@ pub(super) const ROWS: &[Row] = &[
     Row { place: "lease", modules: "algorithm descriptor", crates: "std::sync std::time::Instant" },
     Row {
         place: "lease/holder",
-        modules: "algorithm",
+        modules: "algorithm descriptor",
         crates: "arc_swap crossbeam_queue foldhash hashbrown rustix std",
     },
     Row { place: "printable", modules: "", crates: "" },

@@ -13,7 +13,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{Notify, mpsc, oneshot};
-use tollgate_lease::holder::{self, Equivalent, LeaseKey, LeasedCounter, LookKind, clock};
+use tollgate_lease::holder::{
+    self, ENTRY_BYTES, Equivalent, LeaseKey, LeasedCounter, LookKind, MAX_KEY_BYTES, clock,
+    is_on_hold,
+};
 
 use self::exchange::ExchangeTask;
 use crate::connection::Replicas;
@@ -22,9 +25,6 @@ use crate::descriptor::Descriptor;
 
 /// Number of descriptors of a request that may be decided in memory.
 const DESCRIPTORS: usize = 8;
-/// Bound of a key's text, of which each entry counts as `ENTRY_BYTES` more.
-const KEY_BYTES: usize = 1 << 10;
-const ENTRY_BYTES: usize = 32;
 /// Number of counts that threads share, so that two that decide at once seldom use the same.
 const STRIPES: usize = 16;
 
@@ -214,14 +214,10 @@ fn are_distinct(descriptors: &[Descriptor]) -> bool {
             .all(|(index, one)| !descriptors.iter().take(index).any(|other| other == one))
 }
 
-/// Returns `true` if an exchange may have the descriptor. The service refuses a whole exchange for
-/// one that operates on a hold, and the table has a bound in bytes.
+/// Returns `true` if an exchange may have the descriptor.
 fn is_leasable(domain: &str, descriptor: &Descriptor) -> bool {
-    let is_on_hold = matches!(
-        descriptor.last_key(),
-        Some("tollgate.reserve" | "tollgate.commit" | "tollgate.settle")
-    );
-    !is_on_hold && domain.len() + descriptor.size(ENTRY_BYTES) <= KEY_BYTES
+    let is_on_hold = descriptor.last_key().is_some_and(|key| is_on_hold(key.as_bytes()));
+    !is_on_hold && domain.len() + descriptor.size(ENTRY_BYTES) <= MAX_KEY_BYTES
 }
 
 #[cfg(test)]

@@ -89,7 +89,7 @@ fn descriptors_that_an_exchange_may_not_have_are_not_in_the_table() {
         user("ann").and("tollgate.reserve", "id"),
         user("ann").and("tollgate.commit", "id"),
         Descriptor::new("tollgate.settle", "id"),
-        user(&"x".repeat(KEY_BYTES)),
+        user(&"x".repeat(MAX_KEY_BYTES)),
         (0..64).map(|_| ("", "")).collect(),
     ] {
         for _ in 0..8 {

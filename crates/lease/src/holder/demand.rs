@@ -42,9 +42,8 @@ impl MissDemand {
         }
     }
 
-    /// Counts a request. Returns the requests of the window, or of the one before if those were
-    /// more.
-    pub(super) fn count(&self, hits: u32, window: Duration, now: Instant) -> u32 {
+    /// Counts a request.
+    pub(super) fn count(&self, hits: u32, window: Duration, now: Instant) {
         let at = micros(now.saturating_duration_since(self.start));
         let since = self.since.load(Relaxed);
         let passed = at.saturating_sub(since);
@@ -60,8 +59,7 @@ impl MissDemand {
         }
         self.now.hits.fetch_add(hits.into(), Relaxed);
         // An attacker cannot send 2^32 requests in a window.
-        let requests = self.now.requests.fetch_add(1, Relaxed).saturating_add(1);
-        requests.max(self.before.requests.load(Relaxed))
+        self.now.requests.fetch_add(1, Relaxed);
     }
 
     /// Returns the requests of the window, or of the one before if those were more.
@@ -175,11 +173,15 @@ mod tests {
         let at = |ms| start + Duration::from_millis(ms);
         let demand = MissDemand::new(2, start);
         let window = Duration::from_millis(100);
-        assert_eq!(demand.count(2, window, at(50)), HOT + 1);
+        let count = |ms| {
+            demand.count(2, window, at(ms));
+            demand.requests()
+        };
+        assert_eq!(count(50), HOT + 1);
         assert_eq!(demand.expected(window, at(50)), 36, "18 hits in half of a window");
-        assert_eq!(demand.count(2, window, at(150)), HOT + 1, "in the window before");
+        assert_eq!(count(150), HOT + 1, "in the window before");
         assert_eq!(demand.expected(window, at(150)), 20, "ten times 2 hits");
-        assert_eq!(demand.count(2, window, at(500)), 1);
+        assert_eq!(count(500), 1);
         let expected = [505, 520, 550, 600, 700].map(|ms| demand.expected(window, at(ms)));
         assert_eq!(expected, [20, 10, 4, 2, 2]);
         assert_eq!(demand.idle_for(at(600)), window);

@@ -1,5 +1,5 @@
 //! A key with its blocks, and the denial of the service. Any thread takes from blocks without a
-//! lock; only the exchanger's changes them.
+//! lock; only the exchanger changes them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -98,13 +98,11 @@ impl<K> Key<K> {
     pub(super) fn take(&self, hits: u32, now: Instant) -> (LookKind, bool) {
         let state = self.state.load();
         let taken = state.blocks.iter().position(|block| block.take(hits.into(), now));
-        let missed = match taken {
-            Some(_) => None,
-            None => Some(self.demand.count(hits, state.window, now)),
-        };
+        if taken.is_none() {
+            self.demand.count(hits, state.window, now);
+        }
         let wants = state.may_want(now)
-            && missed.unwrap_or_else(|| self.demand.requests()).saturating_add(state.takes())
-                >= HOT
+            && self.demand.requests().saturating_add(state.takes()) >= HOT
             && !self.is_wanting.swap(true, Relaxed);
         let kind = match taken {
             Some(index) => {

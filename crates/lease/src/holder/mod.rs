@@ -27,6 +27,7 @@ use crossbeam_queue::ArrayQueue;
 use foldhash::fast::RandomState;
 pub use hashbrown::Equivalent;
 use hashbrown::HashTable;
+use tollgate_core::descriptor::hold::RESERVED;
 
 use self::demand::ColdTable;
 pub use self::exchange::{Exchanger, HeldReturn, LeaseAnswer, LoanExchange, Want, WantAnswer};
@@ -37,6 +38,11 @@ pub use self::key::{LeasedCounter, TakenLease};
 pub const MAX_KEYS: usize = 1 << 13;
 /// Minimum time between two exchanges.
 pub const INTERVAL: Duration = Duration::from_millis(50);
+/// Maximum bytes of a key that may be leased, of which each entry counts as [`ENTRY_BYTES`] more
+/// than its text.
+pub const MAX_KEY_BYTES: usize = 1 << 10;
+/// Bytes of an entry beside its text.
+pub const ENTRY_BYTES: usize = 32;
 /// Maximum number of keys that wait for the next exchange.
 const MAX_WAITING: usize = 1 << 10;
 
@@ -47,6 +53,12 @@ pub trait LeaseKey {
 
     /// Returns its size in an exchange, in bytes.
     fn size(&self) -> usize;
+}
+
+/// Returns `true` if a descriptor whose last entry has this key operates on a hold: the service
+/// refuses a whole exchange for one.
+pub fn is_on_hold(last_key: &[u8]) -> bool {
+    RESERVED.iter().any(|reserved| reserved.as_bytes() == last_key)
 }
 
 /// All keys in use.
