@@ -6,11 +6,20 @@ use crate::wire;
 
 /// A descriptor, encoded: the lengths and bytes of all keys and values, so that no two lists of
 /// entries have the same encoding.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Descriptor {
     name: Vec<u8>,
     entries: usize,
     ends_with_hold: bool,
+}
+
+/// Capacity for the names of most descriptors, so that they are allocated once.
+const USUAL_BYTES: usize = 96;
+
+impl Default for Descriptor {
+    fn default() -> Self {
+        Self { name: Vec::with_capacity(USUAL_BYTES), entries: 0, ends_with_hold: false }
+    }
 }
 
 impl Descriptor {
