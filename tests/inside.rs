@@ -20,8 +20,13 @@ const TENANT: &str = r#"[{"actions": [{"request_headers": {"header_name": "x-ten
 /// Returns a policy whose limit for each tenant is lent, to clients alone: blocks of the service's
 /// own workers would be charged, too.
 fn policy(limit: u32, unit: &str, ttl: &str) -> Policies {
+    policy_by("fixed_window", limit.into(), unit, ttl)
+}
+
+/// Returns the same with another algorithm.
+fn policy_by(algorithm: &str, limit: u64, unit: &str, ttl: &str) -> Policies {
     Policies::of(&format!(
-        "domain: test\ndescriptors:\n  - key: tenant\n    rate_limit: {{ requests_per_unit: {limit}, unit: {unit}, charge: admitted, lease: {{ size: 10%, ttl: {ttl}, holders: [client] }} }}\n"
+        "domain: test\ndescriptors:\n  - key: tenant\n    rate_limit: {{ algorithm: {algorithm}, requests_per_unit: {limit}, unit: {unit}, charge: admitted, lease: {{ size: 10%, ttl: {ttl}, holders: [client] }} }}\n"
     ))
 }
 
