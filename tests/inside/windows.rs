@@ -146,7 +146,9 @@ async fn check_any_second(algorithm: &str, without_blocks: u64) {
     let admitted = admitted_under(policy_by(algorithm, LIMIT, "second", "50ms")).await;
     let most = most_in_any_second(&admitted);
     let seconds = by_second(&admitted).len();
-    println!("{algorithm}: {seconds} seconds, at most {most} in any, {without_blocks} without blocks");
+    println!(
+        "{algorithm}: {seconds} seconds, at most {most} in any, {without_blocks} without blocks"
+    );
     assert!(most <= without_blocks + LIMIT, "{algorithm}: {most}");
     assert!(most >= LIMIT / 2, "{algorithm}: {most}");
 }

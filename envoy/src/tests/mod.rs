@@ -7,6 +7,9 @@
     reason = "a test that panics is a test that fails"
 )]
 
+// Proptest's many cases take too long in Miri.
+#[cfg(not(miri))]
+mod arbitrary;
 mod configurations;
 mod descriptors;
 mod requests;
