@@ -1,17 +1,17 @@
 //! The servers of a case, tollgate with its store and the ceiling, and their resource usage.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
 use super::case::{Place, Policy, Server};
+use tollgate_testkit::peer::Peer;
 use tollgate_testkit::policy::Policies;
 use tollgate_testkit::process::Process;
 use tollgate_testkit::redis::Redis;
 use tollgate_testkit::redis::cluster::{Cluster, Layout};
 use tollgate_testkit::tollgate::Tollgate;
 use tollgate_testkit::usage::Usage;
-use tollgate_testkit::{TEST_TIMEOUT, eventually};
 
 /// Argument that makes this binary run as the ceiling.
 pub(crate) const CEILING: &str = "as-the-ceiling";
@@ -78,38 +78,16 @@ impl Running {
     fn peer(binary: &Path, store: &Store) -> Self {
         let policies = Policies::none();
         policies.write("config/bench.yaml", &Policy::Usual.text(false));
-        let [grpc, http, debug] = [(); 3].map(|()| free_port());
-        let (kind, url) = match store {
+        let store = match store {
             Store::Memory => panic!("envoyproxy/ratelimit has no counters of its own"),
             Store::Redis(redis) => ("SINGLE", redis.address.to_string()),
             Store::Cluster(cluster) => ("CLUSTER", listed(cluster)),
         };
-        let mut command = Command::new(binary);
-        command.env("RUNTIME_ROOT", policies.path()).env("RUNTIME_WATCH_ROOT", "false");
-        command.env("REDIS_SOCKET_TYPE", "tcp").env("REDIS_TYPE", kind).env("REDIS_URL", url);
-        command.env("USE_STATSD", "false").env("LOG_LEVEL", "error");
-        for (name, port) in [("GRPC_PORT", grpc), ("PORT", http), ("DEBUG_PORT", debug)] {
-            command.env(name, port.to_string());
-        }
-        for name in ["GRPC_HOST", "HOST", "DEBUG_HOST"] {
-            command.env(name, "127.0.0.1");
-        }
-        let process = Process::start("envoyproxy/ratelimit", &mut command);
-        let address = SocketAddr::from(([127, 0, 0, 1], grpc));
-        eventually("envoyproxy/ratelimit listens", TEST_TIMEOUT, || {
-            TcpStream::connect(address).ok()
-        });
-        Self { address, process: process.id(), http: None, _server: Kind::Peer(process, policies) }
+        let peer = Peer::new(binary.to_owned(), policies.path().to_owned(), store);
+        let server = peer.start();
+        let process = server.id();
+        Self { address: peer.grpc, process, http: None, _server: Kind::Peer(server, policies) }
     }
-}
-
-/// Returns a free port, for a server that cannot bind port 0. Another process may take the port
-/// first.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .expect("a port is free")
-        .port()
 }
 
 fn listed(cluster: &Cluster) -> String {

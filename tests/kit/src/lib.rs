@@ -37,6 +37,7 @@ pub mod inputs;
 pub mod load;
 pub mod loans;
 pub mod model;
+pub mod peer;
 pub mod policy;
 pub mod process;
 pub mod prometheus;
