@@ -173,8 +173,9 @@ impl MappingCompiler<'_> {
         }
         // What follows a leading `*` need not begin with a slash.
         let begin = if text.starts_with('/') { "" } else { "/" };
-        let normal = normal_path(format!("{begin}{text}").as_bytes());
-        let normal = normal.ok().and_then(|normal| String::from_utf8(normal).ok());
+        let whole = format!("{begin}{text}");
+        let normal = normal_path(whole.as_bytes());
+        let normal = normal.ok().and_then(|normal| String::from_utf8(normal.into_owned()).ok());
         let normal = normal.as_ref().and_then(|normal| normal.strip_prefix(begin));
         if normal != Some(text) {
             let error = Finding::error(path.span, format!("no normalized path matches `{text}`"));

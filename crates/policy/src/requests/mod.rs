@@ -25,7 +25,7 @@ use smallvec::SmallVec;
 use tollgate_core::algorithm::words;
 
 pub use self::mapped::MappedRequest;
-use self::target::{NormalTarget, decoded};
+use self::target::{NormalTarget, decoded, in_lower_case};
 pub(super) use self::target::{normal_host, normal_path};
 use super::pattern::Pattern;
 
@@ -163,7 +163,7 @@ pub enum Unmappable {
 /// The attributes of a request that a mapping reads, normalized.
 #[derive(Debug)]
 pub struct RequestAttributes<'a> {
-    method: Vec<u8>,
+    method: Cow<'a, [u8]>,
     target: NormalTarget<'a>,
     address: Option<IpAddr>,
     certificate: Option<&'a [u8]>,
@@ -213,13 +213,13 @@ impl RequestMapping {
             self.names.headers.iter().map(|_| None).collect();
         let mut forwarded = None;
         for (name, value) in &http.headers {
-            let name = name.to_ascii_lowercase();
+            let name = in_lower_case(name);
             if let Some(known) =
                 position(&self.names.headers, &name).and_then(|at| headers.get_mut(at))
             {
                 join(known, value)?;
             }
-            if name == FORWARDED_FOR {
+            if *name == *FORWARDED_FOR {
                 join(&mut forwarded, value)?;
             }
         }
@@ -237,8 +237,13 @@ impl RequestMapping {
         if metadata.iter().flatten().any(|value| value.len() > MAX_VALUE_BYTES) {
             return Err(Unmappable::TooLong);
         }
+        let method = if http.method.iter().any(u8::is_ascii_lowercase) {
+            Cow::Owned(http.method.to_ascii_uppercase())
+        } else {
+            Cow::Borrowed(http.method)
+        };
         Ok(RequestAttributes {
-            method: http.method.to_ascii_uppercase(),
+            method,
             target,
             address,
             certificate: http.certificate.filter(|name| !name.is_empty()),

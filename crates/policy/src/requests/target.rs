@@ -10,13 +10,15 @@
 //! A path that servers resolve differently is refused: with a dot segment beside an escaped `/` or
 //! a `\` (`/a/..%2fb`), or with parameters (`/a/..;/b`), and a target with a fragment.
 
+use std::borrow::Cow;
+
 use super::Unmappable;
 
 /// A host and a path, normalized, and the query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NormalTarget<'a> {
-    pub(super) host: Vec<u8>,
-    pub(super) path: Vec<u8>,
+    pub(super) host: Cow<'a, [u8]>,
+    pub(super) path: Cow<'a, [u8]>,
     /// The query as received, without the question mark.
     pub(super) query: &'a [u8],
 }
@@ -26,13 +28,14 @@ impl<'a> NormalTarget<'a> {
     ///
     /// # Errors
     /// [`Unmappable::Ambiguous`]
-    pub(super) fn of(host: &[u8], target: &'a [u8]) -> Result<Self, Unmappable> {
+    pub(super) fn of(host: &'a [u8], target: &'a [u8]) -> Result<Self, Unmappable> {
         let (own_host, target) = split_host(target);
         if target.contains(&b'#') {
             return Err(Unmappable::Ambiguous);
         }
         let (path, query) = until(target, b'?');
-        Ok(Self { host: normal_host(own_host.unwrap_or(host)), path: normal_path(path)?, query })
+        let host = normal_host(own_host.unwrap_or(host));
+        Ok(Self { host, path: normal_path(path)?, query })
     }
 
     /// Returns the segment of the path with this number, from 1; `None` if there is none.
@@ -59,8 +62,17 @@ fn split_host(target: &[u8]) -> (Option<&[u8]>, &[u8]) {
     (authority.rsplit(|byte| *byte == b'@').next(), path)
 }
 
+/// Returns a text in lower case.
+pub(super) fn in_lower_case(text: &[u8]) -> Cow<'_, [u8]> {
+    if text.iter().any(u8::is_ascii_uppercase) {
+        Cow::Owned(text.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
 /// Normalizes a host.
-pub(crate) fn normal_host(host: &[u8]) -> Vec<u8> {
+pub(crate) fn normal_host(host: &[u8]) -> Cow<'_, [u8]> {
     let colon = host.iter().rposition(|byte| *byte == b':');
     let named = colon.and_then(|colon| {
         let (name, port) = host.split_at_checked(colon)?;
@@ -69,7 +81,7 @@ pub(crate) fn normal_host(host: &[u8]) -> Vec<u8> {
         (is_name && port.get(1..)?.iter().all(u8::is_ascii_digit)).then_some(name)
     });
     let name = named.unwrap_or(host);
-    name.strip_suffix(b".").unwrap_or(name).to_ascii_lowercase()
+    in_lower_case(name.strip_suffix(b".").unwrap_or(name))
 }
 
 /// A segment of a path as it is read.
@@ -114,7 +126,24 @@ impl Segment {
 ///
 /// # Errors
 /// [`Unmappable::Ambiguous`]
-pub(crate) fn normal_path(path: &[u8]) -> Result<Vec<u8>, Unmappable> {
+pub(crate) fn normal_path(path: &[u8]) -> Result<Cow<'_, [u8]>, Unmappable> {
+    if is_normal(path) { Ok(Cow::Borrowed(path)) } else { normalized(path).map(Cow::Owned) }
+}
+
+/// Returns `true` if a path is normalized, as nearly all are.
+fn is_normal(path: &[u8]) -> bool {
+    let is_unchanged = |byte: &u8| is_written_plainly(*byte) && *byte != b'\\';
+    let Some(rest) = path.strip_prefix(b"/").filter(|rest| rest.iter().all(is_unchanged)) else {
+        return false;
+    };
+    let mut segments = rest.split(|byte| *byte == b'/');
+    // The last one is empty if a slash ends the path.
+    let last = segments.next_back().unwrap_or_default();
+    let is_dots = |segment: &[u8]| matches!(segment, b"." | b"..");
+    !is_dots(last) && !segments.any(|segment| segment.is_empty() || is_dots(segment))
+}
+
+fn normalized(path: &[u8]) -> Result<Vec<u8>, Unmappable> {
     let mut segments = Vec::new();
     let mut segment = Segment::default();
     let mut rest = path;
@@ -195,7 +224,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn path(text: &str) -> Option<String> {
-        normal_path(text.as_bytes()).ok().map(|path| String::from_utf8(path).unwrap())
+        normal_path(text.as_bytes()).ok().map(|path| String::from_utf8(path.into_owned()).unwrap())
     }
 
     #[test]
@@ -264,7 +293,7 @@ mod tests {
             ("::1", "::1"),
             ("", ""),
         ] {
-            assert_eq!(String::from_utf8(normal_host(host.as_bytes())).unwrap(), normal, "{host}");
+            assert_eq!(&*normal_host(host.as_bytes()), normal.as_bytes(), "{host}");
         }
     }
 
@@ -303,6 +332,13 @@ mod tests {
     }
 
     proptest! {
+        /// A path that is borrowed is one that would be written alike.
+        #[test]
+        fn a_path_is_normal_if_normalization_leaves_it_as_it_is(text in "/[/a-c.%;\\\\é \u{7f}#?]{0,12}") {
+            let bytes = text.as_bytes();
+            prop_assert_eq!(is_normal(bytes), normalized(bytes).is_ok_and(|normal| normal == bytes));
+        }
+
         /// A normalized path stays as it is, whatever the bytes were.
         #[test]
         fn normalization_is_idempotent(text in "[/\\\\.%;a2fF5cCeE]{0,24}") {
