@@ -4,11 +4,12 @@
 //! ```text
 //! cargo build --release
 //! cargo run --release --example report -- --service tollgate --store redis --disturb store-killed
-//! cargo run --release --example report -- --peer PATH    # all rows; PATH: envoyproxy/ratelimit
+//! cargo run --release --example report -- --peer PATH     # all rows; envoyproxy/ratelimit's binary
 //! ```
 //!
-//! Each of the three flags can be repeated. A row that violates a property is a result, not an error; `--keep-held` exits with 1 if a row of
-//! Tollgate violates one that docs/promise.md makes no exception for.
+//! Each of the three flags can be repeated. A row that violates a property is a result, not an
+//! error; `--keep-held` exits with 1 if a row of Tollgate violates one for which docs/promise.md
+//! makes no exception.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -40,6 +41,11 @@ const DISTURB_EVERY: Duration = Duration::from_secs(2);
 const MOST_STARTS: u32 = 3;
 /// Tolerance for clocks: all processes run on one machine.
 const SKEW_MS: &str = "10";
+
+/// Head of the table.
+const HEAD: &str = "| store | disturbance | times | service | calls | admitted | denied | errors \
+                    | late | over limit | also violated |\n\
+                    |---|---|---:|---|---:|---:|---:|---:|---:|---:|---|";
 
 #[derive(Parser)]
 struct ReportArguments {
@@ -88,9 +94,7 @@ async fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    println!(
-        "| store | disturbance | times | service | calls | admitted | denied | errors | late | over limit | also violated |\n|---|---|---:|---|---:|---:|---:|---:|---:|---:|---|"
-    );
+    println!("{HEAD}");
     let mut code = ExitCode::SUCCESS;
     for row in rows {
         let (report, disturbed) = row.run(&arguments).await;

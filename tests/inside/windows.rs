@@ -1,5 +1,5 @@
-//! Several Envoys with the module, of which some are killed, and plain callers, on one limit of each
-//! algorithm.
+//! Several Envoys with the module, of which some are killed, and plain callers, on one limit, of
+//! several algorithms.
 //! `TOLLGATE_INSIDE_SECONDS` sets the time, of which each window is a second.
 
 use std::collections::BTreeMap;

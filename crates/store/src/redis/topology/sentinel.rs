@@ -19,8 +19,8 @@ const TELL_TIMEOUT: Duration = Duration::from_millis(250);
 /// Interval of refreshing the master's address. A refresh is due earlier if the address is
 /// suspected to be wrong, but never sooner than [`REFRESH_AT_MOST_EVERY`].
 ///
-/// After `SENTINEL FAILOVER`, the old master accepts writes for seconds, which are lost; it gives no
-/// sign that makes its address suspicious.
+/// After `SENTINEL FAILOVER`, the old master accepts writes for seconds, which are lost; nothing
+/// else makes its address suspicious.
 const REFRESH_EVERY: Duration = Duration::from_millis(200);
 const REFRESH_AT_MOST_EVERY: Duration = Duration::from_millis(100);
 
