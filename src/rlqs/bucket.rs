@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use super::demand::Demand;
 use super::ledger::{LoanLedger, Settlement};
+use super::share::ProxyWant;
 use super::terms::{
-    Assignment, Blanket, BucketTerms, BucketUsage, ChargedLoan, LentTerms, WantResult,
+    Assignment, Blanket, BucketTerms, BucketUsage, ChargedLoan, LentTerms, Reported, WantResult,
 };
 use super::ttl::{BLANKET_TTL, DENIAL_TTL, FAILURE_TTL, denial_ttl, loan_ttl};
 use super::{QuotaOptions, REPORT_INTERVAL, after};
@@ -20,7 +21,7 @@ use crate::algorithm::time::{Micros, Timestamp};
 /// Time by which a loan outlasts the next report. What is left is of no use after the answer.
 const DELAY: Duration = Duration::from_millis(500);
 /// Time for which a loan should last from a report on.
-const HORIZON: Duration = REPORT_INTERVAL.saturating_add(DELAY);
+pub(super) const HORIZON: Duration = REPORT_INTERVAL.saturating_add(DELAY);
 /// An assignment that ends within this time is renewed: the next report may be later.
 const RENEWAL: Duration = Duration::from_secs(6);
 /// Shortest time after which a counter without remaining hits is tried again.
@@ -53,20 +54,6 @@ enum Held {
     Nothing,
     Blanket(Blanket, Instant),
     Loan { until: Instant, left: u64 },
-}
-
-/// The effect of a report.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Reported {
-    /// Allowed hits that were lent.
-    pub spent: u64,
-    /// Allowed hits to be charged afterwards: beyond all loans, in shadow mode, or before the first
-    /// assignment.
-    pub afterwards: u64,
-    /// `true` if those were allowed beyond loans of this stream.
-    pub is_overrun: bool,
-    /// Hits to give back.
-    pub returns: Vec<Receipt>,
 }
 
 /// A bucket.
@@ -139,15 +126,19 @@ impl QuotaBucket {
         self.ledger.forfeit();
     }
 
-    /// Returns the hits that the proxy is expected to want, beyond those that it has.
-    pub fn want(&self) -> u64 {
-        let BucketTerms::Lent(LentTerms { lease, .. }) = &self.terms else { return 0 };
-        let wanted = self.demand.within(HORIZON).unwrap_or_default();
+    /// Returns the hits that the proxy is expected to want.
+    pub fn want(&self) -> ProxyWant {
+        let BucketTerms::Lent(LentTerms { lease, .. }) = &self.terms else {
+            return ProxyWant::default();
+        };
+        let expected = self.demand.within(HORIZON).unwrap_or_default().min(lease.hits.into());
         let left = match self.held {
             Held::Loan { left, .. } => left,
             Held::Nothing | Held::Blanket(..) => 0,
         };
-        wanted.min(lease.hits.into()).saturating_sub(left)
+        let reports_at = self.reported_at.filter(|_| expected > 0);
+        let reports_at = reports_at.map(|at| after(at, REPORT_INTERVAL));
+        ProxyWant { expected, left, reports_at }
     }
 
     /// Records a report, which has all requests that were allowed before `covered`.
@@ -234,7 +225,8 @@ impl QuotaBucket {
                 self.due = Some(end);
                 return BucketStep::Nothing;
             }
-            horizon = horizon.min(usable);
+            // As the time of the loan will be.
+            horizon = horizon.min(Duration::from_secs(usable.as_secs()));
         }
         let wanted = self.wanted(terms, horizon);
         match self.held {

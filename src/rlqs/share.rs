@@ -5,30 +5,65 @@
 //! are wanted: the level is 45, and the proxies get 10, 45 and 45.
 //!
 //! The wants of other proxies are those of their latest reports, less what they hold.
+//!
+//! A loan is for half a second more than the interval of reports, since the next one may be late.
+//! The hits for this half second are mostly left when the next loan replaces it, and cannot be told
+//! from those that were admitted. So while the proxies want more than what remains of the window,
+//! and some requests are denied in any case, loans are for one interval.
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::bucket::HORIZON;
+use super::{REPORT_INTERVAL, after};
+
 /// The wants of all proxies of the process, by counter.
 #[derive(Debug, Default)]
-pub struct WantTable(Mutex<HashMap<u64, Vec<ProxyWant>>>);
+pub struct WantTable(Mutex<HashMap<u64, CounterWants>>);
 
-/// The hits that a proxy wants of a counter, beyond those that it holds.
-#[derive(Clone, Copy, Debug)]
-struct ProxyWant {
-    stream: u64,
-    hits: u64,
+/// The wants of the proxies of a counter.
+#[derive(Debug, Default)]
+struct CounterWants {
+    /// By stream.
+    proxies: Vec<(u64, ProxyWant)>,
+    /// End of the window in which more is wanted than remains.
+    scarce_until: Option<Instant>,
+}
+
+/// The hits that a proxy wants of a counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProxyWant {
+    /// Hits of a loan that lasts until the answer to its next report.
+    pub expected: u64,
+    /// Hits that it holds.
+    pub left: u64,
+    /// Instant of its next report, before which it gets no hits; `None` if it wants none.
+    pub reports_at: Option<Instant>,
+}
+
+impl ProxyWant {
+    /// Returns the hits beyond those that the proxy holds.
+    fn hits(&self) -> u64 {
+        self.expected.saturating_sub(self.left)
+    }
+
+    /// Returns the hits that the proxy can still admit until the end of a window.
+    fn hits_until(&self, end: Instant) -> u64 {
+        let time = self.reports_at.map_or(HORIZON, |at| end.saturating_duration_since(at));
+        within(self.hits(), time.min(HORIZON))
+    }
 }
 
 impl WantTable {
-    /// Records that a stream wants hits of a counter.
-    pub fn set(&self, counter: u64, stream: u64, hits: u64) {
+    /// Records what a stream wants of a counter.
+    pub fn set(&self, counter: u64, stream: u64, want: ProxyWant) {
         let mut table = self.0.lock();
-        let wants = table.entry(counter).or_default();
-        match wants.iter_mut().find(|want| want.stream == stream) {
-            Some(want) => want.hits = hits,
-            None => wants.push(ProxyWant { stream, hits }),
+        let proxies = &mut table.entry(counter).or_default().proxies;
+        match proxies.iter_mut().find(|(known, _)| *known == stream) {
+            Some((_, known)) => *known = want,
+            None => proxies.push((stream, want)),
         }
     }
 
@@ -36,19 +71,51 @@ impl WantTable {
     pub fn remove(&self, counter: u64, stream: u64) {
         let mut table = self.0.lock();
         if let Some(wants) = table.get_mut(&counter) {
-            wants.retain(|want| want.stream != stream);
-            if wants.is_empty() {
+            wants.proxies.retain(|(known, _)| *known != stream);
+            if wants.proxies.is_empty() {
                 table.remove(&counter);
             }
         }
     }
 
-    /// Returns the share of a stream that wants `hits` if `remaining` are left for all.
-    pub fn share(&self, counter: u64, stream: u64, hits: u64, remaining: u64) -> u64 {
+    /// Returns the hits to charge for a stream that wants `hits`: fewer while they are scarce.
+    pub fn to_charge(&self, counter: u64, hits: u32, now: Instant) -> u32 {
         let table = self.0.lock();
-        let others = table.get(&counter).into_iter().flatten();
-        let others = others.filter(|want| want.stream != stream).map(|want| want.hits);
-        share(hits, others.collect(), remaining)
+        let until = table.get(&counter).and_then(|wants| wants.scarce_until);
+        if until.is_some_and(|until| now < until) {
+            u32::try_from(within(hits.into(), REPORT_INTERVAL)).unwrap_or(hits)
+        } else {
+            hits
+        }
+    }
+
+    /// Returns the share of a stream that was charged or wants `hits` at `now`, if `remaining` are
+    /// left for all, in a window in which hits can be admitted for `usable`.
+    pub fn share(
+        &self,
+        of: ShareOf,
+        remaining: u64,
+        usable: Option<Duration>,
+        now: Instant,
+    ) -> u64 {
+        let ShareOf { counter, stream, hits } = of;
+        let mut table = self.0.lock();
+        let Some(wants) = table.get_mut(&counter) else { return hits.min(remaining) };
+        let scarce_until = wants.scarce_until.filter(|until| now < *until);
+        let others = wants.proxies.iter().filter(|(known, _)| *known != stream);
+        let others = others
+            .map(|(_, want)| scarce_until.map_or_else(|| want.hits(), |end| want.hits_until(end)));
+        let own = share(hits, others.collect(), remaining);
+        if scarce_until.is_some() {
+            return own;
+        }
+        match usable.filter(|usable| wants.exceed(remaining, *usable)) {
+            Some(usable) => {
+                wants.scarce_until = Some(after(now, usable));
+                own.min(within(hits, REPORT_INTERVAL))
+            }
+            None => own,
+        }
     }
 
     /// Returns the number of counters.
@@ -56,6 +123,35 @@ impl WantTable {
     pub(super) fn len(&self) -> usize {
         self.0.lock().len()
     }
+}
+
+/// The wants of one stream that ask for a share.
+#[derive(Clone, Copy, Debug)]
+pub struct ShareOf {
+    /// Digest of the counter and its limit.
+    pub counter: u64,
+    /// Number of the stream.
+    pub stream: u64,
+    /// Hits that it wants.
+    pub hits: u64,
+}
+
+impl CounterWants {
+    /// Returns `true` if the proxies will want more within a time than they hold and remains.
+    fn exceed(&self, remaining: u64, time: Duration) -> bool {
+        let sum = |hits: fn(&ProxyWant) -> u64| {
+            self.proxies.iter().map(|(_, want)| u128::from(hits(want))).sum::<u128>()
+        };
+        let expected = sum(|want| want.expected).saturating_mul(time.as_millis());
+        let held = sum(|want| want.left).saturating_add(remaining.into());
+        expected > held.saturating_mul(HORIZON.as_millis())
+    }
+}
+
+/// Returns the part of the hits of a loan that is for a shorter time.
+fn within(hits: u64, time: Duration) -> u64 {
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    hits.saturating_mul(millis(time)).div_ceil(millis(HORIZON))
 }
 
 /// Returns the share of a proxy that wants `wanted`, beside others, of the remaining hits. Shares
@@ -95,13 +191,40 @@ mod tests {
     #[test]
     fn a_stream_that_is_gone_leaves_nothing() {
         let table = WantTable::default();
-        table.set(1, 7, 100);
-        table.set(1, 8, 100);
-        assert_eq!(table.share(1, 7, 100, 100), 50);
+        let now = Instant::now();
+        let want = ProxyWant { expected: 120, left: 20, reports_at: None };
+        table.set(1, 7, want);
+        table.set(1, 8, want);
+        let of = ShareOf { counter: 1, stream: 7, hits: 100 };
+        assert_eq!(table.share(of, 100, None, now), 50);
         table.remove(1, 8);
-        assert_eq!(table.share(1, 7, 100, 100), 100);
+        assert_eq!(table.share(of, 100, None, now), 100);
         table.remove(1, 7);
         assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn loans_are_for_one_interval_while_more_is_wanted_than_remains_of_the_window() {
+        let table = WantTable::default();
+        let now = Instant::now();
+        let at = |seconds| after(now, Duration::from_secs(seconds));
+        // Two proxies want 200 hits in 5.5 s, so 400 in 11 s.
+        [7, 8].map(|stream| {
+            table.set(1, stream, ProxyWant { expected: 100, left: 10, reports_at: None })
+        });
+        let of = ShareOf { counter: 1, stream: 7, hits: 110 };
+        let share = |remaining, usable, seconds| {
+            table.share(of, remaining, Some(Duration::from_secs(usable)), at(seconds))
+        };
+        assert_eq!(share(380, 11, 0), 110, "and they hold 20");
+        assert_eq!(table.to_charge(1, 110, at(0)), 110);
+        assert_eq!(share(379, 11, 0), 100);
+        assert_eq!(
+            [0, 10, 11].map(|seconds| table.to_charge(1, 110, at(seconds))),
+            [100, 100, 110]
+        );
+        assert_eq!(share(379, 11, 11), 100);
+        assert_eq!(share(379, 11, 12), 110, "the charge was for an interval");
     }
 
     proptest! {

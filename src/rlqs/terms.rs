@@ -89,3 +89,17 @@ pub struct BucketUsage {
     /// Requests denied since the last report.
     pub denied: u64,
 }
+
+/// The effect of a report.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Reported {
+    /// Allowed hits that were lent.
+    pub spent: u64,
+    /// Allowed hits to be charged afterwards: beyond all loans, in shadow mode, or before the first
+    /// assignment.
+    pub afterwards: u64,
+    /// `true` if those were allowed beyond loans of this stream.
+    pub is_overrun: bool,
+    /// Hits to give back.
+    pub returns: Vec<Receipt>,
+}

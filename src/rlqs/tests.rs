@@ -226,24 +226,48 @@ fn an_idle_bucket_keeps_some_hits_then_gets_none_and_is_then_abandoned() {
     assert!(world.proxy(proxy).is_forgotten());
 }
 
-#[test]
-fn proxies_with_much_more_demand_than_the_limit_use_nearly_all_of_it() {
+/// Runs eight proxies, ten to one, that want half more than a limit, and returns the part of it
+/// that they use, in 1/1000, in each of some windows but the first. With `shifts`, the demand moves
+/// to other proxies two reports before each window.
+fn used(limit: u64, period: u64, replicas: usize, shifts: bool) -> Vec<u64> {
+    const WINDOWS: u64 = 8;
     let now = Instant::now();
-    let mut world = ProxyWorld::new(6_000, 60, 600);
+    let mut world = ProxyWorld::new(limit, period, u32::try_from(limit / 2).unwrap());
     let proxies: Vec<_> = (0..8).map(|_| world.connect()).collect();
-    // Ten to one, one and a half times the limit in all.
+    if replicas > 1 {
+        proxies[4..].iter().for_each(|proxy| world.move_to_other_replica(*proxy));
+    }
     let demand = [50, 50, 10, 10, 10, 8, 7, 5];
-    for second in 0..300 {
-        for (proxy, per_second) in proxies.iter().zip(demand) {
-            world.request(*proxy, per_second);
+    let mut requested = [0; 8];
+    for tick in 0..period * 10 * WINDOWS {
+        let shift = if shifts { (tick / 10 + 10) / period } else { 0 };
+        for (number, proxy) in proxies.iter().enumerate() {
+            let of = demand[(number + 3 * usize::try_from(shift).unwrap()) % 8];
+            // In units of 1/(1000 * period) of a hit.
+            requested[number] += of * limit;
+            world.request(*proxy, requested[number] / (1_000 * period));
+            requested[number] %= 1_000 * period;
         }
-        world.run(now + Duration::from_secs(second), SECOND);
+        world.run(now + Duration::from_millis(100 * tick), SECOND / 10);
     }
     let windows = world.admitted_by_window();
-    assert!(windows.iter().all(|hits| *hits <= 6_000), "{windows:?}");
-    // The first window has the first requests, which are denied.
-    for hits in &windows[1..5] {
-        assert!(*hits >= 5_700, "{windows:?}");
+    assert!(windows.iter().all(|hits| *hits <= limit), "{windows:?}");
+    windows.into_iter().skip(1).map(|hits| hits * 1_000 / limit).collect()
+}
+
+#[test]
+fn proxies_that_want_more_than_the_limit_use_nearly_all_of_it() {
+    for (limit, period, replicas) in [(5_000, 30, 1), (5_000, 30, 2), (10_000, 60, 2)] {
+        let used = used(limit, period, replicas, false);
+        assert!(used.iter().all(|used| *used >= 950), "{limit}/{period} s: {used:?}");
+    }
+}
+
+#[test]
+fn proxies_use_nearly_all_of_the_limit_two_reports_after_a_shift_of_the_demand() {
+    for (limit, replicas) in [(1_000, 1), (5_000, 1), (5_000, 2)] {
+        let used = used(limit, 30, replicas, true);
+        assert!(used.iter().all(|used| *used >= 900), "{limit}: {used:?}");
     }
 }
 

@@ -1,9 +1,10 @@
 //! The service of the double: its steps as `grpc` takes them, with a counter of a fixed window.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::super::QuotaOptions;
 use super::super::bucket::BucketStep;
+use super::super::share::ShareOf;
 use super::super::terms::{Assignment, BucketTerms, ChargedLoan, LentTerms, WantResult};
 use super::proxy::{Action, Backward, COUNTER, ProxyWorld};
 use crate::algorithm::Receipt;
@@ -86,8 +87,13 @@ impl ProxyWorld {
         let rest = Micros::new(u64::try_from(rest.as_micros()).unwrap());
         let charged = self.charged.get(&window).copied().unwrap_or_default();
         let remaining = self.limit.saturating_sub(charged);
-        let share =
-            self.wants(number).share(COUNTER, u64::try_from(number).unwrap(), wanted, remaining);
+        let stream = u64::try_from(number).unwrap();
+        let wanted = u32::try_from(wanted).unwrap();
+        let hits = self.wants(number).to_charge(COUNTER, wanted, now).into();
+        let of = ShareOf { counter: COUNTER, stream, hits };
+        let usable = (remaining >= hits)
+            .then(|| Duration::from(rest).saturating_sub(QuotaOptions::default().guard));
+        let share = self.wants(number).share(of, remaining, usable, now);
         if share == 0 {
             return WantResult::Denied((remaining == 0).then_some(rest));
         }

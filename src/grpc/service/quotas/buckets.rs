@@ -9,6 +9,7 @@ use super::lending::{BucketWork, TargetTerms as _, counter};
 use super::{BucketMemory, QuotaSession, report, response};
 use crate::limiter::{BucketTarget, Live};
 use crate::policy::UnsupportedQuota;
+use crate::rlqs::share::ProxyWant;
 use crate::rlqs::terms::{Blanket, BucketTerms, BucketUsage};
 use crate::store::backend::Backend;
 use crate::store::clock::instant;
@@ -65,7 +66,7 @@ impl<B: Backend> QuotaSession<B> {
         if self.stream.is_empty() {
             (self.policies, self.policies_at) = (Some(live.generation()), instant());
         }
-        Some(self.stream.open(id, terms, BucketMemory { _hold: hold, want: 0 }))
+        Some(self.stream.open(id, terms, BucketMemory { _hold: hold, want: ProxyWant::default() }))
     }
 
     /// Returns the treatment of a bucket by the policies in force.

@@ -1,7 +1,7 @@
 //! The store calls of a stream: hits that are lent, and given back.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::stream::{self, StreamExt as _};
 
@@ -12,9 +12,10 @@ use crate::grpc::service::Rls;
 use crate::limiter::{BucketTarget, Live, LoanTarget};
 use crate::policy::UnsupportedQuota;
 use crate::receipts::{CounterDigest, generation};
-use crate::rlqs::bucket::{BucketStep, Reported};
+use crate::rlqs::bucket::BucketStep;
+use crate::rlqs::share::ShareOf;
 use crate::rlqs::terms::{
-    Assignment, Blanket, BucketTerms, BucketUsage, ChargedLoan, LentTerms, WantResult,
+    Assignment, Blanket, BucketTerms, BucketUsage, ChargedLoan, LentTerms, Reported, WantResult,
 };
 use crate::store::backend::Backend;
 use crate::store::clock::instant;
@@ -231,6 +232,9 @@ async fn lend<B: Backend>(
 ) -> (usize, WantResult) {
     let HitsWanted { place, target, generation, hits } = want;
     let asked_at = instant();
+    let hits = rls.quotas.wants.to_charge(generation, hits, asked_at);
+    let of = ShareOf { counter: generation, stream: number, hits: hits.into() };
+    let guard = rls.quotas.options.guard;
     let deadline = rls.deadline(asked_at, None);
     let loans = rls.limiter.store().loans();
     let mut unknown = UnknownCharge { metrics: &rls.metrics, hits };
@@ -238,7 +242,10 @@ async fn lend<B: Backend>(
     let lending = loans.lend_quota(
         &check,
         hits,
-        |remaining| rls.quotas.wants.share(generation, number, hits.into(), remaining),
+        |remaining, rest| {
+            let usable = rest.map(|rest| Duration::from(rest).saturating_sub(guard));
+            rls.quotas.wants.share(of, remaining, usable, asked_at)
+        },
         deadline,
     );
     let result = match lending.await {

@@ -46,7 +46,7 @@ use crate::http2::{BudgetHold, Delivery};
 use crate::limiter::Undecided;
 use crate::rlqs::QuotaOptions;
 use crate::rlqs::bucket::BucketStep;
-use crate::rlqs::share::WantTable;
+use crate::rlqs::share::{ProxyWant, WantTable};
 use crate::rlqs::stream::{QuotaStream, StreamEnd};
 use crate::rlqs::terms::Assignment;
 use crate::store::backend::Backend;
@@ -111,7 +111,7 @@ enum PendingAction {
 struct BucketMemory {
     _hold: BudgetHold,
     /// The hits that other streams know to be wanted.
-    want: u64,
+    want: ProxyWant,
 }
 
 /// An event of a stream.

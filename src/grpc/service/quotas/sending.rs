@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::{PendingAction, QuotaSession, response};
 use crate::grpc::PREFIX;
 use crate::grpc::proto::quota::rate_limit_quota_response::BucketAction;
+use crate::rlqs::share::ProxyWant;
 use crate::rlqs::terms::{Assignment, BucketTerms, LentTerms};
 use crate::store::backend::Backend;
 use crate::store::clock::instant;
@@ -115,7 +116,7 @@ impl<B: Backend> QuotaSession<B> {
     pub(super) fn withdraw_want(&mut self, place: usize) {
         let Some(entry) = self.stream.get_mut(place) else { return };
         if let BucketTerms::Lent(LentTerms { generation, .. }) = *entry.bucket.terms() {
-            entry.held.want = 0;
+            entry.held.want = ProxyWant::default();
             self.rls.quotas.wants.remove(generation, self.number);
         }
     }

@@ -45,7 +45,8 @@ pub enum QuotaLending {
 
 impl<B: Backend> Loans<B> {
     /// Charges up to `wanted` hits, all to one instant, to the counter of a check, whose own hits
-    /// and role are ignored. `share` returns the hits for this proxy of those that remain for all.
+    /// and role are ignored. `share` returns the hits for this proxy of those that remain for all,
+    /// and the time to the end of the shortest window, if it is known.
     ///
     /// Calls the store once if as many hits remain as are wanted, else twice. The part of a charge
     /// that is not for this proxy is taken back in the background.
@@ -56,14 +57,14 @@ impl<B: Backend> Loans<B> {
         &self,
         check: &Check<'_>,
         wanted: u32,
-        share: impl Fn(u64) -> u64 + Send,
+        share: impl Fn(u64, Option<Micros>) -> u64 + Send,
         deadline: Instant,
     ) -> Result<QuotaLending, StoreError> {
         let limit = check.limit.of_loans();
         let check = Check { limit: &limit, role: Role::Enforce, lease: None, ..*check };
         let first = self.charge(&check, wanted, deadline).await?;
         let Some(receipt) = first.receipt else {
-            let own = share(first.report.remaining).min(wanted.into());
+            let own = share(first.report.remaining, None).min(wanted.into());
             let own = u32::try_from(own).unwrap_or(u32::MAX);
             if own == 0 {
                 let is_used_up = first.report.remaining == 0;
@@ -77,7 +78,8 @@ impl<B: Backend> Loans<B> {
                 None => QuotaLending::Denied(retry(&limit, own, second.report.retry_after)),
             });
         };
-        let own = share(first.report.remaining.saturating_add(receipt.hits));
+        let rest = window_rest(&check, receipt);
+        let own = share(first.report.remaining.saturating_add(receipt.hits), rest);
         Ok(self.kept(&check, receipt, own))
     }
 
@@ -118,9 +120,14 @@ impl<B: Backend> Loans<B> {
         if own == 0 {
             return QuotaLending::Denied(None);
         }
-        let window_rest = check.limit.windows_end_after(charged.at).map(|(first, _)| first);
+        let window_rest = window_rest(check, charged);
         QuotaLending::Lent { receipt: Receipt { hits: own, ..charged }, window_rest }
     }
+}
+
+/// Returns the time from a charge to the end of the shortest window, for limits with windows.
+fn window_rest(check: &Check<'_>, charged: Receipt) -> Option<Micros> {
+    check.limit.windows_end_after(charged.at).map(|(first, _)| first)
 }
 
 /// Returns the time after which one hit may fit, if a block of `hits` does after `retry_after`.
