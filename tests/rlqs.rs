@@ -9,4 +9,5 @@ mod long_run;
 mod ping;
 mod protocol;
 mod stock_envoy;
+mod whole_limit;
 mod wire;

@@ -14,7 +14,7 @@ use crate::support::root;
 use crate::support::web::Web;
 
 /// Length of a window in seconds.
-const PERIOD: u64 = 30;
+pub(super) const PERIOD: u64 = 30;
 /// Least time between two requests of a client, so that it seldom waits for the one before.
 const PER_CLIENT: Duration = Duration::from_millis(20);
 
@@ -37,8 +37,8 @@ pub(super) struct EnvoyLoad {
 
 /// An Envoy under load.
 pub(super) struct LoadedEnvoy {
-    _clients: JoinSet<()>,
-    _envoy: Envoy,
+    clients: JoinSet<()>,
+    envoy: Envoy,
 }
 
 impl LoadedEnvoy {
@@ -46,17 +46,24 @@ impl LoadedEnvoy {
         let template = std::fs::read_to_string(root().join("tests/rlqs/envoy.yaml")).unwrap();
         let port = service.port().to_string();
         let envoy = Envoy::start_by(&template, &[("TOLLGATE", port.as_str())]).await;
+        let mut loaded = Self { clients: JoinSet::new(), envoy };
+        loaded.load(load, admitted);
+        loaded
+    }
+
+    /// Replaces its clients.
+    pub(super) fn load(&mut self, load: EnvoyLoad, admitted: &Admitted) {
         let count = PER_CLIENT.as_micros().div_ceil(load.every.as_micros());
         let count = u32::try_from(count).unwrap();
         let apart = load.buckets / usize::try_from(count).unwrap();
-        let mut clients = JoinSet::new();
+        self.clients = JoinSet::new();
         for number in 0..count {
             let first = apart * usize::try_from(number).unwrap();
             let buckets = (0..load.buckets).cycle().skip(first);
             let time = load.every * count;
-            clients.spawn(send(envoy.edge.afresh(), time, buckets, Arc::clone(admitted)));
+            let web = self.envoy.edge.afresh();
+            self.clients.spawn(send(web, time, buckets, Arc::clone(admitted)));
         }
-        Self { _clients: clients, _envoy: envoy }
     }
 }
 
@@ -101,4 +108,10 @@ pub(super) async fn next_window() {
     let period = PERIOD * 1_000;
     let rest = period - millis(SystemTime::now()) % period;
     sleep(Duration::from_millis(rest)).await;
+}
+
+/// Waits until this time of the current window.
+pub(super) async fn in_window(seconds: u64) {
+    let passed = millis(SystemTime::now()) % (PERIOD * 1_000);
+    sleep(Duration::from_millis((seconds * 1_000).saturating_sub(passed))).await;
 }

@@ -1,37 +1,51 @@
-//! A long run of eight Envoys on many counters, while processes die and connections are cut.
+//! A long run of eight Envoys on many counters: at steady demand, after its shifts, and while
+//! processes die and connections are cut.
 //!
-//! Runs if `TOLLGATE_RLQS_WINDOWS` is set: for so many windows of 30 s, `TOLLGATE_RLQS_COUNTERS`
-//! counters (10) of `TOLLGATE_RLQS_LIMIT` hits (300), in `TOLLGATE_RLQS_STORE`: `memory`, `redis`
-//! or `cluster`. A store that outlives a service has two replicas, which are killed, too.
+//! Runs if `TOLLGATE_RLQS_WINDOWS` is set, for so many windows of 30 s with faults: in each, an
+//! Envoy is killed, another one is cut off, and, if the store outlives services, one of the two
+//! replicas is killed, whose Envoys go to the other one. Before them are 4 windows at steady demand
+//! and 3 after shifts. `TOLLGATE_RLQS_COUNTERS` counters (10) have `TOLLGATE_RLQS_LIMIT` hits (300)
+//! in `TOLLGATE_RLQS_STORE`: `memory`, `redis` or `cluster`. `TOLLGATE_RLQS_PROGRAM` is the
+//! service, such as one of a release build.
 //!
 //! ```text
 //! TOLLGATE_RLQS_WINDOWS=20 cargo test --locked --test main rlqs::long_run -- --nocapture
 //! ```
 
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::time::{Duration, SystemTime};
 
 use rustix::process::Signal;
 use tokio::time::sleep;
 
-use super::fleet::{Admitted, EnvoyLoad, LoadedEnvoy, by_window, next_window, policy, window};
+use super::fleet::{
+    Admitted, EnvoyLoad, LoadedEnvoy, by_window, in_window, next_window, policy, window,
+};
 use super::wire::{Passing, QuotaWire};
+use crate::support::built;
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::redis::cluster::Cluster;
-use crate::support::tollgate::Tollgate;
+use crate::support::tollgate::{Tollgate, command_of};
 use crate::support::web::Web;
 
 /// Requests of each Envoy in 10 s for each counter of 300 hits, ten to one: one and a half times
 /// the limit.
-const DEMAND: [u32; 8] = [50, 50, 10, 10, 10, 8, 7, 5];
+pub(super) const DEMAND: [u32; 8] = [50, 50, 10, 10, 10, 8, 7, 5];
 const TEN_SECONDS: Duration = Duration::from_secs(10);
-/// Times from the begin of a window to its fault, and for which an Envoy is cut off.
-const FAULT_AFTER: Duration = Duration::from_secs(4);
+/// Windows at steady demand, and shifts of it.
+const STEADY: usize = 4;
+const SHIFTS: usize = 3;
+/// Seconds of a window at which the demand shifts: two reports before the next one.
+const SHIFT_AT: u64 = 20;
+/// Seconds of a window at which faults happen, and the time for which an Envoy is cut off.
+const KILL_ENVOY_AT: u64 = 3;
+const CUT_OFF_AT: u64 = 8;
+const KILL_SERVICE_AT: u64 = 17;
 const CUT_FOR: Duration = Duration::from_secs(6);
 
-fn setting(name: &str) -> Option<String> {
+pub(super) fn setting(name: &str) -> Option<String> {
     std::env::var(format!("TOLLGATE_RLQS_{name}")).ok()
 }
 
@@ -68,9 +82,34 @@ impl LongStore {
 
 /// The number of counters, and the limit of each.
 #[derive(Clone, Copy)]
-struct CounterLoad {
-    counters: u32,
-    limit: u32,
+pub(super) struct CounterLoad {
+    pub(super) counters: u32,
+    pub(super) limit: u32,
+}
+
+impl CounterLoad {
+    /// Reads the settings.
+    pub(super) fn of_settings() -> Self {
+        let number =
+            |name, default| setting(name).map_or(default, |number| number.parse().unwrap());
+        Self { counters: number("COUNTERS", 10), limit: number("LIMIT", 300) }
+    }
+
+    /// Returns the load of the Envoy with this number after some shifts.
+    pub(super) fn of_envoy(self, number: usize, shifts: usize) -> EnvoyLoad {
+        let Self { counters, limit } = self;
+        let demand = DEMAND[(number + 3 * shifts) % DEMAND.len()];
+        let every = TEN_SECONDS * 300 / (demand * counters * limit);
+        EnvoyLoad { every, buckets: usize::try_from(counters).unwrap() }
+    }
+}
+
+/// The course of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum WindowKind {
+    Steady,
+    Shifted,
+    Faulty,
 }
 
 /// The services and Envoys of a run.
@@ -80,9 +119,9 @@ struct LongRun {
     /// An Envoy with the number of its service.
     envoys: Vec<(LoadedEnvoy, QuotaWire, usize)>,
     load: CounterLoad,
+    shifts: usize,
     admitted: Admitted,
-    /// Windows without a fault.
-    calm: BTreeSet<u64>,
+    windows: BTreeMap<u64, WindowKind>,
     faults: [u32; 3],
 }
 
@@ -94,18 +133,28 @@ impl LongRun {
         for number in 0..DEMAND.len() {
             let service = number % replicas;
             let wire = QuotaWire::to(services[service].grpc, Passing::All).await;
-            let envoy = envoy(number, load, wire.address, &admitted).await;
+            let load = load.of_envoy(number, 0);
+            let envoy = LoadedEnvoy::start(wire.address, load, &admitted).await;
             envoys.push((envoy, wire, service));
         }
-        let calm = BTreeSet::new();
-        Self { flags, services, envoys, load, admitted, calm, faults: [0; 3] }
+        let windows = BTreeMap::new();
+        Self { flags, services, envoys, load, shifts: 0, admitted, windows, faults: [0; 3] }
+    }
+
+    /// Moves the demand to other Envoys.
+    fn shift(&mut self) {
+        self.shifts += 1;
+        for (number, (envoy, ..)) in self.envoys.iter_mut().enumerate() {
+            envoy.load(self.load.of_envoy(number, self.shifts), &self.admitted);
+        }
     }
 
     /// Kills an Envoy, which another one replaces.
     async fn kill_envoy(&mut self, number: usize) {
         self.faults[0] += 1;
         let (_, wire, service) = self.envoys.remove(number);
-        let envoy = envoy(number, self.load, wire.address, &self.admitted).await;
+        let load = self.load.of_envoy(number, self.shifts);
+        let envoy = LoadedEnvoy::start(wire.address, load, &self.admitted).await;
         self.envoys.insert(number, (envoy, wire, service));
     }
 
@@ -134,74 +183,77 @@ impl LongRun {
         }
     }
 
+    /// Waits for the next window.
+    async fn begin(&mut self, kind: WindowKind) {
+        next_window().await;
+        self.windows.insert(window(SystemTime::now()), kind);
+    }
+
     async fn run(&mut self, windows: usize) {
+        for _ in 0..STEADY {
+            self.begin(WindowKind::Steady).await;
+        }
+        for _ in 0..SHIFTS {
+            // The last steady window has used up its limit by then.
+            in_window(SHIFT_AT).await;
+            self.shift();
+            self.begin(WindowKind::Shifted).await;
+        }
         for round in 0..windows {
-            next_window().await;
-            let number = round / 4 % DEMAND.len();
-            if round % 4 == 0 {
-                self.calm.insert(window(SystemTime::now()));
-                continue;
-            }
-            sleep(FAULT_AFTER).await;
-            match round % 4 {
-                1 => self.kill_envoy(number).await,
-                2 => self.cut_off(number).await,
-                _ if self.services.len() > 1 => self.kill_service(number % 2),
-                _ => {}
+            self.begin(WindowKind::Faulty).await;
+            let number = round % DEMAND.len();
+            in_window(KILL_ENVOY_AT).await;
+            self.kill_envoy(number).await;
+            in_window(CUT_OFF_AT).await;
+            self.cut_off((number + 3) % DEMAND.len()).await;
+            in_window(KILL_SERVICE_AT).await;
+            if self.services.len() > 1 {
+                self.kill_service(round % 2);
             }
         }
         next_window().await;
     }
+
+    /// Prints the use of the limit by the kinds of windows, and returns those that exceed it.
+    fn report(&self, limit: u64) -> Vec<((usize, u64), u64)> {
+        let all = by_window(&self.admitted);
+        for kind in [WindowKind::Steady, WindowKind::Shifted, WindowKind::Faulty] {
+            let of_kind = all.iter().filter(|((_, window), _)| {
+                self.windows.get(window).is_some_and(|found| *found == kind)
+            });
+            let used: Vec<u64> = of_kind.map(|(_, hits)| hits * 1_000 / limit).collect();
+            let windows = u64::try_from(used.len()).unwrap().max(1);
+            let mean = used.iter().sum::<u64>() / windows;
+            let least = used.iter().min().copied().unwrap_or_default();
+            eprintln!("{kind:?}: {windows} windows, used {mean} in 1,000, at least {least}");
+        }
+        all.into_iter().filter(|(_, hits)| *hits > limit).collect()
+    }
 }
 
 fn serve(flags: &[String]) -> Tollgate {
+    let program = setting("PROGRAM").map(OsString::from);
+    let program = program.unwrap_or_else(|| built().join("tollgate").into_os_string());
     let flags: Vec<_> = flags.iter().map(String::as_str).collect();
-    Tollgate::serve_by(&flags)
-}
-
-async fn envoy(
-    number: usize,
-    load: CounterLoad,
-    service: SocketAddr,
-    admitted: &Admitted,
-) -> LoadedEnvoy {
-    let CounterLoad { counters, limit } = load;
-    let every = TEN_SECONDS * 300 / (DEMAND[number] * counters * limit);
-    let buckets = usize::try_from(counters).unwrap();
-    LoadedEnvoy::start(service, EnvoyLoad { every, buckets }, admitted).await
-}
-
-/// Returns the mean and the least part of the limit that was used in windows, in 1/1000.
-fn used<'a>(hits: impl Iterator<Item = &'a u64>, limit: u64) -> (u64, u64) {
-    let used: Vec<_> = hits.map(|hits| hits * 1_000 / limit).collect();
-    let windows = u64::try_from(used.len()).unwrap().max(1);
-    (used.iter().sum::<u64>() / windows, used.into_iter().min().unwrap_or_default())
+    Tollgate::serve_as(&mut command_of(program, ["serve"]), &flags)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn eight_envoys_never_admit_more_than_the_limit_while_processes_die() {
     let Some(windows) = setting("WINDOWS") else { return };
-    let number = |name, default| setting(name).map_or(default, |number| number.parse().unwrap());
-    let load = CounterLoad { counters: number("COUNTERS", 10), limit: number("LIMIT", 300) };
+    let load = CounterLoad::of_settings();
     let limit = u64::from(load.limit);
     let store = LongStore::start().await;
     let policies = Policies::of(&policy(limit));
     let flags = ["--policy", policies.path().to_str().unwrap(), "--store", &store.url()];
     let flags = flags.map(str::to_owned).to_vec();
     let mut run = LongRun::start(flags, store.replicas(), load).await;
+    // The first window has the first requests, which are denied.
     next_window().await;
-    let first = window(SystemTime::now()) + 1;
     run.run(windows.parse().unwrap()).await;
-    let last = window(SystemTime::now());
-    let all = by_window(&run.admitted);
-    let full = all.iter().filter(|((_, window), _)| (first..last).contains(window));
-    let calm = full.clone().filter(|((_, window), _)| run.calm.contains(window));
-    let over: Vec<_> = all.iter().filter(|(_, hits)| **hits > limit).collect();
-    let (mean, least) = used(full.clone().map(|(_, hits)| hits), limit);
-    let (mean_calm, least_calm) = used(calm.map(|(_, hits)| hits), limit);
+    let over = run.report(limit);
     let [killed, cut, services] = run.faults;
-    eprintln!("{} windows, over: {over:?}", full.count());
-    eprintln!("used, in 1/1000: {mean}, at least {least}; calm: {mean_calm}, {least_calm}");
+    eprintln!("over: {over:?}");
     eprintln!("Envoys killed: {killed}, cut off: {cut}; services killed: {services}");
     for service in &run.services {
         let web = Web::new(service.http);

@@ -45,13 +45,24 @@ type Responses = mpsc::Sender<Result<RateLimitQuotaResponse, Status>>;
 struct Script {
     reports: Arc<Mutex<Vec<(Instant, RateLimitQuotaUsageReports)>>>,
     streams: Arc<Mutex<Vec<Responses>>>,
+    /// The assignment of each bucket that is reported; `None` if all are sent by hand.
+    answer: Option<QuotaAssignmentAction>,
 }
 
 impl QuotaServer {
     pub async fn start() -> Self {
+        Self::start_with(Script::default()).await
+    }
+
+    /// Starts a server that assigns the same to each bucket of each proxy, with every report.
+    pub async fn that_assigns(ttl: i64, strategy: Option<Strategy>) -> Self {
+        let answer = Some(assigned(Some((ttl, 0)), strategy));
+        Self::start_with(Script { answer, ..Script::default() }).await
+    }
+
+    async fn start_with(script: Script) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let script = Script::default();
         let service = RateLimitQuotaServiceServer::new(script.clone());
         let server = tonic::transport::Server::builder()
             .add_service(service)
@@ -108,12 +119,23 @@ impl RateLimitQuotaService for Script {
         request: Request<Streaming<RateLimitQuotaUsageReports>>,
     ) -> Result<Response<Self::StreamRateLimitQuotasStream>, Status> {
         let (sender, receiver) = mpsc::channel(16);
-        self.streams.lock().push(sender);
+        self.streams.lock().push(sender.clone());
         let mut messages = request.into_inner();
         let reports = Arc::clone(&self.reports);
+        let answer = self.answer.clone();
         tokio::spawn(async move {
             while let Ok(Some(report)) = messages.message().await {
-                reports.lock().push((Instant::now(), report));
+                let Some(answer) = &answer else {
+                    reports.lock().push((Instant::now(), report));
+                    continue;
+                };
+                let bucket_action = |usage: BucketQuotaUsage| BucketAction {
+                    bucket_id: usage.bucket_id,
+                    bucket_action: Some(Action::QuotaAssignmentAction(answer.clone())),
+                };
+                let usages = report.bucket_quota_usages.into_iter();
+                let bucket_action = usages.map(bucket_action).collect();
+                let _ = sender.send(Ok(RateLimitQuotaResponse { bucket_action })).await;
             }
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
@@ -131,17 +153,30 @@ pub fn assignment(
     ttl: Option<(i64, i32)>,
     strategy: Option<Strategy>,
 ) -> BucketAction {
-    let assignment = QuotaAssignmentAction {
+    let bucket_action = Some(Action::QuotaAssignmentAction(assigned(ttl, strategy)));
+    BucketAction { bucket_id: Some(bucket_id(bucket)), bucket_action }
+}
+
+fn assigned(ttl: Option<(i64, i32)>, strategy: Option<Strategy>) -> QuotaAssignmentAction {
+    QuotaAssignmentAction {
         assignment_time_to_live: ttl.map(|(seconds, nanos)| ProtoDuration { seconds, nanos }),
         rate_limit_strategy: strategy
             .map(|strategy| RateLimitStrategy { strategy: Some(strategy) }),
-    };
-    let bucket_action = Some(Action::QuotaAssignmentAction(assignment));
-    BucketAction { bucket_id: Some(bucket_id(bucket)), bucket_action }
+    }
 }
 
 pub fn blanket(rule: BlanketRule) -> Option<Strategy> {
     Some(Strategy::BlanketRule(rule.into()))
+}
+
+/// Returns a bucket that is full again after each period.
+pub fn whole_limit(limit: u32, period: i64) -> Option<Strategy> {
+    let fill_interval = Some(ProtoDuration { seconds: period, nanos: 0 });
+    Some(Strategy::TokenBucket(TokenBucket {
+        max_tokens: limit,
+        tokens_per_fill: Some(limit),
+        fill_interval,
+    }))
 }
 
 /// Returns a bucket that adds one token in each interval.
