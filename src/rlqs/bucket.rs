@@ -387,6 +387,7 @@ impl QuotaBucket {
     pub fn postpone(&mut self, now: Instant) {
         self.is_pending = false;
         let soon = after(now, POSTPONED);
-        self.due = Some(self.due.map_or(soon, |due| due.min(soon)));
+        let due = self.due.filter(|due| *due > now);
+        self.due = Some(due.map_or(soon, |due| due.min(soon)));
     }
 }

@@ -147,6 +147,20 @@ fn a_changed_limit_replaces_the_assignment_and_gives_nothing_back() {
 }
 
 #[test]
+fn a_step_that_finds_no_room_waits_although_it_is_due() {
+    let now = Instant::now();
+    let (mut bucket, _) = lent(100, 60, now);
+    bucket.set_terms(BucketTerms::Closed, now);
+    for second in 0..3 {
+        let now = now + second * SECOND;
+        bucket.postpone(now);
+        assert_eq!(bucket.due(), Some(now + Duration::from_millis(100)));
+    }
+    bucket.postpone(now);
+    assert_eq!(bucket.due(), Some(now + Duration::from_millis(100)), "the sooner of both");
+}
+
+#[test]
 fn blanket_answers_are_renewed_by_reports() {
     let now = Instant::now();
     for (terms, blanket) in [
