@@ -1,4 +1,5 @@
-//! The cost of RLQS in the service: CPU of a report, memory of a bucket and of a stream.
+//! The cost of RLQS in the service: CPU of a report and of a fleet, memory of a bucket and of a
+//! stream.
 //!
 //! By default, only the memory of a bucket in the binary of the tests. The figures of docs/rlqs.md
 //! are those of a release build, in memory and on a Redis server:
@@ -9,8 +10,10 @@
 //! ```
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::interval;
 use tokio_stream::wrappers::ReceiverStream;
 use tollgate::grpc::proto::quota::rate_limit_quota_service_client::RateLimitQuotaServiceClient;
 use tollgate::grpc::proto::quota::rate_limit_quota_usage_reports::BucketQuotaUsage;
@@ -44,6 +47,14 @@ const STREAMS: usize = 1_000;
 const PER_CONNECTION: usize = 50;
 /// Memory that is reserved for a bucket: 1 KiB and twice its ID, by `SECURITY.md`.
 const MAX_BUCKET: u64 = 1_024 + 2 * 26;
+
+/// Proxies of a fleet, buckets of each, and those of them that have requests.
+const FLEET: u32 = 100;
+const FLEET_BUCKETS: usize = 1_000;
+const FLEET_ACTIVE: usize = 10;
+/// Reports of each proxy of a fleet that are measured.
+const FLEET_REPORTS: u32 = 4;
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A stream whose messages are answered one by one.
 struct Reporter {
@@ -112,10 +123,15 @@ struct Measured {
 
 impl Measured {
     fn serve(store: &str) -> Self {
+        Self::serve_with(store, &[])
+    }
+
+    fn serve_with(store: &str, flags: &[&str]) -> Self {
         let program = std::env::var_os("TOLLGATE_RLQS_COST");
         let program = program.unwrap_or_else(|| OsString::from(built().join("tollgate")));
         let policies = Policies::of(POLICY);
-        let flags = ["--policy", policies.path().to_str().unwrap(), "--store", store];
+        let policy = policies.path().to_str().unwrap();
+        let flags = [&["--policy", policy, "--store", store], flags].concat();
         let service = Tollgate::serve_as(&mut command_of(program, ["serve"]), &flags);
         Self { service, _policies: policies }
     }
@@ -194,6 +210,51 @@ async fn report_cpu(store: &str, redis: Option<u32>) {
     eprintln!("Redis: active {active_redis:.1} us");
 }
 
+/// Returns the message of a proxy of a fleet.
+fn fleet_message() -> RateLimitQuotaUsageReports {
+    let mut report = message(0..FLEET_ACTIVE, 10, 0);
+    let idle = message(FLEET_ACTIVE..FLEET_BUCKETS, 0, 0);
+    report.bucket_quota_usages.extend(idle.bucket_quota_usages);
+    report
+}
+
+/// Prints the CPU of a service with a fleet of proxies, of whose buckets 1 % have requests, in
+/// percent of a core.
+async fn fleet_cpu(store: &str, redis: Option<u32>) {
+    let measured = Measured::serve_with(store, &["--client-memory-max", "256MiB"]);
+    let mut fleet = Vec::new();
+    for _ in 0..FLEET {
+        let Reporter { reports, mut responses } = measured.open().await;
+        tokio::spawn(async move { while let Ok(Some(_)) = responses.message().await {} });
+        reports.send(message(0..FLEET_BUCKETS, 0, 1)).await.unwrap();
+        fleet.push(reports);
+    }
+    let web = Web::new(measured.service.http);
+    let count = async || web.metric("tollgate_rlqs_buckets").await;
+    let all = u64::from(FLEET) * FLEET_BUCKETS as u64;
+    becomes("all buckets are open", TEST_TIMEOUT, count, |count| *count >= all).await;
+    let usage = || (measured.usage(), redis.map(Usage::of).unwrap_or_default());
+    let mut ticks = interval(REPORT_INTERVAL / FLEET);
+    let mut before = usage();
+    for round in 0..=FLEET_REPORTS {
+        if round == 1 {
+            // The first round has the loans that all idle buckets got.
+            before = usage();
+        }
+        for reports in &fleet {
+            ticks.tick().await;
+            reports.send(fleet_message()).await.unwrap();
+        }
+    }
+    let after = usage();
+    let time = REPORT_INTERVAL * FLEET_REPORTS;
+    let percent = |cpu: Duration| 100.0 * cpu.as_secs_f64() / time.as_secs_f64();
+    let service = percent(after.0.since(before.0).cpu);
+    let of_redis = percent(after.1.since(before.1).cpu);
+    let denied = web.metric("tollgate_rlqs_refused_reports_total").await;
+    eprintln!("{store}: {service:.1} % of a core, Redis {of_redis:.1} %; refused {denied}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bucket_takes_no_more_memory_than_is_reserved_for_it() {
     let redis = Redis::start().await;
@@ -204,6 +265,8 @@ async fn a_bucket_takes_no_more_memory_than_is_reserved_for_it() {
         eprintln!("a stream: {} bytes", stream_memory().await);
         report_cpu("memory", None).await;
         report_cpu(&redis.url(), Some(redis.id())).await;
+        fleet_cpu("memory", None).await;
+        fleet_cpu(&redis.url(), Some(redis.id())).await;
     }
     assert!(bucket <= MAX_BUCKET, "{bucket} bytes");
 }
