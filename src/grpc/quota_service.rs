@@ -14,7 +14,6 @@ use tonic::server::NamedService;
 
 use super::rights::DomainRights;
 use super::service::Rls;
-use super::service::quotas::{QuotaBody, QuotaSession};
 use crate::http2::Delivery;
 use crate::store::backend::Backend;
 use crate::store::layer::Layered;
@@ -71,8 +70,7 @@ impl<B: Backend> QuotaService<B> {
         let rights = head.extensions.get::<DomainRights>().cloned();
         let rights = rights.unwrap_or_else(DomainRights::none);
         let rls = Arc::clone(&self.rls);
-        let session = QuotaSession::new(rls, rights, delivery, body, self.max_message);
-        let mut response = Response::new(Body::new(QuotaBody::new(session)));
+        let mut response = Response::new(rls.open_quotas(rights, delivery, body, self.max_message));
         response.headers_mut().insert(header::CONTENT_TYPE, CONTENT_TYPE);
         response
     }

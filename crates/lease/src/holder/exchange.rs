@@ -2,6 +2,7 @@
 //! that have ended. None is ever repeated.
 
 use std::collections::VecDeque;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -152,7 +153,7 @@ impl<K: LeaseKey> Exchanger<K> {
     }
 
     /// Collects the keys that want a block, for the exchanges to [`begin`](Self::begin) now.
-    pub fn collect(&mut self, leases: &HeldLeases<K>, now: Instant) {
+    pub fn collect<S: BuildHasher>(&mut self, leases: &HeldLeases<K, S>, now: Instant) {
         let sweeps =
             self.swept.is_none_or(|at| now.saturating_duration_since(at) >= SWEEP_INTERVAL);
         if sweeps {

@@ -65,9 +65,14 @@ pub struct TakenLease {
 }
 
 impl TakenLease {
+    /// Returns the block.
+    pub fn block(&self) -> Option<&Block> {
+        self.state.blocks.get(self.index).map(|block| &**block)
+    }
+
     /// Puts the hits back. Those of a block that was returned meanwhile are lost.
     pub fn put_back(self) {
-        if let Some(block) = self.state.blocks.get(self.index) {
+        if let Some(block) = self.block() {
             block.put_back(self.hits.into());
         }
     }

@@ -61,10 +61,10 @@ pub fn is_on_hold(last_key: &[u8]) -> bool {
     RESERVED.iter().any(|reserved| reserved.as_bytes() == last_key)
 }
 
-/// All keys in use.
+/// All keys in use. `S` hashes them.
 #[derive(Debug)]
-pub struct HeldLeases<K> {
-    hasher: RandomState,
+pub struct HeldLeases<K, S = RandomState> {
+    hasher: S,
     cold: ColdTable,
     keys: ArcSwap<HashTable<Arc<Key<K>>>>,
     /// Keys that became hot, to be added.
@@ -96,8 +96,16 @@ pub enum LookKind {
 impl<K: LeaseKey> HeldLeases<K> {
     /// Creates an empty table. Its hashes are random, so that clients cannot choose keys that meet.
     pub fn new(now: Instant) -> Self {
+        Self::with_hasher(now, RandomState::default())
+    }
+}
+
+impl<K: LeaseKey, S: BuildHasher> HeldLeases<K, S> {
+    /// Creates an empty table with hashes of another kind, such as the same in each run of a
+    /// simulation.
+    pub fn with_hasher(now: Instant, hasher: S) -> Self {
         Self {
-            hasher: RandomState::default(),
+            hasher,
             cold: ColdTable::new(now),
             keys: ArcSwap::default(),
             fresh: ArrayQueue::new(MAX_WAITING),

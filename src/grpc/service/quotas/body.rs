@@ -16,13 +16,13 @@ use crate::store::backend::Backend;
 type Responses = Pin<Box<dyn Stream<Item = Result<Vec<u8>, Status>> + Send>>;
 
 /// The body of an answer.
-pub(in crate::grpc) struct QuotaBody {
+pub(super) struct QuotaBody {
     /// `None` once the trailers are sent.
     responses: Option<Responses>,
 }
 
 impl QuotaBody {
-    pub(in crate::grpc) fn new<B: Backend>(session: QuotaSession<B>) -> Self {
+    pub(super) fn new<B: Backend>(session: QuotaSession<B>) -> Self {
         let responses = unfold(Some(session), |session| async move {
             let mut session = session?;
             match session.next().await {

@@ -33,8 +33,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
 use tonic::Status;
+use tonic::body::Body;
 
-pub(in crate::grpc) use self::body::QuotaBody;
+use self::body::QuotaBody;
 use self::buckets::RefusedReport;
 use self::lending::BucketWork;
 use self::message::ReportReader;
@@ -78,7 +79,7 @@ impl QuotaShared {
 pub(super) const ENDS: [&str; 2] = ["silent", "unacknowledged"];
 
 /// A stream of a proxy.
-pub(in crate::grpc) struct QuotaSession<B: Backend> {
+struct QuotaSession<B: Backend> {
     rls: Arc<Rls<Layered<B>>>,
     rights: DomainRights,
     delivery: Delivery,
@@ -114,6 +115,20 @@ struct BucketMemory {
     want: ProxyWant,
 }
 
+impl<B: Backend> Rls<Layered<B>> {
+    /// Opens a stream of RLQS: returns the body of the answer to a call with this body, whose
+    /// messages have at most `max_message` bytes. `delivery` is that of the answer.
+    pub fn open_quotas(
+        self: Arc<Self>,
+        rights: DomainRights,
+        delivery: Delivery,
+        body: Body,
+        max_message: usize,
+    ) -> Body {
+        Body::new(QuotaBody::new(QuotaSession::new(self, rights, delivery, body, max_message)))
+    }
+}
+
 /// An event of a stream.
 enum StreamEvent {
     Message(Vec<u8>),
@@ -124,11 +139,11 @@ enum StreamEvent {
 }
 
 impl<B: Backend> QuotaSession<B> {
-    pub(in crate::grpc) fn new(
+    fn new(
         rls: Arc<Rls<Layered<B>>>,
         rights: DomainRights,
         delivery: Delivery,
-        body: tonic::body::Body,
+        body: Body,
         max_message: usize,
     ) -> Self {
         let now = instant();
@@ -157,7 +172,7 @@ impl<B: Backend> QuotaSession<B> {
     ///
     /// # Errors
     /// The status with which the stream ends.
-    pub(in crate::grpc) async fn next(&mut self) -> Result<Option<Vec<u8>>, Status> {
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, Status> {
         loop {
             self.check_acknowledgements()?;
             if let Some(response) = self.response() {

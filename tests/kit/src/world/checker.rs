@@ -7,6 +7,7 @@
 use super::claims::{Claim, CounterHistory};
 use super::history::{CallRecord, Ending};
 use super::hold_checker;
+use super::loan_checker;
 use super::plan::{Fault, PartHits};
 use super::reported;
 use super::rules::Counting;
@@ -22,6 +23,7 @@ pub fn check(report: &Report) -> Vec<String> {
     answered_in_time(report, &mut broken);
     unknown_is_counted(report, &mut broken);
     receipts_are_valid(report, &mut broken);
+    loan_checker::check_returns(report, &mut broken);
     decided_when_healed(report, &mut broken);
     for counter in 0..report.plan.counters.len() {
         let history = CounterHistory::of(report, counter);
@@ -37,6 +39,7 @@ pub fn check(report: &Report) -> Vec<String> {
         if report.plan.rule_of(counter).hold.is_none() {
             no_unjustified_denial(&history, &mut found);
             reported::check(&history, &mut found);
+            loan_checker::check(&history, &mut found);
         }
         broken.extend(found.into_iter().map(|text| format!("counter {counter}: {text}")));
     }
@@ -240,7 +243,9 @@ fn nothing_lost(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
 /// No hits are denied that fit: some charge that may have been counted then explains each denial.
 fn no_unjustified_denial(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
     let rule = history.rule();
-    if rule.is_local() || (!rule.is_long() && !history.clocks_agree()) {
+    // More hits than a proxy gets may be charged for a moment, which no message shows.
+    if rule.is_local() || rule.quota_ttl_s.is_some() || (!rule.is_long() && !history.clocks_agree())
+    {
         return;
     }
     for record in &history.report.chronicle.calls {

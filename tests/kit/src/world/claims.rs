@@ -141,6 +141,12 @@ impl<'a> CounterHistory<'a> {
         self.report.versions().map(|version| self.rule().amounts[version].into())
     }
 
+    /// Returns `true` if a version of the policy counts by gcra.
+    pub fn has_gcra(&self) -> bool {
+        let rule = self.rule();
+        [Some(rule.counting), rule.last_counting].contains(&Some(Counting::Gcra))
+    }
+
     /// Returns the number of algorithms that were in force: each counts by itself.
     pub fn shapes(&self) -> u64 {
         self.report.shapes(self.rule())
@@ -276,7 +282,10 @@ impl<'a> CounterHistory<'a> {
             most = most.saturating_sub(refunded);
         }
         if self.rule().is_lent() {
-            most += self.report.loans_lost;
+            most += self.report.loans_lost + self.of_proxies();
+            if self.losses == 0 {
+                most = most.saturating_sub(self.returned_by_proxies());
+            }
         }
         if self.rule().lease_us.is_some() {
             most += self.report.leases_lost + self.blocks_of(self.report.crashes);
@@ -317,9 +326,8 @@ impl<'a> CounterHistory<'a> {
         let period = rule.period_us + rule.period_us / 50;
         let since = if rule.is_long() { 0 } else { from.saturating_sub(period) };
         // gcra counts hits since it was last unused, which may be long ago.
-        let has_gcra = [Some(rule.counting), rule.last_counting].contains(&Some(Counting::Gcra));
-        let since = if has_gcra { 0 } else { since };
-        let mut counted = self.blocks();
+        let since = if self.has_gcra() { 0 } else { since };
+        let mut counted = self.blocks() + self.of_proxies();
         if rule.lease_us.is_some() {
             counted += self.report.leases_lost + self.report.loans_lost;
         }

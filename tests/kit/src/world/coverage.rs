@@ -7,7 +7,7 @@ use super::run::Report;
 
 /// Everything that happens in some world: kinds of faults, errors that servers reply with, parts of
 /// scripts that ran, ends of calls.
-pub const EVENTS: [&str; 70] = [
+pub const EVENTS: [&str; 80] = [
     "answer OK",
     "answer OVER_LIMIT",
     "answer canceled",
@@ -21,18 +21,22 @@ pub const EVENTS: [&str; 70] = [
     "exchange lost",
     "exchange repeated",
     "fault Amend",
+    "fault BlockStream",
     "fault Busy",
     "fault Clock",
     "fault Crash",
     "fault CutAll",
     "fault CutOne",
+    "fault CutStream",
     "fault EndHolder",
+    "fault EndProxy",
     "fault Evict",
     "fault Flush",
     "fault Full",
     "fault Hang",
     "fault Lag",
     "fault Loading",
+    "fault LoseStream",
     "fault MoveSlots",
     "fault Promote",
     "fault Reload",
@@ -41,6 +45,7 @@ pub const EVENTS: [&str; 70] = [
     "fault Slow",
     "fault Stop",
     "fault StopHolder",
+    "fault StopProxy",
     "hold committed",
     "hold committed less",
     "hold committed more",
@@ -50,11 +55,13 @@ pub const EVENTS: [&str; 70] = [
     "hold unknown",
     "loan NEAR_LIMIT",
     "loan STORE_FAILED",
-    "loan TOO_FEW_WANTED",
     "loan denied",
     "loan lent",
     "loan not leasable",
     "loan used",
+    "proxy denied",
+    "proxy first",
+    "proxy lent",
     "reply ASK",
     "reply BUSY",
     "reply LOADING",
@@ -78,6 +85,9 @@ pub const EVENTS: [&str; 70] = [
     "script decide one_fixed_window",
     "script decide sliding_log",
     "script decide sliding_window",
+    "stream ended",
+    "stream lent",
+    "stream opened",
 ];
 
 /// Names of the files that a script is composed of.

@@ -55,6 +55,13 @@ impl fmt::Display for Fault {
             Self::StopHolder { holder, us } => {
                 write!(f, "holder {holder}: stopped for {} ms", ms(us))
             }
+            Self::EndProxy { proxy } => write!(f, "proxy {proxy}: killed"),
+            Self::CutStream { proxy } => write!(f, "proxy {proxy}: stream cut"),
+            Self::LoseStream { proxy } => write!(f, "proxy {proxy}: stream lost"),
+            Self::BlockStream { proxy, us } => {
+                write!(f, "proxy {proxy}: stream blocked for {} ms", ms(us))
+            }
+            Self::StopProxy { proxy, us } => write!(f, "proxy {proxy}: stopped for {} ms", ms(us)),
             Self::Amend { process, counter, change } => match change {
                 Change::Reset => write!(f, "c{counter}: reset at p{process}"),
                 Change::Refund { hits } => write!(f, "c{counter}: refund of {hits} at p{process}"),

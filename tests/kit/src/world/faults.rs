@@ -34,6 +34,11 @@ impl RunningWorld {
             Fault::Stop { process, us } => self.shared.stop(process, (now + us).min(end)),
             Fault::EndHolder { holder } => self.end_holder(holder),
             Fault::StopHolder { holder, us } => self.stop_holder(holder, (now + us).min(end)),
+            Fault::EndProxy { proxy } => self.end_proxy(proxy),
+            Fault::CutStream { proxy } => self.cut_stream(proxy),
+            Fault::LoseStream { proxy } => self.lose_stream(proxy),
+            Fault::BlockStream { proxy, us } => self.block_stream(proxy, us),
+            Fault::StopProxy { proxy, us } => self.stop_proxy(proxy, (now + us).min(end)),
             Fault::Amend { process, counter, change } => self.amend(process, counter, change),
             Fault::Promote { group, stale_us } => self.promote(group, stale_us, end),
             Fault::MoveSlots { from, to, first, us } => {

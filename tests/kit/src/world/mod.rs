@@ -18,7 +18,8 @@
 //! | `history` | calls, answers and faults in their order, and their hash |
 //! | `claims`, `changes`, `checker`, `reported` | the promises, with the exceptions that happened |
 //! | `plan_holds`, `hold_steps`, `holds`, `hold_checker` | the same of holds, in every second one |
-//! | `plan_loans`, `holders`, `loans` | the same of loans, in every fourth one |
+//! | `plan_loans`, `holders`, `loans`, `loan_checker` | the same of loans, in every fourth one |
+//! | `plan_proxies`, `proxies`, `proxy`, `streams` | proxies with RLQS, in every eighth one |
 //! | `circumstances` | what makes claims of a history uncertain |
 //! | `retries` | reserves that are sent until they are decided: another kind of world |
 //! | `coverage` | events and pairs of overlapping events, by number of worlds |
@@ -174,13 +175,17 @@ mod hold_checker;
 mod hold_steps;
 mod holders;
 mod holds;
+mod loan_checker;
 mod loans;
 pub mod mutants;
 mod network;
 pub mod plan;
 mod plan_holds;
 mod plan_loans;
+mod plan_proxies;
 mod process;
+mod proxies;
+mod proxy;
 mod reported;
 pub mod retries;
 pub mod rules;
@@ -188,4 +193,5 @@ pub mod run;
 pub mod server;
 mod shared;
 pub mod shrink;
+mod streams;
 pub mod watch;

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use super::plan_loans::LoanPlan;
+use super::plan_proxies::{self, ProxyPlan};
 use super::rules::SimRule;
 use super::server::fleet::{Arrangement, Moment};
 use crate::random::Random;
@@ -27,6 +28,8 @@ pub struct Plan {
     pub faults: Vec<(Moment, Fault)>,
     /// The holders of loans, if there are any.
     pub loans: Option<LoanPlan>,
+    /// The proxies with RLQS, if there are any.
+    pub proxies: Option<ProxyPlan>,
     /// The moment from which no fault acts.
     pub end: Moment,
 }
@@ -162,6 +165,28 @@ pub enum Fault {
         holder: usize,
         us: u64,
     },
+    /// A proxy dies, and begins anew.
+    EndProxy {
+        proxy: usize,
+    },
+    /// The stream of a proxy ends.
+    CutStream {
+        proxy: usize,
+    },
+    /// A proxy gives up its stream, of which the service hears nothing more.
+    LoseStream {
+        proxy: usize,
+    },
+    /// The stream of a proxy accepts nothing for some time.
+    BlockStream {
+        proxy: usize,
+        us: u64,
+    },
+    /// A proxy stops, and goes on after some time.
+    StopProxy {
+        proxy: usize,
+        us: u64,
+    },
     /// An operator changes a counter.
     Amend {
         process: usize,
@@ -213,13 +238,16 @@ impl Plan {
             calls: Vec::new(),
             faults: Vec::new(),
             loans: None,
+            proxies: None,
             end: 1_000_000 * (3 + random.below(4)) as u64,
         };
+        plan.end = plan_proxies::end_of(seed).unwrap_or(plan.end);
         plan.draw_hold_rules(&mut random);
         plan.draw_calls(&mut random);
         plan.draw_works(&mut random);
         plan.draw_faults(&mut random);
         plan.draw_loans();
+        plan.draw_proxies();
         plan
     }
 

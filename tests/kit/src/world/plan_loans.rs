@@ -1,7 +1,7 @@
 //! Loans in the plan of a world: limits that lend to holders outside of the processes, the requests
 //! that holders decide, and what happens to holders and their messages.
 
-use super::plan::{Fault, Plan};
+use super::plan::{Change, Fault, Plan};
 use super::rules::{LeaseHolders, SimRule};
 use super::server::fleet::Moment;
 use crate::random::Random;
@@ -16,8 +16,6 @@ pub struct LoanPlan {
     pub rates: Vec<i64>,
     /// Requests that holders decide, in their order.
     pub uses: Vec<PlannedUse>,
-    /// Most hits that a holder wants at once.
-    pub most_wanted: u32,
     pub fates: MessageFates,
 }
 
@@ -37,7 +35,7 @@ pub enum HolderAction {
     Take(u32),
     /// Takes hits, and puts them back, since another limit of the request denies it.
     TakeAndPutBack(u32),
-    /// Returns its blocks before they end.
+    /// Returns its blocks before they end, and begins anew.
     Return,
 }
 
@@ -48,6 +46,8 @@ pub struct MessageFates {
     pub lost_replies: usize,
     /// Requests that arrive twice, also at two processes.
     pub repeated: usize,
+    /// Returns that name another counter before they name their own.
+    pub misdirected: usize,
     /// Messages that arrive late, and by how many milliseconds at most.
     pub late: usize,
     pub late_ms: usize,
@@ -88,11 +88,11 @@ impl Plan {
         let rates = |_| *random.one_of(&[-1_000, -1_000, 0, 0, 100_000]);
         let mut loans = LoanPlan {
             rates: (0..3).map(rates).collect(),
-            most_wanted: *random.one_of(&[8, 20, 60, 200]),
             fates: MessageFates {
                 lost_requests: *random.one_of(&[0, 0, 5, 20]),
                 lost_replies: *random.one_of(&[0, 0, 5, 20]),
                 repeated: *random.one_of(&[0, 10, 40]),
+                misdirected: *random.one_of(&[0, 0, 20]),
                 late: *random.one_of(&[0, 5, 20]),
                 late_ms: *random.one_of(&[20, 200, 1_500]),
             },
@@ -101,6 +101,7 @@ impl Plan {
         loans.rates.truncate(1 + random.below(3));
         self.draw_uses(&mut random, &lending, &mut loans);
         self.draw_holder_faults(&mut random, loans.rates.len());
+        self.draw_large_grants(&mut random, &lending);
         self.loans = Some(loans);
     }
 
@@ -142,6 +143,22 @@ impl Plan {
                 Fault::StopHolder { holder, us }
             };
             self.faults.push((at, fault));
+        }
+        self.faults.sort_by_key(|(at, _)| *at);
+    }
+
+    /// Draws grants that are large enough for blocks of them, which are never lent.
+    fn draw_large_grants(&mut self, random: &mut Random, lending: &[usize]) {
+        if !random.percent(25) {
+            return;
+        }
+        for _ in 0..1 + random.below(4) {
+            let at = random.below(self.end as usize) as u64 / 1_000 * 1_000;
+            let process = random.below(self.processes);
+            let counter = *random.one_of(lending);
+            let hits = 100 + random.below(900) as u32;
+            let change = Change::Grant { hits, us: 1_000 * (1 + random.below(3_000)) as u64 };
+            self.faults.push((at, Fault::Amend { process, counter, change }));
         }
         self.faults.sort_by_key(|(at, _)| *at);
     }

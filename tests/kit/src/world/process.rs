@@ -23,6 +23,7 @@ use tollgate::grpc::request::RequestBounds;
 use tollgate::grpc::response::AnswerStyle;
 use tollgate::grpc::rights::DomainRights;
 use tollgate::grpc::service::{HoldCall, Rls};
+use tollgate::http2::Delivery;
 use tollgate::limiter::{Decision, InForce, Limiter, Modes, Snapshot, StatusKind, Undecided};
 use tollgate::policy::{CompileOptions, PolicySet, Source, load};
 use tollgate::store::backend::Backend as _;
@@ -35,6 +36,7 @@ use tollgate::store::redis::{
     Environment, RedisOptions, RedisStore, RedisUrl, Simulation as _, Time,
 };
 use tollgate::telemetry::metrics::{Metrics, StoreMetrics};
+use tonic::body::Body;
 
 use super::history::{Ending, PartStatus};
 use super::network::ProcessEnvironment;
@@ -45,17 +47,20 @@ use super::shared::SharedWorld;
 
 /// Timeout for connections and background work.
 const TEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time of store calls for RLQS.
+pub const QUOTA_CALL_US: u64 = 300_000;
 const MEMORY: usize = 1 << 20;
 const REQUEST: RequestBounds = RequestBounds { descriptors: 64, entries: 2, all_entries: 128 };
 
 /// The service of a worker: each has connections and leases of its own.
-type WorkerService = Rls<Layered<RedisStore>>;
+type WorkerService = Arc<Rls<Layered<RedisStore>>>;
 
 /// A process with its workers.
 pub struct SimProcess {
     policies: Arc<InForce>,
     workers: Vec<WorkerService>,
     pub metrics: Arc<StoreMetrics>,
+    pub all_metrics: Arc<Metrics>,
     environment: Arc<ProcessEnvironment>,
     dead: CancellationToken,
 }
@@ -99,15 +104,17 @@ impl SimProcess {
             let limiter = Limiter::new(Arc::clone(&policies), store, Modes::default());
             let style = AnswerStyle::default();
             let shared = Arc::clone(shared);
-            Rls::new(limiter, Arc::clone(&all_metrics), REQUEST, style, TEST_TIMEOUT)
+            let time = Duration::from_micros(QUOTA_CALL_US);
+            let service = Rls::new(limiter, Arc::clone(&all_metrics), REQUEST, style, time)
                 .with_loan_numbers(Arc::new(move || {
                     let mut number = [0; 16];
                     number[..8].copy_from_slice(&shared.random().next().to_be_bytes());
                     number
-                }))
+                }));
+            Arc::new(service)
         };
         let workers = (0..plan.workers).map(worker).collect();
-        Self { policies, workers, metrics, environment, dead }
+        Self { policies, workers, metrics, all_metrics, environment, dead }
     }
 
     /// Installs a version of the policy.
@@ -118,6 +125,17 @@ impl SimProcess {
     /// Ends the process as a crash does: nothing leaves it any more.
     pub fn crash(&self) {
         self.dead.cancel();
+    }
+
+    /// Waits until the process crashes.
+    pub async fn has_crashed(&self) {
+        self.dead.cancelled().await;
+    }
+
+    /// Opens a stream of RLQS, and returns the body of its answer.
+    pub fn open_quotas(&self, worker: usize, delivery: Delivery, body: Body) -> Body {
+        let service = Arc::clone(&self.workers[worker]);
+        service.open_quotas(DomainRights::All, delivery, body, MEMORY)
     }
 
     /// Waits until all workers are connected, for a limited time.

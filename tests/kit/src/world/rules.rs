@@ -38,6 +38,8 @@ pub struct SimRule {
     pub lease_us: Option<u64>,
     /// Holders of its leases.
     pub lease_holders: LeaseHolders,
+    /// Time in seconds for which proxies hold hits, if they do.
+    pub quota_ttl_s: Option<u64>,
     pub on_store_error: &'static str,
     pub charge: &'static str,
     /// The settings of its holds, if it keeps any.
@@ -45,7 +47,7 @@ pub struct SimRule {
 }
 
 /// A period that does not end while a world runs.
-const LONG_US: u64 = 86_400_000_000;
+pub const LONG_US: u64 = 86_400_000_000;
 
 impl SimRule {
     /// Returns a limit without options.
@@ -58,6 +60,7 @@ impl SimRule {
             amounts: vec![amount; VERSIONS],
             lease_us: None,
             lease_holders: LeaseHolders::Processes,
+            quota_ttl_s: None,
             on_store_error: "error",
             charge: "admitted",
             hold: None,
@@ -93,6 +96,7 @@ impl SimRule {
             amounts,
             lease_us,
             lease_holders: LeaseHolders::Processes,
+            quota_ttl_s: None,
             on_store_error: *random.one_of(&["error", "error", "error", "allow", "deny", "local"]),
             charge,
             hold: None,
@@ -149,9 +153,13 @@ impl SimRule {
             LeaseHolders::Clients => ", holders: [client]",
             LeaseHolders::All => ", holders: [process, client]",
         };
+        let quota = self
+            .quota_ttl_s
+            .map(|seconds| format!(", rlqs: {{ size: 50%, ttl: {seconds}s }}"))
+            .unwrap_or_default();
         let lease = self
             .lease_us
-            .map(|us| format!(", lease: {{ size: 50%, ttl: {}ms{holders} }}", us / 1_000));
+            .map(|us| format!(", lease: {{ size: 50%, ttl: {}ms{holders}{quota} }}", us / 1_000));
         let unit = if self.is_calendar && algorithm == "fixed_window" {
             "day, calendar: true".to_owned()
         } else {

@@ -12,6 +12,7 @@ use super::hold_steps::{HeldList, list_holds};
 use super::holders::SimHolder;
 use super::plan::{Part, PartHits, Plan, PlannedCall};
 use super::process::SimProcess;
+use super::proxies::ProxyLink;
 use super::server::fleet::{Fleet, LostWrites, Moment, RecordedScript};
 use super::shared::SharedWorld;
 
@@ -37,6 +38,9 @@ pub struct Report {
     pub leases_lost: u64,
     /// Lent hits that may be charged although no holder has them.
     pub loans_lost: u64,
+    /// Hits of proxies that were given back, that may stay charged although none has them, and that
+    /// were charged after they had been admitted.
+    pub quotas: QuotaCounts,
     /// Charges without a reply.
     pub unknown_charges: u64,
     pub decided_alone: u64,
@@ -46,6 +50,27 @@ pub struct Report {
     pub counts: BTreeMap<String, u64>,
     /// Calls of scripts, if they were recorded.
     pub scripts: Vec<RecordedScript>,
+}
+
+/// Counts of hits of proxies.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QuotaCounts {
+    pub returned: u64,
+    pub stranded: u64,
+    pub afterwards: u64,
+}
+
+impl QuotaCounts {
+    fn of<'a>(processes: impl Iterator<Item = &'a Arc<SimProcess>>) -> Self {
+        let mut counts = Self::default();
+        for process in processes {
+            let quotas = &process.all_metrics.loans.quotas;
+            counts.returned += quotas.returned.get();
+            counts.stranded += quotas.stranded.get();
+            counts.afterwards += quotas.overrun.get() + quotas.first.get();
+        }
+        counts
+    }
 }
 
 /// A world that runs.
@@ -58,6 +83,8 @@ pub(super) struct RunningWorld {
     pub(super) crashed: Mutex<Vec<Arc<SimProcess>>>,
     /// The holders of loans.
     pub(super) holders: Vec<SimHolder>,
+    /// The proxies with RLQS.
+    pub(super) proxies: Vec<ProxyLink>,
     /// Hits of admitted calls that may be given back, by counter.
     refundable: Mutex<BTreeMap<usize, Vec<u32>>>,
     /// IDs whose reserve was admitted.
@@ -104,11 +131,13 @@ async fn live(plan: Plan, extras: Extras) -> Report {
     let calling = tokio::spawn(Arc::clone(&world).call_all(begun));
     let failing = tokio::spawn(Arc::clone(&world).fail_all(begun));
     let holding = tokio::spawn(Arc::clone(&world).hold(begun));
+    let proxying = tokio::spawn(Arc::clone(&world).run_proxies(begun));
     world.shared.sleep_until(begun + world.plan.end).await;
     failing.await.unwrap();
     world.heal();
     calling.await.unwrap();
     holding.await.unwrap();
+    proxying.await.unwrap();
     sleep(HEALED_WITHIN).await;
     let probes = world.probe().await;
     let process = world.processes.lock()[0].0.clone().unwrap();
@@ -124,8 +153,10 @@ impl RunningWorld {
         fleet.scripts = extras.records_scripts.then(Vec::new);
         let shared = SharedWorld::new(fleet, plan.most_delay_ms, plan.seed);
         let holders = plan.loans.as_ref().map_or(0, |loans| loans.rates.len());
+        let proxies = plan.proxies.as_ref().map_or(0, |proxies| proxies.count);
         let world = Arc::new(Self {
-            holders: (0..holders).map(|_| SimHolder::default()).collect(),
+            holders: (0..holders).map(|_| SimHolder::new(shared.begun.into_std())).collect(),
+            proxies: (0..proxies).map(|_| ProxyLink::default()).collect(),
             processes: Mutex::default(),
             crashed: Mutex::default(),
             refundable: Mutex::default(),
@@ -285,6 +316,7 @@ impl RunningWorld {
             take_backs_lost: all().map(|metrics| metrics.take_backs_lost.get()).sum(),
             unknown_charges: all().map(|metrics| metrics.unknown_charges.get()).sum(),
             loans_lost: all().map(|metrics| metrics.loans.lost.get()).sum(),
+            quotas: QuotaCounts::of(alive.iter().chain(crashed.iter())),
             leases_lost: all().map(|metrics| metrics.leases.lost.get()).sum(),
             decided_alone: all().map(|metrics| metrics.local_decisions.get()).sum(),
             crashes: crashed.len() as u64,
