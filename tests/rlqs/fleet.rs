@@ -1,4 +1,4 @@
-//! Envoys under load, and the requests that they certainly admitted within a window.
+//! Envoys under load, and their requests within a window.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,8 +25,17 @@ pub(super) fn policy(limit: u64) -> String {
     )
 }
 
-/// Admitted requests: the bucket, when they were sent, and when they were answered.
-pub(super) type Admitted = Arc<Mutex<Vec<(usize, SystemTime, SystemTime)>>>;
+/// Requests that were answered.
+pub(super) type Answered = Arc<Mutex<Vec<AnsweredRequest>>>;
+
+/// A request that was answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AnsweredRequest {
+    bucket: usize,
+    sent: SystemTime,
+    answered: SystemTime,
+    is_admitted: bool,
+}
 
 /// The time between two requests of an Envoy, which are spread over so many buckets.
 #[derive(Clone, Copy, Debug)]
@@ -42,17 +51,17 @@ pub(super) struct LoadedEnvoy {
 }
 
 impl LoadedEnvoy {
-    pub(super) async fn start(service: SocketAddr, load: EnvoyLoad, admitted: &Admitted) -> Self {
+    pub(super) async fn start(service: SocketAddr, load: EnvoyLoad, answered: &Answered) -> Self {
         let template = std::fs::read_to_string(root().join("tests/rlqs/envoy.yaml")).unwrap();
         let port = service.port().to_string();
         let envoy = Envoy::start_by(&template, &[("TOLLGATE", port.as_str())]).await;
         let mut loaded = Self { clients: JoinSet::new(), envoy };
-        loaded.load(load, admitted);
+        loaded.load(load, answered);
         loaded
     }
 
     /// Replaces its clients.
-    pub(super) fn load(&mut self, load: EnvoyLoad, admitted: &Admitted) {
+    pub(super) fn load(&mut self, load: EnvoyLoad, answered: &Answered) {
         let count = PER_CLIENT.as_micros().div_ceil(load.every.as_micros());
         let count = u32::try_from(count).unwrap();
         let apart = load.buckets / usize::try_from(count).unwrap();
@@ -62,22 +71,23 @@ impl LoadedEnvoy {
             let buckets = (0..load.buckets).cycle().skip(first);
             let time = load.every * count;
             let web = self.envoy.edge.afresh();
-            self.clients.spawn(send(web, time, buckets, Arc::clone(admitted)));
+            self.clients.spawn(send(web, time, buckets, Arc::clone(answered)));
         }
     }
 }
 
 /// Sends a request to the next bucket in each interval.
-async fn send(web: Web, time: Duration, buckets: impl Iterator<Item = usize>, admitted: Admitted) {
+async fn send(web: Web, time: Duration, buckets: impl Iterator<Item = usize>, requests: Answered) {
     let mut ticks = interval(time);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     for bucket in buckets {
         ticks.tick().await;
         let sent = SystemTime::now();
         let name = bucket.to_string();
-        if web.get_with("/", &[("x-bucket", name.as_bytes())]).await.status == 200 {
-            admitted.lock().push((bucket, sent, SystemTime::now()));
-        }
+        let status = web.get_with("/", &[("x-bucket", name.as_bytes())]).await.status;
+        let is_admitted = status == 200;
+        let answered = SystemTime::now();
+        requests.lock().push(AnsweredRequest { bucket, sent, answered, is_admitted });
     }
 }
 
@@ -91,13 +101,21 @@ pub(super) fn window(time: SystemTime) -> u64 {
     millis(time) / (PERIOD * 1_000)
 }
 
-/// Returns the number of requests that were certainly admitted within each window, by bucket and
-/// window.
-pub(super) fn by_window(admitted: &Admitted) -> BTreeMap<(usize, u64), u64> {
-    let mut windows = BTreeMap::new();
-    for (bucket, sent, answered) in admitted.lock().iter() {
-        if window(*sent) == window(*answered) {
-            *windows.entry((*bucket, window(*sent))).or_default() += 1;
+/// Requests of a bucket within a window: those that were certainly sent and answered in it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct WindowRequests {
+    pub(super) all: u64,
+    pub(super) admitted: u64,
+}
+
+/// Returns the requests of each bucket and window.
+pub(super) fn by_window(answered: &Answered) -> BTreeMap<(usize, u64), WindowRequests> {
+    let mut windows = BTreeMap::<_, WindowRequests>::new();
+    for request in answered.lock().iter() {
+        if window(request.sent) == window(request.answered) {
+            let requests = windows.entry((request.bucket, window(request.sent))).or_default();
+            requests.all += 1;
+            requests.admitted += u64::from(request.is_admitted);
         }
     }
     windows

@@ -20,7 +20,8 @@ use rustix::process::Signal;
 use tokio::time::sleep;
 
 use super::fleet::{
-    Admitted, EnvoyLoad, LoadedEnvoy, by_window, in_window, next_window, policy, window,
+    Answered, EnvoyLoad, LoadedEnvoy, WindowRequests, by_window, in_window, next_window, policy,
+    window,
 };
 use super::wire::{Passing, QuotaWire};
 use crate::support::built;
@@ -120,7 +121,7 @@ struct LongRun {
     envoys: Vec<(LoadedEnvoy, QuotaWire, usize)>,
     load: CounterLoad,
     shifts: usize,
-    admitted: Admitted,
+    answered: Answered,
     windows: BTreeMap<u64, WindowKind>,
     faults: [u32; 3],
 }
@@ -128,24 +129,24 @@ struct LongRun {
 impl LongRun {
     async fn start(flags: Vec<String>, replicas: usize, load: CounterLoad) -> Self {
         let services: Vec<_> = (0..replicas).map(|_| serve(&flags)).collect();
-        let admitted = Admitted::default();
+        let answered = Answered::default();
         let mut envoys = Vec::new();
         for number in 0..DEMAND.len() {
             let service = number % replicas;
             let wire = QuotaWire::to(services[service].grpc, Passing::All).await;
             let load = load.of_envoy(number, 0);
-            let envoy = LoadedEnvoy::start(wire.address, load, &admitted).await;
+            let envoy = LoadedEnvoy::start(wire.address, load, &answered).await;
             envoys.push((envoy, wire, service));
         }
         let windows = BTreeMap::new();
-        Self { flags, services, envoys, load, shifts: 0, admitted, windows, faults: [0; 3] }
+        Self { flags, services, envoys, load, shifts: 0, answered, windows, faults: [0; 3] }
     }
 
     /// Moves the demand to other Envoys.
     fn shift(&mut self) {
         self.shifts += 1;
         for (number, (envoy, ..)) in self.envoys.iter_mut().enumerate() {
-            envoy.load(self.load.of_envoy(number, self.shifts), &self.admitted);
+            envoy.load(self.load.of_envoy(number, self.shifts), &self.answered);
         }
     }
 
@@ -154,7 +155,7 @@ impl LongRun {
         self.faults[0] += 1;
         let (_, wire, service) = self.envoys.remove(number);
         let load = self.load.of_envoy(number, self.shifts);
-        let envoy = LoadedEnvoy::start(wire.address, load, &self.admitted).await;
+        let envoy = LoadedEnvoy::start(wire.address, load, &self.answered).await;
         self.envoys.insert(number, (envoy, wire, service));
     }
 
@@ -216,18 +217,26 @@ impl LongRun {
 
     /// Prints the use of the limit by the kinds of windows, and returns those that exceed it.
     fn report(&self, limit: u64) -> Vec<((usize, u64), u64)> {
-        let all = by_window(&self.admitted);
+        let all = by_window(&self.answered);
         for kind in [WindowKind::Steady, WindowKind::Shifted, WindowKind::Faulty] {
             let of_kind = all.iter().filter(|((_, window), _)| {
                 self.windows.get(window).is_some_and(|found| *found == kind)
             });
-            let used: Vec<u64> = of_kind.map(|(_, hits)| hits * 1_000 / limit).collect();
-            let windows = u64::try_from(used.len()).unwrap().max(1);
-            let mean = used.iter().sum::<u64>() / windows;
-            let least = used.iter().min().copied().unwrap_or_default();
-            eprintln!("{kind:?}: {windows} windows, used {mean} in 1,000, at least {least}");
+            let found: Vec<WindowRequests> = of_kind.map(|(_, requests)| *requests).collect();
+            let windows = u64::try_from(found.len()).unwrap().max(1);
+            let mean = |hits: fn(&WindowRequests) -> u64| {
+                found.iter().map(hits).sum::<u64>() * 1_000 / limit / windows
+            };
+            let used = mean(|requests| requests.admitted);
+            let requested = mean(|requests| requests.all);
+            let least = found.iter().map(|requests| requests.admitted * 1_000 / limit).min();
+            eprintln!(
+                "{kind:?}: {windows} windows, used {used} in 1,000, at least {}, of {requested}",
+                least.unwrap_or_default()
+            );
         }
-        all.into_iter().filter(|(_, hits)| *hits > limit).collect()
+        let admitted = all.into_iter().map(|(of, requests)| (of, requests.admitted));
+        admitted.filter(|(_, hits)| *hits > limit).collect()
     }
 }
 

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::fleet::{Admitted, EnvoyLoad, LoadedEnvoy, PERIOD, by_window, next_window};
+use super::fleet::{Answered, EnvoyLoad, LoadedEnvoy, PERIOD, by_window, next_window};
 use super::long_run::{CounterLoad, DEMAND, setting};
 use crate::support::quotas::{QuotaServer, whole_limit};
 
@@ -27,10 +27,10 @@ async fn a_server_that_gives_each_envoy_the_whole_limit_admits_it_more_than_once
     };
     let period = i64::try_from(PERIOD).unwrap();
     let server = QuotaServer::that_assigns(period, whole_limit(load.limit, period)).await;
-    let admitted = Admitted::default();
+    let answered = Answered::default();
     let mut loaded = Vec::new();
     for number in 0..envoys {
-        let envoy = LoadedEnvoy::start(server.address, of_envoy(number), &admitted).await;
+        let envoy = LoadedEnvoy::start(server.address, of_envoy(number), &answered).await;
         loaded.push(envoy);
     }
     for _ in 0..=windows.unwrap_or(1) {
@@ -38,7 +38,8 @@ async fn a_server_that_gives_each_envoy_the_whole_limit_admits_it_more_than_once
     }
     drop(loaded);
     let limit = u64::from(load.limit);
-    let all: Vec<u64> = by_window(&admitted).into_values().collect();
+    let all = by_window(&answered).into_values();
+    let all: Vec<u64> = all.map(|requests| requests.admitted).collect();
     let over = all.iter().filter(|hits| **hits > limit).count();
     let most = all.iter().max().unwrap() * 100 / limit;
     let mean = all.iter().sum::<u64>() * 100 / limit / u64::try_from(all.len()).unwrap();
