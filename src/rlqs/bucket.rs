@@ -131,9 +131,10 @@ impl QuotaBucket {
         let BucketTerms::Lent(LentTerms { lease, .. }) = &self.terms else {
             return ProxyWant::default();
         };
-        let expected = self.demand.within(HORIZON).unwrap_or_default().min(lease.hits.into());
+        let expected = self.demand.within(HORIZON).unwrap_or_default();
+        let expected = u32::try_from(expected).unwrap_or(u32::MAX).min(lease.hits);
         let left = match self.held {
-            Held::Loan { left, .. } => left,
+            Held::Loan { left, .. } => u32::try_from(left).unwrap_or(u32::MAX),
             Held::Nothing | Held::Blanket(..) => 0,
         };
         let reports_at = self.reported_at.filter(|_| expected > 0);

@@ -36,9 +36,9 @@ struct CounterWants {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProxyWant {
     /// Hits of a loan that lasts until the answer to its next report.
-    pub expected: u64,
+    pub expected: u32,
     /// Hits that it holds.
-    pub left: u64,
+    pub left: u32,
     /// Instant of its next report, before which it gets no hits; `None` if it wants none.
     pub reports_at: Option<Instant>,
 }
@@ -46,7 +46,7 @@ pub struct ProxyWant {
 impl ProxyWant {
     /// Returns the hits beyond those that the proxy holds.
     fn hits(&self) -> u64 {
-        self.expected.saturating_sub(self.left)
+        self.expected.saturating_sub(self.left).into()
     }
 
     /// Returns the hits that the proxy can still admit until the end of a window.
@@ -63,7 +63,13 @@ impl WantTable {
         let proxies = &mut table.entry(counter).or_default().proxies;
         match proxies.iter_mut().find(|(known, _)| *known == stream) {
             Some((_, known)) => *known = want,
-            None => proxies.push((stream, want)),
+            None => {
+                if proxies.is_empty() {
+                    // Most counters have one proxy, or many.
+                    proxies.reserve_exact(1);
+                }
+                proxies.push((stream, want));
+            }
         }
     }
 
@@ -139,7 +145,7 @@ pub struct ShareOf {
 impl CounterWants {
     /// Returns `true` if the proxies will want more within a time than they hold and remains.
     fn exceed(&self, remaining: u64, time: Duration) -> bool {
-        let sum = |hits: fn(&ProxyWant) -> u64| {
+        let sum = |hits: fn(&ProxyWant) -> u32| {
             self.proxies.iter().map(|(_, want)| u128::from(hits(want))).sum::<u128>()
         };
         let expected = sum(|want| want.expected).saturating_mul(time.as_millis());

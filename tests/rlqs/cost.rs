@@ -222,19 +222,16 @@ fn fleet_message() -> RateLimitQuotaUsageReports {
 /// percent of a core.
 async fn fleet_cpu(store: &str, redis: Option<u32>) {
     let measured = Measured::serve_with(store, &["--client-memory-max", "256MiB"]);
+    let usage = || (measured.usage(), redis.map(Usage::of).unwrap_or_default());
+    let mut ticks = interval(REPORT_INTERVAL / FLEET);
     let mut fleet = Vec::new();
     for _ in 0..FLEET {
+        ticks.tick().await;
         let Reporter { reports, mut responses } = measured.open().await;
         tokio::spawn(async move { while let Ok(Some(_)) = responses.message().await {} });
         reports.send(message(0..FLEET_BUCKETS, 0, 1)).await.unwrap();
         fleet.push(reports);
     }
-    let web = Web::new(measured.service.http);
-    let count = async || web.metric("tollgate_rlqs_buckets").await;
-    let all = u64::from(FLEET) * FLEET_BUCKETS as u64;
-    becomes("all buckets are open", TEST_TIMEOUT, count, |count| *count >= all).await;
-    let usage = || (measured.usage(), redis.map(Usage::of).unwrap_or_default());
-    let mut ticks = interval(REPORT_INTERVAL / FLEET);
     let mut before = usage();
     for round in 0..=FLEET_REPORTS {
         if round == 1 {
@@ -251,8 +248,9 @@ async fn fleet_cpu(store: &str, redis: Option<u32>) {
     let percent = |cpu: Duration| 100.0 * cpu.as_secs_f64() / time.as_secs_f64();
     let service = percent(after.0.since(before.0).cpu);
     let of_redis = percent(after.1.since(before.1).cpu);
-    let denied = web.metric("tollgate_rlqs_refused_reports_total").await;
-    eprintln!("{store}: {service:.1} % of a core, Redis {of_redis:.1} %; refused {denied}");
+    eprintln!("{store}: a fleet {service:.1} % of a core, Redis {of_redis:.1} %");
+    let buckets = Web::new(measured.service.http).metric("tollgate_rlqs_buckets").await;
+    assert!(buckets >= u64::from(FLEET) * FLEET_BUCKETS as u64, "{buckets} buckets");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

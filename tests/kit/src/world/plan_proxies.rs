@@ -74,7 +74,7 @@ impl Plan {
             count: 1 + random.below(3),
             requests: Vec::new(),
             late: *random.one_of(&[0, 5, 30]),
-            late_ms: *random.one_of(&[20, 200, 500]),
+            late_ms: *random.one_of(&[20, 200, 1_100]),
         };
         let most_ms = *random.one_of(&[30, 80, 200]);
         let (mut at, mut counter, mut proxy) = (0, *random.one_of(&counters), 0);
