@@ -38,7 +38,7 @@ struct WorldArguments {
     /// Runs many seeds, such as 0..1000
     #[arg(long, value_parser = seeds, default_value = "0..100")]
     seeds: Range<u64>,
-    /// Runs every so many seeds: 4 from 2 on are those with holders of loans, 8 from 6 on with proxies
+    /// Runs every so many seeds: of each 4, number 2 has holders of loans; of each 8, 6 has proxies
     #[arg(long, default_value_t = 1)]
     step: u64,
     /// Runs worlds of reserves that are sent until they are decided

@@ -14,14 +14,10 @@ use super::terms::{
     Assignment, Blanket, BucketTerms, BucketUsage, ChargedLoan, LentTerms, Reported, WantResult,
 };
 use super::ttl::{BLANKET_TTL, DENIAL_TTL, FAILURE_TTL, denial_ttl, loan_ttl};
-use super::{QuotaOptions, REPORT_INTERVAL, after};
+use super::{DELAY, HORIZON, QuotaOptions, REPORT_INTERVAL, after};
 use crate::algorithm::Receipt;
 use crate::algorithm::time::{Micros, Timestamp};
 
-/// Time by which a loan outlasts the next report. What is left is of no use after the answer.
-const DELAY: Duration = Duration::from_millis(500);
-/// Time for which a loan should last from a report on.
-pub(super) const HORIZON: Duration = REPORT_INTERVAL.saturating_add(DELAY);
 /// An assignment that ends within this time is renewed: the next report may be later.
 const RENEWAL: Duration = Duration::from_secs(6);
 /// Shortest time after which a counter without remaining hits is tried again.

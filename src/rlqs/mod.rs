@@ -33,6 +33,10 @@ use std::time::{Duration, Instant};
 
 /// Interval of a proxy's reports. Not configurable in Envoy 1.40.
 pub const REPORT_INTERVAL: Duration = Duration::from_secs(5);
+/// Time by which a loan outlasts the next report. What is left is of no use after the answer.
+const DELAY: Duration = Duration::from_millis(500);
+/// Time for which a loan should last from a report on.
+const HORIZON: Duration = REPORT_INTERVAL.saturating_add(DELAY);
 /// Default of [`QuotaOptions::guard`].
 pub const DEFAULT_GUARD: Duration = Duration::from_secs(2);
 

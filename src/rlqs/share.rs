@@ -16,8 +16,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::bucket::HORIZON;
-use super::{REPORT_INTERVAL, after};
+use super::{HORIZON, REPORT_INTERVAL, after};
 
 /// The wants of all proxies of the process, by counter.
 #[derive(Debug, Default)]

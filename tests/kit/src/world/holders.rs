@@ -268,7 +268,8 @@ impl RunningWorld {
             self.shared.fleet.lock().count("exchange lost");
         }
         for (counter, (answer, loan)) in call.wants.iter().zip(&delivered) {
-            if let (Some(Answer::Loan(found)), Some(loan)) = (&answer.answer, loan) {
+            let Some(loan) = loan else { continue };
+            if let Some(Answer::Loan(found)) = &answer.answer {
                 state.loans.insert((*counter, received), *loan);
                 state.by_receipt.insert(found.receipt.clone(), *loan);
             }

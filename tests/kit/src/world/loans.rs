@@ -114,9 +114,14 @@ impl LoanHistory {
 impl LoanHistory {
     /// Records a loan that leaves for a proxy, and returns its number.
     pub fn lend_to_proxy(&mut self, counter: usize, hits: u64, charged: Range<Moment>) -> usize {
-        let borrower = Borrower::Proxy;
-        let (admitted, accepted) = (Vec::new(), None);
-        self.loans.push(LoanRecord { borrower, counter, hits, charged, admitted, accepted });
+        self.loans.push(LoanRecord {
+            borrower: Borrower::Proxy,
+            counter,
+            hits,
+            charged,
+            admitted: Vec::new(),
+            accepted: None,
+        });
         self.loans.len() - 1
     }
 

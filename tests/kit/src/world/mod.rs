@@ -144,7 +144,8 @@
 //! | the part of a charge that is taken back is handed over, too | 6 |
 //! | an accepted return gives nothing back | 2 |
 //! | charges for a loan without a reply are not counted | 138 |
-//! | a loan lasts for its TTL in a window that ends; in a rolling period; four times as long | 434; 90; 6 |
+//! | a loan lasts for its TTL in a window that ends; in a rolling period | 434; 90 |
+//! | a loan lasts four times as long | 6 |
 //! | its time is measured from the answer | 58 |
 //! | a return is accepted for another counter; hits of a grant are lent | 18; 58 |
 //!

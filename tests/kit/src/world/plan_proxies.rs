@@ -77,7 +77,9 @@ impl Plan {
             late_ms: *random.one_of(&[20, 200, 1_100]),
         };
         let most_ms = *random.one_of(&[30, 80, 200]);
-        let (mut at, mut counter, mut proxy) = (0, *random.one_of(&counters), 0);
+        let mut at = 0;
+        let mut counter = *random.one_of(&counters);
+        let mut proxy = 0;
         while at < self.end {
             if random.percent(3) {
                 counter = *random.one_of(&counters);

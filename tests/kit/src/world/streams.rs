@@ -27,7 +27,7 @@ use super::server::fleet::Moment;
 /// Bytes before a message.
 const PREFIX: usize = 5;
 
-/// What leaves a session.
+/// An item that leaves a session.
 enum Leaving {
     Response(Bytes),
     Ping(u32),
@@ -40,7 +40,7 @@ enum StreamStep {
     Left(Leaving),
 }
 
-/// Returns what leaves a session next: each PING after the response before it.
+/// Returns the next item that leaves a session: each PING after the response before it.
 fn poll_leaving(body: &mut Body, delivery: &Delivery, cx: &mut Context<'_>) -> Poll<Leaving> {
     let ping = || {
         let payload = delivery.take_ping(1)?;
