@@ -7,9 +7,9 @@
 //! The wants of other proxies are those of their latest reports, less what they hold.
 //!
 //! A loan is for half a second more than the interval of reports, since the next one may be late.
-//! The hits for this half second are mostly left when the next loan replaces it, and cannot be told
-//! from those that were admitted. So while the proxies want more than what remains of the window,
-//! and some requests are denied in any case, loans are for one interval.
+//! The hits for this half second are mostly left when the next loan replaces it, and reports do not
+//! distinguish them from those that were admitted. So while the proxies want more than what remains
+//! of the window, and some requests are denied in any case, loans are for one interval.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

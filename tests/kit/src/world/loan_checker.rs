@@ -108,7 +108,7 @@ fn is_charged_by_its_call(
     }
 }
 
-/// A holder is told to deny requests only while one hit does not fit.
+/// A process lets holders deny requests only while one hit does not fit.
 fn denies_what_does_not_fit(history: &CounterHistory<'_>, broken: &mut Vec<String>) {
     let rule = history.rule();
     // As in `no_unjustified_denial`.
