@@ -125,9 +125,11 @@ impl<H> QuotaStream<H> {
         self.entries.get(place)?.as_ref()
     }
 
-    /// Returns the places of all buckets.
+    /// Returns the places of all buckets, in their order: that of a simulation is the same in each
+    /// run.
     pub fn places(&self) -> Vec<usize> {
-        self.by_id.values().copied().collect()
+        let places = self.entries.iter().enumerate();
+        places.filter_map(|(place, entry)| entry.as_ref().map(|_| place)).collect()
     }
 
     /// Removes a bucket.
