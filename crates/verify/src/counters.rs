@@ -1,5 +1,8 @@
 //! The counters that the requests of a run use.
 
+use rand::Rng as _;
+use rand::rngs::StdRng;
+
 use crate::bound::CounterModel;
 
 /// Longest period, in microseconds, of which one counter is used for several.
@@ -48,11 +51,17 @@ struct WatchedCounter {
 
 impl CountersInUse {
     /// Returns the counter of the next call: one in use, or a new one with index `new`.
-    pub(crate) fn next(&mut self, model: &CounterModel, now: u64, new: usize) -> usize {
+    pub(crate) fn next(
+        &mut self,
+        model: &CounterModel,
+        now: u64,
+        new: usize,
+        random: &mut StdRng,
+    ) -> usize {
         self.watched = self.watched.filter(|one| now < one.until && one.calls_left > 0);
         if let Some(watched) = &mut self.watched
             && now >= watched.next
-            && rand::random_ratio(1, 4)
+            && random.random_ratio(1, 4)
         {
             watched.next = now.saturating_add(watched.pause);
             watched.calls_left -= 1;
@@ -67,7 +76,7 @@ impl CountersInUse {
             // Twice the limit, so that it is reached and denials follow. Some counters of a short
             // period are used for several, in which their hits must return.
             let period = model.period();
-            let is_kept = period <= MAX_KEPT_PERIOD && rand::random_ratio(1, 8);
+            let is_kept = period <= MAX_KEPT_PERIOD && random.random_ratio(1, 8);
             *current = CounterInUse {
                 counter: new,
                 calls: 0,

@@ -1,8 +1,11 @@
 //! A run: the rules, the counters in use, and the calls so far.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use tokio::time::Instant;
 use tollgate_core::algorithm::time::Micros;
 
 use crate::bound::CounterBound;
@@ -44,8 +47,10 @@ pub struct VerifyRun {
     pub paused: u64,
     /// Counters in use of each rule.
     in_use: Vec<CountersInUse>,
+    pub(crate) random: StdRng,
     started: Instant,
-    epoch: u64,
+    /// Microseconds since the epoch at which it started.
+    pub(crate) epoch: u64,
 }
 
 /// A counter that takes calls of a run.
@@ -95,6 +100,7 @@ impl VerifyRun {
             is_interrupted: false,
             clock_moved: 0,
             paused: 0,
+            random: StdRng::from_os_rng(),
             started: Instant::now(),
             epoch: epoch_micros(),
         }
@@ -220,7 +226,7 @@ impl VerifyRun {
         deadline: Duration,
     ) -> Result<(), ProbeError> {
         for rule in &self.rules {
-            let decision = service.decide(rule.request(rand::random(), 1), deadline).await;
+            let decision = service.decide(rule.request(self.random.random(), 1), deadline).await;
             let decision = decision.map_err(|error| ProbeError::NoDecision {
                 target: target.to_owned(),
                 error: error.to_string(),
@@ -243,8 +249,8 @@ impl VerifyRun {
     /// Returns the counter and the request of the next call.
     pub(crate) fn next(&mut self) -> (usize, VerifyRequest) {
         let now = self.now();
-        let index = rand::random_range(0..self.rules.len().max(1));
-        let hits = match rand::random_range(0..16) {
+        let index = self.random.random_range(0..self.rules.len().max(1));
+        let hits = match self.random.random_range(0..16) {
             0 => 0,
             1..4 => 2,
             _ => 1,
@@ -252,9 +258,9 @@ impl VerifyRun {
         let Some((rule, of_rule)) = self.rules.get(index).zip(self.in_use.get_mut(index)) else {
             return (0, VerifyRequest::default());
         };
-        let counter = of_rule.next(&rule.model, now, self.counters.len());
+        let counter = of_rule.next(&rule.model, now, self.counters.len(), &mut self.random);
         if counter == self.counters.len() {
-            self.counters.push(VerifiedCounter { rule: index, value: rand::random() });
+            self.counters.push(VerifiedCounter { rule: index, value: self.random.random() });
         }
         let value = self.counters.get(counter).map_or(0, |counter| counter.value);
         (counter, rule.request(value, hits))

@@ -1,6 +1,8 @@
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
 
+mod faults;
 mod services;
+mod simulation;
 mod workload;
 
 use crate::bound::{CounterBound, CounterModel};

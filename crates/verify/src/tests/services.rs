@@ -27,10 +27,15 @@ use crate::history::{ObservedAnswer, ObservedCall};
 /// Kinds of limits.
 const KINDS: usize = 9;
 
-/// A service with one counter in memory.
-pub(super) struct MemoryService {
+/// Counters in memory.
+pub(super) struct MemoryCounters {
     store: MemoryStore<Arc<ManualClock>>,
     clock: Arc<ManualClock>,
+}
+
+/// A service with one counter in memory.
+pub(super) struct MemoryService {
+    counters: MemoryCounters,
     limit: Limit,
 }
 
@@ -68,19 +73,17 @@ fn stretched(kind: usize, amount: u32, times: u64) -> Limit {
     Limit::new(algorithm, charge, OnStoreError::Error).unwrap()
 }
 
-impl MemoryService {
-    pub(super) fn new(limit: Limit) -> Self {
+impl Default for MemoryCounters {
+    fn default() -> Self {
         let clock = Arc::new(ManualClock::default());
         let bounds = Bounds { max_bytes: 1 << 30, domain_max_bytes: 1 << 30 };
-        Self { store: MemoryStore::new(bounds, Arc::clone(&clock)), clock, limit }
+        Self { store: MemoryStore::new(bounds, Arc::clone(&clock)), clock }
     }
+}
 
-    fn decide(&self, now: u64, hits: u64) -> ObservedAnswer {
-        self.decide_for("counter", now, hits)
-    }
-
+impl MemoryCounters {
     /// Decides a request to the counter with a value.
-    pub(super) fn decide_for(&self, value: &str, now: u64, hits: u64) -> ObservedAnswer {
+    pub(super) fn decide(&self, limit: &Limit, value: &str, now: u64, hits: u64) -> ObservedAnswer {
         self.clock.set(Timestamp::from_micros(now));
         let mut keys = KeyBuffer::default();
         keys.begin();
@@ -88,7 +91,7 @@ impl MemoryService {
         let key = keys.finish(&Identity::of([b"rule".as_slice()]), None);
         let check = Check {
             key: keys.key("check", &key),
-            limit: &self.limit,
+            limit,
             hits: Hits::Charge(hits.try_into().unwrap()),
             role: Role::Enforce,
             recorded: &[],
@@ -105,6 +108,21 @@ impl MemoryService {
         } else {
             ObservedAnswer::Denied { remaining, reset }
         }
+    }
+}
+
+impl MemoryService {
+    pub(super) fn new(limit: Limit) -> Self {
+        Self { counters: MemoryCounters::default(), limit }
+    }
+
+    fn decide(&self, now: u64, hits: u64) -> ObservedAnswer {
+        self.decide_for("counter", now, hits)
+    }
+
+    /// Decides a request to the counter with a value.
+    pub(super) fn decide_for(&self, value: &str, now: u64, hits: u64) -> ObservedAnswer {
+        self.counters.decide(&self.limit, value, now, hits)
     }
 
     /// Returns the history of a plan, as a client sees it whose clock is `offset` behind.

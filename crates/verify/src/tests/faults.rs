@@ -1,0 +1,120 @@
+//! The calls that it takes to find each fault, and the absence of alarms without one.
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom as _;
+use rand::{Rng as _, SeedableRng as _};
+
+use super::simulation::{Fault, SKEW, Simulation, found_after};
+use crate::check::CheckedProperty;
+
+/// Histories of a service without a fault, unless the variable has another number; and for one run
+/// of each service with a fault.
+const HISTORIES: u64 = 100;
+const HISTORIES_VARIABLE: &str = "TOLLGATE_VERIFY_HISTORIES";
+const HISTORIES_PER_RUN: u64 = 50;
+const MAX_RUNS: u64 = 20;
+
+const WINDOWS: &str = "domain: check
+descriptors:
+  - key: second
+    rate_limit: { unit: second, requests_per_unit: 20 }
+  - key: minute
+    rate_limit: { unit: minute, requests_per_unit: 100 }
+  - key: day
+    rate_limit: { unit: day, requests_per_unit: 200 }
+";
+
+/// Options of limits that can be verified.
+const LIMITS: [&str; 9] = [
+    "unit: second, charge: always",
+    "unit: 3s, charge: admitted",
+    "unit: hour, charge: blamed",
+    "unit: second, algorithm: sliding_window, buckets: 10",
+    "unit: minute, algorithm: sliding_window, charge: always",
+    "unit: 2s, algorithm: sliding_log",
+    "unit: 3s, algorithm: gcra, burst: 7",
+    "unit: second, algorithm: token_bucket",
+    "unit: day, algorithm: gcra",
+];
+
+/// Returns a run of at most so many calls against a service with a fault.
+fn simulation(fault: Fault, clients: usize, calls: u64, seed: u64) -> Simulation {
+    let policy = WINDOWS.to_owned();
+    let rate = 500;
+    let seconds = calls / u64::from(rate);
+    Simulation { policy, fault, seed, clients, rate, seconds, apart: 0, lost: 0 }
+}
+
+/// Returns a run against a service that keeps its limits, whose replicas have clocks that differ,
+/// and of which requests and answers are lost.
+fn without_fault(seed: u64) -> Simulation {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut policy = "domain: check\ndescriptors:\n".to_owned();
+    for number in 0..random.random_range(1..4) {
+        let options = LIMITS.choose(&mut random).unwrap();
+        let amount = random.random_range(1..20);
+        policy += &format!(
+            "  - key: key{number}\n    rate_limit: {{ requests_per_unit: {amount}, {options} }}\n"
+        );
+    }
+    Simulation {
+        policy,
+        fault: Fault::None,
+        seed,
+        clients: random.random_range(1..32),
+        rate: random.random_range(20..300),
+        seconds: random.random_range(1..6),
+        apart: random.random_range(0..=SKEW * 1000),
+        lost: *[0, 20, 100].choose(&mut random).unwrap(),
+    }
+}
+
+fn histories() -> u64 {
+    let wanted = std::env::var(HISTORIES_VARIABLE).ok();
+    wanted.map_or(HISTORIES, |number| number.parse().unwrap())
+}
+
+#[test]
+fn histories_of_a_service_that_keeps_its_limits_contradict_nothing() {
+    let histories = histories();
+    let mut calls = 0;
+    for seed in 0..histories {
+        let simulation = without_fault(seed);
+        let run = simulation.run();
+        calls += run.calls.len();
+        let checker = run.check(SKEW);
+        let results = checker.results().iter();
+        let found = results.filter(|one| one.property != CheckedProperty::AnsweredInTime);
+        let found: Vec<_> = found.filter(|one| one.contradictions > 0).collect();
+        assert!(found.is_empty(), "{simulation:?} {found:#?}");
+    }
+    println!("{histories} histories, {calls} calls, no alarm");
+}
+
+#[test]
+fn each_fault_is_found() {
+    for (fault, calls) in [
+        (Fault::OneMore, 500),
+        (Fault::ForgetsAtReload, 1000),
+        (Fault::AdmitsTwice, 10_000),
+        (Fault::LateReset, 1000),
+        (Fault::WrongRemaining, 500),
+        (Fault::ReadsBeforeItWrites, 500),
+    ] {
+        let mut found = Vec::new();
+        for seed in 0..(histories() / HISTORIES_PER_RUN).clamp(1, MAX_RUNS) {
+            let mut run = simulation(fault, 16, calls, seed).run();
+            let after = found_after(&mut run);
+            found.push(after.unwrap_or_else(|| panic!("{fault:?} is not found with seed {seed}")));
+        }
+        found.sort_unstable();
+        println!("{fault:?}: {} calls, {} at most", found[found.len() / 2], found[found.len() - 1]);
+    }
+}
+
+#[test]
+fn one_client_cannot_show_a_fault_of_concurrent_calls() {
+    let mut run = simulation(Fault::ReadsBeforeItWrites, 1, 1000, 0).run();
+    assert!(run.calls.len() > 100, "{}", run.calls.len());
+    assert_eq!(found_after(&mut run), None);
+}

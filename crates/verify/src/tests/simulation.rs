@@ -1,0 +1,277 @@
+//! Runs against simulated services in virtual time: one that keeps its limits, and a family of
+//! services with one fault each.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use tokio::time::{Instant, sleep};
+use tollgate_core::descriptor::Entry;
+use tollgate_policy::{CompileOptions, Imposes, PolicySet, Source};
+
+use super::START;
+use super::services::MemoryCounters;
+use crate::history::{ObservedAnswer, ObservedCall};
+use crate::rules::rules_of;
+use crate::run::VerifyRun;
+use crate::service::{LimitStatus, ServiceDecision, VerifiedService, VerifyRequest};
+use crate::workload::{VerifyClient, Workload};
+
+/// Difference between clocks that is allowed for, in milliseconds.
+pub(super) const SKEW: u64 = 10;
+const DEADLINE: Duration = Duration::from_millis(500);
+
+/// The fault of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    None,
+    /// Each limit is one hit higher.
+    OneMore,
+    /// Counters are forgotten every second.
+    ForgetsAtReload,
+    /// One call in a thousand is admitted without a charge.
+    AdmitsTwice,
+    /// The hits of a window also count in the first tenth of the next one.
+    LateReset,
+    /// Reports one remaining hit too many.
+    WrongRemaining,
+    /// Reads a counter, and writes it some milliseconds later.
+    ReadsBeforeItWrites,
+}
+
+/// A run to simulate.
+#[derive(Clone, Debug)]
+pub(super) struct Simulation {
+    pub(super) policy: String,
+    pub(super) fault: Fault,
+    pub(super) seed: u64,
+    pub(super) clients: usize,
+    pub(super) rate: u32,
+    pub(super) seconds: u64,
+    /// Most microseconds by which the clock of a replica is ahead.
+    pub(super) apart: u64,
+    /// Of so many calls, one request and one answer is lost; 0 for none.
+    pub(super) lost: u32,
+}
+
+/// A service that several clients share.
+struct SimulatedService {
+    policies: PolicySet,
+    fault: Fault,
+    counters: RefCell<MemoryCounters>,
+    /// Hits by counter and window, of the service that reads before it writes.
+    windows: RefCell<HashMap<(String, u64), u64>>,
+    reloaded: Cell<u64>,
+    random: RefCell<StdRng>,
+    started: Instant,
+    epoch: u64,
+    lost: u32,
+}
+
+/// A connection to a replica of the service.
+struct Connection {
+    service: Rc<SimulatedService>,
+    /// Microseconds by which the clock of the replica is ahead.
+    ahead: u64,
+}
+
+impl SimulatedService {
+    fn now(&self) -> u64 {
+        self.epoch + u64::try_from(self.started.elapsed().as_micros()).unwrap()
+    }
+
+    fn chance(&self, of: u32) -> bool {
+        of > 0 && self.random.borrow_mut().random_ratio(1, of)
+    }
+
+    /// Returns a delay of a request or an answer: a few milliseconds, now and then a lot more.
+    fn delay(&self) -> Duration {
+        let mut random = self.random.borrow_mut();
+        let most = if random.random_ratio(1, 50) { 200 } else { 4 };
+        Duration::from_millis(random.random_range(0..most))
+    }
+
+    /// Returns the answer to a request at a time of the replica's clock.
+    async fn judge(&self, request: &VerifyRequest, ahead: u64) -> (ObservedAnswer, u32) {
+        let entries = request.entries.iter();
+        let entries =
+            entries.map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() });
+        let policy = self.policies.find(&request.domain).unwrap();
+        let rule = policy.find(&entries.collect::<Vec<_>>(), &mut Default::default()).unwrap();
+        let Imposes::Limit(limit) = rule.imposes() else { panic!("{request:?}") };
+        let value = format!("{:?}", request.entries);
+        let period = limit.windows()[0].period().get();
+        let amount = limit.windows()[0].limit();
+        let mut now = self.now() + ahead;
+        if self.fault == Fault::ReadsBeforeItWrites {
+            return (
+                self.read_and_write(&value, amount.into(), period, request.hits).await,
+                amount,
+            );
+        }
+        if self.fault == Fault::ForgetsAtReload
+            && self.reloaded.replace(now / 1_000_000) != now / 1_000_000
+        {
+            self.counters.replace(MemoryCounters::default());
+        }
+        if self.fault == Fault::LateReset && now % period < period / 10 {
+            now -= now % period + 1;
+        }
+        let is_free = self.fault == Fault::AdmitsTwice && self.chance(1000);
+        let hits = if is_free { 0 } else { request.hits };
+        let mut answer = self.counters.borrow().decide(limit, &value, now, hits);
+        if let ObservedAnswer::Admitted { remaining: Some(remaining), .. } = &mut answer {
+            *remaining += u64::from(self.fault == Fault::WrongRemaining);
+            *remaining = remaining.saturating_sub(request.hits - hits);
+        }
+        (answer, amount)
+    }
+
+    async fn read_and_write(
+        &self,
+        value: &str,
+        limit: u64,
+        period: u64,
+        hits: u64,
+    ) -> ObservedAnswer {
+        let place = (value.to_owned(), self.now() / period);
+        let used = self.windows.borrow().get(&place).copied().unwrap_or_default();
+        sleep(Duration::from_millis(3)).await;
+        let reset = Some((period - self.now() % period) / 1_000_000);
+        if used + hits > limit {
+            return ObservedAnswer::Denied { remaining: Some(0), reset };
+        }
+        *self.windows.borrow_mut().entry(place).or_default() += hits;
+        ObservedAnswer::Admitted { remaining: Some(limit - used - hits), reset }
+    }
+}
+
+impl VerifiedService for Connection {
+    type Error = &'static str;
+
+    async fn decide(
+        &mut self,
+        request: VerifyRequest,
+        _: Duration,
+    ) -> Result<ServiceDecision, &'static str> {
+        sleep(self.service.delay()).await;
+        if self.service.chance(self.service.lost) {
+            return Err("the request was lost");
+        }
+        let (answer, amount) = self.service.judge(&request, self.ahead).await;
+        sleep(self.service.delay()).await;
+        if self.service.chance(self.service.lost) {
+            return Err("the answer was lost");
+        }
+        let (ObservedAnswer::Admitted { remaining, reset }
+        | ObservedAnswer::Denied { remaining, reset }) = answer
+        else {
+            panic!("{answer:?}")
+        };
+        let status = LimitStatus { amount, period: None, remaining: remaining.unwrap(), reset };
+        let is_denied = matches!(answer, ObservedAnswer::Denied { .. });
+        Ok(ServiceDecision { is_denied, status: Some(status) })
+    }
+}
+
+pub(super) fn policies(text: &str) -> PolicySet {
+    let source = Source { name: "policy.yaml".to_owned(), text: text.to_owned() };
+    tollgate_policy::load(&[source], &CompileOptions::default()).unwrap().policies
+}
+
+impl Simulation {
+    /// Returns the run.
+    pub(super) fn run(&self) -> VerifyRun {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(self.drive())
+    }
+
+    async fn drive(&self) -> VerifyRun {
+        let (rules, skipped) = rules_of(&policies(&self.policy), SKEW);
+        assert_eq!(skipped, Vec::<String>::new());
+        let mut random = StdRng::seed_from_u64(self.seed);
+        let mut run = VerifyRun::new(rules, skipped);
+        run.epoch = START + random.random_range(0..86_400_000_000);
+        run.random = StdRng::seed_from_u64(random.random());
+        let service = Rc::new(SimulatedService {
+            policies: policies(&self.served()),
+            fault: self.fault,
+            counters: RefCell::default(),
+            windows: RefCell::default(),
+            reloaded: Cell::default(),
+            started: Instant::now(),
+            epoch: run.epoch,
+            lost: self.lost,
+            random: RefCell::new(StdRng::seed_from_u64(random.random())),
+        });
+        let clients = (0..self.clients).map(|target| {
+            let ahead = random.random_range(0..=self.apart);
+            let service = Rc::clone(&service);
+            VerifyClient { target, service: Connection { service, ahead } }
+        });
+        let clients: Vec<_> = clients.collect();
+        let run = Rc::new(RefCell::new(run));
+        let workload = Workload {
+            duration: Duration::from_secs(self.seconds),
+            rate: self.rate,
+            deadline: DEADLINE,
+            disturbance: None,
+        };
+        let local = tokio::task::LocalSet::new();
+        local.run_until(workload.drive(clients, &run)).await;
+        drop(local);
+        Rc::into_inner(run).unwrap().into_inner()
+    }
+
+    /// Returns the policy that the service has.
+    fn served(&self) -> String {
+        if self.fault != Fault::OneMore {
+            return self.policy.clone();
+        }
+        let mut parts = self.policy.split("requests_per_unit: ");
+        let mut served = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap();
+            let amount: u32 = part[..digits].parse().unwrap();
+            served += &format!("requests_per_unit: {}{}", amount + 1, &part[digits..]);
+        }
+        served
+    }
+}
+
+/// Returns the number of calls after which the fault of a run is found, if it is.
+pub(super) fn found_after(run: &mut VerifyRun) -> Option<usize> {
+    let all = std::mem::take(&mut run.calls);
+    let mut ends: Vec<u64> = all.iter().map(|call| call.end).collect();
+    ends.sort_unstable();
+    let mut is_found = |end: u64| {
+        let begun = all.iter().filter(|call| call.begin < end);
+        run.calls = begun.map(|call| until(call, end)).collect();
+        run.check(SKEW).results().iter().any(|result| {
+            let is_timely = result.property != crate::check::CheckedProperty::AnsweredInTime;
+            is_timely && result.contradictions > 0
+        })
+    };
+    // A check of fewer calls takes less time.
+    let powers = (0..usize::BITS).map(|power| 1_usize << power);
+    let enough = powers.map(|count| count.min(ends.len())).find(|count| {
+        let end = ends.get(count.saturating_sub(1));
+        end.is_none_or(|end| is_found(*end)) || *count == ends.len()
+    })?;
+    let within = ends.get(..enough)?;
+    let found = within.partition_point(|end| !is_found(*end));
+    (found < enough).then_some(found + 1)
+}
+
+/// Returns a call as it is known at a time.
+fn until(call: &ObservedCall, time: u64) -> ObservedCall {
+    if call.end <= time {
+        return call.clone();
+    }
+    let answer = ObservedAnswer::Failed { error: "under way".to_owned() };
+    ObservedCall { end: time, answer, ..call.clone() }
+}
